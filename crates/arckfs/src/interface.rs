@@ -1,0 +1,154 @@
+//! The public types of ArckFS: what callers pass and get.
+
+use std::path::PathBuf;
+
+pub use rustix::io::Errno;
+
+/// How to reach a pool.
+#[derive(Clone, Debug)]
+pub struct ConnectOptions {
+    /// Directory of the pool.
+    pub pool: PathBuf,
+    /// Absolute path prefix under which the pool appears to programs, e.g. `/arck`; no trailing
+    /// slash. Absolute symbolic-link targets below it stay inside the pool.
+    pub mount: Vec<u8>,
+}
+
+/// Why a session could not be opened; `Display` says what to do about it, in one line.
+#[derive(Debug)]
+pub struct ConnectError {
+    pub message: String,
+    pub errno: Errno,
+}
+
+impl std::fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+impl std::error::Error for ConnectError {}
+
+/// Why an operation that takes a path did not succeed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure {
+    /// The error number to hand to the program.
+    Errno(Errno),
+    /// The path leaves the pool (an absolute symbolic link, or `..` above the root). The caller
+    /// redoes its call with this absolute host path instead.
+    Outside(Vec<u8>),
+}
+
+impl From<Errno> for Failure {
+    fn from(errno: Errno) -> Self {
+        Failure::Errno(errno)
+    }
+}
+
+/// An open file description (POSIX's term: flags and offset, shared by `dup`ed descriptors).
+/// A plain number, valid in this session until [`close`](crate::FileSystem::close)d as often as
+/// it was opened or retained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Handle(pub std::num::NonZeroU64);
+
+/// Where a relative path starts. Absolute paths are never passed: the caller strips the mount
+/// prefix and passes [`At::Root`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum At {
+    Root,
+    Directory(Handle),
+}
+
+/// Seconds and nanoseconds since the epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Timestamp {
+    pub seconds: i64,
+    pub nanoseconds: u32,
+}
+
+/// One argument of `utimensat`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetTime {
+    Omit,
+    Now,
+    At(Timestamp),
+}
+
+/// What `stat` tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    pub inode: u64,
+    /// Type bits and permission bits, as in `st_mode`.
+    pub mode: u32,
+    pub links: u32,
+    pub uid: u32,
+    pub gid: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Allocated storage in units of 512 bytes.
+    pub blocks: u64,
+    pub accessed: Timestamp,
+    pub modified: Timestamp,
+    pub changed: Timestamp,
+    pub created: Timestamp,
+}
+
+/// What `statfs` tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Statistics {
+    /// Pages of 4096 bytes.
+    pub pages: u64,
+    pub pages_free: u64,
+    pub inodes: u64,
+    pub inodes_free: u64,
+    pub name_max: u32,
+    pub id: u64,
+}
+
+/// An advisory lock request (`fcntl` byte ranges and `flock`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LockRequest {
+    pub kind: LockKind,
+    /// First byte; `flock` uses 0.
+    pub start: u64,
+    /// One past the last byte; `u64::MAX` = to the end of any file.
+    pub end: u64,
+    pub owner: LockOwner,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockKind {
+    Shared,
+    Exclusive,
+    Unlock,
+}
+
+/// Who holds a lock. `flock` and open-file-description locks belong to the description, POSIX
+/// locks to the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockOwner {
+    Flock,
+    Description,
+    Process,
+}
+
+/// Offset and flags of an open file description in memory that outlives the session and is
+/// shared with other processes (a forked child, an executed program). All zero = not in use.
+/// Lives at the start of a placeholder's memfd page; see the preload crate.
+#[repr(C)]
+pub struct ExternalDescription {
+    /// [`ExternalDescription::MAGIC`] when filled in.
+    pub magic: std::sync::atomic::AtomicU64,
+    /// The pool's identity, so that a descriptor of one pool is not adopted into another.
+    pub pool: [std::sync::atomic::AtomicU64; 2],
+    /// Inode number and generation.
+    pub inode: std::sync::atomic::AtomicU64,
+    pub generation: std::sync::atomic::AtomicU64,
+    /// `O_*` flags as `F_GETFL` tells them.
+    pub flags: std::sync::atomic::AtomicU64,
+    /// File offset in bytes; the top bit is a lock held for the length of one read or write.
+    pub offset: std::sync::atomic::AtomicU64,
+}
+
+impl ExternalDescription {
+    pub const MAGIC: u64 = u64::from_le_bytes(*b"ARCKDESC");
+}

@@ -1,0 +1,20 @@
+//! ArckFS: the general-purpose LibFS of Arck.
+//!
+//! This crate is the *policy* on top of `arck-libfs-kit`: indexes, locks, open file
+//! descriptions, path resolution. Its public face is [`FileSystem`], whose methods mirror the
+//! system calls they serve; the preload library, the FUSE mount and the C and Rust APIs are all
+//! thin faces over it.
+//!
+//! # Invariants
+//! * Every method either returns after its effect is durable (see `docs/crash-consistency.md`),
+//!   or returns an error and leaves everything as it was.
+//! * No method makes a system call once the inodes it touches are owned by this session.
+//! * No method allocates from the process heap on the hot path (open, stat, read, write, close,
+//!   create, unlink), so it may be called from any place a system call may be called from, except
+//!   that a signal handler must not re-enter it (callers defer: see the preload crate).
+#![allow(unused_variables)]
+
+mod file_system;
+mod interface;
+pub use file_system::*;
+pub use interface::*;
