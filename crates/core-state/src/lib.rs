@@ -1,1 +1,49 @@
-//! Placeholder.
+//! The core state of Arck: the one format that the controller, the verifier and every LibFS
+//! share as common knowledge (DESIGN section 4).
+//!
+//! This crate owns every size and offset. Nothing else casts bytes. It does no I/O, holds no
+//! mapping and contains no unsafe code: memory reaches it as byte slices (private copies, to be
+//! decoded) or as [`PageWords`] (live shared pages, read with atomic loads).
+//!
+//! Two kinds of state are described here:
+//!
+//! * **Verified state**, written by the controller alone: [`superblock`], the [`header`] table,
+//!   [`inode`]s, hashed [`directory`] bucket pages and [`index`] pages.
+//! * **Deltas**, written by an owner session in its own [`arena`]: [`branch`]es, directory
+//!   [`record`]s and index pages of the same shape as the verified ones.
+//!
+//! # Invariants
+//! * Every stored structure has a fixed little-endian layout without implicit padding, asserted
+//!   at compile time beside its definition and drawn in `docs/format.md`; a test compares the two.
+//! * Decoding never trusts a length, a pointer or an enumeration: it returns `None` or an error.
+#![forbid(unsafe_code)]
+
+pub mod arena;
+pub mod branch;
+pub mod directory;
+pub mod geometry;
+pub mod header;
+pub mod index;
+pub mod inode;
+pub mod layout;
+pub mod primitive;
+pub mod record;
+pub mod superblock;
+
+pub use geometry::{
+    CACHE_LINE, Geometry, InodeNumber, NAME_MAX, PAGE_SIZE, PagePtr, ROOT_INODE, SegmentNumber,
+};
+pub use header::{HeaderCopy, LiveHeader, Ownership};
+pub use index::IndexRoot;
+pub use inode::{FileKind, Inode};
+
+/// A live page of the pool as 512 words. Other processes may be changing it, hence atomics: a
+/// reader copies words out with relaxed loads and validates with the inode's sequence word.
+pub type PageWords = [core::sync::atomic::AtomicU64; 512];
+
+/// Where live pages come from: the mapped segments of one process.
+pub trait Pages {
+    /// The page, or `None` if the pointer is outside the pool or not mappable here. Must be
+    /// safe to call with any value: pointers come from memory that may be changing.
+    fn page(&self, pointer: PagePtr) -> Option<&PageWords>;
+}

@@ -1,0 +1,409 @@
+//! Verified directories: linear hashing over bucket pages, searched in place.
+//!
+//! A directory's index (same shape as a file's) leads from bucket number to bucket page; a
+//! bucket that is full continues in overflow pages. With `n` buckets a name of hash `h` lives in
+//! bucket `h mod 2^(L+1)` if that is below `n`, else `h mod 2^L`, where `2^L <= n < 2^(L+1)`
+//! (Litwin's linear hashing). One page holds 120 units of 32 bytes behind a header of 256; a
+//! dentry takes one unit for names up to 16 bytes and one more for every 32 bytes beyond. One
+//! tag byte per unit (a fingerprint of the hash, 0 = free, 1 = continuation) lets a search touch
+//! two cache lines before it touches a candidate.
+//!
+//! # Invariant
+//! Within one directory every name appears once, in the bucket that its hash says.
+
+use crate::geometry::{InodeNumber, NAME_MAX, PagePtr};
+use crate::index::{self, IndexRoot};
+use crate::inode::FileKind;
+use crate::{PageWords, Pages};
+use core::sync::atomic::Ordering;
+
+/// Units in a bucket page.
+pub const UNITS: usize = 120;
+/// Bytes in a unit.
+pub const UNIT_SIZE: usize = 32;
+/// Byte offset of the tags.
+pub const TAGS_OFFSET: usize = 128;
+/// Byte offset of unit 0.
+pub const UNITS_OFFSET: usize = 256;
+/// Name bytes in a dentry's first unit.
+pub const FIRST_NAME: usize = 16;
+/// Tag of a free unit.
+pub const TAG_FREE: u8 = 0;
+/// Tag of a unit that continues a name.
+pub const TAG_CONTINUED: u8 = 1;
+/// "BUCKET\0\0".
+pub const BUCKET_MAGIC: u64 = u64::from_le_bytes(*b"BUCKET\0\0");
+/// Word offsets in the header of a bucket page.
+pub const WORD_MAGIC: usize = 0;
+/// Next overflow page, 0 = none.
+pub const WORD_NEXT: usize = 1;
+/// Directory's inode number (low half), bucket number (high half).
+pub const WORD_IDENTITY: usize = 2;
+/// Most overflow pages that a search follows; the controller splits long before.
+pub const CHAIN_MAX: usize = 64;
+const _: () = assert!(UNITS_OFFSET + UNITS * UNIT_SIZE == 4096);
+const _: () = assert!(TAGS_OFFSET + UNITS <= UNITS_OFFSET);
+
+/// A name's hash; `seed` is the pool's.
+pub fn hash_name(seed: u64, name: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64_with_seed(name, seed)
+}
+
+/// Tag byte of a hash: 2..=255.
+pub fn tag(hash: u64) -> u8 {
+    let byte = (hash >> 56) as u8;
+    if byte < 2 { byte + 2 } else { byte }
+}
+
+/// Bucket of a hash among `buckets` (at least 1).
+pub fn bucket_of(hash: u64, buckets: u64) -> u64 {
+    let buckets = buckets.max(1);
+    let level = 63 - buckets.leading_zeros();
+    let wide = hash & ((2u64 << level) - 1);
+    if wide < buckets {
+        wide
+    } else {
+        hash & ((1u64 << level) - 1)
+    }
+}
+
+/// Units that a dentry with a name of `length` bytes takes.
+pub fn units_for(length: usize) -> usize {
+    1 + length.saturating_sub(FIRST_NAME).div_ceil(UNIT_SIZE)
+}
+
+/// What a name leads to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Dentry {
+    pub inode: InodeNumber,
+    pub generation: u32,
+    pub kind: FileKind,
+}
+
+/// A found dentry and where it stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Found {
+    pub dentry: Dentry,
+    pub page: PagePtr,
+    pub unit: usize,
+}
+
+/// A name copied out of a page.
+#[derive(Clone, Copy)]
+pub struct Name {
+    length: u8,
+    bytes: [u8; NAME_MAX + 1],
+}
+
+impl Name {
+    pub fn new(name: &[u8]) -> Option<Name> {
+        let mut bytes = [0; NAME_MAX + 1];
+        bytes.get_mut(..name.len())?.copy_from_slice(name);
+        Some(Name {
+            length: u8::try_from(name.len()).ok()?,
+            bytes,
+        })
+    }
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+}
+
+impl core::fmt::Debug for Name {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{:?}", String::from_utf8_lossy(self.as_bytes()))
+    }
+}
+
+fn word(page: &PageWords, index: usize) -> u64 {
+    page[index].load(Ordering::Relaxed)
+}
+
+/// The tag bytes of a live page.
+pub fn tags(page: &PageWords) -> [u8; UNITS] {
+    let mut tags = [0; UNITS];
+    for (chunk, live) in tags.chunks_exact_mut(8).zip(&page[TAGS_OFFSET / 8..]) {
+        chunk.copy_from_slice(&live.load(Ordering::Relaxed).to_le_bytes());
+    }
+    tags
+}
+
+fn unit_word(unit: usize) -> usize {
+    (UNITS_OFFSET + unit * UNIT_SIZE) / 8
+}
+
+/// The dentry and name that start at `unit`; `None` if what stands there is no dentry.
+pub fn read_entry(page: &PageWords, unit: usize) -> Option<(Dentry, u32, Name)> {
+    if unit >= UNITS {
+        return None;
+    }
+    let at = unit_word(unit);
+    let (w0, w1) = (word(page, at), word(page, at + 1));
+    let dentry = Dentry {
+        inode: w0 as u32,
+        generation: (w0 >> 32) as u32,
+        kind: FileKind::from_u8((w1 >> 40) as u8)?,
+    };
+    let length = (w1 >> 32) as u8;
+    if length == 0 || unit + units_for(usize::from(length)) > UNITS {
+        return None;
+    }
+    let mut name = Name {
+        length,
+        bytes: [0; NAME_MAX + 1],
+    };
+    let words = usize::from(length).div_ceil(8);
+    for i in 0..words {
+        name.bytes[i * 8..i * 8 + 8].copy_from_slice(&word(page, at + 2 + i).to_le_bytes());
+    }
+    Some((dentry, w1 as u32, name))
+}
+
+fn name_matches(page: &PageWords, unit: usize, name: &[u8]) -> bool {
+    let at = unit_word(unit) + 2;
+    let mut chunks = name.chunks_exact(8);
+    let mut i = at;
+    for chunk in &mut chunks {
+        let want = u64::from_le_bytes([
+            chunk[0], chunk[1], chunk[2], chunk[3], chunk[4], chunk[5], chunk[6], chunk[7],
+        ]);
+        if i >= 512 || word(page, i) != want {
+            return false;
+        }
+        i += 1;
+    }
+    let rest = chunks.remainder();
+    if rest.is_empty() {
+        return true;
+    }
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    i < 512 && word(page, i) == u64::from_le_bytes(last)
+}
+
+/// Searches one bucket page.
+pub fn find_in_page(page: &PageWords, hash: u64, name: &[u8]) -> Option<(Dentry, usize)> {
+    let wanted = u64::from(tag(hash)).wrapping_mul(0x0101_0101_0101_0101);
+    for group in 0..UNITS / 8 {
+        let tags = word(page, TAGS_OFFSET / 8 + group) ^ wanted;
+        // Bytes that are zero now are candidates (exact for the lowest, checked for the rest).
+        let mut hits = tags.wrapping_sub(0x0101_0101_0101_0101) & !tags & 0x8080_8080_8080_8080;
+        while hits != 0 {
+            let unit = group * 8 + (hits.trailing_zeros() / 8) as usize;
+            hits &= hits - 1;
+            let w1 = word(page, unit_word(unit) + 1);
+            if w1 as u32 == hash as u32
+                && usize::from((w1 >> 32) as u8) == name.len()
+                && unit + units_for(name.len()) <= UNITS
+                && name_matches(page, unit, name)
+            {
+                let w0 = word(page, unit_word(unit));
+                let kind = FileKind::from_u8((w1 >> 40) as u8)?;
+                return Some((
+                    Dentry {
+                        inode: w0 as u32,
+                        generation: (w0 >> 32) as u32,
+                        kind,
+                    },
+                    unit,
+                ));
+            }
+        }
+    }
+    None
+}
+
+/// Looks a name up in place. `Ok(None)`: not there. `Err(Torn)`: a pointer led outside the
+/// pool; under the sequence check that means a change in between, for the controller damage.
+pub fn lookup(
+    pages: &impl Pages,
+    root: IndexRoot,
+    buckets: u64,
+    hash: u64,
+    name: &[u8],
+) -> Result<Option<Found>, Torn> {
+    let mut pointer = index::lookup(pages, root, bucket_of(hash, buckets)).ok_or(Torn)?;
+    for _ in 0..CHAIN_MAX {
+        if pointer.is_null() {
+            return Ok(None);
+        }
+        let page = pages.page(pointer).ok_or(Torn)?;
+        if let Some((dentry, unit)) = find_in_page(page, hash, name) {
+            return Ok(Some(Found {
+                dentry,
+                page: pointer,
+                unit,
+            }));
+        }
+        pointer = PagePtr(word(page, WORD_NEXT));
+    }
+    Err(Torn)
+}
+
+/// A pointer led outside the pool or in a circle.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("directory pages changed or are damaged")]
+pub struct Torn;
+
+/// Calls `each` for every dentry of a bucket, overflow pages included.
+pub fn for_each_in_bucket(
+    pages: &impl Pages,
+    root: IndexRoot,
+    bucket: u64,
+    mut each: impl FnMut(Dentry, u32, &Name, PagePtr, usize),
+) -> Result<(), Torn> {
+    let mut pointer = index::lookup(pages, root, bucket).ok_or(Torn)?;
+    for _ in 0..CHAIN_MAX {
+        if pointer.is_null() {
+            return Ok(());
+        }
+        let page = pages.page(pointer).ok_or(Torn)?;
+        for (unit, tag) in tags(page).into_iter().enumerate() {
+            if tag > TAG_CONTINUED {
+                let (dentry, hash, name) = read_entry(page, unit).ok_or(Torn)?;
+                each(dentry, hash, &name, pointer, unit);
+            }
+        }
+        pointer = PagePtr(word(page, WORD_NEXT));
+    }
+    Err(Torn)
+}
+
+/// A bucket page in private memory, being prepared or changed by the controller.
+#[derive(Clone)]
+pub struct BucketPage(pub Box<[u8; 4096]>);
+
+/// A changed run of bytes of a page: offset and length.
+pub type Change = (usize, usize);
+
+impl BucketPage {
+    pub fn new(directory: InodeNumber, bucket: u64) -> BucketPage {
+        let mut page = BucketPage(Box::new([0; 4096]));
+        page.put_word(WORD_MAGIC, BUCKET_MAGIC);
+        page.put_word(WORD_IDENTITY, u64::from(directory) | bucket << 32);
+        page
+    }
+    pub fn from_live(live: &PageWords) -> BucketPage {
+        let mut page = BucketPage(Box::new([0; 4096]));
+        for (i, live) in live.iter().enumerate() {
+            page.put_word(i, live.load(Ordering::Relaxed));
+        }
+        page
+    }
+    fn put_word(&mut self, index: usize, value: u64) {
+        self.0[index * 8..index * 8 + 8].copy_from_slice(&value.to_le_bytes());
+    }
+    pub fn next(&self) -> PagePtr {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(&self.0[WORD_NEXT * 8..WORD_NEXT * 8 + 8]);
+        PagePtr(u64::from_le_bytes(bytes))
+    }
+    pub fn set_next(&mut self, next: PagePtr) -> Change {
+        self.put_word(WORD_NEXT, next.0);
+        (WORD_NEXT * 8, 8)
+    }
+    pub fn tags(&self) -> &[u8] {
+        &self.0[TAGS_OFFSET..TAGS_OFFSET + UNITS]
+    }
+    pub fn is_empty(&self) -> bool {
+        self.tags().iter().all(|&tag| tag == TAG_FREE)
+    }
+
+    /// Adds a dentry into the first run of free units that is long enough; gives the changed
+    /// runs, tags first. `None` if there is no room.
+    pub fn add(&mut self, hash: u64, name: &[u8], dentry: Dentry) -> Option<[Change; 2]> {
+        if name.is_empty() || name.len() > NAME_MAX {
+            return None;
+        }
+        let need = units_for(name.len());
+        let first = (0..=UNITS - need).find(|&at| {
+            self.tags()[at..at + need]
+                .iter()
+                .all(|&tag| tag == TAG_FREE)
+        })?;
+        let tags = &mut self.0[TAGS_OFFSET + first..TAGS_OFFSET + first + need];
+        tags.fill(TAG_CONTINUED);
+        tags[0] = tag(hash);
+        let at = UNITS_OFFSET + first * UNIT_SIZE;
+        self.0[at..at + need * UNIT_SIZE].fill(0);
+        let w0 = u64::from(dentry.inode) | u64::from(dentry.generation) << 32;
+        let w1 =
+            u64::from(hash as u32) | (name.len() as u64) << 32 | u64::from(dentry.kind as u8) << 40;
+        self.0[at..at + 8].copy_from_slice(&w0.to_le_bytes());
+        self.0[at + 8..at + 16].copy_from_slice(&w1.to_le_bytes());
+        self.0[at + 16..at + 16 + name.len()].copy_from_slice(name);
+        Some([(TAGS_OFFSET + first, need), (at, need * UNIT_SIZE)])
+    }
+
+    /// Removes the dentry at `unit`; gives the changed run of tags.
+    pub fn remove(&mut self, unit: usize) -> Option<Change> {
+        if unit >= UNITS || self.0[TAGS_OFFSET + unit] <= TAG_CONTINUED {
+            return None;
+        }
+        let length = usize::from(self.0[UNITS_OFFSET + unit * UNIT_SIZE + 12]);
+        let units = units_for(length).min(UNITS - unit);
+        self.0[TAGS_OFFSET + unit..TAGS_OFFSET + unit + units].fill(TAG_FREE);
+        Some((TAGS_OFFSET + unit, units))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::AtomicU64;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    fn live(page: &BucketPage) -> PageWords {
+        std::array::from_fn(|i| {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(&page.0[i * 8..i * 8 + 8]);
+            AtomicU64::new(u64::from_le_bytes(bytes))
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_page_is_a_map(operations in prop::collection::vec(
+            (any::<bool>(), prop::collection::vec(1u8..=255, 1..=255usize)), 1..60)) {
+            let mut page = BucketPage::new(5, 0);
+            let mut model: HashMap<Vec<u8>, Dentry> = HashMap::new();
+            for (number, (add, name)) in operations.into_iter().enumerate() {
+                let hash = hash_name(1, &name);
+                if add && !model.contains_key(&name) {
+                    let dentry = Dentry { inode: number as u32 + 2, generation: 3, kind: FileKind::File };
+                    if page.add(hash, &name, dentry).is_some() {
+                        model.insert(name, dentry);
+                    }
+                } else if let Some((_, unit)) = find_in_page(&live(&page), hash, &name) {
+                    prop_assert!(model.remove(&name).is_some());
+                    prop_assert!(page.remove(unit).is_some());
+                }
+                let now = live(&page);
+                for (name, dentry) in &model {
+                    let found = find_in_page(&now, hash_name(1, name), name);
+                    prop_assert_eq!(found.map(|f| f.0), Some(*dentry));
+                }
+                let listed = tags(&now).iter().filter(|&&t| t > TAG_CONTINUED).count();
+                prop_assert_eq!(listed, model.len());
+            }
+            for name in model.keys() {
+                let (_, unit) = find_in_page(&live(&page), hash_name(1, name), name).unwrap();
+                page.remove(unit);
+            }
+            prop_assert!(page.is_empty());
+        }
+
+        #[test]
+        fn a_split_moves_only_its_own_bucket(hash: u64, buckets in 1u64..100_000) {
+            let before = bucket_of(hash, buckets);
+            let after = bucket_of(hash, buckets + 1);
+            prop_assert!(before < buckets && after <= buckets);
+            if after != before {
+                prop_assert_eq!(after, buckets);
+                let level = 63 - buckets.leading_zeros();
+                prop_assert_eq!(before, buckets - (1u64 << level));
+            }
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Units, pointers and the shape of a pool.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Bytes in a page.
+pub const PAGE_SIZE: u64 = 4096;
+/// Bytes in a cache line: the unit of flushing.
+pub const CACHE_LINE: u64 = 64;
+/// Longest name, in bytes.
+pub const NAME_MAX: usize = 255;
+/// Longest path and symbolic-link target, in bytes without the terminator.
+pub const PATH_MAX: usize = 4095;
+/// Largest file, in bytes (an index of height 4 would reach further).
+pub const FILE_SIZE_MAX: u64 = 1 << 47;
+/// Most links an inode may have.
+pub const LINKS_MAX: u32 = 1 << 31;
+
+/// Number of an inode, an index into the header table. 0 is never used.
+pub type InodeNumber = u32;
+/// Number of a segment.
+pub type SegmentNumber = u32;
+/// Number of a session; 0 = nobody. Never reused in the lifetime of a pool.
+pub type SessionNumber = u32;
+/// The root directory.
+pub const ROOT_INODE: InodeNumber = 1;
+
+/// A page of the pool: its number, counted over all segments. 0 is null (page 0 of segment 0 is
+/// never allocated).
+#[derive(
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Debug,
+    Default,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+)]
+#[repr(transparent)]
+pub struct PagePtr(pub u64);
+
+impl PagePtr {
+    pub const NULL: PagePtr = PagePtr(0);
+    pub fn is_null(self) -> bool {
+        self.0 == 0
+    }
+    /// Byte address in the pool's address space.
+    pub fn address(self) -> u64 {
+        self.0.wrapping_mul(PAGE_SIZE)
+    }
+    /// The page that holds byte address `address`.
+    pub fn of_address(address: u64) -> PagePtr {
+        PagePtr(address / PAGE_SIZE)
+    }
+}
+
+/// The fixed shape of a pool, as the superblock tells it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Geometry {
+    /// Bytes in a segment: a power of two from 2 to 16 MiB.
+    pub segment_size: u64,
+    pub segment_count: u32,
+    /// Entries in the header table, entry 0 included.
+    pub inode_count: u32,
+}
+
+impl Geometry {
+    /// Smallest pool, in bytes.
+    pub const POOL_SIZE_MIN: u64 = 16 << 20;
+    /// Largest pool, in bytes.
+    pub const POOL_SIZE_MAX: u64 = 1 << 44;
+
+    /// The shape for a pool of `size` bytes: segments of 2 MiB below 1 GiB, 4 below 16, 8 below
+    /// 64, else 16; one inode for each page. `None` outside the limits.
+    pub fn for_pool_size(size: u64) -> Option<Geometry> {
+        if !(Self::POOL_SIZE_MIN..=Self::POOL_SIZE_MAX).contains(&size) {
+            return None;
+        }
+        let gib = 1u64 << 30;
+        let segment_size = match size {
+            s if s < gib => 2u64 << 20,
+            s if s < 16 * gib => 4 << 20,
+            s if s < 64 * gib => 8 << 20,
+            _ => 16 << 20,
+        };
+        let inodes = (size / PAGE_SIZE).clamp(4096, u64::from(u32::MAX) / 2);
+        Some(Geometry {
+            segment_size,
+            segment_count: u32::try_from(size / segment_size).ok()?,
+            inode_count: u32::try_from(inodes).ok()?,
+        })
+    }
+
+    /// Whether the numbers are ones that [`Geometry::for_pool_size`] could have given: what is
+    /// read from a superblock is checked by this before anything is computed from it.
+    pub fn is_sane(&self) -> bool {
+        self.segment_size.is_power_of_two()
+            && (2 << 20..=16 << 20).contains(&self.segment_size)
+            && self.segment_count >= 4
+            && self.segment_size * u64::from(self.segment_count) <= Self::POOL_SIZE_MAX
+            && (4096..=u32::MAX / 2).contains(&self.inode_count)
+    }
+
+    pub fn pages_per_segment(&self) -> u64 {
+        self.segment_size / PAGE_SIZE
+    }
+    pub fn page_count(&self) -> u64 {
+        self.pages_per_segment() * u64::from(self.segment_count)
+    }
+    /// Bytes of address space for all segments.
+    pub fn span(&self) -> u64 {
+        self.segment_size * u64::from(self.segment_count)
+    }
+    /// Non-null and inside the pool.
+    pub fn contains(&self, page: PagePtr) -> bool {
+        !page.is_null() && page.0 < self.page_count()
+    }
+    /// Segment of a page; meaningful for pages that the pool contains.
+    pub fn segment_of(&self, page: PagePtr) -> SegmentNumber {
+        // Bounded by `segment_count`, a u32, for contained pages.
+        u32::try_from(page.0 / self.pages_per_segment()).unwrap_or(SegmentNumber::MAX)
+    }
+    pub fn first_page(&self, segment: SegmentNumber) -> PagePtr {
+        PagePtr(u64::from(segment) * self.pages_per_segment())
+    }
+    /// Bytes of the header table.
+    pub fn header_table_size(&self) -> u64 {
+        (u64::from(self.inode_count) * 64).next_multiple_of(PAGE_SIZE)
+    }
+    /// Bytes of the page bitmap: one bit per page.
+    pub fn page_bitmap_size(&self) -> u64 {
+        self.page_count().div_ceil(8).next_multiple_of(PAGE_SIZE)
+    }
+}

@@ -1,0 +1,242 @@
+//! Inode headers: a flat table, one cache line per inode number, which every session maps
+//! read-only. The controller is the only writer.
+//!
+//! # Invariants
+//! * `sequence` is odd exactly while the controller changes the inode's verified state. A reader
+//!   loads it, reads, and loads it again; equal and even means that what was read is one state.
+//! * `ownership` changes only while the header is marked, or from shared; a marked header means
+//!   that a fold is under way and that no operation may begin on the inode.
+//! * `fold` never repeats for an inode number: fold numbers come from one counter of the pool.
+
+use crate::geometry::SessionNumber;
+use crate::inode::FileKind;
+use crate::primitive::{AtomicU64, Ordering, fence, spin_hint};
+
+/// Bytes of a header.
+pub const HEADER_SIZE: usize = 64;
+
+/// Who owns an inode, packed in one word: session number (bits 32..64), ownership epoch (bits
+/// 1..32), fold mark (bit 0). Session 0 = shared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Ownership(pub u64);
+
+impl Ownership {
+    pub const SHARED: Ownership = Ownership(0);
+    /// Epochs wrap here; they are compared for equality only.
+    pub const EPOCH_MASK: u32 = 0x7fff_ffff;
+
+    pub fn new(session: SessionNumber, epoch: u32) -> Ownership {
+        Ownership(u64::from(session) << 32 | u64::from(epoch & Self::EPOCH_MASK) << 1)
+    }
+    pub fn session(self) -> SessionNumber {
+        (self.0 >> 32) as u32
+    }
+    pub fn epoch(self) -> u32 {
+        (self.0 as u32) >> 1
+    }
+    pub fn is_marked(self) -> bool {
+        self.0 & 1 == 1
+    }
+    pub fn marked(self) -> Ownership {
+        Ownership(self.0 | 1)
+    }
+    pub fn unmarked(self) -> Ownership {
+        Ownership(self.0 & !1)
+    }
+}
+
+/// State of an inode number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum HeaderKind {
+    Free = 0,
+    /// Granted to a session and not yet born.
+    Granted = 1,
+    /// Alive; the inode tells the type.
+    Alive = 2,
+    /// No name left, but some open table still lists it.
+    Orphan = 3,
+}
+
+impl HeaderKind {
+    pub fn from_u8(value: u8) -> Option<HeaderKind> {
+        match value {
+            0 => Some(HeaderKind::Free),
+            1 => Some(HeaderKind::Granted),
+            2 => Some(HeaderKind::Alive),
+            3 => Some(HeaderKind::Orphan),
+            _ => None,
+        }
+    }
+}
+
+/// A header in the shared table.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct LiveHeader {
+    /// Odd while the controller changes the inode.
+    pub sequence: AtomicU64,
+    /// Byte address of the [`Inode`](crate::inode::Inode) in the pool; 0 before birth.
+    pub inode: AtomicU64,
+    /// Fold number: a branch with another number does not exist.
+    pub fold: AtomicU64,
+    /// [`Ownership`].
+    pub ownership: AtomicU64,
+    /// Generation (low half), branch slot in the owner's arena (high half).
+    pub identity: AtomicU64,
+    /// [`HeaderKind`] (byte 0), [`FileKind`] (byte 1), read class (high half).
+    pub state: AtomicU64,
+    pub reserved: [AtomicU64; 2],
+}
+#[cfg(not(shuttle))]
+const _: () = assert!(size_of::<LiveHeader>() == HEADER_SIZE);
+
+/// A private copy of a header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HeaderCopy {
+    pub sequence: u64,
+    pub inode: u64,
+    pub fold: u64,
+    pub ownership: Ownership,
+    pub generation: u32,
+    pub branch_slot: u32,
+    pub kind: HeaderKind,
+    /// Meaningful when alive or orphan.
+    pub file_kind: Option<FileKind>,
+    pub class: u32,
+}
+
+/// Byte offsets of the words, for whoever writes redo records.
+pub const SEQUENCE_OFFSET: u64 = 0;
+pub const INODE_OFFSET: u64 = 8;
+pub const FOLD_OFFSET: u64 = 16;
+pub const OWNERSHIP_OFFSET: u64 = 24;
+pub const IDENTITY_OFFSET: u64 = 32;
+pub const STATE_OFFSET: u64 = 40;
+
+/// Packs the identity word.
+pub fn identity_word(generation: u32, branch_slot: u32) -> u64 {
+    u64::from(generation) | u64::from(branch_slot) << 32
+}
+
+/// Packs the state word.
+pub fn state_word(kind: HeaderKind, file_kind: Option<FileKind>, class: u32) -> u64 {
+    u64::from(kind as u8)
+        | u64::from(file_kind.map_or(0, |k| k as u8)) << 8
+        | u64::from(class) << 32
+}
+
+impl LiveHeader {
+    /// A header as private memory, for tests and model checking.
+    pub fn new_free() -> LiveHeader {
+        LiveHeader {
+            sequence: AtomicU64::new(0),
+            inode: AtomicU64::new(0),
+            fold: AtomicU64::new(0),
+            ownership: AtomicU64::new(0),
+            identity: AtomicU64::new(0),
+            state: AtomicU64::new(0),
+            reserved: [AtomicU64::new(0), AtomicU64::new(0)],
+        }
+    }
+
+    /// Ownership as it is now. Acquire: what the controller wrote before it set it is visible.
+    pub fn ownership(&self) -> Ownership {
+        Ownership(self.ownership.load(Ordering::Acquire))
+    }
+
+    pub fn fold(&self) -> u64 {
+        self.fold.load(Ordering::Acquire)
+    }
+
+    pub fn generation(&self) -> u32 {
+        self.identity.load(Ordering::Acquire) as u32
+    }
+
+    pub fn branch_slot(&self) -> u32 {
+        (self.identity.load(Ordering::Acquire) >> 32) as u32
+    }
+
+    pub fn kind(&self) -> HeaderKind {
+        HeaderKind::from_u8(self.state.load(Ordering::Acquire) as u8).unwrap_or(HeaderKind::Free)
+    }
+
+    pub fn file_kind(&self) -> Option<FileKind> {
+        FileKind::from_u8((self.state.load(Ordering::Acquire) >> 8) as u8)
+    }
+
+    /// All words, loaded one by one; a consistent state only under the sequence check or in
+    /// the controller.
+    pub fn copy(&self) -> HeaderCopy {
+        let identity = self.identity.load(Ordering::Acquire);
+        let state = self.state.load(Ordering::Acquire);
+        HeaderCopy {
+            sequence: self.sequence.load(Ordering::Acquire),
+            inode: self.inode.load(Ordering::Acquire),
+            fold: self.fold.load(Ordering::Acquire),
+            ownership: self.ownership(),
+            generation: identity as u32,
+            branch_slot: (identity >> 32) as u32,
+            kind: HeaderKind::from_u8(state as u8).unwrap_or(HeaderKind::Free),
+            file_kind: FileKind::from_u8((state >> 8) as u8),
+            class: (state >> 32) as u32,
+        }
+    }
+
+    /// Begins a versioned read (KucoFS section 3.3): waits, bounded, for an even sequence.
+    /// `None` when the controller kept the inode odd for too long: ask it by message then.
+    pub fn read_begin(&self) -> Option<u64> {
+        for _ in 0..READ_SPIN_MAX {
+            let sequence = self.sequence.load(Ordering::Acquire);
+            if sequence & 1 == 0 {
+                return Some(sequence);
+            }
+            spin_hint();
+        }
+        None
+    }
+
+    /// Ends a versioned read: true if nothing changed since `read_begin` gave `sequence`.
+    pub fn read_end(&self, sequence: u64) -> bool {
+        fence(Ordering::Acquire);
+        self.sequence.load(Ordering::Relaxed) == sequence
+    }
+}
+
+#[cfg(not(shuttle))]
+const READ_SPIN_MAX: u32 = 100_000;
+#[cfg(shuttle)]
+const READ_SPIN_MAX: u32 = 3;
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ownership_packs() {
+        let owner = Ownership::new(7, 0x7fff_ffff);
+        assert_eq!(
+            (owner.session(), owner.epoch(), owner.is_marked()),
+            (7, 0x7fff_ffff, false)
+        );
+        assert!(owner.marked().is_marked());
+        assert_eq!(owner.marked().unmarked(), owner);
+        assert_eq!(owner.marked().session(), 7);
+    }
+
+    #[test]
+    fn offsets_are_as_said() {
+        use core::mem::offset_of;
+        let said = [
+            (SEQUENCE_OFFSET, offset_of!(LiveHeader, sequence)),
+            (INODE_OFFSET, offset_of!(LiveHeader, inode)),
+            (FOLD_OFFSET, offset_of!(LiveHeader, fold)),
+            (OWNERSHIP_OFFSET, offset_of!(LiveHeader, ownership)),
+            (IDENTITY_OFFSET, offset_of!(LiveHeader, identity)),
+            (STATE_OFFSET, offset_of!(LiveHeader, state)),
+        ];
+        for (said, is) in said {
+            assert_eq!(said, is as u64);
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Inodes of the verified state: 128 bytes, in metadata segments of the class that may `stat`
+//! them. Written by the controller alone.
+
+use crate::geometry::{PAGE_SIZE, PagePtr};
+use crate::index::IndexRoot;
+use crate::{PageWords, Pages};
+use core::sync::atomic::Ordering;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Bytes of an inode; 32 of them fill a page.
+pub const INODE_SIZE: usize = 128;
+
+/// Type of a file, with the values of the upper four bits of `st_mode`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum FileKind {
+    Pipe = 1,
+    Directory = 4,
+    File = 8,
+    Link = 10,
+    Socket = 12,
+}
+
+impl FileKind {
+    pub fn from_u8(value: u8) -> Option<FileKind> {
+        match value {
+            1 => Some(FileKind::Pipe),
+            4 => Some(FileKind::Directory),
+            8 => Some(FileKind::File),
+            10 => Some(FileKind::Link),
+            12 => Some(FileKind::Socket),
+            _ => None,
+        }
+    }
+    pub fn from_mode(mode: u32) -> Option<FileKind> {
+        FileKind::from_u8((mode >> 12 & 0xf) as u8)
+    }
+    /// The type bits of `st_mode`.
+    pub fn mode_bits(self) -> u32 {
+        u32::from(self as u8) << 12
+    }
+}
+
+/// Nanoseconds since the epoch; reaches from the year 1677 to 2262.
+pub type Nanoseconds = i64;
+
+/// As stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Inode {
+    pub number: u32,
+    pub generation: u32,
+    /// Type and permission bits, as `st_mode`.
+    pub mode: u32,
+    pub links: u32,
+    pub uid: u32,
+    pub gid: u32,
+    /// Bytes. Of a directory: 4096 times the number of its buckets.
+    pub size: u64,
+    /// Root of the index of data pages, or of bucket pages.
+    pub root: IndexRoot,
+    pub accessed: Nanoseconds,
+    pub modified: Nanoseconds,
+    pub changed: Nanoseconds,
+    pub created: Nanoseconds,
+    /// Data pages allocated.
+    pub pages: u64,
+    /// Of a directory: the directory that holds it (its own number for the root).
+    pub parent: u32,
+    /// Of a directory: names in it.
+    pub entries: u32,
+    /// Read class.
+    pub class: u32,
+    pub reserved0: u32,
+    pub reserved: [u64; 4],
+}
+const _: () = assert!(size_of::<Inode>() == INODE_SIZE);
+const _: () = assert!(PAGE_SIZE as usize % INODE_SIZE == 0);
+
+impl Inode {
+    pub fn kind(&self) -> Option<FileKind> {
+        FileKind::from_mode(self.mode)
+    }
+
+    /// Copies the live inode at byte address `address`; to be validated by the sequence check.
+    /// `None` if the address is outside the pool, crosses a page or is misaligned.
+    pub fn read(pages: &impl Pages, address: u64) -> Option<Inode> {
+        if address % INODE_SIZE as u64 != 0 {
+            return None;
+        }
+        let page: &PageWords = pages.page(PagePtr::of_address(address))?;
+        let first = usize::try_from(address % PAGE_SIZE / 8).ok()?;
+        let mut words = [0u64; INODE_SIZE / 8];
+        for (word, live) in words.iter_mut().zip(page.get(first..)?) {
+            *word = live.load(Ordering::Relaxed);
+        }
+        Some(zerocopy::transmute!(words))
+    }
+}

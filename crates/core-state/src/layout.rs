@@ -1,0 +1,23 @@
+//! Names of the files that make up a pool's directory, and the table that `docs/format.md` is
+//! compared with.
+
+/// [`crate::superblock`].
+pub const SUPERBLOCK: &str = "superblock";
+/// The header table: `inode_count` entries of 64 bytes.
+pub const HEADERS: &str = "headers";
+/// One bit per page: set while the verified state refers to the page.
+pub const PAGE_BITMAP: &str = "pages";
+/// Private to the controller: one entry per segment.
+pub const SEGMENT_TABLE: &str = "segment-table";
+/// Private to the controller: redo journal.
+pub const JOURNAL: &str = "journal";
+/// Private to the controller: sessions with an arena.
+pub const SESSION_TABLE: &str = "session-table";
+/// Directory of segment files, named by eight hexadecimal digits.
+pub const SEGMENTS: &str = "segments";
+/// Directory of arena files, named by the session's number in eight hexadecimal digits.
+pub const ARENAS: &str = "arenas";
+/// The controller's socket.
+pub const SOCKET: &str = "socket";
+/// Locked while a controller serves the pool.
+pub const LOCK: &str = "lock";

@@ -1,0 +1,312 @@
+//! Directory records: what an owner appends to the delta of a directory.
+//!
+//! A record says up to three things, its *effects*, each of which lives by one bit of the
+//! record's state: a name is added; a name of the verified state is removed (the source of a
+//! rename, or a plain whiteout); another record of the delta is replaced. So rename, unlink and
+//! replacement commit with the one store that makes the record valid, and a later operation
+//! takes an effect back by clearing its bit.
+//!
+//! # Invariants
+//! * A record is valid if its checksum holds; the checksum covers everything but the state and
+//!   is seeded with directory, fold number and place, so that what an earlier use of the page
+//!   left there is never valid.
+//! * State bits are only ever cleared, except that a record may be written with them.
+//! * Records of a page stand one behind another; the first invalid one ends the page.
+
+use crate::geometry::{InodeNumber, NAME_MAX, PAGE_SIZE};
+use crate::inode::FileKind;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Records begin at multiples of this many bytes.
+pub const RECORD_UNIT: usize = 64;
+/// Units in a delta page; unit 0 is the page's own header.
+pub const UNITS_PER_PAGE: usize = PAGE_SIZE as usize / RECORD_UNIT;
+/// Longest record in units: header and two names.
+pub const RECORD_UNITS_MAX: usize = 1 + (2 * NAME_MAX).div_ceil(RECORD_UNIT);
+
+/// Effects, bits of the state.
+pub mod effect {
+    /// `name` is added, leading to `inode`.
+    pub const ADD: u32 = 1;
+    /// The verified name `source` of directory `source_directory` (this one if 0) is removed.
+    pub const REMOVE_SOURCE: u32 = 2;
+    /// The verified name `name` of this directory is replaced.
+    pub const REPLACE: u32 = 4;
+    /// The record `kills[0]` (of the source directory's delta) counts as without ADD.
+    pub const KILL_SOURCE: u32 = 8;
+    /// The record `kills[1]` (of this directory's delta) counts as without ADD.
+    pub const KILL_TARGET: u32 = 16;
+    pub const ALL: u32 = 31;
+}
+
+/// Names another record: place and sequence.
+#[derive(
+    Clone, Copy, PartialEq, Eq, Debug, Default, Hash, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct RecordRef {
+    /// Arena byte offset divided by [`RECORD_UNIT`]; 0 = none.
+    pub unit: u32,
+    pub sequence: u32,
+}
+
+/// First unit of a record, as stored; the names follow at byte 64, source directly behind name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct StoredRecord {
+    /// CRC32C over bytes 8.. to the end of the names, seeded.
+    pub checksum: u32,
+    /// [`effect`] bits.
+    pub state: u32,
+    /// Never the same for two records of one branch.
+    pub sequence: u32,
+    /// [`FileKind`] of `inode`.
+    pub kind: u8,
+    pub name_length: u8,
+    pub source_length: u8,
+    pub reserved: u8,
+    pub inode: u32,
+    pub generation: u32,
+    /// Directory that `source` and `kills[0]` belong to; 0 = this one.
+    pub source_directory: u32,
+    /// Birth: permission bits, owner and time of an inode not yet born.
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    /// Nanoseconds; all four times of the new inode.
+    pub created: i64,
+    pub kills: [RecordRef; 2],
+}
+const _: () = assert!(size_of::<StoredRecord>() == RECORD_UNIT);
+
+/// Header of a delta page (unit 0).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct DeltaPageHeader {
+    pub directory: u32,
+    /// Next arena page of this tail, 0 = last.
+    pub next: u32,
+    pub fold: u64,
+    pub reserved: [u64; 6],
+}
+const _: () = assert!(size_of::<DeltaPageHeader>() == RECORD_UNIT);
+/// Byte offset of [`DeltaPageHeader::next`].
+pub const NEXT_OFFSET: u64 = 4;
+
+/// A decoded record; names borrowed from the copy it was decoded from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Record<'a> {
+    pub state: u32,
+    pub sequence: u32,
+    pub kind: FileKind,
+    pub inode: InodeNumber,
+    pub generation: u32,
+    pub source_directory: InodeNumber,
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub created: i64,
+    pub kills: [RecordRef; 2],
+    pub name: &'a [u8],
+    pub source: &'a [u8],
+}
+
+impl<'a> Record<'a> {
+    /// Units this record takes.
+    pub fn units(&self) -> usize {
+        units(self.name.len(), self.source.len())
+    }
+
+    /// Writes the record into `buffer` (at least `units() * 64` bytes); gives the bytes used.
+    /// `None` if a name is too long or the buffer too small.
+    pub fn encode(&self, seed: Seed, buffer: &mut [u8]) -> Option<usize> {
+        let bytes = self.units() * RECORD_UNIT;
+        let buffer = buffer.get_mut(..bytes)?;
+        let mut stored = StoredRecord {
+            checksum: 0,
+            state: self.state,
+            sequence: self.sequence,
+            kind: self.kind as u8,
+            name_length: u8::try_from(self.name.len()).ok()?,
+            source_length: u8::try_from(self.source.len()).ok()?,
+            reserved: 0,
+            inode: self.inode,
+            generation: self.generation,
+            source_directory: self.source_directory,
+            mode: self.mode,
+            uid: self.uid,
+            gid: self.gid,
+            created: self.created,
+            kills: self.kills,
+        };
+        let names = RECORD_UNIT + self.name.len() + self.source.len();
+        buffer[RECORD_UNIT..RECORD_UNIT + self.name.len()].copy_from_slice(self.name);
+        buffer[RECORD_UNIT + self.name.len()..names].copy_from_slice(self.source);
+        buffer[names..].fill(0);
+        buffer[..RECORD_UNIT].copy_from_slice(stored.as_bytes());
+        stored.checksum = checksum(seed, &buffer[..names]);
+        buffer[..4].copy_from_slice(&stored.checksum.to_le_bytes());
+        Some(bytes)
+    }
+
+    /// Decodes the record at the start of `bytes` (a private copy reaching to the end of its
+    /// page). `None` if it is not valid: that ends the page.
+    pub fn decode(seed: Seed, bytes: &'a [u8]) -> Option<Record<'a>> {
+        let (stored, rest) = StoredRecord::read_from_prefix(bytes).ok()?;
+        let (name_length, source_length) = (
+            usize::from(stored.name_length),
+            usize::from(stored.source_length),
+        );
+        let name = rest.get(..name_length)?;
+        let source = rest.get(name_length..name_length + source_length)?;
+        let covered = bytes.get(..RECORD_UNIT + name_length + source_length)?;
+        if stored.checksum != checksum(seed, covered) {
+            return None;
+        }
+        Some(Record {
+            state: stored.state,
+            sequence: stored.sequence,
+            kind: FileKind::from_u8(stored.kind)?,
+            inode: stored.inode,
+            generation: stored.generation,
+            source_directory: stored.source_directory,
+            mode: stored.mode,
+            uid: stored.uid,
+            gid: stored.gid,
+            created: stored.created,
+            kills: stored.kills,
+            name,
+            source,
+        })
+    }
+}
+
+/// Units of a record with names of these lengths.
+pub fn units(name_length: usize, source_length: usize) -> usize {
+    1 + (name_length + source_length).div_ceil(RECORD_UNIT)
+}
+
+/// What the checksum is seeded with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Seed {
+    pub directory: InodeNumber,
+    pub fold: u64,
+    /// Arena byte offset divided by [`RECORD_UNIT`].
+    pub unit: u32,
+}
+
+fn checksum(seed: Seed, covered: &[u8]) -> u32 {
+    let mut bytes = [0u8; 16];
+    bytes[..4].copy_from_slice(&seed.directory.to_le_bytes());
+    bytes[4..12].copy_from_slice(&seed.fold.to_le_bytes());
+    bytes[12..].copy_from_slice(&seed.unit.to_le_bytes());
+    crc32c::crc32c_append(crc32c::crc32c(&bytes), &covered[8..])
+}
+
+/// The records of a copied delta page with their unit numbers in the arena, up to the first
+/// invalid one. `arena_page` is the page's number in the arena.
+pub fn records(
+    page: &[u8; 4096],
+    arena_page: u32,
+    directory: InodeNumber,
+    fold: u64,
+) -> impl Iterator<Item = (u32, Record<'_>)> {
+    let first = arena_page.wrapping_mul(UNITS_PER_PAGE as u32);
+    let mut at = 1usize;
+    core::iter::from_fn(move || {
+        let unit = first.wrapping_add(at as u32);
+        let bytes = page.get(at * RECORD_UNIT..)?;
+        let record = Record::decode(
+            Seed {
+                directory,
+                fold,
+                unit,
+            },
+            bytes,
+        )?;
+        at += record.units();
+        Some((unit, record))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sample<'a>(name: &'a [u8], source: &'a [u8]) -> Record<'a> {
+        Record {
+            state: effect::ADD | effect::REMOVE_SOURCE,
+            sequence: 11,
+            kind: FileKind::File,
+            inode: 77,
+            generation: 3,
+            source_directory: 0,
+            mode: 0o644,
+            uid: 1,
+            gid: 2,
+            created: 5,
+            kills: [
+                RecordRef::default(),
+                RecordRef {
+                    unit: 99,
+                    sequence: 4,
+                },
+            ],
+            name,
+            source,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn survives_and_any_flip_is_noticed(
+            name in prop::collection::vec(any::<u8>(), 0..=255usize),
+            source in prop::collection::vec(any::<u8>(), 0..=255usize),
+            at: prop::sample::Index, bit in 0u8..8) {
+            let seed = Seed { directory: 9, fold: 1 << 40, unit: 65 };
+            let record = sample(&name, &source);
+            let mut bytes = [0xaa; RECORD_UNITS_MAX * RECORD_UNIT];
+            prop_assert!(record.encode(seed, &mut bytes).is_some());
+            prop_assert_eq!(Record::decode(seed, &bytes), Some(record));
+            for other in [Seed { directory: 8, ..seed }, Seed { fold: 2, ..seed }, Seed { unit: 64, ..seed }] {
+                prop_assert_eq!(Record::decode(other, &bytes), None);
+            }
+            let covered = RECORD_UNIT + name.len() + source.len();
+            let at = at.index(covered);
+            bytes[at] ^= 1 << bit;
+            let decoded = Record::decode(seed, &bytes);
+            if (4..8).contains(&at) {
+                prop_assert!(decoded.is_some_and(|d| d.state != record.state));
+            } else {
+                prop_assert_eq!(decoded, None);
+            }
+        }
+    }
+
+    #[test]
+    fn a_page_ends_at_the_first_invalid_record() {
+        let mut page = [0u8; 4096];
+        let mut at = 1;
+        let mut starts = vec![];
+        for name in [&b"a"[..], &[b'x'; 200], b"last"] {
+            let record = sample(name, b"");
+            let seed = Seed {
+                directory: 9,
+                fold: 4,
+                unit: 3 * 64 + at as u32,
+            };
+            record.encode(seed, &mut page[at * 64..]).unwrap();
+            starts.push(at);
+            at += record.units();
+        }
+        let names = |page: &[u8; 4096]| {
+            records(page, 3, 9, 4)
+                .map(|(_, r)| r.name.len())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names(&page), [1, 200, 4]);
+        page[starts[1] * 64 + 70] ^= 1;
+        assert_eq!(names(&page), [1]);
+    }
+}
