@@ -1,1 +1,26 @@
-//! Placeholder.
+//! What a LibFS and the controller say to each other, and the memory they share to say it.
+//!
+//! * [`message`]: requests and responses, and their encoding ([`wire`]).
+//! * [`control`]: the control memory of a session: request slots, operation slots, open table.
+//! * [`ring`]: small requests through control memory, with polling and futex wake-up.
+//! * [`socket`]: the Unix socket: greeting, and everything that carries a descriptor.
+//! * [`operation`]: the protocol by which a fold and an operation in flight meet (DESIGN
+//!   section 5), the same code on both sides and under the model checker.
+//!
+//! # Invariants
+//! * Control memory is writable by the session: the controller reads each value once, checks
+//!   it, and then uses it; it never waits for the session without a bound.
+//! * A decoder accepts only what an encoder produces; trailing bytes are an error.
+
+pub mod control;
+pub mod message;
+pub mod operation;
+pub mod ring;
+pub mod socket;
+pub mod wire;
+
+pub use control::ControlMemory;
+pub use message::{InodeList, LockMode, Request, Response};
+
+/// Version of the protocol; another one is refused at the greeting.
+pub const PROTOCOL_VERSION: u32 = 1;

@@ -1,0 +1,106 @@
+//! Control memory: one sealed memfd per session, mapped by the session and by the controller.
+//!
+//! # Invariants
+//! * Everything is an atomic word; both sides may write at any time, so neither believes what
+//!   it has not copied and checked.
+//! * `awake`, `closed` and the free counts are written by the controller; request slots pass
+//!   back and forth by their state; operation slots and open table are written by the session.
+
+use crate::operation::OperationSlot;
+use arck_core_state::InodeNumber;
+use arck_core_state::primitive::{AtomicU32, AtomicU64, Ordering};
+
+/// Request slots of a session.
+pub const REQUEST_SLOTS: usize = 32;
+/// Words of a slot's payload.
+pub const PAYLOAD_WORDS: usize = 254;
+/// Threads of a session that can be inside the LibFS at once.
+pub const THREAD_SLOTS: usize = 1024;
+/// Inodes that a session can list as open.
+pub const OPEN_SLOTS: usize = 1 << 17;
+
+/// The whole of it; lives in shared memory, or in a `Box` for tests.
+#[repr(C, align(4096))]
+pub struct ControlMemory {
+    pub header: ControlHeader,
+    pub requests: [RequestSlot; REQUEST_SLOTS],
+    pub threads: [OperationSlot; THREAD_SLOTS],
+    pub open: [AtomicU64; OPEN_SLOTS],
+}
+
+#[repr(C, align(4096))]
+pub struct ControlHeader {
+    /// One bit per request slot, set by the session after submitting, taken by the controller.
+    pub doorbell: AtomicU64,
+    /// 1 while the controller polls; 0 = write to the wake descriptor after ringing.
+    pub awake: AtomicU32,
+    /// Not 0 once the session is closed; an errno to report from then on.
+    pub closed: AtomicU32,
+    /// Pages of the pool in nobody's use, for `statfs`; a hint.
+    pub pages_free: AtomicU64,
+    pub inodes_free: AtomicU64,
+}
+
+/// One request and then its response.
+#[repr(C)]
+pub struct RequestSlot {
+    /// [`slot_state`]; also the futex word on which the session waits.
+    pub state: AtomicU32,
+    /// Bytes of the payload in use.
+    pub length: AtomicU32,
+    pub reserved: AtomicU64,
+    pub payload: [AtomicU64; PAYLOAD_WORDS],
+}
+
+/// States of a request slot.
+pub mod slot_state {
+    pub const FREE: u32 = 0;
+    /// A thread of the session fills it in.
+    pub const CLAIMED: u32 = 1;
+    pub const SUBMITTED: u32 = 2;
+    pub const DONE: u32 = 3;
+}
+
+/// Bytes of control memory.
+pub const CONTROL_SIZE: usize = size_of::<ControlMemory>();
+#[cfg(not(shuttle))]
+const _: () = {
+    assert!(size_of::<ControlHeader>() == 4096);
+    assert!(size_of::<RequestSlot>() == 2048);
+    assert!(size_of::<OperationSlot>() == 64);
+    assert!(PAYLOAD_WORDS * 8 == crate::message::MESSAGE_MAX);
+    assert!(CONTROL_SIZE == 4096 + REQUEST_SLOTS * 2048 + THREAD_SLOTS * 64 + OPEN_SLOTS * 8);
+};
+
+/// An entry of the open table: number (low half) and generation (high half); 0 = free.
+pub fn open_entry(number: InodeNumber, generation: u32) -> u64 {
+    u64::from(number) | u64::from(generation) << 32
+}
+
+impl ControlMemory {
+    /// The control memory that starts at `pointer`.
+    ///
+    /// # Safety
+    /// `pointer` is aligned to 4096 and the [`CONTROL_SIZE`] bytes behind it stay mapped,
+    /// readable and writable, for `'a`. (Any content is valid: everything is atomic.)
+    pub unsafe fn from_pointer<'a>(pointer: *const u8) -> &'a ControlMemory {
+        // SAFETY: mapped and aligned by the caller's promise; all fields are atomics, so other
+        // processes writing at the same time is no data race, and every bit pattern is valid.
+        unsafe { &*pointer.cast() }
+    }
+
+    /// Zeroed control memory in this process, for tests.
+    #[cfg(not(shuttle))]
+    pub fn boxed() -> Box<ControlMemory> {
+        // SAFETY: all-zero is a valid value of every field (atomic integers).
+        unsafe { Box::<ControlMemory>::new_zeroed().assume_init() }
+    }
+
+    /// Whether the open table lists the inode. Reads the whole table.
+    pub fn lists(&self, number: InodeNumber, generation: u32) -> bool {
+        let wanted = open_entry(number, generation);
+        self.open
+            .iter()
+            .any(|entry| entry.load(Ordering::Acquire) == wanted)
+    }
+}

@@ -1,0 +1,539 @@
+//! Requests that a session makes and responses that it gets.
+
+use crate::wire::{Malformed, Reader, Writer};
+use arck_core_state::InodeNumber;
+
+/// Longest encoded message that travels through a request slot, in bytes.
+pub const MESSAGE_MAX: usize = 2032;
+/// Most inodes that one request names.
+pub const INODES_MAX: usize = 16;
+/// Most inode numbers granted at once.
+pub const GRANT_MAX: usize = 256;
+/// Longest piece of a receipt that one request reads, in bytes.
+pub const RECEIPT_MAX: usize = 1024;
+
+/// A short list of inode numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct InodeList {
+    count: usize,
+    numbers: [InodeNumber; INODES_MAX],
+}
+
+impl InodeList {
+    /// `None` if there are more than [`INODES_MAX`].
+    pub fn new(numbers: &[InodeNumber]) -> Option<InodeList> {
+        let mut list = InodeList::default();
+        list.numbers
+            .get_mut(..numbers.len())?
+            .copy_from_slice(numbers);
+        list.count = numbers.len();
+        Some(list)
+    }
+    pub fn as_slice(&self) -> &[InodeNumber] {
+        &self.numbers[..self.count]
+    }
+}
+
+/// Kind of an advisory lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LockMode {
+    Unlock,
+    Shared,
+    Exclusive,
+}
+
+/// Who holds an advisory lock, within the session. Two locks conflict only if session or owner
+/// differ.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct LockHolder {
+    /// 0 = POSIX (by process), 1 = open file description, 2 = `flock`. `flock` locks and the
+    /// other two kinds do not see each other.
+    pub family: u8,
+    /// Process id (families 0) or description number.
+    pub owner: u64,
+    /// Process id to tell to others.
+    pub process: u32,
+}
+
+/// A byte range to lock or test.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LockRange {
+    pub inode: InodeNumber,
+    pub mode: LockMode,
+    pub start: u64,
+    /// One past the last byte; `u64::MAX` = without end.
+    pub end: u64,
+    pub holder: LockHolder,
+}
+
+/// What a session asks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Request {
+    /// More inode numbers, granted (already owned). → [`Response::Inodes`]; ENOSPC.
+    GrantInodes { count: u32 },
+    /// Ownership of all these inodes, taken back from others if need be. → `Done` when all are
+    /// owned; EACCES, EPERM, ESTALE (one is not alive), EROFS.
+    Acquire { inodes: InodeList },
+    /// Fold the deltas of these inodes (and what must come along); with `release`, give them up.
+    /// → `Done` or [`Response::Violation`].
+    Commit { inodes: InodeList, release: bool },
+    /// Fold everything the session owns. → `Done` or `Violation`.
+    CommitAll { release: bool },
+    /// A reader wants the newest state of inodes that another session owns: fold them there.
+    /// → `Done` always once the verified state is as new as it gets.
+    Recall { inodes: InodeList },
+    /// Moves a directory to another parent (or exchanges two names, `flags` as renameat2's),
+    /// under the controller's one lock; the caller owns both parents, and has committed them.
+    MoveDirectory {
+        from: InodeNumber,
+        from_name: Vec<u8>,
+        to: InodeNumber,
+        to_name: Vec<u8>,
+        flags: u32,
+    },
+    /// chown; `u32::MAX` leaves an id as it is. The inode need not be owned. EPERM.
+    SetOwner {
+        inode: InodeNumber,
+        uid: u32,
+        gid: u32,
+    },
+    /// Makes sure that so many pages of both parts of the arena are allocated. ENOSPC, EDQUOT.
+    GrowArena { branch_pages: u32, delta_pages: u32 },
+    /// Reads from the receipt of the fold that ended fold number `fold` of `inode`: the bytes
+    /// of the arena at `offset` as they were folded. → [`Response::Bytes`]; ENODATA if the
+    /// place was not part of the copy; ESTALE if there is no such receipt any more.
+    Receipt {
+        inode: InodeNumber,
+        fold: u64,
+        offset: u64,
+        length: u32,
+    },
+    /// An advisory lock; EAGAIN when in conflict.
+    Lock { range: LockRange },
+    /// As F_GETLK. → `Done` (no conflict) or [`Response::Conflict`].
+    TestLock { range: LockRange },
+    /// Drops all locks of a holder on an inode (0 = on every inode).
+    DropLocks {
+        inode: InodeNumber,
+        holder: LockHolder,
+    },
+    /// The session no longer lists an inode that may be an orphan: free it if nobody does.
+    Forget { inode: InodeNumber },
+    /// fsync in `paged` mode: fold, write back, sync the journal.
+    Sync { inodes: InodeList },
+    /// Nothing; for measuring and for waking.
+    Ping,
+}
+
+/// What it is told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Response {
+    Done,
+    /// An errno.
+    Error(i32),
+    /// The delta was refused; one line for the log.
+    Violation(String),
+    /// Granted inode numbers; generation, fold number and slot stand in their headers.
+    Inodes(Vec<InodeNumber>),
+    Bytes(Vec<u8>),
+    Conflict(LockRange),
+}
+
+const GRANT_INODES: u8 = 1;
+const ACQUIRE: u8 = 2;
+const COMMIT: u8 = 3;
+const COMMIT_ALL: u8 = 4;
+const RECALL: u8 = 5;
+const MOVE_DIRECTORY: u8 = 6;
+const SET_OWNER: u8 = 7;
+const GROW_ARENA: u8 = 8;
+const RECEIPT: u8 = 9;
+const LOCK: u8 = 10;
+const TEST_LOCK: u8 = 11;
+const DROP_LOCKS: u8 = 12;
+const FORGET: u8 = 13;
+const SYNC: u8 = 14;
+const PING: u8 = 15;
+
+const DONE: u8 = 1;
+const ERROR: u8 = 2;
+const VIOLATION: u8 = 3;
+const INODES: u8 = 4;
+const BYTES: u8 = 5;
+const CONFLICT: u8 = 6;
+
+fn put_inodes(w: &mut Writer, inodes: &InodeList) -> Result<(), Malformed> {
+    w.list(inodes.as_slice())
+}
+
+fn get_inodes(r: &mut Reader) -> Result<InodeList, Malformed> {
+    InodeList::new(&r.list()?).ok_or(Malformed)
+}
+
+fn put_holder(w: &mut Writer, holder: &LockHolder) -> Result<(), Malformed> {
+    w.u8(holder.family)?;
+    w.u64(holder.owner)?;
+    w.u32(holder.process)
+}
+
+fn get_holder(r: &mut Reader) -> Result<LockHolder, Malformed> {
+    let family = r.u8()?;
+    if family > 2 {
+        return Err(Malformed);
+    }
+    Ok(LockHolder {
+        family,
+        owner: r.u64()?,
+        process: r.u32()?,
+    })
+}
+
+fn put_range(w: &mut Writer, range: &LockRange) -> Result<(), Malformed> {
+    w.u32(range.inode)?;
+    w.u8(match range.mode {
+        LockMode::Unlock => 0,
+        LockMode::Shared => 1,
+        LockMode::Exclusive => 2,
+    })?;
+    w.u64(range.start)?;
+    w.u64(range.end)?;
+    put_holder(w, &range.holder)
+}
+
+fn get_range(r: &mut Reader) -> Result<LockRange, Malformed> {
+    let inode = r.u32()?;
+    let mode = match r.u8()? {
+        0 => LockMode::Unlock,
+        1 => LockMode::Shared,
+        2 => LockMode::Exclusive,
+        _ => return Err(Malformed),
+    };
+    let (start, end) = (r.u64()?, r.u64()?);
+    if start >= end {
+        return Err(Malformed);
+    }
+    Ok(LockRange {
+        inode,
+        mode,
+        start,
+        end,
+        holder: get_holder(r)?,
+    })
+}
+
+impl Request {
+    /// Encodes into `buffer`; gives the bytes used.
+    pub fn encode(&self, buffer: &mut [u8]) -> Result<usize, Malformed> {
+        let mut writer = Writer::new(buffer);
+        let w = &mut writer;
+        match self {
+            Request::GrantInodes { count } => {
+                w.u8(GRANT_INODES)?;
+                w.u32(*count)?;
+            }
+            Request::Acquire { inodes } => {
+                w.u8(ACQUIRE)?;
+                put_inodes(w, inodes)?;
+            }
+            Request::Commit { inodes, release } => {
+                w.u8(COMMIT)?;
+                put_inodes(w, inodes)?;
+                w.u8(u8::from(*release))?;
+            }
+            Request::CommitAll { release } => {
+                w.u8(COMMIT_ALL)?;
+                w.u8(u8::from(*release))?;
+            }
+            Request::Recall { inodes } => {
+                w.u8(RECALL)?;
+                put_inodes(w, inodes)?;
+            }
+            Request::MoveDirectory {
+                from,
+                from_name,
+                to,
+                to_name,
+                flags,
+            } => {
+                w.u8(MOVE_DIRECTORY)?;
+                w.u32(*from)?;
+                w.bytes(from_name)?;
+                w.u32(*to)?;
+                w.bytes(to_name)?;
+                w.u32(*flags)?;
+            }
+            Request::SetOwner { inode, uid, gid } => {
+                w.u8(SET_OWNER)?;
+                w.u32(*inode)?;
+                w.u32(*uid)?;
+                w.u32(*gid)?;
+            }
+            Request::GrowArena {
+                branch_pages,
+                delta_pages,
+            } => {
+                w.u8(GROW_ARENA)?;
+                w.u32(*branch_pages)?;
+                w.u32(*delta_pages)?;
+            }
+            Request::Receipt {
+                inode,
+                fold,
+                offset,
+                length,
+            } => {
+                w.u8(RECEIPT)?;
+                w.u32(*inode)?;
+                w.u64(*fold)?;
+                w.u64(*offset)?;
+                w.u32(*length)?;
+            }
+            Request::Lock { range } => {
+                w.u8(LOCK)?;
+                put_range(w, range)?;
+            }
+            Request::TestLock { range } => {
+                w.u8(TEST_LOCK)?;
+                put_range(w, range)?;
+            }
+            Request::DropLocks { inode, holder } => {
+                w.u8(DROP_LOCKS)?;
+                w.u32(*inode)?;
+                put_holder(w, holder)?;
+            }
+            Request::Forget { inode } => {
+                w.u8(FORGET)?;
+                w.u32(*inode)?;
+            }
+            Request::Sync { inodes } => {
+                w.u8(SYNC)?;
+                put_inodes(w, inodes)?;
+            }
+            Request::Ping => w.u8(PING)?,
+        }
+        Ok(writer.used())
+    }
+
+    /// Decodes a private copy.
+    pub fn decode(bytes: &[u8]) -> Result<Request, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let r = &mut reader;
+        let request = match r.u8()? {
+            GRANT_INODES => Request::GrantInodes { count: r.u32()? },
+            ACQUIRE => Request::Acquire {
+                inodes: get_inodes(r)?,
+            },
+            COMMIT => Request::Commit {
+                inodes: get_inodes(r)?,
+                release: r.boolean()?,
+            },
+            COMMIT_ALL => Request::CommitAll {
+                release: r.boolean()?,
+            },
+            RECALL => Request::Recall {
+                inodes: get_inodes(r)?,
+            },
+            MOVE_DIRECTORY => Request::MoveDirectory {
+                from: r.u32()?,
+                from_name: r.bytes()?.to_vec(),
+                to: r.u32()?,
+                to_name: r.bytes()?.to_vec(),
+                flags: r.u32()?,
+            },
+            SET_OWNER => Request::SetOwner {
+                inode: r.u32()?,
+                uid: r.u32()?,
+                gid: r.u32()?,
+            },
+            GROW_ARENA => Request::GrowArena {
+                branch_pages: r.u32()?,
+                delta_pages: r.u32()?,
+            },
+            RECEIPT => Request::Receipt {
+                inode: r.u32()?,
+                fold: r.u64()?,
+                offset: r.u64()?,
+                length: r.u32()?,
+            },
+            LOCK => Request::Lock {
+                range: get_range(r)?,
+            },
+            TEST_LOCK => Request::TestLock {
+                range: get_range(r)?,
+            },
+            DROP_LOCKS => Request::DropLocks {
+                inode: r.u32()?,
+                holder: get_holder(r)?,
+            },
+            FORGET => Request::Forget { inode: r.u32()? },
+            SYNC => Request::Sync {
+                inodes: get_inodes(r)?,
+            },
+            PING => Request::Ping,
+            _ => return Err(Malformed),
+        };
+        reader.end()?;
+        Ok(request)
+    }
+}
+
+impl Response {
+    /// Encodes into `buffer`; gives the bytes used.
+    pub fn encode(&self, buffer: &mut [u8]) -> Result<usize, Malformed> {
+        let mut writer = Writer::new(buffer);
+        let w = &mut writer;
+        match self {
+            Response::Done => w.u8(DONE)?,
+            Response::Error(errno) => {
+                w.u8(ERROR)?;
+                w.u32(errno.unsigned_abs())?;
+            }
+            Response::Violation(text) => {
+                w.u8(VIOLATION)?;
+                let mut end = text.len().min(512);
+                while !text.is_char_boundary(end) {
+                    end -= 1;
+                }
+                w.bytes(&text.as_bytes()[..end])?;
+            }
+            Response::Inodes(inodes) => {
+                w.u8(INODES)?;
+                w.list(inodes)?;
+            }
+            Response::Bytes(bytes) => {
+                w.u8(BYTES)?;
+                w.bytes(bytes)?;
+            }
+            Response::Conflict(range) => {
+                w.u8(CONFLICT)?;
+                put_range(w, range)?;
+            }
+        }
+        Ok(writer.used())
+    }
+
+    /// Decodes a private copy.
+    pub fn decode(bytes: &[u8]) -> Result<Response, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let r = &mut reader;
+        let response = match r.u8()? {
+            DONE => Response::Done,
+            ERROR => Response::Error(i32::try_from(r.u32()?).map_err(|_| Malformed)?),
+            VIOLATION => {
+                Response::Violation(String::from_utf8(r.bytes()?.to_vec()).map_err(|_| Malformed)?)
+            }
+            INODES => Response::Inodes(r.list()?),
+            BYTES => Response::Bytes(r.bytes()?.to_vec()),
+            CONFLICT => Response::Conflict(get_range(r)?),
+            _ => return Err(Malformed),
+        };
+        reader.end()?;
+        Ok(response)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn holder() -> LockHolder {
+        LockHolder {
+            family: 2,
+            owner: 9,
+            process: 10,
+        }
+    }
+
+    fn range() -> LockRange {
+        LockRange {
+            inode: 3,
+            mode: LockMode::Shared,
+            start: 1 << 30,
+            end: u64::MAX,
+            holder: holder(),
+        }
+    }
+
+    #[test]
+    fn every_message_survives_and_no_prefix_does() {
+        let some = InodeList::new(&[1, 2, 3]).unwrap();
+        let requests = [
+            Request::GrantInodes { count: 7 },
+            Request::Acquire { inodes: some },
+            Request::Commit {
+                inodes: some,
+                release: true,
+            },
+            Request::CommitAll { release: false },
+            Request::Recall {
+                inodes: InodeList::default(),
+            },
+            Request::MoveDirectory {
+                from: 1,
+                from_name: b"a".to_vec(),
+                to: 2,
+                to_name: vec![b'x'; 255],
+                flags: 1,
+            },
+            Request::SetOwner {
+                inode: 5,
+                uid: 6,
+                gid: u32::MAX,
+            },
+            Request::GrowArena {
+                branch_pages: 1,
+                delta_pages: 2,
+            },
+            Request::Receipt {
+                inode: 1,
+                fold: 2,
+                offset: 3,
+                length: 4,
+            },
+            Request::Lock { range: range() },
+            Request::TestLock { range: range() },
+            Request::DropLocks {
+                inode: 0,
+                holder: holder(),
+            },
+            Request::Forget { inode: 5 },
+            Request::Sync { inodes: some },
+            Request::Ping,
+        ];
+        for request in requests {
+            let mut buffer = [0; MESSAGE_MAX];
+            let used = request.encode(&mut buffer).unwrap();
+            assert_eq!(Request::decode(&buffer[..used]), Ok(request));
+            for shorter in 0..used {
+                assert_eq!(Request::decode(&buffer[..shorter]), Err(Malformed));
+            }
+            assert_eq!(Request::decode(&buffer[..used + 1]), Err(Malformed));
+        }
+        let responses = [
+            Response::Done,
+            Response::Error(28),
+            Response::Violation("rule".into()),
+            Response::Inodes((0..GRANT_MAX as u32).collect()),
+            Response::Bytes(vec![7; RECEIPT_MAX]),
+            Response::Conflict(range()),
+        ];
+        for response in responses {
+            let mut buffer = [0; MESSAGE_MAX];
+            let used = response.encode(&mut buffer).unwrap();
+            assert_eq!(Response::decode(&buffer[..used]), Ok(response));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn decoding_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            if let Ok(request) = Request::decode(&bytes) {
+                let mut buffer = [0; MESSAGE_MAX];
+                let used = request.encode(&mut buffer).unwrap();
+                prop_assert_eq!(&buffer[..used], &bytes[..]);
+            }
+            let _ = Response::decode(&bytes);
+        }
+    }
+}

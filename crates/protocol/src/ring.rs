@@ -1,0 +1,189 @@
+//! Small requests through control memory.
+//!
+//! The session claims a slot, fills it, submits, rings the doorbell and waits: first spinning
+//! (an awake controller answers within microseconds), then on the slot's futex. The controller
+//! polls doorbells while there is work and sleeps in `epoll` on the wake descriptor otherwise.
+//!
+//! # Invariants
+//! * A slot is written by the side whose turn its state says; the state is the last store.
+//! * Sleeping is announced (`awake` = 0) before the doorbells are looked at a last time, and a
+//!   session rings before it looks at `awake`, both sequentially consistent: no wake-up is lost.
+
+use crate::control::{ControlMemory, RequestSlot, slot_state};
+use crate::message::{MESSAGE_MAX, Request, Response};
+use arck_core_state::primitive::{AtomicU32, Ordering, spin_hint};
+use rustix::fd::BorrowedFd;
+use rustix::io::Errno;
+use std::time::{Duration, Instant};
+
+/// Rounds of spinning before a session sleeps.
+#[cfg(not(shuttle))]
+const SPIN_ROUNDS: u32 = 4_000;
+#[cfg(shuttle)]
+const SPIN_ROUNDS: u32 = 8;
+
+fn put(slot: &RequestSlot, bytes: &[u8]) {
+    for (word, chunk) in slot.payload.iter().zip(bytes.chunks(8)) {
+        let mut value = [0; 8];
+        value[..chunk.len()].copy_from_slice(chunk);
+        word.store(u64::from_le_bytes(value), Ordering::Relaxed);
+    }
+    slot.length.store(bytes.len() as u32, Ordering::Relaxed);
+}
+
+/// Copies a payload out, once. `None` if the length is not possible.
+fn take(slot: &RequestSlot, buffer: &mut [u8; MESSAGE_MAX]) -> Option<usize> {
+    let length = slot.length.load(Ordering::Relaxed) as usize;
+    if length > MESSAGE_MAX {
+        return None;
+    }
+    for (chunk, word) in buffer[..length.next_multiple_of(8).min(MESSAGE_MAX)]
+        .chunks_mut(8)
+        .zip(&slot.payload)
+    {
+        let value = word.load(Ordering::Relaxed).to_le_bytes();
+        chunk.copy_from_slice(&value[..chunk.len()]);
+    }
+    Some(length)
+}
+
+#[cfg(not(shuttle))]
+fn futex_wait(word: &AtomicU32, expected: u32, timeout: Duration) {
+    use rustix::thread::futex;
+    let timeout = futex::Timespec {
+        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(timeout.subsec_nanos()),
+    };
+    // Woken, timed out, interrupted, or the word had changed already: the caller looks again.
+    let _ = futex::wait(word, futex::Flags::empty(), expected, Some(&timeout));
+}
+
+#[cfg(not(shuttle))]
+fn futex_wake(word: &AtomicU32) {
+    // Fails only for a bad address, which a live reference is not.
+    let _ = rustix::thread::futex::wake(word, rustix::thread::futex::Flags::empty(), 1);
+}
+
+#[cfg(shuttle)]
+fn futex_wait(_: &AtomicU32, _: u32, _: Duration) {
+    spin_hint();
+}
+#[cfg(shuttle)]
+fn futex_wake(_: &AtomicU32) {}
+
+/// The session's side of one request. Blocks until answered, at most `patience`: ETIMEDOUT
+/// then, and the slot stays with the controller. EBUSY if no slot becomes free in that time.
+pub fn request(
+    control: &ControlMemory,
+    wake: BorrowedFd<'_>,
+    request: &Request,
+    patience: Duration,
+) -> Result<Response, Errno> {
+    let deadline = Instant::now() + patience;
+    let (index, slot) = claim(control, deadline)?;
+    let mut buffer = [0u8; MESSAGE_MAX];
+    let length = match request.encode(&mut buffer) {
+        Ok(length) => length,
+        Err(_) => {
+            slot.state.store(slot_state::FREE, Ordering::Release);
+            return Err(Errno::NAMETOOLONG);
+        }
+    };
+    put(slot, &buffer[..length]);
+    slot.state.store(slot_state::SUBMITTED, Ordering::Release);
+    control
+        .header
+        .doorbell
+        .fetch_or(1 << index, Ordering::SeqCst);
+    if control.header.awake.load(Ordering::SeqCst) == 0 {
+        // A full counter means that the controller will wake anyway.
+        let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
+    }
+    let mut rounds = 0;
+    while slot.state.load(Ordering::Acquire) != slot_state::DONE {
+        let closed = control.header.closed.load(Ordering::Acquire);
+        if closed != 0 {
+            return Err(Errno::from_raw_os_error(closed as i32));
+        }
+        rounds += 1;
+        if rounds < SPIN_ROUNDS {
+            spin_hint();
+            continue;
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Errno::TIMEDOUT);
+        }
+        futex_wait(
+            &slot.state,
+            slot_state::SUBMITTED,
+            left.min(Duration::from_millis(100)),
+        );
+    }
+    let response = take(slot, &mut buffer)
+        .and_then(|length| Response::decode(&buffer[..length]).ok())
+        .ok_or(Errno::PROTO);
+    slot.state.store(slot_state::FREE, Ordering::Release);
+    response
+}
+
+fn claim(control: &ControlMemory, deadline: Instant) -> Result<(usize, &RequestSlot), Errno> {
+    loop {
+        for (index, slot) in control.requests.iter().enumerate() {
+            if slot.state.load(Ordering::Relaxed) == slot_state::FREE
+                && slot
+                    .state
+                    .compare_exchange(
+                        slot_state::FREE,
+                        slot_state::CLAIMED,
+                        Ordering::Acquire,
+                        Ordering::Relaxed,
+                    )
+                    .is_ok()
+            {
+                return Ok((index, slot));
+            }
+        }
+        if Instant::now() > deadline {
+            return Err(Errno::BUSY);
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// The controller's side: takes the rung slots, as a bit set.
+pub fn rung(control: &ControlMemory) -> u32 {
+    if control.header.doorbell.load(Ordering::SeqCst) == 0 {
+        return 0;
+    }
+    control.header.doorbell.swap(0, Ordering::SeqCst) as u32
+}
+
+/// The request in a rung slot. `None` if the slot is not submitted (a false ring); `Some(Err)`
+/// if it is malformed, to be answered EPROTO.
+pub fn receive(control: &ControlMemory, index: usize) -> Option<Result<Request, Errno>> {
+    let slot = control.requests.get(index)?;
+    if slot.state.load(Ordering::Acquire) != slot_state::SUBMITTED {
+        return None;
+    }
+    let mut buffer = [0u8; MESSAGE_MAX];
+    let request = take(slot, &mut buffer)
+        .and_then(|length| Request::decode(&buffer[..length]).ok())
+        .ok_or(Errno::PROTO);
+    Some(request)
+}
+
+/// Answers a slot and wakes its waiter.
+pub fn respond(control: &ControlMemory, index: usize, response: &Response) {
+    let Some(slot) = control.requests.get(index) else {
+        return;
+    };
+    let mut buffer = [0u8; MESSAGE_MAX];
+    let length = response
+        .encode(&mut buffer)
+        .or_else(|_| Response::Error(Errno::PROTO.raw_os_error()).encode(&mut buffer))
+        .unwrap_or(0);
+    put(slot, &buffer[..length]);
+    slot.state.store(slot_state::DONE, Ordering::Release);
+    futex_wake(&slot.state);
+}

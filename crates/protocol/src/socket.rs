@@ -1,0 +1,276 @@
+//! The Unix socket (SOCK_SEQPACKET): greeting, and every exchange that carries descriptors.
+//!
+//! One packet is one message. A session sends one at a time and waits for the answer.
+
+use crate::message::MESSAGE_MAX;
+use crate::wire::{Malformed, Reader, Writer};
+use arck_core_state::{Geometry, SegmentNumber};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::{Errno, IoSlice, IoSliceMut};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use std::mem::MaybeUninit;
+
+/// Most descriptors in one packet.
+pub const DESCRIPTORS_MAX: usize = 16;
+
+/// What a session sends.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Call {
+    /// First packet. → [`Answer::Welcome`].
+    Hello { version: u32 },
+    /// Read-only descriptors of these segments (at most [`DESCRIPTORS_MAX`]), in this order.
+    /// → [`Answer::Segments`]; EACCES if one is of a class that the session is not in.
+    MapSegments { segments: Vec<SegmentNumber> },
+    /// A data segment of its own, read-write. → [`Answer::Segments`] with one entry; ENOSPC.
+    GrantSegment,
+    /// Orderly end: everything is folded and released before the answer `Done`.
+    Goodbye,
+    /// Asks a controller to end cleanly; only the pool's user may.
+    Shutdown,
+}
+
+/// What it gets.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// Descriptors: headers (read-only), page bitmap (read-only), control memory, wake (an
+    /// eventfd), group region (an empty memfd, sized by the session), arena (read-write).
+    Welcome(Welcome),
+    Segments(Vec<SegmentNumber>),
+    Done,
+    /// errno and one line for the user.
+    Error(i32, String),
+}
+
+/// Numbers of the pool and of the new session.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Welcome {
+    pub session: u32,
+    pub geometry: Geometry,
+    pub uuid: [u8; 16],
+    pub hash_seed: u64,
+    /// [`arck_core_state::superblock::Durability`] as a number.
+    pub durability: u32,
+    /// 1 if stores must be flushed (the controller's `--persist`, resolved).
+    pub flush: u32,
+    /// Pages of branch table and of delta already allocated in the arena.
+    pub branch_pages: u32,
+    pub delta_pages: u32,
+}
+
+impl Call {
+    pub fn encode(&self, buffer: &mut [u8]) -> Result<usize, Malformed> {
+        let mut w = Writer::new(buffer);
+        match self {
+            Call::Hello { version } => {
+                w.u8(1)?;
+                w.u32(*version)?;
+            }
+            Call::MapSegments { segments } => {
+                w.u8(2)?;
+                w.list(segments)?;
+            }
+            Call::GrantSegment => w.u8(3)?,
+            Call::Goodbye => w.u8(4)?,
+            Call::Shutdown => w.u8(5)?,
+        }
+        Ok(w.used())
+    }
+    pub fn decode(bytes: &[u8]) -> Result<Call, Malformed> {
+        let mut r = Reader::new(bytes);
+        let call = match r.u8()? {
+            1 => Call::Hello { version: r.u32()? },
+            2 => Call::MapSegments {
+                segments: r.list()?,
+            },
+            3 => Call::GrantSegment,
+            4 => Call::Goodbye,
+            5 => Call::Shutdown,
+            _ => return Err(Malformed),
+        };
+        r.end()?;
+        Ok(call)
+    }
+}
+
+impl Answer {
+    pub fn encode(&self, buffer: &mut [u8]) -> Result<usize, Malformed> {
+        let mut w = Writer::new(buffer);
+        match self {
+            Answer::Welcome(welcome) => {
+                w.u8(1)?;
+                w.u32(welcome.session)?;
+                w.u64(welcome.geometry.segment_size)?;
+                w.u32(welcome.geometry.segment_count)?;
+                w.u32(welcome.geometry.inode_count)?;
+                w.raw(&welcome.uuid)?;
+                w.u64(welcome.hash_seed)?;
+                w.u32(welcome.durability)?;
+                w.u32(welcome.flush)?;
+                w.u32(welcome.branch_pages)?;
+                w.u32(welcome.delta_pages)?;
+            }
+            Answer::Segments(segments) => {
+                w.u8(2)?;
+                w.list(segments)?;
+            }
+            Answer::Done => w.u8(3)?,
+            Answer::Error(errno, text) => {
+                w.u8(4)?;
+                w.u32(errno.unsigned_abs())?;
+                w.bytes(text.as_bytes())?;
+            }
+        }
+        Ok(w.used())
+    }
+    pub fn decode(bytes: &[u8]) -> Result<Answer, Malformed> {
+        let mut r = Reader::new(bytes);
+        let answer = match r.u8()? {
+            1 => {
+                let session = r.u32()?;
+                let geometry = Geometry {
+                    segment_size: r.u64()?,
+                    segment_count: r.u32()?,
+                    inode_count: r.u32()?,
+                };
+                if !geometry.is_sane() {
+                    return Err(Malformed);
+                }
+                Answer::Welcome(Welcome {
+                    session,
+                    geometry,
+                    uuid: r.raw(16)?.try_into().map_err(|_| Malformed)?,
+                    hash_seed: r.u64()?,
+                    durability: r.u32()?,
+                    flush: r.u32()?,
+                    branch_pages: r.u32()?,
+                    delta_pages: r.u32()?,
+                })
+            }
+            2 => Answer::Segments(r.list()?),
+            3 => Answer::Done,
+            4 => {
+                let errno = i32::try_from(r.u32()?).map_err(|_| Malformed)?;
+                Answer::Error(errno, String::from_utf8_lossy(r.bytes()?).into_owned())
+            }
+            _ => return Err(Malformed),
+        };
+        r.end()?;
+        Ok(answer)
+    }
+}
+
+/// Sends one packet with descriptors. Does not raise SIGPIPE.
+pub fn send(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(Errno::INVAL);
+    }
+    loop {
+        match sendmsg(
+            socket,
+            &[IoSlice::new(bytes)],
+            &mut ancillary,
+            SendFlags::NOSIGNAL,
+        ) {
+            Err(Errno::INTR) => continue,
+            other => return other.map(|_| ()),
+        }
+    }
+}
+
+/// Receives one packet. An empty packet means that the other side is gone. Descriptors are
+/// close-on-exec.
+pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let length = loop {
+        match recvmsg(
+            socket,
+            &mut [IoSliceMut::new(buffer)],
+            &mut ancillary,
+            RecvFlags::CMSG_CLOEXEC,
+        ) {
+            Err(Errno::INTR) => continue,
+            other => break other?.bytes,
+        }
+    };
+    let mut descriptors = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(received) = message {
+            descriptors.extend(received);
+        }
+    }
+    Ok((length, descriptors))
+}
+
+/// One exchange from the session's side.
+pub fn call(socket: &impl AsFd, call: &Call) -> Result<(Answer, Vec<OwnedFd>), Errno> {
+    let mut buffer = [0u8; MESSAGE_MAX];
+    let length = call.encode(&mut buffer).map_err(|_| Errno::INVAL)?;
+    send(socket.as_fd(), &buffer[..length], &[])?;
+    let (length, descriptors) = receive(socket.as_fd(), &mut buffer)?;
+    if length == 0 {
+        return Err(Errno::CONNRESET);
+    }
+    let answer = Answer::decode(&buffer[..length]).map_err(|_| Errno::PROTO)?;
+    Ok((answer, descriptors))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    #[test]
+    fn descriptors_travel() {
+        let (a, b) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
+        let answer = Answer::Welcome(Welcome {
+            session: 3,
+            geometry: Geometry::for_pool_size(64 << 20).unwrap(),
+            uuid: [1; 16],
+            hash_seed: 5,
+            durability: 2,
+            flush: 1,
+            branch_pages: 1,
+            delta_pages: 2,
+        });
+        let mut buffer = [0; MESSAGE_MAX];
+        let length = answer.encode(&mut buffer).unwrap();
+        send(a.as_fd(), &buffer[..length], &[a.as_fd(), b.as_fd()]).unwrap();
+        let mut other = [0; MESSAGE_MAX];
+        let (got, descriptors) = receive(b.as_fd(), &mut other).unwrap();
+        assert_eq!(Answer::decode(&other[..got]), Ok(answer));
+        assert_eq!(descriptors.len(), 2);
+    }
+
+    #[test]
+    fn calls_survive() {
+        for call in [
+            Call::Hello { version: 1 },
+            Call::MapSegments {
+                segments: vec![1, 2, 3],
+            },
+            Call::GrantSegment,
+            Call::Goodbye,
+            Call::Shutdown,
+        ] {
+            let mut buffer = [0; 100];
+            let length = call.encode(&mut buffer).unwrap();
+            assert_eq!(Call::decode(&buffer[..length]), Ok(call));
+        }
+    }
+}

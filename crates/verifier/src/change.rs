@@ -1,0 +1,52 @@
+//! What a verified delta changes. All of it is applied in one atomic step.
+
+use arck_core_state::directory::{Dentry, Name};
+use arck_core_state::{FileKind, InodeNumber, PagePtr};
+
+/// All changes of one fold.
+#[derive(Clone, Debug, Default)]
+pub struct Changes {
+    /// Inodes that come alive, before anything else.
+    pub births: Vec<Birth>,
+    /// One entry per inode of the fold set that has a branch, in the order of the set.
+    pub inodes: Vec<InodeChange>,
+    /// Change of the link count, for every inode that gains or loses names: for a file the
+    /// names, for a directory nothing (the controller keeps 2 + subdirectories).
+    pub links: Vec<(InodeNumber, i64)>,
+    /// Directories that lose their only name: they are empty and die with the fold.
+    pub removed_directories: Vec<InodeNumber>,
+}
+
+/// A new inode. Its first name is among the names added.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Birth {
+    pub inode: InodeNumber,
+    pub generation: u32,
+    pub kind: FileKind,
+    /// Permission bits (07777).
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub created: i64,
+    /// The directory in which it is born.
+    pub parent: InodeNumber,
+}
+
+/// A changed inode; `None` = as verified.
+#[derive(Clone, Debug)]
+pub struct InodeChange {
+    pub inode: InodeNumber,
+    pub mode: Option<u32>,
+    pub modified: Option<i64>,
+    pub changed: Option<i64>,
+    pub accessed: Option<i64>,
+    /// Of a file or symbolic link, bytes.
+    pub size: Option<u64>,
+    /// Verified pages from this page number on are dropped, before `pages` is applied.
+    pub limit: Option<u64>,
+    /// Data pages set, in ascending order of page number; null = hole.
+    pub pages: Vec<(u64, PagePtr)>,
+    /// Of a directory: names taken away, before names are added.
+    pub names_removed: Vec<(Name, Dentry)>,
+    pub names_added: Vec<(Name, Dentry)>,
+}

@@ -1,0 +1,56 @@
+//! What the verifier asks.
+
+use arck_core_state::directory::Dentry;
+use arck_core_state::geometry::SessionNumber;
+use arck_core_state::{HeaderCopy, Inode, InodeNumber, PagePtr};
+
+/// Verified state, as the controller's own tables tell it (shadow inodes).
+pub trait VerifiedState {
+    /// Header of an inode number; `None` beyond the table.
+    fn header(&self, number: InodeNumber) -> Option<HeaderCopy>;
+    /// Shadow inode; `None` if the number is not alive (granted, free).
+    fn inode(&self, number: InodeNumber) -> Option<Inode>;
+    /// A name in a verified directory.
+    fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Option<Dentry>;
+    /// The verified data page at `page` of a file; null for a hole.
+    fn data_page(&self, number: InodeNumber, page: u64) -> PagePtr;
+    /// Whether a page is referred to by the verified state.
+    fn page_in_use(&self, page: PagePtr) -> bool;
+    /// The session to which the page's segment is granted for data; `None` for metadata
+    /// segments, segments of nobody and pages outside the pool.
+    fn data_segment_owner(&self, page: PagePtr) -> Option<SessionNumber>;
+}
+
+/// Who made the delta.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Credentials {
+    pub session: SessionNumber,
+    pub uid: u32,
+    pub gid: u32,
+    /// Supplementary groups.
+    pub groups: Vec<u32>,
+}
+
+impl Credentials {
+    pub fn is_root(&self) -> bool {
+        self.uid == 0
+    }
+    pub fn in_group(&self, gid: u32) -> bool {
+        self.gid == gid || self.groups.contains(&gid)
+    }
+    /// Classic permission check: `wanted` is a mask of 4 (read), 2 (write), 1 (search).
+    pub fn may(&self, inode: &Inode, wanted: u32) -> bool {
+        if self.is_root() {
+            // Root needs one execute bit somewhere to execute a file; search it always may.
+            return true;
+        }
+        let bits = if self.uid == inode.uid {
+            inode.mode >> 6
+        } else if self.in_group(inode.gid) {
+            inode.mode >> 3
+        } else {
+            inode.mode
+        };
+        bits & wanted & 7 == wanted & 7
+    }
+}
