@@ -1,1 +1,49 @@
-//! Placeholder.
+//! Persistence: the only crate of Arck that issues cache-line flushes, fences
+//! and streaming stores, that maps files, and that copies to and from memory
+//! which other processes may write at the same time.
+//!
+//! | module | idea |
+//! | --- | --- |
+//! | [`flush`] | flush, fence and the process-wide [`PersistPolicy`] |
+//! | [`copy`] | raw copies, cached and streaming, of memory others may change |
+//! | [`shared`] | [`SharedBytes`], the checked view every other crate uses |
+//! | [`order`] | order of persistence in types: dirty, flushed, durable, published |
+//! | [`mapping`], [`address_space`] | mapped files and fixed reservations |
+//! | [`guarded`] | copies that turn SIGBUS into an error |
+//! | [`durability`] | which durability a directory offers, and what to flush |
+//! | [`record`] | a trace of all of it, and what a crash may leave |
+//!
+//! Invariants of the crate:
+//!
+//! * Mapped memory is never seen as `&T` or `&mut T` of plain data: only as
+//!   atomics, or through copies written in assembly.
+//! * Every store, flush and fence made through the crate (except through a
+//!   `&AtomicU64` handed out by [`SharedBytes::atomic_u64`]) reaches the trace
+//!   while one is being recorded.
+//! * Nothing here allocates, locks or calls an interposable libc function on
+//!   the data path, so all of it may run inside a preload library.
+
+#![deny(unsafe_op_in_unsafe_fn)]
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+compile_error!("arck-pm is written for x86-64 Linux: it uses clwb, sfence and movnt in assembly");
+
+pub mod address_space;
+mod control;
+pub mod copy;
+pub mod durability;
+mod error;
+pub mod flush;
+pub mod guarded;
+pub mod mapping;
+pub mod order;
+pub mod record;
+pub mod shared;
+
+pub use address_space::AddressSpace;
+pub use durability::{DurabilityMode, PersistOption};
+pub use error::{Error, Fault, Result};
+pub use flush::{CACHE_LINE, PersistPolicy, fence, flush_range, policy, set_policy};
+pub use mapping::{Access, MapOptions, Mapping};
+pub use order::{Dirty, Durable, Flushed, Published};
+pub use shared::SharedBytes;

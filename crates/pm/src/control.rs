@@ -1,0 +1,112 @@
+//! One process-wide byte that says what the primitives have to do: whether the
+//! processor's flush instruction is known and which it is, whether to flush,
+//! and whether a trace is recorded.
+//!
+//! Invariant: every primitive makes exactly one relaxed load of this byte. It
+//! is relaxed because it carries no data: setting the policy or starting a
+//! recording is done before the work it is meant for, and whoever needs the
+//! two in order has a stronger synchronisation anyway.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+const READY: u8 = 1;
+const FLUSH: u8 = 1 << 1;
+const RECORD: u8 = 1 << 2;
+const INSTRUCTION_SHIFT: u32 = 3;
+
+static CONTROL: AtomicU8 = AtomicU8::new(0);
+
+/// Which instruction writes a cache line back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FlushInstruction {
+    /// Ordered, evicts the line: every x86-64 has it.
+    Clflush,
+    /// Weakly ordered, evicts the line.
+    Clflushopt,
+    /// Weakly ordered, may keep the line in the cache.
+    Clwb,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Control(u8);
+
+impl Control {
+    #[inline(always)]
+    pub(crate) fn flushes(self) -> bool {
+        self.0 & FLUSH != 0
+    }
+
+    #[inline(always)]
+    pub(crate) fn records(self) -> bool {
+        self.0 & RECORD != 0
+    }
+
+    #[inline(always)]
+    pub(crate) fn instruction(self) -> FlushInstruction {
+        match self.0 >> INSTRUCTION_SHIFT {
+            0 => FlushInstruction::Clflush,
+            1 => FlushInstruction::Clflushopt,
+            _ => FlushInstruction::Clwb,
+        }
+    }
+}
+
+#[inline(always)]
+pub(crate) fn load() -> Control {
+    let value = CONTROL.load(Ordering::Relaxed);
+    if value & READY == 0 {
+        initialise()
+    } else {
+        Control(value)
+    }
+}
+
+/// Finds the flush instruction; until told otherwise the process flushes, the
+/// choice that loses nothing.
+#[cold]
+fn initialise() -> Control {
+    let fresh = READY | FLUSH | (detect() as u8) << INSTRUCTION_SHIFT;
+    match CONTROL.compare_exchange(0, fresh, Ordering::Relaxed, Ordering::Relaxed) {
+        Ok(_) => Control(fresh),
+        Err(value) => Control(value),
+    }
+}
+
+fn set(bit: u8, on: bool) {
+    load();
+    if on {
+        CONTROL.fetch_or(bit, Ordering::Relaxed);
+    } else {
+        CONTROL.fetch_and(!bit, Ordering::Relaxed);
+    }
+}
+
+pub(crate) fn set_flushing(on: bool) {
+    set(FLUSH, on);
+}
+
+pub(crate) fn set_recording(on: bool) {
+    set(RECORD, on);
+}
+
+#[cfg(not(miri))]
+fn detect() -> FlushInstruction {
+    use std::arch::x86_64::{__cpuid, __cpuid_count};
+    if __cpuid(0).eax < 7 {
+        return FlushInstruction::Clflush;
+    }
+    // Leaf 7: EBX bit 24 is clwb, bit 23 is clflushopt.
+    let features = __cpuid_count(7, 0).ebx;
+    if features & 1 << 24 != 0 {
+        FlushInstruction::Clwb
+    } else if features & 1 << 23 != 0 {
+        FlushInstruction::Clflushopt
+    } else {
+        FlushInstruction::Clflush
+    }
+}
+
+#[cfg(miri)]
+fn detect() -> FlushInstruction {
+    FlushInstruction::Clflush
+}

@@ -1,0 +1,300 @@
+//! Copies to and from memory that other threads and processes may change at
+//! the same time.
+//!
+//! A plain Rust copy of such memory would be a data race, which the language
+//! leaves undefined. Everything here is assembly: the compiler sees an opaque
+//! access, so a race can only yield torn or stale *bytes*, which every caller
+//! must expect (copy once, then check, then use). Words of 8 bytes at aligned
+//! addresses are never torn by these copies unless they straddle the
+//! ragged end of one. Under Miri plain copies stand in, which Miri may check
+//! because its tests do not race.
+//!
+//! Invariants: no routine reads or writes a byte outside the two ranges; a
+//! streaming copy leaves every byte either streamed or flushed, so that one
+//! [`crate::fence`] makes the whole range durable; none of them fences.
+
+use crate::control;
+use crate::error::Fault;
+use crate::flush::{CACHE_LINE, flush_lines, store_fence};
+use crate::{guarded, record};
+
+/// Below this many bytes a copy moves words; from there on `rep movsb`, which
+/// the processor turns into whole lines.
+pub(crate) const STRING_COPY_FROM: usize = 512;
+
+#[cfg(not(miri))]
+#[path = "copy_assembly.rs"]
+mod routines;
+
+#[cfg(miri)]
+#[path = "copy_miri.rs"]
+mod routines;
+
+pub(crate) use routines::{copy_bytes, fill_bytes, stream_lines, stream_word};
+
+/// Copies `len` bytes with ordinary stores.
+///
+/// # Safety
+/// Both ranges are mapped for the access made, and do not overlap.
+#[inline(always)]
+pub unsafe fn copy(destination: *mut u8, source: *const u8, len: usize) {
+    if control::load().records() {
+        // SAFETY: as this function's contract says.
+        unsafe { record::store(destination, source, len, Stores::Cached) };
+        return;
+    }
+    // SAFETY: as this function's contract says.
+    unsafe { copy_bytes(destination, source, len) }
+}
+
+/// Copies `len` bytes out of shared memory into private memory; never traced.
+///
+/// # Safety
+/// As [`copy`].
+#[inline(always)]
+pub unsafe fn copy_out(destination: *mut u8, source: *const u8, len: usize) {
+    // SAFETY: as this function's contract says.
+    unsafe { copy_bytes(destination, source, len) }
+}
+
+/// Copies `len` bytes, of any length and alignment, past the cache: streaming
+/// stores for the whole lines, ordinary stores and a flush for the ragged ends.
+/// Durable after the next [`crate::fence`]. Under
+/// [`NoFlush`](crate::PersistPolicy::NoFlush) it is an ordinary copy, since
+/// streaming stores would need a real fence before anyone else may see them
+/// in order.
+///
+/// # Safety
+/// As [`copy`].
+#[inline]
+pub unsafe fn stream(destination: *mut u8, source: *const u8, len: usize) {
+    let control = control::load();
+    if control.records() {
+        // SAFETY: as this function's contract says.
+        unsafe { record::store(destination, source, len, Stores::Streaming) };
+        return;
+    }
+    if !control.flushes() {
+        // SAFETY: as this function's contract says.
+        unsafe { copy_bytes(destination, source, len) };
+        return;
+    }
+    let parts = Parts::of(destination as usize, len);
+    // SAFETY: the three parts make up exactly the range of the contract; the
+    // middle starts and ends on a line.
+    unsafe {
+        if parts.head != 0 {
+            copy_bytes(destination, source, parts.head);
+            flush_lines(control, destination, parts.head);
+        }
+        if parts.lines != 0 {
+            stream_lines(
+                destination.add(parts.head),
+                source.add(parts.head),
+                parts.lines,
+            );
+        }
+        if parts.tail != 0 {
+            let done = parts.head + parts.lines;
+            copy_bytes(destination.add(done), source.add(done), parts.tail);
+            flush_lines(control, destination.add(done), parts.tail);
+        }
+    }
+}
+
+/// Streams whatever the policy says and fences before it returns, so that the
+/// bytes are visible in order even under `NoFlush`. For large copies to memory
+/// that is not in the cache, where streaming is faster than ordinary stores.
+///
+/// # Safety
+/// As [`copy`].
+pub unsafe fn stream_and_fence(destination: *mut u8, source: *const u8, len: usize) {
+    let control = control::load();
+    if control.records() || control.flushes() {
+        // SAFETY: as this function's contract says.
+        unsafe { stream(destination, source, len) };
+        crate::fence();
+        return;
+    }
+    let parts = Parts::of(destination as usize, len);
+    // SAFETY: as in `stream`.
+    unsafe {
+        copy_bytes(destination, source, parts.head);
+        if parts.lines != 0 {
+            stream_lines(
+                destination.add(parts.head),
+                source.add(parts.head),
+                parts.lines,
+            );
+        }
+        let done = parts.head + parts.lines;
+        copy_bytes(destination.add(done), source.add(done), parts.tail);
+    }
+    store_fence();
+}
+
+/// Streams one 8-byte word, in one piece; durable after the next fence.
+///
+/// A streaming store may overtake earlier *ordinary* stores that no fence
+/// has ordered. Under `NoFlush` it is an ordinary store.
+///
+/// # Safety
+/// `destination` is aligned to 8 bytes and mapped writable.
+#[inline(always)]
+pub unsafe fn stream_u64(destination: *mut u64, value: u64) {
+    let control = control::load();
+    if control.records() {
+        // SAFETY: the value is 8 readable bytes, the destination as promised.
+        unsafe {
+            record::store(
+                destination.cast(),
+                (&raw const value).cast(),
+                8,
+                Stores::Streaming,
+            )
+        };
+        return;
+    }
+    if control.flushes() {
+        // SAFETY: as this function's contract says.
+        unsafe { stream_word(destination, value) };
+    } else {
+        // SAFETY: aligned, mapped writable, and only accessed atomically or by assembly.
+        unsafe { std::sync::atomic::AtomicU64::from_ptr(destination) }
+            .store(value, std::sync::atomic::Ordering::Release);
+    }
+}
+
+/// Fills `len` bytes with zero, with ordinary stores.
+///
+/// # Safety
+/// The range is mapped writable.
+pub unsafe fn zero(destination: *mut u8, len: usize) {
+    if control::load().records() {
+        // SAFETY: as this function's contract says.
+        unsafe { for_zeroes(destination, len, |to, from, part| copy(to, from, part)) };
+        return;
+    }
+    // SAFETY: as this function's contract says.
+    unsafe { fill_bytes(destination, len) }
+}
+
+/// Fills `len` bytes with zero past the cache, as [`stream`] does.
+///
+/// # Safety
+/// The range is mapped writable.
+pub unsafe fn stream_zero(destination: *mut u8, len: usize) {
+    // SAFETY: as this function's contract says.
+    unsafe { for_zeroes(destination, len, |to, from, part| stream(to, from, part)) }
+}
+
+/// Calls `each` on successive parts of the range with as many zeroes.
+///
+/// # Safety
+/// The range is one that `each` may write.
+unsafe fn for_zeroes(destination: *mut u8, len: usize, each: impl Fn(*mut u8, *const u8, usize)) {
+    static ZEROES: [u8; 4096] = [0; 4096];
+    let mut done = 0;
+    while done < len {
+        // The first part ends on a page, so that the following ones are whole lines.
+        // SAFETY: `done < len`, inside the range of the contract.
+        let to = unsafe { destination.add(done) };
+        let part = (ZEROES.len() - to as usize % ZEROES.len()).min(len - done);
+        each(to, ZEROES.as_ptr(), part);
+        done += part;
+    }
+}
+
+/// As [`copy`], but a page missing from the backing file is an error. Stores into
+/// the destination are traced, so it must not be used for private destinations
+/// of interest to nobody; see [`guarded::guarded_copy`] for those.
+///
+/// # Safety
+/// As [`guarded::guarded_copy`].
+pub unsafe fn guarded_store(
+    destination: *mut u8,
+    source: *const u8,
+    len: usize,
+    stores: Stores,
+) -> Result<(), Fault> {
+    let control = control::load();
+    if control.records() {
+        // SAFETY: as this function's contract says.
+        return unsafe { record::guarded_store(destination, source, len, stores) };
+    }
+    // SAFETY: as this function's contract says.
+    unsafe { guarded_store_untraced(destination, source, len, stores) }
+}
+
+/// # Safety
+/// As [`guarded_store`].
+pub(crate) unsafe fn guarded_store_untraced(
+    destination: *mut u8,
+    source: *const u8,
+    len: usize,
+    stores: Stores,
+) -> Result<(), Fault> {
+    let control = control::load();
+    if stores == Stores::Cached || !control.flushes() {
+        // SAFETY: as this function's contract says.
+        return unsafe { guarded::guarded_copy(destination, source, len) };
+    }
+    let parts = Parts::of(destination as usize, len);
+    let done = parts.head + parts.lines;
+    // SAFETY: the three parts make up the range of the contract. Flushing a
+    // mapped page that the file no longer backs would fault, but the copy
+    // before it has just touched that page; a truncation between the two is
+    // a fault in this process's own segment while it writes it, and flushing is
+    // then skipped by the kernel's fault being taken in the guarded range.
+    unsafe {
+        guarded::guarded_copy(destination, source, parts.head)?;
+        guarded::guarded_flush(destination, parts.head)?;
+        guarded::guarded_stream_lines(
+            destination.add(parts.head),
+            source.add(parts.head),
+            parts.lines,
+        )
+        .map_err(|fault| Fault {
+            copied: parts.head + fault.copied,
+        })?;
+        guarded::guarded_copy(destination.add(done), source.add(done), parts.tail).map_err(
+            |fault| Fault {
+                copied: done + fault.copied,
+            },
+        )?;
+        guarded::guarded_flush(destination.add(done), parts.tail)
+            .map_err(|_| Fault { copied: done })?;
+    }
+    Ok(())
+}
+
+/// Which stores a copy makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stores {
+    /// Ordinary ones: to be flushed by the caller.
+    Cached,
+    /// Streaming ones for whole lines, flushed ones for the ragged ends.
+    Streaming,
+}
+
+/// A range cut at line boundaries: `head` bytes up to the first, `lines` bytes
+/// of whole lines, `tail` bytes after the last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Parts {
+    pub(crate) head: usize,
+    pub(crate) lines: usize,
+    pub(crate) tail: usize,
+}
+
+impl Parts {
+    #[inline(always)]
+    pub(crate) fn of(address: usize, len: usize) -> Parts {
+        let head = (address.wrapping_neg() % CACHE_LINE).min(len);
+        let lines = (len - head) & !(CACHE_LINE - 1);
+        Parts {
+            head,
+            lines,
+            tail: len - head - lines,
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Mapped files.
+//!
+//! Invariant: a [`Mapping`] owns its pages of address space until it is dropped;
+//! views borrow it, so none outlives it. What the file holds, and whether it
+//! still has those pages, is up to everybody who has it open.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr::NonNull;
+
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags, madvise, mmap, msync, munmap};
+
+use crate::error::{Error, Result};
+use crate::record::{self, FileId};
+use crate::shared::SharedBytes;
+
+/// Size of a small page in bytes; offsets in files are multiples of it.
+pub const PAGE: usize = 4096;
+
+/// Size of a huge page in bytes.
+pub const HUGE_PAGE: usize = 2 << 20;
+
+/// What a mapping allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Loads only.
+    ReadOnly,
+    /// Loads and stores.
+    ReadWrite,
+}
+
+/// How to map.
+#[derive(Debug, Clone, Copy)]
+pub struct MapOptions {
+    /// What the mapping allows.
+    pub access: Access,
+    /// Map with MAP_SYNC, so that flushes alone make stores durable; fails with
+    /// EOPNOTSUPP on files that are not direct-access. Needed in the `dax` mode.
+    pub synchronous: bool,
+    /// Fault every page in before returning.
+    pub populate: bool,
+}
+
+impl MapOptions {
+    /// Loads only, not populated.
+    pub const READ_ONLY: MapOptions = MapOptions {
+        access: Access::ReadOnly,
+        synchronous: false,
+        populate: false,
+    };
+    /// Loads and stores, not populated.
+    pub const READ_WRITE: MapOptions = MapOptions {
+        access: Access::ReadWrite,
+        synchronous: false,
+        populate: false,
+    };
+
+    /// With MAP_SYNC or without.
+    pub const fn synchronous(self, synchronous: bool) -> MapOptions {
+        MapOptions {
+            synchronous,
+            ..self
+        }
+    }
+
+    /// Populated at once or not.
+    pub const fn populate(self, populate: bool) -> MapOptions {
+        MapOptions { populate, ..self }
+    }
+
+    pub(crate) fn protection(&self) -> ProtFlags {
+        match self.access {
+            Access::ReadOnly => ProtFlags::READ,
+            Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
+        }
+    }
+
+    pub(crate) fn flags(&self) -> MapFlags {
+        let mut flags = if self.synchronous {
+            MapFlags::SHARED_VALIDATE | MapFlags::SYNC
+        } else {
+            MapFlags::SHARED
+        };
+        if self.populate {
+            flags |= MapFlags::POPULATE;
+        }
+        flags
+    }
+}
+
+/// A shared mapping of part of a file or memfd; unmapped when dropped.
+#[derive(Debug)]
+pub struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+    access: Access,
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread, and is accessed
+// through `SharedBytes` only.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `len` bytes of `file` from byte `offset` (a multiple of the file
+    /// system's page size) on.
+    ///
+    /// # Errors
+    /// The kernel's: EACCES if the descriptor does not allow the access, EINVAL
+    /// for a zero length or misaligned offset, EOPNOTSUPP (see [`MapOptions`]),
+    /// ENOMEM, ENODEV.
+    pub fn new(file: impl AsFd, offset: u64, len: usize, options: MapOptions) -> Result<Mapping> {
+        let file = file.as_fd();
+        // SAFETY: the kernel chooses a free range, so nothing is replaced.
+        let base = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                len,
+                options.protection(),
+                options.flags(),
+                file,
+                offset,
+            )
+        }
+        .map_err(Error::system("mmap"))?;
+        let base = NonNull::new(base.cast()).ok_or(Error::System {
+            operation: "mmap",
+            errno: Errno::NOMEM,
+        })?;
+        announce(base.as_ptr(), len, file, offset);
+        Ok(Mapping {
+            base,
+            len,
+            access: options.access,
+        })
+    }
+
+    /// Bytes mapped.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Never: the kernel refuses empty mappings.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// What it allows.
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// The first byte.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    /// All of it.
+    #[inline(always)]
+    pub fn bytes(&self) -> SharedBytes<'_> {
+        // SAFETY: mapped as long as `self` lives.
+        unsafe { SharedBytes::from_raw(self.base, self.len) }
+    }
+
+    /// Faults the pages of a range in ([`populate`]).
+    ///
+    /// # Errors
+    /// As [`populate`]; EFAULT for a range outside.
+    pub fn populate(&self, offset: usize, len: usize) -> Result<()> {
+        populate(self.part(offset, len)?, self.access)
+    }
+
+    /// Asks for huge pages; a mere wish, refused where the kernel has none.
+    ///
+    /// # Errors
+    /// EINVAL if the kernel or file system has none.
+    pub fn advise_huge_pages(&self) -> Result<()> {
+        // SAFETY: advice about our own mapping; it changes no contents.
+        unsafe { madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxHugepage) }
+            .map_err(Error::system("madvise(MADV_HUGEPAGE)"))
+    }
+
+    /// Writes the pages of a range back to the file and waits
+    /// ([`crate::durability::write_back`]).
+    ///
+    /// # Errors
+    /// EIO if the device failed; EFAULT for a range outside.
+    pub fn write_back(&self, offset: usize, len: usize) -> Result<()> {
+        write_back(self.part(offset, len)?)
+    }
+
+    fn part(&self, offset: usize, len: usize) -> Result<SharedBytes<'_>> {
+        self.bytes().slice(offset, len).ok_or(Error::OutOfBounds {
+            offset,
+            len,
+            size: self.len,
+        })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        record::unmapped(self.base.as_ptr(), self.len);
+        // SAFETY: our own mapping, and no view outlives `self`. It can only fail
+        // for arguments that are wrong.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+/// Tells a trace, if one is recorded, what was mapped.
+pub(crate) fn announce(base: *const u8, len: usize, file: BorrowedFd<'_>, offset: u64) {
+    if record::is_recording()
+        && let Ok(status) = rustix::fs::fstat(file)
+    {
+        record::mapped(
+            base,
+            len,
+            FileId {
+                device: status.st_dev,
+                inode: status.st_ino,
+            },
+            offset,
+        );
+    }
+}
+
+/// The pages that a range touches: address of the first, bytes in all.
+fn pages_of(range: SharedBytes<'_>) -> (*mut u8, usize) {
+    let skew = range.as_ptr() as usize % PAGE;
+    (
+        range.as_ptr().wrapping_sub(skew),
+        (range.len() + skew).next_multiple_of(PAGE),
+    )
+}
+
+/// Faults the pages of a mapped range in, for writing where it allows stores, so
+/// that no later access faults. Takes 0.25 to 1 µs a small page; pages that the
+/// file does not have yet are allocated.
+///
+/// # Errors
+/// EFAULT if the file has no page there, ENOMEM, EHWPOISON. A kernel without
+/// MADV_POPULATE (before 5.14) is helped by touching every page.
+pub fn populate(range: SharedBytes<'_>, access: Access) -> Result<()> {
+    if range.is_empty() {
+        return Ok(());
+    }
+    let (first, len) = pages_of(range);
+    let advice = match access {
+        Access::ReadOnly => Advice::LinuxPopulateRead,
+        Access::ReadWrite => Advice::LinuxPopulateWrite,
+    };
+    // SAFETY: populating changes no contents.
+    match unsafe { madvise(first.cast(), len, advice) } {
+        Ok(()) => Ok(()),
+        Err(Errno::INVAL) => touch(range, access),
+        Err(errno) => Err(Error::System {
+            operation: "madvise(MADV_POPULATE)",
+            errno,
+        }),
+    }
+}
+
+/// Touches one byte of each page; a store of nothing new, by adding zero.
+fn touch(range: SharedBytes<'_>, access: Access) -> Result<()> {
+    let (first, len) = pages_of(range);
+    for page in (0..len).step_by(PAGE) {
+        let word: *mut u64 = first.wrapping_add(page).cast();
+        // SAFETY: page-aligned, in a mapped page; guarded against missing ones.
+        unsafe { crate::guarded::guarded_load_u64(word) }?;
+        if access == Access::ReadWrite {
+            // SAFETY: as above, mapped writable, and accessed atomically.
+            unsafe { std::sync::atomic::AtomicU64::from_ptr(word) }
+                .fetch_add(0, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+    Ok(())
+}
+
+/// Writes the pages of a mapped range back to its file and waits until the device
+/// has them (msync with MS_SYNC); what `fsync` needs in the `paged` mode. Blocks.
+///
+/// # Errors
+/// EIO if the device failed, ENOMEM if part of the range is not mapped.
+pub fn write_back(range: SharedBytes<'_>) -> Result<()> {
+    if range.is_empty() {
+        return Ok(());
+    }
+    let (first, len) = pages_of(range);
+    // SAFETY: msync changes no memory.
+    unsafe { msync(first.cast(), len, MsyncFlags::SYNC) }.map_err(Error::system("msync"))
+}
