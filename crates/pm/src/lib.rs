@@ -38,6 +38,7 @@ pub mod guarded;
 pub mod mapping;
 pub mod order;
 pub mod record;
+pub mod replay;
 pub mod shared;
 
 pub use address_space::AddressSpace;
