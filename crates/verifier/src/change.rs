@@ -8,13 +8,22 @@ use arck_core_state::{FileKind, InodeNumber, PagePtr};
 pub struct Changes {
     /// Inodes that come alive, before anything else.
     pub births: Vec<Birth>,
-    /// One entry per inode of the fold set that has a branch, in the order of the set.
+    /// One entry per inode of the fold set that has a branch or whose names change, in the order
+    /// of the set; without those of `skipped` and `discarded`.
     pub inodes: Vec<InodeChange>,
-    /// Change of the link count, for every inode that gains or loses names: for a file the
-    /// names, for a directory nothing (the controller keeps 2 + subdirectories).
+    /// Change of the link count, for every inode that gains or loses names, without zeros: for a
+    /// file the names (one that is born counts from 0), for a directory nothing (the controller
+    /// keeps 2 + subdirectories).
     pub links: Vec<(InodeNumber, i64)>,
     /// Directories that lose their only name: they are empty and die with the fold.
     pub removed_directories: Vec<InodeNumber>,
+    /// Unborn inodes of the fold set that no name brings to life yet. Their deltas were not
+    /// looked at: the controller must not advance their fold numbers.
+    pub skipped: Vec<InodeNumber>,
+    /// Unborn directories of the fold set that lost their name before they were born, but whose
+    /// records moved names out of other directories. Those effects are among the changes, so
+    /// the fold numbers must advance; there is nothing else to apply.
+    pub discarded: Vec<InodeNumber>,
 }
 
 /// A new inode. Its first name is among the names added.
@@ -42,7 +51,8 @@ pub struct InodeChange {
     pub accessed: Option<i64>,
     /// Of a file or symbolic link, bytes.
     pub size: Option<u64>,
-    /// Verified pages from this page number on are dropped, before `pages` is applied.
+    /// Verified pages from this page number on are dropped, before `pages` is applied. Always
+    /// set when a shorter file would leave verified pages beyond its end.
     pub limit: Option<u64>,
     /// Data pages set, in ascending order of page number; null = hole.
     pub pages: Vec<(u64, PagePtr)>,

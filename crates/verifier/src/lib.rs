@@ -3,6 +3,10 @@
 //! could make larger than a fixed multiple of itself.
 //!
 //! * [`copy`]: takes a private copy of a delta, walking untrusted pointers within bounds.
+//! * [`closure`](mod@closure): what else must be folded in the same step.
+//! * [`verify`](mod@verify): checks the copies; `effects`, `names`, `file` and
+//!   `permission` hold the rules.
+//! * [`rule`]: the rules, and what a broken one looks like.
 //! * [`state`]: what the verifier asks of the verified state and of the grants.
 //! * [`change`]: what it answers.
 //!
@@ -13,4 +17,21 @@
 #![forbid(unsafe_code)]
 
 pub mod change;
+pub mod closure;
+pub mod copy;
+mod effects;
+mod file;
+mod fold_set;
+mod names;
+mod permission;
+pub mod rule;
 pub mod state;
+pub mod verify;
+
+pub use change::{Birth, Changes, InodeChange};
+pub use closure::closure;
+pub use copy::{ArenaSource, CopiedDelta, CopyFault, PageBudget, copy_delta};
+pub use fold_set::SetMember;
+pub use rule::{Rule, Violation};
+pub use state::{Credentials, VerifiedState};
+pub use verify::verify;

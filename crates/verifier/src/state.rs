@@ -8,7 +8,7 @@ use arck_core_state::{HeaderCopy, Inode, InodeNumber, PagePtr};
 pub trait VerifiedState {
     /// Header of an inode number; `None` beyond the table.
     fn header(&self, number: InodeNumber) -> Option<HeaderCopy>;
-    /// Shadow inode; `None` if the number is not alive (granted, free).
+    /// Shadow inode, of orphans too; `None` if the number is not alive (granted, free).
     fn inode(&self, number: InodeNumber) -> Option<Inode>;
     /// A name in a verified directory.
     fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Option<Dentry>;

@@ -1,0 +1,173 @@
+//! What the records of a fold set amount to, before anybody asks whether it is allowed.
+//!
+//! # Invariant
+//! An effect counts if its bit is set; ADD counts only if, besides, no record of the set whose
+//! kill bit is set names it by place *and* sequence. A kill bit counts even in a record whose
+//! own ADD is dead, so that chains of renames come out right in any order of tidying up. Kills
+//! that find nothing are what was tidied up already.
+
+use crate::copy::CopiedDelta;
+use crate::rule::{Rule, Violation};
+use arck_core_state::InodeNumber;
+use arck_core_state::arena::is_delta_page;
+use arck_core_state::geometry::NAME_MAX;
+use arck_core_state::record::{RECORD_UNIT, Record, RecordRef, UNITS_PER_PAGE, effect, records};
+use std::collections::HashSet;
+
+/// A valid record with at least one state bit, in the delta of `directory`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlacedRecord<'a> {
+    pub directory: InodeNumber,
+    /// Arena byte offset divided by [`RECORD_UNIT`].
+    pub unit: u32,
+    pub record: Record<'a>,
+}
+
+impl<'a> PlacedRecord<'a> {
+    /// Arena byte offset.
+    pub fn offset(&self) -> u64 {
+        u64::from(self.unit) * RECORD_UNIT as u64
+    }
+
+    pub fn has(&self, bits: u32) -> bool {
+        self.record.state & bits != 0
+    }
+
+    /// The directory that `source` and `kills[0]` belong to.
+    pub fn source_directory(&self) -> InodeNumber {
+        match self.record.source_directory {
+            0 => self.directory,
+            other => other,
+        }
+    }
+
+    /// Whether it changes something in a directory other than its own.
+    pub fn reaches_elsewhere(&self) -> bool {
+        self.has(effect::REMOVE_SOURCE | effect::KILL_SOURCE)
+            && self.source_directory() != self.directory
+    }
+
+    /// The verified names that it removes: directory and name.
+    pub fn removals(&self) -> impl Iterator<Item = (InodeNumber, &'a [u8])> + use<'a> {
+        let record = self.record;
+        let source = self
+            .has(effect::REMOVE_SOURCE)
+            .then_some((self.source_directory(), record.source));
+        let target = self
+            .has(effect::REPLACE)
+            .then_some((self.directory, record.name));
+        source.into_iter().chain(target)
+    }
+
+    pub fn violation(&self, rule: Rule, detail: impl Into<String>) -> Violation {
+        Violation::new(rule, self.directory, self.offset(), detail)
+    }
+}
+
+/// The live records of a fold set.
+#[derive(Debug, Default)]
+pub(crate) struct Effects<'a> {
+    pub records: Vec<PlacedRecord<'a>>,
+    killed: HashSet<(InodeNumber, RecordRef)>,
+    /// The first record whose sequence another of its branch has.
+    repeated: Option<PlacedRecord<'a>>,
+}
+
+impl<'a> Effects<'a> {
+    /// Reads the records of all deltas; no rule is checked here.
+    pub fn gather(deltas: &'a [CopiedDelta]) -> Effects<'a> {
+        let mut effects = Effects::default();
+        for delta in deltas {
+            let mut sequences = HashSet::new();
+            for placed in placed_records(delta) {
+                if !sequences.insert(placed.record.sequence) && effects.repeated.is_none() {
+                    effects.repeated = Some(placed);
+                }
+                if placed.record.state == 0 {
+                    continue;
+                }
+                if placed.has(effect::KILL_SOURCE) {
+                    let place = (placed.source_directory(), placed.record.kills[0]);
+                    effects.killed.insert(place);
+                }
+                if placed.has(effect::KILL_TARGET) {
+                    let place = (placed.directory, placed.record.kills[1]);
+                    effects.killed.insert(place);
+                }
+                effects.records.push(placed);
+            }
+        }
+        effects
+    }
+
+    /// The records whose name stands.
+    pub fn adds(&self) -> impl Iterator<Item = &PlacedRecord<'a>> {
+        self.records.iter().filter(|placed| {
+            let place = RecordRef {
+                unit: placed.unit,
+                sequence: placed.record.sequence,
+            };
+            placed.has(effect::ADD) && !self.killed.contains(&(placed.directory, place))
+        })
+    }
+
+    /// I1 for all records of all deltas.
+    pub fn check_fields(&self) -> Result<(), Violation> {
+        if let Some(placed) = &self.repeated {
+            let detail = format!("sequence {} again", placed.record.sequence);
+            return Err(placed.violation(Rule::Sequence, detail));
+        }
+        self.records.iter().try_for_each(check_fields)
+    }
+}
+
+/// All valid records of a delta, dead ones too. The pages of a file hold no records.
+fn placed_records(delta: &CopiedDelta) -> impl Iterator<Item = PlacedRecord<'_>> {
+    let is_directory = delta.branch.tails.iter().any(|&page| page != 0);
+    let pages = is_directory.then_some(&delta.pages).into_iter().flatten();
+    pages.flat_map(move |(&number, page)| {
+        records(page, number, delta.inode, delta.branch.fold).map(move |(unit, record)| {
+            PlacedRecord {
+                directory: delta.inode,
+                unit,
+                record,
+            }
+        })
+    })
+}
+
+fn check_fields(placed: &PlacedRecord<'_>) -> Result<(), Violation> {
+    let record = &placed.record;
+    if record.state & !effect::ALL != 0 {
+        let detail = format!("state {:#x}", record.state);
+        return Err(placed.violation(Rule::StateBits, detail));
+    }
+    if placed.has(effect::ADD | effect::REPLACE) {
+        check_name(placed, record.name)?;
+    }
+    if placed.has(effect::REMOVE_SOURCE) {
+        check_name(placed, record.source)?;
+    }
+    for (bit, kill) in [effect::KILL_SOURCE, effect::KILL_TARGET]
+        .into_iter()
+        .zip(record.kills)
+    {
+        let page = kill.unit / UNITS_PER_PAGE as u32;
+        let is_place = is_delta_page(page) && kill.unit % UNITS_PER_PAGE as u32 != 0;
+        if placed.has(bit) && !is_place {
+            let detail = format!("unit {} holds no record", kill.unit);
+            return Err(placed.violation(Rule::KillReference, detail));
+        }
+    }
+    Ok(())
+}
+
+fn check_name(placed: &PlacedRecord<'_>, name: &[u8]) -> Result<(), Violation> {
+    let fits = (1..=NAME_MAX).contains(&name.len());
+    let reserved = name == b"." || name == b"..";
+    if !fits || reserved || name.iter().any(|byte| matches!(byte, b'/' | 0)) {
+        let detail = format!("name \"{}\"", name.escape_ascii());
+        return Err(placed.violation(Rule::Name, detail));
+    }
+    Ok(())
+}

@@ -1,0 +1,190 @@
+//! I4: what the session's user may do, judged by the shadow inodes.
+//!
+//! Rights are those of the verified state. A directory's or file's owner counts as allowed to
+//! write, whatever the mode says: it may give itself the right, and keeps what it had opened.
+
+use crate::change::Birth;
+use crate::copy::CopiedDelta;
+use crate::fold_set::FoldSet;
+use crate::names::{Names, is_directory};
+use crate::rule::{Rule, Violation};
+use crate::state::{Credentials, VerifiedState};
+use arck_core_state::branch::{UNCHANGED_MODE, UNCHANGED_TIME, offset};
+use arck_core_state::{FileKind, Inode, InodeNumber};
+use std::collections::HashSet;
+
+const STICKY: u32 = 0o1000;
+const SET_GROUP_ID: u32 = 0o2000;
+const SET_USER_ID: u32 = 0o4000;
+const GROUP_EXECUTE: u32 = 0o010;
+
+/// Whether the user may change the contents of `inode`: data of a file, names of a directory.
+fn may_write(who: &Credentials, inode: &Inode) -> bool {
+    let wanted = if is_directory(inode) { 3 } else { 2 };
+    who.uid == inode.uid || who.may(inode, wanted)
+}
+
+/// Checks all names that change.
+pub(crate) fn check_names<S: VerifiedState>(
+    set: &FoldSet<'_, S>,
+    names: &Names,
+) -> Result<(), Violation> {
+    for change in &names.changes {
+        let number = change.directory;
+        let (inode, at) = change.first;
+        if names.birth(number).is_some() {
+            continue;
+        }
+        let Some(directory) = set.state.inode(number).filter(is_directory) else {
+            let detail = format!("inode {number} is no directory");
+            return Err(Violation::new(Rule::InDirectory, inode, at, detail));
+        };
+        if !set.owns(number) {
+            let detail = format!("directory {number} is not owned");
+            return Err(Violation::new(Rule::Owned, inode, at, detail));
+        }
+        if !may_write(set.who, &directory) {
+            let detail = format!("user {} may not change names of {number}", set.who.uid);
+            return Err(Violation::new(Rule::DirectoryPermission, inode, at, detail));
+        }
+    }
+    for removal in &names.removals {
+        let uid_of = |number: InodeNumber| set.state.inode(number).map(|inode| inode.uid);
+        let Some(directory) = set.state.inode(removal.directory) else {
+            continue;
+        };
+        let uid = set.who.uid;
+        if directory.mode & STICKY != 0
+            && !set.who.is_root()
+            && directory.uid != uid
+            && uid_of(removal.victim) != Some(uid)
+        {
+            let (inode, at) = removal.first;
+            let detail = format!("user {uid} removes a name of inode {}", removal.victim);
+            return Err(Violation::new(Rule::Sticky, inode, at, detail));
+        }
+    }
+    check_births(set, names)
+}
+
+fn check_births<S: VerifiedState>(set: &FoldSet<'_, S>, names: &Names) -> Result<(), Violation> {
+    if set.who.is_root() {
+        return Ok(());
+    }
+    // Groups that a set-group-id directory of the set hands down: an inode may have been born
+    // in one and moved on since.
+    let mut handed_down = HashSet::new();
+    for change in &names.changes {
+        if let Some(directory) = set.state.inode(change.directory)
+            && effective_mode(set, &directory) & SET_GROUP_ID != 0
+        {
+            handed_down.insert(directory.gid);
+        }
+    }
+    for (birth, at) in &names.births {
+        let refuse = |rule, detail: String| Err(Violation::new(rule, birth.parent, *at, detail));
+        let Birth { uid, gid, .. } = *birth;
+        if uid != set.who.uid {
+            return refuse(Rule::BirthUser, format!("user {uid} for a new inode"));
+        }
+        let member = set.who.in_group(gid);
+        if !member && !handed_down.contains(&gid) {
+            return refuse(Rule::BirthGroup, format!("group {gid} for a new inode"));
+        }
+        if birth.mode & SET_GROUP_ID != 0 && !member && birth.kind != FileKind::Directory {
+            return refuse(Rule::SetGroupId, format!("group {gid} for a new inode"));
+        }
+    }
+    Ok(())
+}
+
+/// Old bits and new ones: a directory whose owner gave it the bit has it before the fold.
+fn effective_mode<S: VerifiedState>(set: &FoldSet<'_, S>, inode: &Inode) -> u32 {
+    let changed = set
+        .delta(inode.number)
+        .filter(|delta| delta.branch.mode != UNCHANGED_MODE)
+        .map_or(0, |delta| delta.branch.mode as u32);
+    inode.mode | changed
+}
+
+/// Checks the attributes of a branch; `inode` as verified, or as born. `named`: it gains or
+/// loses names, which changes its change time, whoever may write it.
+pub(crate) fn check_attributes(
+    who: &Credentials,
+    delta: &CopiedDelta,
+    inode: &Inode,
+    named: bool,
+) -> Result<(), Violation> {
+    let branch = &delta.branch;
+    let refuse = |rule, field, detail: String| {
+        Err(Violation::new(
+            rule,
+            delta.inode,
+            delta.field(field),
+            detail,
+        ))
+    };
+    let is_owner = who.is_root() || who.uid == inode.uid;
+    if branch.mode != UNCHANGED_MODE {
+        if branch.mode > 0o7777 {
+            return refuse(Rule::Mode, offset::MODE, format!("mode {:#o}", branch.mode));
+        }
+        if !is_owner {
+            let detail = format!("user {} changes the mode", who.uid);
+            return refuse(Rule::ModePermission, offset::MODE, detail);
+        }
+        let inherited = is_directory(inode) && inode.mode & SET_GROUP_ID != 0;
+        let new = branch.mode as u32 & SET_GROUP_ID != 0;
+        if new && !inherited && !who.is_root() && !who.in_group(inode.gid) {
+            let detail = format!("user {} is not in group {}", who.uid, inode.gid);
+            return refuse(Rule::SetGroupId, offset::MODE, detail);
+        }
+    }
+    let may_touch = is_owner || may_write(who, inode);
+    for (time, field, allowed) in [
+        (branch.modified, offset::MODIFIED, may_touch),
+        (branch.changed, offset::CHANGED, may_touch || named),
+        (branch.accessed, offset::ACCESSED, may_touch),
+    ] {
+        if time != UNCHANGED_TIME && !allowed {
+            let detail = format!("user {} changes a time", who.uid);
+            return refuse(Rule::TimePermission, field, detail);
+        }
+    }
+    Ok(())
+}
+
+/// Checks a change of data or size. The target of a symbolic link is its owner's alone: the
+/// mode of a link says nothing.
+pub(crate) fn check_write(
+    who: &Credentials,
+    delta: &CopiedDelta,
+    inode: &Inode,
+) -> Result<(), Violation> {
+    let allowed = match inode.kind() {
+        Some(FileKind::Link) => who.is_root() || who.uid == inode.uid,
+        _ => may_write(who, inode),
+    };
+    if allowed {
+        return Ok(());
+    }
+    let detail = format!("user {} may not write", who.uid);
+    let at = delta.field(offset::IDENTITY);
+    Err(Violation::new(
+        Rule::WritePermission,
+        delta.inode,
+        at,
+        detail,
+    ))
+}
+
+/// The mode after a write: who writes a file of another user takes its set-id bits away.
+/// `None` if that changes nothing.
+pub(crate) fn mode_after_write(who: &Credentials, inode: &Inode) -> Option<u32> {
+    let mut taken = SET_USER_ID;
+    if inode.mode & GROUP_EXECUTE != 0 {
+        taken |= SET_GROUP_ID;
+    }
+    let stays = who.is_root() || who.uid == inode.uid || inode.mode & taken == 0;
+    (!stays).then_some(inode.mode & 0o7777 & !taken)
+}

@@ -1,0 +1,139 @@
+//! The whole check, in the order of the rules' groups.
+
+use crate::change::{Birth, Changes, InodeChange};
+use crate::copy::CopiedDelta;
+use crate::effects::Effects;
+use crate::file;
+use crate::fold_set::{FoldSet, SetMember};
+use crate::names::Names;
+use crate::permission;
+use crate::rule::{Rule, Violation};
+use crate::state::{Credentials, VerifiedState};
+use arck_core_state::branch::{UNCHANGED_MODE, UNCHANGED_TIME, offset};
+use arck_core_state::header::HeaderKind;
+use arck_core_state::{Inode, InodeNumber, PagePtr};
+use std::collections::HashSet;
+use zerocopy::FromZeros;
+
+/// Checks the deltas of one fold set against the verified state.
+///
+/// * `who`: the session that made them.
+/// * `set`: all inodes of the fold, each once, with the headers as they were marked. Those
+///   without a branch are needed where other inodes' records change them.
+/// * `deltas`: the copies made with one [`PageBudget`](crate::copy::PageBudget), at most one
+///   for each member, each a member's.
+///
+/// On success all of the changes are to be applied in one atomic step. Takes time and memory in
+/// proportion to the deltas.
+pub fn verify(
+    state: &impl VerifiedState,
+    who: &Credentials,
+    set: &[SetMember],
+    deltas: &[CopiedDelta],
+) -> Result<Changes, Violation> {
+    let fold_set = FoldSet::new(state, who, set, deltas)?;
+    let effects = Effects::gather(deltas);
+    effects.check_fields()?;
+    let mut names = Names::check(&fold_set, &effects)?;
+    permission::check_names(&fold_set, &names)?;
+
+    let reaching: HashSet<InodeNumber> = effects
+        .records
+        .iter()
+        .filter(|placed| placed.reaches_elsewhere())
+        .map(|placed| placed.directory)
+        .collect();
+    let mut changes = Changes::default();
+    let mut used = HashSet::new();
+    for member in set {
+        let delta = fold_set.delta(member.number);
+        if member.header.kind == HeaderKind::Granted && names.birth(member.number).is_none() {
+            if reaching.contains(&member.number) {
+                changes.discarded.push(member.number);
+            } else {
+                changes.skipped.push(member.number);
+            }
+            continue;
+        }
+        let mut change = match delta {
+            Some(delta) => inode_change(&fold_set, &names, delta, &mut used)?,
+            None => unchanged(member.number),
+        };
+        let named = names.take_change(member.number);
+        let has_names = named.is_some();
+        if let Some(named) = named {
+            change.names_removed = named.removed;
+            change.names_added = named.added;
+        }
+        if delta.is_some() || has_names {
+            changes.inodes.push(change);
+        }
+    }
+    changes.births = names.births.iter().map(|(birth, _)| *birth).collect();
+    changes.links = names.links;
+    changes.removed_directories = names.removed_directories;
+    Ok(changes)
+}
+
+fn unchanged(inode: InodeNumber) -> InodeChange {
+    InodeChange {
+        inode,
+        mode: None,
+        modified: None,
+        changed: None,
+        accessed: None,
+        size: None,
+        limit: None,
+        pages: Vec::new(),
+        names_removed: Vec::new(),
+        names_added: Vec::new(),
+    }
+}
+
+/// Attributes and data of one inode.
+fn inode_change<S: VerifiedState>(
+    set: &FoldSet<'_, S>,
+    names: &Names,
+    delta: &CopiedDelta,
+    used: &mut HashSet<PagePtr>,
+) -> Result<InodeChange, Violation> {
+    let born = names.birth(delta.inode).map(as_born);
+    let Some(inode) = born.or_else(|| set.state.inode(delta.inode)) else {
+        let at = delta.field(offset::IDENTITY);
+        let detail = "not alive";
+        return Err(Violation::new(Rule::NumberGranted, delta.inode, at, detail));
+    };
+    permission::check_attributes(set.who, delta, &inode, names.concern(delta.inode))?;
+    let file = file::check(set, delta, &inode, used)?;
+    let branch = &delta.branch;
+    let time = |time| (time != UNCHANGED_TIME).then_some(time);
+    let mut change = InodeChange {
+        // Checked to be permission bits.
+        mode: (branch.mode != UNCHANGED_MODE).then_some(branch.mode as u32),
+        modified: time(branch.modified),
+        changed: time(branch.changed),
+        accessed: time(branch.accessed),
+        ..unchanged(delta.inode)
+    };
+    if !file.is_nothing() {
+        permission::check_write(set.who, delta, &inode)?;
+        change.mode = change
+            .mode
+            .or_else(|| permission::mode_after_write(set.who, &inode));
+    }
+    change.size = file.size;
+    change.limit = file.limit;
+    change.pages = file.pages;
+    Ok(change)
+}
+
+/// A born inode as the rules see it: empty.
+fn as_born(birth: &Birth) -> Inode {
+    let mut inode = Inode::new_zeroed();
+    inode.number = birth.inode;
+    inode.generation = birth.generation;
+    inode.mode = birth.kind.mode_bits() | birth.mode;
+    inode.uid = birth.uid;
+    inode.gid = birth.gid;
+    inode
+}
