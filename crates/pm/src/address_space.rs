@@ -174,7 +174,7 @@ impl AddressSpace {
     /// Faults the pages of a mapped range in ([`crate::mapping::populate`]).
     ///
     /// # Errors
-    /// As [`crate::mapping::populate`]; EFAULT for a range outside; ENOMEM for
+    /// As [`crate::mapping::populate`]; EFAULT for a range outside; EINVAL for
     /// a vacant one.
     pub fn populate(&self, offset: usize, len: usize, access: Access) -> Result<()> {
         let range = self

@@ -98,7 +98,7 @@ pub(crate) unsafe fn fill_bytes(destination: *mut u8, len: usize) {
 /// writable, `source` readable (at any alignment), and they do not overlap.
 #[inline(always)]
 pub(crate) unsafe fn stream_lines(destination: *mut u8, source: *const u8, len: usize) {
-    debug_assert!(len > 0 && len.is_multiple_of(64) && destination as usize % 64 == 0);
+    debug_assert!(len > 0 && len.is_multiple_of(64) && (destination as usize).is_multiple_of(64));
     // SAFETY: the ranges and the alignment are the caller's promise.
     unsafe {
         asm!(

@@ -18,7 +18,7 @@ pub(crate) unsafe fn fill_bytes(destination: *mut u8, len: usize) {
 /// # Safety
 /// As the assembly routine of the same name.
 pub(crate) unsafe fn stream_lines(destination: *mut u8, source: *const u8, len: usize) {
-    assert!(len.is_multiple_of(64) && destination as usize % 64 == 0);
+    assert!(len.is_multiple_of(64) && (destination as usize).is_multiple_of(64));
     // SAFETY: the contract is the same.
     unsafe { copy_bytes(destination, source, len) }
 }

@@ -239,7 +239,8 @@ fn pages_of(range: SharedBytes<'_>) -> (*mut u8, usize) {
 /// file does not have yet are allocated.
 ///
 /// # Errors
-/// EFAULT if the file has no page there, ENOMEM, EHWPOISON. A kernel without
+/// EFAULT if the file has no page there, EINVAL if the mapping forbids the access,
+/// ENOMEM if nothing is mapped, EHWPOISON. A kernel without
 /// MADV_POPULATE (before 5.14) is helped by touching every page.
 pub fn populate(range: SharedBytes<'_>, access: Access) -> Result<()> {
     if range.is_empty() {
@@ -253,7 +254,12 @@ pub fn populate(range: SharedBytes<'_>, access: Access) -> Result<()> {
     // SAFETY: populating changes no contents.
     match unsafe { madvise(first.cast(), len, advice) } {
         Ok(()) => Ok(()),
-        Err(Errno::INVAL) => touch(range, access),
+        // EINVAL also stands for a mapping that forbids the access; of no bytes at
+        // all it means that the kernel does not know the advice.
+        // SAFETY: as above.
+        Err(Errno::INVAL) if unsafe { madvise(first.cast(), 0, advice) }.is_err() => {
+            touch(range, access)
+        }
         Err(errno) => Err(Error::System {
             operation: "madvise(MADV_POPULATE)",
             errno,

@@ -53,7 +53,8 @@ pub struct Dirty<'a, T = ()> {
 #[must_use = "what is flushed is not durable until it is fenced"]
 pub struct Flushed<T = ()> {
     subject: PhantomData<fn() -> T>,
-    this_thread: PhantomData<*const ()>,
+    /// No bytes, but neither `Send` nor `Sync`; never read.
+    _this_thread: [*const (); 0],
 }
 
 /// Durable: would survive a crash now.
@@ -80,17 +81,8 @@ impl<T> Flushed<T> {
     fn new() -> Flushed<T> {
         Flushed {
             subject: PhantomData,
-            this_thread: PhantomData,
+            _this_thread: [],
         }
-    }
-
-    /// Says what the bytes hold.
-    #[inline(always)]
-    pub fn describing<U>(self) -> Flushed<U>
-    where
-        T: Undescribed,
-    {
-        Flushed::new()
     }
 
     /// One token for two of the same subject; to gather in loops.
@@ -100,9 +92,21 @@ impl<T> Flushed<T> {
     }
 }
 
-/// The subject of a token that nobody has described yet.
-pub trait Undescribed {}
-impl Undescribed for () {}
+impl Flushed {
+    /// Says what the bytes hold; once.
+    #[inline(always)]
+    pub fn describing<U>(self) -> Flushed<U> {
+        Flushed::new()
+    }
+}
+
+impl<'a> Dirty<'a> {
+    /// Says what the bytes hold; once.
+    #[inline(always)]
+    pub fn describing<U>(self) -> Dirty<'a, U> {
+        Dirty::new(self.range)
+    }
+}
 
 impl<T> Durable<T> {
     #[inline(always)]
@@ -132,15 +136,6 @@ impl<'a, T> Dirty<'a, T> {
             range,
             subject: PhantomData,
         }
-    }
-
-    /// Says what the bytes hold.
-    #[inline(always)]
-    pub fn describing<U>(self) -> Dirty<'a, U>
-    where
-        T: Undescribed,
-    {
-        Dirty::new(self.range)
     }
 
     /// Starts writing the range back. Does not wait.

@@ -413,3 +413,7 @@ impl<'a> SharedBytes<'a> {
         Ok(unsafe { guarded::guarded_load_u64(word) }?)
     }
 }
+
+#[cfg(test)]
+#[path = "shared_tests.rs"]
+mod tests;

@@ -1,0 +1,10 @@
+use arck_pm::{SharedBytes, order};
+
+fn main() {}
+
+fn attempt(page: SharedBytes<'_>) -> Option<()> {
+    let durable = order::fence(page.write(64, b"name")?.flush());
+    let published = page.publish(0, 1, durable)?;
+    let _: order::Durable = order::fence(published);
+    Some(())
+}
