@@ -1,0 +1,126 @@
+//! Free delta pages of the arena, and its growth.
+//!
+//! # Invariants
+//! * A delta page is handed out once until it is given back; it is given back when the branch
+//!   that led to it does not exist any more (its fold number has passed) or no longer does.
+//! * Only allocated parts of the arena are handed out: touching others could hit a full file
+//!   system.
+
+use crate::region::{Lock, ThreadSlot};
+use crate::region_shared;
+use crate::session::Session;
+use arck_core_state::PAGE_SIZE;
+use arck_core_state::arena::{ARENA_PAGES, BRANCH_PAGES, BRANCHES_PER_PAGE, DELTA_FIRST};
+use arck_protocol::Request;
+use rustix::io::Errno;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+const WORDS: usize = ((ARENA_PAGES - DELTA_FIRST) as usize).div_ceil(64);
+/// Delta pages asked for at once: 2 MiB.
+const DELTA_STEP: u32 = 512;
+/// Branch pages asked for at once: 2,048 branches.
+const BRANCH_STEP: u32 = 64;
+
+region_shared! {
+    /// In the auxiliary state.
+    pub struct ArenaPages {
+        lock: Lock,
+        /// Delta pages allocated in the file.
+        delta_pages: AtomicU32,
+        /// Pages of the branch table allocated in the file.
+        branch_pages: AtomicU32,
+        hint: AtomicU32,
+        /// Pages handed out.
+        used: AtomicU64,
+        taken: [AtomicU64; WORDS],
+    }
+}
+
+impl ArenaPages {
+    /// Notes what the controller had allocated at the greeting.
+    pub fn begin(&self, session: &Session) {
+        self.delta_pages
+            .store(session.welcome().delta_pages, Ordering::Relaxed);
+        self.branch_pages
+            .store(session.welcome().branch_pages, Ordering::Relaxed);
+    }
+
+    /// A delta page, by its number in the arena. `None`: see [`ArenaPages::grow`].
+    pub fn take(&self, slot: &ThreadSlot<'_>) -> Option<u32> {
+        let _locked = self.lock.lock(slot.holder());
+        let limit = self.delta_pages.load(Ordering::Relaxed);
+        let words = (limit as usize).div_ceil(64);
+        let hint = self.hint.load(Ordering::Relaxed) as usize;
+        for step in 0..words {
+            let index = (hint + step) % words;
+            let taken = self.taken.get(index)?.load(Ordering::Acquire);
+            let bit = taken.trailing_ones();
+            let page = index as u32 * 64 + bit;
+            if bit < 64 && page < limit {
+                self.taken[index].store(taken | 1 << bit, Ordering::Relaxed);
+                self.hint.store(index as u32, Ordering::Relaxed);
+                self.used.fetch_add(1, Ordering::Relaxed);
+                return Some(DELTA_FIRST + page);
+            }
+        }
+        None
+    }
+
+    /// Gives a page back.
+    pub fn release(&self, slot: &ThreadSlot<'_>, page: u32) {
+        let _locked = self.lock.lock(slot.holder());
+        let Some(index) = page.checked_sub(DELTA_FIRST) else {
+            return;
+        };
+        if let Some(word) = self.taken.get((index / 64) as usize) {
+            let taken = word.load(Ordering::Relaxed);
+            word.store(taken & !(1 << (index % 64)), Ordering::Release);
+            self.used.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Delta pages in use.
+    pub fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Whether branch `slot` lies in the allocated part of the table.
+    pub fn has_branch(&self, slot: u32) -> bool {
+        slot < self.branch_pages.load(Ordering::Acquire) * BRANCHES_PER_PAGE
+    }
+
+    /// More delta pages. Outside of operations. ENOSPC.
+    pub fn grow(&self, session: &Session) -> Result<(), Errno> {
+        let delta_pages = self.delta_pages.load(Ordering::Relaxed);
+        let wanted = (delta_pages + DELTA_STEP).min(ARENA_PAGES - DELTA_FIRST);
+        if wanted == delta_pages {
+            return Err(Errno::NOSPC);
+        }
+        session.ask(&Request::GrowArena {
+            branch_pages: 0,
+            delta_pages: wanted,
+        })?;
+        let first = u64::from(DELTA_FIRST + delta_pages) * PAGE_SIZE;
+        session.populate_arena(first, u64::from(wanted - delta_pages) * PAGE_SIZE);
+        self.delta_pages.fetch_max(wanted, Ordering::Release);
+        Ok(())
+    }
+
+    /// More branches, so that `slot` is usable. Outside of operations. ENOSPC.
+    pub fn grow_branches(&self, session: &Session, slot: u32) -> Result<(), Errno> {
+        let page = slot / BRANCHES_PER_PAGE + 1;
+        let wanted = page.next_multiple_of(BRANCH_STEP).min(BRANCH_PAGES);
+        if page > BRANCH_PAGES {
+            return Err(Errno::NOSPC);
+        }
+        let before = self.branch_pages.load(Ordering::Relaxed);
+        session.ask(&Request::GrowArena {
+            branch_pages: wanted,
+            delta_pages: 0,
+        })?;
+        let length = u64::from(wanted.saturating_sub(before)) * PAGE_SIZE;
+        session.populate_arena((1 + u64::from(before)) * PAGE_SIZE, length);
+        self.branch_pages.fetch_max(wanted, Ordering::Release);
+        Ok(())
+    }
+}

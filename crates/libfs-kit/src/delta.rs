@@ -1,0 +1,472 @@
+//! Writing deltas: branches, directory records, index pages, in the order that makes them valid.
+//!
+//! # Invariants
+//! * What commits an operation is one 8-byte store, or one record whose checksum makes it valid;
+//!   what it refers to is durable before. The order is in the types: commit functions take
+//!   [`Durable`] proofs and give [`Flushed`] tokens for the caller's last fence.
+//! * Callers hold the inode's lock for writing; nothing here locks.
+
+use crate::session::Session;
+use arck_core_state::arena::branch_offset;
+use arck_core_state::branch::{StoredBranch, offset};
+use arck_core_state::index::{self, FANOUT, HEIGHT_MAX, IndexRoot};
+use arck_core_state::record::{
+    DeltaPageHeader, RECORD_UNIT, RECORD_UNITS_MAX, Record, RecordRef, Seed, UNITS_PER_PAGE,
+};
+use arck_core_state::{InodeNumber, PAGE_SIZE};
+use arck_pm::order::{self, DurableSet};
+use arck_pm::{Dirty, Durable, Flushed, SharedBytes};
+use rustix::io::Errno;
+use std::sync::atomic::Ordering;
+use zerocopy::{IntoBytes, transmute};
+
+/// The arena was touched outside its span: a bug of the caller, not of the user.
+const OUTSIDE: Errno = Errno::FAULT;
+
+/// A branch slot in this session's arena.
+#[derive(Clone, Copy)]
+pub struct Branch<'s> {
+    bytes: SharedBytes<'s>,
+}
+
+impl<'s> Branch<'s> {
+    /// The slot, which must be allocated ([`crate::arena_pages::ArenaPages::has_branch`]).
+    pub fn at(session: &'s Session, slot: u32) -> Result<Branch<'s>, Errno> {
+        let offset = branch_offset(slot).ok_or(OUTSIDE)?;
+        let bytes = session
+            .arena()
+            .slice(offset as usize, size_of::<StoredBranch>())
+            .ok_or(OUTSIDE)?;
+        Ok(Branch { bytes })
+    }
+
+    /// Begins a branch. It exists once this is durable, and changes what `content` says; the
+    /// fold word, last of its cache line, makes it exist.
+    pub fn begin(&self, content: &StoredBranch) -> Result<Flushed, Errno> {
+        let words: [u64; size_of::<StoredBranch>() / 8] = transmute!(*content);
+        let fold = (offset::FOLD / 8) as usize;
+        // The second line first; it is valid on its own by its own fold word.
+        for index in (8..words.len())
+            .chain((0..8).filter(|&index| index != fold))
+            .chain([fold])
+        {
+            self.bytes
+                .store_u64(index * 8, words[index], Ordering::Release)
+                .ok_or(OUTSIDE)?;
+        }
+        Ok(self
+            .bytes
+            .dirty(0, size_of::<StoredBranch>())
+            .ok_or(OUTSIDE)?
+            .flush())
+    }
+
+    /// Ends a branch that an unborn inode had: it does not exist any more once durable.
+    pub fn end(&self) -> Result<Flushed, Errno> {
+        Ok(self
+            .bytes
+            .write_u64(offset::FOLD as usize, 0)
+            .ok_or(OUTSIDE)?
+            .flush())
+    }
+
+    /// One field, whose store commits an operation by itself.
+    pub fn set<P: DurableSet>(&self, field: u64, value: u64, proof: P) -> Result<Flushed, Errno> {
+        Ok(self
+            .bytes
+            .publish(field as usize, value, proof)
+            .ok_or(OUTSIDE)?
+            .flush())
+    }
+
+    /// One field that refers to nothing (a time, a mode), not flushed yet.
+    pub fn put(&self, field: u64, value: u64) -> Result<Dirty<'s>, Errno> {
+        self.bytes.write_u64(field as usize, value).ok_or(OUTSIDE)
+    }
+
+    /// Flushes the first line after several [`Branch::put`]s.
+    pub fn flush_line_0(&self) -> Result<Flushed, Errno> {
+        Ok(self.bytes.dirty(0, 64).ok_or(OUTSIDE)?.flush())
+    }
+
+    pub fn load(&self, field: u64) -> u64 {
+        self.bytes
+            .load_u64(field as usize, Ordering::Acquire)
+            .unwrap_or(0)
+    }
+
+    /// The four 32-bit partners, as stored.
+    pub fn partners(&self) -> [InodeNumber; 4] {
+        let low = self.load(offset::PARTNERS);
+        let high = self.load(offset::PARTNERS + 8);
+        [
+            low as u32,
+            (low >> 32) as u32,
+            high as u32,
+            (high >> 32) as u32,
+        ]
+    }
+
+    /// Names a partner. `Ok(None)`: no place is left, fold first.
+    pub fn add_partner(&self, partner: InodeNumber) -> Result<Option<Flushed>, Errno> {
+        let partners = self.partners();
+        if partners.contains(&partner) {
+            // Named already, and made durable when it was.
+            return Ok(Some(
+                self.bytes
+                    .dirty(offset::PARTNERS as usize, 16)
+                    .ok_or(OUTSIDE)?
+                    .flush(),
+            ));
+        }
+        let Some(place) = partners.iter().position(|&p| p == 0) else {
+            return Ok(None);
+        };
+        let field = offset::PARTNERS + (place as u64 / 2) * 8;
+        let shift = 32 * (place % 2);
+        let word = self.load(field) | u64::from(partner) << shift;
+        Ok(Some(self.put(field, word)?.flush()))
+    }
+}
+
+fn page_bytes(session: &Session, page: u32) -> Result<SharedBytes<'_>, Errno> {
+    session
+        .arena()
+        .slice(page as usize * PAGE_SIZE as usize, PAGE_SIZE as usize)
+        .ok_or(OUTSIDE)
+}
+
+/// Where the next record of a tail goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tail {
+    /// Arena page; 0 = the tail has none yet.
+    pub page: u32,
+    /// Next free unit in it.
+    pub unit: u32,
+}
+
+impl Tail {
+    /// Whether a record of `units` fits without a new page.
+    pub fn has_room(&self, units: usize) -> bool {
+        self.page != 0 && self.unit as usize + units <= UNITS_PER_PAGE
+    }
+}
+
+/// Appends a record behind `tail`. `fresh` is a page to go on with when it does not fit; the
+/// record then becomes valid by the link to it. Valid, and committed, once the token is fenced.
+pub fn append_record(
+    session: &Session,
+    branch: &Branch<'_>,
+    tail: &mut Tail,
+    fresh: Option<u32>,
+    directory: InodeNumber,
+    fold: u64,
+    record: &Record<'_>,
+) -> Result<(RecordRef, Flushed), Errno> {
+    let units = record.units();
+    let mut buffer = [0u8; RECORD_UNITS_MAX * RECORD_UNIT];
+    let (page, unit, link) = if tail.has_room(units) {
+        (tail.page, tail.unit, false)
+    } else {
+        (fresh.ok_or(OUTSIDE)?, 1, true)
+    };
+    let place = page * UNITS_PER_PAGE as u32 + unit;
+    let seed = Seed {
+        directory,
+        fold,
+        unit: place,
+    };
+    let length = record.encode(seed, &mut buffer).ok_or(Errno::NAMETOOLONG)?;
+    let bytes = page_bytes(session, page)?;
+    let written = bytes
+        .write(unit as usize * RECORD_UNIT, &buffer[..length])
+        .ok_or(OUTSIDE)?
+        .flush();
+    let token = if link {
+        let header = DeltaPageHeader {
+            directory,
+            next: 0,
+            fold,
+            reserved: [0; 6],
+        };
+        let header = bytes.write(0, header.as_bytes()).ok_or(OUTSIDE)?.flush();
+        // The unit behind the record must not look like a record of this same branch: its
+        // checksum is seeded with fold number and place, so it cannot.
+        let durable = order::fence((written, header));
+        if tail.page == 0 {
+            // Tails 1 to 3 are not used yet: the other half of the word stays 0.
+            branch.set(offset::TAILS, u64::from(page), durable)?
+        } else {
+            let word = u64::from(directory) | u64::from(page) << 32;
+            page_bytes(session, tail.page)?
+                .publish(0, word, durable)
+                .ok_or(OUTSIDE)?
+                .flush()
+        }
+    } else {
+        written
+    };
+    *tail = Tail {
+        page,
+        unit: unit + units as u32,
+    };
+    let reference = RecordRef {
+        unit: place,
+        sequence: record.sequence,
+    };
+    Ok((reference, token))
+}
+
+/// Takes effects of a record back: clears `bits` of its state by one store.
+pub fn clear_effects(session: &Session, record: RecordRef, bits: u32) -> Result<Flushed, Errno> {
+    let place = record.unit as usize * RECORD_UNIT;
+    let arena = session.arena();
+    let word = arena.load_u64(place, Ordering::Acquire).ok_or(OUTSIDE)?;
+    Ok(arena
+        .write_u64(place, word & !(u64::from(bits) << 32))
+        .ok_or(OUTSIDE)?
+        .flush())
+}
+
+/// The effects of a record that are still alive.
+pub fn effects(session: &Session, record: RecordRef) -> u32 {
+    let place = record.unit as usize * RECORD_UNIT;
+    session
+        .arena()
+        .load_u64(place, Ordering::Acquire)
+        .map_or(0, |word| (word >> 32) as u32)
+}
+
+/// Looks up the delta's own entry for a file page: 0 = as verified.
+#[inline]
+pub fn index_entry(session: &Session, root: IndexRoot, page: u64) -> u64 {
+    let height = root.height();
+    if height == 0 {
+        return if page == 0 { root.leaf() } else { 0 };
+    }
+    if height > HEIGHT_MAX || page >= index::capacity(height) {
+        return 0;
+    }
+    let mut pointer = root.pointer();
+    for level in (1..=height).rev() {
+        if pointer == 0 {
+            return 0;
+        }
+        let place = pointer as usize * PAGE_SIZE as usize + index::slot(page, level) * 8;
+        match session.arena().load_u64(place, Ordering::Acquire) {
+            Some(next) => pointer = next,
+            None => return 0,
+        }
+    }
+    pointer
+}
+
+/// How many fresh arena pages [`set_index_entry`] may need: new roots, and a way down beside.
+pub const INDEX_PAGES_MAX: usize = 2 * HEIGHT_MAX as usize;
+
+/// Fresh arena pages for an index, taken before the operation began.
+#[derive(Default)]
+pub struct FreshPages {
+    pages: [u32; INDEX_PAGES_MAX],
+    count: usize,
+}
+
+impl FreshPages {
+    pub fn add(&mut self, page: u32) {
+        if let Some(place) = self.pages.get_mut(self.count) {
+            *place = page;
+            self.count += 1;
+        }
+    }
+    pub fn count(&self) -> usize {
+        self.count
+    }
+    pub fn take(&mut self) -> Option<u32> {
+        self.count = self.count.checked_sub(1)?;
+        Some(self.pages[self.count])
+    }
+}
+
+/// How many fresh pages setting the entry of `page` needs.
+pub fn index_pages_needed(session: &Session, root: IndexRoot, page: u64) -> usize {
+    let height = index::height_for(page + 1).max(root.height());
+    if height == 0 {
+        return 0;
+    }
+    if root.0 == 0 {
+        return height as usize;
+    }
+    if height > root.height() {
+        // New roots above the old one, and a way down beside it unless the old one covers it.
+        return (height - root.height()) as usize + height as usize;
+    }
+    let mut pointer = root.pointer();
+    for level in (1..=height).rev() {
+        if pointer == 0 {
+            return level as usize;
+        }
+        if level > 1 {
+            let place = pointer as usize * PAGE_SIZE as usize + index::slot(page, level) * 8;
+            pointer = session
+                .arena()
+                .load_u64(place, Ordering::Acquire)
+                .unwrap_or(0);
+        }
+    }
+    0
+}
+
+/// Zeroes a fresh index page and puts one entry into it.
+fn fresh_index_page(
+    session: &Session,
+    page: u32,
+    slot: usize,
+    entry: u64,
+) -> Result<Durable, Errno> {
+    let bytes = page_bytes(session, page)?;
+    bytes.stream_zero(0, PAGE_SIZE as usize).ok_or(OUTSIDE)?;
+    // Streaming stores are ordered among themselves only by a fence; the entry goes in after.
+    let zeroed = order::fence(bytes.stream_word(slot * 8, entry).ok_or(OUTSIDE)?);
+    Ok(zeroed)
+}
+
+/// Sets the delta's entry for file page `page` to `entry`, growing the index by `fresh` pages
+/// where it has to. `proof`: what the entry refers to is durable. Gives the new root (already
+/// stored in the branch) and the token of the store that made the entry visible.
+pub fn set_index_entry<P: DurableSet>(
+    session: &Session,
+    branch: &Branch<'_>,
+    root: IndexRoot,
+    page: u64,
+    entry: u64,
+    fresh: &mut FreshPages,
+    proof: P,
+) -> Result<(IndexRoot, Flushed), Errno> {
+    let mut root = root;
+    let needed = index::height_for(page + 1);
+    if needed > HEIGHT_MAX {
+        return Err(Errno::FBIG);
+    }
+    if needed == 0 && root.height() == 0 {
+        let value = if entry == index::HOLE {
+            IndexRoot::hole()
+        } else {
+            IndexRoot::new(entry, 0)
+        };
+        return Ok((value, branch.set(offset::ROOT, value.0, proof)?));
+    }
+    if root.0 == 0 {
+        // An empty index: build the path bottom up and commit it by the root.
+        let mut pointer = entry;
+        let mut durable = None;
+        for level in 1..=needed {
+            let new = fresh.take().ok_or(OUTSIDE)?;
+            durable = Some(fresh_index_page(
+                session,
+                new,
+                index::slot(page, level),
+                pointer,
+            )?);
+            pointer = u64::from(new);
+        }
+        let value = IndexRoot::new(pointer, needed);
+        let durable = durable.ok_or(OUTSIDE)?;
+        return Ok((value, branch.set(offset::ROOT, value.0, (proof, durable))?));
+    }
+    while root.height() < needed {
+        let new = fresh.take().ok_or(OUTSIDE)?;
+        let below = if root.height() == 0 {
+            root.leaf()
+        } else {
+            root.pointer()
+        };
+        let durable = fresh_index_page(session, new, 0, below)?;
+        root = IndexRoot::new(u64::from(new), root.height() + 1);
+        // The same entries in a higher tree: valid at once, and harmless if it is lost.
+        let _raised = order::fence(branch.set(offset::ROOT, root.0, durable)?);
+    }
+    let mut at = root.pointer() as usize;
+    for level in (2..=root.height()).rev() {
+        let place = at * PAGE_SIZE as usize + index::slot(page, level) * 8;
+        let next = session
+            .arena()
+            .load_u64(place, Ordering::Acquire)
+            .ok_or(OUTSIDE)?;
+        if next != 0 {
+            at = next as usize;
+            continue;
+        }
+        let mut pointer = entry;
+        let mut durable = None;
+        for below in 1..level {
+            let new = fresh.take().ok_or(OUTSIDE)?;
+            durable = Some(fresh_index_page(
+                session,
+                new,
+                index::slot(page, below),
+                pointer,
+            )?);
+            pointer = u64::from(new);
+        }
+        let durable = durable.ok_or(OUTSIDE)?;
+        let published = session
+            .arena()
+            .publish(place, pointer, (proof, durable))
+            .ok_or(OUTSIDE)?;
+        return Ok((root, published.flush()));
+    }
+    let place = at * PAGE_SIZE as usize + index::slot(page, 1) * 8;
+    let published = session
+        .arena()
+        .publish(place, entry, proof)
+        .ok_or(OUTSIDE)?;
+    Ok((root, published.flush()))
+}
+
+/// Calls `each` for every leaf entry of a delta's index that is not 0 (page, entry), and
+/// `interior` for every arena page of the index.
+pub fn for_each_entry(
+    session: &Session,
+    root: IndexRoot,
+    each: &mut impl FnMut(u64, u64),
+    interior: &mut impl FnMut(u32),
+) {
+    if root.height() == 0 {
+        if root.leaf() != 0 {
+            each(0, root.leaf());
+        }
+        return;
+    }
+    walk(session, root.pointer(), root.height(), 0, each, interior);
+}
+
+fn walk(
+    session: &Session,
+    pointer: u64,
+    level: u32,
+    first: u64,
+    each: &mut impl FnMut(u64, u64),
+    interior: &mut impl FnMut(u32),
+) {
+    let Ok(page) = u32::try_from(pointer) else {
+        return;
+    };
+    let Ok(bytes) = page_bytes(session, page) else {
+        return;
+    };
+    interior(page);
+    for slot in 0..FANOUT {
+        let entry = bytes
+            .load_u64(slot as usize * 8, Ordering::Acquire)
+            .unwrap_or(0);
+        if entry == 0 {
+            continue;
+        }
+        let page = first + slot * index::capacity(level - 1);
+        if level == 1 {
+            each(page, entry);
+        } else {
+            walk(session, entry, level - 1, page, each, interior);
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! What to do when an inode is not, or no longer, as an operation believed it.
+//!
+//! # Invariants
+//! * None of these functions is called inside an operation: a fold waits for operations.
+//! * Whether a record that straddled a fold was folded is decided by the receipt, never by the
+//!   verified state, which others may have changed since (DESIGN section 5).
+
+use crate::session::{PATIENCE, Session};
+use arck_core_state::header::HeaderKind;
+use arck_core_state::{InodeNumber, LiveHeader};
+use arck_protocol::message::RECEIPT_MAX;
+use arck_protocol::operation::Expected;
+use arck_protocol::{InodeList, Request, Response};
+use rustix::io::Errno;
+use std::time::{Duration, Instant};
+
+/// Who may change an inode now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Owner {
+    /// This session, with what an operation is to expect.
+    Us(Expected),
+    Other,
+    Nobody,
+    /// The number is not alive (any more).
+    Gone,
+}
+
+/// Looks at a header.
+pub fn owner(session: &Session, header: &LiveHeader) -> Owner {
+    let fold = header.fold();
+    let ownership = header.ownership();
+    if ownership.session() == session.number() {
+        return Owner::Us(Expected {
+            ownership: ownership.unmarked(),
+            fold,
+        });
+    }
+    match header.kind() {
+        HeaderKind::Free | HeaderKind::Granted => Owner::Gone,
+        HeaderKind::Alive | HeaderKind::Orphan if ownership.session() == 0 => Owner::Nobody,
+        HeaderKind::Alive | HeaderKind::Orphan => Owner::Other,
+    }
+}
+
+/// Waits, bounded, until no fold is under way on the inode. ETIMEDOUT.
+pub fn wait_unmarked(header: &LiveHeader) -> Result<(), Errno> {
+    let mut rounds = 0u32;
+    let mut deadline = None;
+    while header.ownership().is_marked() {
+        rounds += 1;
+        if rounds < 200 {
+            std::hint::spin_loop();
+            continue;
+        }
+        let deadline = *deadline.get_or_insert_with(|| Instant::now() + PATIENCE);
+        if Instant::now() > deadline {
+            return Err(Errno::TIMEDOUT);
+        }
+        std::thread::sleep(Duration::from_micros(20));
+    }
+    Ok(())
+}
+
+/// Becomes the owner of all of these inodes. EACCES, EPERM, ESTALE.
+pub fn acquire(session: &Session, numbers: &[InodeNumber]) -> Result<(), Errno> {
+    let inodes = InodeList::new(numbers).ok_or(Errno::INVAL)?;
+    session.ask(&Request::Acquire { inodes })
+}
+
+/// Has the controller fold what their owners have not folded yet, so that the verified state
+/// is the newest there is.
+pub fn recall(session: &Session, number: InodeNumber) -> Result<(), Errno> {
+    let inodes = InodeList::new(&[number]).ok_or(Errno::INVAL)?;
+    session.ask(&Request::Recall { inodes })
+}
+
+/// Folds this session's own deltas of these inodes.
+pub fn commit(session: &Session, numbers: &[InodeNumber], release: bool) -> Result<(), Errno> {
+    let inodes = InodeList::new(numbers).ok_or(Errno::INVAL)?;
+    session.ask(&Request::Commit { inodes, release })
+}
+
+/// What became of bytes that an operation stored while a fold was under way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Straddled {
+    /// The branch still exists: there was no fold, or it was refused. The operation stands.
+    NotFolded,
+    /// The fold took them along. The operation is done.
+    Included,
+    /// The fold ended the branch without them. The operation is to be redone.
+    Missed,
+}
+
+/// Finds out, after the operation has been left, whether the arena bytes `stored` at `offset`
+/// were folded. EIO if the receipt is gone: then nobody knows.
+pub fn straddled(
+    session: &Session,
+    header: &LiveHeader,
+    number: InodeNumber,
+    expected: &Expected,
+    offset: u64,
+    stored: &[u8],
+) -> Result<Straddled, Errno> {
+    wait_unmarked(header)?;
+    if header.fold() == expected.fold {
+        return Ok(Straddled::NotFolded);
+    }
+    let length = stored.len().min(RECEIPT_MAX);
+    let answer = session.request(&Request::Receipt {
+        inode: number,
+        fold: expected.fold,
+        offset,
+        length: length as u32,
+    });
+    match answer {
+        // No operation was in flight when the fold copied: everything published was taken.
+        Ok(Response::Done) => Ok(Straddled::Included),
+        Ok(Response::Bytes(copied)) if copied == stored[..length] => Ok(Straddled::Included),
+        Ok(Response::Bytes(_)) | Err(Errno::NODATA) => Ok(Straddled::Missed),
+        Ok(_) => Err(Errno::PROTO),
+        Err(Errno::STALE) => Err(Errno::IO),
+        Err(errno) => Err(errno),
+    }
+}

@@ -1,0 +1,143 @@
+//! A thread's place in a session: its slot in the group region and its operation slot in
+//! control memory, both under the same number.
+//!
+//! # Invariants
+//! * A context is used by its own thread only.
+//! * After `fork` the contexts that the child finds belong to the parent: [`forget_all`] drops
+//!   them without touching what is shared.
+
+use crate::region::ThreadSlot;
+use crate::session::Session;
+use arck_protocol::operation::OperationSlot;
+use rustix::io::Errno;
+use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
+
+/// See the module's head.
+pub struct ThreadContext {
+    session: &'static Session,
+    slot: ThreadSlot<'static>,
+    operation: &'static OperationSlot,
+    depth: Cell<u32>,
+    not_send: PhantomData<*const ()>,
+}
+
+/// Inside an operation until dropped.
+#[must_use = "an operation ends when this is dropped"]
+pub struct Operation<'t> {
+    context: &'t ThreadContext,
+}
+
+impl ThreadContext {
+    /// For allocation, locks and epochs of the region.
+    #[inline]
+    pub fn slot(&self) -> &ThreadSlot<'static> {
+        &self.slot
+    }
+
+    /// Begins an operation (DESIGN section 5); nests. No message may be sent inside.
+    #[inline]
+    pub fn enter(&self) -> Operation<'_> {
+        let depth = self.depth.get();
+        if depth == 0 {
+            self.operation.enter(self.session.barrier());
+        }
+        self.depth.set(depth + 1);
+        Operation { context: self }
+    }
+}
+
+impl Drop for Operation<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let depth = self.context.depth.get() - 1;
+        self.context.depth.set(depth);
+        if depth == 0 {
+            self.context.operation.leave();
+        }
+    }
+}
+
+/// The contexts of one thread, one per session; freed when the thread ends.
+struct Contexts(Vec<&'static ThreadContext>);
+
+impl Drop for Contexts {
+    fn drop(&mut self) {
+        LAST.set(None);
+        for context in self.0.drain(..) {
+            context.operation.clear();
+            // SAFETY: made by Box::leak in `context` below; this thread alone had it, and it is
+            // ending.
+            drop(unsafe { Box::from_raw(std::ptr::from_ref(context).cast_mut()) });
+        }
+    }
+}
+
+thread_local! {
+    static LAST: Cell<Option<&'static ThreadContext>> = const { Cell::new(None) };
+    static CONTEXTS: RefCell<Contexts> = const { RefCell::new(Contexts(Vec::new())) };
+}
+
+/// This thread's context in `session`. EAGAIN if too many threads use it.
+#[inline]
+pub fn context(session: &'static Session) -> Result<&'static ThreadContext, Errno> {
+    if let Some(last) = LAST.get()
+        && std::ptr::eq(last.session, session)
+    {
+        return Ok(last);
+    }
+    find_or_claim(session)
+}
+
+#[cold]
+fn find_or_claim(session: &'static Session) -> Result<&'static ThreadContext, Errno> {
+    let found = CONTEXTS
+        .try_with(|contexts| {
+            let contexts = contexts.borrow();
+            contexts
+                .0
+                .iter()
+                .copied()
+                .find(|context| std::ptr::eq(context.session, session))
+        })
+        .unwrap_or(None);
+    if let Some(found) = found {
+        LAST.set(Some(found));
+        return Ok(found);
+    }
+    let slot = session
+        .region()
+        .claim_thread_slot(1)
+        .map_err(|_| Errno::AGAIN)?;
+    let operation = session
+        .control()
+        .threads
+        .get(usize::from(slot.holder().thread))
+        .ok_or(Errno::AGAIN)?;
+    let process = u64::from(
+        rustix::process::getpid()
+            .as_raw_nonzero()
+            .get()
+            .unsigned_abs(),
+    );
+    operation
+        .thread
+        .store(process, std::sync::atomic::Ordering::Release);
+    let context: &'static ThreadContext = Box::leak(Box::new(ThreadContext {
+        session,
+        slot,
+        operation,
+        depth: Cell::new(0),
+        not_send: PhantomData,
+    }));
+    // A thread that is ending (its contexts are gone already) keeps this one for good.
+    let _ = CONTEXTS.try_with(|contexts| contexts.borrow_mut().0.push(context));
+    LAST.set(Some(context));
+    Ok(context)
+}
+
+/// In a forked child: forgets the parent's contexts.
+pub fn forget_all() {
+    LAST.set(None);
+    let _ = CONTEXTS.try_with(|contexts| std::mem::take(&mut contexts.borrow_mut().0).clear());
+}
