@@ -20,7 +20,7 @@ use crate::{guarded, record};
 
 /// Below this many bytes a copy moves words; from there on `rep movsb`, which
 /// the processor turns into whole lines.
-pub(crate) const STRING_COPY_FROM: usize = 512;
+pub(crate) const STRING_COPY_FROM: usize = 768;
 
 #[cfg(not(miri))]
 #[path = "copy_assembly.rs"]

@@ -10,7 +10,6 @@ use crate::flush::{CACHE_LINE, FlushInstruction, lines_of};
 
 // Every routine: rdi destination, rsi source, rdx bytes; returns in rax the
 // bytes left, 0 if all went well. Nothing between the labels uses the stack.
-// The offset 512 is STRING_COPY_FROM.
 global_asm!(
     ".pushsection .text.arck_pm_guarded,\"ax\",@progbits",
     ".hidden arck_pm_guarded_start",

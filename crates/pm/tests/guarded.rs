@@ -29,8 +29,8 @@ fn copied(error: &Error) -> usize {
 #[test]
 fn copying_out_stops_at_the_truncation() {
     let (_file, mapping) = truncated(PAGE, 4 * PAGE);
-    for len in [1, 7, 8, 9, 31, 32, 33, 64, 100, 511, 512, 513, 4096, 8192] {
-        for before in [0usize, 1, 8, 40, 600] {
+    for len in [1, 7, 8, 9, 31, 32, 33, 64, 100, 767, 768, 769, 4096, 8192] {
+        for before in [0usize, 1, 8, 40, 600, 900] {
             let mut buffer = vec![0u8; len];
             let offset = PAGE - before;
             let outcome = mapping.bytes().try_copy_to(offset, &mut buffer);
