@@ -20,6 +20,7 @@ use crate::{guarded, record};
 
 /// Below this many bytes a copy moves words; from there on `rep movsb`, which
 /// the processor turns into whole lines.
+#[cfg(not(miri))]
 pub(crate) const STRING_COPY_FROM: usize = 768;
 
 #[cfg(not(miri))]
@@ -205,9 +206,12 @@ unsafe fn for_zeroes(destination: *mut u8, len: usize, each: impl Fn(*mut u8, *c
     }
 }
 
-/// As [`copy`], but a page missing from the backing file is an error. Stores into
-/// the destination are traced, so it must not be used for private destinations
-/// of interest to nobody; see [`guarded::guarded_copy`] for those.
+/// As [`copy`] or [`stream`], but a page missing from the file behind either range
+/// is an error. The stores are traced, so this is for shared destinations; to copy
+/// out into private memory use [`guarded::guarded_copy`].
+///
+/// # Errors
+/// [`Fault`]; what was copied before it stays copied.
 ///
 /// # Safety
 /// As [`guarded::guarded_copy`].
@@ -241,11 +245,9 @@ pub(crate) unsafe fn guarded_store_untraced(
     }
     let parts = Parts::of(destination as usize, len);
     let done = parts.head + parts.lines;
-    // SAFETY: the three parts make up the range of the contract. Flushing a
-    // mapped page that the file no longer backs would fault, but the copy
-    // before it has just touched that page; a truncation between the two is
-    // a fault in this process's own segment while it writes it, and flushing is
-    // then skipped by the kernel's fault being taken in the guarded range.
+    // SAFETY: the three parts make up the range of the contract; the middle starts and
+    // ends on a line. The flushes are guarded too, because the file may be
+    // truncated between a copy and its flush.
     unsafe {
         guarded::guarded_copy(destination, source, parts.head)?;
         guarded::guarded_flush(destination, parts.head)?;

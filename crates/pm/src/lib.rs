@@ -20,8 +20,9 @@
 //! * Every store, flush and fence made through the crate (except through a
 //!   `&AtomicU64` handed out by [`SharedBytes::atomic_u64`]) reaches the trace
 //!   while one is being recorded.
-//! * Nothing here allocates, locks or calls an interposable libc function on
-//!   the data path, so all of it may run inside a preload library.
+//! * Unless a trace is being recorded, nothing here allocates, locks or calls an
+//!   interposable libc function on the data path, so all of it may run inside a
+//!   preload library.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 

@@ -335,8 +335,8 @@ impl Replay {
         if !useful {
             self.idle_flushes.push(event);
         }
-        // Not wasted by definition if another thread flushed before: each thread's
-        // fence waits for its own flushes only.
+        // Pending even if another thread has flushed the line already: a fence waits
+        // for the flushes of its own thread only.
         self.pending
             .entry(thread)
             .or_default()
