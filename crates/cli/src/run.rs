@@ -1,0 +1,355 @@
+//! `arck run`: runs an unmodified program with a pool shown under a path.
+//!
+//! The program is started with the preload library in front (`LD_PRELOAD`) and told the pool and
+//! the mount path by its environment (`ARCK_POOL`, `ARCK_MOUNT`, `ARCK_REPORT`). If nobody serves
+//! the pool, a private controller is started first; it ends by itself once nobody uses the pool.
+//!
+//! Invariants:
+//! * `arck run` does not end before its command, whatever signal it gets short of SIGKILL
+//!   ([`signals`]), and its exit status is the command's.
+//! * A private controller is never ended while another `arck run` or a session uses it
+//!   ([`pool`]).
+
+mod pool;
+mod program;
+mod report;
+mod signals;
+
+use clap::{Args, ValueEnum};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Component, Path, PathBuf};
+use std::process::{Command, ExitCode, ExitStatus};
+
+pub use pool::default_pool;
+
+/// Longest mount path in bytes; the preload library refuses a longer one.
+const MOUNT_MAX: usize = 255;
+
+/// File name of the preload library.
+const PRELOAD_LIBRARY: &str = "libarck_preload.so";
+
+/// Exit status when `arck run` itself fails, before the command starts.
+const FAILED: u8 = 1;
+/// Exit status, as in a shell, when the command cannot be executed.
+const NOT_EXECUTABLE: u8 = 126;
+/// Exit status, as in a shell, when there is no such command.
+const NOT_FOUND: u8 = 127;
+
+/// Options of `arck run`.
+#[derive(Args, Debug)]
+pub struct RunArguments {
+    /// Directory of the pool [default: $ARCK_POOL, else /dev/shm/arck-$USER]
+    #[arg(long, value_name = "DIRECTORY")]
+    pool: Option<PathBuf>,
+
+    /// Path under which the command sees the pool; it should not exist on the host
+    #[arg(long, value_name = "PATH", default_value = "/arck")]
+    mount: PathBuf,
+
+    /// Say at exit what was intercepted, on standard error or in FILE (JSON if it ends in .json)
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    report: Option<Option<PathBuf>>,
+
+    /// Whether a private controller's sessions flush their stores to memory
+    #[arg(long, value_name = "WHEN", value_enum)]
+    persist: Option<Persist>,
+
+    /// The command and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "CMD"
+    )]
+    command: Vec<OsString>,
+}
+
+/// When stores are flushed (`--persist`).
+#[derive(ValueEnum, Clone, Copy, Debug)]
+enum Persist {
+    /// As the kind of memory under the pool demands
+    Auto,
+    /// Even where the memory does not survive the machine
+    Always,
+    /// Not at all
+    Never,
+}
+
+impl Persist {
+    fn name(self) -> &'static str {
+        match self {
+            Persist::Auto => "auto",
+            Persist::Always => "always",
+            Persist::Never => "never",
+        }
+    }
+}
+
+/// Why the command was not run: one line for the user, and the exit status.
+struct Refusal {
+    line: String,
+    status: u8,
+}
+
+impl From<String> for Refusal {
+    fn from(line: String) -> Refusal {
+        Refusal {
+            line,
+            status: FAILED,
+        }
+    }
+}
+
+/// Prints one line of `arck run` itself.
+fn say(line: &str) {
+    eprintln!("arck run: {line}");
+}
+
+/// Runs the command; returns when it has ended and everything of it is on the pool.
+pub fn main(arguments: RunArguments) -> ExitCode {
+    match run(&arguments) {
+        Ok(status) => finish(status),
+        Err(refusal) => {
+            say(&refusal.line);
+            ExitCode::from(refusal.status)
+        }
+    }
+}
+
+/// Ends as the command ended: with its exit status, or by the signal that killed it.
+fn finish(status: ExitStatus) -> ExitCode {
+    if let Some(signal) = status.signal() {
+        signals::die_of(signal);
+        // Only if that signal cannot kill us (an init of its namespace): as shells say it.
+        return ExitCode::from(u8::try_from(128 + signal).unwrap_or(FAILED));
+    }
+    ExitCode::from(
+        status
+            .code()
+            .and_then(|code| u8::try_from(code).ok())
+            .unwrap_or(FAILED),
+    )
+}
+
+fn run(arguments: &RunArguments) -> Result<ExitStatus, Refusal> {
+    let mount = check_mount(&arguments.mount)?;
+    let library = find_preload_library()?;
+    let pool = pool::locate(arguments.pool.as_deref())?;
+    if pool.starts_with(mount) {
+        return Err(format!(
+            "the pool {} lies under its own mount path {}; choose another --mount",
+            pool.display(),
+            mount.display()
+        )
+        .into());
+    }
+    if std::fs::symlink_metadata(mount).is_ok() {
+        say(&format!(
+            "{} exists on the host too; the command sees the pool there instead",
+            mount.display()
+        ));
+    }
+
+    // clap guarantees one word; an empty command would be refused below as not found.
+    let (word, rest) = match arguments.command.split_first() {
+        Some((word, rest)) => (word.as_os_str(), rest),
+        None => (OsStr::new(""), &[][..]),
+    };
+    let mut command = if Path::new(word).starts_with(mount) {
+        // The kernel cannot execute what only the pool has; a program that runs with the preload
+        // library can.
+        let mut command = Command::new("/usr/bin/env");
+        command.arg(word);
+        command
+    } else {
+        for warning in program::warnings(word) {
+            say(&warning);
+        }
+        Command::new(word)
+    };
+    command.args(rest);
+
+    let collector = match &arguments.report {
+        Some(destination) => Some(report::Collector::new(destination.clone())?),
+        None => None,
+    };
+    command
+        .env(
+            "LD_PRELOAD",
+            preload_value(&library, std::env::var_os("LD_PRELOAD").as_deref()),
+        )
+        .env("ARCK_POOL", &pool)
+        .env("ARCK_MOUNT", mount);
+    if let Some(collector) = &collector {
+        command.env("ARCK_REPORT", collector.path());
+    }
+
+    let user = pool::User::attach(&pool, arguments.persist.map(Persist::name))?;
+    let ended = run_to_its_end(&mut command);
+    let controller_line = user.end();
+    let (process, status) = ended.map_err(|error| Refusal {
+        line: format!("cannot execute {}: {}", word.display(), plain(&error)),
+        status: if error.kind() == io::ErrorKind::NotFound {
+            NOT_FOUND
+        } else {
+            NOT_EXECUTABLE
+        },
+    })?;
+    if let Some(line) = controller_line {
+        say(&line);
+    }
+    if let Some(collector) = collector {
+        collector.finish(&report::Run {
+            command: &arguments.command,
+            process,
+            status,
+            pool: &pool,
+            mount,
+        });
+    }
+    Ok(status)
+}
+
+/// Starts the command, passes signals on to it, and waits for its end.
+fn run_to_its_end(command: &mut Command) -> io::Result<(u32, ExitStatus)> {
+    signals::forward();
+    let mut child = command.spawn()?;
+    signals::child_started(child.id());
+    signals::wait_for_end(child.id())?;
+    // From here on the number of the process may be reused, so nothing is sent to it any more.
+    signals::child_ended();
+    let status = child.wait()?;
+    Ok((child.id(), status))
+}
+
+/// An I/O error as the system words it, without the error number.
+fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.find(" (os error") {
+        Some(end) => text[..end].to_string(),
+        None => text,
+    }
+}
+
+/// A mount path is absolute, normalised, not the root, and short enough.
+fn check_mount(mount: &Path) -> Result<&Path, String> {
+    let bytes = mount.as_os_str().as_bytes();
+    let normal: PathBuf = mount.components().collect();
+    let simple = mount
+        .components()
+        .all(|component| matches!(component, Component::RootDir | Component::Normal(_)));
+    if !mount.is_absolute() || !simple || normal.as_os_str() != mount.as_os_str() || bytes == b"/" {
+        return Err(format!(
+            "--mount {} is not an absolute path in its shortest form (such as /arck)",
+            mount.display()
+        ));
+    }
+    if bytes.len() > MOUNT_MAX {
+        return Err(format!("--mount is longer than {MOUNT_MAX} bytes"));
+    }
+    Ok(mount)
+}
+
+/// The preload library: `$ARCK_PRELOAD`, or beside this executable, or in `../lib/arck`.
+fn find_preload_library() -> Result<PathBuf, String> {
+    let library = if let Some(path) = std::env::var_os("ARCK_PRELOAD") {
+        std::fs::canonicalize(&path).map_err(|error| {
+            format!(
+                "$ARCK_PRELOAD names {}: {}",
+                Path::new(&path).display(),
+                plain(&error)
+            )
+        })?
+    } else {
+        let executable = std::env::current_exe()
+            .map_err(|error| format!("cannot find its own executable: {}", plain(&error)))?;
+        let directory = executable.parent().unwrap_or(Path::new("/"));
+        [
+            directory.join(PRELOAD_LIBRARY),
+            directory.join("../lib/arck").join(PRELOAD_LIBRARY),
+        ]
+        .iter()
+        .find_map(|candidate| std::fs::canonicalize(candidate).ok())
+        .ok_or_else(|| {
+            format!(
+                "{PRELOAD_LIBRARY} is neither in {} nor in its ../lib/arck; build it \
+                     (cargo build -p arck-preload) or set $ARCK_PRELOAD",
+                directory.display()
+            )
+        })?
+    };
+    // The dynamic linker splits LD_PRELOAD at these and knows no quoting.
+    if library
+        .as_os_str()
+        .as_bytes()
+        .iter()
+        .any(|byte| matches!(byte, b' ' | b':'))
+    {
+        return Err(format!(
+            "{} has a space or a colon in its path, which LD_PRELOAD cannot express; copy it \
+             elsewhere and set $ARCK_PRELOAD",
+            library.display()
+        ));
+    }
+    Ok(library)
+}
+
+/// `LD_PRELOAD` with our library first and what was there before behind it.
+fn preload_value(library: &Path, before: Option<&OsStr>) -> OsString {
+    let mut value = library.as_os_str().to_owned();
+    for word in before
+        .unwrap_or_default()
+        .as_bytes()
+        .split(|byte| matches!(byte, b' ' | b':'))
+    {
+        if !word.is_empty() && word != library.as_os_str().as_bytes() {
+            value.push(":");
+            value.push(OsStr::from_bytes(word));
+        }
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_paths() {
+        for good in ["/arck", "/a/b", "/mnt/pool.1"] {
+            assert!(check_mount(Path::new(good)).is_ok(), "{good}");
+        }
+        let long = format!("/{}", "x".repeat(MOUNT_MAX));
+        for bad in [
+            "", "/", "arck", "./arck", "/arck/", "/a//b", "/a/../b", "/a/.", &long,
+        ] {
+            assert!(check_mount(Path::new(bad)).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn preload_keeps_what_was_there() {
+        let library = Path::new("/l/libarck_preload.so");
+        let value = |before: Option<&str>| preload_value(library, before.map(OsStr::new));
+        assert_eq!(value(None), "/l/libarck_preload.so");
+        assert_eq!(value(Some("")), "/l/libarck_preload.so");
+        assert_eq!(
+            value(Some("/x.so /y.so")),
+            "/l/libarck_preload.so:/x.so:/y.so"
+        );
+        // A nested `arck run` does not load it twice.
+        assert_eq!(
+            value(Some("/l/libarck_preload.so:/x.so")),
+            "/l/libarck_preload.so:/x.so"
+        );
+    }
+
+    #[test]
+    fn errors_are_worded_plainly() {
+        let error = io::Error::from_raw_os_error(libc::ENOENT);
+        assert_eq!(plain(&error), "No such file or directory");
+    }
+}
