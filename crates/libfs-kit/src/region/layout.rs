@@ -1,0 +1,156 @@
+//! Where things are in a region.
+//!
+//! ```text
+//! page 0      header: magic, version, sizes, roots, global epoch   ┐
+//! page 1, 2   stray pages, where invalid references lead           │ session state:
+//! page 3..    thread slots, one cache line each                    │ never discarded
+//! ...         area for the LibFS's own fixed slots                 ┘
+//! ...         auxiliary header: generation, central free lists     ┐
+//! ...         one allocation cache per thread slot                 │ auxiliary state:
+//! ...         page descriptors                                     │ can be rebuilt
+//! ...         heap                                                 ┘
+//! ```
+//!
+//! Invariant: everything here is computed from the region's size alone, so that all members agree;
+//! the header's fingerprint changes with any change of these structures.
+
+use super::Region;
+use super::allocator::{CentralList, PageDescriptor, PagePool, SlotCache};
+use super::lock::Lock;
+use super::mapping::PAGE_SIZE;
+use crate::region_shared;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+/// How many threads of all members together can use a region at one time.
+pub const THREAD_SLOTS: usize = 1024;
+/// How many roots each part has for a LibFS to find its structures by.
+pub const ROOTS: usize = 32;
+/// Number of size classes for objects of at most a page.
+pub(super) const CLASSES: usize = 14;
+
+pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"ArckRgn\0");
+pub(super) const VERSION: u32 = 1;
+
+region_shared! {
+    /// What is at the beginning of a region.
+    pub(super) struct Header {
+        /// Written last when a region is made.
+        pub magic: AtomicU64,
+        pub version: AtomicU32,
+        pub fingerprint: AtomicU32,
+        /// Bytes in the region.
+        pub size: AtomicU64,
+        /// Invalid references that were followed; they led to the stray page.
+        pub stray: AtomicU64,
+        /// Bytes retired but leaked because nothing could be allocated to remember them.
+        pub leaked: AtomicU64,
+        pub reserved: [AtomicU64; 3],
+        /// The global epoch of reclamation, on a line of its own.
+        pub epoch: AtomicU64,
+        pub epoch_line: [AtomicU64; 7],
+        /// One above the highest thread slot ever claimed.
+        pub slots_used: AtomicU64,
+        pub slots_line: [AtomicU64; 7],
+        pub session_roots: [AtomicU64; ROOTS],
+    }
+
+    /// A thread's place in the region: session state, one cache line.
+    pub(super) struct SlotLine {
+        /// 0: free; member + 1: in use; see the constants of the epoch module.
+        pub owner: AtomicU32,
+        /// The kernel's thread id, for diagnosis.
+        pub thread: AtomicU32,
+        /// 0 while not pinned, else twice the epoch pinned, plus one.
+        pub epoch: AtomicU64,
+        pub line: [AtomicU64; 6],
+    }
+
+    /// What is at the beginning of the auxiliary part.
+    pub(super) struct AuxiliaryHeader {
+        pub generation: AtomicU64,
+        pub roots: [AtomicU64; ROOTS],
+        pub orphans_lock: Lock,
+        /// Not 0: a member died holding a lock of this part; it must be rebuilt.
+        pub damaged: AtomicU32,
+        /// Bags of retired memory whose thread is gone.
+        pub orphans: AtomicU64,
+        pub pool: PagePool,
+        pub classes: [CentralList; CLASSES],
+    }
+
+}
+
+/// Offsets of the parts, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Layout {
+    pub slots: u64,
+    pub session_area: u64,
+    pub session_area_length: u64,
+    pub auxiliary: u64,
+    pub caches: u64,
+    pub descriptors: u64,
+    pub heap: u64,
+    pub heap_pages: u32,
+}
+
+pub(super) const STRAY: u64 = PAGE_SIZE;
+/// Bytes of the stray pages: no type in the region is larger.
+pub(super) const STRAY_LENGTH: u64 = 2 * PAGE_SIZE;
+const SLOTS: u64 = STRAY + STRAY_LENGTH;
+
+fn pages_up(bytes: u64) -> u64 {
+    bytes.next_multiple_of(PAGE_SIZE)
+}
+
+impl Layout {
+    /// `None` if the size is too small for a heap of a few pages, not a multiple of the page
+    /// size, or above 8 TiB.
+    pub fn of(size: u64) -> Option<Self> {
+        if !size.is_multiple_of(PAGE_SIZE) || size > Region::MAXIMUM_SIZE {
+            return None;
+        }
+        let session_area = SLOTS + pages_up((size_of::<SlotLine>() * THREAD_SLOTS) as u64);
+        let session_area_length = pages_up(size / 16).clamp(16 * PAGE_SIZE, 64 << 20);
+        let auxiliary = session_area + session_area_length;
+        let caches = auxiliary + pages_up(size_of::<AuxiliaryHeader>() as u64);
+        let descriptors = caches + pages_up((size_of::<SlotCache>() * THREAD_SLOTS) as u64);
+        let rest = size.checked_sub(descriptors)?;
+        let per_page = PAGE_SIZE + size_of::<PageDescriptor>() as u64;
+        // One page less than fits, for rounding up the table of descriptors.
+        let heap_pages = (rest / per_page)
+            .checked_sub(1)
+            .filter(|&pages| pages >= 64)?;
+        Some(Self {
+            slots: SLOTS,
+            session_area,
+            session_area_length,
+            auxiliary,
+            caches,
+            descriptors,
+            heap: descriptors + pages_up(heap_pages * size_of::<PageDescriptor>() as u64),
+            heap_pages: u32::try_from(heap_pages).ok()?,
+        })
+    }
+
+    /// A number that differs, most likely, between builds whose structures differ.
+    pub fn fingerprint() -> u32 {
+        [
+            size_of::<Header>(),
+            size_of::<SlotLine>(),
+            size_of::<AuxiliaryHeader>(),
+            size_of::<SlotCache>(),
+            size_of::<PageDescriptor>(),
+            THREAD_SLOTS,
+            CLASSES,
+        ]
+        .iter()
+        .fold(0x811c_9dc5, |hash: u32, &size| {
+            (hash ^ size as u32).wrapping_mul(0x0100_0193)
+        })
+    }
+}
+
+const _: () = {
+    assert!(cfg!(shuttle) || size_of::<Header>() <= PAGE_SIZE as usize);
+    assert!(size_of::<SlotLine>() == 64);
+};

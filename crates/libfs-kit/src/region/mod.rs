@@ -1,0 +1,300 @@
+//! The memory that all processes of a trust group share.
+//!
+//! A region is one anonymous file, mapped by every member at an address of its own. References
+//! inside it are [`Offset`]s; nothing in it is a pointer, a trait object, or a lock of one
+//! process. It has two parts. *Session state* (thread slots, and an area of fixed slots for the
+//! LibFS: open file descriptions, open table) is never discarded. *Auxiliary state* (everything
+//! allocated: indexes, caches, free lists) carries a generation number and can be thrown away.
+//!
+//! # What protects what
+//!
+//! * Members trust each other, yet each access is bounds- and alignment-checked, and everything in
+//!   the region is made of atomics ([`Shared`]): a wild offset or a use after free in one member
+//!   gives wrong values, never undefined behaviour.
+//! * A [`ThreadSlot`] is a thread's identity in the region. Allocation caches, lists of retired
+//!   memory and the pinned epoch belong to a slot and are changed by its thread alone.
+//! * What lock-free readers may still look at is freed through [`Guard::retire`], two epochs
+//!   later; see [`epoch`].
+//! * [`Lock`] and [`ReadWriteLock`] name their holder, so the death of a member is noticed by
+//!   [`Region::clear_member`].
+//!
+//! Nothing here may be called from a signal handler that can interrupt the same slot's thread
+//! inside one of these calls.
+//!
+//! # Checking it
+//!
+//! ```text
+//! cargo test -p arck-libfs-kit region
+//! RUSTFLAGS="--cfg shuttle" cargo test -p arck-libfs-kit --lib region
+//! MIRIFLAGS="-Zmiri-disable-isolation" cargo +nightly miri test -p arck-libfs-kit --lib region
+//! RUSTFLAGS="-Zsanitizer=thread" cargo +nightly test -Zbuild-std --target x86_64-unknown-linux-gnu \
+//!     -p arck-libfs-kit --lib region
+//! ```
+
+mod allocator;
+pub mod epoch;
+mod hash_table;
+mod layout;
+mod lock;
+mod mapping;
+mod offset;
+mod primitive;
+mod read_write_lock;
+
+#[cfg(test)]
+mod tests;
+
+pub use allocator::{LARGEST_CLASS, Statistics};
+pub use epoch::{ClearedMember, Guard, NoThreadSlot, ThreadSlot};
+pub use hash_table::{HashLink, HashNode, HashTable};
+pub use layout::{ROOTS, THREAD_SLOTS};
+pub use lock::{Holder, Lock, LockGuard};
+pub use offset::{AtomicOffset, Offset, Shared};
+pub use read_write_lock::{Holders, ReadGuard, ReadWriteLock, WriteGuard};
+
+use layout::{AuxiliaryHeader, Header, Layout, SlotLine};
+use mapping::Mapping;
+use rustix::fd::AsFd;
+use rustix::io::Errno;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+/// Why a region cannot be made or opened.
+#[derive(Debug, thiserror::Error)]
+pub enum RegionError {
+    /// The file does not hold a region, or one that is not completely made.
+    #[error("not a region")]
+    NotARegion,
+    /// The region was made by an incompatible build.
+    #[error("the region has version {version} and fingerprint {fingerprint:#x}")]
+    Incompatible {
+        /// The version found.
+        version: u32,
+        /// The fingerprint of the structures found.
+        fingerprint: u32,
+    },
+    /// The size in bytes is no multiple of the page size, too small, too large, or more than the
+    /// file has.
+    #[error("{0} bytes is no size for this region")]
+    Size(u64),
+    /// The system refused.
+    #[error("mapping the region: {0}")]
+    System(#[from] Errno),
+}
+
+/// The region has no room for an allocation (ENOMEM).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the shared region is full")]
+pub struct OutOfMemory;
+
+/// A group's shared memory, mapped.
+pub struct Region {
+    mapping: Mapping,
+    layout: Layout,
+}
+
+impl Region {
+    /// The largest size of a region in bytes: 8 TiB.
+    pub const MAXIMUM_SIZE: u64 = 8 << 40;
+
+    /// Makes a region in the first `size` bytes of `file`, which must be that long already, all
+    /// zero, and used by nobody else yet. Memory is used as the region fills.
+    pub fn create(file: impl AsFd, size: u64) -> Result<Self, RegionError> {
+        let length = rustix::fs::fstat(&file)?.st_size;
+        if u64::try_from(length).is_ok_and(|length| length < size) {
+            return Err(RegionError::Size(size));
+        }
+        let layout = Layout::of(size).ok_or(RegionError::Size(size))?;
+        Self::initialise(Mapping::of_file(file, size)?, layout)
+    }
+
+    /// Maps a region that another member has made in `file`.
+    pub fn open(file: impl AsFd) -> Result<Self, RegionError> {
+        if cfg!(shuttle) {
+            return Err(RegionError::System(Errno::NOSYS));
+        }
+        let length = u64::try_from(rustix::fs::fstat(&file)?.st_size).unwrap_or(0);
+        if length < size_of::<Header>() as u64 {
+            return Err(RegionError::NotARegion);
+        }
+        let first = Mapping::of_file(&file, mapping::PAGE_SIZE.min(length))?;
+        let header = first.get::<Header>(0).ok_or(RegionError::NotARegion)?;
+        if header.magic.load(Ordering::Acquire) != layout::MAGIC {
+            return Err(RegionError::NotARegion);
+        }
+        let version = header.version.load(Ordering::Relaxed);
+        let fingerprint = header.fingerprint.load(Ordering::Relaxed);
+        if version != layout::VERSION || fingerprint != Layout::fingerprint() {
+            return Err(RegionError::Incompatible {
+                version,
+                fingerprint,
+            });
+        }
+        let size = header.size.load(Ordering::Relaxed);
+        let layout = Layout::of(size)
+            .filter(|_| size <= length)
+            .ok_or(RegionError::Size(size))?;
+        Ok(Self {
+            mapping: Mapping::of_file(file, size)?,
+            layout,
+        })
+    }
+
+    /// A region in zeroed memory of this process alone: for tests, and for a LibFS that will never
+    /// fork.
+    pub fn in_memory(size: u64) -> Result<Self, RegionError> {
+        let layout = Layout::of(size).ok_or(RegionError::Size(size))?;
+        Self::initialise(Mapping::of_memory(size)?, layout)
+    }
+
+    fn initialise(mapping: Mapping, layout: Layout) -> Result<Self, RegionError> {
+        if cfg!(shuttle) {
+            return Err(RegionError::System(Errno::NOSYS));
+        }
+        let region = Self { mapping, layout };
+        let header = region.header();
+        if header.magic.load(Ordering::Acquire) != 0 {
+            return Err(RegionError::NotARegion);
+        }
+        header.version.store(layout::VERSION, Ordering::Relaxed);
+        header
+            .fingerprint
+            .store(Layout::fingerprint(), Ordering::Relaxed);
+        header.size.store(region.size(), Ordering::Relaxed);
+        header.epoch.store(1, Ordering::Relaxed);
+        region.auxiliary().generation.store(1, Ordering::Relaxed);
+        region.initialise_heap();
+        header.magic.store(layout::MAGIC, Ordering::Release);
+        Ok(region)
+    }
+
+    /// Bytes of address space in the region.
+    pub fn size(&self) -> u64 {
+        self.mapping.size()
+    }
+
+    /// Where this process has the region, for diagnosis; it means nothing to other members.
+    pub fn base_address(&self) -> usize {
+        self.mapping.base_address()
+    }
+
+    /// The generation of the auxiliary state, from 1.
+    pub fn generation(&self) -> u64 {
+        self.auxiliary().generation.load(Ordering::Acquire)
+    }
+
+    /// The object at `offset`; its type has at most 8192 bytes.
+    ///
+    /// An offset that cannot be followed (outside the region, misaligned) is a bug in some member:
+    /// debug builds stop here. Release builds count it and give a reference to pages of the
+    /// region kept for this purpose, so that a program that never asked for us does not die of it.
+    #[inline]
+    pub fn get<T: Shared>(&self, offset: Offset<T>) -> &T {
+        match self.mapping.get(offset.raw()) {
+            Some(object) => object,
+            None => self.stray(offset),
+        }
+    }
+
+    /// The object at `offset`, or `None` for null and for offsets that cannot be followed.
+    #[inline]
+    pub fn try_get<T: Shared>(&self, offset: Offset<T>) -> Option<&T> {
+        self.mapping.get(offset.non_null()?.raw())
+    }
+
+    /// `count` consecutive objects from `offset`; an empty slice where they do not fit.
+    #[inline]
+    pub fn get_slice<T: Shared>(&self, offset: Offset<T>, count: usize) -> &[T] {
+        let slice = self.mapping.get_slice(offset.raw(), count);
+        debug_assert!(slice.is_some(), "invalid {offset:?}");
+        slice.unwrap_or_default()
+    }
+
+    #[cold]
+    fn stray<T: Shared>(&self, offset: Offset<T>) -> &T {
+        debug_assert!(false, "invalid {offset:?}");
+        const { assert!(size_of::<T>() as u64 <= layout::STRAY_LENGTH) };
+        self.header().stray.fetch_add(1, Ordering::Relaxed);
+        match self.mapping.get(layout::STRAY) {
+            Some(object) => object,
+            // The stray pages are inside every region and page aligned.
+            None => unreachable!(),
+        }
+    }
+
+    /// Copies bytes out of the region; false, and nothing copied, if they are not all inside.
+    pub fn read_bytes(&self, offset: Offset<AtomicU8>, bytes: &mut [u8]) -> bool {
+        let Some(words) = self.mapping.get_slice(offset.raw(), bytes.len()) else {
+            return false;
+        };
+        for (byte, shared) in bytes.iter_mut().zip::<&[AtomicU8]>(words) {
+            *byte = shared.load(Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// Copies bytes into the region; false, and nothing copied, if they do not fit.
+    pub fn write_bytes(&self, offset: Offset<AtomicU8>, bytes: &[u8]) -> bool {
+        let Some(shared) = self
+            .mapping
+            .get_slice::<AtomicU8>(offset.raw(), bytes.len())
+        else {
+            return false;
+        };
+        for (shared, &byte) in shared.iter().zip(bytes) {
+            shared.store(byte, Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// Whether the region holds exactly `bytes` at `offset`.
+    pub fn bytes_equal(&self, offset: Offset<AtomicU8>, bytes: &[u8]) -> bool {
+        self.mapping
+            .get_slice::<AtomicU8>(offset.raw(), bytes.len())
+            .is_some_and(|shared| {
+                shared
+                    .iter()
+                    .zip(bytes)
+                    .all(|(shared, &byte)| shared.load(Ordering::Relaxed) == byte)
+            })
+    }
+
+    /// A word of the session part for the LibFS to find its structures by; all 0 at first.
+    /// `index` is below [`ROOTS`], else `None`.
+    pub fn session_root(&self, index: usize) -> Option<&AtomicU64> {
+        self.header().session_roots.get(index)
+    }
+
+    /// A word of the auxiliary part for the LibFS to find its structures by; all 0 at first.
+    /// `index` is below [`ROOTS`], else `None`.
+    pub fn auxiliary_root(&self, index: usize) -> Option<&AtomicU64> {
+        self.auxiliary().roots.get(index)
+    }
+
+    /// Bytes in the area of fixed slots in the session part, all zero at first.
+    pub fn session_area_length(&self) -> u64 {
+        self.layout.session_area_length
+    }
+
+    /// `count` consecutive objects at `byte_offset` in the area of fixed slots of the session
+    /// part; `None` if they do not fit or are not aligned.
+    pub fn session_area<T: Shared>(&self, byte_offset: u64, count: usize) -> Option<&[T]> {
+        let bytes = (count as u64).checked_mul(size_of::<T>() as u64)?;
+        let end = byte_offset.checked_add(bytes)?;
+        (end <= self.layout.session_area_length)
+            .then(|| self.layout.session_area + byte_offset)
+            .and_then(|offset| self.mapping.get_slice(offset, count))
+    }
+
+    fn header(&self) -> &Header {
+        self.get(Offset::from_raw(0))
+    }
+
+    fn auxiliary(&self) -> &AuxiliaryHeader {
+        self.get(Offset::from_raw(self.layout.auxiliary))
+    }
+
+    fn slot_line(&self, index: u16) -> &SlotLine {
+        let line = u64::from(index) * size_of::<SlotLine>() as u64;
+        self.get(Offset::from_raw(self.layout.slots + line))
+    }
+}
