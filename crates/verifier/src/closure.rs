@@ -7,13 +7,17 @@ use arck_core_state::FileKind;
 use arck_core_state::InodeNumber;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::HeaderKind;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
 /// The inodes beyond `deltas` that must be in the fold set too, ascending, each once:
 ///
-/// * partners that a branch names (both ends of a move), and the source directories of records;
+/// * partners that a branch names, and the source directories of records. Partners of a
+///   directory are the other ends of moves; partners of anything else are the directories in
+///   whose deltas it gained names by link;
 /// * the directory in which an unborn inode is born;
-/// * directories that lose their name: whether they are empty is told by their deltas.
+/// * directories that lose their name: whether they are empty is told by their deltas;
+/// * other inodes that lose their last verified name: their branches tell (by partners) where
+///   they have new names, without which they would die in this fold.
 ///
 /// Only inodes that `session` owns now are named. Inodes that have no branch are named again at
 /// every call: the controller is done when all that is named is in its set already.
@@ -30,24 +34,31 @@ pub fn closure(
         }
     }
     let effects = Effects::gather(deltas);
-    let staying: HashSet<_> = effects
-        .adds()
-        .filter(|placed| placed.record.kind == FileKind::Directory)
-        .map(|placed| (placed.directory, placed.record.inode))
-        .collect();
+    // Verified names that go, less names that come.
+    let mut lost: HashMap<InodeNumber, i64> = HashMap::new();
     for placed in &effects.records {
         if placed.reaches_elsewhere() {
             wanted.insert(placed.source_directory());
         }
         for (directory, name) in placed.removals() {
-            if let Some(dentry) = state.lookup(directory, name)
-                && dentry.kind == FileKind::Directory
-                && !staying.contains(&(directory, dentry.inode))
-            {
-                wanted.insert(dentry.inode);
+            if let Some(dentry) = state.lookup(directory, name) {
+                *lost.entry(dentry.inode).or_default() += 1;
             }
         }
     }
+    for placed in effects.adds() {
+        if let Some(count) = lost.get_mut(&placed.record.inode) {
+            *count -= 1;
+        }
+    }
+    wanted.extend(lost.into_iter().filter_map(|(number, count)| {
+        let inode = state.inode(number)?;
+        let names = match inode.kind() {
+            Some(FileKind::Directory) => 1,
+            _ => i64::from(inode.links),
+        };
+        (count >= names).then_some(number)
+    }));
     for delta in deltas {
         wanted.remove(&delta.inode);
     }
