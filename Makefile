@@ -1,0 +1,44 @@
+# The two commands to know: `make demo` and `make test`. Both install what they need where they
+# may, and say what is missing where not.
+
+PREFIX ?= /usr/local
+CARGO := scripts/cargo
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+
+.PHONY: all build demo test bench lint doc prepare install clean
+
+all: build
+
+prepare:
+	@scripts/prepare
+
+# The `arck` command and the library that it preloads, which it finds beside itself.
+build: prepare
+	$(CARGO) build --release --locked -p arck-cli -p arck-preload
+
+# Real programs on a pool in memory, everything checked, with a table of times.
+demo: build
+	ARCK=$(TARGET)/release/arck demo/demo
+
+test: prepare
+	scripts/test
+
+# Paired measurements beside tmpfs.
+bench: prepare
+	$(CARGO) run --release --locked -p arck-bench
+
+lint: prepare
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	@if command -v shellcheck >/dev/null; then shellcheck demo/demo demo/tree scripts/* .ci/run; \
+	else echo "shellcheck is not installed: scripts not checked"; fi
+
+doc: prepare
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+
+install: build
+	install -D -m 755 $(TARGET)/release/arck $(DESTDIR)$(PREFIX)/bin/arck
+	install -D -m 644 $(TARGET)/release/libarck_preload.so $(DESTDIR)$(PREFIX)/lib/arck/libarck_preload.so
+
+clean:
+	$(CARGO) clean
