@@ -1,1 +1,77 @@
-//! Placeholder.
+//! The library that serves unmodified programs: loaded with LD_PRELOAD, it sends every call on a
+//! path below the mount prefix, or on a descriptor opened there, to the LibFS, and everything
+//! else to the kernel untouched.
+//!
+//! Layers, each with its own module head:
+//!
+//! * [`symbols`]: the entry points of libc that programs call; the fast layer.
+//! * [`net`]: catches the system calls that libc makes itself; [`calls`] is the table both use.
+//! * [`handlers`]: one per system call; [`path`] and [`descriptors`] say what is the pool's.
+//! * [`process`], [`handover`], [`environment`]: fork and exec. [`signals`]: no handler of the
+//!   program runs inside the LibFS.
+//! * [`backend`]: the one door to the LibFS. [`raw`]: the one door to the kernel.
+//!
+//! Environment: ARCK_POOL (directory), ARCK_MOUNT (absolute prefix), ARCK_REPORT (path or
+//! `fd:N`; optional), ARCK_NET (`sud-inclusive`, `sud-exclusive` or `none`; default: the best
+//! there is), ARCK_CWD (set by this library itself). Without the first two it does nothing.
+//!
+//! What is not served: programs linked statically or making their own system calls (except
+//! through the exclusive net), shared writable mappings (ENODEV), extended attributes.
+
+pub mod allocator;
+pub mod backend;
+pub mod calls;
+pub mod descriptors;
+pub mod directory;
+pub mod environment;
+pub mod handlers;
+pub mod handover;
+pub mod net;
+pub mod patch;
+pub mod path;
+pub mod process;
+pub mod raw;
+pub mod report;
+pub mod reserved;
+pub mod settings;
+pub mod signals;
+#[cfg(not(test))]
+pub mod symbols;
+pub mod thread;
+
+#[cfg(not(test))]
+#[global_allocator]
+static ALLOCATOR: allocator::Allocator = allocator::Allocator;
+
+/// Run by the loader before the program.
+#[cfg(not(test))]
+#[used]
+#[unsafe(link_section = ".init_array")]
+static START: unsafe extern "C" fn() = start;
+
+/// Run at exit, when no net sees the last call.
+#[cfg(not(test))]
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static END: unsafe extern "C" fn() = end;
+
+#[cfg(not(test))]
+unsafe extern "C" fn start() {
+    if !settings::read() {
+        return;
+    }
+    process::find_real_functions();
+    process::watch_forks();
+    report::start();
+    handover::find_inherited();
+    directory::start();
+    settings::READY.store(true, std::sync::atomic::Ordering::Release);
+    net::start();
+}
+
+#[cfg(not(test))]
+unsafe extern "C" fn end() {
+    if net::kind() == net::Kind::None {
+        report::write(false);
+    }
+}

@@ -1,0 +1,143 @@
+//! The one door to the LibFS: which `FileSystem` serves the calls, its session's life, and how
+//! code gets inside.
+//!
+//! Invariants:
+//! * At most one session per process; opened by the first call that needs it; replaced only
+//!   after a fork, in the child, before any other thread exists there.
+//! * [`inside`] is the only way to run LibFS code: it marks the thread (signals are put off,
+//!   libc's calls pass), and turns a panic into EIO.
+
+use crate::settings::{MOUNT, POOL};
+use crate::{raw, thread};
+pub use arckfs::{
+    At, Attributes, ConnectError, ConnectOptions, Errno, ExternalDescription, Failure, Handle,
+    LockKind, LockOwner, LockRequest, SetTime, Statistics, Timestamp,
+};
+use std::os::unix::ffi::OsStrExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+
+#[cfg(not(feature = "host-backend"))]
+pub use arckfs::FileSystem;
+#[cfg(feature = "host-backend")]
+mod host;
+#[cfg(feature = "host-backend")]
+pub use host::FileSystem;
+
+static SESSION: AtomicPtr<FileSystem> = AtomicPtr::new(std::ptr::null_mut());
+/// A parent's session in a forked child, to be abandoned before the child's own is opened.
+static PARENTS: AtomicPtr<FileSystem> = AtomicPtr::new(std::ptr::null_mut());
+static CONNECTING: AtomicBool = AtomicBool::new(false);
+static UNREACHABLE: AtomicBool = AtomicBool::new(false);
+/// Device number that `stat` tells; 0 until the session is open.
+static DEVICE: AtomicU64 = AtomicU64::new(0);
+
+/// Runs `body` inside the LibFS, opening the session if need be. EIO if there is none to open
+/// or the LibFS panicked.
+#[inline(always)]
+pub fn inside<R>(
+    body: impl FnOnce(&'static FileSystem) -> Result<R, Failure>,
+) -> Result<R, Failure> {
+    let _inside = thread::enter();
+    let session = SESSION.load(Ordering::Acquire);
+    if session.is_null() {
+        return slow(body);
+    }
+    // SAFETY: a published session is never freed while this process uses it.
+    let session = unsafe { &*session };
+    match catch_unwind(AssertUnwindSafe(|| body(session))) {
+        Ok(result) => result,
+        Err(_) => Err(Failure::Errno(Errno::IO)),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn slow<R>(body: impl FnOnce(&'static FileSystem) -> Result<R, Failure>) -> Result<R, Failure> {
+    catch_unwind(AssertUnwindSafe(|| body(open_session()?)))
+        .unwrap_or(Err(Failure::Errno(Errno::IO)))
+}
+
+fn open_session() -> Result<&'static FileSystem, Failure> {
+    while CONNECTING.swap(true, Ordering::Acquire) {
+        // SAFETY: no arguments.
+        unsafe { raw::syscall!(libc::SYS_sched_yield) };
+    }
+    let result = open_session_locked();
+    CONNECTING.store(false, Ordering::Release);
+    result.map_err(Failure::Errno)
+}
+
+fn open_session_locked() -> Result<&'static FileSystem, Errno> {
+    let session = SESSION.load(Ordering::Acquire);
+    if !session.is_null() {
+        // SAFETY: as in `inside`.
+        return Ok(unsafe { &*session });
+    }
+    if UNREACHABLE.load(Ordering::Relaxed) {
+        return Err(Errno::IO);
+    }
+    let parents = PARENTS.swap(std::ptr::null_mut(), Ordering::AcqRel);
+    if !parents.is_null() {
+        // SAFETY: the pointer came from Box::into_raw in the parent, whose memory this child has
+        // a copy of; nobody else in the child holds it.
+        unsafe { Box::from_raw(parents) }.abandon_after_fork();
+    }
+    let options = ConnectOptions {
+        pool: std::ffi::OsStr::from_bytes(POOL.get()).into(),
+        mount: MOUNT.get().to_vec(),
+    };
+    let connected = catch_unwind(|| crate::reserved::guard(|| FileSystem::connect(&options)));
+    match connected {
+        Ok(Ok(session)) => {
+            let identity = session.pool_identity();
+            // Major 0 is the kernel's for file systems without a device; the high minors are
+            // far above those it hands out.
+            let minor = 0x8_0000 | ((identity[0] ^ identity[1]) & 0x7_ffff) as u32;
+            DEVICE.store(libc::makedev(0, minor), Ordering::Relaxed);
+            let session = Box::into_raw(Box::new(session));
+            SESSION.store(session, Ordering::Release);
+            // SAFETY: just published; never freed in this process.
+            Ok(unsafe { &*session })
+        }
+        other => {
+            UNREACHABLE.store(true, Ordering::Relaxed);
+            let mut text = raw::Text::<1024>::new();
+            text.push(b"arck: ");
+            match other {
+                Ok(Err(error)) => text.push(error.message.as_bytes()),
+                _ => text.push(b"opening a session failed inside the library"),
+            };
+            text.push(b"\n");
+            raw::print(2, text.bytes());
+            Err(Errno::IO)
+        }
+    }
+}
+
+/// The device number of the pool, as `st_dev`.
+pub fn device() -> u64 {
+    DEVICE.load(Ordering::Relaxed)
+}
+
+/// Whether a session is open.
+pub fn is_open() -> bool {
+    !SESSION.load(Ordering::Acquire).is_null()
+}
+
+/// In a forked child: the parent's session is no longer ours. Memory is not touched here; the
+/// next call that needs a session abandons the old one and opens its own.
+pub fn forked() {
+    let session = SESSION.swap(std::ptr::null_mut(), Ordering::AcqRel);
+    if !session.is_null() {
+        PARENTS.store(session, Ordering::Release);
+    }
+    CONNECTING.store(false, Ordering::Release);
+    UNREACHABLE.store(false, Ordering::Relaxed);
+}
+
+/// An error number as handlers return it.
+#[inline(always)]
+pub fn minus(errno: Errno) -> isize {
+    -(errno.raw_os_error() as isize)
+}

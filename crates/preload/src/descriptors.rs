@@ -1,0 +1,528 @@
+//! The process's table from descriptor numbers to open file descriptions, and the stock of
+//! placeholders.
+//!
+//! Every number given to the program is an open kernel descriptor, a *placeholder*, so nothing
+//! else can take the number and the kernel's own rules (poll, fork, exec, limits) hold. It is a
+//! memory file reopened with access mode 3, which grants neither reading nor writing: a `read`
+//! or `write` that gets past this library fails with EBADF instead of quietly doing the wrong
+//! thing.
+//!
+//! Two kinds: *plain* placeholders are duplicates of one empty template, close-on-exec, all the
+//! same; *external* ones carry a page with flags and offset that other processes may share (see
+//! `handover`). Closed plain ones stay open in the kernel, in stock, so that the next `open`
+//! makes no system call. Numbers 0 to 2 are never kept in stock.
+//!
+//! Invariants:
+//! * `table[fd]`: 0 = the kernel's, RESERVED = not open to the program (stock, or our own),
+//!   INHERITED = a description of another process still to be adopted, else a `Handle`.
+//! * `notes[fd]` is meaningful only for handles and INHERITED.
+//! * A bit is set in the stock only while `table[fd]` is RESERVED and the placeholder is plain.
+//! * `HOLE` is never above the lowest number that is free in the kernel (single-threaded
+//!   programs; in a race of threads it may be late, which no program can tell).
+//!
+//! No locks: each entry is one atomic word, and taking it out (`swap`) decides who closes.
+
+use crate::backend::{At, Errno, Failure, Handle, inside, minus};
+use crate::{handover, raw, reserved};
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
+
+/// Descriptors from this number on are always the kernel's.
+pub const TABLE_SIZE: usize = 1 << 20;
+/// Not open as far as the program can tell.
+pub const RESERVED: u64 = u64::MAX - 1;
+/// Open in another process that handed it over; adopted at the first use.
+pub const INHERITED: u64 = u64::MAX;
+
+static TABLE: [AtomicU64; TABLE_SIZE] = [const { AtomicU64::new(0) }; TABLE_SIZE];
+static NOTES: [AtomicU64; TABLE_SIZE] = [const { AtomicU64::new(0) }; TABLE_SIZE];
+/// One above the highest number ever put into the table.
+static HIGH_WATER: AtomicUsize = AtomicUsize::new(0);
+static HOLE: AtomicUsize = AtomicUsize::new(0);
+/// Stock: numbers below 1024, one bit each.
+static STOCK: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
+const STOCK_MAX: u32 = 64;
+static TEMPLATE: AtomicI32 = AtomicI32::new(-1);
+
+/// Close on exec, as the program sees it. (A plain placeholder itself always has the kernel's
+/// flag; what must survive an exec is made external first.)
+pub const CLOSE_ON_EXEC: u64 = 1;
+/// An external placeholder; the bits from 12 on are its page's address (0 = not mapped).
+pub const EXTERNAL: u64 = 2;
+const PAGE: u64 = !0xfff;
+
+pub fn table() -> &'static [AtomicU64; TABLE_SIZE] {
+    &TABLE
+}
+
+pub fn is_free(descriptor: usize) -> bool {
+    TABLE[descriptor].load(Ordering::Acquire) == 0
+}
+
+/// What a number stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Descriptor {
+    Kernel,
+    Pool(Handle),
+    /// Not open, or not usable: the error to return.
+    Error(isize),
+}
+
+/// Looks a descriptor up, as given in a register (an `int`).
+#[inline(always)]
+pub fn lookup(descriptor: usize) -> Descriptor {
+    let descriptor = descriptor as u32 as usize;
+    if descriptor >= TABLE_SIZE {
+        return Descriptor::Kernel;
+    }
+    match NonZeroU64::new(TABLE[descriptor].load(Ordering::Acquire)) {
+        None => Descriptor::Kernel,
+        Some(value) if value.get() < RESERVED => Descriptor::Pool(Handle(value)),
+        Some(value) => lookup_special(descriptor, value.get()),
+    }
+}
+
+#[cold]
+fn lookup_special(descriptor: usize, value: u64) -> Descriptor {
+    if crate::thread::inside() {
+        return Descriptor::Kernel;
+    }
+    if value == RESERVED {
+        return Descriptor::Error(raw::error(libc::EBADF));
+    }
+    match handover::adopt(descriptor) {
+        Ok(handle) => Descriptor::Pool(handle),
+        Err(errno) => Descriptor::Error(minus(errno)),
+    }
+}
+
+/// Whether a number is the pool's, without adopting it.
+pub fn is_pool(descriptor: usize) -> bool {
+    let descriptor = descriptor as u32 as usize;
+    descriptor < TABLE_SIZE && !matches!(TABLE[descriptor].load(Ordering::Acquire), 0 | RESERVED)
+}
+
+pub fn is_reserved(descriptor: usize) -> bool {
+    let descriptor = descriptor as u32 as usize;
+    descriptor < TABLE_SIZE && TABLE[descriptor].load(Ordering::Acquire) == RESERVED
+}
+
+/// All numbers that are the pool's now.
+pub fn pool_descriptors() -> impl Iterator<Item = usize> {
+    (0..HIGH_WATER.load(Ordering::Acquire)).filter(|fd| is_pool(*fd))
+}
+
+pub fn notes(descriptor: usize) -> u64 {
+    NOTES[descriptor].load(Ordering::Acquire)
+}
+
+pub fn page(descriptor: usize) -> usize {
+    (notes(descriptor) & PAGE) as usize
+}
+
+pub fn set_close_on_exec(descriptor: usize, yes: bool) {
+    let before = if yes {
+        NOTES[descriptor].fetch_or(CLOSE_ON_EXEC, Ordering::AcqRel)
+    } else {
+        NOTES[descriptor].fetch_and(!CLOSE_ON_EXEC, Ordering::AcqRel)
+    };
+    if before & EXTERNAL != 0 {
+        // SAFETY: sets a flag of an open placeholder.
+        unsafe { raw::syscall!(libc::SYS_fcntl, descriptor, libc::F_SETFD, usize::from(yes)) };
+    }
+}
+
+pub fn close_on_exec(descriptor: usize) -> bool {
+    notes(descriptor) & CLOSE_ON_EXEC != 0
+}
+
+/// Puts an entry in place for a number whose placeholder is open.
+pub fn put(descriptor: usize, value: u64, notes: u64) {
+    HIGH_WATER.fetch_max(descriptor + 1, Ordering::AcqRel);
+    NOTES[descriptor].store(notes, Ordering::Release);
+    TABLE[descriptor].store(value, Ordering::Release);
+}
+
+/// The template that plain placeholders duplicate; made at the first need. Negative: an error.
+fn template() -> isize {
+    let template = TEMPLATE.load(Ordering::Acquire);
+    if template >= 0 {
+        return template as isize;
+    }
+    let fresh =
+        handover::make_placeholder(0).map_or_else(|error| error, |(fd, _)| reserved::keep(fd));
+    if raw::failed(fresh) {
+        return fresh;
+    }
+    match TEMPLATE.compare_exchange(template, fresh as i32, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => fresh,
+        Err(other) => {
+            TABLE[fresh as usize].store(0, Ordering::Release);
+            raw::close(fresh);
+            other as isize
+        }
+    }
+}
+
+fn take_from_stock(limit: usize) -> Option<usize> {
+    for (index, word) in STOCK.iter().enumerate() {
+        loop {
+            let bits = word.load(Ordering::Acquire);
+            if bits == 0 {
+                break;
+            }
+            let bit = bits & bits.wrapping_neg();
+            let descriptor = index * 64 + bit.trailing_zeros() as usize;
+            if descriptor > limit {
+                return None;
+            }
+            if word.fetch_and(!bit, Ordering::AcqRel) & bit != 0 {
+                return Some(descriptor);
+            }
+        }
+    }
+    None
+}
+
+fn stock_count() -> u32 {
+    STOCK
+        .iter()
+        .map(|word| word.load(Ordering::Relaxed).count_ones())
+        .sum()
+}
+
+/// Keeps an open plain placeholder for later. False if there is no room.
+fn stock(descriptor: usize) -> bool {
+    if !(3..1024).contains(&descriptor) || stock_count() >= STOCK_MAX {
+        return false;
+    }
+    HIGH_WATER.fetch_max(descriptor + 1, Ordering::AcqRel);
+    TABLE[descriptor].store(RESERVED, Ordering::Release);
+    STOCK[descriptor / 64].fetch_or(1 << (descriptor % 64), Ordering::AcqRel);
+    true
+}
+
+/// Removes a number from the stock; its placeholder stays open. False if it was not in stock.
+pub fn unstock(descriptor: usize) -> bool {
+    descriptor < 1024
+        && STOCK[descriptor / 64].fetch_and(!(1 << (descriptor % 64)), Ordering::AcqRel)
+            & (1 << (descriptor % 64))
+            != 0
+}
+
+/// The kernel gave the program this number, so all below are taken.
+#[inline(always)]
+pub fn kernel_opened(descriptor: isize) -> isize {
+    if descriptor >= 0 && (descriptor as usize) >= HOLE.load(Ordering::Relaxed) {
+        HOLE.store(descriptor as usize + 1, Ordering::Relaxed);
+    }
+    descriptor
+}
+
+/// The program closed a number of the kernel's.
+#[inline(always)]
+pub fn kernel_closed(descriptor: usize) {
+    if descriptor < HOLE.load(Ordering::Relaxed) {
+        HOLE.store(descriptor, Ordering::Relaxed);
+    }
+}
+
+/// The lowest number that is free as the program sees it, with a plain placeholder in it and no
+/// entry yet (RESERVED or 0). Error: minus the error number.
+fn allocate(minimum: usize) -> Result<usize, isize> {
+    if minimum == 0
+        && let Some(descriptor) = take_from_stock(HOLE.load(Ordering::Relaxed))
+    {
+        return Ok(descriptor);
+    }
+    let template = template();
+    if raw::failed(template) {
+        return Err(template);
+    }
+    // SAFETY: duplicates our template.
+    let fresh = unsafe { raw::syscall!(libc::SYS_fcntl, template, libc::F_DUPFD_CLOEXEC, minimum) };
+    if raw::failed(fresh) {
+        // The limit is reached in the kernel, but the stock counts as free.
+        return match take_from_stock(usize::MAX) {
+            Some(descriptor) if descriptor >= minimum => Ok(descriptor),
+            Some(descriptor) => {
+                stock(descriptor);
+                Err(fresh)
+            }
+            None => Err(fresh),
+        };
+    }
+    let fresh = fresh as usize;
+    if fresh >= TABLE_SIZE {
+        raw::close(fresh as isize);
+        return Err(raw::error(libc::EMFILE));
+    }
+    if minimum > 0 {
+        // What is in stock at or above the minimum counts as free, so the lowest of both.
+        for lower in minimum..fresh.min(1024) {
+            if unstock(lower) {
+                if !stock(fresh) {
+                    raw::close(fresh as isize);
+                }
+                return Ok(lower);
+            }
+        }
+        return Ok(fresh);
+    }
+    if let Some(lower) = take_from_stock(fresh) {
+        if stock_count() >= 4 || !stock(fresh) {
+            raw::close(fresh as isize);
+            HOLE.store(fresh, Ordering::Relaxed);
+        } else {
+            HOLE.store(fresh + 1, Ordering::Relaxed);
+        }
+        return Ok(lower);
+    }
+    HOLE.store(fresh + 1, Ordering::Relaxed);
+    Ok(fresh)
+}
+
+/// Gives a number at or above `minimum` to a description. On error the caller still owns the
+/// handle. Returns the number or minus the error number.
+pub fn install(handle: Handle, minimum: usize, close_on_exec: bool) -> isize {
+    match allocate(minimum) {
+        Ok(descriptor) => {
+            put(descriptor, handle.0.get(), u64::from(close_on_exec));
+            descriptor as isize
+        }
+        Err(error) => error,
+    }
+}
+
+/// `open` on the pool: the new descriptor, or the failure.
+pub fn open(at: At, path: &[u8], flags: i32, mode: u32) -> Result<isize, Failure> {
+    inside(|fs| {
+        let handle = fs.open(at, path, flags, mode)?;
+        let descriptor = install(handle, 0, flags & libc::O_CLOEXEC != 0);
+        if descriptor < 0 {
+            fs.close(handle);
+        }
+        Ok(descriptor)
+    })
+}
+
+/// Duplicates a pool descriptor to the lowest number at or above `minimum`.
+pub fn duplicate(descriptor: usize, minimum: usize, close_on_exec: bool) -> isize {
+    let handle = match lookup(descriptor) {
+        Descriptor::Pool(handle) => handle,
+        Descriptor::Kernel => return raw::error(libc::EBADF),
+        Descriptor::Error(error) => return error,
+    };
+    let placeholder = match allocate(minimum) {
+        Ok(number) => number,
+        Err(error) => return error,
+    };
+    duplicate_onto(descriptor, handle, placeholder, close_on_exec, true)
+}
+
+/// Makes `target` stand for `handle` too. `target` holds a plain placeholder if `plain`, else it
+/// is free of pool entries and whatever the kernel has there is replaced.
+fn duplicate_onto(
+    descriptor: usize,
+    handle: Handle,
+    target: usize,
+    close_on_exec: bool,
+    plain: bool,
+) -> isize {
+    let from = notes(descriptor);
+    let mut notes = u64::from(close_on_exec);
+    if from & EXTERNAL != 0 || !plain {
+        let (source, flags) = if from & EXTERNAL != 0 {
+            notes |= from & (PAGE | EXTERNAL);
+            (
+                descriptor as isize,
+                if close_on_exec { libc::O_CLOEXEC } else { 0 },
+            )
+        } else {
+            (template(), libc::O_CLOEXEC)
+        };
+        // SAFETY: duplicates a placeholder over `target`.
+        let result = unsafe { raw::syscall!(libc::SYS_dup3, source, target, flags) };
+        if raw::failed(result) {
+            if plain && !stock(target) {
+                TABLE[target].store(0, Ordering::Release);
+                raw::close(target as isize);
+            }
+            return result;
+        }
+    }
+    let _ = inside(|fs| {
+        fs.retain(handle);
+        Ok(())
+    });
+    put(target, handle.0.get(), notes);
+    target as isize
+}
+
+/// `dup2` and `dup3` from a pool descriptor; `descriptor != target`.
+pub fn duplicate_to(descriptor: usize, target: usize, close_on_exec: bool) -> isize {
+    let handle = match lookup(descriptor) {
+        Descriptor::Pool(handle) => handle,
+        Descriptor::Kernel => return raw::error(libc::EBADF),
+        Descriptor::Error(error) => return error,
+    };
+    if target >= TABLE_SIZE {
+        return raw::error(libc::EBADF);
+    }
+    if let Err(error) = vacate(target) {
+        return error;
+    }
+    duplicate_onto(descriptor, handle, target, close_on_exec, false)
+}
+
+/// Takes a number out of this library's hands before the kernel puts something else there with
+/// `dup2`; the placeholder stays open until then. Error if the number is one the LibFS needs.
+pub fn vacate(target: usize) -> Result<(), isize> {
+    if target >= TABLE_SIZE {
+        return Ok(());
+    }
+    let value = TABLE[target].load(Ordering::Acquire);
+    match value {
+        0 => {}
+        RESERVED if unstock(target) => TABLE[target].store(0, Ordering::Release),
+        RESERVED if TEMPLATE.load(Ordering::Acquire) == target as i32 => {
+            TEMPLATE.store(-1, Ordering::Release);
+            TABLE[target].store(0, Ordering::Release);
+        }
+        RESERVED => return Err(raw::error(libc::EBUSY)),
+        _ => {
+            TABLE[target].store(0, Ordering::Release);
+            release(target, value);
+        }
+    }
+    Ok(())
+}
+
+/// Drops the reference that a table entry held.
+fn release(descriptor: usize, value: u64) {
+    if value < RESERVED
+        && let Some(value) = NonZeroU64::new(value)
+    {
+        let _ = inside(|fs| {
+            fs.close(Handle(value));
+            Ok(())
+        });
+    }
+    let page = page(descriptor);
+    if page != 0
+        && !pool_descriptors().any(|other| self::page(other) == page && other != descriptor)
+    {
+        handover::retire_page(page);
+    }
+}
+
+/// `close` of a number that [`lookup`] found to be ours, or not.
+#[inline(always)]
+pub fn close(descriptor: usize) -> Option<isize> {
+    if descriptor >= TABLE_SIZE {
+        return None;
+    }
+    match TABLE[descriptor].load(Ordering::Acquire) {
+        0 => None,
+        _ => Some(close_ours(descriptor)),
+    }
+}
+
+#[inline(never)]
+fn close_ours(descriptor: usize) -> isize {
+    let value = TABLE[descriptor].load(Ordering::Acquire);
+    if value == RESERVED {
+        return raw::error(libc::EBADF);
+    }
+    let plain = notes(descriptor) & EXTERNAL == 0;
+    // While RESERVED nobody but us can take the number.
+    if TABLE[descriptor]
+        .compare_exchange(value, RESERVED, Ordering::AcqRel, Ordering::Acquire)
+        .is_err()
+    {
+        return raw::error(libc::EBADF);
+    }
+    release(descriptor, value);
+    if !plain || !stock(descriptor) {
+        TABLE[descriptor].store(0, Ordering::Release);
+        kernel_closed(descriptor);
+        raw::close(descriptor as isize);
+    }
+    0
+}
+
+/// `close_range`: closes what is the program's in the range, kernel's and pool's, and leaves the
+/// rest alone.
+pub fn close_range(first: usize, last: usize, flags: usize) -> isize {
+    let high = HIGH_WATER
+        .load(Ordering::Acquire)
+        .max(TEMPLATE.load(Ordering::Acquire).max(0) as usize + 1);
+    let set_flag = flags & libc::CLOSE_RANGE_CLOEXEC as usize != 0;
+    let mut from = first;
+    let high = high.max(reserved::floor() + 128).min(TABLE_SIZE);
+    for descriptor in first..high.min(last.saturating_add(1)) {
+        if is_free(descriptor) {
+            continue;
+        }
+        if descriptor > from {
+            let result = kernel_close_range(from, descriptor - 1, flags);
+            if result < 0 {
+                return result;
+            }
+        }
+        from = descriptor + 1;
+        if is_pool(descriptor) {
+            if set_flag {
+                set_close_on_exec(descriptor, true);
+            } else {
+                close_ours(descriptor);
+            }
+        }
+    }
+    if from <= last {
+        kernel_close_range(from, last, flags)
+    } else {
+        0
+    }
+}
+
+fn kernel_close_range(first: usize, last: usize, flags: usize) -> isize {
+    if flags & libc::CLOSE_RANGE_CLOEXEC as usize == 0 {
+        kernel_closed(first);
+    }
+    // SAFETY: the program asked for these numbers to be closed; none is ours.
+    unsafe { raw::syscall!(libc::SYS_close_range, first, last, flags) }
+}
+
+/// In a forked child: every description belongs to the parent's session and must be adopted
+/// through its page.
+pub fn forked() {
+    for descriptor in pool_descriptors() {
+        TABLE[descriptor].store(INHERITED, Ordering::Release);
+    }
+}
+
+/// Replaces entries that refer to one page after adopting it.
+pub fn adopted(descriptor: usize, handle: Handle) {
+    let page = page(descriptor);
+    let mut first = true;
+    for other in 0..HIGH_WATER.load(Ordering::Acquire) {
+        if TABLE[other].load(Ordering::Acquire) == INHERITED
+            && (other == descriptor || self::page(other) == page)
+        {
+            if !first {
+                let _ = inside(|fs| {
+                    fs.retain(handle);
+                    Ok(())
+                });
+            }
+            first = false;
+            TABLE[other].store(handle.0.get(), Ordering::Release);
+        }
+    }
+}
+
+/// EBADF as a failure, for path handlers.
+pub fn bad() -> Failure {
+    Failure::Errno(Errno::BADF)
+}

@@ -1,0 +1,166 @@
+//! The environment of executed programs.
+//!
+//! Invariant: built in memory mapped for the purpose, without the allocator, so that it works in
+//! a forked child of a threaded program. What the program sets itself wins, except that this
+//! library stays in LD_PRELOAD and ARCK_CWD tells the true working directory.
+
+use crate::{directory, raw, settings};
+use std::ffi::CStr;
+
+/// A new environment; unmapped when dropped.
+pub struct Executed {
+    memory: *mut u8,
+    size: usize,
+    list: usize,
+}
+
+/// Number of entries of a NULL-terminated array of pointers; 0 for null.
+///
+/// # Safety
+/// `array` is null or such an array.
+pub unsafe fn length(array: usize) -> usize {
+    let mut n = 0;
+    // SAFETY: the caller's promise.
+    unsafe {
+        while array >= 4096 && *(array as *const usize).add(n) != 0 {
+            n += 1;
+        }
+    }
+    n
+}
+
+impl Executed {
+    /// # Safety
+    /// `given` is null or a NULL-terminated array of strings, which lives as long as the result.
+    pub unsafe fn build(given: usize) -> Option<Executed> {
+        // SAFETY: the caller's promise; writes stay within the mapping, whose size counts every
+        // string and pointer that is written.
+        unsafe {
+            let count = length(given);
+            let entry =
+                |i: usize| CStr::from_ptr(*(given as *const *const libc::c_char).add(i)).to_bytes();
+            let preload = (0..count).find_map(|i| entry(i).strip_prefix(b"LD_PRELOAD="));
+            let library = settings::LIBRARY.get();
+            let mut directory = [0u8; settings::PATH_MAX];
+            let directory_length = directory::name(&mut directory).unwrap_or(0).max(1) as usize - 1;
+            let host = host_setting();
+            let added: [(&[u8], &[u8]); 6] = [
+                (b"ARCK_POOL=", settings::POOL.get()),
+                (b"ARCK_MOUNT=", settings::MOUNT.get()),
+                (b"ARCK_REPORT=", settings::REPORT.get()),
+                (b"ARCK_NET=", settings::NET.get()),
+                (b"ARCK_CWD=", &directory[..directory_length]),
+                (b"ARCK_HOST_BACKEND_DIR=", host),
+            ];
+            let strings = added
+                .iter()
+                .map(|(name, value)| name.len() + value.len() + 1)
+                .sum::<usize>()
+                + library.len()
+                + preload.map_or(0, <[u8]>::len)
+                + 32;
+            let size = (count + added.len() + 2) * size_of::<usize>() + strings;
+            let memory = raw::map_anonymous(size)?;
+            let list = memory.cast::<usize>();
+            let mut text = memory.add((count + added.len() + 2) * size_of::<usize>());
+            let mut entries = 0;
+            let mut push = |address: usize| {
+                list.add(entries).write(address);
+                entries += 1;
+            };
+            let mut write = |parts: &[&[u8]]| {
+                let start = text;
+                for part in parts {
+                    std::ptr::copy_nonoverlapping(part.as_ptr(), text, part.len());
+                    text = text.add(part.len());
+                }
+                // The mapping is zero-filled: the NUL is there already.
+                text = text.add(1);
+                start as usize
+            };
+            for i in 0..count {
+                let text = entry(i);
+                if text.starts_with(b"LD_PRELOAD=") || text.starts_with(b"ARCK_CWD=") {
+                    continue;
+                }
+                push(text.as_ptr() as usize);
+            }
+            match preload {
+                Some(value) if contains(value, library) => push(write(&[b"LD_PRELOAD=", value])),
+                Some(value) if !value.is_empty() => {
+                    push(write(&[b"LD_PRELOAD=", library, b":", value]));
+                }
+                _ => push(write(&[b"LD_PRELOAD=", library])),
+            }
+            for (name, value) in added {
+                let present =
+                    name != b"ARCK_CWD=" && (0..count).any(|i| entry(i).starts_with(name));
+                if !value.is_empty() && !present {
+                    push(write(&[name, value]));
+                }
+            }
+            push(0);
+            Some(Executed {
+                memory,
+                size,
+                list: list as usize,
+            })
+        }
+    }
+
+    /// The array, for execve.
+    pub fn pointer(&self) -> usize {
+        self.list
+    }
+}
+
+impl Drop for Executed {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, not used after.
+        unsafe { raw::unmap(self.memory, self.size) };
+    }
+}
+
+fn contains(list: &[u8], library: &[u8]) -> bool {
+    list.split(|byte| matches!(byte, b':' | b' '))
+        .any(|entry| entry == library)
+}
+
+#[cfg(feature = "host-backend")]
+fn host_setting() -> &'static [u8] {
+    settings::HOST_DIRECTORY.get()
+}
+
+#[cfg(not(feature = "host-backend"))]
+fn host_setting() -> &'static [u8] {
+    &[]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_libraries() {
+        assert!(contains(b"/a/x.so:/b/y.so", b"/b/y.so"));
+        assert!(contains(b"/a/x.so /b/y.so", b"/a/x.so"));
+        assert!(!contains(b"/a/x.so.1", b"/a/x.so"));
+    }
+
+    #[test]
+    fn what_the_program_sets_is_kept() {
+        let entries = [c"A=1", c"LD_PRELOAD=/z.so", c"ARCK_CWD=/old", c"B="];
+        let mut array: Vec<usize> = entries.iter().map(|e| e.as_ptr() as usize).collect();
+        array.push(0);
+        // SAFETY: a NULL-terminated array of strings.
+        unsafe {
+            let built = Executed::build(array.as_ptr() as usize).unwrap();
+            let n = length(built.pointer());
+            let all: Vec<_> = (0..n)
+                .map(|i| CStr::from_ptr(*(built.pointer() as *const *const _).add(i)).to_bytes())
+                .collect();
+            // No settings in this process: only LD_PRELOAD is touched, ARCK_CWD is gone.
+            assert_eq!(all, [&b"A=1"[..], b"B=", b"LD_PRELOAD=:/z.so"]);
+        }
+    }
+}

@@ -1,0 +1,469 @@
+//! Calls that tell and change attributes.
+
+use super::{HERE, is_empty, on_descriptor, on_path};
+use crate::backend::{
+    At, Attributes, Errno, Failure, FileSystem, Handle, SetTime, Statistics, Timestamp, device,
+};
+use crate::raw::{Arguments, error, syscall};
+
+/// Where a call that knows AT_EMPTY_PATH leads to the descriptor itself.
+///
+/// # Safety
+/// `path` is null or NUL-terminated.
+#[inline(always)]
+unsafe fn means_descriptor(directory: usize, path: usize, flags: usize) -> bool {
+    // SAFETY: the caller's promise.
+    flags as i32 & libc::AT_EMPTY_PATH != 0
+        && directory as i32 != libc::AT_FDCWD
+        && unsafe { is_empty(path) }
+}
+
+fn fill_stat(attributes: &Attributes) -> libc::stat {
+    // SAFETY: a plain structure of integers; zero is a valid value.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    stat.st_dev = device();
+    stat.st_ino = attributes.inode;
+    stat.st_mode = attributes.mode;
+    stat.st_nlink = attributes.links.into();
+    stat.st_uid = attributes.uid;
+    stat.st_gid = attributes.gid;
+    stat.st_size = attributes.size as i64;
+    stat.st_blksize = 4096;
+    stat.st_blocks = attributes.blocks as i64;
+    stat.st_atime = attributes.accessed.seconds;
+    stat.st_atime_nsec = attributes.accessed.nanoseconds.into();
+    stat.st_mtime = attributes.modified.seconds;
+    stat.st_mtime_nsec = attributes.modified.nanoseconds.into();
+    stat.st_ctime = attributes.changed.seconds;
+    stat.st_ctime_nsec = attributes.changed.nanoseconds.into();
+    stat
+}
+
+/// # Safety
+/// `address` is null or points to room for `value`.
+#[inline(always)]
+pub(super) unsafe fn store<T>(address: usize, value: T) -> Result<isize, Failure> {
+    if address < 4096 {
+        return Err(Failure::Errno(Errno::FAULT));
+    }
+    // SAFETY: the caller's promise; programs may pass unaligned room.
+    unsafe { (address as *mut T).write_unaligned(value) };
+    Ok(0)
+}
+
+/// # Safety
+/// As the system call's. The same holds for every handler below.
+#[inline(always)]
+pub unsafe fn newfstatat(a: &Arguments) -> isize {
+    // SAFETY: the program's arguments.
+    unsafe {
+        if means_descriptor(a[0], a[1], a[3]) {
+            return on_descriptor(
+                libc::SYS_newfstatat,
+                a[0],
+                |fs, handle| store(a[2], fill_stat(&fs.stat_handle(handle)?)),
+                || syscall!(libc::SYS_newfstatat, a[0], a[1], a[2], a[3]),
+            );
+        }
+        on_path(
+            libc::SYS_newfstatat,
+            a[0],
+            a[1],
+            |fs, at, path| store(a[2], fill_stat(&fs.stat(at, path, a[3] as i32)?)),
+            |at, path| syscall!(libc::SYS_newfstatat, at, path, a[2], a[3]),
+        )
+    }
+}
+
+pub unsafe fn stat(a: &Arguments) -> isize {
+    // SAFETY: the same call in its newer form.
+    unsafe { newfstatat(&[HERE, a[0], a[1], 0, 0, 0]) }
+}
+
+pub unsafe fn lstat(a: &Arguments) -> isize {
+    // SAFETY: the same call in its newer form.
+    unsafe { newfstatat(&[HERE, a[0], a[1], libc::AT_SYMLINK_NOFOLLOW as usize, 0, 0]) }
+}
+
+#[inline(always)]
+pub unsafe fn fstat(a: &Arguments) -> isize {
+    // SAFETY: the program's arguments.
+    unsafe {
+        on_descriptor(
+            libc::SYS_fstat,
+            a[0],
+            |fs, handle| store(a[1], fill_stat(&fs.stat_handle(handle)?)),
+            || syscall!(libc::SYS_fstat, a[0], a[1]),
+        )
+    }
+}
+
+fn fill_statx(attributes: &Attributes) -> libc::statx {
+    // SAFETY: a plain structure of integers; zero is a valid value.
+    let mut statx: libc::statx = unsafe { std::mem::zeroed() };
+    let time = |time: Timestamp| {
+        // SAFETY: as above.
+        let mut filled: libc::statx_timestamp = unsafe { std::mem::zeroed() };
+        filled.tv_sec = time.seconds;
+        filled.tv_nsec = time.nanoseconds;
+        filled
+    };
+    statx.stx_mask = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
+    statx.stx_blksize = 4096;
+    statx.stx_nlink = attributes.links;
+    statx.stx_uid = attributes.uid;
+    statx.stx_gid = attributes.gid;
+    statx.stx_mode = attributes.mode as u16;
+    statx.stx_ino = attributes.inode;
+    statx.stx_size = attributes.size;
+    statx.stx_blocks = attributes.blocks;
+    statx.stx_atime = time(attributes.accessed);
+    statx.stx_btime = time(attributes.created);
+    statx.stx_ctime = time(attributes.changed);
+    statx.stx_mtime = time(attributes.modified);
+    statx.stx_dev_major = libc::major(device());
+    statx.stx_dev_minor = libc::minor(device());
+    statx
+}
+
+pub unsafe fn statx(a: &Arguments) -> isize {
+    // SAFETY: the program's arguments.
+    unsafe {
+        if means_descriptor(a[0], a[1], a[2]) {
+            return on_descriptor(
+                libc::SYS_statx,
+                a[0],
+                |fs, handle| store(a[4], fill_statx(&fs.stat_handle(handle)?)),
+                || syscall!(libc::SYS_statx, a[0], a[1], a[2], a[3], a[4]),
+            );
+        }
+        on_path(
+            libc::SYS_statx,
+            a[0],
+            a[1],
+            |fs, at, path| store(a[4], fill_statx(&fs.stat(at, path, a[2] as i32)?)),
+            |at, path| syscall!(libc::SYS_statx, at, path, a[2], a[3], a[4]),
+        )
+    }
+}
+
+pub unsafe fn faccessat2(a: &Arguments) -> isize {
+    // SAFETY: the program's arguments.
+    unsafe {
+        let empty = means_descriptor(a[0], a[1], a[3]);
+        if empty {
+            return on_descriptor(
+                libc::SYS_faccessat2,
+                a[0],
+                |fs, handle| {
+                    fs.access(At::Directory(handle), b"", a[2] as i32, a[3] as i32)
+                        .map(|()| 0)
+                },
+                || syscall!(libc::SYS_faccessat2, a[0], a[1], a[2], a[3]),
+            );
+        }
+        on_path(
+            libc::SYS_faccessat2,
+            a[0],
+            a[1],
+            |fs, at, path| fs.access(at, path, a[2] as i32, a[3] as i32).map(|()| 0),
+            |at, path| {
+                if a[3] == 0 {
+                    syscall!(libc::SYS_faccessat, at, path, a[2])
+                } else {
+                    syscall!(libc::SYS_faccessat2, at, path, a[2], a[3])
+                }
+            },
+        )
+    }
+}
+
+pub unsafe fn faccessat(a: &Arguments) -> isize {
+    // SAFETY: the same call in its newer form.
+    unsafe { faccessat2(&[a[0], a[1], a[2], 0, 0, 0]) }
+}
+
+pub unsafe fn access(a: &Arguments) -> isize {
+    // SAFETY: the same call in its newer form.
+    unsafe { faccessat2(&[HERE, a[0], a[1], 0, 0, 0]) }
+}
+
+pub unsafe fn fchmodat2(a: &Arguments) -> isize {
+    // SAFETY: the program's arguments.
+    unsafe {
+        if means_descriptor(a[0], a[1], a[3]) && crate::descriptors::is_pool(a[0]) {
+            return fchmod(&[a[0], a[2], 0, 0, 0, 0]);
+        }
+        on_path(
+            libc::SYS_fchmodat2,
+            a[0],
+            a[1],
+            |fs, at, path| {
+                let flags = a[3] as i32;
+                if flags & libc::AT_SYMLINK_NOFOLLOW != 0 {
+                    let mode = fs.stat(at, path, libc::AT_SYMLINK_NOFOLLOW)?.mode;
+                    if mode & libc::S_IFMT == libc::S_IFLNK {
+                        return Err(Failure::Errno(Errno::OPNOTSUPP));
+                    }
+                }
+                fs.change_mode(at, path, a[2] as u32 & 0o7777, flags)
+                    .map(|()| 0)
+            },
+            |at, path| {
+                if a[3] == 0 {
+                    syscall!(libc::SYS_fchmodat, at, path, a[2])
+                } else {
+                    syscall!(libc::SYS_fchmodat2, at, path, a[2], a[3])
+                }
+            },
+        )
+    }
+}
+
+pub unsafe fn fchmodat(a: &Arguments) -> isize {
+    // SAFETY: the same call in its newer form.
+    unsafe { fchmodat2(&[a[0], a[1], a[2], 0, 0, 0]) }
+}
+
+pub unsafe fn chmod(a: &Arguments) -> isize {
+    // SAFETY: the same call in its newer form.
+    unsafe { fchmodat2(&[HERE, a[0], a[1], 0, 0, 0]) }
+}
+
+pub unsafe fn fchmod(a: &Arguments) -> isize {
+    on_descriptor(
+        libc::SYS_fchmod,
+        a[0],
+        |fs, handle| {
+            Ok(fs
+                .change_mode_handle(handle, a[1] as u32 & 0o7777)
+                .map(|()| 0)?)
+        },
+        // SAFETY: the program's arguments.
+        || unsafe { syscall!(libc::SYS_fchmod, a[0], a[1]) },
+    )
+}
+
+pub unsafe fn fchownat(a: &Arguments) -> isize {
+    // SAFETY: the program's arguments.
+    unsafe {
+        if means_descriptor(a[0], a[1], a[4]) && crate::descriptors::is_pool(a[0]) {
+            return fchown(&[a[0], a[2], a[3], 0, 0, 0]);
+        }
+        on_path(
+            libc::SYS_fchownat,
+            a[0],
+            a[1],
+            |fs, at, path| {
+                fs.change_owner(at, path, a[2] as u32, a[3] as u32, a[4] as i32)
+                    .map(|()| 0)
+            },
+            |at, path| syscall!(libc::SYS_fchownat, at, path, a[2], a[3], a[4]),
+        )
+    }
+}
+
+pub unsafe fn chown(a: &Arguments) -> isize {
+    // SAFETY: the same call in its newer form.
+    unsafe { fchownat(&[HERE, a[0], a[1], a[2], 0, 0]) }
+}
+
+pub unsafe fn lchown(a: &Arguments) -> isize {
+    // SAFETY: the same call in its newer form.
+    unsafe {
+        fchownat(&[
+            HERE,
+            a[0],
+            a[1],
+            a[2],
+            libc::AT_SYMLINK_NOFOLLOW as usize,
+            0,
+        ])
+    }
+}
+
+pub unsafe fn fchown(a: &Arguments) -> isize {
+    on_descriptor(
+        libc::SYS_fchown,
+        a[0],
+        |fs, handle| {
+            Ok(fs
+                .change_owner_handle(handle, a[1] as u32, a[2] as u32)
+                .map(|()| 0)?)
+        },
+        // SAFETY: the program's arguments.
+        || unsafe { syscall!(libc::SYS_fchown, a[0], a[1], a[2]) },
+    )
+}
+
+/// The two times of `utimensat`; null means now.
+///
+/// # Safety
+/// `address` is null or points to two `timespec`.
+unsafe fn read_times(address: usize) -> Result<[SetTime; 2], Failure> {
+    let mut times = [SetTime::Now; 2];
+    if address != 0 {
+        for (i, time) in times.iter_mut().enumerate() {
+            // SAFETY: the caller's promise.
+            let given = unsafe { (address as *const libc::timespec).add(i).read_unaligned() };
+            *time = match given.tv_nsec {
+                libc::UTIME_NOW => SetTime::Now,
+                libc::UTIME_OMIT => SetTime::Omit,
+                0..=999_999_999 => SetTime::At(Timestamp {
+                    seconds: given.tv_sec,
+                    nanoseconds: given.tv_nsec as u32,
+                }),
+                _ => return Err(Failure::Errno(Errno::INVAL)),
+            };
+        }
+    }
+    Ok(times)
+}
+
+fn set_times(
+    fs: &FileSystem,
+    handle: Handle,
+    [accessed, modified]: [SetTime; 2],
+) -> Result<isize, Failure> {
+    Ok(fs
+        .set_times_handle(handle, accessed, modified)
+        .map(|()| 0)?)
+}
+
+pub unsafe fn utimensat(a: &Arguments) -> isize {
+    // SAFETY: the program's arguments.
+    unsafe {
+        // A null path means the descriptor, without any flag.
+        if a[1] == 0 || means_descriptor(a[0], a[1], a[3]) {
+            return on_descriptor(
+                libc::SYS_utimensat,
+                a[0],
+                |fs, handle| set_times(fs, handle, read_times(a[2])?),
+                || syscall!(libc::SYS_utimensat, a[0], a[1], a[2], a[3]),
+            );
+        }
+        on_path(
+            libc::SYS_utimensat,
+            a[0],
+            a[1],
+            |fs, at, path| {
+                let [accessed, modified] = read_times(a[2])?;
+                fs.set_times(at, path, accessed, modified, a[3] as i32)
+                    .map(|()| 0)
+            },
+            |at, path| syscall!(libc::SYS_utimensat, at, path, a[2], a[3]),
+        )
+    }
+}
+
+/// Times in microseconds (`timeval`) as the newer form takes them.
+///
+/// # Safety
+/// `address` points to two `timeval`.
+unsafe fn from_microseconds(address: usize) -> Result<[libc::timespec; 2], isize> {
+    // SAFETY: the caller's promise.
+    let given = unsafe { (address as *const [libc::timeval; 2]).read_unaligned() };
+    if given
+        .iter()
+        .any(|time| !(0..1_000_000).contains(&time.tv_usec))
+    {
+        return Err(error(libc::EINVAL));
+    }
+    Ok(given.map(|time| libc::timespec {
+        tv_sec: time.tv_sec,
+        tv_nsec: time.tv_usec * 1000,
+    }))
+}
+
+pub unsafe fn futimesat(a: &Arguments) -> isize {
+    // SAFETY: the same call in its newer form, times converted.
+    unsafe {
+        if a[2] == 0 {
+            return utimensat(&[a[0], a[1], 0, 0, 0, 0]);
+        }
+        match from_microseconds(a[2]) {
+            Ok(times) => utimensat(&[a[0], a[1], times.as_ptr() as usize, 0, 0, 0]),
+            Err(error) => error,
+        }
+    }
+}
+
+pub unsafe fn utimes(a: &Arguments) -> isize {
+    // SAFETY: the same call in its newer form.
+    unsafe { futimesat(&[HERE, a[0], a[1], 0, 0, 0]) }
+}
+
+/// `lutimes`, which is a function of libc only.
+pub unsafe fn lutimes(a: &Arguments) -> isize {
+    let nofollow = libc::AT_SYMLINK_NOFOLLOW as usize;
+    // SAFETY: the newer form, times converted.
+    unsafe {
+        if a[1] == 0 {
+            return utimensat(&[HERE, a[0], 0, nofollow, 0, 0]);
+        }
+        match from_microseconds(a[1]) {
+            Ok(times) => utimensat(&[HERE, a[0], times.as_ptr() as usize, nofollow, 0, 0]),
+            Err(error) => error,
+        }
+    }
+}
+
+pub unsafe fn utime(a: &Arguments) -> isize {
+    // SAFETY: the newer form; `utimbuf` is two seconds values.
+    unsafe {
+        if a[1] == 0 {
+            return utimensat(&[HERE, a[0], 0, 0, 0, 0]);
+        }
+        let given = (a[1] as *const [i64; 2]).read_unaligned();
+        let times = given.map(|seconds| libc::timespec {
+            tv_sec: seconds,
+            tv_nsec: 0,
+        });
+        utimensat(&[HERE, a[0], times.as_ptr() as usize, 0, 0, 0])
+    }
+}
+
+fn fill_statfs(statistics: &Statistics) -> libc::statfs {
+    // SAFETY: a plain structure of integers; zero is a valid value.
+    let mut statfs: libc::statfs = unsafe { std::mem::zeroed() };
+    statfs.f_type = i64::from(u32::from_le_bytes(*b"ARCK"));
+    statfs.f_bsize = 4096;
+    statfs.f_frsize = 4096;
+    statfs.f_blocks = statistics.pages;
+    statfs.f_bfree = statistics.pages_free;
+    statfs.f_bavail = statistics.pages_free;
+    statfs.f_files = statistics.inodes;
+    statfs.f_ffree = statistics.inodes_free;
+    statfs.f_namelen = statistics.name_max.into();
+    // SAFETY: `fsid_t` is two 32-bit words.
+    statfs.f_fsid = unsafe { std::mem::transmute::<u64, libc::fsid_t>(statistics.id) };
+    statfs
+}
+
+pub unsafe fn statfs(a: &Arguments) -> isize {
+    // SAFETY: the program's arguments.
+    unsafe {
+        on_path(
+            libc::SYS_statfs,
+            HERE,
+            a[0],
+            |fs, at, path| {
+                fs.stat(at, path, 0)?;
+                store(a[1], fill_statfs(&fs.statistics()?))
+            },
+            |_, path| syscall!(libc::SYS_statfs, path, a[1]),
+        )
+    }
+}
+
+pub unsafe fn fstatfs(a: &Arguments) -> isize {
+    // SAFETY: the program's arguments.
+    unsafe {
+        on_descriptor(
+            libc::SYS_fstatfs,
+            a[0],
+            |fs, _| store(a[1], fill_statfs(&fs.statistics()?)),
+            || syscall!(libc::SYS_fstatfs, a[0], a[1]),
+        )
+    }
+}

@@ -1,0 +1,188 @@
+//! Calls on descriptors themselves: close, dup, fcntl, ioctl; and the umask.
+
+use super::{locks, on_descriptor};
+use crate::backend::{Errno, Failure, inside, minus};
+use crate::descriptors::{self, Descriptor, is_pool, is_reserved, lookup};
+use crate::raw::{self, Arguments, error, syscall};
+use crate::{report, settings, thread};
+use std::sync::atomic::Ordering;
+
+/// # Safety
+/// As the system call's. The same holds for every handler below.
+#[inline(always)]
+pub unsafe fn close(a: &Arguments) -> isize {
+    let descriptor = a[0] as u32 as usize;
+    if !thread::inside()
+        && let Some(result) = descriptors::close(descriptor)
+    {
+        report::served(libc::SYS_close);
+        return result;
+    }
+    // SAFETY: the program's descriptor.
+    let result = unsafe { syscall!(libc::SYS_close, descriptor) };
+    if result == 0 {
+        descriptors::kernel_closed(descriptor);
+    }
+    result
+}
+
+pub unsafe fn close_range(a: &Arguments) -> isize {
+    let (first, last) = (a[0] as u32 as usize, a[1] as u32 as usize);
+    if thread::inside() || !settings::ready() || first > last {
+        // SAFETY: the program's arguments.
+        return unsafe { syscall!(libc::SYS_close_range, a[0], a[1], a[2]) };
+    }
+    descriptors::close_range(first, last, a[2])
+}
+
+pub unsafe fn dup(a: &Arguments) -> isize {
+    if is_pool(a[0]) {
+        report::served(libc::SYS_dup);
+        return descriptors::duplicate(a[0] as u32 as usize, 0, false);
+    }
+    if is_reserved(a[0]) && !thread::inside() {
+        return error(libc::EBADF);
+    }
+    // SAFETY: the program's argument.
+    descriptors::kernel_opened(unsafe { syscall!(libc::SYS_dup, a[0]) })
+}
+
+pub unsafe fn dup2(a: &Arguments) -> isize {
+    if a[0] as i32 == a[1] as i32 {
+        return match lookup(a[0]) {
+            Descriptor::Pool(_) => a[0] as i32 as isize,
+            Descriptor::Error(error) => error,
+            // SAFETY: the program's arguments.
+            Descriptor::Kernel => unsafe { syscall!(libc::SYS_dup2, a[0], a[1]) },
+        };
+    }
+    // SAFETY: the same call in its newer form.
+    unsafe { dup3(&[a[0], a[1], 0, 0, 0, 0]) }
+}
+
+pub unsafe fn dup3(a: &Arguments) -> isize {
+    let target = a[1] as u32 as usize;
+    if thread::inside() || a[0] as i32 == a[1] as i32 {
+        // SAFETY: the program's arguments.
+        return unsafe { syscall!(libc::SYS_dup3, a[0], a[1], a[2]) };
+    }
+    if is_pool(a[0]) {
+        report::served(libc::SYS_dup3);
+        let close_on_exec = a[2] as i32 & libc::O_CLOEXEC != 0;
+        return descriptors::duplicate_to(a[0] as u32 as usize, target, close_on_exec);
+    }
+    if is_reserved(a[0]) {
+        return error(libc::EBADF);
+    }
+    // SAFETY: probing and duplicating the program's own descriptor.
+    unsafe {
+        // The target is only given up if the call will succeed.
+        let valid = syscall!(libc::SYS_fcntl, a[0], libc::F_GETFD);
+        if raw::failed(valid) {
+            return valid;
+        }
+        if let Err(error) = descriptors::vacate(target) {
+            return error;
+        }
+        syscall!(libc::SYS_dup3, a[0], a[1], a[2])
+    }
+}
+
+pub unsafe fn fcntl(a: &Arguments) -> isize {
+    let handle = match lookup(a[0]) {
+        Descriptor::Pool(handle) => handle,
+        Descriptor::Error(error) => return error,
+        Descriptor::Kernel => {
+            // SAFETY: the program's arguments.
+            let result = unsafe { syscall!(libc::SYS_fcntl, a[0], a[1], a[2]) };
+            return match a[1] as i32 {
+                libc::F_DUPFD | libc::F_DUPFD_CLOEXEC if a[2] == 0 => {
+                    descriptors::kernel_opened(result)
+                }
+                _ => result,
+            };
+        }
+    };
+    report::served(libc::SYS_fcntl);
+    let descriptor = a[0] as u32 as usize;
+    let command = a[1] as i32;
+    match command {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => descriptors::duplicate(
+            descriptor,
+            a[2] as u32 as usize,
+            command == libc::F_DUPFD_CLOEXEC,
+        ),
+        libc::F_GETFD => isize::from(descriptors::close_on_exec(descriptor)),
+        libc::F_SETFD => {
+            descriptors::set_close_on_exec(descriptor, a[2] as i32 & libc::FD_CLOEXEC != 0);
+            0
+        }
+        libc::F_GETFL => match inside(|fs| Ok(fs.flags(handle) as isize)) {
+            // A 64-bit process always has large files, and the kernel says so.
+            Ok(flags) => flags | 0o100_000,
+            Err(_) => error(libc::EIO),
+        },
+        libc::F_SETFL => match inside(|fs| Ok(fs.set_flags(handle, a[2] as i32)?)) {
+            Ok(()) => 0,
+            Err(Failure::Errno(errno)) => minus(errno),
+            Err(Failure::Outside(_)) => error(libc::EIO),
+        },
+        libc::F_GETLK
+        | libc::F_SETLK
+        | libc::F_SETLKW
+        | libc::F_OFD_GETLK
+        | libc::F_OFD_SETLK
+        | libc::F_OFD_SETLKW => {
+            // SAFETY: the program's lock structure.
+            unsafe { locks::control(handle, command, a[2]) }
+        }
+        libc::F_GETLEASE => libc::F_UNLCK as isize,
+        // No signals are ever sent for a file of the pool; the owner is accepted and forgotten.
+        libc::F_SETOWN | libc::F_GETOWN | F_SETSIG | F_GETSIG => 0,
+        _ => error(libc::EINVAL),
+    }
+}
+
+const F_SETSIG: i32 = 10;
+const F_GETSIG: i32 = 11;
+const FIOCLEX: usize = 0x5451;
+const FIONCLEX: usize = 0x5450;
+const FICLONE: usize = 0x4004_9409;
+const FICLONERANGE: usize = 0x4020_940d;
+
+pub unsafe fn ioctl(a: &Arguments) -> isize {
+    let request = a[1] as u32 as usize;
+    // SAFETY: the program's arguments.
+    unsafe {
+        on_descriptor(
+            libc::SYS_ioctl,
+            a[0],
+            |fs, handle| match request {
+                FICLONE | FICLONERANGE => Err(Failure::Errno(Errno::OPNOTSUPP)),
+                FIOCLEX | FIONCLEX => {
+                    descriptors::set_close_on_exec(a[0] as u32 as usize, request == FIOCLEX);
+                    Ok(0)
+                }
+                _ if request == libc::FIONREAD as usize => {
+                    let size = fs.stat_handle(handle)?.size as i64;
+                    let at = fs.seek(handle, 0, libc::SEEK_CUR)? as i64;
+                    super::attributes::store(a[2], (size - at).clamp(0, i32::MAX.into()) as i32)
+                }
+                _ if request == libc::FIONBIO as usize => Ok(0),
+                _ => Err(Failure::Errno(Errno::NOTTY)),
+            },
+            || {
+                if request == FICLONE && is_pool(a[2]) {
+                    return error(libc::EXDEV);
+                }
+                syscall!(libc::SYS_ioctl, a[0], a[1], a[2])
+            },
+        )
+    }
+}
+
+pub unsafe fn umask(a: &Arguments) -> isize {
+    settings::UMASK.store(a[0] as u32 & 0o777, Ordering::Relaxed);
+    // SAFETY: no pointers.
+    unsafe { syscall!(libc::SYS_umask, a[0]) }
+}

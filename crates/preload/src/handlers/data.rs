@@ -1,0 +1,390 @@
+//! Calls that read, write and size files by descriptor.
+
+use super::{HERE, memory, memory_mut, on_descriptor, on_path};
+use crate::backend::{Errno, Failure, FileSystem, Handle};
+use crate::raw::{self, Arguments, error, syscall};
+use crate::report;
+
+/// The most bytes one call moves, as in the kernel.
+const MOST: usize = 0x7fff_f000;
+
+/// # Safety
+/// As the system call's. The same holds for every handler below: pointers are the program's, and
+/// valid as the kernel would need them.
+#[inline(always)]
+pub unsafe fn read(a: &Arguments) -> isize {
+    // SAFETY: the program's buffer.
+    unsafe {
+        on_descriptor(
+            libc::SYS_read,
+            a[0],
+            |fs, handle| Ok(fs.read(handle, memory_mut(a[1], a[2].min(MOST))?, None)? as isize),
+            || syscall!(libc::SYS_read, a[0], a[1], a[2]),
+        )
+    }
+}
+
+#[inline(always)]
+pub unsafe fn write(a: &Arguments) -> isize {
+    // SAFETY: the program's buffer.
+    unsafe {
+        on_descriptor(
+            libc::SYS_write,
+            a[0],
+            |fs, handle| Ok(fs.write(handle, memory(a[1], a[2].min(MOST))?, None)? as isize),
+            || syscall!(libc::SYS_write, a[0], a[1], a[2]),
+        )
+    }
+}
+
+/// A file position as a program gives it: EINVAL if negative.
+fn position(value: usize) -> Result<u64, Failure> {
+    if (value as i64) < 0 {
+        Err(Failure::Errno(Errno::INVAL))
+    } else {
+        Ok(value as u64)
+    }
+}
+
+#[inline(always)]
+pub unsafe fn pread64(a: &Arguments) -> isize {
+    // SAFETY: the program's buffer.
+    unsafe {
+        on_descriptor(
+            libc::SYS_pread64,
+            a[0],
+            |fs, handle| {
+                let buffer = memory_mut(a[1], a[2].min(MOST))?;
+                Ok(fs.read(handle, buffer, Some(position(a[3])?))? as isize)
+            },
+            || syscall!(libc::SYS_pread64, a[0], a[1], a[2], a[3]),
+        )
+    }
+}
+
+#[inline(always)]
+pub unsafe fn pwrite64(a: &Arguments) -> isize {
+    // SAFETY: the program's buffer.
+    unsafe {
+        on_descriptor(
+            libc::SYS_pwrite64,
+            a[0],
+            |fs, handle| {
+                let buffer = memory(a[1], a[2].min(MOST))?;
+                Ok(fs.write(handle, buffer, Some(position(a[3])?))? as isize)
+            },
+            || syscall!(libc::SYS_pwrite64, a[0], a[1], a[2], a[3]),
+        )
+    }
+}
+
+/// Several buffers, one after the other. Stops at the first short one; an error counts only if
+/// nothing was moved before it.
+unsafe fn vectored(
+    vector: usize,
+    count: usize,
+    mut from: Option<u64>,
+    mut one: impl FnMut(usize, usize, Option<u64>) -> Result<usize, Failure>,
+) -> Result<isize, Failure> {
+    if count > libc::UIO_MAXIOV as usize {
+        return Err(Failure::Errno(Errno::INVAL));
+    }
+    if count > 0 && vector < 4096 {
+        return Err(Failure::Errno(Errno::FAULT));
+    }
+    let mut total = 0usize;
+    for i in 0..count {
+        // SAFETY: the program's vector has `count` elements.
+        let part = unsafe { (vector as *const libc::iovec).add(i).read_unaligned() };
+        let length = part.iov_len.min(MOST - total);
+        if length == 0 {
+            continue;
+        }
+        match one(part.iov_base as usize, length, from) {
+            Ok(moved) => {
+                total += moved;
+                from = from.map(|from| from + moved as u64);
+                if moved < length {
+                    break;
+                }
+            }
+            Err(failure) if total == 0 => return Err(failure),
+            Err(_) => break,
+        }
+    }
+    Ok(total as isize)
+}
+
+unsafe fn read_vector(
+    fs: &FileSystem,
+    handle: Handle,
+    a: &Arguments,
+    from: Option<u64>,
+) -> Result<isize, Failure> {
+    // SAFETY: the program's vector and buffers.
+    unsafe {
+        vectored(a[1], a[2], from, |address, length, from| {
+            Ok(fs.read(handle, memory_mut(address, length)?, from)?)
+        })
+    }
+}
+
+/// Writes a vector. Small ones are gathered first, so that one `writev` is one write: appends
+/// of several processes do not mix, and a line is written once.
+unsafe fn write_vector(
+    fs: &FileSystem,
+    handle: Handle,
+    a: &Arguments,
+    from: Option<u64>,
+) -> Result<isize, Failure> {
+    const GATHER: usize = 16 * 1024;
+    // SAFETY: the program's vector and buffers.
+    unsafe {
+        if (2..=64).contains(&a[2]) && a[1] >= 4096 {
+            let vector = std::slice::from_raw_parts(a[1] as *const libc::iovec, a[2]);
+            let total = vector
+                .iter()
+                .map(|part| part.iov_len)
+                .fold(0usize, usize::saturating_add);
+            if total <= GATHER {
+                let mut gathered = [std::mem::MaybeUninit::<u8>::uninit(); GATHER];
+                let mut length = 0;
+                for part in vector {
+                    let bytes = memory(part.iov_base as usize, part.iov_len)?;
+                    let start = gathered.as_mut_ptr().cast::<u8>().add(length);
+                    std::ptr::copy_nonoverlapping(bytes.as_ptr(), start, bytes.len());
+                    length += bytes.len();
+                }
+                let bytes = std::slice::from_raw_parts(gathered.as_ptr().cast::<u8>(), length);
+                return Ok(fs.write(handle, bytes, from)? as isize);
+            }
+        }
+        vectored(a[1], a[2], from, |address, length, from| {
+            Ok(fs.write(handle, memory(address, length)?, from)?)
+        })
+    }
+}
+
+pub unsafe fn readv(a: &Arguments) -> isize {
+    // SAFETY: the program's arguments.
+    unsafe {
+        on_descriptor(
+            libc::SYS_readv,
+            a[0],
+            |fs, handle| read_vector(fs, handle, a, None),
+            || syscall!(libc::SYS_readv, a[0], a[1], a[2]),
+        )
+    }
+}
+
+pub unsafe fn writev(a: &Arguments) -> isize {
+    // SAFETY: the program's arguments.
+    unsafe {
+        on_descriptor(
+            libc::SYS_writev,
+            a[0],
+            |fs, handle| write_vector(fs, handle, a, None),
+            || syscall!(libc::SYS_writev, a[0], a[1], a[2]),
+        )
+    }
+}
+
+/// Checks the flags of `preadv2` and `pwritev2`: hints are fine, RWF_APPEND is not served.
+fn check_flags(flags: usize) -> Result<(), Failure> {
+    let hints = libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_NOWAIT;
+    if flags as i32 & !hints != 0 {
+        Err(Failure::Errno(Errno::OPNOTSUPP))
+    } else {
+        Ok(())
+    }
+}
+
+pub unsafe fn preadv2(a: &Arguments) -> isize {
+    // SAFETY: the program's arguments.
+    unsafe {
+        on_descriptor(
+            libc::SYS_preadv2,
+            a[0],
+            |fs, handle| {
+                check_flags(a[5])?;
+                let from = if a[3] == usize::MAX {
+                    None
+                } else {
+                    Some(position(a[3])?)
+                };
+                read_vector(fs, handle, a, from)
+            },
+            || raw::call(libc::SYS_preadv2 as usize, a),
+        )
+    }
+}
+
+pub unsafe fn pwritev2(a: &Arguments) -> isize {
+    // SAFETY: the program's arguments.
+    unsafe {
+        on_descriptor(
+            libc::SYS_pwritev2,
+            a[0],
+            |fs, handle| {
+                check_flags(a[5])?;
+                let from = if a[3] == usize::MAX {
+                    None
+                } else {
+                    Some(position(a[3])?)
+                };
+                let result = write_vector(fs, handle, a, from)?;
+                if a[5] as i32 & (libc::RWF_DSYNC | libc::RWF_SYNC) != 0 {
+                    fs.sync(handle)?;
+                }
+                Ok(result)
+            },
+            || raw::call(libc::SYS_pwritev2 as usize, a),
+        )
+    }
+}
+
+pub unsafe fn preadv(a: &Arguments) -> isize {
+    // SAFETY: the program's arguments.
+    unsafe {
+        on_descriptor(
+            libc::SYS_preadv,
+            a[0],
+            |fs, handle| read_vector(fs, handle, a, Some(position(a[3])?)),
+            || raw::call(libc::SYS_preadv as usize, a),
+        )
+    }
+}
+
+pub unsafe fn pwritev(a: &Arguments) -> isize {
+    // SAFETY: the program's arguments.
+    unsafe {
+        on_descriptor(
+            libc::SYS_pwritev,
+            a[0],
+            |fs, handle| write_vector(fs, handle, a, Some(position(a[3])?)),
+            || raw::call(libc::SYS_pwritev as usize, a),
+        )
+    }
+}
+
+#[inline(always)]
+pub unsafe fn lseek(a: &Arguments) -> isize {
+    on_descriptor(
+        libc::SYS_lseek,
+        a[0],
+        |fs, handle| Ok(fs.seek(handle, a[1] as i64, a[2] as i32)? as isize),
+        // SAFETY: the program's arguments.
+        || unsafe { syscall!(libc::SYS_lseek, a[0], a[1], a[2]) },
+    )
+}
+
+pub unsafe fn ftruncate(a: &Arguments) -> isize {
+    on_descriptor(
+        libc::SYS_ftruncate,
+        a[0],
+        |fs, handle| Ok(fs.truncate_handle(handle, position(a[1])?).map(|()| 0)?),
+        // SAFETY: the program's arguments.
+        || unsafe { syscall!(libc::SYS_ftruncate, a[0], a[1]) },
+    )
+}
+
+pub unsafe fn truncate(a: &Arguments) -> isize {
+    // SAFETY: the program's arguments.
+    unsafe {
+        on_path(
+            libc::SYS_truncate,
+            HERE,
+            a[0],
+            |fs, at, path| fs.truncate(at, path, position(a[1])?).map(|()| 0),
+            |_, path| syscall!(libc::SYS_truncate, path, a[1]),
+        )
+    }
+}
+
+/// `fsync`, `fdatasync`, `syncfs` and `sync_file_range`.
+///
+/// # Safety
+/// The system call's own.
+pub unsafe fn sync_descriptor<const NUMBER: usize>(a: &Arguments) -> isize {
+    on_descriptor(
+        NUMBER as i64,
+        a[0],
+        |fs, handle| Ok(fs.sync(handle).map(|()| 0)?),
+        // SAFETY: the program's arguments.
+        || unsafe { raw::call(NUMBER, a) },
+    )
+}
+
+/// `sync`: what this process has open on the pool, then the kernel's.
+pub unsafe fn sync(a: &Arguments) -> isize {
+    if !crate::thread::inside() {
+        for descriptor in crate::descriptors::pool_descriptors() {
+            // SAFETY: syncing takes no pointers.
+            unsafe {
+                sync_descriptor::<{ libc::SYS_fsync as usize }>(&[descriptor, 0, 0, 0, 0, 0])
+            };
+        }
+    }
+    // SAFETY: no arguments.
+    unsafe { raw::call(libc::SYS_sync as usize, a) }
+}
+
+pub unsafe fn fallocate(a: &Arguments) -> isize {
+    on_descriptor(
+        libc::SYS_fallocate,
+        a[0],
+        |fs, handle| {
+            let (offset, length) = (position(a[2])?, position(a[3])?);
+            if length == 0 {
+                return Err(Failure::Errno(Errno::INVAL));
+            }
+            Ok(fs
+                .allocate(handle, a[1] as i32, offset, length)
+                .map(|()| 0)?)
+        },
+        // SAFETY: the program's arguments.
+        || unsafe { syscall!(libc::SYS_fallocate, a[0], a[1], a[2], a[3]) },
+    )
+}
+
+/// Advice is taken note of and ignored.
+///
+/// # Safety
+/// The system call's own.
+pub unsafe fn advise<const NUMBER: usize>(a: &Arguments) -> isize {
+    on_descriptor(
+        NUMBER as i64,
+        a[0],
+        |_, _| Ok(0),
+        // SAFETY: the program's arguments.
+        || unsafe { raw::call(NUMBER, a) },
+    )
+}
+
+pub unsafe fn getdents64(a: &Arguments) -> isize {
+    // SAFETY: the program's buffer.
+    unsafe {
+        on_descriptor(
+            libc::SYS_getdents64,
+            a[0],
+            |fs, handle| Ok(fs.read_directory(handle, memory_mut(a[1], a[2].min(MOST))?)? as isize),
+            || syscall!(libc::SYS_getdents64, a[0], a[1], a[2]),
+        )
+    }
+}
+
+/// Calls on descriptors whose meaning on the pool this library does not know: passed to the
+/// kernel, where the placeholder refuses them, and counted.
+///
+/// # Safety
+/// The system call's own.
+pub unsafe fn past_descriptor<const NUMBER: usize>(a: &Arguments) -> isize {
+    if crate::descriptors::is_pool(a[0]) {
+        report::past(NUMBER as i64);
+    }
+    if crate::descriptors::is_reserved(a[0]) && !crate::thread::inside() {
+        return error(libc::EBADF);
+    }
+    // SAFETY: the program's arguments.
+    unsafe { raw::call(NUMBER, a) }
+}

@@ -1,0 +1,171 @@
+//! Advisory locks: `fcntl` byte ranges (of the process or the description) and `flock`.
+//!
+//! The LibFS never waits; waiting is done here, outside it, by asking again at growing
+//! intervals, so that a signal interrupts the wait with EINTR as it should.
+
+use crate::backend::{
+    Errno, Failure, FileSystem, Handle, LockKind, LockOwner, LockRequest, inside, minus,
+};
+use crate::raw::{self, Arguments, error, syscall};
+use crate::report;
+
+/// Longest pause between two attempts.
+const LONGEST_WAIT_NS: i64 = 5_000_000;
+
+fn attempt(handle: Handle, request: LockRequest) -> isize {
+    match inside(|fs| Ok(fs.lock(handle, request)?)) {
+        Ok(()) => 0,
+        Err(Failure::Errno(errno)) => minus(errno),
+        Err(Failure::Outside(_)) => error(libc::EIO),
+    }
+}
+
+fn take(handle: Handle, request: LockRequest, wait: bool) -> isize {
+    let mut pause = 20_000i64;
+    loop {
+        let result = attempt(handle, request);
+        if result != minus(Errno::AGAIN) || !wait {
+            return result;
+        }
+        let time = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: pause,
+        };
+        // SAFETY: the time is valid; the rest is not asked for.
+        if unsafe { syscall!(libc::SYS_nanosleep, &raw const time, 0) } == error(libc::EINTR) {
+            return error(libc::EINTR);
+        }
+        pause = (pause * 2).min(LONGEST_WAIT_NS);
+    }
+}
+
+/// # Safety
+/// As the system call's.
+pub unsafe fn flock(a: &Arguments) -> isize {
+    use crate::descriptors::{Descriptor, lookup};
+    let handle = match lookup(a[0]) {
+        Descriptor::Pool(handle) => handle,
+        // SAFETY: the program's arguments.
+        Descriptor::Kernel => return unsafe { syscall!(libc::SYS_flock, a[0], a[1]) },
+        Descriptor::Error(error) => return error,
+    };
+    report::served(libc::SYS_flock);
+    let operation = a[1] as i32;
+    let kind = match operation & !libc::LOCK_NB {
+        libc::LOCK_SH => LockKind::Shared,
+        libc::LOCK_EX => LockKind::Exclusive,
+        libc::LOCK_UN => LockKind::Unlock,
+        _ => return error(libc::EINVAL),
+    };
+    let request = LockRequest {
+        kind,
+        start: 0,
+        end: u64::MAX,
+        owner: LockOwner::Flock,
+    };
+    take(handle, request, operation & libc::LOCK_NB == 0)
+}
+
+/// Reads a `struct flock` into a request.
+fn request(
+    fs: &FileSystem,
+    handle: Handle,
+    lock: &libc::flock,
+    owner: LockOwner,
+) -> Result<LockRequest, Errno> {
+    let kind = match i32::from(lock.l_type) {
+        libc::F_RDLCK => LockKind::Shared,
+        libc::F_WRLCK => LockKind::Exclusive,
+        libc::F_UNLCK => LockKind::Unlock,
+        _ => return Err(Errno::INVAL),
+    };
+    let access = fs.flags(handle) & libc::O_ACCMODE;
+    if (kind == LockKind::Shared && access == libc::O_WRONLY)
+        || (kind == LockKind::Exclusive && access == libc::O_RDONLY)
+    {
+        return Err(Errno::BADF);
+    }
+    let base = match i32::from(lock.l_whence) {
+        libc::SEEK_SET => 0,
+        libc::SEEK_CUR => fs.seek(handle, 0, libc::SEEK_CUR)? as i64,
+        libc::SEEK_END => fs.stat_handle(handle)?.size as i64,
+        _ => return Err(Errno::INVAL),
+    };
+    let start = base.checked_add(lock.l_start).ok_or(Errno::OVERFLOW)?;
+    let (start, end) = match lock.l_len {
+        0 => (start, None),
+        length if length > 0 => (
+            start,
+            Some(start.checked_add(length).ok_or(Errno::OVERFLOW)?),
+        ),
+        length => (start + length, Some(start)),
+    };
+    if start < 0 {
+        return Err(Errno::INVAL);
+    }
+    Ok(LockRequest {
+        kind,
+        start: start as u64,
+        end: end.map_or(u64::MAX, |end| end as u64),
+        owner,
+    })
+}
+
+/// The `fcntl` lock commands on a pool file.
+///
+/// # Safety
+/// `address` is null or points to a `struct flock`.
+pub unsafe fn control(handle: Handle, command: i32, address: usize) -> isize {
+    if address < 4096 {
+        return error(libc::EFAULT);
+    }
+    let pointer = address as *mut libc::flock;
+    // SAFETY: the caller's promise.
+    let mut lock = unsafe { pointer.read_unaligned() };
+    let of_description = matches!(
+        command,
+        libc::F_OFD_GETLK | libc::F_OFD_SETLK | libc::F_OFD_SETLKW
+    );
+    if of_description && lock.l_pid != 0 {
+        return error(libc::EINVAL);
+    }
+    let owner = if of_description {
+        LockOwner::Description
+    } else {
+        LockOwner::Process
+    };
+    let asked = match inside(|fs| Ok(request(fs, handle, &lock, owner)?)) {
+        Ok(asked) => asked,
+        Err(Failure::Errno(errno)) => return minus(errno),
+        Err(Failure::Outside(_)) => return raw::error(libc::EIO),
+    };
+    if !matches!(command, libc::F_GETLK | libc::F_OFD_GETLK) {
+        return take(
+            handle,
+            asked,
+            matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW),
+        );
+    }
+    match inside(|fs| Ok(fs.conflicting_lock(handle, asked)?)) {
+        Ok(None) => lock.l_type = libc::F_UNLCK as i16,
+        Ok(Some((found, process))) => {
+            lock.l_type = match found.kind {
+                LockKind::Shared => libc::F_RDLCK,
+                _ => libc::F_WRLCK,
+            } as i16;
+            lock.l_whence = libc::SEEK_SET as i16;
+            lock.l_start = found.start as i64;
+            lock.l_len = if found.end == u64::MAX {
+                0
+            } else {
+                (found.end - found.start) as i64
+            };
+            lock.l_pid = process;
+        }
+        Err(Failure::Errno(errno)) => return minus(errno),
+        Err(Failure::Outside(_)) => return raw::error(libc::EIO),
+    }
+    // SAFETY: the caller's promise.
+    unsafe { pointer.write_unaligned(lock) };
+    0
+}

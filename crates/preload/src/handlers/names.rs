@@ -1,0 +1,408 @@
+//! Calls that make, remove and look up names.
+
+use super::{HERE, is_empty, masked, memory_mut, on_path, outside};
+use crate::backend::{At, Failure, FileSystem, inside};
+use crate::path::{Place, Scratch, descriptor_named, place};
+use crate::raw::{self, Arguments, error, syscall};
+use crate::{descriptors, directory, report};
+use std::ffi::CStr;
+
+/// # Safety
+/// As the system call's. The same holds for every handler below: pointers are the program's, and
+/// valid as the kernel would need them.
+#[inline(always)]
+pub unsafe fn openat(a: &Arguments) -> isize {
+    // SAFETY: the program's arguments, passed on or used as documented for the call.
+    unsafe {
+        let flags = a[2] as i32;
+        let mut scratch = Scratch::uninit();
+        match place(a[0], a[1], &mut scratch) {
+            Place::Kernel => {
+                descriptors::kernel_opened(syscall!(libc::SYS_openat, a[0], a[1], a[2], a[3]))
+            }
+            Place::Error(error) => error,
+            Place::Pool(at, path) => {
+                report::served(libc::SYS_openat);
+                match descriptors::open(at, path, flags, masked(a[3]) & 0o7777) {
+                    Ok(descriptor) => descriptor,
+                    Err(failure) => outside(failure, |host| {
+                        descriptors::kernel_opened(syscall!(
+                            libc::SYS_openat,
+                            HERE,
+                            host,
+                            a[2],
+                            a[3]
+                        ))
+                    }),
+                }
+            }
+        }
+    }
+}
+
+pub unsafe fn open(a: &Arguments) -> isize {
+    // SAFETY: the same call in its newer form.
+    unsafe { openat(&[HERE, a[0], a[1], a[2], 0, 0]) }
+}
+
+pub unsafe fn creat(a: &Arguments) -> isize {
+    let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
+    // SAFETY: the same call in its newer form.
+    unsafe { openat(&[HERE, a[0], flags as usize, a[1], 0, 0]) }
+}
+
+pub unsafe fn openat2(a: &Arguments) -> isize {
+    let mut scratch = Scratch::uninit();
+    // SAFETY: `how` is valid for its size, of which the first three words are read.
+    unsafe {
+        match place(a[0], a[1], &mut scratch) {
+            Place::Kernel => {
+                descriptors::kernel_opened(syscall!(libc::SYS_openat2, a[0], a[1], a[2], a[3]))
+            }
+            Place::Error(error) => error,
+            Place::Pool(..) => {
+                let how = a[2] as *const u64;
+                if a[3] < 24 || how.is_null() {
+                    return error(libc::EINVAL);
+                }
+                let (flags, mode, resolve) = (*how, *how.add(1), *how.add(2));
+                if resolve != 0 {
+                    // Programs fall back to openat and check for themselves.
+                    return error(libc::ENOSYS);
+                }
+                openat(&[a[0], a[1], flags as usize, mode as usize, 0, 0])
+            }
+        }
+    }
+}
+
+pub unsafe fn mkdirat(a: &Arguments) -> isize {
+    // SAFETY: the program's arguments.
+    unsafe {
+        on_path(
+            libc::SYS_mkdirat,
+            a[0],
+            a[1],
+            |fs, at, path| {
+                fs.make_directory(at, path, masked(a[2]) & 0o7777)
+                    .map(|()| 0)
+            },
+            |at, path| syscall!(libc::SYS_mkdirat, at, path, a[2]),
+        )
+    }
+}
+
+pub unsafe fn mkdir(a: &Arguments) -> isize {
+    // SAFETY: the same call in its newer form.
+    unsafe { mkdirat(&[HERE, a[0], a[1], 0, 0, 0]) }
+}
+
+pub unsafe fn mknodat(a: &Arguments) -> isize {
+    // SAFETY: the program's arguments.
+    unsafe {
+        on_path(
+            libc::SYS_mknodat,
+            a[0],
+            a[1],
+            |fs, at, path| {
+                let kind = a[2] as u32 & libc::S_IFMT;
+                let kind = if kind == 0 { libc::S_IFREG } else { kind };
+                let mode = kind | (masked(a[2]) & 0o7777);
+                fs.make_node(at, path, mode, a[3] as u64).map(|()| 0)
+            },
+            |at, path| syscall!(libc::SYS_mknodat, at, path, a[2], a[3]),
+        )
+    }
+}
+
+pub unsafe fn mknod(a: &Arguments) -> isize {
+    // SAFETY: the same call in its newer form.
+    unsafe { mknodat(&[HERE, a[0], a[1], a[2], 0, 0]) }
+}
+
+pub unsafe fn unlinkat(a: &Arguments) -> isize {
+    // SAFETY: the program's arguments.
+    unsafe {
+        on_path(
+            libc::SYS_unlinkat,
+            a[0],
+            a[1],
+            |fs, at, path| {
+                if at == At::Root && path == b"." && a[2] as i32 & libc::AT_REMOVEDIR != 0 {
+                    return Err(Failure::Errno(crate::backend::Errno::BUSY));
+                }
+                fs.unlink(at, path, a[2] as i32).map(|()| 0)
+            },
+            |at, path| syscall!(libc::SYS_unlinkat, at, path, a[2]),
+        )
+    }
+}
+
+pub unsafe fn unlink(a: &Arguments) -> isize {
+    // SAFETY: the same call in its newer form.
+    unsafe { unlinkat(&[HERE, a[0], 0, 0, 0, 0]) }
+}
+
+pub unsafe fn rmdir(a: &Arguments) -> isize {
+    // SAFETY: the same call in its newer form.
+    unsafe { unlinkat(&[HERE, a[0], libc::AT_REMOVEDIR as usize, 0, 0, 0]) }
+}
+
+/// A call that names two files. One on the pool and one elsewhere is EXDEV, as between any two
+/// file systems; so is a path that leads out of the pool.
+unsafe fn on_two(
+    number: i64,
+    a: &Arguments,
+    pool: impl FnOnce(&'static FileSystem, At, &[u8], At, &[u8]) -> Result<(), Failure>,
+    kernel: impl FnOnce() -> isize,
+) -> isize {
+    let (mut first, mut second) = (Scratch::uninit(), Scratch::uninit());
+    // SAFETY: both paths are the program's.
+    unsafe {
+        match (
+            place(a[0], a[1], &mut first),
+            place(a[2], a[3], &mut second),
+        ) {
+            (Place::Kernel, Place::Kernel) => kernel(),
+            (Place::Error(error), _) | (_, Place::Error(error)) => error,
+            (Place::Pool(from_at, from), Place::Pool(to_at, to)) => {
+                report::served(number);
+                match inside(|fs| pool(fs, from_at, from, to_at, to)) {
+                    Ok(()) => 0,
+                    Err(failure) => outside(failure, |_| error(libc::EXDEV)),
+                }
+            }
+            _ => error(libc::EXDEV),
+        }
+    }
+}
+
+pub unsafe fn renameat2(a: &Arguments) -> isize {
+    // SAFETY: the program's arguments.
+    unsafe {
+        on_two(
+            libc::SYS_renameat2,
+            a,
+            |fs, from_at, from, to_at, to| fs.rename(from_at, from, to_at, to, a[4] as u32),
+            || syscall!(libc::SYS_renameat2, a[0], a[1], a[2], a[3], a[4]),
+        )
+    }
+}
+
+pub unsafe fn renameat(a: &Arguments) -> isize {
+    // SAFETY: the same call in its newer form.
+    unsafe { renameat2(&[a[0], a[1], a[2], a[3], 0, 0]) }
+}
+
+pub unsafe fn rename(a: &Arguments) -> isize {
+    // SAFETY: the same call in its newer form.
+    unsafe { renameat2(&[HERE, a[0], HERE, a[1], 0, 0]) }
+}
+
+pub unsafe fn linkat(a: &Arguments) -> isize {
+    // SAFETY: the program's arguments.
+    unsafe {
+        on_two(
+            libc::SYS_linkat,
+            a,
+            |fs, from_at, from, to_at, to| fs.link(from_at, from, to_at, to, a[4] as i32),
+            || syscall!(libc::SYS_linkat, a[0], a[1], a[2], a[3], a[4]),
+        )
+    }
+}
+
+pub unsafe fn link(a: &Arguments) -> isize {
+    // SAFETY: the same call in its newer form.
+    unsafe { linkat(&[HERE, a[0], HERE, a[1], 0, 0]) }
+}
+
+pub unsafe fn symlinkat(a: &Arguments) -> isize {
+    // SAFETY: the target is a NUL-terminated string if not null.
+    unsafe {
+        on_path(
+            libc::SYS_symlinkat,
+            a[1],
+            a[2],
+            |fs, at, path| {
+                if a[0] < 4096 {
+                    return Err(Failure::Errno(crate::backend::Errno::FAULT));
+                }
+                let target = CStr::from_ptr(a[0] as *const _).to_bytes();
+                if target.is_empty() {
+                    return Err(Failure::Errno(crate::backend::Errno::NOENT));
+                }
+                fs.symlink(target, at, path).map(|()| 0)
+            },
+            |at, path| syscall!(libc::SYS_symlinkat, a[0], at, path),
+        )
+    }
+}
+
+pub unsafe fn symlink(a: &Arguments) -> isize {
+    // SAFETY: the same call in its newer form.
+    unsafe { symlinkat(&[a[0], HERE, a[1], 0, 0, 0]) }
+}
+
+pub unsafe fn readlinkat(a: &Arguments) -> isize {
+    let pass = |at, path| {
+        // SAFETY: the program's arguments.
+        unsafe { syscall!(libc::SYS_readlinkat, at, path, a[2], a[3]) }
+    };
+    if a[1] < 4096 || crate::thread::inside() || !crate::settings::ready() {
+        return pass(a[0], a[1]);
+    }
+    // SAFETY: the path is NUL-terminated, the buffer as long as its length says.
+    unsafe {
+        if *(a[1] as *const u8) == b'/' && matches!(*(a[1] as *const u8).add(1), b'd' | b'p') {
+            let path = CStr::from_ptr(a[1] as *const _).to_bytes();
+            if path == b"/proc/self/cwd" && directory::is_on_pool() {
+                let mut buffer = [0u8; crate::settings::PATH_MAX];
+                return match directory::name(&mut buffer) {
+                    Some(length) if length > 0 => {
+                        copy_out(&buffer[..length as usize - 1], a[2], a[3])
+                    }
+                    Some(error) => error,
+                    None => pass(a[0], a[1]),
+                };
+            }
+            if let Some(descriptor) = descriptor_named(path).filter(|_| path.starts_with(b"/proc"))
+            {
+                return super::on_descriptor(
+                    libc::SYS_readlinkat,
+                    descriptor,
+                    |fs, handle| Ok(copy_out(&fs.path_of(handle)?, a[2], a[3])),
+                    || pass(a[0], a[1]),
+                );
+            }
+        }
+        if is_empty(a[1]) && descriptors::is_pool(a[0]) {
+            return super::on_descriptor(
+                libc::SYS_readlinkat,
+                a[0],
+                |fs, handle| {
+                    let buffer = memory_mut(a[2], a[3])?;
+                    fs.read_link(At::Directory(handle), b"", buffer)
+                        .map(|n| n as isize)
+                },
+                || error(libc::EBADF),
+            );
+        }
+        on_path(
+            libc::SYS_readlinkat,
+            a[0],
+            a[1],
+            |fs, at, path| {
+                fs.read_link(at, path, memory_mut(a[2], a[3])?)
+                    .map(|n| n as isize)
+            },
+            pass,
+        )
+    }
+}
+
+/// # Safety
+/// The program's buffer of `length` bytes.
+unsafe fn copy_out(text: &[u8], address: usize, length: usize) -> isize {
+    let n = text.len().min(length);
+    // SAFETY: the caller's promise.
+    match unsafe { memory_mut(address, n) } {
+        Ok(buffer) => buffer.copy_from_slice(&text[..n]),
+        Err(_) => return error(libc::EFAULT),
+    }
+    n as isize
+}
+
+pub unsafe fn readlink(a: &Arguments) -> isize {
+    // SAFETY: the same call in its newer form.
+    unsafe { readlinkat(&[HERE, a[0], a[1], a[2], 0, 0]) }
+}
+
+pub unsafe fn chdir(a: &Arguments) -> isize {
+    let kernel = |path: usize| {
+        // SAFETY: the program's argument, or a host path.
+        let result = unsafe { syscall!(libc::SYS_chdir, path) };
+        if result == 0 && crate::settings::ready() {
+            directory::leave();
+        }
+        result
+    };
+    let mut scratch = Scratch::uninit();
+    // SAFETY: the program's path.
+    match unsafe { place(HERE, a[0], &mut scratch) } {
+        Place::Kernel => kernel(a[0]),
+        Place::Error(error) => error,
+        Place::Pool(at, path) => {
+            report::served(libc::SYS_chdir);
+            let opened = inside(|fs| {
+                let flags = libc::O_PATH | libc::O_DIRECTORY;
+                let handle = fs.open(at, path, flags, 0)?;
+                let may = fs.access(At::Directory(handle), b".", libc::X_OK, 0);
+                if may.is_err() {
+                    fs.close(handle);
+                }
+                may.map(|()| handle)
+            });
+            match opened {
+                Ok(handle) => {
+                    directory::change(handle);
+                    0
+                }
+                Err(failure) => outside(failure, kernel),
+            }
+        }
+    }
+}
+
+pub unsafe fn fchdir(a: &Arguments) -> isize {
+    super::on_descriptor(
+        libc::SYS_fchdir,
+        a[0],
+        |fs, handle| {
+            let attributes = fs.stat_handle(handle)?;
+            if attributes.mode & libc::S_IFMT != libc::S_IFDIR {
+                return Err(Failure::Errno(crate::backend::Errno::NOTDIR));
+            }
+            fs.access(At::Directory(handle), b".", libc::X_OK, 0)?;
+            fs.retain(handle);
+            directory::change(handle);
+            Ok(0)
+        },
+        || {
+            // SAFETY: the program's argument.
+            let result = unsafe { syscall!(libc::SYS_fchdir, a[0]) };
+            if result == 0 && crate::settings::ready() && !crate::thread::inside() {
+                directory::leave();
+            }
+            result
+        },
+    )
+}
+
+pub unsafe fn getcwd(a: &Arguments) -> isize {
+    // SAFETY: the program's buffer.
+    unsafe {
+        if crate::thread::inside() || !directory::is_on_pool() {
+            return syscall!(libc::SYS_getcwd, a[0], a[1]);
+        }
+        report::served(libc::SYS_getcwd);
+        match memory_mut(a[0], a[1]) {
+            Ok(buffer) => {
+                directory::name(buffer).unwrap_or_else(|| syscall!(libc::SYS_getcwd, a[0], a[1]))
+            }
+            Err(_) => error(libc::EFAULT),
+        }
+    }
+}
+
+/// Calls whose meaning on the pool this library does not know: passed to the kernel, counted if
+/// the path is the pool's.
+pub unsafe fn past_path<const NUMBER: usize>(a: &Arguments) -> isize {
+    let mut scratch = Scratch::uninit();
+    // SAFETY: the program's arguments, unchanged.
+    unsafe {
+        if let Place::Pool(..) = place(HERE, a[0], &mut scratch) {
+            report::past(NUMBER as i64);
+        }
+        raw::call(NUMBER, a)
+    }
+}

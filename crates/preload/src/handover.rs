@@ -1,0 +1,253 @@
+//! Handing open descriptions to forked children and executed programs.
+//!
+//! Before a fork or an exec every pool descriptor that the other side may use gets an *external*
+//! placeholder: a memory file of one page that holds an `ExternalDescription` (which file,
+//! flags, offset), mapped by every process that uses it. The other side finds it by number
+//! (fork) or by looking through `/proc/self/fd` at start-up (exec), and adopts it at first use.
+//!
+//! Invariants:
+//! * The file is sealed against change of size before anybody maps it, so a mapping never
+//!   faults.
+//! * All descriptors of one description share one page.
+//! * A page stays mapped while a descriptor of this process refers to it, and for the next 64
+//!   pages retired after that (a thread may be in the middle of a `read`).
+
+use crate::backend::{Errno, ExternalDescription, Failure, Handle, inside};
+use crate::descriptors::{self, CLOSE_ON_EXEC, EXTERNAL, INHERITED, TABLE_SIZE};
+use crate::{raw, reserved, thread};
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+const PAGE_SIZE: usize = 4096;
+const NAME: &std::ffi::CStr = c"arck-description";
+const LINK: &[u8] = b"/memfd:arck-description (deleted)";
+
+/// A new placeholder file of `size` bytes (0 or one page): its descriptor, which can neither be
+/// read nor written, close-on-exec, and the address of its page if it has one.
+pub fn make_placeholder(size: usize) -> Result<(isize, usize), isize> {
+    // SAFETY: constant name; descriptors made here are ours; a shared mapping of a fresh file.
+    unsafe {
+        let file = raw::syscall!(
+            libc::SYS_memfd_create,
+            NAME.as_ptr(),
+            libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING
+        );
+        if raw::failed(file) {
+            return Err(file);
+        }
+        let mut page = 0;
+        let mut result = 0;
+        if size > 0 {
+            result = raw::syscall!(libc::SYS_ftruncate, file, size);
+            if !raw::failed(result) {
+                result = map_page(file);
+                page = result as usize;
+            }
+        }
+        if !raw::failed(result) {
+            result = raw::syscall!(
+                libc::SYS_fcntl,
+                file,
+                libc::F_ADD_SEALS,
+                libc::F_SEAL_GROW | libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL
+            );
+        }
+        if !raw::failed(result) {
+            // Access mode 3: for neither reading nor writing.
+            result = raw::syscall!(
+                libc::SYS_openat,
+                libc::AT_FDCWD,
+                raw::descriptor_path(file as usize).pointer(),
+                libc::O_ACCMODE | libc::O_CLOEXEC
+            );
+        }
+        raw::close(file);
+        if raw::failed(result) {
+            Err(result)
+        } else {
+            Ok((result, page))
+        }
+    }
+}
+
+/// # Safety
+/// `file` is a placeholder file of at least one page.
+unsafe fn map_page(file: isize) -> isize {
+    // SAFETY: the kernel chooses the address.
+    unsafe {
+        raw::syscall!(
+            libc::SYS_mmap,
+            0,
+            PAGE_SIZE,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED,
+            file,
+            0
+        )
+    }
+}
+
+/// Makes external every pool descriptor that `wanted` says the other side will see.
+pub fn externalize(wanted: impl Fn(usize) -> bool) {
+    for descriptor in descriptors::pool_descriptors() {
+        if descriptors::notes(descriptor) & EXTERNAL != 0 || !wanted(descriptor) {
+            continue;
+        }
+        let value = descriptors::table()[descriptor].load(Ordering::Acquire);
+        let Some(handle) = NonZeroU64::new(value).filter(|v| v.get() < descriptors::RESERVED)
+        else {
+            continue;
+        };
+        externalize_one(Handle(handle));
+    }
+}
+
+fn externalize_one(handle: Handle) {
+    let Ok((file, page)) = make_placeholder(PAGE_SIZE) else {
+        return;
+    };
+    let done = inside(|fs| {
+        // SAFETY: the page stays mapped while a descriptor refers to it (module invariant).
+        unsafe { fs.externalize(handle, page as *const ExternalDescription) };
+        Ok(())
+    });
+    if done.is_ok() {
+        for descriptor in descriptors::pool_descriptors() {
+            if descriptors::table()[descriptor].load(Ordering::Acquire) != handle.0.get()
+                || descriptors::notes(descriptor) & EXTERNAL != 0
+            {
+                continue;
+            }
+            let close_on_exec = descriptors::notes(descriptor) & CLOSE_ON_EXEC;
+            let flags = if close_on_exec != 0 {
+                libc::O_CLOEXEC
+            } else {
+                0
+            };
+            // SAFETY: replaces a plain placeholder by the external one, both ours.
+            let result = unsafe { raw::syscall!(libc::SYS_dup3, file, descriptor, flags) };
+            if !raw::failed(result) {
+                descriptors::put(
+                    descriptor,
+                    handle.0.get(),
+                    close_on_exec | EXTERNAL | page as u64,
+                );
+            }
+        }
+    }
+    raw::close(file);
+}
+
+/// Opens in this process's session what another process handed over under this number.
+pub fn adopt(descriptor: usize) -> Result<Handle, Errno> {
+    static ADOPTING: AtomicBool = AtomicBool::new(false);
+    // Inside, so that no signal handler can come here while the lock is held.
+    let _inside = thread::enter();
+    while ADOPTING.swap(true, Ordering::Acquire) {
+        // SAFETY: no arguments.
+        unsafe { raw::syscall!(libc::SYS_sched_yield) };
+    }
+    let result = adopt_locked(descriptor);
+    ADOPTING.store(false, Ordering::Release);
+    result
+}
+
+fn adopt_locked(descriptor: usize) -> Result<Handle, Errno> {
+    let value = descriptors::table()[descriptor].load(Ordering::Acquire);
+    if value != INHERITED {
+        // Another thread was here first, or closed it.
+        return NonZeroU64::new(value)
+            .filter(|v| v.get() < descriptors::RESERVED)
+            .map(Handle)
+            .ok_or(Errno::BADF);
+    }
+    let page = descriptors::page(descriptor);
+    if page == 0 {
+        return Err(Errno::STALE);
+    }
+    let handle = inside(|fs| {
+        // SAFETY: the page is mapped, shared, and stays so (module invariant).
+        unsafe { fs.adopt(page as *const ExternalDescription) }.map_err(Failure::Errno)
+    })
+    .map_err(|failure| match failure {
+        Failure::Errno(errno) => errno,
+        Failure::Outside(_) => Errno::IO,
+    })?;
+    descriptors::adopted(descriptor, handle);
+    Ok(handle)
+}
+
+/// At start-up: finds the descriptions that were handed over through exec.
+pub fn find_inherited() {
+    // Pages already mapped, by inode number of their file.
+    let mut known: [(u64, usize); 32] = [(0, 0); 32];
+    let mut count = 0;
+    reserved::for_each_open(|descriptor| {
+        if descriptor >= TABLE_SIZE || !is_placeholder(descriptor) {
+            return;
+        }
+        let path = raw::descriptor_path(descriptor);
+        // SAFETY: `status` is filled by the kernel; the file is opened by its descriptor's path
+        // and mapped only if it is one whole page.
+        unsafe {
+            let mut status: libc::stat = std::mem::zeroed();
+            raw::syscall!(libc::SYS_fstat, descriptor, &raw mut status);
+            let mut page = known[..count]
+                .iter()
+                .find(|k| k.0 == status.st_ino)
+                .map_or(0, |k| k.1);
+            if page == 0 && status.st_size == PAGE_SIZE as i64 {
+                let file = raw::syscall!(
+                    libc::SYS_openat,
+                    libc::AT_FDCWD,
+                    path.pointer(),
+                    libc::O_RDWR | libc::O_CLOEXEC
+                );
+                if !raw::failed(file) {
+                    let mapped = map_page(file);
+                    raw::close(file);
+                    if !raw::failed(mapped) {
+                        page = mapped as usize;
+                        if count < known.len() {
+                            known[count] = (status.st_ino, page);
+                            count += 1;
+                        }
+                    }
+                }
+            }
+            if page == 0 {
+                // A plain placeholder that leaked through a foreign exec: nothing behind it.
+                raw::close(descriptor as isize);
+                return;
+            }
+            descriptors::put(descriptor, INHERITED, EXTERNAL | page as u64);
+        }
+    });
+}
+
+fn is_placeholder(descriptor: usize) -> bool {
+    let mut link = [0u8; 64];
+    // SAFETY: the kernel writes at most the buffer's length.
+    let length = unsafe {
+        raw::syscall!(
+            libc::SYS_readlinkat,
+            libc::AT_FDCWD,
+            raw::descriptor_path(descriptor).pointer(),
+            link.as_mut_ptr(),
+            link.len()
+        )
+    };
+    length > 0 && &link[..length as usize] == LINK
+}
+
+/// A page that no descriptor of this process refers to any more.
+pub fn retire_page(page: usize) {
+    static RETIRED: [AtomicUsize; 64] = [const { AtomicUsize::new(0) }; 64];
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let slot = NEXT.fetch_add(1, Ordering::Relaxed) % RETIRED.len();
+    let oldest = RETIRED[slot].swap(page, Ordering::AcqRel);
+    if oldest != 0 {
+        // SAFETY: mapped by this module, unused for 64 retirements.
+        unsafe { raw::unmap(oldest as *mut u8, PAGE_SIZE) };
+    }
+}

@@ -1,0 +1,449 @@
+//! The net: system calls that libc makes itself (stdio, opendir, realpath ...) trap as SIGSYS by
+//! Syscall User Dispatch and are answered by the same handlers as the symbols.
+//!
+//! Two forms. *Inclusive* (Linux 6.17 on): only calls from libc's text trap. *Exclusive* (5.11
+//! on): all but those from this library's text trap. Each thread has its own selector byte in
+//! its block (see `thread`); a new thread starts without dispatch and is armed before it runs
+//! its first instruction of libc, a forked child right after the fork.
+//!
+//! Invariants:
+//! * This library makes system calls only from its own text, so they never trap.
+//! * SIGSYS's handler runs with the interrupted code's mask (SA_NODEFER, empty mask) and its
+//!   restorer is ours, so a call made in it behaves as if made by the program: it blocks, is
+//!   interrupted and restarts as usual.
+//! * State that returning from a signal handler restores (mask, alternate stack) is changed in
+//!   the context, not in the kernel.
+
+use crate::raw::{self, Arguments, error, syscall};
+use crate::signals::{self, KernelAction};
+use crate::thread::{self, BLOCK};
+use crate::{calls, process, settings};
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+
+/// Which net is up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    None = 0,
+    Exclusive = 1,
+    Inclusive = 2,
+}
+
+impl Kind {
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::None => "none",
+            Kind::Exclusive => "sud-exclusive",
+            Kind::Inclusive => "sud-inclusive",
+        }
+    }
+}
+
+static KIND: AtomicU8 = AtomicU8::new(0);
+static START: AtomicUsize = AtomicUsize::new(0);
+static LENGTH: AtomicUsize = AtomicUsize::new(0);
+
+const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
+const SYS_USER_DISPATCH: i32 = 2;
+
+pub fn kind() -> Kind {
+    match KIND.load(Ordering::Relaxed) {
+        1 => Kind::Exclusive,
+        2 => Kind::Inclusive,
+        _ => Kind::None,
+    }
+}
+
+struct Search {
+    /// An address in the object looked for; 0 = look for libc by name.
+    address: usize,
+    found: Option<(usize, usize)>,
+}
+
+unsafe extern "C" fn visit(
+    information: *mut libc::dl_phdr_info,
+    _size: usize,
+    search: *mut libc::c_void,
+) -> i32 {
+    // SAFETY: the loader's description of one object, and our own search.
+    unsafe {
+        let (information, search) = (&*information, &mut *search.cast::<Search>());
+        let name = if information.dlpi_name.is_null() {
+            &[][..]
+        } else {
+            CStr::from_ptr(information.dlpi_name).to_bytes()
+        };
+        if search.address == 0 && !name.ends_with(b"/libc.so.6") {
+            return 0;
+        }
+        for i in 0..usize::from(information.dlpi_phnum) {
+            let header = &*information.dlpi_phdr.add(i);
+            if header.p_type != libc::PT_LOAD || header.p_flags & libc::PF_X == 0 {
+                continue;
+            }
+            let start = information.dlpi_addr as usize + header.p_vaddr as usize;
+            let length = header.p_memsz as usize;
+            if search.address == 0 || (start..start + length).contains(&search.address) {
+                search.found = Some((start, length));
+                return 1;
+            }
+        }
+        0
+    }
+}
+
+/// The executable range of libc, or of the object that holds `address`.
+fn text_range(address: usize) -> Option<(usize, usize)> {
+    let mut search = Search {
+        address,
+        found: None,
+    };
+    // SAFETY: the callback gets our search, which outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
+    search.found
+}
+
+/// At start-up: puts up the best net that the system allows, on this thread.
+pub fn start() {
+    let wanted = settings::NET.get();
+    for (kind, name, address) in [
+        (Kind::Inclusive, &b"sud-inclusive"[..], 0),
+        (
+            Kind::Exclusive,
+            b"sud-exclusive",
+            start as *const () as usize,
+        ),
+    ] {
+        if !wanted.is_empty() && wanted != name {
+            continue;
+        }
+        let Some((start, length)) = text_range(address) else {
+            continue;
+        };
+        START.store(start, Ordering::Relaxed);
+        LENGTH.store(length, Ordering::Relaxed);
+        KIND.store(kind as u8, Ordering::Relaxed);
+        if install_handler() && arm() {
+            return;
+        }
+        KIND.store(0, Ordering::Relaxed);
+    }
+}
+
+fn install_handler() -> bool {
+    let action = KernelAction {
+        handler: on_sigsys as *const () as usize,
+        flags: libc::SA_SIGINFO as u64 | libc::SA_NODEFER as u64 | 0x0400_0000,
+        restorer: signals::restorer(),
+        mask: 0,
+    };
+    // SAFETY: the handler below is sound for every trap.
+    unsafe {
+        let mask = 1u64 << (libc::SIGSYS - 1);
+        syscall!(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_UNBLOCK,
+            &raw const mask,
+            0,
+            8
+        );
+        signals::set_kernel_action(libc::SIGSYS, &action, std::ptr::null_mut()) == 0
+    }
+}
+
+/// Arms the net on this thread. False if the kernel refuses.
+pub fn arm() -> bool {
+    if kind() == Kind::None {
+        return false;
+    }
+    let thread = thread::current();
+    // SAFETY: the selector lives as long as the thread; the range is text.
+    let result = unsafe {
+        syscall!(
+            libc::SYS_prctl,
+            PR_SET_SYSCALL_USER_DISPATCH,
+            KIND.load(Ordering::Relaxed),
+            START.load(Ordering::Relaxed),
+            LENGTH.load(Ordering::Relaxed),
+            thread.selector.as_ptr()
+        )
+    };
+    if result != 0 {
+        return false;
+    }
+    thread.armed.store(BLOCK, Ordering::Relaxed);
+    if thread.depth.load(Ordering::Relaxed) == 0 {
+        thread.selector.store(BLOCK, Ordering::Relaxed);
+    }
+    true
+}
+
+/// In a forked child, whose dispatch the kernel has switched off. `cleared`: handlers too.
+pub fn forked(cleared: bool) {
+    if kind() != Kind::None {
+        if cleared {
+            install_handler();
+        }
+        arm();
+    }
+}
+
+/// A system call from the net's range.
+unsafe extern "C" fn on_sigsys(
+    signal: i32,
+    information: *mut libc::siginfo_t,
+    context: *mut libc::ucontext_t,
+) {
+    // SAFETY: the kernel's arguments; the interrupted code's arguments are as for the system
+    // call it made.
+    unsafe {
+        if (*information).si_code != SYS_USER_DISPATCH {
+            signals::deliver(thread::current(), signal, information, context);
+            return;
+        }
+        let errno = libc::__errno_location();
+        let before = *errno;
+        let registers = &mut (*context).uc_mcontext.gregs;
+        let register = |index: i32| registers[index as usize] as usize;
+        let number = register(libc::REG_RAX);
+        let a: Arguments = [
+            register(libc::REG_RDI),
+            register(libc::REG_RSI),
+            register(libc::REG_RDX),
+            register(libc::REG_R10),
+            register(libc::REG_R8),
+            register(libc::REG_R9),
+        ];
+        let result = answer(number, &a, context);
+        *errno = before;
+        (*context).uc_mcontext.gregs[libc::REG_RAX as usize] = result as i64;
+    }
+}
+
+unsafe fn answer(number: usize, a: &Arguments, context: *mut libc::ucontext_t) -> isize {
+    // SAFETY: as in `on_sigsys`.
+    unsafe {
+        match number as i64 {
+            libc::SYS_rt_sigreturn => {
+                let frame = (*context).uc_mcontext.gregs[libc::REG_RSP as usize];
+                std::arch::asm!("mov rsp, {frame}", "mov eax, 15", "syscall", "ud2",
+                    frame = in(reg) frame, options(noreturn));
+            }
+            libc::SYS_rt_sigprocmask => signals::change_context_mask(a, context),
+            libc::SYS_sigaltstack => {
+                let result = raw::call(number, a);
+                if result == 0 && a[0] != 0 {
+                    (*context).uc_stack = (a[0] as *const libc::stack_t).read_unaligned();
+                }
+                result
+            }
+            libc::SYS_clone | libc::SYS_clone3 | libc::SYS_fork | libc::SYS_vfork => {
+                clone(number, a, context)
+            }
+            _ => calls::dispatch(number, a),
+        }
+    }
+}
+
+/// The kernel's `struct clone_args`, first version and what followed.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct CloneArguments {
+    flags: u64,
+    pidfd: u64,
+    child_tid: u64,
+    parent_tid: u64,
+    exit_signal: u64,
+    stack: u64,
+    stack_size: u64,
+    tls: u64,
+    set_tid: u64,
+    set_tid_size: u64,
+    cgroup: u64,
+}
+
+const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;
+
+/// Any way of making a thread or process. What shares memory and goes on beside its parent is a
+/// thread; all else becomes a fork, also `vfork` and the spawning inside libc, since a child in
+/// our memory would use our session's locks.
+unsafe fn clone(number: usize, a: &Arguments, context: *mut libc::ucontext_t) -> isize {
+    // SAFETY: as in `on_sigsys`.
+    unsafe {
+        let mut given = CloneArguments::default();
+        match number as i64 {
+            libc::SYS_clone3 => {
+                let size = a[1].min(size_of::<CloneArguments>());
+                if a[0] < 4096 || a[1] < 64 {
+                    return raw::call(number, a);
+                }
+                let to = (&raw mut given).cast::<u8>();
+                std::ptr::copy_nonoverlapping(a[0] as *const u8, to, size);
+                // From here on `stack` is the top, as clone has it.
+                given.stack += given.stack_size;
+            }
+            libc::SYS_clone => {
+                given.flags = a[0] as u64 & !0xff;
+                given.exit_signal = a[0] as u64 & 0xff;
+                given.stack = a[1] as u64;
+                given.parent_tid = a[2] as u64;
+                given.child_tid = a[3] as u64;
+                given.tls = a[4] as u64;
+            }
+            libc::SYS_vfork => {
+                given.flags = (libc::CLONE_VM | libc::CLONE_VFORK) as u64;
+                given.exit_signal = libc::SIGCHLD as u64;
+            }
+            _ => given.exit_signal = libc::SIGCHLD as u64,
+        }
+        let has = |flag: i32| given.flags & flag as u32 as u64 != 0;
+        if has(libc::CLONE_VM) && !has(libc::CLONE_VFORK) {
+            if given.stack == 0 {
+                return error(libc::EINVAL);
+            }
+            return clone_thread(number, a, &given, context);
+        }
+        let spawning = has(libc::CLONE_VM) && given.stack != 0;
+        let flags = given.flags & !(libc::CLONE_VM as u32 as u64);
+        let cleared = flags & CLONE_CLEAR_SIGHAND != 0;
+        let fork = process::Fork::prepare(spawning);
+        let result = if number as i64 == libc::SYS_clone3 {
+            let mut changed = given;
+            changed.flags = flags;
+            changed.stack = 0;
+            changed.stack_size = 0;
+            syscall!(
+                libc::SYS_clone3,
+                &raw const changed,
+                size_of::<CloneArguments>()
+            )
+        } else {
+            syscall!(
+                libc::SYS_clone,
+                flags | given.exit_signal,
+                0,
+                given.parent_tid,
+                given.child_tid,
+                given.tls
+            )
+        };
+        if result != 0 {
+            return fork.parent(result);
+        }
+        fork.child(cleared);
+        if given.stack != 0 {
+            (*context).uc_mcontext.gregs[libc::REG_RSP as usize] = given.stack as i64;
+        }
+        0
+    }
+}
+
+std::arch::global_asm!(
+    // fn arck_clone(registers: *const [u64; 13]) -> isize: makes the system call described by
+    // the registers. The parent returns here; the child, on its new stack, arms its net and goes
+    // on at the address found below its stack's top, with the registers as they were.
+    ".globl arck_clone",
+    ".hidden arck_clone",
+    ".type arck_clone,@function",
+    "arck_clone:",
+    "push rbx",
+    "push rbp",
+    "push r12",
+    "push r13",
+    "push r14",
+    "push r15",
+    "mov rax, [rdi]",
+    "mov rsi, [rdi + 16]",
+    "mov rdx, [rdi + 24]",
+    "mov r10, [rdi + 32]",
+    "mov r8, [rdi + 40]",
+    "mov r9, [rdi + 48]",
+    "mov rbx, [rdi + 56]",
+    "mov rbp, [rdi + 64]",
+    "mov r12, [rdi + 72]",
+    "mov r13, [rdi + 80]",
+    "mov r14, [rdi + 88]",
+    "mov r15, [rdi + 96]",
+    "mov rdi, [rdi + 8]",
+    "syscall",
+    "test rax, rax",
+    "jz 2f",
+    "pop r15",
+    "pop r14",
+    "pop r13",
+    "pop r12",
+    "pop rbp",
+    "pop rbx",
+    "ret",
+    "2:",
+    "lea rsp, [rsp - 16]",
+    "push rdi",
+    "push rsi",
+    "push rdx",
+    "push r10",
+    "push r8",
+    "push r9",
+    "push rbp",
+    "mov rbp, rsp",
+    "mov rdi, [rsp + 56]",
+    "and rsp, -16",
+    "call arck_thread_started",
+    "mov rsp, rbp",
+    "pop rbp",
+    "pop r9",
+    "pop r8",
+    "pop r10",
+    "pop rdx",
+    "pop rsi",
+    "pop rdi",
+    "xor eax, eax",
+    "lea rsp, [rsp + 16]",
+    "jmp qword ptr [rsp - 8]",
+);
+
+unsafe extern "C" {
+    fn arck_clone(registers: *const [u64; 13]) -> isize;
+}
+
+/// The first thing a new thread runs. `own` is 1 if it has thread-local storage of its own; a
+/// task that shares its parent's cannot be armed, since they would share the selector.
+#[unsafe(no_mangle)]
+extern "C" fn arck_thread_started(own: usize) {
+    if own == 1 {
+        arm();
+    }
+}
+
+unsafe fn clone_thread(
+    number: usize,
+    a: &Arguments,
+    given: &CloneArguments,
+    context: *mut libc::ucontext_t,
+) -> isize {
+    // SAFETY: the words below the top of the child's stack are free: the child has not run.
+    unsafe {
+        let gregs = &(*context).uc_mcontext.gregs;
+        let own = given.flags & libc::CLONE_SETTLS as u64 != 0;
+        let top = given.stack as *mut u64;
+        top.sub(1).write(gregs[libc::REG_RIP as usize] as u64);
+        top.sub(2).write(u64::from(own));
+        let saved = |index: i32| gregs[index as usize] as u64;
+        let registers = [
+            number as u64,
+            a[0] as u64,
+            a[1] as u64,
+            a[2] as u64,
+            a[3] as u64,
+            a[4] as u64,
+            a[5] as u64,
+            saved(libc::REG_RBX),
+            saved(libc::REG_RBP),
+            saved(libc::REG_R12),
+            saved(libc::REG_R13),
+            saved(libc::REG_R14),
+            saved(libc::REG_R15),
+        ];
+        arck_clone(&registers)
+    }
+}

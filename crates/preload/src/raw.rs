@@ -1,0 +1,199 @@
+//! System calls made by this library itself, and nothing else.
+//!
+//! Invariant: every kernel call of this crate is issued by the `syscall` instruction in this
+//! module (or in the assembly of `net` and `patch`), which lies in this library's text. The net
+//! traps system calls by the address they are issued from, so calls made here are never trapped,
+//! never counted, and never change the program's `errno`. Results are the kernel's own: a value,
+//! or minus the error number.
+
+use std::arch::asm;
+
+/// Arguments as the kernel takes them: rdi, rsi, rdx, r10, r8, r9.
+pub type Arguments = [usize; 6];
+
+/// # Safety
+/// The call must be sound with these arguments: pointers valid for what the kernel does.
+#[inline(always)]
+pub unsafe fn call(number: usize, a: &Arguments) -> isize {
+    let result: isize;
+    // SAFETY: the kernel clobbers rax, rcx and r11 only; memory effects are the caller's promise.
+    unsafe {
+        asm!("syscall",
+            inlateout("rax") number as isize => result,
+            in("rdi") a[0], in("rsi") a[1], in("rdx") a[2],
+            in("r10") a[3], in("r8") a[4], in("r9") a[5],
+            lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+    result
+}
+
+/// `syscall!(number, arguments...)`: a raw call with the rest of the registers zero.
+macro_rules! syscall {
+    ($number:expr $(, $argument:expr)* $(,)?) => {
+        $crate::raw::call($number as usize, &$crate::raw::pad([$($argument as usize),*]))
+    };
+}
+pub(crate) use syscall;
+
+#[inline(always)]
+pub fn pad<const N: usize>(arguments: [usize; N]) -> Arguments {
+    let mut all = [0; 6];
+    let mut i = 0;
+    while i < N {
+        all[i] = arguments[i];
+        i += 1;
+    }
+    all
+}
+
+/// Minus an error number, as handlers return it.
+#[inline(always)]
+pub const fn error(number: i32) -> isize {
+    -(number as isize)
+}
+
+/// Whether a raw result is an error.
+#[inline(always)]
+pub const fn failed(result: isize) -> bool {
+    result < 0 && result >= -4095
+}
+
+pub fn close(descriptor: isize) {
+    // SAFETY: closing a descriptor that this library opened.
+    unsafe { syscall!(libc::SYS_close, descriptor) };
+}
+
+/// Maps anonymous private memory, readable and writable. `None` if the kernel has none.
+pub fn map_anonymous(length: usize) -> Option<*mut u8> {
+    // SAFETY: a fresh anonymous mapping overlaps nothing.
+    let address = unsafe {
+        syscall!(
+            libc::SYS_mmap,
+            0,
+            length,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1isize,
+            0
+        )
+    };
+    (!failed(address)).then_some(address as *mut u8)
+}
+
+/// # Safety
+/// The mapping is this library's own and nothing refers to it any more.
+pub unsafe fn unmap(address: *mut u8, length: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { syscall!(libc::SYS_munmap, address, length) };
+}
+
+pub fn process_id() -> i32 {
+    // SAFETY: no arguments.
+    unsafe { syscall!(libc::SYS_getpid) as i32 }
+}
+
+/// Writes all of `text` as far as the descriptor takes it; errors are ignored (there is nobody
+/// to tell).
+pub fn print(descriptor: i32, text: &[u8]) {
+    let mut rest = text;
+    while !rest.is_empty() {
+        // SAFETY: the slice is valid for reading.
+        let n = unsafe { syscall!(libc::SYS_write, descriptor, rest.as_ptr(), rest.len()) };
+        if n == error(libc::EINTR) {
+            continue;
+        }
+        if n <= 0 {
+            return;
+        }
+        rest = &rest[n as usize..];
+    }
+}
+
+/// Text formatted into a fixed buffer on the stack: no allocation, cut off when full; always
+/// followed by a NUL byte.
+pub struct Text<const N: usize> {
+    bytes: [u8; N],
+    length: usize,
+}
+
+impl<const N: usize> Text<N> {
+    pub const fn new() -> Self {
+        Text {
+            bytes: [0; N],
+            length: 0,
+        }
+    }
+    pub fn push(&mut self, bytes: &[u8]) -> &mut Self {
+        let n = bytes.len().min(N - 1 - self.length);
+        self.bytes[self.length..self.length + n].copy_from_slice(&bytes[..n]);
+        self.length += n;
+        self.bytes[self.length] = 0;
+        self
+    }
+    pub fn number(&mut self, number: u64) -> &mut Self {
+        let mut digits = [0u8; 20];
+        let mut at = digits.len();
+        let mut rest = number;
+        loop {
+            at -= 1;
+            digits[at] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        let start = at;
+        self.push(&digits[start..])
+    }
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+    pub fn pointer(&self) -> *const u8 {
+        self.bytes.as_ptr()
+    }
+}
+
+impl<const N: usize> std::fmt::Write for Text<N> {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        self.push(text.as_bytes());
+        Ok(())
+    }
+}
+
+/// `/proc/self/fd/N`, NUL-terminated.
+pub fn descriptor_path(descriptor: usize) -> Text<40> {
+    let mut text = Text::new();
+    text.push(b"/proc/self/fd/").number(descriptor as u64);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_cut_off_and_terminated() {
+        let mut text = Text::<8>::new();
+        text.push(b"abc").number(1234567);
+        assert_eq!(text.bytes(), b"abc1234");
+        // SAFETY: the buffer is alive and NUL-terminated.
+        assert_eq!(unsafe { *text.pointer().add(7) }, 0);
+    }
+
+    #[test]
+    fn numbers() {
+        assert_eq!(Text::<40>::new().number(0).bytes(), b"0");
+        assert_eq!(
+            Text::<40>::new().number(u64::MAX).bytes(),
+            b"18446744073709551615"
+        );
+        assert_eq!(descriptor_path(17).bytes(), b"/proc/self/fd/17");
+    }
+
+    #[test]
+    fn results_of_the_kernel() {
+        assert!(failed(error(libc::ENOENT)));
+        assert!(!failed(-5000));
+        assert_eq!(process_id() as u32, std::process::id());
+    }
+}

@@ -1,0 +1,108 @@
+//! Descriptors that belong to this library or the LibFS, not to the program.
+//!
+//! They are marked in the descriptor table, so that to the program they are not open: closing
+//! one is EBADF, and loops that close everything leave them alone. The LibFS does not tell which
+//! descriptors it keeps; what is new after its session opened is taken to be its own.
+
+use crate::descriptors::{RESERVED, TABLE_SIZE, is_free, table};
+use crate::raw;
+use std::sync::atomic::Ordering;
+
+/// Own descriptors are placed at or above this number, out of the way of programs that use
+/// small numbers explicitly (shells); lower if the limit of open files is low.
+pub fn floor() -> usize {
+    let mut limit = libc::rlimit {
+        rlim_cur: 1024,
+        rlim_max: 1024,
+    };
+    // SAFETY: the kernel fills `limit`.
+    unsafe {
+        raw::syscall!(
+            libc::SYS_prlimit64,
+            0,
+            libc::RLIMIT_NOFILE,
+            0,
+            &raw mut limit
+        )
+    };
+    (limit.rlim_cur.min(1024) as usize).saturating_sub(64)
+}
+
+/// Moves a descriptor above [`floor`], close-on-exec, and marks it reserved.
+pub fn keep(descriptor: isize) -> isize {
+    // SAFETY: duplicating and closing a descriptor that the caller just opened.
+    let moved =
+        unsafe { raw::syscall!(libc::SYS_fcntl, descriptor, libc::F_DUPFD_CLOEXEC, floor()) };
+    if raw::failed(moved) {
+        return moved;
+    }
+    raw::close(descriptor);
+    mark(moved as usize);
+    moved
+}
+
+pub fn mark(descriptor: usize) {
+    if descriptor < TABLE_SIZE && is_free(descriptor) {
+        table()[descriptor].store(RESERVED, Ordering::Release);
+    }
+}
+
+/// Runs `open` and reserves every descriptor that is new afterwards.
+pub fn guard<R>(open: impl FnOnce() -> R) -> R {
+    let mut before = Vec::new();
+    for_each_open(|descriptor| before.push(descriptor));
+    let result = open();
+    for_each_open(|descriptor| {
+        if !before.contains(&descriptor) {
+            mark(descriptor);
+        }
+    });
+    result
+}
+
+/// Calls `visit` for every open descriptor of this process but the one used for looking.
+pub fn for_each_open(mut visit: impl FnMut(usize)) {
+    // SAFETY: a constant NUL-terminated path; the buffer outlives the calls; records are read
+    // within the length the kernel returned.
+    unsafe {
+        let directory = raw::syscall!(
+            libc::SYS_openat,
+            libc::AT_FDCWD,
+            c"/proc/self/fd".as_ptr(),
+            libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC
+        );
+        if raw::failed(directory) {
+            return;
+        }
+        let mut buffer = [0u64; 512];
+        loop {
+            let length = raw::syscall!(
+                libc::SYS_getdents64,
+                directory,
+                buffer.as_mut_ptr(),
+                size_of_val(&buffer)
+            );
+            if length <= 0 {
+                break;
+            }
+            let bytes = std::slice::from_raw_parts(buffer.as_ptr().cast::<u8>(), length as usize);
+            let mut at = 0;
+            while at + 19 < bytes.len() {
+                let record = u16::from_ne_bytes([bytes[at + 16], bytes[at + 17]]) as usize;
+                if record < 20 || at + record > bytes.len() {
+                    break;
+                }
+                let name = &bytes[at + 19..at + record];
+                let digits = name.iter().take_while(|c| c.is_ascii_digit());
+                if name[0].is_ascii_digit() {
+                    let number = digits.fold(0usize, |n, c| n * 10 + usize::from(c - b'0'));
+                    if number as isize != directory {
+                        visit(number);
+                    }
+                }
+                at += record;
+            }
+        }
+        raw::close(directory);
+    }
+}

@@ -1,0 +1,137 @@
+//! What the environment said at start-up.
+//!
+//! Invariant: written once by the constructor before `READY` is set (and, for the umask, by the
+//! umask call); read-only afterwards. While `READY` is unset every call passes to the kernel.
+
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// Longest mount prefix and pool path this library accepts, in bytes.
+pub const PATH_MAX: usize = 4096;
+
+/// A NUL-terminated byte string written once at start-up.
+pub struct Setting {
+    bytes: UnsafeCell<[u8; PATH_MAX]>,
+    length: UnsafeCell<usize>,
+}
+
+// SAFETY: written only by `set`, from the constructor, before other threads can look (READY).
+unsafe impl Sync for Setting {}
+
+impl Setting {
+    const fn new() -> Self {
+        Setting {
+            bytes: UnsafeCell::new([0; PATH_MAX]),
+            length: UnsafeCell::new(0),
+        }
+    }
+    fn set(&self, value: &[u8]) -> bool {
+        if value.len() >= PATH_MAX {
+            return false;
+        }
+        // SAFETY: the constructor runs once, before READY, on one thread.
+        unsafe {
+            (&mut *self.bytes.get())[..value.len()].copy_from_slice(value);
+            (&mut *self.bytes.get())[value.len()] = 0;
+            *self.length.get() = value.len();
+        }
+        true
+    }
+    #[inline(always)]
+    pub fn get(&self) -> &[u8] {
+        // SAFETY: no writer after start-up.
+        unsafe { &(&*self.bytes.get())[..*self.length.get()] }
+    }
+    pub fn is_set(&self) -> bool {
+        !self.get().is_empty()
+    }
+}
+
+/// Whether there is a pool to serve.
+pub static READY: AtomicBool = AtomicBool::new(false);
+/// Directory of the pool (ARCK_POOL).
+pub static POOL: Setting = Setting::new();
+/// Where it appears (ARCK_MOUNT), without a trailing slash.
+pub static MOUNT: Setting = Setting::new();
+/// Where the report goes (ARCK_REPORT): a path, or `fd:N`.
+pub static REPORT: Setting = Setting::new();
+/// Working directory on the pool inherited through exec (ARCK_CWD).
+pub static START_DIRECTORY: Setting = Setting::new();
+/// Host directory that stands in for a pool in tests (ARCK_HOST_BACKEND_DIR).
+#[cfg(feature = "host-backend")]
+pub static HOST_DIRECTORY: Setting = Setting::new();
+/// Which net to use (ARCK_NET): empty = the best there is.
+pub static NET: Setting = Setting::new();
+/// This library's own path, for LD_PRELOAD of executed programs.
+pub static LIBRARY: Setting = Setting::new();
+/// The file creation mask.
+pub static UMASK: AtomicU32 = AtomicU32::new(0o22);
+
+#[inline(always)]
+pub fn ready() -> bool {
+    READY.load(Ordering::Relaxed)
+}
+
+unsafe extern "C" {
+    static environ: *const *const libc::c_char;
+}
+
+/// The value of a variable in the process's environment.
+fn variable(name: &[u8]) -> Option<&'static [u8]> {
+    // SAFETY: `environ` is a NULL-terminated array of C strings; the constructor runs before the
+    // program can change it.
+    unsafe {
+        let mut entry = environ;
+        while !entry.is_null() && !(*entry).is_null() {
+            let text = std::ffi::CStr::from_ptr(*entry).to_bytes();
+            if let Some(rest) = text.strip_prefix(name)
+                && let Some(value) = rest.strip_prefix(b"=")
+            {
+                return Some(value);
+            }
+            entry = entry.add(1);
+        }
+    }
+    None
+}
+
+/// Reads the environment. Returns whether there is a pool to serve.
+pub fn read() -> bool {
+    let (Some(pool), Some(mount)) = (variable(b"ARCK_POOL"), variable(b"ARCK_MOUNT")) else {
+        return false;
+    };
+    let mount = mount.strip_suffix(b"/").unwrap_or(mount);
+    if mount.len() < 2 || mount[0] != b'/' || mount.len() > 255 {
+        crate::raw::print(
+            2,
+            b"arck: ARCK_MOUNT is not an absolute path below /; not serving\n",
+        );
+        return false;
+    }
+    let mut fits = POOL.set(pool) && MOUNT.set(mount);
+    for (name, setting) in [
+        (&b"ARCK_REPORT"[..], &REPORT),
+        (b"ARCK_CWD", &START_DIRECTORY),
+        (b"ARCK_NET", &NET),
+        #[cfg(feature = "host-backend")]
+        (b"ARCK_HOST_BACKEND_DIR", &HOST_DIRECTORY),
+    ] {
+        if let Some(value) = variable(name) {
+            fits &= setting.set(value);
+        }
+    }
+    // SAFETY: dladdr fills `information` about the object that holds this function; its name
+    // stays valid as long as the object is loaded.
+    unsafe {
+        let mut information: libc::Dl_info = std::mem::zeroed();
+        if libc::dladdr(read as *const () as *const _, &mut information) != 0
+            && !information.dli_fname.is_null()
+        {
+            fits &= LIBRARY.set(std::ffi::CStr::from_ptr(information.dli_fname).to_bytes());
+        }
+        let mask = crate::raw::syscall!(libc::SYS_umask, 0o77);
+        crate::raw::syscall!(libc::SYS_umask, mask);
+        UMASK.store(mask as u32, Ordering::Relaxed);
+    }
+    fits
+}

@@ -1,0 +1,457 @@
+//! Signals: the program's handlers run through [`on_signal`], so that none runs while its thread
+//! is inside the LibFS, and SIGSYS stays ours and unblocked.
+//!
+//! A signal that arrives inside the LibFS is put off: its information is kept in the thread's
+//! block, everything is blocked in the interrupted context, and when the operation leaves the
+//! LibFS the signal is queued again to the same thread and the old mask comes back. So a
+//! handler may use pool files, and `longjmp` out of a handler never skips LibFS code.
+//!
+//! Invariants:
+//! * The kernel's handler for a signal that the program handles is `on_signal`; `ACTIONS` holds
+//!   what the program asked for, and is what it is told when it asks back.
+//! * SIGSYS is never blocked and never handled by anybody else while the net is up; the
+//!   program's own SIGSYS handler sees those that are not the net's.
+//! * Every `SA_RESTORER` installed by us points into this library, outside the net's range.
+
+use crate::raw::{self, Arguments, error, syscall};
+use crate::thread::{self, Thread};
+use crate::{net, settings};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// The kernel's `struct sigaction`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct KernelAction {
+    pub handler: usize,
+    pub flags: u64,
+    pub restorer: usize,
+    pub mask: u64,
+}
+
+const SA_RESTORER: u64 = 0x0400_0000;
+const SIGNALS: usize = 65;
+
+/// What was asked for one signal.
+struct Action {
+    handler: AtomicUsize,
+    flags: AtomicU64,
+    restorer: AtomicUsize,
+    mask: AtomicU64,
+}
+
+impl Action {
+    const fn new() -> Self {
+        Action {
+            handler: AtomicUsize::new(0),
+            flags: AtomicU64::new(0),
+            restorer: AtomicUsize::new(0),
+            mask: AtomicU64::new(0),
+        }
+    }
+    fn set(&self, action: &KernelAction) {
+        self.flags.store(action.flags, Ordering::Relaxed);
+        self.restorer.store(action.restorer, Ordering::Relaxed);
+        self.mask.store(action.mask, Ordering::Relaxed);
+        self.handler.store(action.handler, Ordering::Release);
+    }
+    fn get(&self) -> KernelAction {
+        KernelAction {
+            handler: self.handler.load(Ordering::Acquire),
+            flags: self.flags.load(Ordering::Relaxed),
+            restorer: self.restorer.load(Ordering::Relaxed),
+            mask: self.mask.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// The program's.
+static ACTIONS: [Action; SIGNALS] = [const { Action::new() }; SIGNALS];
+/// The LibFS's own, for SIGBUS and SIGSEGV (it guards its copies).
+static GUARDS: [Action; SIGNALS] = [const { Action::new() }; SIGNALS];
+
+const fn bit(signal: i32) -> u64 {
+    1 << (signal - 1)
+}
+
+/// A mask without SIGSYS.
+pub const fn without_sigsys(mask: u64) -> u64 {
+    mask & !bit(libc::SIGSYS)
+}
+
+std::arch::global_asm!(
+    ".globl arck_restore",
+    ".hidden arck_restore",
+    ".type arck_restore,@function",
+    "nop",
+    "arck_restore:",
+    "mov eax, 15",
+    "syscall",
+    "ud2",
+);
+
+unsafe extern "C" {
+    fn arck_restore();
+}
+
+/// The restorer's address.
+pub fn restorer() -> usize {
+    arck_restore as *const () as usize
+}
+
+/// # Safety
+/// `action` and `old` are null or valid; a handler is sound to run.
+pub unsafe fn set_kernel_action(
+    signal: i32,
+    action: *const KernelAction,
+    old: *mut KernelAction,
+) -> isize {
+    // SAFETY: the caller's promise; the kernel's mask has 8 bytes.
+    unsafe { syscall!(libc::SYS_rt_sigaction, signal, action, old, 8) }
+}
+
+fn trampoline() -> usize {
+    on_signal as *const () as usize
+}
+
+/// `rt_sigaction`, in the kernel's layout.
+///
+/// # Safety
+/// As the system call's.
+pub unsafe fn rt_sigaction(a: &Arguments) -> isize {
+    let signal = a[0] as i32;
+    // SAFETY: pointers are null or valid by the call's contract.
+    unsafe {
+        if a[3] != 8 || !(1..SIGNALS as i32).contains(&signal) {
+            return raw::call(libc::SYS_rt_sigaction as usize, a);
+        }
+        let new = (a[1] != 0).then(|| (a[1] as *const KernelAction).read_unaligned());
+        let mut old = KernelAction::default();
+        let result = change(signal, new, &mut old);
+        if result == 0 && a[2] != 0 {
+            (a[2] as *mut KernelAction).write_unaligned(old);
+        }
+        result
+    }
+}
+
+unsafe fn change(signal: i32, new: Option<KernelAction>, old: &mut KernelAction) -> isize {
+    let index = signal as usize;
+    let guarded = matches!(signal, libc::SIGBUS | libc::SIGSEGV);
+    // SAFETY: actions are the program's, or lead to `on_signal`.
+    unsafe {
+        if thread::inside() && guarded {
+            *old = GUARDS[index].get();
+            let Some(new) = new else { return 0 };
+            GUARDS[index].set(&new);
+            let mut current = KernelAction::default();
+            let result = set_kernel_action(signal, std::ptr::null(), &mut current);
+            if result != 0 || current.handler == trampoline() || current.handler > 1 {
+                return result;
+            }
+            // What the program had (default or ignore) is what `on_signal` falls back to.
+            ACTIONS[index].set(&current);
+            return set_kernel_action(signal, &through_trampoline(&new), std::ptr::null_mut());
+        }
+        if signal == libc::SIGSYS && net::kind() != net::Kind::None {
+            *old = ACTIONS[index].get();
+            if let Some(new) = new {
+                ACTIONS[index].set(&new);
+            }
+            return 0;
+        }
+        let result = set_kernel_action(signal, std::ptr::null(), old);
+        if result != 0 {
+            return result;
+        }
+        let through = old.handler == trampoline();
+        if through {
+            *old = ACTIONS[index].get();
+        }
+        let Some(new) = new else { return 0 };
+        let reserved = !settings::ready() || thread::inside() || matches!(signal, 32 | 33);
+        if reserved || (new.handler <= 1 && !(guarded && GUARDS[index].get().handler > 1)) {
+            let mut plain = new;
+            if new.handler > 1 {
+                plain.flags |= SA_RESTORER;
+                plain.restorer = restorer();
+                plain.mask = without_sigsys(plain.mask);
+            }
+            let result = set_kernel_action(signal, &plain, std::ptr::null_mut());
+            if result == 0 {
+                ACTIONS[index].set(&new);
+            }
+            return result;
+        }
+        let before = ACTIONS[index].get();
+        ACTIONS[index].set(&new);
+        let result = set_kernel_action(signal, &through_trampoline(&new), std::ptr::null_mut());
+        if result != 0 {
+            ACTIONS[index].set(&before);
+        }
+        result
+    }
+}
+
+fn through_trampoline(action: &KernelAction) -> KernelAction {
+    KernelAction {
+        handler: trampoline(),
+        // SA_RESETHAND is done by `on_signal`, when the handler really runs.
+        flags: (action.flags & !(libc::SA_RESETHAND as u32 as u64))
+            | SA_RESTORER
+            | libc::SA_SIGINFO as u64,
+        restorer: restorer(),
+        mask: without_sigsys(action.mask),
+    }
+}
+
+type HandlerFunction = unsafe extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::ucontext_t);
+
+fn is_synchronous(signal: i32, code: i32) -> bool {
+    code > 0
+        && matches!(
+            signal,
+            libc::SIGSEGV
+                | libc::SIGBUS
+                | libc::SIGFPE
+                | libc::SIGILL
+                | libc::SIGTRAP
+                | libc::SIGSYS
+        )
+}
+
+/// What the kernel calls for every signal that the program handles.
+unsafe extern "C" fn on_signal(
+    signal: i32,
+    information: *mut libc::siginfo_t,
+    context: *mut libc::ucontext_t,
+) {
+    let thread = thread::current();
+    // SAFETY: the kernel's information and context; the handler is the program's own choice.
+    unsafe {
+        let index = signal as usize % SIGNALS;
+        let synchronous = is_synchronous(signal, (*information).si_code);
+        if thread.depth.load(Ordering::Relaxed) > 0 {
+            if !synchronous {
+                put_off(thread, signal, information, context);
+                return;
+            }
+            let guard = GUARDS[index].get();
+            if guard.handler > 1 {
+                call(guard.handler, signal, information, context);
+                return;
+            }
+        }
+        deliver(thread, signal, information, context);
+    }
+}
+
+/// Runs the program's action for a signal now.
+///
+/// # Safety
+/// In a signal handler, with the kernel's arguments.
+pub unsafe fn deliver(
+    thread: &Thread,
+    signal: i32,
+    information: *mut libc::siginfo_t,
+    context: *mut libc::ucontext_t,
+) {
+    let index = signal as usize % SIGNALS;
+    let action = ACTIONS[index].get();
+    // SAFETY: the caller's promise.
+    unsafe {
+        match action.handler {
+            1 => {}
+            0 => {
+                let default = KernelAction::default();
+                set_kernel_action(signal, &default, std::ptr::null_mut());
+                if !is_synchronous(signal, (*information).si_code) || signal == libc::SIGSYS {
+                    let thread_id = syscall!(libc::SYS_gettid);
+                    syscall!(libc::SYS_tgkill, raw::process_id(), thread_id, signal);
+                }
+            }
+            handler => {
+                if action.flags & libc::SA_RESETHAND as u32 as u64 != 0 {
+                    ACTIONS[index].set(&KernelAction::default());
+                    let default = KernelAction::default();
+                    if signal != libc::SIGSYS {
+                        set_kernel_action(signal, &default, std::ptr::null_mut());
+                    }
+                }
+                let before = thread
+                    .selector
+                    .swap(thread.armed.load(Ordering::Relaxed), Ordering::Relaxed);
+                call(handler, signal, information, context);
+                thread.selector.store(before, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// # Safety
+/// `handler` is a signal handler's address.
+unsafe fn call(
+    handler: usize,
+    signal: i32,
+    information: *mut libc::siginfo_t,
+    context: *mut libc::ucontext_t,
+) {
+    // SAFETY: handlers of one argument ignore the other two in this calling convention.
+    unsafe { std::mem::transmute::<usize, HandlerFunction>(handler)(signal, information, context) };
+}
+
+/// Where the kernel keeps the interrupted code's mask: 8 bytes, whatever libc's type says.
+///
+/// # Safety
+/// The kernel's context, in its signal handler.
+pub unsafe fn context_mask<'a>(context: *mut libc::ucontext_t) -> &'a mut u64 {
+    // SAFETY: the field exists and is aligned to 8.
+    unsafe { &mut *(&raw mut (*context).uc_sigmask).cast::<u64>() }
+}
+
+unsafe fn put_off(
+    thread: &Thread,
+    signal: i32,
+    information: *mut libc::siginfo_t,
+    context: *mut libc::ucontext_t,
+) {
+    // Signals that the interrupted code causes itself must stay possible; 33 is libc's own way
+    // of changing all threads' credentials.
+    let open = bit(libc::SIGSEGV)
+        | bit(libc::SIGBUS)
+        | bit(libc::SIGFPE)
+        | bit(libc::SIGILL)
+        | bit(libc::SIGTRAP)
+        | bit(libc::SIGSYS)
+        | bit(33);
+    // SAFETY: the kernel's pointers; everything asynchronous is blocked until
+    // `raise_pending`, so there is only ever one signal put off.
+    unsafe {
+        for (i, word) in thread.pending_info.iter().enumerate() {
+            word.store(
+                information.cast::<u64>().add(i).read_unaligned(),
+                Ordering::Relaxed,
+            );
+        }
+        let mask = context_mask(context);
+        thread.pending_mask.store(*mask, Ordering::Relaxed);
+        *mask = !open;
+    }
+    thread.pending.store(signal, Ordering::Relaxed);
+}
+
+/// Raises again what was put off; called when the thread has left the LibFS.
+#[cold]
+pub fn raise_pending(thread: &Thread) {
+    let signal = thread.pending.swap(0, Ordering::Relaxed);
+    let mut information = [0u64; 16];
+    for (word, kept) in information.iter_mut().zip(&thread.pending_info) {
+        *word = kept.load(Ordering::Relaxed);
+    }
+    let mask = thread.pending_mask.load(Ordering::Relaxed);
+    // SAFETY: queues a signal to this very thread, and sets the mask it had.
+    unsafe {
+        let thread_id = syscall!(libc::SYS_gettid);
+        syscall!(
+            libc::SYS_rt_tgsigqueueinfo,
+            raw::process_id(),
+            thread_id,
+            signal,
+            information.as_ptr()
+        );
+        syscall!(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_SETMASK,
+            &raw const mask,
+            0,
+            8
+        );
+    }
+}
+
+/// `rt_sigprocmask` outside a signal handler: SIGSYS is left out of what is blocked.
+///
+/// # Safety
+/// As the system call's.
+pub unsafe fn rt_sigprocmask(a: &Arguments) -> isize {
+    // SAFETY: the program's pointers.
+    unsafe {
+        if a[1] < 4096 || a[3] != 8 {
+            return raw::call(libc::SYS_rt_sigprocmask as usize, a);
+        }
+        let mask = (a[1] as *const u64).read_unaligned();
+        let mask = if a[0] as i32 == libc::SIG_UNBLOCK {
+            mask
+        } else {
+            without_sigsys(mask)
+        };
+        syscall!(libc::SYS_rt_sigprocmask, a[0], &raw const mask, a[2], 8)
+    }
+}
+
+/// The same for code that was interrupted by the net: its mask is in the context.
+///
+/// # Safety
+/// As the system call's, with the kernel's context.
+pub unsafe fn change_context_mask(a: &Arguments, context: *mut libc::ucontext_t) -> isize {
+    // SAFETY: the program's pointers and the kernel's context.
+    unsafe {
+        let current = context_mask(context);
+        if a[3] != 8 {
+            return error(libc::EINVAL);
+        }
+        let before = *current;
+        if a[1] != 0 {
+            let mask = (a[1] as *const u64).read_unaligned();
+            let never = bit(libc::SIGKILL) | bit(libc::SIGSTOP) | bit(libc::SIGSYS);
+            *current = match a[0] as i32 {
+                libc::SIG_BLOCK => before | mask,
+                libc::SIG_UNBLOCK => before & !mask,
+                libc::SIG_SETMASK => mask,
+                _ => return error(libc::EINVAL),
+            } & !never;
+        }
+        if a[2] != 0 {
+            (a[2] as *mut u64).write_unaligned(before);
+        }
+        0
+    }
+}
+
+/// Calls that take a temporary mask by pointer in argument `AT`.
+///
+/// # Safety
+/// As the system call's.
+pub unsafe fn with_mask<const NUMBER: usize, const AT: usize>(a: &Arguments) -> isize {
+    // SAFETY: the program's pointers.
+    unsafe {
+        if a[AT] < 4096 {
+            return raw::call(NUMBER, a);
+        }
+        let mask = without_sigsys((a[AT] as *const u64).read_unaligned());
+        let mut changed = *a;
+        changed[AT] = &raw const mask as usize;
+        raw::call(NUMBER, &changed)
+    }
+}
+
+/// `pselect6`, whose last argument points to the mask's address and size.
+///
+/// # Safety
+/// As the system call's.
+pub unsafe fn pselect6(a: &Arguments) -> isize {
+    // SAFETY: the program's pointers.
+    unsafe {
+        if a[5] < 4096 {
+            return raw::call(libc::SYS_pselect6 as usize, a);
+        }
+        let [address, size] = (a[5] as *const [usize; 2]).read_unaligned();
+        if address < 4096 {
+            return raw::call(libc::SYS_pselect6 as usize, a);
+        }
+        let mask = without_sigsys((address as *const u64).read_unaligned());
+        let pair = [&raw const mask as usize, size];
+        let mut changed = *a;
+        changed[5] = pair.as_ptr() as usize;
+        raw::call(libc::SYS_pselect6 as usize, &changed)
+    }
+}

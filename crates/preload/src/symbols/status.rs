@@ -1,0 +1,151 @@
+//! The stat and statvfs families, and the working directory's name.
+
+use super::{check, fail, finish, symbols};
+use crate::handlers::{HERE, attributes};
+use crate::raw::{self, failed};
+use crate::settings::PATH_MAX;
+
+const NOFOLLOW: usize = libc::AT_SYMLINK_NOFOLLOW as usize;
+
+symbols! {
+    stat | stat64: (path, buffer) => attributes::newfstatat(&[HERE, path, buffer, 0, 0, 0]);
+    lstat | lstat64: (path, buffer) =>
+        attributes::newfstatat(&[HERE, path, buffer, NOFOLLOW, 0, 0]);
+    fstat | fstat64: (fd, buffer) => attributes::fstat(&[fd, buffer, 0, 0, 0, 0]);
+    fstatat | fstatat64: (at, path, buffer, flags) =>
+        attributes::newfstatat(&[at, path, buffer, flags, 0, 0]);
+    __xstat | __xstat64: (_version, path, buffer) =>
+        attributes::newfstatat(&[HERE, path, buffer, 0, 0, 0]);
+    __lxstat | __lxstat64: (_version, path, buffer) =>
+        attributes::newfstatat(&[HERE, path, buffer, NOFOLLOW, 0, 0]);
+    __fxstat | __fxstat64: (_version, fd, buffer) =>
+        attributes::fstat(&[fd, buffer, 0, 0, 0, 0]);
+    __fxstatat | __fxstatat64: (_version, at, path, buffer, flags) =>
+        attributes::newfstatat(&[at, path, buffer, flags, 0, 0]);
+    statx: (at, path, flags, mask, buffer) =>
+        attributes::statx(&[at, path, flags, mask, buffer, 0]);
+    statfs | statfs64 | __statfs: (path, buffer) =>
+        attributes::statfs(&[path, buffer, 0, 0, 0, 0]);
+    fstatfs | fstatfs64: (fd, buffer) => attributes::fstatfs(&[fd, buffer, 0, 0, 0, 0]);
+    statvfs | statvfs64: (path, buffer) =>
+        portable(buffer, |kernel| attributes::statfs(&[path, kernel, 0, 0, 0, 0]));
+    fstatvfs | fstatvfs64: (fd, buffer) =>
+        portable(buffer, |kernel| attributes::fstatfs(&[fd, kernel, 0, 0, 0, 0]));
+}
+
+/// `statvfs` made of `statfs`.
+unsafe fn portable(buffer: usize, ask: impl FnOnce(usize) -> isize) -> isize {
+    /// Set by the kernel in `f_flags` to say that they are valid.
+    const ST_VALID: i64 = 0x20;
+    // SAFETY: plain structures of integers; the program's buffer.
+    unsafe {
+        let mut kernel: libc::statfs = std::mem::zeroed();
+        let result = ask(&raw mut kernel as usize);
+        if failed(result) {
+            return result;
+        }
+        let mut portable: libc::statvfs = std::mem::zeroed();
+        portable.f_bsize = kernel.f_bsize as u64;
+        portable.f_frsize = if kernel.f_frsize == 0 {
+            kernel.f_bsize as u64
+        } else {
+            kernel.f_frsize as u64
+        };
+        portable.f_blocks = kernel.f_blocks;
+        portable.f_bfree = kernel.f_bfree;
+        portable.f_bavail = kernel.f_bavail;
+        portable.f_files = kernel.f_files;
+        portable.f_ffree = kernel.f_ffree;
+        portable.f_favail = kernel.f_ffree;
+        portable.f_fsid = std::mem::transmute::<libc::fsid_t, u64>(kernel.f_fsid);
+        // `f_flags` is the first of the spare words in this binding.
+        let flags = (&raw const kernel.f_frsize).add(1).read();
+        portable.f_flag = (flags & !ST_VALID) as u64;
+        portable.f_namemax = kernel.f_namelen as u64;
+        (buffer as *mut libc::statvfs).write_unaligned(portable);
+        0
+    }
+}
+
+/// # Safety
+/// As libc's: `buffer` is null or has `size` bytes; a null one is answered in memory to `free`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getcwd(buffer: *mut u8, size: usize) -> *mut u8 {
+    let mut name = [0u8; PATH_MAX];
+    // SAFETY: our own buffer for the name; the program's is large enough by its size.
+    unsafe {
+        if !buffer.is_null() && size == 0 {
+            fail(libc::EINVAL);
+            return std::ptr::null_mut();
+        }
+        let length =
+            crate::handlers::names::getcwd(&[name.as_mut_ptr() as usize, name.len(), 0, 0, 0, 0]);
+        if failed(length) {
+            finish(length);
+            return std::ptr::null_mut();
+        }
+        let length = length as usize;
+        if name[0] != b'/' {
+            fail(libc::ENOENT);
+            return std::ptr::null_mut();
+        }
+        let mut target = buffer;
+        if target.is_null() {
+            if size == 0 || size >= length {
+                target = libc::malloc(size.max(length)).cast();
+            }
+            if target.is_null() {
+                fail(if size == 0 || size >= length {
+                    libc::ENOMEM
+                } else {
+                    libc::ERANGE
+                });
+                return target;
+            }
+        } else if size < length {
+            fail(libc::ERANGE);
+            return std::ptr::null_mut();
+        }
+        std::ptr::copy_nonoverlapping(name.as_ptr(), target, length);
+        target
+    }
+}
+
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __getcwd_chk(buffer: *mut u8, size: usize, room: usize) -> *mut u8 {
+    check(size <= room);
+    // SAFETY: the same function.
+    unsafe { getcwd(buffer, size) }
+}
+
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn get_current_dir_name() -> *mut u8 {
+    // SAFETY: asks for allocated memory.
+    unsafe { getcwd(std::ptr::null_mut(), 0) }
+}
+
+/// # Safety
+/// As libc's: `buffer` has PATH_MAX bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getwd(buffer: *mut u8) -> *mut u8 {
+    if buffer.is_null() {
+        fail(libc::EINVAL);
+        return buffer;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { getcwd(buffer, PATH_MAX) }
+}
+
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __getwd_chk(buffer: *mut u8, room: usize) -> *mut u8 {
+    // SAFETY: the same function, in the room there is.
+    unsafe { getcwd(buffer, room.min(PATH_MAX)) }
+}
+
+const _: () = assert!(raw::error(1) == -1);

@@ -1,0 +1,128 @@
+//! What this library keeps for each thread: the net's selector byte, how deep the thread is
+//! inside the LibFS, and a signal put off until it comes out.
+//!
+//! Invariants:
+//! * The block lies in initial-exec thread-local storage, reached by one load from `%fs`; no
+//!   allocation, no `__tls_get_addr`, so it can be used in any signal handler.
+//! * `depth > 0` exactly while LibFS code runs on this thread. Then `selector` is ALLOW: what
+//!   libc does on behalf of the LibFS goes to the kernel, and our own entry points pass through.
+//! * Only the thread itself and signal handlers on it touch the block; fields are atomics used
+//!   with relaxed ordering and compiler fences, which is what signal handlers need.
+
+use std::arch::{asm, global_asm};
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence};
+
+/// Value of the selector byte that lets system calls pass.
+pub const ALLOW: u8 = 0;
+/// Value that makes system calls in the net's range trap.
+pub const BLOCK: u8 = 1;
+
+/// The block; zero in a new thread.
+#[repr(C, align(64))]
+pub struct Thread {
+    /// Read by the kernel at every system call from the net's range.
+    pub selector: AtomicU8,
+    /// What `selector` is outside the LibFS: BLOCK once the net is armed on this thread.
+    pub armed: AtomicU8,
+    /// Nested entries into the LibFS.
+    pub depth: AtomicU32,
+    /// A signal that arrived inside the LibFS; 0 = none.
+    pub pending: AtomicI32,
+    /// The signal mask to go back to before `pending` is raised again.
+    pub pending_mask: AtomicU64,
+    /// Its `siginfo_t`.
+    pub pending_info: [AtomicU64; 16],
+}
+
+const BLOCK_SIZE: usize = 256;
+const _: () = assert!(size_of::<Thread>() <= BLOCK_SIZE && size_of::<libc::siginfo_t>() == 128);
+
+global_asm!(
+    ".section .tbss.arck_thread,\"awT\",@nobits",
+    ".balign 64",
+    ".globl arck_thread",
+    ".hidden arck_thread",
+    ".type arck_thread,@object",
+    ".size arck_thread, 256",
+    "arck_thread:",
+    ".zero 256",
+    ".text",
+);
+
+/// This thread's block.
+#[inline(always)]
+pub fn current() -> &'static Thread {
+    let block: *const Thread;
+    // SAFETY: the thread-local block exists for the life of the thread and is only used by it;
+    // the address is computed from %fs, no memory is written.
+    unsafe {
+        asm!("mov {0}, qword ptr [rip + arck_thread@GOTTPOFF]",
+            "add {0}, qword ptr fs:[0]",
+            out(reg) block, options(pure, nomem, nostack));
+        &*block
+    }
+}
+
+/// Whether LibFS code is running on this thread right now.
+#[inline(always)]
+pub fn inside() -> bool {
+    current().depth.load(Ordering::Relaxed) != 0
+}
+
+/// Marks this thread as inside the LibFS until dropped.
+pub struct Inside(&'static Thread);
+
+#[inline(always)]
+pub fn enter() -> Inside {
+    let thread = current();
+    thread
+        .depth
+        .store(thread.depth.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    compiler_fence(Ordering::SeqCst);
+    thread.selector.store(ALLOW, Ordering::Relaxed);
+    compiler_fence(Ordering::SeqCst);
+    Inside(thread)
+}
+
+impl Drop for Inside {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let thread = self.0;
+        compiler_fence(Ordering::SeqCst);
+        let depth = thread.depth.load(Ordering::Relaxed) - 1;
+        if depth == 0 {
+            thread
+                .selector
+                .store(thread.armed.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        compiler_fence(Ordering::SeqCst);
+        thread.depth.store(depth, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        if depth == 0 && thread.pending.load(Ordering::Relaxed) != 0 {
+            crate::signals::raise_pending(thread);
+        }
+    }
+}
+
+/// Leaves what an [`enter`] whose guard was forgotten entered (around `fork`).
+pub fn leave() {
+    drop(Inside(current()));
+}
+
+/// Lets libc's own system calls pass on this thread until dropped, without being inside the
+/// LibFS: for calling real libc functions whose calls are already handled.
+pub struct Passing(&'static Thread, u8);
+
+pub fn pass() -> Passing {
+    let thread = current();
+    let before = thread.selector.swap(ALLOW, Ordering::Relaxed);
+    compiler_fence(Ordering::SeqCst);
+    Passing(thread, before)
+}
+
+impl Drop for Passing {
+    fn drop(&mut self) {
+        compiler_fence(Ordering::SeqCst);
+        self.0.selector.store(self.1, Ordering::Relaxed);
+    }
+}
