@@ -20,9 +20,9 @@ pub struct Changes {
     /// Unborn inodes of the fold set that no name brings to life yet. Their deltas were not
     /// looked at: the controller must not advance their fold numbers.
     pub skipped: Vec<InodeNumber>,
-    /// Unborn directories of the fold set that lost their name before they were born, but whose
-    /// records moved names out of other directories. Those effects are among the changes, so
-    /// the fold numbers must advance; there is nothing else to apply.
+    /// Unborn directories of the fold set that lost their name before they were born, but have
+    /// records. What those did to other directories is among the changes, and what others did
+    /// to them is folded, so the fold numbers must advance; there is nothing else to apply.
     pub discarded: Vec<InodeNumber>,
 }
 

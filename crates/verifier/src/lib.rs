@@ -26,7 +26,12 @@ mod names;
 mod permission;
 pub mod rule;
 pub mod state;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod verify;
+
+#[cfg(test)]
+mod tests;
 
 pub use change::{Birth, Changes, InodeChange};
 pub use closure::closure;

@@ -145,6 +145,13 @@ impl Names {
                 let detail = format!("source directory {}", placed.source_directory());
                 return Err(placed.violation(Rule::InFoldSet, detail));
             }
+            if placed.reaches_elsewhere()
+                && let Some(source) = set.state.inode(placed.source_directory())
+                && !is_directory(&source)
+            {
+                let detail = format!("source directory {}", placed.source_directory());
+                return Err(placed.violation(Rule::InDirectory, detail));
+            }
             for (directory, bytes) in placed.removals() {
                 let shown = bytes.escape_ascii();
                 let found = set.state.lookup(directory, bytes);

@@ -37,18 +37,13 @@ pub fn verify(
     let mut names = Names::check(&fold_set, &effects)?;
     permission::check_names(&fold_set, &names)?;
 
-    let reaching: HashSet<InodeNumber> = effects
-        .records
-        .iter()
-        .filter(|placed| placed.reaches_elsewhere())
-        .map(|placed| placed.directory)
-        .collect();
     let mut changes = Changes::default();
     let mut used = HashSet::new();
     for member in set {
         let delta = fold_set.delta(member.number);
         if member.header.kind == HeaderKind::Granted && names.birth(member.number).is_none() {
-            if reaching.contains(&member.number) {
+            // Its records may have been killed by others of the set, or have changed others.
+            if delta.is_some_and(|delta| delta.branch.tails.iter().any(|&page| page != 0)) {
                 changes.discarded.push(member.number);
             } else {
                 changes.skipped.push(member.number);

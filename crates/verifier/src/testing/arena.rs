@@ -47,19 +47,29 @@ impl ArenaSource for MemoryArena {
 }
 
 impl MemoryArena {
-    fn read(&self, offset: u64, buffer: &mut [u8]) {
-        for (byte, at) in buffer.iter_mut().zip(offset..) {
-            let page = self.pages.get(&((at / PAGE_SIZE) as u32));
-            *byte = page.map_or(0, |page| page[(at % PAGE_SIZE) as usize]);
+    fn read(&self, mut offset: u64, mut buffer: &mut [u8]) {
+        while !buffer.is_empty() {
+            let at = (offset % PAGE_SIZE) as usize;
+            let (part, rest) = buffer.split_at_mut(buffer.len().min(4096 - at));
+            match self.pages.get(&((offset / PAGE_SIZE) as u32)) {
+                Some(page) => part.copy_from_slice(&page[at..at + part.len()]),
+                None => part.fill(0),
+            }
+            offset += part.len() as u64;
+            buffer = rest;
         }
     }
 
     /// Stores bytes anywhere.
-    pub fn store(&mut self, offset: u64, bytes: &[u8]) {
-        for (byte, at) in bytes.iter().zip(offset..) {
-            let page = self.pages.entry((at / PAGE_SIZE) as u32);
+    pub fn store(&mut self, mut offset: u64, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let at = (offset % PAGE_SIZE) as usize;
+            let (part, rest) = bytes.split_at(bytes.len().min(4096 - at));
+            let page = self.pages.entry((offset / PAGE_SIZE) as u32);
             let page = page.or_insert_with(|| Box::new([0; 4096]));
-            page[(at % PAGE_SIZE) as usize] = *byte;
+            page[at..at + part.len()].copy_from_slice(part);
+            offset += part.len() as u64;
+            bytes = rest;
         }
     }
 

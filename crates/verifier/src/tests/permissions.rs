@@ -1,0 +1,120 @@
+//! What I4 allows: the other side of the table of broken rules.
+
+use super::operations::fold;
+use super::*;
+
+fn with(edit: impl FnOnce(&mut MemoryState)) -> (MemoryState, Owner) {
+    let (mut state, owner) = world();
+    edit(&mut state);
+    (state, owner)
+}
+
+fn mode_of(state: &mut MemoryState, number: InodeNumber, owner: (u32, u32), mode: u32) {
+    state.change(number, |inode| {
+        (inode.uid, inode.gid) = owner;
+        inode.mode = inode.mode & !0o7777 | mode;
+    });
+}
+
+#[test]
+fn group_and_others_may_write_what_the_bits_allow() {
+    for (owner, mode) in [
+        ((OTHER_USER, USER), 0o070),
+        ((OTHER_USER, USER + 1), 0o070),
+        ((OTHER_USER, OTHER_USER), 0o007),
+    ] {
+        let (mut state, mut session) = with(|state| {
+            mode_of(state, HOME, owner, mode);
+            mode_of(state, OLD, owner, mode);
+        });
+        session.write(&state, OLD, 0, PagePtr(PAGES + 9));
+        session
+            .create(&state, HOME, b"new", NEW, FileKind::File, 0o600)
+            .unwrap();
+        session.remove(&state, HOME, b"second").unwrap();
+        fold(&mut state, &mut session, &[HOME, OLD]);
+    }
+}
+
+#[test]
+fn owners_write_whatever_the_mode_says() {
+    let (mut state, mut session) = with(|state| {
+        mode_of(state, HOME, (USER, USER), 0);
+        mode_of(state, OLD, (USER, USER), 0);
+    });
+    session.truncate(&state, OLD, 0, 0);
+    session.remove(&state, HOME, b"second").unwrap();
+    fold(&mut state, &mut session, &[HOME, OLD]);
+}
+
+#[test]
+fn sticky_lets_owners_of_file_or_directory_remove() {
+    for (directory, file) in [(OTHER_USER, USER), (USER, OTHER_USER)] {
+        let (mut state, mut session) = with(|state| {
+            mode_of(state, HOME, (directory, USER), 0o1777);
+            mode_of(state, OLD, (file, USER), 0);
+        });
+        session.remove(&state, HOME, b"old").unwrap();
+        fold(&mut state, &mut session, &[HOME]);
+    }
+}
+
+#[test]
+fn a_set_group_id_directory_hands_its_group_down() {
+    const GROUP: u32 = 77;
+    let (mut state, mut session) = with(|state| {
+        mode_of(state, HOME, (USER, GROUP), 0o2755);
+    });
+    session
+        .create(&state, HOME, b"f", NEW, FileKind::File, 0o644)
+        .unwrap();
+    session
+        .create(&state, HOME, b"d", NEW + 1, FileKind::Directory, 0o2755)
+        .unwrap();
+    // Born in one directory, first folded in another.
+    session
+        .rename(&state, at(HOME, b"f"), at(WORK, b"f"), 2)
+        .unwrap();
+    fold(&mut state, &mut session, &[NEW, NEW + 1]);
+    assert_eq!(state.inodes[&NEW].gid, GROUP);
+    assert_eq!(state.inodes[&(NEW + 1)].gid, GROUP);
+    assert_eq!(state.inodes[&(NEW + 1)].mode & 0o7777, 0o2755);
+}
+
+#[test]
+fn root_may_do_everything() {
+    let (mut state, mut session) = with(|state| {
+        mode_of(state, HOME, (OTHER_USER, OTHER_USER), 0o1000);
+        mode_of(state, OLD, (OTHER_USER, OTHER_USER), 0);
+    });
+    session.who.uid = 0;
+    session.who.gid = 0;
+    session.write(&state, OLD, 0, PagePtr(PAGES + 9));
+    let header = state.headers[&OLD];
+    session.arena.edit_branch(OLD, &header, |branch| {
+        branch.mode = 0o6755;
+        branch.modified = 1;
+    });
+    session.remove(&state, HOME, b"second").unwrap();
+    session
+        .create(&state, HOME, b"new", NEW, FileKind::File, 0o6755)
+        .unwrap();
+    fold(&mut state, &mut session, &[HOME, OLD]);
+    assert_eq!(state.inodes[&OLD].mode & 0o7777, 0o6755);
+}
+
+#[test]
+fn the_change_time_follows_a_link_to_a_strangers_file() {
+    let (mut state, mut session) = with(|state| {
+        mode_of(state, OLD, (OTHER_USER, OTHER_USER), 0o444);
+    });
+    session
+        .link(&state, at(HOME, b"old"), at(HOME, b"linked"))
+        .unwrap();
+    let header = state.headers[&OLD];
+    session
+        .arena
+        .edit_branch(OLD, &header, |branch| branch.changed = 9);
+    fold(&mut state, &mut session, &[HOME, OLD]);
+    assert_eq!(state.inodes[&OLD].changed, 9);
+}
