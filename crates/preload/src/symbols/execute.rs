@@ -160,61 +160,53 @@ unsafe fn run_or_script(path: usize, arguments: usize, environment: usize) -> is
     }
 }
 
-// The variadic ones: their arguments are laid out as one array on the stack (the registers are
-// pushed just below the caller's stack arguments), which is the `argv` that exec wants.
-std::arch::global_asm!(
-    ".macro arck_variadic name, body",
-    ".globl \\name",
-    ".type \\name,@function",
-    "\\name:",
-    "pop rax",
-    "push r9",
-    "push r8",
-    "push rcx",
-    "push rdx",
-    "push rsi",
-    "mov rsi, rsp",
-    "push rbp",
-    "mov rbp, rsp",
-    "push rax",
-    "and rsp, -16",
-    "call \\body",
-    "mov rdx, [rbp - 8]",
-    "mov rsp, rbp",
-    "pop rbp",
-    "add rsp, 40",
-    "push rdx",
-    "ret",
-    ".size \\name, . - \\name",
-    ".endm",
-    "arck_variadic execl, arck_execl",
-    "arck_variadic execlp, arck_execlp",
-    "arck_variadic execle, arck_execle",
-);
-
-unsafe extern "C" {
-    fn execl();
-    fn execlp();
-    fn execle();
+/// The variadic ones: their arguments are laid out as one array on the stack (the registers are
+/// pushed just below the caller's stack arguments), which is the `argv` that exec wants.
+macro_rules! variadic {
+    ($name:ident, $body:ident) => {
+        /// # Safety
+        /// As the libc function of this name.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name() {
+            std::arch::naked_asm!(
+                "pop rax",
+                "push r9",
+                "push r8",
+                "push rcx",
+                "push rdx",
+                "push rsi",
+                "mov rsi, rsp",
+                "push rbp",
+                "mov rbp, rsp",
+                "push rax",
+                "and rsp, -16",
+                "call {body}",
+                "mov rdx, [rbp - 8]",
+                "mov rsp, rbp",
+                "pop rbp",
+                "add rsp, 40",
+                "push rdx",
+                "ret",
+                body = sym $body,
+            )
+        }
+    };
 }
+variadic!(execl, arck_execl);
+variadic!(execlp, arck_execlp);
+variadic!(execle, arck_execle);
 
-/// Keeps the assembly's symbols in the library and exported.
-#[used]
-static VARIADIC: [unsafe extern "C" fn(); 3] = [execl, execlp, execle];
-
-#[unsafe(no_mangle)]
 unsafe extern "C" fn arck_execl(path: usize, arguments: usize) -> isize {
     // SAFETY: the array that the entry point laid out.
     unsafe { execve(path, arguments, environ) }
 }
 
-#[unsafe(no_mangle)]
 unsafe extern "C" fn arck_execlp(file: usize, arguments: usize) -> isize {
     // SAFETY: the array that the entry point laid out.
     unsafe { execvpe(file, arguments, environ) }
 }
 
-#[unsafe(no_mangle)]
 unsafe extern "C" fn arck_execle(path: usize, arguments: usize) -> isize {
     // SAFETY: the environment follows the NULL that ends the arguments.
     unsafe {
