@@ -1,6 +1,7 @@
 //! `--report`: what the preload library did, summed over all processes of a command.
 //!
-//! At its exit every process appends one line of JSON to the file named by `ARCK_REPORT`:
+//! At its exit, and before it executes another program, every process appends a line of JSON to
+//! the file named by `ARCK_REPORT`, with its counts since its previous line:
 //!
 //! ```json
 //! {"pid": 1, "program": "cp", "interception": {"symbols": true, "net": "sud-inclusive",
@@ -193,19 +194,30 @@ fn summarise(lines: &str, run: &Run<'_>) -> Summary {
             summary.unreadable += 1;
             continue;
         };
-        for (total, counts) in [
-            (&mut summary.served, &process.served),
-            (&mut summary.past, &process.past),
-        ] {
-            for (call, count) in counts {
-                let sum = total.entry(call.clone()).or_default();
-                *sum = sum.saturating_add(*count);
-            }
-        }
+        add(&mut summary.served, &process.served);
+        add(&mut summary.past, &process.past);
         summary.interception_on |= process.pid == run.process && process.interception.symbols;
-        summary.processes.push(process);
+        match summary
+            .processes
+            .iter_mut()
+            .find(|known| known.pid == process.pid && known.program == process.program)
+        {
+            Some(known) => {
+                add(&mut known.served, &process.served);
+                add(&mut known.past, &process.past);
+            }
+            None => summary.processes.push(process),
+        }
     }
     summary
+}
+
+/// Adds counts by kind of call.
+fn add(total: &mut BTreeMap<String, u64>, counts: &BTreeMap<String, u64>) {
+    for (call, count) in counts {
+        let sum = total.entry(call.clone()).or_default();
+        *sum = sum.saturating_add(*count);
+    }
 }
 
 /// Calls by count, most frequent first.
@@ -268,7 +280,7 @@ fn table(summary: &Summary) -> String {
             text,
             "{:>9}  {:<18} {:<7} {:<14} {:>7} {:>12} {:>8}",
             process.pid,
-            process.program,
+            process.program.rsplit('/').next().unwrap_or_default(),
             if process.interception.symbols {
                 "yes"
             } else {
@@ -328,6 +340,8 @@ mod tests {
         "\n",
         r#"{"pid":8,"program":"cp","interception":{"symbols":true},"served":{"open":3},"past":{"io_uring_setup":1},"extra":[]}"#,
         "\n",
+        r#"{"pid":8,"program":"cp","interception":{"symbols":true},"served":{"open":4},"past":{}}"#,
+        "\n",
         "{torn",
         "\n"
     );
@@ -347,7 +361,10 @@ mod tests {
     fn counts_are_summed_over_processes() {
         let summary = summary(LINES, 7);
         assert!(summary.interception_on);
-        assert_eq!(summary.served["open"], 5);
+        assert_eq!(summary.served["open"], 9);
+        // Two lines of one process are one process.
+        assert_eq!(summary.processes.len(), 2);
+        assert_eq!(summary.processes[1].served["open"], 7);
         assert_eq!(summary.past["io_uring_setup"], 1);
         assert_eq!(summary.processes[1].interception.net, "none");
         assert_eq!(summary.unreadable, 1);
