@@ -15,7 +15,8 @@ pub struct Changes {
     /// file the names (one that is born counts from 0), for a directory nothing (the controller
     /// keeps 2 + subdirectories).
     pub links: Vec<(InodeNumber, i64)>,
-    /// Directories that lose their only name: they are empty and die with the fold.
+    /// Directories that lose their only name: they are empty and die with the fold. Those that
+    /// were inside others come first.
     pub removed_directories: Vec<InodeNumber>,
     /// Unborn inodes of the fold set that no name brings to life yet. Their deltas were not
     /// looked at: the controller must not advance their fold numbers.

@@ -12,7 +12,7 @@ use crate::rule::{Rule, Violation};
 use crate::state::VerifiedState;
 use arck_core_state::branch::{UNCHANGED_SIZE, offset};
 use arck_core_state::geometry::{FILE_SIZE_MAX, PATH_MAX};
-use arck_core_state::index::{HOLE, IndexRoot, capacity};
+use arck_core_state::index::{HEIGHT_MAX, HOLE, IndexRoot, capacity};
 use arck_core_state::{FileKind, Inode, PAGE_SIZE, PagePtr};
 use std::collections::HashSet;
 
@@ -70,6 +70,10 @@ pub(crate) fn check<S: VerifiedState>(
         let detail = format!("limit at page {}", branch.limit);
         return refuse(Rule::Limit, offset::LIMIT, detail);
     }
+    if branch.root.height() > HEIGHT_MAX {
+        let detail = format!("height {}", branch.root.height());
+        return refuse(Rule::IndexHeight, offset::ROOT, detail);
+    }
     let end = size.div_ceil(PAGE_SIZE);
     let limit = branch.limit.min(end);
     if limit < inode.size.div_ceil(PAGE_SIZE) {
@@ -125,8 +129,8 @@ struct Walk<'a, 'b, S> {
 }
 
 impl<S: VerifiedState> Walk<'_, '_, S> {
-    /// `level` is at most the format's greatest height, as the copy made sure; `first` is the
-    /// file page of the first entry.
+    /// `level` is at most the format's greatest height; `first` is the file page of the first
+    /// entry.
     fn interior(&mut self, pointer: u64, level: u32, first: u64) -> Result<(), Violation> {
         let delta = self.delta;
         let page = u32::try_from(pointer)

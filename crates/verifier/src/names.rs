@@ -19,7 +19,7 @@ use arck_core_state::directory::{Dentry, Name};
 use arck_core_state::geometry::LINKS_MAX;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{FileKind, Inode, InodeNumber};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The names that change in one directory.
 #[derive(Debug, Default)]
@@ -82,6 +82,7 @@ impl Names {
             }
         }
         names.check_empty(set)?;
+        names.sort_removed(set);
         names.check_connected(set)?;
         Ok(names)
     }
@@ -139,7 +140,7 @@ impl Names {
         set: &FoldSet<'_, S>,
         effects: &Effects<'_>,
     ) -> Result<(), Violation> {
-        let mut gone = HashMap::new();
+        let mut gone = HashSet::new();
         for placed in &effects.records {
             if placed.reaches_elsewhere() && !set.contains(placed.source_directory()) {
                 let detail = format!("source directory {}", placed.source_directory());
@@ -159,7 +160,7 @@ impl Names {
                     let detail = format!("no \"{shown}\" in directory {directory}");
                     return Err(placed.violation(Rule::NameExists, detail));
                 };
-                if gone.insert((directory, bytes), ()).is_some() {
+                if !gone.insert((directory, bytes)) {
                     let detail = format!("\"{shown}\" of directory {directory} again");
                     return Err(placed.violation(Rule::NameRemovedOnce, detail));
                 }
@@ -175,11 +176,11 @@ impl Names {
             }
         }
         // Names that are added are unique, and collide with no verified name that stays.
-        let mut come = HashMap::new();
+        let mut come = HashSet::new();
         for placed in effects.adds() {
             let place = (placed.directory, placed.record.name);
-            let stays = !gone.contains_key(&place) && set.state.lookup(place.0, place.1).is_some();
-            if come.insert(place, ()).is_some() || stays {
+            let stays = !gone.contains(&place) && set.state.lookup(place.0, place.1).is_some();
+            if !come.insert(place) || stays {
                 let detail = format!("name \"{}\" is there", place.1.escape_ascii());
                 return Err(placed.violation(Rule::NameUnique, detail));
             }
@@ -356,6 +357,28 @@ impl Names {
         Ok(())
     }
 
+    /// Puts removed directories before those that held them.
+    fn sort_removed<S: VerifiedState>(&mut self, set: &FoldSet<'_, S>) {
+        let removed: HashSet<_> = self.removed_directories.iter().copied().collect();
+        let mut inside: HashMap<InodeNumber, Vec<InodeNumber>> = HashMap::new();
+        let mut order = Vec::with_capacity(removed.len());
+        for &number in &self.removed_directories {
+            match set.state.inode(number) {
+                Some(inode) if removed.contains(&inode.parent) => {
+                    inside.entry(inode.parent).or_default().push(number);
+                }
+                _ => order.push(number),
+            }
+        }
+        let mut at = 0;
+        while let Some(number) = order.get(at) {
+            order.extend(inside.remove(number).unwrap_or_default());
+            at += 1;
+        }
+        order.reverse();
+        self.removed_directories = order;
+    }
+
     /// Every directory that gains names hangs together with the root: it lives and stays, or it
     /// is born in one that does.
     fn check_connected<S: VerifiedState>(&self, set: &FoldSet<'_, S>) -> Result<(), Violation> {
@@ -377,15 +400,15 @@ impl Names {
             .map(|change| change.directory)
             .filter(living)
             .collect();
-        let mut connected = HashMap::new();
+        let mut connected = HashSet::new();
         while let Some(number) = waiting.pop() {
-            connected.insert(number, ());
+            connected.insert(number);
             waiting.extend(children.remove(&number).unwrap_or_default());
         }
         for change in &self.changes {
             let number = change.directory;
             let (inode, offset) = change.first;
-            if !change.added.is_empty() && !connected.contains_key(&number) {
+            if !change.added.is_empty() && !connected.contains(&number) {
                 let detail = format!("directory {number} has no way to the root");
                 return Err(Violation::new(Rule::Connected, inode, offset, detail));
             }

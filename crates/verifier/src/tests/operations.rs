@@ -211,6 +211,17 @@ fn renames_across_directories_fold_both() {
 }
 
 #[test]
+fn a_directory_of_another_session_is_renamed_in_its_place() {
+    let (mut state, mut owner) = world();
+    state.set_owner(EMPTY, OTHER_SESSION);
+    owner
+        .rename(&state, at(HOME, b"empty"), at(HOME, b"d"), 0)
+        .unwrap();
+    fold(&mut state, &mut owner, &[HOME]);
+    assert_eq!(inode_at(&state, HOME, b"d"), Some(EMPTY));
+}
+
+#[test]
 fn a_directory_replaces_an_empty_one() {
     let (state, _, changes) = folded(&[HOME], |owner, state| {
         owner
@@ -284,6 +295,21 @@ fn a_kill_is_never_consumed_without_what_it_killed() {
     assert_eq!(inode_at(&state, WORK, b"f"), Some(NEW + 1));
     let (_, changes) = fold(&mut state, &mut owner, &[NEW]);
     assert_eq!(changes.skipped, [NEW]);
+}
+
+#[test]
+fn nested_directories_are_removed_from_the_inside_out() {
+    let (mut state, mut owner) = world();
+    let user = (USER, USER);
+    state.add(EMPTY, b"d", 30, FileKind::Directory, 0o755, user);
+    state.add(30, b"d", 31, FileKind::Directory, 0o755, user);
+    state.set_owner(30, SESSION);
+    state.set_owner(31, SESSION);
+    owner.remove(&state, 30, b"d").unwrap();
+    owner.remove(&state, EMPTY, b"d").unwrap();
+    owner.remove(&state, HOME, b"empty").unwrap();
+    let (_, changes) = fold(&mut state, &mut owner, &[HOME]);
+    assert_eq!(changes.removed_directories, [31, 30, EMPTY]);
 }
 
 #[test]

@@ -407,6 +407,14 @@ fn every_rule_fires_as_itself() {
     }
     let mut fired: HashSet<_> = CASES.iter().map(|case| case.0).collect();
     fired.insert(Rule::PageBudget); // Its own test follows.
+    // `ALL` is complete: it ends with the last variant and leaves none out.
+    assert!(
+        Rule::ALL
+            .iter()
+            .enumerate()
+            .all(|(at, rule)| *rule as usize == at)
+    );
+    assert_eq!(Rule::ALL.last(), Some(&Rule::SetGroupId));
     let missing: Vec<_> = Rule::ALL
         .iter()
         .filter(|rule| !fired.contains(rule))
