@@ -25,7 +25,7 @@
 use crate::backend::{At, Errno, Failure, Handle, inside, minus};
 use crate::{handover, raw, reserved};
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Descriptors from this number on are always the kernel's.
 pub const TABLE_SIZE: usize = 1 << 20;
@@ -41,6 +41,8 @@ static HIGH_WATER: AtomicUsize = AtomicUsize::new(0);
 static HOLE: AtomicUsize = AtomicUsize::new(0);
 /// Stock: numbers below 1024, one bit each.
 static STOCK: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
+/// Number of bits set in `STOCK`, at rest.
+static STOCK_COUNT: AtomicU32 = AtomicU32::new(0);
 const STOCK_MAX: u32 = 64;
 static TEMPLATE: AtomicI32 = AtomicI32::new(-1);
 
@@ -177,6 +179,7 @@ fn take_from_stock(limit: usize) -> Option<usize> {
                 return None;
             }
             if word.fetch_and(!bit, Ordering::AcqRel) & bit != 0 {
+                STOCK_COUNT.fetch_sub(1, Ordering::Relaxed);
                 return Some(descriptor);
             }
         }
@@ -185,10 +188,7 @@ fn take_from_stock(limit: usize) -> Option<usize> {
 }
 
 fn stock_count() -> u32 {
-    STOCK
-        .iter()
-        .map(|word| word.load(Ordering::Relaxed).count_ones())
-        .sum()
+    STOCK_COUNT.load(Ordering::Relaxed)
 }
 
 /// Keeps an open plain placeholder for later. False if there is no room.
@@ -198,16 +198,47 @@ fn stock(descriptor: usize) -> bool {
     }
     HIGH_WATER.fetch_max(descriptor + 1, Ordering::AcqRel);
     TABLE[descriptor].store(RESERVED, Ordering::Release);
+    STOCK_COUNT.fetch_add(1, Ordering::Relaxed);
     STOCK[descriptor / 64].fetch_or(1 << (descriptor % 64), Ordering::AcqRel);
     true
 }
 
 /// Removes a number from the stock; its placeholder stays open. False if it was not in stock.
 pub fn unstock(descriptor: usize) -> bool {
-    descriptor < 1024
-        && STOCK[descriptor / 64].fetch_and(!(1 << (descriptor % 64)), Ordering::AcqRel)
-            & (1 << (descriptor % 64))
-            != 0
+    let bit = 1 << (descriptor % 64);
+    let taken =
+        descriptor < 1024 && STOCK[descriptor / 64].fetch_and(!bit, Ordering::AcqRel) & bit != 0;
+    if taken {
+        STOCK_COUNT.fetch_sub(1, Ordering::Relaxed);
+    }
+    taken
+}
+
+/// Before the kernel chooses a number for the program: what is in stock must not be in the way
+/// of a lower number than the kernel would find. At most the lowest of the stock is given up.
+#[inline(always)]
+pub fn before_kernel_opens() {
+    if STOCK_COUNT.load(Ordering::Relaxed) != 0 {
+        give_way();
+    }
+}
+
+#[cold]
+fn give_way() {
+    let hole = HOLE.load(Ordering::Relaxed);
+    // A number below the stock's lowest is free: the kernel will take that one.
+    let lowest = STOCK.iter().enumerate().find_map(|(index, word)| {
+        let bits = word.load(Ordering::Relaxed);
+        (bits != 0).then(|| index * 64 + bits.trailing_zeros() as usize)
+    });
+    if let Some(lowest) = lowest
+        && hole > lowest
+        && unstock(lowest)
+    {
+        TABLE[lowest].store(0, Ordering::Release);
+        kernel_closed(lowest);
+        raw::close(lowest as isize);
+    }
 }
 
 /// The kernel gave the program this number, so all below are taken.

@@ -157,7 +157,10 @@ mod tests {
             let built = Executed::build(array.as_ptr() as usize).unwrap();
             let n = length(built.pointer());
             let all: Vec<_> = (0..n)
-                .map(|i| CStr::from_ptr(*(built.pointer() as *const *const _).add(i)).to_bytes())
+                .map(|i| {
+                    CStr::from_ptr(*(built.pointer() as *const *const libc::c_char).add(i))
+                        .to_bytes()
+                })
                 .collect();
             // No settings in this process: only LD_PRELOAD is touched, ARCK_CWD is gone.
             assert_eq!(all, [&b"A=1"[..], b"B=", b"LD_PRELOAD=:/z.so"]);

@@ -251,13 +251,13 @@ unsafe fn execute(
                 Err(failure) => outside(failure, |host| on_kernel(HERE, host)),
                 Ok(Program::Error(error)) => error,
                 Ok(Program::Script(script, name)) => {
-                    let result = script.run(
-                        CStr::from_ptr(name.pointer().cast()),
-                        arguments,
-                        environment,
-                        depth,
-                    );
-                    result
+                    // The name as given, if the interpreter can find the script by it.
+                    let name = if directory as i32 == libc::AT_FDCWD {
+                        CStr::from_ptr(path as *const _)
+                    } else {
+                        CStr::from_ptr(name.pointer().cast())
+                    };
+                    script.run(name, arguments, environment, depth)
                 }
                 Ok(Program::Binary(file)) => {
                     let result = syscall!(

@@ -43,6 +43,7 @@ pub unsafe fn dup(a: &Arguments) -> isize {
     if is_reserved(a[0]) && !thread::inside() {
         return error(libc::EBADF);
     }
+    descriptors::before_kernel_opens();
     // SAFETY: the program's argument.
     descriptors::kernel_opened(unsafe { syscall!(libc::SYS_dup, a[0]) })
 }

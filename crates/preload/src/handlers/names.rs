@@ -18,6 +18,7 @@ pub unsafe fn openat(a: &Arguments) -> isize {
         let mut scratch = Scratch::uninit();
         match place(a[0], a[1], &mut scratch) {
             Place::Kernel => {
+                descriptors::before_kernel_opens();
                 descriptors::kernel_opened(syscall!(libc::SYS_openat, a[0], a[1], a[2], a[3]))
             }
             Place::Error(error) => error,
@@ -57,6 +58,7 @@ pub unsafe fn openat2(a: &Arguments) -> isize {
     unsafe {
         match place(a[0], a[1], &mut scratch) {
             Place::Kernel => {
+                descriptors::before_kernel_opens();
                 descriptors::kernel_opened(syscall!(libc::SYS_openat2, a[0], a[1], a[2], a[3]))
             }
             Place::Error(error) => error,

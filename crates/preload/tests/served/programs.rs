@@ -1,0 +1,49 @@
+//! C programs that exercise one area each, compared with the plain host.
+
+use super::support::{Place, compare_program, compile};
+use std::process::Command;
+
+#[test]
+fn descriptors() {
+    let printed = compare_program("descriptors");
+    assert!(printed.contains("close(a) = 0"));
+}
+
+#[test]
+fn processes() {
+    let printed = compare_program("processes");
+    assert!(printed.contains("popen made"));
+}
+
+#[test]
+fn threads_and_signals() {
+    let printed = compare_program("threads");
+    assert!(printed.contains("interrupted"));
+}
+
+#[test]
+fn calls_inside_libc() {
+    let printed = compare_program("library");
+    assert!(printed.contains("nftw"));
+}
+
+/// With a backend that makes no system calls, the interception makes none either.
+#[test]
+fn the_common_calls_make_no_system_call() {
+    let binary = compile("silent");
+    let place = Place::new();
+    for net in ["sud-inclusive", "none"] {
+        let mut command = Command::new(&binary);
+        let output = place.served_to(net, "null", "fd:2", command.arg("/arck"));
+        assert!(output.status.success(), "{net}: {output:?}");
+        let line: serde_json::Value = serde_json::from_slice(&output.stderr).expect("a report");
+        assert_eq!(line["served"]["openat"], 2020, "{line}");
+        assert_eq!(line["past"], serde_json::json!({}));
+    }
+    // The filter does its work: on the plain host the first call kills.
+    let plain = Command::new(&binary)
+        .arg(place.files())
+        .output()
+        .expect("the program runs");
+    assert!(!plain.status.success());
+}

@@ -1,0 +1,130 @@
+//! Real programs, started by real shells, compared with the plain host.
+
+use super::support::{Place, compare_script, library};
+use std::process::Command;
+
+#[test]
+fn copy_walk_and_compare() {
+    for shell in ["/bin/sh", "/bin/bash"] {
+        let printed = compare_script(
+            shell,
+            r#"
+            cp -a /usr/include/linux $D/ && ls -R $D | wc -l
+            find $D -type f | wc -l; grep -r include $D/linux | wc -l
+            tar cf t.tar -C $D linux; mkdir ex; tar xf t.tar -C ex; diff -r linux ex/linux && echo same
+            (cd ex && mv linux lx && ln -s lx sl && readlink sl && ls sl/ | wc -l)
+            ln t.tar hard; stat -c '%h %s' hard; rm -rf linux; ls
+            du -s --apparent-size ex >/dev/null; echo $?; chmod 640 hard; stat -c '%a %F' hard ex
+            touch -d 2020-01-01 hard; stat -c %Y hard; truncate -s 100 hard; stat -c %s t.tar
+            "#,
+        );
+        assert!(printed.contains("same"), "{printed}");
+    }
+}
+
+#[test]
+fn redirections() {
+    for shell in ["/bin/sh", "/bin/bash"] {
+        compare_script(
+            shell,
+            r#"
+            exec 5>$D/out; echo one >&5; (echo two >&5); sh -c 'echo three >&5'; exec 5>&-; cat out
+            while read l; do echo "got $l"; done < $D/out
+            cat < out | tr a-z A-Z; { cat; } <<X
+here
+X
+            echo a >> out; cat /dev/stdin < out; sed -i s/one/ONE/ out; cat out
+            ( exec 3<out 4>new; cat <&3 >&4 ); cat new; : > new; [ -s new ] || echo empty
+            exec 7>z; echo x >&7; readlink /proc/self/fd/7 | sed "s,$D,,"; exec 7>&-; env -i /bin/cat $D/z
+            set -C; : > out; echo $?; set +C
+            yes | head -3 > y; wc -l < y; ls nope 2> err; wc -l < err
+            "#,
+        );
+    }
+}
+
+#[test]
+fn programs_stored_on_the_pool() {
+    compare_script(
+        "/bin/bash",
+        r#"
+        cp /bin/echo here; ./here ran; $D/here ran too; mkdir bin; mv here bin/; PATH=$D/bin:$PATH here by name
+        printf '#!/bin/sh\necho script "$@"\n' > s; chmod +x s; ./s a b; cp s bin/t; PATH=$D/bin:$PATH t c
+        printf '#!%s/bin/here first\n' $D > u; chmod +x u; ./u | sed "s,$D,,"
+        ./nope; echo $?; chmod -x s; ./s; echo $?
+        find . -name s -exec sh -c 'echo found $0' {} \;
+        "#,
+    );
+}
+
+#[test]
+fn compiler_and_sqlite() {
+    compare_script(
+        "/bin/sh",
+        r#"
+        echo '#define B 42' > b.h; printf '#include <stdio.h>\n#include "b.h"\nint main(){printf("%%d\\n",B);}' > a.c
+        gcc -o a a.c && ./a; rm -rf a a.c
+        sqlite3 x.db "create table t(a); with recursive c(x) as (select 1 union all select x+1 from c where x<10000) insert into t select x from c; select count(*),sum(a) from t;"
+        sqlite3 x.db "pragma integrity_check; delete from t where a%2; vacuum; select count(*) from t"
+        ls
+        "#,
+    );
+}
+
+#[test]
+fn host_paths_are_untouched() {
+    let place = Place::new();
+    let output = place.served(
+        "",
+        Command::new("/bin/sh")
+            .arg("-c")
+            .arg("cat /proc/self/comm; ls -d /usr; cat /arck"),
+    );
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "cat\n/usr\n");
+}
+
+/// Without a net, what libc does itself is not seen, but symbols are.
+#[test]
+fn without_a_net() {
+    let place = Place::new();
+    let script = "cp /etc/passwd /arck/p && cat /arck/p | cmp - /etc/passwd && echo fine";
+    let output = place.served("none", Command::new("/bin/sh").arg("-c").arg(script));
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "fine\n",
+        "{output:?}"
+    );
+    assert!(
+        place
+            .report()
+            .iter()
+            .all(|line| line["interception"]["net"] == "none")
+    );
+}
+
+/// A pool that cannot be reached: one line, EIO, and the rest of the system works.
+#[test]
+fn unreachable_pool() {
+    let place = Place::new();
+    let script = "cat /arck/x /arck/y; echo alive";
+    let output = place.served_from(
+        "",
+        "/nonexistent",
+        Command::new("/bin/sh").arg("-c").arg(script),
+    );
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "alive\n");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(errors.matches("arck: ").count(), 1, "{errors}");
+    assert_eq!(errors.matches("Input/output error").count(), 2, "{errors}");
+}
+
+/// Without settings the library does nothing.
+#[test]
+fn no_settings() {
+    let output = Command::new("/bin/ls")
+        .arg("/arck")
+        .env("LD_PRELOAD", library())
+        .output()
+        .unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("No such file"));
+}

@@ -1,0 +1,171 @@
+//! Runs one program twice, on a plain directory and on the same directory served under the
+//! mount prefix by the preload library (with the host backend), and compares what it prints.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+/// The library with the host backend, built once.
+pub fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("host-backend");
+        let status = Command::new(env!("CARGO"))
+            .args([
+                "build",
+                "--quiet",
+                "-p",
+                "arck-preload",
+                "--features",
+                "host-backend",
+            ])
+            .arg("--target-dir")
+            .arg(&target)
+            .args([
+                "--manifest-path",
+                concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"),
+            ])
+            .status()
+            .expect("cargo runs");
+        assert!(status.success(), "the library does not build");
+        target.join("debug/libarck_preload.so")
+    })
+}
+
+/// Which net the library uses.
+pub const NETS: [&str; 2] = ["sud-inclusive", "sud-exclusive"];
+
+pub struct Place {
+    pub directory: tempfile::TempDir,
+    pub report: PathBuf,
+}
+
+impl Place {
+    pub fn new() -> Place {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let report = directory.path().join("report");
+        std::fs::create_dir(directory.path().join("files")).expect("a directory");
+        Place { directory, report }
+    }
+
+    pub fn files(&self) -> PathBuf {
+        self.directory.path().join("files")
+    }
+
+    /// The command, served: `/arck` is [`Place::files`].
+    pub fn served(&self, net: &str, command: &mut Command) -> Output {
+        self.served_from(net, self.files().to_str().expect("UTF-8"), command)
+    }
+
+    /// The same with another setting for the backend.
+    pub fn served_from(&self, net: &str, backend: &str, command: &mut Command) -> Output {
+        self.served_to(net, backend, self.report.to_str().expect("UTF-8"), command)
+    }
+
+    /// The same with the report going elsewhere.
+    pub fn served_to(
+        &self,
+        net: &str,
+        backend: &str,
+        report: &str,
+        command: &mut Command,
+    ) -> Output {
+        command
+            .env("LD_PRELOAD", library())
+            .env("ARCK_POOL", "/nonexistent")
+            .env("ARCK_MOUNT", "/arck")
+            .env("ARCK_HOST_BACKEND_DIR", backend)
+            .env("ARCK_NET", net)
+            .env("ARCK_REPORT", report)
+            .output()
+            .expect("the command runs")
+    }
+
+    /// The report's lines, parsed.
+    pub fn report(&self) -> Vec<serde_json::Value> {
+        std::fs::read_to_string(&self.report)
+            .expect("a report")
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("JSON"))
+            .collect()
+    }
+}
+
+/// Compiles a C program of `tests/programs`.
+pub fn compile(name: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/programs")
+        .join(format!("{name}.c"));
+    let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let output = Command::new("cc")
+        .args(["-O1", "-g", "-pthread", "-Wall", "-o"])
+        .arg(&binary)
+        .arg(&source)
+        .output()
+        .expect("cc runs");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    binary
+}
+
+fn shown(output: &Output, directory: &str) -> String {
+    format!(
+        "{}{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+        output.status
+    )
+    .replace(directory, "DIRECTORY")
+}
+
+/// Runs `command DIRECTORY` plainly and served, with each net, and compares everything printed
+/// and the exit status. Returns what was printed.
+pub fn compare(command: impl Fn() -> Command) -> String {
+    let plain = Place::new();
+    let directory = plain.files();
+    let directory = directory.to_str().expect("UTF-8");
+    let expected = shown(
+        &command().arg(directory).output().expect("the command runs"),
+        directory,
+    );
+    for net in NETS {
+        let place = Place::new();
+        let got = shown(&place.served(net, command().arg("/arck")), "/arck");
+        assert!(
+            expected == got,
+            "net {net}\n--- plain\n{expected}\n--- served\n{got}"
+        );
+        let report = place.report();
+        assert!(
+            report.iter().any(|line| line["interception"]["net"] == net),
+            "{report:?}"
+        );
+        assert!(
+            report
+                .iter()
+                .any(|line| !line["served"].as_object().expect("counts").is_empty())
+        );
+    }
+    expected
+}
+
+/// Runs a C program on both.
+pub fn compare_program(name: &str) -> String {
+    let binary = compile(name);
+    compare(|| Command::new(&binary))
+}
+
+/// Runs a shell script on both; `$D` is the directory.
+pub fn compare_script(shell: &str, script: &str) -> String {
+    compare(|| {
+        let mut command = Command::new(shell);
+        command
+            .arg("-c")
+            .arg(format!("D=$1; cd $D || exit 9\n{script}"))
+            .arg("script");
+        command
+    })
+}
