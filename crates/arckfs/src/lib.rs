@@ -5,6 +5,11 @@
 //! system calls they serve; the preload library, the FUSE mount and the C and Rust APIs are all
 //! thin faces over it.
 //!
+//! * [`engine`](self): attempts, and what they need before they are made again.
+//! * `state`, `inodes`, `overlay`: auxiliary state, in the group's shared region.
+//! * `walk`, `births`, `names`, `listing`: names. `read`, `write`: data. `attributes`.
+//! * `descriptions`, `file_system`: open files and the public face.
+//!
 //! # Invariants
 //! * Every method either returns after its effect is durable (see `docs/crash-consistency.md`),
 //!   or returns an error and leaves everything as it was.
@@ -12,9 +17,22 @@
 //! * No method allocates from the process heap on the hot path (open, stat, read, write, close,
 //!   create, unlink), so it may be called from any place a system call may be called from, except
 //!   that a signal handler must not re-enter it (callers defer: see the preload crate).
-#![allow(unused_variables)]
 
+mod attributes;
+mod births;
+mod descriptions;
+mod engine;
 mod file_system;
+mod inodes;
 mod interface;
+mod listing;
+mod names;
+mod overlay;
+mod read;
+mod state;
+mod time;
+mod walk;
+mod write;
+
 pub use file_system::*;
 pub use interface::*;

@@ -6,7 +6,7 @@
 //! * Only allocated parts of the arena are handed out: touching others could hit a full file
 //!   system.
 
-use crate::region::{Lock, ThreadSlot};
+use crate::region::{AtomicOffset, Lock, ThreadSlot};
 use crate::region_shared;
 use crate::session::Session;
 use arck_core_state::PAGE_SIZE;
@@ -32,32 +32,45 @@ region_shared! {
         hint: AtomicU32,
         /// Pages handed out.
         used: AtomicU64,
-        taken: [AtomicU64; WORDS],
+        /// One bit per delta page, `WORDS` words; set while it is handed out.
+        taken: AtomicOffset<AtomicU64>,
     }
 }
 
 impl ArenaPages {
-    /// Notes what the controller had allocated at the greeting.
-    pub fn begin(&self, session: &Session) {
+    /// Notes what the controller had allocated at the greeting. ENOMEM.
+    pub fn begin(&self, session: &Session, slot: &ThreadSlot<'_>) -> Result<(), Errno> {
+        let taken = session
+            .region()
+            .allocate_zeroed::<AtomicU64>(slot, WORDS)
+            .map_err(|_| Errno::NOMEM)?;
+        self.taken.store(taken, Ordering::Release);
         self.delta_pages
             .store(session.welcome().delta_pages, Ordering::Relaxed);
         self.branch_pages
             .store(session.welcome().branch_pages, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn words<'s>(&self, slot: &ThreadSlot<'s>) -> &'s [AtomicU64] {
+        slot.region()
+            .get_slice(self.taken.load(Ordering::Acquire), WORDS)
     }
 
     /// A delta page, by its number in the arena. `None`: see [`ArenaPages::grow`].
     pub fn take(&self, slot: &ThreadSlot<'_>) -> Option<u32> {
         let _locked = self.lock.lock(slot.holder());
         let limit = self.delta_pages.load(Ordering::Relaxed);
+        let bits = self.words(slot);
         let words = (limit as usize).div_ceil(64);
         let hint = self.hint.load(Ordering::Relaxed) as usize;
         for step in 0..words {
             let index = (hint + step) % words;
-            let taken = self.taken.get(index)?.load(Ordering::Acquire);
+            let taken = bits.get(index)?.load(Ordering::Acquire);
             let bit = taken.trailing_ones();
             let page = index as u32 * 64 + bit;
             if bit < 64 && page < limit {
-                self.taken[index].store(taken | 1 << bit, Ordering::Relaxed);
+                bits[index].store(taken | 1 << bit, Ordering::Relaxed);
                 self.hint.store(index as u32, Ordering::Relaxed);
                 self.used.fetch_add(1, Ordering::Relaxed);
                 return Some(DELTA_FIRST + page);
@@ -72,7 +85,7 @@ impl ArenaPages {
         let Some(index) = page.checked_sub(DELTA_FIRST) else {
             return;
         };
-        if let Some(word) = self.taken.get((index / 64) as usize) {
+        if let Some(word) = self.words(slot).get((index / 64) as usize) {
             let taken = word.load(Ordering::Relaxed);
             word.store(taken & !(1 << (index % 64)), Ordering::Release);
             self.used.fetch_sub(1, Ordering::Relaxed);

@@ -64,6 +64,29 @@ impl DataPages {
         None
     }
 
+    /// Whether some own segment has a free page.
+    pub fn has_free(&self, session: &Session) -> bool {
+        let mut at = self.first.load(Ordering::Acquire);
+        while let Some(own) = session.region().try_get(at) {
+            let first = session
+                .geometry()
+                .first_page(own.number.load(Ordering::Relaxed))
+                .0
+                / 64;
+            let words = (session.geometry().pages_per_segment() / 64) as usize;
+            let full = (0..words).all(|index| {
+                own.taken[index].load(Ordering::Acquire)
+                    | session.bitmap_word(first as usize + index)
+                    == u64::MAX
+            });
+            if !full {
+                return true;
+            }
+            at = own.next.load(Ordering::Acquire);
+        }
+        false
+    }
+
     /// The page is no longer referred to by anything of this session's deltas.
     pub fn release(&self, session: &Session, page: PagePtr) {
         if !session.geometry().contains(page) {

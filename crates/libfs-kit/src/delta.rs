@@ -153,7 +153,9 @@ impl Tail {
 }
 
 /// Appends a record behind `tail`. `fresh` is a page to go on with when it does not fit; the
-/// record then becomes valid by the link to it. Valid, and committed, once the token is fenced.
+/// record then becomes valid by the link to it. `before` is flushed already and must be durable
+/// first (the beginning of the branch). Valid, and committed, once the token is fenced.
+#[allow(clippy::too_many_arguments)]
 pub fn append_record(
     session: &Session,
     branch: &Branch<'_>,
@@ -162,6 +164,7 @@ pub fn append_record(
     directory: InodeNumber,
     fold: u64,
     record: &Record<'_>,
+    before: Option<Flushed>,
 ) -> Result<(RecordRef, Flushed), Errno> {
     let units = record.units();
     let mut buffer = [0u8; RECORD_UNITS_MAX * RECORD_UNIT];
@@ -192,7 +195,7 @@ pub fn append_record(
         let header = bytes.write(0, header.as_bytes()).ok_or(OUTSIDE)?.flush();
         // The unit behind the record must not look like a record of this same branch: its
         // checksum is seeded with fold number and place, so it cannot.
-        let durable = order::fence((written, header));
+        let (durable, _before) = order::fence((written.join(header), before));
         if tail.page == 0 {
             // Tails 1 to 3 are not used yet: the other half of the word stays 0.
             branch.set(offset::TAILS, u64::from(page), durable)?
@@ -204,7 +207,18 @@ pub fn append_record(
                 .flush()
         }
     } else {
-        written
+        match before {
+            // Only a fence orders lines among each other.
+            Some(before) => {
+                let _before = order::fence(before);
+                bytes
+                    .dirty(unit as usize * RECORD_UNIT, length)
+                    .ok_or(OUTSIDE)?
+                    .flush()
+                    .join(written)
+            }
+            None => written,
+        }
     };
     *tail = Tail {
         page,
@@ -324,10 +338,13 @@ fn fresh_index_page(
     entry: u64,
 ) -> Result<Durable, Errno> {
     let bytes = page_bytes(session, page)?;
-    bytes.stream_zero(0, PAGE_SIZE as usize).ok_or(OUTSIDE)?;
-    // Streaming stores are ordered among themselves only by a fence; the entry goes in after.
-    let zeroed = order::fence(bytes.stream_word(slot * 8, entry).ok_or(OUTSIDE)?);
-    Ok(zeroed)
+    let behind = (slot + 1) * 8;
+    let zeroed = bytes.stream_zeroes(0, slot * 8).ok_or(OUTSIDE)?;
+    let rest = bytes
+        .stream_zeroes(behind, PAGE_SIZE as usize - behind)
+        .ok_or(OUTSIDE)?;
+    let word = bytes.stream_word(slot * 8, entry).ok_or(OUTSIDE)?;
+    Ok(order::fence(zeroed.join(rest).join(word)))
 }
 
 /// Sets the delta's entry for file page `page` to `entry`, growing the index by `fresh` pages
@@ -421,6 +438,40 @@ pub fn set_index_entry<P: DurableSet>(
         .publish(place, entry, proof)
         .ok_or(OUTSIDE)?;
     Ok((root, published.flush()))
+}
+
+/// Takes the entry of `page` out of the delta: "as verified" again. Nothing is referred to, so
+/// nothing has to be durable before.
+pub fn clear_index_entry(
+    session: &Session,
+    branch: &Branch<'_>,
+    root: IndexRoot,
+    page: u64,
+) -> Result<Option<Flushed>, Errno> {
+    if root.height() == 0 {
+        return if page == 0 {
+            Ok(Some(branch.put(offset::ROOT, 0)?.flush()))
+        } else {
+            Ok(None)
+        };
+    }
+    let mut pointer = root.pointer() as usize;
+    for level in (1..=root.height()).rev() {
+        let place = pointer * PAGE_SIZE as usize + index::slot(page, level) * 8;
+        if level == 1 {
+            return Ok(Some(
+                session.arena().write_u64(place, 0).ok_or(OUTSIDE)?.flush(),
+            ));
+        }
+        pointer = session
+            .arena()
+            .load_u64(place, Ordering::Acquire)
+            .unwrap_or(0) as usize;
+        if pointer == 0 {
+            return Ok(None);
+        }
+    }
+    Ok(None)
 }
 
 /// Calls `each` for every leaf entry of a delta's index that is not 0 (page, entry), and

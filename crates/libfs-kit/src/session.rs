@@ -96,7 +96,7 @@ impl State {
         let state = region
             .allocate_zeroed::<State>(thread.slot(), 1)
             .map_err(|_| Errno::NOMEM)?;
-        region.get(state).arena.begin(session);
+        region.get(state).arena.begin(session, thread.slot())?;
         if let Some(root) = region.auxiliary_root(0) {
             root.store(state.raw(), Ordering::Release);
         }

@@ -228,6 +228,12 @@ impl<S: FlushedSet, const N: usize> FlushedSet for [S; N] {
     }
 }
 
+/// One proof serves for many stores that refer to the same thing.
+impl<S: DurableSet> DurableSet for &S {
+    #[inline(always)]
+    fn proven(&self, _: Seal) {}
+}
+
 impl<S: DurableSet, const N: usize> DurableSet for [S; N] {
     #[inline(always)]
     fn proven(&self, _: Seal) {
@@ -378,6 +384,24 @@ impl<'a> SharedBytes<'a> {
     #[inline(always)]
     pub fn stream(&self, offset: usize, bytes: &[u8]) -> Option<Flushed> {
         self.stream_from(offset, bytes)?;
+        Some(Flushed::new())
+    }
+
+    /// As [`stream`](Self::stream), where the file may have been truncated or the file system
+    /// may be out of pages.
+    ///
+    /// # Errors
+    /// As [`SharedBytes::try_copy_from`].
+    #[inline]
+    pub fn try_stream(&self, offset: usize, bytes: &[u8]) -> crate::Result<Flushed> {
+        self.try_copy_from(offset, bytes, copy::Stores::Streaming)?;
+        Ok(Flushed::new())
+    }
+
+    /// Streams zeroes.
+    #[inline]
+    pub fn stream_zeroes(&self, offset: usize, len: usize) -> Option<Flushed> {
+        self.stream_zero(offset, len)?;
         Some(Flushed::new())
     }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-const SIZE: u64 = 16 << 20;
+const SIZE: u64 = if cfg!(miri) { 8 << 20 } else { 16 << 20 };
 
 fn holder(thread: u16) -> Holder {
     Holder { member: 7, thread }

@@ -1,0 +1,174 @@
+//! Attributes: telling them, and changing mode, owner and times.
+//!
+//! # Invariants
+//! * What is told is the session's view: the verified inode with the delta on top.
+//! * Mode and times are changed in the delta, each by one store; owners by message, since the
+//!   controller's shadow inode has the last word on them (DESIGN section 6, I4).
+
+use crate::engine::{Attempt, Context};
+use crate::interface::{Attributes, Errno, SetTime, Timestamp};
+use crate::state::{CachedInode, flag};
+use crate::time::now;
+use arck_core_state::branch::offset;
+use arck_pm::order;
+use std::sync::atomic::Ordering;
+
+const NANOSECONDS: i64 = 1_000_000_000;
+
+fn timestamp(nanoseconds: u64) -> Timestamp {
+    let nanoseconds = nanoseconds as i64;
+    Timestamp {
+        seconds: nanoseconds.div_euclid(NANOSECONDS),
+        nanoseconds: nanoseconds.rem_euclid(NANOSECONDS) as u32,
+    }
+}
+
+/// Nanoseconds of a timestamp; what cannot be stored becomes the nearest that can.
+fn stored(time: Timestamp) -> i64 {
+    time.seconds
+        .saturating_mul(NANOSECONDS)
+        .saturating_add(i64::from(time.nanoseconds))
+        .max(i64::MIN + 1)
+}
+
+/// The attributes in a view.
+pub fn of(inode: &CachedInode) -> Attributes {
+    let word = |field: &std::sync::atomic::AtomicU64| field.load(Ordering::Relaxed);
+    let half = |field: &std::sync::atomic::AtomicU32| field.load(Ordering::Relaxed);
+    let directory = inode.is_directory();
+    Attributes {
+        inode: u64::from(inode.number()),
+        mode: half(&inode.mode),
+        links: if inode.has(flag::UNLINKED) {
+            0
+        } else {
+            inode.links()
+        },
+        uid: half(&inode.uid),
+        gid: half(&inode.gid),
+        size: if directory {
+            word(&inode.size).max(4096)
+        } else {
+            word(&inode.size)
+        },
+        blocks: if directory {
+            word(&inode.size).max(4096) / 512
+        } else {
+            word(&inode.pages) * 8
+        },
+        accessed: timestamp(word(&inode.accessed)),
+        modified: timestamp(word(&inode.modified)),
+        changed: timestamp(word(&inode.changed)),
+        created: timestamp(word(&inode.created)),
+    }
+}
+
+impl<'a> Context<'a> {
+    /// chmod. EPERM.
+    pub fn set_mode(&self, inode: &'static CachedInode, mode: u32) -> Attempt<()> {
+        self.credentials.check_owner(inode)?;
+        let _locked = inode.lock.write(self.slot().holder());
+        let expected = self.begin_change(inode)?;
+        let mut mode = mode & 0o7777;
+        if self.credentials.uid != 0
+            && !self.credentials.in_group(inode.gid.load(Ordering::Relaxed))
+        {
+            mode &= !0o2000;
+        }
+        let (branch, begun) = self.branch(inode, &expected)?;
+        let time = now();
+        let mode_set = branch.put(offset::MODE, u64::from(mode))?.flush();
+        let _ = branch.put(offset::CHANGED, time as u64)?;
+        let _durable = order::fence((mode_set, branch.flush_line_0()?, begun));
+        self.redo_if_folded(inode, &expected)?;
+        let kind = inode.mode.load(Ordering::Relaxed) & !0o7777;
+        inode.mode.store(kind | mode, Ordering::Release);
+        inode.changed.store(time as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Setting an attribute once more does no harm: after a fold got in between, it is redone.
+    fn redo_if_folded(
+        &self,
+        inode: &CachedInode,
+        expected: &arck_protocol::operation::Expected,
+    ) -> Attempt<()> {
+        if expected.still_holds(self.header(inode.number())?) {
+            return Ok(());
+        }
+        Err(crate::engine::Fix::Again.into())
+    }
+
+    /// utimensat. EPERM, EACCES.
+    pub fn set_times(
+        &self,
+        inode: &'static CachedInode,
+        accessed: SetTime,
+        modified: SetTime,
+    ) -> Attempt<()> {
+        if (accessed, modified) == (SetTime::Omit, SetTime::Omit) {
+            return Ok(());
+        }
+        if (accessed, modified) == (SetTime::Now, SetTime::Now) {
+            if self.credentials.check_owner(inode).is_err() {
+                self.credentials.check(inode, 2)?;
+            }
+        } else {
+            self.credentials.check_owner(inode)?;
+        }
+        let _locked = inode.lock.write(self.slot().holder());
+        let expected = self.begin_change(inode)?;
+        let (branch, begun) = self.branch(inode, &expected)?;
+        let time = now();
+        let value = |set| match set {
+            SetTime::Omit => None,
+            SetTime::Now => Some(time),
+            SetTime::At(time) => Some(stored(time)),
+        };
+        let accessed = value(accessed);
+        let modified = value(modified);
+        let accessed_set = match accessed {
+            Some(time) => Some(branch.put(offset::ACCESSED, time as u64)?.flush()),
+            None => None,
+        };
+        if let Some(time) = modified {
+            let _ = branch.put(offset::MODIFIED, time as u64)?;
+        }
+        let _ = branch.put(offset::CHANGED, time as u64)?;
+        let _durable = order::fence((accessed_set, branch.flush_line_0()?, begun));
+        self.redo_if_folded(inode, &expected)?;
+        if let Some(time) = accessed {
+            inode.accessed.store(time as u64, Ordering::Relaxed);
+        }
+        if let Some(time) = modified {
+            inode.modified.store(time as u64, Ordering::Relaxed);
+        }
+        inode.changed.store(time as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether chown would change anything; EPERM if it may not.
+    pub fn check_owner_change(
+        &self,
+        inode: &CachedInode,
+        uid: u32,
+        gid: u32,
+    ) -> Result<bool, Errno> {
+        let (old_uid, old_gid) = (
+            inode.uid.load(Ordering::Relaxed),
+            inode.gid.load(Ordering::Relaxed),
+        );
+        let new_uid = uid != u32::MAX && uid != old_uid;
+        let new_gid = gid != u32::MAX && gid != old_gid;
+        if self.credentials.uid != 0 {
+            let own = self.credentials.uid == old_uid;
+            if new_uid || (new_gid && !(own && self.credentials.in_group(gid))) {
+                return Err(Errno::PERM);
+            }
+            if !own && (uid != u32::MAX || gid != u32::MAX) {
+                return Err(Errno::PERM);
+            }
+        }
+        Ok(new_uid || new_gid)
+    }
+}

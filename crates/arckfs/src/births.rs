@@ -1,0 +1,323 @@
+//! Births: new inodes beside their first names, and the end of inodes that were never born.
+//!
+//! # Invariants
+//! * A record with a birth becomes durable in one step with everything the new inode has: what
+//!   it refers to (a symbolic link's target) is durable before.
+//! * The number of an inode that dies unborn is used again only after its branch has durably
+//!   ended, so that a new inode never inherits contents.
+
+use crate::engine::{Attempt, Confirmed, Context, Fix};
+use crate::interface::Errno;
+use crate::overlay::Found;
+use crate::state::{CachedInode, flag};
+use crate::time::now;
+use arck_core_state::branch::{StoredBranch, offset};
+use arck_core_state::directory::Dentry;
+use arck_core_state::record::{Record, RecordRef, effect};
+use arck_core_state::{FileKind, IndexRoot, InodeNumber, PAGE_SIZE};
+use arck_libfs_kit::delta::{self, Branch, Tail};
+use arck_pm::order;
+use arck_pm::{Dirty, Flushed};
+use arck_protocol::operation::Expected;
+use std::sync::atomic::Ordering;
+
+/// What is to be born.
+#[derive(Clone, Copy)]
+pub struct Birth<'t> {
+    pub kind: FileKind,
+    /// Permission bits, already masked.
+    pub mode: u32,
+    /// Of a symbolic link.
+    pub target: &'t [u8],
+}
+
+impl<'a> Context<'a> {
+    /// Makes `name` in `directory`, which must not be there. Under the directory's lock, inside
+    /// an operation, with `found` looked up under that lock.
+    pub fn give_birth(
+        &self,
+        directory: &'static CachedInode,
+        expected: &Expected,
+        name: &[u8],
+        found: &Found,
+        birth: Birth<'_>,
+    ) -> Attempt<&'static CachedInode> {
+        let stock = self.session.state();
+        let number = stock.numbers.take(self.slot()).ok_or(Fix::Numbers)?;
+        let outcome = self.try_birth(directory, expected, name, found, birth, number);
+        if outcome.is_err() {
+            stock.numbers.give_back(self.slot(), number);
+        }
+        outcome
+    }
+
+    fn try_birth(
+        &self,
+        directory: &'static CachedInode,
+        expected: &Expected,
+        name: &[u8],
+        found: &Found,
+        birth: Birth<'_>,
+        number: InodeNumber,
+    ) -> Attempt<&'static CachedInode> {
+        let header = self.header(number)?;
+        let inode = self.cached(number)?;
+        let own = Expected {
+            ownership: header.ownership().unmarked(),
+            fold: header.fold(),
+        };
+        if own.ownership.session() != self.session.number() {
+            return Err(Errno::STALE.into());
+        }
+        let time = now();
+        let parent_mode = directory.mode.load(Ordering::Relaxed);
+        let setgid = parent_mode & 0o2000 != 0;
+        let gid = if setgid {
+            directory.gid.load(Ordering::Relaxed)
+        } else {
+            self.credentials.gid
+        };
+        let inherited = if setgid && birth.kind == FileKind::Directory {
+            0o2000
+        } else {
+            0
+        };
+        let mode = birth.mode & 0o7777 | inherited;
+        prepare_unborn(inode, header.generation(), &own, directory.number());
+        let relaxed = Ordering::Relaxed;
+        inode.mode.store(birth.kind.mode_bits() | mode, relaxed);
+        inode.uid.store(self.credentials.uid, relaxed);
+        inode.gid.store(gid, relaxed);
+        for field in [
+            &inode.accessed,
+            &inode.modified,
+            &inode.changed,
+            &inode.created,
+        ] {
+            field.store(time as u64, relaxed);
+        }
+        let directory_links = if birth.kind == FileKind::Directory {
+            2
+        } else {
+            0
+        };
+        inode.base_links.store(directory_links, relaxed);
+        if birth.kind == FileKind::Link {
+            self.store_target(inode, &own, birth.target, time)?;
+        }
+        inode
+            .sequence
+            .store(header.sequence.load(Ordering::Acquire), Ordering::Release);
+        let record = Record {
+            state: effect::ADD,
+            sequence: 0,
+            kind: birth.kind,
+            inode: number,
+            generation: inode.generation(),
+            source_directory: 0,
+            mode,
+            uid: self.credentials.uid,
+            gid,
+            created: time,
+            kills: [RecordRef::default(); 2],
+            name,
+            source: b"",
+        };
+        let (reference, confirmed) =
+            self.commit_record(directory, expected, record, &[(directory, *expected)], time)?;
+        if confirmed == Confirmed::Standing {
+            let dentry = Dentry {
+                inode: number,
+                generation: inode.generation(),
+                kind: birth.kind,
+            };
+            self.set_overlay(directory, name, Some((dentry, reference)), found.verified)?;
+            directory.entries.fetch_add(1, Ordering::Relaxed);
+            if birth.kind == FileKind::Directory {
+                directory.add_links(1);
+            } else {
+                inode.add_links(1);
+            }
+        }
+        Ok(inode)
+    }
+
+    /// Stores the target of a symbolic link about to be born, durably.
+    fn store_target(
+        &self,
+        inode: &CachedInode,
+        own: &Expected,
+        target: &[u8],
+        time: i64,
+    ) -> Attempt<()> {
+        let session = self.session;
+        let slot = self.header(inode.number())?.branch_slot();
+        let stock = session.state();
+        if !stock.arena.has_branch(slot) {
+            return Err(Fix::BranchSlot(slot).into());
+        }
+        let page = stock
+            .data
+            .take(session, self.slot())
+            .ok_or(Fix::DataPages)?;
+        let root = IndexRoot::new(page.0, 0);
+        let stored = || -> Attempt<()> {
+            let bytes = session.page_bytes(page).ok_or(Errno::IO)?;
+            let data = bytes.try_stream(0, target).map_err(|error| error.errno())?;
+            let rest = PAGE_SIZE as usize - target.len();
+            let zeroes = bytes.stream_zeroes(target.len(), rest).ok_or(Errno::IO)?;
+            // The page is private until the branch leads to it; the branch until it is born.
+            let _data = order::fence(data.join(zeroes));
+            let mut content = StoredBranch::unchanged(
+                inode.number(),
+                inode.generation(),
+                own.ownership.epoch(),
+                own.fold,
+            );
+            content.root = root;
+            content.size = target.len() as u64;
+            content.modified = time;
+            content.changed = time;
+            content.parent = inode.parent.load(Ordering::Relaxed);
+            let _branch = order::fence(Branch::at(session, slot)?.begin(&content)?);
+            Ok(())
+        };
+        if let Err(stop) = stored() {
+            stock.data.release(session, page);
+            return Err(stop);
+        }
+        inode.branch.store(1, Ordering::Relaxed);
+        inode.root.store(root.0, Ordering::Release);
+        inode.size.store(target.len() as u64, Ordering::Relaxed);
+        inode.pages.store(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Appends a record to a directory's delta, stamps the directory, makes both durable, and
+    /// looks at the headers again. `involved`: the directory first, then what else the record
+    /// speaks of. Under the locks of all of them.
+    pub fn commit_record(
+        &self,
+        directory: &'static CachedInode,
+        expected: &Expected,
+        mut record: Record<'_>,
+        involved: &[(&CachedInode, Expected)],
+        time: i64,
+    ) -> Attempt<(RecordRef, Confirmed)> {
+        let session = self.session;
+        let stock = session.state();
+        let (branch, begun) = self.branch(directory, expected)?;
+        let mut tail = Tail {
+            page: directory.tail_page.load(Ordering::Relaxed),
+            unit: directory.tail_unit.load(Ordering::Relaxed),
+        };
+        let mut fresh = None;
+        if !tail.has_room(record.units()) {
+            match stock.arena.take(self.slot()) {
+                Some(page) => fresh = Some(page),
+                None => {
+                    let _begun = order::fence(begun);
+                    return Err(Fix::ArenaPages.into());
+                }
+            }
+        }
+        record.sequence = directory.record_sequence.fetch_add(1, Ordering::Relaxed) + 1;
+        let (reference, stored) = delta::append_record(
+            session,
+            &branch,
+            &mut tail,
+            fresh,
+            directory.number(),
+            expected.fold,
+            &record,
+            begun,
+        )?;
+        if directory.tail_first.load(Ordering::Relaxed) == 0 {
+            directory.tail_first.store(tail.page, Ordering::Relaxed);
+        }
+        directory.tail_page.store(tail.page, Ordering::Relaxed);
+        directory.tail_unit.store(tail.unit, Ordering::Relaxed);
+        let stamped = stamp(&branch, time)?;
+        let _durable = order::fence((stored, stamped));
+        let first_word = session
+            .arena()
+            .load_u64(reference.unit as usize * 64, Ordering::Acquire);
+        let confirmed = self.confirm(
+            involved,
+            u64::from(reference.unit) * 64,
+            &first_word.unwrap_or(0).to_le_bytes(),
+        )?;
+        directory.modified.store(time as u64, Ordering::Relaxed);
+        directory.changed.store(time as u64, Ordering::Relaxed);
+        Ok((reference, confirmed))
+    }
+
+    /// Durably ends the branch of an inode that dies unborn.
+    fn end_branch(&self, inode: &CachedInode) -> Attempt<()> {
+        let slot = self.header(inode.number())?.branch_slot();
+        let _ended = order::fence(Branch::at(self.session, slot)?.end()?);
+        Ok(())
+    }
+
+    /// The last name of an inode is gone, in this session's view, and nobody here has it open:
+    /// what was never born ends now.
+    pub fn dispose(&self, inode: &'static CachedInode) {
+        if !inode.has(flag::UNLINKED) || inode.opens.load(Ordering::Acquire) != 0 {
+            return;
+        }
+        if inode.has(flag::UNBORN) {
+            let _locked = inode.lock.write(self.slot().holder());
+            // Decided under the lock: two threads may come here for one inode.
+            if !inode.has(flag::UNBORN) || inode.opens.load(Ordering::Acquire) != 0 {
+                return;
+            }
+            if inode.branch.load(Ordering::Relaxed) != 0 && self.end_branch(inode).is_err() {
+                // Nothing that the branch leads to may be used again.
+                return;
+            }
+            self.discard_delta(inode);
+            inode.flags.store(0, Ordering::Release);
+            inode.sequence.store(u64::MAX, Ordering::Release);
+            self.session
+                .state()
+                .numbers
+                .give_back(self.slot(), inode.number());
+        }
+    }
+}
+
+/// Makes a cached inode the view of a number about to be born.
+fn prepare_unborn(inode: &CachedInode, generation: u32, own: &Expected, parent: InodeNumber) {
+    inode.generation.store(generation, Ordering::Release);
+    inode.flags.store(flag::UNBORN, Ordering::Release);
+    inode.link_delta.store(0, Ordering::Relaxed);
+    for field in [
+        &inode.size,
+        &inode.base_root,
+        &inode.base_size,
+        &inode.pages,
+        &inode.root,
+    ] {
+        field.store(0, Ordering::Relaxed);
+    }
+    inode.limit.store(u64::MAX, Ordering::Relaxed);
+    for field in [
+        &inode.branch,
+        &inode.entries,
+        &inode.tail_page,
+        &inode.tail_unit,
+        &inode.tail_first,
+    ] {
+        field.store(0, Ordering::Relaxed);
+    }
+    inode.parent.store(parent, Ordering::Relaxed);
+    inode.expect(*own);
+}
+
+/// Sets a directory's times; flushed, not fenced.
+pub fn stamp(branch: &Branch<'_>, time: i64) -> Attempt<Flushed> {
+    let put = |field| -> Attempt<Dirty<'_>> { Ok(branch.put(field, time as u64)?) };
+    let _ = put(offset::MODIFIED)?;
+    let _ = put(offset::CHANGED)?;
+    Ok(branch.flush_line_0()?)
+}

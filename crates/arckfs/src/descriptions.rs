@@ -1,0 +1,340 @@
+//! Open file descriptions: session state in fixed slots of the group region.
+//!
+//! # Invariants
+//! * A slot with references names an inode that the session's open table lists, so the
+//!   controller does not free it (DESIGN section 5, open table).
+//! * The offset of a description moves under its lock; a description shared with other
+//!   processes keeps offset and flags in the memory that they share instead.
+//! * Slots form a free list under `descriptions_lock`.
+
+use crate::engine::{Attempt, Context, Engine};
+use crate::interface::{Errno, ExternalDescription, Handle};
+use crate::state::{CachedInode, Description, flag};
+use arck_core_state::header::HeaderKind;
+use arck_libfs_kit::region::{LockGuard, Offset};
+use arck_protocol::Request;
+use arck_protocol::control::{OPEN_SLOTS, open_entry};
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// Memory of descriptions shared with other processes, by number; process-private.
+#[derive(Default)]
+pub struct Externals {
+    list: Mutex<Vec<usize>>,
+}
+
+impl Externals {
+    /// Notes the memory and gives its number plus one.
+    pub fn add(&self, memory: *const ExternalDescription) -> u32 {
+        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        let address = memory as usize;
+        if let Some(free) = list.iter().position(|&entry| entry == 0) {
+            list[free] = address;
+            return free as u32 + 1;
+        }
+        list.push(address);
+        list.len() as u32
+    }
+
+    fn remove(&self, number: u32) {
+        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(entry) = list.get_mut(number as usize - 1) {
+            *entry = 0;
+        }
+    }
+
+    fn get(&self, number: u32) -> Option<&ExternalDescription> {
+        let list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        let address = *list.get((number as usize).checked_sub(1)?)?;
+        if address == 0 {
+            return None;
+        }
+        // SAFETY: whoever externalized promised that the memory stays mapped while the handle
+        // is open, and entries are removed when it is closed; all fields are atomics.
+        Some(unsafe { &*(address as *const ExternalDescription) })
+    }
+}
+
+/// Where a description keeps its offset.
+pub enum OffsetCell<'d> {
+    Here {
+        description: &'d Description,
+        _locked: LockGuard<'d>,
+    },
+    Shared {
+        memory: &'d ExternalDescription,
+    },
+}
+
+/// Top bit of a shared offset: somebody is in the middle of a read or write.
+const SHARED_LOCK: u64 = 1 << 63;
+
+impl OffsetCell<'_> {
+    pub fn get(&self) -> u64 {
+        match self {
+            OffsetCell::Here { description, .. } => description.offset.load(Ordering::Relaxed),
+            OffsetCell::Shared { memory } => memory.offset.load(Ordering::Relaxed) & !SHARED_LOCK,
+        }
+    }
+    pub fn set(&self, offset: u64) {
+        match self {
+            OffsetCell::Here { description, .. } => {
+                description.offset.store(offset, Ordering::Relaxed)
+            }
+            OffsetCell::Shared { memory } => {
+                memory
+                    .offset
+                    .store(offset & !SHARED_LOCK | SHARED_LOCK, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl Drop for OffsetCell<'_> {
+    fn drop(&mut self) {
+        if let OffsetCell::Shared { memory } = self {
+            memory.offset.fetch_and(!SHARED_LOCK, Ordering::Release);
+        }
+    }
+}
+
+impl Engine {
+    /// The description of a handle. EBADF.
+    #[inline]
+    pub fn description(&self, handle: Handle) -> Result<&'static Description, Errno> {
+        let index = handle.0.get() - 1;
+        let slots = self
+            .session
+            .region()
+            .session_area::<Description>(index * size_of::<Description>() as u64, 1)
+            .ok_or(Errno::BADF)?;
+        match slots.first() {
+            Some(slot) if slot.references.load(Ordering::Acquire) != 0 => Ok(slot),
+            _ => Err(Errno::BADF),
+        }
+    }
+
+    /// A new description of an inode that [`Context::list_open`] has listed. ENFILE.
+    pub fn new_description(&self, inode: &CachedInode, flags: i32) -> Result<Handle, Errno> {
+        let thread = self.session.thread()?;
+        let area = self.session.region();
+        let size = size_of::<Description>() as u64;
+        let index = {
+            let _locked = self.state.descriptions_lock.lock(thread.slot().holder());
+            let free = self.state.description_free.load(Ordering::Relaxed);
+            if free != 0 {
+                let slot = area
+                    .session_area::<Description>(u64::from(free - 1) * size, 1)
+                    .and_then(|slots| slots.first())
+                    .ok_or(Errno::NFILE)?;
+                self.state
+                    .description_free
+                    .store(slot.next_free.load(Ordering::Relaxed), Ordering::Relaxed);
+                u64::from(free - 1)
+            } else {
+                let end = self.state.description_end.load(Ordering::Relaxed);
+                if (u64::from(end) + 1) * size > area.session_area_length() {
+                    return Err(Errno::NFILE);
+                }
+                self.state.description_end.store(end + 1, Ordering::Relaxed);
+                u64::from(end)
+            }
+        };
+        let slot = area
+            .session_area::<Description>(index * size, 1)
+            .and_then(|slots| slots.first())
+            .ok_or(Errno::NFILE)?;
+        slot.flags.store(flags as u32, Ordering::Relaxed);
+        slot.inode.store(inode.number(), Ordering::Relaxed);
+        slot.generation.store(inode.generation(), Ordering::Relaxed);
+        slot.offset.store(0, Ordering::Relaxed);
+        slot.listing.store(Offset::NULL, Ordering::Relaxed);
+        slot.listing_size.store(0, Ordering::Relaxed);
+        slot.external.store(0, Ordering::Relaxed);
+        slot.references.store(1, Ordering::Release);
+        NonZeroU64::new(index + 1).map(Handle).ok_or(Errno::NFILE)
+    }
+
+    /// One reference less; true if that was the last one, whose slot is free now.
+    pub fn release_description(
+        &self,
+        handle: Handle,
+        externals: &Externals,
+    ) -> Result<bool, Errno> {
+        let slot = self.description(handle)?;
+        if slot.references.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return Ok(false);
+        }
+        self.drop_listing(slot)?;
+        let external = slot.external.swap(0, Ordering::AcqRel);
+        if external != 0 {
+            externals.remove(external);
+        }
+        let thread = self.session.thread()?;
+        let _locked = self.state.descriptions_lock.lock(thread.slot().holder());
+        let free = self.state.description_free.load(Ordering::Relaxed);
+        slot.next_free.store(free, Ordering::Relaxed);
+        // A slot's number fits: the area is at most 64 MiB.
+        self.state
+            .description_free
+            .store(handle.0.get() as u32, Ordering::Relaxed);
+        Ok(true)
+    }
+
+    /// The offset of a description, held still until the cell is dropped.
+    pub fn offset_cell<'d>(
+        &self,
+        description: &'d Description,
+        externals: &'d Externals,
+    ) -> Result<OffsetCell<'d>, Errno> {
+        let external = description.external.load(Ordering::Acquire);
+        if external != 0
+            && let Some(memory) = externals.get(external)
+        {
+            let mut rounds = 0u32;
+            loop {
+                let offset = memory.offset.load(Ordering::Relaxed);
+                if offset & SHARED_LOCK == 0
+                    && memory
+                        .offset
+                        .compare_exchange(
+                            offset,
+                            offset | SHARED_LOCK,
+                            Ordering::Acquire,
+                            Ordering::Relaxed,
+                        )
+                        .is_ok()
+                {
+                    return Ok(OffsetCell::Shared { memory });
+                }
+                rounds += 1;
+                // A process that died in the middle leaves the lock set: after a second it is
+                // taken over, since no read or write at an offset takes that long to end twice.
+                if rounds > 20_000 {
+                    return Ok(OffsetCell::Shared { memory });
+                }
+                if rounds > 100 {
+                    std::thread::sleep(std::time::Duration::from_micros(50));
+                }
+            }
+        }
+        let thread = self.session.thread()?;
+        let _locked = description.lock.lock(thread.slot().holder());
+        Ok(OffsetCell::Here {
+            description,
+            _locked,
+        })
+    }
+
+    /// `O_*` flags of a description.
+    pub fn flags_of(&self, description: &Description, externals: &Externals) -> i32 {
+        let external = description.external.load(Ordering::Acquire);
+        match externals.get(external) {
+            Some(memory) if external != 0 => memory.flags.load(Ordering::Acquire) as i32,
+            _ => description.flags.load(Ordering::Acquire) as i32,
+        }
+    }
+
+    pub fn store_flags(&self, description: &Description, externals: &Externals, flags: i32) {
+        description.flags.store(flags as u32, Ordering::Release);
+        let external = description.external.load(Ordering::Acquire);
+        if external != 0
+            && let Some(memory) = externals.get(external)
+        {
+            memory.flags.store(flags as u32 as u64, Ordering::Release);
+        }
+    }
+
+    /// Keeps a snapshot of names with the description.
+    pub fn keep_listing(&self, description: &Description, listing: &[u8]) -> Result<(), Errno> {
+        self.drop_listing(description)?;
+        let thread = self.session.thread()?;
+        let region = self.session.region();
+        let bytes = region
+            .allocate_bytes(thread.slot(), listing.len().max(1))
+            .map_err(|_| Errno::NOMEM)?;
+        region.write_bytes(bytes, listing);
+        description
+            .listing_end
+            .store(listing.len() as u64, Ordering::Relaxed);
+        description
+            .listing_size
+            .store(listing.len().max(1) as u64, Ordering::Relaxed);
+        description.listing.store(bytes, Ordering::Release);
+        Ok(())
+    }
+
+    /// Forgets a snapshot.
+    pub fn drop_listing(&self, description: &Description) -> Result<(), Errno> {
+        let thread = self.session.thread()?;
+        let listing: Offset<AtomicU8> = description.listing.swap(Offset::NULL, Ordering::AcqRel);
+        if !listing.is_null() {
+            let size = description.listing_size.load(Ordering::Relaxed) as usize;
+            self.session
+                .region()
+                .free_bytes(thread.slot(), listing, size);
+        }
+        Ok(())
+    }
+
+    /// One opening of an inode less; the last one takes it off the open table, and what has no
+    /// name any more ends.
+    pub fn unlist_open(&self, number: u32) -> Result<(), Errno> {
+        let forget = self.run_local(|context| {
+            let inode = context.cached(number)?;
+            if inode.opens.fetch_sub(1, Ordering::AcqRel) != 1 {
+                return Ok(false);
+            }
+            let place = inode.open_slot.swap(0, Ordering::AcqRel);
+            if let Some(entry) = (place as usize)
+                .checked_sub(1)
+                .and_then(|p| self.session.control().open.get(p))
+            {
+                entry.store(0, Ordering::Release);
+            }
+            if inode.has(flag::UNLINKED) {
+                context.dispose(inode);
+            }
+            Ok(context.header(number)?.kind() == HeaderKind::Orphan)
+        })?;
+        if forget {
+            // An answer is not needed: at worst the controller frees it when it looks next.
+            let _ = self.session.ask(&Request::Forget { inode: number });
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Context<'a> {
+    /// Lists an inode as open, then looks at its header once more: ESTALE if it is gone.
+    pub fn list_open(&self, inode: &'static CachedInode) -> Attempt<()> {
+        if inode.opens.fetch_add(1, Ordering::AcqRel) == 0 {
+            let table = &self.session.control().open;
+            let entry = open_entry(inode.number(), inode.generation());
+            let hint = self.state.open_hint.load(Ordering::Relaxed) as usize;
+            let place = (0..OPEN_SLOTS)
+                .map(|step| (hint + step) % OPEN_SLOTS)
+                .find(|&place| {
+                    table[place].load(Ordering::Relaxed) == 0
+                        && table[place]
+                            .compare_exchange(0, entry, Ordering::SeqCst, Ordering::Relaxed)
+                            .is_ok()
+                });
+            let Some(place) = place else {
+                inode.opens.fetch_sub(1, Ordering::AcqRel);
+                return Err(Errno::NFILE.into());
+            };
+            inode.open_slot.store(place as u32 + 1, Ordering::Release);
+            self.state
+                .open_hint
+                .store((place as u32 + 1) % OPEN_SLOTS as u32, Ordering::Relaxed);
+        }
+        let header = self.header(inode.number())?;
+        if header.generation() != inode.generation() || header.kind() == HeaderKind::Free {
+            inode.opens.fetch_sub(1, Ordering::AcqRel);
+            return Err(Errno::STALE.into());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,380 @@
+//! How an operation runs: inside an operation of the protocol, with the epoch pinned, and again
+//! from the start whenever something has to be fetched first or a fold got in between.
+//!
+//! # Invariants
+//! * Nothing is asked of the controller inside an operation or under a lock: an attempt that
+//!   needs something gives it up as a [`Fix`], ends, and is made again after.
+//! * An attempt that stops before it has published leaves everything as it was.
+//! * After publishing, [`Context::confirm`] looks at the headers again (DESIGN section 5).
+
+use crate::interface::{Errno, Failure};
+use crate::state::{AuxiliaryState, CachedInode};
+use arck_core_state::{InodeNumber, LiveHeader};
+use arck_libfs_kit::ownership::{self, Owner, Straddled};
+use arck_libfs_kit::region::{Guard, ThreadSlot};
+use arck_libfs_kit::{Operation, Session, ThreadContext};
+use arck_protocol::operation::Expected;
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::Ordering;
+
+/// Why an attempt ended early.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// For good.
+    Failure(Failure),
+    /// To be made again after this.
+    Fix(Fix),
+}
+
+/// What an attempt needs before it is made again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fix {
+    /// Ownership of these inodes (0 = no inode).
+    Own([InodeNumber; 4]),
+    /// The newest verified state of an inode that another session owns.
+    Recall(InodeNumber),
+    /// The fold of an inode to end.
+    Wait(InodeNumber),
+    Numbers,
+    DataPages,
+    ArenaPages,
+    BranchSlot(u32),
+    /// A fold of these inodes (0 = none).
+    Commit([InodeNumber; 2]),
+    /// Nothing: something changed, look again.
+    Again,
+}
+
+impl From<Errno> for Stop {
+    fn from(errno: Errno) -> Stop {
+        Stop::Failure(Failure::Errno(errno))
+    }
+}
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Stop {
+        Stop::Failure(failure)
+    }
+}
+impl From<Fix> for Stop {
+    fn from(fix: Fix) -> Stop {
+        Stop::Fix(fix)
+    }
+}
+
+/// Result of an attempt or of a part of one.
+pub type Attempt<T> = Result<T, Stop>;
+
+/// Attempts until an operation gives up with EAGAIN: each follows some progress of another
+/// session or of the controller, so this is far more than any honest run needs.
+const ATTEMPTS_MAX: usize = 100_000;
+
+/// One attempt.
+pub struct Context<'a> {
+    pub session: &'static Session,
+    pub state: &'static AuxiliaryState,
+    pub thread: &'static ThreadContext,
+    pub guard: Guard<'static>,
+    operation: RefCell<Option<Operation<'static>>>,
+    pub credentials: &'a Credentials,
+    recalled: &'a Recalled,
+}
+
+/// Inodes recalled for one call: each once, so that the call ends.
+#[derive(Default)]
+pub struct Recalled {
+    numbers: RefCell<[InodeNumber; 32]>,
+    count: Cell<usize>,
+}
+
+/// Who the process is, as the controller saw it at the greeting.
+#[derive(Clone, Debug)]
+pub struct Credentials {
+    pub uid: u32,
+    pub gid: u32,
+    pub groups: Vec<u32>,
+}
+
+impl Credentials {
+    /// Effective ids of this process.
+    pub fn of_process() -> Credentials {
+        Credentials {
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            groups: rustix::process::getgroups()
+                .unwrap_or_default()
+                .into_iter()
+                .map(|gid| gid.as_raw())
+                .collect(),
+        }
+    }
+    pub fn in_group(&self, gid: u32) -> bool {
+        self.gid == gid || self.groups.contains(&gid)
+    }
+    /// `wanted`: 4 read, 2 write, 1 execute or search. EACCES.
+    pub fn check(&self, inode: &CachedInode, wanted: u32) -> Result<(), Errno> {
+        let mode = inode.mode.load(Ordering::Relaxed);
+        if self.uid == 0 {
+            // Root may do everything, but execute only what somebody may execute.
+            let executable = inode.is_directory() || mode & 0o111 != 0 || wanted & 1 == 0;
+            return if executable {
+                Ok(())
+            } else {
+                Err(Errno::ACCESS)
+            };
+        }
+        let bits = if self.uid == inode.uid.load(Ordering::Relaxed) {
+            mode >> 6
+        } else if self.in_group(inode.gid.load(Ordering::Relaxed)) {
+            mode >> 3
+        } else {
+            mode
+        };
+        if bits & wanted == wanted {
+            Ok(())
+        } else {
+            Err(Errno::ACCESS)
+        }
+    }
+    /// Owner of the inode or root. EPERM.
+    pub fn check_owner(&self, inode: &CachedInode) -> Result<(), Errno> {
+        if self.uid == 0 || self.uid == inode.uid.load(Ordering::Relaxed) {
+            Ok(())
+        } else {
+            Err(Errno::PERM)
+        }
+    }
+}
+
+/// What [`Context::confirm`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Confirmed {
+    /// The delta stands: auxiliary state is to be brought up to it.
+    Standing,
+    /// A fold took the operation along and ended the delta: auxiliary state will be rebuilt.
+    Folded,
+}
+
+impl<'a> Context<'a> {
+    pub fn slot(&self) -> &'static ThreadSlot<'static> {
+        self.thread.slot()
+    }
+
+    /// Enters the operation, once an attempt is going to publish.
+    pub fn enter(&self) {
+        let mut operation = self.operation.borrow_mut();
+        if operation.is_none() {
+            *operation = Some(self.thread.enter());
+        }
+    }
+
+    /// Notes a recall; false if this call has recalled the inode already, or so many that the
+    /// verified state as it is has to do.
+    pub fn may_recall(&self, number: InodeNumber) -> bool {
+        let count = self.recalled.count.get();
+        let mut numbers = self.recalled.numbers.borrow_mut();
+        if count == numbers.len() || numbers[..count].contains(&number) {
+            return false;
+        }
+        numbers[count] = number;
+        self.recalled.count.set(count + 1);
+        true
+    }
+
+    fn leave(&self) {
+        self.operation.borrow_mut().take();
+    }
+
+    pub fn header(&self, number: InodeNumber) -> Result<&'static LiveHeader, Errno> {
+        self.session.header(number).ok_or(Errno::STALE)
+    }
+
+    /// That this session owns the inode and `inode` is a view of it as it is now; to be asked
+    /// under the inode's lock, after [`Context::enter`], before anything is written.
+    pub fn owned(&self, inode: &CachedInode) -> Attempt<Expected> {
+        let number = inode.number();
+        let header = self.header(number)?;
+        let expected = inode.expected();
+        if expected.still_holds(header) && expected.ownership.session() == self.session.number() {
+            return Ok(expected);
+        }
+        Err(self.why_not_owned(number, header))
+    }
+
+    #[cold]
+    fn why_not_owned(&self, number: InodeNumber, header: &LiveHeader) -> Stop {
+        if header.ownership().is_marked() {
+            return Fix::Wait(number).into();
+        }
+        match ownership::owner(self.session, header) {
+            // Ours, but the view is older than a fold: whoever asked refreshes the view.
+            Owner::Us(_) => Fix::Again.into(),
+            Owner::Nobody | Owner::Other => Fix::Own([number, 0, 0, 0]).into(),
+            Owner::Gone => Errno::STALE.into(),
+        }
+    }
+
+    /// The second look, after publishing: `stored` are the bytes at arena offset `offset` by
+    /// which a receipt tells whether the operation was folded. Leaves the operation if there
+    /// is anything to find out.
+    pub fn confirm(
+        &self,
+        inodes: &[(&CachedInode, Expected)],
+        offset: u64,
+        stored: &[u8],
+    ) -> Attempt<Confirmed> {
+        let mut all = true;
+        for (inode, expected) in inodes {
+            all &= expected.still_holds(self.header(inode.number())?);
+        }
+        if all {
+            return Ok(Confirmed::Standing);
+        }
+        self.straddles(inodes, offset, stored)
+    }
+
+    #[cold]
+    fn straddles(
+        &self,
+        inodes: &[(&CachedInode, Expected)],
+        offset: u64,
+        stored: &[u8],
+    ) -> Attempt<Confirmed> {
+        self.leave();
+        // The first inode is the one in whose delta the bytes stand; a fold takes the others
+        // of a published operation along with it.
+        let Some((inode, expected)) = inodes.first() else {
+            return Ok(Confirmed::Standing);
+        };
+        let header = self.header(inode.number())?;
+        match ownership::straddled(
+            self.session,
+            header,
+            inode.number(),
+            expected,
+            offset,
+            stored,
+        )? {
+            Straddled::NotFolded => Ok(Confirmed::Standing),
+            Straddled::Included => Ok(Confirmed::Folded),
+            Straddled::Missed => Err(Fix::Again.into()),
+        }
+    }
+}
+
+/// What every operation needs; the public face is [`crate::FileSystem`].
+pub struct Engine {
+    pub session: &'static Session,
+    pub state: &'static AuxiliaryState,
+    pub credentials: Credentials,
+}
+
+impl Engine {
+    /// Runs attempts until one succeeds or fails for good.
+    #[inline]
+    pub fn run<T>(
+        &self,
+        mut attempt: impl FnMut(&Context<'_>) -> Attempt<T>,
+    ) -> Result<T, Failure> {
+        let thread = self.session.thread()?;
+        let recalled = Recalled::default();
+        for _ in 0..ATTEMPTS_MAX {
+            let context = Context {
+                session: self.session,
+                state: self.state,
+                thread,
+                guard: thread.slot().pin(),
+                operation: RefCell::new(None),
+                credentials: &self.credentials,
+                recalled: &recalled,
+            };
+            let stop = match attempt(&context) {
+                Ok(value) => return Ok(value),
+                Err(stop) => stop,
+            };
+            drop(context);
+            match stop {
+                Stop::Failure(failure) => return Err(failure),
+                Stop::Fix(fix) => self.fix(thread, fix)?,
+            }
+        }
+        Err(Errno::AGAIN.into())
+    }
+
+    /// As [`Engine::run`], for operations that take no path.
+    #[inline]
+    pub fn run_local<T>(
+        &self,
+        attempt: impl FnMut(&Context<'_>) -> Attempt<T>,
+    ) -> Result<T, Errno> {
+        self.run(attempt).map_err(|failure| match failure {
+            Failure::Errno(errno) => errno,
+            Failure::Outside(_) => Errno::XDEV,
+        })
+    }
+
+    #[cold]
+    fn fix(&self, thread: &'static ThreadContext, fix: Fix) -> Result<(), Errno> {
+        let (session, slot) = (self.session, thread.slot());
+        let stock = session.state();
+        match fix {
+            Fix::Again => Ok(()),
+            Fix::Own(numbers) => {
+                let mut wanted = [0; 4];
+                let mut count = 0;
+                for number in numbers.into_iter().filter(|&number| number != 0) {
+                    let header = session.header(number).ok_or(Errno::STALE)?;
+                    ownership::wait_unmarked(header)?;
+                    if !matches!(ownership::owner(session, header), Owner::Us(_)) {
+                        wanted[count] = number;
+                        count += 1;
+                    }
+                }
+                if count == 0 {
+                    return Ok(());
+                }
+                ownership::acquire(session, &wanted[..count])
+            }
+            Fix::Recall(number) => ownership::recall(session, number),
+            Fix::Wait(number) => {
+                ownership::wait_unmarked(session.header(number).ok_or(Errno::STALE)?)
+            }
+            Fix::Numbers => stock.numbers.refill(session, slot),
+            Fix::DataPages => self.with_room(|| stock.data.grow(session, slot)),
+            Fix::ArenaPages => self.with_room(|| stock.arena.grow(session)),
+            Fix::BranchSlot(branch) => stock.arena.grow_branches(session, branch),
+            Fix::Commit(numbers) => {
+                let mut wanted = [0; 2];
+                let mut count = 0;
+                for number in numbers.into_iter().filter(|&number| number != 0) {
+                    wanted[count] = number;
+                    count += 1;
+                }
+                ownership::commit(session, &wanted[..count], false)
+            }
+        }
+    }
+
+    /// Gets more room; where there is none, folds first, since a fold frees what it replaces.
+    fn with_room(&self, mut grow: impl FnMut() -> Result<(), Errno>) -> Result<(), Errno> {
+        match grow() {
+            Err(Errno::NOSPC) => {
+                self.session
+                    .ask(&arck_protocol::Request::CommitAll { release: false })?;
+                self.refresh_dirty()?;
+                if self.session.state().data.has_free(self.session) {
+                    return Ok(());
+                }
+                grow()
+            }
+            other => other,
+        }
+    }
+
+    /// Brings the views of all directories with folded deltas up to date.
+    fn refresh_dirty(&self) -> Result<(), Errno> {
+        self.run_local(|context| {
+            context.refresh_dirty_directories()?;
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,338 @@
+//! The table of cached inodes, and bringing a view up to date.
+//!
+//! # Invariants
+//! * There is at most one cached inode for a number; it is never freed, only made the view of
+//!   another generation when the number is used again, which cannot happen while it is open.
+//! * [`Context::view`] returns only when the view agrees with the header that it was compared
+//!   with: owned by this session and synchronous with ownership and fold number, or read from
+//!   the verified state at an even sequence that has not changed.
+
+use crate::engine::{Attempt, Context, Fix};
+use crate::interface::Errno;
+use crate::state::{AuxiliaryState, CachedInode, InodeLeaf, LEAF, flag};
+use arck_core_state::header::HeaderKind;
+use arck_core_state::{Inode, InodeNumber, LiveHeader};
+use arck_libfs_kit::delta;
+use arck_libfs_kit::ownership::{self, Owner};
+use arck_libfs_kit::region::{AtomicOffset, Offset};
+use arck_protocol::operation::Expected;
+use std::sync::atomic::Ordering;
+
+/// Leaves that a table for `inode_count` numbers has.
+pub fn leaf_count(inode_count: u32) -> usize {
+    (inode_count as usize).div_ceil(LEAF)
+}
+
+impl<'a> Context<'a> {
+    /// The cached inode of a number that the header table has, made if there is none.
+    pub fn cached(&self, number: InodeNumber) -> Attempt<&'static CachedInode> {
+        let region = self.session.region();
+        let leaves: Offset<AtomicOffset<InodeLeaf>> = self.state.inodes.load(Ordering::Acquire);
+        if number == 0 || number >= self.session.geometry().inode_count {
+            return Err(Errno::STALE.into());
+        }
+        let index = number as usize / LEAF;
+        let place: Offset<AtomicOffset<InodeLeaf>> =
+            Offset::from_raw(leaves.raw() + (index * size_of::<AtomicOffset<InodeLeaf>>()) as u64);
+        let place = region.get(place);
+        let leaf = match region.try_get(place.load(Ordering::Acquire)) {
+            Some(leaf) => leaf,
+            None => self.new_leaf(place)?,
+        };
+        let entry = &leaf.entries[number as usize % LEAF];
+        if let Some(inode) = region.try_get(entry.load(Ordering::Acquire)) {
+            return Ok(inode);
+        }
+        self.new_inode(entry, number)
+    }
+
+    #[cold]
+    fn new_leaf(&self, place: &AtomicOffset<InodeLeaf>) -> Attempt<&'static InodeLeaf> {
+        let region = self.session.region();
+        let _locked = self.state.inodes_lock.lock(self.slot().holder());
+        if let Some(leaf) = region.try_get(place.load(Ordering::Acquire)) {
+            return Ok(leaf);
+        }
+        let leaf = region
+            .allocate_zeroed::<InodeLeaf>(self.slot(), 1)
+            .map_err(|_| Errno::NOMEM)?;
+        place.store(leaf, Ordering::Release);
+        Ok(region.get(leaf))
+    }
+
+    #[cold]
+    fn new_inode(
+        &self,
+        entry: &AtomicOffset<CachedInode>,
+        number: InodeNumber,
+    ) -> Attempt<&'static CachedInode> {
+        let region = self.session.region();
+        let generation = self.header(number)?.generation();
+        let inode = region
+            .allocate(self.slot(), CachedInode::new(number, generation))
+            .map_err(|_| Errno::NOMEM)?;
+        match entry.compare_exchange(Offset::NULL, inode, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Ok(region.get(inode)),
+            Err(other) => {
+                region.free(self.slot(), inode);
+                Ok(region.get(other))
+            }
+        }
+    }
+
+    /// The view of an inode that a dentry (or an open description) names, up to date. ESTALE if
+    /// the number belongs to another generation by now, or is not alive.
+    #[inline]
+    pub fn view(&self, number: InodeNumber, generation: u32) -> Attempt<&'static CachedInode> {
+        let inode = self.cached(number)?;
+        let header = self.header(number)?;
+        let sequence = header.sequence.load(Ordering::Acquire);
+        if inode.generation() == generation && inode.sequence.load(Ordering::Acquire) == sequence {
+            let ownership = header.ownership();
+            if ownership == inode.expected().ownership
+                && header.fold() == inode.expected().fold
+                && (ownership.session() == self.session.number() || ownership.session() == 0)
+            {
+                return Ok(inode);
+            }
+        }
+        self.refresh(inode, header, generation)?;
+        Ok(inode)
+    }
+
+    /// Brings a view up to date, or says what has to happen first.
+    #[cold]
+    pub fn refresh(
+        &self,
+        inode: &'static CachedInode,
+        header: &'static LiveHeader,
+        generation: u32,
+    ) -> Attempt<()> {
+        let number = inode.number();
+        if header.generation() != generation {
+            return Err(Errno::STALE.into());
+        }
+        if inode.link_delta.load(Ordering::Acquire) != 0 && !inode.is_directory() {
+            // What the delta of a directory added to the link count may have been folded: its
+            // part goes out of the count with the directory's overlay.
+            self.refresh_dirty_directories()?;
+        }
+        match ownership::owner(self.session, header) {
+            Owner::Us(_) if header.ownership().is_marked() => Err(Fix::Wait(number).into()),
+            Owner::Us(expected) => self.refresh_owned(inode, header, generation, expected),
+            Owner::Nobody => self.refresh_shared(inode, generation),
+            Owner::Other => {
+                // Its completed writes are to be seen at this call: one recall per call. The
+                // sequence of the view moves whenever a fold changed anything.
+                if self.may_recall(number) {
+                    return Err(Fix::Recall(number).into());
+                }
+                self.refresh_shared(inode, generation)
+            }
+            Owner::Gone => Err(Errno::STALE.into()),
+        }
+    }
+
+    fn refresh_owned(
+        &self,
+        inode: &'static CachedInode,
+        header: &'static LiveHeader,
+        generation: u32,
+        expected: Expected,
+    ) -> Attempt<()> {
+        let _locked = inode.lock.write(self.slot().holder());
+        if inode.generation() == generation && inode.expected() == expected {
+            // The same delta on top of a verified state that moved under it: this inode was
+            // born, changed hands (chown), or gained or lost links elsewhere.
+            if inode.has(flag::UNBORN) && header.kind() == HeaderKind::Granted {
+                inode
+                    .sequence
+                    .store(header.sequence.load(Ordering::Acquire), Ordering::Release);
+                return Ok(());
+            }
+            let Some((copy, verified)) = self.session.verified(inode.number())? else {
+                return Err(Errno::STALE.into());
+            };
+            inode.set(flag::UNBORN, false);
+            inode.uid.store(verified.uid, Ordering::Relaxed);
+            inode.gid.store(verified.gid, Ordering::Relaxed);
+            inode.base_links.store(verified.links, Ordering::Relaxed);
+            inode.sequence.store(copy.sequence, Ordering::Release);
+            return Ok(());
+        }
+        self.discard_delta(inode);
+        self.load_verified(inode, generation)?;
+        inode.expect(expected);
+        Ok(())
+    }
+
+    fn refresh_shared(&self, inode: &'static CachedInode, generation: u32) -> Attempt<()> {
+        let _locked = inode.lock.write(self.slot().holder());
+        self.discard_delta(inode);
+        self.load_verified(inode, generation)
+    }
+
+    /// Reads the verified inode into the view. Under the inode's lock.
+    fn load_verified(&self, inode: &CachedInode, generation: u32) -> Attempt<()> {
+        let number = inode.number();
+        let Some((copy, verified)) = self.session.verified(number)? else {
+            // Granted and not born: a number that was given back and is nobody's inode now.
+            return Err(Errno::STALE.into());
+        };
+        if copy.generation != generation {
+            return Err(Errno::STALE.into());
+        }
+        if inode.generation() != generation {
+            inode.generation.store(generation, Ordering::Release);
+            inode.link_delta.store(0, Ordering::Release);
+            inode.flags.store(0, Ordering::Release);
+        }
+        store_verified(inode, &verified);
+        inode.set(flag::UNBORN, false);
+        inode.expect(Expected {
+            ownership: copy.ownership.unmarked(),
+            fold: copy.fold,
+        });
+        inode.sequence.store(copy.sequence, Ordering::Release);
+        Ok(())
+    }
+
+    /// Forgets a delta that does not exist any more and frees what it used. Under the inode's
+    /// lock for writing.
+    pub fn discard_delta(&self, inode: &'static CachedInode) {
+        let stock = self.session.state();
+        self.discard_overlay(inode);
+        let mut page = inode.tail_first.load(Ordering::Relaxed);
+        let mut bound = arck_core_state::arena::ARENA_PAGES;
+        while page != 0 && bound != 0 {
+            let next = self
+                .session
+                .arena()
+                .load_u64(page as usize * 4096, Ordering::Acquire)
+                .map_or(0, |word| (word >> 32) as u32);
+            stock.arena.release(self.slot(), page);
+            page = next;
+            bound -= 1;
+        }
+        let root = inode.delta_root();
+        if root.0 != 0 {
+            let mut interior = Vec::new();
+            delta::for_each_entry(
+                self.session,
+                root,
+                &mut |_, entry| {
+                    stock
+                        .data
+                        .release(self.session, arck_core_state::PagePtr(entry))
+                },
+                &mut |page| interior.push(page),
+            );
+            for page in interior {
+                stock.arena.release(self.slot(), page);
+            }
+        }
+        inode.root.store(0, Ordering::Release);
+        inode.limit.store(u64::MAX, Ordering::Release);
+        inode.tail_page.store(0, Ordering::Relaxed);
+        inode.tail_unit.store(0, Ordering::Relaxed);
+        inode.tail_first.store(0, Ordering::Relaxed);
+        inode.branch.store(0, Ordering::Release);
+    }
+
+    /// Brings the views of all directories whose deltas were folded up to date, so that what
+    /// their deltas held is free again.
+    pub fn refresh_dirty_directories(&self) -> Attempt<()> {
+        let region = self.session.region();
+        let mut at = {
+            let _locked = self.state.dirty_lock.lock(self.slot().holder());
+            self.state.dirty_first.load(Ordering::Acquire)
+        };
+        while let Some(directory) = region.try_get(at) {
+            at = directory.dirty_next.load(Ordering::Acquire);
+            let header = self.header(directory.number())?;
+            if !directory.expected().still_holds(header) && !header.ownership().is_marked() {
+                match self.refresh(directory, header, directory.generation()) {
+                    Ok(()) => {}
+                    // Gone: nothing of it is left to free.
+                    Err(crate::engine::Stop::Failure(_)) => {
+                        let _locked = directory.lock.write(self.slot().holder());
+                        self.discard_delta(directory);
+                    }
+                    Err(fix) => return Err(fix),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that a directory has an overlay. Under its lock.
+    pub fn note_dirty(&self, directory: &'static CachedInode, offset: Offset<CachedInode>) {
+        if directory.dirty.swap(1, Ordering::AcqRel) == 0 {
+            let _locked = self.state.dirty_lock.lock(self.slot().holder());
+            directory.dirty_next.store(
+                self.state.dirty_first.load(Ordering::Acquire),
+                Ordering::Release,
+            );
+            self.state.dirty_first.store(offset, Ordering::Release);
+        }
+    }
+
+    /// The offset of a cached inode, for links in the region.
+    pub fn offset_of(&self, number: InodeNumber) -> Offset<CachedInode> {
+        let region = self.session.region();
+        let leaves = self.state.inodes.load(Ordering::Acquire);
+        let place: Offset<AtomicOffset<InodeLeaf>> = Offset::from_raw(
+            leaves.raw() + (number as usize / LEAF * size_of::<AtomicOffset<InodeLeaf>>()) as u64,
+        );
+        let Some(leaf) = region.try_get(region.get(place).load(Ordering::Acquire)) else {
+            return Offset::NULL;
+        };
+        leaf.entries[number as usize % LEAF].load(Ordering::Acquire)
+    }
+}
+
+fn store_verified(inode: &CachedInode, verified: &Inode) {
+    let relaxed = Ordering::Relaxed;
+    inode.mode.store(verified.mode, relaxed);
+    inode.uid.store(verified.uid, relaxed);
+    inode.gid.store(verified.gid, relaxed);
+    inode.base_links.store(verified.links, relaxed);
+    inode.entries.store(verified.entries, relaxed);
+    inode.size.store(verified.size, relaxed);
+    inode.accessed.store(verified.accessed as u64, relaxed);
+    inode.modified.store(verified.modified as u64, relaxed);
+    inode.changed.store(verified.changed as u64, relaxed);
+    inode.created.store(verified.created as u64, relaxed);
+    inode.base_root.store(verified.root.0, Ordering::Release);
+    inode.base_size.store(verified.size, relaxed);
+    inode.pages.store(verified.pages, relaxed);
+    inode.parent.store(verified.parent, relaxed);
+    inode.set(flag::UNLINKED, verified.links == 0);
+}
+
+/// The auxiliary state of a new session.
+pub fn create_state(
+    session: &'static arck_libfs_kit::Session,
+) -> Result<&'static AuxiliaryState, Errno> {
+    use arck_libfs_kit::region::HashTable;
+    let thread = session.thread()?;
+    let region = session.region();
+    let no_memory = |_| Errno::NOMEM;
+    let state = region
+        .allocate_zeroed::<AuxiliaryState>(thread.slot(), 1)
+        .map_err(no_memory)?;
+    let overlay = HashTable::create(region, thread.slot()).map_err(no_memory)?;
+    let leaves = region
+        .allocate_zeroed::<AtomicOffset<InodeLeaf>>(
+            thread.slot(),
+            leaf_count(session.geometry().inode_count),
+        )
+        .map_err(no_memory)?;
+    let live = region.get(state);
+    live.overlay.store(overlay, Ordering::Release);
+    live.inodes.store(leaves, Ordering::Release);
+    if let Some(root) = region.auxiliary_root(1) {
+        root.store(state.raw(), Ordering::Release);
+    }
+    Ok(live)
+}

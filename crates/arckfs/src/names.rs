@@ -1,0 +1,447 @@
+//! Removing, renaming and linking names.
+//!
+//! # Invariants
+//! * An operation commits by one store: a record that becomes valid, or an effect of a record
+//!   taken back. What a rename replaces and removes is said in its one record.
+//! * Before a rename across two directories commits, each of the two branches durably names the
+//!   other (DESIGN section 4), so that a fold of one takes the other along.
+//! * Locks of several directories are taken by ascending number.
+
+use crate::births::stamp;
+use crate::engine::{Attempt, Confirmed, Context, Fix};
+use crate::interface::Errno;
+use crate::overlay::Found;
+use crate::state::{CachedInode, flag};
+use crate::time::now;
+use arck_core_state::branch::offset;
+use arck_core_state::directory::Dentry;
+use arck_core_state::geometry::LINKS_MAX;
+use arck_core_state::record::{Record, RecordRef, effect};
+use arck_core_state::{FileKind, InodeNumber};
+use arck_libfs_kit::delta;
+use arck_libfs_kit::region::WriteGuard;
+use arck_pm::order;
+use arck_protocol::operation::Expected;
+use std::sync::atomic::Ordering;
+
+/// RENAME_NOREPLACE.
+pub const NOREPLACE: u32 = 1;
+/// RENAME_EXCHANGE.
+pub const EXCHANGE: u32 = 2;
+
+/// What rename has to leave to the controller.
+pub enum Renamed {
+    Done,
+    /// A directory changes its parent, or two names are exchanged.
+    ByController {
+        from: InodeNumber,
+        to: InodeNumber,
+    },
+}
+
+fn empty_record() -> Record<'static> {
+    Record {
+        state: 0,
+        sequence: 0,
+        kind: FileKind::File,
+        inode: 0,
+        generation: 0,
+        source_directory: 0,
+        mode: 0,
+        uid: 0,
+        gid: 0,
+        created: 0,
+        kills: [RecordRef::default(); 2],
+        name: b"",
+        source: b"",
+    }
+}
+
+impl<'a> Context<'a> {
+    /// Locks up to three different inodes for writing, by ascending number.
+    fn lock_all<const N: usize>(
+        &self,
+        mut inodes: [Option<&'static CachedInode>; N],
+    ) -> [Option<WriteGuard<'static>>; N] {
+        inodes.sort_by_key(|inode| inode.map_or(0, CachedInode::number));
+        let mut last = 0;
+        inodes.map(|inode| {
+            let inode = inode.filter(|inode| inode.number() != last)?;
+            last = inode.number();
+            Some(inode.lock.write(self.slot().holder()))
+        })
+    }
+
+    /// Directory rights for adding and removing names; ENOENT if it was removed itself.
+    pub fn may_change_names(&self, directory: &CachedInode) -> Attempt<()> {
+        if directory.has(flag::UNLINKED) {
+            return Err(Errno::NOENT.into());
+        }
+        Ok(self.credentials.check(directory, 3)?)
+    }
+
+    /// Sticky directories: only the owner of the name's inode or of the directory removes it.
+    fn may_remove(&self, directory: &CachedInode, victim: &CachedInode) -> Attempt<()> {
+        let uid = self.credentials.uid;
+        let sticky = directory.mode.load(Ordering::Relaxed) & 0o1000 != 0;
+        if sticky
+            && uid != 0
+            && uid != directory.uid.load(Ordering::Relaxed)
+            && uid != victim.uid.load(Ordering::Relaxed)
+        {
+            return Err(Errno::PERM.into());
+        }
+        Ok(())
+    }
+
+    fn still_there(
+        &self,
+        directory: &'static CachedInode,
+        name: &[u8],
+        seen: Dentry,
+    ) -> Attempt<Found> {
+        let found = self.lookup(directory, name)?;
+        match found.dentry {
+            Some(dentry) if (dentry.inode, dentry.generation) == (seen.inode, seen.generation) => {
+                Ok(found)
+            }
+            _ => Err(Fix::Again.into()),
+        }
+    }
+
+    /// Takes a name away durably. Under the directory's lock, inside the operation.
+    fn remove_name(
+        &self,
+        directory: &'static CachedInode,
+        expected: &Expected,
+        name: &[u8],
+        found: &Found,
+        involved: &[(&CachedInode, Expected)],
+    ) -> Attempt<Confirmed> {
+        let time = now();
+        if found.record.unit != 0 {
+            let (branch, begun) = self.branch(directory, expected)?;
+            let cleared = delta::clear_effects(self.session, found.record, effect::ADD)?;
+            let _durable = order::fence((cleared, stamp(&branch, time)?, begun));
+            let place = found.record.unit as usize * 64;
+            let word = self
+                .session
+                .arena()
+                .load_u64(place, Ordering::Acquire)
+                .unwrap_or(0);
+            let confirmed = self.confirm(involved, place as u64, &word.to_le_bytes())?;
+            directory.modified.store(time as u64, Ordering::Relaxed);
+            directory.changed.store(time as u64, Ordering::Relaxed);
+            return Ok(confirmed);
+        }
+        let record = Record {
+            state: effect::REMOVE_SOURCE,
+            source: name,
+            ..empty_record()
+        };
+        Ok(self
+            .commit_record(directory, expected, record, involved, time)?
+            .1)
+    }
+
+    /// A name of a non-directory is gone: its inode loses a link.
+    fn lost_link(&self, inode: &'static CachedInode) {
+        inode.add_links(-1);
+        if inode.links() == 0 {
+            inode.set(flag::UNLINKED, true);
+            self.dispose(inode);
+        }
+    }
+
+    /// unlink: EISDIR for a directory.
+    pub fn unlink_name(&self, directory: &'static CachedInode, name: &[u8]) -> Attempt<()> {
+        let _locked = directory.lock.write(self.slot().holder());
+        let expected = self.begin_change(directory)?;
+        let found = self.lookup(directory, name)?;
+        let dentry = found.dentry.ok_or(Errno::NOENT)?;
+        self.may_change_names(directory)?;
+        let victim = self.view(dentry.inode, dentry.generation)?;
+        if dentry.kind == FileKind::Directory {
+            return Err(Errno::ISDIR.into());
+        }
+        self.may_remove(directory, victim)?;
+        let involved = [(directory, expected)];
+        if self.remove_name(directory, &expected, name, &found, &involved)? == Confirmed::Standing {
+            self.set_overlay(directory, name, None, found.verified)?;
+            directory.entries.fetch_sub(1, Ordering::Relaxed);
+            self.lost_link(victim);
+        }
+        Ok(())
+    }
+
+    /// rmdir: ENOTDIR, ENOTEMPTY.
+    pub fn remove_directory(&self, directory: &'static CachedInode, name: &[u8]) -> Attempt<()> {
+        let seen = self.lookup(directory, name)?.dentry.ok_or(Errno::NOENT)?;
+        if seen.kind != FileKind::Directory {
+            return Err(Errno::NOTDIR.into());
+        }
+        let victim = self.view(seen.inode, seen.generation)?;
+        let _locked = self.lock_all([Some(directory), Some(victim)]);
+        let expected = self.begin_change(directory)?;
+        let found = self.still_there(directory, name, seen)?;
+        self.may_change_names(directory)?;
+        self.may_remove(directory, victim)?;
+        if victim.entries.load(Ordering::Relaxed) != 0 {
+            // Its emptiness is only certain in the newest state, which `view` has seen to.
+            self.unmoved(victim)?;
+            return Err(Errno::NOTEMPTY.into());
+        }
+        let victim_expected = self.begin_change(victim)?;
+        let involved = [(directory, expected), (victim, victim_expected)];
+        if self.remove_name(directory, &expected, name, &found, &involved)? == Confirmed::Standing {
+            self.set_overlay(directory, name, None, found.verified)?;
+            directory.entries.fetch_sub(1, Ordering::Relaxed);
+            directory.add_links(-1);
+            victim.base_links.store(0, Ordering::Relaxed);
+            victim.link_delta.store(0, Ordering::Relaxed);
+            victim.set(flag::UNLINKED, true);
+        }
+        drop(_locked);
+        self.dispose(victim);
+        Ok(())
+    }
+
+    /// link: EPERM for a directory, EEXIST, EMLINK.
+    pub fn add_link(
+        &self,
+        target: &'static CachedInode,
+        directory: &'static CachedInode,
+        name: &[u8],
+    ) -> Attempt<()> {
+        if target.is_directory() {
+            return Err(Errno::PERM.into());
+        }
+        let _locked = self.lock_all([Some(directory), Some(target)]);
+        let expected = self.begin_change(directory)?;
+        let found = self.lookup(directory, name)?;
+        if found.dentry.is_some() {
+            return Err(Errno::EXIST.into());
+        }
+        self.may_change_names(directory)?;
+        if target.has(flag::UNLINKED) {
+            return Err(Errno::NOENT.into());
+        }
+        if target.links() >= LINKS_MAX {
+            return Err(Errno::MLINK.into());
+        }
+        let target_expected = self.begin_change(target)?;
+        let kind = target.kind().ok_or(Errno::IO)?;
+        let time = now();
+        let (branch, begun) = self.branch(target, &target_expected)?;
+        // Before the link can be valid: if the target's other names are folded away, the fold
+        // has to know of this directory.
+        let Some(partner) = branch.add_partner(directory.number())? else {
+            let _begun = order::fence(begun);
+            return Err(Fix::Commit([directory.number(), target.number()]).into());
+        };
+        let _ = branch.put(offset::CHANGED, time as u64)?;
+        let _stamped = order::fence((branch.flush_line_0()?, begun, partner));
+        let record = self.added(target, kind, name);
+        let involved = [(directory, expected), (target, target_expected)];
+        let (reference, confirmed) =
+            self.commit_record(directory, &expected, record, &involved, time)?;
+        if confirmed == Confirmed::Standing {
+            let dentry = Dentry {
+                inode: target.number(),
+                generation: target.generation(),
+                kind,
+            };
+            self.set_overlay(directory, name, Some((dentry, reference)), found.verified)?;
+            directory.entries.fetch_add(1, Ordering::Relaxed);
+            target.changed.store(time as u64, Ordering::Relaxed);
+            target.add_links(1);
+        }
+        Ok(())
+    }
+
+    /// A record that adds `name` for an inode; it carries the birth in case it is the first of
+    /// the inode's records to be folded.
+    fn added<'n>(&self, inode: &CachedInode, kind: FileKind, name: &'n [u8]) -> Record<'n> {
+        let unborn = inode.has(flag::UNBORN);
+        let birth = |field: &std::sync::atomic::AtomicU32| {
+            if unborn {
+                field.load(Ordering::Relaxed)
+            } else {
+                0
+            }
+        };
+        Record {
+            state: effect::ADD,
+            kind,
+            inode: inode.number(),
+            generation: inode.generation(),
+            mode: birth(&inode.mode) & 0o7777,
+            uid: birth(&inode.uid),
+            gid: birth(&inode.gid),
+            created: if unborn {
+                inode.created.load(Ordering::Relaxed) as i64
+            } else {
+                0
+            },
+            name,
+            ..empty_record()
+        }
+    }
+
+    /// rename, `flags` as renameat2's.
+    pub fn rename_name(
+        &self,
+        from: (&'static CachedInode, &[u8], bool),
+        to: (&'static CachedInode, &[u8], bool),
+        flags: u32,
+    ) -> Attempt<Renamed> {
+        let ((from, from_name, from_slash), (to, to_name, to_slash)) = (from, to);
+        let source = self.lookup(from, from_name)?.dentry.ok_or(Errno::NOENT)?;
+        let target = self.lookup(to, to_name)?.dentry;
+        let moves_directory = source.kind == FileKind::Directory;
+        if (from_slash || to_slash) && !moves_directory {
+            return Err(Errno::NOTDIR.into());
+        }
+        if flags & NOREPLACE != 0 && target.is_some() {
+            return Err(Errno::EXIST.into());
+        }
+        self.may_change_names(from)?;
+        self.may_change_names(to)?;
+        if flags & EXCHANGE != 0 {
+            let target = target.ok_or(Errno::NOENT)?;
+            if target.inode == source.inode {
+                return Ok(Renamed::Done);
+            }
+            return Ok(Renamed::ByController {
+                from: from.number(),
+                to: to.number(),
+            });
+        }
+        if let Some(target) = target {
+            if target.inode == source.inode {
+                return Ok(Renamed::Done);
+            }
+            match (moves_directory, target.kind == FileKind::Directory) {
+                (true, false) => return Err(Errno::NOTDIR.into()),
+                (false, true) => return Err(Errno::ISDIR.into()),
+                _ => {}
+            }
+        }
+        if moves_directory && from.number() != to.number() {
+            return Ok(Renamed::ByController {
+                from: from.number(),
+                to: to.number(),
+            });
+        }
+        let moved = self.view(source.inode, source.generation)?;
+        let victim = match target {
+            Some(target) => Some(self.view(target.inode, target.generation)?),
+            None => None,
+        };
+        let locked_victim = victim.filter(|victim| victim.is_directory());
+        let locked = self.lock_all([Some(from), Some(to), locked_victim]);
+        let expected = self.begin_change(to)?;
+        let from_expected = self.begin_change(from)?;
+        let source = self.still_there(from, from_name, source)?;
+        let found = match target {
+            Some(target) => self.still_there(to, to_name, target)?,
+            None => {
+                let found = self.lookup(to, to_name)?;
+                if found.dentry.is_some() {
+                    return Err(Fix::Again.into());
+                }
+                found
+            }
+        };
+        self.may_remove(from, moved)?;
+        if let Some(victim) = victim {
+            self.may_remove(to, victim)?;
+        }
+        let mut involved = [(to, expected), (from, from_expected), (to, expected)];
+        if let Some(victim) = locked_victim {
+            if victim.entries.load(Ordering::Relaxed) != 0 {
+                return Err(Errno::NOTEMPTY.into());
+            }
+            involved[2] = (victim, self.begin_change(victim)?);
+        }
+        let time = now();
+        if from.number() != to.number() {
+            self.name_partners((from, &from_expected), (to, &expected), time)?;
+        }
+        let kind = source.dentry.ok_or(Errno::IO)?.kind;
+        let mut record = self.added(moved, kind, to_name);
+        if from.number() != to.number() {
+            record.source_directory = from.number();
+        }
+        if source.record.unit != 0 {
+            record.state |= effect::KILL_SOURCE;
+            record.kills[0] = source.record;
+        } else {
+            record.state |= effect::REMOVE_SOURCE;
+            record.source = from_name;
+        }
+        if found.record.unit != 0 {
+            record.state |= effect::KILL_TARGET;
+            record.kills[1] = found.record;
+        } else if found.dentry.is_some() {
+            record.state |= effect::REPLACE;
+        }
+        let (reference, confirmed) = self.commit_record(to, &expected, record, &involved, time)?;
+        if confirmed == Confirmed::Standing {
+            let dentry = Dentry {
+                inode: moved.number(),
+                generation: moved.generation(),
+                kind,
+            };
+            self.set_overlay(from, from_name, None, source.verified)?;
+            self.set_overlay(to, to_name, Some((dentry, reference)), found.verified)?;
+            from.entries.fetch_sub(1, Ordering::Relaxed);
+            if found.dentry.is_none() {
+                to.entries.fetch_add(1, Ordering::Relaxed);
+            }
+            from.modified.store(time as u64, Ordering::Relaxed);
+            from.changed.store(time as u64, Ordering::Relaxed);
+            if moved.has(flag::UNBORN) && !moved.is_directory() {
+                moved.parent.store(to.number(), Ordering::Relaxed);
+            }
+            if let Some(victim) = victim {
+                if victim.is_directory() {
+                    to.add_links(-1);
+                    victim.base_links.store(0, Ordering::Relaxed);
+                    victim.link_delta.store(0, Ordering::Relaxed);
+                    victim.set(flag::UNLINKED, true);
+                    drop(locked);
+                    self.dispose(victim);
+                } else {
+                    self.lost_link(victim);
+                }
+            }
+        }
+        Ok(Renamed::Done)
+    }
+
+    /// Durably names each of two directories in the branch of the other, and stamps the source
+    /// (the target is stamped with the record).
+    fn name_partners(
+        &self,
+        from: (&'static CachedInode, &Expected),
+        to: (&'static CachedInode, &Expected),
+        time: i64,
+    ) -> Attempt<()> {
+        let (from_branch, from_begun) = self.branch(from.0, from.1)?;
+        let (to_branch, to_begun) = match self.branch(to.0, to.1) {
+            Ok(branch) => branch,
+            Err(stop) => {
+                let _begun = order::fence(from_begun);
+                return Err(stop);
+            }
+        };
+        let one = from_branch.add_partner(to.0.number())?;
+        let other = to_branch.add_partner(from.0.number())?;
+        let (Some(one), Some(other)) = (one, other) else {
+            return Err(Fix::Commit([from.0.number(), to.0.number()]).into());
+        };
+        let _named = order::fence((one, other, from_begun, to_begun, stamp(&from_branch, time)?));
+        Ok(())
+    }
+}

@@ -1,0 +1,345 @@
+//! The overlay: names by which this session's deltas differ from the verified directories, and
+//! looking names up through it.
+//!
+//! # Invariants
+//! * One table for all directories, found by hash of directory and name; every entry is also in
+//!   the list of its directory. Lists change under the directory's lock for writing; look-ups
+//!   take no lock and are validated by ownership, fold number and sequence afterwards.
+//! * An entry says what the name leads to (or that the verified name is hidden), and by which
+//!   record, so that a later operation can take that record's effect back.
+
+use crate::engine::{Attempt, Context, Fix};
+use crate::interface::Errno;
+use crate::state::{CachedInode, OverlayEntry};
+use arck_core_state::directory::{self, Dentry};
+use arck_core_state::record::RecordRef;
+use arck_core_state::{FileKind, InodeNumber};
+use arck_libfs_kit::region::{AtomicOffset, HashLink, HashTable, Offset};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+/// How a name stands in a directory.
+#[derive(Clone, Copy, Debug)]
+pub struct Found {
+    /// What it leads to; `None` = no such name.
+    pub dentry: Option<Dentry>,
+    /// The overlay entry, if there is one.
+    pub entry: Offset<OverlayEntry>,
+    /// The record whose ADD makes it visible, if it is visible through the overlay.
+    pub record: RecordRef,
+    /// What the verified directory says of the name, hidden or not.
+    pub verified: Option<Dentry>,
+}
+
+fn table_hash(directory: InodeNumber, hash: u64) -> u64 {
+    hash ^ u64::from(directory).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+impl<'a> Context<'a> {
+    pub fn hash(&self, name: &[u8]) -> u64 {
+        directory::hash_name(self.session.welcome().hash_seed, name)
+    }
+
+    fn table(&self) -> &'static HashTable<OverlayEntry> {
+        self.session
+            .region()
+            .get(self.state.overlay.load(Ordering::Acquire))
+    }
+
+    fn matches(
+        &self,
+        entry: &OverlayEntry,
+        offset: Offset<OverlayEntry>,
+        directory: InodeNumber,
+        name: &[u8],
+    ) -> bool {
+        entry.directory.load(Ordering::Relaxed) == directory
+            && entry.name_length.load(Ordering::Relaxed) as usize == name.len()
+            && self
+                .session
+                .region()
+                .bytes_equal(OverlayEntry::name_offset(offset), name)
+    }
+
+    fn find_entry(
+        &self,
+        directory: InodeNumber,
+        hash: u64,
+        name: &[u8],
+    ) -> Option<(Offset<OverlayEntry>, &OverlayEntry)> {
+        let region = self.session.region();
+        self.table()
+            .lookup(&self.guard, table_hash(directory, hash), |entry| {
+                let offset = Offset::from_raw(
+                    (std::ptr::from_ref(entry) as usize - region.base_address()) as u64,
+                );
+                self.matches(entry, offset, directory, name)
+            })
+    }
+
+    /// Looks a name up. `directory` is a view that is up to date; an answer is given only if it
+    /// still was when the search ended.
+    pub fn lookup(&self, directory: &'static CachedInode, name: &[u8]) -> Attempt<Found> {
+        let number = directory.number();
+        let header = self.header(number)?;
+        let expected = directory.expected();
+        let sequence = directory.sequence.load(Ordering::Acquire);
+        let hash = self.hash(name);
+        let mut found = Found {
+            dentry: None,
+            entry: Offset::NULL,
+            record: RecordRef::default(),
+            verified: None,
+        };
+        let mut hidden = false;
+        if directory.overlay_count.load(Ordering::Acquire) != 0
+            && let Some((offset, entry)) = self.find_entry(number, hash, name)
+        {
+            found.entry = offset;
+            let inode = entry.inode.load(Ordering::Acquire);
+            if inode != 0 {
+                found.dentry = Some(Dentry {
+                    inode,
+                    generation: entry.generation.load(Ordering::Relaxed),
+                    kind: entry.kind().ok_or(Errno::IO)?,
+                });
+                found.record = RecordRef {
+                    unit: entry.record_unit.load(Ordering::Relaxed),
+                    sequence: entry.record_sequence.load(Ordering::Relaxed),
+                };
+            }
+            hidden = true;
+            if entry.verified.load(Ordering::Relaxed) != 0 {
+                found.verified = Some(Dentry {
+                    inode: entry.verified_inode.load(Ordering::Relaxed),
+                    generation: 0,
+                    kind: FileKind::File,
+                });
+            }
+        }
+        if !hidden {
+            let buckets = directory.base_size.load(Ordering::Relaxed) / 4096;
+            let root = directory.verified_root();
+            if root.pointer() != 0 {
+                match directory::lookup(self.session, root, buckets, hash, name) {
+                    Ok(verified) => {
+                        found.verified = verified.map(|found| found.dentry);
+                        found.dentry = found.verified;
+                    }
+                    Err(directory::Torn) => return Err(self.torn(directory)),
+                }
+            }
+        }
+        if header.sequence.load(Ordering::Acquire) != sequence
+            || header.fold() != expected.fold
+            || header.ownership().unmarked() != expected.ownership
+        {
+            return Err(Fix::Again.into());
+        }
+        Ok(found)
+    }
+
+    /// A pointer of a verified directory led nowhere: it changed meanwhile, or it is damaged.
+    #[cold]
+    fn torn(&self, directory: &CachedInode) -> crate::engine::Stop {
+        match self.header(directory.number()) {
+            Ok(header)
+                if header.sequence.load(Ordering::Acquire)
+                    == directory.sequence.load(Ordering::Acquire) =>
+            {
+                Errno::IO.into()
+            }
+            _ => Fix::Again.into(),
+        }
+    }
+
+    /// Puts a name into the overlay, or changes its entry: what it leads to now (`None` = it is
+    /// hidden), by which record, and what the verified directory says of it. Under the
+    /// directory's lock for writing.
+    pub fn set_overlay(
+        &self,
+        directory: &'static CachedInode,
+        name: &[u8],
+        now: Option<(Dentry, RecordRef)>,
+        verified: Option<Dentry>,
+    ) -> Attempt<()> {
+        let number = directory.number();
+        let hash = self.hash(name);
+        let fill = |entry: &OverlayEntry| {
+            if let Some((dentry, record)) = now {
+                entry.generation.store(dentry.generation, Ordering::Relaxed);
+                entry
+                    .kind
+                    .store(u32::from(dentry.kind as u8), Ordering::Relaxed);
+                entry.record_unit.store(record.unit, Ordering::Relaxed);
+                entry
+                    .record_sequence
+                    .store(record.sequence, Ordering::Relaxed);
+            }
+            entry
+                .inode
+                .store(now.map_or(0, |(dentry, _)| dentry.inode), Ordering::Release);
+        };
+        if let Some((offset, entry)) = self.find_entry(number, hash, name) {
+            if now.is_none() && verified.is_none() {
+                self.remove_entry(directory, offset, hash, name);
+            } else if let Some((dentry, record)) = now
+                && entry.inode.load(Ordering::Relaxed) != 0
+            {
+                // A visible name changes what it leads to: by a new entry, so that a look-up
+                // never sees half of it.
+                self.remove_entry(directory, offset, hash, name);
+                self.add_entry(directory, hash, name, Some((dentry, record)), verified)?;
+            } else {
+                fill(entry);
+            }
+            return Ok(());
+        }
+        if now.is_none() && verified.is_none() {
+            return Ok(());
+        }
+        self.add_entry(directory, hash, name, now, verified)
+    }
+
+    fn add_entry(
+        &self,
+        directory: &'static CachedInode,
+        hash: u64,
+        name: &[u8],
+        now: Option<(Dentry, RecordRef)>,
+        verified: Option<Dentry>,
+    ) -> Attempt<()> {
+        let region = self.session.region();
+        let number = directory.number();
+        let length = size_of::<OverlayEntry>() + name.len();
+        let bytes = region
+            .allocate_bytes(self.slot(), length)
+            .map_err(|_| Errno::NOMEM)?;
+        let offset: Offset<OverlayEntry> = bytes.cast();
+        let entry = region.get(offset);
+        let first = directory.overlay_first.load(Ordering::Relaxed);
+        let (dentry, record) = now.map_or((None, RecordRef::default()), |(d, r)| (Some(d), r));
+        let relaxed = Ordering::Relaxed;
+        let set = |field: &AtomicU32, value: u32| field.store(value, relaxed);
+        entry.next.store(first, relaxed);
+        entry.previous.store(Offset::NULL, relaxed);
+        set(&entry.directory, number);
+        set(&entry.inode, dentry.map_or(0, |d| d.inode));
+        set(&entry.generation, dentry.map_or(0, |d| d.generation));
+        set(&entry.kind, dentry.map_or(0, |d| u32::from(d.kind as u8)));
+        set(&entry.record_unit, record.unit);
+        set(&entry.record_sequence, record.sequence);
+        set(&entry.verified, u32::from(verified.is_some()));
+        set(&entry.verified_inode, verified.map_or(0, |d| d.inode));
+        set(&entry.name_length, name.len() as u32);
+        region.write_bytes(OverlayEntry::name_offset(offset), name);
+        if let Some(first) = region.try_get(first) {
+            first.previous.store(offset, relaxed);
+        }
+        directory.overlay_first.store(offset, Ordering::Release);
+        directory.overlay_count.fetch_add(1, Ordering::AcqRel);
+        self.note_dirty(directory, self.offset_of(number));
+        // Nobody else inserts this name: the directory's lock is held.
+        let _ = self
+            .table()
+            .insert(&self.guard, table_hash(number, hash), offset, |other| {
+                std::ptr::eq(other, entry)
+            });
+        Ok(())
+    }
+
+    fn remove_entry(
+        &self,
+        directory: &CachedInode,
+        offset: Offset<OverlayEntry>,
+        hash: u64,
+        name: &[u8],
+    ) {
+        let region = self.session.region();
+        let entry = region.get(offset);
+        let _ = name;
+        self.table()
+            .remove(&self.guard, table_hash(directory.number(), hash), |other| {
+                std::ptr::eq(other, entry)
+            });
+        self.unlist(directory, entry);
+        self.guard
+            .retire_bytes(offset.cast::<AtomicU8>(), entry.length());
+    }
+
+    fn unlist(&self, directory: &CachedInode, entry: &OverlayEntry) {
+        let region = self.session.region();
+        let next = entry.next.load(Ordering::Relaxed);
+        let previous = entry.previous.load(Ordering::Relaxed);
+        match region.try_get(previous) {
+            Some(before) => before.next.store(next, Ordering::Relaxed),
+            None => directory.overlay_first.store(next, Ordering::Release),
+        }
+        if let Some(after) = region.try_get(next) {
+            after.previous.store(previous, Ordering::Relaxed);
+        }
+        directory.overlay_count.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Drops the whole overlay of a directory whose delta was folded (or refused), and takes
+    /// its part out of the link counts of the inodes it names. Under its lock for writing.
+    pub fn discard_overlay(&self, directory: &'static CachedInode) {
+        let region = self.session.region();
+        let mut name = [0u8; 256];
+        loop {
+            let offset: Offset<OverlayEntry> = directory.overlay_first.load(Ordering::Acquire);
+            let Some(entry) = region.try_get(offset) else {
+                break;
+            };
+            let length = entry.name_length.load(Ordering::Relaxed) as usize;
+            let Some(name) = name.get_mut(..length) else {
+                break;
+            };
+            region.read_bytes(OverlayEntry::name_offset(offset), name);
+            let adds = entry.inode.load(Ordering::Relaxed);
+            if adds != 0 && entry.kind() != Some(FileKind::Directory) {
+                self.change_links(adds, -1);
+            }
+            let hides = entry.verified_inode.load(Ordering::Relaxed);
+            if entry.verified.load(Ordering::Relaxed) != 0 && hides != 0 {
+                self.change_links(hides, 1);
+            }
+            let hash = self.hash(name);
+            self.remove_entry(directory, offset, hash, name);
+        }
+        directory.link_delta.store(0, Ordering::Release);
+    }
+
+    /// Changes the part of a link count that this session's deltas make.
+    pub fn change_links(&self, number: InodeNumber, by: i32) {
+        if let Ok(inode) = self.cached(number)
+            && !inode.is_directory()
+        {
+            inode.add_links(by);
+        }
+    }
+
+    /// Calls `each` for the overlay entries of a directory; under its lock.
+    pub fn for_each_overlay(
+        &self,
+        directory: &CachedInode,
+        mut each: impl FnMut(&[u8], Option<(InodeNumber, FileKind)>),
+    ) {
+        let region = self.session.region();
+        let mut at: Offset<OverlayEntry> = directory.overlay_first.load(Ordering::Acquire);
+        let mut bytes = [0u8; 256];
+        while let Some(entry) = region.try_get(at) {
+            let length = (entry.name_length.load(Ordering::Relaxed) as usize).min(255);
+            region.read_bytes(OverlayEntry::name_offset(at), &mut bytes[..length]);
+            let inode = entry.inode.load(Ordering::Acquire);
+            let visible = entry
+                .kind()
+                .filter(|_| inode != 0)
+                .map(|kind| (inode, kind));
+            each(&bytes[..length], visible);
+            at = entry.next.load(Ordering::Acquire);
+        }
+    }
+}
+
+const _: () = assert!(size_of::<HashLink>() == 16);
+const _: () = assert!(size_of::<AtomicOffset<OverlayEntry>>() == 8);

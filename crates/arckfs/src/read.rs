@@ -1,0 +1,96 @@
+//! Reading file data.
+//!
+//! # Invariants
+//! * Owned inodes are read under their lock, the delta's entries before the verified ones.
+//! * Inodes that nobody owns are read without a lock and without writing anything shared; what
+//!   was read counts only if the header's sequence did not move (KucoFS's versioned read).
+//! * Bytes beyond the size are never given out, whatever stands in the last page.
+
+use crate::engine::{Attempt, Context, Fix};
+use crate::interface::Errno;
+use crate::state::CachedInode;
+use arck_core_state::index::{self, HOLE};
+use arck_core_state::{PAGE_SIZE, PagePtr};
+use arck_libfs_kit::delta;
+use std::sync::atomic::Ordering;
+
+/// Pages that `size` bytes take.
+pub fn pages_of(size: u64) -> u64 {
+    size.div_ceil(PAGE_SIZE)
+}
+
+impl<'a> Context<'a> {
+    /// The page that holds file page `page` in this session's view; null = hole.
+    pub fn data_page(&self, inode: &CachedInode, page: u64) -> Attempt<PagePtr> {
+        match delta::index_entry(self.session, inode.delta_root(), page) {
+            HOLE => return Ok(PagePtr::NULL),
+            0 => {}
+            entry => return Ok(PagePtr(entry)),
+        }
+        if page >= inode.limit.load(Ordering::Relaxed)
+            || page >= pages_of(inode.base_size.load(Ordering::Relaxed))
+        {
+            return Ok(PagePtr::NULL);
+        }
+        index::lookup(self.session, inode.verified_root(), page).ok_or_else(|| self.lost(inode))
+    }
+
+    /// A pointer led nowhere: the verified state moved, or it is damaged.
+    #[cold]
+    fn lost(&self, inode: &CachedInode) -> crate::engine::Stop {
+        match self.unmoved(inode) {
+            Ok(()) => Errno::IO.into(),
+            Err(stop) => stop,
+        }
+    }
+
+    /// That the verified state is the one the view was made from.
+    #[inline]
+    pub fn unmoved(&self, inode: &CachedInode) -> Attempt<()> {
+        let header = self.header(inode.number())?;
+        std::sync::atomic::fence(Ordering::Acquire);
+        if header.sequence.load(Ordering::Acquire) == inode.sequence.load(Ordering::Acquire)
+            && header.fold() == inode.expected().fold
+        {
+            Ok(())
+        } else {
+            Err(Fix::Again.into())
+        }
+    }
+
+    /// Reads at `position`; `inode` is an up-to-date view. Short at the end of the file. EIO
+    /// if a page's backing is gone.
+    pub fn read_at(&self, inode: &CachedInode, buffer: &mut [u8], position: u64) -> Attempt<usize> {
+        let owned = inode.expected().ownership.session() == self.session.number();
+        let _locked = owned.then(|| inode.lock.read());
+        let size = inode.size.load(Ordering::Acquire);
+        if position >= size {
+            self.unmoved(inode)?;
+            return Ok(0);
+        }
+        let length = usize::try_from(size - position)
+            .unwrap_or(usize::MAX)
+            .min(buffer.len());
+        let mut done = 0;
+        while done < length {
+            let at = position + done as u64;
+            let within = (at % PAGE_SIZE) as usize;
+            let part = (PAGE_SIZE as usize - within).min(length - done);
+            let target = &mut buffer[done..done + part];
+            let page = self.data_page(inode, at / PAGE_SIZE)?;
+            if page.is_null() {
+                target.fill(0);
+            } else {
+                let Some(bytes) = self.session.page_bytes(page) else {
+                    return Err(self.lost(inode));
+                };
+                bytes
+                    .try_copy_to(within, target)
+                    .map_err(|error| error.errno())?;
+            }
+            done += part;
+        }
+        self.unmoved(inode)?;
+        Ok(length)
+    }
+}

@@ -1,0 +1,269 @@
+//! ArckFS's auxiliary state: what stands in the group's shared region.
+//!
+//! # Invariants
+//! * Everything here can be rebuilt from the core state (session state, the open file
+//!   descriptions, lies in the region's session part and cannot).
+//! * A [`CachedInode`] is a view of one inode: the verified state with this session's delta on
+//!   top. It holds for the `ownership`, `fold` and `sequence` written in it, which are compared
+//!   with the header before it is believed.
+//! * `CachedInode::lock` protects the delta fields for writing; readers of attributes load them
+//!   one by one. Cached inodes are never freed while the session lives, so references to them
+//!   need no epoch; overlay entries are freed through the epoch.
+//!
+//! Order of locks: cached inodes by ascending number, directories before what they hold where
+//! both are needed; then stocks of the kit; then the region's own.
+
+use arck_core_state::Ownership;
+use arck_core_state::geometry::InodeNumber;
+use arck_core_state::{FileKind, IndexRoot};
+use arck_libfs_kit::region::{AtomicOffset, HashTable, Lock, Offset, ReadWriteLock};
+use arck_libfs_kit::{region_hash_node, region_shared};
+use arck_protocol::operation::Expected;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+fn none<T>() -> AtomicOffset<T> {
+    AtomicOffset::default()
+}
+
+/// Inodes per leaf of the table.
+pub const LEAF: usize = 512;
+
+region_shared! {
+    /// Found by auxiliary root 1.
+    pub struct AuxiliaryState {
+        /// Names that differ from the verified state, of all directories.
+        pub overlay: AtomicOffset<HashTable<OverlayEntry>>,
+        /// Leaves of the table of cached inodes, by number.
+        pub inodes: AtomicOffset<AtomicOffset<InodeLeaf>>,
+        pub inodes_lock: Lock,
+        pub descriptions_lock: Lock,
+        /// First free description (its number), 0 = none.
+        pub description_free: AtomicU32,
+        /// Descriptions ever used.
+        pub description_end: AtomicU32,
+        /// Directories with an overlay, linked by `dirty_next`; protected by `dirty_lock`.
+        pub dirty_first: AtomicOffset<CachedInode>,
+        pub dirty_lock: Lock,
+        pub open_hint: AtomicU32,
+    }
+
+    /// Part of the table of cached inodes.
+    pub struct InodeLeaf {
+        pub entries: [AtomicOffset<CachedInode>; LEAF],
+    }
+
+    /// See the module's head. Attributes are this session's view.
+    pub struct CachedInode {
+        pub lock: ReadWriteLock,
+        pub number: AtomicU32,
+        pub generation: AtomicU32,
+        /// [`flag`] bits.
+        pub flags: AtomicU32,
+        /// What the header said when the view was made: unmarked ownership, fold number, and
+        /// the even sequence; a sequence of `u64::MAX` means that there is no view.
+        pub ownership: AtomicU64,
+        pub fold: AtomicU64,
+        pub sequence: AtomicU64,
+
+        pub mode: AtomicU32,
+        pub uid: AtomicU32,
+        pub gid: AtomicU32,
+        /// Links in the verified state.
+        pub base_links: AtomicU32,
+        /// Links that this session's deltas add to them; negative ones wrap.
+        pub link_delta: AtomicU32,
+        /// Of a directory: names, the delta's included.
+        pub entries: AtomicU32,
+        pub size: AtomicU64,
+        pub accessed: AtomicU64,
+        pub modified: AtomicU64,
+        pub changed: AtomicU64,
+        pub created: AtomicU64,
+        /// Verified index root, size and data pages.
+        pub base_root: AtomicU64,
+        pub base_size: AtomicU64,
+        pub pages: AtomicU64,
+        /// Of a directory: the one that holds it.
+        pub parent: AtomicU32,
+
+        // ---- delta, protected by `lock`
+        /// 1 once the branch has been begun for `fold`.
+        pub branch: AtomicU32,
+        /// Of a file: root of the delta's index.
+        pub root: AtomicU64,
+        /// Of a file: verified pages from here on are dropped.
+        pub limit: AtomicU64,
+        /// Of a directory: where the next record goes, and the next sequence.
+        pub tail_page: AtomicU32,
+        pub tail_unit: AtomicU32,
+        pub tail_first: AtomicU32,
+        pub record_sequence: AtomicU32,
+        pub overlay_first: AtomicOffset<OverlayEntry>,
+        pub overlay_count: AtomicU32,
+        /// Descriptions that have the inode open.
+        pub opens: AtomicU32,
+        /// Place in the open table plus one, 0 = not listed.
+        pub open_slot: AtomicU32,
+        pub dirty: AtomicU32,
+        pub dirty_next: AtomicOffset<CachedInode>,
+    }
+
+    /// An open file description: session state.
+    pub struct Description {
+        /// Number of references; 0 = free.
+        pub references: AtomicU32,
+        /// `O_*` flags.
+        pub flags: AtomicU32,
+        pub inode: AtomicU32,
+        pub generation: AtomicU32,
+        pub offset: AtomicU64,
+        /// Held over a read or write at the offset.
+        pub lock: Lock,
+        /// While free: the next free one.
+        pub next_free: AtomicU32,
+        /// Of a directory: snapshot of its names, made at the first read; bytes in it.
+        pub listing: AtomicOffset<AtomicU8>,
+        pub listing_size: AtomicU64,
+        pub listing_end: AtomicU64,
+        /// Index into [`crate::FileSystem`]'s external descriptions plus one; 0 = none.
+        pub external: AtomicU32,
+        pub reserved: AtomicU32,
+    }
+}
+
+region_hash_node! {
+    /// A name that differs from the verified state. The name's bytes follow.
+    pub struct OverlayEntry {
+        /// Neighbours in the directory's list, protected by the directory's lock.
+        pub next: AtomicOffset<OverlayEntry>,
+        pub previous: AtomicOffset<OverlayEntry>,
+        pub directory: AtomicU32,
+        /// What the name leads to; 0 = the verified name is hidden.
+        pub inode: AtomicU32,
+        pub generation: AtomicU32,
+        /// [`FileKind`] as a number.
+        pub kind: AtomicU32,
+        /// Record whose ADD makes the name visible.
+        pub record_unit: AtomicU32,
+        pub record_sequence: AtomicU32,
+        /// 1 if the verified directory has the name, hidden or replaced here.
+        pub verified: AtomicU32,
+        /// What the verified name leads to, if it has one.
+        pub verified_inode: AtomicU32,
+        pub name_length: AtomicU32,
+        pub reserved: AtomicU32,
+    }
+}
+
+/// Bits of [`CachedInode::flags`].
+pub mod flag {
+    /// Not born yet: exists in this session's deltas only.
+    pub const UNBORN: u32 = 1;
+    /// Its last name is gone.
+    pub const UNLINKED: u32 = 2;
+}
+
+impl CachedInode {
+    pub fn new(number: InodeNumber, generation: u32) -> CachedInode {
+        let word = || AtomicU64::new(0);
+        let half = || AtomicU32::new(0);
+        CachedInode {
+            lock: ReadWriteLock::new(),
+            number: AtomicU32::new(number),
+            generation: AtomicU32::new(generation),
+            flags: half(),
+            ownership: word(),
+            fold: word(),
+            sequence: AtomicU64::new(u64::MAX),
+            mode: half(),
+            uid: half(),
+            gid: half(),
+            base_links: half(),
+            link_delta: half(),
+            entries: half(),
+            size: word(),
+            accessed: word(),
+            modified: word(),
+            changed: word(),
+            created: word(),
+            base_root: word(),
+            base_size: word(),
+            pages: word(),
+            parent: half(),
+            branch: half(),
+            root: word(),
+            limit: AtomicU64::new(u64::MAX),
+            tail_page: half(),
+            tail_unit: half(),
+            tail_first: half(),
+            record_sequence: half(),
+            overlay_first: none(),
+            overlay_count: half(),
+            opens: half(),
+            open_slot: half(),
+            dirty: half(),
+            dirty_next: none(),
+        }
+    }
+
+    pub fn number(&self) -> InodeNumber {
+        self.number.load(Ordering::Relaxed)
+    }
+    pub fn generation(&self) -> u32 {
+        self.generation.load(Ordering::Acquire)
+    }
+    pub fn expected(&self) -> Expected {
+        Expected {
+            ownership: Ownership(self.ownership.load(Ordering::Acquire)),
+            fold: self.fold.load(Ordering::Acquire),
+        }
+    }
+    pub fn expect(&self, expected: Expected) {
+        self.fold.store(expected.fold, Ordering::Release);
+        self.ownership
+            .store(expected.ownership.0, Ordering::Release);
+    }
+    pub fn kind(&self) -> Option<FileKind> {
+        FileKind::from_mode(self.mode.load(Ordering::Relaxed))
+    }
+    pub fn is_directory(&self) -> bool {
+        self.kind() == Some(FileKind::Directory)
+    }
+    pub fn has(&self, flag: u32) -> bool {
+        self.flags.load(Ordering::Acquire) & flag != 0
+    }
+    pub fn set(&self, flag: u32, on: bool) {
+        if on {
+            self.flags.fetch_or(flag, Ordering::AcqRel);
+        } else {
+            self.flags.fetch_and(!flag, Ordering::AcqRel);
+        }
+    }
+    pub fn links(&self) -> u32 {
+        let base = self.base_links.load(Ordering::Relaxed);
+        base.wrapping_add(self.link_delta.load(Ordering::Relaxed))
+    }
+    pub fn add_links(&self, by: i32) {
+        self.link_delta.fetch_add(by as u32, Ordering::AcqRel);
+    }
+    pub fn delta_root(&self) -> IndexRoot {
+        IndexRoot(self.root.load(Ordering::Acquire))
+    }
+    pub fn verified_root(&self) -> IndexRoot {
+        IndexRoot(self.base_root.load(Ordering::Acquire))
+    }
+}
+
+impl OverlayEntry {
+    pub fn kind(&self) -> Option<FileKind> {
+        FileKind::from_u8(self.kind.load(Ordering::Relaxed) as u8)
+    }
+    /// Where the bytes of the name begin.
+    pub fn name_offset(entry: Offset<OverlayEntry>) -> Offset<AtomicU8> {
+        Offset::from_raw(entry.raw() + size_of::<OverlayEntry>() as u64)
+    }
+    /// Bytes of the entry with its name.
+    pub fn length(&self) -> usize {
+        size_of::<OverlayEntry>() + self.name_length.load(Ordering::Relaxed) as usize
+    }
+}

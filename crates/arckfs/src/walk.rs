@@ -1,0 +1,346 @@
+//! Path resolution.
+//!
+//! # Invariants
+//! * Every directory that is searched is checked for search permission (EACCES), every component
+//!   for its length (ENAMETOOLONG); forty symbolic links are followed, then ELOOP.
+//! * A path that leaves the pool is not resolved here but given back as
+//!   [`Failure::Outside`], an absolute path of the host.
+
+use crate::engine::{Attempt, Context};
+use crate::interface::{Errno, Failure};
+use crate::overlay::Found;
+use crate::state::CachedInode;
+use arck_core_state::geometry::{NAME_MAX, PATH_MAX};
+use arck_core_state::{FileKind, ROOT_INODE};
+use std::sync::atomic::Ordering;
+
+/// Symbolic links followed in one resolution.
+const LINKS_MAX: u32 = 40;
+
+/// Where a walk begins, and where the pool is mounted.
+#[derive(Clone, Copy)]
+pub struct Start<'p> {
+    /// A directory's number and generation.
+    pub directory: (u32, u32),
+    pub mount: &'p [u8],
+}
+
+/// The end of a walk.
+pub struct Place<'p> {
+    /// The directory that holds the last component.
+    pub directory: &'static CachedInode,
+    pub last: Last<'p>,
+    /// The path ended with a slash: the name must be, or become, a directory.
+    pub slash: bool,
+}
+
+/// Last component of a path.
+pub enum Last<'p> {
+    /// The starting directory itself (an empty rest, `.`).
+    Dot,
+    /// `..`: `directory` is already the parent.
+    DotDot,
+    Name(&'p [u8]),
+}
+
+/// A path being rewritten by symbolic links: what is left to walk.
+struct Rest {
+    bytes: [u8; 2 * PATH_MAX + 2],
+    from: usize,
+}
+
+enum Outcome<'p> {
+    Ended(Place<'p>),
+    /// The last component is a symbolic link to be followed, or an inner one was met: go on
+    /// from this directory with the target before the rest.
+    Link {
+        directory: &'static CachedInode,
+        link: Found,
+        rest: &'p [u8],
+    },
+}
+
+impl<'a> Context<'a> {
+    /// The root directory's view.
+    pub fn root(&self) -> Attempt<&'static CachedInode> {
+        let generation = self.header(ROOT_INODE)?.generation();
+        self.view(ROOT_INODE, generation)
+    }
+
+    fn start(&self, start: Start<'_>) -> Attempt<&'static CachedInode> {
+        self.view(start.directory.0, start.directory.1)
+    }
+
+    /// Walks to the directory of the last component. `follow`: the last component, if it is a
+    /// symbolic link, is followed. Calls `end` with the place; the name in it lives only then.
+    pub fn walk<T>(
+        &self,
+        start: Start<'_>,
+        path: &[u8],
+        follow: bool,
+        end: impl FnOnce(&Place<'_>) -> Attempt<T>,
+    ) -> Attempt<T> {
+        if path.len() > PATH_MAX {
+            return Err(Errno::NAMETOOLONG.into());
+        }
+        let directory = self.start(start)?;
+        match self.steps(start, directory, path, follow)? {
+            Outcome::Ended(place) => end(&place),
+            Outcome::Link {
+                directory,
+                link,
+                rest,
+            } => self.walk_links(start, directory, link, rest, follow, end),
+        }
+    }
+
+    /// Goes on after the first symbolic link; apart, because it needs a buffer.
+    #[cold]
+    fn walk_links<T>(
+        &self,
+        start: Start<'_>,
+        directory: &'static CachedInode,
+        link: Found,
+        rest: &[u8],
+        follow: bool,
+        end: impl FnOnce(&Place<'_>) -> Attempt<T>,
+    ) -> Attempt<T> {
+        let mut buffers = [Rest::new(), Rest::new()];
+        let mut from = directory;
+        let mut target = link;
+        buffers[0].set(rest);
+        let mut current = 0;
+        for _ in 0..LINKS_MAX {
+            let (one, two) = buffers.split_at_mut(1);
+            let (old, new) = if current == 0 {
+                (&one[0], &mut two[0])
+            } else {
+                (&two[0], &mut one[0])
+            };
+            self.put_target(target, old.as_slice(), new)?;
+            current = 1 - current;
+            let mut path = buffers[current].as_slice();
+            if path.first() == Some(&b'/') {
+                path = inside(start.mount, path)?;
+                from = self.root()?;
+            }
+            match self.steps(start, from, path, follow)? {
+                Outcome::Ended(place) => return end(&place),
+                Outcome::Link {
+                    directory,
+                    link,
+                    rest,
+                } => {
+                    from = directory;
+                    target = link;
+                    let rest = rest.len();
+                    buffers[current].keep_last(rest);
+                }
+            }
+        }
+        Err(Errno::LOOP.into())
+    }
+
+    /// Reads a link's target and puts it, and what is left of the path, into `new`.
+    fn put_target(&self, link: Found, rest: &[u8], new: &mut Rest) -> Attempt<()> {
+        let dentry = link.dentry.ok_or(Errno::NOENT)?;
+        let inode = self.view(dentry.inode, dentry.generation)?;
+        let size = inode.size.load(Ordering::Relaxed) as usize;
+        if size == 0 || size > PATH_MAX {
+            return Err(Errno::NOENT.into());
+        }
+        new.from = 0;
+        let read = self.read_at(inode, &mut new.bytes[..size], 0)?;
+        if read != size {
+            return Err(Errno::IO.into());
+        }
+        let mut length = size;
+        if !rest.is_empty() {
+            if size + 1 + rest.len() > 2 * PATH_MAX {
+                return Err(Errno::NAMETOOLONG.into());
+            }
+            new.bytes[size] = b'/';
+            new.bytes[size + 1..size + 1 + rest.len()].copy_from_slice(rest);
+            length += 1 + rest.len();
+        }
+        // The path stands at the end of the buffer, so that its rests are cheap to keep.
+        let capacity = new.bytes.len();
+        new.bytes.copy_within(..length, capacity - length);
+        new.from = capacity - length;
+        Ok(())
+    }
+
+    fn steps<'p>(
+        &self,
+        start: Start<'_>,
+        from: &'static CachedInode,
+        path: &'p [u8],
+        follow: bool,
+    ) -> Attempt<Outcome<'p>> {
+        let mut directory = from;
+        let mut path = trim_slashes(path);
+        loop {
+            let end = path
+                .iter()
+                .position(|&byte| byte == b'/')
+                .unwrap_or(path.len());
+            let (name, behind) = path.split_at(end);
+            let rest = trim_slashes(behind);
+            let slash = !behind.is_empty();
+            if name.is_empty() {
+                return Ok(Outcome::Ended(Place {
+                    directory,
+                    last: Last::Dot,
+                    slash: true,
+                }));
+            }
+            if name.len() > NAME_MAX {
+                return Err(Errno::NAMETOOLONG.into());
+            }
+            if !directory.is_directory() {
+                return Err(Errno::NOTDIR.into());
+            }
+            self.credentials.check(directory, 1)?;
+            if name == b"." {
+                if rest.is_empty() {
+                    return Ok(Outcome::Ended(Place {
+                        directory,
+                        last: Last::Dot,
+                        slash: true,
+                    }));
+                }
+                path = rest;
+                continue;
+            }
+            if name == b".." {
+                if directory.number() == ROOT_INODE {
+                    return Err(above(start.mount, rest).into());
+                }
+                directory = self.parent(directory)?;
+                if rest.is_empty() {
+                    return Ok(Outcome::Ended(Place {
+                        directory,
+                        last: Last::DotDot,
+                        slash: true,
+                    }));
+                }
+                path = rest;
+                continue;
+            }
+            if rest.is_empty() && !follow && !slash {
+                return Ok(Outcome::Ended(Place {
+                    directory,
+                    last: Last::Name(name),
+                    slash,
+                }));
+            }
+            let found = self.lookup(directory, name)?;
+            match found.dentry {
+                Some(dentry) if dentry.kind == FileKind::Link => {
+                    if rest.is_empty() && !follow && !slash {
+                        return Ok(Outcome::Ended(Place {
+                            directory,
+                            last: Last::Name(name),
+                            slash,
+                        }));
+                    }
+                    // A slash behind a link stays: what the link leads to must be a directory.
+                    let rest = if rest.is_empty() { behind } else { rest };
+                    return Ok(Outcome::Link {
+                        directory,
+                        link: found,
+                        rest,
+                    });
+                }
+                _ if rest.is_empty() => {
+                    return Ok(Outcome::Ended(Place {
+                        directory,
+                        last: Last::Name(name),
+                        slash,
+                    }));
+                }
+                Some(dentry) => directory = self.view(dentry.inode, dentry.generation)?,
+                None => return Err(Errno::NOENT.into()),
+            }
+            path = rest;
+        }
+    }
+
+    /// The directory that holds `directory`.
+    pub fn parent(&self, directory: &CachedInode) -> Attempt<&'static CachedInode> {
+        let number = directory.parent.load(Ordering::Acquire);
+        let generation = self.header(number)?.generation();
+        self.view(number, generation)
+    }
+
+    /// Walks to an existing inode.
+    pub fn resolve(
+        &self,
+        start: Start<'_>,
+        path: &[u8],
+        follow: bool,
+    ) -> Attempt<&'static CachedInode> {
+        self.walk(start, path, follow, |place| {
+            let Last::Name(name) = place.last else {
+                return Ok(place.directory);
+            };
+            if !place.directory.is_directory() {
+                return Err(Errno::NOTDIR.into());
+            }
+            self.credentials.check(place.directory, 1)?;
+            let dentry = self
+                .lookup(place.directory, name)?
+                .dentry
+                .ok_or(Errno::NOENT)?;
+            let inode = self.view(dentry.inode, dentry.generation)?;
+            if place.slash && !inode.is_directory() {
+                return Err(Errno::NOTDIR.into());
+            }
+            Ok(inode)
+        })
+    }
+}
+
+impl Rest {
+    fn new() -> Rest {
+        Rest {
+            bytes: [0; 2 * PATH_MAX + 2],
+            from: 2 * PATH_MAX + 2,
+        }
+    }
+    fn as_slice(&self) -> &[u8] {
+        &self.bytes[self.from..]
+    }
+    fn set(&mut self, path: &[u8]) {
+        self.from = self.bytes.len() - path.len();
+        self.bytes[self.from..].copy_from_slice(path);
+    }
+    fn keep_last(&mut self, length: usize) {
+        self.from = self.bytes.len() - length;
+    }
+}
+
+fn trim_slashes(path: &[u8]) -> &[u8] {
+    let start = path
+        .iter()
+        .position(|&byte| byte != b'/')
+        .unwrap_or(path.len());
+    &path[start..]
+}
+
+/// The part of an absolute path below the mount; else the path lies outside.
+fn inside<'p>(mount: &[u8], path: &'p [u8]) -> Result<&'p [u8], Failure> {
+    match path.strip_prefix(mount) {
+        Some(rest) if rest.is_empty() || rest[0] == b'/' => Ok(rest),
+        _ => Err(Failure::Outside(path.to_vec())),
+    }
+}
+
+/// `..` at the root: the directory that the mount point is in.
+fn above(mount: &[u8], rest: &[u8]) -> Failure {
+    let parent = mount.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+    let mut path = mount[..parent].to_vec();
+    path.push(b'/');
+    path.extend_from_slice(rest);
+    Failure::Outside(path)
+}

@@ -1,0 +1,521 @@
+//! Writing file data, and changing sizes.
+//!
+//! # Invariants
+//! * A page of this session's own is overwritten in place; any other is replaced by a new page
+//!   (copy on write), since only its owner may store to it.
+//! * Order, shown to the types: data before the index entry that leads to it, entries before
+//!   the size that makes them reachable. A size is one store.
+//! * Entries at or beyond the size are none of the file's: shrinking stores the size first and
+//!   the limit behind it in the same cache line, then tidies; growing zeroes the tail of the
+//!   last page first.
+//! * All of it under the inode's lock for writing, inside an operation.
+
+use crate::engine::{Attempt, Context, Fix};
+use crate::interface::Errno;
+use crate::read::pages_of;
+use crate::state::{CachedInode, flag};
+use crate::time::now;
+use arck_core_state::branch::{StoredBranch, offset};
+use arck_core_state::geometry::FILE_SIZE_MAX;
+use arck_core_state::{PAGE_SIZE, PagePtr, arena};
+use arck_libfs_kit::delta::{self, Branch, FreshPages};
+use arck_pm::order;
+use arck_pm::{Durable, Flushed};
+use arck_protocol::operation::Expected;
+use std::sync::atomic::Ordering;
+
+/// Pages written in one step: more are written in several.
+const STEP: usize = 512;
+
+/// Where a write goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Position {
+    At(u64),
+    /// O_APPEND: the end of the file, whatever it is then.
+    End,
+}
+
+impl<'a> Context<'a> {
+    /// The inode's branch, begun if it has not been. Inside an operation, under the lock. The
+    /// token is of the beginning, to be fenced before anything is published in the branch.
+    pub fn branch(
+        &self,
+        inode: &CachedInode,
+        expected: &Expected,
+    ) -> Attempt<(Branch<'static>, Option<Flushed>)> {
+        let slot = self.header(inode.number())?.branch_slot();
+        if !self.session.state().arena.has_branch(slot) {
+            return Err(Fix::BranchSlot(slot).into());
+        }
+        let branch = Branch::at(self.session, slot)?;
+        if inode.branch.load(Ordering::Relaxed) != 0 {
+            return Ok((branch, None));
+        }
+        let mut content = StoredBranch::unchanged(
+            inode.number(),
+            inode.generation(),
+            expected.ownership.epoch(),
+            expected.fold,
+        );
+        if inode.has(flag::UNBORN) {
+            content.parent = inode.parent.load(Ordering::Relaxed);
+        }
+        let begun = branch.begin(&content)?;
+        inode.branch.store(1, Ordering::Relaxed);
+        Ok((branch, Some(begun)))
+    }
+
+    /// Arena offset of a field of the inode's branch, for receipts.
+    pub fn field_offset(&self, inode: &CachedInode, field: u64) -> Attempt<u64> {
+        let slot = self.header(inode.number())?.branch_slot();
+        Ok(arena::branch_offset(slot).ok_or(Errno::IO)? + field)
+    }
+
+    /// Owned, synchronous and entered: what every change of an inode begins with.
+    pub fn begin_change(&self, inode: &CachedInode) -> Attempt<Expected> {
+        self.enter();
+        let expected = self.owned(inode)?;
+        self.unmoved(inode)?;
+        Ok(expected)
+    }
+
+    /// Writes; gives the bytes written (fewer than asked for only if more would not fit in one
+    /// step) and where. EFBIG, ENOSPC.
+    pub fn write_at(
+        &self,
+        inode: &CachedInode,
+        data: &[u8],
+        position: Position,
+    ) -> Attempt<(usize, u64)> {
+        let _locked = inode.lock.write(self.slot().holder());
+        let expected = self.begin_change(inode)?;
+        let size = inode.size.load(Ordering::Relaxed);
+        let position = match position {
+            Position::At(position) => position,
+            Position::End => size,
+        };
+        if data.is_empty() {
+            return Ok((0, position));
+        }
+        if position >= FILE_SIZE_MAX {
+            return Err(Errno::FBIG.into());
+        }
+        let most = (STEP as u64) * PAGE_SIZE - position % PAGE_SIZE;
+        let length = (data.len() as u64).min(most).min(FILE_SIZE_MAX - position);
+        let data = &data[..length as usize];
+        let (branch, begun) = self.branch(inode, &expected)?;
+        let mut step = Step::new(self, inode, branch, begun);
+        if position > size {
+            step.zero_tail(size)?;
+        }
+        step.stream(data, position)?;
+        let written = step.covered;
+        let end = position + written as u64;
+        let time = now();
+        if end > size {
+            let data = order::fence(step.stored.take());
+            let proof = if step.count == 0 {
+                data.ok_or(Errno::IO)?
+            } else {
+                match step.publish_entries(&data) {
+                    Ok(entries) => order::fence(entries),
+                    Err(stop) => {
+                        // Entries beyond the size must not wait there for the file to grow.
+                        self.drop_entries(inode, pages_of(size))?;
+                        return Err(stop);
+                    }
+                }
+            };
+            let _ = branch.put(offset::MODIFIED, time as u64)?;
+            let _ = branch.put(offset::CHANGED, time as u64)?;
+            let stored = branch.set(offset::SIZE, end, proof)?;
+            let _durable = order::fence(stored);
+            self.confirm(
+                &[(inode, expected)],
+                self.field_offset(inode, offset::SIZE)?,
+                &end.to_le_bytes(),
+            )?;
+            inode.size.store(end, Ordering::Release);
+        } else {
+            let entries = if step.count != 0 {
+                let data = order::fence(step.stored.take());
+                Some(step.publish_entries(&data)?)
+            } else {
+                None
+            };
+            let _ = branch.put(offset::MODIFIED, time as u64)?;
+            let _ = branch.put(offset::CHANGED, time as u64)?;
+            let _durable = order::fence((entries, step.stored.take(), branch.flush_line_0()?));
+            if !expected.still_holds(self.header(inode.number())?) {
+                // A fold got in between. Writing the same bytes once more does no harm.
+                return Err(Fix::Again.into());
+            }
+        }
+        inode.modified.store(time as u64, Ordering::Relaxed);
+        inode.changed.store(time as u64, Ordering::Relaxed);
+        Ok((written, position))
+    }
+
+    /// Changes the size. EFBIG.
+    pub fn resize(&self, inode: &CachedInode, new: u64) -> Attempt<()> {
+        if new > FILE_SIZE_MAX {
+            return Err(Errno::FBIG.into());
+        }
+        let _locked = inode.lock.write(self.slot().holder());
+        let expected = self.begin_change(inode)?;
+        let old = inode.size.load(Ordering::Relaxed);
+        let (branch, begun) = self.branch(inode, &expected)?;
+        let time = now();
+        if new > old {
+            let mut step = Step::new(self, inode, branch, begun);
+            step.zero_tail(old)?;
+            let data = order::fence(step.stored.take());
+            let _entries = order::fence(step.publish_entries(&data)?);
+        } else {
+            let _begun = order::fence(begun);
+        }
+        // One cache line, in this order: what reaches the medium is a prefix of it.
+        let _ = branch.put(offset::MODIFIED, time as u64)?;
+        let _ = branch.put(offset::CHANGED, time as u64)?;
+        let _ = branch.put(offset::SIZE, new)?;
+        let limit = inode.limit.load(Ordering::Relaxed).min(pages_of(new));
+        if new < old {
+            let _ = branch.put(offset::LIMIT, limit)?;
+        }
+        let _durable = order::fence(branch.flush_line_0()?);
+        if !expected.still_holds(self.header(inode.number())?) {
+            return Err(Fix::Again.into());
+        }
+        inode.size.store(new, Ordering::Release);
+        inode.modified.store(time as u64, Ordering::Relaxed);
+        inode.changed.store(time as u64, Ordering::Relaxed);
+        if new < old {
+            inode.limit.store(limit, Ordering::Release);
+            self.drop_entries(inode, pages_of(new))?;
+            inode
+                .pages
+                .store(self.count_pages(inode), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Takes the delta's entries from file page `first` on out, and frees their pages.
+    fn drop_entries(&self, inode: &CachedInode, first: u64) -> Attempt<()> {
+        let root = inode.delta_root();
+        if root.0 == 0 {
+            return Ok(());
+        }
+        let slot = self.header(inode.number())?.branch_slot();
+        let branch = Branch::at(self.session, slot)?;
+        let mut dropped = Vec::new();
+        delta::for_each_entry(
+            self.session,
+            root,
+            &mut |page, entry| {
+                if page >= first {
+                    dropped.push((page, entry));
+                }
+            },
+            &mut |_| {},
+        );
+        let mut cleared = Vec::with_capacity(dropped.len());
+        for &(page, _) in &dropped {
+            cleared.push(delta::clear_index_entry(self.session, &branch, root, page)?);
+        }
+        let _durable = order::fence(cleared);
+        if root.height() == 0 && first == 0 {
+            inode.root.store(0, Ordering::Release);
+        }
+        for (_, entry) in dropped {
+            self.session
+                .state()
+                .data
+                .release(self.session, PagePtr(entry));
+        }
+        Ok(())
+    }
+
+    /// Data pages that the file has in this session's view.
+    pub fn count_pages(&self, inode: &CachedInode) -> u64 {
+        let size = pages_of(inode.size.load(Ordering::Relaxed));
+        let limit = inode
+            .limit
+            .load(Ordering::Relaxed)
+            .min(pages_of(inode.base_size.load(Ordering::Relaxed)))
+            .min(size);
+        let root = inode.verified_root();
+        let mut count = count_verified(self, root.pointer(), root.height(), 0, limit);
+        delta::for_each_entry(
+            self.session,
+            inode.delta_root(),
+            &mut |page, entry| {
+                let verified = page < limit
+                    && arck_core_state::index::lookup(self.session, root, page)
+                        .is_some_and(|page| !page.is_null());
+                if page >= size {
+                    return;
+                }
+                match (entry == arck_core_state::index::HOLE, verified) {
+                    (false, false) => count += 1,
+                    (true, true) => count -= 1,
+                    _ => {}
+                }
+            },
+            &mut |_| {},
+        );
+        count
+    }
+
+    /// Gives a hole in `[offset, offset + length)` pages of zeroes, so that writing there cannot
+    /// fail for want of space; one step of pages at a time. Gives the byte up to which it came.
+    pub fn allocate_step(&self, inode: &CachedInode, from: u64, end: u64) -> Attempt<u64> {
+        let _locked = inode.lock.write(self.slot().holder());
+        let expected = self.begin_change(inode)?;
+        let (branch, begun) = self.branch(inode, &expected)?;
+        let mut step = Step::new(self, inode, branch, begun);
+        let last = pages_of(end).min(from / PAGE_SIZE + STEP as u64);
+        for page in from / PAGE_SIZE..last {
+            if self.data_page(inode, page)?.is_null() {
+                step.fresh(page, PagePtr::NULL, 0, &[])?;
+            }
+        }
+        let data = order::fence(step.stored.take());
+        let _durable = order::fence(step.publish_entries(&data)?);
+        if !expected.still_holds(self.header(inode.number())?) {
+            return Err(Fix::Again.into());
+        }
+        Ok(last * PAGE_SIZE)
+    }
+}
+
+fn count_verified(context: &Context<'_>, pointer: u64, level: u32, first: u64, limit: u64) -> u64 {
+    use arck_core_state::{Pages, index};
+    if pointer == 0 || first >= limit {
+        return 0;
+    }
+    if level == 0 {
+        return 1;
+    }
+    let Some(page) = context.session.page(PagePtr(pointer)) else {
+        return 0;
+    };
+    (0..index::FANOUT)
+        .map(|slot| {
+            let below = page[slot as usize].load(Ordering::Relaxed);
+            count_verified(
+                context,
+                below,
+                level - 1,
+                first + slot * index::capacity(level - 1),
+                limit,
+            )
+        })
+        .sum()
+}
+
+/// One step of a change of data: pages filled, then entries to be published.
+struct Step<'c, 'a> {
+    context: &'c Context<'a>,
+    inode: &'c CachedInode,
+    branch: Branch<'static>,
+    /// Fresh pages and their places in the file.
+    fresh: [(u64, PagePtr); STEP + 1],
+    count: usize,
+    /// Bytes of the data that were placed.
+    covered: usize,
+    /// All that was stored so far, the beginning of the branch included.
+    stored: Stored,
+}
+
+/// Tokens of a step, gathered.
+struct Stored(Option<Flushed>);
+
+impl Stored {
+    fn add(&mut self, token: Flushed) {
+        self.0 = Some(match self.0.take() {
+            Some(before) => before.join(token),
+            None => token,
+        });
+    }
+    fn take(&mut self) -> Option<Flushed> {
+        self.0.take()
+    }
+}
+
+impl<'c, 'a> Step<'c, 'a> {
+    fn new(
+        context: &'c Context<'a>,
+        inode: &'c CachedInode,
+        branch: Branch<'static>,
+        begun: Option<Flushed>,
+    ) -> Self {
+        Step {
+            context,
+            inode,
+            branch,
+            fresh: [(0, PagePtr::NULL); STEP + 1],
+            count: 0,
+            covered: 0,
+            stored: Stored(begun),
+        }
+    }
+
+    /// Where file page `page` is, fresh pages of this step included.
+    fn page(&self, page: u64) -> Attempt<PagePtr> {
+        match self.fresh[..self.count]
+            .iter()
+            .find(|fresh| fresh.0 == page)
+        {
+            Some(fresh) => Ok(fresh.1),
+            None => self.context.data_page(self.inode, page),
+        }
+    }
+
+    /// A new page for file page `page`: `data` at `within`, the rest from `base` (or zeroes).
+    fn fresh(&mut self, page: u64, base: PagePtr, within: usize, data: &[u8]) -> Attempt<()> {
+        let session = self.context.session;
+        let Some(new) = session.state().data.take(session, self.context.slot()) else {
+            return Err(Fix::DataPages.into());
+        };
+        let Some(place) = self.fresh.get_mut(self.count) else {
+            session.state().data.release(session, new);
+            return Err(Errno::IO.into());
+        };
+        *place = (page, new);
+        self.count += 1;
+        let bytes = session.page_bytes(new).ok_or(Errno::IO)?;
+        let whole = PAGE_SIZE as usize;
+        if data.len() == whole {
+            return self.store(new, 0, data);
+        }
+        let end = within + data.len();
+        if base.is_null() {
+            self.stored
+                .add(bytes.stream_zeroes(0, within).ok_or(Errno::IO)?);
+            self.stored
+                .add(bytes.stream_zeroes(end, whole - end).ok_or(Errno::IO)?);
+        } else {
+            let mut old = [0u8; PAGE_SIZE as usize];
+            let from = session.page_bytes(base).ok_or(Errno::IO)?;
+            from.try_copy_to(0, &mut old)
+                .map_err(|error| error.errno())?;
+            self.store(new, 0, &old[..within])?;
+            self.store(new, end, &old[end..])?;
+        }
+        self.store(new, within, data)
+    }
+
+    fn store(&mut self, page: PagePtr, within: usize, data: &[u8]) -> Attempt<()> {
+        let bytes = self.context.session.page_bytes(page).ok_or(Errno::IO)?;
+        self.stored.add(
+            bytes
+                .try_stream(within, data)
+                .map_err(|error| error.errno())?,
+        );
+        Ok(())
+    }
+
+    /// Places data at `position`, in place where the page is ours. Stops early, with what was
+    /// placed in `covered`, if pages run out on the way.
+    fn stream(&mut self, data: &[u8], position: u64) -> Attempt<()> {
+        while self.covered < data.len() {
+            let at = position + self.covered as u64;
+            let within = (at % PAGE_SIZE) as usize;
+            let part = (PAGE_SIZE as usize - within).min(data.len() - self.covered);
+            let piece = &data[self.covered..self.covered + part];
+            let page = self.page(at / PAGE_SIZE)?;
+            let placed = if !page.is_null() && self.context.session.is_own(page) {
+                self.store(page, within, piece)
+            } else {
+                self.fresh(at / PAGE_SIZE, page, within, piece)
+            };
+            match placed {
+                Err(_) if self.covered != 0 => return Ok(()),
+                other => other?,
+            }
+            self.covered += part;
+        }
+        Ok(())
+    }
+
+    /// Zeroes what lies behind `size` in its page, before the file grows beyond it.
+    fn zero_tail(&mut self, size: u64) -> Attempt<()> {
+        let within = (size % PAGE_SIZE) as usize;
+        if within == 0 {
+            return Ok(());
+        }
+        let page = self.page(size / PAGE_SIZE)?;
+        if page.is_null() {
+            return Ok(());
+        }
+        let session = self.context.session;
+        if session.is_own(page) {
+            let bytes = session.page_bytes(page).ok_or(Errno::IO)?;
+            let rest = PAGE_SIZE as usize - within;
+            self.stored
+                .add(bytes.stream_zeroes(within, rest).ok_or(Errno::IO)?);
+            return Ok(());
+        }
+        let zeroes = [0u8; PAGE_SIZE as usize];
+        self.fresh(size / PAGE_SIZE, page, within, &zeroes[within..])
+    }
+
+    /// Publishes the entries of all fresh pages. `data`: what they lead to, and the branch, is
+    /// durable. Gives the token of the stores.
+    fn publish_entries(&mut self, data: &Option<Durable>) -> Attempt<Flushed> {
+        let session = self.context.session;
+        let mut token = self.branch.flush_line_0()?;
+        for index in 0..self.count {
+            let (page, pointer) = self.fresh[index];
+            let root = self.inode.delta_root();
+            let mut fresh = FreshPages::default();
+            let needed = delta::index_pages_needed(session, root, page);
+            while fresh.count() < needed {
+                match session.state().arena.take(self.context.slot()) {
+                    Some(page) => fresh.add(page),
+                    None => {
+                        while let Some(page) = fresh.take() {
+                            session.state().arena.release(self.context.slot(), page);
+                        }
+                        return Err(Fix::ArenaPages.into());
+                    }
+                }
+            }
+            let null = self.context.data_page(self.inode, page)?.is_null();
+            let Some(proof) = data else {
+                return Err(Errno::IO.into());
+            };
+            let (root, stored) = delta::set_index_entry(
+                session,
+                &self.branch,
+                root,
+                page,
+                pointer.0,
+                &mut fresh,
+                proof,
+            )?;
+            while let Some(page) = fresh.take() {
+                session.state().arena.release(self.context.slot(), page);
+            }
+            self.inode.root.store(root.0, Ordering::Release);
+            self.fresh[index].1 = PagePtr::NULL;
+            if null {
+                self.inode.pages.fetch_add(1, Ordering::Relaxed);
+            }
+            token = token.join(stored);
+        }
+        Ok(token)
+    }
+}
+
+impl Drop for Step<'_, '_> {
+    /// Gives back fresh pages that were not published.
+    fn drop(&mut self) {
+        let session = self.context.session;
+        for (_, pointer) in &self.fresh[..self.count] {
+            if !pointer.is_null() {
+                session.state().data.release(session, *pointer);
+            }
+        }
+    }
+}
