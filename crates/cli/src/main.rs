@@ -1,2 +1,37 @@
-//! Placeholder.
-fn main() {}
+//! `arck`: makes pools, serves them, runs programs on them. One subcommand, one module.
+//!
+//! Invariant: whatever goes wrong is one line on standard error that says what and what to do,
+//! and exit status 1; wrong usage is exit status 2.
+
+mod mkfs;
+mod run;
+mod serve;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// User-space file systems for byte-addressable memory.
+#[derive(Parser)]
+#[command(name = "arck", version, about, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Make a pool
+    Mkfs(mkfs::MkfsArguments),
+    /// Serve a pool to the programs of this machine
+    Serve(serve::ServeArguments),
+    /// Run a program on a pool
+    Run(run::RunArguments),
+}
+
+fn main() -> ExitCode {
+    match Arguments::parse().command {
+        Command::Mkfs(arguments) => mkfs::main(&arguments),
+        Command::Serve(arguments) => serve::main(&arguments),
+        Command::Run(arguments) => run::main(arguments),
+    }
+}

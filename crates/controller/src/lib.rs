@@ -1,1 +1,195 @@
-//! Placeholder.
+//! The controller: a user-space daemon, one per pool (DESIGN sections 2 to 7). It decides who may
+//! touch what, folds what sessions changed and the verifier accepted into the verified state,
+//! and is the only one who writes that. It knows no LibFS.
+//!
+//! | module | idea |
+//! | --- | --- |
+//! | `mkfs`, `pool`, `files` | making, opening and mapping a pool; the controller's own tables |
+//! | `journal`, `change` | one atomic step of the verified state |
+//! | `state`, `space`, `slots` | the tables: shadow inodes, numbers, segments, pages, places of inodes |
+//! | `apply` | a verified delta becomes a change |
+//! | `sessions`, `arena` | who is there, and what they were sent |
+//! | `fold`, `ownership`, `orphans`, `locks`, `move_names`, `requests` | what sessions ask for |
+//! | `recovery` | after a crash |
+//! | `service` | the thread that does it all |
+//!
+//! # Invariants
+//! * Everything that sessions can write is copied once, with bounds, before it is looked at.
+//! * The verified state changes in atomic steps through the journal.
+//! * One thread does everything: there are no locks in here.
+
+mod apply;
+mod arena;
+mod change;
+mod core;
+mod error;
+mod files;
+mod fold;
+mod journal;
+mod locks;
+mod mkfs;
+mod move_names;
+mod orphans;
+mod ownership;
+mod pool;
+mod recovery;
+mod requests;
+mod service;
+mod sessions;
+mod slots;
+mod space;
+mod state;
+
+pub use crate::core::Options;
+pub use error::{Error, Result};
+pub use mkfs::{MkfsOptions, mkfs};
+pub use state::CrashHook;
+
+use crate::core::Core;
+use rustix::event::EventfdFlags;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use service::{End, Service};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
+
+/// File in a pool's directory to which refused deltas are logged, one line each.
+pub const VIOLATIONS_LOG: &str = "violations.log";
+/// Directory in a pool's directory for deltas that could not be folded.
+pub const ASIDE: &str = "aside";
+
+/// An opened pool, about to be served.
+pub struct Controller {
+    service: Service,
+    handle: Handle,
+}
+
+/// Tells a controller to end; cheap to clone.
+#[derive(Clone)]
+struct Handle {
+    stop: Arc<OwnedFd>,
+    end: Arc<AtomicU32>,
+    connections: Arc<AtomicU32>,
+    /// Written when the service thread has ended.
+    finished: Arc<OwnedFd>,
+}
+
+impl Handle {
+    fn end(&self, how: End) {
+        self.end.store(how as u32, Ordering::SeqCst);
+        // A full counter wakes as well.
+        let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
+    }
+}
+
+impl Controller {
+    /// Opens a pool: takes its lock, recovers whatever a crash left, and listens on its socket.
+    /// Sets the flushing policy of the process ([`arck_pm::set_policy`]). Blocks while it
+    /// recovers.
+    ///
+    /// # Errors
+    /// One line each: no pool, damaged, of another version, already served, no memory.
+    pub fn open(path: &Path, options: Options) -> Result<Controller> {
+        let core = Core::open(path, options)?;
+        let eventfd = || {
+            rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+                .map(Arc::new)
+                .map_err(Error::system(path, "eventfd"))
+        };
+        let handle = Handle {
+            stop: eventfd()?,
+            finished: eventfd()?,
+            end: Arc::new(AtomicU32::new(0)),
+            connections: Arc::new(AtomicU32::new(0)),
+        };
+        let service = Service::new(
+            core,
+            handle.stop.as_fd(),
+            handle.end.clone(),
+            handle.connections.clone(),
+        )?;
+        Ok(Controller { service, handle })
+    }
+
+    /// Serves in a thread of its own.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub fn spawn(self) -> Result<RunningController> {
+        let Controller { service, handle } = self;
+        let finished = handle.finished.clone();
+        let thread = std::thread::Builder::new()
+            .name("arck-controller".into())
+            .spawn(move || {
+                let result = service.run();
+                // A full counter is readable as well.
+                let _ = rustix::io::write(&*finished, &1u64.to_ne_bytes());
+                result
+            })
+            .map_err(|error| Error::Memory {
+                operation: "starting the service thread",
+                errno: rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::AGAIN),
+            })?;
+        Ok(RunningController {
+            handle,
+            thread: Some(thread),
+        })
+    }
+}
+
+/// A controller that serves; ends cleanly when dropped.
+pub struct RunningController {
+    handle: Handle,
+    thread: Option<JoinHandle<Result<()>>>,
+}
+
+impl RunningController {
+    /// Ends cleanly: folds what every session changed, and closes the pool. Blocks.
+    ///
+    /// # Errors
+    /// What went wrong while closing, or while serving.
+    pub fn stop(mut self) -> Result<()> {
+        self.end(End::Clean)
+    }
+
+    /// Ends at once without folding anything, as if the process had been killed; for tests.
+    pub fn kill(mut self) {
+        // What it says does not matter: it is dead.
+        let _ = self.end(End::Kill);
+    }
+
+    /// Whether it has ended by itself (a session asked it to, or it failed).
+    pub fn is_finished(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Becomes readable when it has ended by itself.
+    pub fn finished_descriptor(&self) -> BorrowedFd<'_> {
+        self.handle.finished.as_fd()
+    }
+
+    /// Connections now, those without a session included.
+    pub fn connections(&self) -> u32 {
+        self.handle.connections.load(Ordering::SeqCst)
+    }
+
+    fn end(&mut self, how: End) -> Result<()> {
+        let Some(thread) = self.thread.take() else {
+            return Ok(());
+        };
+        self.handle.end(how);
+        thread.join().unwrap_or(Err(Error::Memory {
+            operation: "the service thread panicked",
+            errno: rustix::io::Errno::IO,
+        }))
+    }
+}
+
+impl Drop for RunningController {
+    fn drop(&mut self) {
+        if let Err(error) = self.end(End::Clean) {
+            tracing::error!("ending the controller: {error}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! `arck mkfs`: makes a pool.
+
+use arck_controller::MkfsOptions;
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Options of `arck mkfs`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  arck mkfs /dev/shm/pool --size 1G        in memory: lives as long as the machine
+  arck mkfs /mnt/pmem/pool --size 64G      on a DAX file system: persistent
+  arck mkfs /dev/shm/pool --size 2G --force   replaces a pool that is there")]
+pub struct MkfsArguments {
+    /// Directory of the pool: empty, or not there yet
+    /// [default: $ARCK_POOL, else /dev/shm/arck-$USER]
+    #[arg(value_name = "POOL")]
+    pool: Option<PathBuf>,
+
+    /// Size: bytes, or with K, M, G, T (powers of 1024)
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    size: u64,
+
+    /// Permission bits of the root directory, octal
+    #[arg(long, value_name = "MODE", default_value = "755", value_parser = parse_mode)]
+    mode: u32,
+
+    /// Replace an Arck pool that is there; its contents are lost
+    #[arg(long)]
+    force: bool,
+}
+
+/// Bytes of a size such as `64M`, `1G` or `1GiB`.
+fn parse_size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" | "B" => 0,
+        "K" | "KB" | "KIB" => 10,
+        "M" | "MB" | "MIB" => 20,
+        "G" | "GB" | "GIB" => 30,
+        "T" | "TB" | "TIB" => 40,
+        unit => return Err(format!("unknown unit {unit}: use K, M, G or T")),
+    };
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| "a number, perhaps with K, M, G or T behind it".to_owned())?;
+    number
+        .checked_mul(1 << shift)
+        .ok_or_else(|| "too large".to_owned())
+}
+
+fn parse_mode(text: &str) -> Result<u32, String> {
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if mode <= 0o7777 => Ok(mode),
+        _ => Err("an octal number up to 7777".to_owned()),
+    }
+}
+
+/// Makes the pool.
+pub fn main(arguments: &MkfsArguments) -> ExitCode {
+    let options = MkfsOptions {
+        size: arguments.size,
+        mode: arguments.mode,
+        force: arguments.force,
+    };
+    let bar = ProgressBar::hidden();
+    let mut progress = |done: u64, all: u64| {
+        // Only for work that is worth watching, and for somebody who watches.
+        if done == 2 && std::io::stderr().is_terminal() {
+            bar.set_draw_target(indicatif::ProgressDrawTarget::stderr());
+            bar.set_length(all);
+            if let Ok(style) = ProgressStyle::with_template(
+                "allocating {bar:40} {percent}% {elapsed} of about {duration}",
+            ) {
+                bar.set_style(style);
+            }
+        }
+        bar.set_position(done);
+    };
+    let pool = arguments
+        .pool
+        .clone()
+        .unwrap_or_else(crate::run::default_pool);
+    let made = arck_controller::mkfs(&pool, &options, &mut progress);
+    bar.finish_and_clear();
+    match made {
+        Ok(superblock) => {
+            if std::io::stdout().is_terminal() {
+                println!(
+                    "{}: {} segments of {} MiB, {} inodes, {:?}",
+                    pool.display(),
+                    superblock.geometry.segment_count,
+                    superblock.geometry.segment_size >> 20,
+                    superblock.geometry.inode_count,
+                    superblock.durability,
+                );
+            }
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("arck mkfs: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        assert_eq!(parse_size("4096"), Ok(4096));
+        assert_eq!(parse_size("64M"), Ok(64 << 20));
+        assert_eq!(parse_size("1GiB"), Ok(1 << 30));
+        assert_eq!(parse_size("2t"), Ok(2 << 40));
+        for bad in ["", "M", "1.5G", "1X", "99999999999999T", "-1"] {
+            assert!(parse_size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn modes() {
+        assert_eq!(parse_mode("1777"), Ok(0o1777));
+        assert!(parse_mode("778").is_err());
+        assert!(parse_mode("10000").is_err());
+    }
+}

@@ -1,0 +1,226 @@
+//! `arck serve`: serves a pool until a signal, or, as a private controller, until nobody uses
+//! it any more (the agreement is described in `run::pool`).
+//!
+//! Invariant: it ends by folding everything and closing the pool, whatever the reason, short of
+//! SIGKILL.
+
+use arck_controller::{Controller, Options, RunningController};
+use arck_pm::PersistOption;
+use clap::Args;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, openat};
+use rustix::io::Errno;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// How often a private controller looks whether it may end, once its starter is gone.
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+/// For so long it does not say that it is busy: sessions may just be ending.
+const BUSY_AFTER: Duration = Duration::from_millis(300);
+
+/// Options of `arck serve`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  arck serve /dev/shm/pool                   until Ctrl-C or SIGTERM
+  arck serve /dev/shm/pool --persist always  as if the memory were persistent, to measure")]
+pub struct ServeArguments {
+    /// Directory of the pool [default: $ARCK_POOL, else /dev/shm/arck-$USER]
+    #[arg(value_name = "POOL")]
+    pool: Option<PathBuf>,
+
+    /// Which stores are flushed: auto, always or never
+    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = parse_persist)]
+    persist: PersistOption,
+
+    /// Write the line `ready` to this descriptor once the pool is served
+    #[arg(long, value_name = "N")]
+    ready_fd: Option<RawFd>,
+
+    /// End when standard input has ended and nobody uses the pool any more
+    #[arg(long)]
+    private: bool,
+
+    /// Microseconds for which an owner keeps a file against other writers
+    #[arg(long, value_name = "US", default_value_t = 500)]
+    lease: u64,
+}
+
+fn parse_persist(text: &str) -> Result<PersistOption, String> {
+    text.parse()
+        .map_err(|error: arck_pm::Error| error.to_string())
+}
+
+/// Serves the pool.
+pub fn main(arguments: &ServeArguments) -> ExitCode {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("ARCK_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .without_time()
+        .init();
+    match serve(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(line) => {
+            eprintln!("arck serve: {line}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(arguments: &ServeArguments) -> Result<(), String> {
+    let ready = arguments.ready_fd.map(own).transpose()?;
+    // Before there are threads: they inherit the mask.
+    let signals = ending_signals().map_err(|errno| format!("cannot watch for signals: {errno}"))?;
+    let options = Options {
+        persist: arguments.persist,
+        lease: Duration::from_micros(arguments.lease),
+        ..Options::default()
+    };
+    let pool = arguments
+        .pool
+        .clone()
+        .unwrap_or_else(crate::run::default_pool);
+    let controller = Controller::open(&pool, options)
+        .and_then(Controller::spawn)
+        .map_err(|error| error.to_string())?;
+    let say = |word: &str| {
+        if let Some(ready) = &ready {
+            // Whoever started us may be gone already.
+            let _ = rustix::io::write(ready, word.as_bytes());
+        }
+    };
+    say("ready\n");
+    // Kept until the end: who comes after it starts another controller.
+    let _use_lock = if arguments.private {
+        wait_private(&controller, &pool, &signals, &say)
+    } else {
+        wait(&controller, signals.as_fd(), None, None);
+        None
+    };
+    controller.stop().map_err(|error| error.to_string())
+}
+
+/// Takes the descriptor that was passed by number.
+fn own(number: RawFd) -> Result<OwnedFd, String> {
+    let duplicate = if number < 0 {
+        Err(Errno::BADF)
+    } else {
+        // SAFETY: only borrowed for the duplication; if nothing is open under that number, the
+        // kernel says so.
+        rustix::io::fcntl_dupfd_cloexec(unsafe { BorrowedFd::borrow_raw(number) }, 3)
+    };
+    duplicate.map_err(|errno| format!("descriptor {number} (--ready-fd): {errno}"))
+}
+
+/// A descriptor that becomes readable when the process is asked to end.
+fn ending_signals() -> Result<OwnedFd, Errno> {
+    // SAFETY: an all-zero set is a valid argument for sigemptyset, which initialises it.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `set` lives and is writable; the signal numbers are valid; signalfd with -1 makes
+    // a new descriptor, which nobody else owns.
+    let descriptor = unsafe {
+        libc::sigemptyset(&raw mut set);
+        for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+            libc::sigaddset(&raw mut set, signal);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+        libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
+    };
+    if descriptor < 0 {
+        return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));
+    }
+    // SAFETY: just made, and owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+/// Why waiting ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Woken {
+    /// A signal came, or the controller ended by itself.
+    End,
+    /// `also` became readable, or was closed at the other end.
+    Also,
+    TimeOut,
+}
+
+fn wait(
+    controller: &RunningController,
+    signals: BorrowedFd<'_>,
+    also: Option<BorrowedFd<'_>>,
+    limit: Option<Duration>,
+) -> Woken {
+    let finished = controller.finished_descriptor();
+    loop {
+        let mut set = vec![
+            PollFd::from_borrowed_fd(signals, PollFlags::IN),
+            PollFd::from_borrowed_fd(finished, PollFlags::IN),
+        ];
+        set.extend(also.map(|also| PollFd::from_borrowed_fd(also, PollFlags::IN)));
+        let timeout = limit.and_then(|limit| Timespec::try_from(limit).ok());
+        match poll(&mut set, timeout.as_ref()) {
+            Ok(0) => return Woken::TimeOut,
+            Err(Errno::INTR) => continue,
+            Err(_) => return Woken::End,
+            Ok(_) => {}
+        }
+        if set.iter().take(2).any(|entry| !entry.revents().is_empty()) {
+            return Woken::End;
+        }
+        return Woken::Also;
+    }
+}
+
+/// Waits until the starter is gone and nobody uses the pool; gives the lock that keeps others
+/// from beginning to.
+fn wait_private(
+    controller: &RunningController,
+    pool: &Path,
+    signals: &OwnedFd,
+    say: &dyn Fn(&str),
+) -> Option<OwnedFd> {
+    let stdin = std::io::stdin();
+    let input = stdin.as_fd();
+    let mut buffer = [0u8; 256];
+    loop {
+        match wait(controller, signals.as_fd(), Some(input), None) {
+            Woken::End => return None,
+            Woken::TimeOut => {}
+            Woken::Also => match rustix::io::read(input, &mut buffer) {
+                Ok(0) => break,
+                Ok(_) | Err(Errno::INTR | Errno::AGAIN) => {}
+                Err(_) => break,
+            },
+        }
+    }
+    let since = Instant::now();
+    let mut said = false;
+    loop {
+        if controller.connections() == 0
+            && let Some(lock) = try_use_lock(pool)
+        {
+            // Somebody may have connected before he asked for the lock that we have now.
+            if controller.connections() == 0 {
+                return Some(lock);
+            }
+        }
+        if !said && since.elapsed() > BUSY_AFTER {
+            said = true;
+            say("busy\n");
+        }
+        if wait(controller, signals.as_fd(), None, Some(LOOK_INTERVAL)) == Woken::End {
+            return None;
+        }
+    }
+}
+
+fn try_use_lock(pool: &Path) -> Option<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::CLOEXEC;
+    let mode = Mode::RUSR | Mode::WUSR;
+    let file = openat(CWD, pool.join(crate::run::USE_LOCK), flags, mode).ok()?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+    Some(file)
+}

@@ -1,0 +1,188 @@
+//! Applies the changes of a verified fold to the verified state, within one [`Change`].
+//!
+//! # Invariants
+//! * The verifier has checked that the changes keep I1 to I4; what is computed here (entries,
+//!   link counts of directories, sizes of directories, pages allocated) follows from them.
+//! * An inode without a name is an orphan first, and freed in a change of its own.
+//! * Times and modes are those that the delta says; a directory whose names change without
+//!   times in its branch keeps its times.
+
+pub mod directory;
+pub mod file;
+
+use crate::change::Change;
+use arck_core_state::header::HeaderKind;
+use arck_core_state::inode::FileKind;
+use arck_core_state::{IndexRoot, Inode, InodeNumber, PAGE_SIZE};
+use arck_verifier::{Birth, Changes, InodeChange};
+use rustix::io::Errno;
+
+/// Applies all of a fold's changes. Inodes that lose their last name become orphans; whether
+/// they can be freed is looked at afterwards, when every session can see that they are
+/// orphans. Gives those. ENOSPC; EIO if the verified state is damaged.
+pub fn apply(change: &mut Change<'_>, changes: &Changes) -> Result<Vec<InodeNumber>, Errno> {
+    for birth in &changes.births {
+        born(change, birth)?;
+    }
+    for inode in &changes.inodes {
+        remove_names(change, inode)?;
+    }
+    for inode in &changes.inodes {
+        add_names(change, inode)?;
+        attributes_and_data(change, inode)?;
+    }
+    let mut dying = Vec::new();
+    for &(number, by) in &changes.links {
+        change_links(change, number, by, &mut dying)?;
+    }
+    for &number in &changes.removed_directories {
+        orphan(change, number)?;
+        dying.push(number);
+    }
+    Ok(dying)
+}
+
+/// Changes the link count of what is no directory; without links it becomes an orphan.
+pub fn change_links(
+    change: &mut Change<'_>,
+    number: InodeNumber,
+    by: i64,
+    dying: &mut Vec<InodeNumber>,
+) -> Result<(), Errno> {
+    let mut inode = change.inode(number).ok_or(Errno::IO)?;
+    let links = i64::from(inode.links) + by;
+    inode.links = u32::try_from(links).map_err(|_| Errno::IO)?;
+    change.set_inode(inode);
+    if inode.links == 0 {
+        orphan(change, number)?;
+        dying.push(number);
+    }
+    Ok(())
+}
+
+/// Takes an inode out of the tree.
+pub fn orphan(change: &mut Change<'_>, number: InodeNumber) -> Result<(), Errno> {
+    let mut inode = change.inode(number).ok_or(Errno::IO)?;
+    inode.links = 0;
+    change.set_inode(inode);
+    change.header(number)?.kind = HeaderKind::Orphan;
+    Ok(())
+}
+
+/// Frees an inode with all of its pages.
+pub fn free(change: &mut Change<'_>, number: InodeNumber) -> Result<(), Errno> {
+    if let Some(inode) = change.inode(number) {
+        match inode.kind() {
+            Some(FileKind::Directory) => directory::free_all(change, &inode)?,
+            Some(FileKind::File | FileKind::Link) => {
+                file::truncate(change, inode.root, 0)?;
+            }
+            _ => {}
+        }
+    }
+    change.free_inode(number)
+}
+
+fn born(change: &mut Change<'_>, birth: &Birth) -> Result<(), Errno> {
+    let is_directory = birth.kind == FileKind::Directory;
+    let class = 0;
+    let inode = Inode {
+        number: birth.inode,
+        generation: birth.generation,
+        mode: birth.kind.mode_bits() | birth.mode & 0o7777,
+        links: if is_directory { 2 } else { 0 },
+        uid: birth.uid,
+        gid: birth.gid,
+        size: if is_directory { PAGE_SIZE } else { 0 },
+        root: IndexRoot::EMPTY,
+        accessed: birth.created,
+        modified: birth.created,
+        changed: birth.created,
+        created: birth.created,
+        pages: 0,
+        parent: if is_directory { birth.parent } else { 0 },
+        entries: 0,
+        class,
+        reserved0: 0,
+        reserved: [0; 4],
+    };
+    let address = change.place_inode(inode)?;
+    let header = change.header(birth.inode)?;
+    header.inode = address;
+    header.kind = HeaderKind::Alive;
+    header.file_kind = Some(birth.kind);
+    header.class = class;
+    Ok(())
+}
+
+fn remove_names(change: &mut Change<'_>, wanted: &InodeChange) -> Result<(), Errno> {
+    if wanted.names_removed.is_empty() {
+        return Ok(());
+    }
+    let mut inode = change.inode(wanted.inode).ok_or(Errno::IO)?;
+    for (name, dentry) in &wanted.names_removed {
+        directory::remove(change, &mut inode, name.as_bytes())?;
+        if dentry.kind == FileKind::Directory {
+            inode.links = inode.links.saturating_sub(1);
+        }
+    }
+    change.set_inode(inode);
+    Ok(())
+}
+
+fn add_names(change: &mut Change<'_>, wanted: &InodeChange) -> Result<(), Errno> {
+    if wanted.names_added.is_empty() {
+        return Ok(());
+    }
+    let mut inode = change.inode(wanted.inode).ok_or(Errno::IO)?;
+    for (name, dentry) in &wanted.names_added {
+        directory::add(change, &mut inode, name.as_bytes(), *dentry)?;
+        if dentry.kind == FileKind::Directory {
+            inode.links = inode.links.checked_add(1).ok_or(Errno::MLINK)?;
+        }
+    }
+    change.set_inode(inode);
+    Ok(())
+}
+
+fn attributes_and_data(change: &mut Change<'_>, wanted: &InodeChange) -> Result<(), Errno> {
+    let mut inode = change.inode(wanted.inode).ok_or(Errno::IO)?;
+    if let Some(mode) = wanted.mode {
+        inode.mode = inode.mode & !0o7777 | mode & 0o7777;
+    }
+    if let Some(modified) = wanted.modified {
+        inode.modified = modified;
+    }
+    if let Some(changed) = wanted.changed {
+        inode.changed = changed;
+    }
+    if let Some(accessed) = wanted.accessed {
+        inode.accessed = accessed;
+    }
+    let has_data = matches!(inode.kind(), Some(FileKind::File | FileKind::Link));
+    if has_data {
+        if let Some(limit) = wanted.limit {
+            let (root, dropped) = file::truncate(change, inode.root, limit)?;
+            inode.root = root;
+            inode.pages = inode.pages.saturating_sub(dropped);
+        }
+        let mut setter = file::Setter::new(inode.root);
+        for &(page, pointer) in &wanted.pages {
+            let old = setter.set(change, page, pointer)?;
+            if !old.is_null() && old != pointer {
+                change.set_data_page_used(old, false);
+            }
+            inode.pages = inode.pages + u64::from(!pointer.is_null()) - u64::from(!old.is_null());
+        }
+        // After the old ones: a page may have been dropped and set again.
+        for &(_, pointer) in wanted.pages.iter().filter(|(_, p)| !p.is_null()) {
+            change.set_data_page_used(pointer, true);
+        }
+        inode.root = setter.root();
+        if let Some(size) = wanted.size {
+            inode.size = size;
+        }
+    }
+    change.set_inode(inode);
+    Ok(())
+}

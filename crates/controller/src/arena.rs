@@ -1,0 +1,246 @@
+//! A session's arena as the controller sees it.
+//!
+//! # Invariants
+//! * It is read by guarded copies from a read-only mapping, and only where the controller has
+//!   allocated it: reading elsewhere could allocate, or fault.
+//! * A branch slot belongs to one inode at a time.
+
+use crate::files;
+use crate::pool::{Pool, allocate, numbered};
+use arck_core_state::arena::{
+    ARENA_PAGES, ARENA_SPAN, ArenaHeader, BRANCH_PAGES, BRANCHES_PER_PAGE, DELTA_FIRST, MAGIC,
+};
+use arck_core_state::geometry::SessionNumber;
+use arck_core_state::superblock::Durability;
+use arck_core_state::{PAGE_SIZE, layout};
+use arck_pm::{MapOptions, Mapping};
+use arck_verifier::{ArenaSource, CopyFault};
+use rustix::fd::OwnedFd;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use zerocopy::IntoBytes;
+
+/// Pages of branch table that a new session gets.
+const FIRST_BRANCH_PAGES: u32 = 32;
+/// Delta pages that a new session gets.
+const FIRST_DELTA_PAGES: u32 = 256;
+
+/// See the module's head.
+pub struct Arena {
+    file: OwnedFd,
+    mapping: Mapping,
+    branch_pages: u32,
+    delta_pages: u32,
+    free_slots: Vec<u32>,
+    next_slot: u32,
+}
+
+/// Name of a session's arena file.
+pub fn name(session: SessionNumber) -> String {
+    numbered(layout::ARENAS, session)
+}
+
+impl Arena {
+    /// Makes a new arena. ENOSPC, EMFILE.
+    pub fn create(pool: &Pool, session: SessionNumber) -> Result<Arena, Errno> {
+        let file = pool.open_file(&name(session), OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)?;
+        let make = || {
+            rustix::fs::ftruncate(&file, ARENA_SPAN)?;
+            let header = ArenaHeader {
+                magic: MAGIC,
+                session,
+                reserved: 0,
+            };
+            allocate(&file, 0, (1 + u64::from(FIRST_BRANCH_PAGES)) * PAGE_SIZE)?;
+            allocate(
+                &file,
+                u64::from(DELTA_FIRST) * PAGE_SIZE,
+                u64::from(FIRST_DELTA_PAGES) * PAGE_SIZE,
+            )?;
+            rustix::io::pwrite(&file, header.as_bytes(), 0)?;
+            Arena::map(pool, session, FIRST_BRANCH_PAGES, FIRST_DELTA_PAGES)
+        };
+        make().inspect_err(|_| pool.remove_file(&name(session)))
+    }
+
+    /// Maps an arena that exists.
+    pub fn map(
+        pool: &Pool,
+        session: SessionNumber,
+        branch_pages: u32,
+        delta_pages: u32,
+    ) -> Result<Arena, Errno> {
+        let file = pool.open_file(&name(session), OFlags::RDWR)?;
+        let readable = pool.open_file(&name(session), OFlags::RDONLY)?;
+        let span = usize::try_from(ARENA_SPAN).map_err(|_| Errno::NOMEM)?;
+        let mapping = Mapping::new(
+            &readable,
+            0,
+            span,
+            MapOptions::READ_ONLY.synchronous(pool.durability() == Durability::Dax),
+        )
+        .map_err(|error| error.errno())?;
+        Ok(Arena {
+            file,
+            mapping,
+            branch_pages: branch_pages.min(BRANCH_PAGES),
+            delta_pages: delta_pages.min(ARENA_PAGES - DELTA_FIRST),
+            free_slots: Vec::new(),
+            next_slot: 0,
+        })
+    }
+
+    /// Allocated pages of both parts.
+    pub fn pages(&self) -> (u32, u32) {
+        (self.branch_pages, self.delta_pages)
+    }
+
+    /// Makes sure that so many pages are allocated. ENOSPC; EINVAL beyond the greatest size.
+    pub fn grow(&mut self, branch_pages: u32, delta_pages: u32) -> Result<(), Errno> {
+        if branch_pages > BRANCH_PAGES || delta_pages > ARENA_PAGES - DELTA_FIRST {
+            return Err(Errno::INVAL);
+        }
+        if branch_pages > self.branch_pages {
+            let first = 1 + u64::from(self.branch_pages);
+            let count = u64::from(branch_pages - self.branch_pages);
+            allocate(&self.file, first * PAGE_SIZE, count * PAGE_SIZE)?;
+            self.branch_pages = branch_pages;
+        }
+        if delta_pages > self.delta_pages {
+            let first = u64::from(DELTA_FIRST) + u64::from(self.delta_pages);
+            let count = u64::from(delta_pages - self.delta_pages);
+            allocate(&self.file, first * PAGE_SIZE, count * PAGE_SIZE)?;
+            self.delta_pages = delta_pages;
+        }
+        Ok(())
+    }
+
+    /// A free branch slot, taken; grows the table when it is full. ENOSPC.
+    pub fn take_slot(&mut self) -> Result<u32, Errno> {
+        if let Some(slot) = self.free_slots.pop() {
+            return Ok(slot);
+        }
+        if self.next_slot == self.branch_pages * BRANCHES_PER_PAGE {
+            if self.branch_pages == BRANCH_PAGES {
+                return Err(Errno::NOSPC);
+            }
+            self.grow((self.branch_pages * 2).min(BRANCH_PAGES), 0)?;
+        }
+        self.next_slot += 1;
+        Ok(self.next_slot - 1)
+    }
+
+    pub fn free_slot(&mut self, slot: u32) {
+        self.free_slots.push(slot);
+    }
+
+    fn is_allocated(&self, offset: u64, length: u64) -> bool {
+        let within = |first: u64, pages: u32| {
+            let start = first * PAGE_SIZE;
+            let end = start + u64::from(pages) * PAGE_SIZE;
+            offset >= start && offset.checked_add(length).is_some_and(|last| last <= end)
+        };
+        within(0, 1 + self.branch_pages) || within(u64::from(DELTA_FIRST), self.delta_pages)
+    }
+}
+
+/// Reads for a fold.
+pub struct Reader<'a>(pub &'a Arena);
+
+impl ArenaSource for Reader<'_> {
+    fn copy(&mut self, offset: u64, buffer: &mut [u8]) -> Result<(), CopyFault> {
+        if !self.0.is_allocated(offset, buffer.len() as u64) {
+            return Err(CopyFault);
+        }
+        let offset = usize::try_from(offset).map_err(|_| CopyFault)?;
+        self.0
+            .mapping
+            .bytes()
+            .try_copy_to(offset, buffer)
+            .map_err(|_| CopyFault)
+    }
+}
+
+/// Stores a session's entry in the session table; counts once its number is stored.
+pub fn store_entry(pool: &Pool, index: usize, entry: &files::SessionEntry) -> Result<(), Errno> {
+    let table = pool.session_table();
+    let offset = files::SESSION_TABLE_FIRST + index * files::SESSION_ENTRY_SIZE;
+    let bytes = entry.as_bytes();
+    let identity = u64::from(entry.session) | u64::from(entry.group_count) << 32;
+    let store = || {
+        table.store_u64(offset, 0, std::sync::atomic::Ordering::Release)?;
+        table.flush(offset, 8)?;
+        arck_pm::fence();
+        table.copy_from(offset + 8, &bytes[8..])?;
+        table.flush(offset, bytes.len())?;
+        arck_pm::fence();
+        table.store_u64(offset, identity, std::sync::atomic::Ordering::Release)?;
+        table.flush(offset, 8)?;
+        arck_pm::fence();
+        Some(())
+    };
+    store().ok_or(Errno::INVAL)
+}
+
+/// Stores how much of a session's arena is allocated.
+pub fn store_pages(pool: &Pool, index: usize, arena: &Arena) {
+    let offset = files::SESSION_TABLE_FIRST
+        + index * files::SESSION_ENTRY_SIZE
+        + files::SESSION_PAGES_OFFSET;
+    let (branch_pages, delta_pages) = arena.pages();
+    let word = u64::from(branch_pages) | u64::from(delta_pages) << 32;
+    let table = pool.session_table();
+    if table
+        .store_u64(offset, word, std::sync::atomic::Ordering::Release)
+        .and_then(|()| table.flush(offset, 8))
+        .is_some()
+    {
+        arck_pm::fence();
+    }
+}
+
+/// Takes a session's entry away.
+pub fn clear_entry(pool: &Pool, index: usize) {
+    let offset = files::SESSION_TABLE_FIRST + index * files::SESSION_ENTRY_SIZE;
+    let table = pool.session_table();
+    if table
+        .store_u64(offset, 0, std::sync::atomic::Ordering::Release)
+        .and_then(|()| table.flush(offset, 8))
+        .is_some()
+    {
+        arck_pm::fence();
+    }
+}
+
+/// All entries of the session table that count, with their indexes.
+pub fn entries(pool: &Pool) -> Vec<(usize, files::SessionEntry)> {
+    let mut found = Vec::new();
+    for index in 0..files::SESSIONS_MAX {
+        let offset = files::SESSION_TABLE_FIRST + index * files::SESSION_ENTRY_SIZE;
+        let mut bytes = [0u8; files::SESSION_ENTRY_SIZE];
+        if pool.session_table().copy_to(offset, &mut bytes).is_none() {
+            break;
+        }
+        let entry: files::SessionEntry = zerocopy::transmute!(bytes);
+        if entry.session != 0 {
+            found.push((index, entry));
+        }
+    }
+    found
+}
+
+/// A session number that was never used; durable before it is given.
+pub fn next_session(pool: &Pool) -> Result<SessionNumber, Errno> {
+    let table = pool.session_table();
+    let next = table
+        .load_u64(0, std::sync::atomic::Ordering::Relaxed)
+        .ok_or(Errno::IO)?
+        .max(1);
+    let number = SessionNumber::try_from(next).map_err(|_| Errno::NOSPC)?;
+    table
+        .store_u64(0, next + 1, std::sync::atomic::Ordering::Release)
+        .and_then(|()| table.flush(0, 8))
+        .ok_or(Errno::IO)?;
+    arck_pm::fence();
+    Ok(number)
+}

@@ -1,0 +1,576 @@
+//! A change of the verified state: prepared in private memory, committed in one atomic step.
+//!
+//! # Invariants
+//! * Until [`Change::commit`] nothing that the verified state refers to is touched, and dropping
+//!   a change undoes it: whatever fails, fails before anything is applied.
+//! * Order of a commit: pages and inodes that are new are written in place and made durable; the
+//!   journal entry is made durable; sequence words become odd; everything is applied; sequence
+//!   words become even; fold numbers, then ownership words (which takes the marks away) are
+//!   stored; all of it is made durable.
+//! * A page freed here is not allocated again here.
+
+use crate::files::{SegmentEntry, SegmentKind};
+use crate::journal::{Redo, Target};
+use crate::slots::place;
+use crate::state::State;
+use arck_core_state::directory::BucketPage;
+use arck_core_state::header::{
+    FOLD_OFFSET, HEADER_SIZE, HeaderKind, OWNERSHIP_OFFSET, identity_word, state_word,
+};
+use arck_core_state::inode::INODE_SIZE;
+use arck_core_state::{
+    FileKind, HeaderCopy, Inode, InodeNumber, Ownership, PAGE_SIZE, PagePtr, PageWords, Pages,
+    SegmentNumber,
+};
+use rustix::io::Errno;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use zerocopy::IntoBytes;
+
+/// The words of a header that a change sets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HeaderWords {
+    pub inode: u64,
+    pub fold: u64,
+    pub ownership: Ownership,
+    pub generation: u32,
+    pub branch_slot: u32,
+    pub kind: HeaderKind,
+    pub file_kind: Option<FileKind>,
+    pub class: u32,
+}
+
+impl HeaderWords {
+    /// As they stand, without the mark.
+    fn of(copy: &HeaderCopy) -> HeaderWords {
+        HeaderWords {
+            inode: copy.inode,
+            fold: copy.fold,
+            ownership: copy.ownership.unmarked(),
+            generation: copy.generation,
+            branch_slot: copy.branch_slot,
+            kind: copy.kind,
+            file_kind: copy.file_kind,
+            class: copy.class,
+        }
+    }
+
+    /// In the order of the stored words 1 to 5.
+    fn words(&self) -> [u64; 5] {
+        [
+            self.inode,
+            self.fold,
+            self.ownership.unmarked().0,
+            identity_word(self.generation, self.branch_slot),
+            state_word(self.kind, self.file_kind, self.class),
+        ]
+    }
+}
+
+/// Whether a commit has to reach the medium in `paged` mode; elsewhere all do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Weight {
+    /// The verified state changes.
+    Fold,
+    /// Only who owns what changes, which a machine failure makes void in `paged` mode.
+    Ownership,
+}
+
+struct WorkingPage {
+    words: Box<PageWords>,
+    fresh: bool,
+}
+
+/// See the module's head.
+pub struct Change<'a> {
+    pub state: &'a mut State,
+    pages: HashMap<PagePtr, WorkingPage>,
+    inodes: BTreeMap<InodeNumber, Option<Inode>>,
+    headers: BTreeMap<InodeNumber, HeaderWords>,
+    bits: BTreeMap<u64, bool>,
+    allocated: HashSet<PagePtr>,
+    segments: BTreeMap<SegmentNumber, SegmentEntry>,
+    /// What the private segment table said before.
+    former_segments: Vec<(SegmentNumber, SegmentEntry)>,
+    new_inodes: HashMap<InodeNumber, u64>,
+    /// Places taken, to be given back if nothing comes of it.
+    taken_places: Vec<u64>,
+    freed_places: Vec<u64>,
+    freed_numbers: Vec<InodeNumber>,
+    committed: bool,
+}
+
+impl Pages for Change<'_> {
+    fn page(&self, pointer: PagePtr) -> Option<&PageWords> {
+        match self.pages.get(&pointer) {
+            Some(working) => Some(&working.words),
+            None => self.state.pool.page(pointer),
+        }
+    }
+}
+
+fn zeroed_page() -> Box<PageWords> {
+    Box::new(std::array::from_fn(|_| AtomicU64::new(0)))
+}
+
+impl<'a> Change<'a> {
+    pub fn new(state: &'a mut State) -> Change<'a> {
+        Change {
+            state,
+            pages: HashMap::new(),
+            inodes: BTreeMap::new(),
+            headers: BTreeMap::new(),
+            bits: BTreeMap::new(),
+            allocated: HashSet::new(),
+            segments: BTreeMap::new(),
+            former_segments: Vec::new(),
+            new_inodes: HashMap::new(),
+            taken_places: Vec::new(),
+            freed_places: Vec::new(),
+            freed_numbers: Vec::new(),
+            committed: false,
+        }
+    }
+
+    /// An inode as it will be; `None` if it is not alive or dies here.
+    pub fn inode(&self, number: InodeNumber) -> Option<Inode> {
+        match self.inodes.get(&number) {
+            Some(changed) => *changed,
+            None => self.state.shadow(number).copied(),
+        }
+    }
+
+    pub fn set_inode(&mut self, inode: Inode) {
+        self.inodes.insert(inode.number, Some(inode));
+    }
+
+    /// A header to be changed. ENOENT beyond the table.
+    pub fn header(&mut self, number: InodeNumber) -> Result<&mut HeaderWords, Errno> {
+        match self.headers.entry(number) {
+            std::collections::btree_map::Entry::Occupied(entry) => Ok(entry.into_mut()),
+            std::collections::btree_map::Entry::Vacant(entry) => {
+                let copy = self.state.header_copy(number).ok_or(Errno::NOENT)?;
+                Ok(entry.insert(HeaderWords::of(&copy)))
+            }
+        }
+    }
+
+    /// A new place for the inode of a number that comes alive. ENOSPC.
+    pub fn place_inode(&mut self, inode: Inode) -> Result<u64, Errno> {
+        let address = match self.state.slots.take() {
+            Some(address) => address,
+            None => {
+                let page = self.allocate()?;
+                self.state.slots.add_page(page)
+            }
+        };
+        self.taken_places.push(address);
+        self.new_inodes.insert(inode.number, address);
+        self.inodes.insert(inode.number, Some(inode));
+        Ok(address)
+    }
+
+    /// The inode and its number are free from now on. Its pages are the caller's business.
+    pub fn free_inode(&mut self, number: InodeNumber) -> Result<(), Errno> {
+        let header = self.header(number)?;
+        let address = header.inode;
+        header.inode = 0;
+        header.kind = HeaderKind::Free;
+        header.file_kind = None;
+        header.generation = header.generation.wrapping_add(1).max(1);
+        header.ownership = Ownership::SHARED;
+        header.branch_slot = 0;
+        if address != 0 {
+            self.freed_places.push(address);
+        }
+        self.new_inodes.remove(&number);
+        self.inodes.insert(number, None);
+        self.freed_numbers.push(number);
+        Ok(())
+    }
+
+    fn allocate(&mut self) -> Result<PagePtr, Errno> {
+        let page = match self.state.space.allocate_metadata() {
+            Some(page) => page,
+            None => {
+                self.add_metadata_segment()?;
+                self.state.space.allocate_metadata().ok_or(Errno::NOSPC)?
+            }
+        };
+        self.allocated.insert(page);
+        self.bits.insert(page.0, true);
+        Ok(page)
+    }
+
+    fn add_metadata_segment(&mut self) -> Result<(), Errno> {
+        let state = &mut *self.state;
+        let segment = state
+            .space
+            .find_segment(&state.pool, SegmentKind::Metadata)?;
+        state.pool.map_metadata(segment)?;
+        self.set_segment(
+            segment,
+            SegmentEntry {
+                kind: SegmentKind::Metadata as u32,
+                ..SegmentEntry::default()
+            },
+        );
+        Ok(())
+    }
+
+    /// Changes an entry of the segment table.
+    pub fn set_segment(&mut self, segment: SegmentNumber, entry: SegmentEntry) {
+        if let Some(former) = self.state.space.entry(segment) {
+            self.former_segments.push((segment, former));
+        }
+        self.state.space.set_entry(segment, entry);
+        self.segments.insert(segment, entry);
+    }
+
+    /// A new metadata page, zeroed. ENOSPC.
+    pub fn new_page(&mut self) -> Result<PagePtr, Errno> {
+        let page = self.allocate()?;
+        self.pages.insert(
+            page,
+            WorkingPage {
+                words: zeroed_page(),
+                fresh: true,
+            },
+        );
+        Ok(page)
+    }
+
+    /// Frees a metadata page.
+    pub fn free_page(&mut self, page: PagePtr) {
+        if let Some(working) = self.pages.remove(&page)
+            && working.fresh
+        {
+            // Nothing durable ever knew of it: usable again at once.
+            self.allocated.remove(&page);
+            self.bits.remove(&page.0);
+            self.state.space.set_used(page, false);
+            return;
+        }
+        self.bits.insert(page.0, false);
+    }
+
+    /// A data page is referred to from now on, or no longer.
+    pub fn set_data_page_used(&mut self, page: PagePtr, is: bool) {
+        self.bits.insert(page.0, is);
+    }
+
+    fn working(&mut self, page: PagePtr) -> Result<&mut WorkingPage, Errno> {
+        match self.pages.entry(page) {
+            std::collections::hash_map::Entry::Occupied(entry) => Ok(entry.into_mut()),
+            std::collections::hash_map::Entry::Vacant(entry) => {
+                let live = self.state.pool.page(page).ok_or(Errno::IO)?;
+                let words = zeroed_page();
+                for (word, live) in words.iter().zip(live) {
+                    word.store(live.load(Ordering::Relaxed), Ordering::Relaxed);
+                }
+                Ok(entry.insert(WorkingPage {
+                    words,
+                    fresh: false,
+                }))
+            }
+        }
+    }
+
+    /// Sets a word of a metadata page. EIO if the page is none.
+    pub fn set_word(&mut self, page: PagePtr, index: usize, value: u64) -> Result<(), Errno> {
+        self.working(page)?
+            .words
+            .get(index)
+            .ok_or(Errno::IO)?
+            .store(value, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Replaces all of a metadata page.
+    pub fn set_bucket(&mut self, page: PagePtr, bucket: &BucketPage) -> Result<(), Errno> {
+        let working = self.working(page)?;
+        let (words, _) = bucket.0.as_chunks::<8>();
+        for (word, bytes) in working.words.iter().zip(words) {
+            word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Whether nothing changes but, perhaps, marks.
+    pub fn is_empty(&self) -> bool {
+        let same = |(&number, header): (&InodeNumber, &HeaderWords)| {
+            self.state
+                .header_copy(number)
+                .is_some_and(|live| HeaderWords::of(&live) == *header)
+        };
+        self.is_ownership_only() && self.headers.iter().all(same)
+    }
+
+    /// Whether nothing but headers changes.
+    pub fn is_ownership_only(&self) -> bool {
+        self.pages.is_empty()
+            && self.inodes.is_empty()
+            && self.bits.is_empty()
+            && self.segments.is_empty()
+    }
+
+    /// Commits. ENOSPC (the journal cannot grow) and EIO come before anything is applied; then
+    /// nothing has changed.
+    pub fn commit(mut self, weight: Weight) -> Result<(), Errno> {
+        self.free_empty_inode_pages();
+        let redo = self.redo()?;
+        self.state.journal.reserve(redo.size())?;
+        self.write_fresh()?;
+        self.state.crash_point("fresh pages written");
+        let sync = weight == Weight::Fold;
+        {
+            let State { pool, journal, .. } = &mut *self.state;
+            journal.write(&redo, pool, sync)?;
+        }
+        self.committed = true;
+        self.state.crash_point("journal written");
+        self.apply(&redo, sync);
+        self.state.crash_point("applied");
+        self.update_tables();
+        Ok(())
+    }
+
+    fn free_empty_inode_pages(&mut self) {
+        let mut freed: BTreeMap<PagePtr, u32> = BTreeMap::new();
+        for &address in &self.freed_places {
+            let (page, slot) = place(address);
+            *freed.entry(page).or_insert(0) |= 1 << slot;
+        }
+        for (page, mask) in freed {
+            if self.state.slots.would_be_empty(page, mask) {
+                self.bits.insert(page.0, false);
+            }
+        }
+    }
+
+    /// Everything that changes in place, as redo records.
+    fn redo(&self) -> Result<Redo, Errno> {
+        let mut redo = Redo::default();
+        for (&segment, entry) in &self.segments {
+            let offset = u64::from(segment) * crate::files::SEGMENT_ENTRY_SIZE;
+            redo.put(Target::Segments, offset, entry.as_bytes());
+        }
+        let mut pages: Vec<_> = self.pages.iter().filter(|(_, page)| !page.fresh).collect();
+        pages.sort_unstable_by_key(|(page, _)| **page);
+        for (&page, working) in pages {
+            // A page freed after it was changed need not be written.
+            if self.bits.get(&page.0) == Some(&false) {
+                continue;
+            }
+            let live = self.state.pool.page(page).ok_or(Errno::IO)?;
+            for (index, (new, old)) in working.words.iter().zip(live).enumerate() {
+                let new = new.load(Ordering::Relaxed);
+                if new != old.load(Ordering::Relaxed) {
+                    let offset = page.address() + index as u64 * 8;
+                    redo.put(Target::Pages, offset, &new.to_le_bytes());
+                }
+            }
+        }
+        for (&number, inode) in &self.inodes {
+            let (Some(new), Some(old)) = (inode, self.state.shadow(number)) else {
+                continue;
+            };
+            if self.new_inodes.contains_key(&number) {
+                continue;
+            }
+            let address = self.state.header_copy(number).ok_or(Errno::IO)?.inode;
+            let (new, _) = new.as_bytes().as_chunks::<8>();
+            let (old, _) = old.as_bytes().as_chunks::<8>();
+            for (index, (new, old)) in new.iter().zip(old).enumerate() {
+                if new != old {
+                    redo.put(Target::Pages, address + index as u64 * 8, new);
+                }
+            }
+        }
+        let mut words: BTreeMap<u64, u64> = BTreeMap::new();
+        for (&page, &is) in &self.bits {
+            let word = words
+                .entry(page / 64)
+                .or_insert_with(|| self.state.space.word(page / 64));
+            let bit = 1 << (page % 64);
+            if is {
+                *word |= bit;
+            } else {
+                *word &= !bit;
+            }
+        }
+        for (index, word) in words {
+            redo.put(Target::Bitmap, index * 8, &word.to_le_bytes());
+        }
+        for (&number, header) in &self.headers {
+            let live = self.state.pool.headers();
+            let at = u64::from(number) * HEADER_SIZE as u64;
+            for (index, word) in header.words().into_iter().enumerate() {
+                let offset = at + 8 * (index as u64 + 1);
+                let old = live.load_u64(offset as usize, Ordering::Relaxed);
+                if old != Some(word) {
+                    redo.put(Target::Headers, offset, &word.to_le_bytes());
+                }
+            }
+        }
+        Ok(redo)
+    }
+
+    /// Pages and inodes that nothing refers to yet go to their place directly.
+    fn write_fresh(&self) -> Result<(), Errno> {
+        let space = self.state.pool.space();
+        let mut bytes = [0u8; PAGE_SIZE as usize];
+        for (&page, working) in self.pages.iter().filter(|(_, page)| page.fresh) {
+            let offset = self.state.pool.mapped_offset(page).ok_or(Errno::IO)?;
+            let (chunks, _) = bytes.as_chunks_mut::<8>();
+            for (chunk, word) in chunks.iter_mut().zip(working.words.iter()) {
+                *chunk = word.load(Ordering::Relaxed).to_le_bytes();
+            }
+            space.stream_from(offset, &bytes).ok_or(Errno::IO)?;
+            self.write_back(offset, bytes.len())?;
+        }
+        for (number, &address) in &self.new_inodes {
+            let Some(Some(inode)) = self.inodes.get(number) else {
+                continue;
+            };
+            let page = PagePtr::of_address(address);
+            let offset = self.state.pool.mapped_offset(page).ok_or(Errno::IO)?
+                + (address % PAGE_SIZE) as usize;
+            space
+                .stream_from(offset, inode.as_bytes())
+                .ok_or(Errno::IO)?;
+            self.write_back(offset, INODE_SIZE)?;
+        }
+        arck_pm::fence();
+        Ok(())
+    }
+
+    fn write_back(&self, offset: usize, length: usize) -> Result<(), Errno> {
+        match self.state.pool.space().slice(offset, length) {
+            Some(range) => self.state.pool.write_back(range),
+            None => Ok(()),
+        }
+    }
+
+    /// The inodes that readers must see change in one step.
+    fn sequenced(&self) -> Vec<InodeNumber> {
+        let mut numbers: Vec<InodeNumber> = self.inodes.keys().copied().collect();
+        for (&number, header) in &self.headers {
+            let differs = self.state.header_copy(number).is_some_and(|live| {
+                (live.inode, live.kind, live.generation)
+                    != (header.inode, header.kind, header.generation)
+            });
+            if differs && !self.inodes.contains_key(&number) {
+                numbers.push(number);
+            }
+        }
+        numbers
+    }
+
+    /// Applies what the journal holds. Nothing can fail any more.
+    fn apply(&mut self, redo: &Redo, sync: bool) {
+        let pool = &self.state.pool;
+        let numbers = self.sequenced();
+        for &number in &numbers {
+            if let Some(header) = pool.header(number) {
+                // Odd already only after a crash, which recovery mends.
+                let sequence = header.sequence.load(Ordering::Relaxed);
+                header.sequence.store(sequence | 1, Ordering::Relaxed);
+            }
+        }
+        fence(Ordering::SeqCst);
+        let is_last = |target, offset| {
+            target == Target::Headers
+                && matches!(offset % HEADER_SIZE as u64, FOLD_OFFSET | OWNERSHIP_OFFSET)
+        };
+        let store = |last: bool| {
+            for (target, offset, bytes) in redo.records() {
+                let memory = target.memory(pool);
+                let (words, rest) = bytes.as_chunks::<8>();
+                for (index, word) in words.iter().enumerate() {
+                    let at = offset + index as u64 * 8;
+                    if is_last(target, at) == last {
+                        // Only whole aligned words are ever put; see `redo`.
+                        let stored = memory.store_u64(
+                            at as usize,
+                            u64::from_le_bytes(*word),
+                            Ordering::Release,
+                        );
+                        debug_assert!(stored.is_some());
+                    }
+                }
+                debug_assert!(rest.is_empty());
+            }
+        };
+        store(false);
+        self.state.crash_point("half applied");
+        fence(Ordering::SeqCst);
+        for &number in &numbers {
+            if let Some(header) = pool.header(number) {
+                let sequence = header.sequence.load(Ordering::Relaxed);
+                header.sequence.store(sequence + 1, Ordering::Release);
+            }
+        }
+        // Stored in ascending order: of each header the fold number, then the ownership.
+        store(true);
+        for &number in self.headers.keys() {
+            // A mark on a header whose ownership does not change has no redo record.
+            if let Some(header) = pool.header(number) {
+                let ownership = header.ownership();
+                if ownership.is_marked() {
+                    header
+                        .ownership
+                        .store(ownership.unmarked().0, Ordering::Release);
+                }
+            }
+        }
+        for (target, offset, bytes) in redo.records() {
+            let memory = target.memory(pool);
+            // In range: it was stored to.
+            let _ = memory.flush(offset as usize, bytes.len());
+            if sync
+                && let Some(range) = memory.slice(offset as usize, bytes.len())
+                && let Err(errno) = pool.write_back(range)
+            {
+                tracing::error!("writing the verified state back: {errno}");
+            }
+        }
+        arck_pm::fence();
+    }
+
+    fn update_tables(&mut self) {
+        let state = &mut *self.state;
+        for (page, is) in std::mem::take(&mut self.bits) {
+            state.space.set_used(PagePtr(page), is);
+        }
+        for (number, inode) in std::mem::take(&mut self.inodes) {
+            state.set_shadow(number, inode);
+        }
+        for address in std::mem::take(&mut self.freed_places) {
+            state.slots.free(address);
+        }
+        for number in std::mem::take(&mut self.freed_numbers) {
+            state.orphans.remove(&number);
+            state.numbers.give_back(number);
+        }
+    }
+}
+
+impl Drop for Change<'_> {
+    /// A change that was not committed never was.
+    fn drop(&mut self) {
+        if self.committed {
+            return;
+        }
+        for address in std::mem::take(&mut self.taken_places) {
+            // A page that is empty now was allocated here, and goes below.
+            self.state.slots.free(address);
+        }
+        for page in std::mem::take(&mut self.allocated) {
+            self.state.space.set_used(page, false);
+        }
+        for (segment, former) in std::mem::take(&mut self.former_segments).into_iter().rev() {
+            self.state.space.set_entry(segment, former);
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The controller's state, all of it, used by one thread: no locks, and whatever a request does
+//! is done when its answer is given.
+//!
+//! # Invariant
+//! * No session can make a request of another wait longer than the bounded waits in
+//!   [`Options`].
+
+use crate::error::{Error, Result};
+use crate::fold::Failure;
+use crate::journal::Journal;
+use crate::locks::LockTable;
+use crate::mkfs::now;
+use crate::pool::Pool;
+use crate::recovery;
+use crate::sessions::Session;
+use crate::space::Space;
+use crate::state::{CrashHook, State};
+use arck_core_state::InodeNumber;
+use arck_core_state::geometry::SessionNumber;
+use arck_pm::PersistOption;
+use arck_verifier::{CopiedDelta, Violation};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use zerocopy::IntoBytes;
+
+/// How a controller behaves.
+#[derive(Clone)]
+pub struct Options {
+    /// Which stores are flushed.
+    pub persist: PersistOption,
+    /// An owner keeps an inode at least so long against other writers.
+    pub lease: Duration,
+    /// A fold waits at most so long for operations in flight.
+    pub patience: Duration,
+    /// After the last request the doorbells are polled for so long.
+    pub polling: Duration,
+    /// Called at named points of every commit; for tests that want a crash there.
+    #[doc(hidden)]
+    pub crash_hook: Option<CrashHook>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            persist: PersistOption::Auto,
+            lease: Duration::from_micros(500),
+            patience: Duration::from_millis(2),
+            polling: Duration::from_micros(100),
+            crash_hook: None,
+        }
+    }
+}
+
+/// See the module's head.
+pub struct Core {
+    pub state: State,
+    pub sessions: BTreeMap<SessionNumber, Session>,
+    pub locks: LockTable,
+    pub options: Options,
+    published: (u64, u64),
+    /// When a violation was last logged, to log no more than a few a second.
+    violations_logged: (Instant, u32),
+}
+
+impl Core {
+    /// Opens a pool: locks it, replays its journal, rebuilds the tables, and folds what sessions
+    /// left that died.
+    pub fn open(path: &Path, options: Options) -> Result<Core> {
+        arck_pm::guarded::install_guard();
+        let (mut pool, was_clean, same_boot) = Pool::open(path, options.persist)?;
+        let mut journal = Journal::open(&pool)?;
+        recovery::replay(&mut pool, &mut journal)?;
+        let space = Space::load(&pool);
+        let mut state = State::new(pool, journal, space, options.crash_hook.clone());
+        recovery::scan(&mut state)?;
+        let mut core = Core {
+            state,
+            sessions: BTreeMap::new(),
+            locks: LockTable::default(),
+            options,
+            published: (u64::MAX, u64::MAX),
+            violations_logged: (Instant::now(), 0),
+        };
+        recovery::recover(&mut core, same_boot || was_clean)?;
+        Ok(core)
+    }
+
+    /// Ends all sessions and closes the pool cleanly.
+    pub fn close(mut self) -> Result<()> {
+        let numbers: Vec<SessionNumber> = self.sessions.keys().copied().collect();
+        for number in numbers {
+            self.end_session(number, libc::ESHUTDOWN);
+        }
+        self.free_orphans(None);
+        if self.state.pool.is_paged() {
+            self.sync_files().map_err(|errno| Error::System {
+                path: self.state.pool.path().into(),
+                operation: "fsync",
+                errno,
+            })?;
+        }
+        self.state.pool.mark_clean()
+    }
+
+    fn sync_files(&self) -> std::result::Result<(), Errno> {
+        let directory = self.state.pool.directory();
+        rustix::fs::syncfs(directory)
+    }
+
+    /// Tells every session how much space is left, if that has changed.
+    pub fn publish_free_counts(&mut self, always: bool) {
+        let counts = (
+            self.state.space.pages_free(),
+            self.state.numbers.count_free(),
+        );
+        if counts == self.published && !always {
+            return;
+        }
+        self.published = counts;
+        for live in self.sessions.values().filter_map(|s| s.live.as_ref()) {
+            let header = &live.control().header;
+            header.pages_free.store(counts.0, Ordering::Relaxed);
+            header.inodes_free.store(counts.1, Ordering::Relaxed);
+        }
+    }
+
+    /// Writes a violation to the log of the pool, and warns.
+    pub fn log_violation(&mut self, session: SessionNumber, violation: &Violation) {
+        let (since, count) = &mut self.violations_logged;
+        if since.elapsed() > Duration::from_secs(1) {
+            (*since, *count) = (Instant::now(), 0);
+        }
+        *count += 1;
+        if *count > 20 {
+            return;
+        }
+        let inode = violation.inode;
+        tracing::warn!("session {session}, inode {inode}: refused: {violation}");
+        let line = format!("{} session {session} {violation}\n", now());
+        let log = self.state.pool.path().join(crate::VIOLATIONS_LOG);
+        let written = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(log)
+            .and_then(|mut file| file.write_all(line.as_bytes()));
+        if let Err(error) = written {
+            tracing::warn!("cannot write to the log of violations: {error}");
+        }
+    }
+
+    /// Keeps a copy of a delta that cannot be folded, for its user to look at.
+    pub fn keep_aside(
+        &mut self,
+        session: SessionNumber,
+        inode: InodeNumber,
+        delta: &CopiedDelta,
+        why: &Failure,
+    ) {
+        let folder = self.state.pool.path().join(crate::ASIDE);
+        let fold = delta.branch.fold;
+        let write = || -> std::io::Result<std::path::PathBuf> {
+            std::fs::create_dir_all(&folder)?;
+            let path = folder.join(format!("{session:08x}-{inode:08x}-{fold:016x}"));
+            let mut file = std::fs::File::create(&path)?;
+            writeln!(file, "session {session} inode {inode} fold {fold}: {why}")?;
+            file.write_all(&delta.branch_bytes)?;
+            for (number, page) in &delta.pages {
+                file.write_all(number.as_bytes())?;
+                file.write_all(&page[..])?;
+            }
+            Ok(path)
+        };
+        match write() {
+            Ok(path) => tracing::warn!(
+                "session {session}, inode {inode}: its changes were set aside in {}: {why}",
+                path.display()
+            ),
+            Err(error) => tracing::warn!(
+                "session {session}, inode {inode}: its changes are lost ({why}), and could not \
+                 be set aside: {error}"
+            ),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! The formats that are private to the controller: segment table and session table.
+//!
+//! # Invariants
+//! * The segment table changes through the journal only.
+//! * A session entry counts only if its number is not 0; the number is stored last, after the
+//!   rest is durable, and taken away first.
+
+use arck_core_state::{PAGE_SIZE, SegmentNumber};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// What a segment is used for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum SegmentKind {
+    /// Nobody's; its file need not exist.
+    Free = 0,
+    /// Directories, inodes and index pages of one read class.
+    Metadata = 1,
+    /// File contents of one read class and one owner session.
+    Data = 2,
+}
+
+/// An entry of the segment table.
+#[derive(
+    Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct SegmentEntry {
+    /// [`SegmentKind`].
+    pub kind: u32,
+    /// Read class; 0 = the user's own, the only one so far.
+    pub class: u32,
+    /// Session that may write it; 0 = nobody (any more).
+    pub owner: u32,
+    /// User of the last owner: a segment with pages in use goes to nobody else.
+    pub uid: u32,
+    pub reserved: [u32; 4],
+}
+
+/// Bytes of a segment entry.
+pub const SEGMENT_ENTRY_SIZE: u64 = 32;
+const _: () = assert!(size_of::<SegmentEntry>() as u64 == SEGMENT_ENTRY_SIZE);
+
+impl SegmentEntry {
+    pub fn kind(&self) -> SegmentKind {
+        match self.kind {
+            1 => SegmentKind::Metadata,
+            2 => SegmentKind::Data,
+            _ => SegmentKind::Free,
+        }
+    }
+}
+
+/// Bytes of the segment table of so many segments.
+pub fn segment_table_size(segments: SegmentNumber) -> u64 {
+    (u64::from(segments) * SEGMENT_ENTRY_SIZE).next_multiple_of(PAGE_SIZE)
+}
+
+/// Sessions at once.
+pub const SESSIONS_MAX: usize = 1024;
+/// Supplementary groups that are remembered for recovery.
+pub const GROUPS_MAX: usize = 48;
+
+/// An entry of the session table: what recovery has to know of a session that died.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct SessionEntry {
+    /// 0 = no session.
+    pub session: u32,
+    pub group_count: u32,
+    pub uid: u32,
+    pub gid: u32,
+    /// Pages of the arena's two parts that are allocated, changed by one 8-byte store.
+    pub branch_pages: u32,
+    pub delta_pages: u32,
+    pub reserved: [u32; 10],
+    pub groups: [u32; GROUPS_MAX],
+}
+
+/// Bytes of a session entry.
+pub const SESSION_ENTRY_SIZE: usize = 256;
+const _: () = assert!(size_of::<SessionEntry>() == SESSION_ENTRY_SIZE);
+/// Byte offset of the word with the two page counts.
+pub const SESSION_PAGES_OFFSET: usize = 16;
+/// The table begins with a page that holds the next session number (8 bytes).
+pub const SESSION_TABLE_FIRST: usize = PAGE_SIZE as usize;
+/// Bytes of the session table.
+pub const SESSION_TABLE_SIZE: u64 =
+    (SESSION_TABLE_FIRST + SESSIONS_MAX * SESSION_ENTRY_SIZE) as u64;

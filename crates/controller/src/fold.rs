@@ -1,0 +1,336 @@
+//! Folds: bring the verified state up to an owner's delta (DESIGN section 5).
+//!
+//! # Invariants
+//! * Order: mark every header of the set; heavy barrier; wait, bounded, for operations in
+//!   flight; copy; start again if the copy names a larger set; verify the copy; apply it in one
+//!   commit, which advances fold numbers and takes the marks away.
+//! * Whatever happens, no mark is left behind.
+//! * A fold number ends exactly when its delta was folded, or its owner lost the inode. What
+//!   straddled that can ask for the receipt.
+
+use crate::apply;
+use crate::arena::Reader;
+use crate::change::{Change, Weight};
+use crate::core::Core;
+use crate::sessions::{Receipt, Session};
+use crate::state::State;
+use arck_core_state::geometry::SessionNumber;
+use arck_core_state::header::HeaderKind;
+use arck_core_state::{InodeNumber, Ownership};
+use arck_protocol::operation::{InFlight, mark};
+use arck_verifier::{CopiedDelta, PageBudget, SetMember, Violation, closure, copy_delta, verify};
+use rustix::io::Errno;
+use rustix::thread::MembarrierCommand;
+use std::collections::{BTreeSet, HashSet};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Inodes in one fold set at most.
+const SET_MAX: usize = 1 << 16;
+
+/// What becomes of the ownership of the inodes that were asked for; those that come along stay.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum After {
+    Keep,
+    Release,
+    /// Release those that turn out to have no delta.
+    ReleaseIdle,
+}
+
+/// Why nothing was folded.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    #[error("{0}")]
+    Violation(Violation),
+    #[error("{0}")]
+    Errno(#[from] Errno),
+}
+
+/// A fold set, marked and copied.
+struct Copied {
+    set: BTreeSet<InodeNumber>,
+    members: Vec<SetMember>,
+    deltas: Vec<CopiedDelta>,
+    /// Operations were still in flight when the copy was made.
+    straddled: bool,
+}
+
+/// Makes every session's stores before this visible here, and our stores visible to them before
+/// anything they do later; see [`arck_protocol::operation`].
+pub fn heavy_barrier() {
+    // Where it is missing, sessions fence themselves.
+    let _ = rustix::thread::membarrier(MembarrierCommand::GlobalExpedited);
+    std::sync::atomic::fence(Ordering::SeqCst);
+}
+
+fn unmark(state: &State, set: &BTreeSet<InodeNumber>) {
+    for &number in set {
+        if let Some(header) = state.pool.header(number) {
+            let ownership = header.ownership();
+            if ownership.is_marked() {
+                header
+                    .ownership
+                    .store(ownership.unmarked().0, Ordering::Release);
+            }
+        }
+    }
+}
+
+/// Waits until what was in flight at the barrier has left; false if the time ran out.
+fn wait_in_flight(session: &Session, patience: Duration) -> bool {
+    let Some(live) = &session.live else {
+        // Its threads are gone; whatever they were doing is copied as it stands.
+        return true;
+    };
+    let slots = &live.control().threads;
+    let mut waiting = InFlight::snapshot(slots);
+    let started = Instant::now();
+    let mut rounds = 0u32;
+    while !waiting.all_left(slots) {
+        rounds += 1;
+        if rounds.is_multiple_of(16) {
+            if started.elapsed() > patience {
+                return false;
+            }
+            std::thread::yield_now();
+        } else {
+            std::hint::spin_loop();
+        }
+    }
+    true
+}
+
+impl Core {
+    /// Folds what `owner` has changed of `wanted`, and what must come along. Inodes that it does
+    /// not own are left out.
+    pub fn fold(
+        &mut self,
+        owner: SessionNumber,
+        wanted: &[InodeNumber],
+        after: After,
+    ) -> Result<(), Failure> {
+        self.fold_and(owner, wanted, after, |_, _| Ok(()))
+    }
+
+    /// As [`fold`](Self::fold), with a change of the controller's own in the same atomic step;
+    /// it adds to the list what loses its last name.
+    pub fn fold_and(
+        &mut self,
+        owner: SessionNumber,
+        wanted: &[InodeNumber],
+        after: After,
+        extra: impl FnOnce(&mut Change<'_>, &mut Vec<InodeNumber>) -> Result<(), Errno>,
+    ) -> Result<(), Failure> {
+        let copied = match self.mark_and_copy(owner, wanted) {
+            Ok(copied) => copied,
+            Err((set, failure)) => {
+                unmark(&self.state, &set);
+                return self.refused(owner, failure);
+            }
+        };
+        let set = copied.set.clone();
+        match self.apply_copied(owner, wanted, after, copied, extra) {
+            Ok(dying) => {
+                // Normally the commit has done it; but not for what stayed as it was.
+                unmark(&self.state, &set);
+                if !dying.is_empty() {
+                    self.free_orphans(Some(&dying));
+                }
+                Ok(())
+            }
+            Err(failure) => {
+                unmark(&self.state, &set);
+                self.refused(owner, failure)
+            }
+        }
+    }
+
+    fn refused(&mut self, owner: SessionNumber, failure: Failure) -> Result<(), Failure> {
+        if let Failure::Violation(violation) = &failure {
+            self.log_violation(owner, violation);
+        }
+        Err(failure)
+    }
+
+    fn mark_and_copy(
+        &self,
+        owner: SessionNumber,
+        wanted: &[InodeNumber],
+    ) -> Result<Copied, (BTreeSet<InodeNumber>, Failure)> {
+        let mut set = BTreeSet::new();
+        let Some(session) = self.sessions.get(&owner) else {
+            return Err((set, Errno::NOENT.into()));
+        };
+        set.extend(
+            wanted
+                .iter()
+                .copied()
+                .filter(|number| session.owned.contains_key(number)),
+        );
+        loop {
+            for &number in &set {
+                if let Some(header) = self.state.pool.header(number) {
+                    mark(header);
+                }
+            }
+            let mut straddled = false;
+            if !set.is_empty() {
+                heavy_barrier();
+                straddled = !wait_in_flight(session, self.options.patience);
+            }
+            let mut budget = PageBudget::default();
+            let mut reader = Reader(&session.arena);
+            let mut members = Vec::with_capacity(set.len());
+            let mut deltas = Vec::new();
+            for &number in &set {
+                let Some(header) = self.state.header_copy(number) else {
+                    continue;
+                };
+                members.push(SetMember { number, header });
+                match copy_delta(&mut reader, number, &header, &mut budget) {
+                    Ok(delta) => deltas.extend(delta),
+                    Err(violation) => return Err((set, Failure::Violation(violation))),
+                }
+            }
+            let before = set.len();
+            let more = closure(&deltas, &self.state, owner);
+            set.extend(
+                more.into_iter()
+                    .filter(|number| session.owned.contains_key(number)),
+            );
+            if set.len() == before {
+                return Ok(Copied {
+                    set,
+                    members,
+                    deltas,
+                    straddled,
+                });
+            }
+            if set.len() > SET_MAX {
+                return Err((set, Errno::NOBUFS.into()));
+            }
+        }
+    }
+
+    fn apply_copied(
+        &mut self,
+        owner: SessionNumber,
+        wanted: &[InodeNumber],
+        after: After,
+        copied: Copied,
+        extra: impl FnOnce(&mut Change<'_>, &mut Vec<InodeNumber>) -> Result<(), Errno>,
+    ) -> Result<Vec<InodeNumber>, Failure> {
+        let Some(session) = self.sessions.get_mut(&owner) else {
+            return Err(Errno::NOENT.into());
+        };
+        let changes = verify(
+            &self.state,
+            &session.credentials,
+            &copied.members,
+            &copied.deltas,
+        )
+        .map_err(Failure::Violation)?;
+        let with_delta: HashSet<InodeNumber> =
+            copied.deltas.iter().map(|delta| delta.inode).collect();
+        let skipped: HashSet<InodeNumber> = changes.skipped.iter().copied().collect();
+        let mut change = Change::new(&mut self.state);
+        let mut dying = apply::apply(&mut change, &changes)?;
+        extra(&mut change, &mut dying)?;
+
+        // Fold numbers and ownership, in the same commit.
+        let wanted: HashSet<InodeNumber> = wanted.iter().copied().collect();
+        let mut released = Vec::new();
+        for &number in &copied.set {
+            let is_folded = with_delta.contains(&number) && !skipped.contains(&number);
+            let fold = change.state.numbers.fold();
+            let header = change.header(number)?;
+            let releases = match after {
+                After::Keep => false,
+                After::Release => true,
+                After::ReleaseIdle => !with_delta.contains(&number),
+            } && wanted.contains(&number)
+                && header.kind != HeaderKind::Granted;
+            if is_folded || releases {
+                header.fold = fold;
+            }
+            if releases {
+                header.ownership = Ownership::SHARED;
+                header.branch_slot = 0;
+                released.push(number);
+            }
+        }
+        if change.is_empty() {
+            // Nothing to fold and nothing to change: no commit.
+            return Ok(Vec::new());
+        }
+        let weight = if change.is_ownership_only() {
+            Weight::Ownership
+        } else {
+            Weight::Fold
+        };
+        change.commit(weight)?;
+
+        for &number in &dying {
+            self.state.orphans.insert(number);
+        }
+        let Some(session) = self.sessions.get_mut(&owner) else {
+            return Ok(dying);
+        };
+        if copied.straddled {
+            for member in &copied.members {
+                if released.contains(&member.number) && !with_delta.contains(&member.number) {
+                    session.keep_receipt(member.number, member.header.fold, Receipt::Nothing);
+                }
+            }
+            for delta in copied.deltas {
+                if !skipped.contains(&delta.inode) {
+                    let (inode, fold) = (delta.inode, delta.branch.fold);
+                    session.keep_receipt(inode, fold, Receipt::Copy(Box::new(delta)));
+                }
+            }
+        }
+        for number in released {
+            session.disown(number);
+        }
+        Ok(dying)
+    }
+
+    /// Takes an inode away from an owner whose delta cannot be folded; the delta is set aside.
+    pub fn take_away(&mut self, owner: SessionNumber, inode: InodeNumber, why: &Failure) {
+        let set = BTreeSet::from([inode]);
+        if let Some(header) = self.state.pool.header(inode) {
+            mark(header);
+        }
+        heavy_barrier();
+        let delta = self.sessions.get(&owner).and_then(|session| {
+            let header = self.state.header_copy(inode)?;
+            let mut budget = PageBudget::default();
+            copy_delta(&mut Reader(&session.arena), inode, &header, &mut budget).ok()?
+        });
+        if let Some(delta) = &delta {
+            self.keep_aside(owner, inode, delta, why);
+        }
+        let mut change = Change::new(&mut self.state);
+        let fold = change.state.numbers.fold();
+        let mut ended = 0;
+        let committed = change
+            .header(inode)
+            .map(|header| {
+                ended = header.fold;
+                header.fold = fold;
+                header.ownership = Ownership::SHARED;
+                header.branch_slot = 0;
+            })
+            .and_then(|()| change.commit(Weight::Ownership));
+        unmark(&self.state, &set);
+        match committed {
+            Ok(()) => {
+                if let Some(session) = self.sessions.get_mut(&owner) {
+                    session.keep_receipt(inode, ended, Receipt::Lost);
+                    session.disown(inode);
+                }
+            }
+            Err(errno) => tracing::error!("taking inode {inode} away: {errno}"),
+        }
+    }
+}

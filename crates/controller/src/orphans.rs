@@ -1,0 +1,93 @@
+//! Inodes without a name: they live on while some session lists them as open.
+//!
+//! # Invariant
+//! * Before open tables are read, every session can see in the header that the inode is an
+//!   orphan, and the heavy barrier has been issued: a session that lists it later sees that
+//!   when it looks at the header for the second time.
+
+use crate::apply;
+use crate::change::{Change, Weight};
+use crate::core::Core;
+use crate::fold::heavy_barrier;
+use arck_core_state::InodeNumber;
+use arck_protocol::control::open_entry;
+use rustix::io::Errno;
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
+
+/// Orphans freed in one change.
+const FREED_AT_ONCE: usize = 1024;
+
+impl Core {
+    /// Frees those of the given orphans (`None`: of all) that no session lists.
+    pub fn free_orphans(&mut self, which: Option<&[InodeNumber]>) {
+        let candidates: Vec<InodeNumber> = match which {
+            Some(which) => which
+                .iter()
+                .copied()
+                .filter(|number| self.state.orphans.contains(number))
+                .collect(),
+            None => self.state.orphans.iter().copied().collect(),
+        };
+        if candidates.is_empty() {
+            return;
+        }
+        let listed = self.listed(&candidates);
+        let unlisted: Vec<InodeNumber> = candidates
+            .into_iter()
+            .filter(|number| !listed.contains(number))
+            .collect();
+        for part in unlisted.chunks(FREED_AT_ONCE) {
+            if let Err(errno) = self.free_inodes(part) {
+                // They stay orphans, and are tried again.
+                tracing::warn!("freeing {} orphans: {errno}", part.len());
+                return;
+            }
+        }
+    }
+
+    fn listed(&self, numbers: &[InodeNumber]) -> HashSet<InodeNumber> {
+        heavy_barrier();
+        let wanted: std::collections::HashMap<u64, InodeNumber> = numbers
+            .iter()
+            .filter_map(|&number| {
+                let generation = self.state.pool.header(number)?.generation();
+                Some((open_entry(number, generation), number))
+            })
+            .collect();
+        let mut listed = HashSet::new();
+        for live in self.sessions.values().filter_map(|s| s.live.as_ref()) {
+            for entry in &live.control().open {
+                let entry = entry.load(Ordering::Acquire);
+                if entry != 0
+                    && let Some(&number) = wanted.get(&entry)
+                {
+                    listed.insert(number);
+                }
+            }
+        }
+        listed
+    }
+
+    /// Frees inodes, with their pages and numbers, whoever owns them.
+    pub fn free_inodes(&mut self, numbers: &[InodeNumber]) -> Result<(), Errno> {
+        let owners: Vec<_> = numbers
+            .iter()
+            .filter_map(|&number| {
+                let owner = self.state.pool.header(number)?.ownership().session();
+                (owner != 0).then_some((owner, number))
+            })
+            .collect();
+        let mut change = Change::new(&mut self.state);
+        for &number in numbers {
+            apply::free(&mut change, number)?;
+        }
+        change.commit(Weight::Fold)?;
+        for (owner, number) in owners {
+            if let Some(session) = self.sessions.get_mut(&owner) {
+                session.disown(number);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,498 @@
+//! Who may change what: grants of numbers, acquisition, recall, release, the end of a session.
+//!
+//! # Invariants
+//! * An inode has one owner at most, and it is stored durably before the owner is told.
+//! * Permission (I4) is checked against the shadow inode at the time of the grant.
+//! * An inode is taken from an owner not before its lease is over, without its help, and only
+//!   after its delta has been folded, or set aside if it cannot be.
+
+use crate::change::{Change, Weight};
+use crate::core::Core;
+use crate::fold::{After, Failure};
+use crate::sessions::{OWNED_MAX, Owned};
+use arck_core_state::geometry::SessionNumber;
+use arck_core_state::header::HeaderKind;
+use arck_core_state::{FileKind, HeaderCopy, Inode, InodeNumber, Ownership};
+use arck_protocol::Response;
+use arck_protocol::message::GRANT_MAX;
+use arck_verifier::{Credentials, VerifiedState};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+/// Answer now, or look again at a later time.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Reply {
+    Now(Response),
+    Later(Instant),
+}
+
+impl From<Result<(), Errno>> for Reply {
+    fn from(result: Result<(), Errno>) -> Reply {
+        Reply::Now(match result {
+            Ok(()) => Response::Done,
+            Err(errno) => Response::Error(errno.raw_os_error()),
+        })
+    }
+}
+
+impl From<Errno> for Reply {
+    fn from(errno: Errno) -> Reply {
+        Reply::Now(Response::Error(errno.raw_os_error()))
+    }
+}
+
+impl From<Failure> for Reply {
+    fn from(failure: Failure) -> Reply {
+        match failure {
+            Failure::Violation(violation) => Reply::Now(Response::Violation(violation.to_string())),
+            Failure::Errno(errno) => errno.into(),
+        }
+    }
+}
+
+/// Metadata pages that are kept for folding what is granted: dentries, inodes, index pages.
+fn promised_pages(numbers: u64) -> u64 {
+    // An inode takes 1/32 page, a dentry up to 1/13, index pages little; splits leave a third
+    // of the pages of a directory empty.
+    16 + numbers / 6
+}
+
+/// Whether a session may become the owner of an inode.
+fn may_own(who: &Credentials, inode: &Inode) -> bool {
+    if who.is_root() || who.uid == inode.uid {
+        return true;
+    }
+    match inode.kind() {
+        Some(FileKind::Directory) => who.may(inode, 0o3),
+        // A symbolic link's mode says nothing; only its owner changes it.
+        Some(FileKind::Link) | None => false,
+        Some(_) => who.may(inode, 0o2),
+    }
+}
+
+impl Core {
+    /// A new epoch; epochs are compared for equality only, together with a fold number that is
+    /// never used twice.
+    fn ownership_for(session: SessionNumber, fold: u64) -> Ownership {
+        Ownership::new(session, fold as u32)
+    }
+
+    /// Grants new inode numbers. ENOSPC.
+    pub fn grant_inodes(&mut self, session: SessionNumber, count: u32) -> Reply {
+        let count = (count as usize).clamp(1, GRANT_MAX);
+        let granted: u64 = self
+            .sessions
+            .values()
+            .map(|session| session.owned.len() as u64)
+            .sum();
+        if self.state.space.metadata_headroom() < promised_pages(granted + count as u64) {
+            return Errno::NOSPC.into();
+        }
+        let Core {
+            state, sessions, ..
+        } = self;
+        let Some(session) = sessions.get_mut(&session) else {
+            return Errno::NOENT.into();
+        };
+        if session.owned.len() + count > OWNED_MAX {
+            return Errno::NOBUFS.into();
+        }
+        let mut numbers = Vec::with_capacity(count);
+        let mut slots = Vec::with_capacity(count);
+        let mut failed = None;
+        while numbers.len() < count {
+            let Some(number) = state.numbers.take() else {
+                break;
+            };
+            let slot = state
+                .pool
+                .allocate_headers(number)
+                .and_then(|()| session.arena.take_slot());
+            match slot {
+                Ok(slot) => {
+                    numbers.push(number);
+                    slots.push(slot);
+                }
+                Err(errno) => {
+                    state.numbers.give_back(number);
+                    failed = Some(errno);
+                    break;
+                }
+            }
+        }
+        if numbers.is_empty() {
+            return failed.unwrap_or(Errno::NOSPC).into();
+        }
+        crate::arena::store_pages(&state.pool, session.index, &session.arena);
+        let mut change = Change::new(state);
+        let mut granted = Ok(());
+        for (&number, &slot) in numbers.iter().zip(&slots) {
+            let fold = change.state.numbers.fold();
+            granted = change.header(number).map(|header| {
+                header.kind = HeaderKind::Granted;
+                header.file_kind = None;
+                header.inode = 0;
+                header.generation = header.generation.max(1);
+                header.branch_slot = slot;
+                header.fold = fold;
+                header.ownership = Core::ownership_for(session.number, fold);
+            });
+            if granted.is_err() {
+                break;
+            }
+        }
+        let granted = granted.and_then(|()| change.commit(Weight::Ownership));
+        if let Err(errno) = granted {
+            for (number, slot) in numbers.into_iter().zip(slots) {
+                state.numbers.give_back(number);
+                session.arena.free_slot(slot);
+            }
+            return errno.into();
+        }
+        let since = Instant::now();
+        for (&number, &slot) in numbers.iter().zip(&slots) {
+            session.owned.insert(number, Owned { since, slot });
+        }
+        Reply::Now(Response::Inodes(numbers))
+    }
+
+    /// Checks that a session may become the owner of an inode. ESTALE, EACCES.
+    fn check_own(&self, session: SessionNumber, number: InodeNumber) -> Result<HeaderCopy, Errno> {
+        let header = self.state.header_copy(number).ok_or(Errno::STALE)?;
+        let who = &self.sessions.get(&session).ok_or(Errno::NOENT)?.credentials;
+        match header.kind {
+            HeaderKind::Alive | HeaderKind::Orphan => {
+                let inode = self.state.inode(number).ok_or(Errno::STALE)?;
+                if may_own(who, &inode) {
+                    Ok(header)
+                } else {
+                    Err(Errno::ACCESS)
+                }
+            }
+            HeaderKind::Granted if header.ownership.session() == session => Ok(header),
+            _ => Err(Errno::STALE),
+        }
+    }
+
+    /// Makes a session the owner of all of these inodes, or of none.
+    pub fn acquire(&mut self, session: SessionNumber, inodes: &[InodeNumber]) -> Reply {
+        match self.try_acquire(session, inodes) {
+            Ok(reply) => reply,
+            Err(errno) => errno.into(),
+        }
+    }
+
+    fn try_acquire(
+        &mut self,
+        session: SessionNumber,
+        inodes: &[InodeNumber],
+    ) -> Result<Reply, Errno> {
+        let mut others: BTreeMap<SessionNumber, Vec<InodeNumber>> = BTreeMap::new();
+        let mut not_before: Option<Instant> = None;
+        for &number in inodes {
+            let owner = self.check_own(session, number)?.ownership.session();
+            if owner == 0 || owner == session {
+                continue;
+            }
+            others.entry(owner).or_default().push(number);
+            if let Some(since) = self
+                .sessions
+                .get(&owner)
+                .and_then(|other| other.owned.get(&number))
+                .map(|owned| owned.since)
+            {
+                not_before = not_before.max(Some(since + self.options.lease));
+            }
+        }
+        if let Some(not_before) = not_before
+            && not_before > Instant::now()
+        {
+            return Ok(Reply::Later(not_before));
+        }
+        for (owner, numbers) in others {
+            self.reclaim(owner, &numbers)?;
+        }
+        // Folding may have changed modes, or ended inodes.
+        let mut wanted = Vec::new();
+        for &number in inodes {
+            let header = self.check_own(session, number)?;
+            if header.ownership.session() != session && !wanted.contains(&number) {
+                wanted.push(number);
+            }
+        }
+        self.give(session, &wanted)?;
+        Ok(Reply::Now(Response::Done))
+    }
+
+    /// Takes inodes from an owner: folds them, and sets aside what cannot be folded.
+    fn reclaim(&mut self, owner: SessionNumber, numbers: &[InodeNumber]) -> Result<(), Errno> {
+        match self.fold(owner, numbers, After::Release) {
+            Ok(()) => return Ok(()),
+            Err(Failure::Errno(Errno::NOSPC)) => return Err(Errno::NOSPC),
+            Err(_) => {}
+        }
+        for &number in numbers {
+            match self.fold(owner, &[number], After::Release) {
+                Ok(()) => {}
+                Err(Failure::Errno(Errno::NOSPC)) => return Err(Errno::NOSPC),
+                Err(failure) => self.take_away(owner, number, &failure),
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores a new owner for inodes that are shared.
+    fn give(&mut self, session: SessionNumber, numbers: &[InodeNumber]) -> Result<(), Errno> {
+        if numbers.is_empty() {
+            return Ok(());
+        }
+        let Core {
+            state, sessions, ..
+        } = self;
+        let session = sessions.get_mut(&session).ok_or(Errno::NOENT)?;
+        if session.owned.len() + numbers.len() > OWNED_MAX {
+            return Err(Errno::NOBUFS);
+        }
+        let mut slots = Vec::with_capacity(numbers.len());
+        let mut give = || {
+            for _ in numbers {
+                slots.push(session.arena.take_slot()?);
+            }
+            let mut change = Change::new(state);
+            for (&number, &slot) in numbers.iter().zip(&slots) {
+                let fold = change.state.numbers.fold();
+                let header = change.header(number)?;
+                if header.ownership.session() != 0 {
+                    return Err(Errno::BUSY);
+                }
+                header.fold = fold;
+                header.branch_slot = slot;
+                header.ownership = Core::ownership_for(session.number, fold);
+            }
+            change.commit(Weight::Ownership)
+        };
+        let given = give();
+        crate::arena::store_pages(&state.pool, session.index, &session.arena);
+        if let Err(errno) = given {
+            for slot in slots {
+                session.arena.free_slot(slot);
+            }
+            return Err(errno);
+        }
+        let since = Instant::now();
+        for (&number, &slot) in numbers.iter().zip(&slots) {
+            session.owned.insert(number, Owned { since, slot });
+        }
+        Ok(())
+    }
+
+    /// A reader wants the newest state: folds where the owners are, and leaves them there,
+    /// unless they have had nothing to fold since their lease ended.
+    pub fn recall(&mut self, reader: SessionNumber, inodes: &[InodeNumber]) -> Reply {
+        let mut owners: BTreeMap<(SessionNumber, bool), Vec<InodeNumber>> = BTreeMap::new();
+        for &number in inodes {
+            let Some(header) = self.state.header_copy(number) else {
+                continue;
+            };
+            let owner = header.ownership.session();
+            if owner == 0 || owner == reader || header.kind == HeaderKind::Granted {
+                continue;
+            }
+            let lease_over = self
+                .sessions
+                .get(&owner)
+                .and_then(|other| other.owned.get(&number))
+                .is_none_or(|owned| owned.since.elapsed() > self.options.lease);
+            owners.entry((owner, lease_over)).or_default().push(number);
+        }
+        for ((owner, lease_over), numbers) in owners {
+            let after = if lease_over {
+                After::ReleaseIdle
+            } else {
+                After::Keep
+            };
+            match self.fold(owner, &numbers, after) {
+                Ok(()) => {}
+                // The reader gets the verified state; the refusal has been logged.
+                Err(Failure::Violation(_)) => {}
+                Err(Failure::Errno(errno)) => {
+                    tracing::warn!("folding for a reader, session {owner}: {errno}");
+                }
+            }
+        }
+        Reply::Now(Response::Done)
+    }
+
+    /// Folds some of a session's own inodes.
+    pub fn commit(
+        &mut self,
+        session: SessionNumber,
+        inodes: &[InodeNumber],
+        release: bool,
+    ) -> Reply {
+        let after = if release { After::Release } else { After::Keep };
+        match self.fold(session, inodes, after) {
+            Ok(()) => Reply::Now(Response::Done),
+            Err(failure) => failure.into(),
+        }
+    }
+
+    /// Folds everything that a session owns, in slices. The first refusal is the answer; the
+    /// rest is folded all the same.
+    pub fn commit_all(&mut self, session: SessionNumber, release: bool) -> Reply {
+        match self.fold_all(session, release, |_, _, _| {}) {
+            Some(failure) => failure.into(),
+            None => Reply::Now(Response::Done),
+        }
+    }
+
+    /// Folds in slices; where a slice is refused, one by one. Tells `refused` of those that
+    /// cannot be folded, and gives the first failure.
+    fn fold_all(
+        &mut self,
+        session: SessionNumber,
+        release: bool,
+        mut refused: impl FnMut(&mut Core, InodeNumber, &Failure),
+    ) -> Option<Failure> {
+        const SLICE: usize = 512;
+        let after = if release { After::Release } else { After::Keep };
+        let mut numbers: Vec<InodeNumber> =
+            self.sessions.get(&session)?.owned.keys().copied().collect();
+        numbers.sort_unstable();
+        let mut first = None;
+        for slice in numbers.chunks(SLICE) {
+            let Err(failure) = self.fold(session, slice, after) else {
+                continue;
+            };
+            if slice.len() == 1 {
+                refused(self, slice[0], &failure);
+                first.get_or_insert(failure);
+                continue;
+            }
+            for &number in slice {
+                if let Err(failure) = self.fold(session, &[number], after) {
+                    refused(self, number, &failure);
+                    first.get_or_insert(failure);
+                }
+            }
+        }
+        first
+    }
+
+    /// Ends a session, whatever became of its processes: folds, sets aside, releases.
+    pub fn end_session(&mut self, number: SessionNumber, errno: i32) {
+        let Some(session) = self.sessions.get_mut(&number) else {
+            return;
+        };
+        if let Some(live) = session.live.take() {
+            let control = live.control();
+            control
+                .header
+                .closed
+                .store(errno.unsigned_abs(), std::sync::atomic::Ordering::SeqCst);
+            for slot in &control.requests {
+                // Whoever waits for an answer looks at `closed` when it wakes.
+                let _ = rustix::thread::futex::wake(
+                    &slot.state,
+                    rustix::thread::futex::Flags::empty(),
+                    u32::MAX,
+                );
+            }
+        }
+        self.locks.drop_session(number);
+        self.fold_all(number, true, |core, inode, failure| {
+            core.take_away(number, inode, failure);
+        });
+        self.release_rest(number);
+        let Some(session) = self.sessions.get(&number) else {
+            return;
+        };
+        let (index, segments) = (session.index, session.segments.clone());
+        if let Err(errno) = self.abandon_segments(&segments) {
+            tracing::error!("giving back the segments of session {number}: {errno}");
+        }
+        crate::arena::clear_entry(&self.state.pool, index);
+        self.state.pool.remove_file(&crate::arena::name(number));
+        self.sessions.remove(&number);
+        self.free_orphans(None);
+        self.publish_free_counts(false);
+    }
+
+    /// Frees granted numbers that were never born, and releases what is still owned.
+    fn release_rest(&mut self, number: SessionNumber) {
+        let Some(session) = self.sessions.get(&number) else {
+            return;
+        };
+        let owned: Vec<InodeNumber> = session.owned.keys().copied().collect();
+        for part in owned.chunks(4096) {
+            let mut change = Change::new(&mut self.state);
+            let mut release = || {
+                for &inode in part {
+                    let fold = change.state.numbers.fold();
+                    let header = change.header(inode)?;
+                    header.fold = fold;
+                    header.ownership = Ownership::SHARED;
+                    header.branch_slot = 0;
+                    if header.kind == HeaderKind::Granted {
+                        change.free_inode(inode)?;
+                    }
+                }
+                Ok::<(), Errno>(())
+            };
+            let released = release().and_then(|()| change.commit(Weight::Ownership));
+            if let Err(errno) = released {
+                tracing::error!("releasing what session {number} owned: {errno}");
+            }
+        }
+    }
+
+    /// Data segments of a session that is gone: nobody's, until they are granted again.
+    pub fn abandon_segments(
+        &mut self,
+        segments: &[arck_core_state::SegmentNumber],
+    ) -> Result<(), Errno> {
+        if segments.is_empty() {
+            return Ok(());
+        }
+        let mut change = Change::new(&mut self.state);
+        for &segment in segments {
+            if let Some(entry) = change.state.space.entry(segment) {
+                change.set_segment(segment, crate::files::SegmentEntry { owner: 0, ..entry });
+            }
+        }
+        change.commit(Weight::Fold)
+    }
+
+    /// Grants a data segment, read-write. ENOSPC.
+    pub fn grant_segment(
+        &mut self,
+        session: SessionNumber,
+    ) -> Result<(arck_core_state::SegmentNumber, rustix::fd::OwnedFd), Errno> {
+        let Core {
+            state, sessions, ..
+        } = self;
+        let session = sessions.get_mut(&session).ok_or(Errno::NOENT)?;
+        let segment = state
+            .space
+            .find_data_segment(&state.pool, session.credentials.uid)?;
+        let file = state.pool.open_file(
+            &crate::pool::numbered(arck_core_state::layout::SEGMENTS, segment),
+            rustix::fs::OFlags::RDWR,
+        )?;
+        let mut change = Change::new(state);
+        change.set_segment(
+            segment,
+            crate::files::SegmentEntry {
+                kind: crate::files::SegmentKind::Data as u32,
+                class: 0,
+                owner: session.number,
+                uid: session.credentials.uid,
+                reserved: [0; 4],
+            },
+        );
+        change.commit(Weight::Fold)?;
+        session.segments.push(segment);
+        Ok((segment, file))
+    }
+}

@@ -1,0 +1,277 @@
+//! Opening a pool: replays the journal, rebuilds the tables, folds what dead sessions left.
+//!
+//! # Invariants
+//! * Everything here can be interrupted and done again.
+//! * A session that died is treated as one that hangs: its arena is copied, verified, folded.
+//!   What is refused is set aside, and nothing else is affected.
+//! * When it is done nobody owns anything, and no number is granted.
+
+use crate::arena::{self, Arena};
+use crate::change::{Change, Weight};
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::files::{SegmentEntry, SegmentKind};
+use crate::journal::{Journal, Target};
+use crate::pool::Pool;
+use crate::sessions::{Owned, Session};
+use crate::slots::place;
+use crate::state::State;
+use arck_core_state::header::{HEADER_SIZE, HeaderKind};
+use arck_core_state::{Inode, InodeNumber, PAGE_SIZE, PagePtr, layout};
+use arck_verifier::Credentials;
+use rustix::io::Errno;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+/// Applies the journal's last entry again, and maps the metadata segments.
+pub fn replay(pool: &mut Pool, journal: &mut Journal) -> Result<()> {
+    let redo = journal.read().unwrap_or_default();
+    // The segment table first: it says what the other records may address.
+    for pass in [true, false] {
+        for (target, offset, bytes) in redo.records() {
+            if (target == Target::Segments) != pass {
+                continue;
+            }
+            let memory = target.memory(pool);
+            let is_mapped = target != Target::Pages
+                || pool
+                    .mapped_offset(PagePtr::of_address(offset))
+                    .is_some_and(|_| offset % PAGE_SIZE + bytes.len() as u64 <= PAGE_SIZE)
+                || spans_mapped_pages(pool, offset, bytes.len());
+            let applied = usize::try_from(offset)
+                .ok()
+                .filter(|_| is_mapped)
+                .and_then(|at| {
+                    memory.copy_from(at, bytes)?;
+                    memory.flush(at, bytes.len())?;
+                    Some(())
+                });
+            if applied.is_none() {
+                return Err(damaged(pool, "the journal addresses what is not there"));
+            }
+        }
+        arck_pm::fence();
+        if pass {
+            map_metadata(pool)?;
+        }
+    }
+    Ok(())
+}
+
+fn spans_mapped_pages(pool: &Pool, offset: u64, length: usize) -> bool {
+    let last = offset + (length as u64).saturating_sub(1);
+    (offset / PAGE_SIZE..=last / PAGE_SIZE).all(|page| pool.mapped_offset(PagePtr(page)).is_some())
+}
+
+fn damaged(pool: &Pool, what: impl Into<String>) -> Error {
+    Error::Damaged {
+        path: pool.path().into(),
+        what: what.into(),
+    }
+}
+
+fn map_metadata(pool: &mut Pool) -> Result<()> {
+    for segment in 0..pool.geometry().segment_count {
+        if pool.segment_entry(segment).kind() == SegmentKind::Metadata {
+            pool.map_metadata(segment).map_err(|errno| {
+                let name = crate::pool::numbered(layout::SEGMENTS, segment);
+                match errno {
+                    Errno::NOENT | Errno::IO => Error::Truncated {
+                        path: pool.path().into(),
+                        file: name,
+                    },
+                    errno => Error::system(pool.path().join(name), "mmap")(errno),
+                }
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads all headers and living inodes; takes marks and odd sequences away.
+pub fn scan(state: &mut State) -> Result<()> {
+    let end = state.pool.headers_end() / HEADER_SIZE as u64;
+    let end = InodeNumber::try_from(end).unwrap_or(InodeNumber::MAX);
+    let end = end.min(state.pool.geometry().inode_count);
+    if end > 0 {
+        state.pool.allocate_headers(end - 1).map_err(Error::system(
+            state.pool.path().join(layout::HEADERS),
+            "allocate",
+        ))?;
+    }
+    let mut highest_fold = 0;
+    let mut last_used = 0;
+    let mut free = Vec::new();
+    let mut taken: BTreeMap<PagePtr, u32> = BTreeMap::new();
+    for number in 1..end {
+        let Some(header) = state.pool.header(number) else {
+            break;
+        };
+        let copy = header.copy();
+        highest_fold = highest_fold.max(copy.fold);
+        if copy.sequence & 1 == 1 {
+            header.sequence.store(copy.sequence + 1, Ordering::Release);
+        }
+        if copy.ownership.is_marked() {
+            header
+                .ownership
+                .store(copy.ownership.unmarked().0, Ordering::Release);
+        }
+        if copy.generation != 0 {
+            last_used = number;
+        }
+        match copy.kind {
+            HeaderKind::Free => free.push(number),
+            HeaderKind::Granted => {}
+            HeaderKind::Alive | HeaderKind::Orphan => {
+                let inode = Inode::read(&state.pool, copy.inode)
+                    .filter(|inode| inode.number == number && inode.generation == copy.generation)
+                    .ok_or_else(|| {
+                        damaged(
+                            &state.pool,
+                            format!("inode {number} is not where its header says"),
+                        )
+                    })?;
+                let (page, slot) = place(copy.inode);
+                *taken.entry(page).or_insert(0) |= 1 << slot;
+                state.set_shadow(number, Some(inode));
+                if copy.kind == HeaderKind::Orphan {
+                    state.orphans.insert(number);
+                }
+            }
+        }
+    }
+    if !state.is_alive(arck_core_state::ROOT_INODE) {
+        return Err(damaged(&state.pool, "it has no root directory"));
+    }
+    state.numbers = crate::state::Numbers::new(
+        last_used + 1,
+        state.pool.geometry().inode_count,
+        highest_fold + 1,
+    );
+    for number in free.into_iter().rev().filter(|&number| number <= last_used) {
+        state.numbers.give_back(number);
+    }
+    for (page, mask) in taken {
+        state.slots.load(page, mask);
+    }
+    Ok(())
+}
+
+/// Ends every session that the tables still know.
+pub fn recover(core: &mut Core, arenas_count: bool) -> Result<()> {
+    let entries = arena::entries(&core.state.pool);
+    let mut owned: HashMap<u32, Vec<(InodeNumber, u32)>> = HashMap::new();
+    let mut nobodys = Vec::new();
+    let end = core.state.pool.headers_end() / HEADER_SIZE as u64;
+    for number in 1..InodeNumber::try_from(end).unwrap_or(InodeNumber::MAX) {
+        let Some(header) = core.state.header_copy(number) else {
+            break;
+        };
+        let session = header.ownership.session();
+        if entries.iter().any(|(_, entry)| entry.session == session) {
+            owned
+                .entry(session)
+                .or_default()
+                .push((number, header.branch_slot));
+        } else if session != 0 || header.kind == HeaderKind::Granted {
+            nobodys.push(number);
+        }
+    }
+    let may_fold = arenas_count || !core.state.pool.is_paged();
+    for (index, entry) in entries {
+        let inodes = owned.remove(&entry.session).unwrap_or_default();
+        if !may_fold {
+            nobodys.extend(inodes.iter().map(|&(number, _)| number));
+            arena::clear_entry(&core.state.pool, index);
+            continue;
+        }
+        let arena = match Arena::map(
+            &core.state.pool,
+            entry.session,
+            entry.branch_pages,
+            entry.delta_pages,
+        ) {
+            Ok(arena) => arena,
+            Err(errno) => {
+                tracing::warn!("the arena of session {} is lost: {errno}", entry.session);
+                nobodys.extend(inodes.iter().map(|&(number, _)| number));
+                arena::clear_entry(&core.state.pool, index);
+                continue;
+            }
+        };
+        let groups = entry.groups.len().min(entry.group_count as usize);
+        let credentials = Credentials {
+            session: entry.session,
+            uid: entry.uid,
+            gid: entry.gid,
+            groups: entry.groups[..groups].to_vec(),
+        };
+        let mut session = Session::new(entry.session, credentials, index, arena, None);
+        let since = Instant::now();
+        session.owned = inodes
+            .into_iter()
+            .map(|(number, slot)| (number, Owned { since, slot }))
+            .collect();
+        core.sessions.insert(entry.session, session);
+        core.end_session(entry.session, libc::EIO);
+    }
+    release(core, &nobodys)?;
+    let ownerless: Vec<_> = (0..core.state.pool.geometry().segment_count)
+        .filter(|&segment| {
+            core.state
+                .space
+                .entry(segment)
+                .is_some_and(|entry: SegmentEntry| entry.owner != 0)
+        })
+        .collect();
+    let failed = Error::system(
+        core.state.pool.path().to_path_buf(),
+        "releasing what sessions left",
+    );
+    core.abandon_segments(&ownerless).map_err(failed)?;
+    remove_arenas(&core.state.pool);
+    core.free_orphans(None);
+    Ok(())
+}
+
+fn release(core: &mut Core, numbers: &[InodeNumber]) -> Result<()> {
+    for part in numbers.chunks(4096) {
+        let failed = Error::system(
+            core.state.pool.path().to_path_buf(),
+            "releasing what sessions left",
+        );
+        let mut change = Change::new(&mut core.state);
+        let mut release = || {
+            for &number in part {
+                let fold = change.state.numbers.fold();
+                let header = change.header(number)?;
+                header.fold = fold;
+                header.ownership = arck_core_state::Ownership::SHARED;
+                header.branch_slot = 0;
+                if header.kind == HeaderKind::Granted {
+                    change.free_inode(number)?;
+                }
+            }
+            Ok(())
+        };
+        release()
+            .and_then(|()| change.commit(Weight::Ownership))
+            .map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Arenas whose session is in no table: it was being opened, or had just ended.
+fn remove_arenas(pool: &Pool) {
+    let folder = pool.path().join(layout::ARENAS);
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        if let Err(error) = std::fs::remove_file(entry.path()) {
+            tracing::warn!("cannot remove {}: {error}", entry.path().display());
+        }
+    }
+}

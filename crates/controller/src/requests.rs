@@ -1,0 +1,227 @@
+//! What each request does (the requests are documented in [`arck_protocol::message`]).
+//!
+//! # Invariant
+//! * A request is a private copy when it comes here; every number in it is checked before use.
+
+use crate::core::Core;
+use crate::fold::{After, Failure};
+use crate::mkfs::now;
+use crate::ownership::Reply;
+use crate::sessions::Receipt;
+use arck_core_state::geometry::SessionNumber;
+use arck_core_state::{FileKind, InodeNumber};
+use arck_protocol::message::RECEIPT_MAX;
+use arck_protocol::{Request, Response};
+use arck_verifier::Credentials;
+use rustix::io::Errno;
+
+impl Core {
+    /// Answers a request of a session.
+    pub fn request(&mut self, session: SessionNumber, request: &Request) -> Reply {
+        match request {
+            Request::GrantInodes { count } => self.grant_inodes(session, *count),
+            Request::Acquire { inodes } => self.acquire(session, inodes.as_slice()),
+            Request::Commit { inodes, release } => {
+                self.commit(session, inodes.as_slice(), *release)
+            }
+            Request::CommitAll { release } => self.commit_all(session, *release),
+            Request::Recall { inodes } => self.recall(session, inodes.as_slice()),
+            Request::MoveDirectory {
+                from,
+                from_name,
+                to,
+                to_name,
+                flags,
+            } => self.move_names(session, *from, from_name, *to, to_name, *flags),
+            Request::SetOwner { inode, uid, gid } => self.set_owner(session, *inode, *uid, *gid),
+            Request::GrowArena {
+                branch_pages,
+                delta_pages,
+            } => self.grow_arena(session, *branch_pages, *delta_pages).into(),
+            Request::Receipt {
+                inode,
+                fold,
+                offset,
+                length,
+            } => self.receipt(session, *inode, *fold, *offset, *length),
+            Request::Lock { range } => {
+                if self.state.header_copy(range.inode).is_none() {
+                    return Errno::STALE.into();
+                }
+                self.locks.set(session, range).into()
+            }
+            Request::TestLock { range } => Reply::Now(
+                self.locks
+                    .test(session, range)
+                    .map_or(Response::Done, Response::Conflict),
+            ),
+            Request::DropLocks { inode, holder } => {
+                self.locks.drop_holder(session, *inode, holder);
+                Reply::Now(Response::Done)
+            }
+            Request::Forget { inode } => {
+                self.free_orphans(Some(&[*inode]));
+                Reply::Now(Response::Done)
+            }
+            Request::Sync { inodes } => self.sync(session, inodes.as_slice()),
+            Request::Ping => Reply::Now(Response::Done),
+        }
+    }
+
+    fn grow_arena(
+        &mut self,
+        session: SessionNumber,
+        branch_pages: u32,
+        delta_pages: u32,
+    ) -> Result<(), Errno> {
+        let Core {
+            state, sessions, ..
+        } = self;
+        let session = sessions.get_mut(&session).ok_or(Errno::NOENT)?;
+        let grown = session.arena.grow(branch_pages, delta_pages);
+        crate::arena::store_pages(&state.pool, session.index, &session.arena);
+        grown
+    }
+
+    fn receipt(
+        &self,
+        session: SessionNumber,
+        inode: InodeNumber,
+        fold: u64,
+        offset: u64,
+        length: u32,
+    ) -> Reply {
+        let length = length as usize;
+        if length > RECEIPT_MAX {
+            return Errno::INVAL.into();
+        }
+        let Some(session) = self.sessions.get(&session) else {
+            return Errno::NOENT.into();
+        };
+        match session.receipt(inode, fold) {
+            Receipt::Whole => Reply::Now(Response::Done),
+            Receipt::Copy(delta) => match delta.arena_bytes(offset, length) {
+                Some(bytes) => Reply::Now(Response::Bytes(bytes.to_vec())),
+                None => Errno::NODATA.into(),
+            },
+            Receipt::Nothing => Errno::NODATA.into(),
+            Receipt::Lost => Errno::STALE.into(),
+        }
+    }
+
+    /// fsync where the kernel's write-back is what makes durable: the session's data, then what
+    /// it changed. Elsewhere everything is durable already.
+    fn sync(&mut self, session: SessionNumber, inodes: &[InodeNumber]) -> Reply {
+        if self.state.pool.is_paged() {
+            let segments = self
+                .sessions
+                .get(&session)
+                .map(|session| session.segments.clone())
+                .unwrap_or_default();
+            for segment in segments {
+                let name = crate::pool::numbered(arck_core_state::layout::SEGMENTS, segment);
+                let synced = self
+                    .state
+                    .pool
+                    .open_file(&name, rustix::fs::OFlags::RDONLY)
+                    .and_then(rustix::fs::fdatasync);
+                if let Err(errno) = synced {
+                    return errno.into();
+                }
+            }
+            return self.commit(session, inodes, false);
+        }
+        Reply::Now(Response::Done)
+    }
+
+    /// chown, by the rules of chown(2).
+    fn set_owner(
+        &mut self,
+        session: SessionNumber,
+        number: InodeNumber,
+        uid: u32,
+        gid: u32,
+    ) -> Reply {
+        let Some(who) = self.sessions.get(&session).map(|s| s.credentials.clone()) else {
+            return Errno::NOENT.into();
+        };
+        let Some(header) = self.state.header_copy(number) else {
+            return Errno::STALE.into();
+        };
+        // A new inode has to be born first: with the directory in which it is.
+        let owner = header.ownership.session();
+        if owner == session
+            && let Err(failure) = self.fold(session, &[number], After::Keep)
+        {
+            return failure.into();
+        }
+        if !self.state.is_alive(number) && !self.state.orphans.contains(&number) {
+            return Errno::STALE.into();
+        }
+        if let Err(errno) = self.may_chown(&who, number, uid, gid) {
+            return errno.into();
+        }
+        let change_owner = move |change: &mut crate::change::Change<'_>,
+                                 _: &mut Vec<InodeNumber>| {
+            let mut inode = change.inode(number).ok_or(Errno::STALE)?;
+            if uid != u32::MAX {
+                inode.uid = uid;
+            }
+            if gid != u32::MAX {
+                inode.gid = gid;
+            }
+            if inode.kind() != Some(FileKind::Directory) {
+                inode.mode &= !0o4000;
+                if inode.mode & 0o010 != 0 {
+                    inode.mode &= !0o2000;
+                }
+            }
+            inode.changed = now();
+            change.set_inode(inode);
+            Ok(())
+        };
+        let mut folded = self.fold_and(owner, &[number], After::Keep, change_owner);
+        if owner == 0 || matches!(folded, Err(Failure::Violation(_))) {
+            // Nobody's, or its owner's delta is refused: the verified state changes alone.
+            folded = self.change_alone(change_owner);
+        }
+        match folded {
+            Ok(()) => Reply::Now(Response::Done),
+            Err(failure) => failure.into(),
+        }
+    }
+
+    /// A change of the controller's own, of inodes that nobody owns.
+    pub fn change_alone(
+        &mut self,
+        what: impl FnOnce(&mut crate::change::Change<'_>, &mut Vec<InodeNumber>) -> Result<(), Errno>,
+    ) -> Result<(), Failure> {
+        let mut dying = Vec::new();
+        let mut change = crate::change::Change::new(&mut self.state);
+        what(&mut change, &mut dying)?;
+        change.commit(crate::change::Weight::Fold)?;
+        self.state.orphans.extend(&dying);
+        self.free_orphans(Some(&dying));
+        Ok(())
+    }
+
+    fn may_chown(
+        &self,
+        who: &Credentials,
+        number: InodeNumber,
+        uid: u32,
+        gid: u32,
+    ) -> Result<(), Errno> {
+        let inode = self.state.shadow(number).ok_or(Errno::STALE)?;
+        if who.is_root() {
+            return Ok(());
+        }
+        let keeps_user = uid == u32::MAX || uid == inode.uid;
+        let may_group = gid == u32::MAX || gid == inode.gid || who.in_group(gid);
+        if who.uid == inode.uid && keeps_user && may_group {
+            Ok(())
+        } else {
+            Err(Errno::PERM)
+        }
+    }
+}

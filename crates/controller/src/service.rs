@@ -1,0 +1,596 @@
+//! The service thread: connections, doorbells, and when to sleep.
+//!
+//! # Invariants
+//! * While `awake` is 1 in the sessions' control memory the doorbells are polled; before the
+//!   thread sleeps it sets `awake` to 0 everywhere and looks at all doorbells once more.
+//! * A connection that misbehaves is closed; it never makes the others wait.
+//! * A wake descriptor is never read (see [`crate::sessions`]).
+
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::ownership::Reply;
+use arck_core_state::geometry::SessionNumber;
+use arck_core_state::layout;
+use arck_protocol::message::MESSAGE_MAX;
+use arck_protocol::socket::{self, Answer, Call, DESCRIPTORS_MAX};
+use arck_protocol::{PROTOCOL_VERSION, Request, Response, ring};
+use arck_verifier::Credentials;
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, acceptfrom_with, bind, listen,
+    socket_with,
+};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// How the thread is told to end; 0 = not yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum End {
+    /// Fold everything and close the pool.
+    Clean = 1,
+    /// At once, as if killed; for tests.
+    Kill = 2,
+}
+
+const LISTENER: u64 = 0;
+const STOP: u64 = 1;
+/// First name of a connection; its wake descriptor's is one more.
+const FIRST_TOKEN: u64 = 2;
+/// Connections at once.
+const CONNECTIONS_MAX: usize = 2048;
+/// How often orphans are looked at while there are any.
+const ORPHAN_INTERVAL: Duration = Duration::from_secs(1);
+
+struct Connection {
+    socket: OwnedFd,
+    credentials: Credentials,
+    session: Option<SessionNumber>,
+}
+
+/// A request that waits for a lease to end.
+struct Deferred {
+    due: Instant,
+    session: SessionNumber,
+    slot: usize,
+    request: Request,
+}
+
+/// Everything that the thread has.
+pub struct Service {
+    core: Core,
+    listener: OwnedFd,
+    epoll: OwnedFd,
+    /// Given up for a moment to turn a connection away when there are no descriptors left.
+    spare: Option<OwnedFd>,
+    connections: HashMap<u64, Connection>,
+    next_token: u64,
+    deferred: Vec<Deferred>,
+    end: Arc<AtomicU32>,
+    last_request: Instant,
+    orphans_checked: Instant,
+    /// Told the number of connections, whenever it changes.
+    connection_count: Arc<AtomicU32>,
+}
+
+fn spare() -> Option<OwnedFd> {
+    rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
+}
+
+/// Binds the pool's socket; through /proc, since an address holds few bytes of path.
+fn bind_socket(core: &Core) -> Result<OwnedFd> {
+    let pool = &core.state.pool;
+    let context = |operation| Error::system(pool.path().join(layout::SOCKET), operation);
+    match rustix::fs::unlinkat(pool.directory(), layout::SOCKET, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(errno) => return Err(context("unlink")(errno)),
+    }
+    let listener = socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        None,
+    )
+    .map_err(context("socket"))?;
+    let path = format!(
+        "/proc/self/fd/{}/{}",
+        pool.directory().as_raw_fd(),
+        layout::SOCKET
+    );
+    let address = SocketAddrUnix::new(path).map_err(context("bind"))?;
+    bind(&listener, &address).map_err(context("bind"))?;
+    listen(&listener, 128).map_err(context("listen"))?;
+    Ok(listener)
+}
+
+fn peer(socket: BorrowedFd<'_>) -> std::result::Result<Credentials, Errno> {
+    let user = rustix::net::sockopt::socket_peercred(socket)?;
+    let mut groups = vec![0u32; 64];
+    loop {
+        let mut length = (groups.len() * 4) as libc::socklen_t;
+        // SAFETY: the buffer is writable for `length` bytes, and the kernel writes no more.
+        let result = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERGROUPS,
+                groups.as_mut_ptr().cast(),
+                &raw mut length,
+            )
+        };
+        if result == 0 {
+            groups.truncate(length as usize / 4);
+            break;
+        }
+        // Too many groups: the kernel has said how much room they take.
+        if (length as usize) / 4 > groups.len() && length as usize / 4 <= 1 << 16 {
+            groups.resize(length as usize / 4, 0);
+            continue;
+        }
+        groups.clear();
+        break;
+    }
+    Ok(Credentials {
+        session: 0,
+        uid: user.uid.as_raw(),
+        gid: user.gid.as_raw(),
+        groups,
+    })
+}
+
+impl Service {
+    /// Listens. `stop` is an eventfd that is written when `end` has been set.
+    pub fn new(
+        core: Core,
+        stop: BorrowedFd<'_>,
+        end: Arc<AtomicU32>,
+        connection_count: Arc<AtomicU32>,
+    ) -> Result<Service> {
+        let path = core.state.pool.path().to_path_buf();
+        let failed = |operation| Error::system(path.clone(), operation);
+        let listener = bind_socket(&core)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed("epoll_create"))?;
+        for (descriptor, token) in [(listener.as_fd(), LISTENER), (stop, STOP)] {
+            let data = epoll::EventData::new_u64(token);
+            epoll::add(&epoll, descriptor, data, epoll::EventFlags::IN)
+                .map_err(failed("epoll_ctl"))?;
+        }
+        Ok(Service {
+            core,
+            listener,
+            epoll,
+            spare: spare(),
+            connections: HashMap::new(),
+            next_token: FIRST_TOKEN,
+            deferred: Vec::new(),
+            end,
+            last_request: Instant::now(),
+            orphans_checked: Instant::now(),
+            connection_count,
+        })
+    }
+
+    /// Serves until told to end.
+    pub fn run(mut self) -> Result<()> {
+        let mut events = Vec::with_capacity(64);
+        loop {
+            match self.end.load(Ordering::SeqCst) {
+                0 => {}
+                end if end == End::Kill as u32 => return Ok(()),
+                _ => break,
+            }
+            let mut busy = self.poll_doorbells();
+            busy |= self.run_deferred();
+            if busy {
+                self.last_request = Instant::now();
+            }
+            let timeout = self.timeout(busy);
+            if timeout != Some(Duration::ZERO) {
+                self.set_awake(0);
+                // Whoever rang before it saw that must not be missed.
+                if self.poll_doorbells() {
+                    self.last_request = Instant::now();
+                    self.set_awake(1);
+                    continue;
+                }
+            } else if !busy {
+                std::thread::yield_now();
+            }
+            self.wait(&mut events, timeout)?;
+            if timeout != Some(Duration::ZERO) {
+                self.set_awake(1);
+            }
+            let mut any = false;
+            for event in events.drain(..) {
+                any = true;
+                self.event(event.data.u64(), event.flags);
+            }
+            if any {
+                self.last_request = Instant::now();
+            }
+            self.check_orphans();
+            self.core.publish_free_counts(false);
+        }
+        self.close()
+    }
+
+    fn wait(&self, events: &mut Vec<epoll::Event>, timeout: Option<Duration>) -> Result<()> {
+        let timeout = timeout.map(|timeout| Timespec {
+            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(timeout.subsec_nanos()),
+        });
+        match epoll::wait(&self.epoll, spare_capacity(events), timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(Error::Memory {
+                operation: "epoll_wait",
+                errno,
+            }),
+        }
+    }
+
+    /// How long to sleep: not at all while polling, else until something is due.
+    fn timeout(&self, busy: bool) -> Option<Duration> {
+        if busy
+            || (!self.core.sessions.is_empty()
+                && self.last_request.elapsed() < self.core.options.polling)
+        {
+            return Some(Duration::ZERO);
+        }
+        let mut timeout = None;
+        if let Some(due) = self.deferred.iter().map(|deferred| deferred.due).min() {
+            let left = due.saturating_duration_since(Instant::now());
+            // Sleeping takes longer than this: poll.
+            if left < Duration::from_micros(200) {
+                return Some(Duration::ZERO);
+            }
+            timeout = Some(left);
+        }
+        if !self.core.state.orphans.is_empty() {
+            timeout = Some(timeout.map_or(ORPHAN_INTERVAL, |t| t.min(ORPHAN_INTERVAL)));
+        }
+        timeout
+    }
+
+    fn set_awake(&self, awake: u32) {
+        for live in self.core.sessions.values().filter_map(|s| s.live.as_ref()) {
+            live.control().header.awake.store(awake, Ordering::SeqCst);
+        }
+    }
+
+    /// Answers every request that rang; true if there was any.
+    fn poll_doorbells(&mut self) -> bool {
+        let numbers: Vec<SessionNumber> = self.core.sessions.keys().copied().collect();
+        let mut any = false;
+        for number in numbers {
+            any |= self.poll_session(number);
+        }
+        any
+    }
+
+    fn poll_session(&mut self, number: SessionNumber) -> bool {
+        let Some(live) = self
+            .core
+            .sessions
+            .get(&number)
+            .and_then(|s| s.live.as_ref())
+        else {
+            return false;
+        };
+        let mut rung = ring::rung(live.control());
+        let any = rung != 0;
+        while rung != 0 {
+            let slot = rung.trailing_zeros() as usize;
+            rung &= rung - 1;
+            let Some(live) = self
+                .core
+                .sessions
+                .get(&number)
+                .and_then(|s| s.live.as_ref())
+            else {
+                break;
+            };
+            // One that waits for a lease already stays submitted: a false ring.
+            if self
+                .deferred
+                .iter()
+                .any(|d| (d.session, d.slot) == (number, slot))
+            {
+                continue;
+            }
+            match ring::receive(live.control(), slot) {
+                None => {}
+                Some(Err(errno)) => {
+                    ring::respond(live.control(), slot, &Response::Error(errno.raw_os_error()));
+                }
+                Some(Ok(request)) => self.serve(number, slot, request),
+            }
+        }
+        any
+    }
+
+    fn serve(&mut self, session: SessionNumber, slot: usize, request: Request) {
+        match self.core.request(session, &request) {
+            Reply::Now(response) => {
+                if let Some(live) = self
+                    .core
+                    .sessions
+                    .get(&session)
+                    .and_then(|s| s.live.as_ref())
+                {
+                    ring::respond(live.control(), slot, &response);
+                }
+            }
+            Reply::Later(due) => self.deferred.push(Deferred {
+                due,
+                session,
+                slot,
+                request,
+            }),
+        }
+    }
+
+    fn run_deferred(&mut self) -> bool {
+        if self.deferred.is_empty() {
+            return false;
+        }
+        let now = Instant::now();
+        // In the order in which they came: nobody overtakes for ever.
+        let (due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.deferred)
+            .into_iter()
+            .partition(|deferred| deferred.due <= now);
+        self.deferred = later;
+        let any = !due.is_empty();
+        for deferred in due {
+            self.serve(deferred.session, deferred.slot, deferred.request);
+        }
+        any
+    }
+
+    fn check_orphans(&mut self) {
+        if !self.core.state.orphans.is_empty() && self.orphans_checked.elapsed() > ORPHAN_INTERVAL {
+            self.orphans_checked = Instant::now();
+            self.core.free_orphans(None);
+        }
+    }
+
+    fn event(&mut self, token: u64, flags: epoll::EventFlags) {
+        match token {
+            LISTENER => self.accept(),
+            STOP => {}
+            // A wake descriptor: the doorbells are looked at in the next round.
+            token if token % 2 == 1 => {}
+            token => self.packet(token, flags),
+        }
+    }
+
+    fn accept(&mut self) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        for _ in 0..16 {
+            match acceptfrom_with(&self.listener, flags) {
+                Ok((socket, _)) => self.connect(socket),
+                Err(Errno::MFILE | Errno::NFILE) => {
+                    // Turn one away, so that it does not wait and we do not spin.
+                    self.spare = None;
+                    if let Ok((socket, _)) = acceptfrom_with(&self.listener, flags) {
+                        let text = "the controller has no descriptors left";
+                        let answer = Answer::Error(Errno::MFILE.raw_os_error(), text.into());
+                        send(socket.as_fd(), &answer, &[]);
+                    }
+                    self.spare = spare();
+                }
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn connect(&mut self, socket: OwnedFd) {
+        let Ok(credentials) = peer(socket.as_fd()) else {
+            return;
+        };
+        if self.connections.len() >= CONNECTIONS_MAX {
+            let answer = Answer::Error(Errno::AGAIN.raw_os_error(), "too many connections".into());
+            send(socket.as_fd(), &answer, &[]);
+            return;
+        }
+        let token = self.next_token;
+        let data = epoll::EventData::new_u64(token);
+        if epoll::add(&self.epoll, &socket, data, epoll::EventFlags::IN).is_err() {
+            return;
+        }
+        self.next_token += 2;
+        self.connections.insert(
+            token,
+            Connection {
+                socket,
+                credentials,
+                session: None,
+            },
+        );
+        self.count_connections();
+    }
+
+    fn count_connections(&self) {
+        let count = u32::try_from(self.connections.len()).unwrap_or(u32::MAX);
+        self.connection_count.store(count, Ordering::SeqCst);
+    }
+
+    fn disconnect(&mut self, token: u64) {
+        let Some(connection) = self.connections.remove(&token) else {
+            return;
+        };
+        self.count_connections();
+        if let Some(session) = connection.session {
+            self.end_session(session);
+        }
+        // Closing it takes it out of the epoll set.
+        drop(connection);
+    }
+
+    fn end_session(&mut self, session: SessionNumber) {
+        // What it had asked before it ended is still done, as far as it can be.
+        self.deferred.retain(|deferred| deferred.session != session);
+        self.poll_session(session);
+        self.deferred.retain(|deferred| deferred.session != session);
+        self.core.end_session(session, libc::EIO);
+    }
+
+    fn packet(&mut self, token: u64, flags: epoll::EventFlags) {
+        let Some(connection) = self.connections.get(&token) else {
+            return;
+        };
+        let mut buffer = [0u8; MESSAGE_MAX];
+        let call = match socket::receive(connection.socket.as_fd(), &mut buffer) {
+            Ok((0, _)) => return self.disconnect(token),
+            // Descriptors that somebody sends us are closed here.
+            Ok((length, _)) => Call::decode(&buffer[..length]),
+            Err(Errno::AGAIN)
+                if !flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR) =>
+            {
+                return;
+            }
+            Err(_) => return self.disconnect(token),
+        };
+        let Ok(call) = call else {
+            let answer = Answer::Error(Errno::PROTO.raw_os_error(), "malformed packet".into());
+            send(connection.socket.as_fd(), &answer, &[]);
+            return self.disconnect(token);
+        };
+        let (answer, descriptors) = match self.call(token, &call) {
+            Ok(answered) => answered,
+            Err((errno, text)) => (Answer::Error(errno.raw_os_error(), text), Vec::new()),
+        };
+        let Some(connection) = self.connections.get(&token) else {
+            return;
+        };
+        let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
+        if !send(connection.socket.as_fd(), &answer, &borrowed) {
+            self.disconnect(token);
+        }
+    }
+
+    fn call(
+        &mut self,
+        token: u64,
+        call: &Call,
+    ) -> std::result::Result<(Answer, Vec<OwnedFd>), (Errno, String)> {
+        let connection = self
+            .connections
+            .get(&token)
+            .ok_or((Errno::NOTCONN, String::new()))?;
+        let said = |text: &str| {
+            let text = text.to_owned();
+            move |errno: Errno| (errno, text)
+        };
+        let session = connection.session;
+        let need = session.ok_or((Errno::PROTO, "no session: say hello first".to_owned()));
+        match call {
+            Call::Hello { version } if *version != PROTOCOL_VERSION => Err((
+                Errno::PROTONOSUPPORT,
+                format!(
+                    "protocol version {version} is not spoken here, but {PROTOCOL_VERSION}: use a \
+                     LibFS and a controller of the same release"
+                ),
+            )),
+            Call::Hello { .. } if session.is_some() => {
+                Err((Errno::ISCONN, "this connection has a session".to_owned()))
+            }
+            Call::Hello { .. } => {
+                let credentials = connection.credentials.clone();
+                let (number, (welcome, descriptors)) = self
+                    .core
+                    .open_session(credentials)
+                    .map_err(said("the session could not be opened"))?;
+                if let Err(errno) = self.watch(number, token) {
+                    self.core.end_session(number, libc::EIO);
+                    return Err((errno, "the session could not be opened".to_owned()));
+                }
+                Ok((Answer::Welcome(welcome), descriptors))
+            }
+            Call::MapSegments { segments } => {
+                need?;
+                if segments.is_empty() || segments.len() > DESCRIPTORS_MAX {
+                    return Err((Errno::INVAL, "1 to 16 segments at once".to_owned()));
+                }
+                let descriptors = self
+                    .core
+                    .map_segments(segments)
+                    .map_err(said("a segment cannot be mapped"))?;
+                Ok((Answer::Segments(segments.clone()), descriptors))
+            }
+            Call::GrantSegment => {
+                let (segment, file) = self
+                    .core
+                    .grant_segment(need?)
+                    .map_err(said("no segment can be granted"))?;
+                Ok((Answer::Segments(vec![segment]), vec![file]))
+            }
+            Call::Goodbye => {
+                let session = need?;
+                self.end_session(session);
+                if let Some(connection) = self.connections.get_mut(&token) {
+                    connection.session = None;
+                }
+                Ok((Answer::Done, Vec::new()))
+            }
+            Call::Shutdown => {
+                let uid = connection.credentials.uid;
+                if uid != 0 && uid != self.core.state.pool.superblock().uid {
+                    return Err((Errno::PERM, "only the pool's user may".to_owned()));
+                }
+                self.end.store(End::Clean as u32, Ordering::SeqCst);
+                Ok((Answer::Done, Vec::new()))
+            }
+        }
+    }
+
+    fn watch(&mut self, session: SessionNumber, token: u64) -> std::result::Result<(), Errno> {
+        let wake = self
+            .core
+            .sessions
+            .get(&session)
+            .and_then(|s| s.live.as_ref())
+            .map(|live| live.wake.as_fd())
+            .ok_or(Errno::NOENT)?;
+        epoll::add(
+            &self.epoll,
+            wake,
+            epoll::EventData::new_u64(token + 1),
+            epoll::EventFlags::IN | epoll::EventFlags::ET,
+        )?;
+        if let Some(connection) = self.connections.get_mut(&token) {
+            connection.session = Some(session);
+        }
+        Ok(())
+    }
+
+    /// Ends cleanly: no new connections, all sessions folded.
+    fn close(self) -> Result<()> {
+        let Service {
+            core,
+            listener,
+            connections,
+            ..
+        } = self;
+        drop(listener);
+        core.state.pool.remove_file(layout::SOCKET);
+        let closed = core.close();
+        drop(connections);
+        closed
+    }
+}
+
+fn send(socket: BorrowedFd<'_>, answer: &Answer, descriptors: &[BorrowedFd<'_>]) -> bool {
+    let mut buffer = [0u8; MESSAGE_MAX];
+    answer
+        .encode(&mut buffer)
+        .ok()
+        .and_then(|length| socket::send(socket, &buffer[..length], descriptors).ok())
+        .is_some()
+}

@@ -1,0 +1,272 @@
+//! Sessions: who they are, what they hold, what they were sent.
+//!
+//! # Invariants
+//! * Control memory is writable by the session: only atomics of it are looked at, each once.
+//! * `owned` names exactly the inodes whose header names this session.
+//! * No descriptor that the controller uses itself is ever sent: what is sent comes from an
+//!   open of its own. The wake descriptor cannot be opened twice, so it is never read, only
+//!   waited for (edge-triggered).
+
+use crate::arena::{self, Arena};
+use crate::core::Core;
+use crate::files::{GROUPS_MAX, SESSIONS_MAX, SessionEntry};
+use crate::pool::numbered;
+use arck_core_state::geometry::SessionNumber;
+use arck_core_state::{InodeNumber, SegmentNumber, layout};
+use arck_pm::{MapOptions, Mapping};
+use arck_protocol::control::{CONTROL_SIZE, ControlMemory};
+use arck_protocol::socket::Welcome;
+use arck_verifier::{CopiedDelta, Credentials};
+use rustix::event::EventfdFlags;
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::io::Errno;
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+/// Inodes that a session may own at once.
+pub const OWNED_MAX: usize = 1 << 19;
+/// Bytes of receipts that are kept for a session.
+const RECEIPT_BYTES: usize = 8 << 20;
+/// Receipts kept for a session.
+const RECEIPTS_MAX: usize = 4096;
+
+/// How an inode is owned.
+#[derive(Clone, Copy, Debug)]
+pub struct Owned {
+    /// Since when; the lease counts from here.
+    pub since: Instant,
+    pub slot: u32,
+}
+
+/// The parts of a session whose process may be there.
+pub struct Live {
+    control: Mapping,
+    pub wake: OwnedFd,
+}
+
+impl Live {
+    pub fn control(&self) -> &ControlMemory {
+        // SAFETY: the mapping is page-aligned, `CONTROL_SIZE` bytes long, writable, of a memfd
+        // sealed against shrinking, and lives as long as `self`.
+        unsafe { ControlMemory::from_pointer(self.control.as_ptr()) }
+    }
+}
+
+/// A session.
+pub struct Session {
+    pub number: SessionNumber,
+    pub credentials: Credentials,
+    /// Its place in the session table.
+    pub index: usize,
+    pub arena: Arena,
+    /// `None` while a dead session is being recovered.
+    pub live: Option<Live>,
+    pub owned: HashMap<InodeNumber, Owned>,
+    pub segments: Vec<SegmentNumber>,
+    receipts: VecDeque<KeptReceipt>,
+    receipt_bytes: usize,
+    /// Greatest fold number whose receipt is gone.
+    receipts_lost: u64,
+}
+
+/// The receipt of a fold that ended a fold number while operations were in flight.
+struct KeptReceipt {
+    inode: InodeNumber,
+    fold: u64,
+    kind: Receipt,
+}
+
+/// What a fold made of what an operation stored that straddled it.
+#[derive(Clone, Debug)]
+pub enum Receipt {
+    /// Nothing was in flight: all that was stored was taken along.
+    Whole,
+    /// Taken along is what stands in this copy.
+    Copy(Box<CopiedDelta>),
+    /// There was nothing to take along.
+    Nothing,
+    /// Nobody knows any more, or the delta was set aside.
+    Lost,
+}
+
+impl Receipt {
+    fn size(&self) -> usize {
+        match self {
+            Receipt::Copy(delta) => 256 + delta.pages.len() * 4200,
+            _ => 64,
+        }
+    }
+}
+
+impl Session {
+    pub fn new(
+        number: SessionNumber,
+        credentials: Credentials,
+        index: usize,
+        arena: Arena,
+        live: Option<Live>,
+    ) -> Session {
+        Session {
+            number,
+            credentials,
+            index,
+            arena,
+            live,
+            owned: HashMap::new(),
+            segments: Vec::new(),
+            receipts: VecDeque::new(),
+            receipt_bytes: 0,
+            receipts_lost: 0,
+        }
+    }
+
+    /// Keeps what was folded for operations that straddled it; the oldest go first.
+    pub fn keep_receipt(&mut self, inode: InodeNumber, fold: u64, kind: Receipt) {
+        self.receipt_bytes += kind.size();
+        self.receipts.push_back(KeptReceipt { inode, fold, kind });
+        while self.receipts.len() > RECEIPTS_MAX
+            || (self.receipt_bytes > RECEIPT_BYTES && self.receipts.len() > 1)
+        {
+            if let Some(old) = self.receipts.pop_front() {
+                self.receipt_bytes -= old.kind.size();
+                self.receipts_lost = self.receipts_lost.max(old.fold);
+            }
+        }
+    }
+
+    /// The receipt of the fold that ended fold number `fold` of `inode`.
+    pub fn receipt(&self, inode: InodeNumber, fold: u64) -> Receipt {
+        self.receipts
+            .iter()
+            .rev()
+            .find(|kept| (kept.inode, kept.fold) == (inode, fold))
+            .map_or_else(
+                || {
+                    if fold <= self.receipts_lost {
+                        Receipt::Lost
+                    } else {
+                        Receipt::Whole
+                    }
+                },
+                |kept| kept.kind.clone(),
+            )
+    }
+
+    /// Forgets an inode that it owned, and frees its branch slot.
+    pub fn disown(&mut self, inode: InodeNumber) {
+        if let Some(owned) = self.owned.remove(&inode) {
+            self.arena.free_slot(owned.slot);
+        }
+    }
+}
+
+/// What a new session is sent, in this order (see [`arck_protocol::socket::Answer::Welcome`]).
+pub type Greeting = (Welcome, Vec<OwnedFd>);
+
+fn reopen(descriptor: &OwnedFd) -> Result<OwnedFd, Errno> {
+    rustix::fs::open(
+        format!("/proc/self/fd/{}", descriptor.as_raw_fd()),
+        OFlags::RDWR | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+}
+
+impl Core {
+    /// Opens a session for a connection. EMFILE, ENOSPC; EAGAIN when there are too many.
+    pub fn open_session(
+        &mut self,
+        credentials: Credentials,
+    ) -> Result<(SessionNumber, Greeting), Errno> {
+        let index = (0..SESSIONS_MAX)
+            .find(|index| self.sessions.values().all(|s| s.index != *index))
+            .ok_or(Errno::AGAIN)?;
+        let pool = &self.state.pool;
+        let control = rustix::fs::memfd_create(
+            "arck-control",
+            MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
+        )?;
+        rustix::fs::fchmod(&control, Mode::RUSR | Mode::WUSR)?;
+        rustix::fs::ftruncate(&control, CONTROL_SIZE as u64)?;
+        rustix::fs::fcntl_add_seals(
+            &control,
+            SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL,
+        )?;
+        let mapping = Mapping::new(&control, 0, CONTROL_SIZE, MapOptions::READ_WRITE)
+            .map_err(|error| error.errno())?;
+        let group = rustix::fs::memfd_create("arck-group", MemfdFlags::CLOEXEC)?;
+        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let wake_sent = rustix::io::dup(&wake)?;
+        rustix::io::fcntl_setfd(&wake_sent, rustix::io::FdFlags::CLOEXEC)?;
+        let number = arena::next_session(pool)?;
+        let credentials = Credentials {
+            session: number,
+            ..credentials
+        };
+        let mut entry = SessionEntry {
+            session: number,
+            group_count: credentials.groups.len().min(GROUPS_MAX) as u32,
+            uid: credentials.uid,
+            gid: credentials.gid,
+            branch_pages: 0,
+            delta_pages: 0,
+            reserved: [0; 10],
+            groups: [0; GROUPS_MAX],
+        };
+        for (place, &group) in entry.groups.iter_mut().zip(&credentials.groups) {
+            *place = group;
+        }
+        let arena = Arena::create(pool, number)?;
+        (entry.branch_pages, entry.delta_pages) = arena.pages();
+        let descriptors = (|| {
+            Ok::<_, Errno>(vec![
+                pool.open_file(layout::HEADERS, OFlags::RDONLY)?,
+                pool.open_file(layout::PAGE_BITMAP, OFlags::RDONLY)?,
+                reopen(&control)?,
+                wake_sent,
+                group,
+                pool.open_file(&arena::name(number), OFlags::RDWR)?,
+            ])
+        })()
+        .and_then(|descriptors| {
+            arena::store_entry(pool, index, &entry)?;
+            Ok(descriptors)
+        })
+        .inspect_err(|_| pool.remove_file(&arena::name(number)))?;
+        let superblock = pool.superblock();
+        let welcome = Welcome {
+            session: number,
+            geometry: superblock.geometry,
+            uuid: superblock.uuid,
+            hash_seed: superblock.hash_seed,
+            durability: superblock.durability as u32,
+            flush: u32::from(pool.flushes()),
+            branch_pages: entry.branch_pages,
+            delta_pages: entry.delta_pages,
+        };
+        let live = Live {
+            control: mapping,
+            wake,
+        };
+        live.control().header.awake.store(1, Ordering::SeqCst);
+        let session = Session::new(number, credentials, index, arena, Some(live));
+        self.sessions.insert(number, session);
+        self.publish_free_counts(true);
+        Ok((number, (welcome, descriptors)))
+    }
+
+    /// Read-only descriptors of segments. EACCES for a segment of nobody's or beyond the table.
+    pub fn map_segments(&self, segments: &[SegmentNumber]) -> Result<Vec<OwnedFd>, Errno> {
+        let pool = &self.state.pool;
+        segments
+            .iter()
+            .map(|&segment| {
+                if self.state.space.kind(segment) == crate::files::SegmentKind::Free {
+                    return Err(Errno::ACCESS);
+                }
+                pool.open_file(&numbered(layout::SEGMENTS, segment), OFlags::RDONLY)
+            })
+            .collect()
+    }
+}

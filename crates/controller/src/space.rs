@@ -1,0 +1,302 @@
+//! Space: which segments there are, whose they are, and which pages are in use.
+//!
+//! # Invariants
+//! * `used` (in private memory) holds every page that the verified state refers to, and those
+//!   that the change being prepared has allocated; the shared bitmap follows at commit.
+//! * A page freed by a change is allocated again only after that change is durable.
+//! * Segments kept back for metadata are never granted for data: a full pool can still fold.
+//! * A data segment that had an owner is given to another one, or used for metadata, only after
+//!   a read lease has shown that no writable descriptor or mapping of it is left.
+
+use crate::files::{SegmentEntry, SegmentKind};
+use crate::pool::{Pool, numbered};
+use arck_core_state::{Geometry, PagePtr, SegmentNumber, layout};
+use rustix::fd::AsRawFd;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use std::sync::atomic::Ordering;
+
+/// `F_SETSIG` of fcntl(2).
+const F_SETSIG: libc::c_int = 10;
+
+/// The controller's own view of space.
+pub struct Space {
+    geometry: Geometry,
+    used: Vec<u64>,
+    used_count: u64,
+    segments: Vec<SegmentEntry>,
+    used_in: Vec<u32>,
+    /// Where the search for a free metadata page goes on.
+    cursor: u64,
+    /// No segment below this one is free.
+    first_free: SegmentNumber,
+    free_segments: u32,
+    /// Metadata pages that are promised: what granted inode numbers may come to need.
+    metadata_free: u64,
+}
+
+impl Space {
+    /// Reads segment table and bitmap (after the journal's replay).
+    pub fn load(pool: &Pool) -> Space {
+        let geometry = pool.geometry();
+        let words = usize::try_from(geometry.page_count().div_ceil(64)).unwrap_or(0);
+        let bitmap = pool.bitmap();
+        let used: Vec<u64> = (0..words)
+            .map(|i| bitmap.load_u64(i * 8, Ordering::Relaxed).unwrap_or(0))
+            .collect();
+        let segments: Vec<SegmentEntry> = (0..geometry.segment_count)
+            .map(|s| pool.segment_entry(s))
+            .collect();
+        let mut space = Space {
+            geometry,
+            used_count: used.iter().map(|w| u64::from(w.count_ones())).sum(),
+            used,
+            used_in: vec![0; segments.len()],
+            cursor: 0,
+            first_free: 0,
+            free_segments: 0,
+            metadata_free: 0,
+            segments,
+        };
+        for segment in 0..geometry.segment_count {
+            let range = space.words_of(segment);
+            let count: u32 = space.used[range].iter().map(|w| w.count_ones()).sum();
+            space.used_in[segment as usize] = count;
+            match space.kind(segment) {
+                SegmentKind::Free => space.free_segments += 1,
+                SegmentKind::Metadata => {
+                    space.metadata_free += geometry.pages_per_segment() - u64::from(count);
+                }
+                SegmentKind::Data => {}
+            }
+        }
+        space
+    }
+
+    fn words_of(&self, segment: SegmentNumber) -> std::ops::Range<usize> {
+        let words = (self.geometry.pages_per_segment() / 64) as usize;
+        let first = segment as usize * words;
+        first..first + words
+    }
+
+    pub fn kind(&self, segment: SegmentNumber) -> SegmentKind {
+        self.segments
+            .get(segment as usize)
+            .map_or(SegmentKind::Free, SegmentEntry::kind)
+    }
+
+    pub fn entry(&self, segment: SegmentNumber) -> Option<SegmentEntry> {
+        self.segments.get(segment as usize).copied()
+    }
+
+    pub fn is_used(&self, page: PagePtr) -> bool {
+        self.used
+            .get((page.0 / 64) as usize)
+            .is_some_and(|word| word >> (page.0 % 64) & 1 == 1)
+    }
+
+    /// The word of the bitmap that holds a page's bit, as it is now.
+    pub fn word(&self, index: u64) -> u64 {
+        self.used.get(index as usize).copied().unwrap_or(0)
+    }
+
+    /// Marks a page as in use or not, in private memory.
+    pub fn set_used(&mut self, page: PagePtr, is: bool) {
+        if !self.geometry.contains(page) || self.is_used(page) == is {
+            return;
+        }
+        let segment = self.geometry.segment_of(page) as usize;
+        let bit = 1u64 << (page.0 % 64);
+        let is_metadata = self.segments[segment].kind() == SegmentKind::Metadata;
+        if is {
+            self.used[(page.0 / 64) as usize] |= bit;
+            self.used_count += 1;
+            self.used_in[segment] += 1;
+            self.metadata_free -= u64::from(is_metadata);
+        } else {
+            self.used[(page.0 / 64) as usize] &= !bit;
+            self.used_count -= 1;
+            self.used_in[segment] -= 1;
+            self.metadata_free += u64::from(is_metadata);
+        }
+    }
+
+    /// Pages in nobody's use, for `statfs`.
+    pub fn pages_free(&self) -> u64 {
+        let kept = u64::from(self.reserve()) * self.geometry.pages_per_segment();
+        (self.geometry.page_count() - self.used_count).saturating_sub(kept)
+    }
+
+    /// Segments kept back for metadata.
+    fn reserve(&self) -> u32 {
+        (self.geometry.segment_count / 32).max(1)
+    }
+
+    /// Metadata pages that could still be allocated.
+    pub fn metadata_headroom(&self) -> u64 {
+        self.metadata_free + u64::from(self.free_segments) * self.geometry.pages_per_segment()
+    }
+
+    /// Allocates a metadata page of a segment that is there already; `None`: a new segment is
+    /// needed.
+    pub fn allocate_metadata(&mut self) -> Option<PagePtr> {
+        if self.metadata_free == 0 {
+            return None;
+        }
+        let per_segment = (self.geometry.pages_per_segment() / 64) as usize;
+        let mut word = self.cursor as usize;
+        let end = self.used.len();
+        // One round, segment by segment, from the cursor on.
+        let mut left = end + per_segment;
+        while left > 0 {
+            if word >= end {
+                word = 0;
+            }
+            let segment = word / per_segment;
+            let full = u64::from(self.used_in[segment]) == self.geometry.pages_per_segment();
+            if self.segments[segment].kind() != SegmentKind::Metadata || full {
+                let skip = per_segment - word % per_segment;
+                word += skip;
+                left = left.saturating_sub(skip);
+                continue;
+            }
+            if self.used[word] != u64::MAX {
+                let page = PagePtr(word as u64 * 64 + u64::from(self.used[word].trailing_ones()));
+                self.cursor = word as u64;
+                self.set_used(page, true);
+                return Some(page);
+            }
+            word += 1;
+            left -= 1;
+        }
+        None
+    }
+
+    /// Replaces an entry of the private segment table; the stored one follows at commit.
+    pub fn set_entry(&mut self, segment: SegmentNumber, entry: SegmentEntry) {
+        let free = self.geometry.pages_per_segment()
+            - u64::from(self.used_in.get(segment as usize).copied().unwrap_or(0));
+        let Some(place) = self.segments.get_mut(segment as usize) else {
+            return;
+        };
+        match place.kind() {
+            SegmentKind::Free => self.free_segments -= 1,
+            SegmentKind::Metadata => self.metadata_free -= free,
+            SegmentKind::Data => {}
+        }
+        *place = entry;
+        match entry.kind() {
+            SegmentKind::Free => {
+                self.free_segments += 1;
+                self.first_free = self.first_free.min(segment);
+            }
+            SegmentKind::Metadata => {
+                self.metadata_free += free;
+                self.cursor = segment as u64 * (self.geometry.pages_per_segment() / 64);
+            }
+            SegmentKind::Data => {}
+        }
+    }
+
+    /// A free segment with its backing allocated: for metadata any, for data only beyond the
+    /// reserve. An ownerless data segment with nothing in it counts as free once nobody can
+    /// write it any more. ENOSPC.
+    pub fn find_segment(&mut self, pool: &Pool, kind: SegmentKind) -> Result<SegmentNumber, Errno> {
+        let may_take_free = kind == SegmentKind::Metadata || self.free_segments > self.reserve();
+        if may_take_free {
+            let start = self.first_free;
+            for segment in start..self.geometry.segment_count {
+                if self.kind(segment) == SegmentKind::Free {
+                    self.first_free = segment;
+                    pool.allocate_segment(segment)?;
+                    return Ok(segment);
+                }
+            }
+        }
+        if kind == SegmentKind::Metadata {
+            for segment in 0..self.geometry.segment_count {
+                if self.is_adoptable(segment)
+                    && self.used_in[segment as usize] == 0
+                    && is_out_of_reach(pool, segment)
+                {
+                    pool.allocate_segment(segment)?;
+                    return Ok(segment);
+                }
+            }
+        }
+        Err(Errno::NOSPC)
+    }
+
+    fn is_adoptable(&self, segment: SegmentNumber) -> bool {
+        self.entry(segment)
+            .is_some_and(|entry| entry.kind() == SegmentKind::Data && entry.owner == 0)
+    }
+
+    /// A segment for a session's data: an ownerless one of the same user that is at least half
+    /// free, else a new one, else any ownerless one with free pages. ENOSPC.
+    pub fn find_data_segment(&mut self, pool: &Pool, uid: u32) -> Result<SegmentNumber, Errno> {
+        let all = self.geometry.pages_per_segment() as u32;
+        let mut candidates: Vec<(u32, SegmentNumber)> = (0..self.geometry.segment_count)
+            .filter(|&segment| self.is_adoptable(segment))
+            .map(|segment| (self.used_in[segment as usize], segment))
+            .filter(|&(used, segment)| {
+                used < all && (used == 0 || self.segments[segment as usize].uid == uid)
+            })
+            .collect();
+        candidates.sort_unstable();
+        let mut roomy = candidates.iter().filter(|&&(used, _)| used <= all / 2);
+        if let Some(&(used, segment)) = roomy.find(|&&(_, s)| is_out_of_reach(pool, s)) {
+            self.make_ready(pool, segment, used, uid)?;
+            return Ok(segment);
+        }
+        match self.find_segment(pool, SegmentKind::Data) {
+            Err(Errno::NOSPC) => {}
+            other => return other,
+        }
+        let mut tight = candidates.iter().filter(|&&(used, _)| used > all / 2);
+        let &(used, segment) = tight
+            .find(|&&(_, s)| is_out_of_reach(pool, s))
+            .ok_or(Errno::NOSPC)?;
+        self.make_ready(pool, segment, used, uid)?;
+        Ok(segment)
+    }
+
+    /// Another user's leftovers, and what pinned pages might still write, are punched away
+    /// before a segment changes hands between users.
+    fn make_ready(
+        &self,
+        pool: &Pool,
+        segment: SegmentNumber,
+        used: u32,
+        uid: u32,
+    ) -> Result<(), Errno> {
+        if used == 0 && self.segments[segment as usize].uid != uid {
+            let file = pool.open_file(&numbered(layout::SEGMENTS, segment), OFlags::RDWR)?;
+            rustix::fs::fallocate(
+                &file,
+                rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE,
+                0,
+                self.geometry.segment_size,
+            )?;
+        }
+        pool.allocate_segment(segment)
+    }
+}
+
+/// Whether nobody holds a writable descriptor or mapping of a segment: then the kernel grants a
+/// read lease. A file system without leases never shows it.
+fn is_out_of_reach(pool: &Pool, segment: SegmentNumber) -> bool {
+    let name = numbered(layout::SEGMENTS, segment);
+    let Ok(file) = pool.open_file(&name, OFlags::RDONLY) else {
+        return false;
+    };
+    // Who opens the file for writing meanwhile breaks the lease, which would send SIGIO and end
+    // the process; SIGURG is ignored by default.
+    // SAFETY: fcntl with integer arguments on a descriptor that lives; the lease ends when the
+    // descriptor is closed, at the end of this function.
+    let lease = unsafe {
+        libc::fcntl(file.as_raw_fd(), F_SETSIG, libc::SIGURG);
+        libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK)
+    };
+    lease == 0
+}

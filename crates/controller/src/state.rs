@@ -1,0 +1,206 @@
+//! The verified state as the controller holds it: the pool's files, and tables in private memory.
+//!
+//! # Invariants
+//! * The shadow inodes are what permission and structure are checked against. They equal the
+//!   stored inodes whenever no [`Change`](crate::change::Change) is being committed.
+//! * Everything here changes through a `Change`, except marks of headers and sequence words.
+//! * Fold numbers come from one counter and never repeat: at start it begins above every number
+//!   that any header holds, and each number used is stored in a header.
+
+use crate::journal::Journal;
+use crate::pool::Pool;
+use crate::slots::InodeSlots;
+use crate::space::Space;
+use arck_core_state::directory::{self, Dentry};
+use arck_core_state::geometry::SessionNumber;
+use arck_core_state::header::HeaderKind;
+use arck_core_state::{
+    FileKind, HeaderCopy, Inode, InodeNumber, PAGE_SIZE, PagePtr, PageWords, Pages, index,
+};
+use arck_verifier::VerifiedState;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// A test's hook, called at named points of a commit.
+pub type CrashHook = Arc<dyn Fn(&'static str) + Send + Sync>;
+
+/// See the module's head.
+pub struct State {
+    pub pool: Pool,
+    pub journal: Journal,
+    pub space: Space,
+    pub slots: InodeSlots,
+    pub numbers: Numbers,
+    /// Inodes without a name that some session still lists.
+    pub orphans: BTreeSet<InodeNumber>,
+    inodes: ShadowInodes,
+    pub(crate) crash_hook: Option<CrashHook>,
+}
+
+/// Shadow inodes by number, in parts that are made on need.
+#[derive(Default)]
+struct ShadowInodes {
+    parts: Vec<Option<Box<[Option<Inode>]>>>,
+}
+
+/// Inodes in a part.
+const PART: usize = 1024;
+
+impl ShadowInodes {
+    fn get(&self, number: InodeNumber) -> Option<&Inode> {
+        let number = number as usize;
+        self.parts.get(number / PART)?.as_ref()?[number % PART].as_ref()
+    }
+
+    fn set(&mut self, number: InodeNumber, inode: Option<Inode>) {
+        let number = number as usize;
+        if self.parts.len() <= number / PART {
+            self.parts.resize_with(number / PART + 1, || None);
+        }
+        let part = self.parts[number / PART].get_or_insert_with(|| vec![None; PART].into());
+        part[number % PART] = inode;
+    }
+}
+
+/// Inode numbers that are free, and the counter of fold numbers.
+pub struct Numbers {
+    free: Vec<InodeNumber>,
+    /// No number from here on was ever used.
+    next_unused: InodeNumber,
+    end: InodeNumber,
+    next_fold: u64,
+}
+
+impl Numbers {
+    pub fn new(next_unused: InodeNumber, end: InodeNumber, next_fold: u64) -> Numbers {
+        Numbers {
+            free: Vec::new(),
+            next_unused,
+            end,
+            next_fold,
+        }
+    }
+
+    /// A fold number that was never used.
+    pub fn fold(&mut self) -> u64 {
+        let fold = self.next_fold;
+        self.next_fold += 1;
+        fold
+    }
+
+    /// A free inode number, taken.
+    pub fn take(&mut self) -> Option<InodeNumber> {
+        self.free.pop().or_else(|| {
+            (self.next_unused < self.end).then(|| {
+                self.next_unused += 1;
+                self.next_unused - 1
+            })
+        })
+    }
+
+    pub fn give_back(&mut self, number: InodeNumber) {
+        self.free.push(number);
+    }
+
+    pub fn count_free(&self) -> u64 {
+        self.free.len() as u64 + u64::from(self.end - self.next_unused)
+    }
+}
+
+impl State {
+    pub fn new(pool: Pool, journal: Journal, space: Space, crash_hook: Option<CrashHook>) -> State {
+        State {
+            numbers: Numbers::new(1, pool.geometry().inode_count, 1),
+            pool,
+            journal,
+            space,
+            slots: InodeSlots::default(),
+            orphans: BTreeSet::new(),
+            inodes: ShadowInodes::default(),
+            crash_hook,
+        }
+    }
+
+    /// The shadow inode; of orphans too.
+    pub fn shadow(&self, number: InodeNumber) -> Option<&Inode> {
+        self.inodes.get(number)
+    }
+
+    pub(crate) fn set_shadow(&mut self, number: InodeNumber, inode: Option<Inode>) {
+        self.inodes.set(number, inode);
+    }
+
+    pub fn header_copy(&self, number: InodeNumber) -> Option<HeaderCopy> {
+        self.pool.header(number).map(|header| header.copy())
+    }
+
+    /// A living directory's shadow inode.
+    pub fn directory(&self, number: InodeNumber) -> Option<&Inode> {
+        self.shadow(number)
+            .filter(|inode| inode.kind() == Some(FileKind::Directory) && inode.links > 0)
+    }
+
+    pub fn is_alive(&self, number: InodeNumber) -> bool {
+        self.header_copy(number)
+            .is_some_and(|header| header.kind == HeaderKind::Alive)
+    }
+
+    pub(crate) fn crash_point(&self, name: &'static str) {
+        if let Some(hook) = &self.crash_hook {
+            hook(name);
+        }
+    }
+}
+
+impl Pages for State {
+    fn page(&self, pointer: PagePtr) -> Option<&PageWords> {
+        self.pool.page(pointer)
+    }
+}
+
+/// Buckets of a directory.
+pub fn buckets(inode: &Inode) -> u64 {
+    (inode.size / PAGE_SIZE).max(1)
+}
+
+impl VerifiedState for State {
+    fn header(&self, number: InodeNumber) -> Option<HeaderCopy> {
+        self.header_copy(number)
+    }
+
+    fn inode(&self, number: InodeNumber) -> Option<Inode> {
+        self.shadow(number).copied()
+    }
+
+    fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Option<Dentry> {
+        let inode = self.directory(directory)?;
+        let hash = directory::hash_name(self.pool.superblock().hash_seed, name);
+        match directory::lookup(self, inode.root, buckets(inode), hash, name) {
+            Ok(found) => found.map(|found| found.dentry),
+            Err(torn) => {
+                tracing::error!("directory {directory}: {torn}");
+                None
+            }
+        }
+    }
+
+    fn data_page(&self, number: InodeNumber, page: u64) -> PagePtr {
+        self.shadow(number)
+            .filter(|inode| matches!(inode.kind(), Some(FileKind::File | FileKind::Link)))
+            .and_then(|inode| index::lookup(self, inode.root, page))
+            .unwrap_or(PagePtr::NULL)
+    }
+
+    fn page_in_use(&self, page: PagePtr) -> bool {
+        self.space.is_used(page)
+    }
+
+    fn data_segment_owner(&self, page: PagePtr) -> Option<SessionNumber> {
+        let geometry = self.pool.geometry();
+        if !geometry.contains(page) {
+            return None;
+        }
+        let entry = self.space.entry(geometry.segment_of(page))?;
+        (entry.kind() == crate::files::SegmentKind::Data && entry.owner != 0).then_some(entry.owner)
+    }
+}
