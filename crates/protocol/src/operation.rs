@@ -90,10 +90,12 @@ impl Expected {
     /// True if the inode is still owned, not marked and not folded since. Asked before the
     /// operation publishes and again before it returns.
     pub fn still_holds(&self, header: &LiveHeader) -> bool {
-        // Ownership is set before the fold number advances and the mark is taken away last, so
-        // loading ownership last cannot miss a fold that ended in between.
-        let fold = header.fold();
+        // A fold advances the fold number while the header is marked. Ownership must be loaded
+        // first: unmarked, and afterwards still the old fold number (which never comes back),
+        // both were so at the moment of the first load. The other way round, a whole fold could
+        // end between the two loads and go unseen.
         let ownership = header.ownership();
+        let fold = header.fold();
         ownership == self.ownership && fold == self.fold
     }
 }
