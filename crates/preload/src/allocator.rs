@@ -21,7 +21,7 @@ const CHUNK: usize = 256 * 1024;
 
 const fn class_size(class: usize) -> usize {
     let power = 16usize << (class / 2);
-    if class % 2 == 0 {
+    if class.is_multiple_of(2) {
         power
     } else {
         power + power / 2

@@ -10,8 +10,8 @@
 use crate::settings::{MOUNT, POOL};
 use crate::{raw, thread};
 pub use arckfs::{
-    At, Attributes, ConnectError, ConnectOptions, Errno, ExternalDescription, Failure, Handle,
-    LockKind, LockOwner, LockRequest, SetTime, Statistics, Timestamp,
+    At, Attributes, ConnectOptions, Errno, ExternalDescription, Failure, Handle, LockKind,
+    LockOwner, LockRequest, SetTime, Statistics, Timestamp,
 };
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -118,11 +118,6 @@ fn open_session_locked() -> Result<&'static FileSystem, Errno> {
 /// The device number of the pool, as `st_dev`.
 pub fn device() -> u64 {
     DEVICE.load(Ordering::Relaxed)
-}
-
-/// Whether a session is open.
-pub fn is_open() -> bool {
-    !SESSION.load(Ordering::Acquire).is_null()
 }
 
 /// In a forked child: the parent's session is no longer ours. Memory is not touched here; the

@@ -22,7 +22,7 @@
 //!
 //! No locks: each entry is one atomic word, and taking it out (`swap`) decides who closes.
 
-use crate::backend::{At, Errno, Failure, Handle, inside, minus};
+use crate::backend::{At, Failure, Handle, inside, minus};
 use crate::{handover, raw, reserved};
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -537,8 +537,9 @@ pub fn forked() {
 pub fn adopted(descriptor: usize, handle: Handle) {
     let page = page(descriptor);
     let mut first = true;
-    for other in 0..HIGH_WATER.load(Ordering::Acquire) {
-        if TABLE[other].load(Ordering::Acquire) == INHERITED
+    let high = HIGH_WATER.load(Ordering::Acquire);
+    for (other, entry) in TABLE.iter().enumerate().take(high) {
+        if entry.load(Ordering::Acquire) == INHERITED
             && (other == descriptor || self::page(other) == page)
         {
             if !first {
@@ -548,12 +549,7 @@ pub fn adopted(descriptor: usize, handle: Handle) {
                 });
             }
             first = false;
-            TABLE[other].store(handle.0.get(), Ordering::Release);
+            entry.store(handle.0.get(), Ordering::Release);
         }
     }
-}
-
-/// EBADF as a failure, for path handlers.
-pub fn bad() -> Failure {
-    Failure::Errno(Errno::BADF)
 }

@@ -18,26 +18,29 @@
 //! What is not served: programs linked statically or making their own system calls (except
 //! through the exclusive net), shared writable mappings (ENODEV), extended attributes.
 
-pub mod allocator;
-pub mod backend;
-pub mod calls;
-pub mod descriptors;
-pub mod directory;
-pub mod environment;
-pub mod handlers;
-pub mod handover;
-pub mod net;
-pub mod patch;
-pub mod path;
-pub mod process;
-pub mod raw;
-pub mod report;
-pub mod reserved;
-pub mod settings;
-pub mod signals;
+// A test binary must not interpose on itself, so there the entry points are left out.
+#![cfg_attr(test, allow(dead_code))]
+
+mod allocator;
+mod backend;
+mod calls;
+mod descriptors;
+mod directory;
+mod environment;
+mod handlers;
+mod handover;
+mod net;
+mod patch;
+mod path;
+mod process;
+mod raw;
+mod report;
+mod reserved;
+mod settings;
+mod signals;
 #[cfg(not(test))]
-pub mod symbols;
-pub mod thread;
+mod symbols;
+mod thread;
 
 #[cfg(not(test))]
 #[global_allocator]
@@ -60,6 +63,7 @@ unsafe extern "C" fn start() {
     if !settings::read() {
         return;
     }
+    raw::find_single_threaded();
     process::find_real_functions();
     process::watch_forks();
     report::start();

@@ -17,7 +17,7 @@
 use crate::raw::{self, Arguments, error, syscall};
 use crate::signals::{self, KernelAction};
 use crate::thread::{self, BLOCK};
-use crate::{calls, process, settings};
+use crate::{calls, patch, process, settings};
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
@@ -125,6 +125,7 @@ pub fn start() {
         LENGTH.store(length, Ordering::Relaxed);
         KIND.store(kind as u8, Ordering::Relaxed);
         if install_handler() && arm() {
+            patch::start();
             return;
         }
         KIND.store(0, Ordering::Relaxed);
@@ -182,6 +183,7 @@ pub fn arm() -> bool {
 /// In a forked child, whose dispatch the kernel has switched off. `cleared`: handlers too.
 pub fn forked(cleared: bool) {
     if kind() != Kind::None {
+        patch::forked();
         if cleared {
             install_handler();
         }
@@ -190,7 +192,7 @@ pub fn forked(cleared: bool) {
 }
 
 /// A system call from the net's range.
-unsafe extern "C" fn on_sigsys(
+unsafe extern "C-unwind" fn on_sigsys(
     signal: i32,
     information: *mut libc::siginfo_t,
     context: *mut libc::ucontext_t,
@@ -215,6 +217,7 @@ unsafe extern "C" fn on_sigsys(
             register(libc::REG_R8),
             register(libc::REG_R9),
         ];
+        patch::trapped(number, register(libc::REG_RIP));
         let result = answer(number, &a, context);
         *errno = before;
         (*context).uc_mcontext.gregs[libc::REG_RAX as usize] = result as i64;

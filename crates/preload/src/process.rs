@@ -250,7 +250,8 @@ unsafe fn execute(
             Place::Pool(at, relative) => match inside(|fs| load(fs, at, relative)) {
                 Err(failure) => outside(failure, |host| on_kernel(HERE, host)),
                 Ok(Program::Error(error)) => error,
-                Ok(Program::Script(script, name)) => {
+                Ok(Program::Script(script)) => {
+                    let (script, name) = &*script;
                     // The name as given, if the interpreter can find the script by it.
                     let name = if directory as i32 == libc::AT_FDCWD {
                         CStr::from_ptr(path as *const _)
@@ -357,8 +358,8 @@ impl Script {
 }
 
 enum Program {
-    /// Its absolute path follows.
-    Script(Script, Box<Text<{ settings::PATH_MAX }>>),
+    /// With its absolute path.
+    Script(Box<(Script, Text<{ settings::PATH_MAX }>)>),
     /// A memory file holding the program.
     Binary(isize),
     Error(isize),
@@ -380,9 +381,9 @@ fn load_open(fs: &FileSystem, handle: backend::Handle) -> Result<Program, Failur
     let mut start = [0u8; 256];
     let length = fs.read(handle, &mut start, Some(0))?;
     if let Some(script) = Script::parse(&start[..length]) {
-        let mut name = Box::new(Text::new());
+        let mut name = Text::new();
         name.push(&fs.path_of(handle)?);
-        return Ok(Program::Script(script, name));
+        return Ok(Program::Script(Box::new((script, name))));
     }
     // SAFETY: constant name; the buffer is valid for what is written.
     unsafe {

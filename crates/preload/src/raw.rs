@@ -7,6 +7,7 @@
 //! or minus the error number.
 
 use std::arch::asm;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Arguments as the kernel takes them: rdi, rsi, rdx, r10, r8, r9.
 pub type Arguments = [usize; 6];
@@ -26,6 +27,62 @@ pub unsafe fn call(number: usize, a: &Arguments) -> isize {
     }
     result
 }
+
+/// libc's `__libc_single_threaded`, once found; null means it is not known.
+static SINGLE_THREADED: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
+
+unsafe extern "C-unwind" {
+    fn pthread_setcanceltype(kind: i32, before: *mut i32) -> i32;
+}
+
+/// At start-up.
+pub fn find_single_threaded() {
+    // SAFETY: a constant name.
+    let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) };
+    SINGLE_THREADED.store(address.cast(), Ordering::Relaxed);
+}
+
+/// A call that may block and is a cancellation point in libc: as there, the thread can be
+/// cancelled while it waits.
+///
+/// # Safety
+/// As for [`call`]. Nothing with a destructor may be alive in the callers that holds a lock.
+#[inline(always)]
+pub unsafe fn blocking_call(number: usize, a: &Arguments) -> isize {
+    let single = SINGLE_THREADED.load(Ordering::Relaxed);
+    // SAFETY: libc's variable lives for ever; the call is the caller's promise.
+    unsafe {
+        if !single.is_null() && single.read_volatile() != 0 {
+            return call(number, a);
+        }
+        cancellable(number, a)
+    }
+}
+
+/// Its own function, so that a forced unwinding starts in a frame without clean-up.
+#[inline(never)]
+unsafe extern "C-unwind" fn cancellable(number: usize, a: &Arguments) -> isize {
+    const ASYNCHRONOUS: i32 = 1;
+    let mut before = 0;
+    // SAFETY: libc's own function, and the caller's promise.
+    unsafe {
+        if crate::thread::inside() {
+            return call(number, a);
+        }
+        pthread_setcanceltype(ASYNCHRONOUS, &mut before);
+        let result = call(number, a);
+        pthread_setcanceltype(before, std::ptr::null_mut());
+        result
+    }
+}
+
+/// `blocking!(number, arguments...)`: see [`blocking_call`].
+macro_rules! blocking {
+    ($number:expr $(, $argument:expr)* $(,)?) => {
+        $crate::raw::blocking_call($number as usize, &$crate::raw::pad([$($argument as usize),*]))
+    };
+}
+pub(crate) use blocking;
 
 /// `syscall!(number, arguments...)`: a raw call with the rest of the registers zero.
 macro_rules! syscall {

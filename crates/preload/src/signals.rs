@@ -11,6 +11,8 @@
 //!   what the program asked for, and is what it is told when it asks back.
 //! * SIGSYS is never blocked and never handled by anybody else while the net is up; the
 //!   program's own SIGSYS handler sees those that are not the net's.
+//! * libc's cancellation signal (32) is put off like any other, so that a cancelled thread never
+//!   unwinds out of the LibFS; its signal 33 is left alone.
 //! * Every `SA_RESTORER` installed by us points into this library, outside the net's range.
 
 use crate::raw::{self, Arguments, error, syscall};
@@ -84,8 +86,8 @@ std::arch::global_asm!(
     ".type arck_restore,@function",
     "nop",
     "arck_restore:",
-    "mov eax, 15",
-    "syscall",
+    // The very bytes by which unwinders recognize a signal frame: mov rax, 15; syscall.
+    ".byte 0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05",
     "ud2",
 );
 
@@ -168,7 +170,7 @@ unsafe fn change(signal: i32, new: Option<KernelAction>, old: &mut KernelAction)
             *old = ACTIONS[index].get();
         }
         let Some(new) = new else { return 0 };
-        let reserved = !settings::ready() || thread::inside() || matches!(signal, 32 | 33);
+        let reserved = !settings::ready() || thread::inside() || signal == 33;
         if reserved || (new.handler <= 1 && !(guarded && GUARDS[index].get().handler > 1)) {
             let mut plain = new;
             if new.handler > 1 {
@@ -204,7 +206,8 @@ fn through_trampoline(action: &KernelAction) -> KernelAction {
     }
 }
 
-type HandlerFunction = unsafe extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::ucontext_t);
+type HandlerFunction =
+    unsafe extern "C-unwind" fn(i32, *mut libc::siginfo_t, *mut libc::ucontext_t);
 
 fn is_synchronous(signal: i32, code: i32) -> bool {
     code > 0
@@ -220,7 +223,7 @@ fn is_synchronous(signal: i32, code: i32) -> bool {
 }
 
 /// What the kernel calls for every signal that the program handles.
-unsafe extern "C" fn on_signal(
+unsafe extern "C-unwind" fn on_signal(
     signal: i32,
     information: *mut libc::siginfo_t,
     context: *mut libc::ucontext_t,

@@ -17,7 +17,7 @@ use crate::raw;
 
 /// A handler's result as libc functions return it.
 #[inline(always)]
-pub(self) unsafe fn finish(result: isize) -> isize {
+unsafe fn finish(result: isize) -> isize {
     if raw::failed(result) {
         return fail(-result as i32);
     }
@@ -36,7 +36,7 @@ macro_rules! symbols {
         /// # Safety
         /// As the libc function of this name.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($argument: usize),*) -> isize {
+        pub unsafe extern "C-unwind" fn $name($($argument: usize),*) -> isize {
             // SAFETY: the program's arguments, as for the system call.
             #[allow(unused_unsafe, reason = "some bodies are safe")]
             unsafe { crate::symbols::finish($body) }
@@ -46,7 +46,7 @@ macro_rules! symbols {
         $($(symbols!(@one $name $arguments => $body);)+)*
     };
 }
-pub(self) use symbols;
+use symbols;
 
 /// An `int` as a count.
 fn count(value: usize) -> usize {
@@ -333,7 +333,7 @@ pub unsafe extern "C" fn lockf64(fd: usize, command: i32, length: i64) -> isize 
 /// # Safety
 /// As libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn syscall(
+pub unsafe extern "C-unwind" fn syscall(
     number: usize,
     a: usize,
     b: usize,

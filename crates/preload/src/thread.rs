@@ -108,21 +108,3 @@ impl Drop for Inside {
 pub fn leave() {
     drop(Inside(current()));
 }
-
-/// Lets libc's own system calls pass on this thread until dropped, without being inside the
-/// LibFS: for calling real libc functions whose calls are already handled.
-pub struct Passing(&'static Thread, u8);
-
-pub fn pass() -> Passing {
-    let thread = current();
-    let before = thread.selector.swap(ALLOW, Ordering::Relaxed);
-    compiler_fence(Ordering::SeqCst);
-    Passing(thread, before)
-}
-
-impl Drop for Passing {
-    fn drop(&mut self) {
-        compiler_fence(Ordering::SeqCst);
-        self.0.selector.store(self.1, Ordering::Relaxed);
-    }
-}

@@ -8,6 +8,7 @@
 use super::*;
 use crate::raw::{error, failed, syscall};
 use crate::settings::HOST_DIRECTORY;
+use arckfs::ConnectError;
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::num::NonZeroU64;

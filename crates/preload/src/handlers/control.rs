@@ -3,7 +3,7 @@
 use super::{locks, on_descriptor};
 use crate::backend::{Errno, Failure, inside, minus};
 use crate::descriptors::{self, Descriptor, is_pool, is_reserved, lookup};
-use crate::raw::{self, Arguments, error, syscall};
+use crate::raw::{self, Arguments, blocking, error, syscall};
 use crate::{report, settings, thread};
 use std::sync::atomic::Ordering;
 
@@ -95,7 +95,7 @@ pub unsafe fn fcntl(a: &Arguments) -> isize {
         Descriptor::Error(error) => return error,
         Descriptor::Kernel => {
             // SAFETY: the program's arguments.
-            let result = unsafe { syscall!(libc::SYS_fcntl, a[0], a[1], a[2]) };
+            let result = unsafe { blocking!(libc::SYS_fcntl, a[0], a[1], a[2]) };
             return match a[1] as i32 {
                 libc::F_DUPFD | libc::F_DUPFD_CLOEXEC if a[2] == 0 => {
                     descriptors::kernel_opened(result)

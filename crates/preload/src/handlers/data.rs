@@ -2,7 +2,7 @@
 
 use super::{HERE, memory, memory_mut, on_descriptor, on_path};
 use crate::backend::{Errno, Failure, FileSystem, Handle};
-use crate::raw::{self, Arguments, error, syscall};
+use crate::raw::{self, Arguments, blocking, error, syscall};
 use crate::report;
 
 /// The most bytes one call moves, as in the kernel.
@@ -19,7 +19,7 @@ pub unsafe fn read(a: &Arguments) -> isize {
             libc::SYS_read,
             a[0],
             |fs, handle| Ok(fs.read(handle, memory_mut(a[1], a[2].min(MOST))?, None)? as isize),
-            || syscall!(libc::SYS_read, a[0], a[1], a[2]),
+            || blocking!(libc::SYS_read, a[0], a[1], a[2]),
         )
     }
 }
@@ -32,7 +32,7 @@ pub unsafe fn write(a: &Arguments) -> isize {
             libc::SYS_write,
             a[0],
             |fs, handle| Ok(fs.write(handle, memory(a[1], a[2].min(MOST))?, None)? as isize),
-            || syscall!(libc::SYS_write, a[0], a[1], a[2]),
+            || blocking!(libc::SYS_write, a[0], a[1], a[2]),
         )
     }
 }
@@ -57,7 +57,7 @@ pub unsafe fn pread64(a: &Arguments) -> isize {
                 let buffer = memory_mut(a[1], a[2].min(MOST))?;
                 Ok(fs.read(handle, buffer, Some(position(a[3])?))? as isize)
             },
-            || syscall!(libc::SYS_pread64, a[0], a[1], a[2], a[3]),
+            || blocking!(libc::SYS_pread64, a[0], a[1], a[2], a[3]),
         )
     }
 }
@@ -73,7 +73,7 @@ pub unsafe fn pwrite64(a: &Arguments) -> isize {
                 let buffer = memory(a[1], a[2].min(MOST))?;
                 Ok(fs.write(handle, buffer, Some(position(a[3])?))? as isize)
             },
-            || syscall!(libc::SYS_pwrite64, a[0], a[1], a[2], a[3]),
+            || blocking!(libc::SYS_pwrite64, a[0], a[1], a[2], a[3]),
         )
     }
 }
@@ -172,7 +172,7 @@ pub unsafe fn readv(a: &Arguments) -> isize {
             libc::SYS_readv,
             a[0],
             |fs, handle| read_vector(fs, handle, a, None),
-            || syscall!(libc::SYS_readv, a[0], a[1], a[2]),
+            || blocking!(libc::SYS_readv, a[0], a[1], a[2]),
         )
     }
 }
@@ -184,7 +184,7 @@ pub unsafe fn writev(a: &Arguments) -> isize {
             libc::SYS_writev,
             a[0],
             |fs, handle| write_vector(fs, handle, a, None),
-            || syscall!(libc::SYS_writev, a[0], a[1], a[2]),
+            || blocking!(libc::SYS_writev, a[0], a[1], a[2]),
         )
     }
 }
@@ -311,7 +311,7 @@ pub unsafe fn sync_descriptor<const NUMBER: usize>(a: &Arguments) -> isize {
         a[0],
         |fs, handle| Ok(fs.sync(handle).map(|()| 0)?),
         // SAFETY: the program's arguments.
-        || unsafe { raw::call(NUMBER, a) },
+        || unsafe { raw::blocking_call(NUMBER, a) },
     )
 }
 

@@ -3,7 +3,7 @@
 use super::{HERE, is_empty, masked, memory_mut, on_path, outside};
 use crate::backend::{At, Failure, FileSystem, inside};
 use crate::path::{Place, Scratch, descriptor_named, place};
-use crate::raw::{self, Arguments, error, syscall};
+use crate::raw::{self, Arguments, blocking, error, syscall};
 use crate::{descriptors, directory, report};
 use std::ffi::CStr;
 
@@ -19,7 +19,7 @@ pub unsafe fn openat(a: &Arguments) -> isize {
         match place(a[0], a[1], &mut scratch) {
             Place::Kernel => {
                 descriptors::before_kernel_opens();
-                descriptors::kernel_opened(syscall!(libc::SYS_openat, a[0], a[1], a[2], a[3]))
+                descriptors::kernel_opened(blocking!(libc::SYS_openat, a[0], a[1], a[2], a[3]))
             }
             Place::Error(error) => error,
             Place::Pool(at, path) => {

@@ -34,6 +34,18 @@ static void *work(void *argument) {
     return argument;
 }
 static int work_c11(void *argument) { work(argument); return 3; }
+static int pipe_ends[2];
+static void *wait_in_read(void *a) { char c; return read(pipe_ends[0], &c, 1) == 1 ? a : 0; }
+static void *wait_in_stdio(void *a) { FILE *f = fdopen(pipe_ends[0], "r"); return fgetc(f) == 'x' ? a : 0; }
+static void *wait_in_pause(void *a) { pause(); return a; }
+static void *busy(void *a) { for (;;) { work(a); pthread_testcancel(); } }
+static void cancel(void *(*start)(void *)) {
+    pthread_t t; void *r;
+    CHECK(pipe(pipe_ends) == 0 && pthread_create(&t, 0, start, (void *)600) == 0);
+    usleep(20000);
+    CHECK(pthread_cancel(t) == 0 && pthread_join(t, &r) == 0 && r == PTHREAD_CANCELED);
+    close(pipe_ends[1]);
+}
 int main(int argc, char **argv) {
     char name[4096];
     directory = argv[1];
@@ -77,5 +89,9 @@ int main(int argc, char **argv) {
     alarm(1); sigset_t none; sigemptyset(&none); CHECK(sigsuspend(&none) == -1 && errno == EINTR);
     FILE *f = fdopen(pipes[0], "r"); alarm(1); errno = 0; CHECK(fgetc(f) == EOF && errno == EINTR);
     puts("interrupted");
+    cancel(wait_in_read); cancel(wait_in_stdio); cancel(wait_in_pause);
+    for (int i = 0; i < 20; i++) cancel(busy);
+    work((void *)700);
+    puts("cancelled");
     return 0;
 }

@@ -18,7 +18,7 @@ fn processes() {
 #[test]
 fn threads_and_signals() {
     let printed = compare_program("threads");
-    assert!(printed.contains("interrupted"));
+    assert!(printed.contains("cancelled"));
 }
 
 #[test]
@@ -46,4 +46,16 @@ fn the_common_calls_make_no_system_call() {
         .output()
         .expect("the program runs");
     assert!(!plain.status.success());
+}
+
+/// What libc calls often is rewritten, and works as before.
+#[test]
+fn sites_that_trap_often_are_rewritten() {
+    let binary = compile("library");
+    let place = Place::new();
+    let output = place.served("sud-inclusive", Command::new(&binary).arg("/arck"));
+    assert!(output.status.success());
+    let report = place.report();
+    let sites = report[0]["interception"]["patched_sites"].as_u64().expect("a count");
+    assert!(sites >= 2, "{report:?}");
 }
