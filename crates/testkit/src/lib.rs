@@ -5,6 +5,11 @@
 //! Everything made here disappears when it is dropped, and touches nothing outside a temporary
 //! directory in memory.
 
+pub mod differential;
+mod random;
+
+pub use random::Random;
+
 use arck_controller::{Controller, MkfsOptions, Options, RunningController, mkfs};
 use arckfs::{At, ConnectOptions, Errno, Failure, FileSystem, Handle};
 use std::path::{Path, PathBuf};
@@ -93,6 +98,8 @@ pub trait Shorthand {
     fn put(&self, path: &str, content: &[u8]) -> Result<(), Failure>;
     /// Reads a whole file.
     fn get(&self, path: &str) -> Result<Vec<u8>, Failure>;
+    /// Folds everything that the session changed; `release` also gives up what it owns.
+    fn fold(&self, release: bool) -> Result<(), Errno>;
     /// Names in a directory, sorted, without `.` and `..`.
     fn names(&self, path: &str) -> Result<Vec<String>, Failure>;
 }
@@ -129,6 +136,11 @@ impl Shorthand for FileSystem {
         let content = read();
         self.close(handle);
         Ok(content?)
+    }
+
+    fn fold(&self, release: bool) -> Result<(), Errno> {
+        self.session()
+            .ask(&arck_protocol::Request::CommitAll { release })
     }
 
     fn names(&self, path: &str) -> Result<Vec<String>, Failure> {

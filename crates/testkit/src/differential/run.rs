@@ -1,0 +1,182 @@
+//! Runs a sequence on both sides, and shortens one that fails.
+
+use super::outcome::first_difference;
+use super::{ArckSide, HostSide, Operation, Outcome, Side, Step, sequence, tree};
+use crate::TestPool;
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+/// How sequences are run.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Bytes of the pool.
+    pub pool: u64,
+    /// Steps in one sequence.
+    pub length: usize,
+    /// Whether there are restarts and kills.
+    pub crashes: bool,
+}
+
+/// Where the two were not the same.
+#[derive(Clone, Debug)]
+pub struct Difference {
+    /// Number of the step.
+    pub step: usize,
+    pub text: String,
+}
+
+/// Runs `steps` on a new pool and a new directory. Stops at the first difference.
+pub fn run(steps: &[Step], settings: Settings) -> Result<(), Difference> {
+    let mut arck = ArckSide::new(TestPool::new(settings.pool));
+    let mut host = HostSide::new();
+    for (number, step) in steps.iter().enumerate() {
+        let done = one(&mut arck, &mut host, step);
+        done.map_err(|text| Difference { step: number, text })?;
+    }
+    let end = |text| Difference {
+        step: steps.len(),
+        text,
+    };
+    for actor in [1, 0] {
+        compare_trees(&mut arck, &mut host, actor).map_err(end)?;
+    }
+    Ok(())
+}
+
+fn one(arck: &mut ArckSide, host: &mut HostSide, step: &Step) -> Result<(), String> {
+    match step.operation {
+        Operation::Compare => compare_trees(arck, host, step.actor),
+        Operation::Restart => {
+            arck.restart()
+                .map_err(|errno| format!("disconnect: {errno:?}"))?;
+            host.close_all();
+            compare_trees(arck, host, step.actor)
+        }
+        Operation::Kill => {
+            arck.kill();
+            host.close_all();
+            compare_trees(arck, host, step.actor)
+        }
+        _ => {
+            if let Operation::Open { slot, .. } = step.operation {
+                arck.close(step.actor, slot);
+                host.close(step.actor, slot);
+            }
+            let ours = arck.apply(step.actor, &step.operation);
+            if ours == Outcome::Outside {
+                // The host's directory would be left as well: nothing to compare.
+                return Ok(());
+            }
+            let theirs = host.apply(step.actor, &step.operation);
+            if ours == theirs {
+                return Ok(());
+            }
+            let place = match (&ours, &theirs) {
+                (Outcome::Bytes(ours), Outcome::Bytes(theirs)) => {
+                    format!(" (first at byte {})", first_difference(ours, theirs))
+                }
+                _ => String::new(),
+            };
+            Err(format!("ArckFS: {ours:?}\ntmpfs:  {theirs:?}{place}"))
+        }
+    }
+}
+
+fn compare_trees(arck: &mut ArckSide, host: &mut HostSide, actor: usize) -> Result<(), String> {
+    let ours = tree(arck, actor).map_err(|text| format!("walking ArckFS: {text}"))?;
+    let theirs = tree(host, actor).map_err(|text| format!("walking tmpfs: {text}"))?;
+    let mut text = String::new();
+    let missing = "nothing there";
+    for path in ours.keys().chain(theirs.keys()) {
+        let (one, other) = (ours.get(path), theirs.get(path));
+        if one == other {
+            continue;
+        }
+        let shown = |node: Option<&super::Node>| match node {
+            Some(node) => format!("{:?} {:?}", node.stat, node.content),
+            None => missing.into(),
+        };
+        let _ = write!(
+            text,
+            "{}\n  ArckFS: {}\n  tmpfs:  {}",
+            path.escape_ascii(),
+            shown(one),
+            shown(other)
+        );
+        if let (Some(one), Some(other)) = (one, other)
+            && let (Outcome::Bytes(one), Outcome::Bytes(other)) = (&one.content, &other.content)
+        {
+            let _ = write!(text, "\n  first at byte {}", first_difference(one, other));
+        }
+        return Err(format!(
+            "the trees differ as session {actor} sees them: {text}"
+        ));
+    }
+    Ok(())
+}
+
+/// Leaves out steps as long as the rest still fails, for at most `patience`.
+pub fn shorten(mut steps: Vec<Step>, settings: Settings, patience: Duration) -> Vec<Step> {
+    let begun = Instant::now();
+    let mut piece = steps.len().div_ceil(2);
+    while piece > 0 {
+        let mut at = 0;
+        let mut shorter = false;
+        while at < steps.len() {
+            if begun.elapsed() > patience {
+                return steps;
+            }
+            let end = (at + piece).min(steps.len());
+            let mut fewer = steps[..at].to_vec();
+            fewer.extend_from_slice(&steps[end..]);
+            match run_caught(&fewer, settings) {
+                Err(difference) => {
+                    fewer.truncate(difference.step + 1);
+                    steps = fewer;
+                    shorter = true;
+                }
+                Ok(()) => at = end,
+            }
+        }
+        if piece == 1 && !shorter {
+            break;
+        }
+        piece = if piece == 1 { 1 } else { piece / 2 };
+    }
+    steps
+}
+
+/// As `run`; a panic counts as a difference at the end.
+fn run_caught(steps: &[Step], settings: Settings) -> Result<(), Difference> {
+    std::panic::catch_unwind(|| run(steps, settings)).unwrap_or_else(|_| {
+        Err(Difference {
+            step: steps.len(),
+            text: "panicked".into(),
+        })
+    })
+}
+
+/// Draws the sequence of `seed`, runs it, and says in one text what differed: the shortest
+/// sequence found that still fails.
+pub fn check(seed: u64, settings: Settings) -> Result<(), String> {
+    let mut steps = sequence(seed, settings.length, settings.crashes);
+    let Err(first) = run_caught(&steps, settings) else {
+        return Ok(());
+    };
+    steps.truncate(first.step + 1);
+    let steps = shorten(steps, settings, Duration::from_secs(40));
+    let mut text = format!(
+        "seed {seed} with {settings:?}: step {}:\n{}\nshortened to:\n",
+        first.step, first.text
+    );
+    for step in &steps {
+        let _ = writeln!(text, "  {}: {:?}", step.actor, step.operation);
+    }
+    match run_caught(&steps, settings) {
+        Err(again) => {
+            let _ = writeln!(text, "which ends in\n{}", again.text);
+        }
+        Ok(()) => text.push_str("which does not always fail\n"),
+    }
+    Err(text)
+}
