@@ -82,6 +82,7 @@ fn open_session_locked() -> Result<&'static FileSystem, Errno> {
         // SAFETY: the pointer came from Box::into_raw in the parent, whose memory this child has
         // a copy of; nobody else in the child holds it.
         unsafe { Box::from_raw(parents) }.abandon_after_fork();
+        crate::reserved::close_parents();
     }
     let options = ConnectOptions {
         pool: std::ffi::OsStr::from_bytes(POOL.get()).into(),

@@ -9,10 +9,12 @@
 //! * The file is sealed against change of size before anybody maps it, so a mapping never
 //!   faults.
 //! * All descriptors of one description share one page.
+//! * Behind the description the page holds the path that the file had when it was handed over:
+//!   looking it up makes a session that has never seen the file learn of it.
 //! * A page stays mapped while a descriptor of this process refers to it, and for the next 64
 //!   pages retired after that (a thread may be in the middle of a `read`).
 
-use crate::backend::{Errno, ExternalDescription, Failure, Handle, inside};
+use crate::backend::{At, Errno, ExternalDescription, Failure, Handle, inside};
 use crate::descriptors::{self, CLOSE_ON_EXEC, EXTERNAL, INHERITED, TABLE_SIZE};
 use crate::{raw, reserved, thread};
 use std::num::NonZeroU64;
@@ -109,6 +111,9 @@ fn externalize_one(handle: Handle) {
     let done = inside(|fs| {
         // SAFETY: the page stays mapped while a descriptor refers to it (module invariant).
         unsafe { fs.externalize(handle, page as *const ExternalDescription) };
+        if let Ok(path) = fs.path_of(handle) {
+            write_path(page, &path);
+        }
         Ok(())
     });
     if done.is_ok() {
@@ -136,6 +141,34 @@ fn externalize_one(handle: Handle) {
         }
     }
     raw::close(file);
+}
+
+/// Where the path is in the page: its length in bytes (0 = none), then the bytes.
+const PATH_AT: usize = 1024;
+const PATH_SIZE: usize = PAGE_SIZE - PATH_AT - 8;
+const _: () = assert!(size_of::<ExternalDescription>() <= PATH_AT);
+
+fn path_words(page: usize) -> (&'static AtomicUsize, *mut u8) {
+    let start = (page + PATH_AT) as *mut AtomicUsize;
+    // SAFETY: within the page, aligned, and atomic, as other processes may write it.
+    unsafe { (&*start, start.add(1).cast()) }
+}
+
+fn write_path(page: usize, path: &[u8]) {
+    let (length, bytes) = path_words(page);
+    if path.len() <= PATH_SIZE {
+        // SAFETY: within the page. The length is set only after the bytes.
+        unsafe { std::ptr::copy_nonoverlapping(path.as_ptr(), bytes, path.len()) };
+        length.store(path.len(), Ordering::Release);
+    }
+}
+
+fn read_path(page: usize, path: &mut [u8; PATH_SIZE]) -> usize {
+    let (length, bytes) = path_words(page);
+    let length = length.load(Ordering::Acquire).min(PATH_SIZE);
+    // SAFETY: within the page; a raw copy, checked afterwards, as the bytes may be anything.
+    unsafe { std::ptr::copy_nonoverlapping(bytes, path.as_mut_ptr(), length) };
+    length
 }
 
 /// Opens in this process's session what another process handed over under this number.
@@ -167,7 +200,18 @@ fn adopt_locked(descriptor: usize) -> Result<Handle, Errno> {
     }
     let handle = inside(|fs| {
         // SAFETY: the page is mapped, shared, and stays so (module invariant).
-        unsafe { fs.adopt(page as *const ExternalDescription) }.map_err(Failure::Errno)
+        let adopt = || unsafe { fs.adopt(page as *const ExternalDescription) };
+        let adopted = match adopt() {
+            Err(Errno::STALE) => {
+                let mut path = [0; PATH_SIZE];
+                let length = read_path(page, &mut path);
+                let relative = crate::path::below_mount(&path[..length]).ok_or(Errno::STALE)?;
+                let _ = fs.stat(At::Root, relative, libc::AT_SYMLINK_NOFOLLOW);
+                adopt()
+            }
+            other => other,
+        };
+        adopted.map_err(Failure::Errno)
     })
     .map_err(|failure| match failure {
         Failure::Errno(errno) => errno,

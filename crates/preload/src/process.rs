@@ -253,6 +253,9 @@ unsafe fn execute(
                 Ok(Program::Script(script)) => {
                     let (script, name) = &*script;
                     // The name as given, if the interpreter can find the script by it.
+                    if directory as i32 != libc::AT_FDCWD && name.bytes().is_empty() {
+                        return error(libc::ENOENT);
+                    }
                     let name = if directory as i32 == libc::AT_FDCWD {
                         CStr::from_ptr(path as *const _)
                     } else {
@@ -358,7 +361,7 @@ impl Script {
 }
 
 enum Program {
-    /// With its absolute path.
+    /// With its absolute path, or an empty one if that is not known.
     Script(Box<(Script, Text<{ settings::PATH_MAX }>)>),
     /// A memory file holding the program.
     Binary(isize),
@@ -382,7 +385,9 @@ fn load_open(fs: &FileSystem, handle: backend::Handle) -> Result<Program, Failur
     let length = fs.read(handle, &mut start, Some(0))?;
     if let Some(script) = Script::parse(&start[..length]) {
         let mut name = Text::new();
-        name.push(&fs.path_of(handle)?);
+        if let Ok(path) = fs.path_of(handle) {
+            name.push(&path);
+        }
         return Ok(Program::Script(Box::new((script, name))));
     }
     // SAFETY: constant name; the buffer is valid for what is written.

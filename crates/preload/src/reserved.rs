@@ -5,8 +5,8 @@
 //! descriptors it keeps; what is new after its session opened is taken to be its own.
 
 use crate::descriptors::{RESERVED, TABLE_SIZE, is_free, table};
-use crate::raw;
-use std::sync::atomic::Ordering;
+use crate::raw::{self, syscall};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Own descriptors are placed at or above this number, out of the way of programs that use
 /// small numbers explicitly (shells); lower if the limit of open files is low.
@@ -17,7 +17,7 @@ pub fn floor() -> usize {
     };
     // SAFETY: the kernel fills `limit`.
     unsafe {
-        raw::syscall!(
+        syscall!(
             libc::SYS_prlimit64,
             0,
             libc::RLIMIT_NOFILE,
@@ -31,8 +31,7 @@ pub fn floor() -> usize {
 /// Moves a descriptor above [`floor`], close-on-exec, and marks it reserved.
 pub fn keep(descriptor: isize) -> isize {
     // SAFETY: duplicating and closing a descriptor that the caller just opened.
-    let moved =
-        unsafe { raw::syscall!(libc::SYS_fcntl, descriptor, libc::F_DUPFD_CLOEXEC, floor()) };
+    let moved = unsafe { syscall!(libc::SYS_fcntl, descriptor, libc::F_DUPFD_CLOEXEC, floor()) };
     if raw::failed(moved) {
         return moved;
     }
@@ -47,16 +46,59 @@ pub fn mark(descriptor: usize) {
     }
 }
 
-/// Runs `open` and reserves every descriptor that is new afterwards.
+/// Numbers below this are kept free of the LibFS's descriptors as far as possible.
+const LOW: usize = 40;
+
+/// The LibFS's descriptors that were found; 0 = none.
+static SESSION: [AtomicUsize; 16] = [const { AtomicUsize::new(0) }; 16];
+
+/// In a forked child, once its parent's session is abandoned: closes the inherited descriptors,
+/// so that the controller sees when the parent goes.
+pub fn close_parents() {
+    for slot in &SESSION {
+        let descriptor = slot.swap(0, Ordering::Relaxed);
+        if descriptor != 0 && is_marked(descriptor) {
+            table()[descriptor].store(0, Ordering::Release);
+            raw::close(descriptor as isize);
+        }
+    }
+}
+
+fn is_marked(descriptor: usize) -> bool {
+    table()[descriptor].load(Ordering::Acquire) == RESERVED
+}
+
+/// Runs `open` and reserves every descriptor that is new afterwards. Meanwhile the low numbers
+/// are taken, so that shells find theirs free.
 pub fn guard<R>(open: impl FnOnce() -> R) -> R {
+    let mut filled = Vec::new();
+    // SAFETY: a constant path, opened for nothing but its number, and duplicates of it.
+    unsafe {
+        let flags = libc::O_PATH | libc::O_CLOEXEC;
+        let mut fresh = syscall!(libc::SYS_openat, libc::AT_FDCWD, c"/".as_ptr(), flags);
+        while !raw::failed(fresh) {
+            filled.push(fresh);
+            if fresh as usize >= LOW {
+                break;
+            }
+            fresh = syscall!(libc::SYS_fcntl, filled[0], libc::F_DUPFD_CLOEXEC, 0);
+        }
+    }
     let mut before = Vec::new();
     for_each_open(|descriptor| before.push(descriptor));
     let result = open();
+    let mut slots = SESSION.iter();
     for_each_open(|descriptor| {
         if !before.contains(&descriptor) {
             mark(descriptor);
+            if let Some(slot) = slots.next() {
+                slot.store(descriptor, Ordering::Relaxed);
+            }
         }
     });
+    for descriptor in filled {
+        raw::close(descriptor);
+    }
     result
 }
 
@@ -65,7 +107,7 @@ pub fn for_each_open(mut visit: impl FnMut(usize)) {
     // SAFETY: a constant NUL-terminated path; the buffer outlives the calls; records are read
     // within the length the kernel returned.
     unsafe {
-        let directory = raw::syscall!(
+        let directory = syscall!(
             libc::SYS_openat,
             libc::AT_FDCWD,
             c"/proc/self/fd".as_ptr(),
@@ -76,7 +118,7 @@ pub fn for_each_open(mut visit: impl FnMut(usize)) {
         }
         let mut buffer = [0u64; 512];
         loop {
-            let length = raw::syscall!(
+            let length = syscall!(
                 libc::SYS_getdents64,
                 directory,
                 buffer.as_mut_ptr(),

@@ -98,7 +98,6 @@ impl FileSystem {
         {
             crate::raw::close(open.file);
         }
-        crate::raw::close(self.root);
     }
     pub fn pool_identity(&self) -> [u64; 2] {
         [1, 2]

@@ -65,13 +65,19 @@ pub unsafe fn newfstatat(a: &Arguments) -> isize {
                 || syscall!(libc::SYS_newfstatat, a[0], a[1], a[2], a[3]),
             );
         }
-        on_path(
+        let result = on_path(
             libc::SYS_newfstatat,
             a[0],
             a[1],
             |fs, at, path| store(a[2], fill_stat(&fs.stat(at, path, a[3] as i32)?)),
             |at, path| syscall!(libc::SYS_newfstatat, at, path, a[2], a[3]),
-        )
+        );
+        if result == error(libc::ENOENT)
+            && let Some(descriptor) = super::names::named_descriptor(result, a[1])
+        {
+            return fstat(&[descriptor, a[2], 0, 0, 0, 0]);
+        }
+        result
     }
 }
 

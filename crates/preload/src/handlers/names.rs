@@ -21,7 +21,13 @@ pub unsafe fn openat(a: &Arguments) -> isize {
                 descriptors::before_kernel_opens();
                 descriptors::kernel_opened(blocking!(libc::SYS_openat, a[0], a[1], a[2], a[3]))
             }
-            Place::Error(error) => error,
+            Place::Error(error) => match named_descriptor(error, a[1]) {
+                // A file without a name is at least the same description.
+                Some(descriptor) => {
+                    descriptors::duplicate(descriptor, 0, flags & libc::O_CLOEXEC != 0)
+                }
+                None => error,
+            },
             Place::Pool(at, path) => {
                 report::served(libc::SYS_openat);
                 match descriptors::open(at, path, flags, masked(a[3]) & 0o7777) {
@@ -39,6 +45,20 @@ pub unsafe fn openat(a: &Arguments) -> isize {
             }
         }
     }
+}
+
+/// The pool descriptor that a path like `/dev/stdin` stands for, when the path of the file behind
+/// it is not known (ENOENT).
+///
+/// # Safety
+/// `path` is a NUL-terminated string.
+pub unsafe fn named_descriptor(error: isize, path: usize) -> Option<usize> {
+    if error != raw::error(libc::ENOENT) {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let path = unsafe { CStr::from_ptr(path as *const _) }.to_bytes();
+    descriptor_named(path).filter(|descriptor| descriptors::is_pool(*descriptor))
 }
 
 pub unsafe fn open(a: &Arguments) -> isize {

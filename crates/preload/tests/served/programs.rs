@@ -56,6 +56,8 @@ fn sites_that_trap_often_are_rewritten() {
     let output = place.served("sud-inclusive", Command::new(&binary).arg("/arck"));
     assert!(output.status.success());
     let report = place.report();
-    let sites = report[0]["interception"]["patched_sites"].as_u64().expect("a count");
+    let sites = report[0]["interception"]["patched_sites"]
+        .as_u64()
+        .expect("a count");
     assert!(sites >= 2, "{report:?}");
 }
