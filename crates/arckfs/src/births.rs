@@ -43,7 +43,11 @@ impl<'a> Context<'a> {
         birth: Birth<'_>,
     ) -> Attempt<&'static CachedInode> {
         let stock = self.session.state();
-        let number = stock.numbers.take(self.slot()).ok_or(Fix::Numbers)?;
+        let number = self.take_number()?;
+        if self.header(number)?.ownership().session() != self.session.number() {
+            // No longer granted to us: left for good.
+            return Err(Fix::Again.into());
+        }
         let outcome = self.try_birth(directory, expected, name, found, birth, number);
         if outcome.is_err() {
             stock.numbers.give_back(self.slot(), number);
@@ -66,9 +70,6 @@ impl<'a> Context<'a> {
             ownership: header.ownership().unmarked(),
             fold: header.fold(),
         };
-        if own.ownership.session() != self.session.number() {
-            return Err(Errno::STALE.into());
-        }
         let time = now();
         let parent_mode = directory.mode.load(Ordering::Relaxed);
         let setgid = parent_mode & 0o2000 != 0;
@@ -83,6 +84,8 @@ impl<'a> Context<'a> {
             0
         };
         let mode = birth.mode & 0o7777 | inherited;
+        // What an earlier life of the number left in its view.
+        self.discard_delta(inode);
         prepare_unborn(inode, header.generation(), &own, directory.number());
         let relaxed = Ordering::Relaxed;
         inode.mode.store(birth.kind.mode_bits() | mode, relaxed);
@@ -145,7 +148,7 @@ impl<'a> Context<'a> {
     /// Stores the target of a symbolic link about to be born, durably.
     fn store_target(
         &self,
-        inode: &CachedInode,
+        inode: &'static CachedInode,
         own: &Expected,
         target: &[u8],
         time: i64,
@@ -186,7 +189,8 @@ impl<'a> Context<'a> {
             stock.data.release(session, page);
             return Err(stop);
         }
-        inode.branch.store(1, Ordering::Relaxed);
+        inode.branch.store(1, Ordering::Release);
+        self.note_dirty(inode, self.offset_of(inode.number()));
         inode.root.store(root.0, Ordering::Release);
         inode.size.store(target.len() as u64, Ordering::Relaxed);
         inode.pages.store(1, Ordering::Relaxed);
@@ -278,10 +282,7 @@ impl<'a> Context<'a> {
             self.discard_delta(inode);
             inode.flags.store(0, Ordering::Release);
             inode.sequence.store(u64::MAX, Ordering::Release);
-            self.session
-                .state()
-                .numbers
-                .give_back(self.slot(), inode.number());
+            self.queue_reuse(inode);
         }
     }
 }

@@ -13,6 +13,7 @@ use arck_core_state::{InodeNumber, LiveHeader};
 use arck_libfs_kit::ownership::{self, Owner, Straddled};
 use arck_libfs_kit::region::{Guard, ThreadSlot};
 use arck_libfs_kit::{Operation, Session, ThreadContext};
+use arck_protocol::Request;
 use arck_protocol::operation::Expected;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering;
@@ -35,6 +36,8 @@ pub enum Fix {
     Recall(InodeNumber),
     /// The fold of an inode to end.
     Wait(InodeNumber),
+    /// The lock of an inode, which could not be waited for under another lock.
+    Busy(InodeNumber),
     Numbers,
     DataPages,
     ArenaPages,
@@ -67,6 +70,9 @@ pub type Attempt<T> = Result<T, Stop>;
 /// Attempts until an operation gives up with EAGAIN: each follows some progress of another
 /// session or of the controller, so this is far more than any honest run needs.
 const ATTEMPTS_MAX: usize = 100_000;
+
+/// Arena pages in use (16 MiB) at which a session folds by itself.
+const DELTA_PAGES_FOLD: u64 = 4096;
 
 /// One attempt.
 pub struct Context<'a> {
@@ -338,9 +344,28 @@ impl Engine {
             Fix::Wait(number) => {
                 ownership::wait_unmarked(session.header(number).ok_or(Errno::STALE)?)
             }
-            Fix::Numbers => stock.numbers.refill(session, slot),
-            Fix::DataPages => self.with_room(|| stock.data.grow(session, slot)),
-            Fix::ArenaPages => self.with_room(|| stock.arena.grow(session)),
+            Fix::Busy(number) => self.run_local(|context| {
+                let inode = context.cached(number)?;
+                drop(inode.lock.write(slot.holder()));
+                Ok(())
+            }),
+            Fix::Numbers => self.with_room(|| stock.numbers.refill(session, slot), || false),
+            Fix::DataPages => self.with_room(
+                || stock.data.grow(session, slot),
+                || stock.data.has_free(session),
+            ),
+            Fix::ArenaPages => {
+                let spare = || stock.arena.used() < DELTA_PAGES_FOLD;
+                if !spare() {
+                    // Enough has gathered: a fold now, so that neither the arena nor the time
+                    // to recover it grows without bound.
+                    self.fold_all()?;
+                    if spare() {
+                        return Ok(());
+                    }
+                }
+                self.with_room(|| stock.arena.grow(session), spare)
+            }
             Fix::BranchSlot(branch) => stock.arena.grow_branches(session, branch),
             Fix::Commit(numbers) => {
                 let mut wanted = [0; 2];
@@ -355,26 +380,23 @@ impl Engine {
     }
 
     /// Gets more room; where there is none, folds first, since a fold frees what it replaces.
-    fn with_room(&self, mut grow: impl FnMut() -> Result<(), Errno>) -> Result<(), Errno> {
+    fn with_room(
+        &self,
+        mut grow: impl FnMut() -> Result<(), Errno>,
+        enough: impl Fn() -> bool,
+    ) -> Result<(), Errno> {
         match grow() {
             Err(Errno::NOSPC) => {
-                self.session
-                    .ask(&arck_protocol::Request::CommitAll { release: false })?;
-                self.refresh_dirty()?;
-                if self.session.state().data.has_free(self.session) {
-                    return Ok(());
-                }
-                grow()
+                self.fold_all()?;
+                if enough() { Ok(()) } else { grow() }
             }
             other => other,
         }
     }
 
-    /// Brings the views of all directories with folded deltas up to date.
-    fn refresh_dirty(&self) -> Result<(), Errno> {
-        self.run_local(|context| {
-            context.refresh_dirty_directories()?;
-            Ok(())
-        })
+    /// Folds all that this session has changed, and takes back what the deltas used.
+    fn fold_all(&self) -> Result<(), Errno> {
+        self.session.ask(&Request::CommitAll { release: false })?;
+        self.run_local(|context| context.refresh_dirty())
     }
 }

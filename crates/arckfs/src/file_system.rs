@@ -96,6 +96,15 @@ impl FileSystem {
         })
     }
 
+    /// As [`FileSystem::start`], for calls to which an empty path is nothing: ENOENT. At the root
+    /// it is the mount point itself.
+    fn start_of<'p>(&'p self, at: At, path: &[u8]) -> Result<Start<'p>, Errno> {
+        if path.is_empty() && at != At::Root {
+            return Err(Errno::NOENT);
+        }
+        self.start(at)
+    }
+
     /// Runs attempts on the inode of a handle.
     fn on_handle<T>(
         &self,
@@ -143,7 +152,7 @@ impl FileSystem {
         if flags & ACCESS_MODE == ACCESS_MODE {
             return Err(Errno::INVAL.into());
         }
-        let start = self.start(at)?;
+        let start = self.start_of(at, path)?;
         let create = flags & libc::O_CREAT != 0 && flags & libc::O_PATH == 0;
         let exclusive = create && flags & libc::O_EXCL != 0;
         let follow = flags & libc::O_NOFOLLOW == 0 && !exclusive;
@@ -151,9 +160,18 @@ impl FileSystem {
             return Err(Errno::INVAL.into());
         }
         let inode = self.engine.run(|context| {
-            let (inode, created) = context.walk(start, path, follow, |place| {
-                context.open_place(place, create, exclusive, mode)
-            })?;
+            let (inode, created) = if create && path.ends_with(b"/") {
+                // Only a directory could be meant, and a link is not even looked at.
+                context.walk(start, trim_end(path), false, |place| match place.last {
+                    Last::Name(_) if place.directory.is_directory() => Err(Errno::ISDIR.into()),
+                    Last::Name(_) => Err(Errno::NOTDIR.into()),
+                    _ => context.open_place(place, create, exclusive, mode),
+                })?
+            } else {
+                context.walk(start, path, follow, |place| {
+                    context.open_place(place, create, exclusive, mode)
+                })?
+            };
             if !created {
                 context.may_open(inode, flags)?;
             }
@@ -614,7 +632,7 @@ impl FileSystem {
     // ---- names
 
     fn make(&self, at: At, path: &[u8], birth: Birth<'_>) -> Result<(), Failure> {
-        let start = self.start(at)?;
+        let start = self.start_of(at, path)?;
         self.engine.run(|context| {
             context.walk(start, path, false, |place| {
                 let Last::Name(name) = place.last else {
@@ -643,7 +661,7 @@ impl FileSystem {
 
     /// `flags`: AT_REMOVEDIR.
     pub fn unlink(&self, at: At, path: &[u8], flags: AtFlags) -> Result<(), Failure> {
-        let start = self.start(at)?;
+        let start = self.start_of(at, path)?;
         let directory = flags & libc::AT_REMOVEDIR != 0;
         let path = if directory { trim_end(path) } else { path };
         self.engine.run(|context| {
@@ -682,8 +700,8 @@ impl FileSystem {
         if flags & !(NOREPLACE | EXCHANGE) != 0 || flags == NOREPLACE | EXCHANGE {
             return Err(Errno::INVAL.into());
         }
-        let from_start = self.start(from_at)?;
-        let to_start = self.start(to_at)?;
+        let from_start = self.start_of(from_at, from)?;
+        let to_start = self.start_of(to_at, to)?;
         let renamed = self.engine.run(|context| {
             context.walk(from_start, from, false, |source| {
                 context.walk(to_start, to, false, |target| {
@@ -730,10 +748,14 @@ impl FileSystem {
         to: &[u8],
         flags: AtFlags,
     ) -> Result<(), Failure> {
-        let from_start = self.start(from_at)?;
-        let to_start = self.start(to_at)?;
-        let follow = flags & libc::AT_SYMLINK_FOLLOW != 0;
         let empty = from.is_empty() && flags & libc::AT_EMPTY_PATH != 0;
+        let from_start = if empty {
+            self.start(from_at)?
+        } else {
+            self.start_of(from_at, from)?
+        };
+        let to_start = self.start_of(to_at, to)?;
+        let follow = flags & libc::AT_SYMLINK_FOLLOW != 0;
         self.engine.run(|context| {
             let target = if empty {
                 context.view(from_start.directory.0, from_start.directory.1)?
@@ -806,7 +828,11 @@ impl FileSystem {
     /// Fills `buffer` with `linux_dirent64` records from the description's position on; 0 = end.
     /// EINVAL if the buffer is too small for the next entry.
     pub fn read_directory(&self, handle: Handle, buffer: &mut [u8]) -> Result<usize, Errno> {
-        let (description, _) = self.usable(handle, false)?;
+        let description = self.engine.description(handle)?;
+        // What is open for writing alone is no directory, which is found out below.
+        if self.engine.flags_of(description, &self.externals) & libc::O_PATH != 0 {
+            return Err(Errno::BADF);
+        }
         let cell = self.engine.offset_cell(description, &self.externals)?;
         if description.listing.load(Ordering::Acquire).is_null() {
             let listing = self.on_handle(handle, |context, inode| {

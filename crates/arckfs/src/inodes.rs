@@ -7,14 +7,14 @@
 //!   with: owned by this session and synchronous with ownership and fold number, or read from
 //!   the verified state at an even sequence that has not changed.
 
-use crate::engine::{Attempt, Context, Fix};
+use crate::engine::{Attempt, Context, Fix, Stop};
 use crate::interface::Errno;
 use crate::state::{AuxiliaryState, CachedInode, InodeLeaf, LEAF, flag};
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{Inode, InodeNumber, LiveHeader};
 use arck_libfs_kit::delta;
 use arck_libfs_kit::ownership::{self, Owner};
-use arck_libfs_kit::region::{AtomicOffset, Offset};
+use arck_libfs_kit::region::{AtomicOffset, Offset, WriteGuard};
 use arck_protocol::operation::Expected;
 use std::sync::atomic::Ordering;
 
@@ -108,14 +108,23 @@ impl<'a> Context<'a> {
         header: &'static LiveHeader,
         generation: u32,
     ) -> Attempt<()> {
-        let number = inode.number();
-        if header.generation() != generation {
-            return Err(Errno::STALE.into());
-        }
         if inode.link_delta.load(Ordering::Acquire) != 0 && !inode.is_directory() {
             // What the delta of a directory added to the link count may have been folded: its
             // part goes out of the count with the directory's overlay.
-            self.refresh_dirty_directories()?;
+            self.refresh_dirty()?;
+        }
+        self.refresh_view(inode, header, generation)
+    }
+
+    fn refresh_view(
+        &self,
+        inode: &'static CachedInode,
+        header: &'static LiveHeader,
+        generation: u32,
+    ) -> Attempt<()> {
+        let number = inode.number();
+        if header.generation() != generation {
+            return Err(Errno::STALE.into());
         }
         match ownership::owner(self.session, header) {
             Owner::Us(_) if header.ownership().is_marked() => Err(Fix::Wait(number).into()),
@@ -140,7 +149,7 @@ impl<'a> Context<'a> {
         generation: u32,
         expected: Expected,
     ) -> Attempt<()> {
-        let _locked = inode.lock.write(self.slot().holder());
+        let _locked = self.lock_now(inode)?;
         if inode.generation() == generation && inode.expected() == expected {
             // The same delta on top of a verified state that moved under it: this inode was
             // born, changed hands (chown), or gained or lost links elsewhere.
@@ -167,7 +176,7 @@ impl<'a> Context<'a> {
     }
 
     fn refresh_shared(&self, inode: &'static CachedInode, generation: u32) -> Attempt<()> {
-        let _locked = inode.lock.write(self.slot().holder());
+        let _locked = self.lock_now(inode)?;
         self.discard_delta(inode);
         self.load_verified(inode, generation)
     }
@@ -239,42 +248,111 @@ impl<'a> Context<'a> {
         inode.branch.store(0, Ordering::Release);
     }
 
-    /// Brings the views of all directories whose deltas were folded up to date, so that what
-    /// their deltas held is free again.
-    pub fn refresh_dirty_directories(&self) -> Attempt<()> {
+    /// Brings the views of all inodes whose deltas were folded up to date, so that what their
+    /// deltas used is free again.
+    pub fn refresh_dirty(&self) -> Attempt<()> {
         let region = self.session.region();
         let mut at = {
             let _locked = self.state.dirty_lock.lock(self.slot().holder());
-            self.state.dirty_first.load(Ordering::Acquire)
+            self.state.dirty_first.swap(Offset::NULL, Ordering::AcqRel)
         };
-        while let Some(directory) = region.try_get(at) {
-            at = directory.dirty_next.load(Ordering::Acquire);
-            let header = self.header(directory.number())?;
-            if !directory.expected().still_holds(header) && !header.ownership().is_marked() {
-                match self.refresh(directory, header, directory.generation()) {
-                    Ok(()) => {}
-                    // Gone: nothing of it is left to free.
-                    Err(crate::engine::Stop::Failure(_)) => {
-                        let _locked = directory.lock.write(self.slot().holder());
-                        self.discard_delta(directory);
-                    }
-                    Err(fix) => return Err(fix),
-                }
+        let mut outcome = Ok(());
+        while let Some(inode) = region.try_get(at) {
+            let next = inode.dirty_next.load(Ordering::Acquire);
+            inode.dirty.store(0, Ordering::Release);
+            if outcome.is_ok() {
+                outcome = self.refresh_if_folded(inode);
             }
+            if inode.branch.load(Ordering::Acquire) != 0 {
+                self.note_dirty(inode, at);
+            }
+            at = next;
         }
-        Ok(())
+        outcome
     }
 
-    /// Notes that a directory has an overlay. Under its lock.
-    pub fn note_dirty(&self, directory: &'static CachedInode, offset: Offset<CachedInode>) {
-        if directory.dirty.swap(1, Ordering::AcqRel) == 0 {
+    fn refresh_if_folded(&self, inode: &'static CachedInode) -> Attempt<()> {
+        let header = self.header(inode.number())?;
+        if inode.expected().still_holds(header) || header.ownership().is_marked() {
+            return Ok(());
+        }
+        match self.refresh_view(inode, header, inode.generation()) {
+            Ok(()) => Ok(()),
+            // Gone: nothing of its delta is left but what it used.
+            Err(Stop::Failure(_)) => {
+                let _locked = self.lock_now(inode)?;
+                self.discard_delta(inode);
+                Ok(())
+            }
+            // Others own it now: the view is made when somebody asks for it.
+            Err(Stop::Fix(Fix::Recall(_))) => {
+                let _locked = self.lock_now(inode)?;
+                self.discard_delta(inode);
+                inode.sequence.store(u64::MAX, Ordering::Release);
+                Ok(())
+            }
+            Err(fix) => Err(fix),
+        }
+    }
+
+    /// The inode's lock, if it is free: views are refreshed under other locks too, where waiting
+    /// could be for ever.
+    fn lock_now(&self, inode: &'static CachedInode) -> Attempt<WriteGuard<'static>> {
+        for _ in 0..64 {
+            if let Some(locked) = inode.lock.try_write(self.slot().holder()) {
+                return Ok(locked);
+            }
+            std::hint::spin_loop();
+        }
+        Err(Fix::Busy(inode.number()).into())
+    }
+
+    /// Notes that an inode has a delta. Under its lock.
+    pub fn note_dirty(&self, inode: &'static CachedInode, offset: Offset<CachedInode>) {
+        if inode.dirty.swap(1, Ordering::AcqRel) == 0 {
             let _locked = self.state.dirty_lock.lock(self.slot().holder());
-            directory.dirty_next.store(
-                self.state.dirty_first.load(Ordering::Acquire),
-                Ordering::Release,
-            );
+            let first = self.state.dirty_first.load(Ordering::Acquire);
+            inode.dirty_next.store(first, Ordering::Release);
             self.state.dirty_first.store(offset, Ordering::Release);
         }
+    }
+
+    /// Queues the number of an inode that died unborn, until no thread looks at it any more.
+    pub fn queue_reuse(&self, inode: &'static CachedInode) {
+        let region = self.session.region();
+        let offset = self.offset_of(inode.number());
+        inode.reuse_epoch.store(region.epoch(), Ordering::Relaxed);
+        inode.reuse_next.store(Offset::NULL, Ordering::Relaxed);
+        let _locked = self.state.reuse_lock.lock(self.slot().holder());
+        match region.try_get(self.state.reuse_last.load(Ordering::Relaxed)) {
+            Some(last) => last.reuse_next.store(offset, Ordering::Relaxed),
+            None => self.state.reuse_first.store(offset, Ordering::Relaxed),
+        }
+        self.state.reuse_last.store(offset, Ordering::Relaxed);
+    }
+
+    /// An unborn number: one that died long enough ago, or a new one from the stock.
+    pub fn take_number(&self) -> Attempt<InodeNumber> {
+        let region = self.session.region();
+        {
+            let _locked = self.state.reuse_lock.lock(self.slot().holder());
+            if let Some(first) = region.try_get(self.state.reuse_first.load(Ordering::Relaxed))
+                && first.reuse_epoch.load(Ordering::Relaxed) + 2 <= region.epoch()
+            {
+                let next = first.reuse_next.load(Ordering::Relaxed);
+                self.state.reuse_first.store(next, Ordering::Relaxed);
+                if next.is_null() {
+                    self.state.reuse_last.store(Offset::NULL, Ordering::Relaxed);
+                }
+                return Ok(first.number());
+            }
+        }
+        Ok(self
+            .session
+            .state()
+            .numbers
+            .take(self.slot())
+            .ok_or(Fix::Numbers)?)
     }
 
     /// The offset of a cached inode, for links in the region.

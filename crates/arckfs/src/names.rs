@@ -144,18 +144,18 @@ impl<'a> Context<'a> {
             .1)
     }
 
-    /// A name of a non-directory is gone: its inode loses a link.
+    /// A name of a non-directory is gone: its inode loses a link. Whoever calls this disposes of
+    /// the inode once the locks are released.
     fn lost_link(&self, inode: &'static CachedInode) {
         inode.add_links(-1);
         if inode.links() == 0 {
             inode.set(flag::UNLINKED, true);
-            self.dispose(inode);
         }
     }
 
     /// unlink: EISDIR for a directory.
     pub fn unlink_name(&self, directory: &'static CachedInode, name: &[u8]) -> Attempt<()> {
-        let _locked = directory.lock.write(self.slot().holder());
+        let locked = directory.lock.write(self.slot().holder());
         let expected = self.begin_change(directory)?;
         let found = self.lookup(directory, name)?;
         let dentry = found.dentry.ok_or(Errno::NOENT)?;
@@ -171,6 +171,8 @@ impl<'a> Context<'a> {
             directory.entries.fetch_sub(1, Ordering::Relaxed);
             self.lost_link(victim);
         }
+        drop(locked);
+        self.dispose(victim);
         Ok(())
     }
 
@@ -410,12 +412,14 @@ impl<'a> Context<'a> {
                     victim.base_links.store(0, Ordering::Relaxed);
                     victim.link_delta.store(0, Ordering::Relaxed);
                     victim.set(flag::UNLINKED, true);
-                    drop(locked);
-                    self.dispose(victim);
                 } else {
                     self.lost_link(victim);
                 }
             }
+        }
+        drop(locked);
+        if let Some(victim) = victim {
+            self.dispose(victim);
         }
         Ok(Renamed::Done)
     }

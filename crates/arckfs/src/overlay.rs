@@ -237,7 +237,6 @@ impl<'a> Context<'a> {
         }
         directory.overlay_first.store(offset, Ordering::Release);
         directory.overlay_count.fetch_add(1, Ordering::AcqRel);
-        self.note_dirty(directory, self.offset_of(number));
         // Nobody else inserts this name: the directory's lock is held.
         let _ = self
             .table()
@@ -302,11 +301,25 @@ impl<'a> Context<'a> {
             let hides = entry.verified_inode.load(Ordering::Relaxed);
             if entry.verified.load(Ordering::Relaxed) != 0 && hides != 0 {
                 self.change_links(hides, 1);
+                self.forget_if_gone(hides);
             }
             let hash = self.hash(name);
             self.remove_entry(directory, offset, hash, name);
         }
         directory.link_delta.store(0, Ordering::Release);
+    }
+
+    /// Takes back what the delta of an inode used that a fold has ended.
+    fn forget_if_gone(&self, number: InodeNumber) {
+        let (Ok(inode), Ok(header)) = (self.cached(number), self.header(number)) else {
+            return;
+        };
+        if header.generation() != inode.generation()
+            && let Some(_locked) = inode.lock.try_write(self.slot().holder())
+        {
+            self.discard_delta(inode);
+            inode.sequence.store(u64::MAX, Ordering::Release);
+        }
     }
 
     /// Changes the part of a link count that this session's deltas make.

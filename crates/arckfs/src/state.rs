@@ -41,10 +41,16 @@ region_shared! {
         pub description_free: AtomicU32,
         /// Descriptions ever used.
         pub description_end: AtomicU32,
-        /// Directories with an overlay, linked by `dirty_next`; protected by `dirty_lock`.
+        /// Inodes with a delta, linked by `dirty_next`; protected by `dirty_lock`.
         pub dirty_first: AtomicOffset<CachedInode>,
+        /// Inodes that died unborn, oldest first, whose numbers can be used again once no thread
+        /// is still looking at the old one; protected by `reuse_lock`.
+        pub reuse_first: AtomicOffset<CachedInode>,
+        pub reuse_last: AtomicOffset<CachedInode>,
+        pub reuse_lock: Lock,
         pub dirty_lock: Lock,
         pub open_hint: AtomicU32,
+        pub reserved: AtomicU32,
     }
 
     /// Part of the table of cached inodes.
@@ -106,6 +112,9 @@ region_shared! {
         pub open_slot: AtomicU32,
         pub dirty: AtomicU32,
         pub dirty_next: AtomicOffset<CachedInode>,
+        pub reuse_next: AtomicOffset<CachedInode>,
+        /// The region's epoch when the inode died unborn.
+        pub reuse_epoch: AtomicU64,
     }
 
     /// An open file description: session state.
@@ -203,6 +212,8 @@ impl CachedInode {
             open_slot: half(),
             dirty: half(),
             dirty_next: none(),
+            reuse_next: none(),
+            reuse_epoch: word(),
         }
     }
 

@@ -194,13 +194,13 @@ impl<'a> Context<'a> {
                     slash: true,
                 }));
             }
-            if name.len() > NAME_MAX {
-                return Err(Errno::NAMETOOLONG.into());
-            }
             if !directory.is_directory() {
                 return Err(Errno::NOTDIR.into());
             }
             self.credentials.check(directory, 1)?;
+            if name.len() > NAME_MAX {
+                return Err(Errno::NAMETOOLONG.into());
+            }
             if name == b"." {
                 if rest.is_empty() {
                     return Ok(Outcome::Ended(Place {

@@ -40,7 +40,7 @@ impl<'a> Context<'a> {
     /// token is of the beginning, to be fenced before anything is published in the branch.
     pub fn branch(
         &self,
-        inode: &CachedInode,
+        inode: &'static CachedInode,
         expected: &Expected,
     ) -> Attempt<(Branch<'static>, Option<Flushed>)> {
         let slot = self.header(inode.number())?.branch_slot();
@@ -61,7 +61,8 @@ impl<'a> Context<'a> {
             content.parent = inode.parent.load(Ordering::Relaxed);
         }
         let begun = branch.begin(&content)?;
-        inode.branch.store(1, Ordering::Relaxed);
+        inode.branch.store(1, Ordering::Release);
+        self.note_dirty(inode, self.offset_of(inode.number()));
         Ok((branch, Some(begun)))
     }
 
@@ -83,7 +84,7 @@ impl<'a> Context<'a> {
     /// step) and where. EFBIG, ENOSPC.
     pub fn write_at(
         &self,
-        inode: &CachedInode,
+        inode: &'static CachedInode,
         data: &[u8],
         position: Position,
     ) -> Attempt<(usize, u64)> {
@@ -157,7 +158,7 @@ impl<'a> Context<'a> {
     }
 
     /// Changes the size. EFBIG.
-    pub fn resize(&self, inode: &CachedInode, new: u64) -> Attempt<()> {
+    pub fn resize(&self, inode: &'static CachedInode, new: u64) -> Attempt<()> {
         if new > FILE_SIZE_MAX {
             return Err(Errno::FBIG.into());
         }
@@ -200,7 +201,7 @@ impl<'a> Context<'a> {
     }
 
     /// Takes the delta's entries from file page `first` on out, and frees their pages.
-    fn drop_entries(&self, inode: &CachedInode, first: u64) -> Attempt<()> {
+    fn drop_entries(&self, inode: &'static CachedInode, first: u64) -> Attempt<()> {
         let root = inode.delta_root();
         if root.0 == 0 {
             return Ok(());
@@ -268,7 +269,7 @@ impl<'a> Context<'a> {
 
     /// Gives a hole in `[offset, offset + length)` pages of zeroes, so that writing there cannot
     /// fail for want of space; one step of pages at a time. Gives the byte up to which it came.
-    pub fn allocate_step(&self, inode: &CachedInode, from: u64, end: u64) -> Attempt<u64> {
+    pub fn allocate_step(&self, inode: &'static CachedInode, from: u64, end: u64) -> Attempt<u64> {
         let _locked = inode.lock.write(self.slot().holder());
         let expected = self.begin_change(inode)?;
         let (branch, begun) = self.branch(inode, &expected)?;
@@ -316,7 +317,7 @@ fn count_verified(context: &Context<'_>, pointer: u64, level: u32, first: u64, l
 /// One step of a change of data: pages filled, then entries to be published.
 struct Step<'c, 'a> {
     context: &'c Context<'a>,
-    inode: &'c CachedInode,
+    inode: &'static CachedInode,
     branch: Branch<'static>,
     /// Fresh pages and their places in the file.
     fresh: [(u64, PagePtr); STEP + 1],
@@ -345,7 +346,7 @@ impl Stored {
 impl<'c, 'a> Step<'c, 'a> {
     fn new(
         context: &'c Context<'a>,
-        inode: &'c CachedInode,
+        inode: &'static CachedInode,
         branch: Branch<'static>,
         begun: Option<Flushed>,
     ) -> Self {

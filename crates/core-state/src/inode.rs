@@ -75,7 +75,7 @@ pub struct Inode {
     pub reserved: [u64; 4],
 }
 const _: () = assert!(size_of::<Inode>() == INODE_SIZE);
-const _: () = assert!(PAGE_SIZE as usize % INODE_SIZE == 0);
+const _: () = assert!((PAGE_SIZE as usize).is_multiple_of(INODE_SIZE));
 
 impl Inode {
     pub fn kind(&self) -> Option<FileKind> {
@@ -85,7 +85,7 @@ impl Inode {
     /// Copies the live inode at byte address `address`; to be validated by the sequence check.
     /// `None` if the address is outside the pool, crosses a page or is misaligned.
     pub fn read(pages: &impl Pages, address: u64) -> Option<Inode> {
-        if address % INODE_SIZE as u64 != 0 {
+        if !address.is_multiple_of(INODE_SIZE as u64) {
             return None;
         }
         let page: &PageWords = pages.page(PagePtr::of_address(address))?;

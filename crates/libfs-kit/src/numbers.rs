@@ -34,8 +34,9 @@ impl Numbers {
         Some(self.stock.get(count as usize)?.load(Ordering::Relaxed))
     }
 
-    /// Gives back a number whose birth did not happen or was undone; forgotten until the
-    /// session ends if the stock is full.
+    /// Gives back a number whose birth did not happen; forgotten until the session ends if the
+    /// stock is full. A number whose inode others may have seen must not come back before they
+    /// have looked away: that is the caller's to see to.
     pub fn give_back(&self, slot: &ThreadSlot<'_>, number: InodeNumber) {
         let _locked = self.lock.lock(slot.holder());
         let count = self.count.load(Ordering::Relaxed);
