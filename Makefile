@@ -30,8 +30,7 @@ bench: prepare
 lint: prepare
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
-	@if command -v shellcheck >/dev/null; then shellcheck demo/demo demo/tree scripts/* .ci/run; \
-	else echo "shellcheck is not installed: scripts not checked"; fi
+	shellcheck demo/demo demo/tree scripts/* .ci/run
 
 doc: prepare
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
