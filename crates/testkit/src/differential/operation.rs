@@ -504,7 +504,7 @@ impl Draw {
                 Operation::Rename {
                     from: self.place(likely),
                     to: self.place(likely),
-                    flags: *self.random.pick(&[0, 0, 0, 0, 0, 0, 1, 2, 3, 4]),
+                    flags: *self.random.pick(&[0, 0, 0, 0, 0, 0, 1, 2, 3, 8]),
                 }
             }
             815..845 => Operation::Link {

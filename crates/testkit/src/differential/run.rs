@@ -115,8 +115,23 @@ fn compare_trees(arck: &mut ArckSide, host: &mut HostSide, actor: usize) -> Resu
     Ok(())
 }
 
-/// Leaves out steps as long as the rest still fails, for at most `patience`.
-pub fn shorten(mut steps: Vec<Step>, settings: Settings, patience: Duration) -> Vec<Step> {
+/// Leaves out steps as long as the rest still fails in the same way, for at most `patience`.
+pub fn shorten(
+    mut steps: Vec<Step>,
+    first: &Difference,
+    settings: Settings,
+    patience: Duration,
+) -> Vec<Step> {
+    let kind = |steps: &[Step], number: usize| {
+        steps
+            .get(number)
+            .map(|step| std::mem::discriminant(&step.operation))
+    };
+    let failing = kind(&steps, first.step);
+    // A short text tells two results; a long one holds what else is there.
+    let same = |steps: &[Step], other: &Difference| {
+        kind(steps, other.step) == failing && (first.text.len() > 300 || other.text == first.text)
+    };
     let begun = Instant::now();
     let mut piece = steps.len().div_ceil(2);
     while piece > 0 {
@@ -130,12 +145,12 @@ pub fn shorten(mut steps: Vec<Step>, settings: Settings, patience: Duration) -> 
             let mut fewer = steps[..at].to_vec();
             fewer.extend_from_slice(&steps[end..]);
             match run_caught(&fewer, settings) {
-                Err(difference) => {
+                Err(difference) if same(&fewer, &difference) => {
                     fewer.truncate(difference.step + 1);
                     steps = fewer;
                     shorter = true;
                 }
-                Ok(()) => at = end,
+                _ => at = end,
             }
         }
         if piece == 1 && !shorter {
@@ -164,7 +179,7 @@ pub fn check(seed: u64, settings: Settings) -> Result<(), String> {
         return Ok(());
     };
     steps.truncate(first.step + 1);
-    let steps = shorten(steps, settings, Duration::from_secs(40));
+    let steps = shorten(steps, &first, settings, Duration::from_secs(40));
     let mut text = format!(
         "seed {seed} with {settings:?}: step {}:\n{}\nshortened to:\n",
         first.step, first.text
