@@ -101,7 +101,7 @@ impl Redo {
     pub fn put(&mut self, target: Target, offset: u64, bytes: &[u8]) {
         let joins = self.last.filter(|&(last, end, at)| {
             // Only whole words can be continued without a gap of padding.
-            last == target && end == offset && self.bytes.len() > at && offset % 8 == 0
+            last == target && end == offset && self.bytes.len() > at && offset.is_multiple_of(8)
         });
         if let Some((_, end, at)) = joins {
             let length = self.bytes.len() - at - RECORD_HEADER + bytes.len();

@@ -29,8 +29,7 @@ pub struct Pool {
     directory: OwnedFd,
     superblock: Superblock,
     flush: bool,
-    /// Keeps the flock.
-    _lock: OwnedFd,
+    _lock: PoolLock,
     headers_file: OwnedFd,
     headers: Mapping,
     bitmap: Mapping,
@@ -97,8 +96,19 @@ pub fn open_directory(path: &Path) -> Result<OwnedFd> {
     })
 }
 
+/// The pool's lock, held until it is dropped.
+pub struct PoolLock(OwnedFd);
+
+impl Drop for PoolLock {
+    /// Closing would do, but for a moment a child that was just forked has the file open too.
+    fn drop(&mut self) {
+        // Fails only for a descriptor that is none.
+        let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
 /// Takes the pool's lock, and writes this process's id into it.
-pub fn lock(path: &Path, directory: &OwnedFd) -> Result<OwnedFd> {
+pub fn lock(path: &Path, directory: &OwnedFd) -> Result<PoolLock> {
     let file = rustix::fs::openat(
         directory,
         layout::LOCK,
@@ -128,7 +138,7 @@ pub fn lock(path: &Path, directory: &OwnedFd) -> Result<OwnedFd> {
     // Only for the message above: no harm if it fails.
     let _ = rustix::fs::ftruncate(&file, 0);
     let _ = rustix::io::pwrite(&file, process.as_bytes(), 0);
-    Ok(file)
+    Ok(PoolLock(file))
 }
 
 /// Reads and checks the superblock.

@@ -317,6 +317,7 @@ impl Service {
     fn serve(&mut self, session: SessionNumber, slot: usize, request: Request) {
         match self.core.request(session, &request) {
             Reply::Now(response) => {
+                self.core.publish_free_counts(false);
                 if let Some(live) = self
                     .core
                     .sessions
@@ -364,7 +365,7 @@ impl Service {
             LISTENER => self.accept(),
             STOP => {}
             // A wake descriptor: the doorbells are looked at in the next round.
-            token if token % 2 == 1 => {}
+            token if !token.is_multiple_of(2) => {}
             token => self.packet(token, flags),
         }
     }

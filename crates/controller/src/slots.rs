@@ -36,7 +36,7 @@ impl InodeSlots {
 
     /// A new page of places, of which the first is taken and given.
     pub fn add_page(&mut self, page: PagePtr) -> u64 {
-        self.partial.insert(page, u32::MAX & !1);
+        self.partial.insert(page, !1);
         page.address()
     }
 
