@@ -26,11 +26,11 @@ pub fn stored_structures(root: &Path) -> BTreeMap<String, ()> {
         for line in text.lines() {
             if line.starts_with("#[repr(C") {
                 fixed = true;
-            } else if let Some(rest) = line.strip_prefix("pub struct ") {
-                if std::mem::take(&mut fixed) {
-                    let name = rest.split([' ', '(', '<']).next().unwrap_or("");
-                    names.insert(name.to_owned(), ());
-                }
+            } else if let Some(rest) = line.strip_prefix("pub struct ")
+                && std::mem::take(&mut fixed)
+            {
+                let name = rest.split([' ', '(', '<']).next().unwrap_or("");
+                names.insert(name.to_owned(), ());
             }
         }
     }
@@ -119,7 +119,7 @@ pub fn private(root: &Path) -> BTreeMap<String, (u64, super::super::Fields)> {
 fn size_of(kind: &str, text: &str) -> (u64, u64) {
     if let Some(array) = kind.strip_prefix('[').and_then(|k| k.strip_suffix(']')) {
         let (element, count) = array.split_once("; ").expect("an array");
-        let count = count.parse().unwrap_or_else(|_| {
+        let count: u64 = count.parse().unwrap_or_else(|_| {
             let start = format!("const {count}: usize = ");
             let rest = text
                 .split(&start)
