@@ -12,7 +12,7 @@
 //! before its reads, and the unlinking before the stamp.
 //!
 //! What protects what: a slot's line and cache are written by the thread that claimed it, and
-//! after its member's death by whoever won the change of `owner` to [`CLEARING`]. Bags of slots
+//! after its member's death by whoever won the change of `owner` to `CLEARING`. Bags of slots
 //! that are gone lie in the orphan list, under its lock.
 
 use super::allocator::SizeClass;

@@ -26,7 +26,8 @@
 //! ```text
 //! cargo test -p arck-libfs-kit region
 //! RUSTFLAGS="--cfg shuttle" cargo test -p arck-libfs-kit --lib region
-//! MIRIFLAGS="-Zmiri-disable-isolation" cargo +nightly miri test -p arck-libfs-kit --lib region
+//! MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-disable-weak-memory-emulation" \
+//!     cargo +nightly miri test -p arck-libfs-kit --lib region
 //! RUSTFLAGS="-Zsanitizer=thread" cargo +nightly test -Zbuild-std --target x86_64-unknown-linux-gnu \
 //!     -p arck-libfs-kit --lib region
 //! ```

@@ -98,7 +98,7 @@ fn exercise(region: &Region, table: Offset<HashTable<Node>>, member: u64) {
         if round % 2 == 1 {
             assert_eq!(map.remove(&slot.pin(), key), Some(!key));
         }
-        let other = (member + 1) % 4 << 32 | round / 2;
+        let other = (((member + 1) % 4) << 32) | (round / 2);
         if let Some(value) = map.lookup(&slot.pin(), other) {
             assert_eq!(value, !other);
         }
@@ -192,7 +192,7 @@ fn a_child_that_is_killed_at_work_leaves_the_region_usable() {
             let slot = region.claim_thread_slot(member).unwrap();
             let map = Map::new(&region, table, mixed);
             for key in 0.. {
-                let key = u64::from(member) << 32 | key % 1000;
+                let key = (u64::from(member) << 32) | (key % 1000);
                 map.insert(&slot.pin(), key, !key);
                 map.remove(&slot.pin(), key ^ 1);
                 region.get(counter).turn.fetch_add(1, Ordering::Relaxed);

@@ -1,6 +1,8 @@
 //! Thread slots and epochs: nothing is freed under a pinned reader, everything is in the end.
 
-use crate::region::{AtomicOffset, Lock, NoThreadSlot, Offset, OutOfMemory, Region, THREAD_SLOTS};
+use crate::region::{AtomicOffset, Lock, Offset, OutOfMemory, Region};
+#[cfg(not(miri))]
+use crate::region::{NoThreadSlot, THREAD_SLOTS};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const SIZE: u64 = if cfg!(miri) { 8 << 20 } else { 32 << 20 };

@@ -130,7 +130,7 @@ proptest! {
     #[test]
     fn nodes_of_equal_hash_are_told_apart(steps in steps(40)) {
         // Few hashes, among them ones that differ only in the bits that the order gives up.
-        compare(&steps, |key| (key % 3) << 61 | key % 2);
+        compare(&steps, |key| ((key % 3) << 61) | (key % 2));
     }
 }
 
@@ -227,8 +227,8 @@ fn lookups_go_on_while_it_grows_and_shrinks() {
                         assert!(map.insert(&slot.pin(), mine(key), !mine(key)));
                         // A contended pair of keys that both writers insert and remove.
                         let guard = slot.pin();
-                        map.insert(&guard, 1 << 40 | key % 2, !(1 << 40 | key % 2));
-                        map.remove(&guard, 1 << 40 | (key + 1) % 2);
+                        map.insert(&guard, (1 << 40) | (key % 2), !((1 << 40) | (key % 2)));
+                        map.remove(&guard, (1 << 40) | ((key + 1) % 2));
                         drop(guard);
                         if key >= grown / 2 {
                             let old = mine(key - grown / 2);
@@ -246,7 +246,7 @@ fn lookups_go_on_while_it_grows_and_shrinks() {
                     let key = round % permanent;
                     let guard = slot.pin();
                     assert_eq!(map.lookup(&guard, key), Some(!key));
-                    let changing = 1 << 32 | mixed(round) % grown;
+                    let changing = (1 << 32) | (mixed(round) % grown);
                     if let Some(value) = map.lookup(&guard, changing) {
                         assert_eq!(value, !changing);
                     }
@@ -284,7 +284,7 @@ fn insertion_and_removal_have_one_winner() {
                 let slot = region.claim_thread_slot(thread as u16).unwrap();
                 for round in 0..rounds {
                     let (key, guard) = (mixed(round * thread) % 8, slot.pin());
-                    if mixed(round ^ thread << 20) % 2 == 0 {
+                    if mixed(round ^ thread << 20).is_multiple_of(2) {
                         let inserted = map.insert(&guard, key, key);
                         balance.fetch_add(u64::from(inserted), Ordering::Relaxed);
                     } else {
