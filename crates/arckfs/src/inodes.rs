@@ -108,9 +108,15 @@ impl<'a> Context<'a> {
         header: &'static LiveHeader,
         generation: u32,
     ) -> Attempt<()> {
-        if inode.link_delta.load(Ordering::Acquire) != 0 && !inode.is_directory() {
-            // What the delta of a directory added to the link count may have been folded: its
-            // part goes out of the count with the directory's overlay.
+        let shares_counts = if inode.is_directory() {
+            inode.overlay_count.load(Ordering::Acquire) != 0
+        } else {
+            inode.link_delta.load(Ordering::Acquire) != 0
+        };
+        if shares_counts {
+            // What the deltas of directories changed in link counts may have been folded. One
+            // fold may have taken several directories along, between which a rename moved a
+            // name: their parts go out of the counts together.
             self.refresh_dirty()?;
         }
         self.refresh_view(inode, header, generation)
@@ -273,8 +279,11 @@ impl<'a> Context<'a> {
 
     fn refresh_if_folded(&self, inode: &'static CachedInode) -> Attempt<()> {
         let header = self.header(inode.number())?;
-        if inode.expected().still_holds(header) || header.ownership().is_marked() {
+        if inode.expected().still_holds(header) {
             return Ok(());
+        }
+        if header.ownership().is_marked() {
+            return Err(Fix::Wait(inode.number()).into());
         }
         match self.refresh_view(inode, header, inode.generation()) {
             Ok(()) => Ok(()),

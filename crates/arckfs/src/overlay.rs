@@ -111,7 +111,7 @@ impl<'a> Context<'a> {
             if entry.verified.load(Ordering::Relaxed) != 0 {
                 found.verified = Some(Dentry {
                     inode: entry.verified_inode.load(Ordering::Relaxed),
-                    generation: 0,
+                    generation: entry.verified_generation.load(Ordering::Relaxed),
                     kind: FileKind::File,
                 });
             }
@@ -230,6 +230,10 @@ impl<'a> Context<'a> {
         set(&entry.record_sequence, record.sequence);
         set(&entry.verified, u32::from(verified.is_some()));
         set(&entry.verified_inode, verified.map_or(0, |d| d.inode));
+        set(
+            &entry.verified_generation,
+            verified.map_or(0, |d| d.generation),
+        );
         set(&entry.name_length, name.len() as u32);
         region.write_bytes(OverlayEntry::name_offset(offset), name);
         if let Some(first) = region.try_get(first) {
@@ -295,12 +299,12 @@ impl<'a> Context<'a> {
             };
             region.read_bytes(OverlayEntry::name_offset(offset), name);
             let adds = entry.inode.load(Ordering::Relaxed);
-            if adds != 0 && entry.kind() != Some(FileKind::Directory) {
-                self.change_links(adds, -1);
+            if adds != 0 {
+                self.change_links(adds, entry.generation.load(Ordering::Relaxed), -1);
             }
             let hides = entry.verified_inode.load(Ordering::Relaxed);
             if entry.verified.load(Ordering::Relaxed) != 0 && hides != 0 {
-                self.change_links(hides, 1);
+                self.change_links(hides, entry.verified_generation.load(Ordering::Relaxed), 1);
                 self.forget_if_gone(hides);
             }
             let hash = self.hash(name);
@@ -322,9 +326,11 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Changes the part of a link count that this session's deltas make.
-    pub fn change_links(&self, number: InodeNumber, by: i32) {
+    /// Changes the part of a link count that this session's deltas make, unless the number has
+    /// become another inode's since.
+    fn change_links(&self, number: InodeNumber, generation: u32, by: i32) {
         if let Ok(inode) = self.cached(number)
+            && inode.generation() == generation
             && !inode.is_directory()
         {
             inode.add_links(by);

@@ -160,7 +160,8 @@ region_hash_node! {
         /// What the verified name leads to, if it has one.
         pub verified_inode: AtomicU32,
         pub name_length: AtomicU32,
-        pub reserved: AtomicU32,
+        /// Of `verified_inode`: its number may be another inode's by now.
+        pub verified_generation: AtomicU32,
     }
 }
 
