@@ -118,6 +118,15 @@ impl FileSystem {
         })
     }
 
+    /// EBADF for a handle opened with O_PATH.
+    fn not_path_only(&self, handle: Handle) -> Result<(), Errno> {
+        let description = self.engine.description(handle)?;
+        if self.engine.flags_of(description, &self.externals) & libc::O_PATH != 0 {
+            return Err(Errno::BADF);
+        }
+        Ok(())
+    }
+
     /// Runs attempts on the inode that a path leads to (or a handle, for AT_EMPTY_PATH).
     fn on_path<T>(
         &self,
@@ -197,8 +206,12 @@ impl FileSystem {
                 context.resize(inode, 0)
             })?;
         }
-        let kept = flags
-            & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOCTTY | libc::O_CLOEXEC);
+        let kept = if flags & libc::O_PATH != 0 {
+            flags & (libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW)
+        } else {
+            let once = libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOCTTY;
+            flags & !(once | libc::O_CLOEXEC)
+        };
         self.engine.new_description(inode, kept)
     }
 
@@ -437,13 +450,20 @@ impl FileSystem {
         if self.engine.flags_of(description, &self.externals) & libc::O_PATH != 0 {
             return Err(Errno::BADF);
         }
-        let size = || self.on_handle(handle, |_, inode| Ok(inode.size.load(Ordering::Acquire)));
+        // The positions of a directory are nothing but what a listing has told.
+        let of_file = || {
+            self.on_handle(handle, |_, inode| match inode.is_directory() {
+                true => Err(Errno::INVAL.into()),
+                false => Ok(inode.size.load(Ordering::Acquire)),
+            })
+        };
         let cell = self.engine.offset_cell(description, &self.externals)?;
         let base = match whence {
             libc::SEEK_SET => 0,
             libc::SEEK_CUR => cell.get() as i64,
-            libc::SEEK_END => size()? as i64,
+            libc::SEEK_END => of_file()? as i64,
             libc::SEEK_DATA | libc::SEEK_HOLE => {
+                of_file()?;
                 let from = u64::try_from(offset).map_err(|_| Errno::NXIO)?;
                 let found = self.on_handle(handle, |context, inode| {
                     context.seek_data(inode, from, whence == libc::SEEK_DATA)
@@ -466,6 +486,7 @@ impl FileSystem {
 
     /// ftruncate: EINVAL if not open for writing.
     pub fn truncate_handle(&self, handle: Handle, size: u64) -> Result<(), Errno> {
+        self.not_path_only(handle)?;
         self.usable(handle, true).map_err(|_| Errno::INVAL)?;
         self.on_handle(handle, |context, inode| context.resize(inode, size))
     }
@@ -555,6 +576,7 @@ impl FileSystem {
     }
 
     pub fn change_mode_handle(&self, handle: Handle, mode: u32) -> Result<(), Errno> {
+        self.not_path_only(handle)?;
         self.on_handle(handle, |context, inode| context.set_mode(inode, mode))
     }
 
@@ -574,6 +596,7 @@ impl FileSystem {
     }
 
     pub fn change_owner_handle(&self, handle: Handle, uid: u32, gid: u32) -> Result<(), Errno> {
+        self.not_path_only(handle)?;
         let change = self.on_handle(handle, |context, inode| {
             owner_change(context, inode, uid, gid)
         })?;
@@ -611,6 +634,7 @@ impl FileSystem {
         accessed: SetTime,
         modified: SetTime,
     ) -> Result<(), Errno> {
+        self.not_path_only(handle)?;
         self.on_handle(handle, |context, inode| {
             context.set_times(inode, accessed, modified)
         })
@@ -634,12 +658,12 @@ impl FileSystem {
     fn make(&self, at: At, path: &[u8], birth: Birth<'_>) -> Result<(), Failure> {
         let start = self.start_of(at, path)?;
         self.engine.run(|context| {
-            context.walk(start, path, false, |place| {
+            context.walk(start, trim_end(path), false, |place| {
                 let Last::Name(name) = place.last else {
                     return Err(Errno::EXIST.into());
                 };
-                if place.slash && birth.kind != FileKind::Directory {
-                    return Err(Errno::NOENT.into());
+                if path.ends_with(b"/") && birth.kind != FileKind::Directory {
+                    return Err(context.only_a_directory(place.directory, name));
                 }
                 context.create_name(place.directory, name, birth)?;
                 Ok(())
@@ -650,7 +674,7 @@ impl FileSystem {
     pub fn make_directory(&self, at: At, path: &[u8], mode: u32) -> Result<(), Failure> {
         self.make(
             at,
-            trim_end(path),
+            path,
             Birth {
                 kind: FileKind::Directory,
                 mode: mode & 0o1777,
@@ -663,12 +687,14 @@ impl FileSystem {
     pub fn unlink(&self, at: At, path: &[u8], flags: AtFlags) -> Result<(), Failure> {
         let start = self.start_of(at, path)?;
         let directory = flags & libc::AT_REMOVEDIR != 0;
-        let path = if directory { trim_end(path) } else { path };
         self.engine.run(|context| {
-            context.walk(start, path, false, |place| match place.last {
+            context.walk(start, trim_end(path), false, |place| match place.last {
                 Last::Name(name) if directory => context.remove_directory(place.directory, name),
                 Last::Name(name) => {
-                    if place.slash {
+                    if path.ends_with(b"/") {
+                        if !place.directory.is_directory() {
+                            return Err(Errno::NOTDIR.into());
+                        }
                         let found = context.lookup(place.directory, name)?;
                         let dentry = found.dentry.ok_or(Errno::NOENT)?;
                         let errno = if dentry.kind == FileKind::Directory {
@@ -703,15 +729,22 @@ impl FileSystem {
         let from_start = self.start_of(from_at, from)?;
         let to_start = self.start_of(to_at, to)?;
         let renamed = self.engine.run(|context| {
-            context.walk(from_start, from, false, |source| {
-                context.walk(to_start, to, false, |target| {
-                    let (Last::Name(from_name), Last::Name(to_name)) = (&source.last, &target.last)
-                    else {
+            // Neither name is followed, whatever stands behind it.
+            context.walk(from_start, trim_end(from), false, |source| {
+                context.walk(to_start, trim_end(to), false, |target| {
+                    let Last::Name(from_name) = source.last else {
                         return Err(Errno::BUSY.into());
                     };
+                    let Last::Name(to_name) = target.last else {
+                        return Err(match flags & NOREPLACE {
+                            0 => Errno::BUSY,
+                            _ => Errno::EXIST,
+                        }
+                        .into());
+                    };
                     let renamed = context.rename_name(
-                        (source.directory, from_name, source.slash),
-                        (target.directory, to_name, target.slash),
+                        (source.directory, from_name, from.ends_with(b"/")),
+                        (target.directory, to_name, to.ends_with(b"/")),
                         flags,
                     )?;
                     Ok(match renamed {
@@ -762,12 +795,12 @@ impl FileSystem {
             } else {
                 context.resolve(from_start, from, follow)?
             };
-            context.walk(to_start, to, false, |place| {
+            context.walk(to_start, trim_end(to), false, |place| {
                 let Last::Name(name) = place.last else {
                     return Err(Errno::EXIST.into());
                 };
-                if place.slash {
-                    return Err(Errno::NOENT.into());
+                if to.ends_with(b"/") {
+                    return Err(context.only_a_directory(place.directory, name));
                 }
                 context.add_link(target, place.directory, name)
             })
@@ -1068,6 +1101,18 @@ impl<'a> Context<'a> {
                     other => Ok((other?, true)),
                 }
             }
+        }
+    }
+
+    /// Why `name` with a slash behind it is not made, where it would not be a directory.
+    fn only_a_directory(&self, directory: &'static CachedInode, name: &[u8]) -> Stop {
+        if !directory.is_directory() {
+            return Errno::NOTDIR.into();
+        }
+        match self.lookup(directory, name) {
+            Ok(found) if found.dentry.is_some() => Errno::EXIST.into(),
+            Ok(_) => Errno::NOENT.into(),
+            Err(stop) => stop,
         }
     }
 

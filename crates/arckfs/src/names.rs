@@ -17,7 +17,7 @@ use arck_core_state::branch::offset;
 use arck_core_state::directory::Dentry;
 use arck_core_state::geometry::LINKS_MAX;
 use arck_core_state::record::{Record, RecordRef, effect};
-use arck_core_state::{FileKind, InodeNumber};
+use arck_core_state::{FileKind, InodeNumber, ROOT_INODE};
 use arck_libfs_kit::delta;
 use arck_libfs_kit::region::WriteGuard;
 use arck_pm::order;
@@ -216,6 +216,9 @@ impl<'a> Context<'a> {
         name: &[u8],
     ) -> Attempt<()> {
         if target.is_directory() {
+            if self.lookup(directory, name)?.dentry.is_some() {
+                return Err(Errno::EXIST.into());
+            }
             return Err(Errno::PERM.into());
         }
         let _locked = self.lock_all([Some(directory), Some(target)]);
@@ -290,6 +293,18 @@ impl<'a> Context<'a> {
         }
     }
 
+    /// Whether the directory `number` is `directory` or holds it, at whatever depth.
+    fn is_ancestor(&self, number: InodeNumber, directory: &'static CachedInode) -> Attempt<bool> {
+        let mut at = directory;
+        while at.number() != number {
+            if at.number() == ROOT_INODE || at.has(flag::UNLINKED) {
+                return Ok(false);
+            }
+            at = self.parent(at)?;
+        }
+        Ok(true)
+    }
+
     /// rename, `flags` as renameat2's.
     pub fn rename_name(
         &self,
@@ -301,15 +316,38 @@ impl<'a> Context<'a> {
         let source = self.lookup(from, from_name)?.dentry.ok_or(Errno::NOENT)?;
         let target = self.lookup(to, to_name)?.dentry;
         let moves_directory = source.kind == FileKind::Directory;
-        if (from_slash || to_slash) && !moves_directory {
-            return Err(Errno::NOTDIR.into());
-        }
+        // In the order in which Linux looks.
+        let exchange = flags & EXCHANGE != 0;
         if flags & NOREPLACE != 0 && target.is_some() {
             return Err(Errno::EXIST.into());
         }
+        if exchange {
+            let target = target.ok_or(Errno::NOENT)?;
+            if to_slash && target.kind != FileKind::Directory {
+                return Err(Errno::NOTDIR.into());
+            }
+        }
+        if !moves_directory && (from_slash || (to_slash && !exchange)) {
+            return Err(Errno::NOTDIR.into());
+        }
+        if from.number() != to.number() {
+            if moves_directory && self.is_ancestor(source.inode, to)? {
+                return Err(Errno::INVAL.into());
+            }
+            if let Some(target) = target
+                && target.kind == FileKind::Directory
+                && self.is_ancestor(target.inode, from)?
+            {
+                return Err(match exchange {
+                    true => Errno::INVAL,
+                    false => Errno::NOTEMPTY,
+                }
+                .into());
+            }
+        }
         self.may_change_names(from)?;
         self.may_change_names(to)?;
-        if flags & EXCHANGE != 0 {
+        if exchange {
             let target = target.ok_or(Errno::NOENT)?;
             if target.inode == source.inode {
                 return Ok(Renamed::Done);

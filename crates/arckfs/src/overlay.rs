@@ -12,6 +12,7 @@ use crate::engine::{Attempt, Context, Fix};
 use crate::interface::Errno;
 use crate::state::{CachedInode, OverlayEntry};
 use arck_core_state::directory::{self, Dentry};
+use arck_core_state::geometry::NAME_MAX;
 use arck_core_state::record::RecordRef;
 use arck_core_state::{FileKind, InodeNumber};
 use arck_libfs_kit::region::{AtomicOffset, HashLink, HashTable, Offset};
@@ -76,9 +77,12 @@ impl<'a> Context<'a> {
             })
     }
 
-    /// Looks a name up. `directory` is a view that is up to date; an answer is given only if it
+    /// Looks a name up; ENAMETOOLONG. `directory` is a view that is up to date; an answer is given only if it
     /// still was when the search ended.
     pub fn lookup(&self, directory: &'static CachedInode, name: &[u8]) -> Attempt<Found> {
+        if name.len() > NAME_MAX {
+            return Err(Errno::NAMETOOLONG.into());
+        }
         let number = directory.number();
         let header = self.header(number)?;
         let expected = directory.expected();
@@ -284,7 +288,8 @@ impl<'a> Context<'a> {
     }
 
     /// Drops the whole overlay of a directory whose delta was folded (or refused), and takes
-    /// its part out of the link counts of the inodes it names. Under its lock for writing.
+    /// its part out of the link counts of the inodes it names. Under its lock for writing. What
+    /// is no directory has no overlay: its count is made of those that name it.
     pub fn discard_overlay(&self, directory: &'static CachedInode) {
         let region = self.session.region();
         let mut name = [0u8; 256];
@@ -310,7 +315,9 @@ impl<'a> Context<'a> {
             let hash = self.hash(name);
             self.remove_entry(directory, offset, hash, name);
         }
-        directory.link_delta.store(0, Ordering::Release);
+        if directory.is_directory() {
+            directory.link_delta.store(0, Ordering::Release);
+        }
     }
 
     /// Takes back what the delta of an inode used that a fold has ended.

@@ -1,8 +1,8 @@
 //! Path resolution.
 //!
 //! # Invariants
-//! * Every directory that is searched is checked for search permission (EACCES), every component
-//!   for its length (ENAMETOOLONG); forty symbolic links are followed, then ELOOP.
+//! * Every directory that is searched is checked for search permission (EACCES); a component's
+//!   length is checked where it is looked up (ENAMETOOLONG); forty symbolic links are followed, then ELOOP.
 //! * A path that leaves the pool is not resolved here but given back as
 //!   [`Failure::Outside`], an absolute path of the host.
 
@@ -10,7 +10,7 @@ use crate::engine::{Attempt, Context};
 use crate::interface::{Errno, Failure};
 use crate::overlay::Found;
 use crate::state::CachedInode;
-use arck_core_state::geometry::{NAME_MAX, PATH_MAX};
+use arck_core_state::geometry::PATH_MAX;
 use arck_core_state::{FileKind, ROOT_INODE};
 use std::sync::atomic::Ordering;
 
@@ -198,9 +198,6 @@ impl<'a> Context<'a> {
                 return Err(Errno::NOTDIR.into());
             }
             self.credentials.check(directory, 1)?;
-            if name.len() > NAME_MAX {
-                return Err(Errno::NAMETOOLONG.into());
-            }
             if name == b"." {
                 if rest.is_empty() {
                     return Ok(Outcome::Ended(Place {

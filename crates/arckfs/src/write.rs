@@ -281,10 +281,16 @@ impl<'a> Context<'a> {
             }
         }
         let data = order::fence(step.stored.take());
-        let _durable = order::fence(step.publish_entries(&data)?);
+        let entries = step.publish_entries(&data)?;
+        let time = now();
+        let _ = step.branch.put(offset::MODIFIED, time as u64)?;
+        let _ = step.branch.put(offset::CHANGED, time as u64)?;
+        let _durable = order::fence((entries, step.branch.flush_line_0()?));
         if !expected.still_holds(self.header(inode.number())?) {
             return Err(Fix::Again.into());
         }
+        inode.modified.store(time as u64, Ordering::Relaxed);
+        inode.changed.store(time as u64, Ordering::Relaxed);
         Ok(last * PAGE_SIZE)
     }
 }
