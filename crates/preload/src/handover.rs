@@ -145,7 +145,7 @@ fn externalize_one(handle: Handle) {
 
 /// Where the path is in the page: its length in bytes (0 = none), then the bytes.
 const PATH_AT: usize = 1024;
-const PATH_SIZE: usize = PAGE_SIZE - PATH_AT - 8;
+pub const PATH_SIZE: usize = PAGE_SIZE - PATH_AT - 8;
 const _: () = assert!(size_of::<ExternalDescription>() <= PATH_AT);
 
 fn path_words(page: usize) -> (&'static AtomicUsize, *mut u8) {
@@ -169,6 +169,15 @@ fn read_path(page: usize, path: &mut [u8; PATH_SIZE]) -> usize {
     // SAFETY: within the page; a raw copy, checked afterwards, as the bytes may be anything.
     unsafe { std::ptr::copy_nonoverlapping(bytes, path.as_mut_ptr(), length) };
     length
+}
+
+/// Writes into `path` the path that an external descriptor's file had when it was handed over;
+/// its length, 0 if it is not known.
+pub fn recorded_path(descriptor: usize, path: &mut [u8; PATH_SIZE]) -> usize {
+    match descriptors::page(descriptor) {
+        0 => 0,
+        page => read_path(page, path),
+    }
 }
 
 /// Opens in this process's session what another process handed over under this number.

@@ -125,7 +125,9 @@ pub fn start() {
         LENGTH.store(length, Ordering::Relaxed);
         KIND.store(kind as u8, Ordering::Relaxed);
         if install_handler() && arm() {
-            patch::start();
+            if kind == Kind::Inclusive {
+                patch::start(start);
+            }
             return;
         }
         KIND.store(0, Ordering::Relaxed);
@@ -218,12 +220,15 @@ unsafe extern "C-unwind" fn on_sigsys(
             register(libc::REG_R9),
         ];
         patch::trapped(number, register(libc::REG_RIP));
-        let result = answer(number, &a, context);
+        let result = raw::uncancelled(|| answer(number, &a, context));
         *errno = before;
         (*context).uc_mcontext.gregs[libc::REG_RAX as usize] = result as i64;
     }
 }
 
+/// Not inlined, so that `on_sigsys` itself has nothing to clean up and can be unwound from any
+/// instruction.
+#[inline(never)]
 unsafe fn answer(number: usize, a: &Arguments, context: *mut libc::ucontext_t) -> isize {
     // SAFETY: as in `on_sigsys`.
     unsafe {

@@ -11,8 +11,8 @@
 //!
 //! Invariants:
 //! * Only bytes that are a `mov eax` of the trapped number right before the trapped `syscall`
-//!   are replaced, and only by one aligned 8-byte store, so that another thread sees the old
-//!   instruction or the new one.
+//!   are replaced. While there are other threads this is one aligned 8-byte store, so that they
+//!   see the old instruction or the new one; where that is impossible the site keeps trapping.
 //! * Calls that return twice or elsewhere (clone, fork, sigreturn) keep trapping.
 //! * Stubs are written before the jump to them, in memory that is never freed.
 
@@ -50,14 +50,19 @@ pub unsafe fn trapped(number: usize, after: usize) {
     if REFUSED.load(Ordering::Relaxed) || net::kind() != net::Kind::Inclusive {
         return;
     }
-    let slot = &TRAPS[(after >> 1) % TRAPS.len()];
-    let seen = slot.load(Ordering::Relaxed);
-    if seen >> 16 != after as u64 {
-        if seen == 0 {
-            slot.store((after as u64) << 16 | 1, Ordering::Relaxed);
-        }
-        return;
-    }
+    let key = (after as u64) << 16;
+    let home = after.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
+    let found = (home..home + 8)
+        .map(|i| &TRAPS[i % TRAPS.len()])
+        .find_map(|slot| {
+            let seen = slot.load(Ordering::Relaxed);
+            if seen == 0 {
+                let taken = slot.compare_exchange(0, key, Ordering::Relaxed, Ordering::Relaxed);
+                return taken.is_ok().then_some((slot, key));
+            }
+            (seen & !0xffff == key).then_some((slot, seen))
+        });
+    let Some((slot, seen)) = found else { return };
     let count = seen & 0xffff;
     if count > OFTEN {
         return;
@@ -98,29 +103,37 @@ unsafe fn rewrite(number: usize, after: usize) {
         let found = std::slice::from_raw_parts(site as *const u8, 7);
         // A prefix would make it another register's mov.
         let before = *(site as *const u8).sub(1);
-        // The five bytes must lie in one aligned word.
-        if found != expected || (0x40..=0x4f).contains(&before) || site % 8 > 3 {
+        if found != expected || (0x40..=0x4f).contains(&before) {
+            return;
+        }
+        let alone = raw::is_single_threaded();
+        if site % 8 > 3 && !alone {
             return;
         }
         let Some(stub) = make_stub(number, after) else {
             return;
         };
         let page = site & !0xfff;
+        let length = (site + 4 - page) / 4096 * 4096 + 4096;
         let all = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
-        if syscall!(libc::SYS_mprotect, page, 4096, all) != 0 {
+        if syscall!(libc::SYS_mprotect, page, length, all) != 0 {
             REFUSED.store(true, Ordering::Relaxed);
             return;
         }
-        let word = (site & !7) as *const AtomicU64;
-        let mut bytes = (*word).load(Ordering::Relaxed).to_le_bytes();
-        let at = site % 8;
-        bytes[at] = 0xe9;
-        bytes[at + 1..at + 5].copy_from_slice(&distance(site + 5, stub));
-        (*word).store(u64::from_le_bytes(bytes), Ordering::Release);
+        let mut jump = [0xe9, 0, 0, 0, 0];
+        jump[1..].copy_from_slice(&distance(site + 5, stub));
+        if alone {
+            std::ptr::copy_nonoverlapping(jump.as_ptr(), site as *mut u8, jump.len());
+        } else {
+            let word = (site & !7) as *const AtomicU64;
+            let mut bytes = (*word).load(Ordering::Relaxed).to_le_bytes();
+            bytes[site % 8..site % 8 + 5].copy_from_slice(&jump);
+            (*word).store(u64::from_le_bytes(bytes), Ordering::Release);
+        }
         syscall!(
             libc::SYS_mprotect,
             page,
-            4096,
+            length,
             libc::PROT_READ | libc::PROT_EXEC
         );
         SITES.fetch_add(1, Ordering::Relaxed);
@@ -132,15 +145,14 @@ fn distance(from: usize, to: usize) -> [u8; 4] {
     (to.wrapping_sub(from) as i32).to_le_bytes()
 }
 
-/// Memory for stubs within reach of libc's text.
-fn stubs(near: usize) -> Option<usize> {
-    let known = STUBS.load(Ordering::Acquire);
-    if known != 0 {
-        return Some(known);
-    }
+/// Takes memory for stubs within reach of libc's text, at `near`; at start-up, before the LibFS
+/// maps the neighbourhood.
+fn reserve(near: usize) {
     for step in 1..64 {
-        // Below libc first, 16 MiB apart: within a signed 32-bit distance of all of its text.
-        let hint = (near & !0xffff).checked_sub(step * 0x100_0000)?;
+        // Below libc, 16 MiB apart: within a signed 32-bit distance of all of its text.
+        let Some(hint) = (near & !0xffff).checked_sub(step * 0x100_0000) else {
+            break;
+        };
         // SAFETY: takes the address only if nothing is there.
         let got = unsafe {
             syscall!(
@@ -155,18 +167,17 @@ fn stubs(near: usize) -> Option<usize> {
         };
         if got == hint as isize {
             STUBS.store(hint, Ordering::Release);
-            return Some(hint);
+            return;
         }
-        if got == raw::error(libc::EACCES) || got == raw::error(libc::EPERM) {
+        if got != raw::error(libc::EEXIST) {
             break;
         }
     }
     REFUSED.store(true, Ordering::Relaxed);
-    None
 }
 
 unsafe fn make_stub(number: usize, after: usize) -> Option<usize> {
-    let area = stubs(after)?;
+    let area = STUBS.load(Ordering::Acquire);
     let used = USED.load(Ordering::Relaxed);
     if used + STUB_SIZE > STUBS_SIZE {
         return None;
@@ -266,15 +277,25 @@ unsafe extern "C-unwind" fn answer(number: usize, a: &Arguments) -> isize {
     unsafe {
         let errno = libc::__errno_location();
         let before = *errno;
-        let result = calls::dispatch(number, a);
+        let result = raw::uncancelled(|| handle(number, a));
         *errno = before;
         result
     }
 }
 
-/// Whether this processor saves and restores vector state as `arck_patched` does.
-pub fn start() {
-    if !std::arch::is_x86_feature_detected!("xsave") {
+/// Not inlined, for the same reason as in `net`.
+#[inline(never)]
+unsafe fn handle(number: usize, a: &Arguments) -> isize {
+    // SAFETY: as in `answer`.
+    unsafe { calls::dispatch(number, a) }
+}
+
+/// At start-up, with the address of libc's text. Without a processor that saves vector state as
+/// `arck_patched` needs it, nothing is ever rewritten.
+pub fn start(near: usize) {
+    if std::arch::is_x86_feature_detected!("xsave") {
+        reserve(near);
+    } else {
         REFUSED.store(true, Ordering::Relaxed);
     }
 }

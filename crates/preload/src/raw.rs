@@ -42,6 +42,14 @@ pub fn find_single_threaded() {
     SINGLE_THREADED.store(address.cast(), Ordering::Relaxed);
 }
 
+/// Whether libc knows this process to have no other thread.
+#[inline(always)]
+pub fn is_single_threaded() -> bool {
+    let single = SINGLE_THREADED.load(Ordering::Relaxed);
+    // SAFETY: libc's variable lives for ever.
+    !single.is_null() && unsafe { single.read_volatile() } != 0
+}
+
 /// A call that may block and is a cancellation point in libc: as there, the thread can be
 /// cancelled while it waits.
 ///
@@ -49,21 +57,46 @@ pub fn find_single_threaded() {
 /// As for [`call`]. Nothing with a destructor may be alive in the callers that holds a lock.
 #[inline(always)]
 pub unsafe fn blocking_call(number: usize, a: &Arguments) -> isize {
-    let single = SINGLE_THREADED.load(Ordering::Relaxed);
-    // SAFETY: libc's variable lives for ever; the call is the caller's promise.
+    // SAFETY: the caller's promise.
     unsafe {
-        if !single.is_null() && single.read_volatile() != 0 {
+        if is_single_threaded() {
             return call(number, a);
         }
         cancellable(number, a)
     }
 }
 
+/// Runs `handle` for a call that libc made, with asynchronous cancellation off: libc switches it
+/// on around its cancellation points, and a cancelled thread must not unwind out of the middle of
+/// a handler. What may block switches it on again for just that ([`blocking_call`]). A
+/// cancellation that came meanwhile takes effect at the end.
+///
+/// # Safety
+/// The caller's frame needs no clean-up.
+#[inline(always)]
+pub unsafe fn uncancelled(handle: impl FnOnce() -> isize) -> isize {
+    if is_single_threaded() || crate::thread::inside() {
+        return handle();
+    }
+    let mut before = DEFERRED;
+    // SAFETY: libc's own function.
+    unsafe {
+        pthread_setcanceltype(DEFERRED, &mut before);
+        let result = handle();
+        if before != DEFERRED {
+            pthread_setcanceltype(before, std::ptr::null_mut());
+        }
+        result
+    }
+}
+
+const DEFERRED: i32 = 0;
+const ASYNCHRONOUS: i32 = 1;
+
 /// Its own function, so that a forced unwinding starts in a frame without clean-up.
 #[inline(never)]
 unsafe extern "C-unwind" fn cancellable(number: usize, a: &Arguments) -> isize {
-    const ASYNCHRONOUS: i32 = 1;
-    let mut before = 0;
+    let mut before = DEFERRED;
     // SAFETY: libc's own function, and the caller's promise.
     unsafe {
         if crate::thread::inside() {

@@ -428,12 +428,12 @@ pub unsafe fn with_mask<const NUMBER: usize, const AT: usize>(a: &Arguments) -> 
     // SAFETY: the program's pointers.
     unsafe {
         if a[AT] < 4096 {
-            return raw::call(NUMBER, a);
+            return raw::blocking_call(NUMBER, a);
         }
         let mask = without_sigsys((a[AT] as *const u64).read_unaligned());
         let mut changed = *a;
         changed[AT] = &raw const mask as usize;
-        raw::call(NUMBER, &changed)
+        raw::blocking_call(NUMBER, &changed)
     }
 }
 
@@ -445,16 +445,16 @@ pub unsafe fn pselect6(a: &Arguments) -> isize {
     // SAFETY: the program's pointers.
     unsafe {
         if a[5] < 4096 {
-            return raw::call(libc::SYS_pselect6 as usize, a);
+            return raw::blocking_call(libc::SYS_pselect6 as usize, a);
         }
         let [address, size] = (a[5] as *const [usize; 2]).read_unaligned();
         if address < 4096 {
-            return raw::call(libc::SYS_pselect6 as usize, a);
+            return raw::blocking_call(libc::SYS_pselect6 as usize, a);
         }
         let mask = without_sigsys((address as *const u64).read_unaligned());
         let pair = [&raw const mask as usize, size];
         let mut changed = *a;
         changed[5] = pair.as_ptr() as usize;
-        raw::call(libc::SYS_pselect6 as usize, &changed)
+        raw::blocking_call(libc::SYS_pselect6 as usize, &changed)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{HERE, is_empty, masked, memory_mut, on_path, outside};
 use crate::backend::{At, Failure, FileSystem, inside};
-use crate::path::{Place, Scratch, descriptor_named, place};
+use crate::path::{Place, Scratch, descriptor_named, name_of, place};
 use crate::raw::{self, Arguments, blocking, error, syscall};
 use crate::{descriptors, directory, report};
 use std::ffi::CStr;
@@ -292,7 +292,7 @@ pub unsafe fn readlinkat(a: &Arguments) -> isize {
                 return super::on_descriptor(
                     libc::SYS_readlinkat,
                     descriptor,
-                    |fs, handle| Ok(copy_out(&fs.path_of(handle)?, a[2], a[3])),
+                    |fs, handle| Ok(copy_out(&name_of(fs, descriptor, handle)?, a[2], a[3])),
                     || pass(a[0], a[1]),
                 );
             }
