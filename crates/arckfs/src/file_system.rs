@@ -325,6 +325,7 @@ impl FileSystem {
 
     /// As `F_SETFL`: O_APPEND, O_NONBLOCK, O_NOATIME, O_DIRECT; others are ignored.
     pub fn set_flags(&self, handle: Handle, flags: i32) -> Result<(), Errno> {
+        self.not_path_only(handle)?;
         let description = self.engine.description(handle)?;
         let old = self.engine.flags_of(description, &self.externals);
         let new = old & !SETTABLE | flags & SETTABLE;

@@ -285,22 +285,21 @@ impl<'a> Context<'a> {
         if header.ownership().is_marked() {
             return Err(Fix::Wait(inode.number()).into());
         }
+        if matches!(ownership::owner(self.session, header), Owner::Other) {
+            // The view is made, from what they are recalled for, when somebody asks for it.
+            let _locked = self.lock_now(inode)?;
+            self.discard_delta(inode);
+            inode.sequence.store(u64::MAX, Ordering::Release);
+            return Ok(());
+        }
         match self.refresh_view(inode, header, inode.generation()) {
-            Ok(()) => Ok(()),
             // Gone: nothing of its delta is left but what it used.
             Err(Stop::Failure(_)) => {
                 let _locked = self.lock_now(inode)?;
                 self.discard_delta(inode);
                 Ok(())
             }
-            // Others own it now: the view is made when somebody asks for it.
-            Err(Stop::Fix(Fix::Recall(_))) => {
-                let _locked = self.lock_now(inode)?;
-                self.discard_delta(inode);
-                inode.sequence.store(u64::MAX, Ordering::Release);
-                Ok(())
-            }
-            Err(fix) => Err(fix),
+            other => other,
         }
     }
 
