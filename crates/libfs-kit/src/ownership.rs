@@ -8,11 +8,12 @@
 use crate::session::{PATIENCE, Session};
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{InodeNumber, LiveHeader};
-use arck_protocol::message::RECEIPT_MAX;
-use arck_protocol::operation::Expected;
-use arck_protocol::{InodeList, Request, Response};
+use arck_protocol::operation::{self, Expected};
+use arck_protocol::{InodeList, Request};
 use rustix::io::Errno;
 use std::time::{Duration, Instant};
+
+pub use arck_protocol::operation::Straddled;
 
 /// Who may change an inode now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -97,17 +98,6 @@ pub fn commit(session: &Session, numbers: &[InodeNumber], release: bool) -> Resu
     session.ask(&Request::Commit { inodes, release })
 }
 
-/// What became of bytes that an operation stored while a fold was under way.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Straddled {
-    /// The branch still exists: there was no fold, or it was refused. The operation stands.
-    NotFolded,
-    /// The fold took them along. The operation is done.
-    Included,
-    /// The fold ended the branch without them. The operation is to be redone.
-    Missed,
-}
-
 /// Finds out, after the operation has been left, whether the arena bytes `stored` at `offset`
 /// were folded. EIO if the receipt is gone: then nobody knows.
 pub fn straddled(
@@ -119,23 +109,12 @@ pub fn straddled(
     stored: &[u8],
 ) -> Result<Straddled, Errno> {
     wait_unmarked(header)?;
-    if header.fold() == expected.fold {
-        return Ok(Straddled::NotFolded);
-    }
-    let length = stored.len().min(RECEIPT_MAX);
-    let answer = session.request(&Request::Receipt {
-        inode: number,
-        fold: expected.fold,
-        offset,
-        length: length as u32,
-    });
-    match answer {
-        // No operation was in flight when the fold copied: everything published was taken.
-        Ok(Response::Done) => Ok(Straddled::Included),
-        Ok(Response::Bytes(copied)) if copied == stored[..length] => Ok(Straddled::Included),
-        Ok(Response::Bytes(_)) | Err(Errno::NODATA) => Ok(Straddled::Missed),
-        Ok(_) => Err(Errno::PROTO),
-        Err(Errno::STALE) => Err(Errno::IO),
-        Err(errno) => Err(errno),
-    }
+    operation::straddled(header, expected, stored, |length| {
+        session.request(&Request::Receipt {
+            inode: number,
+            fold: expected.fold,
+            offset,
+            length,
+        })
+    })
 }

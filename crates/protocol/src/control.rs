@@ -52,6 +52,31 @@ pub struct RequestSlot {
     pub payload: [AtomicU64; PAYLOAD_WORDS],
 }
 
+impl Default for ControlHeader {
+    /// Zeroed, as a memfd begins; for private memory.
+    fn default() -> Self {
+        ControlHeader {
+            doorbell: AtomicU64::new(0),
+            awake: AtomicU32::new(0),
+            closed: AtomicU32::new(0),
+            pages_free: AtomicU64::new(0),
+            inodes_free: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Default for RequestSlot {
+    /// Zeroed and therefore free, as a memfd begins; for private memory.
+    fn default() -> Self {
+        RequestSlot {
+            state: AtomicU32::new(slot_state::FREE),
+            length: AtomicU32::new(0),
+            reserved: AtomicU64::new(0),
+            payload: std::array::from_fn(|_| AtomicU64::new(0)),
+        }
+    }
+}
+
 /// States of a request slot.
 pub mod slot_state {
     pub const FREE: u32 = 0;

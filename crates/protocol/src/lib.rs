@@ -4,6 +4,7 @@
 //! * [`control`]: the control memory of a session: request slots, operation slots, open table.
 //! * [`ring`]: small requests through control memory, with polling and futex wake-up.
 //! * [`socket`]: the Unix socket: greeting, and everything that carries a descriptor.
+//! * [`wait`]: futexes, for both sides of a ring.
 //! * [`operation`]: the protocol by which a fold and an operation in flight meet (DESIGN
 //!   section 5), the same code on both sides and under the model checker.
 //!
@@ -17,6 +18,7 @@ pub mod message;
 pub mod operation;
 pub mod ring;
 pub mod socket;
+pub mod wait;
 pub mod wire;
 
 pub use control::ControlMemory;

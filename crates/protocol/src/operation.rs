@@ -13,10 +13,12 @@
 //! * If the wait runs out, what straddles finds out by its second check and asks for the
 //!   receipt.
 //!
-//! Model-checked under `--cfg shuttle` in `tests/ownership.rs`.
+//! Model-checked under `--cfg shuttle` in `tests/ownership`.
 
+use crate::message::{RECEIPT_MAX, Response};
 use arck_core_state::primitive::{AtomicU64, Ordering, fence};
 use arck_core_state::{LiveHeader, Ownership};
+use rustix::io::Errno;
 use std::sync::atomic::compiler_fence;
 
 /// One thread's place in control memory. Odd = inside an operation.
@@ -98,6 +100,54 @@ impl Expected {
         let fold = header.fold();
         ownership == self.ownership && fold == self.fold
     }
+
+    /// The arena slot of the inode's branch, if the inode is still as expected. To be asked
+    /// inside the operation and kept for all of it: once the inode is taken away, the header
+    /// tells another slot, perhaps one in which this session has another inode's branch.
+    pub fn branch_slot(&self, header: &LiveHeader) -> Option<u32> {
+        // The slot changes only while the header is marked and before the fold number does:
+        // if the expectation holds after the load, the slot belongs to it.
+        let slot = header.branch_slot();
+        self.still_holds(header).then_some(slot)
+    }
+}
+
+/// What became of bytes that an operation stored while a fold was under way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Straddled {
+    /// The branch still exists: there was no fold, or it was refused. The operation stands.
+    NotFolded,
+    /// The fold took them along. The operation is done.
+    Included,
+    /// The fold ended the branch without them. The operation is to be redone.
+    Missed,
+}
+
+/// Decides what became of the bytes `stored` that an operation published under `expected`, when
+/// its second check has failed. The operation has been left, and the header has been seen
+/// without a mark since. `receipt` asks the controller for so many bytes, at most
+/// [`RECEIPT_MAX`], of the receipt of fold number `expected.fold`, from where the operation
+/// stored them ([`Request::Receipt`](crate::Request::Receipt)). EIO if the receipt is gone:
+/// then nobody knows.
+pub fn straddled(
+    header: &LiveHeader,
+    expected: &Expected,
+    stored: &[u8],
+    receipt: impl FnOnce(u32) -> Result<Response, Errno>,
+) -> Result<Straddled, Errno> {
+    if header.fold() == expected.fold {
+        return Ok(Straddled::NotFolded);
+    }
+    let length = stored.len().min(RECEIPT_MAX);
+    match receipt(length as u32) {
+        // No operation was in flight when the fold copied: everything published was taken.
+        Ok(Response::Done) => Ok(Straddled::Included),
+        Ok(Response::Bytes(copied)) if copied == stored[..length] => Ok(Straddled::Included),
+        Ok(Response::Bytes(_)) | Err(Errno::NODATA) => Ok(Straddled::Missed),
+        Ok(_) => Err(Errno::PROTO),
+        Err(Errno::STALE) => Err(Errno::IO),
+        Err(errno) => Err(errno),
+    }
 }
 
 /// Marks a header: no operation begins on its inode from now on (after a heavy barrier).
@@ -119,7 +169,7 @@ pub fn unmark(header: &LiveHeader, ownership: Ownership, fold: u64) {
 }
 
 /// The operations that were in flight at the barrier.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct InFlight {
     waiting: Vec<(usize, u64)>,
 }

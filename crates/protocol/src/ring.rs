@@ -9,9 +9,10 @@
 //! * Sleeping is announced (`awake` = 0) before the doorbells are looked at a last time, and a
 //!   session rings before it looks at `awake`, both sequentially consistent: no wake-up is lost.
 
-use crate::control::{ControlMemory, RequestSlot, slot_state};
+use crate::control::{ControlHeader, ControlMemory, RequestSlot, slot_state};
 use crate::message::{MESSAGE_MAX, Request, Response};
-use arck_core_state::primitive::{AtomicU32, Ordering, spin_hint};
+use crate::wait::{futex_wait, futex_wake, give_way};
+use arck_core_state::primitive::{Ordering, spin_hint};
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use std::time::{Duration, Instant};
@@ -20,7 +21,24 @@ use std::time::{Duration, Instant};
 #[cfg(not(shuttle))]
 const SPIN_ROUNDS: u32 = 4_000;
 #[cfg(shuttle)]
-const SPIN_ROUNDS: u32 = 8;
+const SPIN_ROUNDS: u32 = 2;
+
+/// The part of control memory through which requests go.
+#[derive(Clone, Copy)]
+pub struct Ring<'a> {
+    pub header: &'a ControlHeader,
+    /// At most 32: [`Ring::rung`] has a bit for each.
+    pub requests: &'a [RequestSlot],
+}
+
+impl<'a> From<&'a ControlMemory> for Ring<'a> {
+    fn from(control: &'a ControlMemory) -> Ring<'a> {
+        Ring {
+            header: &control.header,
+            requests: &control.requests,
+        }
+    }
+}
 
 fn put(slot: &RequestSlot, bytes: &[u8]) {
     for (word, chunk) in slot.payload.iter().zip(bytes.chunks(8)) {
@@ -47,30 +65,6 @@ fn take(slot: &RequestSlot, buffer: &mut [u8; MESSAGE_MAX]) -> Option<usize> {
     Some(length)
 }
 
-#[cfg(not(shuttle))]
-fn futex_wait(word: &AtomicU32, expected: u32, timeout: Duration) {
-    use rustix::thread::futex;
-    let timeout = futex::Timespec {
-        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(timeout.subsec_nanos()),
-    };
-    // Woken, timed out, interrupted, or the word had changed already: the caller looks again.
-    let _ = futex::wait(word, futex::Flags::empty(), expected, Some(&timeout));
-}
-
-#[cfg(not(shuttle))]
-fn futex_wake(word: &AtomicU32) {
-    // Fails only for a bad address, which a live reference is not.
-    let _ = rustix::thread::futex::wake(word, rustix::thread::futex::Flags::empty(), 1);
-}
-
-#[cfg(shuttle)]
-fn futex_wait(_: &AtomicU32, _: u32, _: Duration) {
-    spin_hint();
-}
-#[cfg(shuttle)]
-fn futex_wake(_: &AtomicU32) {}
-
 /// The session's side of one request. Blocks until answered, at most `patience`: ETIMEDOUT
 /// then, and the slot stays with the controller. EBUSY if no slot becomes free in that time.
 pub fn request(
@@ -79,111 +73,138 @@ pub fn request(
     request: &Request,
     patience: Duration,
 ) -> Result<Response, Errno> {
-    let deadline = Instant::now() + patience;
-    let (index, slot) = claim(control, deadline)?;
-    let mut buffer = [0u8; MESSAGE_MAX];
-    let length = match request.encode(&mut buffer) {
-        Ok(length) => length,
-        Err(_) => {
-            slot.state.store(slot_state::FREE, Ordering::Release);
-            return Err(Errno::NAMETOOLONG);
-        }
-    };
-    put(slot, &buffer[..length]);
-    slot.state.store(slot_state::SUBMITTED, Ordering::Release);
-    control
-        .header
-        .doorbell
-        .fetch_or(1 << index, Ordering::SeqCst);
-    if control.header.awake.load(Ordering::SeqCst) == 0 {
+    let write = || {
         // A full counter means that the controller will wake anyway.
         let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
-    }
-    let mut rounds = 0;
-    while slot.state.load(Ordering::Acquire) != slot_state::DONE {
-        let closed = control.header.closed.load(Ordering::Acquire);
-        if closed != 0 {
-            return Err(Errno::from_raw_os_error(closed as i32));
-        }
-        rounds += 1;
-        if rounds < SPIN_ROUNDS {
-            spin_hint();
-            continue;
-        }
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(Errno::TIMEDOUT);
-        }
-        futex_wait(
-            &slot.state,
-            slot_state::SUBMITTED,
-            left.min(Duration::from_millis(100)),
-        );
-    }
-    let response = take(slot, &mut buffer)
-        .and_then(|length| Response::decode(&buffer[..length]).ok())
-        .ok_or(Errno::PROTO);
-    slot.state.store(slot_state::FREE, Ordering::Release);
-    response
-}
-
-fn claim(control: &ControlMemory, deadline: Instant) -> Result<(usize, &RequestSlot), Errno> {
-    loop {
-        for (index, slot) in control.requests.iter().enumerate() {
-            if slot.state.load(Ordering::Relaxed) == slot_state::FREE
-                && slot
-                    .state
-                    .compare_exchange(
-                        slot_state::FREE,
-                        slot_state::CLAIMED,
-                        Ordering::Acquire,
-                        Ordering::Relaxed,
-                    )
-                    .is_ok()
-            {
-                return Ok((index, slot));
-            }
-        }
-        if Instant::now() > deadline {
-            return Err(Errno::BUSY);
-        }
-        std::thread::yield_now();
-    }
+    };
+    Ring::from(control).request(write, request, patience)
 }
 
 /// The controller's side: takes the rung slots, as a bit set.
 pub fn rung(control: &ControlMemory) -> u32 {
-    if control.header.doorbell.load(Ordering::SeqCst) == 0 {
-        return 0;
-    }
-    control.header.doorbell.swap(0, Ordering::SeqCst) as u32
+    Ring::from(control).rung()
 }
 
 /// The request in a rung slot. `None` if the slot is not submitted (a false ring); `Some(Err)`
 /// if it is malformed, to be answered EPROTO.
 pub fn receive(control: &ControlMemory, index: usize) -> Option<Result<Request, Errno>> {
-    let slot = control.requests.get(index)?;
-    if slot.state.load(Ordering::Acquire) != slot_state::SUBMITTED {
-        return None;
-    }
-    let mut buffer = [0u8; MESSAGE_MAX];
-    let request = take(slot, &mut buffer)
-        .and_then(|length| Request::decode(&buffer[..length]).ok())
-        .ok_or(Errno::PROTO);
-    Some(request)
+    Ring::from(control).receive(index)
 }
 
 /// Answers a slot and wakes its waiter.
 pub fn respond(control: &ControlMemory, index: usize, response: &Response) {
-    let Some(slot) = control.requests.get(index) else {
-        return;
-    };
-    let mut buffer = [0u8; MESSAGE_MAX];
-    let length = response
-        .encode(&mut buffer)
-        .or_else(|_| Response::Error(Errno::PROTO.raw_os_error()).encode(&mut buffer))
-        .unwrap_or(0);
-    put(slot, &buffer[..length]);
-    slot.state.store(slot_state::DONE, Ordering::Release);
-    futex_wake(&slot.state);
+    Ring::from(control).respond(index, response);
+}
+
+impl<'a> Ring<'a> {
+    /// See [`request`]; `wake` wakes a sleeping controller.
+    pub fn request(
+        self,
+        wake: impl FnOnce(),
+        request: &Request,
+        patience: Duration,
+    ) -> Result<Response, Errno> {
+        let deadline = Instant::now() + patience;
+        let (index, slot) = self.claim(deadline)?;
+        let mut buffer = [0u8; MESSAGE_MAX];
+        let length = match request.encode(&mut buffer) {
+            Ok(length) => length,
+            Err(_) => {
+                slot.state.store(slot_state::FREE, Ordering::Release);
+                return Err(Errno::NAMETOOLONG);
+            }
+        };
+        put(slot, &buffer[..length]);
+        slot.state.store(slot_state::SUBMITTED, Ordering::Release);
+        self.header.doorbell.fetch_or(1 << index, Ordering::SeqCst);
+        if self.header.awake.load(Ordering::SeqCst) == 0 {
+            wake();
+        }
+        let mut rounds = 0;
+        while slot.state.load(Ordering::Acquire) != slot_state::DONE {
+            let closed = self.header.closed.load(Ordering::Acquire);
+            if closed != 0 {
+                return Err(Errno::from_raw_os_error(closed as i32));
+            }
+            rounds += 1;
+            if rounds < SPIN_ROUNDS {
+                spin_hint();
+                continue;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Errno::TIMEDOUT);
+            }
+            futex_wait(
+                &slot.state,
+                slot_state::SUBMITTED,
+                left.min(Duration::from_millis(100)),
+            );
+        }
+        let response = take(slot, &mut buffer)
+            .and_then(|length| Response::decode(&buffer[..length]).ok())
+            .ok_or(Errno::PROTO);
+        slot.state.store(slot_state::FREE, Ordering::Release);
+        response
+    }
+
+    fn claim(self, deadline: Instant) -> Result<(usize, &'a RequestSlot), Errno> {
+        loop {
+            for (index, slot) in self.requests.iter().enumerate() {
+                if slot.state.load(Ordering::Relaxed) == slot_state::FREE
+                    && slot
+                        .state
+                        .compare_exchange(
+                            slot_state::FREE,
+                            slot_state::CLAIMED,
+                            Ordering::Acquire,
+                            Ordering::Relaxed,
+                        )
+                        .is_ok()
+                {
+                    return Ok((index, slot));
+                }
+            }
+            if Instant::now() > deadline {
+                return Err(Errno::BUSY);
+            }
+            give_way();
+        }
+    }
+
+    /// See [`rung`].
+    pub fn rung(self) -> u32 {
+        if self.header.doorbell.load(Ordering::SeqCst) == 0 {
+            return 0;
+        }
+        self.header.doorbell.swap(0, Ordering::SeqCst) as u32
+    }
+
+    /// See [`receive`].
+    pub fn receive(self, index: usize) -> Option<Result<Request, Errno>> {
+        let slot = self.requests.get(index)?;
+        if slot.state.load(Ordering::Acquire) != slot_state::SUBMITTED {
+            return None;
+        }
+        let mut buffer = [0u8; MESSAGE_MAX];
+        let request = take(slot, &mut buffer)
+            .and_then(|length| Request::decode(&buffer[..length]).ok())
+            .ok_or(Errno::PROTO);
+        Some(request)
+    }
+
+    /// See [`respond`].
+    pub fn respond(self, index: usize, response: &Response) {
+        let Some(slot) = self.requests.get(index) else {
+            return;
+        };
+        let mut buffer = [0u8; MESSAGE_MAX];
+        let length = response
+            .encode(&mut buffer)
+            .or_else(|_| Response::Error(Errno::PROTO.raw_os_error()).encode(&mut buffer))
+            .unwrap_or(0);
+        put(slot, &buffer[..length]);
+        slot.state.store(slot_state::DONE, Ordering::Release);
+        futex_wake(&slot.state);
+    }
 }
