@@ -121,7 +121,11 @@ fn memory_of_one_class_serves_another() {
     // Each round fills nearly the whole heap with objects of one size.
     for length in [64, 4096, 200, 100_000, 1024, 16_000] {
         let mut objects = Vec::new();
-        let most = if cfg!(miri) { 30 } else { usize::MAX };
+        let most = if cfg!(miri) {
+            100_000 / length.max(4000)
+        } else {
+            usize::MAX
+        };
         while objects.len() < most
             && let Ok(offset) = region.allocate_bytes(&slot, length)
         {

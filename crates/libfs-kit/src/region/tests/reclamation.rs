@@ -55,7 +55,7 @@ fn a_pinned_reader_keeps_what_it_may_see() {
 fn retiring_much_frees_by_itself_and_large_objects_too() {
     let region = Region::in_memory(SIZE).unwrap();
     let slot = region.claim_thread_slot(0).unwrap();
-    let rounds = if cfg!(miri) { 300 } else { 100_000 };
+    let rounds = if cfg!(miri) { 100 } else { 100_000 };
     for round in 0..rounds {
         let length = if round % 100 == 0 { 20_000 } else { 100 };
         let object = region.allocate_bytes(&slot, length).unwrap();
@@ -173,7 +173,7 @@ fn readers_never_see_reused_memory() {
     let region = Region::in_memory(SIZE).unwrap();
     let shared = AtomicOffset::<Pair>::default();
     let finished = AtomicBool::new(false);
-    let rounds = if cfg!(miri) { 400 } else { 200_000 };
+    let (rounds, epochs) = if cfg!(miri) { (100, 4) } else { (200_000, 50) };
     std::thread::scope(|scope| {
         let (region, shared, finished) = (&region, &shared, &finished);
         for reader in 1..4 {
@@ -194,7 +194,7 @@ fn readers_never_see_reused_memory() {
         }
         let slot = region.claim_thread_slot(0).unwrap();
         let mut value = 0;
-        while value < rounds || region.epoch() < 50 {
+        while value < rounds || region.epoch() < epochs {
             value += 1;
             // Memory that comes back is first filled with what no reader may see.
             let spoilt = [value, value].map(AtomicU64::new);
@@ -211,7 +211,7 @@ fn readers_never_see_reused_memory() {
         finished.store(true, Ordering::Relaxed);
     });
     let slot = region.claim_thread_slot(0).unwrap();
-    for _ in 0..10_000 {
+    for _ in 0..if cfg!(miri) { 20 } else { 10_000 } {
         slot.collect();
     }
     // All but the pair that is still there.
