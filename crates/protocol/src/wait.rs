@@ -1,0 +1,64 @@
+//! Waiting for the other side: the kernel's futex in a build, a model of it under the checker.
+//!
+//! # Invariant
+//! * A waiter sleeps only if the word still has the expected value, and whoever changes the
+//!   word wakes it afterwards. The model never times out, so a wake-up that is lost shows as a
+//!   deadlock.
+
+use arck_core_state::primitive::AtomicU32;
+use std::time::Duration;
+
+/// Sleeps while the word has the value `expected`, at most `timeout`. May wake for nothing.
+#[cfg(not(shuttle))]
+pub fn futex_wait(word: &AtomicU32, expected: u32, timeout: Duration) {
+    use rustix::thread::futex;
+    let timeout = futex::Timespec {
+        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(timeout.subsec_nanos()),
+    };
+    // Woken, timed out, interrupted, or the word had changed already: the caller looks again.
+    let _ = futex::wait(word, futex::Flags::empty(), expected, Some(&timeout));
+}
+
+/// Wakes one who sleeps on the word.
+#[cfg(not(shuttle))]
+pub fn futex_wake(word: &AtomicU32) {
+    // Fails only for a bad address, which a live reference is not.
+    let _ = rustix::thread::futex::wake(word, rustix::thread::futex::Flags::empty(), 1);
+}
+
+/// Lets other threads run, for want of something to wait on.
+pub fn give_way() {
+    #[cfg(not(shuttle))]
+    std::thread::yield_now();
+    #[cfg(shuttle)]
+    shuttle::thread::yield_now();
+}
+
+#[cfg(shuttle)]
+mod model {
+    use shuttle::sync::{Condvar, Mutex};
+
+    shuttle::lazy_static! {
+        /// The kernel's queue of sleepers; one for all words, so that some wake for nothing.
+        pub static ref SLEEPERS: (Mutex<()>, Condvar) = (Mutex::new(()), Condvar::new());
+    }
+}
+
+/// As in a build, without a timeout.
+#[cfg(shuttle)]
+pub fn futex_wait(word: &AtomicU32, expected: u32, _: Duration) {
+    let (lock, sleepers) = &*model::SLEEPERS;
+    let guard = lock.lock().unwrap_or_else(|e| e.into_inner());
+    if word.load(arck_core_state::primitive::Ordering::SeqCst) == expected {
+        drop(sleepers.wait(guard));
+    }
+}
+
+/// As in a build.
+#[cfg(shuttle)]
+pub fn futex_wake(_: &AtomicU32) {
+    let (lock, sleepers) = &*model::SLEEPERS;
+    let _guard = lock.lock();
+    sleepers.notify_all();
+}
