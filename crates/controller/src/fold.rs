@@ -12,18 +12,17 @@ use crate::apply;
 use crate::arena::Reader;
 use crate::change::{Change, Weight};
 use crate::core::Core;
-use crate::sessions::{Receipt, Session};
+use crate::sessions::Receipt;
 use crate::state::State;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{InodeNumber, Ownership};
-use arck_protocol::operation::{InFlight, mark};
+use arck_protocol::operation::mark;
 use arck_verifier::{CopiedDelta, PageBudget, SetMember, Violation, closure, copy_delta, verify};
 use rustix::io::Errno;
 use rustix::thread::MembarrierCommand;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 /// Inodes in one fold set at most.
 const SET_MAX: usize = 1 << 16;
@@ -63,7 +62,8 @@ pub fn heavy_barrier() {
     std::sync::atomic::fence(Ordering::SeqCst);
 }
 
-fn unmark(state: &State, set: &BTreeSet<InodeNumber>) {
+/// Takes marks away that a commit has not taken away.
+pub fn unmark<'a>(state: &State, set: impl IntoIterator<Item = &'a InodeNumber>) {
     for &number in set {
         if let Some(header) = state.pool.header(number) {
             let ownership = header.ownership();
@@ -74,30 +74,6 @@ fn unmark(state: &State, set: &BTreeSet<InodeNumber>) {
             }
         }
     }
-}
-
-/// Waits until what was in flight at the barrier has left; false if the time ran out.
-fn wait_in_flight(session: &Session, patience: Duration) -> bool {
-    let Some(live) = &session.live else {
-        // Its threads are gone; whatever they were doing is copied as it stands.
-        return true;
-    };
-    let slots = &live.control().threads;
-    let mut waiting = InFlight::snapshot(slots);
-    let started = Instant::now();
-    let mut rounds = 0u32;
-    while !waiting.all_left(slots) {
-        rounds += 1;
-        if rounds.is_multiple_of(16) {
-            if started.elapsed() > patience {
-                return false;
-            }
-            std::thread::yield_now();
-        } else {
-            std::hint::spin_loop();
-        }
-    }
-    true
 }
 
 impl Core {
@@ -153,12 +129,12 @@ impl Core {
     }
 
     fn mark_and_copy(
-        &self,
+        &mut self,
         owner: SessionNumber,
         wanted: &[InodeNumber],
     ) -> Result<Copied, (BTreeSet<InodeNumber>, Failure)> {
         let mut set = BTreeSet::new();
-        let Some(session) = self.sessions.get(&owner) else {
+        let Some(session) = self.sessions.get_mut(&owner) else {
             return Err((set, Errno::NOENT.into()));
         };
         set.extend(
@@ -176,7 +152,7 @@ impl Core {
             let mut straddled = false;
             if !set.is_empty() {
                 heavy_barrier();
-                straddled = !wait_in_flight(session, self.options.patience);
+                straddled = !session.wait_in_flight(self.options.patience);
             }
             let mut budget = PageBudget::default();
             let mut reader = Reader(&session.arena);
@@ -289,9 +265,7 @@ impl Core {
                 }
             }
         }
-        for number in released {
-            session.disown(number);
-        }
+        session.disown(&released);
         Ok(dying)
     }
 
@@ -327,7 +301,7 @@ impl Core {
             Ok(()) => {
                 if let Some(session) = self.sessions.get_mut(&owner) {
                     session.keep_receipt(inode, ended, Receipt::Lost);
-                    session.disown(inode);
+                    session.disown(&[inode]);
                 }
             }
             Err(errno) => tracing::error!("taking inode {inode} away: {errno}"),

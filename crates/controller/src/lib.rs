@@ -11,7 +11,7 @@
 //! | `sessions`, `arena` | who is there, and what they were sent |
 //! | `fold`, `ownership`, `orphans`, `locks`, `move_names`, `requests` | what sessions ask for |
 //! | `recovery` | after a crash |
-//! | `service` | the thread that does it all |
+//! | `service`, `listener` | the thread that does it all, and its socket |
 //!
 //! # Invariants
 //! * Everything that sessions can write is copied once, with bounds, before it is looked at.
@@ -26,6 +26,7 @@ mod error;
 mod files;
 mod fold;
 mod journal;
+mod listener;
 mod locks;
 mod mkfs;
 mod move_names;

@@ -8,11 +8,13 @@
 use crate::apply;
 use crate::change::{Change, Weight};
 use crate::core::Core;
-use crate::fold::heavy_barrier;
+use crate::fold::{heavy_barrier, unmark};
 use arck_core_state::InodeNumber;
+use arck_core_state::geometry::SessionNumber;
 use arck_protocol::control::open_entry;
+use arck_protocol::operation::mark;
 use rustix::io::Errno;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::Ordering;
 
 /// Orphans freed in one change.
@@ -71,23 +73,37 @@ impl Core {
 
     /// Frees inodes, with their pages and numbers, whoever owns them.
     pub fn free_inodes(&mut self, numbers: &[InodeNumber]) -> Result<(), Errno> {
-        let owners: Vec<_> = numbers
-            .iter()
-            .filter_map(|&number| {
-                let owner = self.state.pool.header(number)?.ownership().session();
-                (owner != 0).then_some((owner, number))
-            })
-            .collect();
+        let mut owners: BTreeMap<SessionNumber, Vec<InodeNumber>> = BTreeMap::new();
+        for &number in numbers {
+            let Some(header) = self.state.pool.header(number) else {
+                continue;
+            };
+            let owner = header.ownership().session();
+            if owner != 0 {
+                // No operation begins on it any more.
+                mark(header);
+                owners.entry(owner).or_default().push(number);
+            }
+        }
+        if !owners.is_empty() {
+            heavy_barrier();
+        }
+        let freed = self.free_marked(numbers);
+        unmark(&self.state, owners.values().flatten());
+        freed?;
+        for (owner, numbers) in owners {
+            if let Some(session) = self.sessions.get_mut(&owner) {
+                session.disown(&numbers);
+            }
+        }
+        Ok(())
+    }
+
+    fn free_marked(&mut self, numbers: &[InodeNumber]) -> Result<(), Errno> {
         let mut change = Change::new(&mut self.state);
         for &number in numbers {
             apply::free(&mut change, number)?;
         }
-        change.commit(Weight::Fold)?;
-        for (owner, number) in owners {
-            if let Some(session) = self.sessions.get_mut(&owner) {
-                session.disown(number);
-            }
-        }
-        Ok(())
+        change.commit(Weight::Fold)
     }
 }

@@ -108,7 +108,7 @@ impl Core {
             let slot = state
                 .pool
                 .allocate_headers(number)
-                .and_then(|()| session.arena.take_slot());
+                .and_then(|()| session.take_slot());
             match slot {
                 Ok(slot) => {
                     numbers.push(number);
@@ -257,7 +257,7 @@ impl Core {
         let mut slots = Vec::with_capacity(numbers.len());
         let mut give = || {
             for _ in numbers {
-                slots.push(session.arena.take_slot()?);
+                slots.push(session.take_slot()?);
             }
             let mut change = Change::new(state);
             for (&number, &slot) in numbers.iter().zip(&slots) {

@@ -8,7 +8,9 @@
 
 use crate::core::Core;
 use crate::error::{Error, Result};
+use crate::listener::{bind_socket, peer, spare};
 use crate::ownership::Reply;
+use crate::sessions::Session;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::layout;
 use arck_protocol::message::MESSAGE_MAX;
@@ -17,13 +19,9 @@ use arck_protocol::{PROTOCOL_VERSION, Request, Response, ring};
 use arck_verifier::Credentials;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, acceptfrom_with, bind, listen,
-    socket_with,
-};
+use rustix::net::{SocketFlags, acceptfrom_with};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -62,6 +60,9 @@ struct Deferred {
     request: Request,
 }
 
+/// Looks at the doorbells between two looks at the sockets, while polling.
+const ROUNDS: u32 = 32;
+
 /// Everything that the thread has.
 pub struct Service {
     core: Core,
@@ -79,71 +80,6 @@ pub struct Service {
     connection_count: Arc<AtomicU32>,
 }
 
-fn spare() -> Option<OwnedFd> {
-    rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
-}
-
-/// Binds the pool's socket; through /proc, since an address holds few bytes of path.
-fn bind_socket(core: &Core) -> Result<OwnedFd> {
-    let pool = &core.state.pool;
-    let context = |operation| Error::system(pool.path().join(layout::SOCKET), operation);
-    match rustix::fs::unlinkat(pool.directory(), layout::SOCKET, AtFlags::empty()) {
-        Ok(()) | Err(Errno::NOENT) => {}
-        Err(errno) => return Err(context("unlink")(errno)),
-    }
-    let listener = socket_with(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-        None,
-    )
-    .map_err(context("socket"))?;
-    let path = format!(
-        "/proc/self/fd/{}/{}",
-        pool.directory().as_raw_fd(),
-        layout::SOCKET
-    );
-    let address = SocketAddrUnix::new(path).map_err(context("bind"))?;
-    bind(&listener, &address).map_err(context("bind"))?;
-    listen(&listener, 128).map_err(context("listen"))?;
-    Ok(listener)
-}
-
-fn peer(socket: BorrowedFd<'_>) -> std::result::Result<Credentials, Errno> {
-    let user = rustix::net::sockopt::socket_peercred(socket)?;
-    let mut groups = vec![0u32; 64];
-    loop {
-        let mut length = (groups.len() * 4) as libc::socklen_t;
-        // SAFETY: the buffer is writable for `length` bytes, and the kernel writes no more.
-        let result = unsafe {
-            libc::getsockopt(
-                socket.as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_PEERGROUPS,
-                groups.as_mut_ptr().cast(),
-                &raw mut length,
-            )
-        };
-        if result == 0 {
-            groups.truncate(length as usize / 4);
-            break;
-        }
-        // Too many groups: the kernel has said how much room they take.
-        if (length as usize) / 4 > groups.len() && length as usize / 4 <= 1 << 16 {
-            groups.resize(length as usize / 4, 0);
-            continue;
-        }
-        groups.clear();
-        break;
-    }
-    Ok(Credentials {
-        session: 0,
-        uid: user.uid.as_raw(),
-        gid: user.gid.as_raw(),
-        groups,
-    })
-}
-
 impl Service {
     /// Listens. `stop` is an eventfd that is written when `end` has been set.
     pub fn new(
@@ -154,7 +90,7 @@ impl Service {
     ) -> Result<Service> {
         let path = core.state.pool.path().to_path_buf();
         let failed = |operation| Error::system(path.clone(), operation);
-        let listener = bind_socket(&core)?;
+        let listener = bind_socket(&core.state.pool)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed("epoll_create"))?;
         for (descriptor, token) in [(listener.as_fd(), LISTENER), (stop, STOP)] {
             let data = epoll::EventData::new_u64(token);
@@ -185,8 +121,15 @@ impl Service {
                 end if end == End::Kill as u32 => return Ok(()),
                 _ => break,
             }
-            let mut busy = self.poll_doorbells();
-            busy |= self.run_deferred();
+            let mut busy = false;
+            for _ in 0..ROUNDS {
+                busy |= self.poll_doorbells();
+                busy |= self.run_deferred();
+                if busy || self.core.sessions.is_empty() {
+                    break;
+                }
+                std::hint::spin_loop();
+            }
             if busy {
                 self.last_request = Instant::now();
             }
@@ -265,9 +208,14 @@ impl Service {
 
     /// Answers every request that rang; true if there was any.
     fn poll_doorbells(&mut self) -> bool {
-        let numbers: Vec<SessionNumber> = self.core.sessions.keys().copied().collect();
+        let is_rung = |session: &Session| {
+            let live = session.live.as_ref()?;
+            let doorbell = &live.control().header.doorbell;
+            (doorbell.load(Ordering::SeqCst) != 0).then_some(session.number)
+        };
+        let rung: Vec<SessionNumber> = self.core.sessions.values().filter_map(is_rung).collect();
         let mut any = false;
-        for number in numbers {
+        for number in rung {
             any |= self.poll_session(number);
         }
         any

@@ -23,7 +23,7 @@ use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Inodes that a session may own at once.
 pub const OWNED_MAX: usize = 1 << 19;
@@ -54,6 +54,21 @@ impl Live {
     }
 }
 
+/// Operations of a session that were in flight at some time: threads and their counters.
+#[derive(Clone, Debug, Default)]
+pub struct Flights {
+    waiting: Vec<(usize, u64)>,
+}
+
+impl Flights {
+    /// Forgets those that have left since; true when none is left.
+    pub fn all_left(&mut self, control: &ControlMemory) -> bool {
+        self.waiting
+            .retain(|&(index, counter)| control.threads[index].counter() == counter);
+        self.waiting.is_empty()
+    }
+}
+
 /// A session.
 pub struct Session {
     pub number: SessionNumber,
@@ -69,6 +84,10 @@ pub struct Session {
     receipt_bytes: usize,
     /// Greatest fold number whose receipt is gone.
     receipts_lost: u64,
+    /// Operations for which a fold has waited in vain: none waits for them again.
+    stuck: Flights,
+    /// Branch slots that are free once these operations have left: they may store there yet.
+    vacated: Vec<(Flights, Vec<u32>)>,
 }
 
 /// The receipt of a fold that ended a fold number while operations were in flight.
@@ -119,6 +138,8 @@ impl Session {
             receipts: VecDeque::new(),
             receipt_bytes: 0,
             receipts_lost: 0,
+            stuck: Flights::default(),
+            vacated: Vec::new(),
         }
     }
 
@@ -154,11 +175,84 @@ impl Session {
             )
     }
 
-    /// Forgets an inode that it owned, and frees its branch slot.
-    pub fn disown(&mut self, inode: InodeNumber) {
-        if let Some(owned) = self.owned.remove(&inode) {
-            self.arena.free_slot(owned.slot);
+    /// Whoever is inside an operation now; to be asked after a heavy barrier.
+    pub fn in_flight(&self) -> Flights {
+        let Some(live) = &self.live else {
+            // Its threads are gone; whatever they were doing stays as it stands.
+            return Flights::default();
+        };
+        let slots = live.control().threads.iter().enumerate();
+        let inside = slots
+            .map(|(index, slot)| (index, slot.counter()))
+            .filter(|(_, counter)| counter & 1 == 1);
+        Flights {
+            waiting: inside.collect(),
         }
+    }
+
+    /// Waits until what is in flight has left, but not for what did not leave in time before.
+    /// False if anything has not left.
+    pub fn wait_in_flight(&mut self, patience: Duration) -> bool {
+        let mut waiting = self.in_flight();
+        if waiting.waiting.is_empty() {
+            self.stuck = Flights::default();
+            return true;
+        }
+        let Some(live) = &self.live else {
+            return true;
+        };
+        let control = live.control();
+        let mut ignored = std::mem::take(&mut self.stuck);
+        ignored.all_left(control);
+        let stuck = &ignored.waiting;
+        waiting.waiting.retain(|flight| !stuck.contains(flight));
+        let started = Instant::now();
+        let mut rounds = 0u32;
+        while !waiting.all_left(control) {
+            rounds += 1;
+            if rounds.is_multiple_of(16) {
+                if started.elapsed() > patience {
+                    break;
+                }
+                std::thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+        ignored.waiting.append(&mut waiting.waiting);
+        self.stuck = ignored;
+        self.stuck.waiting.is_empty()
+    }
+
+    /// Forgets inodes that it owned. Operations that began before their headers were marked may
+    /// still store into their branch slots, which are used again only when those have left.
+    pub fn disown(&mut self, inodes: &[InodeNumber]) {
+        let mut slots: Vec<u32> = inodes
+            .iter()
+            .filter_map(|inode| self.owned.remove(inode))
+            .map(|owned| owned.slot)
+            .collect();
+        let flights = self.in_flight();
+        if flights.waiting.is_empty() {
+            slots.drain(..).for_each(|slot| self.arena.free_slot(slot));
+        } else if !slots.is_empty() {
+            self.vacated.push((flights, slots));
+        }
+    }
+
+    /// A free branch slot, taken. ENOSPC.
+    pub fn take_slot(&mut self) -> Result<u32, Errno> {
+        if let Some(live) = &self.live {
+            let arena = &mut self.arena;
+            self.vacated.retain_mut(|(flights, slots)| {
+                let left = flights.all_left(live.control());
+                if left {
+                    slots.drain(..).for_each(|slot| arena.free_slot(slot));
+                }
+                !left
+            });
+        }
+        self.arena.take_slot()
     }
 }
 

@@ -306,7 +306,11 @@ fn an_arena_that_is_cut_off_harms_only_its_session() {
 #[test]
 fn what_straddles_a_fold_gets_its_receipt() {
     let pool = TestPool::new(32 << 20);
-    let controller = pool.serve();
+    let patience = Duration::from_millis(100);
+    let controller = pool.serve_with(Options {
+        patience,
+        ..Options::default()
+    });
     let mut client = Client::connect(&pool.path());
     client.acquire(&[ROOT]);
     client.create(ROOT, b"first", FileKind::File);
@@ -323,14 +327,22 @@ fn what_straddles_a_fold_gets_its_receipt() {
     client.enter(3);
     let started = Instant::now();
     client.commit(&[ROOT], false);
-    assert!(started.elapsed() >= Options::default().patience);
+    assert!(started.elapsed() >= patience);
     assert_ne!(client.header(ROOT).fold(), fold);
     assert_eq!(
         client.ask(&receipt(offset, 64)),
         Response::Bytes(stored.to_vec())
     );
     assert_eq!(client.errno(&receipt(1 << 29, 64)), Errno::NODATA);
+    // Nobody waits for that thread again.
+    client.create(ROOT, b"between", FileKind::File);
+    let started = Instant::now();
+    for _ in 0..20 {
+        client.recall_own(&[ROOT]);
+    }
+    assert!(started.elapsed() < 20 * patience);
     client.operation(3).leave();
+    client.commit(&[ROOT], false);
     // Nothing in flight: everything was taken along.
     let fold = client.header(ROOT).fold();
     client.create(ROOT, b"second", FileKind::File);
@@ -610,6 +622,29 @@ fn owners_change_by_message() {
         client.errno(&Request::Acquire { inodes: list }),
         Errno::STALE
     );
+    client.goodbye();
+    controller.stop().unwrap();
+}
+
+#[test]
+fn a_branch_slot_is_not_used_again_while_somebody_may_store_there() {
+    let pool = TestPool::new(32 << 20);
+    let controller = pool.serve();
+    let mut client = Client::connect(&pool.path());
+    client.acquire(&[ROOT]);
+    let slot = client.header(ROOT).branch_slot();
+    let granted = |client: &Client| match client.ask(&Request::GrantInodes { count: 8 }) {
+        Response::Inodes(numbers) => numbers
+            .into_iter()
+            .map(|number| client.header(number).branch_slot())
+            .collect::<Vec<_>>(),
+        other => panic!("{other:?}"),
+    };
+    client.enter(0);
+    client.commit(&[ROOT], true);
+    assert!(!granted(&client).contains(&slot));
+    client.operation(0).leave();
+    assert!(granted(&client).contains(&slot));
     client.goodbye();
     controller.stop().unwrap();
 }

@@ -232,6 +232,11 @@ impl Client {
         }
     }
 
+    /// A fold that keeps the overlay: nothing was changed since the last.
+    pub fn recall_own(&self, inodes: &[InodeNumber]) {
+        self.done(&Client::commit_request(inodes, false));
+    }
+
     pub fn recall(&self, inodes: &[InodeNumber]) {
         self.done(&Request::Recall {
             inodes: InodeList::new(inodes).unwrap(),

@@ -1,0 +1,201 @@
+//! Sessions that do not keep to the protocol: the controller answers, or closes the connection,
+//! and everybody else goes on.
+
+mod common;
+
+use arck_core_state::FileKind;
+use arck_core_state::branch::BRANCH_SIZE;
+use arck_protocol::control::{REQUEST_SLOTS, slot_state};
+use arck_protocol::message::MESSAGE_MAX;
+use arck_protocol::socket::{Answer, Call, call, receive, send};
+use arck_protocol::{PROTOCOL_VERSION, Request};
+use common::check::check;
+use common::{Client, ROOT, TestPool, dial};
+use proptest::prelude::*;
+use rustix::fd::AsFd;
+use rustix::io::Errno;
+use std::sync::atomic::Ordering;
+
+/// Somebody else works as ever.
+fn works(pool: &TestPool, name: &str) {
+    let mut client = Client::connect(&pool.path());
+    client.acquire(&[ROOT]);
+    client.create(ROOT, name.as_bytes(), FileKind::File);
+    client.commit(&[ROOT], true);
+    assert!(client.verified(ROOT, name.as_bytes()).is_some());
+    client.goodbye();
+}
+
+fn error(answer: &Answer) -> Errno {
+    match answer {
+        Answer::Error(errno, _) => Errno::from_raw_os_error(*errno),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_greeting_comes_first_and_once() {
+    let pool = TestPool::new(16 << 20);
+    let controller = pool.serve();
+    let socket = dial(&pool.path());
+    let segments = vec![0];
+    let early = call(&socket, &Call::MapSegments { segments }).unwrap().0;
+    assert_eq!(error(&early), Errno::PROTO);
+    let other = call(&socket, &Call::Hello { version: 99 }).unwrap().0;
+    assert_eq!(error(&other), Errno::PROTONOSUPPORT);
+    let version = PROTOCOL_VERSION;
+    let (welcome, _) = call(&socket, &Call::Hello { version }).unwrap();
+    assert!(matches!(welcome, Answer::Welcome(_)));
+    let again = call(&socket, &Call::Hello { version }).unwrap().0;
+    assert_eq!(error(&again), Errno::ISCONN);
+    for segments in [vec![], vec![7], vec![1 << 30], vec![0; 17]] {
+        let answer = call(&socket, &Call::MapSegments { segments }).unwrap().0;
+        assert!(matches!(answer, Answer::Error(..)), "{answer:?}");
+    }
+    works(&pool, "a");
+    controller.stop().unwrap();
+}
+
+#[test]
+fn a_session_asks_the_controller_to_end() {
+    let pool = TestPool::new(16 << 20);
+    let controller = pool.serve();
+    let socket = dial(&pool.path());
+    assert_eq!(call(&socket, &Call::Shutdown).unwrap().0, Answer::Done);
+    while !controller.is_finished() {
+        std::thread::yield_now();
+    }
+    controller.stop().unwrap();
+    check(&pool.path());
+}
+
+#[test]
+fn malformed_packets_close_their_connection() {
+    let pool = TestPool::new(16 << 20);
+    let controller = pool.serve();
+    for bytes in [&b"x"[..], &[0xff; MESSAGE_MAX], &[1], &[2, 255, 255]] {
+        let socket = dial(&pool.path());
+        send(socket.as_fd(), bytes, &[socket.as_fd()]).unwrap();
+        let mut buffer = [0; MESSAGE_MAX];
+        let (length, _) = receive(socket.as_fd(), &mut buffer).unwrap();
+        assert_eq!(
+            error(&Answer::decode(&buffer[..length]).unwrap()),
+            Errno::PROTO
+        );
+        assert!(matches!(
+            receive(socket.as_fd(), &mut buffer),
+            Ok((0, _)) | Err(_)
+        ));
+    }
+    works(&pool, "a");
+    controller.stop().unwrap();
+}
+
+#[test]
+fn a_signature_on_somebody_elses_inode_is_refused() {
+    let pool = TestPool::new(16 << 20);
+    let controller = pool.serve();
+    let client = Client::connect(&pool.path());
+    // Not owned: commits of it fold nothing, and moves of names in it acquire first.
+    client.done(&Client::commit_request(&[ROOT, 0, u32::MAX, 77], true));
+    let grow = |branch_pages, delta_pages| Request::GrowArena {
+        branch_pages,
+        delta_pages,
+    };
+    assert_eq!(client.errno(&grow(u32::MAX, 0)), Errno::INVAL);
+    assert_eq!(client.errno(&grow(0, u32::MAX)), Errno::INVAL);
+    let receipt = Request::Receipt {
+        inode: ROOT,
+        fold: 1,
+        offset: u64::MAX,
+        length: u32::MAX,
+    };
+    assert_eq!(client.errno(&receipt), Errno::INVAL);
+    let move_names = |name: &[u8], flags| Request::MoveDirectory {
+        from: ROOT,
+        from_name: name.to_vec(),
+        to: ROOT,
+        to_name: b"x".to_vec(),
+        flags,
+    };
+    assert_eq!(client.errno(&move_names(b"a/b", 0)), Errno::INVAL);
+    assert_eq!(client.errno(&move_names(b"", 0)), Errno::NOENT);
+    assert_eq!(
+        client.errno(&move_names(&[b'x'; 256], 0)),
+        Errno::NAMETOOLONG
+    );
+    assert_eq!(client.errno(&move_names(b"a", 4)), Errno::INVAL);
+    client.goodbye();
+    works(&pool, "a");
+    controller.stop().unwrap();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 24, failure_persistence: None, ..ProptestConfig::default()
+    })]
+
+    /// Whatever stands in control memory and in the arena.
+    #[test]
+    fn garbage_harms_nobody(
+        words in prop::collection::vec((0..REQUEST_SLOTS, 0..254usize, any::<u64>()), 0..60),
+        kinds in prop::collection::vec(0u8..18, REQUEST_SLOTS),
+        lengths in prop::collection::vec(prop_oneof![0u32..80, any::<u32>()], REQUEST_SLOTS),
+        stores in prop::collection::vec((0u64..40, 0u64..4096, any::<[u8; 16]>()), 0..60),
+        counters in prop::collection::vec((0..1024usize, any::<bool>()), 0..10),
+    ) {
+        let pool = TestPool::new(16 << 20);
+        let controller = pool.serve();
+        let mut client = Client::connect(&pool.path());
+        client.acquire(&[ROOT]);
+        let directory = client.create(ROOT, b"good", FileKind::Directory);
+        client.create(directory, b"inner", FileKind::File);
+        let file = client.create(ROOT, b"file", FileKind::File);
+        let page = client.data_page(1).unwrap();
+        client.write(file, 600, page);
+        for (page, offset, bytes) in &stores {
+            // Branches, and the delta pages used so far.
+            let page = match page {
+                0..20 => 1 + page,
+                _ => u64::from(arck_core_state::arena::DELTA_FIRST) + page - 20,
+            };
+            let at = page * 4096 + offset.min(&4080) / 8 * 8;
+            client.store(at, bytes);
+            // One of them where it surely matters.
+            let branch = client.slot_offset(ROOT) + offset % (BRANCH_SIZE as u64 - 16) / 8 * 8;
+            if offset % 7 == 0 {
+                client.store(branch, bytes);
+            }
+        }
+        for (thread, inside) in counters {
+            if inside {
+                client.enter(thread);
+            } else {
+                client.operation(thread).leave();
+            }
+        }
+        let control = client.control();
+        for (slot, (kind, length)) in kinds.iter().zip(&lengths).enumerate() {
+            control.requests[slot].length.store(*length, Ordering::Relaxed);
+            control.requests[slot].payload[0].store(u64::from(*kind) | 0x0101_0000, Ordering::Relaxed);
+        }
+        for (slot, word, value) in words {
+            control.requests[slot].payload[word].store(value, Ordering::Relaxed);
+        }
+        for slot in &control.requests {
+            slot.state.store(slot_state::SUBMITTED, Ordering::SeqCst);
+        }
+        control.header.doorbell.store(u64::MAX, Ordering::SeqCst);
+        works(&pool, "other");
+        drop(client);
+        works(&pool, "another");
+        controller.stop().unwrap();
+        let tree = check(&pool.path());
+        prop_assert!(tree.paths.contains_key("/other") && tree.paths.contains_key("/another"));
+        // And again, from the files alone.
+        let controller = pool.serve();
+        works(&pool, "third");
+        controller.stop().unwrap();
+        check(&pool.path());
+    }
+}
