@@ -244,8 +244,16 @@ fn give_way() {
 /// The kernel gave the program this number, so all below are taken.
 #[inline(always)]
 pub fn kernel_opened(descriptor: isize) -> isize {
-    if descriptor >= 0 && (descriptor as usize) >= HOLE.load(Ordering::Relaxed) {
-        HOLE.store(descriptor as usize + 1, Ordering::Relaxed);
+    if descriptor < 0 {
+        return descriptor;
+    }
+    let number = descriptor as usize;
+    if number >= HOLE.load(Ordering::Relaxed) {
+        HOLE.store(number + 1, Ordering::Relaxed);
+    }
+    if number < TABLE_SIZE && !is_free(number) && !crate::thread::inside() {
+        // The LibFS closed one of its own.
+        TABLE[number].store(0, Ordering::Release);
     }
     descriptor
 }

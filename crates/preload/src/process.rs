@@ -390,6 +390,19 @@ fn load_open(fs: &FileSystem, handle: backend::Handle) -> Result<Program, Failur
         }
         return Ok(Program::Script(Box::new((script, name))));
     }
+    let file = copy_to_memory(fs, handle)?;
+    Ok(if file < 0 {
+        Program::Error(file)
+    } else {
+        Program::Binary(file)
+    })
+}
+
+/// A memory file, close-on-exec, with the contents of an open file; or minus an error number.
+///
+/// # Errors
+/// Reading fails.
+pub fn copy_to_memory(fs: &FileSystem, handle: backend::Handle) -> Result<isize, Failure> {
     // SAFETY: constant name; the buffer is valid for what is written.
     unsafe {
         let file = syscall!(
@@ -398,14 +411,20 @@ fn load_open(fs: &FileSystem, handle: backend::Handle) -> Result<Program, Failur
             libc::MFD_CLOEXEC
         );
         if raw::failed(file) {
-            return Ok(Program::Error(file));
+            return Ok(file);
         }
         let mut buffer = vec![0u8; 128 * 1024];
         let mut offset = 0;
         loop {
-            let n = fs.read(handle, &mut buffer, Some(offset))?;
+            let n = match fs.read(handle, &mut buffer, Some(offset)) {
+                Ok(n) => n,
+                Err(errno) => {
+                    raw::close(file);
+                    return Err(Failure::Errno(errno));
+                }
+            };
             if n == 0 {
-                return Ok(Program::Binary(file));
+                return Ok(file);
             }
             let mut written = 0;
             while written < n {
@@ -417,7 +436,7 @@ fn load_open(fs: &FileSystem, handle: backend::Handle) -> Result<Program, Failur
                 );
                 if result <= 0 {
                     raw::close(file);
-                    return Ok(Program::Error(error(libc::ENOMEM)));
+                    return Ok(error(libc::ENOMEM));
                 }
                 written += result as usize;
             }

@@ -8,6 +8,7 @@
 //! kernel's.
 
 mod execute;
+mod load;
 mod signal;
 mod status;
 

@@ -1,6 +1,7 @@
 //! C programs that exercise one area each, compared with the plain host.
 
-use super::support::{Place, compare_program, compile};
+use super::support::{Place, compare_program, compile, served_by_pool};
+use arck_testkit::TestPool;
 use std::process::Command;
 
 #[test]
@@ -40,6 +41,10 @@ fn the_common_calls_make_no_system_call() {
         assert_eq!(line["served"]["openat"], 2020, "{line}");
         assert_eq!(line["past"], serde_json::json!({}));
     }
+    // Nor does ArckFS.
+    let pool = TestPool::new(64 << 20);
+    let output = served_by_pool(&pool, "fd:2", Command::new(&binary).arg("/arck"));
+    assert!(output.status.success(), "{output:?}");
     // The filter does its work: on the plain host the first call kills.
     let plain = Command::new(&binary)
         .arg(place.files())

@@ -1,6 +1,6 @@
 //! Real programs, started by real shells, compared with the plain host.
 
-use super::support::{Place, compare_script, library};
+use super::support::{Backend, Place, compare_script, library};
 use std::process::Command;
 
 #[test]
@@ -72,6 +72,22 @@ fn compiler_and_sqlite() {
 }
 
 #[test]
+fn libraries_stored_on_the_pool() {
+    compare_script(
+        "/bin/sh",
+        r#"
+        echo 'int f(void){return 42;}' > l.c; gcc -shared -fPIC -o l.so l.c
+        cat > m.c <<'C'
+#include <dlfcn.h>
+#include <stdio.h>
+int main(int c, char **v) { void *l = dlopen(v[1], RTLD_NOW); if (!l) { puts("no"); return 1; } printf("%d\n", ((int (*)(void))dlsym(l, "f"))()); return !dlopen("libm.so.6", RTLD_NOW); }
+C
+        gcc -o m m.c -ldl; ./m $D/l.so; ./m ./l.so; ./m ./none.so; echo $?
+        "#,
+    );
+}
+
+#[test]
 fn host_paths_are_untouched() {
     let place = Place::new();
     let output = place.served(
@@ -123,7 +139,7 @@ fn unreachable_pool() {
 fn no_settings() {
     let output = Command::new("/bin/ls")
         .arg("/arck")
-        .env("LD_PRELOAD", library())
+        .env("LD_PRELOAD", library(Backend::Host))
         .output()
         .unwrap();
     assert!(String::from_utf8_lossy(&output.stderr).contains("No such file"));

@@ -1,24 +1,33 @@
-//! Runs one program twice, on a plain directory and on the same directory served under the
-//! mount prefix by the preload library (with the host backend), and compares what it prints.
+//! Runs one program several times, on a plain directory, on a directory served under the mount
+//! prefix by the preload library with the host backend, and on a pool, and compares what it
+//! prints.
 
+use arck_testkit::TestPool;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-/// The library with the host backend, built once.
-pub fn library() -> &'static Path {
-    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("host-backend");
+/// What stands behind the mount prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// A host directory: the interception alone.
+    Host,
+    /// A pool with its controller.
+    Pool,
+}
+
+/// The library, built once for each backend.
+pub fn library(backend: Backend) -> &'static Path {
+    static LIBRARIES: [OnceLock<PathBuf>; 2] = [OnceLock::new(), OnceLock::new()];
+    LIBRARIES[backend as usize].get_or_init(|| {
+        let (name, features): (_, &[&str]) = match backend {
+            Backend::Host => ("host", &["--features", "host-backend"]),
+            Backend::Pool => ("pool", &[]),
+        };
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         let status = Command::new(env!("CARGO"))
-            .args([
-                "build",
-                "--quiet",
-                "-p",
-                "arck-preload",
-                "--features",
-                "host-backend",
-            ])
+            .args(["build", "--quiet", "-p", "arck-preload"])
+            .args(features)
             .arg("--target-dir")
             .arg(&target)
             .args([
@@ -31,6 +40,20 @@ pub fn library() -> &'static Path {
         target.join("debug/libarck_preload.so")
     })
 }
+
+/// The command, served by a pool.
+pub fn served_by_pool(pool: &TestPool, report: &str, command: &mut Command) -> Output {
+    command
+        .env("LD_PRELOAD", library(Backend::Pool))
+        .env("ARCK_POOL", pool.path())
+        .env("ARCK_MOUNT", "/arck")
+        .env("ARCK_REPORT", report)
+        .output()
+        .expect("the command runs")
+}
+
+/// Bytes; room for what the tests write.
+const POOL_SIZE: u64 = 256 << 20;
 
 /// Which net the library uses.
 pub const NETS: [&str; 2] = ["sud-inclusive", "sud-exclusive"];
@@ -71,7 +94,7 @@ impl Place {
         command: &mut Command,
     ) -> Output {
         command
-            .env("LD_PRELOAD", library())
+            .env("LD_PRELOAD", library(Backend::Host))
             .env("ARCK_POOL", "/nonexistent")
             .env("ARCK_MOUNT", "/arck")
             .env("ARCK_HOST_BACKEND_DIR", backend)
@@ -149,6 +172,23 @@ pub fn compare(command: impl Fn() -> Command) -> String {
                 .any(|line| !line["served"].as_object().expect("counts").is_empty())
         );
     }
+    let pool = TestPool::new(POOL_SIZE);
+    let place = Place::new();
+    let report = place.report.to_str().expect("UTF-8");
+    let got = shown(
+        &served_by_pool(&pool, report, command().arg("/arck")),
+        "/arck",
+    );
+    assert!(
+        expected == got,
+        "pool\n--- plain\n{expected}\n--- served\n{got}"
+    );
+    assert!(
+        place
+            .report()
+            .iter()
+            .all(|line| line["past"] == serde_json::json!({}))
+    );
     expected
 }
 
