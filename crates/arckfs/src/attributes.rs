@@ -169,6 +169,9 @@ impl<'a> Context<'a> {
                 return Err(Errno::PERM);
             }
         }
-        Ok(new_uid || new_gid)
+        // Even where the ids stay as they are, set-id bits of a program go.
+        let mode = inode.mode.load(Ordering::Relaxed);
+        let drops = mode & 0o4000 != 0 || mode & 0o2010 == 0o2010;
+        Ok(new_uid || new_gid || (drops && !inode.is_directory()))
     }
 }

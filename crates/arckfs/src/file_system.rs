@@ -161,14 +161,14 @@ impl FileSystem {
         if flags & ACCESS_MODE == ACCESS_MODE {
             return Err(Errno::INVAL.into());
         }
-        let start = self.start_of(at, path)?;
         let create = flags & libc::O_CREAT != 0 && flags & libc::O_PATH == 0;
         let exclusive = create && flags & libc::O_EXCL != 0;
         let follow = flags & libc::O_NOFOLLOW == 0 && !exclusive;
         if create && flags & libc::O_DIRECTORY != 0 {
             return Err(Errno::INVAL.into());
         }
-        let inode = self.engine.run(|context| {
+        let start = self.start_of(at, path)?;
+        let (inode, created) = self.engine.run(|context| {
             let (inode, created) = if create && path.ends_with(b"/") {
                 // Only a directory could be meant, and a link is not even looked at.
                 context.walk(start, trim_end(path), false, |place| match place.last {
@@ -185,20 +185,26 @@ impl FileSystem {
                 context.may_open(inode, flags)?;
             }
             context.list_open(inode)?;
-            Ok(inode)
+            Ok((inode, created))
         })?;
-        let opened = self.finish_open(inode, flags);
+        let opened = self.finish_open(inode, created, flags);
         if opened.is_err() {
             self.engine.unlist_open(inode.number())?;
         }
         Ok(opened?)
     }
 
-    fn finish_open(&self, inode: &'static CachedInode, flags: i32) -> Result<Handle, Errno> {
+    fn finish_open(
+        &self,
+        inode: &'static CachedInode,
+        created: bool,
+        flags: i32,
+    ) -> Result<Handle, Errno> {
+        // An empty file too, for its times.
         if flags & libc::O_TRUNC != 0
             && flags & libc::O_PATH == 0
+            && !created
             && inode.kind() == Some(FileKind::File)
-            && inode.size.load(Ordering::Acquire) != 0
         {
             let (number, generation) = (inode.number(), inode.generation());
             self.engine.run_local(|context| {
@@ -500,6 +506,10 @@ impl FileSystem {
                 _ => return Err(Errno::INVAL.into()),
             }
             context.credentials.check(inode, 2)?;
+            if inode.size.load(Ordering::Acquire) == size {
+                // Unlike ftruncate, this leaves the times alone.
+                return Ok(());
+            }
             context.resize(inode, size)
         })
     }
@@ -512,14 +522,15 @@ impl FileSystem {
         offset: u64,
         length: u64,
     ) -> Result<(), Errno> {
-        self.usable(handle, true)?;
-        if mode != 0 {
-            return Err(Errno::OPNOTSUPP);
-        }
+        self.not_path_only(handle)?;
         let end = offset
             .checked_add(length)
             .filter(|_| length != 0)
             .ok_or(Errno::INVAL)?;
+        if mode != 0 {
+            return Err(Errno::OPNOTSUPP);
+        }
+        self.usable(handle, true)?;
         let size = self.on_handle(handle, |_, inode| Ok(inode.size.load(Ordering::Acquire)))?;
         if end > size {
             self.truncate_handle(handle, end)?;
@@ -535,6 +546,7 @@ impl FileSystem {
 
     /// Durable already in `dax` and `volatile` mode; in `paged` mode folds and writes back.
     pub fn sync(&self, handle: Handle) -> Result<(), Errno> {
+        self.not_path_only(handle)?;
         let (number, _) = identity(self.engine.description(handle)?);
         if self.engine.session.durability() != Durability::Paged {
             return Ok(());
@@ -728,10 +740,13 @@ impl FileSystem {
             return Err(Errno::INVAL.into());
         }
         let from_start = self.start_of(from_at, from)?;
-        let to_start = self.start_of(to_at, to)?;
+        let to_start = self.start(to_at)?;
         let renamed = self.engine.run(|context| {
             // Neither name is followed, whatever stands behind it.
             context.walk(from_start, trim_end(from), false, |source| {
+                if to.is_empty() && to_at != At::Root {
+                    return Err(Errno::NOENT.into());
+                }
                 context.walk(to_start, trim_end(to), false, |target| {
                     let Last::Name(from_name) = source.last else {
                         return Err(Errno::BUSY.into());
@@ -788,7 +803,7 @@ impl FileSystem {
         } else {
             self.start_of(from_at, from)?
         };
-        let to_start = self.start_of(to_at, to)?;
+        let to_start = self.start(to_at)?;
         let follow = flags & libc::AT_SYMLINK_FOLLOW != 0;
         self.engine.run(|context| {
             let target = if empty {
@@ -796,6 +811,9 @@ impl FileSystem {
             } else {
                 context.resolve(from_start, from, follow)?
             };
+            if to.is_empty() && to_at != At::Root {
+                return Err(Errno::NOENT.into());
+            }
             context.walk(to_start, trim_end(to), false, |place| {
                 let Last::Name(name) = place.last else {
                     return Err(Errno::EXIST.into());
@@ -830,9 +848,13 @@ impl FileSystem {
     /// path: of the link that `at` has open.
     pub fn read_link(&self, at: At, path: &[u8], buffer: &mut [u8]) -> Result<usize, Failure> {
         let flags = libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH;
+        let otherwise = match path.is_empty() && at != At::Root {
+            true => Errno::NOENT,
+            false => Errno::INVAL,
+        };
         self.on_path(at, path, flags, |context, inode| {
             if inode.kind() != Some(FileKind::Link) {
-                return Err(Errno::INVAL.into());
+                return Err(otherwise.into());
             }
             context.read_at(inode, buffer, 0)
         })
@@ -1151,6 +1173,7 @@ impl<'a> Context<'a> {
         }
         let write = flags & ACCESS_MODE != libc::O_RDONLY;
         match inode.kind().ok_or(Errno::IO)? {
+            FileKind::Link if flags & libc::O_DIRECTORY != 0 => return Err(Errno::NOTDIR.into()),
             FileKind::Link => return Err(Errno::LOOP.into()),
             FileKind::Directory if write || flags & libc::O_TRUNC != 0 => {
                 return Err(Errno::ISDIR.into());

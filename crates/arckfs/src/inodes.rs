@@ -165,6 +165,13 @@ impl<'a> Context<'a> {
                     .store(header.sequence.load(Ordering::Acquire), Ordering::Release);
                 return Ok(());
             }
+            if inode.branch.load(Ordering::Acquire) == 0 {
+                // No delta: the controller's change is all there is to know.
+                self.discard_delta(inode);
+                self.load_verified(inode, generation)?;
+                inode.expect(expected);
+                return Ok(());
+            }
             let Some((copy, verified)) = self.session.verified(inode.number())? else {
                 return Err(Errno::STALE.into());
             };

@@ -39,6 +39,20 @@ pub enum Renamed {
     },
 }
 
+/// Leaves a rename to the controller, once it knows both directories.
+fn by_controller(from: &CachedInode, to: &CachedInode) -> Attempt<Renamed> {
+    for directory in [from, to] {
+        if directory.has(flag::UNBORN) {
+            let parent = directory.parent.load(Ordering::Relaxed);
+            return Err(Fix::Commit([parent, 0]).into());
+        }
+    }
+    Ok(Renamed::ByController {
+        from: from.number(),
+        to: to.number(),
+    })
+}
+
 fn empty_record() -> Record<'static> {
     Record {
         state: 0,
@@ -352,10 +366,7 @@ impl<'a> Context<'a> {
             if target.inode == source.inode {
                 return Ok(Renamed::Done);
             }
-            return Ok(Renamed::ByController {
-                from: from.number(),
-                to: to.number(),
-            });
+            return by_controller(from, to);
         }
         if let Some(target) = target {
             if target.inode == source.inode {
@@ -368,10 +379,7 @@ impl<'a> Context<'a> {
             }
         }
         if moves_directory && from.number() != to.number() {
-            return Ok(Renamed::ByController {
-                from: from.number(),
-                to: to.number(),
-            });
+            return by_controller(from, to);
         }
         let moved = self.view(source.inode, source.generation)?;
         let victim = match target {

@@ -157,7 +157,8 @@ impl<'a> Context<'a> {
         let mut length = size;
         if !rest.is_empty() {
             if size + 1 + rest.len() > 2 * PATH_MAX {
-                return Err(Errno::NAMETOOLONG.into());
+                // It is links leading through themselves that make a path this long.
+                return Err(Errno::LOOP.into());
             }
             new.bytes[size] = b'/';
             new.bytes[size + 1..size + 1 + rest.len()].copy_from_slice(rest);
