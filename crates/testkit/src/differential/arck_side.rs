@@ -139,7 +139,15 @@ impl ArckSide {
                 slot,
                 offset,
                 whence,
-            } => return Ok(Ok(session.seek(handle(*slot)?, *offset, *whence)?).into()),
+            } => {
+                let handle = handle(*slot)?;
+                let before = session.seek(handle, 0, libc::SEEK_CUR)?;
+                let sought = session.seek(handle, *offset, *whence)?;
+                if operation.is_about_holes() {
+                    session.seek(handle, before as i64, libc::SEEK_SET)?;
+                }
+                return Ok(Outcome::Number(sought));
+            }
             Operation::TruncateHandle { slot, size } => {
                 session.truncate_handle(handle(*slot)?, *size)?;
             }

@@ -121,18 +121,23 @@ impl HostSide {
                 use std::os::fd::AsRawFd;
                 let descriptor = descriptor(*slot)?.as_raw_fd();
                 // SAFETY: no memory is passed.
-                let sought = unsafe { libc::lseek(descriptor, *offset, *whence) };
-                return Ok(Outcome::Number(checked(sought)?));
+                let seek = |offset, whence| unsafe { libc::lseek(descriptor, offset, whence) };
+                let before = seek(0, libc::SEEK_CUR);
+                let sought = checked(seek(*offset, *whence))?;
+                if operation.is_about_holes() {
+                    checked(seek(before, libc::SEEK_SET))?;
+                }
+                return Ok(Outcome::Number(sought));
             }
             Operation::TruncateHandle { slot, size } => fs::ftruncate(descriptor(*slot)?, *size)?,
             Operation::Truncate { place, size } => {
                 use std::os::fd::AsRawFd;
-                if place.path.is_empty() {
-                    return Err(Errno::NOENT);
-                }
                 // There is no truncateat, but a path through /proc; too long a one is told by
                 // another call.
                 let base = at(place)?;
+                if place.path.is_empty() {
+                    return Err(Errno::NOENT);
+                }
                 fs::statat(base, &place.path[..], AtFlags::empty())?;
                 let mut path = format!("/proc/self/fd/{}/", base.as_raw_fd()).into_bytes();
                 path.extend_from_slice(&place.path);

@@ -186,6 +186,20 @@ pub enum Operation {
     Kill,
 }
 
+impl Operation {
+    /// SEEK_DATA and SEEK_HOLE: the offset is put back afterwards, since file systems may
+    /// differ in what they call a hole where space was allocated ahead.
+    pub fn is_about_holes(&self) -> bool {
+        matches!(
+            self,
+            Operation::Seek {
+                whence: libc::SEEK_DATA | libc::SEEK_HOLE,
+                ..
+            }
+        )
+    }
+}
+
 /// Whose turn it is, and what it does.
 #[derive(Clone, Debug)]
 pub struct Step {
