@@ -152,7 +152,7 @@ impl Core {
         }
         let since = Instant::now();
         for (&number, &slot) in numbers.iter().zip(&slots) {
-            session.owned.insert(number, Owned { since, slot });
+            session.owned.insert(number, Owned::new(since, slot));
         }
         Reply::Now(Response::Inodes(numbers))
     }
@@ -282,29 +282,44 @@ impl Core {
         }
         let since = Instant::now();
         for (&number, &slot) in numbers.iter().zip(&slots) {
-            session.owned.insert(number, Owned { since, slot });
+            session.owned.insert(number, Owned::new(since, slot));
         }
         Ok(())
     }
 
-    /// A reader wants the newest state: folds where the owners are, and leaves them there,
-    /// unless they have had nothing to fold since their lease ended.
+    /// A reader wants the newest state: folds where the owners are, at most once per lease time,
+    /// and leaves them there, unless they have had nothing to fold when their lease is over.
     pub fn recall(&mut self, reader: SessionNumber, inodes: &[InodeNumber]) -> Reply {
         let mut owners: BTreeMap<(SessionNumber, bool), Vec<InodeNumber>> = BTreeMap::new();
+        let mut not_before: Option<Instant> = None;
         for &number in inodes {
             let Some(header) = self.state.header_copy(number) else {
                 continue;
             };
             let owner = header.ownership.session();
-            if owner == 0 || owner == reader || header.kind == HeaderKind::Granted {
+            if owner == reader || header.kind == HeaderKind::Granted {
                 continue;
             }
-            let lease_over = self
-                .sessions
-                .get(&owner)
-                .and_then(|other| other.owned.get(&number))
-                .is_none_or(|owned| owned.since.elapsed() > self.options.lease);
+            let Some(session) = self.sessions.get(&owner) else {
+                continue;
+            };
+            let Some(owned) = session.owned.get(&number) else {
+                continue;
+            };
+            let lease_over = owned.since.elapsed() > self.options.lease;
+            // What was done before the reader asked is visible here, without a barrier.
+            if session.has_branch(number, &header) {
+                let again = owned.folded.map(|folded| folded + self.options.lease);
+                if again.is_some_and(|again| again > Instant::now()) {
+                    not_before = not_before.max(again);
+                }
+            } else if !lease_over {
+                continue;
+            }
             owners.entry((owner, lease_over)).or_default().push(number);
+        }
+        if let Some(not_before) = not_before {
+            return Reply::Later(not_before);
         }
         for ((owner, lease_over), numbers) in owners {
             let after = if lease_over {
@@ -318,6 +333,14 @@ impl Core {
                 Err(Failure::Violation(_)) => {}
                 Err(Failure::Errno(errno)) => {
                     tracing::warn!("folding for a reader, session {owner}: {errno}");
+                }
+            }
+            if let Some(session) = self.sessions.get_mut(&owner) {
+                let now = Instant::now();
+                for number in &numbers {
+                    if let Some(owned) = session.owned.get_mut(number) {
+                        owned.folded = Some(now);
+                    }
                 }
             }
         }

@@ -212,7 +212,7 @@ pub fn recover(core: &mut Core, arenas_count: bool) -> Result<()> {
         let since = Instant::now();
         session.owned = inodes
             .into_iter()
-            .map(|(number, slot)| (number, Owned { since, slot }))
+            .map(|(number, slot)| (number, Owned::new(since, slot)))
             .collect();
         core.sessions.insert(entry.session, session);
         core.end_session(entry.session, libc::EIO);

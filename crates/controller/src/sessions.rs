@@ -7,16 +7,18 @@
 //!   open of its own. The wake descriptor cannot be opened twice, so it is never read, only
 //!   waited for (edge-triggered).
 
-use crate::arena::{self, Arena};
+use crate::arena::{self, Arena, Reader};
 use crate::core::Core;
 use crate::files::{GROUPS_MAX, SESSIONS_MAX, SessionEntry};
 use crate::pool::numbered;
+use arck_core_state::arena::branch_offset;
+use arck_core_state::branch::{BRANCH_SIZE, StoredBranch};
 use arck_core_state::geometry::SessionNumber;
-use arck_core_state::{InodeNumber, SegmentNumber, layout};
+use arck_core_state::{HeaderCopy, InodeNumber, SegmentNumber, layout};
 use arck_pm::{MapOptions, Mapping};
 use arck_protocol::control::{CONTROL_SIZE, ControlMemory};
 use arck_protocol::socket::Welcome;
-use arck_verifier::{CopiedDelta, Credentials};
+use arck_verifier::{ArenaSource, CopiedDelta, Credentials};
 use rustix::event::EventfdFlags;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
@@ -37,7 +39,20 @@ const RECEIPTS_MAX: usize = 4096;
 pub struct Owned {
     /// Since when; the lease counts from here.
     pub since: Instant,
+    /// Place in the arena's branch table.
     pub slot: u32,
+    /// When it was last folded for a reader.
+    pub folded: Option<Instant>,
+}
+
+impl Owned {
+    pub fn new(since: Instant, slot: u32) -> Owned {
+        Owned {
+            since,
+            slot,
+            folded: None,
+        }
+    }
 }
 
 /// The parts of a session whose process may be there.
@@ -173,6 +188,16 @@ impl Session {
                 },
                 |kept| kept.kind.clone(),
             )
+    }
+
+    /// Whether there is anything to fold of an inode, as of now.
+    pub fn has_branch(&self, number: InodeNumber, header: &HeaderCopy) -> bool {
+        let mut bytes = [0; BRANCH_SIZE];
+        let copied = branch_offset(header.branch_slot)
+            .is_some_and(|offset| Reader(&self.arena).copy(offset, &mut bytes).is_ok());
+        let epoch = header.ownership.epoch();
+        copied
+            && StoredBranch::decode(&bytes, number, header.generation, epoch, header.fold).is_some()
     }
 
     /// Whoever is inside an operation now; to be asked after a heavy barrier.

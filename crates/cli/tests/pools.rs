@@ -1,0 +1,214 @@
+//! `arck mkfs` and `arck serve` as commands: bad input is one line that says what and what to
+//! do, and exit status 1; wrong usage is exit status 2.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+fn arck() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_arck"))
+}
+
+struct Place {
+    directory: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Place {
+        let directory = tempfile::Builder::new()
+            .prefix("arck-cli-")
+            .tempdir_in("/dev/shm")
+            .unwrap();
+        Place { directory }
+    }
+    fn pool(&self) -> PathBuf {
+        self.directory.path().join("pool")
+    }
+    fn made() -> Place {
+        let place = Place::new();
+        let made = mkfs(&place.pool(), &["--size", "16M"]);
+        assert!(made.status.success(), "{made:?}");
+        place
+    }
+}
+
+fn mkfs(pool: &Path, arguments: &[&str]) -> Output {
+    arck()
+        .arg("mkfs")
+        .arg(pool)
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+/// One line on standard error, with this in it, and exit status 1.
+fn refused(output: &Output, says: &str) {
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(text.contains(says), "{text}");
+}
+
+fn serve_fails(pool: &Path, says: &str) {
+    refused(&arck().arg("serve").arg(pool).output().unwrap(), says);
+}
+
+/// A controller that has said that it is ready.
+struct Serving {
+    process: Child,
+    status: BufReader<std::process::ChildStdout>,
+}
+
+impl Serving {
+    fn start(pool: &Path, arguments: &[&str]) -> Serving {
+        let mut process = arck()
+            .arg("serve")
+            .arg(pool)
+            .args(["--ready-fd", "1"])
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut status = BufReader::new(process.stdout.take().unwrap());
+        let mut line = String::new();
+        status.read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        Serving { process, status }
+    }
+    fn signal(&self, signal: libc::c_int) {
+        // SAFETY: a signal to our own child, which has not been waited for.
+        assert_eq!(unsafe { libc::kill(self.process.id() as i32, signal) }, 0);
+    }
+}
+
+#[test]
+fn pools_that_cannot_be_served() {
+    let place = Place::new();
+    serve_fails(&place.pool(), "arck mkfs");
+    std::fs::create_dir(place.pool()).unwrap();
+    serve_fails(&place.pool(), "no pool");
+
+    let superblock = |place: &Place| place.pool().join("superblock");
+    let edit = |place: &Place, at: usize, value: u8| {
+        let mut bytes = std::fs::read(superblock(place)).unwrap();
+        bytes[at] = value;
+        std::fs::write(superblock(place), bytes).unwrap();
+    };
+    let place = Place::made();
+    edit(&place, 0, b'X');
+    serve_fails(&place.pool(), "not an Arck pool");
+    let place = Place::made();
+    edit(&place, 8, 77);
+    serve_fails(&place.pool(), "version 77");
+    let place = Place::made();
+    edit(&place, 40, 77);
+    serve_fails(&place.pool(), "damaged");
+    for file in [
+        "headers",
+        "pages",
+        "segment-table",
+        "session-table",
+        "journal",
+    ] {
+        let place = Place::made();
+        let file = place.pool().join(file);
+        std::fs::File::options()
+            .write(true)
+            .open(&file)
+            .unwrap()
+            .set_len(10)
+            .unwrap();
+        serve_fails(&place.pool(), "damaged");
+        std::fs::remove_file(&file).unwrap();
+        serve_fails(&place.pool(), "damaged");
+    }
+    let place = Place::made();
+    let segment = place.pool().join("segments/00000000");
+    std::fs::File::options()
+        .write(true)
+        .open(segment)
+        .unwrap()
+        .set_len(4096)
+        .unwrap();
+    serve_fails(&place.pool(), "damaged");
+}
+
+#[test]
+fn pools_that_cannot_be_made() {
+    let place = Place::made();
+    let size = ["--size", "16M"];
+    refused(&mkfs(&place.pool(), &size), "not empty");
+    refused(&mkfs(&Place::new().pool(), &["--size", "1M"]), "16777216");
+    refused(
+        &mkfs(Path::new("/nonexistent/pool"), &size),
+        "/nonexistent/pool",
+    );
+    assert_eq!(
+        mkfs(&place.pool(), &["--size", "lots"]).status.code(),
+        Some(2)
+    );
+    assert_eq!(mkfs(&place.pool(), &[]).status.code(), Some(2));
+    // --force replaces a pool, and nothing else.
+    assert!(
+        mkfs(&place.pool(), &["--size", "32M", "--force"])
+            .status
+            .success()
+    );
+    let other = Place::new();
+    std::fs::create_dir(other.pool()).unwrap();
+    std::fs::write(other.pool().join("mine"), "mine").unwrap();
+    refused(
+        &mkfs(&other.pool(), &["--size", "16M", "--force"]),
+        "not empty",
+    );
+    let serving = Serving::start(&place.pool(), &[]);
+    refused(
+        &mkfs(&place.pool(), &["--size", "32M", "--force"]),
+        "already served",
+    );
+    drop(serving.status);
+    let mut process = serving.process;
+    process.kill().unwrap();
+    process.wait().unwrap();
+}
+
+#[test]
+fn served_once_and_ended_by_a_signal() {
+    let place = Place::made();
+    let mut serving = Serving::start(&place.pool(), &[]);
+    serve_fails(
+        &place.pool(),
+        &format!("served by process {}", serving.process.id()),
+    );
+    serving.signal(libc::SIGTERM);
+    assert!(serving.process.wait().unwrap().success());
+    // Killed, it leaves nothing that would hinder the next one.
+    let mut serving = Serving::start(&place.pool(), &[]);
+    serving.signal(libc::SIGKILL);
+    serving.process.wait().unwrap();
+    let mut serving = Serving::start(&place.pool(), &["--persist", "always"]);
+    serving.signal(libc::SIGINT);
+    assert!(serving.process.wait().unwrap().success());
+}
+
+#[test]
+fn a_private_controller_ends_with_its_starter_unless_it_is_used() {
+    let place = Place::made();
+    let mut serving = Serving::start(&place.pool(), &["--private"]);
+    drop(serving.process.stdin.take());
+    assert!(serving.process.wait().unwrap().success());
+    let mut rest = String::new();
+    serving.status.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "");
+
+    let mut serving = Serving::start(&place.pool(), &["--private"]);
+    let lock = std::fs::File::create(place.pool().join("run.lock")).unwrap();
+    lock.lock_shared().unwrap();
+    drop(serving.process.stdin.take());
+    let mut line = String::new();
+    serving.status.read_line(&mut line).unwrap();
+    assert_eq!(line, "busy\n");
+    drop(lock);
+    assert!(serving.process.wait().unwrap().success());
+}
