@@ -1,0 +1,90 @@
+//! `arck-bench`: ArckFS beside tmpfs, and the system calls that ArckFS makes.
+//!
+//! | module | idea |
+//! | --- | --- |
+//! | `calls` | one trait for the calls that are measured, served by libc or by the Rust API |
+//! | `groups` | what is measured: operations that share a preparation |
+//! | `measure` | interleaved rounds, clocks, medians |
+//! | `pool` | a pool in memory with a controller in a process of its own |
+//! | `worker` | the process that measures, started anew for each way to call ArckFS |
+//! | `micro` | the command that starts workers and reports |
+//! | `count`, `trace` | system calls for each operation, counted from outside by ptrace |
+//! | `report`, `machine` | tables, and the facts beside them |
+//!
+//! # Invariants
+//! * Both sides of a comparison run in one process and one thread, in alternating rounds, on the
+//!   same clock, with paths and buffers made before.
+//! * The controller is never in the process that measures.
+
+mod calls;
+mod count;
+mod groups;
+mod machine;
+mod measure;
+mod micro;
+mod pool;
+mod report;
+mod trace;
+mod worker;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Why a run ended early: one line.
+pub type Outcome<T> = Result<T, String>;
+
+/// Measures ArckFS beside tmpfs. Without a command: `micro`, then `count`.
+#[derive(Parser)]
+#[command(name = "arck-bench", version, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Times of single operations beside tmpfs, in interleaved rounds
+    Micro(micro::MicroArguments),
+    /// System calls for each operation in the steady state
+    Count(count::CountArguments),
+    /// What the other commands start
+    #[command(hide = true)]
+    Worker(worker::WorkerArguments),
+}
+
+fn run(arguments: Arguments) -> Outcome<()> {
+    match arguments.command {
+        Some(Command::Micro(arguments)) => micro::main(&arguments),
+        Some(Command::Count(arguments)) => count::main(&arguments),
+        Some(Command::Worker(arguments)) => worker::main(&arguments),
+        None => {
+            run(Arguments::parse_from(["arck-bench", "micro"]))?;
+            println!();
+            run(Arguments::parse_from(["arck-bench", "count"]))
+        }
+    }
+}
+
+/// A signal from the terminal ends the children, and then this process, which cleans up, in its
+/// own time.
+fn outlive_children() {
+    extern "C" fn nothing(_: libc::c_int) {}
+    for signal in [libc::SIGINT, libc::SIGHUP] {
+        // SAFETY: the handler does nothing; executed programs do not inherit it.
+        unsafe { libc::signal(signal, nothing as *const () as libc::sighandler_t) };
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if !matches!(arguments.command, Some(Command::Worker(_))) {
+        outlive_children();
+    }
+    match run(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(line) => {
+            eprintln!("arck-bench: {line}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! A pool in memory for a benchmark, served by a controller in a process of its own.
+//!
+//! # Invariants
+//! * The controller is a child process: `arck serve`, or, where there is no such command beside
+//!   this one, a fork of this process made before it has threads. Either ends when this process
+//!   does, whatever ends it: it waits for the end of a pipe.
+//! * All files are in one scratch directory in memory that disappears with the [`Bench`].
+
+use crate::Outcome;
+use arck_controller::{Controller, MkfsOptions, Options, mkfs};
+use arck_pm::{DurabilityMode, PersistOption, PersistPolicy};
+use std::io::{PipeReader, PipeWriter, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// Where scratch directories are made.
+const MEMORY: &str = "/dev/shm";
+
+/// A scratch directory with a served pool and an empty directory on tmpfs beside it.
+pub struct Bench {
+    server: Server,
+    directory: tempfile::TempDir,
+    pub mode: DurabilityMode,
+    pub policy: PersistPolicy,
+}
+
+/// A controller's process.
+enum Server {
+    Command(Child),
+    Forked {
+        process: libc::pid_t,
+        /// Closed to end it.
+        line: Option<PipeWriter>,
+    },
+}
+
+/// The command `arck`: the one named, or the one beside this executable.
+pub fn find_command(named: Option<&Path>) -> Outcome<Option<PathBuf>> {
+    match named {
+        Some(path) if path.is_file() => Ok(Some(path.to_owned())),
+        Some(path) => Err(format!("{}: no such command", path.display())),
+        None => Ok(beside("arck")),
+    }
+}
+
+/// The preload library: `$ARCK_PRELOAD`, or the one beside this executable.
+pub fn find_library() -> Option<PathBuf> {
+    match std::env::var_os("ARCK_PRELOAD") {
+        Some(path) => Some(path.into()),
+        None => beside("libarck_preload.so"),
+    }
+}
+
+/// A file beside this executable (or, for tests, one directory above).
+fn beside(name: &str) -> Option<PathBuf> {
+    let executable = std::env::current_exe().ok()?;
+    let directory = executable.parent()?;
+    [directory, directory.parent()?]
+        .into_iter()
+        .map(|directory| directory.join(name))
+        .find(|path| path.is_file())
+}
+
+impl Bench {
+    /// Makes a pool of `size` bytes and has it served.
+    pub fn start(size: u64, persist: PersistOption, arck: Option<&Path>) -> Outcome<Bench> {
+        let directory = tempfile::Builder::new()
+            .prefix("arck-bench-")
+            .tempdir_in(MEMORY)
+            .map_err(|error| format!("{MEMORY}: {error}"))?;
+        let pool = directory.path().join("pool");
+        std::fs::create_dir(directory.path().join("tmpfs"))
+            .map_err(|error| format!("{MEMORY}: {error}"))?;
+        let options = MkfsOptions {
+            size,
+            mode: 0o755,
+            force: false,
+        };
+        mkfs(&pool, &options, &mut |_, _| {}).map_err(|error| error.to_string())?;
+        let mode = DurabilityMode::probe(&pool).map_err(|error| error.to_string())?;
+        let server = match arck {
+            Some(arck) => serve_by_command(arck, &pool, persist)?,
+            None => serve_by_fork(&pool, persist)?,
+        };
+        Ok(Bench {
+            server,
+            directory,
+            mode,
+            policy: persist.policy(mode),
+        })
+    }
+
+    pub fn pool(&self) -> PathBuf {
+        self.directory.path().join("pool")
+    }
+    /// The directory on tmpfs.
+    pub fn tmpfs(&self) -> PathBuf {
+        self.directory.path().join("tmpfs")
+    }
+    /// What serves the pool, in words.
+    pub fn server(&self) -> &'static str {
+        match self.server {
+            Server::Command(_) => "arck serve",
+            Server::Forked { .. } => "forked",
+        }
+    }
+
+    /// This executable as a worker on the pool: below `/arck` if `preload`.
+    pub fn worker(&self, library: Option<&Path>) -> Outcome<Command> {
+        let executable = std::env::current_exe().map_err(|error| error.to_string())?;
+        let mut command = Command::new(executable);
+        command
+            .arg("worker")
+            .arg("--pool")
+            .arg(self.pool())
+            .arg("--tmpfs")
+            .arg(self.tmpfs())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        if let Some(library) = library {
+            command
+                .arg("--preloaded")
+                .env("LD_PRELOAD", library)
+                .env("ARCK_POOL", self.pool())
+                .env("ARCK_MOUNT", crate::worker::MOUNT);
+        }
+        Ok(command)
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        match &mut self.server {
+            Server::Command(child) => {
+                // It serves until its standard input ends.
+                drop(child.stdin.take());
+                let _ = child.wait();
+            }
+            Server::Forked { process, line } => {
+                drop(line.take());
+                // SAFETY: waits for our own child; no status is asked for.
+                unsafe { libc::waitpid(*process, std::ptr::null_mut(), 0) };
+            }
+        }
+    }
+}
+
+fn serve_by_command(arck: &Path, pool: &Path, persist: PersistOption) -> Outcome<Server> {
+    let mut child = Command::new(arck)
+        .arg("serve")
+        .arg(pool)
+        .args(["--private", "--ready-fd", "1"])
+        .args(["--persist", &persist.to_string()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| format!("{}: {error}", arck.display()))?;
+    let mut word = [0; 6];
+    let ready = match &mut child.stdout {
+        Some(output) => output.read_exact(&mut word).is_ok() && word == *b"ready\n",
+        None => false,
+    };
+    if !ready {
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(format!("{} serve did not start", arck.display()));
+    }
+    Ok(Server::Command(child))
+}
+
+fn serve_by_fork(pool: &Path, persist: PersistOption) -> Outcome<Server> {
+    let pipe = || std::io::pipe().map_err(|error| error.to_string());
+    let (line, line_end) = pipe()?;
+    let (mut ready, ready_end) = pipe()?;
+    // SAFETY: this process has one thread, so the child may do anything.
+    let process = unsafe { libc::fork() };
+    if process < 0 {
+        return Err(format!("fork: {}", std::io::Error::last_os_error()));
+    }
+    if process == 0 {
+        drop((line_end, ready));
+        let status = match serve_until_end(pool, persist, line, ready_end) {
+            Ok(()) => 0,
+            Err(line) => {
+                eprintln!("arck-bench: {line}");
+                1
+            }
+        };
+        // SAFETY: ends the child without running what the parent registered.
+        unsafe { libc::_exit(status) };
+    }
+    drop((line, ready_end));
+    let mut word = [0];
+    if ready.read_exact(&mut word).is_err() {
+        // SAFETY: waits for our own child; no status is asked for.
+        unsafe { libc::waitpid(process, std::ptr::null_mut(), 0) };
+        return Err("the controller did not start".to_owned());
+    }
+    Ok(Server::Forked {
+        process,
+        line: Some(line_end),
+    })
+}
+
+/// In the forked child: serves until the other end of `line` is closed.
+fn serve_until_end(
+    pool: &Path,
+    persist: PersistOption,
+    mut line: PipeReader,
+    ready: PipeWriter,
+) -> Outcome<()> {
+    let options = Options {
+        persist,
+        ..Options::default()
+    };
+    let controller = Controller::open(pool, options)
+        .and_then(Controller::spawn)
+        .map_err(|error| error.to_string())?;
+    std::io::Write::write_all(&mut &ready, b"r").map_err(|error| error.to_string())?;
+    let mut end = [0];
+    let _ = line.read(&mut end);
+    controller.stop().map_err(|error| error.to_string())
+}
+
+/// Bytes of a size such as `64M`, `1G` or `1GiB`.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" | "B" => 0,
+        "K" | "KB" | "KIB" => 10,
+        "M" | "MB" | "MIB" => 20,
+        "G" | "GB" | "GIB" => 30,
+        unit => return Err(format!("unknown unit {unit}: use K, M or G")),
+    };
+    digits
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(1 << shift))
+        .ok_or_else(|| "a number, perhaps with K, M or G behind it".to_owned())
+}
+
+/// `--persist`.
+pub fn parse_persist(text: &str) -> Result<PersistOption, String> {
+    text.parse()
+        .map_err(|error: arck_pm::Error| error.to_string())
+}
+
+/// How the policy is told in reports.
+pub fn policy_name(policy: PersistPolicy) -> &'static str {
+    match policy {
+        PersistPolicy::Flush => "every store flushed and fenced",
+        PersistPolicy::NoFlush => "nothing flushed",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        assert_eq!(parse_size("4096"), Ok(4096));
+        assert_eq!(parse_size("64M"), Ok(64 << 20));
+        assert_eq!(parse_size("2GiB"), Ok(2 << 30));
+        for bad in ["", "G", "1X", "99999999999999999999", "-1"] {
+            assert!(parse_size(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Counts the system calls of a child from outside, by ptrace: whatever library makes them, in
+//! whatever thread, each one is seen.
+//!
+//! # Invariants
+//! * Phases begin and end with a marker: `prctl` with an option that does not exist, which no
+//!   library makes and the kernel refuses. Markers are not counted.
+//! * Calls outside of phases are not counted. Signals are handed on to the child.
+//! * A system call that the preload library's net catches (SIGSYS) counts as what it costs: the
+//!   call as it is redone, if it is, and the return from the signal; catches are told apart as
+//!   well. Of a marker that was caught nothing counts.
+
+use crate::Outcome;
+use std::collections::BTreeMap;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+
+/// First argument of a marker.
+const MARKER: libc::c_int = 0x4152_434b;
+/// Ends a phase.
+const END: u64 = u64::MAX;
+
+/// In the child: what follows belongs to phase `phase`.
+pub fn begin(phase: u64) {
+    mark(phase);
+}
+
+/// In the child: the phase is over.
+pub fn end() {
+    mark(END);
+}
+
+fn mark(phase: u64) {
+    // SAFETY: an unknown option: the kernel answers EINVAL and touches nothing.
+    unsafe { libc::prctl(MARKER, phase, 0, 0, 0) };
+}
+
+/// What a phase did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Calls by number.
+    pub calls: BTreeMap<u64, u64>,
+    /// System calls caught by the preload library's net.
+    pub caught: u64,
+}
+
+impl Counted {
+    pub fn all(&self) -> u64 {
+        self.calls.values().sum()
+    }
+}
+
+/// Runs a command to its end and counts, by phase.
+pub fn run(command: &mut Command) -> Outcome<BTreeMap<u64, Counted>> {
+    // SAFETY: ptrace(TRACEME) takes no pointers and may be called between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            if libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) < 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+            Ok(())
+        });
+    }
+    let mut child = command
+        .spawn()
+        .map_err(|error| format!("starting a worker to trace (ptrace): {error}"))?;
+    let result = follow(&child);
+    if result.is_err() {
+        let _ = child.kill();
+    }
+    // Reaped by `follow` already unless it failed; either way nothing is left behind.
+    let _ = child.wait();
+    result
+}
+
+fn ptrace(request: libc::c_uint, process: libc::pid_t, data: libc::c_long) -> Outcome<()> {
+    // SAFETY: requests without memory of ours; the process is our tracee and stopped.
+    let result = unsafe { libc::ptrace(request, process, 0, data) };
+    if result < 0 {
+        return Err(format!("ptrace: {}", std::io::Error::last_os_error()));
+    }
+    Ok(())
+}
+
+fn follow(child: &Child) -> Outcome<BTreeMap<u64, Counted>> {
+    let main = child.id() as libc::pid_t;
+    let mut phases: BTreeMap<u64, Counted> = BTreeMap::new();
+    let mut phase = None;
+    let mut begun = false;
+    // The call that was just caught, and a return from a signal that a marker caused.
+    let (mut caught, mut marked) = (false, false);
+    loop {
+        let mut status = 0;
+        // SAFETY: `status` is writable. __WALL: threads of the child as well.
+        let process = unsafe { libc::waitpid(-1, &raw mut status, libc::__WALL) };
+        if process < 0 {
+            let error = std::io::Error::last_os_error();
+            if error.kind() == std::io::ErrorKind::Interrupted {
+                continue;
+            }
+            return Err(format!("waitpid: {error}"));
+        }
+        if libc::WIFEXITED(status) || libc::WIFSIGNALED(status) {
+            if process != main {
+                continue;
+            }
+            return if libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0 {
+                Ok(phases)
+            } else {
+                Err(format!("a worker failed (wait status {status:#x})"))
+            };
+        }
+        let signal = libc::WSTOPSIG(status);
+        let mut hand_on = 0;
+        if !begun && process == main {
+            begun = true;
+            let options =
+                libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_EXITKILL;
+            ptrace(
+                libc::PTRACE_SETOPTIONS,
+                process,
+                libc::c_long::from(options),
+            )?;
+        } else if signal == libc::SIGTRAP | 0x80 {
+            if let Some((number, first, second)) = entered(process)? {
+                if number == libc::SYS_prctl as u64 && first == MARKER as u64 {
+                    if let Some(phase) = phase.filter(|_| caught) {
+                        phases.entry(phase).or_default().caught -= 1;
+                    }
+                    marked = caught;
+                    phase = (second != END).then_some(second);
+                    if let Some(phase) = phase {
+                        phases.entry(phase).or_default();
+                    }
+                } else if marked && number == libc::SYS_rt_sigreturn as u64 {
+                    marked = false;
+                } else if let Some(phase) = phase {
+                    let counted = phases.entry(phase).or_default();
+                    *counted.calls.entry(number).or_default() += 1;
+                }
+                caught = false;
+            }
+        } else if signal != libc::SIGTRAP && signal != libc::SIGSTOP {
+            if signal == libc::SIGSYS {
+                caught = true;
+                if let Some(phase) = phase {
+                    phases.entry(phase).or_default().caught += 1;
+                }
+            }
+            hand_on = signal;
+        }
+        ptrace(libc::PTRACE_SYSCALL, process, libc::c_long::from(hand_on))?;
+    }
+}
+
+/// Number and first two arguments of the system call that a stopped thread is entering; `None`
+/// if it is leaving one.
+fn entered(process: libc::pid_t) -> Outcome<Option<(u64, u64, u64)>> {
+    let mut information = std::mem::MaybeUninit::<libc::ptrace_syscall_info>::zeroed();
+    let size = size_of::<libc::ptrace_syscall_info>();
+    // SAFETY: the kernel writes at most `size` bytes; all zeroes is a valid value, so the
+    // structure is initialised whatever it writes.
+    let information = unsafe {
+        let result = libc::ptrace(
+            libc::PTRACE_GET_SYSCALL_INFO,
+            process,
+            size,
+            information.as_mut_ptr(),
+        );
+        if result < 0 {
+            return Err(format!(
+                "ptrace(PTRACE_GET_SYSCALL_INFO): {}",
+                std::io::Error::last_os_error()
+            ));
+        }
+        information.assume_init()
+    };
+    if information.op != libc::PTRACE_SYSCALL_INFO_ENTRY {
+        return Ok(None);
+    }
+    // SAFETY: `op` says that this is the variant that was written.
+    let entry = unsafe { information.u.entry };
+    Ok(Some((entry.nr, entry.args[0], entry.args[1])))
+}
+
+/// Name of a system call that may be met here.
+pub fn name(number: u64) -> String {
+    let known: &[(libc::c_long, &str)] = &[
+        (libc::SYS_futex, "futex"),
+        (libc::SYS_sendmsg, "sendmsg"),
+        (libc::SYS_recvmsg, "recvmsg"),
+        (libc::SYS_poll, "poll"),
+        (libc::SYS_ppoll, "ppoll"),
+        (libc::SYS_read, "read"),
+        (libc::SYS_write, "write"),
+        (libc::SYS_open, "open"),
+        (libc::SYS_openat, "openat"),
+        (libc::SYS_close, "close"),
+        (libc::SYS_dup3, "dup3"),
+        (libc::SYS_mmap, "mmap"),
+        (libc::SYS_munmap, "munmap"),
+        (libc::SYS_mprotect, "mprotect"),
+        (libc::SYS_madvise, "madvise"),
+        (libc::SYS_fallocate, "fallocate"),
+        (libc::SYS_ftruncate, "ftruncate"),
+        (libc::SYS_memfd_create, "memfd_create"),
+        (libc::SYS_fcntl, "fcntl"),
+        (libc::SYS_brk, "brk"),
+        (libc::SYS_sched_yield, "sched_yield"),
+        (libc::SYS_clock_nanosleep, "clock_nanosleep"),
+        (libc::SYS_nanosleep, "nanosleep"),
+        (libc::SYS_clock_gettime, "clock_gettime"),
+        (libc::SYS_membarrier, "membarrier"),
+        (libc::SYS_rt_sigprocmask, "rt_sigprocmask"),
+        (libc::SYS_rt_sigreturn, "rt_sigreturn"),
+        (libc::SYS_getpid, "getpid"),
+        (libc::SYS_gettid, "gettid"),
+    ];
+    known
+        .iter()
+        .find(|(known, _)| *known as u64 == number)
+        .map_or_else(
+            || format!("system call {number}"),
+            |(_, name)| (*name).to_owned(),
+        )
+}

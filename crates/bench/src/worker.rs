@@ -1,0 +1,146 @@
+//! The process that measures: tmpfs by libc's calls, and ArckFS by the Rust API or, where the
+//! preload library is loaded, by the same calls of libc below `/arck`.
+//!
+//! Invariant: nothing but the report is printed to standard output.
+
+use crate::Outcome;
+use crate::calls::{Calls, DirectCalls, LibcCalls};
+use crate::count;
+use crate::groups::{Group, Prepared, Scale};
+use crate::measure::{Measurement, Samples, compare};
+use arckfs::{ConnectOptions, FileSystem};
+use clap::{Args, ValueEnum};
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Where the pool appears to libc.
+pub const MOUNT: &str = "/arck";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Task {
+    Micro,
+    Count,
+}
+
+#[derive(Args)]
+pub struct WorkerArguments {
+    #[arg(long)]
+    pool: PathBuf,
+    #[arg(long)]
+    tmpfs: PathBuf,
+    /// ArckFS through libc's calls.
+    #[arg(long)]
+    preloaded: bool,
+    /// tmpfs instead of ArckFS.
+    #[arg(long)]
+    kernel: bool,
+    #[arg(long, value_enum)]
+    task: Task,
+    #[arg(long, default_value_t = 1)]
+    rounds: usize,
+    #[arg(long)]
+    long: bool,
+    #[arg(long)]
+    filter: Option<String>,
+    /// Measure ArckFS alone, for profilers.
+    #[arg(long)]
+    alone: bool,
+    #[arg(long)]
+    progress: bool,
+}
+
+pub fn main(arguments: &WorkerArguments) -> Outcome<()> {
+    let tmpfs = || arguments.tmpfs.to_string_lossy().into_owned();
+    if arguments.preloaded || arguments.kernel {
+        let base = if arguments.kernel {
+            tmpfs()
+        } else {
+            MOUNT.to_owned()
+        };
+        run(arguments, &LibcCalls { base })
+    } else {
+        let options = ConnectOptions {
+            pool: arguments.pool.clone(),
+            mount: MOUNT.into(),
+        };
+        let file_system = FileSystem::connect(&options).map_err(|error| error.to_string())?;
+        let calls = DirectCalls { file_system };
+        run(arguments, &calls)?;
+        calls
+            .file_system
+            .disconnect()
+            .map_err(|errno| format!("ending the session: {errno}"))
+    }
+}
+
+fn run<C: Calls>(arguments: &WorkerArguments, calls: &C) -> Outcome<()> {
+    if arguments.task == Task::Count {
+        return count::loops(calls);
+    }
+    let measurements = micro(arguments, calls)?;
+    let text = serde_json::to_string(&measurements).map_err(|error| error.to_string())?;
+    println!("{text}");
+    Ok(())
+}
+
+fn micro<C: Calls>(arguments: &WorkerArguments, calls: &C) -> Outcome<Vec<Measurement>> {
+    let tmpfs = LibcCalls {
+        base: arguments.tmpfs.to_string_lossy().into_owned(),
+    };
+    let scale = if arguments.long {
+        Scale::LONG
+    } else {
+        Scale::SHORT
+    };
+    let wanted = |name: &str| match &arguments.filter {
+        Some(filter) => name.contains(filter.as_str()),
+        None => true,
+    };
+    let mut measurements = Vec::new();
+    for (place, group) in Group::ALL.into_iter().enumerate() {
+        let operations = group.operations();
+        if !operations.iter().any(|name| wanted(name)) {
+            continue;
+        }
+        let mut ours = Prepared::new(calls, group, scale)?;
+        let mut theirs = Prepared::new(&tmpfs, group, scale)?;
+        let (mut our_samples, mut their_samples) = (Samples::default(), Samples::default());
+        for round in 0..=arguments.rounds {
+            if arguments.progress {
+                eprint!(
+                    "\r{}/{} {}: round {round} of {}          ",
+                    place + 1,
+                    Group::ALL.len(),
+                    operations[0],
+                    arguments.rounds
+                );
+                let _ = std::io::stderr().flush();
+            }
+            if arguments.alone {
+                ours.round(&mut our_samples)?;
+            } else if round % 2 == 0 {
+                theirs.round(&mut their_samples)?;
+                ours.round(&mut our_samples)?;
+            } else {
+                ours.round(&mut our_samples)?;
+                theirs.round(&mut their_samples)?;
+            }
+            if round == 0 {
+                // To warm up.
+                our_samples = Samples::default();
+                their_samples = Samples::default();
+            }
+        }
+        ours.finish()?;
+        theirs.finish()?;
+        for name in operations.iter().copied().filter(|name| wanted(name)) {
+            let ours = our_samples.lists.get(name).map_or(&[][..], Vec::as_slice);
+            let theirs = their_samples.lists.get(name).map_or(ours, Vec::as_slice);
+            measurements.push(compare(name, Group::bytes(name), theirs, ours));
+        }
+    }
+    if arguments.progress {
+        eprint!("\r{:60}\r", "");
+    }
+    Ok(measurements)
+}

@@ -1,0 +1,63 @@
+//! The steady state makes no system calls: counted by `arck-bench count`, with bounds.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The preload library, built once.
+fn library() -> PathBuf {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("library");
+    let status = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "-p", "arck-preload", "--target-dir"])
+        .arg(&target)
+        .args([
+            "--manifest-path",
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../preload/Cargo.toml"),
+        ])
+        .status()
+        .expect("cargo runs");
+    assert!(status.success(), "the preload library does not build");
+    target.join("debug/libarck_preload.so")
+}
+
+/// System calls that 10,000 operations may make: stocks of inode numbers and arena pages are
+/// refilled by message, the group region grows. Everything else makes none at all.
+fn bound(operation: &str) -> u64 {
+    match operation {
+        // A birth takes a number and a record; 256 numbers come with one message, and two
+        // megabytes of records.
+        "create+close" => 200,
+        // A record, which is two names.
+        "rename" => 100,
+        "unlink" | "append 4 KiB" => 20,
+        _ => 0,
+    }
+}
+
+#[test]
+fn steady_state_makes_no_system_calls() {
+    let answer = Path::new(env!("CARGO_TARGET_TMPDIR")).join("count.json");
+    let output = Command::new(env!("CARGO_BIN_EXE_arck-bench"))
+        .args(["count", "--pool-size", "512M", "--json"])
+        .arg(&answer)
+        .env("ARCK_PRELOAD", library())
+        .output()
+        .expect("arck-bench runs");
+    assert!(output.status.success(), "{output:?}");
+    let text = std::fs::read_to_string(&answer).expect("the answer");
+    let lines: Vec<serde_json::Value> = serde_json::from_str(&text).expect("JSON");
+    // Ten loops, each in two ways, and on tmpfs.
+    assert_eq!(lines.len(), 30, "{text}");
+    for line in &lines {
+        let operation = line["operation"].as_str().expect("a name");
+        assert_eq!(line["operations"], 10_000);
+        let calls = line["system_calls"].as_u64().expect("a count");
+        if line["way"] == "tmpfs" {
+            // What makes system calls is seen to make them.
+            let each = if operation.contains("+close") { 2 } else { 1 };
+            assert_eq!(calls, 10_000 * each, "{line}");
+        } else {
+            assert!(calls <= bound(operation), "{line}");
+            assert_eq!(line["caught"], 0, "{line}");
+        }
+    }
+}
