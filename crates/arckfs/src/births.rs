@@ -6,13 +6,14 @@
 //! * The number of an inode that dies unborn is used again only after its branch has durably
 //!   ended, so that a new inode never inherits contents.
 
-use crate::engine::{Attempt, Confirmed, Context, Fix};
+use crate::engine::{Attempt, Confirmed, Context, Fix, Published};
 use crate::interface::Errno;
 use crate::overlay::Found;
 use crate::state::{CachedInode, flag};
 use crate::time::now;
 use arck_core_state::branch::{StoredBranch, offset};
 use arck_core_state::directory::Dentry;
+use arck_core_state::header::HeaderKind;
 use arck_core_state::record::{Record, RecordRef, effect};
 use arck_core_state::{FileKind, IndexRoot, InodeNumber, PAGE_SIZE};
 use arck_libfs_kit::delta::{self, Branch, Tail};
@@ -243,13 +244,20 @@ impl<'a> Context<'a> {
         directory.tail_unit.store(tail.unit, Ordering::Relaxed);
         let stamped = stamp(&branch, time)?;
         let _durable = order::fence((stored, stamped));
-        let first_word = session
+        let offset = u64::from(reference.unit) * 64;
+        let word = session
             .arena()
-            .load_u64(reference.unit as usize * 64, Ordering::Acquire);
+            .load_u64(offset as usize, Ordering::Acquire)
+            .ok_or(Errno::IO)?;
+        // A record without effects says nothing.
+        let before = word & u64::from(u32::MAX);
         let confirmed = self.confirm(
             involved,
-            u64::from(reference.unit) * 64,
-            &first_word.unwrap_or(0).to_le_bytes(),
+            Published {
+                offset,
+                word,
+                before,
+            },
         )?;
         directory.modified.store(time as u64, Ordering::Relaxed);
         directory.changed.store(time as u64, Ordering::Relaxed);
@@ -266,24 +274,41 @@ impl<'a> Context<'a> {
     /// The last name of an inode is gone, in this session's view, and nobody here has it open:
     /// what was never born ends now.
     pub fn dispose(&self, inode: &'static CachedInode) {
-        if !inode.has(flag::UNLINKED) || inode.opens.load(Ordering::Acquire) != 0 {
+        if !inode.has(flag::UNLINKED) || !inode.has(flag::UNBORN) || inode.is_open() {
             return;
         }
-        if inode.has(flag::UNBORN) {
-            let _locked = inode.lock.write(self.slot().holder());
-            // Decided under the lock: two threads may come here for one inode.
-            if !inode.has(flag::UNBORN) || inode.opens.load(Ordering::Acquire) != 0 {
-                return;
-            }
-            if inode.branch.load(Ordering::Relaxed) != 0 && self.end_branch(inode).is_err() {
-                // Nothing that the branch leads to may be used again.
-                return;
-            }
-            self.discard_delta(inode);
-            inode.flags.store(0, Ordering::Release);
-            inode.sequence.store(u64::MAX, Ordering::Release);
-            self.queue_reuse(inode);
+        let _locked = inode.lock.write(self.slot().holder());
+        if inode.links() != 0 && !inode.is_directory() {
+            // A link was made meanwhile.
+            inode.set(flag::UNLINKED, false);
+            return;
         }
+        // Decided under the lock: two threads may come here for one inode. Whoever opens it now
+        // lists it first and then sees that it is unlinked.
+        let granted = self
+            .header(inode.number())
+            .is_ok_and(|header| header.kind() == HeaderKind::Granted);
+        if !inode.has(flag::UNBORN) || !granted || inode.is_open() {
+            return;
+        }
+        if inode.tail_first.load(Ordering::Relaxed) != 0 {
+            // Its records may have removed names elsewhere: they count until a fold has taken
+            // them; then the number comes back (see `refresh_if_folded`).
+            return;
+        }
+        if inode.branch.load(Ordering::Relaxed) != 0 && self.end_branch(inode).is_err() {
+            // Nothing that the branch leads to may be used again.
+            return;
+        }
+        self.end_unborn(inode);
+    }
+
+    /// Forgets an inode that died unborn, and queues its number. Under its lock.
+    pub fn end_unborn(&self, inode: &'static CachedInode) {
+        self.discard_delta(inode);
+        inode.flags.store(0, Ordering::Release);
+        inode.sequence.store(u64::MAX, Ordering::Release);
+        self.queue_reuse(inode);
     }
 }
 

@@ -7,7 +7,7 @@
 //!   processes keeps offset and flags in the memory that they share instead.
 //! * Slots form a free list under `descriptions_lock`.
 
-use crate::engine::{Attempt, Context, Engine};
+use crate::engine::{Attempt, Context, Engine, Fix};
 use crate::interface::{Errno, ExternalDescription, Handle};
 use crate::state::{CachedInode, Description, flag};
 use arck_core_state::header::HeaderKind;
@@ -283,19 +283,10 @@ impl Engine {
     pub fn unlist_open(&self, number: u32) -> Result<(), Errno> {
         let forget = self.run_local(|context| {
             let inode = context.cached(number)?;
-            if inode.opens.fetch_sub(1, Ordering::AcqRel) != 1 {
+            if !context.close_once(inode) {
                 return Ok(false);
             }
-            let place = inode.open_slot.swap(0, Ordering::AcqRel);
-            if let Some(entry) = (place as usize)
-                .checked_sub(1)
-                .and_then(|p| self.session.control().open.get(p))
-            {
-                entry.store(0, Ordering::Release);
-            }
-            if inode.has(flag::UNLINKED) {
-                context.dispose(inode);
-            }
+            context.dispose(inode);
             Ok(context.header(number)?.kind() == HeaderKind::Orphan)
         })?;
         if forget {
@@ -306,35 +297,95 @@ impl Engine {
     }
 }
 
+/// In [`CachedInode::opened`]: where the place begins.
+const PLACE: u32 = 32;
+
 impl<'a> Context<'a> {
-    /// Lists an inode as open, then looks at its header once more: ESTALE if it is gone.
+    /// Lists an inode as open, then looks at it once more: ESTALE if it is gone; another attempt
+    /// if it may be dying unborn, which goes on only while nobody has it open.
     pub fn list_open(&self, inode: &'static CachedInode) -> Attempt<()> {
-        if inode.opens.fetch_add(1, Ordering::AcqRel) == 0 {
-            let table = &self.session.control().open;
-            let entry = open_entry(inode.number(), inode.generation());
-            let hint = self.state.open_hint.load(Ordering::Relaxed) as usize;
-            let place = (0..OPEN_SLOTS)
-                .map(|step| (hint + step) % OPEN_SLOTS)
-                .find(|&place| {
-                    table[place].load(Ordering::Relaxed) == 0
-                        && table[place]
-                            .compare_exchange(0, entry, Ordering::SeqCst, Ordering::Relaxed)
-                            .is_ok()
-                });
-            let Some(place) = place else {
-                inode.opens.fetch_sub(1, Ordering::AcqRel);
-                return Err(Errno::NFILE.into());
-            };
-            inode.open_slot.store(place as u32 + 1, Ordering::Release);
-            self.state
-                .open_hint
-                .store((place as u32 + 1) % OPEN_SLOTS as u32, Ordering::Relaxed);
+        let mut first = false;
+        loop {
+            let opened = inode.opened.load(Ordering::SeqCst);
+            if opened != 0 {
+                if exchange(inode, opened, opened + 1) {
+                    break;
+                }
+                continue;
+            }
+            let place = self.take_open_place(inode)?;
+            if exchange(inode, 0, ((place as u64 + 1) << PLACE) | 1) {
+                first = true;
+                break;
+            }
+            // Another thread has listed it.
+            self.clear_open_place(place);
         }
         let header = self.header(inode.number())?;
-        if header.generation() != inode.generation() || header.kind() == HeaderKind::Free {
-            inode.opens.fetch_sub(1, Ordering::AcqRel);
-            return Err(Errno::STALE.into());
+        let gone = header.generation() != inode.generation() || header.kind() == HeaderKind::Free;
+        let dying = (first && inode.has(flag::UNLINKED) && inode.has(flag::UNBORN))
+            || inode.sequence.load(Ordering::SeqCst) == u64::MAX;
+        if gone || dying {
+            self.close_once(inode);
+            return Err(if gone {
+                Errno::STALE.into()
+            } else {
+                Fix::Again.into()
+            });
         }
         Ok(())
     }
+
+    /// One opening less; true if it was the last.
+    fn close_once(&self, inode: &CachedInode) -> bool {
+        loop {
+            let opened = inode.opened.load(Ordering::SeqCst);
+            let count = opened as u32;
+            if count == 0 {
+                return false;
+            }
+            let next = if count == 1 { 0 } else { opened - 1 };
+            if exchange(inode, opened, next) {
+                if count == 1 {
+                    self.clear_open_place((opened >> PLACE) as usize - 1);
+                }
+                return count == 1;
+            }
+        }
+    }
+
+    fn take_open_place(&self, inode: &CachedInode) -> Result<usize, Errno> {
+        let table = &self.session.control().open;
+        let entry = open_entry(inode.number(), inode.generation());
+        let hint = self.state.open_hint.load(Ordering::Relaxed) as usize;
+        let place = (0..OPEN_SLOTS)
+            .map(|step| (hint + step) % OPEN_SLOTS)
+            .find(|&place| {
+                table[place].load(Ordering::Relaxed) == 0
+                    && table[place]
+                        .compare_exchange(0, entry, Ordering::SeqCst, Ordering::Relaxed)
+                        .is_ok()
+            })
+            .ok_or(Errno::NFILE)?;
+        let next = (place + 1) % OPEN_SLOTS;
+        self.state.open_hint.store(next as u32, Ordering::Relaxed);
+        Ok(place)
+    }
+
+    fn clear_open_place(&self, place: usize) {
+        if let Some(entry) = self.session.control().open.get(place) {
+            entry.store(0, Ordering::Release);
+        }
+        // The lowest places are used again first: the table's end stays untouched.
+        self.state
+            .open_hint
+            .fetch_min(place as u32, Ordering::Relaxed);
+    }
+}
+
+fn exchange(inode: &CachedInode, old: u64, new: u64) -> bool {
+    inode
+        .opened
+        .compare_exchange(old, new, Ordering::SeqCst, Ordering::SeqCst)
+        .is_ok()
 }

@@ -83,6 +83,8 @@ pub struct Context<'a> {
     operation: RefCell<Option<Operation<'static>>>,
     pub credentials: &'a Credentials,
     recalled: &'a Recalled,
+    /// Set when a branch has been begun in this attempt.
+    pub unfenced: Cell<bool>,
 }
 
 /// Inodes recalled for one call: each once, so that the call ends.
@@ -219,52 +221,95 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// The second look, after publishing: `stored` are the bytes at arena offset `offset` by
-    /// which a receipt tells whether the operation was folded. Leaves the operation if there
-    /// is anything to find out.
+    /// The second look, after publishing. The first of `inodes` is the one in whose delta the
+    /// operation was published; `published` is the word by which it was.
     pub fn confirm(
         &self,
         inodes: &[(&CachedInode, Expected)],
-        offset: u64,
-        stored: &[u8],
+        published: Published,
     ) -> Attempt<Confirmed> {
-        let mut all = true;
-        for (inode, expected) in inodes {
-            all &= expected.still_holds(self.header(inode.number())?);
-        }
-        if all {
+        if self.all_hold(inodes)? {
             return Ok(Confirmed::Standing);
         }
-        self.straddles(inodes, offset, stored)
+        self.straddles(inodes, published)
     }
 
+    fn all_hold(&self, inodes: &[(&CachedInode, Expected)]) -> Attempt<bool> {
+        for (inode, expected) in inodes {
+            if !expected.still_holds(self.header(inode.number())?) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// A fold got in between. What was published in the first inode's delta was folded, or
+    /// missed, as the receipt says. If that delta still stands but another inode of the
+    /// operation was folded without it, the operation is taken back while the first inode still
+    /// holds, and made again.
     #[cold]
     fn straddles(
         &self,
         inodes: &[(&CachedInode, Expected)],
-        offset: u64,
-        stored: &[u8],
+        published: Published,
     ) -> Attempt<Confirmed> {
-        self.leave();
-        // The first inode is the one in whose delta the bytes stand; a fold takes the others
-        // of a published operation along with it.
         let Some((inode, expected)) = inodes.first() else {
             return Ok(Confirmed::Standing);
         };
         let header = self.header(inode.number())?;
-        match ownership::straddled(
-            self.session,
-            header,
-            inode.number(),
-            expected,
-            offset,
-            stored,
-        )? {
-            Straddled::NotFolded => Ok(Confirmed::Standing),
-            Straddled::Included => Ok(Confirmed::Folded),
-            Straddled::Missed => Err(Fix::Again.into()),
+        let mut taken_back = false;
+        for _ in 0..ATTEMPTS_MAX {
+            self.enter();
+            if expected.still_holds(header) {
+                if taken_back {
+                    return Err(Fix::Again.into());
+                }
+                if self.all_hold(inodes)? {
+                    return Ok(Confirmed::Standing);
+                }
+                self.store_word(published.offset, published.before)?;
+                taken_back = true;
+                if expected.still_holds(header) {
+                    return Err(Fix::Again.into());
+                }
+            }
+            self.leave();
+            match ownership::straddled(
+                self.session,
+                header,
+                inode.number(),
+                expected,
+                published.offset,
+                &published.word.to_le_bytes(),
+            )? {
+                Straddled::NotFolded => continue,
+                Straddled::Included => return Ok(Confirmed::Folded),
+                Straddled::Missed => return Err(Fix::Again.into()),
+            }
         }
+        Err(Errno::IO.into())
     }
+
+    fn store_word(&self, offset: u64, word: u64) -> Attempt<()> {
+        let offset = usize::try_from(offset).map_err(|_| Errno::IO)?;
+        let stored = self
+            .session
+            .arena()
+            .write_u64(offset, word)
+            .ok_or(Errno::IO)?;
+        let _durable = arck_pm::order::fence(stored.flush());
+        Ok(())
+    }
+}
+
+/// The word of the arena that commits an operation.
+#[derive(Clone, Copy, Debug)]
+pub struct Published {
+    /// Byte offset in the arena.
+    pub offset: u64,
+    pub word: u64,
+    /// What to store there to take the operation back.
+    pub before: u64,
 }
 
 /// What every operation needs; the public face is [`crate::FileSystem`].
@@ -292,11 +337,16 @@ impl Engine {
                 operation: RefCell::new(None),
                 credentials: &self.credentials,
                 recalled: &recalled,
+                unfenced: Cell::new(false),
             };
             let stop = match attempt(&context) {
                 Ok(value) => return Ok(value),
                 Err(stop) => stop,
             };
+            if context.unfenced.get() {
+                // The beginning of a branch was flushed and the attempt stopped before its fence.
+                arck_pm::fence();
+            }
             drop(context);
             match stop {
                 Stop::Failure(failure) => return Err(failure),
@@ -338,7 +388,14 @@ impl Engine {
                 if count == 0 {
                     return Ok(());
                 }
-                ownership::acquire(session, &wanted[..count])
+                match ownership::acquire(session, &wanted[..count]) {
+                    // As many owned as a session may: give up what is not needed right now.
+                    Err(Errno::NOBUFS) => {
+                        self.give_up_all()?;
+                        ownership::acquire(session, &wanted[..count])
+                    }
+                    other => other,
+                }
             }
             Fix::Recall(number) => ownership::recall(session, number),
             Fix::Wait(number) => {
@@ -390,8 +447,18 @@ impl Engine {
                 self.fold_all()?;
                 if enough() { Ok(()) } else { grow() }
             }
+            Err(Errno::NOBUFS) => {
+                self.give_up_all()?;
+                grow()
+            }
             other => other,
         }
+    }
+
+    /// Folds and releases everything: what is needed is acquired again.
+    fn give_up_all(&self) -> Result<(), Errno> {
+        self.session.ask(&Request::CommitAll { release: true })?;
+        self.run_local(|context| context.refresh_dirty())
     }
 
     /// Folds all that this session has changed, and takes back what the deltas used.

@@ -93,6 +93,7 @@ impl FileSystem {
         Ok(Start {
             directory,
             mount: &self.mount,
+            creating: false,
         })
     }
 
@@ -167,20 +168,14 @@ impl FileSystem {
         if create && flags & libc::O_DIRECTORY != 0 {
             return Err(Errno::INVAL.into());
         }
-        let start = self.start_of(at, path)?;
+        let start = Start {
+            creating: create,
+            ..self.start_of(at, path)?
+        };
         let (inode, created) = self.engine.run(|context| {
-            let (inode, created) = if create && path.ends_with(b"/") {
-                // Only a directory could be meant, and a link is not even looked at.
-                context.walk(start, trim_end(path), false, |place| match place.last {
-                    Last::Name(_) if place.directory.is_directory() => Err(Errno::ISDIR.into()),
-                    Last::Name(_) => Err(Errno::NOTDIR.into()),
-                    _ => context.open_place(place, create, exclusive, mode),
-                })?
-            } else {
-                context.walk(start, path, follow, |place| {
-                    context.open_place(place, create, exclusive, mode)
-                })?
-            };
+            let (inode, created) = context.walk(start, path, follow, |place| {
+                context.open_place(place, create, exclusive, mode)
+            })?;
             if !created {
                 context.may_open(inode, flags)?;
             }
@@ -636,6 +631,10 @@ impl FileSystem {
         modified: SetTime,
         flags: AtFlags,
     ) -> Result<(), Failure> {
+        if (accessed, modified) == (SetTime::Omit, SetTime::Omit) {
+            // Nothing is looked at, as on Linux.
+            return Ok(());
+        }
         self.on_path(at, path, flags, |context, inode| {
             context.set_times(inode, accessed, modified)
         })
@@ -647,6 +646,10 @@ impl FileSystem {
         accessed: SetTime,
         modified: SetTime,
     ) -> Result<(), Errno> {
+        if (accessed, modified) == (SetTime::Omit, SetTime::Omit) {
+            self.engine.description(handle)?;
+            return Ok(());
+        }
         self.not_path_only(handle)?;
         self.on_handle(handle, |context, inode| {
             context.set_times(inode, accessed, modified)
@@ -1096,6 +1099,9 @@ impl<'a> Context<'a> {
             return Err(Errno::NOTDIR.into());
         }
         self.credentials.check(place.directory, 1)?;
+        if create && place.slash {
+            return Err(Errno::ISDIR.into());
+        }
         match self.lookup(place.directory, name)?.dentry {
             Some(_) if exclusive => Err(Errno::EXIST.into()),
             Some(dentry) => {
@@ -1109,7 +1115,6 @@ impl<'a> Context<'a> {
                 Ok((inode, false))
             }
             None if !create => Err(Errno::NOENT.into()),
-            None if place.slash => Err(Errno::ISDIR.into()),
             None => {
                 let birth = Birth {
                     kind: FileKind::File,
@@ -1199,6 +1204,7 @@ impl<'a> Context<'a> {
 
     /// SEEK_DATA or SEEK_HOLE from `from`: ENXIO beyond the end.
     fn seek_data(&self, inode: &CachedInode, from: u64, data: bool) -> Attempt<u64> {
+        let seen = self.seen(inode);
         let size = inode.size.load(Ordering::Acquire);
         if from >= size {
             return Err(Errno::NXIO.into());
@@ -1207,12 +1213,12 @@ impl<'a> Context<'a> {
         while at < size {
             let hole = self.data_page(inode, at / 4096)?.is_null();
             if hole != data {
-                self.unmoved(inode)?;
+                self.unmoved_since(inode, seen)?;
                 return Ok(at);
             }
             at = (at / 4096 + 1) * 4096;
         }
-        self.unmoved(inode)?;
+        self.unmoved_since(inode, seen)?;
         if data {
             Err(Errno::NXIO.into())
         } else {

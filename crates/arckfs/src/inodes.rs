@@ -303,7 +303,16 @@ impl<'a> Context<'a> {
             // Gone: nothing of its delta is left but what it used.
             Err(Stop::Failure(_)) => {
                 let _locked = self.lock_now(inode)?;
-                self.discard_delta(inode);
+                let died_unborn = inode.has(flag::UNBORN)
+                    && inode.has(flag::UNLINKED)
+                    && !inode.is_open()
+                    && header.kind() == HeaderKind::Granted
+                    && header.ownership().session() == self.session.number();
+                if died_unborn {
+                    self.end_unborn(inode);
+                } else {
+                    self.discard_delta(inode);
+                }
                 Ok(())
             }
             other => other,

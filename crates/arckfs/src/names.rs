@@ -8,7 +8,7 @@
 //! * Locks of several directories are taken by ascending number.
 
 use crate::births::stamp;
-use crate::engine::{Attempt, Confirmed, Context, Fix};
+use crate::engine::{Attempt, Confirmed, Context, Fix, Published};
 use crate::interface::Errno;
 use crate::overlay::Found;
 use crate::state::{CachedInode, flag};
@@ -135,15 +135,20 @@ impl<'a> Context<'a> {
         let time = now();
         if found.record.unit != 0 {
             let (branch, begun) = self.branch(directory, expected)?;
+            let place = found.record.unit as usize * 64;
+            let load = || self.session.arena().load_u64(place, Ordering::Acquire);
+            let before = load().ok_or(Errno::IO)?;
             let cleared = delta::clear_effects(self.session, found.record, effect::ADD)?;
             let _durable = order::fence((cleared, stamp(&branch, time)?, begun));
-            let place = found.record.unit as usize * 64;
-            let word = self
-                .session
-                .arena()
-                .load_u64(place, Ordering::Acquire)
-                .unwrap_or(0);
-            let confirmed = self.confirm(involved, place as u64, &word.to_le_bytes())?;
+            let word = load().ok_or(Errno::IO)?;
+            let confirmed = self.confirm(
+                involved,
+                Published {
+                    offset: place as u64,
+                    word,
+                    before,
+                },
+            )?;
             directory.modified.store(time as u64, Ordering::Relaxed);
             directory.changed.store(time as u64, Ordering::Relaxed);
             return Ok(confirmed);
@@ -209,6 +214,7 @@ impl<'a> Context<'a> {
         }
         let victim_expected = self.begin_change(victim)?;
         let involved = [(directory, expected), (victim, victim_expected)];
+        self.name_remover(victim, &victim_expected, directory)?;
         if self.remove_name(directory, &expected, name, &found, &involved)? == Confirmed::Standing {
             self.set_overlay(directory, name, None, found.verified)?;
             directory.entries.fetch_sub(1, Ordering::Relaxed);
@@ -219,6 +225,28 @@ impl<'a> Context<'a> {
         }
         drop(_locked);
         self.dispose(victim);
+        Ok(())
+    }
+
+    /// Before a directory is removed: durably names the directory it is removed from in its
+    /// branch, so that the controller, asked for the one, takes the other along, and does not
+    /// think it idle. Of one that was never born only this session knows.
+    fn name_remover(
+        &self,
+        victim: &'static CachedInode,
+        expected: &Expected,
+        directory: &'static CachedInode,
+    ) -> Attempt<()> {
+        if victim.has(flag::UNBORN) {
+            return Ok(());
+        }
+        let (branch, begun) = self.branch(victim, expected)?;
+        let partner = branch.add_partner(directory.number())?;
+        let full = partner.is_none();
+        let _named = order::fence((partner, begun));
+        if full {
+            return Err(Fix::Commit([directory.number(), victim.number()]).into());
+        }
         Ok(())
     }
 
@@ -242,7 +270,7 @@ impl<'a> Context<'a> {
             return Err(Errno::EXIST.into());
         }
         self.may_change_names(directory)?;
-        if target.has(flag::UNLINKED) {
+        if target.has(flag::UNLINKED) || target.links() == 0 {
             return Err(Errno::NOENT.into());
         }
         if target.links() >= LINKS_MAX {
@@ -410,7 +438,9 @@ impl<'a> Context<'a> {
             if victim.entries.load(Ordering::Relaxed) != 0 {
                 return Err(Errno::NOTEMPTY.into());
             }
-            involved[2] = (victim, self.begin_change(victim)?);
+            let victim_expected = self.begin_change(victim)?;
+            involved[2] = (victim, victim_expected);
+            self.name_remover(victim, &victim_expected, to)?;
         }
         let time = now();
         if from.number() != to.number() {

@@ -14,6 +14,13 @@ use arck_core_state::{PAGE_SIZE, PagePtr};
 use arck_libfs_kit::delta;
 use std::sync::atomic::Ordering;
 
+/// A version of the verified state of an inode.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    sequence: u64,
+    fold: u64,
+}
+
 /// Pages that `size` bytes take.
 pub fn pages_of(size: u64) -> u64 {
     size.div_ceil(PAGE_SIZE)
@@ -44,28 +51,44 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// That the verified state is the one the view was made from.
+    /// Which verified state a view was made from; to be taken before anything of the view is
+    /// used, and given to [`Context::unmoved_since`] afterwards.
     #[inline]
-    pub fn unmoved(&self, inode: &CachedInode) -> Attempt<()> {
+    pub fn seen(&self, inode: &CachedInode) -> Seen {
+        Seen {
+            sequence: inode.sequence.load(Ordering::Acquire),
+            fold: inode.fold.load(Ordering::Acquire),
+        }
+    }
+
+    /// That the verified state is still the one that was `seen`: what was read in between is
+    /// one state, even if another thread has refreshed the view meanwhile.
+    #[inline]
+    pub fn unmoved_since(&self, inode: &CachedInode, seen: Seen) -> Attempt<()> {
         let header = self.header(inode.number())?;
         std::sync::atomic::fence(Ordering::Acquire);
-        if header.sequence.load(Ordering::Acquire) == inode.sequence.load(Ordering::Acquire)
-            && header.fold() == inode.expected().fold
-        {
+        if header.sequence.load(Ordering::Acquire) == seen.sequence && header.fold() == seen.fold {
             Ok(())
         } else {
             Err(Fix::Again.into())
         }
     }
 
+    /// The same for what is done under the inode's lock, where no other thread refreshes.
+    #[inline]
+    pub fn unmoved(&self, inode: &CachedInode) -> Attempt<()> {
+        self.unmoved_since(inode, self.seen(inode))
+    }
+
     /// Reads at `position`; `inode` is an up-to-date view. Short at the end of the file. EIO
     /// if a page's backing is gone.
     pub fn read_at(&self, inode: &CachedInode, buffer: &mut [u8], position: u64) -> Attempt<usize> {
+        let seen = self.seen(inode);
         let owned = inode.expected().ownership.session() == self.session.number();
         let _locked = owned.then(|| inode.lock.read());
         let size = inode.size.load(Ordering::Acquire);
         if position >= size {
-            self.unmoved(inode)?;
+            self.unmoved_since(inode, seen)?;
             return Ok(0);
         }
         let length = usize::try_from(size - position)
@@ -90,7 +113,7 @@ impl<'a> Context<'a> {
             }
             done += part;
         }
-        self.unmoved(inode)?;
+        self.unmoved_since(inode, seen)?;
         Ok(length)
     }
 }

@@ -106,11 +106,10 @@ region_shared! {
         pub record_sequence: AtomicU32,
         pub overlay_first: AtomicOffset<OverlayEntry>,
         pub overlay_count: AtomicU32,
-        /// Descriptions that have the inode open.
-        pub opens: AtomicU32,
-        /// Place in the open table plus one, 0 = not listed.
-        pub open_slot: AtomicU32,
         pub dirty: AtomicU32,
+        /// Descriptions that have the inode open (low half), and its place in the open table
+        /// plus one (high half): one word, so that the last close and a new open cannot cross.
+        pub opened: AtomicU64,
         pub dirty_next: AtomicOffset<CachedInode>,
         pub reuse_next: AtomicOffset<CachedInode>,
         /// The region's epoch when the inode died unborn.
@@ -209,8 +208,7 @@ impl CachedInode {
             record_sequence: half(),
             overlay_first: none(),
             overlay_count: half(),
-            opens: half(),
-            open_slot: half(),
+            opened: word(),
             dirty: half(),
             dirty_next: none(),
             reuse_next: none(),
@@ -223,6 +221,10 @@ impl CachedInode {
     }
     pub fn generation(&self) -> u32 {
         self.generation.load(Ordering::Acquire)
+    }
+    /// Whether a description of this session has it open.
+    pub fn is_open(&self) -> bool {
+        self.opened.load(Ordering::SeqCst) != 0
     }
     pub fn expected(&self) -> Expected {
         Expected {
@@ -242,11 +244,11 @@ impl CachedInode {
         self.kind() == Some(FileKind::Directory)
     }
     pub fn has(&self, flag: u32) -> bool {
-        self.flags.load(Ordering::Acquire) & flag != 0
+        self.flags.load(Ordering::SeqCst) & flag != 0
     }
     pub fn set(&self, flag: u32, on: bool) {
         if on {
-            self.flags.fetch_or(flag, Ordering::AcqRel);
+            self.flags.fetch_or(flag, Ordering::SeqCst);
         } else {
             self.flags.fetch_and(!flag, Ordering::AcqRel);
         }

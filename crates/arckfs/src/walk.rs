@@ -23,6 +23,9 @@ pub struct Start<'p> {
     /// A directory's number and generation.
     pub directory: (u32, u32),
     pub mount: &'p [u8],
+    /// The last name is for a file that may be made: with a slash behind it, also that of a
+    /// link's target, it cannot be, and is not looked up.
+    pub creating: bool,
 }
 
 /// The end of a walk.
@@ -225,7 +228,7 @@ impl<'a> Context<'a> {
                 path = rest;
                 continue;
             }
-            if rest.is_empty() && !follow && !slash {
+            if rest.is_empty() && ((!follow && !slash) || (slash && start.creating)) {
                 return Ok(Outcome::Ended(Place {
                     directory,
                     last: Last::Name(name),

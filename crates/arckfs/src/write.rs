@@ -10,7 +10,7 @@
 //!   last page first.
 //! * All of it under the inode's lock for writing, inside an operation.
 
-use crate::engine::{Attempt, Context, Fix};
+use crate::engine::{Attempt, Context, Fix, Published};
 use crate::interface::Errno;
 use crate::read::pages_of;
 use crate::state::{CachedInode, flag};
@@ -62,6 +62,7 @@ impl<'a> Context<'a> {
         }
         let begun = branch.begin(&content)?;
         inode.branch.store(1, Ordering::Release);
+        self.unfenced.set(true);
         self.note_dirty(inode, self.offset_of(inode.number()));
         Ok((branch, Some(begun)))
     }
@@ -131,11 +132,12 @@ impl<'a> Context<'a> {
             let _ = branch.put(offset::CHANGED, time as u64)?;
             let stored = branch.set(offset::SIZE, end, proof)?;
             let _durable = order::fence(stored);
-            self.confirm(
-                &[(inode, expected)],
-                self.field_offset(inode, offset::SIZE)?,
-                &end.to_le_bytes(),
-            )?;
+            let published = Published {
+                offset: self.field_offset(inode, offset::SIZE)?,
+                word: end,
+                before: size,
+            };
+            self.confirm(&[(inode, expected)], published)?;
             inode.size.store(end, Ordering::Release);
         } else {
             let entries = if step.count != 0 {

@@ -45,8 +45,12 @@ impl<'s> Branch<'s> {
     pub fn begin(&self, content: &StoredBranch) -> Result<Flushed, Errno> {
         let words: [u64; size_of::<StoredBranch>() / 8] = transmute!(*content);
         let fold = (offset::FOLD / 8) as usize;
-        // The second line first; it is valid on its own by its own fold word.
+        let fold_of_line_1 = (offset::FOLD_OF_LINE_1 / 8) as usize;
+        // Each line is valid by its own fold word, which is the last to be stored in it: what
+        // reaches the medium of a line is a prefix of its stores.
         for index in (8..words.len())
+            .filter(|&index| index != fold_of_line_1)
+            .chain([fold_of_line_1])
             .chain((0..8).filter(|&index| index != fold))
             .chain([fold])
         {
@@ -63,11 +67,17 @@ impl<'s> Branch<'s> {
 
     /// Ends a branch that an unborn inode had: it does not exist any more once durable.
     pub fn end(&self) -> Result<Flushed, Errno> {
-        Ok(self
+        let line_1 = self
+            .bytes
+            .write_u64(offset::FOLD_OF_LINE_1 as usize, 0)
+            .ok_or(OUTSIDE)?
+            .flush();
+        let line_0 = self
             .bytes
             .write_u64(offset::FOLD as usize, 0)
             .ok_or(OUTSIDE)?
-            .flush())
+            .flush();
+        Ok(line_0.join(line_1))
     }
 
     /// One field, whose store commits an operation by itself.

@@ -1,0 +1,202 @@
+//! Regressions: each test tells the story of a bug that a reviewer found.
+
+use arck_testkit::{Shorthand, TestPool};
+use arckfs::{At, FileSystem};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+const POOL: u64 = 64 << 20;
+fn mv(s: &FileSystem, a: &str, b: &str) {
+    s.rename(At::Root, a.as_bytes(), At::Root, b.as_bytes(), 0)
+        .unwrap();
+}
+fn mkdir(s: &FileSystem, a: &str) {
+    s.make_directory(At::Root, a.as_bytes(), 0o755).unwrap();
+}
+fn rm(s: &FileSystem, a: &str) {
+    s.unlink(At::Root, a.as_bytes(), 0).unwrap();
+}
+fn rmdir(s: &FileSystem, a: &str) {
+    s.unlink(At::Root, a.as_bytes(), libc::AT_REMOVEDIR)
+        .unwrap();
+}
+
+/// A name moved into a new directory and removed there comes back.
+#[test]
+fn removed_through_a_new_directory_verified() {
+    let pool = TestPool::new(POOL);
+    let one = pool.session();
+    mkdir(&one, "d");
+    one.put("d/f", b"x").unwrap();
+    one.disconnect().unwrap();
+    let one = pool.session();
+    mkdir(&one, "tmp");
+    mv(&one, "d/f", "tmp/f");
+    rm(&one, "tmp/f");
+    rmdir(&one, "tmp");
+    assert_eq!(one.names("d").unwrap(), Vec::<String>::new());
+    one.disconnect().unwrap();
+    let two = pool.session();
+    assert_eq!(two.names("d").unwrap(), Vec::<String>::new(), "d/f is back");
+}
+#[test]
+fn removed_through_a_new_directory_unborn() {
+    let pool = TestPool::new(POOL);
+    let one = pool.session();
+    mkdir(&one, "d");
+    one.put("d/f", b"x").unwrap();
+    mkdir(&one, "tmp");
+    mv(&one, "d/f", "tmp/f");
+    rm(&one, "tmp/f");
+    rmdir(&one, "tmp");
+    one.put("other", b"other").unwrap();
+    one.disconnect().unwrap();
+    let two = pool.session();
+    assert_eq!(two.names("d").unwrap(), Vec::<String>::new(), "d/f is back");
+    assert_eq!(two.names("").unwrap(), ["d", "other"]);
+}
+/// Directories moved one after another.
+#[test]
+fn directories_moved_one_after_another() {
+    let pool = TestPool::new(POOL);
+    let one = pool.session();
+    mkdir(&one, "a");
+    mkdir(&one, "b");
+    mkdir(&one, "c");
+    for s in ["a/1", "a/2", "a/3"] {
+        mkdir(&one, s);
+    }
+    mv(&one, "a/1", "b/1");
+    assert_eq!(one.names("a").unwrap(), ["2", "3"]);
+    assert_eq!(one.names("b").unwrap(), ["1"]);
+    assert_eq!(one.names("c").unwrap(), Vec::<String>::new());
+    mv(&one, "a/2", "b/2");
+    assert_eq!(one.names("a").unwrap(), ["3"]);
+    assert_eq!(one.names("b").unwrap(), ["1", "2"]);
+    mv(&one, "a/3", "b/3");
+    assert_eq!(one.names("b").unwrap(), ["1", "2", "3"]);
+    assert_eq!(one.names("a").unwrap(), Vec::<String>::new());
+    assert_eq!(one.stat(At::Root, b"a", 0).unwrap().links, 2);
+    rmdir(&one, "a");
+}
+/// Deleting makes room for inodes.
+#[test]
+fn inode_numbers_come_back() {
+    let pool = TestPool::new(16 << 20);
+    let one = pool.session();
+    let mut n = 0;
+    let full = loop {
+        match one.put(&format!("f{n}"), b"") {
+            Ok(()) => n += 1,
+            Err(e) => break e,
+        }
+    };
+    assert_eq!(full, arckfs::Failure::Errno(arckfs::Errno::NOSPC));
+    assert!(n > 1000, "{n}");
+    one.disconnect().unwrap();
+    let one = pool.session();
+    for i in 0..n {
+        rm(&one, &format!("f{i}"));
+    }
+    for i in 0..n / 2 {
+        one.put(&format!("g{i}"), b"")
+            .unwrap_or_else(|e| panic!("g{i}: {e:?}"));
+    }
+}
+/// Index pages of files come back to the arena.
+#[test]
+fn arena_pages_of_files_come_back() {
+    let pool = TestPool::new(256 << 20);
+    let one = pool.session();
+    // Each round: a file of two pages replaced by rename, so that it is never looked at again.
+    for _ in 0..2000 {
+        one.put("new", &vec![1; 8192]).unwrap();
+        mv(&one, "new", "current");
+    }
+    // The deltas of files that nobody looks at again are taken back once 16 MiB have gathered.
+    assert!(one.session().state().arena.used() <= 4200);
+}
+
+/// A reader never sees zeroes in a file that only ever had none.
+#[test]
+fn readers_see_one_state() {
+    let pool = TestPool::new(64 << 20);
+    let writer = pool.session();
+    let reader = pool.session();
+    let size = 1 << 20;
+    writer.put("f", &vec![b'x'; size]).unwrap();
+    let stop = AtomicBool::new(false);
+    let (zeros, reads) = (AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|s| {
+        for _ in 0..3 {
+            s.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let h = reader.open_at_root("f", libc::O_RDONLY).unwrap();
+                    let mut b = vec![b'?'; size];
+                    if let Ok(n) = reader.read(h, &mut b, Some(0)) {
+                        reads.fetch_add(1, Ordering::Relaxed);
+                        if b[..n].iter().any(|&c| c != b'x') {
+                            zeros.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                    reader.close(h);
+                }
+            });
+        }
+        let started = Instant::now();
+        let h = writer.open_at_root("f", libc::O_RDWR).unwrap();
+        while started.elapsed() < Duration::from_secs(1) {
+            writer.truncate_handle(h, 0).unwrap();
+            writer.write(h, &vec![b'x'; size], Some(0)).unwrap();
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert!(reads.load(Ordering::Relaxed) > 0);
+    assert_eq!(zeros.load(Ordering::Relaxed), 0);
+}
+
+/// Two threads open and close one file while another session unlinks it: what is open stays.
+#[test]
+fn what_is_open_stays() {
+    let pool = TestPool::new(64 << 20);
+    let one = pool.session();
+    let two = pool.session();
+    for round in 0..300 {
+        let name = format!("f{round}");
+        two.put(&name, b"content").unwrap();
+        one.get(&name).unwrap();
+        let bad = AtomicU64::new(0);
+        std::thread::scope(|s| {
+            for _ in 0..2 {
+                s.spawn(|| {
+                    for _ in 0..200 {
+                        let Ok(h) = one.open_at_root(&name, libc::O_RDONLY) else {
+                            return;
+                        };
+                        std::thread::yield_now();
+                        let mut b = [0; 16];
+                        match one.read(h, &mut b, Some(0)) {
+                            Ok(7) => {}
+                            other => {
+                                eprintln!("{name}: {other:?}");
+                                bad.fetch_add(1, Ordering::Relaxed);
+                            }
+                        }
+                        one.close(h);
+                    }
+                });
+            }
+            s.spawn(|| {
+                std::thread::sleep(Duration::from_micros(300));
+                two.unlink(At::Root, name.as_bytes(), 0).unwrap();
+                // fold it
+                two.sync(
+                    two.open_at_root("", libc::O_RDONLY | libc::O_DIRECTORY)
+                        .unwrap(),
+                )
+                .unwrap();
+            });
+        });
+        assert_eq!(bad.load(Ordering::Relaxed), 0);
+    }
+}
