@@ -1,0 +1,330 @@
+//! The controller of the model: the order of steps of a fold, as in the real one, with the real
+//! marks, counters and header words.
+//!
+//! # Invariants
+//! * One request at a time, as in the real service thread.
+//! * The order of a fold: mark; barrier (the checker is sequentially consistent); wait for what
+//!   is in flight, for a time that the checker chooses; copy; apply; end the fold number; keep a
+//!   receipt if anything was still in flight; take the marks away.
+//! * The branch slot of an inode taken away while operations were in flight is not given out
+//!   before they have left: until then they may store into it.
+
+use crate::ledger::Ledger;
+use crate::memory::{BRANCHES, Effect, Memory, Words};
+use crate::scenario::Mutation;
+use arck_core_state::header::{Ownership, identity_word};
+use arck_core_state::primitive::{Ordering, fence, spin_hint};
+use arck_core_state::{InodeNumber, LiveHeader};
+use arck_protocol::operation::{InFlight, mark, unmark};
+use arck_protocol::{Request, Response};
+use rustix::io::Errno;
+use shuttle::rand::{Rng, thread_rng};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What becomes of the ownership of what is folded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum After {
+    Keep,
+    Release,
+    ReleaseIdle,
+}
+
+#[derive(Clone)]
+enum Receipt {
+    Copy(Words),
+    Nothing,
+}
+
+/// A kept receipt, and what was in flight at the fold.
+struct Kept {
+    receipt: Receipt,
+    in_flight: InFlight,
+}
+
+/// See the module's head.
+pub struct Controller {
+    memory: Arc<Memory>,
+    ledger: Arc<Ledger>,
+    mutation: Mutation,
+    fold: u64,
+    /// Of each session: what it owns, and in which slot the branch is.
+    owned: Vec<BTreeMap<InodeNumber, usize>>,
+    /// Of each session; the last freed is given out first.
+    free_slots: Vec<Vec<usize>>,
+    /// Session, slot, and who may still store into it.
+    quarantine: Vec<(usize, usize, InFlight)>,
+    receipts: BTreeMap<(usize, InodeNumber, u64), Kept>,
+    /// Folds that may still be refused.
+    refusals: u32,
+}
+
+impl Controller {
+    pub fn new(
+        memory: Arc<Memory>,
+        ledger: Arc<Ledger>,
+        mutation: Mutation,
+        refusals: u32,
+    ) -> Controller {
+        let sessions = memory.arenas.len();
+        Controller {
+            fold: 100,
+            owned: vec![BTreeMap::new(); sessions],
+            free_slots: vec![(0..BRANCHES).rev().collect(); sessions],
+            quarantine: Vec::new(),
+            receipts: BTreeMap::new(),
+            memory,
+            ledger,
+            mutation,
+            refusals,
+        }
+    }
+
+    fn next_fold(&mut self) -> u64 {
+        self.fold += 1;
+        self.fold
+    }
+
+    /// Answers a request of session `session` (its index).
+    pub fn serve(&mut self, session: usize, request: &Request) -> Response {
+        let answer = |result: Result<(), Errno>| match result {
+            Ok(()) => Response::Done,
+            Err(errno) => Response::Error(errno.raw_os_error()),
+        };
+        match request {
+            Request::Acquire { inodes } => answer(self.acquire(session, inodes.as_slice())),
+            Request::Recall { inodes } => answer(self.recall(session, inodes.as_slice())),
+            Request::Commit { inodes, release } => {
+                let after = if *release {
+                    After::Release
+                } else {
+                    After::Keep
+                };
+                answer(self.fold(session, inodes.as_slice(), after))
+            }
+            Request::Receipt {
+                inode,
+                fold,
+                offset,
+                length,
+            } => self.receipt(session, *inode, *fold, *offset, *length),
+            _ => Response::Error(Errno::INVAL.raw_os_error()),
+        }
+    }
+
+    fn owner(&self, inode: InodeNumber) -> Option<usize> {
+        (0..self.owned.len()).find(|&session| self.owned[session].contains_key(&inode))
+    }
+
+    fn acquire(&mut self, session: usize, inodes: &[InodeNumber]) -> Result<(), Errno> {
+        for &inode in inodes {
+            match self.owner(inode) {
+                Some(owner) if owner == session => continue,
+                Some(owner) => self.fold(owner, &[inode], After::Release)?,
+                None => {}
+            }
+            self.give(session, inode);
+        }
+        Ok(())
+    }
+
+    fn give(&mut self, session: usize, inode: InodeNumber) {
+        let threads = &self.memory.arenas[session].threads;
+        for (of, slot, mut in_flight) in std::mem::take(&mut self.quarantine) {
+            if of == session && in_flight.all_left(threads) {
+                self.free_slots[of].push(slot);
+            } else {
+                self.quarantine.push((of, slot, in_flight));
+            }
+        }
+        let slot = self.free_slots[session]
+            .pop()
+            .expect("a slot for each inode");
+        let fold = self.next_fold();
+        let header = self.memory.header(inode);
+        let identity = identity_word(1, slot as u32);
+        header.identity.store(identity, Ordering::Release);
+        unmark(
+            header,
+            Ownership::new(session as u32 + 1, fold as u32),
+            fold,
+        );
+        self.owned[session].insert(inode, slot);
+    }
+
+    fn recall(&mut self, reader: usize, inodes: &[InodeNumber]) -> Result<(), Errno> {
+        for &inode in inodes {
+            let after = if thread_rng().r#gen() {
+                After::ReleaseIdle
+            } else {
+                After::Keep
+            };
+            if let Some(owner) = self.owner(inode).filter(|&owner| owner != reader) {
+                self.fold(owner, &[inode], after)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// False if the time ran out.
+    fn wait(&self, session: usize, in_flight: &mut InFlight) -> bool {
+        let threads = &self.memory.arenas[session].threads;
+        let mut patience = thread_rng().gen_range(0..8);
+        while !in_flight.all_left(threads) {
+            if patience == 0 || self.mutation == Mutation::DoesNotWait {
+                return false;
+            }
+            patience -= 1;
+            spin_hint();
+        }
+        true
+    }
+
+    /// Folds what `session` owns of `wanted`. EIO if the delta is refused.
+    fn fold(&mut self, session: usize, wanted: &[InodeNumber], after: After) -> Result<(), Errno> {
+        let memory = Arc::clone(&self.memory);
+        let is_owned = |inode: &&InodeNumber| self.owned[session].contains_key(inode);
+        let set: BTreeSet<InodeNumber> = wanted.iter().filter(is_owned).copied().collect();
+        if set.is_empty() {
+            return Ok(());
+        }
+        if self.mutation != Mutation::DoesNotMark {
+            set.iter().for_each(|&inode| mark(memory.header(inode)));
+        }
+        let copy = || -> Vec<_> {
+            let copied = set
+                .iter()
+                .map(|&inode| (inode, memory.delta(session, inode)));
+            copied.collect()
+        };
+        let mut in_flight = InFlight::snapshot(&memory.arenas[session].threads);
+        let too_early = (self.mutation == Mutation::CopiesBeforeWaiting).then(copy);
+        let straddled = !self.wait(session, &mut in_flight);
+        let copies = too_early.unwrap_or_else(copy);
+
+        if self.refusals > 0 && thread_rng().gen_ratio(1, 8) {
+            self.refusals -= 1;
+            for &inode in &set {
+                let header = memory.header(inode);
+                unmark(header, header.ownership(), header.fold());
+            }
+            return Err(Errno::IO);
+        }
+
+        self.apply(&copies);
+        for (inode, copy) in copies {
+            let header = memory.header(inode);
+            let ended = header.fold();
+            let releases = match after {
+                After::Keep => false,
+                After::Release => true,
+                After::ReleaseIdle => copy.is_none(),
+            };
+            let is_folded = copy.is_some();
+            self.end(session, inode, header, is_folded, releases);
+            if straddled && self.mutation != Mutation::DoesNotWait && (is_folded || releases) {
+                let receipt = copy.map_or(Receipt::Nothing, Receipt::Copy);
+                let in_flight = in_flight.clone();
+                let kept = Kept { receipt, in_flight };
+                self.receipts.insert((session, inode, ended), kept);
+            }
+            if releases && let Some(slot) = self.owned[session].remove(&inode) {
+                if straddled && self.mutation != Mutation::ReusesSlotAtOnce {
+                    self.quarantine.push((session, slot, in_flight.clone()));
+                } else {
+                    self.free_slots[session].push(slot);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes the verified state, of all inodes in one step for each reader.
+    fn apply(&self, copies: &[(InodeNumber, Option<Words>)]) {
+        let changed = || copies.iter().filter(|(_, copy)| copy.is_some());
+        let step = |by: fn(u64) -> u64| {
+            if self.mutation == Mutation::KeepsSequenceEven {
+                return;
+            }
+            for (inode, _) in changed() {
+                let sequence = &self.memory.header(*inode).sequence;
+                sequence.store(by(sequence.load(Ordering::Relaxed)), Ordering::Release);
+            }
+        };
+        step(|sequence| sequence | 1);
+        fence(Ordering::SeqCst);
+        for (inode, copy) in changed() {
+            for effect in copy.iter().flatten().filter_map(|&(_, w)| Effect::of(w)) {
+                let is_new = self.ledger.notes().applied.insert((*inode, effect));
+                assert!(is_new, "inode {inode}: {effect:?} was folded twice");
+                let verified = self.memory.verified(*inode);
+                match effect {
+                    Effect::Add(value) => verified.set(value, true),
+                    Effect::Remove(value) => {
+                        assert!(verified.holds(value), "inode {inode}: {value} is not there");
+                        verified.set(value, false);
+                    }
+                }
+            }
+        }
+        fence(Ordering::SeqCst);
+        step(|sequence| sequence + 1);
+    }
+
+    /// Ends a fold number, and the mark.
+    fn end(
+        &mut self,
+        session: usize,
+        inode: InodeNumber,
+        header: &LiveHeader,
+        is_folded: bool,
+        releases: bool,
+    ) {
+        let mut fold = header.fold();
+        let next = self.next_fold();
+        if releases || (is_folded && self.mutation != Mutation::KeepsFoldNumber) {
+            fold = next;
+        }
+        let ownership = if releases {
+            header
+                .identity
+                .store(identity_word(1, 0), Ordering::Release);
+            Ownership::SHARED
+        } else {
+            let is_owner = header.ownership().session() == session as u32 + 1;
+            assert!(is_owner, "inode {inode} changed hands during a fold");
+            header.ownership()
+        };
+        if self.mutation == Mutation::UnmarksBeforeFoldNumber {
+            let word = ownership.unmarked().0;
+            header.ownership.store(word, Ordering::Release);
+        }
+        unmark(header, ownership, fold);
+    }
+
+    fn receipt(
+        &self,
+        session: usize,
+        inode: InodeNumber,
+        fold: u64,
+        offset: u64,
+        length: u32,
+    ) -> Response {
+        let kept = self.receipts.get(&(session, inode, fold)).filter(|kept| {
+            let threads = &self.memory.arenas[session].threads;
+            self.mutation != Mutation::DropsReceiptWhenLeft
+                || !kept.in_flight.clone().all_left(threads)
+        });
+        let no_data = || Response::Error(Errno::NODATA.raw_os_error());
+        match kept.map(|kept| &kept.receipt) {
+            None => Response::Done,
+            Some(Receipt::Nothing) => no_data(),
+            Some(Receipt::Copy(words)) => words
+                .iter()
+                .find(|(place, _)| place.offset() == offset)
+                .map_or_else(no_data, |(_, word)| {
+                    Response::Bytes(word.to_le_bytes()[..length as usize].to_vec())
+                }),
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! A LibFS of the model: operations as ArckFS makes them, on the real checks and the real
+//! decision about what straddled a fold.
+//!
+//! # Invariants
+//! * Nothing is asked of the controller inside an operation.
+//! * An operation in a branch's fields holds the inode's lock from before it enters until it
+//!   knows what became of it; one in a tail stores where no other thread does.
+
+use crate::ledger::Ledger;
+use crate::memory::{Effect, Memory, Place, record, tag};
+use crate::scenario::Mutation;
+use crate::service::Channel;
+use arck_core_state::primitive::{Ordering, spin_hint};
+use arck_core_state::{InodeNumber, LiveHeader};
+use arck_protocol::operation::{Expected, LightBarrier, OperationSlot, Straddled, straddled};
+use arck_protocol::{InodeList, Request, Response};
+use rustix::io::Errno;
+use shuttle::sync::{Mutex, MutexGuard};
+use std::sync::Arc;
+
+/// What a session knows of an inode, under the inode's lock.
+struct View {
+    expected: Expected,
+    /// The branch has been begun.
+    begun: bool,
+    /// First free field.
+    next: usize,
+}
+
+/// A session's auxiliary state.
+pub struct Auxiliary {
+    views: Vec<Mutex<View>>,
+}
+
+impl Auxiliary {
+    pub fn new(inodes: usize) -> Auxiliary {
+        let view = || {
+            Mutex::new(View {
+                expected: Expected {
+                    ownership: Default::default(),
+                    fold: 0,
+                },
+                begun: false,
+                next: 0,
+            })
+        };
+        Auxiliary {
+            views: (0..inodes).map(|_| view()).collect(),
+        }
+    }
+}
+
+/// One thread of a session.
+pub struct Thread {
+    pub memory: Arc<Memory>,
+    pub ledger: Arc<Ledger>,
+    pub channel: Arc<Channel>,
+    pub auxiliary: Arc<Auxiliary>,
+    /// Index of the session; its number is one more.
+    pub session: usize,
+    /// Index of the thread in the session.
+    pub thread: usize,
+    pub mutation: Mutation,
+    /// First free place of its tail.
+    pub tail: usize,
+}
+
+/// Why an attempt ended.
+enum Fix {
+    /// Somebody else owns the inode, or a fold is under way.
+    Own,
+    Again,
+}
+
+/// What an operation wants.
+#[derive(Clone, Copy, Debug)]
+pub enum Want {
+    /// Add this value by a field of the branch.
+    Field(usize),
+    /// Add this value by a record in a tail.
+    Record(usize),
+    /// Remove a value that the verified state holds, if any, else add this one.
+    Remove(usize),
+}
+
+impl Thread {
+    fn number(&self) -> u32 {
+        self.session as u32 + 1
+    }
+
+    fn slot(&self) -> &OperationSlot {
+        &self.memory.arenas[self.session].threads[self.thread]
+    }
+
+    /// Asks the controller, as the kit's session does.
+    pub fn ask(&self, request: &Request) -> Result<Response, Errno> {
+        match self.channel.ask(self.session, request)? {
+            Response::Error(errno) => Err(Errno::from_raw_os_error(errno)),
+            response => Ok(response),
+        }
+    }
+
+    /// An operation, attempted until it is done.
+    pub fn operate(&mut self, inode: InodeNumber, want: Want) {
+        let mut lost = 0;
+        loop {
+            let attempt = match want {
+                Want::Field(_) => self.attempt_field(inode, want),
+                Want::Record(_) | Want::Remove(_) => self.attempt_record(inode, want),
+            };
+            match attempt {
+                Ok(()) => return,
+                Err(Fix::Again) => {}
+                Err(Fix::Own) => {
+                    let header = self.memory.header(inode);
+                    wait_unmarked(header);
+                    if header.ownership().session() != self.number() {
+                        // Stands for the other's lease, without which two sessions may take
+                        // the inode from each other for ever.
+                        (0..lost).for_each(|_| spin_hint());
+                        lost += 1;
+                        let inodes = list(inode);
+                        // EIO: what the other session did is refused just now.
+                        let _ = self.ask(&Request::Acquire { inodes });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Folds this session's own delta.
+    pub fn commit(&self, inode: InodeNumber, release: bool) {
+        let inodes = list(inode);
+        let _ = self.ask(&Request::Commit { inodes, release });
+    }
+
+    /// A reader's look, after a recall.
+    pub fn look(&self, inode: InodeNumber) {
+        let promised = self.ledger.acknowledged(inode);
+        let inodes = list(inode);
+        let recalled = self.ask(&Request::Recall { inodes });
+        let values = self.memory.verified(inode).read(self.memory.header(inode));
+        if recalled.is_ok() {
+            self.ledger.check_seen(inode, &promised, &values);
+        }
+    }
+
+    fn still_holds(&self, expected: &Expected, header: &LiveHeader) -> bool {
+        if self.mutation == Mutation::LoadsFoldNumberFirst {
+            let fold = header.fold();
+            let ownership = header.ownership();
+            return fold == expected.fold && ownership == expected.ownership;
+        }
+        expected.still_holds(header)
+    }
+
+    /// Enters and makes the first check.
+    fn begin(&self, expected: &Expected, header: &LiveHeader) -> Result<(), Fix> {
+        let enters_late = self.mutation == Mutation::EntersAfterCheck;
+        if !enters_late {
+            self.slot().enter(LightBarrier::Registered);
+        }
+        let holds = self.mutation == Mutation::NoFirstCheck || self.still_holds(expected, header);
+        if !holds {
+            self.slot().leave();
+            return Err(Fix::Own);
+        }
+        if enters_late {
+            self.slot().enter(LightBarrier::Registered);
+        }
+        Ok(())
+    }
+
+    /// Publishes, makes the second check and finds out what became of the operation.
+    fn publish(
+        &self,
+        inode: InodeNumber,
+        expected: &Expected,
+        effect: Effect,
+        word: u64,
+        place: Place,
+    ) -> Result<Straddled, Errno> {
+        let (memory, header) = (&self.memory, self.memory.header(inode));
+        if self.mutation == Mutation::LeavesBeforePublishing {
+            self.slot().leave();
+        }
+        let arena = &memory.arenas[self.session];
+        match place {
+            Place::Branch { slot, field } => &arena.branches[slot].fields[field],
+            Place::Tail { thread, index } => &arena.tails[thread][index],
+        }
+        .store(word, Ordering::Release);
+        let stands = self.mutation == Mutation::NoSecondCheck || self.still_holds(expected, header);
+        if self.mutation != Mutation::LeavesBeforePublishing {
+            self.slot().leave();
+        }
+        if stands {
+            return Ok(Straddled::NotFolded);
+        }
+        wait_unmarked(header);
+        if self.mutation == Mutation::DecidesByVerifiedState && header.fold() != expected.fold {
+            let values = memory.verified(inode).read(header);
+            let is_there = match effect {
+                Effect::Add(value) => values.contains(&value),
+                Effect::Remove(value) => !values.contains(&value),
+            };
+            return Ok(if is_there {
+                Straddled::Included
+            } else {
+                Straddled::Missed
+            });
+        }
+        straddled(header, expected, &word.to_le_bytes(), |length| {
+            self.ask(&Request::Receipt {
+                inode,
+                fold: expected.fold,
+                offset: place.offset(),
+                length,
+            })
+        })
+    }
+
+    /// What this session may expect of an inode that it owns.
+    fn expected(&self, header: &LiveHeader) -> Result<Expected, Fix> {
+        let fold = header.fold();
+        let ownership = header.ownership();
+        if ownership.session() != self.number() {
+            return Err(Fix::Own);
+        }
+        let ownership = ownership.unmarked();
+        Ok(Expected { ownership, fold })
+    }
+
+    fn attempt_field(&mut self, inode: InodeNumber, want: Want) -> Result<(), Fix> {
+        let header = self.memory.header(inode);
+        let mut view = lock(&self.auxiliary.views[inode as usize - 1]);
+        let now = self.expected(header)?;
+        if now != view.expected {
+            *view = View {
+                expected: now,
+                begun: false,
+                next: 0,
+            };
+        }
+        self.begin(&now, header)?;
+        let slot = if self.mutation == Mutation::TakesSlotFromHeader {
+            Some(header.branch_slot())
+        } else {
+            now.branch_slot(header)
+        };
+        let Some(slot) = slot.map(|slot| slot as usize) else {
+            self.slot().leave();
+            return Err(Fix::Own);
+        };
+        let branch = &self.memory.arenas[self.session].branches[slot];
+        if !view.begun {
+            for field in &branch.fields {
+                field.store(0, Ordering::Release);
+            }
+            branch.tag.store(tag(inode, now.fold), Ordering::Release);
+            view.begun = true;
+        }
+        let effect = Effect::Add(want.value());
+        let place = Place::Branch {
+            slot,
+            field: view.next,
+        };
+        view.next += 1;
+        self.done(
+            inode,
+            effect,
+            self.publish(inode, &now, effect, effect.word(), place),
+        )
+    }
+
+    fn attempt_record(&mut self, inode: InodeNumber, want: Want) -> Result<(), Fix> {
+        let header = self.memory.header(inode);
+        let expected = self.expected(header)?;
+        self.begin(&expected, header)?;
+        let effect = self.choose(inode, want);
+        let place = Place::Tail {
+            thread: self.thread,
+            index: self.tail,
+        };
+        self.tail += 1;
+        let word = record(effect, inode, expected.fold);
+        let result = self.publish(inode, &expected, effect, word, place);
+        if let (Ok(Straddled::Missed), Effect::Remove(value)) = (&result, effect) {
+            self.ledger.notes().claimed.remove(&value);
+        }
+        self.done(inode, effect, result)
+    }
+
+    /// What to do to an inode just found to be this session's, so that the verified state has
+    /// all that other sessions were promised.
+    fn choose(&self, inode: InodeNumber, want: Want) -> Effect {
+        let Want::Remove(instead) = want else {
+            return Effect::Add(want.value());
+        };
+        let promised = self.ledger.acknowledged(inode);
+        let values = self.memory.verified(inode).read(self.memory.header(inode));
+        self.ledger.check_seen(inode, &promised, &values);
+        let mut notes = self.ledger.notes();
+        let free = values.into_iter().find(|v| !notes.claimed.contains(v));
+        match free {
+            Some(value) => {
+                notes.claimed.insert(value);
+                Effect::Remove(value)
+            }
+            None => Effect::Add(instead),
+        }
+    }
+
+    fn done(
+        &self,
+        inode: InodeNumber,
+        effect: Effect,
+        result: Result<Straddled, Errno>,
+    ) -> Result<(), Fix> {
+        match result.expect("the controller answers every question about a receipt") {
+            Straddled::NotFolded | Straddled::Included => {
+                self.ledger.acknowledge(inode, effect);
+                Ok(())
+            }
+            Straddled::Missed => Err(Fix::Again),
+        }
+    }
+}
+
+impl Want {
+    fn value(self) -> usize {
+        match self {
+            Want::Field(value) | Want::Record(value) | Want::Remove(value) => value,
+        }
+    }
+}
+
+fn list(inode: InodeNumber) -> InodeList {
+    InodeList::new(&[inode]).expect("one inode is not too many")
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no thread panics and goes on")
+}
+
+fn wait_unmarked(header: &LiveHeader) {
+    while header.ownership().is_marked() {
+        spin_hint();
+    }
+}

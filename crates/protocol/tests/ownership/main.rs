@@ -1,0 +1,308 @@
+//! Model check of the ownership protocol (DESIGN section 5), on the real code of this crate and
+//! of the header, under shuttle:
+//!
+//! ```text
+//! RUSTFLAGS="--cfg shuttle" cargo test --release -p arck-protocol --test ownership
+//! ```
+//!
+//! Sessions append to inodes, take inodes from each other, commit and read, while a controller
+//! folds. Each scenario runs under many schedules, random and priority-based (PCT);
+//! `ARCK_MODEL_ITERATIONS` says how many of each (20 000 if it is not set), `ARCK_MODEL_SEED`
+//! where to begin. A failure prints its schedule; with `ARCK_MODEL_REPLAY` naming a file that holds
+//! it, a test of the first half runs that schedule alone.
+//!
+//! What is checked:
+//! * every operation that returned is there exactly once, in the verified state or in the
+//!   owner's delta, and nothing else is; nothing is folded twice;
+//! * who recalls or acquires an inode sees all that had been promised before;
+//! * a versioned read never sees a half-applied state;
+//! * every request is answered, however often the controller goes to sleep.
+//!
+//! What is not: weak memory. The checker is sequentially consistent, so it says nothing of the
+//! `membarrier` that stands between mark and snapshot. Time is not modelled either: that folds
+//! wait only so long is the checker's free choice.
+//!
+//! That the properties can fail at all is shown by mutations: in each test of the second half
+//! one rule of the protocol is broken, and the checker has to find out.
+
+#![cfg(shuttle)]
+
+mod controller;
+mod ledger;
+mod libfs;
+mod memory;
+mod scenario;
+mod service;
+
+use libfs::Want;
+use scenario::{Action, Mutation, Scenario};
+use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler, Scheduler};
+use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+const fn field(inode: u32, value: usize) -> Action {
+    Action::Operate(inode, Want::Field(value))
+}
+const fn record(inode: u32, value: usize) -> Action {
+    Action::Operate(inode, Want::Record(value))
+}
+const fn remove(inode: u32, value: usize) -> Action {
+    Action::Operate(inode, Want::Remove(value))
+}
+const fn commit(inode: u32) -> Action {
+    Action::Commit(inode, false)
+}
+const fn release(inode: u32) -> Action {
+    Action::Commit(inode, true)
+}
+const fn look(inode: u32) -> Action {
+    Action::Look(inode)
+}
+
+/// Two threads append to one inode by tails of their own and commit, a reader recalls it.
+const READER: Scenario = Scenario {
+    inodes: 1,
+    sessions: &[
+        &[&[record(1, 0), record(1, 1)], &[record(1, 2), commit(1)]],
+        &[&[look(1), look(1)]],
+    ],
+    rings: None,
+    refusals: 1,
+    mutation: Mutation::None,
+};
+
+/// Two sessions write one inode; the second takes away what the first has added.
+const WRITERS: Scenario = Scenario {
+    inodes: 1,
+    sessions: &[
+        &[&[record(1, 0)], &[record(1, 1), commit(1)]],
+        &[&[remove(1, 2), commit(1)]],
+    ],
+    rings: None,
+    refusals: 1,
+    mutation: Mutation::None,
+};
+
+/// Branches are begun in slots that come and go with their inodes.
+const SLOTS: Scenario = Scenario {
+    inodes: 2,
+    sessions: &[
+        &[&[field(1, 0), field(1, 1)], &[field(2, 2), field(2, 3)]],
+        &[&[field(1, 4), release(1)], &[look(2)]],
+    ],
+    rings: None,
+    refusals: 0,
+    mutation: Mutation::None,
+};
+
+/// One operation and one other party: the smallest place for most mistakes.
+const ONE_READER: Scenario = Scenario {
+    inodes: 1,
+    sessions: &[&[&[record(1, 0)]], &[&[look(1), look(1)]]],
+    rings: None,
+    refusals: 0,
+    mutation: Mutation::None,
+};
+/// The second operation can straddle a fold that has something to fold.
+const TWO_RECORDS: Scenario = Scenario {
+    sessions: &[&[&[record(1, 0), record(1, 1)]], &[&[look(1), look(1)]]],
+    ..ONE_READER
+};
+/// A fold at the owner's wish while somebody reads.
+const ONE_COMMIT: Scenario = Scenario {
+    sessions: &[&[&[record(1, 0), commit(1)]], &[&[look(1)]]],
+    ..ONE_READER
+};
+const ONE_WRITER: Scenario = Scenario {
+    sessions: &[&[&[record(1, 0)]], &[&[remove(1, 1), commit(1)]]],
+    ..ONE_READER
+};
+/// An inode is taken away while another is acquired.
+const ONE_SLOT: Scenario = Scenario {
+    inodes: 2,
+    sessions: &[&[&[field(1, 0)], &[field(2, 1)]], &[&[field(1, 2)]]],
+    ..ONE_READER
+};
+
+/// Everything through rings, with fewer slots than threads.
+const RINGS: Scenario = Scenario {
+    inodes: 1,
+    sessions: &[
+        &[&[record(1, 0)], &[record(1, 1)]],
+        &[&[remove(1, 2)]],
+        &[&[look(1)]],
+    ],
+    rings: Some(1),
+    refusals: 0,
+    mutation: Mutation::None,
+};
+
+fn number(variable: &str, default: usize) -> usize {
+    std::env::var(variable).map_or(default, |text| {
+        text.parse()
+            .unwrap_or_else(|_| panic!("{variable} is no number: {text}"))
+    })
+}
+
+fn run(scenario: Scenario, scheduler: impl Scheduler + 'static, print: bool) {
+    let mut config = Config::new();
+    config.max_steps = MaxSteps::FailAfter(20_000);
+    config.silence_warnings = true;
+    // A panic is reported on the stack of the thread that failed.
+    config.stack_size = 1 << 18;
+    if !print {
+        config.failure_persistence = FailurePersistence::None;
+    }
+    Runner::new(scheduler, config).run(move || scenario.run());
+}
+
+/// Runs a scenario under many schedules.
+fn check_with(scenario: Scenario, iterations: usize, print: bool) {
+    let seed = number("ARCK_MODEL_SEED", 1) as u64;
+    for depth in [2, 4] {
+        let scheduler = PctScheduler::new_from_seed(seed, depth, iterations / 2);
+        run(scenario, scheduler, print);
+    }
+    run(
+        scenario,
+        RandomScheduler::new_from_seed(seed, iterations),
+        print,
+    );
+}
+
+/// As many schedules as asked for, divided by `weight`; or the one to be replayed.
+fn check(scenario: Scenario, weight: usize) {
+    if let Ok(path) = std::env::var("ARCK_MODEL_REPLAY") {
+        let schedule = ReplayScheduler::new_from_file(&path)
+            .unwrap_or_else(|error| panic!("ARCK_MODEL_REPLAY={path}: {error}"));
+        return run(scenario, schedule, false);
+    }
+    let iterations = number("ARCK_MODEL_ITERATIONS", 20_000) / weight;
+    check_with(scenario, iterations.max(2), true);
+}
+
+/// An operation that returned is not there.
+const LOST: &[&str] = &["what was promised", "is not there"];
+const TWICE: &[&str] = &["folded twice", "folded and in the delta"];
+const HALF_APPLIED: &[&str] = &["half-applied state"];
+const ASLEEP: &[&str] = &["deadlock"];
+
+/// Asserts that the checker finds the mistake, and finds it as what it is: one of `how` is part
+/// of what the failure says. Without the mistake the same scenario passes.
+fn finds(mutation: Mutation, scenario: Scenario, how: &[&str]) {
+    check_with(scenario, 500, true);
+    let broken = scenario.with(mutation);
+    let found = catch_unwind(AssertUnwindSafe(|| check_with(broken, 200_000, false)));
+    let Err(panic) = found else {
+        panic!("{mutation:?} was not found");
+    };
+    let text = match panic.downcast_ref::<String>() {
+        Some(text) => text.as_str(),
+        None => panic.downcast_ref::<&str>().copied().unwrap_or(""),
+    };
+    assert!(
+        how.iter().any(|how| text.contains(how)),
+        "{mutation:?} failed otherwise: {text}"
+    );
+}
+
+#[test]
+fn readers_see_what_was_promised() {
+    check(READER, 1);
+}
+
+#[test]
+fn writers_take_turns() {
+    check(WRITERS, 1);
+}
+
+#[test]
+fn branch_slots_come_and_go() {
+    check(SLOTS, 1);
+}
+
+#[test]
+fn no_request_is_lost() {
+    // A request through a ring takes many more steps than the rest.
+    check(RINGS, 4);
+}
+
+#[test]
+fn finds_no_first_check() {
+    finds(Mutation::NoFirstCheck, ONE_READER, LOST);
+}
+
+#[test]
+fn finds_no_second_check() {
+    finds(Mutation::NoSecondCheck, ONE_READER, LOST);
+}
+
+#[test]
+fn finds_fold_number_loaded_first() {
+    finds(Mutation::LoadsFoldNumberFirst, TWO_RECORDS, LOST);
+}
+
+#[test]
+fn finds_entering_after_the_check() {
+    finds(Mutation::EntersAfterCheck, ONE_READER, LOST);
+}
+
+#[test]
+fn finds_leaving_before_publishing() {
+    finds(Mutation::LeavesBeforePublishing, ONE_READER, LOST);
+}
+
+#[test]
+fn finds_deciding_by_verified_state() {
+    finds(Mutation::DecidesByVerifiedState, ONE_WRITER, TWICE);
+}
+
+#[test]
+fn finds_slot_taken_from_the_header() {
+    finds(Mutation::TakesSlotFromHeader, ONE_SLOT, LOST);
+}
+
+#[test]
+fn finds_no_mark() {
+    finds(Mutation::DoesNotMark, ONE_WRITER, LOST);
+}
+
+#[test]
+fn finds_no_wait_and_no_receipt() {
+    finds(Mutation::DoesNotWait, ONE_READER, LOST);
+}
+
+#[test]
+fn finds_copying_before_waiting() {
+    finds(Mutation::CopiesBeforeWaiting, ONE_READER, LOST);
+}
+
+#[test]
+fn finds_fold_number_kept() {
+    finds(Mutation::KeepsFoldNumber, ONE_READER, TWICE);
+}
+
+#[test]
+fn finds_unmarking_before_the_fold_number() {
+    finds(Mutation::UnmarksBeforeFoldNumber, ONE_READER, LOST);
+}
+
+#[test]
+fn finds_receipt_dropped_too_early() {
+    finds(Mutation::DropsReceiptWhenLeft, ONE_READER, LOST);
+}
+
+#[test]
+fn finds_slot_reused_at_once() {
+    finds(Mutation::ReusesSlotAtOnce, ONE_SLOT, LOST);
+}
+
+#[test]
+fn finds_no_sequence() {
+    finds(Mutation::KeepsSequenceEven, ONE_COMMIT, HALF_APPLIED);
+}
+
+#[test]
+fn finds_sleeping_without_looking() {
+    finds(Mutation::SleepsWithoutLooking, RINGS, ASLEEP);
+}
