@@ -3,20 +3,25 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The preload library, built once.
+/// The preload library, built where this test was built.
 fn library() -> PathBuf {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("library");
-    let status = Command::new(env!("CARGO"))
+    let directory = Path::new(env!("CARGO_BIN_EXE_arck-bench"))
+        .parent()
+        .expect("a directory");
+    let mut command = Command::new(env!("CARGO"));
+    command
         .args(["build", "--quiet", "-p", "arck-preload", "--target-dir"])
-        .arg(&target)
+        .arg(directory.parent().expect("a directory"))
         .args([
             "--manifest-path",
             concat!(env!("CARGO_MANIFEST_DIR"), "/../preload/Cargo.toml"),
-        ])
-        .status()
-        .expect("cargo runs");
+        ]);
+    if directory.ends_with("release") {
+        command.arg("--release");
+    }
+    let status = command.status().expect("cargo runs");
     assert!(status.success(), "the preload library does not build");
-    target.join("debug/libarck_preload.so")
+    directory.join("libarck_preload.so")
 }
 
 /// System calls that 10,000 operations may make: stocks of inode numbers and arena pages are
