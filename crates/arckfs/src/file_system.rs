@@ -885,7 +885,7 @@ impl FileSystem {
     }
 
     /// Fills `buffer` with `linux_dirent64` records from the description's position on; 0 = end.
-    /// EINVAL if the buffer is too small for the next entry.
+    /// EINVAL if the buffer is too small for the next entry, ENOENT if the directory was removed.
     pub fn read_directory(&self, handle: Handle, buffer: &mut [u8]) -> Result<usize, Errno> {
         let description = self.engine.description(handle)?;
         // What is open for writing alone is no directory, which is found out below.
@@ -899,7 +899,7 @@ impl FileSystem {
                     return Err(Errno::NOTDIR.into());
                 }
                 if inode.has(flag::UNLINKED) {
-                    return Ok(Vec::new());
+                    return Err(Errno::NOENT.into());
                 }
                 context.snapshot(inode)
             })?;

@@ -276,6 +276,12 @@ impl<'a> Context<'a> {
         if target.links() >= LINKS_MAX {
             return Err(Errno::MLINK.into());
         }
+        let birth_place = target.parent.load(Ordering::Relaxed);
+        if target.has(flag::UNBORN) && birth_place != directory.number() {
+            // Two directories would each tell of its birth, and a fold of the one leave the
+            // other behind.
+            return Err(Fix::Commit([birth_place, 0]).into());
+        }
         let target_expected = self.begin_change(target)?;
         let kind = target.kind().ok_or(Errno::IO)?;
         let time = now();
