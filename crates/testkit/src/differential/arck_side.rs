@@ -193,7 +193,8 @@ impl ArckSide {
                 let at = at(place)?;
                 session.set_times(at, &place.path, time(*accessed), time(*modified), *flags)?;
                 let mut stat = session.stat(at, &place.path, *flags)?;
-                if matches!(accessed, None | Some(None)) {
+                if matches!(accessed, None | Some(None)) || place.path.contains(&b'/') {
+                    // Walking through a link may change its time.
                     stat.accessed.seconds = i64::MAX;
                 }
                 return Ok(Outcome::Stat(with_accessed(stat)));

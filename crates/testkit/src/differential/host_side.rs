@@ -200,7 +200,8 @@ impl HostSide {
                 let path = &place.path[..];
                 fs::utimensat(at, path, &times(*accessed, *modified), at_flags(*flags))?;
                 let mut stat = fs::statat(at, path, at_flags(*flags))?;
-                if matches!(accessed, None | Some(None)) {
+                if matches!(accessed, None | Some(None)) || place.path.contains(&b'/') {
+                    // Walking through a link may change its time.
                     stat.st_atime = i64::MAX;
                 }
                 return Ok(Outcome::Stat(with_accessed(&stat)));
