@@ -20,10 +20,10 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
-/// Pages of branch table that a new session gets.
-const FIRST_BRANCH_PAGES: u32 = 32;
+/// Pages of branch table that a new session gets. Little, so that a session is opened fast.
+const FIRST_BRANCH_PAGES: u32 = 4;
 /// Delta pages that a new session gets.
-const FIRST_DELTA_PAGES: u32 = 256;
+const FIRST_DELTA_PAGES: u32 = 64;
 
 /// See the module's head.
 pub struct Arena {

@@ -78,9 +78,10 @@ impl Core {
         Ownership::new(session, fold as u32)
     }
 
-    /// Grants new inode numbers. ENOSPC.
+    /// Grants new inode numbers, perhaps fewer than asked for. ENOSPC.
     pub fn grant_inodes(&mut self, session: SessionNumber, count: u32) -> Reply {
-        let count = (count as usize).clamp(1, GRANT_MAX);
+        let next = self.sessions.get(&session).map_or(1, |s| s.next_grant);
+        let count = (count as usize).clamp(1, GRANT_MAX).min(next);
         let granted: u64 = self
             .sessions
             .values()
@@ -150,6 +151,7 @@ impl Core {
             }
             return errno.into();
         }
+        session.next_grant = (session.next_grant * 2).min(GRANT_MAX);
         let since = Instant::now();
         for (&number, &slot) in numbers.iter().zip(&slots) {
             session.owned.insert(number, Owned::new(since, slot));
@@ -380,8 +382,18 @@ impl Core {
     ) -> Option<Failure> {
         const SLICE: usize = 512;
         let after = if release { After::Release } else { After::Keep };
-        let mut numbers: Vec<InodeNumber> =
-            self.sessions.get(&session)?.owned.keys().copied().collect();
+        let owner = self.sessions.get(&session)?;
+        // What was done before this was asked is visible, without a barrier: what has no branch
+        // has nothing to fold.
+        let is_worth_it = |number: &InodeNumber| {
+            let header = self.state.header_copy(*number);
+            header.is_some_and(|header| {
+                (release && header.kind != HeaderKind::Granted)
+                    || owner.has_branch(*number, &header)
+            })
+        };
+        let owned = owner.owned.keys().copied();
+        let mut numbers: Vec<InodeNumber> = owned.filter(is_worth_it).collect();
         numbers.sort_unstable();
         let mut first = None;
         for slice in numbers.chunks(SLICE) {
@@ -424,7 +436,8 @@ impl Core {
             }
         }
         self.locks.drop_session(number);
-        self.fold_all(number, true, |core, inode, failure| {
+        // The release is done for all at once below.
+        self.fold_all(number, false, |core, inode, failure| {
             core.take_away(number, inode, failure);
         });
         self.release_rest(number);

@@ -29,6 +29,8 @@ use std::time::{Duration, Instant};
 
 /// Inodes that a session may own at once.
 pub const OWNED_MAX: usize = 1 << 19;
+/// Inode numbers of a first grant: many sessions create a file or two.
+const FIRST_GRANT: usize = 16;
 /// Bytes of receipts that are kept for a session.
 const RECEIPT_BYTES: usize = 8 << 20;
 /// Receipts kept for a session.
@@ -95,6 +97,8 @@ pub struct Session {
     pub live: Option<Live>,
     pub owned: HashMap<InodeNumber, Owned>,
     pub segments: Vec<SegmentNumber>,
+    /// Inode numbers to grant at the next request; doubles from grant to grant.
+    pub next_grant: usize,
     receipts: VecDeque<KeptReceipt>,
     receipt_bytes: usize,
     /// Greatest fold number whose receipt is gone.
@@ -150,6 +154,7 @@ impl Session {
             live,
             owned: HashMap::new(),
             segments: Vec::new(),
+            next_grant: FIRST_GRANT,
             receipts: VecDeque::new(),
             receipt_bytes: 0,
             receipts_lost: 0,

@@ -278,8 +278,10 @@ impl Space {
                 0,
                 self.geometry.segment_size,
             )?;
+            return pool.allocate_segment(segment);
         }
-        pool.allocate_segment(segment)
+        // It was allocated whole for its first owner.
+        Ok(())
     }
 }
 
