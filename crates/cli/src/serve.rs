@@ -71,7 +71,20 @@ pub fn main(arguments: &ServeArguments) -> ExitCode {
     }
 }
 
+/// A session takes a few descriptors: as many as the system allows.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    // Then there are fewer sessions at once; who comes after that is told so.
+    let _ = setrlimit(Resource::Nofile, raised);
+}
+
 fn serve(arguments: &ServeArguments) -> Result<(), String> {
+    raise_descriptor_limit();
     let ready = arguments.ready_fd.map(own).transpose()?;
     // Before there are threads: they inherit the mask.
     let signals = ending_signals().map_err(|errno| format!("cannot watch for signals: {errno}"))?;

@@ -212,3 +212,69 @@ fn a_private_controller_ends_with_its_starter_unless_it_is_used() {
     drop(lock);
     assert!(serving.process.wait().unwrap().success());
 }
+
+#[test]
+fn out_of_descriptors_it_turns_away_and_goes_on() {
+    use arck_protocol::PROTOCOL_VERSION;
+    use arck_protocol::socket::{Answer, Call, call};
+    use rustix::net::{
+        AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with,
+    };
+
+    let place = Place::made();
+    let mut process = Command::new("sh")
+        .args(["-c", "ulimit -n 40; exec \"$0\" serve \"$1\" --ready-fd 1"])
+        .arg(env!("CARGO_BIN_EXE_arck"))
+        .arg(place.pool())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut status = BufReader::new(process.stdout.take().unwrap());
+    let mut line = String::new();
+    status.read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    let hello = || {
+        let socket = socket_with(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
+        let address = SocketAddrUnix::new(place.pool().join("socket")).unwrap();
+        connect(&socket, &address).unwrap();
+        let version = PROTOCOL_VERSION;
+        let answer = call(&socket, &Call::Hello { version }).map(|(answer, _)| answer);
+        (socket, answer)
+    };
+    let mut sessions = Vec::new();
+    let mut refused = 0;
+    for _ in 0..60 {
+        let (socket, answer) = hello();
+        match answer {
+            Ok(Answer::Welcome(_)) => sessions.push(socket),
+            Ok(Answer::Error(errno, _)) => {
+                assert_eq!(errno, libc::EMFILE);
+                refused += 1;
+            }
+            // Turned away before it had said hello.
+            Err(_) => refused += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(
+        sessions.len() > 3 && refused > 3,
+        "{} {refused}",
+        sessions.len()
+    );
+    drop(sessions);
+    // The ends are noticed one by one.
+    let started = std::time::Instant::now();
+    while !matches!(hello().1, Ok(Answer::Welcome(_))) {
+        assert!(started.elapsed() < std::time::Duration::from_secs(10));
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    // SAFETY: a signal to our own child, which has not been waited for.
+    assert_eq!(unsafe { libc::kill(process.id() as i32, libc::SIGTERM) }, 0);
+    assert!(process.wait().unwrap().success());
+}

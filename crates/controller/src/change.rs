@@ -97,6 +97,8 @@ pub struct Change<'a> {
     taken_places: Vec<u64>,
     freed_places: Vec<u64>,
     freed_numbers: Vec<InodeNumber>,
+    /// Of those, how many were granted and unborn.
+    freed_granted: u64,
     committed: bool,
 }
 
@@ -128,6 +130,7 @@ impl<'a> Change<'a> {
             taken_places: Vec::new(),
             freed_places: Vec::new(),
             freed_numbers: Vec::new(),
+            freed_granted: 0,
             committed: false,
         }
     }
@@ -174,12 +177,14 @@ impl<'a> Change<'a> {
     pub fn free_inode(&mut self, number: InodeNumber) -> Result<(), Errno> {
         let header = self.header(number)?;
         let address = header.inode;
+        let is_unborn = header.kind == HeaderKind::Granted;
         header.inode = 0;
         header.kind = HeaderKind::Free;
         header.file_kind = None;
         header.generation = header.generation.wrapping_add(1).max(1);
         header.ownership = Ownership::SHARED;
         header.branch_slot = 0;
+        self.freed_granted += u64::from(is_unborn);
         if address != 0 {
             self.freed_places.push(address);
         }
@@ -540,6 +545,8 @@ impl<'a> Change<'a> {
 
     fn update_tables(&mut self) {
         let state = &mut *self.state;
+        let born = self.taken_places.len() as u64;
+        state.granted = state.granted.saturating_sub(born + self.freed_granted);
         for (page, is) in std::mem::take(&mut self.bits) {
             state.space.set_used(PagePtr(page), is);
         }

@@ -82,11 +82,7 @@ impl Core {
     pub fn grant_inodes(&mut self, session: SessionNumber, count: u32) -> Reply {
         let next = self.sessions.get(&session).map_or(1, |s| s.next_grant);
         let count = (count as usize).clamp(1, GRANT_MAX).min(next);
-        let granted: u64 = self
-            .sessions
-            .values()
-            .map(|session| session.owned.len() as u64)
-            .sum();
+        let granted = self.state.granted;
         if self.state.space.metadata_headroom() < promised_pages(granted + count as u64) {
             return Errno::NOSPC.into();
         }
@@ -151,6 +147,7 @@ impl Core {
             }
             return errno.into();
         }
+        state.granted += numbers.len() as u64;
         session.next_grant = (session.next_grant * 2).min(GRANT_MAX);
         let since = Instant::now();
         for (&number, &slot) in numbers.iter().zip(&slots) {

@@ -123,7 +123,7 @@ pub fn scan(state: &mut State) -> Result<()> {
         }
         match copy.kind {
             HeaderKind::Free => free.push(number),
-            HeaderKind::Granted => {}
+            HeaderKind::Granted => state.granted += 1,
             HeaderKind::Alive | HeaderKind::Orphan => {
                 let inode = Inode::read(&state.pool, copy.inode)
                     .filter(|inode| inode.number == number && inode.generation == copy.generation)

@@ -31,6 +31,8 @@ pub struct State {
     pub space: Space,
     pub slots: InodeSlots,
     pub numbers: Numbers,
+    /// Numbers that are granted and unborn: what they may come to need is kept free.
+    pub granted: u64,
     /// Inodes without a name that some session still lists.
     pub orphans: BTreeSet<InodeNumber>,
     inodes: ShadowInodes,
@@ -115,6 +117,7 @@ impl State {
             journal,
             space,
             slots: InodeSlots::default(),
+            granted: 0,
             orphans: BTreeSet::new(),
             inodes: ShadowInodes::default(),
             crash_hook,
