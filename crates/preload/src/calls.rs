@@ -163,7 +163,7 @@ pub unsafe fn dispatch(number: usize, a: &Arguments) -> isize {
     unsafe {
         match TABLE.get(number).and_then(|call| call.handler) {
             Some(handler) => handler(a),
-            None => raw::blocking_call(number, a),
+            None => raw::other_call(number, a),
         }
     }
 }

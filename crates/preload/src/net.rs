@@ -193,12 +193,25 @@ pub fn forked(cleared: bool) {
     }
 }
 
-/// A system call from the net's range.
+/// A system call from the net's range. Asynchronous cancellation is off before anything else.
 unsafe extern "C-unwind" fn on_sigsys(
     signal: i32,
     information: *mut libc::siginfo_t,
     context: *mut libc::ucontext_t,
 ) {
+    // SAFETY: the kernel's arguments.
+    unsafe {
+        raw::uncancelled(|| {
+            trapped(signal, information, context);
+            0
+        });
+    }
+}
+
+/// Not inlined, so that `on_sigsys` has nothing to clean up and can be unwound from any
+/// instruction.
+#[inline(never)]
+unsafe fn trapped(signal: i32, information: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
     // SAFETY: the kernel's arguments; the interrupted code's arguments are as for the system
     // call it made.
     unsafe {
@@ -220,15 +233,12 @@ unsafe extern "C-unwind" fn on_sigsys(
             register(libc::REG_R9),
         ];
         patch::trapped(number, register(libc::REG_RIP));
-        let result = raw::uncancelled(|| answer(number, &a, context));
+        let result = answer(number, &a, context);
         *errno = before;
         (*context).uc_mcontext.gregs[libc::REG_RAX as usize] = result as i64;
     }
 }
 
-/// Not inlined, so that `on_sigsys` itself has nothing to clean up and can be unwound from any
-/// instruction.
-#[inline(never)]
 unsafe fn answer(number: usize, a: &Arguments, context: *mut libc::ucontext_t) -> isize {
     // SAFETY: as in `on_sigsys`.
     unsafe {

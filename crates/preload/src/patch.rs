@@ -272,22 +272,21 @@ unsafe extern "C" {
 }
 
 unsafe extern "C-unwind" fn answer(number: usize, a: &Arguments) -> isize {
-    // SAFETY: the arguments of a call that libc made. The handlers may change errno on their
-    // way; a system call does not.
-    unsafe {
-        let errno = libc::__errno_location();
-        let before = *errno;
-        let result = raw::uncancelled(|| handle(number, a));
-        *errno = before;
-        result
-    }
+    // SAFETY: the arguments of a call that libc made.
+    unsafe { raw::uncancelled(|| handle(number, a)) }
 }
 
 /// Not inlined, for the same reason as in `net`.
 #[inline(never)]
 unsafe fn handle(number: usize, a: &Arguments) -> isize {
-    // SAFETY: as in `answer`.
-    unsafe { calls::dispatch(number, a) }
+    // SAFETY: as in `answer`. The handlers may change errno on their way; a system call does not.
+    unsafe {
+        let errno = libc::__errno_location();
+        let before = *errno;
+        let result = calls::dispatch(number, a);
+        *errno = before;
+        result
+    }
 }
 
 /// At start-up, with the address of libc's text. Without a processor that saves vector state as

@@ -6,6 +6,7 @@
 //! never counted, and never change the program's `errno`. Results are the kernel's own: a value,
 //! or minus the error number.
 
+use crate::thread::{self, CANCELLABLE, NOT_CANCELLABLE};
 use std::arch::asm;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -50,8 +51,8 @@ pub fn is_single_threaded() -> bool {
     !single.is_null() && unsafe { single.read_volatile() } != 0
 }
 
-/// A call that may block and is a cancellation point in libc: as there, the thread can be
-/// cancelled while it waits.
+/// A call that may block and whose libc function is a cancellation point: as there, the thread
+/// can be cancelled while it waits. For a call that libc made, only if libc means it so.
 ///
 /// # Safety
 /// As for [`call`]. Nothing with a destructor may be alive in the callers that holds a lock.
@@ -59,10 +60,27 @@ pub fn is_single_threaded() -> bool {
 pub unsafe fn blocking_call(number: usize, a: &Arguments) -> isize {
     // SAFETY: the caller's promise.
     unsafe {
-        if is_single_threaded() {
+        if is_single_threaded()
+            || thread::current().cancellation.load(Ordering::Relaxed) == NOT_CANCELLABLE
+        {
             return call(number, a);
         }
         cancellable(number, a)
+    }
+}
+
+/// A call that has no handler: a cancellation point only if libc made it and means it so.
+///
+/// # Safety
+/// As for [`blocking_call`].
+#[inline(always)]
+pub unsafe fn other_call(number: usize, a: &Arguments) -> isize {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if thread::current().cancellation.load(Ordering::Relaxed) == CANCELLABLE {
+            return cancellable(number, a);
+        }
+        call(number, a)
     }
 }
 
@@ -75,16 +93,24 @@ pub unsafe fn blocking_call(number: usize, a: &Arguments) -> isize {
 /// The caller's frame needs no clean-up.
 #[inline(always)]
 pub unsafe fn uncancelled(handle: impl FnOnce() -> isize) -> isize {
-    if is_single_threaded() || crate::thread::inside() {
+    if is_single_threaded() || thread::inside() {
         return handle();
     }
-    let mut before = DEFERRED;
+    let mut kind = DEFERRED;
     // SAFETY: libc's own function.
     unsafe {
-        pthread_setcanceltype(DEFERRED, &mut before);
+        pthread_setcanceltype(DEFERRED, &mut kind);
+        let state = &thread::current().cancellation;
+        let point = kind == ASYNCHRONOUS;
+        let before = state.swap(
+            if point { CANCELLABLE } else { NOT_CANCELLABLE },
+            Ordering::Relaxed,
+        );
         let result = handle();
-        if before != DEFERRED {
-            pthread_setcanceltype(before, std::ptr::null_mut());
+        // In a forked child too: the block is a copy.
+        state.store(before, Ordering::Relaxed);
+        if point {
+            pthread_setcanceltype(ASYNCHRONOUS, std::ptr::null_mut());
         }
         result
     }
@@ -99,7 +125,7 @@ unsafe extern "C-unwind" fn cancellable(number: usize, a: &Arguments) -> isize {
     let mut before = DEFERRED;
     // SAFETY: libc's own function, and the caller's promise.
     unsafe {
-        if crate::thread::inside() {
+        if thread::inside() {
             return call(number, a);
         }
         pthread_setcanceltype(ASYNCHRONOUS, &mut before);

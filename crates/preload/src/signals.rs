@@ -16,7 +16,7 @@
 //! * Every `SA_RESTORER` installed by us points into this library, outside the net's range.
 
 use crate::raw::{self, Arguments, error, syscall};
-use crate::thread::{self, Thread};
+use crate::thread::{self, OUTSIDE_NET, Thread};
 use crate::{net, settings};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -280,11 +280,14 @@ pub unsafe fn deliver(
                         set_kernel_action(signal, &default, std::ptr::null_mut());
                     }
                 }
-                let before = thread
+                // The handler is the program's code, wherever the thread was interrupted.
+                let selector = thread
                     .selector
                     .swap(thread.armed.load(Ordering::Relaxed), Ordering::Relaxed);
+                let cancellation = thread.cancellation.swap(OUTSIDE_NET, Ordering::Relaxed);
                 call(handler, signal, information, context);
-                thread.selector.store(before, Ordering::Relaxed);
+                thread.cancellation.store(cancellation, Ordering::Relaxed);
+                thread.selector.store(selector, Ordering::Relaxed);
             }
         }
     }

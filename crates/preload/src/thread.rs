@@ -17,6 +17,13 @@ pub const ALLOW: u8 = 0;
 /// Value that makes system calls in the net's range trap.
 pub const BLOCK: u8 = 1;
 
+/// Not answering a call of libc's: the program called one of our symbols.
+pub const OUTSIDE_NET: u8 = 0;
+/// Answering a call of libc's that is no cancellation point.
+pub const NOT_CANCELLABLE: u8 = 1;
+/// Answering one that is.
+pub const CANCELLABLE: u8 = 2;
+
 /// The block; zero in a new thread.
 #[repr(C, align(64))]
 pub struct Thread {
@@ -24,6 +31,9 @@ pub struct Thread {
     pub selector: AtomicU8,
     /// What `selector` is outside the LibFS: BLOCK once the net is armed on this thread.
     pub armed: AtomicU8,
+    /// Whether this thread is answering a call that libc made, and how that call can be
+    /// cancelled; see `raw::uncancelled`.
+    pub cancellation: AtomicU8,
     /// Nested entries into the LibFS.
     pub depth: AtomicU32,
     /// A signal that arrived inside the LibFS; 0 = none.

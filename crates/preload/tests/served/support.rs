@@ -5,7 +5,7 @@
 use arck_testkit::TestPool;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// What stands behind the mount prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,20 +16,24 @@ pub enum Backend {
     Pool,
 }
 
-/// The library, built once for each backend.
+/// The library, built once for each backend, in the target directory that this test was built
+/// in, where everything it needs is there already.
 pub fn library(backend: Backend) -> &'static Path {
     static LIBRARIES: [OnceLock<PathBuf>; 2] = [OnceLock::new(), OnceLock::new()];
+    static BUILDING: Mutex<()> = Mutex::new(());
     LIBRARIES[backend as usize].get_or_init(|| {
+        let _building = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
         let (name, features): (_, &[&str]) = match backend {
-            Backend::Host => ("host", &["--features", "host-backend"]),
-            Backend::Pool => ("pool", &[]),
+            Backend::Host => ("host.so", &["--features", "host-backend"]),
+            Backend::Pool => ("pool.so", &[]),
         };
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let test = std::env::current_exe().expect("a path");
+        let target = test.ancestors().nth(3).expect("TARGET/debug/deps/TEST");
         let status = Command::new(env!("CARGO"))
             .args(["build", "--quiet", "-p", "arck-preload"])
             .args(features)
             .arg("--target-dir")
-            .arg(&target)
+            .arg(target)
             .args([
                 "--manifest-path",
                 concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"),
@@ -37,7 +41,9 @@ pub fn library(backend: Backend) -> &'static Path {
             .status()
             .expect("cargo runs");
         assert!(status.success(), "the library does not build");
-        target.join("debug/libarck_preload.so")
+        let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::copy(target.join("debug/libarck_preload.so"), &copy).expect("a copy");
+        copy
     })
 }
 
