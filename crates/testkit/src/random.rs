@@ -10,7 +10,7 @@ impl Random {
         Random(seed)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn next_word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -20,7 +20,7 @@ impl Random {
 
     /// A number below `bound`; `bound` > 0.
     pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
+        self.next_word() % bound
     }
 
     /// True `percent` times in a hundred.
@@ -37,7 +37,7 @@ impl Random {
     pub fn bytes(&mut self, length: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(length + 8);
         while bytes.len() < length {
-            bytes.extend_from_slice(&self.next().to_le_bytes());
+            bytes.extend_from_slice(&self.next_word().to_le_bytes());
         }
         bytes.truncate(length);
         bytes

@@ -138,7 +138,11 @@ impl HostSide {
                 if place.path.is_empty() {
                     return Err(Errno::NOENT);
                 }
-                fs::statat(base, &place.path[..], AtFlags::empty())?;
+                let stat = fs::statat(base, &place.path[..], AtFlags::empty())?;
+                if view(&stat).size == Some(*size) && stat.st_mode & libc::S_IFMT == libc::S_IFREG {
+                    // tmpfs changes the times or does not, by what is allocated; POSIX says no.
+                    return Ok(Outcome::Done);
+                }
                 let mut path = format!("/proc/self/fd/{}/", base.as_raw_fd()).into_bytes();
                 path.extend_from_slice(&place.path);
                 let path = std::ffi::CString::new(path).map_err(|_| Errno::INVAL)?;
@@ -356,7 +360,7 @@ fn view(stat: &fs::Stat) -> View {
     let directory = stat.st_mode & libc::S_IFMT == libc::S_IFDIR;
     View {
         mode: stat.st_mode,
-        links: stat.st_nlink as u64,
+        links: stat.st_nlink,
         uid: stat.st_uid,
         gid: stat.st_gid,
         size: (!directory).then_some(stat.st_size as u64),

@@ -420,7 +420,7 @@ impl Draw {
                 slot,
                 length: self.length(),
                 position: self.random.percent(50).then(|| self.offset()),
-                seed: self.random.next(),
+                seed: self.random.next_word(),
             },
             370..400 => {
                 let whence = *self.random.pick(&[
