@@ -108,8 +108,22 @@ pub fn straddled(
     offset: u64,
     stored: &[u8],
 ) -> Result<Straddled, Errno> {
+    straddled_after(session, header, number, expected, offset, stored, stored)
+}
+
+/// As [`straddled`], of an operation that has taken back what it `published` by storing `last`
+/// at the same place; see [`operation::straddled_after`].
+pub fn straddled_after(
+    session: &Session,
+    header: &LiveHeader,
+    number: InodeNumber,
+    expected: &Expected,
+    offset: u64,
+    published: &[u8],
+    last: &[u8],
+) -> Result<Straddled, Errno> {
     wait_unmarked(header)?;
-    operation::straddled(header, expected, stored, |length| {
+    operation::straddled_after(header, expected, published, last, |length| {
         session.request(&Request::Receipt {
             inode: number,
             fold: expected.fold,

@@ -135,18 +135,36 @@ pub fn straddled(
     stored: &[u8],
     receipt: impl FnOnce(u32) -> Result<Response, Errno>,
 ) -> Result<Straddled, Errno> {
+    straddled_after(header, expected, stored, stored, receipt)
+}
+
+/// As [`straddled`], of an operation that published and then took itself back by storing `last`
+/// at the same place. The answer is about what it published: `NotFolded` says that the branch
+/// still exists, in which `last` stands now.
+pub fn straddled_after(
+    header: &LiveHeader,
+    expected: &Expected,
+    published: &[u8],
+    last: &[u8],
+    receipt: impl FnOnce(u32) -> Result<Response, Errno>,
+) -> Result<Straddled, Errno> {
     if header.fold() == expected.fold {
         return Ok(Straddled::NotFolded);
     }
-    let length = stored.len().min(RECEIPT_MAX);
-    match receipt(length as u32) {
-        // No operation was in flight when the fold copied: everything published was taken.
-        Ok(Response::Done) => Ok(Straddled::Included),
-        Ok(Response::Bytes(copied)) if copied == stored[..length] => Ok(Straddled::Included),
-        Ok(Response::Bytes(_)) | Err(Errno::NODATA) => Ok(Straddled::Missed),
-        Ok(_) => Err(Errno::PROTO),
-        Err(Errno::STALE) => Err(Errno::IO),
-        Err(errno) => Err(errno),
+    let length = published.len().min(RECEIPT_MAX);
+    let folded = match receipt(length as u32) {
+        // No operation was in flight when the fold copied: what was stored last was taken.
+        Ok(Response::Done) => last.get(..length).map(<[u8]>::to_vec),
+        Ok(Response::Bytes(copied)) => Some(copied),
+        Err(Errno::NODATA) => None,
+        Ok(_) => return Err(Errno::PROTO),
+        Err(Errno::STALE) => return Err(Errno::IO),
+        Err(errno) => return Err(errno),
+    };
+    if folded.as_deref() == published.get(..length) {
+        Ok(Straddled::Included)
+    } else {
+        Ok(Straddled::Missed)
     }
 }
 

@@ -4,13 +4,14 @@
 //! # Invariants
 //! * One request at a time, as in the real service thread.
 //! * The order of a fold: mark; barrier (the checker is sequentially consistent); wait for what
-//!   is in flight, for a time that the checker chooses; copy; apply; end the fold number; keep a
+//!   is in flight, for a time that the checker chooses; copy, and
+//!   again if the copy names a larger set; apply; end the fold number; keep a
 //!   receipt if anything was still in flight; take the marks away.
 //! * The branch slot of an inode taken away while operations were in flight is not given out
 //!   before they have left: until then they may store into it.
 
 use crate::ledger::Ledger;
-use crate::memory::{BRANCHES, Effect, Memory, Words};
+use crate::memory::{BOTH, BRANCHES, Effect, Memory, Words};
 use crate::scenario::Mutation;
 use arck_core_state::header::{Ownership, identity_word};
 use arck_core_state::primitive::{Ordering, fence, spin_hint};
@@ -40,6 +41,24 @@ enum Receipt {
 struct Kept {
     receipt: Receipt,
     in_flight: InFlight,
+}
+
+/// The copies of a fold set; `None` for an inode without a delta.
+type Copies = Vec<(InodeNumber, Option<Words>)>;
+
+fn effects(copies: &Copies) -> impl Iterator<Item = (InodeNumber, Effect)> {
+    copies.iter().flat_map(|(inode, copy)| {
+        let effects = copy.iter().flatten().filter_map(|&(_, w)| Effect::of(w));
+        effects.map(|effect| (*inode, effect))
+    })
+}
+
+/// What has to come along.
+fn along(copies: &Copies) -> impl Iterator<Item = InodeNumber> {
+    let names_both = |effect| matches!(effect, Effect::AddToBoth(_) | Effect::Partner(_));
+    effects(copies)
+        .filter(move |&(_, effect)| names_both(effect))
+        .flat_map(|_| BOTH)
 }
 
 /// See the module's head.
@@ -184,26 +203,43 @@ impl Controller {
     fn fold(&mut self, session: usize, wanted: &[InodeNumber], after: After) -> Result<(), Errno> {
         let memory = Arc::clone(&self.memory);
         let is_owned = |inode: &&InodeNumber| self.owned[session].contains_key(inode);
-        let set: BTreeSet<InodeNumber> = wanted.iter().filter(is_owned).copied().collect();
+        let mut set: BTreeSet<InodeNumber> = wanted.iter().filter(is_owned).copied().collect();
         if set.is_empty() {
             return Ok(());
         }
-        if self.mutation != Mutation::DoesNotMark {
-            set.iter().for_each(|&inode| mark(memory.header(inode)));
-        }
-        let copy = || -> Vec<_> {
-            let copied = set
-                .iter()
-                .map(|&inode| (inode, memory.delta(session, inode)));
-            copied.collect()
+        let (copies, in_flight, straddled) = loop {
+            if self.mutation != Mutation::DoesNotMark {
+                set.iter().for_each(|&inode| mark(memory.header(inode)));
+            }
+            let copy = || -> Copies {
+                let copied = set.iter();
+                copied
+                    .map(|&inode| (inode, memory.delta(session, inode)))
+                    .collect()
+            };
+            let mut in_flight = InFlight::snapshot(&memory.arenas[session].threads);
+            let too_early = (self.mutation == Mutation::CopiesBeforeWaiting).then(copy);
+            let straddled = !self.wait(session, &mut in_flight);
+            let copies = too_early.unwrap_or_else(copy);
+            let more: Vec<InodeNumber> = along(&copies).filter(|n| is_owned(&n)).collect();
+            let before = set.len();
+            set.extend(more);
+            if set.len() == before {
+                break (copies, in_flight, straddled);
+            }
         };
-        let mut in_flight = InFlight::snapshot(&memory.arenas[session].threads);
-        let too_early = (self.mutation == Mutation::CopiesBeforeWaiting).then(copy);
-        let straddled = !self.wait(session, &mut in_flight);
-        let copies = too_early.unwrap_or_else(copy);
 
-        if self.refusals > 0 && thread_rng().gen_ratio(1, 8) {
-            self.refusals -= 1;
+        // Half an operation: of one in flight that is going to take it back, or a mistake.
+        let is_half = effects(&copies)
+            .flat_map(|(inode, effect)| effect.parts(inode))
+            .any(|(inode, _)| !set.contains(&inode));
+        assert!(
+            straddled || !is_half,
+            "this delta can never be folded: {copies:?}"
+        );
+        let is_refused = self.refusals > 0 && thread_rng().gen_ratio(1, 8);
+        if is_half || is_refused {
+            self.refusals -= u32::from(is_refused);
             for &inode in &set {
                 let header = memory.header(inode);
                 unmark(header, header.ownership(), header.fold());
@@ -219,7 +255,7 @@ impl Controller {
                 After::Keep => false,
                 After::Release => true,
                 After::ReleaseIdle => copy.is_none(),
-            };
+            } && wanted.contains(&inode);
             let is_folded = copy.is_some();
             self.end(session, inode, header, is_folded, releases);
             if straddled && self.mutation != Mutation::DoesNotWait && (is_folded || releases) {
@@ -240,31 +276,29 @@ impl Controller {
     }
 
     /// Changes the verified state, of all inodes in one step for each reader.
-    fn apply(&self, copies: &[(InodeNumber, Option<Words>)]) {
-        let changed = || copies.iter().filter(|(_, copy)| copy.is_some());
+    fn apply(&self, copies: &Copies) {
         let step = |by: fn(u64) -> u64| {
             if self.mutation == Mutation::KeepsSequenceEven {
                 return;
             }
-            for (inode, _) in changed() {
+            for (inode, _) in copies {
                 let sequence = &self.memory.header(*inode).sequence;
                 sequence.store(by(sequence.load(Ordering::Relaxed)), Ordering::Release);
             }
         };
         step(|sequence| sequence | 1);
         fence(Ordering::SeqCst);
-        for (inode, copy) in changed() {
-            for effect in copy.iter().flatten().filter_map(|&(_, w)| Effect::of(w)) {
-                let is_new = self.ledger.notes().applied.insert((*inode, effect));
-                assert!(is_new, "inode {inode}: {effect:?} was folded twice");
-                let verified = self.memory.verified(*inode);
-                match effect {
-                    Effect::Add(value) => verified.set(value, true),
-                    Effect::Remove(value) => {
-                        assert!(verified.holds(value), "inode {inode}: {value} is not there");
-                        verified.set(value, false);
-                    }
+        for (inode, effect) in effects(copies).flat_map(|(of, effect)| effect.parts(of)) {
+            let is_new = self.ledger.notes().applied.insert((inode, effect));
+            assert!(is_new, "inode {inode}: {effect:?} was folded twice");
+            let verified = self.memory.verified(inode);
+            match effect {
+                Effect::Add(value) => verified.set(value, true),
+                Effect::Remove(value) => {
+                    assert!(verified.holds(value), "inode {inode}: {value} is not there");
+                    verified.set(value, false);
                 }
+                Effect::AddToBoth(_) | Effect::Partner(_) => {}
             }
         }
         fence(Ordering::SeqCst);

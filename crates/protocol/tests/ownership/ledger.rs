@@ -15,9 +15,9 @@ pub struct Ledger {
 /// See [`Ledger`].
 #[derive(Default)]
 pub struct Notes {
-    /// Operations that have returned.
+    /// What operations did that have returned, inode by inode.
     pub acknowledged: BTreeSet<(InodeNumber, Effect)>,
-    /// Effects folded in.
+    /// What was folded in, inode by inode.
     pub applied: BTreeSet<(InodeNumber, Effect)>,
     /// Values that somebody is about to remove, or has removed.
     pub claimed: BTreeSet<usize>,
@@ -29,8 +29,10 @@ impl Ledger {
     }
 
     pub fn acknowledge(&self, inode: InodeNumber, effect: Effect) {
-        let is_new = self.notes().acknowledged.insert((inode, effect));
-        assert!(is_new, "two operations did {effect:?}");
+        for part in effect.parts(inode) {
+            let is_new = self.notes().acknowledged.insert(part);
+            assert!(is_new, "two operations did {part:?}");
+        }
     }
 
     /// Effects on an inode whose operations have returned.
@@ -53,6 +55,7 @@ impl Ledger {
                     !values.contains(value),
                     "inode {inode}: the acknowledged {effect:?} is undone: {values:?}"
                 ),
+                Effect::AddToBoth(_) | Effect::Partner(_) => {}
             }
         }
     }

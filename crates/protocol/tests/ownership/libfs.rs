@@ -7,15 +7,18 @@
 //!   knows what became of it; one in a tail stores where no other thread does.
 
 use crate::ledger::Ledger;
-use crate::memory::{Effect, Memory, Place, record, tag};
+use crate::memory::{BOTH, Effect, Memory, Place, record, tag};
 use crate::scenario::Mutation;
 use crate::service::Channel;
 use arck_core_state::primitive::{Ordering, spin_hint};
 use arck_core_state::{InodeNumber, LiveHeader};
-use arck_protocol::operation::{Expected, LightBarrier, OperationSlot, Straddled, straddled};
+use arck_protocol::operation::{
+    Expected, LightBarrier, OperationSlot, Straddled, straddled, straddled_after,
+};
 use arck_protocol::{InodeList, Request, Response};
 use rustix::io::Errno;
 use shuttle::sync::{Mutex, MutexGuard};
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// What a session knows of an inode, under the inode's lock.
@@ -62,7 +65,7 @@ pub struct Thread {
     pub thread: usize,
     pub mutation: Mutation,
     /// First free place of its tail.
-    pub tail: usize,
+    pub tail: Cell<usize>,
 }
 
 /// Why an attempt ended.
@@ -79,6 +82,8 @@ pub enum Want {
     Field(usize),
     /// Add this value by a record in a tail.
     Record(usize),
+    /// Add this value to both of [`BOTH`], by one record in the delta of the first.
+    Both(usize),
     /// Remove a value that the verified state holds, if any, else add this one.
     Remove(usize),
 }
@@ -92,6 +97,11 @@ impl Thread {
         &self.memory.arenas[self.session].threads[self.thread]
     }
 
+    /// A place in the thread's tail, used once.
+    fn take_place(&self) -> usize {
+        self.tail.replace(self.tail.get() + 1)
+    }
+
     /// Asks the controller, as the kit's session does.
     pub fn ask(&self, request: &Request) -> Result<Response, Errno> {
         match self.channel.ask(self.session, request)? {
@@ -101,25 +111,35 @@ impl Thread {
     }
 
     /// An operation, attempted until it is done.
-    pub fn operate(&mut self, inode: InodeNumber, want: Want) {
+    pub fn operate(&self, inode: InodeNumber, want: Want) {
         let mut lost = 0;
         loop {
             let attempt = match want {
                 Want::Field(_) => self.attempt_field(inode, want),
+                Want::Both(value) => self.attempt_both(value),
                 Want::Record(_) | Want::Remove(_) => self.attempt_record(inode, want),
             };
             match attempt {
                 Ok(()) => return,
                 Err(Fix::Again) => {}
                 Err(Fix::Own) => {
-                    let header = self.memory.header(inode);
-                    wait_unmarked(header);
-                    if header.ownership().session() != self.number() {
+                    let one = [inode];
+                    let inodes: &[InodeNumber] = match want {
+                        Want::Both(_) => &BOTH,
+                        _ => &one,
+                    };
+                    let is_other = |&&inode: &&InodeNumber| {
+                        let header = self.memory.header(inode);
+                        wait_unmarked(header);
+                        header.ownership().session() != self.number()
+                    };
+                    let missing: Vec<_> = inodes.iter().filter(is_other).copied().collect();
+                    if !missing.is_empty() {
                         // Stands for the other's lease, without which two sessions may take
                         // the inode from each other for ever.
                         (0..lost).for_each(|_| spin_hint());
                         lost += 1;
-                        let inodes = list(inode);
+                        let inodes = InodeList::new(&missing).expect("few inodes");
                         // EIO: what the other session did is refused just now.
                         let _ = self.ask(&Request::Acquire { inodes });
                     }
@@ -203,6 +223,7 @@ impl Thread {
             let is_there = match effect {
                 Effect::Add(value) => values.contains(&value),
                 Effect::Remove(value) => !values.contains(&value),
+                Effect::AddToBoth(_) | Effect::Partner(_) => unreachable!("not published here"),
             };
             return Ok(if is_there {
                 Straddled::Included
@@ -220,6 +241,74 @@ impl Thread {
         })
     }
 
+    /// One record that changes two inodes. If the second does not hold any more, the record is
+    /// taken back before the operation is left: a fold of the first would find half of it.
+    fn attempt_both(&self, value: usize) -> Result<(), Fix> {
+        let memory = Arc::clone(&self.memory);
+        let headers = BOTH.map(|inode| memory.header(inode));
+        let expected = [self.expected(headers[0])?, self.expected(headers[1])?];
+        let holds = |i: usize| self.still_holds(&expected[i], headers[i]);
+        self.begin(&expected[0], headers[0])?;
+        if !holds(1) {
+            self.slot().leave();
+            return Err(Fix::Own);
+        }
+        let (partner, index) = (self.take_place(), self.take_place());
+        let tail = &memory.arenas[self.session].tails[self.thread];
+        let word = record(Effect::Partner(value), BOTH[1], expected[1].fold);
+        tail[partner].store(word, Ordering::Release);
+        let effect = Effect::AddToBoth(value);
+        let word = record(effect, BOTH[0], expected[0].fold);
+        tail[index].store(word, Ordering::Release);
+
+        let mut last = word;
+        let result = loop {
+            self.slot().enter(LightBarrier::Registered);
+            let first_holds = holds(0);
+            if first_holds && holds(1) {
+                self.slot().leave();
+                break Ok(Straddled::NotFolded);
+            }
+            let takes_back = match self.mutation {
+                Mutation::LeavesHalfStanding => false,
+                Mutation::TakesBackOnlyWhatHolds => first_holds,
+                _ => true,
+            };
+            if takes_back && !holds(1) {
+                last = 0;
+                tail[index].store(last, Ordering::Release);
+            }
+            self.slot().leave();
+            wait_unmarked(headers[0]);
+            let thought = match self.mutation {
+                Mutation::ForgetsTakingBack => word,
+                _ => last,
+            };
+            let place = Place::Tail {
+                thread: self.thread,
+                index,
+            };
+            let (published, thought) = (word.to_le_bytes(), thought.to_le_bytes());
+            match straddled_after(headers[0], &expected[0], &published, &thought, |length| {
+                self.ask(&Request::Receipt {
+                    inode: BOTH[0],
+                    fold: expected[0].fold,
+                    offset: place.offset(),
+                    length,
+                })
+            }) {
+                Ok(Straddled::NotFolded) if last == 0 => break Ok(Straddled::Missed),
+                Ok(Straddled::NotFolded) if self.mutation == Mutation::LeavesHalfStanding => {
+                    break Ok(Straddled::NotFolded);
+                }
+                // The fold was refused: the record stands, if the other inode still holds.
+                Ok(Straddled::NotFolded) => {}
+                result => break result,
+            }
+        };
+        self.done(BOTH[0], effect, result)
+    }
+
     /// What this session may expect of an inode that it owns.
     fn expected(&self, header: &LiveHeader) -> Result<Expected, Fix> {
         let fold = header.fold();
@@ -231,7 +320,7 @@ impl Thread {
         Ok(Expected { ownership, fold })
     }
 
-    fn attempt_field(&mut self, inode: InodeNumber, want: Want) -> Result<(), Fix> {
+    fn attempt_field(&self, inode: InodeNumber, want: Want) -> Result<(), Fix> {
         let header = self.memory.header(inode);
         let mut view = lock(&self.auxiliary.views[inode as usize - 1]);
         let now = self.expected(header)?;
@@ -273,16 +362,15 @@ impl Thread {
         )
     }
 
-    fn attempt_record(&mut self, inode: InodeNumber, want: Want) -> Result<(), Fix> {
+    fn attempt_record(&self, inode: InodeNumber, want: Want) -> Result<(), Fix> {
         let header = self.memory.header(inode);
         let expected = self.expected(header)?;
         self.begin(&expected, header)?;
         let effect = self.choose(inode, want);
         let place = Place::Tail {
             thread: self.thread,
-            index: self.tail,
+            index: self.take_place(),
         };
-        self.tail += 1;
         let word = record(effect, inode, expected.fold);
         let result = self.publish(inode, &expected, effect, word, place);
         if let (Ok(Straddled::Missed), Effect::Remove(value)) = (&result, effect) {
@@ -330,7 +418,9 @@ impl Thread {
 impl Want {
     fn value(self) -> usize {
         match self {
-            Want::Field(value) | Want::Record(value) | Want::Remove(value) => value,
+            Want::Field(value) | Want::Record(value) | Want::Both(value) | Want::Remove(value) => {
+                value
+            }
         }
     }
 }

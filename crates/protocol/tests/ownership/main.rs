@@ -49,6 +49,9 @@ const fn record(inode: u32, value: usize) -> Action {
 const fn remove(inode: u32, value: usize) -> Action {
     Action::Operate(inode, Want::Remove(value))
 }
+const fn both(value: usize) -> Action {
+    Action::Operate(1, Want::Both(value))
+}
 const fn commit(inode: u32) -> Action {
     Action::Commit(inode, false)
 }
@@ -95,6 +98,19 @@ const SLOTS: Scenario = Scenario {
     mutation: Mutation::None,
 };
 
+/// Operations on two inodes, which others read and take away one by one.
+const PAIRS: Scenario = Scenario {
+    inodes: 2,
+    sessions: &[
+        &[&[both(0), both(1)], &[record(2, 2)]],
+        &[&[record(2, 3)], &[record(1, 4)]],
+        &[&[look(1), look(2)]],
+    ],
+    rings: None,
+    refusals: 1,
+    mutation: Mutation::None,
+};
+
 /// One operation and one other party: the smallest place for most mistakes.
 const ONE_READER: Scenario = Scenario {
     inodes: 1,
@@ -121,6 +137,17 @@ const ONE_WRITER: Scenario = Scenario {
 const ONE_SLOT: Scenario = Scenario {
     inodes: 2,
     sessions: &[&[&[field(1, 0)], &[field(2, 1)]], &[&[field(1, 2)]]],
+    ..ONE_READER
+};
+
+/// An inode of a pair is taken away, then the other one.
+const ONE_PAIR: Scenario = Scenario {
+    inodes: 2,
+    sessions: &[
+        &[&[both(0)]],
+        &[&[record(2, 1), record(1, 2)]],
+        &[&[look(1)]],
+    ],
     ..ONE_READER
 };
 
@@ -185,6 +212,7 @@ fn check(scenario: Scenario, weight: usize) {
 const LOST: &[&str] = &["what was promised", "is not there"];
 const TWICE: &[&str] = &["folded twice", "folded and in the delta"];
 const HALF_APPLIED: &[&str] = &["half-applied state"];
+const HALF_DONE: &[&str] = &["can never be folded"];
 const ASLEEP: &[&str] = &["deadlock"];
 
 /// Asserts that the checker finds the mistake, and finds it as what it is: one of `how` is part
@@ -219,6 +247,11 @@ fn writers_take_turns() {
 #[test]
 fn branch_slots_come_and_go() {
     check(SLOTS, 1);
+}
+
+#[test]
+fn pairs_stay_together() {
+    check(PAIRS, 1);
 }
 
 #[test]
@@ -260,6 +293,21 @@ fn finds_deciding_by_verified_state() {
 #[test]
 fn finds_slot_taken_from_the_header() {
     finds(Mutation::TakesSlotFromHeader, ONE_SLOT, LOST);
+}
+
+#[test]
+fn finds_half_an_operation_left_standing() {
+    finds(Mutation::LeavesHalfStanding, ONE_PAIR, HALF_DONE);
+}
+
+#[test]
+fn finds_half_an_operation_left_to_a_fold() {
+    finds(Mutation::TakesBackOnlyWhatHolds, ONE_PAIR, HALF_DONE);
+}
+
+#[test]
+fn finds_forgetting_what_was_taken_back() {
+    finds(Mutation::ForgetsTakingBack, ONE_PAIR, LOST);
 }
 
 #[test]

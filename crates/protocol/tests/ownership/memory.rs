@@ -16,9 +16,18 @@ use arck_protocol::operation::OperationSlot;
 pub enum Effect {
     Add(usize),
     Remove(usize),
+    /// In the delta of [`BOTH`]`[0]`: adds a value to both of these inodes.
+    AddToBoth(usize),
+    /// In the delta of [`BOTH`]`[1]`: a fold has to take the other one along. Changes nothing.
+    Partner(usize),
 }
 
+/// The inodes that one operation changes together.
+pub const BOTH: [InodeNumber; 2] = [1, 2];
+
 const REMOVES: u64 = 1 << 8;
+const ADDS_TO_BOTH: u64 = 2 << 8;
+const PARTNER: u64 = 3 << 8;
 
 impl Effect {
     /// Never 0.
@@ -26,16 +35,28 @@ impl Effect {
         match self {
             Effect::Add(value) => value as u64 + 1,
             Effect::Remove(value) => (value as u64 + 1) | REMOVES,
+            Effect::AddToBoth(value) => (value as u64 + 1) | ADDS_TO_BOTH,
+            Effect::Partner(value) => (value as u64 + 1) | PARTNER,
         }
     }
 
     pub fn of(word: u64) -> Option<Effect> {
         let value = ((word & 0xff) as usize).checked_sub(1)?;
-        Some(if word & REMOVES == 0 {
-            Effect::Add(value)
-        } else {
-            Effect::Remove(value)
+        Some(match word & PARTNER {
+            0 => Effect::Add(value),
+            REMOVES => Effect::Remove(value),
+            ADDS_TO_BOTH => Effect::AddToBoth(value),
+            _ => Effect::Partner(value),
         })
+    }
+
+    /// What it does to each inode, standing in the delta of `inode`.
+    pub fn parts(self, inode: InodeNumber) -> Vec<(InodeNumber, Effect)> {
+        match self {
+            Effect::AddToBoth(value) => BOTH.map(|inode| (inode, Effect::Add(value))).to_vec(),
+            Effect::Partner(_) => Vec::new(),
+            Effect::Add(_) | Effect::Remove(_) => vec![(inode, self)],
+        }
     }
 }
 
