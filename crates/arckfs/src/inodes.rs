@@ -179,6 +179,10 @@ impl<'a> Context<'a> {
             inode.uid.store(verified.uid, Ordering::Relaxed);
             inode.gid.store(verified.gid, Ordering::Relaxed);
             inode.base_links.store(verified.links, Ordering::Relaxed);
+            if inode.is_directory() {
+                // The controller moves directories, whatever their owner does meanwhile.
+                inode.parent.store(verified.parent, Ordering::Release);
+            }
             inode.sequence.store(copy.sequence, Ordering::Release);
             return Ok(());
         }
