@@ -213,7 +213,8 @@ const LOST: &[&str] = &["what was promised", "is not there"];
 const TWICE: &[&str] = &["folded twice", "folded and in the delta"];
 const HALF_APPLIED: &[&str] = &["half-applied state"];
 const HALF_DONE: &[&str] = &["can never be folded"];
-const ASLEEP: &[&str] = &["deadlock"];
+/// Everybody sleeps, or somebody waits for ever for a request slot of one who sleeps.
+const ASLEEP: &[&str] = &["deadlock", "exceeded max_steps"];
 
 /// Asserts that the checker finds the mistake, and finds it as what it is: one of `how` is part
 /// of what the failure says. Without the mistake the same scenario passes.
@@ -251,7 +252,7 @@ fn branch_slots_come_and_go() {
 
 #[test]
 fn pairs_stay_together() {
-    check(PAIRS, 1);
+    check(PAIRS, 2);
 }
 
 #[test]
