@@ -5,6 +5,12 @@
 //! * A session that died is treated as one that hangs: its arena is copied, verified, folded.
 //!   What is refused is set aside, and nothing else is affected.
 //! * When it is done nobody owns anything, and no number is granted.
+//!
+//! Sessions whose processes are still there when a controller is started again are recovered
+//! like dead ones: what they had done is folded, and the next thing they ask or check tells them
+//! that they own nothing any more. Taking them up instead needs their control memory, which goes
+//! with the controller; it would replace the call of `end_session` in [`recover`] by waiting for
+//! them to connect again.
 
 use crate::arena::{self, Arena};
 use crate::change::{Change, Weight};
