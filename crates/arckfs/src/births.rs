@@ -155,7 +155,9 @@ impl<'a> Context<'a> {
         time: i64,
     ) -> Attempt<()> {
         let session = self.session;
-        let slot = self.header(inode.number())?.branch_slot();
+        let slot = own
+            .branch_slot(self.header(inode.number())?)
+            .ok_or(Fix::Again)?;
         let stock = session.state();
         if !stock.arena.has_branch(slot) {
             return Err(Fix::BranchSlot(slot).into());
@@ -266,7 +268,10 @@ impl<'a> Context<'a> {
 
     /// Durably ends the branch of an inode that dies unborn.
     fn end_branch(&self, inode: &CachedInode) -> Attempt<()> {
-        let slot = self.header(inode.number())?.branch_slot();
+        let slot = inode
+            .expected()
+            .branch_slot(self.header(inode.number())?)
+            .ok_or(Fix::Again)?;
         let _ended = order::fence(Branch::at(self.session, slot)?.end()?);
         Ok(())
     }

@@ -230,10 +230,12 @@ impl Engine {
     /// `O_*` flags of a description.
     pub fn flags_of(&self, description: &Description, externals: &Externals) -> i32 {
         let external = description.external.load(Ordering::Acquire);
-        match externals.get(external) {
-            Some(memory) if external != 0 => memory.flags.load(Ordering::Acquire) as i32,
-            _ => description.flags.load(Ordering::Acquire) as i32,
+        if external != 0
+            && let Some(memory) = externals.get(external)
+        {
+            return memory.flags.load(Ordering::Acquire) as i32;
         }
+        description.flags.load(Ordering::Acquire) as i32
     }
 
     pub fn store_flags(&self, description: &Description, externals: &Externals, flags: i32) {

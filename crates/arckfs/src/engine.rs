@@ -244,9 +244,9 @@ impl<'a> Context<'a> {
     }
 
     /// A fold got in between. What was published in the first inode's delta was folded, or
-    /// missed, as the receipt says. If that delta still stands but another inode of the
-    /// operation was folded without it, the operation is taken back while the first inode still
-    /// holds, and made again.
+    /// missed, as the receipt says. If another inode of the operation is not as it was, half of
+    /// the operation may have gone without the other: it is taken back, inside the operation,
+    /// and made again unless the first delta was folded as published.
     #[cold]
     fn straddles(
         &self,
@@ -257,32 +257,30 @@ impl<'a> Context<'a> {
             return Ok(Confirmed::Standing);
         };
         let header = self.header(inode.number())?;
-        let mut taken_back = false;
+        let mut last = published.word;
         for _ in 0..ATTEMPTS_MAX {
             self.enter();
-            if expected.still_holds(header) {
-                if taken_back {
-                    return Err(Fix::Again.into());
-                }
-                if self.all_hold(inodes)? {
-                    return Ok(Confirmed::Standing);
-                }
-                self.store_word(published.offset, published.before)?;
-                taken_back = true;
-                if expected.still_holds(header) {
-                    return Err(Fix::Again.into());
-                }
+            let others_hold = self.all_hold(&inodes[1..])?;
+            if others_hold && last == published.word && expected.still_holds(header) {
+                return Ok(Confirmed::Standing);
+            }
+            if !others_hold {
+                // Whatever becomes of the first delta, half an operation must not stay in it.
+                last = published.before;
+                self.store_word(published.offset, last)?;
             }
             self.leave();
-            match ownership::straddled(
+            match ownership::straddled_after(
                 self.session,
                 header,
                 inode.number(),
                 expected,
                 published.offset,
                 &published.word.to_le_bytes(),
+                &last.to_le_bytes(),
             )? {
-                Straddled::NotFolded => continue,
+                Straddled::NotFolded if last != published.word => return Err(Fix::Again.into()),
+                Straddled::NotFolded => {}
                 Straddled::Included => return Ok(Confirmed::Folded),
                 Straddled::Missed => return Err(Fix::Again.into()),
             }

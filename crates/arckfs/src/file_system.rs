@@ -30,6 +30,8 @@ pub struct FileSystem {
 pub type AtFlags = i32;
 
 const ACCESS_MODE: i32 = libc::O_ACCMODE;
+/// Attempts after which an append may be cut where pages run out.
+const WHOLE_APPEND_ATTEMPTS: u32 = 32;
 /// Flags that `F_SETFL` may change.
 const SETTABLE: i32 = libc::O_APPEND | libc::O_NONBLOCK | libc::O_NOATIME | libc::O_DIRECT;
 
@@ -399,9 +401,14 @@ impl FileSystem {
                 Position::End => 0,
             };
             loop {
+                // An append is made whole if it can be: only a pool that is about full gives
+                // pages so slowly.
+                let mut attempts = 0;
                 let step = self.engine.run_local(|context| {
+                    attempts += 1;
+                    let in_parts = !append || attempts > WHOLE_APPEND_ATTEMPTS;
                     let inode = context.view(number, generation)?;
-                    context.write_at(inode, &buffer[done..], place)
+                    context.write_at(inode, &buffer[done..], place, in_parts)
                 });
                 match step {
                     Ok((written, at)) => {
@@ -1111,6 +1118,12 @@ impl<'a> Context<'a> {
                 }
                 if create && inode.is_directory() {
                     return Err(Errno::ISDIR.into());
+                }
+                if !inode.is_directory() && !inode.has(flag::UNBORN) {
+                    // One of the directories that hold it, so that its path can be told.
+                    inode
+                        .parent
+                        .store(place.directory.number(), Ordering::Relaxed);
                 }
                 Ok((inode, false))
             }

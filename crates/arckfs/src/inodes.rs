@@ -11,7 +11,7 @@ use crate::engine::{Attempt, Context, Fix, Stop};
 use crate::interface::Errno;
 use crate::state::{AuxiliaryState, CachedInode, InodeLeaf, LEAF, flag};
 use arck_core_state::header::HeaderKind;
-use arck_core_state::{Inode, InodeNumber, LiveHeader};
+use arck_core_state::{FileKind, Inode, InodeNumber, LiveHeader};
 use arck_libfs_kit::delta;
 use arck_libfs_kit::ownership::{self, Owner};
 use arck_libfs_kit::region::{AtomicOffset, Offset, WriteGuard};
@@ -412,7 +412,9 @@ fn store_verified(inode: &CachedInode, verified: &Inode) {
     inode.base_root.store(verified.root.0, Ordering::Release);
     inode.base_size.store(verified.size, relaxed);
     inode.pages.store(verified.pages, relaxed);
-    inode.parent.store(verified.parent, relaxed);
+    if verified.kind() == Some(FileKind::Directory) {
+        inode.parent.store(verified.parent, relaxed);
+    }
     inode.set(flag::UNLINKED, verified.links == 0);
 }
 

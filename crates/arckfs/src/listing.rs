@@ -38,10 +38,13 @@ impl<'a> Context<'a> {
             FileKind::Directory,
             b"..",
         );
+        // Of the verified names, those that the overlay hides or replaces: few, as a rule.
         let mut overlaid: HashSet<Vec<u8>> = HashSet::new();
         let mut added = Vec::new();
-        self.for_each_overlay(directory, |name, visible| {
-            overlaid.insert(name.to_vec());
+        self.for_each_overlay(directory, |name, visible, verified| {
+            if verified {
+                overlaid.insert(name.to_vec());
+            }
             if let Some((inode, kind)) = visible {
                 push(&mut added, inode, kind, name);
             }

@@ -46,6 +46,7 @@ impl<'a> Context<'a> {
             .get(self.state.overlay.load(Ordering::Acquire))
     }
 
+    #[inline]
     fn matches(
         &self,
         entry: &OverlayEntry,
@@ -61,6 +62,7 @@ impl<'a> Context<'a> {
                 .bytes_equal(OverlayEntry::name_offset(offset), name)
     }
 
+    #[inline]
     fn find_entry(
         &self,
         directory: InodeNumber,
@@ -77,9 +79,24 @@ impl<'a> Context<'a> {
             })
     }
 
-    /// Looks a name up; ENAMETOOLONG. `directory` is a view that is up to date; an answer is given only if it
-    /// still was when the search ended.
+    /// Looks a name up; ENAMETOOLONG. `directory` is a view that is up to date; an answer is
+    /// given only if it still was when the search ended.
     pub fn lookup(&self, directory: &'static CachedInode, name: &[u8]) -> Attempt<Found> {
+        self.search(directory, name)
+    }
+
+    /// What a name leads to, as [`Context::lookup`].
+    ///
+    /// Inlined where paths are walked: the answer of a call, with its many small fields, comes
+    /// through memory and is read there in other pieces than it was stored in, so that each read
+    /// waits for the stores to leave the processor, longer than the search takes.
+    #[inline(always)]
+    pub fn dentry(&self, directory: &'static CachedInode, name: &[u8]) -> Attempt<Option<Dentry>> {
+        Ok(self.search(directory, name)?.dentry)
+    }
+
+    #[inline(always)]
+    fn search(&self, directory: &'static CachedInode, name: &[u8]) -> Attempt<Found> {
         if name.len() > NAME_MAX {
             return Err(Errno::NAMETOOLONG.into());
         }
@@ -120,18 +137,9 @@ impl<'a> Context<'a> {
                 });
             }
         }
-        if !hidden {
-            let buckets = directory.base_size.load(Ordering::Relaxed) / 4096;
-            let root = directory.verified_root();
-            if root.pointer() != 0 {
-                match directory::lookup(self.session, root, buckets, hash, name) {
-                    Ok(verified) => {
-                        found.verified = verified.map(|found| found.dentry);
-                        found.dentry = found.verified;
-                    }
-                    Err(directory::Torn) => return Err(self.torn(directory)),
-                }
-            }
+        if !hidden && directory.verified_root().pointer() != 0 {
+            found.verified = self.verified_dentry(directory, hash, name)?;
+            found.dentry = found.verified;
         }
         if header.sequence.load(Ordering::Acquire) != sequence
             || header.fold() != expected.fold
@@ -140,6 +148,20 @@ impl<'a> Context<'a> {
             return Err(Fix::Again.into());
         }
         Ok(found)
+    }
+
+    /// What the verified directory says of a name.
+    fn verified_dentry(
+        &self,
+        directory: &'static CachedInode,
+        hash: u64,
+        name: &[u8],
+    ) -> Attempt<Option<Dentry>> {
+        let buckets = directory.base_size.load(Ordering::Relaxed) / 4096;
+        match directory::lookup(self.session, directory.verified_root(), buckets, hash, name) {
+            Ok(verified) => Ok(verified.map(|found| found.dentry)),
+            Err(directory::Torn) => Err(self.torn(directory)),
+        }
     }
 
     /// A pointer of a verified directory led nowhere: it changed meanwhile, or it is damaged.
@@ -344,11 +366,13 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Calls `each` for the overlay entries of a directory; under its lock.
+    /// Calls `each` for the overlay entries of a directory, with what they lead to (`None` =
+    /// the verified name is hidden) and whether the verified directory has the name; under its
+    /// lock.
     pub fn for_each_overlay(
         &self,
         directory: &CachedInode,
-        mut each: impl FnMut(&[u8], Option<(InodeNumber, FileKind)>),
+        mut each: impl FnMut(&[u8], Option<(InodeNumber, FileKind)>, bool),
     ) {
         let region = self.session.region();
         let mut at: Offset<OverlayEntry> = directory.overlay_first.load(Ordering::Acquire);
@@ -361,7 +385,8 @@ impl<'a> Context<'a> {
                 .kind()
                 .filter(|_| inode != 0)
                 .map(|kind| (inode, kind));
-            each(&bytes[..length], visible);
+            let verified = entry.verified.load(Ordering::Relaxed) != 0;
+            each(&bytes[..length], visible, verified);
             at = entry.next.load(Ordering::Acquire);
         }
     }

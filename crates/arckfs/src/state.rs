@@ -89,7 +89,8 @@ region_shared! {
         pub base_root: AtomicU64,
         pub base_size: AtomicU64,
         pub pages: AtomicU64,
-        /// Of a directory: the one that holds it.
+        /// Of a directory: the one that holds it. Of a file: the one in which it is born, or
+        /// through which it was opened last.
         pub parent: AtomicU32,
 
         // ---- delta, protected by `lock`

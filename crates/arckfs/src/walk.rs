@@ -2,14 +2,15 @@
 //!
 //! # Invariants
 //! * Every directory that is searched is checked for search permission (EACCES); a component's
-//!   length is checked where it is looked up (ENAMETOOLONG); forty symbolic links are followed, then ELOOP.
+//!   length is checked where it is looked up (ENAMETOOLONG); forty symbolic links are followed,
+//!   then ELOOP.
 //! * A path that leaves the pool is not resolved here but given back as
 //!   [`Failure::Outside`], an absolute path of the host.
 
 use crate::engine::{Attempt, Context};
 use crate::interface::{Errno, Failure};
-use crate::overlay::Found;
 use crate::state::CachedInode;
+use arck_core_state::directory::Dentry;
 use arck_core_state::geometry::PATH_MAX;
 use arck_core_state::{FileKind, ROOT_INODE};
 use std::sync::atomic::Ordering;
@@ -58,7 +59,7 @@ enum Outcome<'p> {
     /// from this directory with the target before the rest.
     Link {
         directory: &'static CachedInode,
-        link: Found,
+        link: Dentry,
         rest: &'p [u8],
     },
 }
@@ -103,7 +104,7 @@ impl<'a> Context<'a> {
         &self,
         start: Start<'_>,
         directory: &'static CachedInode,
-        link: Found,
+        link: Dentry,
         rest: &[u8],
         follow: bool,
         end: impl FnOnce(&Place<'_>) -> Attempt<T>,
@@ -145,9 +146,8 @@ impl<'a> Context<'a> {
     }
 
     /// Reads a link's target and puts it, and what is left of the path, into `new`.
-    fn put_target(&self, link: Found, rest: &[u8], new: &mut Rest) -> Attempt<()> {
-        let dentry = link.dentry.ok_or(Errno::NOENT)?;
-        let inode = self.view(dentry.inode, dentry.generation)?;
+    fn put_target(&self, link: Dentry, rest: &[u8], new: &mut Rest) -> Attempt<()> {
+        let inode = self.view(link.inode, link.generation)?;
         let size = inode.size.load(Ordering::Relaxed) as usize;
         if size == 0 || size > PATH_MAX {
             return Err(Errno::NOENT.into());
@@ -235,8 +235,7 @@ impl<'a> Context<'a> {
                     slash,
                 }));
             }
-            let found = self.lookup(directory, name)?;
-            match found.dentry {
+            match self.dentry(directory, name)? {
                 Some(dentry) if dentry.kind == FileKind::Link => {
                     if rest.is_empty() && !follow && !slash {
                         return Ok(Outcome::Ended(Place {
@@ -249,7 +248,7 @@ impl<'a> Context<'a> {
                     let rest = if rest.is_empty() { behind } else { rest };
                     return Ok(Outcome::Link {
                         directory,
-                        link: found,
+                        link: dentry,
                         rest,
                     });
                 }
@@ -289,10 +288,7 @@ impl<'a> Context<'a> {
                 return Err(Errno::NOTDIR.into());
             }
             self.credentials.check(place.directory, 1)?;
-            let dentry = self
-                .lookup(place.directory, name)?
-                .dentry
-                .ok_or(Errno::NOENT)?;
+            let dentry = self.dentry(place.directory, name)?.ok_or(Errno::NOENT)?;
             let inode = self.view(dentry.inode, dentry.generation)?;
             if place.slash && !inode.is_directory() {
                 return Err(Errno::NOTDIR.into());

@@ -17,7 +17,7 @@ use crate::state::{CachedInode, flag};
 use crate::time::now;
 use arck_core_state::branch::{StoredBranch, offset};
 use arck_core_state::geometry::FILE_SIZE_MAX;
-use arck_core_state::{PAGE_SIZE, PagePtr, arena};
+use arck_core_state::{PAGE_SIZE, PagePtr};
 use arck_libfs_kit::delta::{self, Branch, FreshPages};
 use arck_pm::order;
 use arck_pm::{Durable, Flushed};
@@ -31,7 +31,8 @@ const STEP: usize = 512;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Position {
     At(u64),
-    /// O_APPEND: the end of the file, whatever it is then.
+    /// O_APPEND: the end of the file, whatever it is then. What fits in one step is appended
+    /// whole, with nobody else's bytes in between.
     End,
 }
 
@@ -43,7 +44,10 @@ impl<'a> Context<'a> {
         inode: &'static CachedInode,
         expected: &Expected,
     ) -> Attempt<(Branch<'static>, Option<Flushed>)> {
-        let slot = self.header(inode.number())?.branch_slot();
+        // Asked once, inside the operation: later the header may tell another's slot.
+        let slot = expected
+            .branch_slot(self.header(inode.number())?)
+            .ok_or(Fix::Again)?;
         if !self.session.state().arena.has_branch(slot) {
             return Err(Fix::BranchSlot(slot).into());
         }
@@ -67,12 +71,6 @@ impl<'a> Context<'a> {
         Ok((branch, Some(begun)))
     }
 
-    /// Arena offset of a field of the inode's branch, for receipts.
-    pub fn field_offset(&self, inode: &CachedInode, field: u64) -> Attempt<u64> {
-        let slot = self.header(inode.number())?.branch_slot();
-        Ok(arena::branch_offset(slot).ok_or(Errno::IO)? + field)
-    }
-
     /// Owned, synchronous and entered: what every change of an inode begins with.
     pub fn begin_change(&self, inode: &CachedInode) -> Attempt<Expected> {
         self.enter();
@@ -82,12 +80,13 @@ impl<'a> Context<'a> {
     }
 
     /// Writes; gives the bytes written (fewer than asked for only if more would not fit in one
-    /// step) and where. EFBIG, ENOSPC.
+    /// step, or if pages run out on the way and `in_parts` allows it) and where. EFBIG, ENOSPC.
     pub fn write_at(
         &self,
         inode: &'static CachedInode,
         data: &[u8],
         position: Position,
+        in_parts: bool,
     ) -> Attempt<(usize, u64)> {
         let _locked = inode.lock.write(self.slot().holder());
         let expected = self.begin_change(inode)?;
@@ -110,7 +109,7 @@ impl<'a> Context<'a> {
         if position > size {
             step.zero_tail(size)?;
         }
-        step.stream(data, position)?;
+        step.stream(data, position, in_parts)?;
         let written = step.covered;
         let end = position + written as u64;
         let time = now();
@@ -123,7 +122,7 @@ impl<'a> Context<'a> {
                     Ok(entries) => order::fence(entries),
                     Err(stop) => {
                         // Entries beyond the size must not wait there for the file to grow.
-                        self.drop_entries(inode, pages_of(size))?;
+                        self.drop_entries(inode, &branch, pages_of(size))?;
                         return Err(stop);
                     }
                 }
@@ -133,7 +132,7 @@ impl<'a> Context<'a> {
             let stored = branch.set(offset::SIZE, end, proof)?;
             let _durable = order::fence(stored);
             let published = Published {
-                offset: self.field_offset(inode, offset::SIZE)?,
+                offset: branch.offset_of(offset::SIZE),
                 word: end,
                 before: size,
             };
@@ -194,7 +193,7 @@ impl<'a> Context<'a> {
         inode.changed.store(time as u64, Ordering::Relaxed);
         if new < old {
             inode.limit.store(limit, Ordering::Release);
-            self.drop_entries(inode, pages_of(new))?;
+            self.drop_entries(inode, &branch, pages_of(new))?;
             inode
                 .pages
                 .store(self.count_pages(inode), Ordering::Relaxed);
@@ -203,13 +202,16 @@ impl<'a> Context<'a> {
     }
 
     /// Takes the delta's entries from file page `first` on out, and frees their pages.
-    fn drop_entries(&self, inode: &'static CachedInode, first: u64) -> Attempt<()> {
+    fn drop_entries(
+        &self,
+        inode: &'static CachedInode,
+        branch: &Branch<'_>,
+        first: u64,
+    ) -> Attempt<()> {
         let root = inode.delta_root();
         if root.0 == 0 {
             return Ok(());
         }
-        let slot = self.header(inode.number())?.branch_slot();
-        let branch = Branch::at(self.session, slot)?;
         let mut dropped = Vec::new();
         delta::for_each_entry(
             self.session,
@@ -223,7 +225,7 @@ impl<'a> Context<'a> {
         );
         let mut cleared = Vec::with_capacity(dropped.len());
         for &(page, _) in &dropped {
-            cleared.push(delta::clear_index_entry(self.session, &branch, root, page)?);
+            cleared.push(delta::clear_index_entry(self.session, branch, root, page)?);
         }
         let _durable = order::fence(cleared);
         if root.height() == 0 && first == 0 {
@@ -424,9 +426,9 @@ impl<'c, 'a> Step<'c, 'a> {
         Ok(())
     }
 
-    /// Places data at `position`, in place where the page is ours. Stops early, with what was
-    /// placed in `covered`, if pages run out on the way.
-    fn stream(&mut self, data: &[u8], position: u64) -> Attempt<()> {
+    /// Places data at `position`, in place where the page is ours. If pages run out on the way
+    /// it fails, or, `in_parts`, stops with what was placed in `covered`.
+    fn stream(&mut self, data: &[u8], position: u64, in_parts: bool) -> Attempt<()> {
         while self.covered < data.len() {
             let at = position + self.covered as u64;
             let within = (at % PAGE_SIZE) as usize;
@@ -439,7 +441,7 @@ impl<'c, 'a> Step<'c, 'a> {
                 self.fresh(at / PAGE_SIZE, page, within, piece)
             };
             match placed {
-                Err(_) if self.covered != 0 => return Ok(()),
+                Err(_) if self.covered != 0 && in_parts => return Ok(()),
                 other => other?,
             }
             self.covered += part;

@@ -27,6 +27,8 @@ const OUTSIDE: Errno = Errno::FAULT;
 #[derive(Clone, Copy)]
 pub struct Branch<'s> {
     bytes: SharedBytes<'s>,
+    /// Byte offset in the arena.
+    offset: u64,
 }
 
 impl<'s> Branch<'s> {
@@ -37,7 +39,12 @@ impl<'s> Branch<'s> {
             .arena()
             .slice(offset as usize, size_of::<StoredBranch>())
             .ok_or(OUTSIDE)?;
-        Ok(Branch { bytes })
+        Ok(Branch { bytes, offset })
+    }
+
+    /// Byte offset of a field in the arena, for receipts.
+    pub fn offset_of(&self, field: u64) -> u64 {
+        self.offset + field
     }
 
     /// Begins a branch. It exists once this is durable, and changes what `content` says; the

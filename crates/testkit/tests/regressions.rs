@@ -200,3 +200,19 @@ fn what_is_open_stays() {
         assert_eq!(bad.load(Ordering::Relaxed), 0);
     }
 }
+
+/// A file that another session made can be told its path once it is open: readlink of
+/// /proc/self/fd/N answered ENOENT.
+#[test]
+fn the_path_of_an_opened_file_is_known() {
+    let pool = TestPool::new(POOL);
+    let one = pool.session();
+    mkdir(&one, "d");
+    one.put("d/f", b"x").unwrap();
+    let two = pool.session();
+    let handle = two.open_at_root("d/f", libc::O_RDONLY).unwrap();
+    assert_eq!(two.path_of(handle).unwrap(), b"/arck/d/f");
+    mv(&two, "d/f", "d/g");
+    assert_eq!(two.path_of(handle).unwrap(), b"/arck/d/g");
+    two.close(handle);
+}
