@@ -1,0 +1,433 @@
+//! Threads of one session, with other sessions that read and write in the same directories, so
+//! that folds and hand-overs happen under them all the time.
+
+use arck_testkit::{Random, Shorthand, TestPool};
+use arckfs::{At, Errno, Failure, FileSystem};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+const POOL: u64 = 128 << 20;
+const THREADS: usize = 4;
+/// How long a storm goes on.
+const STORM: Duration = Duration::from_millis(2500);
+
+/// Runs the storm in threads of `one` while a second session reads and a third writes.
+fn with_neighbours(
+    pool: &TestPool,
+    one: &FileSystem,
+    storm: impl Fn(usize, &dyn Fn() -> bool) + Sync,
+    read: impl Fn(&FileSystem) + Sync,
+    write: impl Fn(&FileSystem, u64) + Sync,
+) {
+    let end = Instant::now() + STORM;
+    let goes_on = || Instant::now() < end;
+    let (two, three) = (pool.session(), pool.session());
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let storm = &storm;
+            scope.spawn(move || storm(thread, &goes_on));
+        }
+        scope.spawn(|| {
+            while goes_on() {
+                read(&two);
+            }
+        });
+        scope.spawn(|| {
+            let mut round = 0;
+            while goes_on() {
+                write(&three, round);
+                round += 1;
+            }
+        });
+        scope.spawn(|| {
+            while goes_on() {
+                one.fold(false).expect("fold");
+                std::thread::sleep(Duration::from_millis(3));
+            }
+        });
+    });
+}
+
+/// Names of a directory, each once.
+fn names_once(session: &FileSystem, path: &str) -> BTreeSet<String> {
+    let names = session.names(path).expect("a listing");
+    let set: BTreeSet<String> = names.iter().cloned().collect();
+    assert_eq!(set.len(), names.len(), "a name is listed twice: {names:?}");
+    set
+}
+
+fn is(result: &Result<impl Sized, Failure>, errno: Errno) -> bool {
+    matches!(result, Err(Failure::Errno(found)) if *found == errno)
+}
+
+#[test]
+fn names_in_a_shared_directory() {
+    let pool = TestPool::new(POOL);
+    let one = pool.session();
+    one.make_directory(At::Root, b"shared", 0o755).unwrap();
+    let done = AtomicU64::new(0);
+    let expected: Vec<std::sync::Mutex<BTreeSet<String>>> =
+        (0..THREADS).map(|_| Default::default()).collect();
+    with_neighbours(
+        &pool,
+        &one,
+        |thread, goes_on| {
+            // Each thread's names are its own; the directory is everybody's.
+            let mut random = Random::new(thread as u64);
+            let mut mine = expected[thread].lock().unwrap();
+            while goes_on() {
+                let name = format!("shared/{thread}-{}", random.below(30));
+                let other = format!("shared/{thread}-{}", random.below(30));
+                match random.below(4) {
+                    0 => {
+                        let made = one.open(
+                            At::Root,
+                            name.as_bytes(),
+                            libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY,
+                            0o644,
+                        );
+                        match made {
+                            Ok(handle) => {
+                                assert_eq!(
+                                    one.write(handle, name.as_bytes(), None),
+                                    Ok(name.len())
+                                );
+                                one.close(handle);
+                                assert!(mine.insert(name.clone()), "{name} was there already");
+                            }
+                            other => {
+                                assert!(is(&other, Errno::EXIST), "create {name}: {other:?}");
+                                assert!(mine.contains(&name), "{name} was not there");
+                            }
+                        }
+                    }
+                    1 => {
+                        let removed = one.unlink(At::Root, name.as_bytes(), 0);
+                        assert_eq!(
+                            removed.is_ok(),
+                            mine.remove(&name),
+                            "unlink {name}: {removed:?}"
+                        );
+                    }
+                    2 => {
+                        let renamed =
+                            one.rename(At::Root, name.as_bytes(), At::Root, other.as_bytes(), 0);
+                        assert_eq!(
+                            renamed.is_ok(),
+                            mine.contains(&name),
+                            "rename {name} {other}: {renamed:?}"
+                        );
+                        if name != other && mine.remove(&name) {
+                            mine.insert(other);
+                        }
+                    }
+                    _ => {
+                        let stat = one.stat(At::Root, name.as_bytes(), 0);
+                        assert_eq!(stat.is_ok(), mine.contains(&name), "stat {name}: {stat:?}");
+                    }
+                }
+                done.fetch_add(1, Ordering::Relaxed);
+            }
+        },
+        |two| {
+            for name in names_once(two, "shared") {
+                let content = two.get(&format!("shared/{name}"));
+                assert!(
+                    content.is_ok() || is(&content, Errno::NOENT) || is(&content, Errno::STALE),
+                    "{name}: {content:?}"
+                );
+            }
+        },
+        |three, round| {
+            let name = format!("shared/three-{}", round % 50);
+            three.put(&name, b"three").expect("put");
+            if round % 2 == 1 {
+                three.unlink(At::Root, name.as_bytes(), 0).expect("unlink");
+            }
+        },
+    );
+    let mut all: BTreeSet<String> = expected
+        .iter()
+        .flat_map(|mine| mine.lock().unwrap().clone())
+        .map(|name| name["shared/".len()..].to_string())
+        .collect();
+    let found = names_once(&one, "shared");
+    all.extend(
+        found
+            .iter()
+            .filter(|name| name.starts_with("three"))
+            .cloned(),
+    );
+    assert_eq!(found, all);
+    assert_eq!(names_once(&pool.session(), "shared"), all);
+    assert!(
+        done.load(Ordering::Relaxed) > 1000,
+        "hardly anything was done"
+    );
+}
+
+#[test]
+fn trees_of_their_own_and_moves_between_them() {
+    let pool = TestPool::new(POOL);
+    let one = pool.session();
+    for thread in 0..THREADS {
+        for part in ["x", "y"] {
+            one.make_directory(At::Root, format!("{thread}{part}").as_bytes(), 0o755)
+                .unwrap();
+        }
+    }
+    let kept = AtomicU64::new(0);
+    with_neighbours(
+        &pool,
+        &one,
+        |thread, goes_on| {
+            let mut round = 0u64;
+            while goes_on() {
+                let (x, y) = (format!("{thread}x/{round}"), format!("{thread}y/{round}"));
+                one.put(&x, y.as_bytes()).expect("put");
+                one.rename(At::Root, x.as_bytes(), At::Root, y.as_bytes(), 0)
+                    .expect("rename");
+                assert_eq!(one.get(&y).expect("get"), y.as_bytes());
+                if round % 16 == 0 {
+                    kept.fetch_add(1, Ordering::Relaxed);
+                } else {
+                    one.unlink(At::Root, y.as_bytes(), 0).expect("unlink");
+                }
+                let directory = format!("{thread}x/directory");
+                one.make_directory(At::Root, directory.as_bytes(), 0o755)
+                    .expect("mkdir");
+                one.unlink(At::Root, directory.as_bytes(), libc::AT_REMOVEDIR)
+                    .expect("rmdir");
+                round += 1;
+            }
+        },
+        |two| {
+            for thread in 0..THREADS {
+                names_once(two, &format!("{thread}x"));
+                names_once(two, &format!("{thread}y"));
+            }
+        },
+        |three, round| {
+            let name = format!("{}y/three", round % THREADS as u64);
+            three.put(&name, b"three").expect("put");
+            three.unlink(At::Root, name.as_bytes(), 0).expect("unlink");
+        },
+    );
+    let fresh = pool.session();
+    let mut found = 0;
+    for thread in 0..THREADS {
+        assert!(names_once(&fresh, &format!("{thread}x")).is_empty());
+        for name in names_once(&fresh, &format!("{thread}y")) {
+            let path = format!("{thread}y/{name}");
+            assert_eq!(fresh.get(&path).expect("get"), path.as_bytes());
+            found += 1;
+        }
+    }
+    assert_eq!(found, kept.load(Ordering::Relaxed));
+    assert!(found > 10, "hardly anything was done");
+}
+
+#[test]
+fn appends_are_not_lost() {
+    let pool = TestPool::new(POOL);
+    let one = pool.session();
+    one.put("log", b"").unwrap();
+    const LINE: usize = 40;
+    let written = AtomicU64::new(0);
+    let line = |who: u64, round: u64| format!("{who:9} {round:29}\n").into_bytes();
+    let append = |session: &FileSystem, who: u64, round: u64| {
+        let handle = session
+            .open(At::Root, b"log", libc::O_WRONLY | libc::O_APPEND, 0)
+            .expect("open");
+        assert_eq!(session.write(handle, &line(who, round), None), Ok(LINE));
+        session.close(handle);
+        written.fetch_add(1, Ordering::SeqCst);
+    };
+    with_neighbours(
+        &pool,
+        &one,
+        |thread, goes_on| {
+            let handle = one
+                .open(At::Root, b"log", libc::O_WRONLY | libc::O_APPEND, 0)
+                .expect("open");
+            let mut round = 0;
+            while goes_on() && written.load(Ordering::Relaxed) < 300_000 {
+                assert_eq!(
+                    one.write(handle, &line(thread as u64, round), None),
+                    Ok(LINE)
+                );
+                written.fetch_add(1, Ordering::SeqCst);
+                round += 1;
+            }
+            one.close(handle);
+        },
+        |two| {
+            // What was written before we looked is there, and whole.
+            let before = written.load(Ordering::SeqCst) as usize;
+            let size = two.stat(At::Root, b"log", 0).expect("stat").size as usize;
+            assert!(
+                size >= before * LINE,
+                "{before} lines written, {size} bytes there"
+            );
+            assert_eq!(size % LINE, 0);
+            let handle = two.open_at_root("log", libc::O_RDONLY).expect("open");
+            let mut buffer = vec![0; 100 * LINE];
+            let from = (size / LINE).saturating_sub(100) * LINE;
+            let read = two
+                .read(handle, &mut buffer, Some(from as u64))
+                .expect("read");
+            for line in buffer[..read].chunks(LINE) {
+                assert_eq!(line.last(), Some(&b'\n'), "{}", line.escape_ascii());
+                assert!(!line.contains(&0), "{}", line.escape_ascii());
+            }
+            two.close(handle);
+        },
+        |three, round| append(three, 1000, round),
+    );
+    let content = pool.session().get("log").expect("get");
+    assert_eq!(
+        content.len(),
+        written.load(Ordering::SeqCst) as usize * LINE
+    );
+    // Each writer's lines are all there, in its order.
+    let mut next = std::collections::BTreeMap::new();
+    for line in content.chunks(LINE) {
+        let text = std::str::from_utf8(line).expect("text");
+        let mut words = text
+            .split_whitespace()
+            .map(|word| word.parse::<u64>().expect("number"));
+        let (who, round) = (words.next().unwrap(), words.next().unwrap());
+        let expected = next.entry(who).or_insert(0);
+        assert_eq!(round, *expected, "writer {who}");
+        *expected += 1;
+    }
+    assert_eq!(next.len(), THREADS + 1);
+}
+
+#[test]
+fn a_handle_shared_by_threads_has_one_offset() {
+    let pool = TestPool::new(POOL);
+    let one = pool.session();
+    let handle = one
+        .open_at_root("file", libc::O_CREAT | libc::O_RDWR)
+        .unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS as u8 {
+            let one = &one;
+            scope.spawn(move || {
+                for _ in 0..2000 {
+                    assert_eq!(one.write(handle, &[thread; 100], None), Ok(100));
+                }
+            });
+        }
+    });
+    let content = one.get("file").unwrap();
+    assert_eq!(content.len(), THREADS * 2000 * 100);
+    let mut counts = [0; THREADS];
+    for piece in content.chunks(100) {
+        assert!(piece.iter().all(|&byte| byte == piece[0]), "a torn write");
+        counts[piece[0] as usize] += 1;
+    }
+    assert_eq!(counts, [2000; THREADS]);
+}
+
+#[test]
+fn readers_of_the_session_see_whole_writes() {
+    let pool = TestPool::new(POOL);
+    let one = pool.session();
+    one.put("page", &[0; 4096]).unwrap();
+    let stop = AtomicBool::new(false);
+    let sizes = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for thread in 1..=2u8 {
+            let (one, stop) = (&one, &stop);
+            scope.spawn(move || {
+                let handle = one.open_at_root("page", libc::O_WRONLY).expect("open");
+                let mut round = 0u8;
+                while !stop.load(Ordering::Relaxed) {
+                    let fill = [round.wrapping_mul(2).wrapping_add(thread); 4096];
+                    assert_eq!(one.write(handle, &fill, Some(0)), Ok(4096));
+                    round = round.wrapping_add(1);
+                }
+                one.close(handle);
+            });
+        }
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                one.fold(false).expect("fold");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let end = Instant::now() + Duration::from_millis(1500);
+        let handle = one.open_at_root("page", libc::O_RDONLY).unwrap();
+        let mut buffer = [0; 4096];
+        while Instant::now() < end {
+            let read = one.read(handle, &mut buffer, Some(0)).expect("read");
+            sizes.fetch_max(read as u64, Ordering::Relaxed);
+            assert_eq!(read, 4096);
+            let torn = buffer.iter().position(|&byte| byte != buffer[0]);
+            if let Some(at) = torn {
+                stop.store(true, Ordering::Relaxed);
+                panic!("a write is seen in parts: byte {at} differs");
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(sizes.load(Ordering::Relaxed), 4096);
+}
+
+#[test]
+fn one_winner_for_each_name() {
+    let pool = TestPool::new(POOL);
+    let (one, two) = (pool.session(), pool.session());
+    one.make_directory(At::Root, b"race", 0o755).unwrap();
+    let wins = AtomicU64::new(0);
+    let removals = AtomicU64::new(0);
+    const NAMES: u64 = 300;
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let wins = &wins;
+            let session = if thread % 2 == 0 { &one } else { &two };
+            scope.spawn(move || {
+                for name in 0..NAMES {
+                    let path = format!("race/{name}");
+                    let made = session.open(
+                        At::Root,
+                        path.as_bytes(),
+                        libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY,
+                        0o600,
+                    );
+                    match made {
+                        Ok(handle) => {
+                            wins.fetch_add(1, Ordering::Relaxed);
+                            session.close(handle);
+                        }
+                        other => assert!(is(&other, Errno::EXIST), "{path}: {other:?}"),
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(wins.load(Ordering::Relaxed), NAMES);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let removals = &removals;
+            let session = if thread % 2 == 0 { &one } else { &two };
+            scope.spawn(move || {
+                for name in 0..NAMES {
+                    let path = format!("race/{name}");
+                    match session.unlink(At::Root, path.as_bytes(), 0) {
+                        Ok(()) => {
+                            removals.fetch_add(1, Ordering::Relaxed);
+                        }
+                        other => assert!(is(&other, Errno::NOENT), "{path}: {other:?}"),
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(removals.load(Ordering::Relaxed), NAMES);
+    assert!(names_once(&one, "race").is_empty());
+    assert!(names_once(&two, "race").is_empty());
+}
