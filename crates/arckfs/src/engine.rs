@@ -455,13 +455,15 @@ impl Engine {
 
     /// Folds and releases everything: what is needed is acquired again.
     fn give_up_all(&self) -> Result<(), Errno> {
-        self.session.ask(&Request::CommitAll { release: true })?;
+        let request = Request::CommitAll { release: true };
+        ownership::ask_until_settled(self.session, &request)?;
         self.run_local(|context| context.refresh_dirty())
     }
 
     /// Folds all that this session has changed, and takes back what the deltas used.
     fn fold_all(&self) -> Result<(), Errno> {
-        self.session.ask(&Request::CommitAll { release: false })?;
+        let request = Request::CommitAll { release: false };
+        ownership::ask_until_settled(self.session, &request)?;
         self.run_local(|context| context.refresh_dirty())
     }
 }

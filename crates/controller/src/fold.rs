@@ -41,6 +41,9 @@ pub enum After {
 pub enum Failure {
     #[error("{0}")]
     Violation(Violation),
+    /// As a violation, but operations were in flight when the copy was made: it convicts nobody.
+    #[error("{0}, with operations in flight")]
+    Unsettled(Violation),
     #[error("{0}")]
     Errno(#[from] Errno),
 }
@@ -205,7 +208,11 @@ impl Core {
             &copied.members,
             &copied.deltas,
         )
-        .map_err(Failure::Violation)?;
+        .map_err(|violation| match copied.straddled {
+            // An operation in flight may show half of itself for an instant.
+            true => Failure::Unsettled(violation),
+            false => Failure::Violation(violation),
+        })?;
         let with_delta: HashSet<InodeNumber> =
             copied.deltas.iter().map(|delta| delta.inode).collect();
         let skipped: HashSet<InodeNumber> = changes.skipped.iter().copied().collect();

@@ -18,7 +18,7 @@ use arck_protocol::message::GRANT_MAX;
 use arck_verifier::{Credentials, VerifiedState};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Answer now, or look again at a later time.
 #[derive(Clone, PartialEq, Debug)]
@@ -46,6 +46,7 @@ impl From<Failure> for Reply {
     fn from(failure: Failure) -> Reply {
         match failure {
             Failure::Violation(violation) => Reply::Now(Response::Violation(violation.to_string())),
+            Failure::Unsettled(_) => Errno::AGAIN.into(),
             Failure::Errno(errno) => errno.into(),
         }
     }
@@ -57,6 +58,10 @@ fn promised_pages(numbers: u64) -> u64 {
     // of the pages of a directory empty.
     16 + numbers / 6
 }
+
+/// A delta that is refused with operations in flight is looked at so often before it is taken for
+/// a violation.
+const UNSETTLED_MAX: u32 = 5;
 
 /// Whether a session may become the owner of an inode.
 fn may_own(who: &Credentials, inode: &Inode) -> bool {
@@ -232,10 +237,20 @@ impl Core {
             Err(_) => {}
         }
         for &number in numbers {
-            match self.fold(owner, &[number], After::Release) {
-                Ok(()) => {}
-                Err(Failure::Errno(Errno::NOSPC)) => return Err(Errno::NOSPC),
-                Err(failure) => self.take_away(owner, number, &failure),
+            let mut attempts = 0;
+            loop {
+                match self.fold(owner, &[number], After::Release) {
+                    Ok(()) => break,
+                    Err(Failure::Errno(Errno::NOSPC)) => return Err(Errno::NOSPC),
+                    Err(Failure::Unsettled(_)) if attempts < UNSETTLED_MAX => {
+                        attempts += 1;
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    Err(failure) => {
+                        self.take_away(owner, number, &failure);
+                        break;
+                    }
+                }
             }
         }
         Ok(())
@@ -329,7 +344,7 @@ impl Core {
             match self.fold(owner, &numbers, after) {
                 Ok(()) => {}
                 // The reader gets the verified state; the refusal has been logged.
-                Err(Failure::Violation(_)) => {}
+                Err(Failure::Violation(_) | Failure::Unsettled(_)) => {}
                 Err(Failure::Errno(errno)) => {
                     tracing::warn!("folding for a reader, session {owner}: {errno}");
                 }

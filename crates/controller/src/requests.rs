@@ -181,7 +181,7 @@ impl Core {
             Ok(())
         };
         let mut folded = self.fold_and(owner, &[number], After::Keep, change_owner);
-        if owner == 0 || matches!(folded, Err(Failure::Violation(_))) {
+        if owner == 0 || matches!(folded, Err(Failure::Violation(_) | Failure::Unsettled(_))) {
             // Nobody's, or its owner's delta is refused: the verified state changes alone.
             folded = self.change_alone(change_owner);
         }

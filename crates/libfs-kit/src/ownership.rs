@@ -95,8 +95,23 @@ pub fn recall(session: &Session, number: InodeNumber) -> Result<(), Errno> {
 /// Folds this session's own deltas of these inodes.
 pub fn commit(session: &Session, numbers: &[InodeNumber], release: bool) -> Result<(), Errno> {
     let inodes = InodeList::new(numbers).ok_or(Errno::INVAL)?;
-    session.ask(&Request::Commit { inodes, release })
+    ask_until_settled(session, &Request::Commit { inodes, release })
 }
+
+/// As [`Session::ask`]; EAGAIN, which says that operations of other threads were in the middle
+/// of something, is asked again for a while.
+pub fn ask_until_settled(session: &Session, request: &Request) -> Result<(), Errno> {
+    for _ in 0..UNSETTLED_MAX {
+        match session.ask(request) {
+            Err(Errno::AGAIN) => std::thread::sleep(Duration::from_millis(1)),
+            other => return other,
+        }
+    }
+    session.ask(request)
+}
+
+/// Milliseconds for which a commit is asked again while operations are in flight.
+const UNSETTLED_MAX: u32 = 100;
 
 /// Finds out, after the operation has been left, whether the arena bytes `stored` at `offset`
 /// were folded. EIO if the receipt is gone: then nobody knows.
