@@ -1109,7 +1109,7 @@ impl<'a> Context<'a> {
         if create && place.slash {
             return Err(Errno::ISDIR.into());
         }
-        match self.lookup(place.directory, name)?.dentry {
+        match self.dentry(place.directory, name)? {
             Some(_) if exclusive => Err(Errno::EXIST.into()),
             Some(dentry) => {
                 let inode = self.view(dentry.inode, dentry.generation)?;
@@ -1119,11 +1119,13 @@ impl<'a> Context<'a> {
                 if create && inode.is_directory() {
                     return Err(Errno::ISDIR.into());
                 }
-                if !inode.is_directory() && !inode.has(flag::UNBORN) {
+                let holder = place.directory.number();
+                if !inode.is_directory()
+                    && !inode.has(flag::UNBORN)
+                    && inode.parent.load(Ordering::Relaxed) != holder
+                {
                     // One of the directories that hold it, so that its path can be told.
-                    inode
-                        .parent
-                        .store(place.directory.number(), Ordering::Relaxed);
+                    inode.parent.store(holder, Ordering::Relaxed);
                 }
                 Ok((inode, false))
             }
@@ -1134,7 +1136,7 @@ impl<'a> Context<'a> {
                     mode: mode & 0o7777,
                     target: b"",
                 };
-                match self.create_name(place.directory, name, birth) {
+                match self.create_absent(place.directory, name, birth) {
                     // Somebody else was faster.
                     Err(Stop::Failure(Failure::Errno(Errno::EXIST))) if !exclusive => {
                         Err(Fix::Again.into())
@@ -1167,9 +1169,19 @@ impl<'a> Context<'a> {
         if !directory.is_directory() {
             return Err(Errno::NOTDIR.into());
         }
-        if self.lookup(directory, name)?.dentry.is_some() {
+        if self.dentry(directory, name)?.is_some() {
             return Err(Errno::EXIST.into());
         }
+        self.create_absent(directory, name, birth)
+    }
+
+    /// As [`Context::create_name`], for a name that was not there a moment ago.
+    fn create_absent(
+        &self,
+        directory: &'static CachedInode,
+        name: &[u8],
+        birth: Birth<'_>,
+    ) -> Attempt<&'static CachedInode> {
         self.may_change_names(directory)?;
         let _locked = directory.lock.write(self.slot().holder());
         let expected = self.begin_change(directory)?;

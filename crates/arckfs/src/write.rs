@@ -27,6 +27,11 @@ use std::sync::atomic::Ordering;
 /// Pages written in one step: more are written in several.
 const STEP: usize = 512;
 
+/// Pages of a small write, whose places are kept apart.
+const FEW: usize = 3;
+/// Places for the fresh pages of a small write, and for the one that the file ended in.
+const NO_PAGES: [(u64, PagePtr); FEW + 1] = [(0, PagePtr::NULL); FEW + 1];
+
 /// Where a write goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Position {
@@ -105,7 +110,17 @@ impl<'a> Context<'a> {
         let length = (data.len() as u64).min(most).min(FILE_SIZE_MAX - position);
         let data = &data[..length as usize];
         let (branch, begun) = self.branch(inode, &expected)?;
-        let mut step = Step::new(self, inode, branch, begun);
+        // Room for a small write costs nothing to make ready; for a large one it costs as much
+        // as copying a page.
+        let mut few = NO_PAGES;
+        let mut many;
+        let places = if position % PAGE_SIZE + length <= FEW as u64 * PAGE_SIZE {
+            &mut few[..]
+        } else {
+            many = [(0, PagePtr::NULL); STEP + 1];
+            &mut many[..]
+        };
+        let mut step = Step::new(self, inode, branch, begun, places);
         if position > size {
             step.zero_tail(size)?;
         }
@@ -169,7 +184,8 @@ impl<'a> Context<'a> {
         let (branch, begun) = self.branch(inode, &expected)?;
         let time = now();
         if new > old {
-            let mut step = Step::new(self, inode, branch, begun);
+            let mut places = NO_PAGES;
+            let mut step = Step::new(self, inode, branch, begun, &mut places);
             step.zero_tail(old)?;
             let data = order::fence(step.stored.take());
             let _entries = order::fence(step.publish_entries(&data)?);
@@ -277,7 +293,8 @@ impl<'a> Context<'a> {
         let _locked = inode.lock.write(self.slot().holder());
         let expected = self.begin_change(inode)?;
         let (branch, begun) = self.branch(inode, &expected)?;
-        let mut step = Step::new(self, inode, branch, begun);
+        let mut places = [(0, PagePtr::NULL); STEP + 1];
+        let mut step = Step::new(self, inode, branch, begun, &mut places);
         let last = pages_of(end).min(from / PAGE_SIZE + STEP as u64);
         for page in from / PAGE_SIZE..last {
             if self.data_page(inode, page)?.is_null() {
@@ -329,8 +346,8 @@ struct Step<'c, 'a> {
     context: &'c Context<'a>,
     inode: &'static CachedInode,
     branch: Branch<'static>,
-    /// Fresh pages and their places in the file.
-    fresh: [(u64, PagePtr); STEP + 1],
+    /// Fresh pages and their places in the file, ascending.
+    fresh: &'c mut [(u64, PagePtr)],
     count: usize,
     /// Bytes of the data that were placed.
     covered: usize,
@@ -359,12 +376,13 @@ impl<'c, 'a> Step<'c, 'a> {
         inode: &'static CachedInode,
         branch: Branch<'static>,
         begun: Option<Flushed>,
+        fresh: &'c mut [(u64, PagePtr)],
     ) -> Self {
         Step {
             context,
             inode,
             branch,
-            fresh: [(0, PagePtr::NULL); STEP + 1],
+            fresh,
             count: 0,
             covered: 0,
             stored: Stored(begun),
@@ -373,12 +391,10 @@ impl<'c, 'a> Step<'c, 'a> {
 
     /// Where file page `page` is, fresh pages of this step included.
     fn page(&self, page: u64) -> Attempt<PagePtr> {
-        match self.fresh[..self.count]
-            .iter()
-            .find(|fresh| fresh.0 == page)
-        {
-            Some(fresh) => Ok(fresh.1),
-            None => self.context.data_page(self.inode, page),
+        match self.fresh[..self.count].last() {
+            // Places ascend, so only the page that was filled last can be asked for again.
+            Some(fresh) if fresh.0 == page => Ok(fresh.1),
+            _ => self.context.data_page(self.inode, page),
         }
     }
 
