@@ -24,7 +24,7 @@ test: prepare
 	scripts/test
 
 # Paired measurements beside tmpfs.
-bench: prepare
+bench: build
 	$(CARGO) run --release --locked -p arck-bench
 
 lint: prepare

@@ -12,7 +12,7 @@ use crate::apply;
 use crate::arena::Reader;
 use crate::change::{Change, Weight};
 use crate::core::Core;
-use crate::sessions::Receipt;
+use crate::sessions::{KeptReceipt, Receipt, Session};
 use crate::state::State;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::HeaderKind;
@@ -24,8 +24,9 @@ use rustix::thread::MembarrierCommand;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::Ordering;
 
-/// Inodes in one fold set at most.
-const SET_MAX: usize = 1 << 16;
+/// Inodes in one fold set at most: as many as a session may own, so that no honest delta is too
+/// large to be folded.
+const SET_MAX: usize = crate::sessions::OWNED_MAX;
 
 /// What becomes of the ownership of the inodes that were asked for; those that come along stay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -260,17 +261,26 @@ impl Core {
             return Ok(dying);
         };
         if copied.straddled {
+            let mut receipts = Vec::new();
             for member in &copied.members {
                 if released.contains(&member.number) && !with_delta.contains(&member.number) {
-                    session.keep_receipt(member.number, member.header.fold, Receipt::Nothing);
+                    receipts.push(KeptReceipt {
+                        inode: member.number,
+                        fold: member.header.fold,
+                        kind: Receipt::Nothing,
+                    });
                 }
             }
             for delta in copied.deltas {
                 if !skipped.contains(&delta.inode) {
-                    let (inode, fold) = (delta.inode, delta.branch.fold);
-                    session.keep_receipt(inode, fold, Receipt::Copy(Box::new(delta)));
+                    receipts.push(KeptReceipt {
+                        inode: delta.inode,
+                        fold: delta.branch.fold,
+                        kind: Receipt::Copy(Box::new(delta)),
+                    });
                 }
             }
+            session.keep_receipts(session.stuck(), receipts);
         }
         session.disown(&released);
         Ok(dying)
@@ -283,6 +293,9 @@ impl Core {
             mark(header);
         }
         heavy_barrier();
+        // They may ask what became of it.
+        let flights = self.sessions.get(&owner).map(Session::in_flight);
+        let flights = flights.unwrap_or_default();
         let delta = self.sessions.get(&owner).and_then(|session| {
             let header = self.state.header_copy(inode)?;
             let mut budget = PageBudget::default();
@@ -307,7 +320,12 @@ impl Core {
         match committed {
             Ok(()) => {
                 if let Some(session) = self.sessions.get_mut(&owner) {
-                    session.keep_receipt(inode, ended, Receipt::Lost);
+                    let lost = KeptReceipt {
+                        inode,
+                        fold: ended,
+                        kind: Receipt::Lost,
+                    };
+                    session.keep_receipts(flights, vec![lost]);
                     session.disown(&[inode]);
                 }
             }

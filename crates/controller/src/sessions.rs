@@ -31,10 +31,9 @@ use std::time::{Duration, Instant};
 pub const OWNED_MAX: usize = 1 << 19;
 /// Inode numbers of a first grant: many sessions create a file or two.
 const FIRST_GRANT: usize = 16;
-/// Bytes of receipts that are kept for a session.
-const RECEIPT_BYTES: usize = 8 << 20;
-/// Receipts kept for a session.
-const RECEIPTS_MAX: usize = 4096;
+/// Bytes of receipts that are kept for a session at most, and so for operations that stay away
+/// however long.
+const RECEIPT_BYTES: usize = 64 << 20;
 
 /// How an inode is owned.
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +77,13 @@ pub struct Flights {
 }
 
 impl Flights {
+    /// Whether all of them have left, and have begun something else since (or are gone).
+    fn all_went_on(&self, control: &ControlMemory) -> bool {
+        self.waiting
+            .iter()
+            .all(|&(index, counter)| control.threads[index].counter().wrapping_sub(counter) >= 2)
+    }
+
     /// Forgets those that have left since; true when none is left.
     pub fn all_left(&mut self, control: &ControlMemory) -> bool {
         self.waiting
@@ -99,9 +105,9 @@ pub struct Session {
     pub segments: Vec<SegmentNumber>,
     /// Inode numbers to grant at the next request; doubles from grant to grant.
     pub next_grant: usize,
-    receipts: VecDeque<KeptReceipt>,
+    receipts: VecDeque<KeptFold>,
     receipt_bytes: usize,
-    /// Greatest fold number whose receipt is gone.
+    /// Greatest fold number whose receipt had to go while somebody might have asked for it.
     receipts_lost: u64,
     /// Operations for which a fold has waited in vain: none waits for them again.
     stuck: Flights,
@@ -109,11 +115,19 @@ pub struct Session {
     vacated: Vec<(Flights, Vec<u32>)>,
 }
 
-/// The receipt of a fold that ended a fold number while operations were in flight.
-struct KeptReceipt {
-    inode: InodeNumber,
-    fold: u64,
-    kind: Receipt,
+/// The receipts of a fold that ended fold numbers while operations were in flight.
+struct KeptFold {
+    /// Who may ask: until it begins another operation.
+    flights: Flights,
+    receipts: Vec<KeptReceipt>,
+    bytes: usize,
+}
+
+/// What became of a delta: inode, the fold number that ended.
+pub struct KeptReceipt {
+    pub inode: InodeNumber,
+    pub fold: u64,
+    pub kind: Receipt,
 }
 
 /// What a fold made of what an operation stored that straddled it.
@@ -163,18 +177,47 @@ impl Session {
         }
     }
 
-    /// Keeps what was folded for operations that straddled it; the oldest go first.
-    pub fn keep_receipt(&mut self, inode: InodeNumber, fold: u64, kind: Receipt) {
-        self.receipt_bytes += kind.size();
-        self.receipts.push_back(KeptReceipt { inode, fold, kind });
-        while self.receipts.len() > RECEIPTS_MAX
-            || (self.receipt_bytes > RECEIPT_BYTES && self.receipts.len() > 1)
-        {
+    /// The operations for which the last fold waited in vain.
+    pub fn stuck(&self) -> Flights {
+        self.stuck.clone()
+    }
+
+    /// Keeps what a fold made of deltas for the operations that straddled it (`flights`): as
+    /// long as one of them may still ask, or until there is too much; the oldest go first.
+    pub fn keep_receipts(&mut self, flights: Flights, receipts: Vec<KeptReceipt>) {
+        self.drop_asked_receipts();
+        if receipts.is_empty() {
+            return;
+        }
+        let bytes = receipts.iter().map(|kept| kept.kind.size()).sum();
+        self.receipt_bytes += bytes;
+        self.receipts.push_back(KeptFold {
+            flights,
+            receipts,
+            bytes,
+        });
+        while self.receipt_bytes > RECEIPT_BYTES && self.receipts.len() > 1 {
             if let Some(old) = self.receipts.pop_front() {
-                self.receipt_bytes -= old.kind.size();
-                self.receipts_lost = self.receipts_lost.max(old.fold);
+                self.receipt_bytes -= old.bytes;
+                let folds = old.receipts.iter().map(|kept| kept.fold);
+                self.receipts_lost = folds.fold(self.receipts_lost, u64::max);
             }
         }
+    }
+
+    /// An operation asks for the receipt right after it has left: receipts go once all who were
+    /// in flight have begun another operation.
+    fn drop_asked_receipts(&mut self) {
+        let Some(live) = &self.live else { return };
+        let control = live.control();
+        let bytes = &mut self.receipt_bytes;
+        self.receipts.retain(|fold| {
+            let done = fold.flights.all_went_on(control);
+            if done {
+                *bytes -= fold.bytes;
+            }
+            !done
+        });
     }
 
     /// The receipt of the fold that ended fold number `fold` of `inode`.
@@ -182,6 +225,7 @@ impl Session {
         self.receipts
             .iter()
             .rev()
+            .flat_map(|kept| &kept.receipts)
             .find(|kept| (kept.inode, kept.fold) == (inode, fold))
             .map_or_else(
                 || {

@@ -76,6 +76,12 @@ impl TestPool {
         }
     }
 
+    /// What the verifier refused, a line each: nothing, as long as LibFSes are honest and right.
+    pub fn violations(&self) -> String {
+        std::fs::read_to_string(self.path().join(arck_controller::VIOLATIONS_LOG))
+            .unwrap_or_default()
+    }
+
     /// A session of this process.
     pub fn session(&self) -> FileSystem {
         connect(&self.path())

@@ -23,6 +23,7 @@ fn with_neighbours(
     let end = Instant::now() + STORM;
     let goes_on = || Instant::now() < end;
     let (two, three) = (pool.session(), pool.session());
+    let _watch = Watch(pool);
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let storm = &storm;
@@ -47,6 +48,20 @@ fn with_neighbours(
             }
         });
     });
+}
+
+/// At the end, even of a test that panics: nothing was refused.
+struct Watch<'p>(&'p TestPool);
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        let violations = self.0.violations();
+        if std::thread::panicking() {
+            eprintln!("refused:\n{violations}");
+        } else {
+            assert_eq!(violations, "", "the verifier refused something");
+        }
+    }
 }
 
 /// Names of a directory, each once.
@@ -186,10 +201,22 @@ fn trees_of_their_own_and_moves_between_them() {
             while goes_on() {
                 let (x, y) = (format!("{thread}x/{round}"), format!("{thread}y/{round}"));
                 one.put(&x, y.as_bytes()).expect("put");
-                one.rename(At::Root, x.as_bytes(), At::Root, y.as_bytes(), 0)
-                    .expect("rename");
-                assert_eq!(one.get(&y).expect("get"), y.as_bytes());
-                if round % 16 == 0 {
+                let renamed = one.rename(At::Root, x.as_bytes(), At::Root, y.as_bytes(), 0);
+                let tell = || {
+                    let fresh = pool.session();
+                    let is_there =
+                        |path| (one.stat(At::Root, path, 0), fresh.stat(At::Root, path, 0));
+                    format!(
+                        "x {:?} y {:?}",
+                        is_there(x.as_bytes()),
+                        is_there(y.as_bytes())
+                    )
+                };
+                assert!(renamed.is_ok(), "rename: {renamed:?}: {}", tell());
+                let content = one.get(&y);
+                assert!(content.is_ok(), "get: {content:?}: {}", tell());
+                assert_eq!(content.expect("content"), y.as_bytes());
+                if round.is_multiple_of(16) && kept.load(Ordering::Relaxed) < 2000 {
                     kept.fetch_add(1, Ordering::Relaxed);
                 } else {
                     one.unlink(At::Root, y.as_bytes(), 0).expect("unlink");

@@ -47,6 +47,10 @@ pub fn run(steps: &[Step], settings: Settings) -> Result<(), Difference> {
     for actor in [1, 0] {
         compare_trees(&mut arck, &mut host, actor).map_err(end)?;
     }
+    let violations = arck.pool.violations();
+    if !violations.is_empty() {
+        return Err(end(format!("the verifier refused: {violations}")));
+    }
     Ok(())
 }
 

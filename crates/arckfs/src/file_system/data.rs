@@ -1,0 +1,237 @@
+//! Data: reading, writing, seeking, truncating, syncing. A `None` position means the
+//! description's offset, which then advances.
+
+use super::*;
+
+impl FileSystem {
+    /// Reads; EISDIR for a directory, EBADF if not open for reading.
+    pub fn read(
+        &self,
+        handle: Handle,
+        buffer: &mut [u8],
+        position: Option<u64>,
+    ) -> Result<usize, Errno> {
+        let (description, _) = self.usable(handle, false)?;
+        let (number, generation) = identity(description);
+        let mut read_at = |position| {
+            self.engine.run_local(|context| {
+                let inode = context.view(number, generation)?;
+                if inode.is_directory() {
+                    return Err(Errno::ISDIR.into());
+                }
+                context.read_at(inode, buffer, position)
+            })
+        };
+        match position {
+            Some(position) => read_at(position),
+            None => {
+                let cell = self.engine.offset_cell(description, &self.externals)?;
+                let offset = cell.get();
+                let read = read_at(offset)?;
+                cell.set(offset + read as u64);
+                Ok(read)
+            }
+        }
+    }
+
+    /// Writes; short only if the pool is full or the file at its largest (ENOSPC, EFBIG if
+    /// nothing could be written). Durable on return in `dax` and `volatile` mode.
+    pub fn write(
+        &self,
+        handle: Handle,
+        buffer: &[u8],
+        position: Option<u64>,
+    ) -> Result<usize, Errno> {
+        let (description, flags) = self.usable(handle, true)?;
+        let (number, generation) = identity(description);
+        let append = flags & libc::O_APPEND != 0;
+        let write_all = |position: Position| -> Result<(usize, u64), Errno> {
+            let mut done = 0;
+            let mut place = position;
+            let mut end = match position {
+                Position::At(at) => at,
+                Position::End => 0,
+            };
+            loop {
+                // An append is made whole if it can be: only a pool that is about full gives
+                // pages so slowly.
+                let mut attempts = 0;
+                let step = self.engine.run_local(|context| {
+                    attempts += 1;
+                    let in_parts = !append || attempts > WHOLE_APPEND_ATTEMPTS;
+                    let inode = context.view(number, generation)?;
+                    context.write_at(inode, &buffer[done..], place, in_parts)
+                });
+                match step {
+                    Ok((written, at)) => {
+                        done += written;
+                        end = at + written as u64;
+                        if done == buffer.len() || written == 0 {
+                            return Ok((done, end));
+                        }
+                        place = match position {
+                            Position::At(_) => Position::At(end),
+                            Position::End => Position::End,
+                        };
+                    }
+                    Err(errno) if done == 0 => return Err(errno),
+                    Err(_) => return Ok((done, end)),
+                }
+            }
+        };
+        match position {
+            // pwrite on a descriptor with O_APPEND appends, as on Linux.
+            Some(position) => {
+                let place = if append {
+                    Position::End
+                } else {
+                    Position::At(position)
+                };
+                Ok(write_all(place)?.0)
+            }
+            None => {
+                let cell = self.engine.offset_cell(description, &self.externals)?;
+                let place = if append {
+                    Position::End
+                } else {
+                    Position::At(cell.get())
+                };
+                let (written, end) = write_all(place)?;
+                if written != 0 {
+                    cell.set(end);
+                }
+                Ok(written)
+            }
+        }
+    }
+
+    /// `whence` as the kernel's, with SEEK_DATA and SEEK_HOLE.
+    pub fn seek(&self, handle: Handle, offset: i64, whence: i32) -> Result<u64, Errno> {
+        let description = self.engine.description(handle)?;
+        if self.engine.flags_of(description, &self.externals) & libc::O_PATH != 0 {
+            return Err(Errno::BADF);
+        }
+        // The positions of a directory are nothing but what a listing has told.
+        let of_file = || {
+            self.on_handle(handle, |_, inode| match inode.is_directory() {
+                true => Err(Errno::INVAL.into()),
+                false => Ok(inode.size.load(Ordering::Acquire)),
+            })
+        };
+        let cell = self.engine.offset_cell(description, &self.externals)?;
+        let base = match whence {
+            libc::SEEK_SET => 0,
+            libc::SEEK_CUR => cell.get() as i64,
+            libc::SEEK_END => of_file()? as i64,
+            libc::SEEK_DATA | libc::SEEK_HOLE => {
+                of_file()?;
+                let from = u64::try_from(offset).map_err(|_| Errno::NXIO)?;
+                let found = self.on_handle(handle, |context, inode| {
+                    context.seek_data(inode, from, whence == libc::SEEK_DATA)
+                })?;
+                cell.set(found);
+                return Ok(found);
+            }
+            _ => return Err(Errno::INVAL),
+        };
+        let target = base
+            .checked_add(offset)
+            .filter(|&at| at >= 0)
+            .ok_or(Errno::INVAL)?;
+        cell.set(target as u64);
+        if target == 0 {
+            self.engine.drop_listing(description)?;
+        }
+        Ok(target as u64)
+    }
+
+    /// ftruncate: EINVAL if not open for writing.
+    pub fn truncate_handle(&self, handle: Handle, size: u64) -> Result<(), Errno> {
+        self.not_path_only(handle)?;
+        self.usable(handle, true).map_err(|_| Errno::INVAL)?;
+        self.on_handle(handle, |context, inode| context.resize(inode, size))
+    }
+
+    pub fn truncate(&self, at: At, path: &[u8], size: u64) -> Result<(), Failure> {
+        self.on_path(at, path, 0, |context, inode| {
+            match inode.kind() {
+                Some(FileKind::File) => {}
+                Some(FileKind::Directory) => return Err(Errno::ISDIR.into()),
+                _ => return Err(Errno::INVAL.into()),
+            }
+            context.credentials.check(inode, 2)?;
+            if inode.size.load(Ordering::Acquire) == size {
+                // Unlike ftruncate, this leaves the times alone.
+                return Ok(());
+            }
+            context.resize(inode, size)
+        })
+    }
+
+    /// `mode` as `fallocate(2)`'s; EOPNOTSUPP for what is not served.
+    pub fn allocate(
+        &self,
+        handle: Handle,
+        mode: i32,
+        offset: u64,
+        length: u64,
+    ) -> Result<(), Errno> {
+        self.not_path_only(handle)?;
+        let end = offset
+            .checked_add(length)
+            .filter(|_| length != 0)
+            .ok_or(Errno::INVAL)?;
+        if mode != 0 {
+            return Err(Errno::OPNOTSUPP);
+        }
+        self.usable(handle, true)?;
+        let size = self.on_handle(handle, |_, inode| Ok(inode.size.load(Ordering::Acquire)))?;
+        if end > size {
+            self.truncate_handle(handle, end)?;
+        }
+        let mut from = offset;
+        while from < end {
+            from = self.on_handle(handle, |context, inode| {
+                context.allocate_step(inode, from, end)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Durable already in `dax` and `volatile` mode; in `paged` mode folds and writes back.
+    pub fn sync(&self, handle: Handle) -> Result<(), Errno> {
+        self.not_path_only(handle)?;
+        let (number, _) = identity(self.engine.description(handle)?);
+        if self.engine.session.durability() != Durability::Paged {
+            return Ok(());
+        }
+        let inodes = InodeList::new(&[number]).ok_or(Errno::IO)?;
+        self.engine.session.ask(&Request::Sync { inodes })
+    }
+}
+
+impl<'a> Context<'a> {
+    /// SEEK_DATA or SEEK_HOLE from `from`: ENXIO beyond the end.
+    fn seek_data(&self, inode: &CachedInode, from: u64, data: bool) -> Attempt<u64> {
+        let seen = self.seen(inode);
+        let size = inode.size.load(Ordering::Acquire);
+        if from >= size {
+            return Err(Errno::NXIO.into());
+        }
+        let mut at = from;
+        while at < size {
+            let hole = self.data_page(inode, at / 4096)?.is_null();
+            if hole != data {
+                self.unmoved_since(inode, seen)?;
+                return Ok(at);
+            }
+            at = (at / 4096 + 1) * 4096;
+        }
+        self.unmoved_since(inode, seen)?;
+        if data {
+            Err(Errno::NXIO.into())
+        } else {
+            Ok(size)
+        }
+    }
+}

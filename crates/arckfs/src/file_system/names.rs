@@ -1,0 +1,293 @@
+//! Names: making, removing, renaming, linking, listing.
+
+use super::*;
+
+impl FileSystem {
+    fn make(&self, at: At, path: &[u8], birth: Birth<'_>) -> Result<(), Failure> {
+        let start = self.start_of(at, path)?;
+        self.engine.run(|context| {
+            context.walk(start, trim_end(path), false, |place| {
+                let Last::Name(name) = place.last else {
+                    return Err(Errno::EXIST.into());
+                };
+                if path.ends_with(b"/") && birth.kind != FileKind::Directory {
+                    return Err(context.only_a_directory(place.directory, name));
+                }
+                context.create_name(place.directory, name, birth)?;
+                Ok(())
+            })
+        })
+    }
+
+    pub fn make_directory(&self, at: At, path: &[u8], mode: u32) -> Result<(), Failure> {
+        self.make(
+            at,
+            path,
+            Birth {
+                kind: FileKind::Directory,
+                mode: mode & 0o1777,
+                target: b"",
+            },
+        )
+    }
+
+    /// `flags`: AT_REMOVEDIR.
+    pub fn unlink(&self, at: At, path: &[u8], flags: AtFlags) -> Result<(), Failure> {
+        let start = self.start_of(at, path)?;
+        let directory = flags & libc::AT_REMOVEDIR != 0;
+        self.engine.run(|context| {
+            context.walk(start, trim_end(path), false, |place| match place.last {
+                Last::Name(name) if directory => context.remove_directory(place.directory, name),
+                Last::Name(name) => {
+                    if path.ends_with(b"/") {
+                        if !place.directory.is_directory() {
+                            return Err(Errno::NOTDIR.into());
+                        }
+                        let found = context.lookup(place.directory, name)?;
+                        let dentry = found.dentry.ok_or(Errno::NOENT)?;
+                        let errno = if dentry.kind == FileKind::Directory {
+                            Errno::ISDIR
+                        } else {
+                            Errno::NOTDIR
+                        };
+                        return Err(errno.into());
+                    }
+                    context.unlink_name(place.directory, name)
+                }
+                Last::Dot if directory => Err(Errno::INVAL.into()),
+                Last::DotDot if directory => Err(Errno::NOTEMPTY.into()),
+                _ => Err(Errno::ISDIR.into()),
+            })
+        })
+    }
+
+    /// `flags`: RENAME_NOREPLACE, RENAME_EXCHANGE; EINVAL for others.
+    pub fn rename(
+        &self,
+        from_at: At,
+        from: &[u8],
+        to_at: At,
+        to: &[u8],
+        flags: u32,
+    ) -> Result<(), Failure> {
+        use crate::names::{EXCHANGE, NOREPLACE};
+        if flags & !(NOREPLACE | EXCHANGE) != 0 || flags == NOREPLACE | EXCHANGE {
+            return Err(Errno::INVAL.into());
+        }
+        let from_start = self.start_of(from_at, from)?;
+        let to_start = self.start(to_at)?;
+        let renamed = self.engine.run(|context| {
+            // Neither name is followed, whatever stands behind it.
+            context.walk(from_start, trim_end(from), false, |source| {
+                if to.is_empty() && to_at != At::Root {
+                    return Err(Errno::NOENT.into());
+                }
+                context.walk(to_start, trim_end(to), false, |target| {
+                    let Last::Name(from_name) = source.last else {
+                        return Err(Errno::BUSY.into());
+                    };
+                    let Last::Name(to_name) = target.last else {
+                        return Err(match flags & NOREPLACE {
+                            0 => Errno::BUSY,
+                            _ => Errno::EXIST,
+                        }
+                        .into());
+                    };
+                    let renamed = context.rename_name(
+                        (source.directory, from_name, from.ends_with(b"/")),
+                        (target.directory, to_name, to.ends_with(b"/")),
+                        flags,
+                    )?;
+                    Ok(match renamed {
+                        Renamed::Done => None,
+                        Renamed::ByController { from, to } => {
+                            Some((from, from_name.to_vec(), to, to_name.to_vec()))
+                        }
+                    })
+                })
+            })
+        })?;
+        let Some((from, from_name, to, to_name)) = renamed else {
+            return Ok(());
+        };
+        let owned = [from, to];
+        let owned = if from == to { &owned[..1] } else { &owned[..] };
+        ownership::acquire_missing(self.engine.session, owned)?;
+        ownership::commit(self.engine.session, owned, false)?;
+        Ok(self.engine.session.ask(&Request::MoveDirectory {
+            from,
+            from_name,
+            to,
+            to_name,
+            flags,
+        })?)
+    }
+
+    /// `flags`: AT_SYMLINK_FOLLOW, AT_EMPTY_PATH.
+    pub fn link(
+        &self,
+        from_at: At,
+        from: &[u8],
+        to_at: At,
+        to: &[u8],
+        flags: AtFlags,
+    ) -> Result<(), Failure> {
+        let empty = from.is_empty() && flags & libc::AT_EMPTY_PATH != 0;
+        let from_start = if empty {
+            self.start(from_at)?
+        } else {
+            self.start_of(from_at, from)?
+        };
+        let to_start = self.start(to_at)?;
+        let follow = flags & libc::AT_SYMLINK_FOLLOW != 0;
+        self.engine.run(|context| {
+            let target = if empty {
+                context.view(from_start.directory.0, from_start.directory.1)?
+            } else {
+                context.resolve(from_start, from, follow)?
+            };
+            if to.is_empty() && to_at != At::Root {
+                return Err(Errno::NOENT.into());
+            }
+            context.walk(to_start, trim_end(to), false, |place| {
+                let Last::Name(name) = place.last else {
+                    return Err(Errno::EXIST.into());
+                };
+                if to.ends_with(b"/") {
+                    return Err(context.only_a_directory(place.directory, name));
+                }
+                context.add_link(target, place.directory, name)
+            })
+        })
+    }
+
+    pub fn symlink(&self, target: &[u8], at: At, path: &[u8]) -> Result<(), Failure> {
+        if target.is_empty() {
+            return Err(Errno::NOENT.into());
+        }
+        if target.len() > PATH_MAX {
+            return Err(Errno::NAMETOOLONG.into());
+        }
+        self.make(
+            at,
+            path,
+            Birth {
+                kind: FileKind::Link,
+                mode: 0o777,
+                target,
+            },
+        )
+    }
+
+    /// Number of bytes placed in `buffer` (truncated silently, as readlink does). With an empty
+    /// path: of the link that `at` has open.
+    pub fn read_link(&self, at: At, path: &[u8], buffer: &mut [u8]) -> Result<usize, Failure> {
+        let flags = libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH;
+        let otherwise = match path.is_empty() && at != At::Root {
+            true => Errno::NOENT,
+            false => Errno::INVAL,
+        };
+        self.on_path(at, path, flags, |context, inode| {
+            if inode.kind() != Some(FileKind::Link) {
+                return Err(otherwise.into());
+            }
+            context.read_at(inode, buffer, 0)
+        })
+    }
+
+    /// S_IFREG, S_IFIFO and S_IFSOCK nodes; EPERM for devices. Named sockets and pipes are
+    /// stored as nodes but cannot be opened (ENXIO) until a later version.
+    pub fn make_node(&self, at: At, path: &[u8], mode: u32, _device: u64) -> Result<(), Failure> {
+        let kind = match mode & libc::S_IFMT {
+            0 | libc::S_IFREG => FileKind::File,
+            libc::S_IFIFO => FileKind::Pipe,
+            libc::S_IFSOCK => FileKind::Socket,
+            libc::S_IFCHR | libc::S_IFBLK => return Err(Errno::PERM.into()),
+            _ => return Err(Errno::INVAL.into()),
+        };
+        self.make(
+            at,
+            path,
+            Birth {
+                kind,
+                mode: mode & 0o7777,
+                target: b"",
+            },
+        )
+    }
+
+    /// Fills `buffer` with `linux_dirent64` records from the description's position on; 0 = end.
+    /// EINVAL if the buffer is too small for the next entry, ENOENT if the directory was removed.
+    pub fn read_directory(&self, handle: Handle, buffer: &mut [u8]) -> Result<usize, Errno> {
+        let description = self.engine.description(handle)?;
+        // What is open for writing alone is no directory, which is found out below.
+        if self.engine.flags_of(description, &self.externals) & libc::O_PATH != 0 {
+            return Err(Errno::BADF);
+        }
+        let cell = self.engine.offset_cell(description, &self.externals)?;
+        if description.listing.load(Ordering::Acquire).is_null() {
+            let listing = self.on_handle(handle, |context, inode| {
+                if !inode.is_directory() {
+                    return Err(Errno::NOTDIR.into());
+                }
+                if inode.has(flag::UNLINKED) {
+                    return Err(Errno::NOENT.into());
+                }
+                context.snapshot(inode)
+            })?;
+            self.engine.keep_listing(description, &listing)?;
+        }
+        let region = self.engine.session.region();
+        let end = description.listing_end.load(Ordering::Relaxed);
+        let listing = description.listing.load(Ordering::Acquire);
+        let mut position = cell.get();
+        let mut used = 0;
+        let mut bytes = [0u8; listing::ENTRY_HEADER + 255];
+        while position < end {
+            let length = bytes.len().min((end - position) as usize);
+            let from = arck_libfs_kit::region::Offset::from_raw(listing.raw() + position);
+            region.read_bytes(from, &mut bytes[..length]);
+            let entry = listing::first_entry(&bytes[..length]).ok_or(Errno::IO)?;
+            let next = position + entry.length as u64;
+            match listing::put_dirent(buffer, used, &entry, next) {
+                Some(length) => used += length,
+                None if used == 0 => return Err(Errno::INVAL),
+                None => break,
+            }
+            position = next;
+        }
+        cell.set(position);
+        Ok(used)
+    }
+
+    /// The absolute path (mount prefix included) by which a directory, or a file, is reached now;
+    /// for getcwd and /proc/self/fd. ENOENT if it was removed.
+    pub fn path_of(&self, handle: Handle) -> Result<Vec<u8>, Errno> {
+        let (number, generation) = identity(self.engine.description(handle)?);
+        let path = self.engine.run_local(|context| {
+            let mut names: Vec<Vec<u8>> = Vec::new();
+            let mut at = context.view(number, generation)?;
+            while at.number() != ROOT_INODE {
+                if at.has(flag::UNLINKED) || names.len() > PATH_MAX / 2 {
+                    return Err(Errno::NOENT.into());
+                }
+                if !at.is_directory() && at.parent.load(Ordering::Relaxed) == 0 {
+                    return Err(Errno::NOENT.into());
+                }
+                let parent = context.parent(at)?;
+                names.push(context.name_of(parent, at.number())?.ok_or(Errno::NOENT)?);
+                at = parent;
+            }
+            Ok(names)
+        })?;
+        let mut absolute = self.mount.clone();
+        for name in path.iter().rev() {
+            absolute.push(b'/');
+            absolute.extend_from_slice(name);
+        }
+        if absolute.is_empty() {
+            absolute.push(b'/');
+        }
+        Ok(absolute)
+    }
+}

@@ -1,0 +1,156 @@
+//! What an attempt does to open or make what a path leads to.
+
+use crate::births::Birth;
+use crate::engine::{Attempt, Context, Fix, Stop};
+use crate::interface::{Errno, Failure};
+use crate::state::{CachedInode, flag};
+use crate::walk::{Last, Place};
+use arck_core_state::FileKind;
+use std::sync::atomic::Ordering;
+
+use super::ACCESS_MODE;
+
+impl<'a> Context<'a> {
+    /// Opens, or makes, what a walk ended at. True: it was made.
+    pub(super) fn open_place(
+        &self,
+        place: &Place<'_>,
+        create: bool,
+        exclusive: bool,
+        mode: u32,
+    ) -> Attempt<(&'static CachedInode, bool)> {
+        let Last::Name(name) = place.last else {
+            if exclusive {
+                return Err(Errno::EXIST.into());
+            }
+            return if create {
+                Err(Errno::ISDIR.into())
+            } else {
+                Ok((place.directory, false))
+            };
+        };
+        if !place.directory.is_directory() {
+            return Err(Errno::NOTDIR.into());
+        }
+        self.credentials.check(place.directory, 1)?;
+        if create && place.slash {
+            return Err(Errno::ISDIR.into());
+        }
+        match self.dentry(place.directory, name)? {
+            Some(_) if exclusive => Err(Errno::EXIST.into()),
+            Some(dentry) => {
+                let inode = self.view(dentry.inode, dentry.generation)?;
+                if place.slash && !inode.is_directory() {
+                    return Err(Errno::NOTDIR.into());
+                }
+                if create && inode.is_directory() {
+                    return Err(Errno::ISDIR.into());
+                }
+                let holder = place.directory.number();
+                if !inode.is_directory()
+                    && !inode.has(flag::UNBORN)
+                    && inode.parent.load(Ordering::Relaxed) != holder
+                {
+                    // One of the directories that hold it, so that its path can be told.
+                    inode.parent.store(holder, Ordering::Relaxed);
+                }
+                Ok((inode, false))
+            }
+            None if !create => Err(Errno::NOENT.into()),
+            None => {
+                let birth = Birth {
+                    kind: FileKind::File,
+                    mode: mode & 0o7777,
+                    target: b"",
+                };
+                match self.create_absent(place.directory, name, birth) {
+                    // Somebody else was faster.
+                    Err(Stop::Failure(Failure::Errno(Errno::EXIST))) if !exclusive => {
+                        Err(Fix::Again.into())
+                    }
+                    other => Ok((other?, true)),
+                }
+            }
+        }
+    }
+
+    /// Why `name` with a slash behind it is not made, where it would not be a directory.
+    pub(super) fn only_a_directory(&self, directory: &'static CachedInode, name: &[u8]) -> Stop {
+        if !directory.is_directory() {
+            return Errno::NOTDIR.into();
+        }
+        match self.lookup(directory, name) {
+            Ok(found) if found.dentry.is_some() => Errno::EXIST.into(),
+            Ok(_) => Errno::NOENT.into(),
+            Err(stop) => stop,
+        }
+    }
+
+    /// Makes a name in a directory. EEXIST.
+    pub fn create_name(
+        &self,
+        directory: &'static CachedInode,
+        name: &[u8],
+        birth: Birth<'_>,
+    ) -> Attempt<&'static CachedInode> {
+        if !directory.is_directory() {
+            return Err(Errno::NOTDIR.into());
+        }
+        if self.dentry(directory, name)?.is_some() {
+            return Err(Errno::EXIST.into());
+        }
+        self.create_absent(directory, name, birth)
+    }
+
+    /// As [`Context::create_name`], for a name that was not there a moment ago.
+    fn create_absent(
+        &self,
+        directory: &'static CachedInode,
+        name: &[u8],
+        birth: Birth<'_>,
+    ) -> Attempt<&'static CachedInode> {
+        self.may_change_names(directory)?;
+        let _locked = directory.lock.write(self.slot().holder());
+        let expected = self.begin_change(directory)?;
+        let found = self.lookup(directory, name)?;
+        if found.dentry.is_some() {
+            return Err(Errno::EXIST.into());
+        }
+        self.may_change_names(directory)?;
+        self.give_birth(directory, &expected, name, &found, birth)
+    }
+
+    /// Permission and type checks of open.
+    pub(super) fn may_open(&self, inode: &CachedInode, flags: i32) -> Attempt<()> {
+        if flags & libc::O_PATH != 0 {
+            if flags & libc::O_DIRECTORY != 0 && !inode.is_directory() {
+                return Err(Errno::NOTDIR.into());
+            }
+            return Ok(());
+        }
+        let write = flags & ACCESS_MODE != libc::O_RDONLY;
+        match inode.kind().ok_or(Errno::IO)? {
+            FileKind::Link if flags & libc::O_DIRECTORY != 0 => return Err(Errno::NOTDIR.into()),
+            FileKind::Link => return Err(Errno::LOOP.into()),
+            FileKind::Directory if write || flags & libc::O_TRUNC != 0 => {
+                return Err(Errno::ISDIR.into());
+            }
+            FileKind::Directory => {}
+            _ if flags & libc::O_DIRECTORY != 0 => return Err(Errno::NOTDIR.into()),
+            FileKind::File => {}
+            FileKind::Pipe | FileKind::Socket => return Err(Errno::NXIO.into()),
+        }
+        let mut wanted = if write { 2 } else { 0 };
+        if flags & ACCESS_MODE != libc::O_WRONLY {
+            wanted |= 4;
+        }
+        if flags & libc::O_TRUNC != 0 {
+            wanted |= 2;
+        }
+        self.credentials.check(inode, wanted)?;
+        if flags & libc::O_NOATIME != 0 {
+            self.credentials.check_owner(inode)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,140 @@
+//! Attributes of inodes and of the pool.
+
+use super::*;
+use crate::attributes;
+
+impl FileSystem {
+    pub fn stat_handle(&self, handle: Handle) -> Result<Attributes, Errno> {
+        self.on_handle(handle, |_, inode| Ok(attributes::of(inode)))
+    }
+
+    /// `flags`: AT_SYMLINK_NOFOLLOW, AT_EMPTY_PATH.
+    pub fn stat(&self, at: At, path: &[u8], flags: AtFlags) -> Result<Attributes, Failure> {
+        self.on_path(at, path, flags, |_, inode| Ok(attributes::of(inode)))
+    }
+
+    /// `mode`: R_OK | W_OK | X_OK or F_OK; `flags`: AT_EACCESS, AT_SYMLINK_NOFOLLOW.
+    pub fn access(&self, at: At, path: &[u8], mode: i32, flags: AtFlags) -> Result<(), Failure> {
+        self.on_path(at, path, flags, |context, inode| {
+            Ok(context.credentials.check(inode, mode as u32 & 7)?)
+        })
+    }
+
+    pub fn change_mode(
+        &self,
+        at: At,
+        path: &[u8],
+        mode: u32,
+        flags: AtFlags,
+    ) -> Result<(), Failure> {
+        self.on_path(at, path, flags, |context, inode| {
+            if inode.kind() == Some(FileKind::Link) {
+                return Err(Errno::OPNOTSUPP.into());
+            }
+            context.set_mode(inode, mode)
+        })
+    }
+
+    pub fn change_mode_handle(&self, handle: Handle, mode: u32) -> Result<(), Errno> {
+        self.not_path_only(handle)?;
+        self.on_handle(handle, |context, inode| context.set_mode(inode, mode))
+    }
+
+    /// `u32::MAX` leaves an id as it is.
+    pub fn change_owner(
+        &self,
+        at: At,
+        path: &[u8],
+        uid: u32,
+        gid: u32,
+        flags: AtFlags,
+    ) -> Result<(), Failure> {
+        let change = self.on_path(at, path, flags, |context, inode| {
+            owner_change(context, inode, uid, gid)
+        })?;
+        Ok(self.finish_owner_change(change, uid, gid)?)
+    }
+
+    pub fn change_owner_handle(&self, handle: Handle, uid: u32, gid: u32) -> Result<(), Errno> {
+        self.not_path_only(handle)?;
+        let change = self.on_handle(handle, |context, inode| {
+            owner_change(context, inode, uid, gid)
+        })?;
+        self.finish_owner_change(change, uid, gid)
+    }
+
+    fn finish_owner_change(
+        &self,
+        number: Option<InodeNumber>,
+        uid: u32,
+        gid: u32,
+    ) -> Result<(), Errno> {
+        let Some(inode) = number else { return Ok(()) };
+        self.engine
+            .session
+            .ask(&Request::SetOwner { inode, uid, gid })
+    }
+
+    pub fn set_times(
+        &self,
+        at: At,
+        path: &[u8],
+        accessed: SetTime,
+        modified: SetTime,
+        flags: AtFlags,
+    ) -> Result<(), Failure> {
+        if (accessed, modified) == (SetTime::Omit, SetTime::Omit) {
+            // Nothing is looked at, as on Linux.
+            return Ok(());
+        }
+        self.on_path(at, path, flags, |context, inode| {
+            context.set_times(inode, accessed, modified)
+        })
+    }
+
+    pub fn set_times_handle(
+        &self,
+        handle: Handle,
+        accessed: SetTime,
+        modified: SetTime,
+    ) -> Result<(), Errno> {
+        if (accessed, modified) == (SetTime::Omit, SetTime::Omit) {
+            self.engine.description(handle)?;
+            return Ok(());
+        }
+        self.not_path_only(handle)?;
+        self.on_handle(handle, |context, inode| {
+            context.set_times(inode, accessed, modified)
+        })
+    }
+
+    pub fn statistics(&self) -> Result<Statistics, Errno> {
+        let session = self.engine.session;
+        let header = &session.control().header;
+        Ok(Statistics {
+            pages: session.geometry().page_count(),
+            pages_free: header.pages_free.load(Ordering::Acquire),
+            inodes: u64::from(session.geometry().inode_count),
+            inodes_free: header.inodes_free.load(Ordering::Acquire),
+            name_max: 255,
+            id: self.pool_identity()[0],
+        })
+    }
+}
+
+/// The inode whose owner the controller is to change; `None` if nothing changes.
+fn owner_change(
+    context: &Context<'_>,
+    inode: &'static CachedInode,
+    uid: u32,
+    gid: u32,
+) -> Attempt<Option<InodeNumber>> {
+    if !context.check_owner_change(inode, uid, gid)? {
+        return Ok(None);
+    }
+    if inode.has(flag::UNBORN) {
+        // The controller does not know it yet.
+        return Err(Fix::Commit([inode.parent.load(Ordering::Relaxed), 0]).into());
+    }
+    Ok(Some(inode.number()))
+}
