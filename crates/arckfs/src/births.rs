@@ -85,7 +85,8 @@ impl<'a> Context<'a> {
             0
         };
         let mode = birth.mode & 0o7777 | inherited;
-        // What an earlier life of the number left in its view.
+        // Others may be tidying up what an earlier life of the number left in its view.
+        let _locked = self.lock_now(inode)?;
         self.discard_delta(inode);
         prepare_unborn(inode, header.generation(), &own, directory.number());
         let relaxed = Ordering::Relaxed;

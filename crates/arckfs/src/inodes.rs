@@ -135,14 +135,14 @@ impl<'a> Context<'a> {
         match ownership::owner(self.session, header) {
             Owner::Us(_) if header.ownership().is_marked() => Err(Fix::Wait(number).into()),
             Owner::Us(expected) => self.refresh_owned(inode, header, generation, expected),
-            Owner::Nobody => self.refresh_shared(inode, generation),
+            Owner::Nobody => self.refresh_shared(inode, header, generation),
             Owner::Other => {
                 // Its completed writes are to be seen at this call: one recall per call. The
                 // sequence of the view moves whenever a fold changed anything.
                 if self.may_recall(number) {
                     return Err(Fix::Recall(number).into());
                 }
-                self.refresh_shared(inode, generation)
+                self.refresh_shared(inode, header, generation)
             }
             Owner::Gone => Err(Errno::STALE.into()),
         }
@@ -186,16 +186,41 @@ impl<'a> Context<'a> {
             inode.sequence.store(copy.sequence, Ordering::Release);
             return Ok(());
         }
+        if inode.generation() == generation && !self.has_ended(inode, header)? {
+            // `expected` is what was seen before the lock: another thread has brought the view
+            // up to a later fold, and may have begun a delta on it.
+            return Err(Fix::Again.into());
+        }
         self.discard_delta(inode);
         self.load_verified(inode, generation)?;
         inode.expect(expected);
         Ok(())
     }
 
-    fn refresh_shared(&self, inode: &'static CachedInode, generation: u32) -> Attempt<()> {
+    fn refresh_shared(
+        &self,
+        inode: &'static CachedInode,
+        header: &'static LiveHeader,
+        generation: u32,
+    ) -> Attempt<()> {
         let _locked = self.lock_now(inode)?;
+        if let Owner::Us(_) = ownership::owner(self.session, header) {
+            // Another thread has become the owner, and may have begun a delta.
+            return Err(Fix::Again.into());
+        }
         self.discard_delta(inode);
         self.load_verified(inode, generation)
+    }
+
+    /// Whether what the view was made for is over, and its delta, if it has one, with it. Under
+    /// the inode's lock: whatever was decided before it was taken may not be so any more.
+    fn has_ended(&self, inode: &CachedInode, header: &LiveHeader) -> Attempt<bool> {
+        if header.ownership().is_marked() {
+            // Nobody knows yet.
+            return Err(Fix::Wait(inode.number()).into());
+        }
+        // What has ended never comes back.
+        Ok(!inode.expected().still_holds(header))
     }
 
     /// Reads the verified inode into the view. Under the inode's lock.
@@ -299,14 +324,19 @@ impl<'a> Context<'a> {
         if matches!(ownership::owner(self.session, header), Owner::Other) {
             // The view is made, from what they are recalled for, when somebody asks for it.
             let _locked = self.lock_now(inode)?;
-            self.discard_delta(inode);
-            inode.sequence.store(u64::MAX, Ordering::Release);
+            if self.has_ended(inode, header)? {
+                self.discard_delta(inode);
+                inode.sequence.store(u64::MAX, Ordering::Release);
+            }
             return Ok(());
         }
         match self.refresh_view(inode, header, inode.generation()) {
             // Gone: nothing of its delta is left but what it used.
             Err(Stop::Failure(_)) => {
                 let _locked = self.lock_now(inode)?;
+                if header.generation() == inode.generation() && !self.has_ended(inode, header)? {
+                    return Ok(());
+                }
                 let died_unborn = inode.has(flag::UNBORN)
                     && inode.has(flag::UNLINKED)
                     && !inode.is_open()
@@ -325,7 +355,7 @@ impl<'a> Context<'a> {
 
     /// The inode's lock, if it is free: views are refreshed under other locks too, where waiting
     /// could be for ever.
-    fn lock_now(&self, inode: &'static CachedInode) -> Attempt<WriteGuard<'static>> {
+    pub fn lock_now(&self, inode: &'static CachedInode) -> Attempt<WriteGuard<'static>> {
         for _ in 0..64 {
             if let Some(locked) = inode.lock.try_write(self.slot().holder()) {
                 return Ok(locked);

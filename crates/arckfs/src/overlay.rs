@@ -349,6 +349,7 @@ impl<'a> Context<'a> {
         };
         if header.generation() != inode.generation()
             && let Some(_locked) = inode.lock.try_write(self.slot().holder())
+            && header.generation() != inode.generation()
         {
             self.discard_delta(inode);
             inode.sequence.store(u64::MAX, Ordering::Release);
