@@ -260,6 +260,7 @@ impl<'a> Context<'a> {
                 offset,
                 word,
                 before,
+                length: record.units() * 64,
             },
         )?;
         directory.modified.store(time as u64, Ordering::Relaxed);

@@ -258,6 +258,16 @@ impl<'a> Context<'a> {
         };
         let header = self.header(inode.number())?;
         let mut last = published.word;
+        let mut bytes = [0u8; RECORD_BYTES];
+        let bytes = bytes.get_mut(..published.length).ok_or(Errno::IO)?;
+        self.session
+            .arena()
+            .copy_to(published.offset as usize, bytes)
+            .ok_or(Errno::IO)?;
+        bytes[..8].copy_from_slice(&published.word.to_le_bytes());
+        let mut last_bytes = [0u8; RECORD_BYTES];
+        let last_bytes = &mut last_bytes[..published.length];
+        last_bytes.copy_from_slice(bytes);
         for _ in 0..ATTEMPTS_MAX {
             self.enter();
             let others_hold = self.all_hold(&inodes[1..])?;
@@ -267,6 +277,7 @@ impl<'a> Context<'a> {
             if !others_hold {
                 // Whatever becomes of the first delta, half an operation must not stay in it.
                 last = published.before;
+                last_bytes[..8].copy_from_slice(&last.to_le_bytes());
                 self.store_word(published.offset, last)?;
             }
             self.leave();
@@ -276,8 +287,8 @@ impl<'a> Context<'a> {
                 inode.number(),
                 expected,
                 published.offset,
-                &published.word.to_le_bytes(),
-                &last.to_le_bytes(),
+                bytes,
+                last_bytes,
             )? {
                 Straddled::NotFolded if last != published.word => return Err(Fix::Again.into()),
                 Straddled::NotFolded => {}
@@ -308,7 +319,14 @@ pub struct Published {
     pub word: u64,
     /// What to store there to take the operation back.
     pub before: u64,
+    /// Bytes from `offset` on that have to be folded for the operation to be: all of a record,
+    /// since a copy made while it was being stored may have its first word and not the rest.
+    pub length: usize,
 }
+
+/// Bytes of the longest record.
+const RECORD_BYTES: usize =
+    arck_core_state::record::RECORD_UNITS_MAX * arck_core_state::record::RECORD_UNIT;
 
 /// What every operation needs; the public face is [`crate::FileSystem`].
 pub struct Engine {

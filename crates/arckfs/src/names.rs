@@ -147,6 +147,7 @@ impl<'a> Context<'a> {
                     offset: place as u64,
                     word,
                     before,
+                    length: 8,
                 },
             )?;
             directory.modified.store(time as u64, Ordering::Relaxed);

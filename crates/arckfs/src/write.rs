@@ -150,6 +150,7 @@ impl<'a> Context<'a> {
                 offset: branch.offset_of(offset::SIZE),
                 word: end,
                 before: size,
+                length: 8,
             };
             self.confirm(&[(inode, expected)], published)?;
             inode.size.store(end, Ordering::Release);
