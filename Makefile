@@ -30,7 +30,7 @@ bench: build
 lint: prepare
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
-	shellcheck demo/demo demo/tree scripts/* .ci/run
+	shellcheck demo/demo demo/redis demo/tree scripts/* .ci/run
 
 doc: prepare
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
