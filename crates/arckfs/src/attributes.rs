@@ -81,8 +81,15 @@ impl<'a> Context<'a> {
         let _ = branch.put(offset::CHANGED, time as u64)?;
         let _durable = order::fence((mode_set, branch.flush_line_0()?, begun));
         self.redo_if_folded(inode, &expected)?;
+        let directory = inode.is_directory();
+        if directory {
+            self.paths_change();
+        }
         let kind = inode.mode.load(Ordering::Relaxed) & !0o7777;
         inode.mode.store(kind | mode, Ordering::Release);
+        if directory {
+            self.paths_change();
+        }
         inode.changed.store(time as u64, Ordering::Relaxed);
         Ok(())
     }

@@ -9,9 +9,11 @@
 
 use crate::engine::{Attempt, Context, Engine, Fix};
 use crate::interface::{Errno, ExternalDescription, Handle};
-use crate::state::{CachedInode, Description, flag};
+use crate::spares::Spares;
+use crate::state::{AuxiliaryState, CachedInode, Description, flag};
 use arck_core_state::header::HeaderKind;
-use arck_libfs_kit::region::{LockGuard, Offset};
+use arck_libfs_kit::Session;
+use arck_libfs_kit::region::{LockGuard, Offset, ThreadSlot};
 use arck_protocol::Request;
 use arck_protocol::control::{OPEN_SLOTS, open_entry};
 use std::num::NonZeroU64;
@@ -120,7 +122,9 @@ impl Engine {
         let thread = self.session.thread()?;
         let area = self.session.region();
         let size = size_of::<Description>() as u64;
-        let index = {
+        let index = if let Some(spare) = self.spares.take_description(thread.slot()) {
+            u64::from(spare - 1)
+        } else {
             let _locked = self.state.descriptions_lock.lock(thread.slot().holder());
             let free = self.state.description_free.load(Ordering::Relaxed);
             if free != 0 {
@@ -167,18 +171,22 @@ impl Engine {
             return Ok(false);
         }
         self.drop_listing(slot)?;
-        let external = slot.external.swap(0, Ordering::AcqRel);
+        // The last reference is gone: nobody else looks at the slot.
+        let external = slot.external.load(Ordering::Acquire);
         if external != 0 {
+            slot.external.store(0, Ordering::Release);
             externals.remove(external);
         }
         let thread = self.session.thread()?;
+        // A slot's number fits: the area is at most 64 MiB.
+        let number = handle.0.get() as u32;
+        if self.spares.keep_description(thread.slot(), number) {
+            return Ok(true);
+        }
         let _locked = self.state.descriptions_lock.lock(thread.slot().holder());
         let free = self.state.description_free.load(Ordering::Relaxed);
         slot.next_free.store(free, Ordering::Relaxed);
-        // A slot's number fits: the area is at most 64 MiB.
-        self.state
-            .description_free
-            .store(handle.0.get() as u32, Ordering::Relaxed);
+        self.state.description_free.store(number, Ordering::Relaxed);
         Ok(true)
     }
 
@@ -269,9 +277,12 @@ impl Engine {
 
     /// Forgets a snapshot.
     pub fn drop_listing(&self, description: &Description) -> Result<(), Errno> {
-        let thread = self.session.thread()?;
+        if description.listing.load(Ordering::Acquire).is_null() {
+            return Ok(());
+        }
         let listing: Offset<AtomicU8> = description.listing.swap(Offset::NULL, Ordering::AcqRel);
         if !listing.is_null() {
+            let thread = self.session.thread()?;
             let size = description.listing_size.load(Ordering::Relaxed) as usize;
             self.session
                 .region()
@@ -282,16 +293,20 @@ impl Engine {
 
     /// One opening of an inode less; the last one takes it off the open table, and what has no
     /// name any more ends.
-    pub fn unlist_open(&self, number: u32) -> Result<(), Errno> {
-        let forget = self.run_local(|context| {
-            let inode = context.cached(number)?;
-            if !context.close_once(inode) {
-                return Ok(false);
-            }
-            context.dispose(inode);
-            Ok(context.header(number)?.kind() == HeaderKind::Orphan)
-        })?;
-        if forget {
+    pub fn unlist_open(&self, inode: &'static CachedInode) -> Result<(), Errno> {
+        let number = inode.number();
+        let slot = self.session.thread()?.slot();
+        if !close_once(self.session, self.state, &self.spares, slot, inode) {
+            return Ok(());
+        }
+        if inode.has(flag::UNLINKED) {
+            self.run_local(|context| {
+                context.dispose(inode);
+                Ok(())
+            })?;
+        }
+        let header = self.session.header(number).ok_or(Errno::STALE)?;
+        if header.kind() == HeaderKind::Orphan {
             // An answer is not needed: at worst the controller frees it when it looks next.
             let _ = self.session.ask(&Request::Forget { inode: number });
         }
@@ -321,14 +336,14 @@ impl<'a> Context<'a> {
                 break;
             }
             // Another thread has listed it.
-            self.clear_open_place(place);
+            clear_open_place(self.session, self.state, self.spares, self.slot(), place);
         }
         let header = self.header(inode.number())?;
         let gone = header.generation() != inode.generation() || header.kind() == HeaderKind::Free;
         let dying = (first && inode.has(flag::UNLINKED) && inode.has(flag::UNBORN))
             || inode.sequence.load(Ordering::SeqCst) == u64::MAX;
         if gone || dying {
-            self.close_once(inode);
+            close_once(self.session, self.state, self.spares, self.slot(), inode);
             return Err(if gone {
                 Errno::STALE.into()
             } else {
@@ -338,50 +353,70 @@ impl<'a> Context<'a> {
         Ok(())
     }
 
-    /// One opening less; true if it was the last.
-    fn close_once(&self, inode: &CachedInode) -> bool {
-        loop {
-            let opened = inode.opened.load(Ordering::SeqCst);
-            let count = opened as u32;
-            if count == 0 {
-                return false;
-            }
-            let next = if count == 1 { 0 } else { opened - 1 };
-            if exchange(inode, opened, next) {
-                if count == 1 {
-                    self.clear_open_place((opened >> PLACE) as usize - 1);
-                }
-                return count == 1;
-            }
-        }
-    }
-
     fn take_open_place(&self, inode: &CachedInode) -> Result<usize, Errno> {
         let table = &self.session.control().open;
         let entry = open_entry(inode.number(), inode.generation());
+        let take = |place: usize| {
+            table[place].load(Ordering::Relaxed) == 0
+                && table[place]
+                    .compare_exchange(0, entry, Ordering::SeqCst, Ordering::Relaxed)
+                    .is_ok()
+        };
+        if let Some(place) = self.spares.take_place(self.slot())
+            && take(place)
+        {
+            return Ok(place);
+        }
         let hint = self.state.open_hint.load(Ordering::Relaxed) as usize;
         let place = (0..OPEN_SLOTS)
             .map(|step| (hint + step) % OPEN_SLOTS)
-            .find(|&place| {
-                table[place].load(Ordering::Relaxed) == 0
-                    && table[place]
-                        .compare_exchange(0, entry, Ordering::SeqCst, Ordering::Relaxed)
-                        .is_ok()
-            })
+            .find(|&place| take(place))
             .ok_or(Errno::NFILE)?;
         let next = (place + 1) % OPEN_SLOTS;
         self.state.open_hint.store(next as u32, Ordering::Relaxed);
         Ok(place)
     }
+}
 
-    fn clear_open_place(&self, place: usize) {
-        if let Some(entry) = self.session.control().open.get(place) {
-            entry.store(0, Ordering::Release);
+/// One opening less; true if it was the last.
+#[inline]
+fn close_once(
+    session: &Session,
+    state: &AuxiliaryState,
+    spares: &Spares,
+    slot: &ThreadSlot<'_>,
+    inode: &CachedInode,
+) -> bool {
+    loop {
+        let opened = inode.opened.load(Ordering::SeqCst);
+        let count = opened as u32;
+        if count == 0 {
+            return false;
         }
+        let next = if count == 1 { 0 } else { opened - 1 };
+        if exchange(inode, opened, next) {
+            if count == 1 {
+                let place = (opened >> PLACE) as usize - 1;
+                clear_open_place(session, state, spares, slot, place);
+            }
+            return count == 1;
+        }
+    }
+}
+
+fn clear_open_place(
+    session: &Session,
+    state: &AuxiliaryState,
+    spares: &Spares,
+    slot: &ThreadSlot<'_>,
+    place: usize,
+) {
+    if let Some(entry) = session.control().open.get(place) {
+        entry.store(0, Ordering::Release);
+    }
+    if !spares.keep_place(slot, place) {
         // The lowest places are used again first: the table's end stays untouched.
-        self.state
-            .open_hint
-            .fetch_min(place as u32, Ordering::Relaxed);
+        state.open_hint.fetch_min(place as u32, Ordering::Relaxed);
     }
 }
 

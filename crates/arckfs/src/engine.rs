@@ -8,6 +8,8 @@
 //! * After publishing, [`Context::confirm`] looks at the headers again (DESIGN section 5).
 
 use crate::interface::{Errno, Failure};
+use crate::paths::PathCache;
+use crate::spares::Spares;
 use crate::state::{AuxiliaryState, CachedInode};
 use arck_core_state::{InodeNumber, LiveHeader};
 use arck_libfs_kit::ownership::{self, Owner, Straddled};
@@ -82,6 +84,8 @@ pub struct Context<'a> {
     pub guard: Guard<'static>,
     operation: RefCell<Option<Operation<'static>>>,
     pub credentials: &'a Credentials,
+    pub paths: &'a PathCache,
+    pub spares: &'a Spares,
     recalled: &'a Recalled,
     /// Set when a branch has been begun in this attempt.
     pub unfenced: Cell<bool>,
@@ -333,6 +337,8 @@ pub struct Engine {
     pub session: &'static Session,
     pub state: &'static AuxiliaryState,
     pub credentials: Credentials,
+    pub paths: PathCache,
+    pub spares: Spares,
 }
 
 impl Engine {
@@ -352,6 +358,8 @@ impl Engine {
                 guard: thread.slot().pin(),
                 operation: RefCell::new(None),
                 credentials: &self.credentials,
+                paths: &self.paths,
+                spares: &self.spares,
                 recalled: &recalled,
                 unfenced: Cell::new(false),
             };

@@ -13,6 +13,8 @@ use crate::inodes;
 use crate::interface::*;
 use crate::listing;
 use crate::names::Renamed;
+use crate::paths::PathCache;
+use crate::spares::Spares;
 use crate::state::{CachedInode, Description, flag};
 use crate::walk::{Last, Start};
 use crate::write::Position;
@@ -57,6 +59,8 @@ impl FileSystem {
                 session,
                 state,
                 credentials: Credentials::of_process(),
+                paths: PathCache::default(),
+                spares: Spares::default(),
             },
             externals: Externals::default(),
             mount: options.mount.clone(),
@@ -191,7 +195,7 @@ impl FileSystem {
         })?;
         let opened = self.finish_open(inode, created, flags);
         if opened.is_err() {
-            self.engine.unlist_open(inode.number())?;
+            self.engine.unlist_open(inode)?;
         }
         Ok(opened?)
     }
@@ -236,9 +240,12 @@ impl FileSystem {
             return;
         };
         let (number, _) = identity(description);
-        if let Ok(true) = self.engine.release_description(handle, &self.externals) {
+        let inode = self.engine.known(number);
+        if let Ok(true) = self.engine.release_description(handle, &self.externals)
+            && let Some(inode) = inode
+        {
             // Fails only where the session itself is lost; then the controller cleans up.
-            let _ = self.engine.unlist_open(number);
+            let _ = self.engine.unlist_open(inode);
         }
     }
 

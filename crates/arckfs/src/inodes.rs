@@ -23,6 +23,22 @@ pub fn leaf_count(inode_count: u32) -> usize {
     (inode_count as usize).div_ceil(LEAF)
 }
 
+impl crate::engine::Engine {
+    /// The cached inode of a number, if there is one.
+    #[inline]
+    pub fn known(&self, number: InodeNumber) -> Option<&'static CachedInode> {
+        let region = self.session.region();
+        let leaves: Offset<AtomicOffset<InodeLeaf>> = self.state.inodes.load(Ordering::Acquire);
+        if number >= self.session.geometry().inode_count {
+            return None;
+        }
+        let leaf = number as usize / LEAF * size_of::<AtomicOffset<InodeLeaf>>();
+        let place: Offset<AtomicOffset<InodeLeaf>> = Offset::from_raw(leaves.raw() + leaf as u64);
+        let leaf = region.try_get(region.get(place).load(Ordering::Acquire))?;
+        region.try_get(leaf.entries[number as usize % LEAF].load(Ordering::Acquire))
+    }
+}
+
 impl<'a> Context<'a> {
     /// The cached inode of a number that the header table has, made if there is none.
     pub fn cached(&self, number: InodeNumber) -> Attempt<&'static CachedInode> {

@@ -7,8 +7,8 @@
 //!
 //! * [`engine`](self): attempts, and what they need before they are made again.
 //! * `state`, `inodes`, `overlay`: auxiliary state, in the group's shared region.
-//! * `walk`, `births`, `names`, `listing`: names. `read`, `write`: data. `attributes`.
-//! * `descriptions`, `file_system`: open files and the public face.
+//! * `walk`, `paths`, `births`, `names`, `listing`: names. `read`, `write`: data. `attributes`.
+//! * `descriptions`, `spares`, `file_system`: open files and the public face.
 //!
 //! # Invariants
 //! * Every method either returns after its effect is durable (see `docs/crash-consistency.md`),
@@ -28,7 +28,9 @@ mod interface;
 mod listing;
 mod names;
 mod overlay;
+mod paths;
 mod read;
+mod spares;
 mod state;
 mod time;
 mod walk;

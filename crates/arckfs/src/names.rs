@@ -217,7 +217,9 @@ impl<'a> Context<'a> {
         let involved = [(directory, expected), (victim, victim_expected)];
         self.name_remover(victim, &victim_expected, directory)?;
         if self.remove_name(directory, &expected, name, &found, &involved)? == Confirmed::Standing {
+            self.paths_change();
             self.set_overlay(directory, name, None, found.verified)?;
+            self.paths_change();
             directory.entries.fetch_sub(1, Ordering::Relaxed);
             directory.add_links(-1);
             victim.base_links.store(0, Ordering::Relaxed);
@@ -478,8 +480,14 @@ impl<'a> Context<'a> {
                 generation: moved.generation(),
                 kind,
             };
+            if moves_directory {
+                self.paths_change();
+            }
             self.set_overlay(from, from_name, None, source.verified)?;
             self.set_overlay(to, to_name, Some((dentry, reference)), found.verified)?;
+            if moves_directory {
+                self.paths_change();
+            }
             from.entries.fetch_sub(1, Ordering::Relaxed);
             if found.dentry.is_none() {
                 to.entries.fetch_add(1, Ordering::Relaxed);

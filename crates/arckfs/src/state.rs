@@ -51,6 +51,8 @@ region_shared! {
         pub dirty_lock: Lock,
         pub open_hint: AtomicU32,
         pub reserved: AtomicU32,
+        /// Moves when what the path cache remembers may be wrong; see [`crate::paths`].
+        pub paths: AtomicU64,
     }
 
     /// Part of the table of cached inodes.

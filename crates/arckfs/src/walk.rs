@@ -87,7 +87,10 @@ impl<'a> Context<'a> {
         if path.len() > PATH_MAX {
             return Err(Errno::NAMETOOLONG.into());
         }
-        let directory = self.start(start)?;
+        let (directory, path) = match self.remembered(start.directory, path)? {
+            Some(found) => found,
+            None => (self.start(start)?, path),
+        };
         match self.steps(start, directory, path, follow)? {
             Outcome::Ended(place) => end(&place),
             Outcome::Link {

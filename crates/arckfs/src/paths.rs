@@ -1,0 +1,322 @@
+//! The path cache: where the directory part of a path led a moment ago.
+//!
+//! Programs use the same few directories again and again. A walk that went through directories
+//! alone (no symbolic link, no `.` or `..`) is remembered with the header of every directory on
+//! the way as it was; while none of them has changed, the next walk along it is one comparison
+//! of bytes and of those headers (the idea of one table from full paths, as in Trio's FPFS, kept
+//! as a cache beside the tree).
+//!
+//! # Invariants
+//! * An entry holds while (a) every header on its way, that of the last directory included, has
+//!   the sequence, ownership and fold number that it had, so that no other session changed
+//!   anything there, and (b) [`AuxiliaryState::paths`] has not moved, so that this session
+//!   removed or renamed no directory and changed the mode of none: see [`Context::paths_change`].
+//! * Only inodes that are shared or owned by this session are on the way: what another session
+//!   owns is recalled at every call.
+//! * Each thread has entries of its own, found by its slot, and shares no line with others.
+//!   Everything is atomic, so that a slot that changes hands does no harm: an entry is used only
+//!   if it fits as a whole.
+
+use crate::engine::{Attempt, Context};
+use crate::state::CachedInode;
+use arck_core_state::FileKind;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Longest directory part that is remembered, in words of eight bytes.
+const WORDS: usize = 12;
+/// Most directories on the way, the first and the last included.
+const LEVELS: usize = 10;
+/// Entries of a thread; a power of two.
+const ENTRIES: usize = 32;
+/// Threads that have entries: slots with higher numbers walk.
+const THREADS: usize = 1024;
+
+/// A directory on the way and what its header said.
+#[derive(Default)]
+struct Level {
+    number: AtomicU32,
+    generation: AtomicU32,
+    sequence: AtomicU64,
+    ownership: AtomicU64,
+    fold: AtomicU64,
+}
+
+#[derive(Default)]
+struct Entry {
+    /// Bytes of the directory part; 0 = free.
+    length: AtomicU32,
+    /// Levels in use.
+    depth: AtomicU32,
+    /// [`AuxiliaryState::paths`] before the walk.
+    version: AtomicU64,
+    words: [AtomicU64; WORDS],
+    levels: [Level; LEVELS],
+}
+
+/// Entries of one thread.
+#[derive(Default)]
+struct ThreadPaths {
+    /// The entry used last.
+    last: AtomicU32,
+    entries: [Entry; ENTRIES],
+}
+
+/// The path cache of a session in this process.
+pub struct PathCache {
+    threads: Box<[OnceLock<Box<ThreadPaths>>]>,
+}
+
+impl Default for PathCache {
+    fn default() -> Self {
+        PathCache {
+            threads: (0..THREADS).map(|_| OnceLock::new()).collect(),
+        }
+    }
+}
+
+/// The directory part of a path, in words, the last one filled up with zeroes.
+struct Key {
+    words: [u64; WORDS],
+    count: usize,
+    length: u32,
+    directory: (u32, u32),
+}
+
+impl Key {
+    #[inline]
+    fn new(directory: (u32, u32), path: &[u8]) -> Option<Key> {
+        if path.is_empty() || path.len() > WORDS * 8 {
+            return None;
+        }
+        let mut words = [0; WORDS];
+        let (chunks, rest) = path.as_chunks::<8>();
+        for (word, chunk) in words.iter_mut().zip(chunks) {
+            *word = u64::from_le_bytes(*chunk);
+        }
+        if !rest.is_empty() {
+            let mut last = [0; 8];
+            for (byte, from) in last.iter_mut().zip(rest) {
+                *byte = *from;
+            }
+            words[chunks.len()] = u64::from_le_bytes(last);
+        }
+        Some(Key {
+            words,
+            count: path.len().div_ceil(8),
+            length: path.len() as u32,
+            directory,
+        })
+    }
+
+    #[inline]
+    fn place(&self) -> usize {
+        let mut hash = u64::from(self.directory.0) ^ u64::from(self.length) << 32;
+        for word in &self.words[..self.count] {
+            hash = (hash ^ word)
+                .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                .rotate_left(29);
+        }
+        (hash >> 32) as usize % ENTRIES
+    }
+
+    #[inline]
+    fn fits(&self, entry: &Entry) -> bool {
+        let relaxed = Ordering::Relaxed;
+        let first = &entry.levels[0];
+        entry.length.load(relaxed) == self.length
+            && first.number.load(relaxed) == self.directory.0
+            && first.generation.load(relaxed) == self.directory.1
+            && entry.words[..self.count]
+                .iter()
+                .zip(&self.words)
+                .all(|(word, wanted)| word.load(relaxed) == *wanted)
+    }
+}
+
+/// The directory part of a path and its last component, if both are there and plain.
+#[inline]
+fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
+    let slash = path.iter().rposition(|&byte| byte == b'/')?;
+    let (directory, name) = (&path[..slash], &path[slash + 1..]);
+    (!name.is_empty() && directory.last() != Some(&b'/')).then_some((directory, name))
+}
+
+impl<'a> Context<'a> {
+    /// The directory that the directory part of `path` leads to, and the rest of the path, if it
+    /// is remembered or is walked through directories alone. `None`: walk it.
+    #[inline]
+    pub fn remembered<'p>(
+        &self,
+        directory: (u32, u32),
+        path: &'p [u8],
+    ) -> Attempt<Option<(&'static CachedInode, &'p [u8])>> {
+        let Some((prefix, name)) = split(path) else {
+            return Ok(None);
+        };
+        let Some(key) = Key::new(directory, prefix) else {
+            return Ok(None);
+        };
+        let thread = usize::from(self.slot().holder().thread);
+        let Some(paths) = self
+            .paths
+            .threads
+            .get(thread)
+            .map(|place| match place.get() {
+                Some(paths) => paths,
+                None => place.get_or_init(Box::default),
+            })
+        else {
+            return Ok(None);
+        };
+        let version = self.state.paths.load(Ordering::Acquire);
+        let last = paths.last.load(Ordering::Relaxed) as usize % ENTRIES;
+        let mut entry = &paths.entries[last];
+        if !key.fits(entry) {
+            let place = key.place();
+            entry = &paths.entries[place];
+            paths.last.store(place as u32, Ordering::Relaxed);
+        }
+        if key.fits(entry)
+            && let Some(found) = self.still_leads(entry, version)?
+        {
+            return Ok(Some((found, name)));
+        }
+        let found = self.remember(entry, &key, prefix, version)?;
+        Ok(found.map(|found| (found, name)))
+    }
+
+    /// The directory that an entry leads to, if nothing on the way has changed.
+    #[inline]
+    fn still_leads(&self, entry: &Entry, version: u64) -> Attempt<Option<&'static CachedInode>> {
+        let relaxed = Ordering::Relaxed;
+        let depth = entry.depth.load(relaxed) as usize;
+        let Some((last, _)) = entry.levels.get(..depth).and_then(<[Level]>::split_last) else {
+            return Ok(None);
+        };
+        if entry.version.load(relaxed) != version {
+            return Ok(None);
+        }
+        for level in &entry.levels[..depth] {
+            let header = self.header(level.number.load(relaxed))?;
+            if header.sequence.load(Ordering::Acquire) != level.sequence.load(relaxed)
+                || header.ownership().0 != level.ownership.load(relaxed)
+                || header.fold() != level.fold.load(relaxed)
+            {
+                return Ok(None);
+            }
+        }
+        self.view(last.number.load(relaxed), last.generation.load(relaxed))
+            .map(Some)
+    }
+
+    /// Walks a directory part and remembers where it led. `None`: something on the way is no
+    /// directory, or may not be searched, or is not to be remembered.
+    fn remember(
+        &self,
+        entry: &Entry,
+        key: &Key,
+        prefix: &[u8],
+        version: u64,
+    ) -> Attempt<Option<&'static CachedInode>> {
+        let relaxed = Ordering::Relaxed;
+        entry.length.store(0, relaxed);
+        let mut directory = self.view(key.directory.0, key.directory.1)?;
+        let mut depth = 0;
+        let mut names = prefix.split(|&byte| byte == b'/');
+        loop {
+            // As it was before anything is looked up in it.
+            let Some(level) = entry.levels.get(depth) else {
+                return Ok(None);
+            };
+            let expected = directory.expected();
+            let owner = expected.ownership.session();
+            if !directory.is_directory() || (owner != 0 && owner != self.session.number()) {
+                return Ok(None);
+            }
+            level.number.store(directory.number(), relaxed);
+            level.generation.store(directory.generation(), relaxed);
+            level
+                .sequence
+                .store(directory.sequence.load(Ordering::Acquire), relaxed);
+            level.ownership.store(expected.ownership.0, relaxed);
+            level.fold.store(expected.fold, relaxed);
+            depth += 1;
+            let Some(name) = names.next() else {
+                break;
+            };
+            if name.is_empty()
+                || name == b"."
+                || name == b".."
+                || self.credentials.check(directory, 1).is_err()
+            {
+                return Ok(None);
+            }
+            match self.dentry(directory, name)? {
+                Some(dentry) if dentry.kind == FileKind::Directory => {
+                    directory = self.view(dentry.inode, dentry.generation)?;
+                }
+                _ => return Ok(None),
+            }
+        }
+        for (word, value) in entry.words.iter().zip(key.words) {
+            word.store(value, relaxed);
+        }
+        entry.depth.store(depth as u32, relaxed);
+        entry.version.store(version, relaxed);
+        entry.length.store(key.length, relaxed);
+        Ok(Some(directory))
+    }
+
+    /// To be called before and after this session takes a directory away from where it was, or
+    /// changes who may search it: whatever is remembered counts no more.
+    pub fn paths_change(&self) {
+        self.state.paths.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_split_where_they_are_plain() {
+        for (path, expected) in [
+            (&b"a/b"[..], Some((&b"a"[..], &b"b"[..]))),
+            (b"a/b/c", Some((b"a/b", b"c"))),
+            (b"a", None),
+            (b"a/", None),
+            (b"a//b", None),
+        ] {
+            assert_eq!(split(path), expected, "{path:?}");
+        }
+    }
+
+    #[test]
+    fn keys_tell_paths_apart() {
+        let entry = Entry::default();
+        let store = |path: &[u8]| {
+            let key = Key::new((1, 7), path).unwrap();
+            for (word, value) in entry.words.iter().zip(key.words) {
+                word.store(value, Ordering::Relaxed);
+            }
+            entry.length.store(key.length, Ordering::Relaxed);
+            entry.levels[0].number.store(1, Ordering::Relaxed);
+            entry.levels[0].generation.store(7, Ordering::Relaxed);
+        };
+        store(b"twelve/bytes");
+        assert!(Key::new((1, 7), b"twelve/bytes").unwrap().fits(&entry));
+        for (directory, path) in [
+            ((1, 7), &b"twelve/byteS"[..]),
+            ((1, 7), b"twelve/byte"),
+            ((1, 7), b"twelve/bytes\0"),
+            ((2, 7), b"twelve/bytes"),
+            ((1, 8), b"twelve/bytes"),
+        ] {
+            assert!(!Key::new(directory, path).unwrap().fits(&entry), "{path:?}");
+        }
+        assert!(Key::new((1, 7), b"").is_none());
+        assert!(Key::new((1, 7), &[b'x'; WORDS * 8]).is_some());
+        assert!(Key::new((1, 7), &[b'x'; WORDS * 8 + 1]).is_none());
+    }
+}

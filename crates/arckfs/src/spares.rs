@@ -1,0 +1,97 @@
+//! What a thread keeps at hand so that opening and closing takes no lock: description slots that
+//! it has freed, and the place in the open table that it used last.
+//!
+//! # Invariants
+//! * A slot or place stands in one thread's spares, or in the session's own lists, or is in use.
+//! * A thread's spares are changed by that thread alone (found by its slot in the region; slots
+//!   change hands with the ordering of their claim). They are atomics, each used relaxed.
+
+use arck_libfs_kit::region::ThreadSlot;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Threads that have spares; slots with higher numbers use the session's lists.
+const THREADS: usize = 1024;
+/// Description slots kept by a thread.
+const KEPT: usize = 14;
+
+/// One cache line of a thread.
+#[derive(Default)]
+#[repr(align(64))]
+struct ThreadSpares {
+    count: AtomicU32,
+    /// Place in the open table plus one; 0 = none known.
+    place: AtomicU32,
+    descriptions: [AtomicU32; KEPT],
+}
+
+/// The spares of all threads of this process.
+pub struct Spares {
+    threads: Box<[OnceLock<Box<ThreadSpares>>]>,
+}
+
+impl Default for Spares {
+    fn default() -> Self {
+        Spares {
+            threads: (0..THREADS).map(|_| OnceLock::new()).collect(),
+        }
+    }
+}
+
+impl Spares {
+    #[inline]
+    fn of(&self, slot: &ThreadSlot<'_>) -> Option<&ThreadSpares> {
+        let place = self.threads.get(usize::from(slot.holder().thread))?;
+        Some(match place.get() {
+            Some(spares) => spares,
+            None => place.get_or_init(Box::default),
+        })
+    }
+
+    /// A free description slot, by its number from 1.
+    #[inline]
+    pub fn take_description(&self, slot: &ThreadSlot<'_>) -> Option<u32> {
+        let spares = self.of(slot)?;
+        let count = spares.count.load(Ordering::Relaxed).checked_sub(1)?;
+        let description = spares.descriptions.get(count as usize)?;
+        spares.count.store(count, Ordering::Relaxed);
+        Some(description.load(Ordering::Relaxed))
+    }
+
+    /// Keeps a free slot; false if there is no room.
+    #[inline]
+    pub fn keep_description(&self, slot: &ThreadSlot<'_>, number: u32) -> bool {
+        let Some(spares) = self.of(slot) else {
+            return false;
+        };
+        let count = spares.count.load(Ordering::Relaxed);
+        let Some(place) = spares.descriptions.get(count as usize) else {
+            return false;
+        };
+        place.store(number, Ordering::Relaxed);
+        spares.count.store(count + 1, Ordering::Relaxed);
+        true
+    }
+
+    /// The place in the open table that this thread cleared last; it may be in use again.
+    #[inline]
+    pub fn take_place(&self, slot: &ThreadSlot<'_>) -> Option<usize> {
+        let spares = self.of(slot)?;
+        let place = spares.place.load(Ordering::Relaxed).checked_sub(1)?;
+        spares.place.store(0, Ordering::Relaxed);
+        Some(place as usize)
+    }
+
+    /// Remembers a place just cleared; false if another one is remembered already.
+    #[inline]
+    pub fn keep_place(&self, slot: &ThreadSlot<'_>, place: usize) -> bool {
+        let Some(spares) = self.of(slot) else {
+            return false;
+        };
+        if spares.place.load(Ordering::Relaxed) != 0 {
+            return false;
+        }
+        spares.place.store(place as u32 + 1, Ordering::Relaxed);
+        true
+    }
+}
