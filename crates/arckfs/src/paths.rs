@@ -23,7 +23,7 @@ use arck_core_state::FileKind;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Longest directory part that is remembered, in words of eight bytes.
+/// Words of eight bytes for the directory part; it is shorter than that.
 const WORDS: usize = 12;
 /// Most directories on the way, the first and the last included.
 const LEVELS: usize = 10;
@@ -75,44 +75,43 @@ impl Default for PathCache {
     }
 }
 
-/// The directory part of a path, in words, the last one filled up with zeroes.
-struct Key {
-    words: [u64; WORDS],
-    count: usize,
-    length: u32,
+/// The directory part of a path and where it begins.
+#[derive(Clone, Copy)]
+struct Key<'p> {
+    path: &'p [u8],
+    /// The starting directory's number and generation.
     directory: (u32, u32),
 }
 
-impl Key {
+/// The words of a path: whole ones, then the last eight bytes again, which overlap them; of one
+/// shorter than a word, its bytes alone. Read where they stand: a copy put together from smaller
+/// pieces would be waited for.
+#[inline(always)]
+fn words(path: &[u8]) -> impl Iterator<Item = u64> {
+    let (chunks, rest) = path.as_chunks::<8>();
+    let last = match path.last_chunk::<8>() {
+        Some(last) => u64::from_le_bytes(*last),
+        None => rest
+            .iter()
+            .rev()
+            .fold(0, |word, byte| word << 8 | u64::from(*byte)),
+    };
+    chunks
+        .iter()
+        .map(|chunk| u64::from_le_bytes(*chunk))
+        .chain([last])
+}
+
+impl<'p> Key<'p> {
     #[inline]
-    fn new(directory: (u32, u32), path: &[u8]) -> Option<Key> {
-        if path.is_empty() || path.len() > WORDS * 8 {
-            return None;
-        }
-        let mut words = [0; WORDS];
-        let (chunks, rest) = path.as_chunks::<8>();
-        for (word, chunk) in words.iter_mut().zip(chunks) {
-            *word = u64::from_le_bytes(*chunk);
-        }
-        if !rest.is_empty() {
-            let mut last = [0; 8];
-            for (byte, from) in last.iter_mut().zip(rest) {
-                *byte = *from;
-            }
-            words[chunks.len()] = u64::from_le_bytes(last);
-        }
-        Some(Key {
-            words,
-            count: path.len().div_ceil(8),
-            length: path.len() as u32,
-            directory,
-        })
+    fn new(directory: (u32, u32), path: &'p [u8]) -> Option<Key<'p>> {
+        (!path.is_empty() && path.len() < WORDS * 8).then_some(Key { path, directory })
     }
 
-    #[inline]
+    #[cold]
     fn place(&self) -> usize {
-        let mut hash = u64::from(self.directory.0) ^ u64::from(self.length) << 32;
-        for word in &self.words[..self.count] {
+        let mut hash = u64::from(self.directory.0) ^ (self.path.len() as u64) << 32;
+        for word in words(self.path) {
             hash = (hash ^ word)
                 .wrapping_mul(0x9e37_79b9_7f4a_7c15)
                 .rotate_left(29);
@@ -120,17 +119,18 @@ impl Key {
         (hash >> 32) as usize % ENTRIES
     }
 
-    #[inline]
+    #[inline(always)]
     fn fits(&self, entry: &Entry) -> bool {
         let relaxed = Ordering::Relaxed;
         let first = &entry.levels[0];
-        entry.length.load(relaxed) == self.length
+        entry.length.load(relaxed) as usize == self.path.len()
             && first.number.load(relaxed) == self.directory.0
             && first.generation.load(relaxed) == self.directory.1
-            && entry.words[..self.count]
+            && entry
+                .words
                 .iter()
-                .zip(&self.words)
-                .all(|(word, wanted)| word.load(relaxed) == *wanted)
+                .zip(words(self.path))
+                .all(|(word, wanted)| word.load(relaxed) == wanted)
     }
 }
 
@@ -182,7 +182,7 @@ impl<'a> Context<'a> {
         {
             return Ok(Some((found, name)));
         }
-        let found = self.remember(entry, &key, prefix, version)?;
+        let found = self.remember(entry, key, version)?;
         Ok(found.map(|found| (found, name)))
     }
 
@@ -215,15 +215,14 @@ impl<'a> Context<'a> {
     fn remember(
         &self,
         entry: &Entry,
-        key: &Key,
-        prefix: &[u8],
+        key: Key<'_>,
         version: u64,
     ) -> Attempt<Option<&'static CachedInode>> {
         let relaxed = Ordering::Relaxed;
         entry.length.store(0, relaxed);
         let mut directory = self.view(key.directory.0, key.directory.1)?;
         let mut depth = 0;
-        let mut names = prefix.split(|&byte| byte == b'/');
+        let mut names = key.path.split(|&byte| byte == b'/');
         loop {
             // As it was before anything is looked up in it.
             let Some(level) = entry.levels.get(depth) else {
@@ -259,12 +258,12 @@ impl<'a> Context<'a> {
                 _ => return Ok(None),
             }
         }
-        for (word, value) in entry.words.iter().zip(key.words) {
+        for (word, value) in entry.words.iter().zip(words(key.path)) {
             word.store(value, relaxed);
         }
         entry.depth.store(depth as u32, relaxed);
         entry.version.store(version, relaxed);
-        entry.length.store(key.length, relaxed);
+        entry.length.store(key.path.len() as u32, relaxed);
         Ok(Some(directory))
     }
 
@@ -297,10 +296,10 @@ mod tests {
         let entry = Entry::default();
         let store = |path: &[u8]| {
             let key = Key::new((1, 7), path).unwrap();
-            for (word, value) in entry.words.iter().zip(key.words) {
+            for (word, value) in entry.words.iter().zip(words(key.path)) {
                 word.store(value, Ordering::Relaxed);
             }
-            entry.length.store(key.length, Ordering::Relaxed);
+            entry.length.store(key.path.len() as u32, Ordering::Relaxed);
             entry.levels[0].number.store(1, Ordering::Relaxed);
             entry.levels[0].generation.store(7, Ordering::Relaxed);
         };
@@ -316,7 +315,7 @@ mod tests {
             assert!(!Key::new(directory, path).unwrap().fits(&entry), "{path:?}");
         }
         assert!(Key::new((1, 7), b"").is_none());
-        assert!(Key::new((1, 7), &[b'x'; WORDS * 8]).is_some());
-        assert!(Key::new((1, 7), &[b'x'; WORDS * 8 + 1]).is_none());
+        assert!(Key::new((1, 7), &[b'x'; WORDS * 8 - 1]).is_some());
+        assert!(Key::new((1, 7), &[b'x'; WORDS * 8]).is_none());
     }
 }

@@ -25,7 +25,7 @@
 use crate::backend::{At, Failure, Handle, inside, minus};
 use crate::{handover, raw, reserved};
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 
 /// Descriptors from this number on are always the kernel's.
 pub const TABLE_SIZE: usize = 1 << 20;
@@ -39,10 +39,10 @@ static NOTES: [AtomicU64; TABLE_SIZE] = [const { AtomicU64::new(0) }; TABLE_SIZE
 /// One above the highest number ever put into the table.
 static HIGH_WATER: AtomicUsize = AtomicUsize::new(0);
 static HOLE: AtomicUsize = AtomicUsize::new(0);
-/// Stock: numbers below 1024, one bit each.
-static STOCK: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
-/// Number of bits set in `STOCK`, at rest.
-static STOCK_COUNT: AtomicU32 = AtomicU32::new(0);
+/// Stock: numbers below `STOCK_END`, one bit each; few words, so that counting them costs less
+/// than keeping a count.
+static STOCK: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
+const STOCK_END: usize = 256;
 const STOCK_MAX: u32 = 64;
 static TEMPLATE: AtomicI32 = AtomicI32::new(-1);
 
@@ -140,9 +140,16 @@ pub fn close_on_exec(descriptor: usize) -> bool {
 
 /// Puts an entry in place for a number whose placeholder is open.
 pub fn put(descriptor: usize, value: u64, notes: u64) {
-    HIGH_WATER.fetch_max(descriptor + 1, Ordering::AcqRel);
+    raise_high_water(descriptor);
     NOTES[descriptor].store(notes, Ordering::Release);
     TABLE[descriptor].store(value, Ordering::Release);
+}
+
+#[inline]
+fn raise_high_water(descriptor: usize) {
+    if HIGH_WATER.load(Ordering::Relaxed) <= descriptor {
+        HIGH_WATER.fetch_max(descriptor + 1, Ordering::AcqRel);
+    }
 }
 
 /// The template that plain placeholders duplicate; made at the first need. Negative: an error.
@@ -179,7 +186,6 @@ fn take_from_stock(limit: usize) -> Option<usize> {
                 return None;
             }
             if word.fetch_and(!bit, Ordering::AcqRel) & bit != 0 {
-                STOCK_COUNT.fetch_sub(1, Ordering::Relaxed);
                 return Some(descriptor);
             }
         }
@@ -188,17 +194,19 @@ fn take_from_stock(limit: usize) -> Option<usize> {
 }
 
 fn stock_count() -> u32 {
-    STOCK_COUNT.load(Ordering::Relaxed)
+    STOCK
+        .iter()
+        .map(|word| word.load(Ordering::Relaxed).count_ones())
+        .sum()
 }
 
 /// Keeps an open plain placeholder for later. False if there is no room.
 fn stock(descriptor: usize) -> bool {
-    if !(3..1024).contains(&descriptor) || stock_count() >= STOCK_MAX {
+    if !(3..STOCK_END).contains(&descriptor) || stock_count() >= STOCK_MAX {
         return false;
     }
-    HIGH_WATER.fetch_max(descriptor + 1, Ordering::AcqRel);
+    raise_high_water(descriptor);
     TABLE[descriptor].store(RESERVED, Ordering::Release);
-    STOCK_COUNT.fetch_add(1, Ordering::Relaxed);
     STOCK[descriptor / 64].fetch_or(1 << (descriptor % 64), Ordering::AcqRel);
     true
 }
@@ -206,19 +214,14 @@ fn stock(descriptor: usize) -> bool {
 /// Removes a number from the stock; its placeholder stays open. False if it was not in stock.
 pub fn unstock(descriptor: usize) -> bool {
     let bit = 1 << (descriptor % 64);
-    let taken =
-        descriptor < 1024 && STOCK[descriptor / 64].fetch_and(!bit, Ordering::AcqRel) & bit != 0;
-    if taken {
-        STOCK_COUNT.fetch_sub(1, Ordering::Relaxed);
-    }
-    taken
+    descriptor < STOCK_END && STOCK[descriptor / 64].fetch_and(!bit, Ordering::AcqRel) & bit != 0
 }
 
 /// Before the kernel chooses a number for the program: what is in stock must not be in the way
 /// of a lower number than the kernel would find. At most the lowest of the stock is given up.
 #[inline(always)]
 pub fn before_kernel_opens() {
-    if STOCK_COUNT.load(Ordering::Relaxed) != 0 {
+    if STOCK.iter().any(|word| word.load(Ordering::Relaxed) != 0) {
         give_way();
     }
 }
@@ -298,7 +301,7 @@ fn allocate(minimum: usize) -> Result<usize, isize> {
     }
     if minimum > 0 {
         // What is in stock at or above the minimum counts as free, so the lowest of both.
-        for lower in minimum..fresh.min(1024) {
+        for lower in minimum..fresh.min(STOCK_END) {
             if unstock(lower) {
                 if !stock(fresh) {
                     raw::close(fresh as isize);

@@ -223,17 +223,30 @@ impl Region {
     }
 
     /// Copies bytes out of the region; false, and nothing copied, if they are not all inside.
+    /// By words as far as they go from an aligned `offset`.
     pub fn read_bytes(&self, offset: Offset<AtomicU8>, bytes: &mut [u8]) -> bool {
-        let Some(words) = self.mapping.get_slice(offset.raw(), bytes.len()) else {
+        let Some(shared) = self.mapping.get_slice(offset.raw(), bytes.len()) else {
             return false;
         };
-        for (byte, shared) in bytes.iter_mut().zip::<&[AtomicU8]>(words) {
+        let (chunks, rest) = bytes.as_chunks_mut::<8>();
+        let done = match self.words(offset, chunks.len()) {
+            Some(words) => {
+                for (chunk, word) in chunks.iter_mut().zip(words) {
+                    *chunk = word.load(Ordering::Relaxed).to_le_bytes();
+                }
+                chunks.len() * 8
+            }
+            None => 0,
+        };
+        let rest = if done == 0 { bytes } else { rest };
+        for (byte, shared) in rest.iter_mut().zip::<&[AtomicU8]>(&shared[done..]) {
             *byte = shared.load(Ordering::Relaxed);
         }
         true
     }
 
-    /// Copies bytes into the region; false, and nothing copied, if they do not fit.
+    /// Copies bytes into the region; false, and nothing copied, if they do not fit. By words as
+    /// far as they go from an aligned `offset`.
     pub fn write_bytes(&self, offset: Offset<AtomicU8>, bytes: &[u8]) -> bool {
         let Some(shared) = self
             .mapping
@@ -241,22 +254,53 @@ impl Region {
         else {
             return false;
         };
-        for (shared, &byte) in shared.iter().zip(bytes) {
+        let (chunks, _) = bytes.as_chunks::<8>();
+        let done = match self.words(offset, chunks.len()) {
+            Some(words) => {
+                for (chunk, word) in chunks.iter().zip(words) {
+                    word.store(u64::from_le_bytes(*chunk), Ordering::Relaxed);
+                }
+                chunks.len() * 8
+            }
+            None => 0,
+        };
+        for (shared, &byte) in shared[done..].iter().zip(&bytes[done..]) {
             shared.store(byte, Ordering::Relaxed);
         }
         true
     }
 
     /// Whether the region holds exactly `bytes` at `offset`.
+    #[inline]
     pub fn bytes_equal(&self, offset: Offset<AtomicU8>, bytes: &[u8]) -> bool {
-        self.mapping
+        let Some(shared) = self
+            .mapping
             .get_slice::<AtomicU8>(offset.raw(), bytes.len())
-            .is_some_and(|shared| {
-                shared
-                    .iter()
-                    .zip(bytes)
-                    .all(|(shared, &byte)| shared.load(Ordering::Relaxed) == byte)
-            })
+        else {
+            return false;
+        };
+        let (chunks, _) = bytes.as_chunks::<8>();
+        let done = match self.words(offset, chunks.len()) {
+            Some(words) => {
+                for (chunk, word) in chunks.iter().zip(words) {
+                    if word.load(Ordering::Relaxed) != u64::from_le_bytes(*chunk) {
+                        return false;
+                    }
+                }
+                chunks.len() * 8
+            }
+            None => 0,
+        };
+        shared[done..]
+            .iter()
+            .zip(&bytes[done..])
+            .all(|(shared, &byte)| shared.load(Ordering::Relaxed) == byte)
+    }
+
+    /// `count` whole words at `offset`, if it is aligned to them.
+    #[inline]
+    fn words(&self, offset: Offset<AtomicU8>, count: usize) -> Option<&[AtomicU64]> {
+        self.mapping.get_slice::<AtomicU64>(offset.raw(), count)
     }
 
     /// A word of the session part for the LibFS to find its structures by; all 0 at first.
