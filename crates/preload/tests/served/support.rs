@@ -47,12 +47,22 @@ pub fn library(backend: Backend) -> &'static Path {
     })
 }
 
-/// The command, served by a pool.
+/// The command, served by a pool under `/arck`.
 pub fn served_by_pool(pool: &TestPool, report: &str, command: &mut Command) -> Output {
+    served_by_pool_at(pool, Path::new("/arck"), Path::new(report), command)
+}
+
+/// The command, served by a pool under `mount`.
+pub fn served_by_pool_at(
+    pool: &TestPool,
+    mount: &Path,
+    report: &Path,
+    command: &mut Command,
+) -> Output {
     command
         .env("LD_PRELOAD", library(Backend::Pool))
         .env("ARCK_POOL", pool.path())
-        .env("ARCK_MOUNT", "/arck")
+        .env("ARCK_MOUNT", mount)
         .env("ARCK_REPORT", report)
         .output()
         .expect("the command runs")
