@@ -51,7 +51,9 @@ impl<'a> Context<'a> {
         }
         let outcome = self.try_birth(directory, expected, name, found, birth, number);
         if outcome.is_err() {
-            stock.numbers.give_back(self.slot(), number);
+            if !self.spares.keep_number(self.slot(), number) {
+                stock.numbers.give_back(self.slot(), number);
+            }
         }
         outcome
     }
@@ -87,7 +89,9 @@ impl<'a> Context<'a> {
         let mode = birth.mode & 0o7777 | inherited;
         // Others may be tidying up what an earlier life of the number left in its view.
         let _locked = self.lock_now(inode)?;
-        self.discard_delta(inode);
+        if !inode.has_no_delta() {
+            self.discard_delta(inode);
+        }
         prepare_unborn(inode, header.generation(), &own, directory.number());
         let relaxed = Ordering::Relaxed;
         inode.mode.store(birth.kind.mode_bits() | mode, relaxed);
@@ -136,12 +140,13 @@ impl<'a> Context<'a> {
                 generation: inode.generation(),
                 kind: birth.kind,
             };
-            self.set_overlay(directory, name, Some((dentry, reference)), found.verified)?;
-            directory.entries.fetch_add(1, Ordering::Relaxed);
+            self.set_overlay(directory, name, found, Some((dentry, reference)))?;
+            directory.count_names(1);
             if birth.kind == FileKind::Directory {
                 directory.add_links(1);
             } else {
-                inode.add_links(1);
+                // Nobody else knows of it yet.
+                inode.link_delta.store(1, Ordering::Relaxed);
             }
         }
         Ok(inode)
@@ -229,7 +234,10 @@ impl<'a> Context<'a> {
                 }
             }
         }
-        record.sequence = directory.record_sequence.fetch_add(1, Ordering::Relaxed) + 1;
+        record.sequence = directory.record_sequence.load(Ordering::Relaxed) + 1;
+        directory
+            .record_sequence
+            .store(record.sequence, Ordering::Relaxed);
         let (reference, stored) = delta::append_record(
             session,
             &branch,

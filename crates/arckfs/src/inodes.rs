@@ -407,6 +407,17 @@ impl<'a> Context<'a> {
 
     /// An unborn number: one that died long enough ago, or a new one from the stock.
     pub fn take_number(&self) -> Attempt<InodeNumber> {
+        let taken = self
+            .spares
+            .take_number(self.slot(), || self.take_shared_number());
+        match taken {
+            Some(number) => Ok(number),
+            // Or this thread has no spares.
+            None => Ok(self.take_shared_number().ok_or(Fix::Numbers)?),
+        }
+    }
+
+    fn take_shared_number(&self) -> Option<InodeNumber> {
         let region = self.session.region();
         {
             let _locked = self.state.reuse_lock.lock(self.slot().holder());
@@ -418,15 +429,10 @@ impl<'a> Context<'a> {
                 if next.is_null() {
                     self.state.reuse_last.store(Offset::NULL, Ordering::Relaxed);
                 }
-                return Ok(first.number());
+                return Some(first.number());
             }
         }
-        Ok(self
-            .session
-            .state()
-            .numbers
-            .take(self.slot())
-            .ok_or(Fix::Numbers)?)
+        self.session.state().numbers.take(self.slot())
     }
 
     /// The offset of a cached inode, for links in the region.

@@ -187,8 +187,8 @@ impl<'a> Context<'a> {
         self.may_remove(directory, victim)?;
         let involved = [(directory, expected)];
         if self.remove_name(directory, &expected, name, &found, &involved)? == Confirmed::Standing {
-            self.set_overlay(directory, name, None, found.verified)?;
-            directory.entries.fetch_sub(1, Ordering::Relaxed);
+            self.set_overlay(directory, name, &found, None)?;
+            directory.count_names(-1);
             self.lost_link(victim);
         }
         drop(locked);
@@ -218,9 +218,9 @@ impl<'a> Context<'a> {
         self.name_remover(victim, &victim_expected, directory)?;
         if self.remove_name(directory, &expected, name, &found, &involved)? == Confirmed::Standing {
             self.paths_change();
-            self.set_overlay(directory, name, None, found.verified)?;
+            self.set_overlay(directory, name, &found, None)?;
             self.paths_change();
-            directory.entries.fetch_sub(1, Ordering::Relaxed);
+            directory.count_names(-1);
             directory.add_links(-1);
             victim.base_links.store(0, Ordering::Relaxed);
             victim.link_delta.store(0, Ordering::Relaxed);
@@ -307,8 +307,8 @@ impl<'a> Context<'a> {
                 generation: target.generation(),
                 kind,
             };
-            self.set_overlay(directory, name, Some((dentry, reference)), found.verified)?;
-            directory.entries.fetch_add(1, Ordering::Relaxed);
+            self.set_overlay(directory, name, &found, Some((dentry, reference)))?;
+            directory.count_names(1);
             target.changed.store(time as u64, Ordering::Relaxed);
             target.add_links(1);
         }
@@ -483,14 +483,14 @@ impl<'a> Context<'a> {
             if moves_directory {
                 self.paths_change();
             }
-            self.set_overlay(from, from_name, None, source.verified)?;
-            self.set_overlay(to, to_name, Some((dentry, reference)), found.verified)?;
+            self.set_overlay(from, from_name, &source, None)?;
+            self.set_overlay(to, to_name, &found, Some((dentry, reference)))?;
             if moves_directory {
                 self.paths_change();
             }
-            from.entries.fetch_sub(1, Ordering::Relaxed);
+            from.count_names(-1);
             if found.dentry.is_none() {
-                to.entries.fetch_add(1, Ordering::Relaxed);
+                to.count_names(1);
             }
             from.modified.store(time as u64, Ordering::Relaxed);
             from.changed.store(time as u64, Ordering::Relaxed);

@@ -19,8 +19,10 @@ use arck_libfs_kit::region::{AtomicOffset, HashLink, HashTable, Offset};
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 /// How a name stands in a directory.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Found {
+    /// Of the name.
+    pub hash: u64,
     /// What it leads to; `None` = no such name.
     pub dentry: Option<Dentry>,
     /// The overlay entry, if there is one.
@@ -106,6 +108,7 @@ impl<'a> Context<'a> {
         let sequence = directory.sequence.load(Ordering::Acquire);
         let hash = self.hash(name);
         let mut found = Found {
+            hash,
             dentry: None,
             entry: Offset::NULL,
             record: RecordRef::default(),
@@ -179,17 +182,16 @@ impl<'a> Context<'a> {
     }
 
     /// Puts a name into the overlay, or changes its entry: what it leads to now (`None` = it is
-    /// hidden), by which record, and what the verified directory says of it. Under the
-    /// directory's lock for writing.
+    /// hidden), and by which record. Under the directory's lock for writing, under which it was
+    /// `found`.
     pub fn set_overlay(
         &self,
         directory: &'static CachedInode,
         name: &[u8],
+        found: &Found,
         now: Option<(Dentry, RecordRef)>,
-        verified: Option<Dentry>,
     ) -> Attempt<()> {
-        let number = directory.number();
-        let hash = self.hash(name);
+        let (hash, verified) = (found.hash, found.verified);
         let fill = |entry: &OverlayEntry| {
             if let Some((dentry, record)) = now {
                 entry.generation.store(dentry.generation, Ordering::Relaxed);
@@ -205,15 +207,17 @@ impl<'a> Context<'a> {
                 .inode
                 .store(now.map_or(0, |(dentry, _)| dentry.inode), Ordering::Release);
         };
-        if let Some((offset, entry)) = self.find_entry(number, hash, name) {
+        let offset = found.entry;
+        if let Some(entry) = self.session.region().try_get(offset) {
+            directory.names_changed();
             if now.is_none() && verified.is_none() {
-                self.remove_entry(directory, offset, hash, name);
+                self.remove_entry(directory, offset, hash);
             } else if let Some((dentry, record)) = now
                 && entry.inode.load(Ordering::Relaxed) != 0
             {
                 // A visible name changes what it leads to: by a new entry, so that a look-up
                 // never sees half of it.
-                self.remove_entry(directory, offset, hash, name);
+                self.remove_entry(directory, offset, hash);
                 self.add_entry(directory, hash, name, Some((dentry, record)), verified)?;
             } else {
                 fill(entry);
@@ -266,7 +270,8 @@ impl<'a> Context<'a> {
             first.previous.store(offset, relaxed);
         }
         directory.overlay_first.store(offset, Ordering::Release);
-        directory.overlay_count.fetch_add(1, Ordering::AcqRel);
+        directory.names_changed();
+        directory.count_overlay(1);
         // Nobody else inserts this name: the directory's lock is held.
         let _ = self
             .table()
@@ -276,16 +281,9 @@ impl<'a> Context<'a> {
         Ok(())
     }
 
-    fn remove_entry(
-        &self,
-        directory: &CachedInode,
-        offset: Offset<OverlayEntry>,
-        hash: u64,
-        name: &[u8],
-    ) {
+    fn remove_entry(&self, directory: &CachedInode, offset: Offset<OverlayEntry>, hash: u64) {
         let region = self.session.region();
         let entry = region.get(offset);
-        let _ = name;
         self.table()
             .remove(&self.guard, table_hash(directory.number(), hash), |other| {
                 std::ptr::eq(other, entry)
@@ -306,7 +304,7 @@ impl<'a> Context<'a> {
         if let Some(after) = region.try_get(next) {
             after.previous.store(previous, Ordering::Relaxed);
         }
-        directory.overlay_count.fetch_sub(1, Ordering::AcqRel);
+        directory.count_overlay(-1);
     }
 
     /// Drops the whole overlay of a directory whose delta was folded (or refused), and takes
@@ -335,8 +333,9 @@ impl<'a> Context<'a> {
                 self.forget_if_gone(hides);
             }
             let hash = self.hash(name);
-            self.remove_entry(directory, offset, hash, name);
+            self.remove_entry(directory, offset, hash);
         }
+        directory.names_changed();
         if directory.is_directory() {
             directory.link_delta.store(0, Ordering::Release);
         }

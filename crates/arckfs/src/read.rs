@@ -15,7 +15,7 @@ use arck_libfs_kit::delta;
 use std::sync::atomic::Ordering;
 
 /// A version of the verified state of an inode.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seen {
     sequence: u64,
     fold: u64,

@@ -1,11 +1,13 @@
-//! What a thread keeps at hand so that opening and closing takes no lock: description slots that
-//! it has freed, and the place in the open table that it used last.
+//! What a thread keeps at hand so that opening, closing and making files takes no lock: unborn
+//! inode numbers, description slots that it has freed, and the place in the open table that it
+//! used last.
 //!
 //! # Invariants
-//! * A slot or place stands in one thread's spares, or in the session's own lists, or is in use.
+//! * A number, slot or place stands in one thread's spares, or in the session's own lists, or is in use.
 //! * A thread's spares are changed by that thread alone (found by its slot in the region; slots
 //!   change hands with the ordering of their claim). They are atomics, each used relaxed.
 
+use arck_core_state::InodeNumber;
 use arck_libfs_kit::region::ThreadSlot;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,8 +16,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const THREADS: usize = 1024;
 /// Description slots kept by a thread.
 const KEPT: usize = 14;
+/// Inode numbers kept by a thread.
+const NUMBERS: usize = 31;
 
-/// One cache line of a thread.
+/// Three cache lines of a thread.
 #[derive(Default)]
 #[repr(align(64))]
 struct ThreadSpares {
@@ -23,6 +27,8 @@ struct ThreadSpares {
     /// Place in the open table plus one; 0 = none known.
     place: AtomicU32,
     descriptions: [AtomicU32; KEPT],
+    numbers_count: AtomicU32,
+    numbers: [AtomicU32; NUMBERS],
 }
 
 /// The spares of all threads of this process.
@@ -70,6 +76,56 @@ impl Spares {
         };
         place.store(number, Ordering::Relaxed);
         spares.count.store(count + 1, Ordering::Relaxed);
+        true
+    }
+
+    /// An unborn number; `refill` gives more, until there is none or no room.
+    #[inline]
+    pub fn take_number(
+        &self,
+        slot: &ThreadSlot<'_>,
+        refill: impl FnMut() -> Option<InodeNumber>,
+    ) -> Option<InodeNumber> {
+        let spares = self.of(slot)?;
+        let count = match spares.numbers_count.load(Ordering::Relaxed) {
+            0 => Self::refill(spares, refill),
+            count => count,
+        };
+        let last = count.checked_sub(1)?;
+        let number = spares.numbers.get(last as usize)?.load(Ordering::Relaxed);
+        spares.numbers_count.store(last, Ordering::Relaxed);
+        Some(number)
+    }
+
+    #[cold]
+    fn refill(spares: &ThreadSpares, mut refill: impl FnMut() -> Option<InodeNumber>) -> u32 {
+        // Handed out from the end: the first ones given are to be the first ones used.
+        let mut given = [0; NUMBERS / 2];
+        let mut count = 0;
+        while count < given.len()
+            && let Some(number) = refill()
+        {
+            given[count] = number;
+            count += 1;
+        }
+        for (place, number) in spares.numbers.iter().zip(given[..count].iter().rev()) {
+            place.store(*number, Ordering::Relaxed);
+        }
+        spares.numbers_count.store(count as u32, Ordering::Relaxed);
+        count as u32
+    }
+
+    /// Keeps a number whose birth did not happen; false if there is no room.
+    pub fn keep_number(&self, slot: &ThreadSlot<'_>, number: InodeNumber) -> bool {
+        let Some(spares) = self.of(slot) else {
+            return false;
+        };
+        let count = spares.numbers_count.load(Ordering::Relaxed);
+        let Some(place) = spares.numbers.get(count as usize) else {
+            return false;
+        };
+        place.store(number, Ordering::Relaxed);
+        spares.numbers_count.store(count + 1, Ordering::Relaxed);
         true
     }
 

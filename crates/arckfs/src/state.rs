@@ -117,6 +117,9 @@ region_shared! {
         pub reuse_next: AtomicOffset<CachedInode>,
         /// The region's epoch when the inode died unborn.
         pub reuse_epoch: AtomicU64,
+        /// Of a directory: moves whenever a name of the overlay does.
+        pub names: AtomicU32,
+        pub reserved: AtomicU32,
     }
 
     /// An open file description: session state.
@@ -216,6 +219,8 @@ impl CachedInode {
             dirty_next: none(),
             reuse_next: none(),
             reuse_epoch: word(),
+            names: half(),
+            reserved: half(),
         }
     }
 
@@ -255,6 +260,33 @@ impl CachedInode {
         } else {
             self.flags.fetch_and(!flag, Ordering::AcqRel);
         }
+    }
+    /// Of a directory: names more or fewer. Under its lock, so that no locked instruction, which
+    /// would wait for all stores before it, is needed.
+    pub fn count_names(&self, by: i32) {
+        let entries = self.entries.load(Ordering::Relaxed);
+        self.entries
+            .store(entries.wrapping_add_signed(by), Ordering::Relaxed);
+    }
+    /// Entries of the overlay more or fewer. Under its lock.
+    pub fn count_overlay(&self, by: i32) {
+        let count = self.overlay_count.load(Ordering::Relaxed);
+        self.overlay_count
+            .store(count.wrapping_add_signed(by), Ordering::Release);
+    }
+    /// A name of the overlay changed. Under the directory's lock.
+    pub fn names_changed(&self) {
+        let names = self.names.load(Ordering::Relaxed);
+        self.names.store(names.wrapping_add(1), Ordering::Release);
+    }
+    /// Whether nothing of a delta is left in the view.
+    pub fn has_no_delta(&self) -> bool {
+        let relaxed = Ordering::Relaxed;
+        self.branch.load(relaxed) == 0
+            && self.tail_first.load(relaxed) == 0
+            && self.root.load(relaxed) == 0
+            && self.overlay_first.load(relaxed).is_null()
+            && self.limit.load(relaxed) == u64::MAX
     }
     pub fn links(&self) -> u32 {
         let base = self.base_links.load(Ordering::Relaxed);

@@ -3,12 +3,34 @@
 use crate::births::Birth;
 use crate::engine::{Attempt, Context, Fix, Stop};
 use crate::interface::{Errno, Failure};
+use crate::overlay::Found;
+use crate::read::Seen;
 use crate::state::{CachedInode, flag};
 use crate::walk::{Last, Place};
 use arck_core_state::FileKind;
 use std::sync::atomic::Ordering;
 
 use super::ACCESS_MODE;
+
+/// What a directory's names were when one was looked up: the same under its lock, the answer
+/// still holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Before {
+    seen: Seen,
+    ownership: u64,
+    names: u32,
+}
+
+impl Before {
+    #[inline]
+    fn of(context: &Context<'_>, directory: &CachedInode) -> Before {
+        Before {
+            names: directory.names.load(Ordering::Acquire),
+            ownership: directory.ownership.load(Ordering::Acquire),
+            seen: context.seen(directory),
+        }
+    }
+}
 
 impl<'a> Context<'a> {
     /// Opens, or makes, what a walk ended at. True: it was made.
@@ -36,7 +58,15 @@ impl<'a> Context<'a> {
         if create && place.slash {
             return Err(Errno::ISDIR.into());
         }
-        match self.dentry(place.directory, name)? {
+        let before = create.then(|| Before::of(self, place.directory));
+        let found = match create {
+            true => self.lookup(place.directory, name)?,
+            false => Found {
+                dentry: self.dentry(place.directory, name)?,
+                ..Found::default()
+            },
+        };
+        match found.dentry {
             Some(_) if exclusive => Err(Errno::EXIST.into()),
             Some(dentry) => {
                 let inode = self.view(dentry.inode, dentry.generation)?;
@@ -63,7 +93,8 @@ impl<'a> Context<'a> {
                     mode: mode & 0o7777,
                     target: b"",
                 };
-                match self.create_absent(place.directory, name, birth) {
+                let before = before.map(|before| (before, found));
+                match self.create_absent(place.directory, name, birth, before) {
                     // Somebody else was faster.
                     Err(Stop::Failure(Failure::Errno(Errno::EXIST))) if !exclusive => {
                         Err(Fix::Again.into())
@@ -96,10 +127,12 @@ impl<'a> Context<'a> {
         if !directory.is_directory() {
             return Err(Errno::NOTDIR.into());
         }
-        if self.dentry(directory, name)?.is_some() {
+        let before = Before::of(self, directory);
+        let found = self.lookup(directory, name)?;
+        if found.dentry.is_some() {
             return Err(Errno::EXIST.into());
         }
-        self.create_absent(directory, name, birth)
+        self.create_absent(directory, name, birth, Some((before, found)))
     }
 
     /// As [`Context::create_name`], for a name that was not there a moment ago.
@@ -108,11 +141,15 @@ impl<'a> Context<'a> {
         directory: &'static CachedInode,
         name: &[u8],
         birth: Birth<'_>,
+        before: Option<(Before, Found)>,
     ) -> Attempt<&'static CachedInode> {
         self.may_change_names(directory)?;
         let _locked = directory.lock.write(self.slot().holder());
         let expected = self.begin_change(directory)?;
-        let found = self.lookup(directory, name)?;
+        let found = match before {
+            Some((before, found)) if before == Before::of(self, directory) => found,
+            _ => self.lookup(directory, name)?,
+        };
         if found.dentry.is_some() {
             return Err(Errno::EXIST.into());
         }
