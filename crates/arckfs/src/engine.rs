@@ -94,8 +94,7 @@ pub struct Context<'a> {
 /// Inodes recalled for one call: each once, so that the call ends.
 #[derive(Default)]
 pub struct Recalled {
-    numbers: RefCell<[InodeNumber; 32]>,
-    count: Cell<usize>,
+    numbers: RefCell<Vec<InodeNumber>>,
 }
 
 /// Who the process is, as the controller saw it at the greeting.
@@ -179,17 +178,15 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Notes a recall; false if this call has recalled the inode already, or so many that the
-    /// verified state as it is has to do.
+    /// Notes a recall; false if this call has recalled the inode already. A path leads through as
+    /// many inodes as it has names, and forty links have more.
     pub fn may_recall(&self, number: InodeNumber) -> bool {
-        let count = self.recalled.count.get();
         let mut numbers = self.recalled.numbers.borrow_mut();
-        if count == numbers.len() || numbers[..count].contains(&number) {
-            return false;
+        let first = !numbers.contains(&number);
+        if first {
+            numbers.push(number);
         }
-        numbers[count] = number;
-        self.recalled.count.set(count + 1);
-        true
+        first
     }
 
     fn leave(&self) {

@@ -67,7 +67,8 @@ impl FileSystem {
         })
     }
 
-    /// Ends the session: all its work is folded when this returns.
+    /// Ends the session: all its work is folded when this returns, or this says why not. Dropping
+    /// it ends it too, and says nothing.
     pub fn disconnect(self) -> Result<(), Errno> {
         self.engine.session.goodbye()
     }
@@ -360,6 +361,13 @@ impl FileSystem {
             return Err(Errno::BADF);
         }
         Ok((description, flags))
+    }
+}
+
+impl Drop for FileSystem {
+    /// Ends the session; blocks as [`FileSystem::disconnect`].
+    fn drop(&mut self) {
+        self.engine.session.end();
     }
 }
 

@@ -6,8 +6,10 @@
 //!   session's data segments read-write.
 //! * No pointer into the pool is followed unless its segment is mapped: `access` says so for
 //!   each segment, and [`Session::page`] maps on first use.
-//! * A session lives as long as the process (it is leaked on purpose): threads may be inside it
-//!   at any moment, so nothing is ever unmapped while the process runs.
+//! * A session lives as long as the process (it is leaked on purpose): references to it and to
+//!   its mappings never dangle. [`Session::end`] gives up the files behind the mappings and leaves
+//!   zeroes in their place, so that whoever comes late does no harm, and the controller can grant
+//!   again what the session had.
 //!
 //! Locks: `socket` is held for one exchange with the controller and never while another lock of
 //! this module is taken.
@@ -35,7 +37,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::path::Path;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -122,6 +124,7 @@ pub struct Session {
     region: Region,
     state: std::sync::OnceLock<crate::region::Offset<State>>,
     barrier: LightBarrier,
+    ended: AtomicBool,
 }
 
 impl Session {
@@ -211,6 +214,7 @@ impl Session {
             region,
             state: std::sync::OnceLock::new(),
             barrier: register_barrier(),
+            ended: AtomicBool::new(false),
             welcome,
         };
         let session: &'static Session = Box::leak(Box::new(session));
@@ -333,6 +337,32 @@ impl Session {
     /// Ends the session: the controller folds and releases everything before this returns.
     pub fn goodbye(&self) -> Result<(), Errno> {
         self.call(&Call::Goodbye).map(|_| ())
+    }
+
+    /// Ends the session, if that has not been done, and gives back all that it holds of files
+    /// and shared memory. To be called when no thread is inside an operation and none will begin
+    /// one; a thread that does sees zeroes, and its stores reach nobody. Blocks as
+    /// [`Session::goodbye`] does, unless the controller is gone.
+    pub fn end(&'static self) {
+        if self.ended.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        // A controller that is gone, or was told already, ends the session by itself.
+        let _ = self.goodbye();
+        crate::thread::leave(self);
+        // Where the kernel has no memory for another mapping the old one just stays.
+        let _ = self.pool.replace_by_zeroes(0, self.pool.len());
+        for mapping in [
+            &self.arena,
+            &self.headers,
+            &self.bitmap,
+            &self.control_mapping,
+        ] {
+            let _ = mapping.replace_by_zeroes();
+        }
+        self.region.give_back_memory();
+        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = rustix::net::shutdown(&*socket, rustix::net::Shutdown::Both);
     }
 
     /// Bytes of the pool from a page on; the page's segment is mapped if it is not yet.

@@ -136,6 +136,23 @@ fn find_or_claim(session: &'static Session) -> Result<&'static ThreadContext, Er
     Ok(context)
 }
 
+/// Gives back this thread's place in a session that ends. The context itself stays, since
+/// whoever was given a reference to it may keep it; it is no use any more.
+pub fn leave(session: &'static Session) {
+    LAST.set(None);
+    let found = CONTEXTS.try_with(|contexts| {
+        let contexts = &mut contexts.borrow_mut().0;
+        let place = contexts
+            .iter()
+            .position(|context| std::ptr::eq(context.session, session))?;
+        Some(contexts.swap_remove(place))
+    });
+    if let Ok(Some(context)) = found {
+        context.operation.clear();
+        context.slot.give_back();
+    }
+}
+
 /// In a forked child: forgets the parent's contexts.
 pub fn forget_all() {
     LAST.set(None);

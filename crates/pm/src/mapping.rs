@@ -181,6 +181,28 @@ impl Mapping {
             .map_err(Error::system("madvise(MADV_HUGEPAGE)"))
     }
 
+    /// Lets go of the file: what is mapped is private zeroes from now on, so that late readers
+    /// see zeroes and late stores go nowhere, and nothing of the file is held any more.
+    ///
+    /// # Errors
+    /// ENOMEM; then everything is as before.
+    pub fn replace_by_zeroes(&self) -> Result<()> {
+        record::unmapped(self.base.as_ptr(), self.len);
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        // SAFETY: replaces our own mapping, in one step, by one of the same length and rights;
+        // views see memory that exists before and after.
+        unsafe {
+            rustix::mm::mmap_anonymous(
+                self.base.as_ptr().cast(),
+                self.len.next_multiple_of(PAGE),
+                ProtFlags::READ | ProtFlags::WRITE,
+                flags,
+            )
+        }
+        .map_err(Error::system("mmap"))?;
+        Ok(())
+    }
+
     /// Writes the pages of a range back to the file and waits
     /// ([`crate::durability::write_back`]).
     ///

@@ -437,9 +437,9 @@ impl<'r> ThreadSlot<'r> {
     }
 }
 
-impl Drop for ThreadSlot<'_> {
-    /// Gives the slot back, with everything that it has cached.
-    fn drop(&mut self) {
+impl ThreadSlot<'_> {
+    /// Gives the slot back, with everything that it has cached; it is not to be used any more.
+    pub(crate) fn give_back(&self) {
         let region = self.region;
         let line = region.slot_line(self.index());
         // A guard that was leaked ends here.
@@ -448,6 +448,12 @@ impl Drop for ThreadSlot<'_> {
         region.orphan_bags(self, self.index());
         region.empty_cache(self, self.index());
         line.owner.store(0, Ordering::Release);
+    }
+}
+
+impl Drop for ThreadSlot<'_> {
+    fn drop(&mut self) {
+        self.give_back();
     }
 }
 

@@ -222,6 +222,15 @@ impl Region {
         }
     }
 
+    /// Gives all memory back to the system if no thread has a place in the region any more; it
+    /// is empty then, and not to be used again. Where a thread has, everything stays as it is.
+    pub(crate) fn give_back_memory(&self) {
+        let is_claimed = |index: u16| self.slot_line(index).owner.load(Ordering::Acquire) != 0;
+        if !(0..layout::THREAD_SLOTS as u16).any(is_claimed) {
+            self.mapping.discard(0, self.size());
+        }
+    }
+
     /// Copies bytes out of the region; false, and nothing copied, if they are not all inside.
     /// By words as far as they go from an aligned `offset`.
     pub fn read_bytes(&self, offset: Offset<AtomicU8>, bytes: &mut [u8]) -> bool {
