@@ -113,7 +113,8 @@ pub struct Session {
     number: SessionNumber,
     welcome: Welcome,
     durability: Durability,
-    socket: Mutex<OwnedFd>,
+    /// `None` once the session has ended.
+    socket: Mutex<Option<OwnedFd>>,
     wake: OwnedFd,
     control_mapping: Mapping,
     headers: Mapping,
@@ -196,7 +197,7 @@ impl Session {
         let session = Session {
             number: welcome.session,
             durability,
-            socket: Mutex::new(socket),
+            socket: Mutex::new(Some(socket)),
             wake,
             control_mapping: Mapping::new(&control, 0, CONTROL_SIZE, read_write)
                 .map_err(mapped("mapping control memory"))?,
@@ -328,7 +329,7 @@ impl Session {
 
     fn call(&self, call: &Call) -> Result<(Answer, Vec<OwnedFd>), Errno> {
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
-        match socket::call(&*socket, call)? {
+        match socket::call(socket.as_ref().ok_or(Errno::NOTCONN)?, call)? {
             (Answer::Error(errno, _), _) => Err(Errno::from_raw_os_error(errno)),
             answer => Ok(answer),
         }
@@ -361,8 +362,8 @@ impl Session {
             let _ = mapping.replace_by_zeroes();
         }
         self.region.give_back_memory();
-        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = rustix::net::shutdown(&*socket, rustix::net::Shutdown::Both);
+        let mut socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        *socket = None;
     }
 
     /// Bytes of the pool from a page on; the page's segment is mapped if it is not yet.
