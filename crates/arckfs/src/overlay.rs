@@ -10,6 +10,7 @@
 
 use crate::engine::{Attempt, Context, Fix};
 use crate::interface::Errno;
+use crate::read::Seen;
 use crate::state::{CachedInode, OverlayEntry};
 use arck_core_state::directory::{self, Dentry};
 use arck_core_state::geometry::NAME_MAX;
@@ -31,6 +32,26 @@ pub struct Found {
     pub record: RecordRef,
     /// What the verified directory says of the name, hidden or not.
     pub verified: Option<Dentry>,
+}
+
+/// What a directory's names were when one was looked up: the same under its lock, the answer
+/// still holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Before {
+    seen: Seen,
+    ownership: u64,
+    names: u32,
+}
+
+impl Before {
+    #[inline]
+    pub fn of(context: &Context<'_>, directory: &CachedInode) -> Before {
+        Before {
+            names: directory.names.load(Ordering::Acquire),
+            ownership: directory.ownership.load(Ordering::Acquire),
+            seen: context.seen(directory),
+        }
+    }
 }
 
 fn table_hash(directory: InodeNumber, hash: u64) -> u64 {
@@ -83,6 +104,7 @@ impl<'a> Context<'a> {
 
     /// Looks a name up; ENAMETOOLONG. `directory` is a view that is up to date; an answer is
     /// given only if it still was when the search ended.
+    #[inline(always)]
     pub fn lookup(&self, directory: &'static CachedInode, name: &[u8]) -> Attempt<Found> {
         self.search(directory, name)
     }

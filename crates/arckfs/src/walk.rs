@@ -9,6 +9,7 @@
 
 use crate::engine::{Attempt, Context};
 use crate::interface::{Errno, Failure};
+use crate::overlay::{Before, Found};
 use crate::state::CachedInode;
 use arck_core_state::directory::Dentry;
 use arck_core_state::geometry::PATH_MAX;
@@ -36,6 +37,10 @@ pub struct Place<'p> {
     pub last: Last<'p>,
     /// The path ended with a slash: the name must be, or become, a directory.
     pub slash: bool,
+    /// What the last name leads to, if it has been looked up on the way and is there.
+    pub known: Option<Dentry>,
+    /// That it is not there, if it has been looked up to be made.
+    pub absent: Option<(Before, Found)>,
 }
 
 /// Last component of a path.
@@ -77,6 +82,7 @@ impl<'a> Context<'a> {
 
     /// Walks to the directory of the last component. `follow`: the last component, if it is a
     /// symbolic link, is followed. Calls `end` with the place; the name in it lives only then.
+    #[inline]
     pub fn walk<T>(
         &self,
         start: Start<'_>,
@@ -87,10 +93,36 @@ impl<'a> Context<'a> {
         if path.len() > PATH_MAX {
             return Err(Errno::NAMETOOLONG.into());
         }
-        let (directory, path) = match self.remembered(start.directory, path)? {
-            Some(found) => found,
-            None => (self.start(start)?, path),
-        };
+        if let Some((directory, name)) = self.remembered(start.directory, path)?
+            && name != b"."
+            && name != b".."
+        {
+            self.credentials.check(directory, 1)?;
+            let mut absent = None;
+            let known = match follow {
+                true if start.creating => {
+                    let before = Before::of(self, directory);
+                    let found = self.lookup(directory, name)?;
+                    absent = Some((before, found)).filter(|_| found.dentry.is_none());
+                    found.dentry
+                }
+                true => self.dentry(directory, name)?,
+                false => None,
+            };
+            return match known {
+                Some(link) if link.kind == FileKind::Link => {
+                    self.walk_links(start, directory, link, b"", follow, end)
+                }
+                known => end(&Place {
+                    directory,
+                    last: Last::Name(name),
+                    slash: false,
+                    known,
+                    absent,
+                }),
+            };
+        }
+        let directory = self.start(start)?;
         match self.steps(start, directory, path, follow)? {
             Outcome::Ended(place) => end(&place),
             Outcome::Link {
@@ -199,6 +231,8 @@ impl<'a> Context<'a> {
                     directory,
                     last: Last::Dot,
                     slash: true,
+                    known: None,
+                    absent: None,
                 }));
             }
             if !directory.is_directory() {
@@ -211,6 +245,8 @@ impl<'a> Context<'a> {
                         directory,
                         last: Last::Dot,
                         slash: true,
+                        known: None,
+                        absent: None,
                     }));
                 }
                 path = rest;
@@ -226,26 +262,27 @@ impl<'a> Context<'a> {
                         directory,
                         last: Last::DotDot,
                         slash: true,
+                        known: None,
+                        absent: None,
                     }));
                 }
                 path = rest;
                 continue;
             }
+            let place = Place {
+                directory,
+                last: Last::Name(name),
+                slash,
+                known: None,
+                absent: None,
+            };
             if rest.is_empty() && ((!follow && !slash) || (slash && start.creating)) {
-                return Ok(Outcome::Ended(Place {
-                    directory,
-                    last: Last::Name(name),
-                    slash,
-                }));
+                return Ok(Outcome::Ended(place));
             }
             match self.dentry(directory, name)? {
                 Some(dentry) if dentry.kind == FileKind::Link => {
                     if rest.is_empty() && !follow && !slash {
-                        return Ok(Outcome::Ended(Place {
-                            directory,
-                            last: Last::Name(name),
-                            slash,
-                        }));
+                        return Ok(Outcome::Ended(place));
                     }
                     // A slash behind a link stays: what the link leads to must be a directory.
                     let rest = if rest.is_empty() { behind } else { rest };
@@ -255,13 +292,7 @@ impl<'a> Context<'a> {
                         rest,
                     });
                 }
-                _ if rest.is_empty() => {
-                    return Ok(Outcome::Ended(Place {
-                        directory,
-                        last: Last::Name(name),
-                        slash,
-                    }));
-                }
+                known if rest.is_empty() => return Ok(Outcome::Ended(Place { known, ..place })),
                 Some(dentry) => directory = self.view(dentry.inode, dentry.generation)?,
                 None => return Err(Errno::NOENT.into()),
             }
@@ -277,6 +308,7 @@ impl<'a> Context<'a> {
     }
 
     /// Walks to an existing inode.
+    #[inline]
     pub fn resolve(
         &self,
         start: Start<'_>,
@@ -291,7 +323,10 @@ impl<'a> Context<'a> {
                 return Err(Errno::NOTDIR.into());
             }
             self.credentials.check(place.directory, 1)?;
-            let dentry = self.dentry(place.directory, name)?.ok_or(Errno::NOENT)?;
+            let dentry = match place.known {
+                Some(dentry) => dentry,
+                None => self.dentry(place.directory, name)?.ok_or(Errno::NOENT)?,
+            };
             let inode = self.view(dentry.inode, dentry.generation)?;
             if place.slash && !inode.is_directory() {
                 return Err(Errno::NOTDIR.into());

@@ -44,6 +44,10 @@ pub enum Position {
 impl<'a> Context<'a> {
     /// The inode's branch, begun if it has not been. Inside an operation, under the lock. The
     /// token is of the beginning, to be fenced before anything is published in the branch.
+    ///
+    /// Inlined, as what else gives back more than two words on the way of a change: read in other
+    /// pieces than it was stored in, such an answer waits for all stores before it.
+    #[inline(always)]
     pub fn branch(
         &self,
         inode: &'static CachedInode,
@@ -60,6 +64,17 @@ impl<'a> Context<'a> {
         if inode.branch.load(Ordering::Relaxed) != 0 {
             return Ok((branch, None));
         }
+        let begun = self.begin_branch(inode, expected, &branch)?;
+        Ok((branch, Some(begun)))
+    }
+
+    #[inline(never)]
+    fn begin_branch(
+        &self,
+        inode: &'static CachedInode,
+        expected: &Expected,
+        branch: &Branch<'_>,
+    ) -> Attempt<Flushed> {
         let mut content = StoredBranch::unchanged(
             inode.number(),
             inode.generation(),
@@ -73,7 +88,7 @@ impl<'a> Context<'a> {
         inode.branch.store(1, Ordering::Release);
         self.unfenced.set(true);
         self.note_dirty(inode, self.offset_of(inode.number()));
-        Ok((branch, Some(begun)))
+        Ok(begun)
     }
 
     /// Owned, synchronous and entered: what every change of an inode begins with.

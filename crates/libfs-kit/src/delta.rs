@@ -33,6 +33,7 @@ pub struct Branch<'s> {
 
 impl<'s> Branch<'s> {
     /// The slot, which must be allocated ([`crate::arena_pages::ArenaPages::has_branch`]).
+    #[inline]
     pub fn at(session: &'s Session, slot: u32) -> Result<Branch<'s>, Errno> {
         let offset = branch_offset(slot).ok_or(OUTSIDE)?;
         let bytes = session
@@ -173,6 +174,7 @@ impl Tail {
 /// record then becomes valid by the link to it. `before` is flushed already and must be durable
 /// first (the beginning of the branch). Valid, and committed, once the token is fenced.
 #[allow(clippy::too_many_arguments)]
+#[inline(always)]
 pub fn append_record(
     session: &Session,
     branch: &Branch<'_>,

@@ -3,34 +3,13 @@
 use crate::births::Birth;
 use crate::engine::{Attempt, Context, Fix, Stop};
 use crate::interface::{Errno, Failure};
-use crate::overlay::Found;
-use crate::read::Seen;
+use crate::overlay::{Before, Found};
 use crate::state::{CachedInode, flag};
 use crate::walk::{Last, Place};
 use arck_core_state::FileKind;
 use std::sync::atomic::Ordering;
 
 use super::ACCESS_MODE;
-
-/// What a directory's names were when one was looked up: the same under its lock, the answer
-/// still holds.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Before {
-    seen: Seen,
-    ownership: u64,
-    names: u32,
-}
-
-impl Before {
-    #[inline]
-    fn of(context: &Context<'_>, directory: &CachedInode) -> Before {
-        Before {
-            names: directory.names.load(Ordering::Acquire),
-            ownership: directory.ownership.load(Ordering::Acquire),
-            seen: context.seen(directory),
-        }
-    }
-}
 
 impl<'a> Context<'a> {
     /// Opens, or makes, what a walk ended at. True: it was made.
@@ -58,15 +37,19 @@ impl<'a> Context<'a> {
         if create && place.slash {
             return Err(Errno::ISDIR.into());
         }
-        let before = create.then(|| Before::of(self, place.directory));
-        let found = match create {
-            true => self.lookup(place.directory, name)?,
-            false => Found {
-                dentry: self.dentry(place.directory, name)?,
-                ..Found::default()
-            },
+        let mut before = place.absent;
+        let dentry = match place.known {
+            Some(dentry) => Some(dentry),
+            None if before.is_some() => None,
+            None if create => {
+                let then = Before::of(self, place.directory);
+                let found = self.lookup(place.directory, name)?;
+                before = Some((then, found));
+                found.dentry
+            }
+            None => self.dentry(place.directory, name)?,
         };
-        match found.dentry {
+        match dentry {
             Some(_) if exclusive => Err(Errno::EXIST.into()),
             Some(dentry) => {
                 let inode = self.view(dentry.inode, dentry.generation)?;
@@ -93,7 +76,6 @@ impl<'a> Context<'a> {
                     mode: mode & 0o7777,
                     target: b"",
                 };
-                let before = before.map(|before| (before, found));
                 match self.create_absent(place.directory, name, birth, before) {
                     // Somebody else was faster.
                     Err(Stop::Failure(Failure::Errno(Errno::EXIST))) if !exclusive => {

@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 const FIRST_LOG: u32 = 4;
 const SEGMENTS: usize = 28;
 /// Nodes per bucket at which the table grows.
-const LOAD: u64 = 2;
+const LOAD: u64 = 1;
 /// The node count is kept from one hash in this many; see [`sampled`].
 const SAMPLE: u64 = 16;
 
