@@ -432,7 +432,7 @@ impl<'a> Context<'a> {
                 return Some(first.number());
             }
         }
-        self.session.state().numbers.take(self.slot())
+        self.session.state().numbers.take(self.session, self.slot())
     }
 
     /// The offset of a cached inode, for links in the region.

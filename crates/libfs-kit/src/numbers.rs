@@ -1,9 +1,10 @@
 //! The stock of granted inode numbers: a birth takes one without a message (DESIGN section 5).
+//! When it runs low more are asked for, and the answer is fetched when it is there.
 //!
 //! # Invariants
 //! * Every number in the stock is granted to this session and unborn, and no record or branch
 //!   of it is in effect.
-//! * `lock` protects the stock; it is held for a few loads and stores.
+//! * `lock` protects the stock and the request under way; it is held for a few loads and stores.
 
 use crate::region::{Lock, ThreadSlot};
 use crate::region_shared;
@@ -15,23 +16,66 @@ use rustix::io::Errno;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const STOCK: usize = 2 * GRANT_MAX;
+/// Numbers left at which more are asked for.
+const LOW: u32 = GRANT_MAX as u32 / 2;
 
 region_shared! {
     /// In the auxiliary state.
     pub struct Numbers {
         lock: Lock,
         count: AtomicU32,
+        /// Slot of the request under way plus one; 0 = none.
+        pending: AtomicU32,
+        reserved: AtomicU32,
         stock: [AtomicU32; STOCK],
     }
 }
 
 impl Numbers {
-    /// An unborn number, if one is in stock.
-    pub fn take(&self, slot: &ThreadSlot<'_>) -> Option<InodeNumber> {
+    /// An unborn number, if one is in stock. Does not block.
+    pub fn take(&self, session: &Session, slot: &ThreadSlot<'_>) -> Option<InodeNumber> {
         let _locked = self.lock.lock(slot.holder());
+        if self.count.load(Ordering::Relaxed) <= LOW {
+            self.look_ahead(session);
+        }
         let count = self.count.load(Ordering::Relaxed).checked_sub(1)?;
         self.count.store(count, Ordering::Relaxed);
         Some(self.stock.get(count as usize)?.load(Ordering::Relaxed))
+    }
+
+    /// Fetches the numbers that were asked for, or asks for more. Under the lock.
+    #[cold]
+    fn look_ahead(&self, session: &Session) {
+        let pending = self.pending.load(Ordering::Relaxed);
+        if pending == 0 {
+            let count = GRANT_MAX as u32;
+            if let Ok(index) = session.submit(&Request::GrantInodes { count }) {
+                self.pending.store(index as u32 + 1, Ordering::Relaxed);
+            }
+            return;
+        }
+        match session.finish(pending as usize - 1, false) {
+            Err(Errno::TIMEDOUT) => {}
+            answer => {
+                self.pending.store(0, Ordering::Relaxed);
+                // An error is met again, and told, by whoever finds the stock empty.
+                if let Ok(Response::Inodes(numbers)) = answer {
+                    self.put(numbers.into_iter());
+                }
+            }
+        }
+    }
+
+    /// Ascending numbers are handed out first to last: neighbours share pages of the table.
+    fn put(&self, numbers: impl DoubleEndedIterator<Item = InodeNumber>) {
+        let mut count = self.count.load(Ordering::Relaxed);
+        for number in numbers.rev() {
+            if let Some(place) = self.stock.get(count as usize) {
+                place.store(number, Ordering::Relaxed);
+                count += 1;
+            }
+        }
+        self.count.store(count, Ordering::Relaxed);
     }
 
     /// Gives back a number whose birth did not happen; forgotten until the session ends if the
@@ -48,17 +92,29 @@ impl Numbers {
 
     /// Asks for more. Outside of operations. ENOSPC when the pool has no more inodes.
     pub fn refill(&self, session: &Session, slot: &ThreadSlot<'_>) -> Result<(), Errno> {
-        let count = GRANT_MAX as u32;
-        let Response::Inodes(numbers) = session.request(&Request::GrantInodes { count })? else {
+        // What another thread has asked for, first.
+        let pending = {
+            let _locked = self.lock.lock(slot.holder());
+            self.pending.swap(0, Ordering::Relaxed)
+        };
+        let answer = match pending.checked_sub(1) {
+            Some(index) => session.finish(index as usize, true),
+            None => Err(Errno::AGAIN),
+        };
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(_) => session.request(&Request::GrantInodes {
+                count: GRANT_MAX as u32,
+            })?,
+        };
+        let Response::Inodes(numbers) = answer else {
             return Err(Errno::PROTO);
         };
         if numbers.is_empty() {
             return Err(Errno::NOSPC);
         }
-        // Ascending numbers are handed out first to last: neighbours share pages of the table.
-        for number in numbers.into_iter().rev() {
-            self.give_back(slot, number);
-        }
+        let _locked = self.lock.lock(slot.holder());
+        self.put(numbers.into_iter());
         Ok(())
     }
 }

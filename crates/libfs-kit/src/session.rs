@@ -318,6 +318,23 @@ impl Session {
         }
     }
 
+    /// Submits a request without waiting; its answer is fetched by [`Session::finish`].
+    pub fn submit(&self, request: &Request) -> Result<usize, Errno> {
+        ring::submit(self.control(), self.wake.as_fd(), request)
+    }
+
+    /// The answer to a submitted request: `wait` as long as for any other, or ETIMEDOUT if there
+    /// is none yet.
+    pub fn finish(&self, index: usize, wait: bool) -> Result<Response, Errno> {
+        if !wait && !ring::is_answered(self.control(), index) {
+            return Err(Errno::TIMEDOUT);
+        }
+        match ring::finish(self.control(), index, PATIENCE)? {
+            Response::Error(errno) => Err(Errno::from_raw_os_error(errno)),
+            response => Ok(response),
+        }
+    }
+
     /// As [`Session::request`], for requests answered by `Done`. A violation is EIO.
     pub fn ask(&self, request: &Request) -> Result<(), Errno> {
         match self.request(request)? {

@@ -80,6 +80,38 @@ pub fn request(
     Ring::from(control).request(write, request, patience)
 }
 
+/// Submits a request whose answer is fetched later by [`finish`]; does not block. The number of
+/// its slot. EBUSY if no slot is free.
+pub fn submit(
+    control: &ControlMemory,
+    wake: BorrowedFd<'_>,
+    request: &Request,
+) -> Result<usize, Errno> {
+    let write = || {
+        let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
+    };
+    let ring = Ring::from(control);
+    ring.submit(ring.try_claim().ok_or(Errno::BUSY)?, write, request)
+}
+
+/// Whether a submitted request has its answer, or will never have one.
+pub fn is_answered(control: &ControlMemory, index: usize) -> bool {
+    control.header.closed.load(Ordering::Acquire) != 0
+        || control
+            .requests
+            .get(index)
+            .is_none_or(|slot| slot.state.load(Ordering::Acquire) == slot_state::DONE)
+}
+
+/// The answer to a submitted request, which frees its slot. Blocks as [`request`].
+pub fn finish(
+    control: &ControlMemory,
+    index: usize,
+    patience: Duration,
+) -> Result<Response, Errno> {
+    Ring::from(control).finish(index, Instant::now() + patience)
+}
+
 /// The controller's side: takes the rung slots, as a bit set.
 pub fn rung(control: &ControlMemory) -> u32 {
     Ring::from(control).rung()
@@ -105,7 +137,18 @@ impl<'a> Ring<'a> {
         patience: Duration,
     ) -> Result<Response, Errno> {
         let deadline = Instant::now() + patience;
-        let (index, slot) = self.claim(deadline)?;
+        let index = self.submit(self.claim(deadline)?, wake, request)?;
+        self.finish(index, deadline)
+    }
+
+    /// Fills a claimed slot and rings.
+    pub fn submit(
+        self,
+        index: usize,
+        wake: impl FnOnce(),
+        request: &Request,
+    ) -> Result<usize, Errno> {
+        let slot = self.requests.get(index).ok_or(Errno::INVAL)?;
         let mut buffer = [0u8; MESSAGE_MAX];
         let length = match request.encode(&mut buffer) {
             Ok(length) => length,
@@ -120,6 +163,12 @@ impl<'a> Ring<'a> {
         if self.header.awake.load(Ordering::SeqCst) == 0 {
             wake();
         }
+        Ok(index)
+    }
+
+    /// See [`finish`].
+    pub fn finish(self, index: usize, deadline: Instant) -> Result<Response, Errno> {
+        let slot = self.requests.get(index).ok_or(Errno::INVAL)?;
         let mut rounds = 0;
         while slot.state.load(Ordering::Acquire) != slot_state::DONE {
             let closed = self.header.closed.load(Ordering::Acquire);
@@ -141,6 +190,7 @@ impl<'a> Ring<'a> {
                 left.min(Duration::from_millis(100)),
             );
         }
+        let mut buffer = [0u8; MESSAGE_MAX];
         let response = take(slot, &mut buffer)
             .and_then(|length| Response::decode(&buffer[..length]).ok())
             .ok_or(Errno::PROTO);
@@ -148,22 +198,26 @@ impl<'a> Ring<'a> {
         response
     }
 
-    fn claim(self, deadline: Instant) -> Result<(usize, &'a RequestSlot), Errno> {
+    /// A free slot, claimed.
+    pub fn try_claim(self) -> Option<usize> {
+        self.requests.iter().position(|slot| {
+            slot.state.load(Ordering::Relaxed) == slot_state::FREE
+                && slot
+                    .state
+                    .compare_exchange(
+                        slot_state::FREE,
+                        slot_state::CLAIMED,
+                        Ordering::Acquire,
+                        Ordering::Relaxed,
+                    )
+                    .is_ok()
+        })
+    }
+
+    fn claim(self, deadline: Instant) -> Result<usize, Errno> {
         loop {
-            for (index, slot) in self.requests.iter().enumerate() {
-                if slot.state.load(Ordering::Relaxed) == slot_state::FREE
-                    && slot
-                        .state
-                        .compare_exchange(
-                            slot_state::FREE,
-                            slot_state::CLAIMED,
-                            Ordering::Acquire,
-                            Ordering::Relaxed,
-                        )
-                        .is_ok()
-                {
-                    return Ok((index, slot));
-                }
+            if let Some(index) = self.try_claim() {
+                return Ok(index);
             }
             if Instant::now() > deadline {
                 return Err(Errno::BUSY);
