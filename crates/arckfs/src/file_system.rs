@@ -2,6 +2,7 @@
 
 mod data;
 mod locks;
+mod memory;
 mod names;
 mod opening;
 mod status;
@@ -25,6 +26,8 @@ use arck_libfs_kit::{Session, ownership, thread};
 use arck_protocol::message::{LockHolder, LockMode, LockRange};
 use arck_protocol::{InodeList, Request, Response};
 use std::sync::atomic::Ordering;
+
+pub use memory::{MapRequest, MoveRequest};
 
 /// One session with a controller and everything this process knows of the pool.
 pub struct FileSystem {
@@ -54,7 +57,7 @@ impl FileSystem {
             message: format!("{}: preparing the session: {errno}", options.pool.display()),
             errno,
         })?;
-        Ok(FileSystem {
+        let file_system = FileSystem {
             engine: Engine {
                 session,
                 state,
@@ -64,7 +67,9 @@ impl FileSystem {
             },
             externals: Externals::default(),
             mount: options.mount.clone(),
-        })
+        };
+        file_system.adopt_maps();
+        Ok(file_system)
     }
 
     /// Ends the session: all its work is folded when this returns, or this says why not. Dropping

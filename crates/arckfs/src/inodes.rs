@@ -240,7 +240,7 @@ impl<'a> Context<'a> {
     }
 
     /// Reads the verified inode into the view. Under the inode's lock.
-    fn load_verified(&self, inode: &CachedInode, generation: u32) -> Attempt<()> {
+    fn load_verified(&self, inode: &'static CachedInode, generation: u32) -> Attempt<()> {
         let number = inode.number();
         let Some((copy, verified)) = self.session.verified(number)? else {
             // Granted and not born: a number that was given back and is nobody's inode now.
@@ -261,6 +261,9 @@ impl<'a> Context<'a> {
             fold: copy.fold,
         });
         inode.sequence.store(copy.sequence, Ordering::Release);
+        if inode.has(flag::MAPPED) {
+            self.remap(inode, 0, u64::MAX);
+        }
         Ok(())
     }
 

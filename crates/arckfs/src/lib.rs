@@ -8,6 +8,7 @@
 //! * [`engine`](self): attempts, and what they need before they are made again.
 //! * `state`, `inodes`, `overlay`: auxiliary state, in the group's shared region.
 //! * `walk`, `paths`, `births`, `names`, `listing`: names. `read`, `write`: data. `attributes`.
+//! * `mappings`: the program's maps of files.
 //! * `descriptions`, `spares`, `file_system`: open files and the public face.
 //!
 //! # Invariants
@@ -26,6 +27,7 @@ mod file_system;
 mod inodes;
 mod interface;
 mod listing;
+mod mappings;
 mod names;
 mod overlay;
 mod paths;
@@ -38,3 +40,6 @@ mod write;
 
 pub use file_system::*;
 pub use interface::*;
+pub use mappings::{
+    any as any_maps, hold as hold_maps, let_go as let_go_of_maps, overlaps as has_maps,
+};

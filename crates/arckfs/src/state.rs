@@ -176,6 +176,10 @@ pub mod flag {
     pub const UNBORN: u32 = 1;
     /// Its last name is gone.
     pub const UNLINKED: u32 = 2;
+    /// A live map shows it: see `mappings`.
+    pub const MAPPED: u32 = 4;
+    /// Not all of its live maps show what they should.
+    pub const UNSETTLED: u32 = 8;
 }
 
 impl CachedInode {

@@ -186,6 +186,9 @@ impl<'a> Context<'a> {
         }
         inode.modified.store(time as u64, Ordering::Relaxed);
         inode.changed.store(time as u64, Ordering::Relaxed);
+        if inode.has(flag::MAPPED) {
+            self.remap(inode, size.min(position) / PAGE_SIZE, pages_of(end));
+        }
         Ok((written, position))
     }
 
@@ -225,6 +228,11 @@ impl<'a> Context<'a> {
         inode.changed.store(time as u64, Ordering::Relaxed);
         if new < old {
             inode.limit.store(limit, Ordering::Release);
+        }
+        if inode.has(flag::MAPPED) {
+            self.remap(inode, old.min(new) / PAGE_SIZE, u64::MAX);
+        }
+        if new < old {
             self.drop_entries(inode, &branch, pages_of(new))?;
             inode
                 .pages
@@ -328,7 +336,50 @@ impl<'a> Context<'a> {
         }
         inode.modified.store(time as u64, Ordering::Relaxed);
         inode.changed.store(time as u64, Ordering::Relaxed);
+        if inode.has(flag::MAPPED) {
+            self.remap(inode, from / PAGE_SIZE, last);
+        }
         Ok(last * PAGE_SIZE)
+    }
+
+    /// Gives pages of this session's own to what has none or somebody else's, in file pages from
+    /// `first` up to `end` or the end of the file, so that a map of them can be written; one step
+    /// of pages at a time. Gives the page up to which it came.
+    pub fn own_step(&self, inode: &'static CachedInode, first: u64, end: u64) -> Attempt<u64> {
+        let _locked = inode.lock.write(self.slot().holder());
+        let expected = self.begin_change(inode)?;
+        let end = end.min(pages_of(inode.size.load(Ordering::Relaxed)));
+        let mut page = first;
+        while page < end && self.session.is_own(self.data_page(inode, page)?) {
+            page += 1;
+        }
+        if page >= end {
+            return Ok(end);
+        }
+        let (branch, begun) = self.branch(inode, &expected)?;
+        let mut places = [(0, PagePtr::NULL); STEP + 1];
+        let mut step = Step::new(self, inode, branch, begun, &mut places);
+        let last = end.min(page + STEP as u64);
+        while page < last {
+            let old = self.data_page(inode, page)?;
+            if !self.session.is_own(old) {
+                match step.fresh(page, old, 0, &[]) {
+                    // What there is room for now; the rest is asked for again.
+                    Err(_) if step.count != 0 => break,
+                    other => other?,
+                }
+            }
+            page += 1;
+        }
+        let data = order::fence(step.stored.take());
+        let _entries = order::fence(step.publish_entries(&data)?);
+        if inode.has(flag::MAPPED) {
+            self.remap(inode, first, page);
+        }
+        if !expected.still_holds(self.header(inode.number())?) {
+            return Err(Fix::Again.into());
+        }
+        Ok(page)
     }
 }
 

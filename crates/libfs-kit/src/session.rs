@@ -28,6 +28,7 @@ use arck_core_state::{
     SegmentNumber, layout,
 };
 use arck_pm::mapping::{Access, MapOptions, Mapping};
+use arck_pm::placing::{self, Protection};
 use arck_pm::{AddressSpace, SharedBytes};
 use arck_protocol::control::{CONTROL_SIZE, ControlMemory};
 use arck_protocol::operation::LightBarrier;
@@ -50,6 +51,9 @@ const UNMAPPED: u8 = 0;
 const READ_ONLY: u8 = 1;
 const OWN: u8 = 2;
 const FORBIDDEN: u8 = 3;
+
+const READ: Protection = libc::PROT_READ as Protection;
+const WRITE: Protection = libc::PROT_WRITE as Protection;
 
 /// Why a session could not be opened. `Display` is one line that says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -413,6 +417,43 @@ impl Session {
                 .access
                 .get(self.geometry().segment_of(page) as usize)
                 .is_some_and(|access| access.load(Ordering::Acquire) == OWN)
+    }
+
+    /// Maps `count` pages from `page` on, all of one segment, at `address` too, for the program
+    /// itself. EACCES if `protection` asks for more than this session may do there; EFAULT if
+    /// they are not of one segment; ENOMEM. The range stays mapped, as something, in any case.
+    ///
+    /// # Safety
+    /// `address` is the start of `count` pages that [`arck_pm::placing::reserve`] reserved.
+    pub unsafe fn place_pages(
+        &self,
+        page: PagePtr,
+        count: u64,
+        address: usize,
+        protection: Protection,
+    ) -> Result<(), Errno> {
+        let last = PagePtr(page.0 + count.saturating_sub(1));
+        let geometry = self.geometry();
+        if !geometry.contains(page)
+            || !geometry.contains(last)
+            || geometry.segment_of(page) != geometry.segment_of(last)
+        {
+            return Err(Errno::FAULT);
+        }
+        let given = match self.reach(page) {
+            Some(OWN) => READ | WRITE,
+            Some(_) if protection & WRITE == 0 => READ,
+            Some(_) | None => return Err(Errno::ACCESS),
+        };
+        let offset = usize::try_from(page.address()).map_err(|_| Errno::FAULT)?;
+        let length = usize::try_from(count * PAGE_SIZE).map_err(|_| Errno::FAULT)?;
+        let source = self
+            .pool
+            .bytes()
+            .slice(offset, length)
+            .ok_or(Errno::FAULT)?;
+        // SAFETY: the caller's promise; the segment is mapped as a whole.
+        unsafe { placing::duplicate(source, given, address, protection) }
     }
 
     fn offset_of(&self, segment: SegmentNumber) -> usize {

@@ -9,6 +9,7 @@
 //! | [`shared`] | [`SharedBytes`], the checked view every other crate uses |
 //! | [`order`] | order of persistence in types: dirty, flushed, durable, published |
 //! | [`mapping`], [`address_space`] | mapped files and fixed reservations |
+//! | [`placing`] | pieces of mappings at addresses that a program chose |
 //! | [`guarded`] | copies that turn SIGBUS into an error |
 //! | [`durability`] | which durability a directory offers, and what to flush |
 //! | [`record`] | a trace of all of it, and what a crash may leave |
@@ -38,6 +39,7 @@ pub mod flush;
 pub mod guarded;
 pub mod mapping;
 pub mod order;
+pub mod placing;
 pub mod record;
 pub mod replay;
 pub mod shared;

@@ -39,6 +39,8 @@ calls! {
     SYS_lstat "lstat" => attributes::lstat;
     SYS_lseek "lseek" => data::lseek;
     SYS_mmap "mmap" => mapping::mmap;
+    SYS_mprotect "mprotect" => mapping::mprotect;
+    SYS_munmap "munmap" => mapping::munmap;
     SYS_rt_sigaction "rt_sigaction" => signals::rt_sigaction;
     SYS_rt_sigprocmask "rt_sigprocmask" => signals::rt_sigprocmask;
     SYS_ioctl "ioctl" => control::ioctl;
@@ -47,6 +49,9 @@ calls! {
     SYS_readv "readv" => data::readv;
     SYS_writev "writev" => data::writev;
     SYS_access "access" => attributes::access;
+    SYS_mremap "mremap" => mapping::mremap;
+    SYS_msync "msync" => mapping::msync;
+    SYS_madvise "madvise" => mapping::madvise;
     SYS_dup "dup" => control::dup;
     SYS_dup2 "dup2" => control::dup2;
     SYS_sendfile "sendfile" => transfer::sendfile;

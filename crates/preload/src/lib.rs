@@ -16,7 +16,7 @@
 //! there is), ARCK_CWD (set by this library itself). Without the first two it does nothing.
 //!
 //! What is not served: programs linked statically or making their own system calls (except
-//! through the exclusive net), shared writable mappings (ENODEV), extended attributes.
+//! through the exclusive net), extended attributes.
 
 // A test binary must not interpose on itself, so there the entry points are left out.
 #![cfg_attr(test, allow(dead_code))]

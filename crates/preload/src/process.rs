@@ -44,6 +44,12 @@ impl Fork {
     pub fn prepare(spawning: bool) -> Fork {
         handover::externalize(|_| true);
         directory::prepare_fork();
+        if backend::any_maps() {
+            let _ = inside(|fs| {
+                fs.hand_over_maps();
+                Ok(())
+            });
+        }
         let mut record = std::ptr::null_mut();
         if spawning {
             // SAFETY: a fresh shared anonymous page.
@@ -63,6 +69,7 @@ impl Fork {
             }
         }
         let inside = thread::enter();
+        backend::hold_maps();
         allocator::lock_all();
         Fork { inside, record }
     }
@@ -70,6 +77,7 @@ impl Fork {
     /// In the parent, with the clone's result, which may become an error of the child's exec.
     pub fn parent(self, result: isize) -> isize {
         allocator::unlock_all();
+        backend::let_go_of_maps(false);
         let Fork { inside, record } = self;
         drop(inside);
         if record.is_null() {
@@ -99,6 +107,7 @@ impl Fork {
 
 fn forked(cleared: bool) {
     allocator::unlock_all();
+    backend::let_go_of_maps(true);
     descriptors::forked();
     backend::forked();
     directory::forked();
@@ -114,6 +123,7 @@ pub fn watch_forks() {
     }
     unsafe extern "C" fn in_parent() {
         allocator::unlock_all();
+        backend::let_go_of_maps(false);
         thread::leave();
     }
     unsafe extern "C" fn in_child() {

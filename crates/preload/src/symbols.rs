@@ -133,6 +133,13 @@ symbols! {
         transfer::splice::<{ libc::SYS_vmsplice as usize }, 0>(&[fd, vector, n, flags, 0, 0]);
     mmap | mmap64: (address, length, protection, flags, fd, offset) =>
         mapping::mmap(&[address, length, protection, flags, fd, offset]);
+    munmap: (address, length) => mapping::munmap(&[address, length, 0, 0, 0, 0]);
+    mprotect: (address, length, protection) =>
+        mapping::mprotect(&[address, length, protection, 0, 0, 0]);
+    msync: (address, length, flags) => mapping::msync(&[address, length, flags, 0, 0, 0]);
+    mremap: (address, length, new_length, flags, new_address) =>
+        mapping::mremap(&[address, length, new_length, flags, new_address, 0]);
+    madvise: (address, length, advice) => mapping::madvise(&[address, length, advice, 0, 0, 0]);
 
     // Descriptors.
     dup: (fd) => control::dup(&[fd, 0, 0, 0, 0, 0]);

@@ -45,6 +45,7 @@ impl FileSystem {
         let (description, flags) = self.usable(handle, true)?;
         let (number, generation) = identity(description);
         let append = flags & libc::O_APPEND != 0;
+        let unsettled = std::cell::Cell::new(false);
         let write_all = |position: Position| -> Result<(usize, u64), Errno> {
             let mut done = 0;
             let mut place = position;
@@ -60,7 +61,9 @@ impl FileSystem {
                     attempts += 1;
                     let in_parts = !append || attempts > WHOLE_APPEND_ATTEMPTS;
                     let inode = context.view(number, generation)?;
-                    context.write_at(inode, &buffer[done..], place, in_parts)
+                    let written = context.write_at(inode, &buffer[done..], place, in_parts)?;
+                    unsettled.set(inode.has(flag::UNSETTLED));
+                    Ok(written)
                 });
                 match step {
                     Ok((written, at)) => {
@@ -79,7 +82,7 @@ impl FileSystem {
                 }
             }
         };
-        match position {
+        let written = match position {
             // pwrite on a descriptor with O_APPEND appends, as on Linux.
             Some(position) => {
                 let place = if append {
@@ -87,7 +90,7 @@ impl FileSystem {
                 } else {
                     Position::At(position)
                 };
-                Ok(write_all(place)?.0)
+                write_all(place).map(|(written, _)| written)
             }
             None => {
                 let cell = self.engine.offset_cell(description, &self.externals)?;
@@ -102,7 +105,11 @@ impl FileSystem {
                 }
                 Ok(written)
             }
+        };
+        if unsettled.get() {
+            self.settle_maps(number, generation);
         }
+        written
     }
 
     /// `whence` as the kernel's, with SEEK_DATA and SEEK_HOLE.
@@ -149,11 +156,22 @@ impl FileSystem {
     pub fn truncate_handle(&self, handle: Handle, size: u64) -> Result<(), Errno> {
         self.not_path_only(handle)?;
         self.usable(handle, true).map_err(|_| Errno::INVAL)?;
-        self.on_handle(handle, |context, inode| context.resize(inode, size))
+        self.on_handle(handle, |context, inode| context.resize(inode, size))?;
+        self.settle_handle(handle)
+    }
+
+    /// After a change of size: see [`FileSystem::settle_maps`].
+    fn settle_handle(&self, handle: Handle) -> Result<(), Errno> {
+        if crate::mappings::any() {
+            let (number, generation) = identity(self.engine.description(handle)?);
+            self.settle_maps(number, generation);
+        }
+        Ok(())
     }
 
     pub fn truncate(&self, at: At, path: &[u8], size: u64) -> Result<(), Failure> {
-        self.on_path(at, path, 0, |context, inode| {
+        let (number, generation) = self.on_path(at, path, 0, |context, inode| {
+            let identity = (inode.number(), inode.generation());
             match inode.kind() {
                 Some(FileKind::File) => {}
                 Some(FileKind::Directory) => return Err(Errno::ISDIR.into()),
@@ -162,10 +180,15 @@ impl FileSystem {
             context.credentials.check(inode, 2)?;
             if inode.size.load(Ordering::Acquire) == size {
                 // Unlike ftruncate, this leaves the times alone.
-                return Ok(());
+                return Ok(identity);
             }
-            context.resize(inode, size)
-        })
+            context.resize(inode, size)?;
+            Ok(identity)
+        })?;
+        if crate::mappings::any() {
+            self.settle_maps(number, generation);
+        }
+        Ok(())
     }
 
     /// `mode` as `fallocate(2)`'s; EOPNOTSUPP for what is not served.

@@ -356,6 +356,46 @@ impl FileSystem {
         })
         .map(drop)
     }
+    pub unsafe fn map(&self, handle: Handle, request: &MapRequest) -> Result<usize, Errno> {
+        // SAFETY: the program's own choice of addresses.
+        check(unsafe {
+            syscall!(
+                libc::SYS_mmap,
+                request.address,
+                request.length,
+                request.protection,
+                request.flags,
+                self.file(handle)?,
+                request.offset
+            )
+        })
+        .map(|address| address as usize)
+    }
+    /// The kernel knows all of these maps, so none of the following is ever asked for.
+    pub unsafe fn unmap(&self, _address: usize, _length: usize) -> Result<(), Errno> {
+        Err(Errno::NOSYS)
+    }
+    pub unsafe fn protect(
+        &self,
+        _address: usize,
+        _length: usize,
+        _protection: i32,
+    ) -> Result<(), Errno> {
+        Err(Errno::NOSYS)
+    }
+    pub unsafe fn sync_maps(
+        &self,
+        _address: usize,
+        _length: usize,
+        _flags: i32,
+    ) -> Result<(), Errno> {
+        Err(Errno::NOSYS)
+    }
+    pub unsafe fn move_map(&self, _request: &MoveRequest) -> Result<usize, Errno> {
+        Err(Errno::NOSYS)
+    }
+    pub fn forget_maps(&self, _address: usize, _length: usize) {}
+    pub fn hand_over_maps(&self) {}
     pub fn sync(&self, handle: Handle) -> Result<(), Errno> {
         self.file(handle).map(drop)
     }

@@ -1,13 +1,13 @@
-//! `mmap` of pool files.
+//! Maps of pool files: `mmap`, and the calls that change or give up memory, since that may be
+//! a map of a pool file.
 //!
-//! A private mapping, or a shared one that cannot be written, is anonymous memory filled with
-//! the file's bytes at the time of the call. Later changes of the file do not show in it, which
-//! POSIX leaves open for private mappings and programs that map finished files do not notice. A
-//! shared writable mapping is ENODEV: programs that need one say so, instead of losing data.
+//! Invariant: while the LibFS knows no live map, which one load tells, calls that name no pool
+//! descriptor go to the kernel unchanged; afterwards those do that touch no live map.
 
-use super::{memory_mut, on_descriptor};
-use crate::backend::{Errno, Failure, FileSystem, Handle};
-use crate::raw::{self, Arguments, syscall};
+use super::on_descriptor;
+use crate::backend::{Failure, FileSystem, MapRequest, MoveRequest, any_maps, has_maps, inside};
+use crate::raw::{self, Arguments, error};
+use crate::{report, thread};
 
 /// # Safety
 /// As the system call's.
@@ -16,80 +16,146 @@ pub unsafe fn mmap(a: &Arguments) -> isize {
     // SAFETY: the program's arguments.
     unsafe {
         if a[3] as i32 & libc::MAP_ANONYMOUS != 0 {
-            return raw::call(libc::SYS_mmap as usize, a);
+            return kernel_mmap(a);
         }
         on_descriptor(
             libc::SYS_mmap,
             a[4],
-            |fs, handle| map(fs, handle, a),
-            || raw::call(libc::SYS_mmap as usize, a),
+            |fs, handle| {
+                let request = MapRequest {
+                    address: a[0],
+                    length: a[1],
+                    protection: a[2] as i32,
+                    flags: a[3] as i32,
+                    offset: a[5] as u64,
+                };
+                Ok(fs.map(handle, &request)? as isize)
+            },
+            || kernel_mmap(a),
         )
     }
 }
 
-unsafe fn map(fs: &FileSystem, handle: Handle, a: &Arguments) -> Result<isize, Failure> {
-    let [address, length, protection, flags, _, offset] = *a;
-    let (protection, flags) = (protection as i32, flags as i32);
-    if length == 0 || !offset.is_multiple_of(4096) {
-        return Err(Failure::Errno(Errno::INVAL));
-    }
-    let shared = matches!(
-        flags & libc::MAP_TYPE,
-        libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE
-    );
-    let access = fs.flags(handle);
-    if access & libc::O_PATH != 0 {
-        return Err(Failure::Errno(Errno::BADF));
-    }
-    if access & libc::O_ACCMODE == libc::O_WRONLY {
-        return Err(Failure::Errno(Errno::ACCESS));
-    }
-    if shared && protection & libc::PROT_WRITE != 0 {
-        return Err(Failure::Errno(Errno::NODEV));
-    }
-    if fs.stat_handle(handle)?.mode & libc::S_IFMT != libc::S_IFREG {
-        return Err(Failure::Errno(Errno::NODEV));
-    }
-    let kept = libc::MAP_FIXED
-        | libc::MAP_FIXED_NOREPLACE
-        | libc::MAP_32BIT
-        | libc::MAP_NORESERVE
-        | libc::MAP_LOCKED;
-    let filling = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: where the program asked for it, or where the kernel chooses; filled before the
-    // program sees it.
+/// The kernel's, which may replace maps of ours.
+unsafe fn kernel_mmap(a: &Arguments) -> isize {
+    // SAFETY: the program's arguments.
     unsafe {
-        let start = syscall!(
-            libc::SYS_mmap,
-            address,
-            length,
-            filling,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | (flags & kept),
-            -1isize,
-            0
-        );
-        if raw::failed(start) {
-            return Ok(start);
+        if any_maps() && a[3] as i32 & libc::MAP_FIXED != 0 && is_ours(a[0], a[1]) {
+            let _ = inside(|fs| {
+                fs.forget_maps(a[0], a[1]);
+                Ok(())
+            });
         }
-        let buffer = memory_mut(start as usize, length)?;
-        let mut filled = 0;
-        while filled < length {
-            match fs.read(
-                handle,
-                &mut buffer[filled..],
-                Some((offset + filled) as u64),
-            ) {
-                Ok(0) => break,
-                Ok(n) => filled += n,
-                Err(errno) => {
-                    raw::unmap(start as *mut u8, length);
-                    return Err(Failure::Errno(errno));
-                }
-            }
+        raw::call(libc::SYS_mmap as usize, a)
+    }
+}
+
+/// Whether a range has live maps, and the program, not the LibFS, is asking.
+fn is_ours(address: usize, length: usize) -> bool {
+    !thread::inside() && {
+        // The table's lock is held for this: no signal handler may come in between.
+        let _inside = thread::enter();
+        has_maps(address, length)
+    }
+}
+
+/// A memory call on a range: the LibFS's if it has live maps.
+unsafe fn on_memory<const NUMBER: usize>(
+    a: &Arguments,
+    pool: impl FnOnce(&'static FileSystem) -> Result<isize, Failure>,
+    kernel: impl FnOnce() -> isize,
+) -> isize {
+    if !any_maps() || !is_ours(a[0], a[1].max(1)) {
+        return kernel();
+    }
+    report::served(NUMBER as i64);
+    match inside(pool) {
+        Ok(result) => result,
+        Err(Failure::Errno(errno)) => crate::backend::minus(errno),
+        Err(Failure::Outside(_)) => error(libc::EINVAL),
+    }
+}
+
+/// # Safety
+/// As the system call's.
+#[inline(always)]
+pub unsafe fn munmap(a: &Arguments) -> isize {
+    // SAFETY: the program's arguments.
+    unsafe {
+        on_memory::<{ libc::SYS_munmap as usize }>(
+            a,
+            |fs| Ok(fs.unmap(a[0], a[1]).map(|()| 0)?),
+            || raw::call(libc::SYS_munmap as usize, a),
+        )
+    }
+}
+
+/// # Safety
+/// As the system call's.
+#[inline(always)]
+pub unsafe fn mprotect(a: &Arguments) -> isize {
+    // SAFETY: the program's arguments.
+    unsafe {
+        on_memory::<{ libc::SYS_mprotect as usize }>(
+            a,
+            |fs| Ok(fs.protect(a[0], a[1], a[2] as i32).map(|()| 0)?),
+            || raw::call(libc::SYS_mprotect as usize, a),
+        )
+    }
+}
+
+/// # Safety
+/// As the system call's.
+#[inline(always)]
+pub unsafe fn msync(a: &Arguments) -> isize {
+    // SAFETY: the program's arguments.
+    unsafe {
+        on_memory::<{ libc::SYS_msync as usize }>(
+            a,
+            |fs| Ok(fs.sync_maps(a[0], a[1], a[2] as i32).map(|()| 0)?),
+            || raw::blocking_call(libc::SYS_msync as usize, a),
+        )
+    }
+}
+
+/// # Safety
+/// As the system call's.
+#[inline(always)]
+pub unsafe fn mremap(a: &Arguments) -> isize {
+    let fixed = a[3] as i32 & libc::MREMAP_FIXED != 0;
+    // SAFETY: the program's arguments.
+    unsafe {
+        // What is moved may be ours, or the place it goes to.
+        if !any_maps() || !(is_ours(a[0], a[1].max(1)) || (fixed && is_ours(a[4], a[2]))) {
+            return raw::call(libc::SYS_mremap as usize, a);
         }
-        if protection != filling {
-            syscall!(libc::SYS_mprotect, start, length, protection);
+        report::served(libc::SYS_mremap);
+        let request = MoveRequest {
+            address: a[0],
+            length: a[1],
+            new_length: a[2],
+            flags: a[3] as i32,
+            new_address: a[4],
+        };
+        match inside(|fs| Ok(fs.move_map(&request)?)) {
+            Ok(address) => address as isize,
+            Err(Failure::Errno(errno)) => crate::backend::minus(errno),
+            Err(Failure::Outside(_)) => error(libc::EINVAL),
         }
-        Ok(start)
+    }
+}
+
+/// Advice goes to the kernel; but a hole in a file is not its to make.
+///
+/// # Safety
+/// As the system call's.
+#[inline(always)]
+pub unsafe fn madvise(a: &Arguments) -> isize {
+    // SAFETY: the program's arguments.
+    unsafe {
+        if a[2] as i32 == libc::MADV_REMOVE && any_maps() && is_ours(a[0], a[1]) {
+            return error(libc::EOPNOTSUPP);
+        }
+        raw::call(libc::SYS_madvise as usize, a)
     }
 }

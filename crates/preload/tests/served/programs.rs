@@ -1,6 +1,6 @@
 //! C programs that exercise one area each, compared with the plain host.
 
-use super::support::{Place, compare_program, compile, served_by_pool};
+use super::support::{Place, compare, compare_program, compile, compile_with, served_by_pool};
 use arck_testkit::TestPool;
 use std::process::Command;
 
@@ -26,6 +26,23 @@ fn threads_and_signals() {
 fn calls_inside_libc() {
     let printed = compare_program("library");
     assert!(printed.contains("nftw"));
+}
+
+#[test]
+fn maps_of_files() {
+    let printed = compare_program("maps");
+    assert!(printed.contains("stores are read: 88 89"), "{printed}");
+    assert!(printed.contains("past the end:"), "{printed}");
+}
+
+#[test]
+fn leveldb_reads_through_maps() {
+    let binary = compile_with("level", &["-lleveldb"]);
+    let printed = compare(|| Command::new(&binary));
+    assert!(
+        printed.contains("round 2: 20000 found, 2990000 bytes, 0 wrong, 20000 seen"),
+        "{printed}"
+    );
 }
 
 /// With a backend that makes no system calls, the interception makes none either.

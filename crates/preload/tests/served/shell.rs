@@ -71,6 +71,77 @@ fn compiler_and_sqlite() {
     );
 }
 
+/// What sqlite's write-ahead log keeps in shared memory, and databases read through a map.
+#[test]
+fn sqlite_with_shared_memory() {
+    let printed = compare_script(
+        "/bin/sh",
+        r#"
+        sqlite3 w.db "pragma journal_mode=wal; create table t(a integer primary key, b text);"
+        sqlite3 w.db "with recursive c(x) as (select 1 union all select x+1 from c where x<20000) insert into t select x, 'row ' || x from c; select count(*), sum(a) from t; pragma wal_checkpoint(truncate);"
+        sqlite3 w.db <<'Q'
+pragma mmap_size=67108864;
+begin; update t set b = b || b where a % 3 = 0; select sum(length(b)) from t; rollback;
+delete from t where a > 10000; select count(*), max(b) from t;
+pragma wal_checkpoint(passive); vacuum; pragma integrity_check;
+.backup copy.db
+Q
+        sqlite3 copy.db "pragma mmap_size=1000000; select count(*), sum(length(b)) from t; pragma integrity_check"
+        sqlite3 w.db "pragma journal_mode=delete; select count(*) from t"; ls
+        "#,
+    );
+    assert!(printed.contains("10000|row 9999"), "{printed}");
+    assert!(printed.contains("ok"), "{printed}");
+}
+
+#[test]
+fn python_maps() {
+    let printed = compare_script(
+        "/bin/sh",
+        r#"
+        cat > m.py <<'P'
+import mmap, os, sys
+with open("data", "w+b") as f:
+    f.write(b"hello world\n" * 1000)
+    f.flush()
+    m = mmap.mmap(f.fileno(), 0)
+    m[0:5] = b"HELLO"
+    print(m.find(b"world"), m.rfind(b"hello"), m.size(), os.pread(f.fileno(), 5, 0))
+    m.resize(50000)
+    m[49990:50000] = b"0123456789"
+    m.flush()
+    print(os.fstat(f.fileno()).st_size, os.pread(f.fileno(), 10, 49990))
+    m.move(100, 0, 11)
+    os.pwrite(f.fileno(), b"written", 200)
+    print(m[100:111], m[200:207])
+    pid = os.fork()
+    if pid == 0:
+        m[300:305] = b"child"
+        os._exit(0)
+    os.waitpid(pid, 0)
+    print(m[300:305], os.pread(f.fileno(), 5, 300))
+    m.close()
+with open("data", "rb") as f:
+    r = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
+    print(len(r), hash(bytes(r)) == hash(open("data", "rb").read()))
+    try:
+        r[0] = 1
+    except TypeError as e:
+        print(e)
+    c = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_COPY)
+    c[0:3] = b"cow"
+    print(c[0:5], r[0:5])
+try:
+    mmap.mmap(os.open("data", os.O_RDONLY), 10, mmap.MAP_SHARED, mmap.PROT_WRITE)
+except PermissionError as e:
+    print(e)
+P
+        python3 m.py; cmp -n 5 data /dev/null; head -c 12 data
+        "#,
+    );
+    assert!(printed.contains("b'child' b'child'"), "{printed}");
+}
+
 #[test]
 fn libraries_stored_on_the_pool() {
     compare_script(

@@ -132,6 +132,11 @@ impl Place {
 
 /// Compiles a C program of `tests/programs`.
 pub fn compile(name: &str) -> PathBuf {
+    compile_with(name, &[])
+}
+
+/// The same with libraries.
+pub fn compile_with(name: &str, libraries: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/programs")
         .join(format!("{name}.c"));
@@ -140,6 +145,7 @@ pub fn compile(name: &str) -> PathBuf {
         .args(["-O1", "-g", "-pthread", "-Wall", "-o"])
         .arg(&binary)
         .arg(&source)
+        .args(libraries)
         .output()
         .expect("cc runs");
     assert!(

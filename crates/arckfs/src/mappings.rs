@@ -1,0 +1,527 @@
+//! The program's maps of files: which there are, and that each shows the pages that its file has.
+//!
+//! A *live* map shows the very pages of the pool: every shared one, and a private one as long as
+//! it can be neither written nor executed. Other private maps are copies, which nobody has to
+//! know of.
+//!
+//! # Invariants
+//! * Every live map of this process is in the table, from before its pages are placed until they
+//!   are gone. Its memory changes only under the table's lock, which is taken under the inode's
+//!   lock and never the other way round.
+//! * The inode of a live map has [`flag::MAPPED`] and is listed as open, so that neither it nor
+//!   its pages are freed.
+//! * Whatever changes which pages an inode has calls [`Context::remap`] before it lets go of the
+//!   inode's lock, and before a page that was dropped can be used again. What cannot be done
+//!   there, since it needs pages, is left to [`flag::UNSETTLED`].
+//! * A map that was ever writable has only pages of this session's own, no holes: writes to the
+//!   file go to them in place, so none is ever replaced under a store through the map.
+//! * Behind the end of the file there is nothing (SIGBUS), and what lies behind it in its last
+//!   page is zero when the map, or that end, is new.
+
+use crate::engine::{Attempt, Context, Fix};
+use crate::interface::Errno;
+use crate::read::pages_of;
+use crate::state::{CachedInode, flag};
+use arck_core_state::{InodeNumber, PAGE_SIZE, PagePtr};
+use arck_libfs_kit::Session;
+use arck_pm::SharedBytes;
+use arck_pm::placing::{self, Protection};
+use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut, Range};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+pub const WRITE: Protection = libc::PROT_WRITE as Protection;
+pub const READ: Protection = libc::PROT_READ as Protection;
+pub const PAGE: usize = PAGE_SIZE as usize;
+
+/// What stands at a page of a map, where it is no page of the pool.
+mod placed {
+    /// Zeroes that cannot be written.
+    pub const HOLE: u64 = 0;
+    /// SIGBUS.
+    pub const NOTHING: u64 = u64::MAX;
+    /// A copy of the file's last page, which others wrote and did not clean behind the end.
+    pub const COPY: u64 = u64::MAX - 1;
+    /// Reserved, and nothing of it placed yet.
+    pub const NEW: u64 = u64::MAX - 2;
+
+    pub fn is_page(value: u64) -> bool {
+        value != HOLE && value < NEW
+    }
+}
+
+/// One opening of an inode, shared by the parts of a map that was cut up.
+pub struct Listing {
+    pub number: InodeNumber,
+    pub generation: u32,
+    /// Address of the session in which it is listed.
+    session: AtomicUsize,
+}
+
+impl Listing {
+    pub fn is_of(&self, session: &Session) -> bool {
+        self.session.load(Ordering::Relaxed) == address_of(session)
+    }
+}
+
+/// A live map, or a part of one.
+pub struct Map {
+    pub listing: Arc<Listing>,
+    /// First address.
+    pub start: usize,
+    /// First page of the file.
+    pub first: u64,
+    pub protection: Protection,
+    /// MAP_SHARED.
+    pub is_shared: bool,
+    /// The descriptor allowed writing.
+    pub may_write: bool,
+    /// Is or was writable.
+    pub is_writable: bool,
+    /// What stands where, page by page.
+    pub placed: Vec<u64>,
+}
+
+impl Map {
+    pub fn new(
+        session: &Session,
+        inode: (InodeNumber, u32),
+        start: usize,
+        file_pages: Range<u64>,
+        protection: Protection,
+    ) -> Map {
+        let listing = Listing {
+            number: inode.0,
+            generation: inode.1,
+            session: AtomicUsize::new(address_of(session)),
+        };
+        Map {
+            listing: Arc::new(listing),
+            start,
+            first: file_pages.start,
+            protection,
+            is_shared: true,
+            may_write: false,
+            is_writable: false,
+            placed: vec![placed::NEW; (file_pages.end - file_pages.start) as usize],
+        }
+    }
+
+    pub fn addresses(&self) -> Range<usize> {
+        self.start..self.start + self.placed.len() * PAGE
+    }
+
+    pub fn file_pages(&self) -> Range<u64> {
+        self.first..self.first + self.placed.len() as u64
+    }
+
+    fn is_of(&self, session: &Session, inode: &CachedInode) -> bool {
+        self.listing.number == inode.number() && self.listing.is_of(session)
+    }
+
+    /// Bytes from the start on up to where nothing is.
+    pub fn filled(&self) -> usize {
+        let is_nothing = |&place: &u64| place == placed::NOTHING;
+        let pages = self.placed.iter().position(is_nothing);
+        pages.unwrap_or(self.placed.len()) * PAGE
+    }
+
+    /// A map that was never placed, without its first `length` bytes.
+    pub fn rest_of(mut self, length: usize) -> Map {
+        self.split_off(self.start + length)
+    }
+
+    /// Keeps the pages before `at` (an address inside) and gives the rest.
+    fn split_off(&mut self, at: usize) -> Map {
+        let pages = (at - self.start) / PAGE;
+        Map {
+            listing: self.listing.clone(),
+            start: at,
+            first: self.first + pages as u64,
+            placed: self.placed.split_off(pages),
+            ..*self
+        }
+    }
+
+    fn joins(&self, next: &Map) -> bool {
+        self.addresses().end == next.start
+            && self.file_pages().end == next.first
+            && self.listing.number == next.listing.number
+            && self.listing.session.load(Ordering::Relaxed)
+                == next.listing.session.load(Ordering::Relaxed)
+            && (self.protection, self.is_shared) == (next.protection, next.is_shared)
+            && (self.may_write, self.is_writable) == (next.may_write, next.is_writable)
+    }
+}
+
+fn address_of(session: &Session) -> usize {
+    std::ptr::from_ref(session) as usize
+}
+
+/// All live maps of the process, by address. A lock of its own kind, since it is held over a
+/// fork and let go of on both sides.
+struct Table {
+    locked: AtomicBool,
+    count: AtomicUsize,
+    forked: AtomicBool,
+    maps: UnsafeCell<Vec<Map>>,
+}
+
+// SAFETY: `maps` is only reached through `Locked`, of which there is one at a time.
+unsafe impl Sync for Table {}
+
+static TABLE: Table = Table {
+    locked: AtomicBool::new(false),
+    count: AtomicUsize::new(0),
+    forked: AtomicBool::new(false),
+    maps: UnsafeCell::new(Vec::new()),
+};
+
+/// Whether there are live maps at all: whoever hands memory calls on asks this first.
+#[inline(always)]
+pub fn any() -> bool {
+    TABLE.count.load(Ordering::Relaxed) != 0
+}
+
+/// Whether a range of addresses has live maps.
+pub fn overlaps(address: usize, length: usize) -> bool {
+    let end = address.saturating_add(length.next_multiple_of(PAGE));
+    any()
+        && lock()
+            .iter()
+            .any(|map| map.start < end && address < map.addresses().end)
+}
+
+/// Before a fork: holds the table still.
+pub fn hold() {
+    std::mem::forget(lock());
+}
+
+/// After a fork, in both processes. The child's maps belong to its parent's session until it has
+/// one of its own.
+pub fn let_go(is_child: bool) {
+    if is_child && any() {
+        TABLE.forked.store(true, Ordering::Relaxed);
+    }
+    TABLE.locked.store(false, Ordering::Release);
+}
+
+/// Once in a forked child with live maps.
+pub fn take_forked() -> bool {
+    TABLE.forked.swap(false, Ordering::Relaxed)
+}
+
+pub fn lock() -> Locked {
+    while TABLE.locked.swap(true, Ordering::Acquire) {
+        rustix::thread::sched_yield();
+    }
+    Locked(())
+}
+
+/// The table, held.
+pub struct Locked(());
+
+impl Deref for Locked {
+    type Target = Vec<Map>;
+    fn deref(&self) -> &Vec<Map> {
+        // SAFETY: the lock is held.
+        unsafe { &*TABLE.maps.get() }
+    }
+}
+
+impl DerefMut for Locked {
+    fn deref_mut(&mut self) -> &mut Vec<Map> {
+        // SAFETY: the lock is held, and `self` is borrowed exclusively.
+        unsafe { &mut *TABLE.maps.get() }
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        TABLE.count.store(self.len(), Ordering::Relaxed);
+        TABLE.locked.store(false, Ordering::Release);
+    }
+}
+
+impl Locked {
+    /// Cuts maps so that each lies inside `range` or outside; gives the places of those inside.
+    pub fn cut(&mut self, range: &Range<usize>) -> Range<usize> {
+        for edge in [range.start, range.end] {
+            let inside = |map: &Map| map.start < edge && edge < map.addresses().end;
+            if let Some(place) = self.iter().position(inside) {
+                let rest = self[place].split_off(edge);
+                self.insert(place + 1, rest);
+            }
+        }
+        let first = self.partition_point(|map| map.start < range.start);
+        let end = self.partition_point(|map| map.start < range.end);
+        first..end.max(first)
+    }
+
+    /// Puts a map in its place, as one with its neighbours where it goes on from them.
+    fn add(&mut self, map: Map) -> Option<Arc<Listing>> {
+        let place = self.partition_point(|other| other.start < map.start);
+        if place > 0 && self[place - 1].joins(&map) {
+            self[place - 1].placed.extend(map.placed);
+            return Some(map.listing);
+        }
+        self.insert(place, map);
+        None
+    }
+
+    /// Takes out what lies in `range`; gives the openings that ended by it. The memory is the
+    /// caller's to unmap or replace.
+    #[must_use = "the inodes are to be taken off the open table"]
+    pub fn forget(&mut self, range: &Range<usize>) -> Vec<Listing> {
+        let places = self.cut(range);
+        let gone: Vec<Map> = self.drain(places).collect();
+        gone.into_iter()
+            .filter_map(|map| Arc::into_inner(map.listing))
+            .collect()
+    }
+
+    pub fn maps_of(&self, session: &Session, inode: &CachedInode) -> bool {
+        self.iter().any(|map| map.is_of(session, inode))
+    }
+}
+
+impl<'a> Context<'a> {
+    /// Brings all live maps up to date in file pages from `first` up to `end`: under the inode's
+    /// lock, after the change is in the view.
+    #[cold]
+    pub fn remap(&self, inode: &'static CachedInode, first: u64, end: u64) {
+        let mut table = lock();
+        for map in table
+            .iter_mut()
+            .filter(|map| map.is_of(self.session, inode))
+        {
+            let pages = map.file_pages();
+            let range = first.max(pages.start)..end.min(pages.end);
+            if !range.is_empty() && self.place(inode, map, range) != Ok(true) {
+                inode.set(flag::UNSETTLED, true);
+            }
+        }
+    }
+
+    /// Places a new map and puts it into the table. Under the inode's lock, which this takes;
+    /// the addresses are reserved. True if it has become part of another map, so that its opening
+    /// of the inode is one too many. EACCES, ENOMEM: then nothing is in the table.
+    pub fn establish(&self, inode: &'static CachedInode, new: &mut Option<Map>) -> Attempt<bool> {
+        let _locked = inode.lock.write(self.slot().holder());
+        let seen = self.seen(inode);
+        self.unmoved(inode)?;
+        let mut table = lock();
+        let Some(map) = new.as_mut() else {
+            return Err(Errno::IO.into());
+        };
+        let range = map.file_pages();
+        if !self.place(inode, map, range)? {
+            // A hole, or somebody else's page, has come in between.
+            return Err(Fix::Again.into());
+        }
+        self.unmoved_since(inode, seen)?;
+        inode.set(flag::MAPPED, true);
+        let joined = new.take().and_then(|map| table.add(map));
+        Ok(joined.and_then(Arc::into_inner).is_some())
+    }
+
+    /// Makes the maps in `range` that show this inode writable, whose pages are the session's own.
+    pub fn make_writable(&self, inode: &'static CachedInode, range: &Range<usize>) -> Attempt<()> {
+        let _locked = inode.lock.write(self.slot().holder());
+        self.unmoved(inode)?;
+        let mut table = lock();
+        for place in table.cut(range) {
+            let Some(map) = table.get_mut(place) else {
+                continue;
+            };
+            if map.is_of(self.session, inode) && !map.is_writable {
+                map.is_writable = true;
+                let pages = map.file_pages();
+                // What was placed of these pages cannot be written: not even by another
+                // protection, where it is a hole.
+                if !self.place(inode, map, pages)? {
+                    map.is_writable = false;
+                    return Err(Fix::Again.into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Clears [`flag::UNSETTLED`] if all maps can be brought up to date.
+    pub fn settle(&self, inode: &'static CachedInode) -> Attempt<()> {
+        let _locked = inode.lock.write(self.slot().holder());
+        self.unmoved(inode)?;
+        inode.set(flag::UNSETTLED, false);
+        self.remap(inode, 0, u64::MAX);
+        if inode.has(flag::UNSETTLED) {
+            return Err(Fix::Again.into());
+        }
+        Ok(())
+    }
+
+    /// What is to stand at a page; `None`: a page of the session's own, which it has not got.
+    fn wanted(&self, inode: &CachedInode, map: &Map, page: u64, size: u64) -> Attempt<Option<u64>> {
+        if page >= pages_of(size) {
+            return Ok(Some(placed::NOTHING));
+        }
+        let pointer = self.data_page(inode, page)?;
+        if pointer.is_null() {
+            return Ok((!map.is_writable).then_some(placed::HOLE));
+        }
+        let is_own = self.session.is_own(pointer);
+        if map.is_writable && !is_own {
+            return Ok(None);
+        }
+        let within = (size % PAGE_SIZE) as usize;
+        if within != 0 && page == size / PAGE_SIZE {
+            let bytes = self.session.page_bytes(pointer).ok_or(Errno::ACCESS)?;
+            let mut tail = [0u8; PAGE];
+            let tail = &mut tail[within..];
+            bytes
+                .try_copy_to(within, tail)
+                .map_err(|error| error.errno())?;
+            if tail.iter().any(|&byte| byte != 0) {
+                if !is_own {
+                    return Ok(Some(placed::COPY));
+                }
+                // Behind the end it is nobody's data, whoever owns the file by now.
+                let zeroed = bytes.stream_zeroes(within, PAGE - within);
+                let _durable = arck_pm::order::fence(zeroed.ok_or(Errno::IO)?);
+            }
+        }
+        Ok(Some(pointer.0))
+    }
+
+    /// Places pages of a map that are not as wanted; false if some could not be.
+    fn place(&self, inode: &CachedInode, map: &mut Map, range: Range<u64>) -> Attempt<bool> {
+        let size = inode.size.load(Ordering::Acquire);
+        let per_segment = self.session.geometry().pages_per_segment();
+        let mut is_settled = true;
+        let mut page = range.start;
+        while page < range.end {
+            let wanted = self.wanted(inode, map, page, size)?.unwrap_or_else(|| {
+                is_settled = false;
+                placed::NOTHING
+            });
+            let index = (page - map.first) as usize;
+            if map.placed[index] == wanted && wanted != placed::COPY {
+                page += 1;
+                continue;
+            }
+            // As many as can be placed in one step.
+            let mut count = 1;
+            while page + count < range.end && wanted != placed::COPY {
+                let next = match placed::is_page(wanted) {
+                    true if (wanted + count).is_multiple_of(per_segment) => break,
+                    true => wanted + count,
+                    false => wanted,
+                };
+                let is = map.placed[index + count as usize];
+                let found = match self.wanted(inode, map, page + count, size)? {
+                    Some(found) => found,
+                    None => {
+                        is_settled = false;
+                        placed::NOTHING
+                    }
+                };
+                if found != next || is == next {
+                    break;
+                }
+                count += 1;
+            }
+            let pages = index..index + count as usize;
+            if let Err(errno) = self.place_run(map, pages.clone(), wanted) {
+                // Better nothing than pages that are not the file's any more.
+                let address = map.start + pages.start * PAGE;
+                // SAFETY: the map's own range, under the table's lock.
+                let _ = unsafe { placing::nothing(address, pages.len() * PAGE, map.protection) };
+                map.placed[pages].fill(placed::NOTHING);
+                return Err(errno.into());
+            }
+            for (offset, place) in map.placed[pages].iter_mut().enumerate() {
+                *place = match placed::is_page(wanted) {
+                    true => wanted + offset as u64,
+                    false => wanted,
+                };
+            }
+            page += count;
+        }
+        Ok(is_settled)
+    }
+
+    fn place_run(&self, map: &Map, pages: Range<usize>, wanted: u64) -> Result<(), Errno> {
+        let address = map.start + pages.start * PAGE;
+        let length = pages.len() * PAGE;
+        // SAFETY: the map's own range, which the program gave for it and which stays reserved
+        // while it is in the table; the table's lock is held.
+        unsafe {
+            match wanted {
+                placed::NOTHING => placing::nothing(address, length, map.protection),
+                placed::HOLE => placing::zeroes(address, length, map.protection),
+                placed::COPY => {
+                    let (page, within) = self.last_page(map, pages.start)?;
+                    let mut copy = [0u8; PAGE];
+                    page.try_copy_to(0, &mut copy[..within])
+                        .map_err(|error| error.errno())?;
+                    let copy = SharedBytes::from_raw(NonNull::from(&mut copy).cast(), PAGE);
+                    placing::copy_of(address, copy, map.protection)
+                }
+                page => {
+                    let count = pages.len() as u64;
+                    self.session
+                        .place_pages(PagePtr(page), count, address, map.protection)
+                }
+            }
+        }
+    }
+
+    /// The file's last page, and how many of its bytes are the file's.
+    fn last_page(&self, map: &Map, index: usize) -> Result<(SharedBytes<'a>, usize), Errno> {
+        let inode = self.cached(map.listing.number).map_err(|_| Errno::IO)?;
+        let size = inode.size.load(Ordering::Acquire);
+        let pointer = self
+            .data_page(inode, map.first + index as u64)
+            .map_err(|_| Errno::IO)?;
+        let bytes = self.session.page_bytes(pointer).ok_or(Errno::ACCESS)?;
+        Ok((bytes, (size % PAGE_SIZE) as usize))
+    }
+
+    /// Flushes what a program may have stored through maps in `range`; gives their inodes.
+    pub fn flush_maps(&self, range: &Range<usize>) -> Vec<(InodeNumber, u32)> {
+        let mut table = lock();
+        let mut inodes = Vec::new();
+        for place in table.cut(range) {
+            let map = &table[place];
+            if !map.is_writable || !map.listing.is_of(self.session) {
+                continue;
+            }
+            for &page in map.placed.iter().filter(|page| placed::is_page(**page)) {
+                let bytes = self.session.page_bytes(PagePtr(page));
+                if let Some(dirty) = bytes.and_then(|bytes| bytes.dirty(0, PAGE)) {
+                    let _ = dirty.flush();
+                }
+            }
+            inodes.push((map.listing.number, map.listing.generation));
+        }
+        drop(table);
+        arck_pm::fence();
+        inodes.sort_unstable();
+        inodes.dedup();
+        inodes
+    }
+
+    /// In a forked child: makes its parent's maps this session's. What is gone is forgotten, and
+    /// shows its pages as long as the parent keeps them.
+    pub fn adopt_map(&self, listing: &Listing) -> Attempt<()> {
+        let inode = self.view(listing.number, listing.generation)?;
+        self.list_open(inode)?;
+        inode.set(flag::MAPPED, true);
+        listing
+            .session
+            .store(address_of(self.session), Ordering::Relaxed);
+        Ok(())
+    }
+}

@@ -1,0 +1,259 @@
+//! Placing shared memory at addresses that a program chose: its own maps of files.
+//!
+//! A range is reserved first, then filled piece by piece, each piece in one step: by the same
+//! pages as an existing shared mapping of ours (`mremap` of nothing, which needs no descriptor),
+//! by zeroes that cannot be written, or by nothing at all (SIGBUS, as behind a file's end).
+//!
+//! Invariants: nothing here frees or changes memory outside the range that it is given; a range
+//! that was reserved stays mapped, as something, until [`vacate`], so that no other mapping of
+//! the process can move in between.
+
+use std::ffi::c_void;
+use std::sync::OnceLock;
+
+use rustix::io::Errno;
+use rustix::mm::{
+    Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags, madvise, mmap, mmap_anonymous,
+    mprotect, mremap_fixed, munmap,
+};
+
+use crate::mapping::PAGE;
+use crate::shared::SharedBytes;
+
+/// Protection bits of pieces: `PROT_READ`, `PROT_WRITE`, `PROT_EXEC` as the kernel numbers them.
+pub type Protection = u32;
+
+/// Reserves `len` bytes (rounded up to pages) without access, where the kernel likes or, by
+/// MAP_FIXED and MAP_FIXED_NOREPLACE in `flags`, at `address`. Gives the address.
+///
+/// # Errors
+/// The kernel's: ENOMEM, EEXIST, EINVAL, EPERM.
+///
+/// # Safety
+/// With MAP_FIXED, whatever is mapped there is the caller's to replace.
+pub unsafe fn reserve(address: usize, len: usize, flags: u32) -> Result<usize, Errno> {
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::from_bits_retain(flags);
+    // SAFETY: the caller's promise.
+    unsafe { mmap_anonymous(address as *mut c_void, len, ProtFlags::empty(), flags) }
+        .map(|address| address as usize)
+}
+
+/// Gives a range back.
+///
+/// # Errors
+/// ENOMEM (too many mappings), EINVAL.
+///
+/// # Safety
+/// What is mapped there is the caller's, and nobody uses it any more.
+pub unsafe fn vacate(address: usize, len: usize) -> Result<(), Errno> {
+    // SAFETY: the caller's promise.
+    unsafe { munmap(address as *mut c_void, len) }
+}
+
+/// Changes the protection of a range.
+///
+/// # Errors
+/// EACCES if what is mapped there does not allow it; ENOMEM.
+///
+/// # Safety
+/// What is mapped there is the caller's.
+pub unsafe fn protect(address: usize, len: usize, protection: Protection) -> Result<(), Errno> {
+    let flags = MprotectFlags::from_bits_retain(protection);
+    // SAFETY: the caller's promise.
+    unsafe { mprotect(address as *mut c_void, len, flags) }
+}
+
+/// Maps the pages of `source`, which lies in one shared mapping of ours, at `address` too.
+/// `given` is the protection that the source is mapped with, which need not be set again.
+///
+/// # Errors
+/// EACCES if the source's file was not opened for what `protection` asks; ENOMEM (too many
+/// mappings). The range is then still mapped, as something.
+///
+/// # Safety
+/// `address` is the start of `source.len()` reserved bytes of the caller's; `source` is page
+/// aligned.
+pub unsafe fn duplicate(
+    source: SharedBytes<'_>,
+    given: Protection,
+    address: usize,
+    protection: Protection,
+) -> Result<(), Errno> {
+    let target = address as *mut c_void;
+    let flags = MremapFlags::MAYMOVE;
+    // SAFETY: of size 0, so that the source stays; the target is the caller's.
+    unsafe { mremap_fixed(source.as_ptr().cast(), 0, source.len(), flags, target)? };
+    if protection != given {
+        // SAFETY: just mapped.
+        unsafe { protect(address, source.len(), protection)? };
+    }
+    Ok(())
+}
+
+/// Fills a range with private zeroes.
+///
+/// # Errors
+/// ENOMEM.
+///
+/// # Safety
+/// The range is reserved and the caller's.
+pub unsafe fn zeroes(address: usize, len: usize, protection: Protection) -> Result<(), Errno> {
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+    let protection = ProtFlags::from_bits_retain(protection);
+    // SAFETY: the caller's promise.
+    unsafe { mmap_anonymous(address as *mut c_void, len, protection, flags) }.map(|_| ())
+}
+
+/// Replaces a range by a private copy of `source`, which may be what stands there, in one step.
+///
+/// # Errors
+/// ENOMEM; EIO if the source's file has lost a page. The range is then as before.
+///
+/// # Safety
+/// The range begins at `address`, is as long as `source`, page aligned, and the caller's.
+pub unsafe fn copy_of(
+    address: usize,
+    source: SharedBytes<'_>,
+    protection: Protection,
+) -> Result<(), Errno> {
+    let len = source.len();
+    let both = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: where the kernel likes.
+    let copy = unsafe { mmap_anonymous(std::ptr::null_mut(), len, both, MapFlags::PRIVATE)? };
+    // SAFETY: a new mapping of this length, and the caller's promise.
+    unsafe {
+        let copied = source.try_copy_to_ptr(0, copy.cast(), len);
+        let placed = copied.map_err(|error| error.errno()).and_then(|()| {
+            if protection != both.bits() {
+                protect(copy as usize, len, protection)?;
+            }
+            let flags = MremapFlags::MAYMOVE;
+            mremap_fixed(copy, len, len, flags, address as *mut c_void)
+        });
+        match placed {
+            Ok(_) => Ok(()),
+            Err(errno) => {
+                let _ = munmap(copy, len);
+                Err(errno)
+            }
+        }
+    }
+}
+
+/// Fills a range with nothing: whoever touches it gets SIGBUS.
+///
+/// # Errors
+/// ENOMEM, EMFILE.
+///
+/// # Safety
+/// The range is reserved and the caller's.
+pub unsafe fn nothing(address: usize, len: usize, protection: Protection) -> Result<(), Errno> {
+    let target = address as *mut c_void;
+    // SAFETY: of size 0, so that the source stays, which is our own for ever; the target is the
+    // caller's.
+    unsafe {
+        mremap_fixed(
+            empty_file()? as *mut c_void,
+            0,
+            len,
+            MremapFlags::MAYMOVE,
+            target,
+        )?
+    };
+    let given = (ProtFlags::READ | ProtFlags::WRITE).bits();
+    if protection != given {
+        // SAFETY: just mapped.
+        unsafe { protect(address, len, protection)? };
+    }
+    Ok(())
+}
+
+/// The address of a page of an empty memory file, mapped for ever.
+fn empty_file() -> Result<usize, Errno> {
+    static PLACE: OnceLock<usize> = OnceLock::new();
+    if let Some(&place) = PLACE.get() {
+        return Ok(place);
+    }
+    let file = rustix::fs::memfd_create(c"arck-empty", rustix::fs::MemfdFlags::CLOEXEC)?;
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: where the kernel likes.
+    let place = unsafe {
+        mmap(
+            std::ptr::null_mut(),
+            PAGE,
+            protection,
+            MapFlags::SHARED,
+            &file,
+            0,
+        )?
+    };
+    Ok(*PLACE.get_or_init(|| place as usize))
+}
+
+/// Faults the pages of a range in as far as that can be done; nothing depends on it.
+///
+/// # Safety
+/// The range is mapped and the caller's.
+pub unsafe fn populate(address: usize, len: usize, protection: Protection) {
+    let advice = if protection & ProtFlags::WRITE.bits() != 0 {
+        Advice::LinuxPopulateWrite
+    } else {
+        Advice::LinuxPopulateRead
+    };
+    // SAFETY: populating changes no contents.
+    let _ = unsafe { madvise(address as *mut c_void, len, advice) };
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use crate::{MapOptions, Mapping};
+
+    const READ: Protection = ProtFlags::READ.bits();
+    const BOTH: Protection = READ | ProtFlags::WRITE.bits();
+
+    #[test]
+    fn pieces_of_a_mapping_are_the_same_memory() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(8 * PAGE as u64).unwrap();
+        let ours = Mapping::new(&file, 0, 8 * PAGE, MapOptions::READ_WRITE).unwrap();
+        let read_only = Mapping::new(
+            std::fs::File::open(format!(
+                "/proc/self/fd/{}",
+                std::os::fd::AsRawFd::as_raw_fd(&file)
+            ))
+            .unwrap(),
+            0,
+            8 * PAGE,
+            MapOptions::READ_ONLY,
+        )
+        .unwrap();
+        // SAFETY: a new range, used by this test alone.
+        unsafe {
+            let at = reserve(0, 4 * PAGE, 0).unwrap();
+            let source = ours.bytes().slice(2 * PAGE, 2 * PAGE).unwrap();
+            duplicate(source, BOTH, at + PAGE, BOTH).unwrap();
+            ours.bytes()
+                .store_u64(3 * PAGE, 7, std::sync::atomic::Ordering::Relaxed);
+            let there = (at + 2 * PAGE) as *mut u64;
+            assert_eq!(there.read_volatile(), 7);
+            there.write_volatile(8);
+            let word = ours
+                .bytes()
+                .load_u64(3 * PAGE, std::sync::atomic::Ordering::Relaxed);
+            assert_eq!(word, Some(8));
+            let source = read_only.bytes().slice(3 * PAGE, PAGE).unwrap();
+            duplicate(source, READ, at, READ).unwrap();
+            assert_eq!((at as *const u64).read_volatile(), 8);
+            assert_eq!(protect(at, PAGE, BOTH), Err(Errno::ACCESS));
+            zeroes(at, PAGE, READ).unwrap();
+            assert_eq!((at as *const u64).read_volatile(), 0);
+            nothing(at + 3 * PAGE, PAGE, READ).unwrap();
+            // The kernel meets the missing page in our place.
+            let (_reader, writer) = std::io::pipe().unwrap();
+            let missing = std::slice::from_raw_parts((at + 3 * PAGE) as *const u8, 8);
+            assert_eq!(rustix::io::write(&writer, missing), Err(Errno::FAULT));
+            vacate(at, 4 * PAGE).unwrap();
+        }
+    }
+}
