@@ -263,6 +263,8 @@ impl<'a> Context<'a> {
         inode.sequence.store(copy.sequence, Ordering::Release);
         if inode.has(flag::MAPPED) {
             self.remap(inode, 0, u64::MAX);
+            // What was looked up belongs to one state.
+            self.unmoved(inode)?;
         }
         Ok(())
     }

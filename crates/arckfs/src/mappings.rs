@@ -8,8 +8,9 @@
 //! * Every live map of this process is in the table, from before its pages are placed until they
 //!   are gone. Its memory changes only under the table's lock, which is taken under the inode's
 //!   lock and never the other way round.
-//! * The inode of a live map has [`flag::MAPPED`] and is listed as open, so that neither it nor
-//!   its pages are freed.
+//! * The inode of a live map has [`flag::MAPPED`], is listed as open, and stands in the session's
+//!   table of maps since before its header was looked at and its pages placed: so neither it nor
+//!   its pages are freed, and if it is writable no other session changes the file.
 //! * Whatever changes which pages an inode has calls [`Context::remap`] before it lets go of the
 //!   inode's lock, and before a page that was dropped can be used again. What cannot be done
 //!   there, since it needs pages, is left to [`flag::UNSETTLED`].
@@ -26,11 +27,12 @@ use arck_core_state::{InodeNumber, PAGE_SIZE, PagePtr};
 use arck_libfs_kit::Session;
 use arck_pm::SharedBytes;
 use arck_pm::placing::{self, Protection};
+use arck_protocol::control::{MAP_WRITABLE, map_entry};
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
 pub const WRITE: Protection = libc::PROT_WRITE as Protection;
 pub const READ: Protection = libc::PROT_READ as Protection;
@@ -80,6 +82,8 @@ pub struct Map {
     pub may_write: bool,
     /// Is or was writable.
     pub is_writable: bool,
+    /// Made by a parent process, in whose session the pages may be.
+    pub is_inherited: bool,
     /// What stands where, page by page.
     pub placed: Vec<u64>,
 }
@@ -105,6 +109,7 @@ impl Map {
             is_shared: true,
             may_write: false,
             is_writable: false,
+            is_inherited: false,
             placed: vec![placed::NEW; (file_pages.end - file_pages.start) as usize],
         }
     }
@@ -153,6 +158,7 @@ impl Map {
                 == next.listing.session.load(Ordering::Relaxed)
             && (self.protection, self.is_shared) == (next.protection, next.is_shared)
             && (self.may_write, self.is_writable) == (next.may_write, next.is_writable)
+            && self.is_inherited == next.is_inherited
     }
 }
 
@@ -282,8 +288,49 @@ impl Locked {
             .collect()
     }
 
-    pub fn maps_of(&self, session: &Session, inode: &CachedInode) -> bool {
-        self.iter().any(|map| map.is_of(session, inode))
+    /// Lists the maps of an inode for the controller to see, and `more`, which is to be made
+    /// (writable or not), before the header is looked at. ENFILE.
+    pub fn list(
+        &self,
+        session: &Session,
+        inode: &CachedInode,
+        more: Option<bool>,
+    ) -> Result<(), Errno> {
+        let control = session.control();
+        let (number, generation) = (inode.number(), inode.generation());
+        let mut is_writable = more;
+        for map in self.iter().filter(|map| map.is_of(session, inode)) {
+            // An inherited one is its parent's session's to answer for.
+            let counts = map.is_writable && !map.is_inherited;
+            is_writable = Some(is_writable.unwrap_or(false) | counts);
+        }
+        let is_entry = |entry: &AtomicU64, wanted: u64| {
+            entry.load(Ordering::Relaxed) & !MAP_WRITABLE == wanted
+        };
+        let used = control.maps();
+        let listed = map_entry(number, generation, false);
+        let place = used.iter().position(|entry| is_entry(entry, listed));
+        let value = is_writable.map_or(0, |writable| map_entry(number, generation, writable));
+        inode.set(flag::MAPPED, value != 0);
+        if value == 0 {
+            inode.set(flag::UNSETTLED, false);
+        }
+        let place = match place {
+            None if value == 0 => return Ok(()),
+            Some(place) => place,
+            None => used
+                .iter()
+                .position(|entry| is_entry(entry, 0))
+                .unwrap_or(used.len()),
+        };
+        let entry = control.maps.get(place).ok_or(Errno::NFILE)?;
+        entry.store(value, Ordering::SeqCst);
+        if place >= used.len() {
+            let used = place as u32 + 1;
+            control.header.maps.store(used, Ordering::SeqCst);
+        }
+        fence(Ordering::SeqCst);
+        Ok(())
     }
 }
 
@@ -310,44 +357,57 @@ impl<'a> Context<'a> {
     /// of the inode is one too many. EACCES, ENOMEM: then nothing is in the table.
     pub fn establish(&self, inode: &'static CachedInode, new: &mut Option<Map>) -> Attempt<bool> {
         let _locked = inode.lock.write(self.slot().holder());
-        let seen = self.seen(inode);
-        self.unmoved(inode)?;
         let mut table = lock();
         let Some(map) = new.as_mut() else {
             return Err(Errno::IO.into());
         };
-        let range = map.file_pages();
-        if !self.place(inode, map, range)? {
+        table.list(self.session, inode, Some(map.is_writable))?;
+        let placed = self.place_listed(inode, map);
+        if placed.is_err() {
+            table.list(self.session, inode, None)?;
+        }
+        placed?;
+        let joined = new.take().and_then(|map| table.add(map));
+        Ok(joined.and_then(Arc::into_inner).is_some())
+    }
+
+    fn place_listed(&self, inode: &'static CachedInode, map: &mut Map) -> Attempt<()> {
+        self.unmarked(inode, map.is_writable)?;
+        let seen = self.seen(inode);
+        if !self.place(inode, map, map.file_pages())? {
             // A hole, or somebody else's page, has come in between.
             return Err(Fix::Again.into());
         }
-        self.unmoved_since(inode, seen)?;
-        inode.set(flag::MAPPED, true);
-        let joined = new.take().and_then(|map| table.add(map));
-        Ok(joined.and_then(Arc::into_inner).is_some())
+        self.unmoved_since(inode, seen)
     }
 
     /// Makes the maps in `range` that show this inode writable, whose pages are the session's own.
     pub fn make_writable(&self, inode: &'static CachedInode, range: &Range<usize>) -> Attempt<()> {
         let _locked = inode.lock.write(self.slot().holder());
-        self.unmoved(inode)?;
         let mut table = lock();
-        for place in table.cut(range) {
-            let Some(map) = table.get_mut(place) else {
-                continue;
-            };
-            if map.is_of(self.session, inode) && !map.is_writable {
-                map.is_writable = true;
-                let pages = map.file_pages();
-                // What was placed of these pages cannot be written: not even by another
-                // protection, where it is a hole.
-                if !self.place(inode, map, pages)? {
-                    map.is_writable = false;
-                    return Err(Fix::Again.into());
+        table.list(self.session, inode, Some(true))?;
+        let made = self.unmarked(inode, true).and_then(|()| {
+            for place in table.cut(range) {
+                let Some(map) = table.get_mut(place) else {
+                    continue;
+                };
+                if map.is_of(self.session, inode) && !map.is_writable {
+                    map.is_writable = true;
+                    // What was placed of these pages may be such that no protection makes it
+                    // writable.
+                    map.placed.fill(placed::NEW);
+                    let placed = self.place(inode, map, map.file_pages());
+                    if placed != Ok(true) {
+                        map.is_writable = false;
+                        let _ = self.place(inode, map, map.file_pages());
+                        return placed.and(Err(Fix::Again.into()));
+                    }
                 }
             }
-        }
-        Ok(())
+            Ok(())
+        });
+        table.list(self.session, inode, None)?;
+        made
     }
 
     /// Clears [`flag::UNSETTLED`] if all maps can be brought up to date.
@@ -362,6 +422,18 @@ impl<'a> Context<'a> {
         Ok(())
     }
 
+    /// That no fold is on its way which may not have seen a map that was listed, and, to write,
+    /// that the file is this session's.
+    fn unmarked(&self, inode: &CachedInode, to_write: bool) -> Attempt<()> {
+        if to_write {
+            return self.begin_change(inode).map(|_| ());
+        }
+        if self.header(inode.number())?.ownership().is_marked() {
+            return Err(Fix::Wait(inode.number()).into());
+        }
+        self.unmoved(inode)
+    }
+
     /// What is to stand at a page; `None`: a page of the session's own, which it has not got.
     fn wanted(&self, inode: &CachedInode, map: &Map, page: u64, size: u64) -> Attempt<Option<u64>> {
         if page >= pages_of(size) {
@@ -373,7 +445,9 @@ impl<'a> Context<'a> {
         }
         let is_own = self.session.is_own(pointer);
         if map.is_writable && !is_own {
-            return Ok(None);
+            // Another session's by now, or the parent's: what was mapped stays, and is kept.
+            let now = map.placed[(page - map.first) as usize];
+            return Ok(placed::is_page(now).then_some(now));
         }
         let within = (size % PAGE_SIZE) as usize;
         if within != 0 && page == size / PAGE_SIZE {
@@ -518,10 +592,17 @@ impl<'a> Context<'a> {
     pub fn adopt_map(&self, listing: &Listing) -> Attempt<()> {
         let inode = self.view(listing.number, listing.generation)?;
         self.list_open(inode)?;
-        inode.set(flag::MAPPED, true);
+        let mut table = lock();
         listing
             .session
             .store(address_of(self.session), Ordering::Relaxed);
+        for map in table
+            .iter_mut()
+            .filter(|map| map.is_of(self.session, inode))
+        {
+            map.is_inherited = true;
+        }
+        table.list(self.session, inode, None)?;
         Ok(())
     }
 }

@@ -99,6 +99,10 @@ pub struct Change<'a> {
     freed_numbers: Vec<InodeNumber>,
     /// Of those, how many were granted and unborn.
     freed_granted: u64,
+    /// Pages that inodes lose of which other sessions have maps.
+    kept: BTreeMap<InodeNumber, Vec<PagePtr>>,
+    /// Numbers taken for what this change makes by itself.
+    taken_numbers: Vec<InodeNumber>,
     committed: bool,
 }
 
@@ -131,6 +135,8 @@ impl<'a> Change<'a> {
             freed_places: Vec::new(),
             freed_numbers: Vec::new(),
             freed_granted: 0,
+            kept: BTreeMap::new(),
+            taken_numbers: Vec::new(),
             committed: false,
         }
     }
@@ -262,6 +268,40 @@ impl<'a> Change<'a> {
     /// A data page is referred to from now on, or no longer.
     pub fn set_data_page_used(&mut self, page: PagePtr, is: bool) {
         self.bits.insert(page.0, is);
+    }
+
+    /// From now on the data pages that this inode loses are kept: see [`crate::maps`].
+    pub fn keep_pages_of(&mut self, number: InodeNumber) {
+        self.kept.entry(number).or_default();
+    }
+
+    /// A data page is no longer part of the inode.
+    pub fn drop_data_page(&mut self, of: InodeNumber, page: PagePtr) {
+        match self.kept.get_mut(&of) {
+            Some(kept) => kept.push(page),
+            None => self.set_data_page_used(page, false),
+        }
+    }
+
+    /// What was dropped of inodes whose pages are kept, and is not part of anything again.
+    pub fn take_kept(&mut self) -> Vec<(InodeNumber, Vec<PagePtr>)> {
+        let mut kept = std::mem::take(&mut self.kept);
+        for pages in kept.values_mut() {
+            pages.retain(|page| self.bits.get(&page.0) != Some(&true));
+            pages.sort_unstable();
+            pages.dedup();
+        }
+        kept.retain(|_, pages| !pages.is_empty());
+        kept.into_iter().collect()
+    }
+
+    /// An inode number for what this change makes by itself. ENOSPC.
+    pub fn take_number(&mut self) -> Result<InodeNumber, Errno> {
+        let number = self.state.numbers.take().ok_or(Errno::NOSPC)?;
+        self.taken_numbers.push(number);
+        // As if granted: its place is counted when the change is done.
+        self.state.granted += 1;
+        Ok(number)
     }
 
     fn working(&mut self, page: PagePtr) -> Result<&mut WorkingPage, Errno> {
@@ -568,6 +608,10 @@ impl Drop for Change<'_> {
     fn drop(&mut self) {
         if self.committed {
             return;
+        }
+        for number in std::mem::take(&mut self.taken_numbers) {
+            self.state.numbers.give_back(number);
+            self.state.granted -= 1;
         }
         for address in std::mem::take(&mut self.taken_places) {
             // A page that is empty now was allocated here, and goes below.

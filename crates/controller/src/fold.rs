@@ -12,6 +12,7 @@ use crate::apply;
 use crate::arena::Reader;
 use crate::change::{Change, Weight};
 use crate::core::Core;
+use crate::maps;
 use crate::sessions::{KeptReceipt, Receipt, Session};
 use crate::state::State;
 use arck_core_state::geometry::SessionNumber;
@@ -217,9 +218,15 @@ impl Core {
         let with_delta: HashSet<InodeNumber> =
             copied.deltas.iter().map(|delta| delta.inode).collect();
         let skipped: HashSet<InodeNumber> = changes.skipped.iter().copied().collect();
+        // Every header of the set is marked, and the barrier was issued after that.
+        let mapped = maps::mapped_by_others(&self.sessions, owner, &copied.set);
         let mut change = Change::new(&mut self.state);
+        for (number, _) in mapped {
+            change.keep_pages_of(number);
+        }
         let mut dying = apply::apply(&mut change, &changes)?;
         extra(&mut change, &mut dying)?;
+        let keepers = maps::keep_pages(&mut change)?;
 
         // Fold numbers and ownership, in the same commit.
         let wanted: HashSet<InodeNumber> = wanted.iter().copied().collect();
@@ -256,6 +263,11 @@ impl Core {
 
         for &number in &dying {
             self.state.orphans.insert(number);
+        }
+        for (keeper, of) in keepers {
+            let generation = self.state.header_copy(of).map_or(0, |copy| copy.generation);
+            self.state.orphans.insert(keeper);
+            self.state.keepers.insert(keeper, (of, generation));
         }
         let Some(session) = self.sessions.get_mut(&owner) else {
             return Ok(dying);

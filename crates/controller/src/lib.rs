@@ -28,6 +28,7 @@ mod fold;
 mod journal;
 mod listener;
 mod locks;
+mod maps;
 mod mkfs;
 mod move_names;
 mod orphans;

@@ -68,6 +68,15 @@ impl Core {
                 }
             }
         }
+        let keepers = || {
+            numbers
+                .iter()
+                .filter_map(|number| Some((number, self.state.keepers.get(number)?)))
+        };
+        let kept_for = keepers().map(|(_, of)| *of).collect();
+        let mapped = self.mapped(&kept_for);
+        let needed = keepers().filter(|(_, of)| mapped.contains(of));
+        listed.extend(needed.map(|(number, _)| *number));
         listed
     }
 
@@ -91,6 +100,9 @@ impl Core {
         let freed = self.free_marked(numbers);
         unmark(&self.state, owners.values().flatten());
         freed?;
+        for number in numbers {
+            self.state.keepers.remove(number);
+        }
         for (owner, numbers) in owners {
             if let Some(session) = self.sessions.get_mut(&owner) {
                 session.disown(&numbers);

@@ -8,7 +8,7 @@
 
 use crate::change::{Change, Weight};
 use crate::core::Core;
-use crate::fold::{After, Failure};
+use crate::fold::{After, Failure, heavy_barrier};
 use crate::sessions::{OWNED_MAX, Owned};
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::HeaderKind;
@@ -214,9 +214,12 @@ impl Core {
         {
             return Ok(Reply::Later(not_before));
         }
+        self.refuse_mapped(session, inodes)?;
         for (owner, numbers) in others {
             self.reclaim(owner, &numbers)?;
         }
+        // A map that was listed meanwhile is not placed before its session owns the inode.
+        self.refuse_mapped(session, inodes)?;
         // Folding may have changed modes, or ended inodes.
         let mut wanted = Vec::new();
         for &number in inodes {
@@ -227,6 +230,25 @@ impl Core {
         }
         self.give(session, &wanted)?;
         Ok(Reply::Now(Response::Done))
+    }
+
+    /// ETXTBSY if another session has a writable map of one of the inodes.
+    fn refuse_mapped(&self, session: SessionNumber, inodes: &[InodeNumber]) -> Result<(), Errno> {
+        if self.sessions.len() < 2 {
+            return Ok(());
+        }
+        heavy_barrier();
+        let is_own = |number| {
+            let header = self.state.header_copy(number);
+            header.is_some_and(|header| header.ownership.session() == session)
+        };
+        match inodes
+            .iter()
+            .any(|&number| !is_own(number) && self.is_mapped_writable(session, number))
+        {
+            true => Err(Errno::TXTBSY),
+            false => Ok(()),
+        }
     }
 
     /// Takes inodes from an owner: folds them, and sets aside what cannot be folded.

@@ -18,7 +18,7 @@ use arck_core_state::{
     FileKind, HeaderCopy, Inode, InodeNumber, PAGE_SIZE, PagePtr, PageWords, Pages, index,
 };
 use arck_verifier::VerifiedState;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A test's hook, called at named points of a commit.
@@ -35,6 +35,8 @@ pub struct State {
     pub granted: u64,
     /// Inodes without a name that some session still lists.
     pub orphans: BTreeSet<InodeNumber>,
+    /// Of them, those that only keep pages of a mapped inode: which one, and its generation.
+    pub keepers: BTreeMap<InodeNumber, (InodeNumber, u32)>,
     inodes: ShadowInodes,
     pub(crate) crash_hook: Option<CrashHook>,
 }
@@ -119,6 +121,7 @@ impl State {
             slots: InodeSlots::default(),
             granted: 0,
             orphans: BTreeSet::new(),
+            keepers: BTreeMap::new(),
             inodes: ShadowInodes::default(),
             crash_hook,
         }

@@ -4,7 +4,8 @@
 //! * Everything is an atomic word; both sides may write at any time, so neither believes what
 //!   it has not copied and checked.
 //! * `awake`, `closed` and the free counts are written by the controller; request slots pass
-//!   back and forth by their state; operation slots and open table are written by the session.
+//!   back and forth by their state; operation slots, open table and table of maps are written by
+//!   the session.
 
 use crate::operation::OperationSlot;
 use arck_core_state::InodeNumber;
@@ -18,6 +19,8 @@ pub const PAYLOAD_WORDS: usize = 254;
 pub const THREAD_SLOTS: usize = 1024;
 /// Inodes that a session can list as open.
 pub const OPEN_SLOTS: usize = 1 << 17;
+/// Inodes of which a session can have maps.
+pub const MAP_SLOTS: usize = 1 << 13;
 
 /// The whole of it; lives in shared memory, or in a `Box` for tests.
 #[repr(C, align(4096))]
@@ -26,6 +29,8 @@ pub struct ControlMemory {
     pub requests: [RequestSlot; REQUEST_SLOTS],
     pub threads: [OperationSlot; THREAD_SLOTS],
     pub open: [AtomicU64; OPEN_SLOTS],
+    /// Entries by [`map_entry`]; of them, only as many as the header's `maps` says are in use.
+    pub maps: [AtomicU64; MAP_SLOTS],
 }
 
 #[repr(C, align(4096))]
@@ -39,6 +44,9 @@ pub struct ControlHeader {
     /// Pages of the pool in nobody's use, for `statfs`; a hint.
     pub pages_free: AtomicU64,
     pub inodes_free: AtomicU64,
+    /// Written by the session: one more than the highest place of `maps` that was ever used.
+    pub maps: AtomicU32,
+    pub reserved: AtomicU32,
 }
 
 /// One request and then its response.
@@ -61,6 +69,8 @@ impl Default for ControlHeader {
             closed: AtomicU32::new(0),
             pages_free: AtomicU64::new(0),
             inodes_free: AtomicU64::new(0),
+            maps: AtomicU32::new(0),
+            reserved: AtomicU32::new(0),
         }
     }
 }
@@ -94,8 +104,20 @@ const _: () = {
     assert!(size_of::<RequestSlot>() == 2048);
     assert!(size_of::<OperationSlot>() == 64);
     assert!(PAYLOAD_WORDS * 8 == crate::message::MESSAGE_MAX);
-    assert!(CONTROL_SIZE == 4096 + REQUEST_SLOTS * 2048 + THREAD_SLOTS * 64 + OPEN_SLOTS * 8);
+    assert!(
+        CONTROL_SIZE
+            == 4096 + REQUEST_SLOTS * 2048 + THREAD_SLOTS * 64 + (OPEN_SLOTS + MAP_SLOTS) * 8
+    );
 };
+
+/// In an entry of the table of maps: one of the maps can be written. (Numbers are below it.)
+pub const MAP_WRITABLE: u64 = 1 << 31;
+
+/// An entry of the table of maps.
+pub fn map_entry(number: InodeNumber, generation: u32, is_writable: bool) -> u64 {
+    let writable = if is_writable { MAP_WRITABLE } else { 0 };
+    open_entry(number, generation) | writable
+}
 
 /// An entry of the open table: number (low half) and generation (high half); 0 = free.
 pub fn open_entry(number: InodeNumber, generation: u32) -> u64 {
@@ -119,6 +141,12 @@ impl ControlMemory {
     pub fn boxed() -> Box<ControlMemory> {
         // SAFETY: all-zero is a valid value of every field (atomic integers).
         unsafe { Box::<ControlMemory>::new_zeroed().assume_init() }
+    }
+
+    /// The table of maps, as far as it is in use.
+    pub fn maps(&self) -> &[AtomicU64] {
+        let used = self.header.maps.load(Ordering::Acquire) as usize;
+        &self.maps[..used.min(MAP_SLOTS)]
     }
 
     /// Whether the open table lists the inode. Reads the whole table.

@@ -167,7 +167,12 @@ impl FileSystem {
             if is_writable {
                 context.own_up_to(inode, &mut own, &pages)?;
             }
-            context.establish(inode, &mut map)
+            let placed = context.establish(inode, &mut map);
+            if placed.is_err() {
+                // Whatever came in between may have changed pages that were looked at.
+                own = pages.start;
+            }
+            placed
         });
         if placed != Ok(false) {
             self.engine.unlist_open(inode)?;
@@ -228,10 +233,7 @@ impl FileSystem {
             let inode = self.engine.run_local(|context| {
                 let inode = context.cached(listing.number)?;
                 let _locked = inode.lock.write(context.slot().holder());
-                let table = mappings::lock();
-                if !table.maps_of(context.session, inode) {
-                    inode.set(flag::MAPPED | flag::UNSETTLED, false);
-                }
+                mappings::lock().list(context.session, inode, None)?;
                 Ok(inode)
             });
             if let Ok(inode) = inode {
@@ -325,7 +327,11 @@ impl FileSystem {
                 .run_local(|context| {
                     let inode = context.view(number, generation)?;
                     context.own_up_to(inode, &mut own, &pages)?;
-                    context.make_writable(inode, range)
+                    let made = context.make_writable(inode, range);
+                    if made.is_err() {
+                        own = pages.start;
+                    }
+                    made
                 })
                 .map_err(|errno| match errno {
                     Errno::TXTBSY => Errno::ACCESS,

@@ -7,7 +7,7 @@
 
 use crate::change::Change;
 use arck_core_state::index::{FANOUT, HEIGHT_MAX, capacity, height_for, slot};
-use arck_core_state::{IndexRoot, PagePtr, Pages};
+use arck_core_state::{IndexRoot, InodeNumber, PagePtr, Pages};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 
@@ -117,10 +117,11 @@ impl Setter {
     }
 }
 
-/// Drops all pages from page number `limit` on, data pages and index pages; gives the new root
+/// Drops all pages of inode `of` from page number `limit` on, data pages and index pages; gives the new root
 /// and the number of data pages dropped.
 pub fn truncate(
     change: &mut Change<'_>,
+    of: InodeNumber,
     root: IndexRoot,
     limit: u64,
 ) -> Result<(IndexRoot, u64), Errno> {
@@ -130,6 +131,7 @@ pub fn truncate(
     let mut dropped = 0;
     let is_empty = drop_below(
         change,
+        of,
         PagePtr(root.pointer()),
         root.height(),
         0,
@@ -142,8 +144,10 @@ pub fn truncate(
 
 /// True if nothing is left of the part of the tree at `page`, which is freed then. `first` is
 /// the first page number it covers.
+#[allow(clippy::too_many_arguments)]
 fn drop_below(
     change: &mut Change<'_>,
+    of: InodeNumber,
     page: PagePtr,
     level: u32,
     first: u64,
@@ -152,7 +156,7 @@ fn drop_below(
 ) -> Result<bool, Errno> {
     if level == 0 {
         if first >= limit {
-            change.set_data_page_used(page, false);
+            change.drop_data_page(of, page);
             *dropped += 1;
             return Ok(true);
         }
@@ -168,7 +172,7 @@ fn drop_below(
         let start = first + place * step;
         if start + step <= limit {
             left = true;
-        } else if drop_below(change, PagePtr(below), level - 1, start, limit, dropped)? {
+        } else if drop_below(change, of, PagePtr(below), level - 1, start, limit, dropped)? {
             // If all of the page goes, so does the entry: no need to change it.
             if first < limit {
                 change.set_word(page, place as usize, 0)?;

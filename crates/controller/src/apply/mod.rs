@@ -75,7 +75,7 @@ pub fn free(change: &mut Change<'_>, number: InodeNumber) -> Result<(), Errno> {
         match inode.kind() {
             Some(FileKind::Directory) => directory::free_all(change, &inode)?,
             Some(FileKind::File | FileKind::Link) => {
-                file::truncate(change, inode.root, 0)?;
+                file::truncate(change, number, inode.root, 0)?;
             }
             _ => {}
         }
@@ -162,7 +162,7 @@ fn attributes_and_data(change: &mut Change<'_>, wanted: &InodeChange) -> Result<
     let has_data = matches!(inode.kind(), Some(FileKind::File | FileKind::Link));
     if has_data {
         if let Some(limit) = wanted.limit {
-            let (root, dropped) = file::truncate(change, inode.root, limit)?;
+            let (root, dropped) = file::truncate(change, inode.number, inode.root, limit)?;
             inode.root = root;
             inode.pages = inode.pages.saturating_sub(dropped);
         }
@@ -170,7 +170,7 @@ fn attributes_and_data(change: &mut Change<'_>, wanted: &InodeChange) -> Result<
         for &(page, pointer) in &wanted.pages {
             let old = setter.set(change, page, pointer)?;
             if !old.is_null() && old != pointer {
-                change.set_data_page_used(old, false);
+                change.drop_data_page(inode.number, old);
             }
             inode.pages = inode.pages + u64::from(!pointer.is_null()) - u64::from(!old.is_null());
         }

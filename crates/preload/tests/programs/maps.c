@@ -258,6 +258,9 @@ static void forks(void) {
         while (*(volatile char *)(m + PAGE) != 'P') usleep(100);
         int mine = open("forks", O_RDONLY);
         printf("child %d %d\n", byte(mine, 0), byte(fd, PAGE));
+        m[1] = 'D';
+        while (*(volatile char *)(m + PAGE + 2) != 'R') usleep(100);
+        printf("child %d %d %ld\n", byte(fd, PAGE + 100), m[PAGE + 101], (long)lseek(fd, 0, SEEK_END));
         munmap(m, PAGE);
         printf("child %d\n", m[PAGE]);
         fflush(stdout);
@@ -265,6 +268,10 @@ static void forks(void) {
     }
     while (*(volatile char *)m != 'C') usleep(100);
     m[PAGE] = 'P';
+    while (*(volatile char *)(m + 1) != 'D') usleep(100);
+    pwrite(fd, "again", 5, PAGE + 100);
+    ftruncate(fd, 3 * PAGE);
+    m[PAGE + 2] = 'R';
     int status;
     waitpid(child, &status, 0);
     printf("parent %d %d %d\n", WEXITSTATUS(status), m[0], byte(fd, 0));

@@ -1,0 +1,142 @@
+//! Maps of files that sessions have: they keep their pages, and a writable one keeps other
+//! sessions from changing the file.
+//!
+//! # Invariants
+//! * A page that a fold takes from an inode of which another session has a map is not free: it
+//!   goes to a *keeper*, an orphan made in the same change. Keepers are freed when no session has
+//!   a map of the inode any more, and, as orphans are, when the pool is opened.
+//! * A session lists a map, fences, and then looks whether the header is marked; here the header
+//!   is marked, the heavy barrier issued, and then the tables are read. So either it waits for
+//!   the fold, or the fold sees its map.
+//! * While a session lists a writable map of an inode, no other session becomes its owner.
+
+use crate::apply::file::Setter;
+use crate::change::Change;
+use crate::core::Core;
+use crate::sessions::Session;
+use arck_core_state::geometry::SessionNumber;
+use arck_core_state::header::HeaderKind;
+use arck_core_state::{FileKind, IndexRoot, Inode, InodeNumber, Ownership, PAGE_SIZE, PagePtr};
+use arck_protocol::control::{MAP_WRITABLE, map_entry};
+use rustix::io::Errno;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::atomic::Ordering;
+
+/// An orphan that keeps pages, and the inode whose they were.
+pub type Keeper = (InodeNumber, InodeNumber);
+
+impl Core {
+    /// Whether a session other than `session` lists a writable map of the inode. After a barrier.
+    pub fn is_mapped_writable(&self, session: SessionNumber, number: InodeNumber) -> bool {
+        let Some(generation) = self.generation(number) else {
+            return false;
+        };
+        let wanted = map_entry(number, generation, true);
+        others(&self.sessions, session).any(|live| live.contains(&wanted))
+    }
+
+    /// Those of the inodes of which any session has a map. After a barrier.
+    pub fn mapped(&self, wanted: &BTreeSet<(InodeNumber, u32)>) -> HashSet<(InodeNumber, u32)> {
+        // There is no session 0: all are others.
+        mapped(&self.sessions, 0, |number, generation| {
+            wanted.contains(&(number, generation))
+        })
+    }
+
+    fn generation(&self, number: InodeNumber) -> Option<u32> {
+        Some(self.state.pool.header(number)?.generation())
+    }
+}
+
+/// The inodes of a fold set of which sessions other than `session` have maps. After a barrier.
+pub fn mapped_by_others(
+    sessions: &BTreeMap<SessionNumber, Session>,
+    session: SessionNumber,
+    set: &BTreeSet<InodeNumber>,
+) -> HashSet<(InodeNumber, u32)> {
+    mapped(sessions, session, |number, _| set.contains(&number))
+}
+
+fn others(
+    sessions: &BTreeMap<SessionNumber, Session>,
+    session: SessionNumber,
+) -> impl Iterator<Item = Vec<u64>> {
+    sessions
+        .iter()
+        .filter(move |(number, _)| **number != session)
+        .filter_map(|(_, session)| session.live.as_ref())
+        .map(|live| {
+            let maps = live.control().maps().iter();
+            maps.map(|entry| entry.load(Ordering::Acquire)).collect()
+        })
+}
+
+fn mapped(
+    sessions: &BTreeMap<SessionNumber, Session>,
+    session: SessionNumber,
+    is_wanted: impl Fn(InodeNumber, u32) -> bool,
+) -> HashSet<(InodeNumber, u32)> {
+    let mut found = HashSet::new();
+    for entries in others(sessions, session) {
+        for entry in entries.into_iter().filter(|&entry| entry != 0) {
+            let entry = entry & !MAP_WRITABLE;
+            let (number, generation) = (entry as u32, (entry >> 32) as u32);
+            if is_wanted(number, generation) {
+                found.insert((number, generation));
+            }
+        }
+    }
+    found
+}
+
+/// Gives the pages that mapped inodes lose to keepers, in the same change.
+pub fn keep_pages(change: &mut Change<'_>) -> Result<Vec<Keeper>, Errno> {
+    let mut keepers = Vec::new();
+    for (of, pages) in change.take_kept() {
+        let keeper = make_keeper(change, &pages)?;
+        keepers.push((keeper, of));
+    }
+    Ok(keepers)
+}
+
+fn make_keeper(change: &mut Change<'_>, pages: &[PagePtr]) -> Result<InodeNumber, Errno> {
+    let number = change.take_number()?;
+    change.state.pool.allocate_headers(number)?;
+    let fold = change.state.numbers.fold();
+    let generation = change.header(number)?.generation.max(1);
+    let mut setter = Setter::new(IndexRoot::EMPTY);
+    for (place, &page) in pages.iter().enumerate() {
+        setter.set(change, place as u64, page)?;
+        change.set_data_page_used(page, true);
+    }
+    let address = change.place_inode(Inode {
+        number,
+        generation,
+        mode: FileKind::File.mode_bits(),
+        links: 0,
+        uid: 0,
+        gid: 0,
+        size: pages.len() as u64 * PAGE_SIZE,
+        root: setter.root(),
+        accessed: 0,
+        modified: 0,
+        changed: 0,
+        created: 0,
+        pages: pages.len() as u64,
+        parent: 0,
+        entries: 0,
+        class: 0,
+        reserved0: 0,
+        reserved: [0; 4],
+    })?;
+    let header = change.header(number)?;
+    header.inode = address;
+    header.kind = HeaderKind::Orphan;
+    header.file_kind = Some(FileKind::File);
+    header.generation = generation;
+    header.ownership = Ownership::SHARED;
+    header.branch_slot = 0;
+    header.fold = fold;
+    header.class = 0;
+    Ok(number)
+}

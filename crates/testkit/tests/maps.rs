@@ -1,0 +1,246 @@
+//! Maps of files, as more than one session sees them.
+
+use arck_testkit::{Shorthand, TestPool};
+use arckfs::{At, Errno, FileSystem, Handle, MapRequest};
+use std::time::{Duration, Instant};
+
+const POOL: u64 = 64 << 20;
+const PAGE: usize = 4096;
+
+/// A shared map, unmapped when dropped.
+struct Mapped<'f> {
+    session: &'f FileSystem,
+    address: usize,
+    length: usize,
+}
+
+fn map(
+    session: &FileSystem,
+    handle: Handle,
+    length: usize,
+    protection: i32,
+) -> Result<Mapped<'_>, Errno> {
+    let request = MapRequest {
+        address: 0,
+        length,
+        protection,
+        flags: libc::MAP_SHARED,
+        offset: 0,
+    };
+    // SAFETY: where the kernel likes.
+    let address = unsafe { session.map(handle, &request)? };
+    Ok(Mapped {
+        session,
+        address,
+        length,
+    })
+}
+
+impl Mapped<'_> {
+    /// A byte, or `None` where there is nothing: the kernel is asked, to whom that is EFAULT.
+    fn get(&self, at: usize) -> Option<u8> {
+        let (reader, writer) = std::io::pipe().unwrap();
+        assert!(at < self.length);
+        // SAFETY: reads one byte of the map, if there is one.
+        let written = unsafe {
+            let from = (self.address + at) as *const libc::c_void;
+            libc::write(std::os::fd::AsRawFd::as_raw_fd(&writer), from, 1)
+        };
+        if written != 1 {
+            return None;
+        }
+        let mut byte = [0];
+        std::io::Read::read_exact(&mut &reader, &mut byte).unwrap();
+        Some(byte[0])
+    }
+
+    fn put(&self, at: usize, byte: u8) {
+        assert!(at < self.length);
+        // SAFETY: a writable map of the test's own.
+        unsafe { ((self.address + at) as *mut u8).write_volatile(byte) }
+    }
+
+    fn all_are(&self, bytes: &[u8]) -> bool {
+        (0..self.length / PAGE).all(|page| bytes.contains(&self.get(page * PAGE + 7).unwrap()))
+    }
+}
+
+impl Drop for Mapped<'_> {
+    fn drop(&mut self) {
+        // SAFETY: nobody uses it any more.
+        unsafe { self.session.unmap(self.address, self.length).unwrap() };
+    }
+}
+
+const READ: i32 = libc::PROT_READ;
+const BOTH: i32 = libc::PROT_READ | libc::PROT_WRITE;
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !is_so() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// What another session overwrites, truncates and uses anew stays in a map of the old file until
+/// the map's session looks again; then the map follows, and the pages come back.
+#[test]
+fn a_map_keeps_its_pages() {
+    let pool = TestPool::new(POOL);
+    let (one, two) = (pool.session(), pool.session());
+    one.put("f", &[b'a'; 16 * PAGE]).unwrap();
+    one.fold(true).unwrap();
+    let handle = one.open_at_root("f", libc::O_RDWR).unwrap();
+    let mapped = map(&one, handle, 16 * PAGE, READ).unwrap();
+    one.close(handle);
+    assert!(mapped.all_are(b"a"));
+
+    // Twice, so that the first pages of the second session are dropped too.
+    for byte in [b'b', b'c'] {
+        let theirs = two.open_at_root("f", libc::O_WRONLY).unwrap();
+        assert_eq!(
+            two.write(theirs, &[byte; 16 * PAGE], Some(0)),
+            Ok(16 * PAGE)
+        );
+        two.close(theirs);
+        two.fold(true).unwrap();
+        one.put(&format!("other {byte}"), &[b'x'; 64 * PAGE])
+            .unwrap();
+        two.put(&format!("more {byte}"), &[b'y'; 64 * PAGE])
+            .unwrap();
+        two.fold(false).unwrap();
+        assert!(
+            mapped.all_are(b"abc"),
+            "somebody else's bytes are in the map"
+        );
+    }
+    assert_eq!(one.get("f").unwrap(), vec![b'c'; 16 * PAGE]);
+    assert!(mapped.all_are(b"c"), "the map follows");
+
+    two.truncate(At::Root, b"f", 3 * PAGE as u64 + 10).unwrap();
+    two.fold(true).unwrap();
+    two.put("again", &[b'z'; 64 * PAGE]).unwrap();
+    assert!(mapped.all_are(b"c"));
+    assert_eq!(one.get("f").unwrap().len(), 3 * PAGE + 10);
+    assert_eq!(mapped.get(3 * PAGE + 9), Some(b'c'));
+    assert_eq!(mapped.get(3 * PAGE + 10), Some(0));
+    assert_eq!(mapped.get(4 * PAGE), None);
+
+    // Removed by the others, and still there.
+    two.unlink(At::Root, b"f", 0).unwrap();
+    two.fold(true).unwrap();
+    one.put("last", &[b'w'; 64 * PAGE]).unwrap();
+    assert_eq!(mapped.get(5), Some(b'c'));
+    let before = two.statistics().unwrap().pages_free;
+    drop(mapped);
+    // Its own four, and what was kept for it.
+    until("kept pages are freed", || {
+        two.statistics().unwrap().pages_free >= before + 4 + 13
+    });
+    assert_eq!(pool.violations(), "");
+}
+
+/// A file of which one session has a writable map is changed by no other.
+#[test]
+fn a_writable_map_keeps_others_from_writing() {
+    let pool = TestPool::new(POOL);
+    let (one, two) = (pool.session(), pool.session());
+    one.put("f", &[b'a'; 4 * PAGE]).unwrap();
+    one.fold(true).unwrap();
+    let handle = one.open_at_root("f", libc::O_RDWR).unwrap();
+    let theirs = two.open_at_root("f", libc::O_RDWR).unwrap();
+    let reading = map(&two, theirs, 4 * PAGE, READ).unwrap();
+    let mapped = map(&one, handle, 4 * PAGE, BOTH).unwrap();
+    mapped.put(PAGE, b'b');
+    let mut seen = [0];
+    assert_eq!(two.read(theirs, &mut seen, Some(PAGE as u64)), Ok(1));
+    assert_eq!(seen[0], b'b', "stores are the file's");
+    assert_eq!(reading.get(PAGE), Some(b'b'));
+    assert_eq!(two.write(theirs, b"x", Some(0)), Err(Errno::TXTBSY));
+    assert_eq!(two.truncate_handle(theirs, 0), Err(Errno::TXTBSY));
+    assert_eq!(
+        map(&two, theirs, 4 * PAGE, BOTH).map(|_| ()),
+        Err(Errno::NODEV)
+    );
+    // Its own session goes on as before, whoever looked meanwhile.
+    one.fold(true).unwrap();
+    assert_eq!(one.write(handle, b"w", Some(9)), Ok(1));
+    assert_eq!(mapped.get(9), Some(b'w'));
+    assert_eq!(one.truncate_handle(handle, 6 * PAGE as u64), Ok(()));
+    mapped.put(2 * PAGE, b'm');
+    assert_eq!(two.get("f").unwrap()[2 * PAGE], b'm');
+    drop(mapped);
+    assert_eq!(two.write(theirs, b"x", Some(0)), Ok(1));
+    assert_eq!(one.get("f").unwrap()[..2], *b"xa");
+    drop(reading);
+    assert_eq!(pool.violations(), "");
+}
+
+/// Stores through a map, and pages kept for one, over the controller's death.
+#[test]
+fn maps_and_a_killed_controller() {
+    let mut pool = TestPool::new(POOL);
+    let empty = {
+        let session = pool.session();
+        session.put("f", &[b'a'; 8 * PAGE]).unwrap();
+        session.fold(true).unwrap();
+        let free = session.statistics().unwrap().pages_free;
+        session.disconnect().unwrap();
+        free
+    };
+    {
+        let (one, two) = (pool.session(), pool.session());
+        let handle = one.open_at_root("f", libc::O_RDWR).unwrap();
+        let reading = map(&one, handle, 8 * PAGE, READ).unwrap();
+        let theirs = two.open_at_root("f", libc::O_WRONLY).unwrap();
+        two.write(theirs, &[b'b'; 8 * PAGE], Some(0)).unwrap();
+        two.close(theirs);
+        two.fold(true).unwrap();
+        assert!(reading.all_are(b"ab"));
+        let mapped = map(&one, handle, 8 * PAGE, BOTH).unwrap();
+        mapped.put(3 * PAGE, b's');
+        // SAFETY: changes nothing.
+        unsafe {
+            one.sync_maps(mapped.address, mapped.length, libc::MS_SYNC)
+                .unwrap()
+        };
+        pool.kill();
+        std::mem::forget((reading, mapped));
+    }
+    pool.serve();
+    let session = pool.session();
+    let content = session.get("f").unwrap();
+    assert_eq!((content[0], content[3 * PAGE]), (b'b', b's'));
+    session.put("g", b"g").unwrap();
+    session.unlink(At::Root, b"g", 0).unwrap();
+    session.disconnect().unwrap();
+    let session = pool.session();
+    let free = session.statistics().unwrap().pages_free;
+    assert!(free >= empty, "{free} pages of {empty} are free");
+    assert_eq!(pool.violations(), "");
+}
+
+/// No room for the pages of a writable map: ENOSPC, and everything is as it was.
+#[test]
+fn a_full_pool_refuses_a_writable_map() {
+    let pool = TestPool::new(32 << 20);
+    let session = pool.session();
+    let flags = libc::O_CREAT | libc::O_RDWR;
+    let handle = session.open_at_root("sparse", flags).unwrap();
+    session.truncate_handle(handle, 1 << 30).unwrap();
+    assert_eq!(
+        map(&session, handle, 1 << 30, BOTH).map(|_| ()),
+        Err(Errno::NOSPC)
+    );
+    let reading = map(&session, handle, 1 << 30, READ).unwrap();
+    assert_eq!(reading.get((1 << 30) - 1), Some(0));
+    session.truncate_handle(handle, 0).unwrap();
+    assert_eq!(reading.get(0), None);
+    session.put("small", &[b's'; 100 * PAGE]).unwrap();
+    session.truncate_handle(handle, 64 * PAGE as u64).unwrap();
+    let mapped = map(&session, handle, 64 * PAGE, BOTH).unwrap();
+    mapped.put(17, b'x');
+    assert_eq!(reading.get(17), Some(b'x'));
+    assert_eq!(session.get("sparse").unwrap()[17], b'x');
+}
