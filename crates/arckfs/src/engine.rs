@@ -390,7 +390,7 @@ impl Engine {
     }
 
     #[cold]
-    fn fix(&self, thread: &'static ThreadContext, fix: Fix) -> Result<(), Errno> {
+    pub fn fix(&self, thread: &'static ThreadContext, fix: Fix) -> Result<(), Errno> {
         let (session, slot) = (self.session, thread.slot());
         let stock = session.state();
         match fix {
@@ -484,7 +484,7 @@ impl Engine {
     }
 
     /// Folds all that this session has changed, and takes back what the deltas used.
-    fn fold_all(&self) -> Result<(), Errno> {
+    pub fn fold_all(&self) -> Result<(), Errno> {
         let request = Request::CommitAll { release: false };
         ownership::ask_until_settled(self.session, &request)?;
         self.run_local(|context| context.refresh_dirty())

@@ -5,6 +5,7 @@ mod locks;
 mod memory;
 mod names;
 mod opening;
+mod space;
 mod status;
 
 use crate::births::Birth;

@@ -7,7 +7,8 @@
 //!
 //! * [`engine`](self): attempts, and what they need before they are made again.
 //! * `state`, `inodes`, `overlay`: auxiliary state, in the group's shared region.
-//! * `walk`, `paths`, `births`, `names`, `listing`: names. `read`, `write`: data. `attributes`.
+//! * `walk`, `paths`, `births`, `names`, `listing`: names. `read`, `write`, `extents`, `space`:
+//!   data. `attributes`.
 //! * `mappings`: the program's maps of files.
 //! * `descriptions`, `spares`, `file_system`: open files and the public face.
 //!
@@ -23,6 +24,7 @@ mod attributes;
 mod births;
 mod descriptions;
 mod engine;
+mod extents;
 mod file_system;
 mod inodes;
 mod interface;
@@ -32,6 +34,7 @@ mod names;
 mod overlay;
 mod paths;
 mod read;
+mod space;
 mod spares;
 mod state;
 mod time;

@@ -44,7 +44,7 @@ impl<'a> Context<'a> {
 
     /// A pointer led nowhere: the verified state moved, or it is damaged.
     #[cold]
-    fn lost(&self, inode: &CachedInode) -> crate::engine::Stop {
+    pub fn lost(&self, inode: &CachedInode) -> crate::engine::Stop {
         match self.unmoved(inode) {
             Ok(()) => Errno::IO.into(),
             Err(stop) => stop,

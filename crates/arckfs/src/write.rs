@@ -311,37 +311,6 @@ impl<'a> Context<'a> {
         count
     }
 
-    /// Gives a hole in `[offset, offset + length)` pages of zeroes, so that writing there cannot
-    /// fail for want of space; one step of pages at a time. Gives the byte up to which it came.
-    pub fn allocate_step(&self, inode: &'static CachedInode, from: u64, end: u64) -> Attempt<u64> {
-        let _locked = inode.lock.write(self.slot().holder());
-        let expected = self.begin_change(inode)?;
-        let (branch, begun) = self.branch(inode, &expected)?;
-        let mut places = [(0, PagePtr::NULL); STEP + 1];
-        let mut step = Step::new(self, inode, branch, begun, &mut places);
-        let last = pages_of(end).min(from / PAGE_SIZE + STEP as u64);
-        for page in from / PAGE_SIZE..last {
-            if self.data_page(inode, page)?.is_null() {
-                step.fresh(page, PagePtr::NULL, 0, &[])?;
-            }
-        }
-        let data = order::fence(step.stored.take());
-        let entries = step.publish_entries(&data)?;
-        let time = now();
-        let _ = step.branch.put(offset::MODIFIED, time as u64)?;
-        let _ = step.branch.put(offset::CHANGED, time as u64)?;
-        let _durable = order::fence((entries, step.branch.flush_line_0()?));
-        if !expected.still_holds(self.header(inode.number())?) {
-            return Err(Fix::Again.into());
-        }
-        inode.modified.store(time as u64, Ordering::Relaxed);
-        inode.changed.store(time as u64, Ordering::Relaxed);
-        if inode.has(flag::MAPPED) {
-            self.remap(inode, from / PAGE_SIZE, last);
-        }
-        Ok(last * PAGE_SIZE)
-    }
-
     /// Gives pages of this session's own to what has none or somebody else's, in file pages from
     /// `first` up to `end` or the end of the file, so that a map of them can be written; one step
     /// of pages at a time. Gives the page up to which it came.

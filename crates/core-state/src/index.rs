@@ -92,6 +92,42 @@ pub fn lookup(pages: &impl Pages, root: IndexRoot, page: u64) -> Option<PagePtr>
     Some(PagePtr(pointer))
 }
 
+/// The first page number from `from` on, below `limit`, that has a page. `None` if a pointer led
+/// outside the pool. Empty parts of the tree are passed over whole.
+pub fn next(pages: &impl Pages, root: IndexRoot, from: u64, limit: u64) -> Option<Option<u64>> {
+    if root.height() > HEIGHT_MAX {
+        return None;
+    }
+    let limit = limit.min(capacity(root.height()));
+    next_below(pages, root.pointer(), root.height(), 0, from, limit)
+}
+
+fn next_below(
+    pages: &impl Pages,
+    pointer: u64,
+    level: u32,
+    first: u64,
+    from: u64,
+    limit: u64,
+) -> Option<Option<u64>> {
+    if pointer == 0 || first >= limit {
+        return Some(None);
+    }
+    if level == 0 {
+        return Some((first >= from).then_some(first));
+    }
+    let step = capacity(level - 1);
+    let page = pages.page(PagePtr(pointer))?;
+    for place in from.saturating_sub(first) / step..FANOUT {
+        let below = page[place as usize].load(Ordering::Relaxed);
+        let at = first + place * step;
+        if let Some(found) = next_below(pages, below, level - 1, at, from, limit)? {
+            return Some(Some(found));
+        }
+    }
+    Some(None)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -493,6 +493,40 @@ pub fn clear_index_entry(
     Ok(None)
 }
 
+/// The first leaf entry that is not 0 from file page `from` on, and its page.
+pub fn next_entry(session: &Session, root: IndexRoot, from: u64) -> Option<(u64, u64)> {
+    if root.height() == 0 {
+        return (from == 0 && root.leaf() != 0).then(|| (0, root.leaf()));
+    }
+    next_below(
+        session,
+        root.pointer(),
+        root.height().min(HEIGHT_MAX),
+        0,
+        from,
+    )
+}
+
+fn next_below(
+    session: &Session,
+    pointer: u64,
+    level: u32,
+    first: u64,
+    from: u64,
+) -> Option<(u64, u64)> {
+    let bytes = page_bytes(session, u32::try_from(pointer).ok()?).ok()?;
+    let step = index::capacity(level - 1);
+    (from.saturating_sub(first) / step..FANOUT).find_map(|slot| {
+        let entry = bytes.load_u64(slot as usize * 8, Ordering::Acquire)?;
+        let at = first + slot * step;
+        match (entry, level) {
+            (0, _) => None,
+            (_, 1) => Some((at, entry)),
+            _ => next_below(session, entry, level - 1, at, from),
+        }
+    })
+}
+
 /// Calls `each` for every leaf entry of a delta's index that is not 0 (page, entry), and
 /// `interior` for every arena page of the index.
 pub fn for_each_entry(

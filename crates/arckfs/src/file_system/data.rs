@@ -191,36 +191,6 @@ impl FileSystem {
         Ok(())
     }
 
-    /// `mode` as `fallocate(2)`'s; EOPNOTSUPP for what is not served.
-    pub fn allocate(
-        &self,
-        handle: Handle,
-        mode: i32,
-        offset: u64,
-        length: u64,
-    ) -> Result<(), Errno> {
-        self.not_path_only(handle)?;
-        let end = offset
-            .checked_add(length)
-            .filter(|_| length != 0)
-            .ok_or(Errno::INVAL)?;
-        if mode != 0 {
-            return Err(Errno::OPNOTSUPP);
-        }
-        self.usable(handle, true)?;
-        let size = self.on_handle(handle, |_, inode| Ok(inode.size.load(Ordering::Acquire)))?;
-        if end > size {
-            self.truncate_handle(handle, end)?;
-        }
-        let mut from = offset;
-        while from < end {
-            from = self.on_handle(handle, |context, inode| {
-                context.allocate_step(inode, from, end)
-            })?;
-        }
-        Ok(())
-    }
-
     /// Durable already in `dax` and `volatile` mode; in `paged` mode folds and writes back.
     pub fn sync(&self, handle: Handle) -> Result<(), Errno> {
         self.not_path_only(handle)?;
@@ -230,31 +200,5 @@ impl FileSystem {
         }
         let inodes = InodeList::new(&[number]).ok_or(Errno::IO)?;
         self.engine.session.ask(&Request::Sync { inodes })
-    }
-}
-
-impl<'a> Context<'a> {
-    /// SEEK_DATA or SEEK_HOLE from `from`: ENXIO beyond the end.
-    fn seek_data(&self, inode: &CachedInode, from: u64, data: bool) -> Attempt<u64> {
-        let seen = self.seen(inode);
-        let size = inode.size.load(Ordering::Acquire);
-        if from >= size {
-            return Err(Errno::NXIO.into());
-        }
-        let mut at = from;
-        while at < size {
-            let hole = self.data_page(inode, at / 4096)?.is_null();
-            if hole != data {
-                self.unmoved_since(inode, seen)?;
-                return Ok(at);
-            }
-            at = (at / 4096 + 1) * 4096;
-        }
-        self.unmoved_since(inode, seen)?;
-        if data {
-            Err(Errno::NXIO.into())
-        } else {
-            Ok(size)
-        }
     }
 }

@@ -1,0 +1,160 @@
+//! fallocate: space given to a file, and taken from it.
+
+use super::*;
+use crate::read::pages_of;
+use crate::space::Reserve;
+use arck_core_state::PAGE_SIZE;
+use arck_core_state::geometry::FILE_SIZE_MAX;
+
+/// What a mode of fallocate(2) asks for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Allocate,
+    Zero,
+    Punch,
+}
+
+impl FileSystem {
+    /// `mode` as fallocate(2)'s: 0, FALLOC_FL_ZERO_RANGE, each also with FALLOC_FL_KEEP_SIZE, and
+    /// FALLOC_FL_PUNCH_HOLE with it; EOPNOTSUPP for others. ENOSPC leaves the file as it was.
+    ///
+    /// With FALLOC_FL_KEEP_SIZE, space behind the end of the file is looked for and not kept:
+    /// the format has no pages beyond a file's size.
+    pub fn allocate(
+        &self,
+        handle: Handle,
+        mode: i32,
+        offset: u64,
+        length: u64,
+    ) -> Result<(), Errno> {
+        self.not_path_only(handle)?;
+        if length == 0 {
+            return Err(Errno::INVAL);
+        }
+        let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
+        let kind = match mode & !libc::FALLOC_FL_KEEP_SIZE {
+            0 => Kind::Allocate,
+            libc::FALLOC_FL_ZERO_RANGE => Kind::Zero,
+            libc::FALLOC_FL_PUNCH_HOLE if keep_size => Kind::Punch,
+            _ => return Err(Errno::OPNOTSUPP),
+        };
+        self.usable(handle, true)?;
+        self.on_handle(handle, |_, inode| match inode.kind() {
+            Some(FileKind::File) => Ok(()),
+            Some(FileKind::Directory) => Err(Errno::ISDIR.into()),
+            _ => Err(Errno::NODEV.into()),
+        })?;
+        let end = offset
+            .checked_add(length)
+            .filter(|&end| end <= FILE_SIZE_MAX)
+            .ok_or(Errno::FBIG)?;
+        match kind {
+            Kind::Punch => self.punch(handle, offset, end),
+            _ => self.fill(handle, offset, end, kind == Kind::Zero, keep_size),
+        }
+    }
+
+    fn punch(&self, handle: Handle, offset: u64, end: u64) -> Result<(), Errno> {
+        let (first, last) = self.zero_edges(handle, offset, end)?;
+        let freed = Reserve::new(self.engine.session);
+        let mut at = first;
+        while at < last {
+            let step = self.on_handle(handle, |context, inode| {
+                context.punch_step(inode, at, last, &freed)
+            });
+            match step {
+                Ok(reached) => at = reached,
+                Err(errno) => {
+                    // A fold may be at work on what was set free: not to be used again.
+                    freed.forget();
+                    return Err(errno);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Zeroes the parts of pages at the ends of `[offset, end)`; gives the whole pages between.
+    fn zero_edges(&self, handle: Handle, offset: u64, end: u64) -> Result<(u64, u64), Errno> {
+        let (first, last) = (offset.div_ceil(PAGE_SIZE), end / PAGE_SIZE);
+        let zero_part = |from: u64, end: u64| {
+            if from >= end {
+                return Ok(());
+            }
+            self.on_handle(handle, |context, inode| context.zero_part(inode, from, end))
+        };
+        if first > last {
+            zero_part(offset, end)?;
+        } else {
+            zero_part(offset, first * PAGE_SIZE)?;
+            zero_part(last * PAGE_SIZE, end)?;
+        }
+        Ok((first, last))
+    }
+
+    fn fill(
+        &self,
+        handle: Handle,
+        offset: u64,
+        end: u64,
+        zeroing: bool,
+        keep_size: bool,
+    ) -> Result<(), Errno> {
+        let (from, last) = (offset / PAGE_SIZE, pages_of(end));
+        let reserve = self.reserve(handle, from, last, zeroing)?;
+        let size = self.on_handle(handle, |_, inode| Ok(inode.size.load(Ordering::Acquire)))?;
+        if end > size && !keep_size {
+            self.on_handle(handle, |context, inode| {
+                if inode.size.load(Ordering::Acquire) >= end {
+                    return Ok(());
+                }
+                context.resize(inode, end)
+            })?;
+        }
+        let fill = |from: u64, last: u64, zeroing: bool| -> Result<(), Errno> {
+            let mut at = from;
+            while at < last {
+                at = self.on_handle(handle, |context, inode| {
+                    context.fill_step(inode, at, last, zeroing, &reserve)
+                })?;
+            }
+            Ok(())
+        };
+        if zeroing {
+            // An edge may need a page of its own.
+            reserve.give_back(2);
+            let (first, last) = self.zero_edges(handle, offset, end)?;
+            fill(first, last, true)?;
+        }
+        fill(from, last, false)
+    }
+
+    /// Sets aside the data pages that filling the file pages `[from, end)` will take. ENOSPC.
+    fn reserve(
+        &self,
+        handle: Handle,
+        from: u64,
+        end: u64,
+        zeroing: bool,
+    ) -> Result<Reserve, Errno> {
+        let session = self.engine.session;
+        let lacking = self.on_handle(handle, |context, inode| {
+            context.pages_lacking(inode, from, end, zeroing)
+        })?;
+        let free = || session.control().header.pages_free.load(Ordering::Acquire);
+        if lacking > free() {
+            // What has been deleted is free after a fold, and told with the next answer.
+            self.engine.fold_all()?;
+            self.engine.fold_all()?;
+            if lacking > free() {
+                return Err(Errno::NOSPC);
+            }
+        }
+        let reserve = Reserve::new(session);
+        let thread = session.thread()?;
+        while !reserve.fill(thread.slot(), lacking) {
+            self.engine.fix(thread, Fix::DataPages)?;
+        }
+        Ok(reserve)
+    }
+}

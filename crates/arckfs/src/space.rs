@@ -1,0 +1,319 @@
+//! Space of a file without data: allocating, punching holes, zeroing ranges.
+//!
+//! # Invariants
+//! * A page is given to a hole, or taken from the file, by one entry of the delta's index; the
+//!   edges of a range, parts of pages, are zeroed as any write is.
+//! * What a hole sets free goes back to the stock only when the hole is certain to stand: a fold
+//!   that got in between may have taken the old page along, so the pages are kept until another
+//!   attempt has found the inode unmarked.
+//! * Space is found before anything is changed ([`Reserve`]): ENOSPC leaves the file as it was.
+
+use crate::engine::{Attempt, Context, Fix};
+use crate::interface::Errno;
+use crate::read::pages_of;
+use crate::state::{CachedInode, flag};
+use crate::time::now;
+use crate::write::Position;
+use arck_core_state::branch::offset;
+use arck_core_state::{PAGE_SIZE, PagePtr, index};
+use arck_libfs_kit::Session;
+use arck_libfs_kit::delta::{self, Branch, FreshPages};
+use arck_libfs_kit::region::ThreadSlot;
+use arck_pm::order::{self, DurableSet};
+use arck_pm::{Durable, Flushed};
+use std::cell::RefCell;
+use std::sync::atomic::Ordering;
+
+/// Pages changed in one step.
+const STEP: u64 = 512;
+
+/// Data pages set aside for one call; those that are left go back to the stock.
+pub struct Reserve {
+    session: &'static Session,
+    pages: RefCell<Vec<PagePtr>>,
+}
+
+impl Reserve {
+    pub fn new(session: &'static Session) -> Reserve {
+        Reserve {
+            session,
+            pages: RefCell::default(),
+        }
+    }
+
+    /// Takes pages from the stock until there are `count`; false if it ran out.
+    pub fn fill(&self, slot: &ThreadSlot<'_>, count: u64) -> bool {
+        let mut pages = self.pages.borrow_mut();
+        while (pages.len() as u64) < count {
+            match self.session.state().data.take(self.session, slot) {
+                Some(page) => pages.push(page),
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// Gives `count` pages to the stock, for an operation that takes its own.
+    pub fn give_back(&self, count: usize) {
+        let mut pages = self.pages.borrow_mut();
+        let kept = pages.len().saturating_sub(count);
+        for page in pages.drain(kept..) {
+            self.session.state().data.release(self.session, page);
+        }
+    }
+
+    /// Never gives the pages back.
+    pub fn forget(&self) {
+        self.pages.borrow_mut().clear();
+    }
+
+    fn take(&self, slot: &ThreadSlot<'_>) -> Option<PagePtr> {
+        let reserved = self.pages.borrow_mut().pop();
+        reserved.or_else(|| self.session.state().data.take(self.session, slot))
+    }
+
+    /// Keeps a page that the call set free.
+    fn keep(&self, page: PagePtr) {
+        self.pages.borrow_mut().push(page);
+    }
+}
+
+impl Drop for Reserve {
+    fn drop(&mut self) {
+        for page in self.pages.get_mut().drain(..) {
+            self.session.state().data.release(self.session, page);
+        }
+    }
+}
+
+impl<'a> Context<'a> {
+    /// Pages that the holes of `[from, end)` (file pages) lack; with `zeroing`, also those that
+    /// another page has to take the place of, since they are not this session's to store to.
+    pub fn pages_lacking(
+        &self,
+        inode: &'static CachedInode,
+        from: u64,
+        end: u64,
+        zeroing: bool,
+    ) -> Attempt<u64> {
+        let _locked = inode.lock.read();
+        let mut lacking = end - from;
+        let mut at = from;
+        while let Some(page) = self.next_data(inode, at, end)? {
+            if !zeroing || self.session.is_own(self.data_page(inode, page)?) {
+                lacking -= 1;
+            }
+            at = page + 1;
+        }
+        self.unmoved(inode)?;
+        Ok(lacking)
+    }
+
+    /// Sets entries of the delta's index. `proof`: what they lead to, and the branch, is durable.
+    fn set_entry<P: DurableSet>(
+        &self,
+        inode: &'static CachedInode,
+        branch: &Branch<'_>,
+        page: u64,
+        entry: u64,
+        proof: P,
+    ) -> Attempt<Flushed> {
+        let arena = &self.session.state().arena;
+        let root = inode.delta_root();
+        let mut fresh = FreshPages::default();
+        let needed = delta::index_pages_needed(self.session, root, page);
+        let give_back = |fresh: &mut FreshPages| {
+            while let Some(page) = fresh.take() {
+                arena.release(self.slot(), page);
+            }
+        };
+        while fresh.count() < needed {
+            match arena.take(self.slot()) {
+                Some(page) => fresh.add(page),
+                None => {
+                    give_back(&mut fresh);
+                    return Err(Fix::ArenaPages.into());
+                }
+            }
+        }
+        let (root, stored) =
+            delta::set_index_entry(self.session, branch, root, page, entry, &mut fresh, proof)?;
+        give_back(&mut fresh);
+        inode.root.store(root.0, Ordering::Release);
+        Ok(stored)
+    }
+
+    /// Stamps the file, makes everything durable, and looks at the header once more.
+    fn finish_step(
+        &self,
+        inode: &CachedInode,
+        expected: &arck_protocol::operation::Expected,
+        branch: &Branch<'_>,
+        stored: Option<Flushed>,
+    ) -> Attempt<()> {
+        let time = now() as u64;
+        let _ = branch.put(offset::MODIFIED, time)?;
+        let _ = branch.put(offset::CHANGED, time)?;
+        let _durable = order::fence((stored, branch.flush_line_0()?));
+        if !expected.still_holds(self.header(inode.number())?) {
+            // A fold got in between; doing all of this once more does no harm.
+            return Err(Fix::Again.into());
+        }
+        inode.modified.store(time, Ordering::Relaxed);
+        inode.changed.store(time, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Gives the holes among the file pages `[from, end)` pages of zeroes; `zeroing`: all other
+    /// pages there become zeroes too. One step at a time, and not beyond the file's end; gives
+    /// the page up to which it came.
+    pub fn fill_step(
+        &self,
+        inode: &'static CachedInode,
+        from: u64,
+        end: u64,
+        zeroing: bool,
+        reserve: &Reserve,
+    ) -> Attempt<u64> {
+        let _locked = inode.lock.write(self.slot().holder());
+        let expected = self.begin_change(inode)?;
+        let size = pages_of(inode.size.load(Ordering::Relaxed));
+        let last = end.min(size).min(from + STEP).max(from);
+        let (branch, begun) = self.branch(inode, &expected)?;
+        let mut filled = Vec::new();
+        let mut stored = Vec::from_iter(begun);
+        let fresh = (|| -> Attempt<()> {
+            for page in from..last {
+                let old = self.data_page(inode, page)?;
+                if !old.is_null() && !zeroing {
+                    continue;
+                }
+                let is_kept = !old.is_null() && self.session.is_own(old);
+                let new = if is_kept {
+                    old
+                } else {
+                    let new = reserve.take(self.slot()).ok_or(Fix::DataPages)?;
+                    filled.push((page, new, old.is_null()));
+                    new
+                };
+                let bytes = self.session.page_bytes(new).ok_or(Errno::IO)?;
+                let zeroes = bytes.stream_zeroes(0, PAGE_SIZE as usize);
+                stored.push(zeroes.ok_or(Errno::IO)?);
+            }
+            Ok(())
+        })();
+        let durable: Vec<Durable> = order::fence(stored);
+        let mut published = None;
+        let mut count = 0;
+        let outcome = fresh.and_then(|()| {
+            for &(page, new, was_hole) in &filled {
+                let proof = durable.first().ok_or(Errno::IO)?;
+                let token = self.set_entry(inode, &branch, page, new.0, proof)?;
+                count += 1;
+                if was_hole {
+                    inode.pages.fetch_add(1, Ordering::Relaxed);
+                }
+                published = join(published.take(), token);
+            }
+            Ok(())
+        });
+        for (_, new, _) in filled.drain(count..) {
+            reserve.keep(new);
+        }
+        outcome?;
+        if inode.has(flag::MAPPED) {
+            self.remap(inode, from, last);
+        }
+        self.finish_step(inode, &expected, &branch, published)?;
+        Ok(if last >= end.min(size) { end } else { last })
+    }
+
+    /// Makes holes of the file pages `[from, end)`, one step at a time; gives the page up to
+    /// which it came. What that sets free is kept in `freed`.
+    pub fn punch_step(
+        &self,
+        inode: &'static CachedInode,
+        from: u64,
+        end: u64,
+        freed: &Reserve,
+    ) -> Attempt<u64> {
+        let _locked = inode.lock.write(self.slot().holder());
+        let expected = self.begin_change(inode)?;
+        let (branch, begun) = self.branch(inode, &expected)?;
+        let (_, proof) = order::fence((begun, branch.flush_line_0()?));
+        let size = pages_of(inode.size.load(Ordering::Relaxed));
+        let end_here = end.min(size);
+        let verified_end = inode
+            .limit
+            .load(Ordering::Relaxed)
+            .min(pages_of(inode.base_size.load(Ordering::Relaxed)));
+        let mut stored = None;
+        let mut at = from;
+        let mut reached = end;
+        let mut count = 0;
+        while let Some(page) = self.next_data(inode, at, end_here)? {
+            if count == STEP {
+                reached = page;
+                break;
+            }
+            count += 1;
+            at = page + 1;
+            let old = self.data_page(inode, page)?;
+            if inode.has(flag::MAPPED) && self.session.is_own(old) {
+                // It may be mapped to be written: it stays, as zeroes.
+                let bytes = self.session.page_bytes(old).ok_or(Errno::IO)?;
+                let zeroes = bytes.stream_zeroes(0, PAGE_SIZE as usize);
+                stored = join(stored.take(), zeroes.ok_or(Errno::IO)?);
+                continue;
+            }
+            let root = inode.delta_root();
+            let entry = delta::index_entry(self.session, root, page);
+            let is_verified = page < verified_end
+                && index::next(self.session, inode.verified_root(), page, page + 1)
+                    .ok_or_else(|| self.lost(inode))?
+                    .is_some();
+            let token = if is_verified {
+                Some(self.set_entry(inode, &branch, page, index::HOLE, &proof)?)
+            } else {
+                let cleared = delta::clear_index_entry(self.session, &branch, root, page)?;
+                if root.height() == 0 {
+                    inode.root.store(0, Ordering::Release);
+                }
+                cleared
+            };
+            inode.pages.fetch_sub(1, Ordering::Relaxed);
+            if entry != 0 {
+                freed.keep(PagePtr(entry));
+            }
+            if let Some(token) = token {
+                stored = join(stored.take(), token);
+            }
+        }
+        if inode.has(flag::MAPPED) {
+            self.remap(inode, from, reached);
+        }
+        self.finish_step(inode, &expected, &branch, stored)?;
+        Ok(reached)
+    }
+
+    /// Zeroes `[from, end)`, which lies in one page, if that page is data and as far as the file
+    /// reaches.
+    pub fn zero_part(&self, inode: &'static CachedInode, from: u64, end: u64) -> Attempt<()> {
+        let size = inode.size.load(Ordering::Acquire);
+        let end = end.min(size);
+        if from >= end || self.data_page(inode, from / PAGE_SIZE)?.is_null() {
+            return self.unmoved(inode);
+        }
+        let zeroes = [0u8; PAGE_SIZE as usize];
+        let length = (end - from).min(PAGE_SIZE) as usize;
+        self.write_at(inode, &zeroes[..length], Position::At(from), false)
+            .map(drop)
+    }
+}
+
+fn join(before: Option<Flushed>, token: Flushed) -> Option<Flushed> {
+    Some(match before {
+        Some(before) => before.join(token),
+        None => token,
+    })
+}
