@@ -123,9 +123,9 @@ calls! {
     SYS_faccessat "faccessat" => attributes::faccessat;
     SYS_pselect6 "pselect6" => signals::pselect6;
     SYS_ppoll "ppoll" => signals::with_mask::<{ libc::SYS_ppoll as usize }, 3>;
-    SYS_splice "splice" => transfer::splice::<{ libc::SYS_splice as usize }, 2>;
-    SYS_tee "tee" => transfer::splice::<{ libc::SYS_tee as usize }, 1>;
-    SYS_vmsplice "vmsplice" => transfer::splice::<{ libc::SYS_vmsplice as usize }, 0>;
+    SYS_splice "splice" => transfer::splice;
+    SYS_tee "tee" => transfer::tee;
+    SYS_vmsplice "vmsplice" => transfer::vmsplice;
     SYS_sync_file_range "sync_file_range" => data::sync_descriptor::<{ libc::SYS_sync_file_range as usize }>;
     SYS_utimensat "utimensat" => attributes::utimensat;
     SYS_epoll_pwait "epoll_pwait" => signals::with_mask::<{ libc::SYS_epoll_pwait as usize }, 4>;

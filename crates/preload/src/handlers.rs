@@ -14,10 +14,11 @@ pub mod mapping;
 pub mod names;
 pub mod transfer;
 
-use crate::backend::{At, Failure, FileSystem, Handle, inside, minus};
+use crate::backend::{At, Errno, Failure, FileSystem, Handle, inside, minus};
 use crate::descriptors::{Descriptor, lookup};
 use crate::path::{Place, Scratch, place};
 use crate::{raw, report};
+pub use attributes::store;
 use std::ffi::CString;
 
 /// AT_FDCWD as it arrives in a register.
@@ -125,6 +126,28 @@ pub unsafe fn memory_mut<'a>(address: usize, length: usize) -> Result<&'a mut [u
     }
     // SAFETY: the caller's promise.
     Ok(unsafe { std::slice::from_raw_parts_mut(address as *mut u8, length) })
+}
+
+/// A value of the program's memory, where a null pointer has been looked at already.
+///
+/// # Safety
+/// `address` points to a `T` (the program's promise to the kernel); any bytes make a `T`.
+pub unsafe fn copy_in<T>(value: &mut T, address: usize) -> Result<(), Errno> {
+    if address < 4096 {
+        return Err(Errno::FAULT);
+    }
+    // SAFETY: the caller's promise.
+    *value = unsafe { (address as *const T).read_unaligned() };
+    Ok(())
+}
+
+/// EINVAL if there are flags beside the known ones.
+#[inline(always)]
+pub fn only(flags: usize, known: i32) -> Result<(), Failure> {
+    if flags as i32 & !known != 0 {
+        return Err(Failure::Errno(Errno::INVAL));
+    }
+    Ok(())
 }
 
 /// Permission bits without those of the umask.

@@ -125,12 +125,11 @@ symbols! {
     sendfile | sendfile64: (to, from, offset, length) =>
         transfer::sendfile(&[to, from, offset, length, 0, 0]);
     splice: (from, from_offset, to, to_offset, length, flags) =>
-        transfer::splice::<{ libc::SYS_splice as usize }, 2>(
-            &[from, from_offset, to, to_offset, length, flags]);
+        transfer::splice(&[from, from_offset, to, to_offset, length, flags]);
     tee: (from, to, length, flags) =>
-        transfer::splice::<{ libc::SYS_tee as usize }, 1>(&[from, to, length, flags, 0, 0]);
+        transfer::tee(&[from, to, length, flags, 0, 0]);
     vmsplice: (fd, vector, n, flags) =>
-        transfer::splice::<{ libc::SYS_vmsplice as usize }, 0>(&[fd, vector, n, flags, 0, 0]);
+        transfer::vmsplice(&[fd, vector, n, flags, 0, 0]);
     mmap | mmap64: (address, length, protection, flags, fd, offset) =>
         mapping::mmap(&[address, length, protection, flags, fd, offset]);
     munmap: (address, length) => mapping::munmap(&[address, length, 0, 0, 0, 0]);

@@ -42,7 +42,7 @@ fn fill_stat(attributes: &Attributes) -> libc::stat {
 /// # Safety
 /// `address` is null or points to room for `value`.
 #[inline(always)]
-pub(super) unsafe fn store<T>(address: usize, value: T) -> Result<isize, Failure> {
+pub unsafe fn store<T>(address: usize, value: T) -> Result<isize, Failure> {
     if address < 4096 {
         return Err(Failure::Errno(Errno::FAULT));
     }

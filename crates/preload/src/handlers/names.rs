@@ -1,6 +1,6 @@
 //! Calls that make, remove and look up names.
 
-use super::{HERE, is_empty, masked, memory_mut, on_path, outside};
+use super::{HERE, is_empty, masked, memory_mut, on_path, only, outside};
 use crate::backend::{At, Failure, FileSystem, inside};
 use crate::path::{Place, Scratch, descriptor_named, name_of, place};
 use crate::raw::{self, Arguments, blocking, error, syscall};
@@ -150,6 +150,7 @@ pub unsafe fn unlinkat(a: &Arguments) -> isize {
             a[0],
             a[1],
             |fs, at, path| {
+                only(a[2], libc::AT_REMOVEDIR)?;
                 if at == At::Root && path == b"." && a[2] as i32 & libc::AT_REMOVEDIR != 0 {
                     return Err(Failure::Errno(crate::backend::Errno::BUSY));
                 }
@@ -187,6 +188,9 @@ unsafe fn on_two(
         ) {
             (Place::Kernel, Place::Kernel) => kernel(),
             (Place::Error(error), _) | (_, Place::Error(error)) => error,
+            // What cannot be looked up at all is told before where it lies.
+            (Place::Pool(at, path), Place::Kernel) => one_of_two((at, path), (a[2], a[3])),
+            (Place::Kernel, Place::Pool(at, path)) => one_of_two((at, path), (a[0], a[1])),
             (Place::Pool(from_at, from), Place::Pool(to_at, to)) => {
                 report::served(number);
                 match inside(|fs| pool(fs, from_at, from, to_at, to)) {
@@ -194,9 +198,36 @@ unsafe fn on_two(
                     Err(failure) => outside(failure, |_| error(libc::EXDEV)),
                 }
             }
-            _ => error(libc::EXDEV),
         }
     }
+}
+
+/// The error of a call on a file of the pool and one of the kernel's.
+///
+/// # Safety
+/// The second path is the program's.
+#[cold]
+unsafe fn one_of_two(pool: (At, &[u8]), kernel: (usize, usize)) -> isize {
+    let nofollow = libc::AT_SYMLINK_NOFOLLOW;
+    let flags = nofollow | libc::AT_EMPTY_PATH;
+    // SAFETY: the program's path; nothing is changed.
+    let outer = unsafe { syscall!(libc::SYS_faccessat2, kernel.0, kernel.1, 0, flags) };
+    let inner = match inside(|fs| fs.stat(pool.0, pool.1, nofollow)) {
+        Err(Failure::Errno(errno)) => -(errno.raw_os_error() as isize),
+        _ => 0,
+    };
+    let told = [
+        libc::EFAULT,
+        libc::EBADF,
+        libc::ENAMETOOLONG,
+        libc::ENOTDIR,
+        libc::ELOOP,
+    ];
+    let first = |result: isize| told.iter().any(|&errno| result == error(errno));
+    [outer, inner]
+        .into_iter()
+        .find(|&result| first(result))
+        .unwrap_or(error(libc::EXDEV))
 }
 
 pub unsafe fn renameat2(a: &Arguments) -> isize {
@@ -227,7 +258,10 @@ pub unsafe fn linkat(a: &Arguments) -> isize {
         on_two(
             libc::SYS_linkat,
             a,
-            |fs, from_at, from, to_at, to| fs.link(from_at, from, to_at, to, a[4] as i32),
+            |fs, from_at, from, to_at, to| {
+                only(a[4], libc::AT_SYMLINK_FOLLOW | libc::AT_EMPTY_PATH)?;
+                fs.link(from_at, from, to_at, to, a[4] as i32)
+            },
             || syscall!(libc::SYS_linkat, a[0], a[1], a[2], a[3], a[4]),
         )
     }

@@ -2,5 +2,6 @@
 
 mod applications;
 mod programs;
+mod semantics;
 mod shell;
 mod support;

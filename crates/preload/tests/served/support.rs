@@ -214,6 +214,52 @@ pub fn compare(command: impl Fn() -> Command) -> String {
     expected
 }
 
+/// What diff(1) says, cut.
+fn difference(expected: &str, got: &str) -> String {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let files = ["expected", "got"].map(|name| directory.path().join(name));
+    for (file, text) in files.iter().zip([expected, got]) {
+        std::fs::write(file, text).expect("a file");
+    }
+    let output = Command::new("diff")
+        .args(&files)
+        .output()
+        .expect("diff runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.lines()
+        .take(150)
+        .map(|line| format!("{line}\n"))
+        .collect()
+}
+
+/// Runs `command DIRECTORY` on a directory of tmpfs and on a pool, and compares everything printed
+/// and the exit status, line by line.
+pub fn compare_with_tmpfs(command: impl Fn() -> Command) {
+    let plain = tempfile::tempdir_in("/dev/shm").expect("a directory of tmpfs");
+    let directory = plain.path().to_str().expect("UTF-8");
+    let expected = shown(
+        &command().arg(directory).output().expect("the command runs"),
+        directory,
+    );
+    let pool = TestPool::new(POOL_SIZE);
+    let place = Place::new();
+    let report = place.report.to_str().expect("UTF-8");
+    let got = shown(
+        &served_by_pool(&pool, report, command().arg("/arck")),
+        "/arck",
+    );
+    let difference = difference(&expected, &got);
+    assert!(difference.is_empty(), "< tmpfs  > pool\n{difference}");
+    assert!(expected.lines().count() > 10, "{expected}");
+    assert_eq!(pool.violations(), "");
+    assert!(
+        place
+            .report()
+            .iter()
+            .all(|line| line["past"] == serde_json::json!({}))
+    );
+}
+
 /// Runs a C program on both.
 pub fn compare_program(name: &str) -> String {
     let binary = compile(name);
