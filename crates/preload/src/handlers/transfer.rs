@@ -308,8 +308,8 @@ unsafe fn try_sendfile(a: &Arguments) -> Result<isize, isize> {
         return Err(error(libc::EBADF));
     }
     let seekable = source.is_regular() || source.kind == libc::S_IFBLK;
-    // SAFETY: the program's offset.
     let from = match seekable || a[2] != 0 {
+        // SAFETY: the program's offset.
         true => Some(unsafe { Place::new(from, a[2])? }),
         false => None,
     };
