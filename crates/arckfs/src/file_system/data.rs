@@ -161,7 +161,7 @@ impl FileSystem {
     }
 
     /// After a change of size: see [`FileSystem::settle_maps`].
-    fn settle_handle(&self, handle: Handle) -> Result<(), Errno> {
+    pub(super) fn settle_handle(&self, handle: Handle) -> Result<(), Errno> {
         if crate::mappings::any() {
             let (number, generation) = identity(self.engine.description(handle)?);
             self.settle_maps(number, generation);

@@ -48,10 +48,12 @@ impl FileSystem {
             .checked_add(length)
             .filter(|&end| end <= FILE_SIZE_MAX)
             .ok_or(Errno::FBIG)?;
-        match kind {
+        let done = match kind {
             Kind::Punch => self.punch(handle, offset, end),
             _ => self.fill(handle, offset, end, kind == Kind::Zero, keep_size),
-        }
+        };
+        self.settle_handle(handle)?;
+        done
     }
 
     fn punch(&self, handle: Handle, offset: u64, end: u64) -> Result<(), Errno> {
