@@ -1,6 +1,6 @@
 //! Random sequences on ArckFS and on tmpfs have to tell the same and leave the same.
 //!
-//! `ARCK_DIFFERENTIAL_OPERATIONS` = steps altogether (20,000); `ARCK_DIFFERENTIAL_SEED` = first
+//! `ARCK_DIFFERENTIAL_OPERATIONS` = steps altogether (100,000); `ARCK_DIFFERENTIAL_SEED` = first
 //! seed; a failure prints its seed and the shortest sequence that shows it.
 
 use arck_testkit::differential::{Settings, check};
@@ -11,7 +11,7 @@ fn number(name: &str, otherwise: u64) -> u64 {
 
 /// Runs sequences until so many steps are done; gives up after a few failures.
 fn check_all(first_seed: u64, share: u64, settings: Settings) {
-    let steps = number("ARCK_DIFFERENTIAL_OPERATIONS", 20_000) * share / 100;
+    let steps = number("ARCK_DIFFERENTIAL_OPERATIONS", 100_000) * share / 100;
     let first = number("ARCK_DIFFERENTIAL_SEED", first_seed);
     let mut failures = Vec::new();
     for seed in first..first + steps.div_ceil(settings.length as u64) {
