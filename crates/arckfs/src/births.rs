@@ -50,10 +50,8 @@ impl<'a> Context<'a> {
             return Err(Fix::Again.into());
         }
         let outcome = self.try_birth(directory, expected, name, found, birth, number);
-        if outcome.is_err() {
-            if !self.spares.keep_number(self.slot(), number) {
-                stock.numbers.give_back(self.slot(), number);
-            }
+        if outcome.is_err() && !self.spares.keep_number(self.slot(), number) {
+            stock.numbers.give_back(self.slot(), number);
         }
         outcome
     }

@@ -458,3 +458,45 @@ fn one_winner_for_each_name() {
     assert!(names_once(&one, "race").is_empty());
     assert!(names_once(&two, "race").is_empty());
 }
+
+/// Two writers of whole patterns: a read of up to 64 KiB, across pages, never sees both.
+#[test]
+fn a_read_sees_one_of_two_writes() {
+    const LENGTH: usize = 64 << 10;
+    const PLACE: u64 = 1000;
+    let pool = TestPool::new(POOL);
+    let one = pool.session();
+    one.put("file", &vec![0; LENGTH + 4096]).unwrap();
+    let stop = AtomicBool::new(false);
+    let writes = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for thread in 1..=2u8 {
+            let (one, stop, writes) = (&one, &stop, &writes);
+            scope.spawn(move || {
+                let handle = one.open_at_root("file", libc::O_WRONLY).expect("open");
+                let mut round = 0u8;
+                while !stop.load(Ordering::Relaxed) {
+                    let fill = vec![round.wrapping_mul(2).wrapping_add(thread); LENGTH];
+                    assert_eq!(one.write(handle, &fill, Some(PLACE)), Ok(LENGTH));
+                    round = round.wrapping_add(1);
+                    writes.fetch_add(1, Ordering::Relaxed);
+                }
+                one.close(handle);
+            });
+        }
+        let end = Instant::now() + Duration::from_millis(1000);
+        let handle = one.open_at_root("file", libc::O_RDONLY).unwrap();
+        let mut buffer = vec![0; LENGTH];
+        let mut torn = None;
+        while Instant::now() < end && torn.is_none() {
+            assert_eq!(one.read(handle, &mut buffer, Some(PLACE)), Ok(LENGTH));
+            torn = buffer.iter().position(|&byte| byte != buffer[0]);
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(torn, None, "a read sees parts of two writes");
+    });
+    assert!(
+        writes.load(Ordering::Relaxed) > 10,
+        "hardly anything was written"
+    );
+}
