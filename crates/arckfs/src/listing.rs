@@ -3,34 +3,45 @@
 //! # Invariants
 //! * A snapshot is one consistent state of the directory; names that come or go while it is
 //!   being read may or may not appear, as POSIX allows, and no name appears twice.
-//! * Positions are byte offsets into the snapshot plus one; they stay valid until the listing
-//!   begins anew (rewinddir, a seek to 0).
+//! * A snapshot is kept as `linux_dirent64` records, so that reading it is copying. Positions
+//!   are byte offsets into it; they stay valid until the listing begins anew (rewinddir, a seek
+//!   to 0).
 
 use crate::engine::{Attempt, Context};
 use crate::interface::Errno;
 use crate::state::CachedInode;
 use arck_core_state::directory;
-use arck_core_state::geometry::NAME_MAX;
 use arck_core_state::{FileKind, InodeNumber};
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
-/// Bytes of an entry of a snapshot before its name: inode number, kind, length.
-pub const ENTRY_HEADER: usize = 6;
+/// Bytes of a record before its name: inode number, position behind it, length, kind.
+const RECORD_HEADER: usize = 19;
+/// Where the record's length stands in it.
+const LENGTH: usize = 16;
+/// Bytes of a record with a short name, to guess how large a snapshot gets.
+const RECORD_USUAL: usize = 40;
 
 fn push(bytes: &mut Vec<u8>, inode: InodeNumber, kind: FileKind, name: &[u8]) {
-    bytes.extend_from_slice(&inode.to_le_bytes());
-    bytes.push(kind as u8);
+    let length = (RECORD_HEADER + name.len() + 1).next_multiple_of(8);
+    let next = (bytes.len() + length) as u64;
+    let mut header = [0; RECORD_HEADER];
+    header[..8].copy_from_slice(&u64::from(inode).to_ne_bytes());
+    header[8..16].copy_from_slice(&next.to_ne_bytes());
     // Names are at most 255 bytes long.
-    bytes.push(name.len().min(NAME_MAX) as u8);
+    header[LENGTH..18].copy_from_slice(&(length as u16).to_ne_bytes());
+    header[18] = kind as u8;
+    bytes.extend_from_slice(&header);
     bytes.extend_from_slice(name);
+    bytes.resize(next as usize, 0);
 }
 
 impl<'a> Context<'a> {
     /// All names of a directory with `.` and `..`, packed.
     pub fn snapshot(&self, directory: &'static CachedInode) -> Attempt<Vec<u8>> {
         let _locked = directory.lock.write(self.slot().holder());
-        let mut bytes = Vec::new();
+        let names = directory.entries.load(Ordering::Relaxed) as usize + 2;
+        let mut bytes = Vec::with_capacity(names.saturating_mul(RECORD_USUAL));
         push(&mut bytes, directory.number(), FileKind::Directory, b".");
         push(
             &mut bytes,
@@ -40,13 +51,12 @@ impl<'a> Context<'a> {
         );
         // Of the verified names, those that the overlay hides or replaces: few, as a rule.
         let mut overlaid: HashSet<Vec<u8>> = HashSet::new();
-        let mut added = Vec::new();
         self.for_each_overlay(directory, |name, visible, verified| {
             if verified {
                 overlaid.insert(name.to_vec());
             }
             if let Some((inode, kind)) = visible {
-                push(&mut added, inode, kind, name);
+                push(&mut bytes, inode, kind, name);
             }
         });
         let root = directory.verified_root();
@@ -70,7 +80,6 @@ impl<'a> Context<'a> {
             }
         }
         self.unmoved(directory)?;
-        bytes.extend_from_slice(&added);
         Ok(bytes)
     }
 
@@ -81,54 +90,57 @@ impl<'a> Context<'a> {
         number: InodeNumber,
     ) -> Attempt<Option<Vec<u8>>> {
         let listing = self.snapshot(directory)?;
-        let name = entries(&listing)
-            .filter(|entry| entry.name != b"." && entry.name != b"..")
-            .find(|entry| entry.inode == number)
-            .map(|entry| entry.name.to_vec());
+        let name = records(&listing)
+            .filter(|record| record.name != b"." && record.name != b"..")
+            .find(|record| record.inode == number)
+            .map(|record| record.name.to_vec());
         Ok(name)
     }
 }
 
-/// An entry of a snapshot.
-pub struct Entry<'b> {
+/// A record of a snapshot.
+pub struct Record<'b> {
     pub inode: InodeNumber,
-    pub kind: u8,
     pub name: &'b [u8],
     /// Bytes it takes.
     pub length: usize,
 }
 
-/// The entry that starts at the beginning of `bytes`.
-pub fn first_entry(bytes: &[u8]) -> Option<Entry<'_>> {
-    let (inode, rest) = bytes.split_first_chunk::<4>()?;
-    let (&[kind, length], rest) = rest.split_first_chunk::<2>()?;
-    let name = rest.get(..usize::from(length))?;
-    Some(Entry {
-        inode: u32::from_le_bytes(*inode),
-        kind,
-        name,
-        length: ENTRY_HEADER + usize::from(length),
+/// The record that starts at the beginning of `bytes`, if it is there as a whole.
+fn first_record(bytes: &[u8]) -> Option<Record<'_>> {
+    let length = first_length(bytes)?;
+    let record = bytes.get(..length)?;
+    let inode = u32::from_ne_bytes(*record.first_chunk::<4>()?);
+    let name = record.get(RECORD_HEADER..)?;
+    let end = name.iter().position(|&byte| byte == 0)?;
+    Some(Record {
+        inode,
+        name: &name[..end],
+        length,
     })
 }
 
-fn entries(mut bytes: &[u8]) -> impl Iterator<Item = Entry<'_>> {
+fn first_length(bytes: &[u8]) -> Option<usize> {
+    let length = bytes.get(LENGTH..)?.first_chunk::<2>()?;
+    let length = usize::from(u16::from_ne_bytes(*length));
+    (length > RECORD_HEADER).then_some(length)
+}
+
+fn records(mut bytes: &[u8]) -> impl Iterator<Item = Record<'_>> {
     std::iter::from_fn(move || {
-        let entry = first_entry(bytes)?;
-        bytes = bytes.get(entry.length..)?;
-        Some(entry)
+        let record = first_record(bytes)?;
+        bytes = bytes.get(record.length..)?;
+        Some(record)
     })
 }
 
-/// Appends a `linux_dirent64` to `buffer` at `at`; gives the bytes used, `None` if it does not
-/// fit. `next` is the position behind the entry.
-pub fn put_dirent(buffer: &mut [u8], at: usize, entry: &Entry<'_>, next: u64) -> Option<usize> {
-    let length = (19 + entry.name.len() + 1).next_multiple_of(8);
-    let record = buffer.get_mut(at..at + length)?;
-    record[..8].copy_from_slice(&u64::from(entry.inode).to_ne_bytes());
-    record[8..16].copy_from_slice(&next.to_ne_bytes());
-    record[16..18].copy_from_slice(&(length as u16).to_ne_bytes());
-    record[18] = entry.kind;
-    record[19..19 + entry.name.len()].copy_from_slice(entry.name);
-    record[19 + entry.name.len()..].fill(0);
-    Some(length)
+/// How many bytes of `bytes`, which begin with a record, are whole records.
+pub fn whole_records(bytes: &[u8]) -> usize {
+    let mut whole = 0;
+    while let Some(length) = bytes.get(whole..).and_then(first_length)
+        && whole + length <= bytes.len()
+    {
+        whole += length;
+    }
+    whole
 }

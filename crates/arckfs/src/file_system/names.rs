@@ -240,23 +240,18 @@ impl FileSystem {
         let region = self.engine.session.region();
         let end = description.listing_end.load(Ordering::Relaxed);
         let listing = description.listing.load(Ordering::Acquire);
-        let mut position = cell.get();
-        let mut used = 0;
-        let mut bytes = [0u8; listing::ENTRY_HEADER + 255];
-        while position < end {
-            let length = bytes.len().min((end - position) as usize);
-            let from = arck_libfs_kit::region::Offset::from_raw(listing.raw() + position);
-            region.read_bytes(from, &mut bytes[..length]);
-            let entry = listing::first_entry(&bytes[..length]).ok_or(Errno::IO)?;
-            let next = position + entry.length as u64;
-            match listing::put_dirent(buffer, used, &entry, next) {
-                Some(length) => used += length,
-                None if used == 0 => return Err(Errno::INVAL),
-                None => break,
-            }
-            position = next;
+        let position = cell.get();
+        let left = usize::try_from(end.saturating_sub(position)).unwrap_or(usize::MAX);
+        let length = buffer.len().min(left);
+        let from = arck_libfs_kit::region::Offset::from_raw(listing.raw() + position);
+        if length == 0 || !region.read_bytes(from, &mut buffer[..length]) {
+            return Ok(0);
         }
-        cell.set(position);
+        let used = listing::whole_records(&buffer[..length]);
+        if used == 0 {
+            return Err(Errno::INVAL);
+        }
+        cell.set(position + used as u64);
         Ok(used)
     }
 
