@@ -1,40 +1,74 @@
 //! The faster net: system call sites of libc that trap often are rewritten to call this library.
 //!
-//! glibc makes most of its calls as `mov eax, NUMBER; syscall` (7 bytes). The `mov` is exactly as
-//! long as a jump, so it is replaced by one to a stub nearby, and the `syscall` behind it stays
-//! for whoever jumps straight to it. A stub for a call that has a handler saves what the kernel
-//! would preserve and runs the handler; any other makes the call itself, from outside the net's
-//! range. It comes back behind the original `syscall`.
+//! glibc makes nearly all of its calls as `mov eax, NUMBER`, a few simple instructions or none,
+//! and `syscall`. The `mov` is exactly as long as a jump, so it is replaced by one to a stub,
+//! which does what the instructions between do; they and the `syscall` stay for whoever jumps
+//! straight to them. `read`, whose number is made by the two bytes of `xor eax, eax`, has room
+//! for a jump only if the first byte of the next instruction is the jump's last: its stubs lie
+//! where the distance has that byte on top. A stub for a call that has a handler saves what the
+//! kernel would preserve and runs the handler; any other makes the call itself, from outside the
+//! net's range. It comes back behind the original `syscall`.
 //!
 //! A site is rewritten at its [`OFTEN`]th trap, so a short program pays nothing, and only if the
-//! system lets text be made writable; otherwise it goes on trapping.
+//! system lets text be made writable; otherwise it goes on trapping. The sites in `read` are
+//! rewritten at start-up, since later a thread might be on its way back to their `syscall`.
 //!
 //! Invariants:
-//! * Only bytes that are a `mov eax` of the trapped number right before the trapped `syscall`
-//!   are replaced. While there are other threads this is one aligned 8-byte store, so that they
-//!   see the old instruction or the new one; where that is impossible the site keeps trapping.
+//! * Only bytes that are a `mov eax` of the trapped number before the trapped `syscall`, with
+//!   instructions between that mean the same anywhere, are replaced (and those in `read`). While
+//!   there are other threads this is one aligned 8-byte store, so that they see the old
+//!   instruction or the new one; where that is impossible the site keeps trapping.
 //! * Calls that return twice or elsewhere (clone, fork, sigreturn) keep trapping.
 //! * Stubs are written before the jump to them, in memory that is never freed.
+//! * A stub preserves the sixteen `ymm` (or `xmm`) registers. That is all that can be alive
+//!   there: what the program had in wider ones is dead once it called libc, and libc itself is
+//!   compiled for no more than AVX2.
+//!
+//! Setting ARCK_PATCH=never leaves all to the traps.
 
 use crate::raw::{self, Arguments, syscall};
-use crate::{calls, net, thread};
+use crate::{calls, net, settings, thread};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Traps of one site before it is rewritten.
 const OFTEN: u64 = 24;
-/// A page of stubs.
+/// All stubs but those of `read`.
 const STUBS_SIZE: usize = 32 * 1024;
 /// Longest stub.
-const STUB_SIZE: usize = 48;
+const STUB_SIZE: usize = 80;
+/// Longest sequence of instructions between `mov eax` and `syscall`.
+const BETWEEN: usize = 20;
+/// First byte of the instruction behind `syscall` in `read` (a comparison of `rax`), and so the
+/// highest byte of the distance to its stub.
+const NEXT: u8 = 0x48;
 
 /// Traps by site: address in the upper 48 bits, count in the lower 16.
 static TRAPS: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
 static SITES: AtomicUsize = AtomicUsize::new(0);
 static LOCK: AtomicBool = AtomicBool::new(false);
 static REFUSED: AtomicBool = AtomicBool::new(false);
-/// The stubs: where they run, and how many bytes are used.
-static STUBS: AtomicUsize = AtomicUsize::new(0);
-static USED: AtomicUsize = AtomicUsize::new(0);
+
+/// Memory for stubs: where it is, and how many bytes are used.
+struct Area {
+    start: AtomicUsize,
+    used: AtomicUsize,
+}
+
+impl Area {
+    const fn new() -> Area {
+        Area {
+            start: AtomicUsize::new(0),
+            used: AtomicUsize::new(0),
+        }
+    }
+}
+
+/// Below libc, within reach of all of its text.
+static STUBS: Area = Area::new();
+/// Above it, for `read`.
+static FAR_STUBS: Area = Area::new();
+/// The entry that stubs call: [`arck_patched_avx`] or [`arck_patched_sse`].
+static ENTRY: AtomicUsize = AtomicUsize::new(0);
 
 /// How many sites were rewritten.
 pub fn sites() -> usize {
@@ -94,28 +128,106 @@ fn is_simple(number: usize) -> bool {
         )
 }
 
-unsafe fn rewrite(number: usize, after: usize) {
-    let site = after - 7;
-    // SAFETY: the eight bytes before the end of the instruction are libc's text.
+/// Where the `mov eax, number` before the `syscall` that ends at `after` begins, if all that is
+/// between them may be copied.
+///
+/// # Safety
+/// The [`BETWEEN`] + 8 bytes before `after` can be read.
+unsafe fn find_move(number: usize, after: usize) -> Option<usize> {
+    let mut bytes = [0u8; BETWEEN + 8];
+    // SAFETY: the caller's promise. A copy, since text may change.
     unsafe {
-        let mut expected = [0xb8, 0, 0, 0, 0, 0x0f, 0x05];
-        expected[1..5].copy_from_slice(&(number as u32).to_le_bytes());
-        let found = std::slice::from_raw_parts(site as *const u8, 7);
-        // A prefix would make it another register's mov.
-        let before = *(site as *const u8).sub(1);
-        if found != expected || (0x40..=0x4f).contains(&before) {
+        std::ptr::copy_nonoverlapping(
+            (after - bytes.len()) as *const u8,
+            bytes.as_mut_ptr(),
+            bytes.len(),
+        );
+    }
+    let end = bytes.len() - 2;
+    if bytes[end..] != [0x0f, 0x05] {
+        return None;
+    }
+    let mut wanted = [0xb8, 0, 0, 0, 0];
+    wanted[1..].copy_from_slice(&(number as u32).to_le_bytes());
+    (1..=end - 5)
+        .rev()
+        .find(|at| {
+            // A prefix would make it another register's mov.
+            bytes[*at..*at + 5] == wanted
+                && !(0x40..=0x4f).contains(&bytes[at - 1])
+                && are_simple(&bytes[at + 5..end])
+        })
+        .map(|at| after - bytes.len() + at)
+}
+
+/// Whether these bytes are whole instructions that do the same anywhere and leave `eax` and the
+/// stack pointer alone: moves and exclusive ors between registers, moves of constants into
+/// registers, loads from the stack.
+fn are_simple(mut code: &[u8]) -> bool {
+    while let Some(first) = code.first() {
+        let prefix = usize::from((0x40..=0x4f).contains(first));
+        let Some([opcode, rest @ ..]) = code.get(prefix..) else {
+            return false;
+        };
+        let bit = |bit: u8| prefix == 1 && *first & bit != 0;
+        // The two operands, with the prefix's extensions; 0 is rax, 4 rsp.
+        let second = |operands: &u8| operands & 7 | u8::from(bit(1)) << 3;
+        let first = |operands: &u8| operands >> 3 & 7 | u8::from(bit(4)) << 3;
+        let length = match (*opcode, rest) {
+            // mov and xor, from the first register to the second.
+            (0x89 | 0x31, [operands, ..])
+                if operands >> 6 == 3
+                    && first(operands) != 0
+                    && !matches!(second(operands), 0 | 4) =>
+            {
+                2
+            }
+            // mov register, constant.
+            (0xb9..=0xbf, _) if !bit(8) && *opcode != 0xbc => 5,
+            // mov register, [rsp + constant of a byte].
+            (0x8b, [operands, 0x24, ..])
+                if operands & 0xc7 == 0x44 && !bit(3) && !matches!(first(operands), 0 | 4) =>
+            {
+                4
+            }
+            _ => return false,
+        };
+        let Some(next) = code.get(prefix + length..) else {
+            return false;
+        };
+        code = next;
+    }
+    true
+}
+
+unsafe fn rewrite(number: usize, after: usize) {
+    // SAFETY: libc's text before the end of the instruction.
+    unsafe {
+        let Some(site) = find_move(number, after) else {
             return;
-        }
+        };
         let alone = raw::is_single_threaded();
         if site % 8 > 3 && !alone {
             return;
         }
-        let Some(stub) = make_stub(number, after) else {
-            return;
-        };
-        let page = site & !0xfff;
-        let length = (site + 4 - page) / 4096 * 4096 + 4096;
-        let all = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
+        let between = std::slice::from_raw_parts((site + 5) as *const u8, after - site - 7);
+        if let Some(stub) = make_stub(&STUBS, STUBS_SIZE, number, between, after) {
+            place_jump(site, stub, alone);
+        }
+    }
+}
+
+/// Replaces five bytes of text by a jump.
+///
+/// # Safety
+/// The five bytes are instructions for which the jump to `stub` may stand; `alone` or the five
+/// lie in one aligned word.
+unsafe fn place_jump(site: usize, stub: usize, alone: bool) {
+    let page = site & !0xfff;
+    let length = (site + 4 - page) / 4096 * 4096 + 4096;
+    let all = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
+    // SAFETY: the pages of text that hold the site, and the caller's promise.
+    unsafe {
         if syscall!(libc::SYS_mprotect, page, length, all) != 0 {
             REFUSED.store(true, Ordering::Relaxed);
             return;
@@ -136,7 +248,36 @@ unsafe fn rewrite(number: usize, after: usize) {
             length,
             libc::PROT_READ | libc::PROT_EXEC
         );
-        SITES.fetch_add(1, Ordering::Relaxed);
+    }
+    SITES.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Rewrites the sites in libc's `read`, at `function`: `xor eax, eax; syscall`, and behind it a
+/// comparison of `rax`.
+///
+/// # Safety
+/// No other thread runs, and this one is not inside the function.
+unsafe fn rewrite_read(function: usize) {
+    const SITE: [u8; 6] = [0x31, 0xc0, 0x0f, 0x05, NEXT, 0x3d];
+    let mut code = [0u8; 160];
+    // SAFETY: libc's text is longer than this one function, which lies in its first half.
+    unsafe { std::ptr::copy_nonoverlapping(function as *const u8, code.as_mut_ptr(), code.len()) };
+    let sites = code.windows(SITE.len()).enumerate();
+    for (at, _) in sites.filter(|(_, bytes)| *bytes == SITE) {
+        let site = function + at;
+        if FAR_STUBS.start.load(Ordering::Relaxed) == 0 {
+            let near = site + (usize::from(NEXT) << 24) + (1 << 23);
+            // Whatever the site, the highest byte of the distance stays the same.
+            reserve(&FAR_STUBS, 4096, near, 1 << 18, 16);
+        }
+        // SAFETY: the text is `read`'s, and nobody is in it.
+        unsafe {
+            if let Some(stub) = make_stub(&FAR_STUBS, 4096, 0, &[], site + 4)
+                && distance(site + 5, stub)[3] == NEXT
+            {
+                place_jump(site, stub, true);
+            }
+        }
     }
 }
 
@@ -145,12 +286,10 @@ fn distance(from: usize, to: usize) -> [u8; 4] {
     (to.wrapping_sub(from) as i32).to_le_bytes()
 }
 
-/// Takes memory for stubs within reach of libc's text, at `near`; at start-up, before the LibFS
-/// maps the neighbourhood.
-fn reserve(near: usize) {
-    for step in 1..64 {
-        // Below libc, 16 MiB apart: within a signed 32-bit distance of all of its text.
-        let Some(hint) = (near & !0xffff).checked_sub(step * 0x100_0000) else {
+/// Takes memory for stubs at or below `from`, trying `tries` places `step` apart.
+fn reserve(area: &Area, size: usize, from: usize, step: usize, tries: usize) {
+    for i in 0..tries {
+        let Some(hint) = (from & !0xffff).checked_sub(i * step) else {
             break;
         };
         // SAFETY: takes the address only if nothing is there.
@@ -158,7 +297,7 @@ fn reserve(near: usize) {
             syscall!(
                 libc::SYS_mmap,
                 hint,
-                STUBS_SIZE,
+                size,
                 libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC,
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE,
                 -1isize,
@@ -166,23 +305,30 @@ fn reserve(near: usize) {
             )
         };
         if got == hint as isize {
-            STUBS.store(hint, Ordering::Release);
+            area.start.store(hint, Ordering::Release);
             return;
         }
         if got != raw::error(libc::EEXIST) {
             break;
         }
     }
-    REFUSED.store(true, Ordering::Relaxed);
 }
 
-unsafe fn make_stub(number: usize, after: usize) -> Option<usize> {
-    let area = STUBS.load(Ordering::Acquire);
-    let used = USED.load(Ordering::Relaxed);
-    if used + STUB_SIZE > STUBS_SIZE {
+/// Writes the stub of a call made by the `syscall` that ends at `after`. `None` if there is no
+/// room for it.
+unsafe fn make_stub(
+    area: &Area,
+    size: usize,
+    number: usize,
+    between: &[u8],
+    after: usize,
+) -> Option<usize> {
+    let start = area.start.load(Ordering::Acquire);
+    let used = area.used.load(Ordering::Relaxed);
+    if start == 0 || used + STUB_SIZE > size || between.len() > BETWEEN {
         return None;
     }
-    let stub = area + used;
+    let stub = start + used;
     let mut code = [0xccu8; STUB_SIZE];
     let mut length = 0;
     let mut push = |bytes: &[u8]| {
@@ -191,15 +337,16 @@ unsafe fn make_stub(number: usize, after: usize) -> Option<usize> {
         length
     };
     let number_bytes = (number as u32).to_le_bytes();
+    push(between);
     if calls::is_handled(number) {
         // lea rsp, [rsp - 128]: past the red zone.
         push(&[0x48, 0x8d, 0x64, 0x24, 0x80]);
         // mov ecx, number
         push(&[0xb9]);
         push(&number_bytes);
-        // mov r11, arck_patched; call r11
+        // mov r11, ENTRY; call r11
         push(&[0x49, 0xbb]);
-        push(&(arck_patched as *const () as u64).to_le_bytes());
+        push(&(ENTRY.load(Ordering::Relaxed) as u64).to_le_bytes());
         push(&[0x41, 0xff, 0xd3]);
         // lea rsp, [rsp + 128]
         push(&[0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0]);
@@ -213,63 +360,53 @@ unsafe fn make_stub(number: usize, after: usize) -> Option<usize> {
     push(&distance(stub + end, after));
     // SAFETY: within the area, whose first `used` bytes only are in use.
     unsafe { std::ptr::copy_nonoverlapping(code.as_ptr(), stub as *mut u8, STUB_SIZE) };
-    USED.store(used + STUB_SIZE, Ordering::Relaxed);
+    area.used.store(used + STUB_SIZE, Ordering::Relaxed);
     Some(stub)
 }
 
-std::arch::global_asm!(
-    // Called from a stub with the call's number in ecx: the kernel's calling convention, that
-    // is, everything but rax, rcx and r11 is preserved, vector registers included (0xe6: SSE,
-    // AVX and the AVX-512 parts, 2,752 bytes in the standard layout).
-    ".globl arck_patched",
-    ".hidden arck_patched",
-    ".type arck_patched,@function",
-    "arck_patched:",
-    "push rbp",
-    "mov rbp, rsp",
-    "push r9",
-    "push r8",
-    "push r10",
-    "push rdx",
-    "push rsi",
-    "push rdi",
-    "mov rsi, rsp",
-    "mov edi, ecx",
-    "sub rsp, 2816",
-    "and rsp, -64",
-    "xor eax, eax",
-    "mov [rsp + 512], rax",
-    "mov [rsp + 520], rax",
-    "mov [rsp + 528], rax",
-    "mov [rsp + 536], rax",
-    "mov [rsp + 544], rax",
-    "mov [rsp + 552], rax",
-    "mov [rsp + 560], rax",
-    "mov [rsp + 568], rax",
-    "xor edx, edx",
-    "mov eax, 0xe6",
-    "xsave64 [rsp]",
-    "call {body}",
-    "mov rcx, rax",
-    "xor edx, edx",
-    "mov eax, 0xe6",
-    "xrstor64 [rsp]",
-    "mov rax, rcx",
-    "lea rsp, [rbp - 48]",
-    "pop rdi",
-    "pop rsi",
-    "pop rdx",
-    "pop r10",
-    "pop r8",
-    "pop r9",
-    "pop rbp",
-    "ret",
-    body = sym answer,
-);
-
-unsafe extern "C" {
-    fn arck_patched();
+/// An entry called from a stub with the call's number in ecx: the kernel's calling convention,
+/// that is, everything but rax, rcx and r11 is preserved, as far as it can be alive there.
+macro_rules! entry {
+    ($name:ident, $move:literal, $register:literal, $size:literal, $clear:literal) => {
+        #[unsafe(naked)]
+        unsafe extern "C-unwind" fn $name() {
+            std::arch::naked_asm!(
+                "push rbp",
+                "mov rbp, rsp",
+                "push r9",
+                "push r8",
+                "push r10",
+                "push rdx",
+                "push rsi",
+                "push rdi",
+                "mov rsi, rsp",
+                "mov edi, ecx",
+                concat!("sub rsp, 16*", $size),
+                "and rsp, -64",
+                ".irp n,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
+                concat!($move, " [rsp + \\n*", $size, "], ", $register, "\\n"),
+                ".endr",
+                $clear,
+                "call {body}",
+                ".irp n,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
+                concat!($move, " ", $register, "\\n, [rsp + \\n*", $size, "]"),
+                ".endr",
+                "lea rsp, [rbp - 48]",
+                "pop rdi",
+                "pop rsi",
+                "pop rdx",
+                "pop r10",
+                "pop r8",
+                "pop r9",
+                "pop rbp",
+                "ret",
+                body = sym answer,
+            )
+        }
+    };
 }
+entry!(arck_patched_avx, "vmovdqa", "ymm", "32", "vzeroupper");
+entry!(arck_patched_sse, "movdqa", "xmm", "16", "");
 
 unsafe extern "C-unwind" fn answer(number: usize, a: &Arguments) -> isize {
     // SAFETY: the arguments of a call that libc made.
@@ -289,13 +426,30 @@ unsafe fn handle(number: usize, a: &Arguments) -> isize {
     }
 }
 
-/// At start-up, with the address of libc's text. Without a processor that saves vector state as
-/// `arck_patched` needs it, nothing is ever rewritten.
+/// At start-up, while there is one thread, with the address of libc's text.
 pub fn start(near: usize) {
-    if std::arch::is_x86_feature_detected!("xsave") {
-        reserve(near);
-    } else {
+    if settings::PATCH.get() == b"never" {
         REFUSED.store(true, Ordering::Relaxed);
+        return;
+    }
+    let entry = if std::arch::is_x86_feature_detected!("avx") {
+        arck_patched_avx as *const () as usize
+    } else {
+        arck_patched_sse as *const () as usize
+    };
+    ENTRY.store(entry, Ordering::Relaxed);
+    // Before the LibFS maps the neighbourhood, 16 MiB apart.
+    reserve(&STUBS, STUBS_SIZE, near - 0x100_0000, 0x100_0000, 64);
+    if STUBS.start.load(Ordering::Relaxed) == 0 {
+        REFUSED.store(true, Ordering::Relaxed);
+        return;
+    }
+    // SAFETY: a constant name; the constructor runs alone and not inside `read`.
+    unsafe {
+        let read = libc::dlsym(libc::RTLD_NEXT, c"read".as_ptr()) as usize;
+        if read >= near && raw::is_single_threaded() {
+            rewrite_read(read);
+        }
     }
 }
 
@@ -307,6 +461,91 @@ mod tests {
     fn jumps_reach() {
         assert_eq!(distance(0x1000, 0x1005), 5i32.to_le_bytes());
         assert_eq!(distance(0x2000, 0x1000), (-0x1000i32).to_le_bytes());
+    }
+
+    #[test]
+    fn what_may_be_copied() {
+        // mov rsi, rdi; mov edi, -100 (as in __open64_nocancel).
+        assert!(are_simple(&[
+            0x48, 0x89, 0xfe, 0xbf, 0x9c, 0xff, 0xff, 0xff
+        ]));
+        // mov rdx, rsi; xor esi, esi (posix_fallocate); mov rsi, [rsp + 16]; mov edi, [rsp + 8].
+        assert!(are_simple(&[0x48, 0x89, 0xf2, 0x31, 0xf6]));
+        assert!(are_simple(&[
+            0x48, 0x8b, 0x74, 0x24, 0x10, 0x8b, 0x7c, 0x24, 0x08
+        ]));
+        // mov r8, rdi; mov r12, rsp is copied too, since r12 is no stack pointer.
+        assert!(are_simple(&[0x49, 0x89, 0xf8, 0x49, 0x89, 0xe4]));
+        for not_copied in [
+            // Cut off; a jump; a call; relative to the place; the stack pointer; eax; a store.
+            &[0x48, 0x89][..],
+            &[0x48],
+            &[0xbf, 0x9c, 0xff],
+            &[0xeb, 0x05],
+            &[0xe8, 0, 0, 0, 0],
+            &[0x48, 0x8d, 0x35, 0, 0, 0, 0],
+            &[0x48, 0x89, 0xfc],
+            &[0x48, 0x89, 0xf8],
+            &[0xbc, 1, 0, 0, 0],
+            &[0x48, 0xbf, 1, 0, 0, 0],
+            &[0x8b, 0x44, 0x24, 8],
+            &[0x8b, 0x64, 0x24, 8],
+            &[0x89, 0xc7],
+            &[0x89, 0x7c, 0x24, 8],
+        ] {
+            assert!(!are_simple(not_copied), "{not_copied:x?}");
+        }
+    }
+
+    #[test]
+    fn the_move_before_a_call_is_found() {
+        let find = |tail: &[u8]| {
+            let mut code = [0x90u8; 64];
+            code[64 - tail.len()..].copy_from_slice(tail);
+            let end = code.as_ptr() as usize + 64;
+            // SAFETY: the array is longer than what is looked at.
+            unsafe { find_move(0x101, end) }.map(|site| end - site)
+        };
+        assert_eq!(find(&[0xb8, 1, 1, 0, 0, 0x0f, 0x05]), Some(7));
+        assert_eq!(
+            find(&[
+                0xb8, 1, 1, 0, 0, 0x48, 0x89, 0xfe, 0xbf, 0x9c, 0xff, 0xff, 0xff, 0x0f, 0x05
+            ]),
+            Some(15)
+        );
+        // Another number, another register, no such instruction, something else between.
+        assert_eq!(find(&[0xb8, 2, 1, 0, 0, 0x0f, 0x05]), None);
+        assert_eq!(find(&[0x41, 0xb8, 1, 1, 0, 0, 0x0f, 0x05]), None);
+        assert_eq!(find(&[0x89, 0xd0, 0x0f, 0x05]), None);
+        assert_eq!(find(&[0xb8, 1, 1, 0, 0, 0x90, 0x0f, 0x05]), None);
+    }
+
+    #[test]
+    fn registers_are_preserved() {
+        let (mut low, mut high) = (0u64, 0u64);
+        let result: u64;
+        // SAFETY: a call with a number that nothing handles; the stack is as in a stub.
+        unsafe {
+            std::arch::asm!(
+                "lea rsp, [rsp - 128]",
+                "movq xmm0, {low}",
+                "movq xmm15, {high}",
+                "mov ecx, 39",
+                "call {entry}",
+                "lea rsp, [rsp + 128]",
+                "movq {low}, xmm0",
+                "movq {high}, xmm15",
+                low = inout(reg) 0x1234_5678_9abcu64 => low,
+                high = inout(reg) 0xdef0_1234_5678u64 => high,
+                entry = sym arck_patched_sse,
+                inout("rdi") 1u64 => _, inout("rsi") 2u64 => _, inout("rdx") 3u64 => _,
+                inout("r8") 4u64 => _, inout("r9") 5u64 => _, inout("r10") 6u64 => _,
+                out("rax") result, out("rcx") _, out("r11") _,
+                out("xmm0") _, out("xmm15") _,
+            );
+        }
+        assert_eq!((low, high), (0x1234_5678_9abc, 0xdef0_1234_5678));
+        assert_eq!(result as u32, std::process::id());
     }
 
     #[test]

@@ -74,7 +74,7 @@ pub unsafe fn place<'a>(directory: usize, path: usize, scratch: &'a mut Scratch)
         }
         match *pointer.add(1) {
             b'/' | b'.' => return absolute(bytes(pointer), scratch),
-            b'd' | b'p' => {
+            b'd' | b'p' if may_name_descriptor(pointer) => {
                 if let Some(descriptor) = descriptor_named(bytes(pointer))
                     && descriptors::is_pool(descriptor)
                 {
@@ -98,12 +98,66 @@ unsafe fn bytes<'a>(pointer: *const u8) -> &'a [u8] {
     unsafe { CStr::from_ptr(pointer.cast()).to_bytes() }
 }
 
+/// Whether a string has `/..` in it. (libc's `strstr` takes as long as all the rest here.)
+///
 /// # Safety
 /// `pointer` is a NUL-terminated string.
-#[inline(always)]
+#[inline]
 unsafe fn has_dots(pointer: *const u8) -> bool {
-    // SAFETY: two NUL-terminated strings.
-    unsafe { !libc::strstr(pointer.cast(), c"/..".as_ptr()).is_null() }
+    use std::arch::x86_64::{
+        __m128i, _mm_cmpeq_epi8, _mm_movemask_epi8, _mm_set1_epi8, _mm_setzero_si128,
+    };
+    let skipped = pointer as usize % 16;
+    let mut at = pointer as usize - skipped;
+    // What counts in the block at `at`, a bit for each byte.
+    let mut counts = 0xffff << skipped;
+    // The slashes and dots seen: of the block before in bits 0 to 15, of this one in 16 to 31.
+    let (mut slashes, mut dots) = (0u64, 0u64);
+    loop {
+        let block: __m128i;
+        // SAFETY: the block is aligned and has a byte of the string in it, so it lies in a page
+        // that can be read; what is not of the string is masked out. By assembly, since to the
+        // language it is outside the string. The rest are computations.
+        let (nul, slash, dot) = unsafe {
+            std::arch::asm!("movdqa {0}, [{1}]", out(xmm_reg) block, in(reg) at,
+                options(pure, readonly, nostack, preserves_flags));
+            let places =
+                |what: __m128i| _mm_movemask_epi8(_mm_cmpeq_epi8(block, what)) as u64 & counts;
+            (
+                places(_mm_setzero_si128()),
+                places(_mm_set1_epi8(b'/' as i8)),
+                places(_mm_set1_epi8(b'.' as i8)),
+            )
+        };
+        // Below the first NUL byte; all of them if there is none.
+        let before = (nul & nul.wrapping_neg()).wrapping_sub(1);
+        slashes |= (slash & before) << 16;
+        dots |= (dot & before) << 16;
+        if slashes & (dots >> 1) & (dots >> 2) != 0 {
+            return true;
+        }
+        if nul != 0 {
+            return false;
+        }
+        slashes >>= 16;
+        dots >>= 16;
+        counts = 0xffff;
+        at += 16;
+    }
+}
+
+/// Whether [`descriptor_named`] is worth asking.
+///
+/// # Safety
+/// `pointer` is a NUL-terminated string.
+#[inline]
+unsafe fn may_name_descriptor(pointer: *const u8) -> bool {
+    [&b"/dev/fd/"[..], b"/dev/std", b"/proc/"]
+        .iter()
+        .any(|start| {
+            // SAFETY: reads no further than the first difference, so not past the NUL byte.
+            (0..start.len()).all(|i| unsafe { *pointer.add(i) } == start[i])
+        })
 }
 
 /// What follows the mount prefix, without leading slashes; `.` for the prefix itself.
@@ -319,6 +373,64 @@ mod tests {
             b"/proc/self",
         ] {
             assert_eq!(descriptor_named(other), None);
+        }
+    }
+
+    #[test]
+    fn dots_are_found_wherever_they_are() {
+        let has = |text: &[u8]| {
+            // Every position in a block, with something that must not count before and behind.
+            let mut answers = (0..40).map(|place| {
+                let mut buffer = [b'/'; 160];
+                buffer[place..place + text.len()].copy_from_slice(text);
+                if place > 0 {
+                    buffer[place - 1] = b'/';
+                }
+                buffer[place + text.len()] = 0;
+                buffer[place + text.len() + 1..].fill(b'.');
+                // SAFETY: NUL-terminated.
+                unsafe { has_dots(buffer[place..].as_ptr()) }
+            });
+            let first = answers.next().unwrap();
+            assert!(answers.all(|answer| answer == first), "{text:?}");
+            first
+        };
+        for length in 0..60 {
+            let plain = vec![b'x'; length];
+            assert!(!has(&plain));
+            for found in [&b"/.."[..], b"/../", b"/..x", b"/a/.."] {
+                assert!(has(&[&plain, found].concat()), "{length}");
+                assert!(has(&[found, &plain].concat()), "{length}");
+            }
+            for not in [
+                &b"../"[..],
+                b"/.",
+                b"/.x.",
+                b"./.",
+                b"/",
+                b".",
+                b"..",
+                b"/a..",
+            ] {
+                assert!(!has(&[&plain, not].concat()), "{length}");
+            }
+        }
+    }
+
+    #[test]
+    fn names_of_descriptors_are_suspected() {
+        for (name, expected) in [
+            (c"/dev/fd/1", true),
+            (c"/dev/stdin", true),
+            (c"/proc/self/fd/3", true),
+            (c"/dev/shm/x", false),
+            (c"/d", false),
+            (c"/procx", false),
+            (c"/proc", false),
+        ] {
+            // SAFETY: a C string.
+            let got = unsafe { may_name_descriptor(name.as_ptr().cast()) };
+            assert_eq!(got, expected, "{name:?}");
         }
     }
 

@@ -62,6 +62,8 @@ pub static START_DIRECTORY: Setting = Setting::new();
 pub static HOST_DIRECTORY: Setting = Setting::new();
 /// Which net to use (ARCK_NET): empty = the best there is.
 pub static NET: Setting = Setting::new();
+/// Whether sites in libc are rewritten (ARCK_PATCH): unless `never`, where the system allows it.
+pub static PATCH: Setting = Setting::new();
 /// This library's own path, for LD_PRELOAD of executed programs.
 pub static LIBRARY: Setting = Setting::new();
 /// The file creation mask.
@@ -113,6 +115,7 @@ pub fn read() -> bool {
         (&b"ARCK_REPORT"[..], &REPORT),
         (b"ARCK_CWD", &START_DIRECTORY),
         (b"ARCK_NET", &NET),
+        (b"ARCK_PATCH", &PATCH),
         #[cfg(feature = "host-backend")]
         (b"ARCK_HOST_BACKEND_DIR", &HOST_DIRECTORY),
     ] {
