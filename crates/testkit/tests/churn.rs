@@ -179,7 +179,8 @@ fn assert_same(before: Usage, after: Usage) {
         after.region <= before.region + before.region / 8 + 65_536,
         "{said}"
     );
-    assert!(after.host <= before.host + (4 << 20), "{said}");
+    // The arena grows in steps of 2 MiB, as far as what lies unfolded at once needs.
+    assert!(after.host <= before.host + (6 << 20), "{said}");
 }
 
 /// A hundred times the bytes of the smallest pool.
