@@ -249,6 +249,8 @@ impl Walk {
                 if kind == FileKind::Directory {
                     self.directories.push((path.clone(), number));
                 }
+                // The number may have been a file's that is gone.
+                self.sizes.remove(&number);
                 self.model.insert(path, (number, kind));
             }
             Step::Remove(d, n) => {
