@@ -138,13 +138,14 @@ impl<'a> Context<'a> {
                 generation: inode.generation(),
                 kind: birth.kind,
             };
+            if birth.kind != FileKind::Directory {
+                // Nobody finds it before it is in the overlay.
+                inode.link_delta.store(1, Ordering::Relaxed);
+            }
             self.set_overlay(directory, name, found, Some((dentry, reference)))?;
             directory.count_names(1);
             if birth.kind == FileKind::Directory {
                 directory.add_links(1);
-            } else {
-                // Nobody else knows of it yet.
-                inode.link_delta.store(1, Ordering::Relaxed);
             }
         }
         Ok(inode)

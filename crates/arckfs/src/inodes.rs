@@ -7,11 +7,12 @@
 //!   with: owned by this session and synchronous with ownership and fold number, or read from
 //!   the verified state at an even sequence that has not changed.
 
-use crate::engine::{Attempt, Context, Fix, Stop};
+use crate::engine::{Attempt, Context, Engine, Fix, Stop};
 use crate::interface::Errno;
 use crate::state::{AuxiliaryState, CachedInode, InodeLeaf, LEAF, flag};
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{FileKind, Inode, InodeNumber, LiveHeader};
+use arck_libfs_kit::Session;
 use arck_libfs_kit::delta;
 use arck_libfs_kit::ownership::{self, Owner};
 use arck_libfs_kit::region::{AtomicOffset, Offset, WriteGuard};
@@ -23,39 +24,50 @@ pub fn leaf_count(inode_count: u32) -> usize {
     (inode_count as usize).div_ceil(LEAF)
 }
 
-impl crate::engine::Engine {
+impl Engine {
     /// The cached inode of a number, if there is one.
     #[inline]
     pub fn known(&self, number: InodeNumber) -> Option<&'static CachedInode> {
+        let place = leaf_place(self.session, self.state, number)?;
         let region = self.session.region();
-        let leaves: Offset<AtomicOffset<InodeLeaf>> = self.state.inodes.load(Ordering::Acquire);
-        if number >= self.session.geometry().inode_count {
-            return None;
-        }
-        let leaf = number as usize / LEAF * size_of::<AtomicOffset<InodeLeaf>>();
-        let place: Offset<AtomicOffset<InodeLeaf>> = Offset::from_raw(leaves.raw() + leaf as u64);
-        let leaf = region.try_get(region.get(place).load(Ordering::Acquire))?;
-        region.try_get(leaf.entries[number as usize % LEAF].load(Ordering::Acquire))
+        region.try_get(
+            entry_in(region.try_get(place.load(Ordering::Acquire))?, number)
+                .load(Ordering::Acquire),
+        )
     }
+}
+
+/// Where the leaf of a number hangs; `None` for numbers that the pool does not have.
+#[inline]
+fn leaf_place(
+    session: &'static Session,
+    state: &AuxiliaryState,
+    number: InodeNumber,
+) -> Option<&'static AtomicOffset<InodeLeaf>> {
+    if number == 0 || number >= session.geometry().inode_count {
+        return None;
+    }
+    let leaves: Offset<AtomicOffset<InodeLeaf>> = state.inodes.load(Ordering::Acquire);
+    let place = number as usize / LEAF * size_of::<AtomicOffset<InodeLeaf>>();
+    let place = Offset::<AtomicOffset<InodeLeaf>>::from_raw(leaves.raw() + place as u64);
+    Some(session.region().get(place))
+}
+
+#[inline]
+fn entry_in(leaf: &InodeLeaf, number: InodeNumber) -> &AtomicOffset<CachedInode> {
+    &leaf.entries[number as usize % LEAF]
 }
 
 impl<'a> Context<'a> {
     /// The cached inode of a number that the header table has, made if there is none.
     pub fn cached(&self, number: InodeNumber) -> Attempt<&'static CachedInode> {
         let region = self.session.region();
-        let leaves: Offset<AtomicOffset<InodeLeaf>> = self.state.inodes.load(Ordering::Acquire);
-        if number == 0 || number >= self.session.geometry().inode_count {
-            return Err(Errno::STALE.into());
-        }
-        let index = number as usize / LEAF;
-        let place: Offset<AtomicOffset<InodeLeaf>> =
-            Offset::from_raw(leaves.raw() + (index * size_of::<AtomicOffset<InodeLeaf>>()) as u64);
-        let place = region.get(place);
+        let place = leaf_place(self.session, self.state, number).ok_or(Errno::STALE)?;
         let leaf = match region.try_get(place.load(Ordering::Acquire)) {
             Some(leaf) => leaf,
             None => self.new_leaf(place)?,
         };
-        let entry = &leaf.entries[number as usize % LEAF];
+        let entry = entry_in(leaf, number);
         if let Some(inode) = region.try_get(entry.load(Ordering::Acquire)) {
             return Ok(inode);
         }
@@ -442,15 +454,11 @@ impl<'a> Context<'a> {
 
     /// The offset of a cached inode, for links in the region.
     pub fn offset_of(&self, number: InodeNumber) -> Offset<CachedInode> {
-        let region = self.session.region();
-        let leaves = self.state.inodes.load(Ordering::Acquire);
-        let place: Offset<AtomicOffset<InodeLeaf>> = Offset::from_raw(
-            leaves.raw() + (number as usize / LEAF * size_of::<AtomicOffset<InodeLeaf>>()) as u64,
-        );
-        let Some(leaf) = region.try_get(region.get(place).load(Ordering::Acquire)) else {
-            return Offset::NULL;
-        };
-        leaf.entries[number as usize % LEAF].load(Ordering::Acquire)
+        let leaf = leaf_place(self.session, self.state, number)
+            .and_then(|place| self.session.region().try_get(place.load(Ordering::Acquire)));
+        leaf.map_or(Offset::NULL, |leaf| {
+            entry_in(leaf, number).load(Ordering::Acquire)
+        })
     }
 }
 
@@ -476,9 +484,7 @@ fn store_verified(inode: &CachedInode, verified: &Inode) {
 }
 
 /// The auxiliary state of a new session.
-pub fn create_state(
-    session: &'static arck_libfs_kit::Session,
-) -> Result<&'static AuxiliaryState, Errno> {
+pub fn create_state(session: &'static Session) -> Result<&'static AuxiliaryState, Errno> {
     use arck_libfs_kit::region::HashTable;
     let thread = session.thread()?;
     let region = session.region();

@@ -109,8 +109,8 @@ impl<'a> Context<'a> {
         Ok(lacking)
     }
 
-    /// Sets entries of the delta's index. `proof`: what they lead to, and the branch, is durable.
-    fn set_entry<P: DurableSet>(
+    /// Sets an entry of the delta's index. `proof`: what they lead to, and the branch, is durable.
+    pub fn set_entry<P: DurableSet>(
         &self,
         inode: &'static CachedInode,
         branch: &Branch<'_>,

@@ -18,7 +18,7 @@ use crate::time::now;
 use arck_core_state::branch::{StoredBranch, offset};
 use arck_core_state::geometry::FILE_SIZE_MAX;
 use arck_core_state::{PAGE_SIZE, PagePtr};
-use arck_libfs_kit::delta::{self, Branch, FreshPages};
+use arck_libfs_kit::delta::{self, Branch};
 use arck_pm::order;
 use arck_pm::{Durable, Flushed};
 use arck_protocol::operation::Expected;
@@ -526,41 +526,13 @@ impl<'c, 'a> Step<'c, 'a> {
     /// Publishes the entries of all fresh pages. `data`: what they lead to, and the branch, is
     /// durable. Gives the token of the stores.
     fn publish_entries(&mut self, data: &Option<Durable>) -> Attempt<Flushed> {
-        let session = self.context.session;
+        let context = self.context;
         let mut token = self.branch.flush_line_0()?;
         for index in 0..self.count {
             let (page, pointer) = self.fresh[index];
-            let root = self.inode.delta_root();
-            let mut fresh = FreshPages::default();
-            let needed = delta::index_pages_needed(session, root, page);
-            while fresh.count() < needed {
-                match session.state().arena.take(self.context.slot()) {
-                    Some(page) => fresh.add(page),
-                    None => {
-                        while let Some(page) = fresh.take() {
-                            session.state().arena.release(self.context.slot(), page);
-                        }
-                        return Err(Fix::ArenaPages.into());
-                    }
-                }
-            }
-            let null = self.context.data_page(self.inode, page)?.is_null();
-            let Some(proof) = data else {
-                return Err(Errno::IO.into());
-            };
-            let (root, stored) = delta::set_index_entry(
-                session,
-                &self.branch,
-                root,
-                page,
-                pointer.0,
-                &mut fresh,
-                proof,
-            )?;
-            while let Some(page) = fresh.take() {
-                session.state().arena.release(self.context.slot(), page);
-            }
-            self.inode.root.store(root.0, Ordering::Release);
+            let proof = data.as_ref().ok_or(Errno::IO)?;
+            let null = context.data_page(self.inode, page)?.is_null();
+            let stored = context.set_entry(self.inode, &self.branch, page, pointer.0, proof)?;
             self.fresh[index].1 = PagePtr::NULL;
             if null {
                 self.inode.pages.fetch_add(1, Ordering::Relaxed);

@@ -232,49 +232,30 @@ impl Region {
     }
 
     /// Copies bytes out of the region; false, and nothing copied, if they are not all inside.
-    /// By words as far as they go from an aligned `offset`.
     pub fn read_bytes(&self, offset: Offset<AtomicU8>, bytes: &mut [u8]) -> bool {
-        let Some(shared) = self.mapping.get_slice(offset.raw(), bytes.len()) else {
+        let Some((words, rest)) = self.words_and_rest(offset, bytes.len()) else {
             return false;
         };
-        let (chunks, rest) = bytes.as_chunks_mut::<8>();
-        let done = match self.words(offset, chunks.len()) {
-            Some(words) => {
-                for (chunk, word) in chunks.iter_mut().zip(words) {
-                    *chunk = word.load(Ordering::Relaxed).to_le_bytes();
-                }
-                chunks.len() * 8
-            }
-            None => 0,
-        };
-        let rest = if done == 0 { bytes } else { rest };
-        for (byte, shared) in rest.iter_mut().zip::<&[AtomicU8]>(&shared[done..]) {
+        let (chunks, _) = bytes.as_chunks_mut::<8>();
+        for (chunk, word) in chunks.iter_mut().zip(words) {
+            *chunk = word.load(Ordering::Relaxed).to_le_bytes();
+        }
+        for (byte, shared) in bytes[words.len() * 8..].iter_mut().zip(rest) {
             *byte = shared.load(Ordering::Relaxed);
         }
         true
     }
 
-    /// Copies bytes into the region; false, and nothing copied, if they do not fit. By words as
-    /// far as they go from an aligned `offset`.
+    /// Copies bytes into the region; false, and nothing copied, if they do not fit.
     pub fn write_bytes(&self, offset: Offset<AtomicU8>, bytes: &[u8]) -> bool {
-        let Some(shared) = self
-            .mapping
-            .get_slice::<AtomicU8>(offset.raw(), bytes.len())
-        else {
+        let Some((words, rest)) = self.words_and_rest(offset, bytes.len()) else {
             return false;
         };
-        let (chunks, _) = bytes.as_chunks::<8>();
-        let done = match self.words(offset, chunks.len()) {
-            Some(words) => {
-                for (chunk, word) in chunks.iter().zip(words) {
-                    word.store(u64::from_le_bytes(*chunk), Ordering::Relaxed);
-                }
-                chunks.len() * 8
-            }
-            None => 0,
-        };
-        for (shared, &byte) in shared[done..].iter().zip(&bytes[done..]) {
-            shared.store(byte, Ordering::Relaxed);
+        for (chunk, word) in bytes.as_chunks::<8>().0.iter().zip(words) {
+            word.store(u64::from_le_bytes(*chunk), Ordering::Relaxed);
+        }
+        for (byte, shared) in bytes[words.len() * 8..].iter().zip(rest) {
+            shared.store(*byte, Ordering::Relaxed);
         }
         true
     }
@@ -282,34 +263,31 @@ impl Region {
     /// Whether the region holds exactly `bytes` at `offset`.
     #[inline]
     pub fn bytes_equal(&self, offset: Offset<AtomicU8>, bytes: &[u8]) -> bool {
-        let Some(shared) = self
-            .mapping
-            .get_slice::<AtomicU8>(offset.raw(), bytes.len())
-        else {
+        let Some((words, rest)) = self.words_and_rest(offset, bytes.len()) else {
             return false;
         };
-        let (chunks, _) = bytes.as_chunks::<8>();
-        let done = match self.words(offset, chunks.len()) {
-            Some(words) => {
-                for (chunk, word) in chunks.iter().zip(words) {
-                    if word.load(Ordering::Relaxed) != u64::from_le_bytes(*chunk) {
-                        return false;
-                    }
-                }
-                chunks.len() * 8
-            }
-            None => 0,
-        };
-        shared[done..]
-            .iter()
-            .zip(&bytes[done..])
-            .all(|(shared, &byte)| shared.load(Ordering::Relaxed) == byte)
+        let mut chunks = bytes.as_chunks::<8>().0.iter().zip(words);
+        chunks.all(|(chunk, word)| word.load(Ordering::Relaxed) == u64::from_le_bytes(*chunk))
+            && bytes[words.len() * 8..]
+                .iter()
+                .zip(rest)
+                .all(|(byte, shared)| shared.load(Ordering::Relaxed) == *byte)
     }
 
-    /// `count` whole words at `offset`, if it is aligned to them.
+    /// `length` bytes at `offset`: the whole words, none if it is not aligned to them, and the
+    /// bytes behind those. `None` if they are not all inside.
     #[inline]
-    fn words(&self, offset: Offset<AtomicU8>, count: usize) -> Option<&[AtomicU64]> {
-        self.mapping.get_slice::<AtomicU64>(offset.raw(), count)
+    fn words_and_rest(
+        &self,
+        offset: Offset<AtomicU8>,
+        length: usize,
+    ) -> Option<(&[AtomicU64], &[AtomicU8])> {
+        let bytes = self.mapping.get_slice::<AtomicU8>(offset.raw(), length)?;
+        let words = self
+            .mapping
+            .get_slice::<AtomicU64>(offset.raw(), length / 8)
+            .unwrap_or_default();
+        Some((words, &bytes[words.len() * 8..]))
     }
 
     /// A word of the session part for the LibFS to find its structures by; all 0 at first.
