@@ -1,8 +1,12 @@
-//! The table of calls: number, name, handler. It drives the net under libc, `syscall(2)` by its
-//! libc function, and the names in the report; the symbols call the same handlers directly.
+//! The table of calls: number, name, handler, and what becomes of the call where it is not simply
+//! served. It drives the net under libc, `syscall(2)` by its libc function, the symbols (each row
+//! of [`symbols`](crate::symbols) names a call of this table), the names in the report, and
+//! `docs/calls.md`, which [`documentation`](crate::documentation) compares with it. That module
+//! also lists the calls that are not here.
 //!
 //! Invariant: a number without a handler goes to the kernel unchanged.
 
+use crate::handlers::others::{self, NO_DIRECTORY};
 use crate::handlers::{attributes, control, data, extended, locks, mapping, names, transfer};
 use crate::raw::{self, Arguments};
 use crate::{process, signals};
@@ -12,19 +16,55 @@ pub const COUNT: usize = 512;
 
 pub type Handler = unsafe fn(&Arguments) -> isize;
 
+#[derive(Clone, Copy)]
 struct Call {
     name: &'static str,
     handler: Option<Handler>,
 }
 
+/// A row: `NUMBER "name" => handler`, then, if it is not simply served, `refused` (with an error,
+/// on the pool), `past` (goes to the kernel, and the report says so) or `served` (in part), and
+/// why or how.
 macro_rules! calls {
-    ($($number:ident $name:literal => $handler:expr;)*) => {
-        static TABLE: [Call; COUNT] = {
-            let mut table = [const { Call { name: "other", handler: None } }; COUNT];
-            $(table[libc::$number as usize] = Call { name: $name, handler: Some($handler) };)*
+    ($($number:ident $name:literal => $handler:expr $(, $how:ident $note:literal)?;)*) => {
+        const CALLS: [Call; COUNT] = {
+            let mut table = [Call { name: "other", handler: None }; COUNT];
+            $(table[numbers::$number as usize] = Call { name: $name, handler: Some($handler) };)*
             table
         };
+        /// Every row: name, number, what becomes of it, and why; empty strings if it is served.
+        #[cfg(test)]
+        pub const ROWS: &[(&str, i64, &str, &str)] = &[$((
+            $name,
+            numbers::$number,
+            concat!($(stringify!($how))?),
+            concat!($($note)?),
+        ),)*];
     };
+}
+
+static TABLE: [Call; COUNT] = CALLS;
+
+/// The handler of a number that has one; only that compiles, in a constant.
+pub const fn handler(number: i64) -> Handler {
+    match CALLS[number as usize].handler {
+        Some(handler) => handler,
+        None => panic!("no handler for this call"),
+    }
+}
+
+/// The numbers of system calls, with those that the `libc` crate does not have yet.
+#[allow(non_upper_case_globals, reason = "as in the libc crate")]
+pub mod numbers {
+    pub use libc::*;
+    pub const SYS_cachestat: i64 = 451;
+    pub const SYS_setxattrat: i64 = 463;
+    pub const SYS_getxattrat: i64 = 464;
+    pub const SYS_listxattrat: i64 = 465;
+    pub const SYS_removexattrat: i64 = 466;
+    pub const SYS_open_tree_attr: i64 = 467;
+    pub const SYS_file_getattr: i64 = 468;
+    pub const SYS_file_setattr: i64 = 469;
 }
 
 const EOPNOTSUPP: i32 = libc::EOPNOTSUPP;
@@ -39,19 +79,26 @@ calls! {
     SYS_lstat "lstat" => attributes::lstat;
     SYS_lseek "lseek" => data::lseek;
     SYS_mmap "mmap" => mapping::mmap;
-    SYS_mprotect "mprotect" => mapping::mprotect;
-    SYS_munmap "munmap" => mapping::munmap;
-    SYS_rt_sigaction "rt_sigaction" => signals::rt_sigaction;
-    SYS_rt_sigprocmask "rt_sigprocmask" => signals::rt_sigprocmask;
-    SYS_ioctl "ioctl" => control::ioctl;
+    SYS_mprotect "mprotect" => mapping::mprotect,
+        served "maps of pool files";
+    SYS_munmap "munmap" => mapping::munmap,
+        served "maps of pool files";
+    SYS_rt_sigaction "rt_sigaction" => signals::rt_sigaction,
+        served "takes no file: no handler of the program runs inside the LibFS";
+    SYS_rt_sigprocmask "rt_sigprocmask" => signals::rt_sigprocmask,
+        served "takes no file: as rt_sigaction";
+    SYS_ioctl "ioctl" => control::ioctl,
+        served "FIONREAD, FIONBIO, FIOCLEX, FIONCLEX; ENOTTY otherwise, EOPNOTSUPP for FICLONE and FICLONERANGE";
     SYS_pread64 "pread64" => data::pread64;
     SYS_pwrite64 "pwrite64" => data::pwrite64;
     SYS_readv "readv" => data::readv;
     SYS_writev "writev" => data::writev;
     SYS_access "access" => attributes::access;
-    SYS_mremap "mremap" => mapping::mremap;
+    SYS_mremap "mremap" => mapping::mremap,
+        served "maps of pool files";
     SYS_msync "msync" => mapping::msync;
-    SYS_madvise "madvise" => mapping::madvise;
+    SYS_madvise "madvise" => mapping::madvise,
+        served "only so that maps of pool files stay what they are";
     SYS_dup "dup" => control::dup;
     SYS_dup2 "dup2" => control::dup2;
     SYS_sendfile "sendfile" => transfer::sendfile;
@@ -62,7 +109,8 @@ calls! {
     SYS_fdatasync "fdatasync" => data::sync_descriptor::<{ libc::SYS_fdatasync as usize }>;
     SYS_truncate "truncate" => data::truncate;
     SYS_ftruncate "ftruncate" => data::ftruncate;
-    SYS_getdents "getdents" => data::past_descriptor::<{ libc::SYS_getdents as usize }>;
+    SYS_getdents "getdents" => data::past_descriptor::<{ libc::SYS_getdents as usize }>,
+        past "EBADF: nobody has called this form for twenty years";
     SYS_getcwd "getcwd" => names::getcwd;
     SYS_chdir "chdir" => names::chdir;
     SYS_fchdir "fchdir" => names::fchdir;
@@ -79,35 +127,58 @@ calls! {
     SYS_chown "chown" => attributes::chown;
     SYS_fchown "fchown" => attributes::fchown;
     SYS_lchown "lchown" => attributes::lchown;
-    SYS_umask "umask" => control::umask;
-    SYS_rt_sigsuspend "rt_sigsuspend" => signals::with_mask::<{ libc::SYS_rt_sigsuspend as usize }, 0>;
+    SYS_umask "umask" => control::umask,
+        served "takes no file: masks modes of what is made on the pool";
+    SYS_rt_sigsuspend "rt_sigsuspend" => signals::with_mask::<{ libc::SYS_rt_sigsuspend as usize }, 0>,
+        served "only its signal mask, as rt_sigaction; the descriptors are placeholders, which are always ready, as regular files are";
     SYS_utime "utime" => attributes::utime;
     SYS_mknod "mknod" => names::mknod;
-    SYS_uselib "uselib" => names::past_path::<{ libc::SYS_uselib as usize }>;
+    SYS_uselib "uselib" => others::past_name::<{ libc::SYS_uselib as usize }, NO_DIRECTORY, 0>,
+        past "the kernel maps nothing of the pool";
     SYS_statfs "statfs" => attributes::statfs;
     SYS_fstatfs "fstatfs" => attributes::fstatfs;
-    SYS_chroot "chroot" => names::past_path::<{ libc::SYS_chroot as usize }>;
-    SYS_sync "sync" => data::sync;
-    SYS_acct "acct" => names::past_path::<{ libc::SYS_acct as usize }>;
-    SYS_swapon "swapon" => names::past_path::<{ libc::SYS_swapon as usize }>;
-    SYS_readahead "readahead" => data::advise::<{ libc::SYS_readahead as usize }>;
-    SYS_setxattr "setxattr" => extended::refuse_path::<{ libc::SYS_setxattr as usize }, EOPNOTSUPP>;
-    SYS_lsetxattr "lsetxattr" => extended::refuse_path::<{ libc::SYS_lsetxattr as usize }, EOPNOTSUPP>;
-    SYS_fsetxattr "fsetxattr" => extended::refuse_descriptor::<{ libc::SYS_fsetxattr as usize }, EOPNOTSUPP>;
-    SYS_getxattr "getxattr" => extended::refuse_path::<{ libc::SYS_getxattr as usize }, EOPNOTSUPP>;
-    SYS_lgetxattr "lgetxattr" => extended::refuse_path::<{ libc::SYS_lgetxattr as usize }, EOPNOTSUPP>;
-    SYS_fgetxattr "fgetxattr" => extended::refuse_descriptor::<{ libc::SYS_fgetxattr as usize }, EOPNOTSUPP>;
-    SYS_listxattr "listxattr" => extended::none_path::<{ libc::SYS_listxattr as usize }>;
-    SYS_llistxattr "llistxattr" => extended::none_path::<{ libc::SYS_llistxattr as usize }>;
-    SYS_flistxattr "flistxattr" => extended::none_descriptor::<{ libc::SYS_flistxattr as usize }>;
-    SYS_removexattr "removexattr" => extended::refuse_path::<{ libc::SYS_removexattr as usize }, EOPNOTSUPP>;
-    SYS_lremovexattr "lremovexattr" => extended::refuse_path::<{ libc::SYS_lremovexattr as usize }, EOPNOTSUPP>;
-    SYS_fremovexattr "fremovexattr" => extended::refuse_descriptor::<{ libc::SYS_fremovexattr as usize }, EOPNOTSUPP>;
+    SYS_chroot "chroot" => others::past_name::<{ libc::SYS_chroot as usize }, NO_DIRECTORY, 0>,
+        past "the pool is not seen inside another root";
+    SYS_sync "sync" => data::sync,
+        served "the pool and the kernel's file systems";
+    SYS_acct "acct" => others::past_name::<{ libc::SYS_acct as usize }, NO_DIRECTORY, 0>,
+        past "the kernel cannot write there";
+    SYS_swapon "swapon" => others::past_name::<{ libc::SYS_swapon as usize }, NO_DIRECTORY, 0>,
+        past "no swap space";
+    SYS_readahead "readahead" => data::advise::<{ libc::SYS_readahead as usize }>,
+        served "advice is ignored";
+    SYS_setxattr "setxattr" => extended::refuse_path::<{ libc::SYS_setxattr as usize }, EOPNOTSUPP>,
+        refused "EOPNOTSUPP: no extended attributes yet";
+    SYS_lsetxattr "lsetxattr" => extended::refuse_path::<{ libc::SYS_lsetxattr as usize }, EOPNOTSUPP>,
+        refused "EOPNOTSUPP: no extended attributes yet";
+    SYS_fsetxattr "fsetxattr" => extended::refuse_descriptor::<{ libc::SYS_fsetxattr as usize }, EOPNOTSUPP>,
+        refused "EOPNOTSUPP: no extended attributes yet";
+    SYS_getxattr "getxattr" => extended::refuse_path::<{ libc::SYS_getxattr as usize }, EOPNOTSUPP>,
+        refused "EOPNOTSUPP: no extended attributes yet";
+    SYS_lgetxattr "lgetxattr" => extended::refuse_path::<{ libc::SYS_lgetxattr as usize }, EOPNOTSUPP>,
+        refused "EOPNOTSUPP: no extended attributes yet";
+    SYS_fgetxattr "fgetxattr" => extended::refuse_descriptor::<{ libc::SYS_fgetxattr as usize }, EOPNOTSUPP>,
+        refused "EOPNOTSUPP: no extended attributes yet";
+    SYS_listxattr "listxattr" => extended::none_path::<{ libc::SYS_listxattr as usize }>,
+        served "there are none";
+    SYS_llistxattr "llistxattr" => extended::none_path::<{ libc::SYS_llistxattr as usize }>,
+        served "there are none";
+    SYS_flistxattr "flistxattr" => extended::none_descriptor::<{ libc::SYS_flistxattr as usize }>,
+        served "there are none";
+    SYS_removexattr "removexattr" => extended::refuse_path::<{ libc::SYS_removexattr as usize }, EOPNOTSUPP>,
+        refused "EOPNOTSUPP: no extended attributes yet";
+    SYS_lremovexattr "lremovexattr" => extended::refuse_path::<{ libc::SYS_lremovexattr as usize }, EOPNOTSUPP>,
+        refused "EOPNOTSUPP: no extended attributes yet";
+    SYS_fremovexattr "fremovexattr" => extended::refuse_descriptor::<{ libc::SYS_fremovexattr as usize }, EOPNOTSUPP>,
+        refused "EOPNOTSUPP: no extended attributes yet";
     SYS_getdents64 "getdents64" => data::getdents64;
-    SYS_fadvise64 "fadvise64" => data::advise::<{ libc::SYS_fadvise64 as usize }>;
-    SYS_exit_group "exit_group" => process::exit_group;
+    SYS_fadvise64 "fadvise64" => data::advise::<{ libc::SYS_fadvise64 as usize }>,
+        served "advice is ignored";
+    SYS_exit_group "exit_group" => process::exit_group,
+        served "takes no file: the report is written and the session ended";
     SYS_utimes "utimes" => attributes::utimes;
-    SYS_inotify_add_watch "inotify_add_watch" => extended::refuse_second::<{ libc::SYS_inotify_add_watch as usize }, { libc::ENOSYS }>;
+    SYS_inotify_add_watch "inotify_add_watch" => others::refuse_name::<{ libc::SYS_inotify_add_watch as usize }, NO_DIRECTORY, 1, { libc::ENOSYS }>,
+        refused "ENOSYS: changes are not watched; programs look again by the clock instead";
     SYS_openat "openat" => names::openat;
     SYS_mkdirat "mkdirat" => names::mkdirat;
     SYS_mknodat "mknodat" => names::mknodat;
@@ -121,19 +192,23 @@ calls! {
     SYS_readlinkat "readlinkat" => names::readlinkat;
     SYS_fchmodat "fchmodat" => attributes::fchmodat;
     SYS_faccessat "faccessat" => attributes::faccessat;
-    SYS_pselect6 "pselect6" => signals::pselect6;
-    SYS_ppoll "ppoll" => signals::with_mask::<{ libc::SYS_ppoll as usize }, 3>;
+    SYS_pselect6 "pselect6" => signals::pselect6,
+        served "only its signal mask, as rt_sigaction; the descriptors are placeholders, which are always ready, as regular files are";
+    SYS_ppoll "ppoll" => signals::with_mask::<{ libc::SYS_ppoll as usize }, 3>,
+        served "only its signal mask, as rt_sigaction; the descriptors are placeholders, which are always ready, as regular files are";
     SYS_splice "splice" => transfer::splice;
     SYS_tee "tee" => transfer::tee;
     SYS_vmsplice "vmsplice" => transfer::vmsplice;
     SYS_sync_file_range "sync_file_range" => data::sync_descriptor::<{ libc::SYS_sync_file_range as usize }>;
     SYS_utimensat "utimensat" => attributes::utimensat;
-    SYS_epoll_pwait "epoll_pwait" => signals::with_mask::<{ libc::SYS_epoll_pwait as usize }, 4>;
+    SYS_epoll_pwait "epoll_pwait" => signals::with_mask::<{ libc::SYS_epoll_pwait as usize }, 4>,
+        served "only its signal mask, as rt_sigaction; the descriptors are placeholders, which are always ready, as regular files are";
     SYS_fallocate "fallocate" => data::fallocate;
     SYS_dup3 "dup3" => control::dup3;
     SYS_preadv "preadv" => data::preadv;
     SYS_pwritev "pwritev" => data::pwritev;
-    SYS_name_to_handle_at "name_to_handle_at" => extended::refuse_at::<{ libc::SYS_name_to_handle_at as usize }, EOPNOTSUPP>;
+    SYS_name_to_handle_at "name_to_handle_at" => others::refuse_name::<{ libc::SYS_name_to_handle_at as usize }, 0, 1, EOPNOTSUPP>,
+        refused "EOPNOTSUPP: no file handles, as on many file systems";
     SYS_syncfs "syncfs" => data::sync_descriptor::<{ libc::SYS_syncfs as usize }>;
     SYS_renameat2 "renameat2" => names::renameat2;
     SYS_execveat "execveat" => process::execveat;
@@ -144,8 +219,49 @@ calls! {
     SYS_close_range "close_range" => control::close_range;
     SYS_openat2 "openat2" => names::openat2;
     SYS_faccessat2 "faccessat2" => attributes::faccessat2;
-    SYS_epoll_pwait2 "epoll_pwait2" => signals::with_mask::<{ libc::SYS_epoll_pwait2 as usize }, 4>;
+    SYS_epoll_pwait2 "epoll_pwait2" => signals::with_mask::<{ libc::SYS_epoll_pwait2 as usize }, 4>,
+        served "only its signal mask, as rt_sigaction; the descriptors are placeholders, which are always ready, as regular files are";
     SYS_fchmodat2 "fchmodat2" => attributes::fchmodat2;
+    SYS_connect "connect" => others::socket_name::<{ libc::SYS_connect as usize }>,
+        refused "ECONNREFUSED: the pool has no sockets";
+    SYS_bind "bind" => others::socket_name::<{ libc::SYS_bind as usize }>,
+        refused "EPERM: the pool has no sockets, and EADDRINUSE for a name that is there";
+    SYS_mount "mount" => others::past_name::<{ libc::SYS_mount as usize }, NO_DIRECTORY, 1>,
+        past "the kernel does not see the pool";
+    SYS_umount2 "umount2" => others::past_name::<{ libc::SYS_umount2 as usize }, NO_DIRECTORY, 0>,
+        past "as mount";
+    SYS_swapoff "swapoff" => others::past_name::<{ libc::SYS_swapoff as usize }, NO_DIRECTORY, 0>,
+        past "as swapon";
+    SYS_pivot_root "pivot_root" => others::past_name::<{ libc::SYS_pivot_root as usize }, NO_DIRECTORY, 0>,
+        past "as mount";
+    SYS_open_tree "open_tree" => others::past_name::<{ libc::SYS_open_tree as usize }, 0, 1>,
+        past "as mount";
+    SYS_open_tree_attr "open_tree_attr" => others::past_name::<{ numbers::SYS_open_tree_attr as usize }, 0, 1>,
+        past "as mount";
+    SYS_move_mount "move_mount" => others::past_name::<{ libc::SYS_move_mount as usize }, 2, 3>,
+        past "as mount";
+    SYS_fspick "fspick" => others::past_name::<{ libc::SYS_fspick as usize }, 0, 1>,
+        past "as mount";
+    SYS_mount_setattr "mount_setattr" => others::past_name::<{ libc::SYS_mount_setattr as usize }, 0, 1>,
+        past "as mount";
+    SYS_fanotify_mark "fanotify_mark" => others::refuse_name::<{ libc::SYS_fanotify_mark as usize }, 3, 4, { libc::ENODEV }>,
+        refused "ENODEV: changes are not watched";
+    SYS_cachestat "cachestat" => others::refuse_descriptor::<{ numbers::SYS_cachestat as usize }, EOPNOTSUPP>,
+        refused "EOPNOTSUPP: nothing of the pool is in the kernel's cache";
+    SYS_setxattrat "setxattrat" => others::refuse_name::<{ numbers::SYS_setxattrat as usize }, 0, 1, EOPNOTSUPP>,
+        refused "EOPNOTSUPP: no extended attributes yet";
+    SYS_getxattrat "getxattrat" => others::refuse_name::<{ numbers::SYS_getxattrat as usize }, 0, 1, EOPNOTSUPP>,
+        refused "EOPNOTSUPP: no extended attributes yet";
+    SYS_listxattrat "listxattrat" => others::refuse_name::<{ numbers::SYS_listxattrat as usize }, 0, 1, EOPNOTSUPP>,
+        refused "EOPNOTSUPP: no extended attributes yet";
+    SYS_removexattrat "removexattrat" => others::refuse_name::<{ numbers::SYS_removexattrat as usize }, 0, 1, EOPNOTSUPP>,
+        refused "EOPNOTSUPP: no extended attributes yet";
+    SYS_file_getattr "file_getattr" => others::refuse_name::<{ numbers::SYS_file_getattr as usize }, 0, 1, EOPNOTSUPP>,
+        refused "EOPNOTSUPP: no such attributes, as on many file systems";
+    SYS_file_setattr "file_setattr" => others::refuse_name::<{ numbers::SYS_file_setattr as usize }, 0, 1, EOPNOTSUPP>,
+        refused "EOPNOTSUPP: as file_getattr";
+    SYS_io_uring_setup "io_uring_setup" => others::unseen::<{ libc::SYS_io_uring_setup as usize }>,
+        past "what is asked for through a ring is not seen: a pool path is ENOENT, a pool descriptor EBADF there";
 }
 
 /// The call's name, for the report.

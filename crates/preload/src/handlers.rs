@@ -12,6 +12,7 @@ pub mod extended;
 pub mod locks;
 pub mod mapping;
 pub mod names;
+pub mod others;
 pub mod transfer;
 
 use crate::backend::{At, Errno, Failure, FileSystem, Handle, inside, minus};

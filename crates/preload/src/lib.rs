@@ -26,6 +26,8 @@ mod backend;
 mod calls;
 mod descriptors;
 mod directory;
+#[cfg(test)]
+mod documentation;
 mod environment;
 mod handlers;
 mod handover;
@@ -38,7 +40,6 @@ mod report;
 mod reserved;
 mod settings;
 mod signals;
-#[cfg(not(test))]
 mod symbols;
 mod thread;
 

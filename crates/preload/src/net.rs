@@ -406,7 +406,7 @@ std::arch::global_asm!(
     "mov rbp, rsp",
     "mov rdi, [rsp + 56]",
     "and rsp, -16",
-    "call arck_thread_started",
+    "call {started}",
     "mov rsp, rbp",
     "pop rbp",
     "pop r9",
@@ -418,6 +418,7 @@ std::arch::global_asm!(
     "xor eax, eax",
     "lea rsp, [rsp + 16]",
     "jmp qword ptr [rsp - 8]",
+    started = sym thread_started,
 );
 
 unsafe extern "C" {
@@ -426,8 +427,7 @@ unsafe extern "C" {
 
 /// The first thing a new thread runs. `own` is 1 if it has thread-local storage of its own; a
 /// task that shares its parent's cannot be armed, since they would share the selector.
-#[unsafe(no_mangle)]
-extern "C" fn arck_thread_started(own: usize) {
+extern "C" fn thread_started(own: usize) {
     if own == 1 {
         arm();
     }

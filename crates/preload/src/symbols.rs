@@ -7,13 +7,8 @@
 //! Invariant: nothing here decides anything; it only translates libc's argument lists into the
 //! kernel's.
 
-mod execute;
-mod load;
-mod signal;
-mod status;
-
 use crate::calls;
-use crate::handlers::{HERE, attributes, control, data, extended, locks, mapping, names, transfer};
+use crate::handlers::{HERE, attributes, control, data};
 use crate::raw;
 
 /// A handler's result as libc functions return it.
@@ -32,22 +27,55 @@ fn fail(errno: i32) -> isize {
     -1
 }
 
+/// The handler of a system call, chosen by the table at compile time, and run.
+macro_rules! call {
+    ($call:ident($($argument:expr),* $(,)?)) => {{
+        const HANDLER: crate::calls::Handler = crate::calls::handler(libc::$call);
+        HANDLER(&crate::raw::pad([$($argument),*]))
+    }};
+}
+
+/// The table of symbols. A row: names and arguments of libc's functions, the system call they are
+/// answered as, and its arguments (or, in braces, what else is to be done). Its names and calls
+/// are also in [`documentation`](crate::documentation).
 macro_rules! symbols {
-    (@one $name:ident ($($argument:ident),*) => $body:expr) => {
+    (@answer $call:ident ($($argument:expr),* $(,)?)) => { call!($call($($argument),*)) };
+    (@answer $call:ident $body:block) => { $body };
+    (@one $name:ident ($($argument:ident),*) => $call:ident $answer:tt) => {
         /// # Safety
         /// As the libc function of this name.
-        #[unsafe(no_mangle)]
+        #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C-unwind" fn $name($($argument: usize),*) -> isize {
             // SAFETY: the program's arguments, as for the system call.
             #[allow(unused_unsafe, reason = "some bodies are safe")]
-            unsafe { crate::symbols::finish($body) }
+            unsafe { crate::symbols::finish(symbols!(@answer $call $answer)) }
         }
     };
-    ($($($name:ident)|+ : $arguments:tt => $body:expr;)*) => {
-        $($(symbols!(@one $name $arguments => $body);)+)*
+    ($($($name:ident)|+ : $arguments:tt => $call:ident $answer:tt;)*) => {
+        $($(symbols!(@one $name $arguments => $call $answer);)+)*
+        /// Each symbol of this module and the system call it is answered as.
+        #[cfg(test)]
+        pub const SYMBOLS: &[(&str, i64)] = &[$($((stringify!($name), libc::$call),)+)*];
     };
 }
-use symbols;
+
+/// The symbols that are written out, because libc does more there than make a system call.
+macro_rules! written_out {
+    ($($name:ident => $call:ident;)*) => {
+        #[cfg(test)]
+        pub const WRITTEN_OUT: &[(&str, i64)] = &[$({
+            // Only what there is compiles.
+            let _ = $name as *const ();
+            (stringify!($name), libc::$call)
+        },)*];
+    };
+}
+
+// After the macros, which they use.
+pub(crate) mod execute;
+pub(crate) mod load;
+pub(crate) mod signal;
+pub(crate) mod status;
 
 /// An `int` as a count.
 fn count(value: usize) -> usize {
@@ -66,179 +94,155 @@ const NOFOLLOW: usize = libc::AT_SYMLINK_NOFOLLOW as usize;
 
 symbols! {
     // Opening and closing.
-    open | open64 | __open | __open64: (path, flags, mode) =>
-        names::openat(&[HERE, path, flags, mode, 0, 0]);
-    __open_2 | __open64_2: (path, flags) => names::openat(&[HERE, path, flags, 0, 0, 0]);
-    openat | openat64: (at, path, flags, mode) => names::openat(&[at, path, flags, mode, 0, 0]);
-    __openat_2 | __openat64_2: (at, path, flags) => names::openat(&[at, path, flags, 0, 0, 0]);
-    creat | creat64: (path, mode) => names::creat(&[path, mode, 0, 0, 0, 0]);
-    close | __close: (fd) => control::close(&[fd, 0, 0, 0, 0, 0]);
-    close_range: (first, last, flags) => control::close_range(&[first, last, flags, 0, 0, 0]);
-    closefrom: (first) => {
-        let first = (first as i32).max(0) as usize;
-        control::close_range(&[first, u32::MAX as usize, 0, 0, 0, 0])
-    };
+    open | open64 | __open | __open64: (path, flags, mode) => SYS_openat(HERE, path, flags, mode);
+    __open_2 | __open64_2: (path, flags) => SYS_openat(HERE, path, flags);
+    openat | openat64: (at, path, flags, mode) => SYS_openat(at, path, flags, mode);
+    __openat_2 | __openat64_2: (at, path, flags) => SYS_openat(at, path, flags);
+    creat | creat64: (path, mode) => SYS_creat(path, mode);
+    close | __close: (fd) => SYS_close(fd);
+    close_range: (first, last, flags) => SYS_close_range(first, last, flags);
+    closefrom: (first) => SYS_close_range((first as i32).max(0) as usize, u32::MAX as usize);
 
     // Data.
-    read | __read: (fd, buffer, length) => data::read(&[fd, buffer, length, 0, 0, 0]);
-    __read_chk: (fd, buffer, length, room) => {
+    read | __read: (fd, buffer, length) => SYS_read(fd, buffer, length);
+    __read_chk: (fd, buffer, length, room) => SYS_read {
         check(length <= room);
-        data::read(&[fd, buffer, length, 0, 0, 0])
+        call!(SYS_read(fd, buffer, length))
     };
-    write | __write: (fd, buffer, length) => data::write(&[fd, buffer, length, 0, 0, 0]);
+    write | __write: (fd, buffer, length) => SYS_write(fd, buffer, length);
     pread | pread64 | __pread64: (fd, buffer, length, offset) =>
-        data::pread64(&[fd, buffer, length, offset, 0, 0]);
-    __pread_chk | __pread64_chk: (fd, buffer, length, offset, room) => {
+        SYS_pread64(fd, buffer, length, offset);
+    __pread_chk | __pread64_chk: (fd, buffer, length, offset, room) => SYS_pread64 {
         check(length <= room);
-        data::pread64(&[fd, buffer, length, offset, 0, 0])
+        call!(SYS_pread64(fd, buffer, length, offset))
     };
     pwrite | pwrite64 | __pwrite64: (fd, buffer, length, offset) =>
-        data::pwrite64(&[fd, buffer, length, offset, 0, 0]);
-    readv: (fd, vector, n) => data::readv(&[fd, vector, count(n), 0, 0, 0]);
-    writev: (fd, vector, n) => data::writev(&[fd, vector, count(n), 0, 0, 0]);
-    preadv | preadv64: (fd, vector, n, offset) =>
-        data::preadv(&[fd, vector, count(n), offset, 0, 0]);
-    pwritev | pwritev64: (fd, vector, n, offset) =>
-        data::pwritev(&[fd, vector, count(n), offset, 0, 0]);
+        SYS_pwrite64(fd, buffer, length, offset);
+    readv: (fd, vector, n) => SYS_readv(fd, vector, count(n));
+    writev: (fd, vector, n) => SYS_writev(fd, vector, count(n));
+    preadv | preadv64: (fd, vector, n, offset) => SYS_preadv(fd, vector, count(n), offset);
+    pwritev | pwritev64: (fd, vector, n, offset) => SYS_pwritev(fd, vector, count(n), offset);
     preadv2 | preadv64v2: (fd, vector, n, offset, flags) =>
-        data::preadv2(&[fd, vector, count(n), offset, 0, flags]);
+        SYS_preadv2(fd, vector, count(n), offset, 0, flags);
     pwritev2 | pwritev64v2: (fd, vector, n, offset, flags) =>
-        data::pwritev2(&[fd, vector, count(n), offset, 0, flags]);
-    lseek | lseek64 | __lseek: (fd, offset, whence) => data::lseek(&[fd, offset, whence, 0, 0, 0]);
-    ftruncate | ftruncate64: (fd, length) => data::ftruncate(&[fd, length, 0, 0, 0, 0]);
-    truncate | truncate64: (path, length) => data::truncate(&[path, length, 0, 0, 0, 0]);
-    fsync: (fd) => data::sync_descriptor::<{ libc::SYS_fsync as usize }>(&[fd, 0, 0, 0, 0, 0]);
-    fdatasync: (fd) =>
-        data::sync_descriptor::<{ libc::SYS_fdatasync as usize }>(&[fd, 0, 0, 0, 0, 0]);
-    syncfs: (fd) => data::sync_descriptor::<{ libc::SYS_syncfs as usize }>(&[fd, 0, 0, 0, 0, 0]);
-    sync_file_range: (fd, offset, length, flags) =>
-        data::sync_descriptor::<{ libc::SYS_sync_file_range as usize }>(
-            &[fd, offset, length, flags, 0, 0]);
-    sync: () => data::sync(&[0; 6]);
-    fallocate | fallocate64: (fd, mode, offset, length) =>
-        data::fallocate(&[fd, mode, offset, length, 0, 0]);
-    readahead: (fd, offset, length) =>
-        data::advise::<{ libc::SYS_readahead as usize }>(&[fd, offset, length, 0, 0, 0]);
-    getdents64: (fd, buffer, length) => data::getdents64(&[fd, buffer, length, 0, 0, 0]);
+        SYS_pwritev2(fd, vector, count(n), offset, 0, flags);
+    lseek | lseek64 | __lseek: (fd, offset, whence) => SYS_lseek(fd, offset, whence);
+    ftruncate | ftruncate64: (fd, length) => SYS_ftruncate(fd, length);
+    truncate | truncate64: (path, length) => SYS_truncate(path, length);
+    fsync: (fd) => SYS_fsync(fd);
+    fdatasync: (fd) => SYS_fdatasync(fd);
+    syncfs: (fd) => SYS_syncfs(fd);
+    sync_file_range: (fd, offset, length, flags) => SYS_sync_file_range(fd, offset, length, flags);
+    sync: () => SYS_sync();
+    fallocate | fallocate64: (fd, mode, offset, length) => SYS_fallocate(fd, mode, offset, length);
+    readahead: (fd, offset, length) => SYS_readahead(fd, offset, length);
+    getdents64: (fd, buffer, length) => SYS_getdents64(fd, buffer, length);
     copy_file_range: (from, from_offset, to, to_offset, length, flags) =>
-        transfer::copy_file_range(&[from, from_offset, to, to_offset, length, flags]);
-    sendfile | sendfile64: (to, from, offset, length) =>
-        transfer::sendfile(&[to, from, offset, length, 0, 0]);
+        SYS_copy_file_range(from, from_offset, to, to_offset, length, flags);
+    sendfile | sendfile64: (to, from, offset, length) => SYS_sendfile(to, from, offset, length);
     splice: (from, from_offset, to, to_offset, length, flags) =>
-        transfer::splice(&[from, from_offset, to, to_offset, length, flags]);
-    tee: (from, to, length, flags) =>
-        transfer::tee(&[from, to, length, flags, 0, 0]);
-    vmsplice: (fd, vector, n, flags) =>
-        transfer::vmsplice(&[fd, vector, n, flags, 0, 0]);
+        SYS_splice(from, from_offset, to, to_offset, length, flags);
+    tee: (from, to, length, flags) => SYS_tee(from, to, length, flags);
+    vmsplice: (fd, vector, n, flags) => SYS_vmsplice(fd, vector, n, flags);
     mmap | mmap64: (address, length, protection, flags, fd, offset) =>
-        mapping::mmap(&[address, length, protection, flags, fd, offset]);
-    munmap: (address, length) => mapping::munmap(&[address, length, 0, 0, 0, 0]);
-    mprotect: (address, length, protection) =>
-        mapping::mprotect(&[address, length, protection, 0, 0, 0]);
-    msync: (address, length, flags) => mapping::msync(&[address, length, flags, 0, 0, 0]);
+        SYS_mmap(address, length, protection, flags, fd, offset);
+    munmap: (address, length) => SYS_munmap(address, length);
+    mprotect: (address, length, protection) => SYS_mprotect(address, length, protection);
+    msync: (address, length, flags) => SYS_msync(address, length, flags);
     mremap: (address, length, new_length, flags, new_address) =>
-        mapping::mremap(&[address, length, new_length, flags, new_address, 0]);
-    madvise: (address, length, advice) => mapping::madvise(&[address, length, advice, 0, 0, 0]);
+        SYS_mremap(address, length, new_length, flags, new_address);
+    madvise: (address, length, advice) => SYS_madvise(address, length, advice);
 
     // Descriptors.
-    dup: (fd) => control::dup(&[fd, 0, 0, 0, 0, 0]);
-    dup2 | __dup2: (fd, target) => control::dup2(&[fd, target, 0, 0, 0, 0]);
-    dup3: (fd, target, flags) => control::dup3(&[fd, target, flags, 0, 0, 0]);
-    fcntl | fcntl64 | __fcntl: (fd, command, argument) =>
-        control::fcntl(&[fd, command, argument, 0, 0, 0]);
-    ioctl: (fd, request, argument) => control::ioctl(&[fd, request, argument, 0, 0, 0]);
-    flock: (fd, operation) => locks::flock(&[fd, operation, 0, 0, 0, 0]);
-    umask: (mode) => control::umask(&[mode, 0, 0, 0, 0, 0]);
+    dup: (fd) => SYS_dup(fd);
+    dup2 | __dup2: (fd, target) => SYS_dup2(fd, target);
+    dup3: (fd, target, flags) => SYS_dup3(fd, target, flags);
+    fcntl | fcntl64 | __fcntl: (fd, command, argument) => SYS_fcntl(fd, command, argument);
+    ioctl: (fd, request, argument) => SYS_ioctl(fd, request, argument);
+    flock: (fd, operation) => SYS_flock(fd, operation);
+    umask: (mode) => SYS_umask(mode);
 
     // Names.
-    mkdir: (path, mode) => names::mkdir(&[path, mode, 0, 0, 0, 0]);
-    mkdirat: (at, path, mode) => names::mkdirat(&[at, path, mode, 0, 0, 0]);
-    rmdir: (path) => names::rmdir(&[path, 0, 0, 0, 0, 0]);
-    unlink: (path) => names::unlink(&[path, 0, 0, 0, 0, 0]);
-    unlinkat: (at, path, flags) => names::unlinkat(&[at, path, flags, 0, 0, 0]);
-    remove: (path) => {
-        let result = names::unlink(&[path, 0, 0, 0, 0, 0]);
+    mkdir: (path, mode) => SYS_mkdir(path, mode);
+    mkdirat: (at, path, mode) => SYS_mkdirat(at, path, mode);
+    rmdir: (path) => SYS_rmdir(path);
+    unlink: (path) => SYS_unlink(path);
+    unlinkat: (at, path, flags) => SYS_unlinkat(at, path, flags);
+    remove: (path) => SYS_unlink {
+        let result = call!(SYS_unlink(path));
         if result == raw::error(libc::EISDIR) {
-            names::rmdir(&[path, 0, 0, 0, 0, 0])
+            call!(SYS_rmdir(path))
         } else {
             result
         }
     };
-    rename: (from, to) => names::rename(&[from, to, 0, 0, 0, 0]);
-    renameat: (from_at, from, to_at, to) => names::renameat(&[from_at, from, to_at, to, 0, 0]);
-    renameat2: (from_at, from, to_at, to, flags) =>
-        names::renameat2(&[from_at, from, to_at, to, flags, 0]);
-    link: (from, to) => names::link(&[from, to, 0, 0, 0, 0]);
-    linkat: (from_at, from, to_at, to, flags) =>
-        names::linkat(&[from_at, from, to_at, to, flags, 0]);
-    symlink: (target, path) => names::symlink(&[target, path, 0, 0, 0, 0]);
-    symlinkat: (target, at, path) => names::symlinkat(&[target, at, path, 0, 0, 0]);
-    readlink: (path, buffer, length) => names::readlink(&[path, buffer, length, 0, 0, 0]);
-    __readlink_chk: (path, buffer, length, room) => {
+    rename: (from, to) => SYS_rename(from, to);
+    renameat: (from_at, from, to_at, to) => SYS_renameat(from_at, from, to_at, to);
+    renameat2: (from_at, from, to_at, to, flags) => SYS_renameat2(from_at, from, to_at, to, flags);
+    link: (from, to) => SYS_link(from, to);
+    linkat: (from_at, from, to_at, to, flags) => SYS_linkat(from_at, from, to_at, to, flags);
+    symlink: (target, path) => SYS_symlink(target, path);
+    symlinkat: (target, at, path) => SYS_symlinkat(target, at, path);
+    readlink: (path, buffer, length) => SYS_readlink(path, buffer, length);
+    __readlink_chk: (path, buffer, length, room) => SYS_readlink {
         check(length <= room);
-        names::readlink(&[path, buffer, length, 0, 0, 0])
+        call!(SYS_readlink(path, buffer, length))
     };
-    readlinkat: (at, path, buffer, length) => names::readlinkat(&[at, path, buffer, length, 0, 0]);
-    __readlinkat_chk: (at, path, buffer, length, room) => {
+    readlinkat: (at, path, buffer, length) => SYS_readlinkat(at, path, buffer, length);
+    __readlinkat_chk: (at, path, buffer, length, room) => SYS_readlinkat {
         check(length <= room);
-        names::readlinkat(&[at, path, buffer, length, 0, 0])
+        call!(SYS_readlinkat(at, path, buffer, length))
     };
-    mknod: (path, mode, device) => names::mknod(&[path, mode, device, 0, 0, 0]);
-    mknodat: (at, path, mode, device) => names::mknodat(&[at, path, mode, device, 0, 0]);
-    __xmknod: (_version, path, mode, device) =>
-        names::mknod(&[path, mode, *(device as *const usize), 0, 0, 0]);
+    mknod: (path, mode, device) => SYS_mknod(path, mode, device);
+    mknodat: (at, path, mode, device) => SYS_mknodat(at, path, mode, device);
+    __xmknod: (_version, path, mode, device) => SYS_mknod(path, mode, *(device as *const usize));
     __xmknodat: (_version, at, path, mode, device) =>
-        names::mknodat(&[at, path, mode, *(device as *const usize), 0, 0]);
-    mkfifo: (path, mode) =>
-        names::mknod(&[path, (mode & 0o7777) | libc::S_IFIFO as usize, 0, 0, 0, 0]);
-    mkfifoat: (at, path, mode) =>
-        names::mknodat(&[at, path, (mode & 0o7777) | libc::S_IFIFO as usize, 0, 0, 0]);
-    chdir: (path) => names::chdir(&[path, 0, 0, 0, 0, 0]);
-    fchdir: (fd) => names::fchdir(&[fd, 0, 0, 0, 0, 0]);
-    chroot: (path) => names::past_path::<{ libc::SYS_chroot as usize }>(&[path, 0, 0, 0, 0, 0]);
+        SYS_mknodat(at, path, mode, *(device as *const usize));
+    mkfifo: (path, mode) => SYS_mknod(path, (mode & 0o7777) | libc::S_IFIFO as usize);
+    mkfifoat: (at, path, mode) => SYS_mknodat(at, path, (mode & 0o7777) | libc::S_IFIFO as usize);
+    chdir: (path) => SYS_chdir(path);
+    fchdir: (fd) => SYS_fchdir(fd);
+    chroot: (path) => SYS_chroot(path);
 
     // Attributes.
-    access: (path, mode) => attributes::access(&[path, mode, 0, 0, 0, 0]);
-    faccessat: (at, path, mode, flags) =>
-        attributes::faccessat2(&[at, path, mode, flags as u32 as usize, 0, 0]);
+    access: (path, mode) => SYS_access(path, mode);
+    faccessat: (at, path, mode, flags) => SYS_faccessat2(at, path, mode, flags as u32 as usize);
     eaccess | euidaccess: (path, mode) =>
-        attributes::faccessat2(&[HERE, path, mode, libc::AT_EACCESS as usize, 0, 0]);
-    chmod: (path, mode) => attributes::chmod(&[path, mode, 0, 0, 0, 0]);
-    fchmod: (fd, mode) => attributes::fchmod(&[fd, mode, 0, 0, 0, 0]);
-    fchmodat: (at, path, mode, flags) => fchmodat_here(at, path, mode, flags as u32 as usize);
-    lchmod: (path, mode) => fchmodat_here(HERE, path, mode, NOFOLLOW);
-    chown: (path, uid, gid) => attributes::chown(&[path, uid, gid, 0, 0, 0]);
-    lchown: (path, uid, gid) => attributes::lchown(&[path, uid, gid, 0, 0, 0]);
-    fchown: (fd, uid, gid) => attributes::fchown(&[fd, uid, gid, 0, 0, 0]);
+        SYS_faccessat2(HERE, path, mode, libc::AT_EACCESS as usize);
+    chmod: (path, mode) => SYS_chmod(path, mode);
+    fchmod: (fd, mode) => SYS_fchmod(fd, mode);
+    fchmodat: (at, path, mode, flags) => SYS_fchmodat2 { fchmodat_here(at, path, mode, flags as u32 as usize) };
+    lchmod: (path, mode) => SYS_fchmodat2 { fchmodat_here(HERE, path, mode, NOFOLLOW) };
+    chown: (path, uid, gid) => SYS_chown(path, uid, gid);
+    lchown: (path, uid, gid) => SYS_lchown(path, uid, gid);
+    fchown: (fd, uid, gid) => SYS_fchown(fd, uid, gid);
     fchownat: (at, path, uid, gid, flags) =>
-        attributes::fchownat(&[at, path, uid, gid, flags as u32 as usize, 0]);
-    utime: (path, times) => attributes::utime(&[path, times, 0, 0, 0, 0]);
-    utimes: (path, times) => attributes::utimes(&[path, times, 0, 0, 0, 0]);
-    lutimes: (path, times) => attributes::lutimes(&[path, times, 0, 0, 0, 0]);
-    futimes: (fd, times) => attributes::futimesat(&[fd, 0, times, 0, 0, 0]);
-    futimesat: (at, path, times) => attributes::futimesat(&[at, path, times, 0, 0, 0]);
-    utimensat: (at, path, times, flags) =>
-        attributes::utimensat(&[at, path, times, flags as u32 as usize, 0, 0]);
-    futimens: (fd, times) => attributes::utimensat(&[fd, 0, times, 0, 0, 0]);
+        SYS_fchownat(at, path, uid, gid, flags as u32 as usize);
+    utime: (path, times) => SYS_utime(path, times);
+    utimes: (path, times) => SYS_utimes(path, times);
+    lutimes: (path, times) => SYS_utimensat { attributes::lutimes(&[path, times, 0, 0, 0, 0]) };
+    futimes: (fd, times) => SYS_futimesat(fd, 0, times);
+    futimesat: (at, path, times) => SYS_futimesat(at, path, times);
+    utimensat: (at, path, times, flags) => SYS_utimensat(at, path, times, flags as u32 as usize);
+    futimens: (fd, times) => SYS_utimensat(fd, 0, times);
 
     // Extended attributes, handles, watches: refused on the pool.
-    setxattr: (a, b, c, d, e) => calls::dispatch(libc::SYS_setxattr as usize, &[a, b, c, d, e, 0]);
-    lsetxattr: (a, b, c, d, e) => calls::dispatch(libc::SYS_lsetxattr as usize, &[a, b, c, d, e, 0]);
-    fsetxattr: (a, b, c, d, e) => calls::dispatch(libc::SYS_fsetxattr as usize, &[a, b, c, d, e, 0]);
-    getxattr: (a, b, c, d) => calls::dispatch(libc::SYS_getxattr as usize, &[a, b, c, d, 0, 0]);
-    lgetxattr: (a, b, c, d) => calls::dispatch(libc::SYS_lgetxattr as usize, &[a, b, c, d, 0, 0]);
-    fgetxattr: (a, b, c, d) => calls::dispatch(libc::SYS_fgetxattr as usize, &[a, b, c, d, 0, 0]);
-    listxattr: (a, b, c) => calls::dispatch(libc::SYS_listxattr as usize, &[a, b, c, 0, 0, 0]);
-    llistxattr: (a, b, c) => calls::dispatch(libc::SYS_llistxattr as usize, &[a, b, c, 0, 0, 0]);
-    flistxattr: (a, b, c) => calls::dispatch(libc::SYS_flistxattr as usize, &[a, b, c, 0, 0, 0]);
-    removexattr: (a, b) => calls::dispatch(libc::SYS_removexattr as usize, &[a, b, 0, 0, 0, 0]);
-    lremovexattr: (a, b) => calls::dispatch(libc::SYS_lremovexattr as usize, &[a, b, 0, 0, 0, 0]);
-    fremovexattr: (a, b) => calls::dispatch(libc::SYS_fremovexattr as usize, &[a, b, 0, 0, 0, 0]);
-    inotify_add_watch: (a, b, c) =>
-        calls::dispatch(libc::SYS_inotify_add_watch as usize, &[a, b, c, 0, 0, 0]);
-    name_to_handle_at: (a, b, c, d, e) =>
-        extended::refuse_at::<{ libc::SYS_name_to_handle_at as usize }, { libc::EOPNOTSUPP }>(
-            &[a, b, c, d, e, 0]);
+    setxattr: (a, b, c, d, e) => SYS_setxattr(a, b, c, d, e);
+    lsetxattr: (a, b, c, d, e) => SYS_lsetxattr(a, b, c, d, e);
+    fsetxattr: (a, b, c, d, e) => SYS_fsetxattr(a, b, c, d, e);
+    getxattr: (a, b, c, d) => SYS_getxattr(a, b, c, d);
+    lgetxattr: (a, b, c, d) => SYS_lgetxattr(a, b, c, d);
+    fgetxattr: (a, b, c, d) => SYS_fgetxattr(a, b, c, d);
+    listxattr: (a, b, c) => SYS_listxattr(a, b, c);
+    llistxattr: (a, b, c) => SYS_llistxattr(a, b, c);
+    flistxattr: (a, b, c) => SYS_flistxattr(a, b, c);
+    removexattr: (a, b) => SYS_removexattr(a, b);
+    lremovexattr: (a, b) => SYS_lremovexattr(a, b);
+    fremovexattr: (a, b) => SYS_fremovexattr(a, b);
+    inotify_add_watch: (a, b, c) => SYS_inotify_add_watch(a, b, c);
+    name_to_handle_at: (a, b, c, d, e) => SYS_name_to_handle_at(a, b, c, d, e);
+    bind: (fd, address, length) => SYS_bind(fd, address, length);
+    connect | __connect: (fd, address, length) => SYS_connect(fd, address, length);
 }
 
 unsafe fn fchmodat_here(at: usize, path: usize, mode: usize, flags: usize) -> isize {
@@ -256,7 +260,7 @@ unsafe fn fchmodat_here(at: usize, path: usize, mode: usize, flags: usize) -> is
 ///
 /// # Safety
 /// As libc's.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn posix_fallocate(fd: usize, offset: usize, length: usize) -> i32 {
     // SAFETY: no pointers.
     -unsafe { data::fallocate(&[fd, 0, offset, length, 0, 0]) } as i32
@@ -264,7 +268,7 @@ pub unsafe extern "C" fn posix_fallocate(fd: usize, offset: usize, length: usize
 
 /// # Safety
 /// As libc's.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn posix_fallocate64(fd: usize, offset: usize, length: usize) -> i32 {
     // SAFETY: no pointers.
     unsafe { posix_fallocate(fd, offset, length) }
@@ -272,7 +276,7 @@ pub unsafe extern "C" fn posix_fallocate64(fd: usize, offset: usize, length: usi
 
 /// # Safety
 /// As libc's.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn posix_fadvise(
     fd: usize,
     offset: usize,
@@ -288,7 +292,7 @@ pub unsafe extern "C" fn posix_fadvise(
 
 /// # Safety
 /// As libc's.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn posix_fadvise64(
     fd: usize,
     offset: usize,
@@ -301,7 +305,7 @@ pub unsafe extern "C" fn posix_fadvise64(
 
 /// # Safety
 /// As libc's.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn lockf(fd: usize, command: i32, length: i64) -> isize {
     // SAFETY: a lock structure on the stack.
     unsafe {
@@ -329,7 +333,7 @@ pub unsafe extern "C" fn lockf(fd: usize, command: i32, length: i64) -> isize {
 
 /// # Safety
 /// As libc's.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn lockf64(fd: usize, command: i32, length: i64) -> isize {
     // SAFETY: the same function.
     unsafe { lockf(fd, command, length) }
@@ -339,7 +343,7 @@ pub unsafe extern "C" fn lockf64(fd: usize, command: i32, length: i64) -> isize 
 ///
 /// # Safety
 /// As libc's.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn syscall(
     number: usize,
     a: usize,
@@ -364,4 +368,13 @@ pub unsafe extern "C-unwind" fn syscall(
             _ => finish(calls::dispatch(number, &[a, b, c, d, e, f])),
         }
     }
+}
+
+written_out! {
+    posix_fallocate => SYS_fallocate;
+    posix_fallocate64 => SYS_fallocate;
+    posix_fadvise => SYS_fadvise64;
+    posix_fadvise64 => SYS_fadvise64;
+    lockf => SYS_fcntl;
+    lockf64 => SYS_fcntl;
 }

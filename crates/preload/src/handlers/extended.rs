@@ -1,5 +1,5 @@
-//! Extended attributes, file handles and watches: not served. On the pool they answer as file
-//! systems without the feature do, so that programs fall back.
+//! Extended attributes: not served. On the pool they answer as file systems without the feature do,
+//! so that programs fall back.
 
 use super::{HERE, on_descriptor, on_path};
 use crate::raw::{self, Arguments, error};
@@ -18,40 +18,6 @@ pub unsafe fn refuse_path<const NUMBER: usize, const ERRNO: i32>(a: &Arguments) 
             a[0],
             |fs, at, path| fs.stat(at, path, 0).map(|_| error(ERRNO)),
             |_, path| raw::call(NUMBER, &[path, a[1], a[2], a[3], a[4], a[5]]),
-        )
-    }
-}
-
-/// A refusal by (directory descriptor, path) in the first two arguments.
-///
-/// # Safety
-/// The system call's own.
-pub unsafe fn refuse_at<const NUMBER: usize, const ERRNO: i32>(a: &Arguments) -> isize {
-    // SAFETY: the program's arguments, unchanged but for the path.
-    unsafe {
-        on_path(
-            NUMBER as i64,
-            a[0],
-            a[1],
-            |_, _, _| Ok(error(ERRNO)),
-            |at, path| raw::call(NUMBER, &[at, path, a[2], a[3], a[4], a[5]]),
-        )
-    }
-}
-
-/// A refusal by path in the second argument (`inotify_add_watch`).
-///
-/// # Safety
-/// The system call's own.
-pub unsafe fn refuse_second<const NUMBER: usize, const ERRNO: i32>(a: &Arguments) -> isize {
-    // SAFETY: the program's arguments, unchanged but for the path.
-    unsafe {
-        on_path(
-            NUMBER as i64,
-            HERE,
-            a[1],
-            |_, _, _| Ok(error(ERRNO)),
-            |_, path| raw::call(NUMBER, &[a[0], path, a[2], a[3], a[4], a[5]]),
         )
     }
 }

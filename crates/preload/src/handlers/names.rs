@@ -449,16 +449,3 @@ pub unsafe fn getcwd(a: &Arguments) -> isize {
         }
     }
 }
-
-/// Calls whose meaning on the pool this library does not know: passed to the kernel, counted if
-/// the path is the pool's.
-pub unsafe fn past_path<const NUMBER: usize>(a: &Arguments) -> isize {
-    let mut scratch = Scratch::uninit();
-    // SAFETY: the program's arguments, unchanged.
-    unsafe {
-        if let Place::Pool(..) = place(HERE, a[0], &mut scratch) {
-            report::past(NUMBER as i64);
-        }
-        raw::call(NUMBER, a)
-    }
-}

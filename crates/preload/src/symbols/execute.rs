@@ -14,7 +14,7 @@ unsafe extern "C" {
 ///
 /// # Safety
 /// As libc's.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn vfork() -> i32 {
     // SAFETY: libc's own; its handlers prepare the hand-over.
     unsafe { libc::fork() }
@@ -22,7 +22,7 @@ pub unsafe extern "C" fn vfork() -> i32 {
 
 /// # Safety
 /// As libc's.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn __vfork() -> i32 {
     // SAFETY: the same function.
     unsafe { vfork() }
@@ -30,7 +30,7 @@ pub unsafe extern "C" fn __vfork() -> i32 {
 
 /// # Safety
 /// As libc's.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn execve(path: usize, arguments: usize, environment: usize) -> isize {
     // SAFETY: the program's arguments.
     unsafe { finish(process::execve(&[path, arguments, environment, 0, 0, 0])) }
@@ -38,7 +38,7 @@ pub unsafe extern "C" fn execve(path: usize, arguments: usize, environment: usiz
 
 /// # Safety
 /// As libc's.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn execv(path: usize, arguments: usize) -> isize {
     // SAFETY: the program's arguments, in its own environment.
     unsafe { execve(path, arguments, environ) }
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn execv(path: usize, arguments: usize) -> isize {
 
 /// # Safety
 /// As libc's.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn fexecve(fd: usize, arguments: usize, environment: usize) -> isize {
     let flags = libc::AT_EMPTY_PATH as usize;
     let empty = c"".as_ptr() as usize;
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn fexecve(fd: usize, arguments: usize, environment: usize
 
 /// # Safety
 /// As libc's.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn execveat(
     at: usize,
     path: usize,
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn execveat(
 
 /// # Safety
 /// As libc's.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn execvp(file: usize, arguments: usize) -> isize {
     // SAFETY: the program's arguments, in its own environment.
     unsafe { execvpe(file, arguments, environ) }
@@ -96,7 +96,7 @@ pub unsafe extern "C" fn execvp(file: usize, arguments: usize) -> isize {
 
 /// # Safety
 /// As libc's.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn execvpe(file: usize, arguments: usize, environment: usize) -> isize {
     // SAFETY: the program's strings; no allocation, so that a forked child may call it.
     unsafe {
@@ -167,7 +167,7 @@ macro_rules! variadic {
         /// # Safety
         /// As the libc function of this name.
         #[unsafe(naked)]
-        #[unsafe(no_mangle)]
+        #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C" fn $name() {
             std::arch::naked_asm!(
                 "pop rax",
@@ -217,7 +217,7 @@ unsafe extern "C" fn arck_execle(path: usize, arguments: usize) -> isize {
 
 /// # Safety
 /// As libc's.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn _exit(status: i32) -> ! {
     // SAFETY: ends the process.
     unsafe {
@@ -228,8 +228,25 @@ pub unsafe extern "C" fn _exit(status: i32) -> ! {
 
 /// # Safety
 /// As libc's.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
+#[allow(non_snake_case, reason = "as in libc")]
 pub unsafe extern "C" fn _Exit(status: i32) -> ! {
     // SAFETY: the same function.
     unsafe { _exit(status) }
+}
+
+written_out! {
+    execve => SYS_execve;
+    execv => SYS_execve;
+    execvp => SYS_execve;
+    execvpe => SYS_execve;
+    execl => SYS_execve;
+    execlp => SYS_execve;
+    execle => SYS_execve;
+    fexecve => SYS_execveat;
+    execveat => SYS_execveat;
+    vfork => SYS_vfork;
+    __vfork => SYS_vfork;
+    _exit => SYS_exit_group;
+    _Exit => SYS_exit_group;
 }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// # Safety
 /// As libc's.
 #[unsafe(naked)]
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn dlopen() {
     std::arch::naked_asm!(
         "push rdi",
@@ -92,4 +92,8 @@ unsafe extern "C" fn open_copy(path: *const libc::c_char, flags: i32) -> *mut li
             _ => real()(path, flags),
         }
     }
+}
+
+written_out! {
+    dlopen => SYS_openat;
 }

@@ -6,7 +6,7 @@ use crate::signals::{self, KernelAction};
 
 /// # Safety
 /// As libc's.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sigaction(
     signal: i32,
     action: *const libc::sigaction,
@@ -50,7 +50,7 @@ pub unsafe extern "C" fn sigaction(
 
 /// # Safety
 /// As libc's.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn __sigaction(
     signal: i32,
     action: *const libc::sigaction,
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn __sigaction(
 
 /// # Safety
 /// As libc's.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn signal(signal: i32, handler: usize) -> usize {
     // SAFETY: structures on the stack.
     unsafe {
@@ -83,7 +83,7 @@ pub unsafe extern "C" fn signal(signal: i32, handler: usize) -> usize {
 
 /// # Safety
 /// As libc's.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn bsd_signal(number: i32, handler: usize) -> usize {
     // SAFETY: the same function.
     unsafe { signal(number, handler) }
@@ -105,7 +105,7 @@ unsafe fn change_mask(how: usize, set: usize, old: usize) -> isize {
 
 /// # Safety
 /// As libc's.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sigprocmask(how: usize, set: usize, old: usize) -> isize {
     // SAFETY: the program's pointers.
     unsafe { finish(change_mask(how, set, old)) }
@@ -113,10 +113,19 @@ pub unsafe extern "C" fn sigprocmask(how: usize, set: usize, old: usize) -> isiz
 
 /// # Safety
 /// As libc's.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn pthread_sigmask(how: usize, set: usize, old: usize) -> i32 {
     // SAFETY: the program's pointers.
     -unsafe { change_mask(how, set, old) } as i32
 }
 
 const _: () = assert!(raw::error(libc::EINVAL) == -22);
+
+written_out! {
+    sigaction => SYS_rt_sigaction;
+    __sigaction => SYS_rt_sigaction;
+    signal => SYS_rt_sigaction;
+    bsd_signal => SYS_rt_sigaction;
+    sigprocmask => SYS_rt_sigprocmask;
+    pthread_sigmask => SYS_rt_sigprocmask;
+}

@@ -1,36 +1,29 @@
 //! The stat and statvfs families, and the working directory's name.
 
-use super::{check, fail, finish, symbols};
-use crate::handlers::{HERE, attributes};
+use super::{check, fail, finish};
+use crate::handlers::HERE;
 use crate::raw::{self, failed};
 use crate::settings::PATH_MAX;
 
 const NOFOLLOW: usize = libc::AT_SYMLINK_NOFOLLOW as usize;
 
 symbols! {
-    stat | stat64: (path, buffer) => attributes::newfstatat(&[HERE, path, buffer, 0, 0, 0]);
-    lstat | lstat64: (path, buffer) =>
-        attributes::newfstatat(&[HERE, path, buffer, NOFOLLOW, 0, 0]);
-    fstat | fstat64: (fd, buffer) => attributes::fstat(&[fd, buffer, 0, 0, 0, 0]);
-    fstatat | fstatat64: (at, path, buffer, flags) =>
-        attributes::newfstatat(&[at, path, buffer, flags, 0, 0]);
-    __xstat | __xstat64: (_version, path, buffer) =>
-        attributes::newfstatat(&[HERE, path, buffer, 0, 0, 0]);
-    __lxstat | __lxstat64: (_version, path, buffer) =>
-        attributes::newfstatat(&[HERE, path, buffer, NOFOLLOW, 0, 0]);
-    __fxstat | __fxstat64: (_version, fd, buffer) =>
-        attributes::fstat(&[fd, buffer, 0, 0, 0, 0]);
+    stat | stat64: (path, buffer) => SYS_newfstatat(HERE, path, buffer);
+    lstat | lstat64: (path, buffer) => SYS_newfstatat(HERE, path, buffer, NOFOLLOW);
+    fstat | fstat64: (fd, buffer) => SYS_fstat(fd, buffer);
+    fstatat | fstatat64: (at, path, buffer, flags) => SYS_newfstatat(at, path, buffer, flags);
+    __xstat | __xstat64: (_version, path, buffer) => SYS_newfstatat(HERE, path, buffer);
+    __lxstat | __lxstat64: (_version, path, buffer) => SYS_newfstatat(HERE, path, buffer, NOFOLLOW);
+    __fxstat | __fxstat64: (_version, fd, buffer) => SYS_fstat(fd, buffer);
     __fxstatat | __fxstatat64: (_version, at, path, buffer, flags) =>
-        attributes::newfstatat(&[at, path, buffer, flags, 0, 0]);
-    statx: (at, path, flags, mask, buffer) =>
-        attributes::statx(&[at, path, flags, mask, buffer, 0]);
-    statfs | statfs64 | __statfs: (path, buffer) =>
-        attributes::statfs(&[path, buffer, 0, 0, 0, 0]);
-    fstatfs | fstatfs64: (fd, buffer) => attributes::fstatfs(&[fd, buffer, 0, 0, 0, 0]);
+        SYS_newfstatat(at, path, buffer, flags);
+    statx: (at, path, flags, mask, buffer) => SYS_statx(at, path, flags, mask, buffer);
+    statfs | statfs64 | __statfs: (path, buffer) => SYS_statfs(path, buffer);
+    fstatfs | fstatfs64: (fd, buffer) => SYS_fstatfs(fd, buffer);
     statvfs | statvfs64: (path, buffer) =>
-        portable(buffer, |kernel| attributes::statfs(&[path, kernel, 0, 0, 0, 0]));
+        SYS_statfs { portable(buffer, |kernel| call!(SYS_statfs(path, kernel))) };
     fstatvfs | fstatvfs64: (fd, buffer) =>
-        portable(buffer, |kernel| attributes::fstatfs(&[fd, kernel, 0, 0, 0, 0]));
+        SYS_fstatfs { portable(buffer, |kernel| call!(SYS_fstatfs(fd, kernel))) };
 }
 
 /// `statvfs` made of `statfs`.
@@ -69,7 +62,7 @@ unsafe fn portable(buffer: usize, ask: impl FnOnce(usize) -> isize) -> isize {
 
 /// # Safety
 /// As libc's: `buffer` is null or has `size` bytes; a null one is answered in memory to `free`.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn getcwd(buffer: *mut u8, size: usize) -> *mut u8 {
     let mut name = [0u8; PATH_MAX];
     // SAFETY: our own buffer for the name; the program's is large enough by its size.
@@ -113,7 +106,7 @@ pub unsafe extern "C" fn getcwd(buffer: *mut u8, size: usize) -> *mut u8 {
 
 /// # Safety
 /// As libc's.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn __getcwd_chk(buffer: *mut u8, size: usize, room: usize) -> *mut u8 {
     check(size <= room);
     // SAFETY: the same function.
@@ -122,7 +115,7 @@ pub unsafe extern "C" fn __getcwd_chk(buffer: *mut u8, size: usize, room: usize)
 
 /// # Safety
 /// As libc's.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn get_current_dir_name() -> *mut u8 {
     // SAFETY: asks for allocated memory.
     unsafe { getcwd(std::ptr::null_mut(), 0) }
@@ -130,7 +123,7 @@ pub unsafe extern "C" fn get_current_dir_name() -> *mut u8 {
 
 /// # Safety
 /// As libc's: `buffer` has PATH_MAX bytes.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn getwd(buffer: *mut u8) -> *mut u8 {
     if buffer.is_null() {
         fail(libc::EINVAL);
@@ -142,10 +135,18 @@ pub unsafe extern "C" fn getwd(buffer: *mut u8) -> *mut u8 {
 
 /// # Safety
 /// As libc's.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn __getwd_chk(buffer: *mut u8, room: usize) -> *mut u8 {
     // SAFETY: the same function, in the room there is.
     unsafe { getcwd(buffer, room.min(PATH_MAX)) }
 }
 
 const _: () = assert!(raw::error(1) == -1);
+
+written_out! {
+    getcwd => SYS_getcwd;
+    __getcwd_chk => SYS_getcwd;
+    get_current_dir_name => SYS_getcwd;
+    getwd => SYS_getcwd;
+    __getwd_chk => SYS_getcwd;
+}

@@ -1,6 +1,7 @@
 //! Programs under the preload library, with a host directory in place of the pool.
 
 mod applications;
+mod exports;
 mod programs;
 mod semantics;
 mod shell;

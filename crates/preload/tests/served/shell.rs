@@ -1,6 +1,6 @@
 //! Real programs, started by real shells, compared with the plain host.
 
-use super::support::{Backend, Place, compare_script, library};
+use super::support::{Backend, NETS, Place, compare_script, library};
 use std::process::Command;
 
 #[test]
@@ -168,6 +168,45 @@ fn host_paths_are_untouched() {
             .arg("cat /proc/self/comm; ls -d /usr; cat /arck"),
     );
     assert_eq!(String::from_utf8_lossy(&output.stdout), "cat\n/usr\n");
+}
+
+/// The pool has no sockets, and says so; others are not touched.
+#[test]
+fn sockets_of_unix() {
+    let place = Place::new();
+    let script = r#"
+import os, socket
+def attempt(what, address):
+    try:
+        getattr(socket.socket(socket.AF_UNIX), what)(address)
+        print(what, "works")
+    except OSError as error:
+        print(what, os.strerror(error.errno))
+open("/arck/file", "w")
+attempt("bind", "/arck/s")
+attempt("bind", "/arck/file")
+attempt("connect", "/arck/file")
+attempt("connect", "/arck/none")
+attempt("bind", chr(0) + "arck-test-%d" % os.getpid())
+os.chdir("/arck")
+attempt("bind", "relative")
+os.chdir(os.environ["BESIDE"])
+attempt("bind", "beside")
+print(os.path.exists("beside"), os.listdir("/arck"))
+"#;
+    for net in NETS {
+        let beside = tempfile::tempdir().expect("a directory");
+        let mut command = Command::new("/usr/bin/python3");
+        command.args(["-c", script]).env("BESIDE", beside.path());
+        let output = place.served(net, &mut command);
+        assert_eq!(
+            String::from_utf8_lossy(&output.stdout),
+            "bind Operation not permitted\nbind Address already in use\n\
+             connect Connection refused\nconnect No such file or directory\nbind works\n\
+             bind Operation not permitted\nbind works\nTrue ['file']\n",
+            "{output:?}"
+        );
+    }
 }
 
 /// Without a net, what libc does itself is not seen, but symbols are.
