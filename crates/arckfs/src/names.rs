@@ -10,7 +10,7 @@
 use crate::births::stamp;
 use crate::engine::{Attempt, Confirmed, Context, Fix, Published};
 use crate::interface::Errno;
-use crate::overlay::Found;
+use crate::overlay::{Before, Found};
 use crate::state::{CachedInode, flag};
 use crate::time::now;
 use arck_core_state::branch::offset;
@@ -108,18 +108,31 @@ impl<'a> Context<'a> {
         Ok(())
     }
 
+    /// Looks a name up before its directory is locked.
+    #[inline(always)]
+    fn look(&self, directory: &'static CachedInode, name: &[u8]) -> Attempt<(Before, Found)> {
+        let before = Before::of(self, directory);
+        Ok((before, self.lookup(directory, name)?))
+    }
+
+    /// Under the directory's lock: how the name stands, which leads to what it led to when it
+    /// was looked up, or to nothing as then.
+    #[inline(always)]
     fn still_there(
         &self,
         directory: &'static CachedInode,
         name: &[u8],
-        seen: Dentry,
+        (before, seen): &(Before, Found),
     ) -> Attempt<Found> {
+        if *before == Before::of(self, directory) {
+            return Ok(*seen);
+        }
         let found = self.lookup(directory, name)?;
-        match found.dentry {
-            Some(dentry) if (dentry.inode, dentry.generation) == (seen.inode, seen.generation) => {
-                Ok(found)
-            }
-            _ => Err(Fix::Again.into()),
+        let inode = |found: &Found| found.dentry.map(|dentry| (dentry.inode, dentry.generation));
+        if inode(&found) == inode(seen) {
+            Ok(found)
+        } else {
+            Err(Fix::Again.into())
         }
     }
 
@@ -198,14 +211,15 @@ impl<'a> Context<'a> {
 
     /// rmdir: ENOTDIR, ENOTEMPTY.
     pub fn remove_directory(&self, directory: &'static CachedInode, name: &[u8]) -> Attempt<()> {
-        let seen = self.lookup(directory, name)?.dentry.ok_or(Errno::NOENT)?;
+        let looked = self.look(directory, name)?;
+        let seen = looked.1.dentry.ok_or(Errno::NOENT)?;
         if seen.kind != FileKind::Directory {
             return Err(Errno::NOTDIR.into());
         }
         let victim = self.view(seen.inode, seen.generation)?;
         let _locked = self.lock_all([Some(directory), Some(victim)]);
         let expected = self.begin_change(directory)?;
-        let found = self.still_there(directory, name, seen)?;
+        let found = self.still_there(directory, name, &looked)?;
         self.may_change_names(directory)?;
         self.may_remove(directory, victim)?;
         if victim.entries.load(Ordering::Relaxed) != 0 {
@@ -364,8 +378,10 @@ impl<'a> Context<'a> {
         flags: u32,
     ) -> Attempt<Renamed> {
         let ((from, from_name, from_slash), (to, to_name, to_slash)) = (from, to);
-        let source = self.lookup(from, from_name)?.dentry.ok_or(Errno::NOENT)?;
-        let target = self.lookup(to, to_name)?.dentry;
+        let looked_from = self.look(from, from_name)?;
+        let source = looked_from.1.dentry.ok_or(Errno::NOENT)?;
+        let looked_to = self.look(to, to_name)?;
+        let target = looked_to.1.dentry;
         let moves_directory = source.kind == FileKind::Directory;
         // In the order in which Linux looks.
         let exchange = flags & EXCHANGE != 0;
@@ -427,17 +443,8 @@ impl<'a> Context<'a> {
         let locked = self.lock_all([Some(from), Some(to), locked_victim]);
         let expected = self.begin_change(to)?;
         let from_expected = self.begin_change(from)?;
-        let source = self.still_there(from, from_name, source)?;
-        let found = match target {
-            Some(target) => self.still_there(to, to_name, target)?,
-            None => {
-                let found = self.lookup(to, to_name)?;
-                if found.dentry.is_some() {
-                    return Err(Fix::Again.into());
-                }
-                found
-            }
-        };
+        let source = self.still_there(from, from_name, &looked_from)?;
+        let found = self.still_there(to, to_name, &looked_to)?;
         self.may_remove(from, moved)?;
         if let Some(victim) = victim {
             self.may_remove(to, victim)?;

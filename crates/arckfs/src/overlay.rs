@@ -34,8 +34,9 @@ pub struct Found {
     pub verified: Option<Dentry>,
 }
 
-/// What a directory's names were when one was looked up: the same under its lock, the answer
-/// still holds.
+/// What a directory's names were before one was looked up: the same under its lock, the answer
+/// still holds. It moves behind each change of the overlay: whoever takes it while a change is
+/// under way sees another one afterwards.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Before {
     seen: Seen,
@@ -231,7 +232,6 @@ impl<'a> Context<'a> {
         };
         let offset = found.entry;
         if let Some(entry) = self.session.region().try_get(offset) {
-            directory.names_changed();
             if now.is_none() && verified.is_none() {
                 self.remove_entry(directory, offset, hash);
             } else if let Some((dentry, record)) = now
@@ -244,6 +244,7 @@ impl<'a> Context<'a> {
             } else {
                 fill(entry);
             }
+            directory.names_changed();
             return Ok(());
         }
         if now.is_none() && verified.is_none() {
@@ -292,7 +293,6 @@ impl<'a> Context<'a> {
             first.previous.store(offset, relaxed);
         }
         directory.overlay_first.store(offset, Ordering::Release);
-        directory.names_changed();
         directory.count_overlay(1);
         // Nobody else inserts this name: the directory's lock is held.
         let _ = self
@@ -300,6 +300,7 @@ impl<'a> Context<'a> {
             .insert(&self.guard, table_hash(number, hash), offset, |other| {
                 std::ptr::eq(other, entry)
             });
+        directory.names_changed();
         Ok(())
     }
 

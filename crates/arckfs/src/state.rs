@@ -278,7 +278,7 @@ impl CachedInode {
         self.overlay_count
             .store(count.wrapping_add_signed(by), Ordering::Release);
     }
-    /// A name of the overlay changed. Under the directory's lock.
+    /// A name of the overlay has changed, and everybody can see it. Under the directory's lock.
     pub fn names_changed(&self) {
         let names = self.names.load(Ordering::Relaxed);
         self.names.store(names.wrapping_add(1), Ordering::Release);

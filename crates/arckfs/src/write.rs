@@ -17,7 +17,7 @@ use crate::state::{CachedInode, flag};
 use crate::time::now;
 use arck_core_state::branch::{StoredBranch, offset};
 use arck_core_state::geometry::FILE_SIZE_MAX;
-use arck_core_state::{PAGE_SIZE, PagePtr};
+use arck_core_state::{IndexRoot, PAGE_SIZE, PagePtr};
 use arck_libfs_kit::delta::{self, Branch};
 use arck_pm::order;
 use arck_pm::{Durable, Flushed};
@@ -144,9 +144,12 @@ impl<'a> Context<'a> {
         let end = position + written as u64;
         let time = now();
         if end > size {
-            let data = order::fence(step.stored.take());
-            let proof = if step.count == 0 {
-                data.ok_or(Errno::IO)?
+            // Entries ahead of the size become durable together with what they lead to.
+            let ahead = step.set_entries_ahead(size)?;
+            let is_ahead = ahead.is_some();
+            let (data, ahead) = order::fence((step.stored.take(), ahead));
+            let proof = if step.count == 0 || is_ahead || step.put_first_page(&data)? {
+                data.or(ahead).ok_or(Errno::IO)?
             } else {
                 match step.publish_entries(&data) {
                     Ok(entries) => order::fence(entries),
@@ -521,6 +524,42 @@ impl<'c, 'a> Step<'c, 'a> {
         }
         let zeroes = [0u8; PAGE_SIZE as usize];
         self.fresh(size / PAGE_SIZE, page, within, &zeroes[within..])
+    }
+
+    /// Sets the entries of all fresh pages if they lie beyond `size`, where nothing reaches them
+    /// yet, and the delta's index has a place for them.
+    fn set_entries_ahead(&mut self, size: u64) -> Attempt<Option<Flushed>> {
+        let fresh = &mut self.fresh[..self.count];
+        let (Some(&(first, _)), Some(&(last, _))) = (fresh.first(), fresh.last()) else {
+            return Ok(None);
+        };
+        if first < pages_of(size) || last - first + 1 != self.count as u64 {
+            return Ok(None);
+        }
+        let entries = fresh.iter().map(|(_, pointer)| pointer.0);
+        let root = self.inode.delta_root();
+        let set = delta::set_entries_ahead(self.context.session, root, first, entries)?;
+        if set.is_some() {
+            let pages = &self.inode.pages;
+            pages.fetch_add(self.count as u64, Ordering::Relaxed);
+            fresh.iter_mut().for_each(|(_, page)| *page = PagePtr::NULL);
+        }
+        Ok(set)
+    }
+
+    /// The first page of an empty file stands in the branch, in the cache line of the size: put
+    /// there before the size, it is durable whenever the size is. False: it is not of that kind.
+    fn put_first_page(&mut self, data: &Option<Durable>) -> Attempt<bool> {
+        let (page, pointer) = self.fresh[0];
+        if self.count != 1 || page != 0 || self.inode.delta_root().0 != 0 || data.is_none() {
+            return Ok(false);
+        }
+        let root = IndexRoot::new(pointer.0, 0);
+        let _ = self.branch.put(offset::ROOT, root.0)?;
+        self.inode.root.store(root.0, Ordering::Release);
+        self.inode.pages.fetch_add(1, Ordering::Relaxed);
+        self.fresh[0].1 = PagePtr::NULL;
+        Ok(true)
     }
 
     /// Publishes the entries of all fresh pages. `data`: what they lead to, and the branch, is

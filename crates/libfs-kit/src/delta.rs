@@ -459,6 +459,39 @@ pub fn set_index_entry<P: DurableSet>(
     Ok((root, published.flush()))
 }
 
+/// Sets the delta's entries for the file pages `first` and on, all at or beyond the file's size:
+/// they lead nowhere until a size that reaches them is stored, so nothing has to be durable
+/// before. Gives the tokens, to be fenced before that size. `None`, with nothing changed: the
+/// index has no page for all of them.
+pub fn set_entries_ahead(
+    session: &Session,
+    root: IndexRoot,
+    first: u64,
+    entries: impl ExactSizeIterator<Item = u64>,
+) -> Result<Option<Flushed>, Errno> {
+    let height = root.height();
+    let (slot, count) = (index::slot(first, 1), entries.len());
+    let fits = slot + count <= FANOUT as usize && first < index::capacity(height);
+    if height == 0 || height > HEIGHT_MAX || count == 0 || !fits {
+        return Ok(None);
+    }
+    let mut at = root.pointer();
+    for level in (2..=height).rev() {
+        let place = at as usize * PAGE_SIZE as usize + index::slot(first, level) * 8;
+        let next = session.arena().load_u64(place, Ordering::Acquire);
+        at = next.ok_or(OUTSIDE)?;
+        if at == 0 {
+            return Ok(None);
+        }
+    }
+    let leaf = page_bytes(session, u32::try_from(at).map_err(|_| OUTSIDE)?)?;
+    for (index, entry) in entries.enumerate() {
+        let _ = leaf.write_u64((slot + index) * 8, entry).ok_or(OUTSIDE)?;
+    }
+    let stored = leaf.dirty(slot * 8, count * 8).ok_or(OUTSIDE)?;
+    Ok(Some(stored.flush()))
+}
+
 /// Takes the entry of `page` out of the delta: "as verified" again. Nothing is referred to, so
 /// nothing has to be durable before.
 pub fn clear_index_entry(
