@@ -8,6 +8,7 @@
 //! * After publishing, [`Context::confirm`] looks at the headers again (DESIGN section 5).
 
 use crate::interface::{Errno, Failure};
+use crate::listing::Scratch;
 use crate::paths::PathCache;
 use crate::spares::Spares;
 use crate::state::{AuxiliaryState, CachedInode};
@@ -336,6 +337,7 @@ pub struct Engine {
     pub credentials: Credentials,
     pub paths: PathCache,
     pub spares: Spares,
+    pub listing: Scratch,
 }
 
 impl Engine {

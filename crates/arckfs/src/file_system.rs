@@ -65,6 +65,7 @@ impl FileSystem {
                 credentials: Credentials::of_process(),
                 paths: PathCache::default(),
                 spares: Spares::default(),
+                listing: listing::Scratch::default(),
             },
             externals: Externals::default(),
             mount: options.mount.clone(),

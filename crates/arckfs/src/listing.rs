@@ -13,6 +13,7 @@ use crate::state::CachedInode;
 use arck_core_state::directory;
 use arck_core_state::{FileKind, InodeNumber};
 use std::collections::HashSet;
+use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
 /// Bytes of a record before its name: inode number, position behind it, length, kind.
@@ -22,26 +23,58 @@ const LENGTH: usize = 16;
 /// Bytes of a record with a short name, to guess how large a snapshot gets.
 const RECORD_USUAL: usize = 40;
 
+/// Bytes of the longest record.
+const RECORD_MOST: usize = (RECORD_HEADER + 255 + 1).next_multiple_of(8);
+
+/// Memory of the last snapshot, for the next one: what is large comes from the kernel, page by
+/// page, and would go back to it each time. Never waited for.
+#[derive(Default)]
+pub struct Scratch(Mutex<Vec<u8>>);
+
+/// What is kept at most, in bytes.
+const SCRATCH_MOST: usize = 4 << 20;
+
+impl Scratch {
+    /// Empty, with or without room.
+    pub fn take(&self) -> Vec<u8> {
+        let taken = self.0.try_lock().map(|mut kept| std::mem::take(&mut *kept));
+        let mut bytes = taken.unwrap_or_default();
+        bytes.clear();
+        bytes
+    }
+
+    pub fn give_back(&self, bytes: Vec<u8>) {
+        if bytes.capacity() <= SCRATCH_MOST
+            && let Ok(mut kept) = self.0.try_lock()
+        {
+            *kept = bytes;
+        }
+    }
+}
+
 fn push(bytes: &mut Vec<u8>, inode: InodeNumber, kind: FileKind, name: &[u8]) {
     let length = (RECORD_HEADER + name.len() + 1).next_multiple_of(8);
     let next = (bytes.len() + length) as u64;
-    let mut header = [0; RECORD_HEADER];
-    header[..8].copy_from_slice(&u64::from(inode).to_ne_bytes());
-    header[8..16].copy_from_slice(&next.to_ne_bytes());
     // Names are at most 255 bytes long.
-    header[LENGTH..18].copy_from_slice(&(length as u16).to_ne_bytes());
-    header[18] = kind as u8;
-    bytes.extend_from_slice(&header);
-    bytes.extend_from_slice(name);
-    bytes.resize(next as usize, 0);
+    let mut record = [0; RECORD_MOST];
+    record[..8].copy_from_slice(&u64::from(inode).to_ne_bytes());
+    record[8..16].copy_from_slice(&next.to_ne_bytes());
+    record[LENGTH..18].copy_from_slice(&(length as u16).to_ne_bytes());
+    record[18] = kind as u8;
+    record[RECORD_HEADER..RECORD_HEADER + name.len()].copy_from_slice(name);
+    bytes.extend_from_slice(&record[..length]);
 }
 
 impl<'a> Context<'a> {
-    /// All names of a directory with `.` and `..`, packed.
-    pub fn snapshot(&self, directory: &'static CachedInode) -> Attempt<Vec<u8>> {
+    /// All names of a directory with `.` and `..`, packed, in `bytes`, which is empty.
+    pub fn snapshot(
+        &self,
+        directory: &'static CachedInode,
+        mut bytes: Vec<u8>,
+    ) -> Attempt<Vec<u8>> {
         let _locked = directory.lock.write(self.slot().holder());
         let names = directory.entries.load(Ordering::Relaxed) as usize + 2;
-        let mut bytes = Vec::with_capacity(names.saturating_mul(RECORD_USUAL));
+        bytes.reserve(names.saturating_mul(RECORD_USUAL));
         push(&mut bytes, directory.number(), FileKind::Directory, b".");
         push(
             &mut bytes,
@@ -89,7 +122,7 @@ impl<'a> Context<'a> {
         directory: &'static CachedInode,
         number: InodeNumber,
     ) -> Attempt<Option<Vec<u8>>> {
-        let listing = self.snapshot(directory)?;
+        let listing = self.snapshot(directory, Vec::new())?;
         let name = records(&listing)
             .filter(|record| record.name != b"." && record.name != b"..")
             .find(|record| record.inode == number)

@@ -1,6 +1,7 @@
 //! Names: making, removing, renaming, linking, listing.
 
 use super::*;
+use std::cell::Cell;
 
 impl FileSystem {
     fn make(&self, at: At, path: &[u8], birth: Birth<'_>) -> Result<(), Failure> {
@@ -226,6 +227,7 @@ impl FileSystem {
         }
         let cell = self.engine.offset_cell(description, &self.externals)?;
         if description.listing.load(Ordering::Acquire).is_null() {
+            let scratch = Cell::new(self.engine.listing.take());
             let listing = self.on_handle(handle, |context, inode| {
                 if !inode.is_directory() {
                     return Err(Errno::NOTDIR.into());
@@ -233,9 +235,10 @@ impl FileSystem {
                 if inode.has(flag::UNLINKED) {
                     return Err(Errno::NOENT.into());
                 }
-                context.snapshot(inode)
+                context.snapshot(inode, scratch.take())
             })?;
             self.engine.keep_listing(description, &listing)?;
+            self.engine.listing.give_back(listing);
         }
         let region = self.engine.session.region();
         let end = description.listing_end.load(Ordering::Relaxed);
