@@ -5,6 +5,8 @@
 //! * Inodes that nobody owns are read without a lock and without writing anything shared; what
 //!   was read counts only if the header's sequence did not move (KucoFS's versioned read).
 //! * Bytes beyond the size are never given out, whatever stands in the last page.
+//! * The buffer is the program's: it is written by guarded copies alone, and what cannot be
+//!   written cuts the read short, or is EFAULT at its first byte.
 
 use crate::engine::{Attempt, Context, Fix};
 use crate::interface::Errno;
@@ -12,6 +14,8 @@ use crate::state::CachedInode;
 use arck_core_state::index::{self, HOLE};
 use arck_core_state::{PAGE_SIZE, PagePtr};
 use arck_libfs_kit::delta;
+use arck_pm::guarded::{guarded_copy, guarded_zero};
+use arck_pm::{Error, SharedBytes};
 use std::sync::atomic::Ordering;
 
 /// A version of the verified state of an inode.
@@ -24,6 +28,39 @@ pub struct Seen {
 /// Pages that `size` bytes take.
 pub fn pages_of(size: u64) -> u64 {
     size.div_ceil(PAGE_SIZE)
+}
+
+fn byte_at(bytes: &SharedBytes<'_>, at: usize) -> Result<u8, Errno> {
+    let mut byte = [0];
+    bytes
+        .try_copy_to(at, &mut byte)
+        .map_err(|error| error.errno())?;
+    Ok(byte[0])
+}
+
+/// After a copy to `target` that failed: how many bytes can be there, and are. The error if it was
+/// not the buffer's fault.
+#[cold]
+#[inline(never)]
+fn bad_buffer(
+    error: Error,
+    target: &mut [u8],
+    byte: impl Fn(usize) -> Result<u8, Errno>,
+) -> Result<usize, Errno> {
+    let Error::BadAddress(fault) = error else {
+        return Err(error.errno());
+    };
+    // The copy told where its last step began; the rest of that step byte by byte.
+    let mut done = fault.copied;
+    while done < target.len() {
+        let one = byte(done)?;
+        // SAFETY: a slice's memory, which nobody else uses.
+        if unsafe { guarded_copy(target[done..].as_mut_ptr(), &one, 1) }.is_err() {
+            break;
+        }
+        done += 1;
+    }
+    Ok(done)
 }
 
 impl<'a> Context<'a> {
@@ -80,8 +117,8 @@ impl<'a> Context<'a> {
         self.unmoved_since(inode, self.seen(inode))
     }
 
-    /// Reads at `position`; `inode` is an up-to-date view. Short at the end of the file. EIO
-    /// if a page's backing is gone.
+    /// Reads at `position`; `inode` is an up-to-date view. Short at the end of the file, and where
+    /// the buffer ends that can be written. EIO if a page's backing is gone; EFAULT.
     pub fn read_at(&self, inode: &CachedInode, buffer: &mut [u8], position: u64) -> Attempt<usize> {
         let seen = self.seen(inode);
         let owned = inode.expected().ownership.session() == self.session.number();
@@ -101,15 +138,28 @@ impl<'a> Context<'a> {
             let part = (PAGE_SIZE as usize - within).min(length - done);
             let target = &mut buffer[done..done + part];
             let page = self.data_page(inode, at / PAGE_SIZE)?;
-            if page.is_null() {
-                target.fill(0);
+            let copied = if page.is_null() {
+                // SAFETY: a slice's memory, which nobody else uses.
+                unsafe { guarded_zero(target.as_mut_ptr(), part) }.map_err(Error::BadAddress)
             } else {
                 let Some(bytes) = self.session.page_bytes(page) else {
                     return Err(self.lost(inode));
                 };
-                bytes
-                    .try_copy_to(within, target)
-                    .map_err(|error| error.errno())?;
+                bytes.try_copy_to(within, target)
+            };
+            if let Err(error) = copied {
+                done += bad_buffer(error, target, |at| {
+                    if page.is_null() {
+                        return Ok(0);
+                    }
+                    let bytes = self.session.page_bytes(page).ok_or(Errno::IO)?;
+                    byte_at(&bytes, within + at)
+                })?;
+                if done == 0 {
+                    return Err(Errno::FAULT.into());
+                }
+                self.unmoved_since(inode, seen)?;
+                return Ok(done);
             }
             done += part;
         }

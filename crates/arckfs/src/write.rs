@@ -490,18 +490,34 @@ impl<'c, 'a> Step<'c, 'a> {
             let part = (PAGE_SIZE as usize - within).min(data.len() - self.covered);
             let piece = &data[self.covered..self.covered + part];
             let page = self.page(at / PAGE_SIZE)?;
+            let count = self.count;
             let placed = if !page.is_null() && self.context.session.is_own(page) {
                 self.store(page, within, piece)
             } else {
                 self.fresh(at / PAGE_SIZE, page, within, piece)
             };
-            match placed {
-                Err(_) if self.covered != 0 && in_parts => return Ok(()),
-                other => other?,
+            if let Err(stop) = placed {
+                // A page that was not filled must not be published with the rest.
+                self.drop_unfilled(count);
+                return if self.covered != 0 && in_parts {
+                    Ok(())
+                } else {
+                    Err(stop)
+                };
             }
             self.covered += part;
         }
         Ok(())
+    }
+
+    /// Gives fresh pages back, but for the first `count`.
+    #[cold]
+    fn drop_unfilled(&mut self, count: usize) {
+        let session = self.context.session;
+        for (_, pointer) in &self.fresh[count..self.count] {
+            session.state().data.release(session, *pointer);
+        }
+        self.count = count;
     }
 
     /// Zeroes what lies behind `size` in its page, before the file grows beyond it.

@@ -258,14 +258,18 @@ pub(crate) unsafe fn guarded_store_untraced(
         )
         .map_err(|fault| Fault {
             copied: parts.head + fault.copied,
+            ..fault
         })?;
         guarded::guarded_copy(destination.add(done), source.add(done), parts.tail).map_err(
             |fault| Fault {
                 copied: done + fault.copied,
+                ..fault
             },
         )?;
-        guarded::guarded_flush(destination.add(done), parts.tail)
-            .map_err(|_| Fault { copied: done })?;
+        guarded::guarded_flush(destination.add(done), parts.tail).map_err(|fault| Fault {
+            copied: done,
+            ..fault
+        })?;
     }
     Ok(())
 }

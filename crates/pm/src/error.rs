@@ -5,13 +5,16 @@ use rustix::io::Errno;
 /// Result of the fallible operations of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// A guarded access met a page that its file no longer backs (SIGBUS).
+/// A guarded access met a page that its file no longer backs (SIGBUS), or memory that is not
+/// mapped so (SIGSEGV, where [`crate::guarded::recover`] is told of it).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the file behind the mapping gives no page there ({copied} bytes copied before it)")]
 pub struct Fault {
     /// Bytes that were surely copied before the fault; what lies after them
     /// in the destination is unspecified.
     pub copied: usize,
+    /// The address that faulted; 0 if the processor does not tell.
+    pub address: usize,
 }
 
 /// Errors of mapping, probing and checked access.
@@ -27,9 +30,12 @@ pub enum Error {
         /// Size of the view, in bytes.
         size: usize,
     },
-    /// See [`Fault`].
+    /// See [`Fault`]; in the view.
     #[error(transparent)]
     Fault(#[from] Fault),
+    /// A [`Fault`] in the memory that was copied from or to, outside the view.
+    #[error("no memory at the address that was given ({} bytes copied before it)", .0.copied)]
+    BadAddress(Fault),
     /// A system call failed.
     #[error("{operation}: {errno}")]
     System {
@@ -47,11 +53,11 @@ pub enum Error {
 }
 
 impl Error {
-    /// The errno for programs: EFAULT for a range outside, EIO for a fault,
+    /// The errno for programs: EFAULT for a range outside or a bad address, EIO for a fault,
     /// the kernel's own for a system call, EBUSY and EINVAL for the rest.
     pub fn errno(&self) -> Errno {
         match self {
-            Error::OutOfBounds { .. } => Errno::FAULT,
+            Error::OutOfBounds { .. } | Error::BadAddress(_) => Errno::FAULT,
             Error::Fault(_) => Errno::IO,
             Error::System { errno, .. } => *errno,
             Error::AlreadyRecording => Errno::BUSY,

@@ -17,6 +17,10 @@
 //! * Only raw system calls are made, never libc's `sigaction`: a preload library
 //!   may interpose that one and call into here.
 //!
+//! Only SIGBUS is handled here. A preload library has handlers for both SIGBUS and SIGSEGV anyway
+//! and calls [`recover`] from them ([`guarded_by_caller`]); then the routines may also be given
+//! the program's own pointers, and one that leads nowhere is an error too.
+//!
 //! A thread that has SIGBUS blocked is killed by the kernel at a fault; the
 //! kernel offers no way around that.
 
@@ -37,11 +41,14 @@ pub struct KernelAction {
 }
 
 #[cfg(not(miri))]
-pub use live::{guarded_copy, guarded_load_u64, install_guard, set_next_action};
+pub use live::{
+    guarded_by_caller, guarded_copy, guarded_load_u64, guarded_zero, install_guard, recover,
+    set_next_action,
+};
 #[cfg(not(miri))]
 pub(crate) use live::{guarded_flush, guarded_stream_lines};
 #[cfg(miri)]
-pub use under_miri::{guarded_copy, guarded_load_u64, install_guard};
+pub use under_miri::{guarded_copy, guarded_load_u64, guarded_zero, install_guard};
 #[cfg(miri)]
 pub(crate) use under_miri::{guarded_flush, guarded_stream_lines};
 
@@ -116,6 +123,14 @@ mod under_miri {
     ) -> Result<(), Fault> {
         // SAFETY: the contract is the same.
         unsafe { std::ptr::copy_nonoverlapping(source, destination, len) };
+        Ok(())
+    }
+
+    /// # Safety
+    /// As the real one.
+    pub unsafe fn guarded_zero(destination: *mut u8, len: usize) -> Result<(), Fault> {
+        // SAFETY: the contract is the same.
+        unsafe { destination.write_bytes(0, len) };
         Ok(())
     }
 

@@ -9,7 +9,8 @@ use crate::error::Fault;
 use crate::flush::{CACHE_LINE, FlushInstruction, lines_of};
 
 // Every routine: rdi destination, rsi source, rdx bytes; returns in rax the
-// bytes left, 0 if all went well. Nothing between the labels uses the stack.
+// bytes left, 0 if all went well; else rdx holds the address that faulted. Nothing between
+// the labels uses the stack.
 global_asm!(
     ".pushsection .text.arck_pm_guarded,\"ax\",@progbits",
     ".hidden arck_pm_guarded_start",
@@ -22,6 +23,8 @@ global_asm!(
     ".globl arck_pm_guarded_copy",
     ".hidden arck_pm_guarded_stream",
     ".globl arck_pm_guarded_stream",
+    ".hidden arck_pm_guarded_zero",
+    ".globl arck_pm_guarded_zero",
     ".hidden arck_pm_guarded_load",
     ".globl arck_pm_guarded_load",
     ".hidden arck_pm_guarded_clwb",
@@ -104,6 +107,17 @@ global_asm!(
     "jnz 2b",
     "3:",
     "ret",
+    // Zeroes; rsi is not used.
+    ".p2align 4",
+    "arck_pm_guarded_zero:",
+    "mov rcx, rdx",
+    "xor eax, eax",
+    ".globl arck_pm_guarded_fill",
+    ".hidden arck_pm_guarded_fill",
+    "arck_pm_guarded_fill:",
+    "rep stosb",
+    "mov rax, rcx",
+    "ret",
     // One word from rsi to rdi.
     ".p2align 4",
     "arck_pm_guarded_load:",
@@ -156,14 +170,25 @@ unsafe extern "C" {
     static arck_pm_guarded_start: u8;
     static arck_pm_guarded_end: u8;
     static arck_pm_guarded_string: u8;
+    static arck_pm_guarded_fill: u8;
     static arck_pm_guarded_recover: u8;
     static arck_pm_restorer: u8;
-    fn arck_pm_guarded_copy(destination: *mut u8, source: *const u8, len: usize) -> usize;
-    fn arck_pm_guarded_stream(destination: *mut u8, source: *const u8, len: usize) -> usize;
-    fn arck_pm_guarded_load(destination: *mut u64, source: *const u64) -> usize;
-    fn arck_pm_guarded_clwb(unused: usize, first: *const u8, lines: usize) -> usize;
-    fn arck_pm_guarded_clflushopt(unused: usize, first: *const u8, lines: usize) -> usize;
-    fn arck_pm_guarded_clflush(unused: usize, first: *const u8, lines: usize) -> usize;
+    fn arck_pm_guarded_copy(destination: *mut u8, source: *const u8, len: usize) -> Left;
+    fn arck_pm_guarded_zero(destination: *mut u8, unused: usize, len: usize) -> Left;
+    fn arck_pm_guarded_stream(destination: *mut u8, source: *const u8, len: usize) -> Left;
+    fn arck_pm_guarded_load(destination: *mut u64, source: *const u64) -> Left;
+    fn arck_pm_guarded_clwb(unused: usize, first: *const u8, lines: usize) -> Left;
+    fn arck_pm_guarded_clflushopt(unused: usize, first: *const u8, lines: usize) -> Left;
+    fn arck_pm_guarded_clflush(unused: usize, first: *const u8, lines: usize) -> Left;
+}
+
+/// What a routine gives back, in rax and rdx.
+#[repr(C)]
+struct Left {
+    /// Bytes (or lines) not done; 0 if all went well.
+    count: usize,
+    /// Where it faulted, if `count` is not 0; 0 if the processor does not tell.
+    address: usize,
 }
 
 const SA_RESTORER: u64 = 0x0400_0000;
@@ -196,6 +221,21 @@ pub unsafe fn guarded_copy(
     outcome(len, left)
 }
 
+/// Fills with zeroes what may fault.
+///
+/// # Errors
+/// [`Fault`]; what was filled before it stays so.
+///
+/// # Safety
+/// As [`guarded_copy`].
+#[inline(always)]
+pub unsafe fn guarded_zero(destination: *mut u8, len: usize) -> Result<(), Fault> {
+    ensure_guard();
+    // SAFETY: the range is the caller's; faults are recovered from.
+    let left = unsafe { arck_pm_guarded_zero(destination, 0, len) };
+    outcome(len, left)
+}
+
 /// Loads one aligned word (as an acquire load would).
 ///
 /// # Safety
@@ -206,7 +246,7 @@ pub unsafe fn guarded_load_u64(source: *const u64) -> Result<u64, Fault> {
     let mut value = 0u64;
     // SAFETY: the source is the caller's; faults are recovered from.
     let left = unsafe { arck_pm_guarded_load(&raw mut value, source) };
-    outcome(8, left).map_err(|_| Fault { copied: 0 })?;
+    outcome(8, left)?;
     Ok(value)
 }
 
@@ -244,16 +284,23 @@ pub(crate) unsafe fn guarded_flush(address: *const u8, len: usize) -> Result<(),
     let start = address.wrapping_sub(address as usize - first);
     // SAFETY: the lines hold the caller's range; faults are recovered from.
     let left = unsafe { routine(0, start, count) };
-    outcome(len, left * CACHE_LINE)
+    outcome(
+        len,
+        Left {
+            count: left.count * CACHE_LINE,
+            ..left
+        },
+    )
 }
 
 #[inline(always)]
-fn outcome(len: usize, left: usize) -> Result<(), Fault> {
-    if left == 0 {
+fn outcome(len: usize, left: Left) -> Result<(), Fault> {
+    if left.count == 0 {
         Ok(())
     } else {
         Err(Fault {
-            copied: len.saturating_sub(left),
+            copied: len.saturating_sub(left.count),
+            address: left.address,
         })
     }
 }
@@ -284,6 +331,12 @@ pub fn install_guard() {
         }
         INSTALLING.store(false, Ordering::Release);
     });
+}
+
+/// For whoever has handlers of SIGBUS and SIGSEGV of its own and calls [`recover`] from them:
+/// [`install_guard`] does nothing from now on. To be called before there are other threads.
+pub fn guarded_by_caller() {
+    INSTALLED.store(true, Ordering::Release);
 }
 
 /// Only under the INSTALLING lock, with all signals blocked.
@@ -393,6 +446,40 @@ unsafe fn syscall4(number: i64, a: u64, b: u64, c: u64, d: u64) -> i64 {
     result
 }
 
+/// Whether a signal is the fault of a guarded routine (SIGBUS, or SIGSEGV where the routine
+/// was given memory that is not mapped or not mapped so); if it is, the interrupted code goes
+/// on behind it once the handler returns. Async-signal-safe: it touches its arguments alone.
+///
+/// # Safety
+/// Called by a signal handler with the kernel's arguments.
+#[inline]
+pub unsafe fn recover(info: *const libc::siginfo_t, context: *mut libc::ucontext_t) -> bool {
+    // SAFETY: the kernel passes a valid siginfo.
+    if unsafe { (*info).si_code } <= 0 {
+        return false;
+    }
+    // SAFETY: the kernel passes a valid ucontext, the handler's alone.
+    let registers = unsafe { &mut (*context).uc_mcontext.gregs };
+    let at = registers[libc::REG_RIP as usize] as u64;
+    let start = (&raw const arck_pm_guarded_start) as u64;
+    let end = (&raw const arck_pm_guarded_end) as u64;
+    if !(start..end).contains(&at) {
+        return false;
+    }
+    let string = [
+        &raw const arck_pm_guarded_string,
+        &raw const arck_pm_guarded_fill,
+    ];
+    if string.iter().any(|&place| place as u64 == at) {
+        // The string instructions keep their count in rcx.
+        registers[libc::REG_RAX as usize] = registers[libc::REG_RCX as usize];
+    }
+    // SAFETY: a fault's siginfo has an address.
+    registers[libc::REG_RDX as usize] = unsafe { (*info).si_addr() } as i64;
+    registers[libc::REG_RIP as usize] = (&raw const arck_pm_guarded_recover) as i64;
+    true
+}
+
 /// The handler. Async-signal-safe: it touches atomics, its arguments, and the
 /// kernel.
 unsafe extern "C" fn on_sigbus(
@@ -400,24 +487,12 @@ unsafe extern "C" fn on_sigbus(
     info: *mut libc::siginfo_t,
     context: *mut libc::c_void,
 ) {
-    let frame: *mut libc::ucontext_t = context.cast();
+    // SAFETY: the kernel's arguments.
+    if unsafe { recover(info, context.cast()) } {
+        return;
+    }
     // SAFETY: the kernel passes a valid siginfo.
     let from_kernel = unsafe { (*info).si_code } > 0;
-    if from_kernel {
-        // SAFETY: the kernel passes a valid ucontext, this handler's alone.
-        let registers = unsafe { &mut (*frame).uc_mcontext.gregs };
-        let at = registers[libc::REG_RIP as usize] as u64;
-        let start = (&raw const arck_pm_guarded_start) as u64;
-        let end = (&raw const arck_pm_guarded_end) as u64;
-        if (start..end).contains(&at) {
-            if at == (&raw const arck_pm_guarded_string) as u64 {
-                // rep movsb keeps its count in rcx.
-                registers[libc::REG_RAX as usize] = registers[libc::REG_RCX as usize];
-            }
-            registers[libc::REG_RIP as usize] = (&raw const arck_pm_guarded_recover) as i64;
-            return;
-        }
-    }
     // SAFETY: the arguments are the kernel's.
     unsafe { pass_on(signal, info, context, from_kernel) }
 }

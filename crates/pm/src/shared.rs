@@ -14,7 +14,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::copy::{self, Stores};
-use crate::error::{Error, Result};
+use crate::error::{Error, Fault, Result};
 use crate::{control, flush, guarded, record};
 
 /// A view of `len` bytes of shared memory, valid for `'a`. Copied freely.
@@ -141,6 +141,12 @@ impl<'a> SharedBytes<'a> {
     pub fn from_words(words: &'a [AtomicU64]) -> SharedBytes<'a> {
         // SAFETY: the slice lives for 'a and holds nothing but atomics.
         unsafe { SharedBytes::from_raw(NonNull::from(words).cast(), size_of_val(words)) }
+    }
+
+    /// As [`from_words`](Self::from_words), of any length and alignment.
+    pub fn from_bytes(bytes: &'a [AtomicU8]) -> SharedBytes<'a> {
+        // SAFETY: as in `from_words`.
+        unsafe { SharedBytes::from_raw(NonNull::from(bytes).cast(), bytes.len()) }
     }
 
     /// Bytes in the view.
@@ -359,8 +365,8 @@ impl<'a> SharedBytes<'a> {
     ) -> Result<()> {
         let source = self.checked(offset, len)?;
         // SAFETY: the source is inside the view, the destination as promised.
-        unsafe { guarded::guarded_copy(destination, source, len) }?;
-        Ok(())
+        unsafe { guarded::guarded_copy(destination, source, len) }
+            .map_err(|fault| located(fault, source, len))
     }
 
     /// As [`copy_from_ptr`](Self::copy_from_ptr) or, with [`Stores::Streaming`],
@@ -382,8 +388,8 @@ impl<'a> SharedBytes<'a> {
     ) -> Result<()> {
         let destination = self.checked(offset, len)?;
         // SAFETY: the destination is inside the view, the source as promised.
-        unsafe { copy::guarded_store(destination, source, len, stores) }?;
-        Ok(())
+        unsafe { copy::guarded_store(destination, source, len, stores) }
+            .map_err(|fault| located(fault, destination, len))
     }
 
     /// As [`try_copy_from_ptr`](Self::try_copy_from_ptr), from a slice.
@@ -411,6 +417,20 @@ impl<'a> SharedBytes<'a> {
         }
         // SAFETY: inside the view and aligned.
         Ok(unsafe { guarded::guarded_load_u64(word) }?)
+    }
+}
+
+/// Which side of a copy faulted, if one side was these bytes of the view.
+#[cold]
+fn located(fault: Fault, start: *mut u8, len: usize) -> Error {
+    // The processor tells the byte, but a flush or an access of many bytes may begin before.
+    let line = flush::CACHE_LINE;
+    let start = start as usize & !(line - 1);
+    let end = (start + len).next_multiple_of(line) + line;
+    if (start..end).contains(&fault.address) {
+        Error::Fault(fault)
+    } else {
+        Error::BadAddress(fault)
     }
 }
 

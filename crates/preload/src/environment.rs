@@ -4,7 +4,7 @@
 //! a forked child of a threaded program. What the program sets itself wins, except that this
 //! library stays in LD_PRELOAD and ARCK_CWD tells the true working directory.
 
-use crate::{directory, raw, settings};
+use crate::{directory, memory, raw, settings};
 use std::ffi::CStr;
 
 /// A new environment; unmapped when dropped.
@@ -12,6 +12,22 @@ pub struct Executed {
     memory: *mut u8,
     size: usize,
     list: usize,
+}
+
+/// Whether an array of strings can be read up to its null pointer, and where its strings begin.
+pub fn is_readable(array: usize) -> bool {
+    if array == 0 {
+        return true;
+    }
+    for i in 0.. {
+        // SAFETY: an address is a number.
+        match unsafe { memory::copy_in::<usize>(array + i * size_of::<usize>()) } {
+            Ok(0) => return true,
+            Ok(entry) if memory::is_readable(entry) => {}
+            _ => return false,
+        }
+    }
+    false
 }
 
 /// Number of entries of a NULL-terminated array of pointers; 0 for null.

@@ -19,7 +19,6 @@ use crate::backend::{At, Errno, Failure, FileSystem, Handle, inside, minus};
 use crate::descriptors::{Descriptor, lookup};
 use crate::path::{Place, Scratch, place};
 use crate::{raw, report};
-pub use attributes::store;
 use std::ffi::CString;
 
 /// AT_FDCWD as it arrives in a register.
@@ -88,58 +87,92 @@ pub fn on_descriptor(
 
 /// Whether a path is given and empty (for AT_EMPTY_PATH).
 ///
-/// # Safety
-/// `path` is null or a NUL-terminated string.
 #[inline(always)]
-pub unsafe fn is_empty(path: usize) -> bool {
-    // SAFETY: a string has at least its NUL byte.
-    path == 0 || (path >= 4096 && unsafe { *(path as *const u8) } == 0)
+pub fn is_empty(path: usize) -> bool {
+    path == 0 || crate::memory::byte(path) == Some(0)
 }
 
-/// The program's memory as a slice to read from; EFAULT for null.
+/// Whether a range may be the program's memory at all, as the kernel asks before anything else.
+#[inline(always)]
+fn is_possible(address: usize, length: usize) -> bool {
+    // Where addresses of 47 bits end for the kernel.
+    const USUAL_END: usize = (1 << 47) - 4096;
+    match address.checked_add(length) {
+        Some(end) => end <= USUAL_END || (end as isize >= 0 && has_large_addresses(end)),
+        None => false,
+    }
+}
+
+/// Whether programs can have memory up to here, above where it usually ends: with page tables of
+/// five levels, and asked for by address.
+#[cold]
+fn has_large_addresses(end: usize) -> bool {
+    const HINT: usize = 1 << 48;
+    if end > (1 << 56) - 4096 {
+        return false;
+    }
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a fresh mapping without access, taken away again.
+    unsafe {
+        let got = raw::syscall!(
+            libc::SYS_mmap,
+            HINT,
+            4096,
+            libc::PROT_NONE,
+            flags,
+            -1isize,
+            0
+        );
+        if raw::failed(got) {
+            return false;
+        }
+        raw::syscall!(libc::SYS_munmap, got, 4096);
+        got as usize >= HINT
+    }
+}
+
+/// As [`memory_mut`], where nothing is asked before something is written.
 ///
 /// # Safety
-/// `address` points to `length` readable bytes that stay valid for the call (the program's
-/// promise to the kernel), or `length` is 0.
+/// As for [`memory`].
+pub unsafe fn memory_later<'a>(address: usize, length: usize) -> &'a mut [u8] {
+    // SAFETY: the caller's promise; the first page is nobody's.
+    unsafe {
+        match memory_mut(address, length) {
+            Ok(memory) => memory,
+            Err(_) => {
+                let nowhere = std::ptr::dangling_mut::<u8>();
+                std::slice::from_raw_parts_mut(nowhere, length.min(4000))
+            }
+        }
+    }
+}
+
+/// The program's memory as a slice to read from; EFAULT where no program has any.
+///
+/// # Safety
+/// Whether the bytes can be read is not known, so the slice is only given to guarded copies, as
+/// the LibFS's reads and writes of data are: nothing is accessed through it by the language.
 #[inline(always)]
 pub unsafe fn memory<'a>(address: usize, length: usize) -> Result<&'a [u8], Failure> {
-    if length == 0 {
-        return Ok(&[]);
+    if !is_possible(address, length) {
+        return Err(Failure::Errno(Errno::FAULT));
     }
-    if address < 4096 || length > isize::MAX as usize {
-        return Err(Failure::Errno(crate::backend::Errno::FAULT));
-    }
-    // SAFETY: the caller's promise.
-    Ok(unsafe { std::slice::from_raw_parts(address as *const u8, length) })
+    // SAFETY: the caller's promise; null would be no slice, and its page is nobody's either way.
+    Ok(unsafe { std::slice::from_raw_parts(address.max(1) as *const u8, length) })
 }
 
 /// The same, to write to.
 ///
 /// # Safety
-/// As for [`memory`], and writable.
+/// As for [`memory`].
 #[inline(always)]
 pub unsafe fn memory_mut<'a>(address: usize, length: usize) -> Result<&'a mut [u8], Failure> {
-    if length == 0 {
-        return Ok(&mut []);
+    if !is_possible(address, length) {
+        return Err(Failure::Errno(Errno::FAULT));
     }
-    if address < 4096 || length > isize::MAX as usize {
-        return Err(Failure::Errno(crate::backend::Errno::FAULT));
-    }
-    // SAFETY: the caller's promise.
-    Ok(unsafe { std::slice::from_raw_parts_mut(address as *mut u8, length) })
-}
-
-/// A value of the program's memory, where a null pointer has been looked at already.
-///
-/// # Safety
-/// `address` points to a `T` (the program's promise to the kernel); any bytes make a `T`.
-pub unsafe fn copy_in<T>(value: &mut T, address: usize) -> Result<(), Errno> {
-    if address < 4096 {
-        return Err(Errno::FAULT);
-    }
-    // SAFETY: the caller's promise.
-    *value = unsafe { (address as *const T).read_unaligned() };
-    Ok(())
+    // SAFETY: as for `memory`.
+    Ok(unsafe { std::slice::from_raw_parts_mut(address.max(1) as *mut u8, length) })
 }
 
 /// EINVAL if there are flags beside the known ones.

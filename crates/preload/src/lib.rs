@@ -9,7 +9,8 @@
 //! * [`handlers`]: one per system call; [`path`] and [`descriptors`] say what is the pool's.
 //! * [`process`], [`handover`], [`environment`]: fork and exec. [`signals`]: no handler of the
 //!   program runs inside the LibFS.
-//! * [`backend`]: the one door to the LibFS. [`raw`]: the one door to the kernel.
+//! * [`backend`]: the one door to the LibFS. [`raw`]: the one door to the kernel. [`memory`]: the
+//!   one door to what the program points to.
 //!
 //! Environment: ARCK_POOL (directory), ARCK_MOUNT (absolute prefix), ARCK_REPORT (path or
 //! `fd:N`; optional), ARCK_NET (`sud-inclusive`, `sud-exclusive` or `none`; default: the best
@@ -31,6 +32,7 @@ mod documentation;
 mod environment;
 mod handlers;
 mod handover;
+mod memory;
 mod net;
 mod patch;
 mod path;
@@ -64,6 +66,7 @@ unsafe extern "C" fn start() {
     if !settings::read() {
         return;
     }
+    signals::guard();
     raw::find_single_threaded();
     process::find_real_functions();
     process::watch_forks();

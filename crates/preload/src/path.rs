@@ -10,9 +10,9 @@
 
 use crate::backend::{At, Failure, FileSystem, Handle, inside};
 use crate::descriptors::{self, Descriptor};
+use crate::memory::{self, Text};
 use crate::settings::{self, PATH_MAX};
 use crate::{directory, handover, raw};
-use std::ffi::CStr;
 use std::mem::MaybeUninit;
 
 /// Where a path leads.
@@ -32,132 +32,73 @@ pub type Scratch = MaybeUninit<[u8; PATH_MAX]>;
 /// Finds where a path leads. `directory` is a descriptor or AT_FDCWD.
 ///
 /// # Safety
-/// `path` is null or a NUL-terminated string that stays as it is while the result is used.
+/// `path` is null or an address, of a string that stays as it is while the result is used.
+/// Where it cannot be read the place is EFAULT.
 #[inline(always)]
 pub unsafe fn place<'a>(directory: usize, path: usize, scratch: &'a mut Scratch) -> Place<'a> {
-    if !settings::ready() || crate::thread::inside() || path < 4096 {
+    if !settings::ready() || crate::thread::inside() || memory::is_nowhere(path) {
         return Place::Kernel;
     }
-    let pointer = path as *const u8;
-    // SAFETY: the string has at least its NUL byte, and nothing past it is read.
-    unsafe {
-        if *pointer != b'/' {
-            if directory as i32 == libc::AT_FDCWD {
-                match directory::current() {
-                    Some(Ok(handle)) => {
-                        return Place::Pool(At::Directory(handle), bytes(pointer));
-                    }
-                    Some(Err(error)) => return Place::Error(error),
-                    None => {}
-                }
-                if directory::is_above_mount()
-                    || (*pointer == b'.' && *pointer.add(1) == b'.')
-                    || has_dots(pointer)
-                {
-                    return relative(bytes(pointer), scratch);
-                }
-                return Place::Kernel;
-            }
-            return match descriptors::lookup(directory) {
-                Descriptor::Kernel => Place::Kernel,
-                Descriptor::Pool(handle) => Place::Pool(At::Directory(handle), bytes(pointer)),
-                Descriptor::Error(error) => Place::Error(error),
-            };
-        }
-        let mount = settings::MOUNT.get();
-        let mut i = 1;
-        while i < mount.len() && *pointer.add(i) == mount[i] {
-            i += 1;
-        }
-        if i == mount.len() && matches!(*pointer.add(i), 0 | b'/') {
-            return Place::Pool(At::Root, strip(bytes(pointer.add(i))));
-        }
-        match *pointer.add(1) {
-            b'/' | b'.' => return absolute(bytes(pointer), scratch),
-            b'd' | b'p' if may_name_descriptor(pointer) => {
-                if let Some(descriptor) = descriptor_named(bytes(pointer))
-                    && descriptors::is_pool(descriptor)
-                {
-                    return link(descriptor, scratch);
-                }
-            }
-            _ => {}
-        }
-        if has_dots(pointer) {
-            return absolute(bytes(pointer), scratch);
-        }
-        Place::Kernel
-    }
-}
-
-/// # Safety
-/// `pointer` is a NUL-terminated string that lives as long as the result is used.
-#[inline(always)]
-unsafe fn bytes<'a>(pointer: *const u8) -> &'a [u8] {
-    // SAFETY: the caller's promise.
-    unsafe { CStr::from_ptr(pointer.cast()).to_bytes() }
-}
-
-/// Whether a string has `/..` in it. (libc's `strstr` takes as long as all the rest here.)
-///
-/// # Safety
-/// `pointer` is a NUL-terminated string.
-#[inline]
-unsafe fn has_dots(pointer: *const u8) -> bool {
-    use std::arch::x86_64::{
-        __m128i, _mm_cmpeq_epi8, _mm_movemask_epi8, _mm_set1_epi8, _mm_setzero_si128,
+    const BAD: isize = raw::error(libc::EFAULT);
+    let Some(first) = memory::byte(path) else {
+        return Place::Error(BAD);
     };
-    let skipped = pointer as usize % 16;
-    let mut at = pointer as usize - skipped;
-    // What counts in the block at `at`, a bit for each byte.
-    let mut counts = 0xffff << skipped;
-    // The slashes and dots seen: of the block before in bits 0 to 15, of this one in 16 to 31.
-    let (mut slashes, mut dots) = (0u64, 0u64);
-    loop {
-        let block: __m128i;
-        // SAFETY: the block is aligned and has a byte of the string in it, so it lies in a page
-        // that can be read; what is not of the string is masked out. By assembly, since to the
-        // language it is outside the string. The rest are computations.
-        let (nul, slash, dot) = unsafe {
-            std::arch::asm!("movdqa {0}, [{1}]", out(xmm_reg) block, in(reg) at,
-                options(pure, readonly, nostack, preserves_flags));
-            let places =
-                |what: __m128i| _mm_movemask_epi8(_mm_cmpeq_epi8(block, what)) as u64 & counts;
-            (
-                places(_mm_setzero_si128()),
-                places(_mm_set1_epi8(b'/' as i8)),
-                places(_mm_set1_epi8(b'.' as i8)),
-            )
+    if first != b'/' && directory as i32 != libc::AT_FDCWD {
+        return match descriptors::lookup(directory) {
+            Descriptor::Kernel => Place::Kernel,
+            Descriptor::Error(error) => Place::Error(error),
+            // SAFETY: the caller's promise.
+            Descriptor::Pool(handle) => match unsafe { memory::text(path) } {
+                Some(text) => Place::Pool(At::Directory(handle), text.bytes),
+                None => Place::Error(BAD),
+            },
         };
-        // Below the first NUL byte; all of them if there is none.
-        let before = (nul & nul.wrapping_neg()).wrapping_sub(1);
-        slashes |= (slash & before) << 16;
-        dots |= (dot & before) << 16;
-        if slashes & (dots >> 1) & (dots >> 2) != 0 {
-            return true;
-        }
-        if nul != 0 {
-            return false;
-        }
-        slashes >>= 16;
-        dots >>= 16;
-        counts = 0xffff;
-        at += 16;
     }
+    // SAFETY: the caller's promise.
+    let Some(Text { bytes, dots }) = (unsafe { memory::text(path) }) else {
+        return Place::Error(BAD);
+    };
+    if first != b'/' {
+        return match directory::current() {
+            Some(Ok(handle)) => Place::Pool(At::Directory(handle), bytes),
+            Some(Err(error)) => Place::Error(error),
+            None if directory::is_above_mount() || dots || bytes.starts_with(b"..") => {
+                relative(bytes, scratch)
+            }
+            None => Place::Kernel,
+        };
+    }
+    let mount = settings::MOUNT.get();
+    // Most paths differ from the prefix in their second byte.
+    if bytes.get(1) == mount.get(1)
+        && let Some(rest) = bytes.strip_prefix(mount)
+        && matches!(rest.first(), None | Some(b'/'))
+    {
+        return Place::Pool(At::Root, strip(rest));
+    }
+    match bytes.get(1) {
+        Some(b'/' | b'.') => return absolute(bytes, scratch),
+        Some(b'd' | b'p') if may_name_descriptor(bytes) => {
+            if let Some(descriptor) = descriptor_named(bytes)
+                && descriptors::is_pool(descriptor)
+            {
+                return link(descriptor, scratch);
+            }
+        }
+        _ => {}
+    }
+    if dots {
+        return absolute(bytes, scratch);
+    }
+    Place::Kernel
 }
 
 /// Whether [`descriptor_named`] is worth asking.
-///
-/// # Safety
-/// `pointer` is a NUL-terminated string.
 #[inline]
-unsafe fn may_name_descriptor(pointer: *const u8) -> bool {
+fn may_name_descriptor(path: &[u8]) -> bool {
     [&b"/dev/fd/"[..], b"/dev/std", b"/proc/"]
         .iter()
-        .any(|start| {
-            // SAFETY: reads no further than the first difference, so not past the NUL byte.
-            (0..start.len()).all(|i| unsafe { *pointer.add(i) } == start[i])
-        })
+        .any(|start| path.starts_with(start))
 }
 
 /// What follows the mount prefix, without leading slashes; `.` for the prefix itself.
@@ -377,47 +318,6 @@ mod tests {
     }
 
     #[test]
-    fn dots_are_found_wherever_they_are() {
-        let has = |text: &[u8]| {
-            // Every position in a block, with something that must not count before and behind.
-            let mut answers = (0..40).map(|place| {
-                let mut buffer = [b'/'; 160];
-                buffer[place..place + text.len()].copy_from_slice(text);
-                if place > 0 {
-                    buffer[place - 1] = b'/';
-                }
-                buffer[place + text.len()] = 0;
-                buffer[place + text.len() + 1..].fill(b'.');
-                // SAFETY: NUL-terminated.
-                unsafe { has_dots(buffer[place..].as_ptr()) }
-            });
-            let first = answers.next().unwrap();
-            assert!(answers.all(|answer| answer == first), "{text:?}");
-            first
-        };
-        for length in 0..60 {
-            let plain = vec![b'x'; length];
-            assert!(!has(&plain));
-            for found in [&b"/.."[..], b"/../", b"/..x", b"/a/.."] {
-                assert!(has(&[&plain, found].concat()), "{length}");
-                assert!(has(&[found, &plain].concat()), "{length}");
-            }
-            for not in [
-                &b"../"[..],
-                b"/.",
-                b"/.x.",
-                b"./.",
-                b"/",
-                b".",
-                b"..",
-                b"/a..",
-            ] {
-                assert!(!has(&[&plain, not].concat()), "{length}");
-            }
-        }
-    }
-
-    #[test]
     fn names_of_descriptors_are_suspected() {
         for (name, expected) in [
             (c"/dev/fd/1", true),
@@ -428,9 +328,7 @@ mod tests {
             (c"/procx", false),
             (c"/proc", false),
         ] {
-            // SAFETY: a C string.
-            let got = unsafe { may_name_descriptor(name.as_ptr().cast()) };
-            assert_eq!(got, expected, "{name:?}");
+            assert_eq!(may_name_descriptor(name.to_bytes()), expected, "{name:?}");
         }
     }
 

@@ -14,7 +14,7 @@ use crate::path::{Place, Scratch, place};
 use crate::raw::{self, Arguments, Text, error, syscall};
 use crate::{
     allocator, backend, descriptors, directory, environment, handover, net, report, settings,
-    thread,
+    signals, thread,
 };
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
@@ -166,6 +166,9 @@ pub unsafe fn execveat(a: &Arguments) -> isize {
         // SAFETY: the program's arguments.
         return unsafe { raw::call(libc::SYS_execveat as usize, a) };
     }
+    if !environment::is_readable(a[2]) || !environment::is_readable(a[3]) {
+        return error(libc::EFAULT);
+    }
     // What survives is what is not close-on-exec.
     handover::externalize(|descriptor| !descriptors::close_on_exec(descriptor));
     report::write(true);
@@ -173,7 +176,9 @@ pub unsafe fn execveat(a: &Arguments) -> isize {
     let result = unsafe {
         let environment = environment::Executed::build(a[3]);
         match environment {
-            Some(environment) => execute(a[0], a[1], a[2], environment.pointer(), a[4], 0),
+            Some(environment) => {
+                signals::executing(|| execute(a[0], a[1], a[2], environment.pointer(), a[4], 0))
+            }
             None => error(libc::ENOMEM),
         }
     };

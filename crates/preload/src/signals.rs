@@ -9,6 +9,9 @@
 //! Invariants:
 //! * The kernel's handler for a signal that the program handles is `on_signal`; `ACTIONS` holds
 //!   what the program asked for, and is what it is told when it asks back.
+//! * For SIGBUS and SIGSEGV it is `on_signal` whatever the program asked for, from before its
+//!   first instruction on: a fault of a guarded copy is recovered from and seen by nobody, any
+//!   other goes where it would have gone without us.
 //! * SIGSYS is never blocked and never handled by anybody else while the net is up; the
 //!   program's own SIGSYS handler sees those that are not the net's.
 //! * libc's cancellation signal (32) is put off like any other, so that a cancelled thread never
@@ -17,7 +20,7 @@
 
 use crate::raw::{self, Arguments, error, syscall};
 use crate::thread::{self, OUTSIDE_NET, Thread};
-use crate::{net, settings};
+use crate::{memory, net, settings};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// The kernel's `struct sigaction`.
@@ -68,8 +71,6 @@ impl Action {
 
 /// The program's.
 static ACTIONS: [Action; SIGNALS] = [const { Action::new() }; SIGNALS];
-/// The LibFS's own, for SIGBUS and SIGSEGV (it guards its copies).
-static GUARDS: [Action; SIGNALS] = [const { Action::new() }; SIGNALS];
 
 const fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
@@ -126,11 +127,15 @@ pub unsafe fn rt_sigaction(a: &Arguments) -> isize {
         if a[3] != 8 || !(1..SIGNALS as i32).contains(&signal) {
             return raw::call(libc::SYS_rt_sigaction as usize, a);
         }
-        let new = (a[1] != 0).then(|| (a[1] as *const KernelAction).read_unaligned());
+        let new = match (a[1] != 0).then(|| memory::copy_in::<KernelAction>(a[1])) {
+            None => None,
+            Some(Ok(new)) => Some(new),
+            Some(Err(_)) => return error(libc::EFAULT),
+        };
         let mut old = KernelAction::default();
         let result = change(signal, new, &mut old);
-        if result == 0 && a[2] != 0 {
-            (a[2] as *mut KernelAction).write_unaligned(old);
+        if result == 0 && a[2] != 0 && memory::copy_out(a[2], &old).is_err() {
+            return error(libc::EFAULT);
         }
         result
     }
@@ -138,22 +143,8 @@ pub unsafe fn rt_sigaction(a: &Arguments) -> isize {
 
 unsafe fn change(signal: i32, new: Option<KernelAction>, old: &mut KernelAction) -> isize {
     let index = signal as usize;
-    let guarded = matches!(signal, libc::SIGBUS | libc::SIGSEGV);
     // SAFETY: actions are the program's, or lead to `on_signal`.
     unsafe {
-        if thread::inside() && guarded {
-            *old = GUARDS[index].get();
-            let Some(new) = new else { return 0 };
-            GUARDS[index].set(&new);
-            let mut current = KernelAction::default();
-            let result = set_kernel_action(signal, std::ptr::null(), &mut current);
-            if result != 0 || current.handler == trampoline() || current.handler > 1 {
-                return result;
-            }
-            // What the program had (default or ignore) is what `on_signal` falls back to.
-            ACTIONS[index].set(&current);
-            return set_kernel_action(signal, &through_trampoline(&new), std::ptr::null_mut());
-        }
         if signal == libc::SIGSYS && net::kind() != net::Kind::None {
             *old = ACTIONS[index].get();
             if let Some(new) = new {
@@ -171,7 +162,7 @@ unsafe fn change(signal: i32, new: Option<KernelAction>, old: &mut KernelAction)
         }
         let Some(new) = new else { return 0 };
         let reserved = !settings::ready() || thread::inside() || signal == 33;
-        if reserved || (new.handler <= 1 && !(guarded && GUARDS[index].get().handler > 1)) {
+        if !GUARDED.contains(&signal) && (reserved || new.handler <= 1) {
             let mut plain = new;
             if new.handler > 1 {
                 plain.flags |= SA_RESTORER;
@@ -200,10 +191,50 @@ fn through_trampoline(action: &KernelAction) -> KernelAction {
         // SA_RESETHAND is done by `on_signal`, when the handler really runs.
         flags: (action.flags & !(libc::SA_RESETHAND as u32 as u64))
             | SA_RESTORER
-            | libc::SA_SIGINFO as u64,
+            | libc::SA_SIGINFO as u64
+            // Where the program has no handler, ours runs wherever there is room.
+            | if action.handler <= 1 { libc::SA_ONSTACK as u64 } else { 0 },
         restorer: restorer(),
         mask: without_sigsys(action.mask),
     }
+}
+
+/// The signals of bad addresses.
+const GUARDED: [i32; 2] = [libc::SIGBUS, libc::SIGSEGV];
+
+/// Takes the signals of bad addresses, before the program runs.
+pub fn guard() {
+    for signal in GUARDED {
+        let mut present = KernelAction::default();
+        // SAFETY: the handler is `on_signal`, which passes on what is not ours.
+        unsafe {
+            if set_kernel_action(signal, std::ptr::null(), &mut present) == 0 {
+                ACTIONS[signal as usize].set(&present);
+                set_kernel_action(signal, &through_trampoline(&present), std::ptr::null_mut());
+            }
+        }
+    }
+    arck_pm::guarded::guarded_by_caller();
+}
+
+/// Runs an exec, at which handlers are lost but what is ignored stays so.
+pub fn executing(execute: impl FnOnce() -> isize) -> isize {
+    let ignored = |signal: &i32| ACTIONS[*signal as usize].get().handler == libc::SIG_IGN;
+    for signal in GUARDED.into_iter().filter(ignored) {
+        let ignore = KernelAction {
+            handler: libc::SIG_IGN,
+            ..KernelAction::default()
+        };
+        // SAFETY: no handler.
+        unsafe { set_kernel_action(signal, &ignore, std::ptr::null_mut()) };
+    }
+    let result = execute();
+    for signal in GUARDED.into_iter().filter(ignored) {
+        let ours = through_trampoline(&ACTIONS[signal as usize].get());
+        // SAFETY: the handler is `on_signal`.
+        unsafe { set_kernel_action(signal, &ours, std::ptr::null_mut()) };
+    }
+    result
 }
 
 type HandlerFunction =
@@ -231,18 +262,13 @@ unsafe extern "C-unwind" fn on_signal(
     let thread = thread::current();
     // SAFETY: the kernel's information and context; the handler is the program's own choice.
     unsafe {
-        let index = signal as usize % SIGNALS;
+        if GUARDED.contains(&signal) && arck_pm::guarded::recover(information, context) {
+            return;
+        }
         let synchronous = is_synchronous(signal, (*information).si_code);
-        if thread.depth.load(Ordering::Relaxed) > 0 {
-            if !synchronous {
-                put_off(thread, signal, information, context);
-                return;
-            }
-            let guard = GUARDS[index].get();
-            if guard.handler > 1 {
-                call(guard.handler, signal, information, context);
-                return;
-            }
+        if !synchronous && thread.depth.load(Ordering::Relaxed) > 0 {
+            put_off(thread, signal, information, context);
+            return;
         }
         deliver(thread, signal, information, context);
     }
@@ -262,12 +288,14 @@ pub unsafe fn deliver(
     let action = ACTIONS[index].get();
     // SAFETY: the caller's promise.
     unsafe {
+        let synchronous = is_synchronous(signal, (*information).si_code);
         match action.handler {
-            1 => {}
-            0 => {
+            1 if !synchronous || signal == libc::SIGSYS => {}
+            // A fault cannot be ignored, it would happen again for ever.
+            0 | 1 => {
                 let default = KernelAction::default();
                 set_kernel_action(signal, &default, std::ptr::null_mut());
-                if !is_synchronous(signal, (*information).si_code) || signal == libc::SIGSYS {
+                if !synchronous || signal == libc::SIGSYS {
                     let thread_id = syscall!(libc::SYS_gettid);
                     syscall!(libc::SYS_tgkill, raw::process_id(), thread_id, signal);
                 }
@@ -381,10 +409,10 @@ pub fn raise_pending(thread: &Thread) {
 pub unsafe fn rt_sigprocmask(a: &Arguments) -> isize {
     // SAFETY: the program's pointers.
     unsafe {
-        if a[1] < 4096 || a[3] != 8 {
+        let given = memory::copy_in::<u64>(a[1]).ok().filter(|_| a[3] == 8);
+        let Some(mask) = given else {
             return raw::call(libc::SYS_rt_sigprocmask as usize, a);
-        }
-        let mask = (a[1] as *const u64).read_unaligned();
+        };
         let mask = if a[0] as i32 == libc::SIG_UNBLOCK {
             mask
         } else {
@@ -407,7 +435,10 @@ pub unsafe fn change_context_mask(a: &Arguments, context: *mut libc::ucontext_t)
         }
         let before = *current;
         if a[1] != 0 {
-            let mask = (a[1] as *const u64).read_unaligned();
+            let mask = match memory::copy_in::<u64>(a[1]) {
+                Ok(mask) => mask,
+                Err(_) => return error(libc::EFAULT),
+            };
             let never = bit(libc::SIGKILL) | bit(libc::SIGSTOP) | bit(libc::SIGSYS);
             *current = match a[0] as i32 {
                 libc::SIG_BLOCK => before | mask,
@@ -416,8 +447,8 @@ pub unsafe fn change_context_mask(a: &Arguments, context: *mut libc::ucontext_t)
                 _ => return error(libc::EINVAL),
             } & !never;
         }
-        if a[2] != 0 {
-            (a[2] as *mut u64).write_unaligned(before);
+        if a[2] != 0 && memory::copy_out(a[2], &before).is_err() {
+            return error(libc::EFAULT);
         }
         0
     }
@@ -430,10 +461,10 @@ pub unsafe fn change_context_mask(a: &Arguments, context: *mut libc::ucontext_t)
 pub unsafe fn with_mask<const NUMBER: usize, const AT: usize>(a: &Arguments) -> isize {
     // SAFETY: the program's pointers.
     unsafe {
-        if a[AT] < 4096 {
+        let Ok(mask) = memory::copy_in::<u64>(a[AT]) else {
             return raw::blocking_call(NUMBER, a);
-        }
-        let mask = without_sigsys((a[AT] as *const u64).read_unaligned());
+        };
+        let mask = without_sigsys(mask);
         let mut changed = *a;
         changed[AT] = &raw const mask as usize;
         raw::blocking_call(NUMBER, &changed)
@@ -447,14 +478,13 @@ pub unsafe fn with_mask<const NUMBER: usize, const AT: usize>(a: &Arguments) -> 
 pub unsafe fn pselect6(a: &Arguments) -> isize {
     // SAFETY: the program's pointers.
     unsafe {
-        if a[5] < 4096 {
+        let Ok([address, size]) = memory::copy_in::<[usize; 2]>(a[5]) else {
             return raw::blocking_call(libc::SYS_pselect6 as usize, a);
-        }
-        let [address, size] = (a[5] as *const [usize; 2]).read_unaligned();
-        if address < 4096 {
+        };
+        let Ok(mask) = memory::copy_in::<u64>(address) else {
             return raw::blocking_call(libc::SYS_pselect6 as usize, a);
-        }
-        let mask = without_sigsys((address as *const u64).read_unaligned());
+        };
+        let mask = without_sigsys(mask);
         let pair = [&raw const mask as usize, size];
         let mut changed = *a;
         changed[5] = pair.as_ptr() as usize;

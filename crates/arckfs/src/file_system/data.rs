@@ -2,6 +2,27 @@
 //! description's offset, which then advances.
 
 use super::*;
+use arck_core_state::PAGE_SIZE;
+use arck_pm::guarded::guarded_copy;
+
+/// How many bytes of a program's buffer can be read, up to the first that cannot.
+#[cold]
+#[inline(never)]
+fn readable_length(buffer: &[u8]) -> usize {
+    let mut byte = 0u8;
+    let mut length = 0;
+    while length < buffer.len() {
+        // SAFETY: a byte of our own, and one of a slice.
+        let read = unsafe { guarded_copy(&raw mut byte, buffer[length..].as_ptr(), 1) };
+        if read.is_err() {
+            break;
+        }
+        // On to the next page.
+        let next = (buffer.as_ptr() as usize + length + 1).next_multiple_of(PAGE_SIZE as usize);
+        length = next - buffer.as_ptr() as usize;
+    }
+    length.min(buffer.len())
+}
 
 impl FileSystem {
     /// Reads; EISDIR for a directory, EBADF if not open for reading.
@@ -34,8 +55,8 @@ impl FileSystem {
         }
     }
 
-    /// Writes; short only if the pool is full or the file at its largest (ENOSPC, EFBIG if
-    /// nothing could be written). Durable on return in `dax` and `volatile` mode.
+    /// Writes; short only if the pool is full, the file at its largest, or not all of the buffer
+    /// can be read (ENOSPC, EFBIG, EFAULT if nothing could be written). Durable on return in `dax` and `volatile` mode.
     pub fn write(
         &self,
         handle: Handle,
@@ -46,6 +67,8 @@ impl FileSystem {
         let (number, generation) = identity(description);
         let append = flags & libc::O_APPEND != 0;
         let unsettled = std::cell::Cell::new(false);
+        // What can be read of it, once something was found not to be.
+        let readable = std::cell::Cell::new(buffer);
         let write_all = |position: Position| -> Result<(usize, u64), Errno> {
             let mut done = 0;
             let mut place = position;
@@ -61,7 +84,8 @@ impl FileSystem {
                     attempts += 1;
                     let in_parts = !append || attempts > WHOLE_APPEND_ATTEMPTS;
                     let inode = context.view(number, generation)?;
-                    let written = context.write_at(inode, &buffer[done..], place, in_parts)?;
+                    let data = &readable.get()[done..];
+                    let written = context.write_at(inode, data, place, in_parts)?;
                     unsettled.set(inode.has(flag::UNSETTLED));
                     Ok(written)
                 });
@@ -69,12 +93,23 @@ impl FileSystem {
                     Ok((written, at)) => {
                         done += written;
                         end = at + written as u64;
-                        if done == buffer.len() || written == 0 {
+                        if done == readable.get().len() || written == 0 {
                             return Ok((done, end));
                         }
                         place = match position {
                             Position::At(_) => Position::At(end),
                             Position::End => Position::End,
+                        };
+                    }
+                    Err(Errno::FAULT) if readable.get().len() == buffer.len() => {
+                        readable.set(&buffer[..readable_length(buffer)]);
+                        if readable.get().len() > done && readable.get().len() < buffer.len() {
+                            continue;
+                        }
+                        return if done == 0 {
+                            Err(Errno::FAULT)
+                        } else {
+                            Ok((done, end))
                         };
                     }
                     Err(errno) if done == 0 => return Err(errno),

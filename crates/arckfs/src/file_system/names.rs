@@ -192,7 +192,12 @@ impl FileSystem {
             if inode.kind() != Some(FileKind::Link) {
                 return Err(otherwise.into());
             }
-            context.read_at(inode, buffer, 0)
+            let length = context.read_at(inode, buffer, 0)?;
+            let whole = inode.size.load(Ordering::Relaxed).min(buffer.len() as u64);
+            if (length as u64) < whole {
+                return Err(Errno::FAULT.into());
+            }
+            Ok(length)
         })
     }
 
@@ -247,12 +252,23 @@ impl FileSystem {
         let left = usize::try_from(end.saturating_sub(position)).unwrap_or(usize::MAX);
         let length = buffer.len().min(left);
         let from = arck_libfs_kit::region::Offset::from_raw(listing.raw() + position);
-        if length == 0 || !region.read_bytes(from, &mut buffer[..length]) {
+        if length == 0 {
             return Ok(0);
         }
+        let bytes = region.bytes(from, length).ok_or(Errno::IO)?;
+        let (length, refused) = match bytes.try_copy_to(0, &mut buffer[..length]) {
+            Ok(()) => (length, Errno::INVAL),
+            Err(arck_pm::Error::BadAddress(fault)) => {
+                let mut first = vec![0; length];
+                let fits =
+                    bytes.copy_to(0, &mut first).is_some() && listing::whole_records(&first) != 0;
+                (fault.copied, if fits { Errno::FAULT } else { Errno::INVAL })
+            }
+            Err(error) => return Err(error.errno()),
+        };
         let used = listing::whole_records(&buffer[..length]);
         if used == 0 {
-            return Err(Errno::INVAL);
+            return Err(refused);
         }
         cell.set(position + used as u64);
         Ok(used)

@@ -53,6 +53,7 @@ pub use lock::{Holder, Lock, LockGuard};
 pub use offset::{AtomicOffset, Offset, Shared};
 pub use read_write_lock::{Holders, ReadGuard, ReadWriteLock, WriteGuard};
 
+use arck_pm::SharedBytes;
 use layout::{AuxiliaryHeader, Header, Layout, SlotLine};
 use mapping::Mapping;
 use rustix::fd::AsFd;
@@ -244,6 +245,12 @@ impl Region {
             *byte = shared.load(Ordering::Relaxed);
         }
         true
+    }
+
+    /// A view of bytes of the region; `None` if they are not all inside.
+    pub fn bytes(&self, offset: Offset<AtomicU8>, length: usize) -> Option<SharedBytes<'_>> {
+        let bytes = self.mapping.get_slice(offset.raw(), length)?;
+        Some(SharedBytes::from_bytes(bytes))
     }
 
     /// Copies bytes into the region; false, and nothing copied, if they do not fit.

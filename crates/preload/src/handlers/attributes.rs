@@ -3,19 +3,15 @@
 use super::{HERE, is_empty, on_descriptor, on_path};
 use crate::backend::{
     At, Attributes, Errno, Failure, FileSystem, Handle, SetTime, Statistics, Timestamp, device,
+    minus,
 };
+use crate::memory::{copy_in, copy_out};
 use crate::raw::{Arguments, error, syscall};
 
 /// Where a call that knows AT_EMPTY_PATH leads to the descriptor itself.
-///
-/// # Safety
-/// `path` is null or NUL-terminated.
 #[inline(always)]
-unsafe fn means_descriptor(directory: usize, path: usize, flags: usize) -> bool {
-    // SAFETY: the caller's promise.
-    flags as i32 & libc::AT_EMPTY_PATH != 0
-        && directory as i32 != libc::AT_FDCWD
-        && unsafe { is_empty(path) }
+fn means_descriptor(directory: usize, path: usize, flags: usize) -> bool {
+    flags as i32 & libc::AT_EMPTY_PATH != 0 && directory as i32 != libc::AT_FDCWD && is_empty(path)
 }
 
 fn fill_stat(attributes: &Attributes) -> libc::stat {
@@ -39,16 +35,10 @@ fn fill_stat(attributes: &Attributes) -> libc::stat {
     stat
 }
 
-/// # Safety
-/// `address` is null or points to room for `value`.
+/// A call's answer in the program's memory. EFAULT.
 #[inline(always)]
-pub unsafe fn store<T>(address: usize, value: T) -> Result<isize, Failure> {
-    if address < 4096 {
-        return Err(Failure::Errno(Errno::FAULT));
-    }
-    // SAFETY: the caller's promise; programs may pass unaligned room.
-    unsafe { (address as *mut T).write_unaligned(value) };
-    Ok(0)
+pub fn store<T: Copy>(address: usize, value: T) -> Result<isize, Failure> {
+    Ok(copy_out(address, &value).map(|()| 0)?)
 }
 
 /// # Safety
@@ -303,15 +293,12 @@ pub unsafe fn fchown(a: &Arguments) -> isize {
 }
 
 /// The two times of `utimensat`; null means now.
-///
-/// # Safety
-/// `address` is null or points to two `timespec`.
-unsafe fn read_times(address: usize) -> Result<[SetTime; 2], Failure> {
+fn read_times(address: usize) -> Result<[SetTime; 2], Failure> {
     let mut times = [SetTime::Now; 2];
     if address != 0 {
-        for (i, time) in times.iter_mut().enumerate() {
-            // SAFETY: the caller's promise.
-            let given = unsafe { (address as *const libc::timespec).add(i).read_unaligned() };
+        // SAFETY: integers.
+        let given = unsafe { copy_in::<[libc::timespec; 2]>(address) }?;
+        for (time, given) in times.iter_mut().zip(given) {
             *time = match given.tv_nsec {
                 libc::UTIME_NOW => SetTime::Now,
                 libc::UTIME_OMIT => SetTime::Omit,
@@ -363,12 +350,9 @@ pub unsafe fn utimensat(a: &Arguments) -> isize {
 }
 
 /// Times in microseconds (`timeval`) as the newer form takes them.
-///
-/// # Safety
-/// `address` points to two `timeval`.
-unsafe fn from_microseconds(address: usize) -> Result<[libc::timespec; 2], isize> {
-    // SAFETY: the caller's promise.
-    let given = unsafe { (address as *const [libc::timeval; 2]).read_unaligned() };
+fn from_microseconds(address: usize) -> Result<[libc::timespec; 2], isize> {
+    // SAFETY: integers.
+    let given = unsafe { copy_in::<[libc::timeval; 2]>(address) }.map_err(minus)?;
     if given
         .iter()
         .any(|time| !(0..1_000_000).contains(&time.tv_usec))
@@ -420,7 +404,10 @@ pub unsafe fn utime(a: &Arguments) -> isize {
         if a[1] == 0 {
             return utimensat(&[HERE, a[0], 0, 0, 0, 0]);
         }
-        let given = (a[1] as *const [i64; 2]).read_unaligned();
+        let given = match copy_in::<[i64; 2]>(a[1]) {
+            Ok(given) => given,
+            Err(errno) => return minus(errno),
+        };
         let times = given.map(|seconds| libc::timespec {
             tv_sec: seconds,
             tv_nsec: 0,

@@ -133,10 +133,7 @@ pub unsafe fn fcntl(a: &Arguments) -> isize {
         | libc::F_SETLKW
         | libc::F_OFD_GETLK
         | libc::F_OFD_SETLK
-        | libc::F_OFD_SETLKW => {
-            // SAFETY: the program's lock structure.
-            unsafe { locks::control(handle, command, a[2]) }
-        }
+        | libc::F_OFD_SETLKW => locks::control(handle, command, a[2]),
         libc::F_GETLEASE => libc::F_UNLCK as isize,
         // No signals are ever sent for a file of the pool; the owner is accepted and forgotten.
         libc::F_SETOWN | libc::F_GETOWN | F_SETSIG | F_GETSIG => 0,

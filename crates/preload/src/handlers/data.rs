@@ -1,9 +1,11 @@
 //! Calls that read, write and size files by descriptor.
 
-use super::{HERE, memory, memory_mut, on_descriptor, on_path};
+use super::{HERE, memory, memory_later, memory_mut, on_descriptor, on_path};
 use crate::backend::{Errno, Failure, FileSystem, Handle};
+use crate::memory as program;
 use crate::raw::{self, Arguments, blocking, error, syscall};
 use crate::report;
+use std::mem::MaybeUninit;
 
 /// The most bytes one call moves, as in the kernel.
 const MOST: usize = 0x7fff_f000;
@@ -54,8 +56,9 @@ pub unsafe fn pread64(a: &Arguments) -> isize {
             libc::SYS_pread64,
             a[0],
             |fs, handle| {
+                let position = position(a[3])?;
                 let buffer = memory_mut(a[1], a[2].min(MOST))?;
-                Ok(fs.read(handle, buffer, Some(position(a[3])?))? as isize)
+                Ok(fs.read(handle, buffer, Some(position))? as isize)
             },
             || blocking!(libc::SYS_pread64, a[0], a[1], a[2], a[3]),
         )
@@ -70,32 +73,46 @@ pub unsafe fn pwrite64(a: &Arguments) -> isize {
             libc::SYS_pwrite64,
             a[0],
             |fs, handle| {
+                let position = position(a[3])?;
                 let buffer = memory(a[1], a[2].min(MOST))?;
-                Ok(fs.write(handle, buffer, Some(position(a[3])?))? as isize)
+                Ok(fs.write(handle, buffer, Some(position))? as isize)
             },
             || blocking!(libc::SYS_pwrite64, a[0], a[1], a[2], a[3]),
         )
     }
 }
 
+/// Buffers in a vector at most, as in the kernel.
+const VECTOR_MOST: usize = libc::UIO_MAXIOV as usize;
+
+/// A program's vector. EINVAL, EFAULT; so too for buffers that cannot be, before any is used.
+fn read_parts(
+    room: &mut [MaybeUninit<libc::iovec>; VECTOR_MOST],
+    address: usize,
+    count: usize,
+) -> Result<&[libc::iovec], Failure> {
+    // SAFETY: integers and addresses.
+    let parts = unsafe { program::copy_many_in(room, address, count) }?;
+    for part in parts {
+        if part.iov_len > isize::MAX as usize {
+            return Err(Failure::Errno(Errno::INVAL));
+        }
+        if !super::is_possible(part.iov_base as usize, part.iov_len) {
+            return Err(Failure::Errno(Errno::FAULT));
+        }
+    }
+    Ok(parts)
+}
+
 /// Several buffers, one after the other. Stops at the first short one; an error counts only if
 /// nothing was moved before it.
-unsafe fn vectored(
-    vector: usize,
-    count: usize,
+fn vectored(
+    vector: &[libc::iovec],
     mut from: Option<u64>,
     mut one: impl FnMut(usize, usize, Option<u64>) -> Result<usize, Failure>,
 ) -> Result<isize, Failure> {
-    if count > libc::UIO_MAXIOV as usize {
-        return Err(Failure::Errno(Errno::INVAL));
-    }
-    if count > 0 && vector < 4096 {
-        return Err(Failure::Errno(Errno::FAULT));
-    }
     let mut total = 0usize;
-    for i in 0..count {
-        // SAFETY: the program's vector has `count` elements.
-        let part = unsafe { (vector as *const libc::iovec).add(i).read_unaligned() };
+    for part in vector {
         let length = part.iov_len.min(MOST - total);
         if length == 0 {
             continue;
@@ -121,12 +138,16 @@ unsafe fn read_vector(
     a: &Arguments,
     from: Option<u64>,
 ) -> Result<isize, Failure> {
-    // SAFETY: the program's vector and buffers.
-    unsafe {
-        vectored(a[1], a[2], from, |address, length, from| {
-            Ok(fs.read(handle, memory_mut(address, length)?, from)?)
-        })
+    let mut room = [const { MaybeUninit::uninit() }; VECTOR_MOST];
+    let vector = read_parts(&mut room, a[1], a[2])?;
+    if vector.is_empty() {
+        // The descriptor is looked at all the same.
+        return Ok(fs.read(handle, &mut [], from)? as isize);
     }
+    // SAFETY: the program's buffers, for the LibFS's guarded copies.
+    vectored(vector, from, |address, length, from| unsafe {
+        Ok(fs.read(handle, memory_mut(address, length)?, from)?)
+    })
 }
 
 /// Writes a vector. Small ones are gathered first, so that one `writev` is one write: appends
@@ -138,10 +159,14 @@ unsafe fn write_vector(
     from: Option<u64>,
 ) -> Result<isize, Failure> {
     const GATHER: usize = 16 * 1024;
-    // SAFETY: the program's vector and buffers.
+    let mut room = [const { MaybeUninit::uninit() }; VECTOR_MOST];
+    let vector = read_parts(&mut room, a[1], a[2])?;
+    if vector.is_empty() {
+        return Ok(fs.write(handle, &[], from)? as isize);
+    }
+    // SAFETY: the program's buffers, for guarded copies.
     unsafe {
-        if (2..=64).contains(&a[2]) && a[1] >= 4096 {
-            let vector = std::slice::from_raw_parts(a[1] as *const libc::iovec, a[2]);
+        if (2..=64).contains(&vector.len()) {
             let total = vector
                 .iter()
                 .map(|part| part.iov_len)
@@ -149,17 +174,19 @@ unsafe fn write_vector(
             if total <= GATHER {
                 let mut gathered = [std::mem::MaybeUninit::<u8>::uninit(); GATHER];
                 let mut length = 0;
-                for part in vector {
-                    let bytes = memory(part.iov_base as usize, part.iov_len)?;
-                    let start = gathered.as_mut_ptr().cast::<u8>().add(length);
-                    std::ptr::copy_nonoverlapping(bytes.as_ptr(), start, bytes.len());
-                    length += bytes.len();
+                let good = vector.iter().all(|part| {
+                    let room = &mut gathered[length..length + part.iov_len];
+                    length += part.iov_len;
+                    program::copy_many_in(room, part.iov_base as usize, part.iov_len).is_ok()
+                });
+                if good {
+                    let bytes = std::slice::from_raw_parts(gathered.as_ptr().cast::<u8>(), length);
+                    return Ok(fs.write(handle, bytes, from)? as isize);
                 }
-                let bytes = std::slice::from_raw_parts(gathered.as_ptr().cast::<u8>(), length);
-                return Ok(fs.write(handle, bytes, from)? as isize);
+                // Up to the bad one, then.
             }
         }
-        vectored(a[1], a[2], from, |address, length, from| {
+        vectored(vector, from, |address, length, from| {
             Ok(fs.write(handle, memory(address, length)?, from)?)
         })
     }
@@ -367,7 +394,9 @@ pub unsafe fn getdents64(a: &Arguments) -> isize {
         on_descriptor(
             libc::SYS_getdents64,
             a[0],
-            |fs, handle| Ok(fs.read_directory(handle, memory_mut(a[1], a[2].min(MOST))?)? as isize),
+            |fs, handle| {
+                Ok(fs.read_directory(handle, memory_later(a[1], a[2].min(MOST)))? as isize)
+            },
             || syscall!(libc::SYS_getdents64, a[0], a[1], a[2]),
         )
     }

@@ -7,7 +7,7 @@ use crate::backend::{
     Errno, Failure, FileSystem, Handle, LockKind, LockOwner, LockRequest, inside, minus,
 };
 use crate::raw::{self, Arguments, error, syscall};
-use crate::report;
+use crate::{memory, report};
 
 /// Longest pause between two attempts.
 const LONGEST_WAIT_NS: i64 = 5_000_000;
@@ -112,16 +112,12 @@ fn request(
 }
 
 /// The `fcntl` lock commands on a pool file.
-///
-/// # Safety
-/// `address` is null or points to a `struct flock`.
-pub unsafe fn control(handle: Handle, command: i32, address: usize) -> isize {
-    if address < 4096 {
-        return error(libc::EFAULT);
-    }
-    let pointer = address as *mut libc::flock;
-    // SAFETY: the caller's promise.
-    let mut lock = unsafe { pointer.read_unaligned() };
+pub fn control(handle: Handle, command: i32, address: usize) -> isize {
+    // SAFETY: integers.
+    let mut lock = match unsafe { memory::copy_in::<libc::flock>(address) } {
+        Ok(lock) => lock,
+        Err(errno) => return minus(errno),
+    };
     let of_description = matches!(
         command,
         libc::F_OFD_GETLK | libc::F_OFD_SETLK | libc::F_OFD_SETLKW
@@ -165,7 +161,5 @@ pub unsafe fn control(handle: Handle, command: i32, address: usize) -> isize {
         Err(Failure::Errno(errno)) => return minus(errno),
         Err(Failure::Outside(_)) => return raw::error(libc::EIO),
     }
-    // SAFETY: the caller's promise.
-    unsafe { pointer.write_unaligned(lock) };
-    0
+    memory::copy_out(address, &lock).map_or_else(minus, |()| 0)
 }

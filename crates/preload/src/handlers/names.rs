@@ -1,11 +1,10 @@
 //! Calls that make, remove and look up names.
 
-use super::{HERE, is_empty, masked, memory_mut, on_path, only, outside};
-use crate::backend::{At, Failure, FileSystem, inside};
+use super::{HERE, masked, memory_later, on_path, only, outside};
+use crate::backend::{At, Errno, Failure, FileSystem, inside, minus};
 use crate::path::{Place, Scratch, descriptor_named, name_of, place};
 use crate::raw::{self, Arguments, blocking, error, syscall};
-use crate::{descriptors, directory, report};
-use std::ffi::CStr;
+use crate::{descriptors, directory, memory, report};
 
 /// # Safety
 /// As the system call's. The same holds for every handler below: pointers are the program's, and
@@ -51,14 +50,14 @@ pub unsafe fn openat(a: &Arguments) -> isize {
 /// it is not known (ENOENT).
 ///
 /// # Safety
-/// `path` is a NUL-terminated string.
+/// The string stays as it is.
 pub unsafe fn named_descriptor(error: isize, path: usize) -> Option<usize> {
     if error != raw::error(libc::ENOENT) {
         return None;
     }
     // SAFETY: the caller's promise.
-    let path = unsafe { CStr::from_ptr(path as *const _) }.to_bytes();
-    descriptor_named(path).filter(|descriptor| descriptors::is_pool(*descriptor))
+    let path = unsafe { memory::text(path) }?;
+    descriptor_named(path.bytes).filter(|descriptor| descriptors::is_pool(*descriptor))
 }
 
 pub unsafe fn open(a: &Arguments) -> isize {
@@ -83,11 +82,13 @@ pub unsafe fn openat2(a: &Arguments) -> isize {
             }
             Place::Error(error) => error,
             Place::Pool(..) => {
-                let how = a[2] as *const u64;
-                if a[3] < 24 || how.is_null() {
+                if a[3] < 24 {
                     return error(libc::EINVAL);
                 }
-                let (flags, mode, resolve) = (*how, *how.add(1), *how.add(2));
+                let [flags, mode, resolve] = match memory::copy_in::<[u64; 3]>(a[2]) {
+                    Ok(how) => how,
+                    Err(errno) => return minus(errno),
+                };
                 if resolve != 0 {
                     // Programs fall back to openat and check for themselves.
                     return error(libc::ENOSYS);
@@ -152,7 +153,7 @@ pub unsafe fn unlinkat(a: &Arguments) -> isize {
             |fs, at, path| {
                 only(a[2], libc::AT_REMOVEDIR)?;
                 if at == At::Root && path == b"." && a[2] as i32 & libc::AT_REMOVEDIR != 0 {
-                    return Err(Failure::Errno(crate::backend::Errno::BUSY));
+                    return Err(Failure::Errno(Errno::BUSY));
                 }
                 fs.unlink(at, path, a[2] as i32).map(|()| 0)
             },
@@ -280,12 +281,9 @@ pub unsafe fn symlinkat(a: &Arguments) -> isize {
             a[1],
             a[2],
             |fs, at, path| {
-                if a[0] < 4096 {
-                    return Err(Failure::Errno(crate::backend::Errno::FAULT));
-                }
-                let target = CStr::from_ptr(a[0] as *const _).to_bytes();
+                let target = memory::text(a[0]).ok_or(Errno::FAULT)?.bytes;
                 if target.is_empty() {
-                    return Err(Failure::Errno(crate::backend::Errno::NOENT));
+                    return Err(Failure::Errno(Errno::NOENT));
                 }
                 fs.symlink(target, at, path).map(|()| 0)
             },
@@ -304,13 +302,18 @@ pub unsafe fn readlinkat(a: &Arguments) -> isize {
         // SAFETY: the program's arguments.
         unsafe { syscall!(libc::SYS_readlinkat, at, path, a[2], a[3]) }
     };
-    if a[1] < 4096 || crate::thread::inside() || !crate::settings::ready() {
+    if memory::is_nowhere(a[1]) || crate::thread::inside() || !crate::settings::ready() {
         return pass(a[0], a[1]);
     }
     // SAFETY: the path is NUL-terminated, the buffer as long as its length says.
     unsafe {
-        if *(a[1] as *const u8) == b'/' && matches!(*(a[1] as *const u8).add(1), b'd' | b'p') {
-            let path = CStr::from_ptr(a[1] as *const _).to_bytes();
+        let Some(memory::Text { bytes: path, .. }) = memory::text(a[1]) else {
+            return error(libc::EFAULT);
+        };
+        if a[3] as i32 <= 0 {
+            return error(libc::EINVAL);
+        }
+        if path.first() == Some(&b'/') && matches!(path.get(1), Some(b'd' | b'p')) {
             if path == b"/proc/self/cwd" && directory::is_on_pool() {
                 let mut buffer = [0u8; crate::settings::PATH_MAX];
                 return match directory::name(&mut buffer) {
@@ -331,12 +334,12 @@ pub unsafe fn readlinkat(a: &Arguments) -> isize {
                 );
             }
         }
-        if is_empty(a[1]) && descriptors::is_pool(a[0]) {
+        if path.is_empty() && descriptors::is_pool(a[0]) {
             return super::on_descriptor(
                 libc::SYS_readlinkat,
                 a[0],
                 |fs, handle| {
-                    let buffer = memory_mut(a[2], a[3])?;
+                    let buffer = memory_later(a[2], a[3] as i32 as usize);
                     fs.read_link(At::Directory(handle), b"", buffer)
                         .map(|n| n as isize)
                 },
@@ -348,7 +351,7 @@ pub unsafe fn readlinkat(a: &Arguments) -> isize {
             a[0],
             a[1],
             |fs, at, path| {
-                fs.read_link(at, path, memory_mut(a[2], a[3])?)
+                fs.read_link(at, path, memory_later(a[2], a[3] as i32 as usize))
                     .map(|n| n as isize)
             },
             pass,
@@ -356,16 +359,14 @@ pub unsafe fn readlinkat(a: &Arguments) -> isize {
     }
 }
 
-/// # Safety
-/// The program's buffer of `length` bytes.
-unsafe fn copy_out(text: &[u8], address: usize, length: usize) -> isize {
+/// As much of a text as there is room for. EFAULT.
+fn copy_out(text: &[u8], address: usize, length: usize) -> isize {
     let n = text.len().min(length);
     // SAFETY: the caller's promise.
-    match unsafe { memory_mut(address, n) } {
-        Ok(buffer) => buffer.copy_from_slice(&text[..n]),
-        Err(_) => return error(libc::EFAULT),
+    match memory::copy_slice_out(address, &text[..n]) {
+        Ok(()) => n as isize,
+        Err(errno) => minus(errno),
     }
-    n as isize
 }
 
 pub unsafe fn readlink(a: &Arguments) -> isize {
@@ -416,7 +417,7 @@ pub unsafe fn fchdir(a: &Arguments) -> isize {
         |fs, handle| {
             let attributes = fs.stat_handle(handle)?;
             if attributes.mode & libc::S_IFMT != libc::S_IFDIR {
-                return Err(Failure::Errno(crate::backend::Errno::NOTDIR));
+                return Err(Failure::Errno(Errno::NOTDIR));
             }
             fs.access(At::Directory(handle), b".", libc::X_OK, 0)?;
             fs.retain(handle);
@@ -441,11 +442,12 @@ pub unsafe fn getcwd(a: &Arguments) -> isize {
             return syscall!(libc::SYS_getcwd, a[0], a[1]);
         }
         report::served(libc::SYS_getcwd);
-        match memory_mut(a[0], a[1]) {
-            Ok(buffer) => {
-                directory::name(buffer).unwrap_or_else(|| syscall!(libc::SYS_getcwd, a[0], a[1]))
-            }
-            Err(_) => error(libc::EFAULT),
+        let mut buffer = [0u8; crate::settings::PATH_MAX];
+        let most = buffer.len().min(a[1]);
+        match directory::name(&mut buffer[..most]) {
+            Some(length) if length > 0 => copy_out(&buffer[..length as usize], a[0], a[1]),
+            Some(error) => error,
+            None => syscall!(libc::SYS_getcwd, a[0], a[1]),
         }
     }
 }

@@ -7,6 +7,7 @@
 use super::{memory, memory_mut};
 use crate::backend::{Failure, Handle, inside, minus};
 use crate::descriptors::{Descriptor, is_pool, lookup};
+use crate::memory as program;
 use crate::raw::{self, Arguments, error, failed, syscall};
 use crate::report;
 
@@ -162,10 +163,8 @@ impl Place {
             }
             at as i64
         } else {
-            let mut at = 0i64;
-            // SAFETY: the caller's promise.
-            unsafe { super::copy_in(&mut at, offset) }.map_err(minus)?;
-            at
+            // SAFETY: an integer.
+            unsafe { program::copy_in::<i64>(offset) }.map_err(minus)?
         };
         Ok(Place {
             file,
@@ -182,8 +181,8 @@ impl Place {
         if self.offset == 0 {
             self.file.seek(self.at as i64, libc::SEEK_SET);
         } else {
-            // SAFETY: the caller's promise; a fault here can tell nobody anything any more.
-            let _ = unsafe { super::store(self.offset, self.at as i64) };
+            // A fault here can tell nobody anything any more.
+            let _ = program::copy_out(self.offset, &(self.at as i64));
         }
     }
 }

@@ -23,7 +23,9 @@ pub unsafe extern "C" fn sigaction(
         let mut before = KernelAction::default();
         if !action.is_null() {
             kernel.handler = (*action).sa_sigaction;
-            kernel.flags = (*action).sa_flags as u32 as u64;
+            // As libc does; it is told when the program asks back.
+            kernel.flags = (*action).sa_flags as u32 as u64 | 0x0400_0000;
+            kernel.restorer = signals::restorer();
             kernel.mask = (&raw const (*action).sa_mask)
                 .cast::<u64>()
                 .read_unaligned();
@@ -37,7 +39,7 @@ pub unsafe extern "C" fn sigaction(
             signals::rt_sigaction(&[signal as usize, new, &raw mut before as usize, 8, 0, 0]);
         if result == 0 && !old.is_null() {
             (*old).sa_sigaction = before.handler;
-            (*old).sa_flags = (before.flags & !0x0400_0000) as i32;
+            (*old).sa_flags = before.flags as i32;
             (&raw mut (*old).sa_mask).write_bytes(0, 1);
             (&raw mut (*old).sa_mask)
                 .cast::<u64>()

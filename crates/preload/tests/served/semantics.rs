@@ -18,3 +18,8 @@ fn renames() {
 fn transfers() {
     same("transfers");
 }
+
+#[test]
+fn addresses() {
+    same("addresses");
+}
