@@ -7,7 +7,8 @@
 use super::{HERE, on_descriptor, on_path};
 use crate::path::{Place, Scratch, place};
 use crate::raw::{self, Arguments, error};
-use crate::report;
+use crate::{memory, report};
+use std::mem::MaybeUninit;
 
 /// In place of the index of a directory descriptor: there is none, the path is relative to the
 /// working directory.
@@ -111,18 +112,17 @@ pub unsafe fn socket_name<const NUMBER: usize>(a: &Arguments) -> isize {
     let length = a[2] as u32 as usize;
     // SAFETY: the program's address of that length, of which no more is read.
     unsafe {
-        if a[1] < 4096
-            || length <= FAMILY
-            || length > FAMILY + SOCKET_PATH
-            || (a[1] as *const u16).read_unaligned() != libc::AF_UNIX as u16
-            || *((a[1] + FAMILY) as *const u8) == 0
-        {
+        let mut room = [const { MaybeUninit::uninit() }; FAMILY + SOCKET_PATH];
+        let Ok([first, second, name @ ..]) = memory::copy_many_in(&mut room, a[1], length) else {
+            return kernel(a[1], a[2]);
+        };
+        let family = u16::from_ne_bytes([*first, *second]);
+        if i32::from(family) != libc::AF_UNIX || matches!(name.first(), None | Some(0)) {
             return kernel(a[1], a[2]);
         }
         // The path may fill the address, without a NUL byte behind it.
         let mut path = [0u8; SOCKET_PATH + 1];
-        let from = (a[1] + FAMILY) as *const u8;
-        std::ptr::copy_nonoverlapping(from, path.as_mut_ptr(), length - FAMILY);
+        path[..name.len()].copy_from_slice(name);
         let given = path.as_ptr() as usize;
         on_path(
             NUMBER as i64,
