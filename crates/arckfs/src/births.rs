@@ -225,11 +225,13 @@ impl<'a> Context<'a> {
         };
         let mut fresh = None;
         if !tail.has_room(record.units()) {
-            match stock.arena.take(self.slot()) {
-                Some(page) => fresh = Some(page),
-                None => {
+            // What only takes names away makes room, and must be possible where there is none.
+            let adds = record.state & effect::ADD != 0;
+            match stock.arena.take(session, self.slot(), adds) {
+                Ok(page) => fresh = Some(page),
+                Err(short) => {
                     let _begun = order::fence(begun);
-                    return Err(Fix::ArenaPages.into());
+                    return Err(short.into());
                 }
             }
         }

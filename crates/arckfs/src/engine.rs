@@ -13,6 +13,7 @@ use crate::paths::PathCache;
 use crate::spares::Spares;
 use crate::state::{AuxiliaryState, CachedInode};
 use arck_core_state::{InodeNumber, LiveHeader};
+use arck_libfs_kit::arena_pages::Short;
 use arck_libfs_kit::ownership::{self, Owner, Straddled};
 use arck_libfs_kit::region::{Guard, ThreadSlot};
 use arck_libfs_kit::{Operation, Session, ThreadContext};
@@ -44,6 +45,8 @@ pub enum Fix {
     Numbers,
     DataPages,
     ArenaPages,
+    /// Room in the pool for what the deltas add: a fold shows whether there is.
+    Room,
     BranchSlot(u32),
     /// A fold of these inodes (0 = none).
     Commit([InodeNumber; 2]),
@@ -64,6 +67,15 @@ impl From<Failure> for Stop {
 impl From<Fix> for Stop {
     fn from(fix: Fix) -> Stop {
         Stop::Fix(fix)
+    }
+}
+
+impl From<Short> for Stop {
+    fn from(short: Short) -> Stop {
+        match short {
+            Short::Pages => Fix::ArenaPages.into(),
+            Short::Room => Fix::Room.into(),
+        }
     }
 }
 
@@ -445,6 +457,13 @@ impl Engine {
                     }
                 }
                 self.with_room(|| stock.arena.grow(session), spare)
+            }
+            Fix::Room => {
+                self.fold_all()?;
+                match stock.arena.has_room(session) {
+                    true => Ok(()),
+                    false => Err(Errno::NOSPC),
+                }
             }
             Fix::BranchSlot(branch) => stock.arena.grow_branches(session, branch),
             Fix::Commit(numbers) => {

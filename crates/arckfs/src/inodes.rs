@@ -294,7 +294,7 @@ impl<'a> Context<'a> {
                 .arena()
                 .load_u64(page as usize * 4096, Ordering::Acquire)
                 .map_or(0, |word| (word >> 32) as u32);
-            stock.arena.release(self.slot(), page);
+            stock.arena.release(self.session, self.slot(), page);
             page = next;
             bound -= 1;
         }
@@ -312,7 +312,7 @@ impl<'a> Context<'a> {
                 &mut |page| interior.push(page),
             );
             for page in interior {
-                stock.arena.release(self.slot(), page);
+                stock.arena.release(self.session, self.slot(), page);
             }
         }
         inode.root.store(0, Ordering::Release);

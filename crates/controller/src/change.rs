@@ -217,7 +217,7 @@ impl<'a> Change<'a> {
         let state = &mut *self.state;
         let segment = state
             .space
-            .find_segment(&state.pool, SegmentKind::Metadata)?;
+            .find_segment(&state.pool, SegmentKind::Metadata, 0)?;
         state.pool.map_metadata(segment)?;
         self.set_segment(
             segment,

@@ -199,10 +199,19 @@ impl Space {
     }
 
     /// A free segment with its backing allocated: for metadata any, for data only beyond the
-    /// reserve. An ownerless data segment with nothing in it counts as free once nobody can
+    /// reserve, and if `kept` pages are left for metadata. An ownerless data segment with nothing in it counts as free once nobody can
     /// write it any more. ENOSPC.
-    pub fn find_segment(&mut self, pool: &Pool, kind: SegmentKind) -> Result<SegmentNumber, Errno> {
-        let may_take_free = kind == SegmentKind::Metadata || self.free_segments > self.reserve();
+    pub fn find_segment(
+        &mut self,
+        pool: &Pool,
+        kind: SegmentKind,
+        kept: u64,
+    ) -> Result<SegmentNumber, Errno> {
+        let left = self
+            .metadata_headroom()
+            .saturating_sub(self.geometry.pages_per_segment());
+        let may_take_free =
+            kind == SegmentKind::Metadata || (self.free_segments > self.reserve() && left >= kept);
         if may_take_free {
             let start = self.first_free;
             for segment in start..self.geometry.segment_count {
@@ -233,8 +242,14 @@ impl Space {
     }
 
     /// A segment for a session's data: an ownerless one of the same user that is at least half
-    /// free, else a new one, else any ownerless one with free pages. ENOSPC.
-    pub fn find_data_segment(&mut self, pool: &Pool, uid: u32) -> Result<SegmentNumber, Errno> {
+    /// free, else a new one that leaves `kept` pages for metadata, else any ownerless one with free
+    /// pages. ENOSPC.
+    pub fn find_data_segment(
+        &mut self,
+        pool: &Pool,
+        uid: u32,
+        kept: u64,
+    ) -> Result<SegmentNumber, Errno> {
         let all = self.geometry.pages_per_segment() as u32;
         let mut candidates: Vec<(u32, SegmentNumber)> = (0..self.geometry.segment_count)
             .filter(|&segment| self.is_adoptable(segment))
@@ -249,7 +264,7 @@ impl Space {
             self.make_ready(pool, segment, used, uid)?;
             return Ok(segment);
         }
-        match self.find_segment(pool, SegmentKind::Data) {
+        match self.find_segment(pool, SegmentKind::Data, kept) {
             Err(Errno::NOSPC) => {}
             other => return other,
         }

@@ -3,6 +3,8 @@
 //! # Invariants
 //! * A delta page is handed out once until it is given back; it is given back when the branch
 //!   that led to it does not exist any more (its fold number has passed) or no longer does.
+//! * What adds to the verified state is refused where the pool may have no room to fold it: an
+//!   operation that has succeeded can always be folded.
 //! * Only allocated parts of the arena are handed out: touching others could hit a full file
 //!   system.
 
@@ -37,6 +39,16 @@ region_shared! {
     }
 }
 
+/// Why there is no delta page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Short {
+    /// None is left that the arena has allocated: see [`ArenaPages::grow`].
+    Pages,
+    /// The pool is so full that another page might not be foldable: a fold of what there is shows
+    /// whether there is room.
+    Room,
+}
+
 impl ArenaPages {
     /// Notes what the controller had allocated at the greeting. ENOMEM.
     pub fn begin(&self, session: &Session, slot: &ThreadSlot<'_>) -> Result<(), Errno> {
@@ -57,30 +69,47 @@ impl ArenaPages {
             .get_slice(self.taken.load(Ordering::Acquire), WORDS)
     }
 
-    /// A delta page, by its number in the arena. `None`: see [`ArenaPages::grow`].
-    pub fn take(&self, slot: &ThreadSlot<'_>) -> Option<u32> {
+    /// A delta page, by its number in the arena. `adds`: what it will hold adds names or pages to
+    /// the verified state, and not only takes some out.
+    pub fn take(&self, session: &Session, slot: &ThreadSlot<'_>, adds: bool) -> Result<u32, Short> {
         let _locked = self.lock.lock(slot.holder());
+        if adds && !self.has_room(session) {
+            return Err(Short::Room);
+        }
         let limit = self.delta_pages.load(Ordering::Relaxed);
         let bits = self.words(slot);
         let words = (limit as usize).div_ceil(64);
         let hint = self.hint.load(Ordering::Relaxed) as usize;
         for step in 0..words {
             let index = (hint + step) % words;
-            let taken = bits.get(index)?.load(Ordering::Acquire);
+            let taken = bits.get(index).ok_or(Short::Pages)?.load(Ordering::Acquire);
             let bit = taken.trailing_ones();
             let page = index as u32 * 64 + bit;
             if bit < 64 && page < limit {
                 bits[index].store(taken | 1 << bit, Ordering::Relaxed);
                 self.hint.store(index as u32, Ordering::Relaxed);
-                self.used.fetch_add(1, Ordering::Relaxed);
-                return Some(DELTA_FIRST + page);
+                self.count(session, 1);
+                return Ok(DELTA_FIRST + page);
             }
         }
-        None
+        Err(Short::Pages)
+    }
+
+    /// Whether what is in use, and a page more, can be folded.
+    pub fn has_room(&self, session: &Session) -> bool {
+        self.used() < session.control().header.delta_room.load(Ordering::Relaxed)
+    }
+
+    /// Under the lock.
+    fn count(&self, session: &Session, by: i64) {
+        let used = self.used().wrapping_add_signed(by);
+        self.used.store(used, Ordering::Relaxed);
+        let header = &session.control().header;
+        header.delta_used.store(used, Ordering::Relaxed);
     }
 
     /// Gives a page back.
-    pub fn release(&self, slot: &ThreadSlot<'_>, page: u32) {
+    pub fn release(&self, session: &Session, slot: &ThreadSlot<'_>, page: u32) {
         let _locked = self.lock.lock(slot.holder());
         let Some(index) = page.checked_sub(DELTA_FIRST) else {
             return;
@@ -88,7 +117,7 @@ impl ArenaPages {
         if let Some(word) = self.words(slot).get((index / 64) as usize) {
             let taken = word.load(Ordering::Relaxed);
             word.store(taken & !(1 << (index % 64)), Ordering::Release);
-            self.used.fetch_sub(1, Ordering::Relaxed);
+            self.count(session, -1);
         }
     }
 

@@ -3,9 +3,9 @@
 //! # Invariants
 //! * Everything is an atomic word; both sides may write at any time, so neither believes what
 //!   it has not copied and checked.
-//! * `awake`, `closed` and the free counts are written by the controller; request slots pass
-//!   back and forth by their state; operation slots, open table and table of maps are written by
-//!   the session.
+//! * `awake`, `closed`, the free counts and `delta_room` are written by the controller; request
+//!   slots pass back and forth by their state; operation slots, open table, table of maps and
+//!   `delta_used` are written by the session.
 
 use crate::operation::OperationSlot;
 use arck_core_state::InodeNumber;
@@ -47,6 +47,11 @@ pub struct ControlHeader {
     /// Written by the session: one more than the highest place of `maps` that was ever used.
     pub maps: AtomicU32,
     pub reserved: AtomicU32,
+    /// Delta pages that the session may use for what adds names or pages of files, so that a fold
+    /// of them finds room; a hint.
+    pub delta_room: AtomicU64,
+    /// Delta pages that the session uses; a hint, for which room is kept.
+    pub delta_used: AtomicU64,
 }
 
 /// One request and then its response.
@@ -71,6 +76,8 @@ impl Default for ControlHeader {
             inodes_free: AtomicU64::new(0),
             maps: AtomicU32::new(0),
             reserved: AtomicU32::new(0),
+            delta_room: AtomicU64::new(0),
+            delta_used: AtomicU64::new(0),
         }
     }
 }

@@ -136,8 +136,13 @@ type Node = (u32, u32, u64, u64);
 /// Everything that is there.
 fn picture(session: &FileSystem) -> BTreeMap<String, Node> {
     fn digest(bytes: &[u8]) -> u64 {
-        let step = |sum: u64, &byte: &u8| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-        bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
+        let mix = |sum: u64, word: u64| (sum ^ word).wrapping_mul(0x100_0000_01b3).rotate_left(29);
+        let (words, rest) = bytes.as_chunks::<8>();
+        let sum = words.iter().fold(bytes.len() as u64, |sum, word| {
+            mix(sum, u64::from_le_bytes(*word))
+        });
+        rest.iter()
+            .fold(sum, |sum, &byte| mix(sum, u64::from(byte)))
     }
     let mut nodes = BTreeMap::new();
     let mut waiting = vec![String::new()];
@@ -266,8 +271,8 @@ impl Attempts<'_> {
                 "append",
                 whole(session.write(self.append, &[9; 40_000], None), 40_000),
             ),
-            ("truncate up", session.truncate_handle(self.file, 1 << 20)),
-            ("fallocate", session.allocate(self.file, 0, 0, 1 << 20)),
+            ("truncate up", session.truncate_handle(self.file, 1 << 19)),
+            ("fallocate", session.allocate(self.file, 0, 0, 1 << 19)),
         ]
     }
 }
@@ -485,4 +490,37 @@ fn no_inode_number_is_left() {
     session
         .symlink(b"target", At::Root, b"tries/symlink")
         .expect("numbers again");
+}
+
+#[test]
+fn no_page_for_names_is_left() {
+    let pool = TestPool::new(16 << 20);
+    let session = pool.session();
+    let attempts = furnish(&session);
+    session
+        .make_directory(At::Root, b"names", 0o755)
+        .expect("mkdir");
+    fill_data(&session);
+    let mut made = 0;
+    let name = |number: usize| format!("names/{number:0>250}");
+    let failure = loop {
+        match session.link(At::Root, b"file", At::Root, name(made).as_bytes(), 0) {
+            Ok(()) => made += 1,
+            Err(failure) => break failure,
+        }
+        assert!(made < 200_000, "names for ever in 16 MiB");
+    };
+    assert!(made > 1000, "{made}");
+    assert_eq!(session.names("names").expect("names").len(), made);
+    let names = refused(&pool, &attempts);
+    assert!(!names.is_empty());
+    for number in 0..made {
+        session
+            .unlink(At::Root, name(number).as_bytes(), 0)
+            .expect("unlink in a full pool");
+    }
+    session
+        .link(At::Root, b"file", At::Root, name(0).as_bytes(), 0)
+        .expect("room again");
+    assert_eq!(pool.violations(), "");
 }
