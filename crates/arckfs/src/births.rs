@@ -6,7 +6,7 @@
 //! * The number of an inode that dies unborn is used again only after its branch has durably
 //!   ended, so that a new inode never inherits contents.
 
-use crate::engine::{Attempt, Confirmed, Context, Fix, Published};
+use crate::engine::{Attempt, Confirmed, Context, Fix, Published, Stop};
 use crate::interface::Errno;
 use crate::overlay::Found;
 use crate::state::{CachedInode, flag};
@@ -224,14 +224,26 @@ impl<'a> Context<'a> {
             unit: directory.tail_unit.load(Ordering::Relaxed),
         };
         let mut fresh = None;
-        if !tail.has_room(record.units()) {
+        let adds = record.state & effect::ADD != 0;
+        if !tail.has_room(record.units()) || adds && directory.has(flag::REMOVES) {
             // What only takes names away makes room, and must be possible where there is none.
-            let adds = record.state & effect::ADD != 0;
-            match stock.arena.take(session, self.slot(), adds) {
-                Ok(page) => fresh = Some(page),
+            let taken = match adds {
+                true => stock
+                    .arena
+                    .take(session, self.slot())
+                    .map(|page| (page, true)),
+                false => stock.arena.take_for_removal(session, self.slot()),
+            };
+            match taken {
+                Ok((page, may_add)) => {
+                    fresh = Some(page);
+                    if may_add == directory.has(flag::REMOVES) {
+                        directory.set(flag::REMOVES, !may_add);
+                    }
+                }
                 Err(short) => {
                     let _begun = order::fence(begun);
-                    return Err(short.into());
+                    return Err(Stop::short(short, 1));
                 }
             }
         }

@@ -45,8 +45,8 @@ pub enum Fix {
     Numbers,
     DataPages,
     ArenaPages,
-    /// Room in the pool for what the deltas add: a fold shows whether there is.
-    Room,
+    /// Room in the pool for what so many more delta pages add.
+    Room(u32),
     BranchSlot(u32),
     /// A fold of these inodes (0 = none).
     Commit([InodeNumber; 2]),
@@ -70,11 +70,12 @@ impl From<Fix> for Stop {
     }
 }
 
-impl From<Short> for Stop {
-    fn from(short: Short) -> Stop {
+impl Stop {
+    /// Of `pages` delta pages that an attempt needs at once there was none, or not all.
+    pub fn short(short: Short, pages: usize) -> Stop {
         match short {
             Short::Pages => Fix::ArenaPages.into(),
-            Short::Room => Fix::Room.into(),
+            Short::Room => Fix::Room(pages as u32).into(),
         }
     }
 }
@@ -458,13 +459,14 @@ impl Engine {
                 }
                 self.with_room(|| stock.arena.grow(session), spare)
             }
-            Fix::Room => {
-                self.fold_all()?;
-                match stock.arena.has_room(session) {
-                    true => Ok(()),
-                    false => Err(Errno::NOSPC),
+            Fix::Room(pages) => match stock.arena.ask_for_room(session, pages, false) {
+                Err(Errno::NOSPC) => {
+                    // What the deltas take is less than what is kept for them.
+                    self.fold_all()?;
+                    stock.arena.ask_for_room(session, pages, true)
                 }
-            }
+                other => other,
+            },
             Fix::BranchSlot(branch) => stock.arena.grow_branches(session, branch),
             Fix::Commit(numbers) => {
                 let mut wanted = [0; 2];

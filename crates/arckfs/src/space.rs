@@ -8,14 +8,14 @@
 //!   attempt has found the inode unmarked.
 //! * Space is found before anything is changed ([`Reserve`]): ENOSPC leaves the file as it was.
 
-use crate::engine::{Attempt, Context, Fix};
+use crate::engine::{Attempt, Context, Fix, Stop};
 use crate::interface::Errno;
 use crate::read::pages_of;
 use crate::state::{CachedInode, flag};
 use crate::time::now;
 use crate::write::Position;
 use arck_core_state::branch::offset;
-use arck_core_state::{PAGE_SIZE, PagePtr, index};
+use arck_core_state::{IndexRoot, PAGE_SIZE, PagePtr, index};
 use arck_libfs_kit::Session;
 use arck_libfs_kit::delta::{self, Branch, FreshPages};
 use arck_libfs_kit::region::ThreadSlot;
@@ -119,20 +119,28 @@ impl<'a> Context<'a> {
         proof: P,
     ) -> Attempt<Flushed> {
         let arena = &self.session.state().arena;
-        let root = inode.delta_root();
+        let mut root = inode.delta_root();
+        if root.0 == 0
+            && page == 0
+            && inode.verified_root().height() != 0
+            && self.data_page(inode, 0)?.is_null()
+        {
+            // Folding it may take index pages: it has to be counted, as a page of the arena.
+            root = IndexRoot::new(0, 1);
+        }
         let mut fresh = FreshPages::default();
         let needed = delta::index_pages_needed(self.session, root, page);
         let give_back = |fresh: &mut FreshPages| {
             while let Some(page) = fresh.take() {
-                arena.release(self.slot(), page);
+                arena.release(self.session, self.slot(), page);
             }
         };
         while fresh.count() < needed {
-            match arena.take(self.slot()) {
-                Some(page) => fresh.add(page),
-                None => {
+            match arena.take(self.session, self.slot()) {
+                Ok(page) => fresh.add(page),
+                Err(short) => {
                     give_back(&mut fresh);
-                    return Err(Fix::ArenaPages.into());
+                    return Err(Stop::short(short, needed));
                 }
             }
         }

@@ -180,6 +180,9 @@ pub mod flag {
     pub const MAPPED: u32 = 4;
     /// Not all of its live maps show what they should.
     pub const UNSETTLED: u32 = 8;
+    /// The last page of its delta may hold only what takes names away: the pool had no room to
+    /// fold more.
+    pub const REMOVES: u32 = 16;
 }
 
 impl CachedInode {

@@ -103,6 +103,8 @@ pub struct Change<'a> {
     kept: BTreeMap<InodeNumber, Vec<PagePtr>>,
     /// Numbers taken for what this change makes by itself.
     taken_numbers: Vec<InodeNumber>,
+    /// Metadata pages that splits of buckets may still take.
+    splits_left: u64,
     committed: bool,
 }
 
@@ -137,6 +139,7 @@ impl<'a> Change<'a> {
             freed_granted: 0,
             kept: BTreeMap::new(),
             taken_numbers: Vec::new(),
+            splits_left: u64::MAX,
             committed: false,
         }
     }
@@ -268,6 +271,33 @@ impl<'a> Change<'a> {
     /// A data page is referred to from now on, or no longer.
     pub fn set_data_page_used(&mut self, page: PagePtr, is: bool) {
         self.bits.insert(page.0, is);
+    }
+
+    /// Splits of buckets may take so many metadata pages. Names go into longer chains then.
+    pub fn limit_splits(&mut self, pages: u64) {
+        self.splits_left = pages;
+    }
+
+    /// Runs a split that takes at most `most` pages, unless too many have been taken by others.
+    pub fn within_splits(
+        &mut self,
+        most: u64,
+        split: impl FnOnce(&mut Self) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        if most > self.splits_left {
+            return Ok(());
+        }
+        let before = self.state.space.metadata_headroom();
+        let result = split(self);
+        let after = self.state.space.metadata_headroom();
+        let taken = before.saturating_sub(after);
+        self.splits_left = self.splits_left.saturating_sub(taken);
+        result
+    }
+
+    /// Whether metadata pages have been allocated for it.
+    pub fn has_allocated(&self) -> bool {
+        !self.allocated.is_empty()
     }
 
     /// From now on the data pages that this inode loses are kept: see [`crate::maps`].

@@ -61,7 +61,9 @@ pub struct Core {
     pub sessions: BTreeMap<SessionNumber, Session>,
     pub locks: LockTable,
     pub options: Options,
-    published: (u64, u64, u64),
+    published: (u64, u64),
+    /// While a pool is opened: what dead sessions left is not all known.
+    pub recovering: bool,
     /// When a violation was last logged, to log no more than a few a second.
     violations_logged: (Instant, u32),
 }
@@ -82,10 +84,12 @@ impl Core {
             sessions: BTreeMap::new(),
             locks: LockTable::default(),
             options,
-            published: (u64::MAX, u64::MAX, u64::MAX),
+            published: (u64::MAX, u64::MAX),
+            recovering: true,
             violations_logged: (Instant::now(), 0),
         };
         recovery::recover(&mut core, same_boot || was_clean)?;
+        core.recovering = false;
         Ok(core)
     }
 
@@ -116,7 +120,6 @@ impl Core {
         let counts = (
             self.state.space.pages_free(),
             self.state.numbers.count_free(),
-            self.delta_room(),
         );
         if counts == self.published && !always {
             return;
@@ -126,7 +129,6 @@ impl Core {
             let header = &live.control().header;
             header.pages_free.store(counts.0, Ordering::Relaxed);
             header.inodes_free.store(counts.1, Ordering::Relaxed);
-            header.delta_room.store(counts.2, Ordering::Relaxed);
         }
     }
 

@@ -201,7 +201,7 @@ impl Core {
         copied: Copied,
         extra: impl FnOnce(&mut Change<'_>, &mut Vec<InodeNumber>) -> Result<(), Errno>,
     ) -> Result<Vec<InodeNumber>, Failure> {
-        let Some(session) = self.sessions.get_mut(&owner) else {
+        let Some(session) = self.sessions.get(&owner) else {
             return Err(Errno::NOENT.into());
         };
         let changes = verify(
@@ -220,7 +220,17 @@ impl Core {
         let skipped: HashSet<InodeNumber> = changes.skipped.iter().copied().collect();
         // Every header of the set is marked, and the barrier was issued after that.
         let mapped = maps::mapped_by_others(&self.sessions, owner, &copied.set);
+        let folded: usize = copied
+            .deltas
+            .iter()
+            .filter(|delta| !skipped.contains(&delta.inode))
+            .map(|delta| delta.pages.len())
+            .sum();
+        let room = session.room();
+        let kept_for_others = self.kept_for_others(owner);
+        let pages_for_splits = self.pages_for_splits(owner, folded as u64);
         let mut change = Change::new(&mut self.state);
+        change.limit_splits(pages_for_splits);
         for (number, _) in mapped {
             change.keep_pages_of(number);
         }
@@ -259,7 +269,22 @@ impl Core {
         } else {
             Weight::Fold
         };
-        change.commit(weight)?;
+        if folded as u64 > room
+            && change.has_allocated()
+            && change.state.space.metadata_headroom() < kept_for_others
+        {
+            return Err(Errno::NOSPC.into());
+        }
+        // Before the session can learn that these delta pages are free.
+        if let Some(session) = self.sessions.get_mut(&owner) {
+            session.set_room(room.saturating_sub(folded as u64));
+        }
+        if let Err(errno) = change.commit(weight) {
+            if let Some(session) = self.sessions.get_mut(&owner) {
+                session.set_room(room);
+            }
+            return Err(errno.into());
+        }
 
         for &number in &dying {
             self.state.orphans.insert(number);

@@ -36,6 +36,7 @@ mod ownership;
 mod pool;
 mod recovery;
 mod requests;
+mod room;
 mod service;
 mod sessions;
 mod slots;

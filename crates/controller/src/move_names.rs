@@ -11,6 +11,7 @@ use crate::core::Core;
 use crate::fold::{After, Failure};
 use crate::mkfs::now;
 use crate::ownership::Reply;
+use crate::room::PAGES_PER_DELTA_PAGE;
 use arck_core_state::directory::Dentry;
 use arck_core_state::geometry::{LINKS_MAX, SessionNumber};
 use arck_core_state::{FileKind, Inode, InodeNumber, NAME_MAX, ROOT_INODE};
@@ -116,6 +117,10 @@ impl Core {
                 .ok_or(Errno::NOENT)?
                 .credentials
                 .clone();
+            // A name, or one at each end, beside what is folded; before it, since this folds.
+            if !self.make_spare(PAGES_PER_DELTA_PAGE) {
+                return Err(Errno::NOSPC.into());
+            }
             let moved = self.fold_and(session, &parents, After::Keep, |change, dying| {
                 let to_inode = parent(change, to.directory)?;
                 if directory::find(change, &to_inode, to.name)? != target {

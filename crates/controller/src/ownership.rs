@@ -18,7 +18,6 @@ use arck_protocol::message::GRANT_MAX;
 use arck_verifier::{Credentials, VerifiedState};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Answer now, or look again at a later time.
@@ -53,17 +52,6 @@ impl From<Failure> for Reply {
     }
 }
 
-/// Metadata pages that are kept for folding what is granted: dentries, inodes, index pages.
-fn promised_pages(numbers: u64) -> u64 {
-    // An inode takes 1/32 page, a dentry up to 1/13, index pages little; splits leave a third
-    // of the pages of a directory empty.
-    16 + numbers / 6
-}
-
-/// Metadata pages that folding one delta page may take: names without a birth, index pages, and
-/// the new halves of split buckets, whose old pages are free only after the fold.
-const PAGES_PER_DELTA_PAGE: u64 = 5;
-
 /// A delta that is refused with operations in flight is looked at so often before it is taken for
 /// a violation.
 const UNSETTLED_MAX: u32 = 5;
@@ -88,35 +76,11 @@ impl Core {
         Ownership::new(session, fold as u32)
     }
 
-    /// Metadata pages for folding what the sessions have in their deltas, as they say.
-    fn unfolded_pages(&self) -> u64 {
-        let used = |session: &crate::sessions::Session| {
-            let said = session.live.as_ref().map_or(0, |live| {
-                live.control().header.delta_used.load(Ordering::Relaxed)
-            });
-            // Whatever it says, it has no more than it was given.
-            said.min(u64::from(session.arena.pages().1))
-        };
-        self.sessions.values().map(used).sum::<u64>() * PAGES_PER_DELTA_PAGE
-    }
-
-    /// Delta pages that each session may fill for a fold of all of them to find room.
-    pub fn delta_room(&self) -> u64 {
-        let spare = self
-            .state
-            .space
-            .metadata_headroom()
-            .saturating_sub(promised_pages(self.state.granted));
-        spare / (PAGES_PER_DELTA_PAGE * self.sessions.len().max(1) as u64)
-    }
-
     /// Grants new inode numbers, perhaps fewer than asked for. ENOSPC.
     pub fn grant_inodes(&mut self, session: SessionNumber, count: u32) -> Reply {
         let next = self.sessions.get(&session).map_or(1, |s| s.next_grant);
         let count = (count as usize).clamp(1, GRANT_MAX).min(next);
-        let granted = self.state.granted;
-        let promised = promised_pages(granted + count as u64) + self.unfolded_pages();
-        if self.state.space.metadata_headroom() < promised {
+        if !self.make_spare(self.pages_for_numbers(count as u64)) {
             return Errno::NOSPC.into();
         }
         let Core {
@@ -567,7 +531,10 @@ impl Core {
         &mut self,
         session: SessionNumber,
     ) -> Result<(arck_core_state::SegmentNumber, rustix::fd::OwnedFd), Errno> {
-        let kept = promised_pages(self.state.granted) + self.unfolded_pages();
+        if self.state.space.has_segment_for_data() {
+            self.make_spare(self.state.pool.geometry().pages_per_segment());
+        }
+        let kept = self.kept_pages();
         let Core {
             state, sessions, ..
         } = self;

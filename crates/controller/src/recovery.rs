@@ -215,6 +215,7 @@ pub fn recover(core: &mut Core, arenas_count: bool) -> Result<()> {
             groups: entry.groups[..groups].to_vec(),
         };
         let mut session = Session::new(entry.session, credentials, index, arena, None);
+        session.set_room(u64::from(session.arena.pages().1));
         let since = Instant::now();
         session.owned = inodes
             .into_iter()

@@ -38,6 +38,7 @@ impl Core {
                 branch_pages,
                 delta_pages,
             } => self.grow_arena(session, *branch_pages, *delta_pages).into(),
+            Request::MoreRoom { pages, pressing } => self.more_room(session, *pages, *pressing),
             Request::Receipt {
                 inode,
                 fold,

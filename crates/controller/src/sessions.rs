@@ -103,6 +103,8 @@ pub struct Session {
     pub live: Option<Live>,
     pub owned: HashMap<InodeNumber, Owned>,
     pub segments: Vec<SegmentNumber>,
+    /// See [`crate::room`].
+    pub(crate) room: u64,
     /// Inode numbers to grant at the next request; doubles from grant to grant.
     pub next_grant: usize,
     receipts: VecDeque<KeptFold>,
@@ -168,6 +170,7 @@ impl Session {
             live,
             owned: HashMap::new(),
             segments: Vec::new(),
+            room: 0,
             next_grant: FIRST_GRANT,
             receipts: VecDeque::new(),
             receipt_bytes: 0,
@@ -420,6 +423,7 @@ impl Core {
         live.control().header.awake.store(1, Ordering::SeqCst);
         let session = Session::new(number, credentials, index, arena, Some(live));
         self.sessions.insert(number, session);
+        self.give_first_room(number);
         self.publish_free_counts(true);
         Ok((number, (welcome, descriptors)))
     }

@@ -31,7 +31,7 @@ pub struct Space {
     /// No segment below this one is free.
     first_free: SegmentNumber,
     free_segments: u32,
-    /// Metadata pages that are promised: what granted inode numbers may come to need.
+    /// Free pages of metadata segments.
     metadata_free: u64,
 }
 
@@ -198,9 +198,14 @@ impl Space {
         }
     }
 
+    /// Whether a segment in nobody's use is there beyond the reserve.
+    pub fn has_segment_for_data(&self) -> bool {
+        self.free_segments > self.reserve()
+    }
+
     /// A free segment with its backing allocated: for metadata any, for data only beyond the
-    /// reserve, and if `kept` pages are left for metadata. An ownerless data segment with nothing in it counts as free once nobody can
-    /// write it any more. ENOSPC.
+    /// reserve, and if `kept` pages are left for metadata. An ownerless data segment with nothing
+    /// in it counts as free once nobody can write it any more. ENOSPC.
     pub fn find_segment(
         &mut self,
         pool: &Pool,
@@ -211,7 +216,7 @@ impl Space {
             .metadata_headroom()
             .saturating_sub(self.geometry.pages_per_segment());
         let may_take_free =
-            kind == SegmentKind::Metadata || (self.free_segments > self.reserve() && left >= kept);
+            kind == SegmentKind::Metadata || (self.has_segment_for_data() && left >= kept);
         if may_take_free {
             let start = self.first_free;
             for segment in start..self.geometry.segment_count {

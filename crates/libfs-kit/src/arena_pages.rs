@@ -3,8 +3,9 @@
 //! # Invariants
 //! * A delta page is handed out once until it is given back; it is given back when the branch
 //!   that led to it does not exist any more (its fold number has passed) or no longer does.
-//! * What adds to the verified state is refused where the pool may have no room to fold it: an
-//!   operation that has succeeded can always be folded.
+//! * Pages that may hold what adds to the verified state are no more than the session's room (see
+//!   `delta_room` in [`arck_protocol::control`]): an operation that has succeeded can be folded.
+//!   A page is counted before the room is looked at for the last time.
 //! * Only allocated parts of the arena are handed out: touching others could hit a full file
 //!   system.
 
@@ -44,9 +45,14 @@ region_shared! {
 pub enum Short {
     /// None is left that the arena has allocated: see [`ArenaPages::grow`].
     Pages,
-    /// The pool is so full that another page might not be foldable: a fold of what there is shows
-    /// whether there is room.
+    /// The session's room is used up: see [`ArenaPages::ask_for_room`].
     Room,
+}
+
+/// Delta pages that the session may use for what adds to the verified state. Acquire: who has seen
+/// a fold sees the room without what was folded.
+fn room(session: &Session) -> u64 {
+    session.control().header.delta_room.load(Ordering::Acquire)
 }
 
 impl ArenaPages {
@@ -69,13 +75,36 @@ impl ArenaPages {
             .get_slice(self.taken.load(Ordering::Acquire), WORDS)
     }
 
-    /// A delta page, by its number in the arena. `adds`: what it will hold adds names or pages to
-    /// the verified state, and not only takes some out.
-    pub fn take(&self, session: &Session, slot: &ThreadSlot<'_>, adds: bool) -> Result<u32, Short> {
+    /// A delta page, by its number in the arena, for what may add names or pages to the verified
+    /// state.
+    pub fn take(&self, session: &Session, slot: &ThreadSlot<'_>) -> Result<u32, Short> {
         let _locked = self.lock.lock(slot.holder());
-        if adds && !self.has_room(session) {
+        if self.used() >= room(session) {
             return Err(Short::Room);
         }
+        let page = self.take_any(session, slot)?;
+        if self.used() > room(session) {
+            // Room was taken back while the page was counted.
+            self.put_back(session, slot, page);
+            return Err(Short::Room);
+        }
+        Ok(page)
+    }
+
+    /// A delta page for what takes names away, which must be possible where there is no room at
+    /// all; and whether there is room for it to hold what adds something, too.
+    pub fn take_for_removal(
+        &self,
+        session: &Session,
+        slot: &ThreadSlot<'_>,
+    ) -> Result<(u32, bool), Short> {
+        let _locked = self.lock.lock(slot.holder());
+        let page = self.take_any(session, slot)?;
+        Ok((page, self.used() <= room(session)))
+    }
+
+    /// A page, counted. Under the lock.
+    fn take_any(&self, session: &Session, slot: &ThreadSlot<'_>) -> Result<u32, Short> {
         let limit = self.delta_pages.load(Ordering::Relaxed);
         let bits = self.words(slot);
         let words = (limit as usize).div_ceil(64);
@@ -89,15 +118,17 @@ impl ArenaPages {
                 bits[index].store(taken | 1 << bit, Ordering::Relaxed);
                 self.hint.store(index as u32, Ordering::Relaxed);
                 self.count(session, 1);
+                session.barrier().between();
                 return Ok(DELTA_FIRST + page);
             }
         }
         Err(Short::Pages)
     }
 
-    /// Whether what is in use, and a page more, can be folded.
-    pub fn has_room(&self, session: &Session) -> bool {
-        self.used() < session.control().header.delta_room.load(Ordering::Relaxed)
+    /// Asks for room for so many pages more; `pressing`: this session has just folded. Outside of
+    /// operations. ENOSPC.
+    pub fn ask_for_room(&self, session: &Session, pages: u32, pressing: bool) -> Result<(), Errno> {
+        session.ask(&Request::MoreRoom { pages, pressing })
     }
 
     /// Under the lock.
@@ -105,12 +136,17 @@ impl ArenaPages {
         let used = self.used().wrapping_add_signed(by);
         self.used.store(used, Ordering::Relaxed);
         let header = &session.control().header;
-        header.delta_used.store(used, Ordering::Relaxed);
+        header.delta_used.store(used, Ordering::Release);
     }
 
     /// Gives a page back.
     pub fn release(&self, session: &Session, slot: &ThreadSlot<'_>, page: u32) {
         let _locked = self.lock.lock(slot.holder());
+        self.put_back(session, slot, page);
+    }
+
+    /// Under the lock.
+    fn put_back(&self, session: &Session, slot: &ThreadSlot<'_>, page: u32) {
         let Some(index) = page.checked_sub(DELTA_FIRST) else {
             return;
         };

@@ -170,8 +170,8 @@ impl Tail {
     }
 }
 
-/// Appends a record behind `tail`. `fresh` is a page to go on with when it does not fit; the
-/// record then becomes valid by the link to it. `before` is flushed already and must be durable
+/// Appends a record behind `tail`. `fresh` is a page to go on with, for when it does not fit or
+/// must not stand there; the record then becomes valid by the link to it. `before` is flushed already and must be durable
 /// first (the beginning of the branch). Valid, and committed, once the token is fenced.
 #[allow(clippy::too_many_arguments)]
 #[inline(always)]
@@ -187,10 +187,10 @@ pub fn append_record(
 ) -> Result<(RecordRef, Flushed), Errno> {
     let units = record.units();
     let mut buffer = [0u8; RECORD_UNITS_MAX * RECORD_UNIT];
-    let (page, unit, link) = if tail.has_room(units) {
-        (tail.page, tail.unit, false)
-    } else {
-        (fresh.ok_or(OUTSIDE)?, 1, true)
+    let (page, unit, link) = match fresh {
+        Some(fresh) => (fresh, 1, true),
+        None if tail.has_room(units) => (tail.page, tail.unit, false),
+        None => return Err(OUTSIDE),
     };
     let place = page * UNITS_PER_PAGE as u32 + unit;
     let seed = Seed {
@@ -367,7 +367,8 @@ fn fresh_index_page(
 }
 
 /// Sets the delta's entry for file page `page` to `entry`, growing the index by `fresh` pages
-/// where it has to. `proof`: what the entry refers to is durable. Gives the new root (already
+/// where it has to. A root without pointer but with a height: an index that does not exist yet
+/// and is to be at least so high. `proof`: what the entry refers to is durable. Gives the new root (already
 /// stored in the branch) and the token of the store that made the entry visible.
 pub fn set_index_entry<P: DurableSet>(
     session: &Session,
@@ -391,7 +392,8 @@ pub fn set_index_entry<P: DurableSet>(
         };
         return Ok((value, branch.set(offset::ROOT, value.0, proof)?));
     }
-    if root.0 == 0 {
+    if root.height() != 0 && root.pointer() == 0 || root.0 == 0 {
+        let needed = needed.max(root.height());
         // An empty index: build the path bottom up and commit it by the root.
         let mut pointer = entry;
         let mut durable = None;

@@ -47,10 +47,11 @@ pub struct ControlHeader {
     /// Written by the session: one more than the highest place of `maps` that was ever used.
     pub maps: AtomicU32,
     pub reserved: AtomicU32,
-    /// Delta pages that the session may use for what adds names or pages of files, so that a fold
-    /// of them finds room; a hint.
+    /// Delta pages that the session may use for what adds names or pages of files: for so many, a
+    /// fold finds room.
     pub delta_room: AtomicU64,
-    /// Delta pages that the session uses; a hint, for which room is kept.
+    /// Delta pages that the session uses. It counts a page, and then looks at `delta_room` once
+    /// more (after a [`light barrier`](crate::operation::LightBarrier)).
     pub delta_used: AtomicU64,
 }
 

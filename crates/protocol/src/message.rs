@@ -99,6 +99,10 @@ pub enum Request {
     },
     /// Makes sure that so many pages of both parts of the arena are allocated. ENOSPC, EDQUOT.
     GrowArena { branch_pages: u32, delta_pages: u32 },
+    /// That the session may fill `pages` delta pages more than it says it uses with what adds to
+    /// the verified state (`delta_room` of control memory). `pressing`: for that, other sessions'
+    /// changes are folded, if need be; the session's own have just been. → `Done`; ENOSPC.
+    MoreRoom { pages: u32, pressing: bool },
     /// Reads from the receipt of the fold that ended fold number `fold` of `inode`: the bytes
     /// of the arena at `offset` as they were folded. → [`Response::Bytes`]; ENODATA if the
     /// place was not part of the copy; ESTALE if there is no such receipt any more.
@@ -154,6 +158,7 @@ const DROP_LOCKS: u8 = 12;
 const FORGET: u8 = 13;
 const SYNC: u8 = 14;
 const PING: u8 = 15;
+const MORE_ROOM: u8 = 16;
 
 const DONE: u8 = 1;
 const ERROR: u8 = 2;
@@ -276,6 +281,11 @@ impl Request {
                 w.u32(*branch_pages)?;
                 w.u32(*delta_pages)?;
             }
+            Request::MoreRoom { pages, pressing } => {
+                w.u8(MORE_ROOM)?;
+                w.u32(*pages)?;
+                w.u8(u8::from(*pressing))?;
+            }
             Request::Receipt {
                 inode,
                 fold,
@@ -348,6 +358,10 @@ impl Request {
             GROW_ARENA => Request::GrowArena {
                 branch_pages: r.u32()?,
                 delta_pages: r.u32()?,
+            },
+            MORE_ROOM => Request::MoreRoom {
+                pages: r.u32()?,
+                pressing: r.boolean()?,
             },
             RECEIPT => Request::Receipt {
                 inode: r.u32()?,
@@ -484,6 +498,10 @@ mod tests {
             Request::GrowArena {
                 branch_pages: 1,
                 delta_pages: 2,
+            },
+            Request::MoreRoom {
+                pages: 9,
+                pressing: true,
             },
             Request::Receipt {
                 inode: 1,

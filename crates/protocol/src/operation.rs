@@ -49,16 +49,24 @@ impl Default for OperationSlot {
     }
 }
 
+impl LightBarrier {
+    /// The session's half, between a store that the controller is to see and a load of what the
+    /// controller stores before its heavy barrier.
+    pub fn between(self) {
+        match self {
+            // Under the model checker every access is sequentially consistent: nothing to do.
+            LightBarrier::Registered => compiler_fence(Ordering::SeqCst),
+            LightBarrier::Fence => fence(Ordering::SeqCst),
+        }
+    }
+}
+
 impl OperationSlot {
     /// Begins an operation. The slot belongs to the calling thread alone.
     pub fn enter(&self, barrier: LightBarrier) {
         let counter = self.counter.load(Ordering::Relaxed);
         self.counter.store(counter | 1, Ordering::Relaxed);
-        match barrier {
-            // Under the model checker every access is sequentially consistent: nothing to do.
-            LightBarrier::Registered => compiler_fence(Ordering::SeqCst),
-            LightBarrier::Fence => fence(Ordering::SeqCst),
-        }
+        barrier.between();
     }
 
     /// Ends it. Release: who sees the even counter sees all that the operation stored.

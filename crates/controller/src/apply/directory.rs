@@ -3,7 +3,9 @@
 //! A name that finds no room in its bucket's first page goes to an overflow page, and each time
 //! that happens one bucket, the next in turn, is split (Litwin's rule without a load factor:
 //! splits are as frequent as overflows, which keeps pages about two thirds full and chains
-//! short whatever the lengths of the names).
+//! short whatever the lengths of the names). Where the pool is nearly full a split is left out: it
+//! takes pages for the new halves while the old ones are not free yet; the next overflow is
+//! another occasion.
 //!
 //! # Invariants
 //! * A name is in the bucket that its hash says under the directory's present size.
@@ -97,7 +99,7 @@ fn insert(
     Err(Errno::NOSPC)
 }
 
-/// Splits the bucket whose turn it is.
+/// Splits the bucket whose turn it is, if there is room for that.
 fn split(change: &mut Change<'_>, inode: &mut Inode) -> Result<(), Errno> {
     let count = buckets(inode);
     let victim = count - (1u64 << (63 - count.leading_zeros()));
@@ -118,17 +120,22 @@ fn split(change: &mut Change<'_>, inode: &mut Inode) -> Result<(), Errno> {
         let half = usize::from(bucket_of(entry.1, count + 1) == count);
         halves[half].push(entry);
     }
-    inode.size = (count + 1) * PAGE_SIZE;
-    let mut setter = Setter::new(inode.root);
-    for (bucket, half) in [victim, count].into_iter().zip(halves) {
-        let first = write_chain(change, inode, bucket, &half)?;
-        setter.set(change, bucket, first)?;
-    }
-    inode.root = setter.root();
-    for page in chain {
-        change.free_page(page);
-    }
-    Ok(())
+    // Pages are at least half full, but for the last of a chain; then the way to a new bucket.
+    let most = 2 * chain.len() as u64 + 2 + 2 * u64::from(index::HEIGHT_MAX);
+    change.within_splits(most, |change| {
+        // First, so that those which this change has made are used again at once.
+        for page in chain {
+            change.free_page(page);
+        }
+        inode.size = (count + 1) * PAGE_SIZE;
+        let mut setter = Setter::new(inode.root);
+        for (bucket, half) in [victim, count].into_iter().zip(halves) {
+            let first = write_chain(change, inode, bucket, &half)?;
+            setter.set(change, bucket, first)?;
+        }
+        inode.root = setter.root();
+        Ok(())
+    })
 }
 
 /// Writes names into new pages; gives the first, null if there are no names.
