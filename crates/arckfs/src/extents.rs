@@ -53,16 +53,21 @@ impl<'a> Context<'a> {
         }
         let first = from / PAGE_SIZE;
         let found = if data {
-            self.next_data(inode, first, pages_of(size))?
+            self.next_data(inode, first, pages_of(size))
         } else {
-            let mut page = first;
-            while page < pages_of(size) && !self.data_page(inode, page)?.is_null() {
-                page += 1;
-            }
-            Some(page)
+            self.next_hole(inode, first, pages_of(size)).map(Some)
         };
         self.unmoved_since(inode, seen)?;
-        let page = found.ok_or(Errno::NXIO)?;
+        let page = found?.ok_or(Errno::NXIO)?;
         Ok((page * PAGE_SIZE).max(from).min(size))
+    }
+
+    /// The first file page from `from` on that is no data; `end` at the latest.
+    fn next_hole(&self, inode: &CachedInode, from: u64, end: u64) -> Attempt<u64> {
+        let mut page = from;
+        while page < end && !self.data_page(inode, page)?.is_null() {
+            page += 1;
+        }
+        Ok(page)
     }
 }

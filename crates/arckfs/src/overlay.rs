@@ -164,7 +164,7 @@ impl<'a> Context<'a> {
             }
         }
         if !hidden && directory.verified_root().pointer() != 0 {
-            found.verified = self.verified_dentry(directory, hash, name)?;
+            found.verified = self.verified_dentry(directory, sequence, hash, name)?;
             found.dentry = found.verified;
         }
         if header.sequence.load(Ordering::Acquire) != sequence
@@ -176,30 +176,29 @@ impl<'a> Context<'a> {
         Ok(found)
     }
 
-    /// What the verified directory says of a name.
+    /// What the verified directory says of a name; `sequence` is the one that the view had when
+    /// the search began.
     fn verified_dentry(
         &self,
         directory: &'static CachedInode,
+        sequence: u64,
         hash: u64,
         name: &[u8],
     ) -> Attempt<Option<Dentry>> {
         let buckets = directory.base_size.load(Ordering::Relaxed) / 4096;
         match directory::lookup(self.session, directory.verified_root(), buckets, hash, name) {
             Ok(verified) => Ok(verified.map(|found| found.dentry)),
-            Err(directory::Torn) => Err(self.torn(directory)),
+            Err(directory::Torn) => Err(self.torn(directory, sequence)),
         }
     }
 
-    /// A pointer of a verified directory led nowhere: it changed meanwhile, or it is damaged.
+    /// A pointer of a verified directory led nowhere: it changed since the search began at
+    /// `sequence`, or it is damaged. The view does not tell: another thread may have brought it
+    /// up to date meanwhile, with this search still among the pages of before.
     #[cold]
-    fn torn(&self, directory: &CachedInode) -> crate::engine::Stop {
+    fn torn(&self, directory: &CachedInode, sequence: u64) -> crate::engine::Stop {
         match self.header(directory.number()) {
-            Ok(header)
-                if header.sequence.load(Ordering::Acquire)
-                    == directory.sequence.load(Ordering::Acquire) =>
-            {
-                Errno::IO.into()
-            }
+            Ok(header) if header.sequence.load(Ordering::Acquire) == sequence => Errno::IO.into(),
             _ => Fix::Again.into(),
         }
     }

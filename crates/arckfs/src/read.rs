@@ -79,7 +79,9 @@ impl<'a> Context<'a> {
         index::lookup(self.session, inode.verified_root(), page).ok_or_else(|| self.lost(inode))
     }
 
-    /// A pointer led nowhere: the verified state moved, or it is damaged.
+    /// A pointer led nowhere: the verified state moved, or it is damaged. Without the inode's
+    /// lock another thread may refresh the view before this looks at it: then the caller has to
+    /// ask [`Context::unmoved_since`] too, of any failure.
     #[cold]
     pub fn lost(&self, inode: &CachedInode) -> crate::engine::Stop {
         match self.unmoved(inode) {
@@ -123,9 +125,21 @@ impl<'a> Context<'a> {
         let seen = self.seen(inode);
         let owned = inode.expected().ownership.session() == self.session.number();
         let _locked = owned.then(|| inode.lock.read());
+        let read = self.read_as_it_is(inode, buffer, position);
+        // Not even a failure counts if it was found in a mixture of states.
+        self.unmoved_since(inode, seen)?;
+        read
+    }
+
+    #[inline(always)]
+    fn read_as_it_is(
+        &self,
+        inode: &CachedInode,
+        buffer: &mut [u8],
+        position: u64,
+    ) -> Attempt<usize> {
         let size = inode.size.load(Ordering::Acquire);
         if position >= size {
-            self.unmoved_since(inode, seen)?;
             return Ok(0);
         }
         let length = usize::try_from(size - position)
@@ -163,7 +177,6 @@ impl<'a> Context<'a> {
             }
             done += part;
         }
-        self.unmoved_since(inode, seen)?;
         Ok(length)
     }
 }

@@ -307,10 +307,13 @@ impl<'a> Context<'a> {
     /// Zeroes `[from, end)`, which lies in one page, if that page is data and as far as the file
     /// reaches.
     pub fn zero_part(&self, inode: &'static CachedInode, from: u64, end: u64) -> Attempt<()> {
+        let seen = self.seen(inode);
         let size = inode.size.load(Ordering::Acquire);
         let end = end.min(size);
-        if from >= end || self.data_page(inode, from / PAGE_SIZE)?.is_null() {
-            return self.unmoved(inode);
+        let page = self.data_page(inode, from / PAGE_SIZE);
+        self.unmoved_since(inode, seen)?;
+        if from >= end || page?.is_null() {
+            return Ok(());
         }
         let zeroes = [0u8; PAGE_SIZE as usize];
         let length = (end - from).min(PAGE_SIZE) as usize;

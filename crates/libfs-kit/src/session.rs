@@ -50,7 +50,6 @@ const REGION_SIZE: u64 = 16 << 30;
 const UNMAPPED: u8 = 0;
 const READ_ONLY: u8 = 1;
 const OWN: u8 = 2;
-const FORBIDDEN: u8 = 3;
 
 const READ: Protection = libc::PROT_READ as Protection;
 const WRITE: Protection = libc::PROT_WRITE as Protection;
@@ -404,7 +403,6 @@ impl Session {
         let segment = self.geometry().segment_of(page);
         match self.access.get(segment as usize)?.load(Ordering::Acquire) {
             UNMAPPED => self.map_segment(segment).ok(),
-            FORBIDDEN => None,
             access => Some(access),
         }
     }
@@ -463,15 +461,11 @@ impl Session {
     #[cold]
     fn map_segment(&self, segment: SegmentNumber) -> Result<u8, Errno> {
         let access = self.access.get(segment as usize).ok_or(Errno::FAULT)?;
-        let (answer, descriptors) = match self.call(&Call::MapSegments {
+        // EACCES (it is in nobody's use) is not remembered: a pointer into it was read while it
+        // changed, as a rule, and the segment may be in use a moment later.
+        let (answer, descriptors) = self.call(&Call::MapSegments {
             segments: vec![segment],
-        }) {
-            Err(Errno::ACCESS) => {
-                access.store(FORBIDDEN, Ordering::Release);
-                return Err(Errno::ACCESS);
-            }
-            other => other?,
-        };
+        })?;
         let (Answer::Segments(_), [descriptor]) = (&answer, descriptors.as_slice()) else {
             return Err(Errno::PROTO);
         };

@@ -500,3 +500,53 @@ fn a_read_sees_one_of_two_writes() {
         "hardly anything was written"
     );
 }
+
+/// A directory's buckets grow and shrink, and pages that they leave become something else, while
+/// threads look names up and others bring the session's view up to date: a search that finds
+/// itself in a page that is no bucket any more begins again, whoever has refreshed the view in the
+/// meantime. (It was told to be damage: EIO, from any call with a path.)
+#[test]
+fn look_ups_while_buckets_come_and_go() {
+    const NAMES: usize = 400;
+    let pool = TestPool::new(POOL);
+    let (one, two) = (pool.session(), pool.session());
+    one.make_directory(At::Root, b"d", 0o755).unwrap();
+    one.put("d/stays", b"").unwrap();
+    one.fold(true).unwrap();
+    let end = Instant::now() + STORM;
+    let goes_on = || Instant::now() < end;
+    let looked_up = AtomicU64::new(0);
+    let rounds = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..2 * THREADS {
+            let (one, looked_up) = (&one, &looked_up);
+            scope.spawn(move || {
+                let mut random = Random::new(thread as u64);
+                while goes_on() {
+                    let stays = one.stat(At::Root, b"d/stays", 0);
+                    assert!(stays.is_ok(), "{stays:?}");
+                    let name = format!("d/{:0100}", random.below(NAMES as u64));
+                    let found = one.stat(At::Root, name.as_bytes(), 0);
+                    assert!(
+                        found.is_ok() || is(&found, Errno::NOENT) || is(&found, Errno::STALE),
+                        "{found:?}"
+                    );
+                    looked_up.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        while goes_on() {
+            for name in 0..NAMES {
+                two.put(&format!("d/{name:0100}"), b"").expect("put");
+            }
+            two.fold(true).expect("fold");
+            for name in 0..NAMES {
+                let name = format!("d/{name:0100}");
+                two.unlink(At::Root, name.as_bytes(), 0).expect("unlink");
+            }
+            two.fold(true).expect("fold");
+            rounds.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    assert!(rounds.load(Ordering::Relaxed) > 2 && looked_up.load(Ordering::Relaxed) > 1000);
+}
