@@ -9,6 +9,7 @@
 //! | `worker` | the process that measures, started anew for each way to call ArckFS |
 //! | `micro` | the command that starts workers and reports |
 //! | `count`, `trace` | system calls for each operation, counted from outside by ptrace |
+//! | `floor` | what the machine itself asks for: a system call, a fence, a copied page |
 //! | `report`, `machine` | tables, and the facts beside them |
 //!
 //! # Invariants
@@ -18,6 +19,7 @@
 
 mod calls;
 mod count;
+mod floor;
 mod groups;
 mod machine;
 mod measure;
@@ -33,7 +35,7 @@ use std::process::ExitCode;
 /// Why a run ended early: one line.
 pub type Outcome<T> = Result<T, String>;
 
-/// Measures ArckFS beside tmpfs. Without a command: `micro`, then `count`.
+/// Measures ArckFS beside tmpfs. Without a command: `micro`, `count`, `floor`.
 #[derive(Parser)]
 #[command(name = "arck-bench", version, max_term_width = 100)]
 struct Arguments {
@@ -47,6 +49,7 @@ enum Command {
     Micro(micro::MicroArguments),
     /// System calls for each operation in the steady state
     Count(count::CountArguments),
+    Floor(floor::FloorArguments),
     /// What the other commands start
     #[command(hide = true)]
     Worker(worker::WorkerArguments),
@@ -56,11 +59,14 @@ fn run(arguments: Arguments) -> Outcome<()> {
     match arguments.command {
         Some(Command::Micro(arguments)) => micro::main(&arguments),
         Some(Command::Count(arguments)) => count::main(&arguments),
+        Some(Command::Floor(arguments)) => floor::main(&arguments),
         Some(Command::Worker(arguments)) => worker::main(&arguments),
         None => {
             run(Arguments::parse_from(["arck-bench", "micro"]))?;
             println!();
-            run(Arguments::parse_from(["arck-bench", "count"]))
+            run(Arguments::parse_from(["arck-bench", "count"]))?;
+            println!();
+            run(Arguments::parse_from(["arck-bench", "floor"]))
         }
     }
 }

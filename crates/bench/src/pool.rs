@@ -222,21 +222,10 @@ fn serve_until_end(
     controller.stop().map_err(|error| error.to_string())
 }
 
-/// Bytes of a size such as `64M`, `1G` or `1GiB`.
+/// Bytes of a size such as `64M`, `1G` or `1GiB`: powers of 1024.
 pub fn parse_size(text: &str) -> Result<u64, String> {
-    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
-        "" | "B" => 0,
-        "K" | "KB" | "KIB" => 10,
-        "M" | "MB" | "MIB" => 20,
-        "G" | "GB" | "GIB" => 30,
-        unit => return Err(format!("unknown unit {unit}: use K, M or G")),
-    };
-    digits
-        .parse::<u64>()
-        .ok()
-        .and_then(|number| number.checked_mul(1 << shift))
-        .ok_or_else(|| "a number, perhaps with K, M or G behind it".to_owned())
+    let sizes = parse_size::Config::new().with_binary();
+    sizes.parse_size(text).map_err(|error| error.to_string())
 }
 
 /// `--persist`.
@@ -250,20 +239,5 @@ pub fn policy_name(policy: PersistPolicy) -> &'static str {
     match policy {
         PersistPolicy::Flush => "every store flushed and fenced",
         PersistPolicy::NoFlush => "nothing flushed",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes() {
-        assert_eq!(parse_size("4096"), Ok(4096));
-        assert_eq!(parse_size("64M"), Ok(64 << 20));
-        assert_eq!(parse_size("2GiB"), Ok(2 << 30));
-        for bad in ["", "G", "1X", "99999999999999999999", "-1"] {
-            assert!(parse_size(bad).is_err(), "{bad}");
-        }
     }
 }

@@ -61,11 +61,13 @@ struct Serving {
 
 impl Serving {
     fn start(pool: &Path, arguments: &[&str]) -> Serving {
-        let mut process = arck()
-            .arg("serve")
-            .arg(pool)
-            .args(["--ready-fd", "1"])
-            .args(arguments)
+        let mut command = arck();
+        command.arg("serve").arg(pool).args(["--ready-fd", "1"]);
+        Serving::of(command.args(arguments))
+    }
+    /// The same by a command that says on its output when it is ready.
+    fn of(command: &mut Command) -> Serving {
+        let mut process = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -222,17 +224,12 @@ fn out_of_descriptors_it_turns_away_and_goes_on() {
     };
 
     let place = Place::made();
-    let mut process = Command::new("sh")
-        .args(["-c", "ulimit -n 40; exec \"$0\" serve \"$1\" --ready-fd 1"])
-        .arg(env!("CARGO_BIN_EXE_arck"))
-        .arg(place.pool())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut status = BufReader::new(process.stdout.take().unwrap());
-    let mut line = String::new();
-    status.read_line(&mut line).unwrap();
-    assert_eq!(line, "ready\n");
+    let mut serving = Serving::of(
+        Command::new("sh")
+            .args(["-c", "ulimit -n 40; exec \"$0\" serve \"$1\" --ready-fd 1"])
+            .arg(env!("CARGO_BIN_EXE_arck"))
+            .arg(place.pool()),
+    );
     let hello = || {
         let socket = socket_with(
             AddressFamily::UNIX,
@@ -274,7 +271,6 @@ fn out_of_descriptors_it_turns_away_and_goes_on() {
         assert!(started.elapsed() < std::time::Duration::from_secs(10));
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    // SAFETY: a signal to our own child, which has not been waited for.
-    assert_eq!(unsafe { libc::kill(process.id() as i32, libc::SIGTERM) }, 0);
-    assert!(process.wait().unwrap().success());
+    serving.signal(libc::SIGTERM);
+    assert!(serving.process.wait().unwrap().success());
 }

@@ -1,0 +1,179 @@
+//! What the machine itself asks for: the floor under every figure of the other commands.
+//!
+//! # Invariants
+//! * Memory is touched before it is timed; "out of the cache" means the next page of a random
+//!   walk through many times what the caches hold.
+//! * Flushes are those that the library would use here, whatever the durability mode.
+
+use crate::Outcome;
+use crate::groups::PAGE;
+use crate::machine::Machine;
+use crate::measure::{Random, median, timed};
+use arck_pm::{PersistPolicy, SharedBytes, set_policy};
+use clap::Args;
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Times of what no file system can go without: a system call, a fence, a copy of a page
+///
+/// EXAMPLES
+///   arck-bench floor
+///   arck-bench floor --json floor.json
+#[derive(Args)]
+#[command(verbatim_doc_comment)]
+pub struct FloorArguments {
+    /// Rounds that count
+    #[arg(long, default_value_t = 9)]
+    rounds: usize,
+    /// Also write everything measured to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<std::path::PathBuf>,
+}
+
+/// Memory walked through: many times the caches.
+const MEMORY: u64 = 512 << 20;
+const LARGE: usize = 2 << 20;
+/// Calls in a round of what is short, and of what moves a page.
+const SHORT: u64 = 20_000;
+const PAGES: u64 = 8_000;
+const LARGES: u64 = 20;
+
+struct Floor {
+    memory: Vec<AtomicU64>,
+    pages: Vec<u64>,
+    buffer: Vec<u8>,
+}
+
+impl Floor {
+    fn new() -> Floor {
+        let words = (MEMORY / 8) as usize;
+        let mut memory = Vec::with_capacity(words);
+        memory.resize_with(words, || AtomicU64::new(1));
+        Floor {
+            memory,
+            pages: Random(3).below(MEMORY / PAGE, PAGES),
+            buffer: vec![0x5a; LARGE],
+        }
+    }
+
+    fn bytes(&self) -> SharedBytes<'_> {
+        SharedBytes::from_words(&self.memory)
+    }
+
+    fn walk(&self, mut each: impl FnMut(SharedBytes<'_>, usize) -> Option<()>) -> Outcome<()> {
+        for page in &self.pages {
+            each(self.bytes(), (page * PAGE) as usize).ok_or("a page outside the memory")?;
+        }
+        Ok(())
+    }
+
+    /// Nanoseconds of each case, once.
+    fn round(&mut self) -> Outcome<Vec<(&'static str, f64)>> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let page = PAGE as usize;
+        let mut results = Vec::new();
+        let mut add = |name, calls, body: &mut dyn FnMut() -> Outcome<()>| -> Outcome<()> {
+            results.push((name, timed(calls, body)?.wall));
+            Ok(())
+        };
+        add(
+            "system call that does nothing (getppid)",
+            SHORT,
+            &mut || {
+                for _ in 0..SHORT {
+                    // SAFETY: the call takes nothing and changes nothing.
+                    black_box(unsafe { libc::syscall(libc::SYS_getppid) });
+                }
+                Ok(())
+            },
+        )?;
+        add("locked exchange, line in the cache", SHORT, &mut || {
+            for value in 0..SHORT {
+                black_box(self.memory[0].swap(value, Ordering::AcqRel));
+            }
+            Ok(())
+        })?;
+        add("store, flush and fence of a line", SHORT, &mut || {
+            for value in 0..SHORT {
+                let line = (value as usize % 64) * 8;
+                self.memory[line].store(value, Ordering::Relaxed);
+                let flushed = self.bytes().flush(line * 8, 64);
+                flushed.ok_or("a line outside the memory")?;
+                arck_pm::fence();
+            }
+            Ok(())
+        })?;
+        add("load of a line out of the cache", PAGES, &mut || {
+            // Each place follows from what the last one held, so that none is loaded ahead.
+            let mut offset = 0;
+            for place in &self.pages {
+                let index = (place * PAGE / 8 + offset) as usize;
+                offset = self.memory[index].load(Ordering::Relaxed) & 7;
+            }
+            black_box(offset);
+            Ok(())
+        })?;
+        add("copy of 4 KiB out of the cache", PAGES, &mut || {
+            self.walk(|bytes, at| bytes.copy_to(at, &mut buffer[..page]))
+        })?;
+        add("streamed write of 4 KiB and fence", PAGES, &mut || {
+            self.walk(|bytes, at| bytes.stream_and_fence_from(at, &buffer[..page]))
+        })?;
+        add("copy of 2 MiB out of the cache", LARGES, &mut || {
+            for index in 0..LARGES as usize {
+                let at = index * 8 * LARGE;
+                let copied = self.bytes().copy_to(at, &mut buffer);
+                copied.ok_or("a place outside the memory")?;
+            }
+            Ok(())
+        })?;
+        add("streamed write of 2 MiB and fence", LARGES, &mut || {
+            for index in 0..LARGES as usize {
+                let at = index * 8 * LARGE;
+                let written = self.bytes().stream_and_fence_from(at, &buffer);
+                written.ok_or("a place outside the memory")?;
+            }
+            Ok(())
+        })?;
+        self.buffer = buffer;
+        Ok(results)
+    }
+}
+
+pub fn main(arguments: &FloorArguments) -> Outcome<()> {
+    set_policy(PersistPolicy::Flush);
+    let mut floor = Floor::new();
+    floor.round()?;
+    let rounds: Vec<_> = (0..arguments.rounds.max(1))
+        .map(|_| floor.round())
+        .collect::<Outcome<_>>()?;
+    let cases: Vec<(&str, f64)> = (0..rounds[0].len())
+        .map(|case| {
+            let times = rounds.iter().map(|round| round[case].1);
+            (rounds[0][case].0, median(times))
+        })
+        .collect();
+    let machine = Machine::look();
+    println!(
+        "{}, {} processors, Linux {}; load {:.2}. Medians of {} rounds.\n",
+        machine.processor,
+        machine.processors,
+        machine.kernel,
+        machine.load,
+        rounds.len()
+    );
+    println!("| the machine | ns |\n| --- | ---: |");
+    for (name, time) in &cases {
+        println!("| {name} | {time:.0} |");
+    }
+    if let Some(path) = &arguments.json {
+        let json = serde_json::json!({ "machine": machine, "nanoseconds": cases
+            .iter()
+            .map(|(name, time)| (name.to_string(), serde_json::json!(time)))
+            .collect::<serde_json::Map<_, _>>() });
+        let text = serde_json::to_string_pretty(&json).map_err(|error| error.to_string())?;
+        std::fs::write(path, text + "\n")
+            .map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    Ok(())
+}
