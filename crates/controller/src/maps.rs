@@ -127,7 +127,8 @@ fn make_keeper(change: &mut Change<'_>, pages: &[PagePtr]) -> Result<InodeNumber
         entries: 0,
         class: 0,
         reserved0: 0,
-        reserved: [0; 4],
+        attributes: PagePtr::NULL,
+        reserved: [0; 3],
     })?;
     let header = change.header(number)?;
     header.inode = address;

@@ -8,7 +8,9 @@ use crate::files::{self, SegmentEntry, SegmentKind};
 use crate::pool::{self, allocate, durability_of, numbered};
 use arck_core_state::header::{HeaderKind, identity_word, state_word};
 use arck_core_state::superblock::{Durability, Superblock};
-use arck_core_state::{FileKind, Geometry, IndexRoot, Inode, PAGE_SIZE, ROOT_INODE, layout};
+use arck_core_state::{
+    FileKind, Geometry, IndexRoot, Inode, PAGE_SIZE, PagePtr, ROOT_INODE, layout,
+};
 use arck_pm::DurabilityMode;
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -120,7 +122,8 @@ pub fn mkfs(
         entries: 0,
         class: 0,
         reserved0: 0,
-        reserved: [0; 4],
+        attributes: PagePtr::NULL,
+        reserved: [0; 3],
     };
     let header = [
         0,

@@ -41,6 +41,8 @@ pub mod offset {
     pub const MODE: u64 = 80;
     pub const TAILS: u64 = 88;
     pub const PARTNERS: u64 = 104;
+    /// The parent in the low half of the word, the page of extended attributes in
+    /// the high one: stored together.
     pub const PARENT: u64 = 120;
 }
 
@@ -76,7 +78,9 @@ pub struct StoredBranch {
     pub partners: [u32; PARTNERS],
     /// Directory in whose delta this inode is born; 0 once born.
     pub parent: u32,
-    pub reserved1: u32,
+    /// Page of the extended attributes: 0 = as verified, [`crate::extended::NONE`] = none, else a
+    /// page of a data segment of the session's. (Page numbers fit: the largest pool has 2^32.)
+    pub attributes: u32,
 }
 const _: () = assert!(size_of::<StoredBranch>() == BRANCH_SIZE);
 const _: () = assert!(core::mem::offset_of!(StoredBranch, fold) as u64 == offset::FOLD);
@@ -113,7 +117,7 @@ impl StoredBranch {
             tails: [0; TAILS],
             partners: [0; PARTNERS],
             parent: 0,
-            reserved1: 0,
+            attributes: 0,
         }
     }
 
@@ -140,6 +144,7 @@ impl StoredBranch {
             branch.tails = empty.tails;
             branch.partners = empty.partners;
             branch.parent = 0;
+            branch.attributes = 0;
         }
         Some(branch)
     }

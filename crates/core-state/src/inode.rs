@@ -72,7 +72,9 @@ pub struct Inode {
     /// Read class.
     pub class: u32,
     pub reserved0: u32,
-    pub reserved: [u64; 4],
+    /// Page of the extended attributes, of a file or directory; null = none.
+    pub attributes: PagePtr,
+    pub reserved: [u64; 3],
 }
 const _: () = assert!(size_of::<Inode>() == INODE_SIZE);
 const _: () = assert!((PAGE_SIZE as usize).is_multiple_of(INODE_SIZE));

@@ -57,6 +57,8 @@ pub struct InodeChange {
     pub limit: Option<u64>,
     /// Data pages set, in ascending order of page number; null = hole.
     pub pages: Vec<(u64, PagePtr)>,
+    /// Page of the extended attributes; null = none any more.
+    pub attributes: Option<PagePtr>,
     /// Of a directory: names taken away, before names are added.
     pub names_removed: Vec<(Name, Dentry)>,
     pub names_added: Vec<(Name, Dentry)>,

@@ -13,7 +13,7 @@ use crate::state::VerifiedState;
 use arck_core_state::branch::{UNCHANGED_SIZE, offset};
 use arck_core_state::geometry::{FILE_SIZE_MAX, PATH_MAX};
 use arck_core_state::index::{HEIGHT_MAX, HOLE, IndexRoot, capacity};
-use arck_core_state::{FileKind, Inode, PAGE_SIZE, PagePtr};
+use arck_core_state::{FileKind, Inode, PAGE_SIZE, PagePtr, extended};
 use std::collections::HashSet;
 
 /// What changes in a file.
@@ -96,6 +96,45 @@ pub(crate) fn check<S: VerifiedState>(
     }
     change.pages = walk.found;
     Ok(change)
+}
+
+/// Checks the page of extended attributes that a branch sets; what stands in it is its readers'
+/// business, as with data. `None`: it stays as it is.
+pub(crate) fn check_attributes<S: VerifiedState>(
+    set: &FoldSet<'_, S>,
+    delta: &CopiedDelta,
+    inode: &Inode,
+    used: &mut HashSet<PagePtr>,
+) -> Result<Option<PagePtr>, Violation> {
+    let page = match delta.branch.attributes {
+        0 => return Ok(None),
+        extended::NONE => PagePtr::NULL,
+        page => PagePtr(u64::from(page)),
+    };
+    let refuse = |rule, what: &str| {
+        let at = delta.field(offset::PARENT) + 4;
+        let detail = format!("extended attributes in page {:#x}, {what}", page.0);
+        Err(Violation::new(rule, delta.inode, at, detail))
+    };
+    if !matches!(inode.kind(), Some(FileKind::File | FileKind::Directory)) {
+        return refuse(Rule::FieldsOfKind, "of neither file nor directory");
+    }
+    if page == inode.attributes {
+        return Ok(None);
+    }
+    if page.is_null() {
+        return Ok(Some(page));
+    }
+    if set.state.page_in_use(page) {
+        return refuse(Rule::DataPageFree, "which is in use");
+    }
+    if set.state.data_segment_owner(page) != Some(set.who.session) {
+        return refuse(Rule::DataPageOwned, "which is not the session's");
+    }
+    if !used.insert(page) {
+        return refuse(Rule::DataPageOnce, "which is used twice");
+    }
+    Ok(Some(page))
 }
 
 /// What is neither file nor symbolic link has attributes only.

@@ -80,6 +80,7 @@ fn unchanged(inode: InodeNumber) -> InodeChange {
         size: None,
         limit: None,
         pages: Vec::new(),
+        attributes: None,
         names_removed: Vec::new(),
         names_added: Vec::new(),
     }
@@ -115,6 +116,10 @@ fn inode_change<S: VerifiedState>(
         change.mode = change
             .mode
             .or_else(|| permission::mode_after_write(set.who, &inode));
+    }
+    change.attributes = file::check_attributes(set, delta, &inode, used)?;
+    if change.attributes.is_some() {
+        permission::check_write(set.who, delta, &inode)?;
     }
     change.size = file.size;
     change.limit = file.limit;

@@ -13,7 +13,7 @@ pub mod file;
 use crate::change::Change;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::inode::FileKind;
-use arck_core_state::{IndexRoot, Inode, InodeNumber, PAGE_SIZE};
+use arck_core_state::{IndexRoot, Inode, InodeNumber, PAGE_SIZE, PagePtr};
 use arck_verifier::{Birth, Changes, InodeChange};
 use rustix::io::Errno;
 
@@ -79,6 +79,9 @@ pub fn free(change: &mut Change<'_>, number: InodeNumber) -> Result<(), Errno> {
             }
             _ => {}
         }
+        if !inode.attributes.is_null() {
+            change.set_data_page_used(inode.attributes, false);
+        }
     }
     change.free_inode(number)
 }
@@ -104,7 +107,8 @@ fn born(change: &mut Change<'_>, birth: &Birth) -> Result<(), Errno> {
         entries: 0,
         class,
         reserved0: 0,
-        reserved: [0; 4],
+        attributes: PagePtr::NULL,
+        reserved: [0; 3],
     };
     let address = change.place_inode(inode)?;
     let header = change.header(birth.inode)?;
@@ -182,6 +186,15 @@ fn attributes_and_data(change: &mut Change<'_>, wanted: &InodeChange) -> Result<
         if let Some(size) = wanted.size {
             inode.size = size;
         }
+    }
+    if let Some(page) = wanted.attributes {
+        if !inode.attributes.is_null() {
+            change.set_data_page_used(inode.attributes, false);
+        }
+        if !page.is_null() {
+            change.set_data_page_used(page, true);
+        }
+        inode.attributes = page;
     }
     change.set_inode(inode);
     Ok(())

@@ -88,6 +88,9 @@ pub fn check(pool: &Path) -> Tree {
     let mut subdirectories: BTreeMap<InodeNumber, u32> = BTreeMap::new();
     let mut children: BTreeMap<InodeNumber, Vec<(String, InodeNumber)>> = BTreeMap::new();
     for (&number, (inode, kind)) in &inodes {
+        if !inode.attributes.is_null() {
+            assert!(used.insert(inode.attributes.0), "attributes of {number}");
+        }
         if inode.kind() != Some(FileKind::Directory) {
             let pages = walk(&loaded, inode, &mut used, true);
             assert_eq!(pages, inode.pages, "pages of {number}");

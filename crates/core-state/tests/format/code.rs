@@ -91,6 +91,7 @@ pub fn structures() -> Structures {
             entries,
             class,
             reserved0,
+            attributes,
             reserved,
         }
     );
@@ -121,7 +122,7 @@ pub fn structures() -> Structures {
             tails,
             partners,
             parent,
-            reserved1,
+            attributes,
         }
     );
     structure!(
@@ -304,6 +305,9 @@ pub fn constants() -> BTreeMap<String, i128> {
         branch::offset::TAILS,
         branch::offset::PARTNERS,
         branch::offset::PARENT,
+        extended::NAME_MAX,
+        extended::VALUE_MAX,
+        extended::NONE,
         record::RECORD_UNIT,
         record::UNITS_PER_PAGE,
         record::RECORD_UNITS_MAX,

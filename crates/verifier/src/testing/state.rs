@@ -205,6 +205,9 @@ impl MemoryState {
             for &(page, pointer) in &change.pages {
                 self.set_data(number, page, pointer);
             }
+            if let Some(page) = change.attributes {
+                self.set_attributes(number, page);
+            }
             for (name, dentry) in &change.names_removed {
                 let key = (number, name.as_bytes().to_vec());
                 assert_eq!(self.names.remove(&key), Some(*dentry));
@@ -247,7 +250,20 @@ impl MemoryState {
         }
     }
 
+    /// Sets the page of an inode's extended attributes.
+    pub fn set_attributes(&mut self, number: InodeNumber, page: PagePtr) {
+        let old = self.inodes.get(&number).map(|inode| inode.attributes);
+        if let Some(old) = old {
+            self.in_use.remove(&old);
+        }
+        if !page.is_null() {
+            assert!(self.in_use.insert(page), "page {page:?} of {number} in use");
+        }
+        self.change(number, |inode| inode.attributes = page);
+    }
+
     fn free(&mut self, number: InodeNumber) {
+        self.set_attributes(number, PagePtr::NULL);
         self.inodes.remove(&number);
         let every = (number, 0)..=(number, u64::MAX);
         let pages: Vec<_> = self.data.range(every).map(|(key, _)| key.1).collect();

@@ -187,6 +187,13 @@ const CASES: &[Case] = &[
         });
     }),
     (Rule::FieldsOfKind, NEW, |a| {
+        a.record(HOME, NEW, FileKind::Pipe, b"p", |_| {});
+        a.branch(NEW, |b| {
+            b.parent = HOME;
+            b.attributes = PAGES as u32 + 5;
+        });
+    }),
+    (Rule::FieldsOfKind, NEW, |a| {
         a.birth(|_| {});
         a.record(NEW, NEW + 1, FileKind::File, b"x", |r| r.state = 0);
         a.branch(NEW, |b| b.parent = HOME);
@@ -253,6 +260,21 @@ const CASES: &[Case] = &[
         a.owner.write(&a.state, OLD, 5, PagePtr(PAGES + 9));
         a.owner.write(&a.state, SECOND, 6, PagePtr(PAGES + 9));
         a.branch(OLD, |b| b.partners[3] = SECOND);
+    }),
+    (Rule::DataPageOwned, OLD, |a| {
+        a.branch(OLD, |b| b.attributes = PAGES as u32 + 1500);
+    }),
+    (Rule::DataPageFree, OLD, |a| {
+        a.branch(OLD, |b| b.attributes = PAGES as u32);
+    }),
+    (Rule::DataPageFree, HOME, |a| {
+        // Another inode's attributes.
+        a.state.set_attributes(OLD, PagePtr(PAGES + 11));
+        a.branch(HOME, |b| b.attributes = PAGES as u32 + 11);
+    }),
+    (Rule::DataPageOnce, OLD, |a| {
+        a.owner.write(&a.state, OLD, 5, PagePtr(PAGES + 9));
+        a.branch(OLD, |b| b.attributes = PAGES as u32 + 9);
     }),
     (Rule::InDirectory, HOME, |a| {
         a.birth(|r| {
