@@ -361,6 +361,7 @@ fn prepare_unborn(inode: &CachedInode, generation: u32, own: &Expected, parent: 
         &inode.tail_page,
         &inode.tail_unit,
         &inode.tail_first,
+        &inode.attributes,
     ] {
         field.store(0, Ordering::Relaxed);
     }

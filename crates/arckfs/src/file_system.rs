@@ -1,6 +1,7 @@
 //! The public face: one session and its operations, one method per family of system calls.
 
 mod data;
+mod extended;
 mod locks;
 mod memory;
 mod names;

@@ -315,6 +315,7 @@ impl<'a> Context<'a> {
                 stock.arena.release(self.session, self.slot(), page);
             }
         }
+        self.release_extended(inode.attributes.swap(0, Ordering::AcqRel));
         inode.root.store(0, Ordering::Release);
         inode.limit.store(u64::MAX, Ordering::Release);
         inode.tail_page.store(0, Ordering::Relaxed);

@@ -58,6 +58,14 @@ pub enum At {
     Directory(Handle),
 }
 
+/// An inode that a call names by a path or by a handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject<'p> {
+    /// Flags: AT_SYMLINK_NOFOLLOW, AT_EMPTY_PATH.
+    Path(At, &'p [u8], i32),
+    Handle(Handle),
+}
+
 /// Seconds and nanoseconds since the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Timestamp {

@@ -119,7 +119,9 @@ region_shared! {
         pub reuse_epoch: AtomicU64,
         /// Of a directory: moves whenever a name of the overlay does.
         pub names: AtomicU32,
-        pub reserved: AtomicU32,
+        /// Of the delta, protected by `lock`: the page of the extended attributes, as the branch
+        /// says it; 0 = as verified.
+        pub attributes: AtomicU32,
     }
 
     /// An open file description: session state.
@@ -227,7 +229,7 @@ impl CachedInode {
             reuse_next: none(),
             reuse_epoch: word(),
             names: half(),
-            reserved: half(),
+            attributes: half(),
         }
     }
 
@@ -293,6 +295,7 @@ impl CachedInode {
             && self.tail_first.load(relaxed) == 0
             && self.root.load(relaxed) == 0
             && self.overlay_first.load(relaxed).is_null()
+            && self.attributes.load(relaxed) == 0
             && self.limit.load(relaxed) == u64::MAX
     }
     pub fn links(&self) -> u32 {

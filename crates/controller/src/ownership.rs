@@ -12,7 +12,7 @@ use crate::fold::{After, Failure, heavy_barrier};
 use crate::sessions::{OWNED_MAX, Owned};
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::HeaderKind;
-use arck_core_state::{FileKind, HeaderCopy, Inode, InodeNumber, Ownership, PagePtr};
+use arck_core_state::{FileKind, HeaderCopy, Inode, InodeNumber, Ownership};
 use arck_protocol::Response;
 use arck_protocol::message::GRANT_MAX;
 use arck_verifier::{Credentials, VerifiedState};
@@ -554,8 +554,7 @@ impl Core {
                 class: 0,
                 owner: session.number,
                 uid: session.credentials.uid,
-                attributes: PagePtr::NULL,
-                reserved: [0; 3],
+                reserved: [0; 4],
             },
         );
         change.commit(Weight::Fold)?;

@@ -4,7 +4,7 @@
 //! write the file, without anybody checking its bytes: readers take it for what it may be.
 //!
 //! # Invariants
-//! * Entries stand one behind another from byte 0 on: length of the name (2 bytes, 1 to 255),
+//! * Entries stand one behind another from byte 0 on: length of the name (2 bytes, 6 to 255),
 //!   length of the value (2 bytes), name, value. A name length of 0, or the end of the page, ends
 //!   them. The rest is 0.
 //! * Names are unique and begin with [`PREFIX`].
@@ -13,7 +13,7 @@
 use crate::geometry::PAGE_SIZE;
 
 /// What all names begin with.
-pub const PREFIX: &[u8] = b"user.";
+pub const PREFIX: &str = "user.";
 /// Longest name, in bytes, the prefix included.
 pub const NAME_MAX: usize = 255;
 /// Longest value that may be asked for, in bytes; what fits is less.
@@ -56,7 +56,8 @@ impl Page {
         let end = name_end + value_length;
         let name = self.0.get(at + HEAD..name_end)?;
         let value = self.0.get(name_end..end)?;
-        let sound = name_length <= NAME_MAX && name.starts_with(PREFIX) && !name.contains(&0);
+        let is_long_enough = name_length > PREFIX.len() && name_length <= NAME_MAX;
+        let sound = is_long_enough && name.starts_with(PREFIX.as_bytes()) && !name.contains(&0);
         sound.then_some((name, value, end))
     }
 
@@ -140,5 +141,9 @@ mod tests {
         let mut other = Page::default().with(b"user.a", Some(b"one")).unwrap();
         other.0[HEAD] = b'U';
         assert!(other.is_empty(), "another prefix is no entry");
+        let mut short = Page::default();
+        short.0[0] = 5;
+        short.0[HEAD..HEAD + 5].copy_from_slice(b"user.");
+        assert!(short.is_empty(), "a prefix alone is no name");
     }
 }

@@ -8,9 +8,12 @@
 //! Two kinds of state are described here:
 //!
 //! * **Verified state**, written by the controller alone: [`superblock`], the [`header`] table,
-//!   [`inode`]s with their [`extended`] attributes, hashed [`directory`] bucket pages and [`index`] pages.
+//!   [`inode`]s, hashed [`directory`] bucket pages and [`index`] pages.
 //! * **Deltas**, written by an owner session in its own [`arena`]: [`branch`]es, directory
 //!   [`record`]s and index pages of the same shape as the verified ones.
+//!
+//! Beside them stand pages that nobody verifies, written by who may write the inode: file data,
+//! and [`extended`] attributes.
 //!
 //! # Invariants
 //! * Every stored structure has a fixed little-endian layout without implicit padding, asserted

@@ -11,8 +11,8 @@ use crate::settings::{MOUNT, POOL};
 use crate::{raw, thread};
 pub use arckfs::{
     At, Attributes, ConnectOptions, Errno, ExternalDescription, Failure, Handle, LockKind,
-    LockOwner, LockRequest, MapRequest, MoveRequest, SetTime, Statistics, Timestamp, any_maps,
-    has_maps, hold_maps, let_go_of_maps,
+    LockOwner, LockRequest, MapRequest, MoveRequest, SetTime, Statistics, Subject, Timestamp,
+    any_maps, has_maps, hold_maps, let_go_of_maps,
 };
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};

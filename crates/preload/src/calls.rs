@@ -147,30 +147,21 @@ calls! {
         past "no swap space";
     SYS_readahead "readahead" => data::advise::<{ libc::SYS_readahead as usize }>,
         served "advice is ignored";
-    SYS_setxattr "setxattr" => extended::refuse_path::<{ libc::SYS_setxattr as usize }, EOPNOTSUPP>,
-        refused "EOPNOTSUPP: no extended attributes yet";
-    SYS_lsetxattr "lsetxattr" => extended::refuse_path::<{ libc::SYS_lsetxattr as usize }, EOPNOTSUPP>,
-        refused "EOPNOTSUPP: no extended attributes yet";
-    SYS_fsetxattr "fsetxattr" => extended::refuse_descriptor::<{ libc::SYS_fsetxattr as usize }, EOPNOTSUPP>,
-        refused "EOPNOTSUPP: no extended attributes yet";
-    SYS_getxattr "getxattr" => extended::refuse_path::<{ libc::SYS_getxattr as usize }, EOPNOTSUPP>,
-        refused "EOPNOTSUPP: no extended attributes yet";
-    SYS_lgetxattr "lgetxattr" => extended::refuse_path::<{ libc::SYS_lgetxattr as usize }, EOPNOTSUPP>,
-        refused "EOPNOTSUPP: no extended attributes yet";
-    SYS_fgetxattr "fgetxattr" => extended::refuse_descriptor::<{ libc::SYS_fgetxattr as usize }, EOPNOTSUPP>,
-        refused "EOPNOTSUPP: no extended attributes yet";
-    SYS_listxattr "listxattr" => extended::none_path::<{ libc::SYS_listxattr as usize }>,
-        served "there are none";
-    SYS_llistxattr "llistxattr" => extended::none_path::<{ libc::SYS_llistxattr as usize }>,
-        served "there are none";
-    SYS_flistxattr "flistxattr" => extended::none_descriptor::<{ libc::SYS_flistxattr as usize }>,
-        served "there are none";
-    SYS_removexattr "removexattr" => extended::refuse_path::<{ libc::SYS_removexattr as usize }, EOPNOTSUPP>,
-        refused "EOPNOTSUPP: no extended attributes yet";
-    SYS_lremovexattr "lremovexattr" => extended::refuse_path::<{ libc::SYS_lremovexattr as usize }, EOPNOTSUPP>,
-        refused "EOPNOTSUPP: no extended attributes yet";
-    SYS_fremovexattr "fremovexattr" => extended::refuse_descriptor::<{ libc::SYS_fremovexattr as usize }, EOPNOTSUPP>,
-        refused "EOPNOTSUPP: no extended attributes yet";
+    SYS_setxattr "setxattr" => extended::setxattr::<{ libc::SYS_setxattr as usize }>,
+        served "the namespace user; of the others there are none, and none can be made";
+    SYS_lsetxattr "lsetxattr" => extended::setxattr::<{ libc::SYS_lsetxattr as usize }>,
+        served "the namespace user; of the others there are none, and none can be made";
+    SYS_fsetxattr "fsetxattr" => extended::setxattr::<{ libc::SYS_fsetxattr as usize }>,
+        served "the namespace user; of the others there are none, and none can be made";
+    SYS_getxattr "getxattr" => extended::getxattr::<{ libc::SYS_getxattr as usize }>;
+    SYS_lgetxattr "lgetxattr" => extended::getxattr::<{ libc::SYS_lgetxattr as usize }>;
+    SYS_fgetxattr "fgetxattr" => extended::getxattr::<{ libc::SYS_fgetxattr as usize }>;
+    SYS_listxattr "listxattr" => extended::listxattr::<{ libc::SYS_listxattr as usize }>;
+    SYS_llistxattr "llistxattr" => extended::listxattr::<{ libc::SYS_llistxattr as usize }>;
+    SYS_flistxattr "flistxattr" => extended::listxattr::<{ libc::SYS_flistxattr as usize }>;
+    SYS_removexattr "removexattr" => extended::removexattr::<{ libc::SYS_removexattr as usize }>;
+    SYS_lremovexattr "lremovexattr" => extended::removexattr::<{ libc::SYS_lremovexattr as usize }>;
+    SYS_fremovexattr "fremovexattr" => extended::removexattr::<{ libc::SYS_fremovexattr as usize }>;
     SYS_getdents64 "getdents64" => data::getdents64;
     SYS_fadvise64 "fadvise64" => data::advise::<{ libc::SYS_fadvise64 as usize }>,
         served "advice is ignored";
@@ -248,14 +239,11 @@ calls! {
         refused "ENODEV: changes are not watched";
     SYS_cachestat "cachestat" => others::refuse_descriptor::<{ numbers::SYS_cachestat as usize }, EOPNOTSUPP>,
         refused "EOPNOTSUPP: nothing of the pool is in the kernel's cache";
-    SYS_setxattrat "setxattrat" => others::refuse_name::<{ numbers::SYS_setxattrat as usize }, 0, 1, EOPNOTSUPP>,
-        refused "EOPNOTSUPP: no extended attributes yet";
-    SYS_getxattrat "getxattrat" => others::refuse_name::<{ numbers::SYS_getxattrat as usize }, 0, 1, EOPNOTSUPP>,
-        refused "EOPNOTSUPP: no extended attributes yet";
-    SYS_listxattrat "listxattrat" => others::refuse_name::<{ numbers::SYS_listxattrat as usize }, 0, 1, EOPNOTSUPP>,
-        refused "EOPNOTSUPP: no extended attributes yet";
-    SYS_removexattrat "removexattrat" => others::refuse_name::<{ numbers::SYS_removexattrat as usize }, 0, 1, EOPNOTSUPP>,
-        refused "EOPNOTSUPP: no extended attributes yet";
+    SYS_setxattrat "setxattrat" => extended::setxattrat,
+        served "the namespace user; of the others there are none, and none can be made";
+    SYS_getxattrat "getxattrat" => extended::getxattrat;
+    SYS_listxattrat "listxattrat" => extended::listxattrat;
+    SYS_removexattrat "removexattrat" => extended::removexattrat;
     SYS_file_getattr "file_getattr" => others::refuse_name::<{ numbers::SYS_file_getattr as usize }, 0, 1, EOPNOTSUPP>,
         refused "EOPNOTSUPP: no such attributes, as on many file systems";
     SYS_file_setattr "file_setattr" => others::refuse_name::<{ numbers::SYS_file_setattr as usize }, 0, 1, EOPNOTSUPP>,

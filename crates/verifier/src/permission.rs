@@ -141,9 +141,15 @@ pub(crate) fn check_attributes(
         }
     }
     let may_touch = is_owner || may_write(who, inode);
+    // Of a directory the bit for search is not needed to set its extended attributes.
+    let extended = branch.attributes != 0 && who.may(inode, 2);
     for (time, field, allowed) in [
         (branch.modified, offset::MODIFIED, may_touch),
-        (branch.changed, offset::CHANGED, may_touch || named),
+        (
+            branch.changed,
+            offset::CHANGED,
+            may_touch || named || extended,
+        ),
         (branch.accessed, offset::ACCESSED, may_touch),
     ] {
         if time != UNCHANGED_TIME && !allowed {
@@ -176,6 +182,26 @@ pub(crate) fn check_write(
         at,
         detail,
     ))
+}
+
+/// Checks a change of extended attributes: for who may write, of a sticky directory for its owner
+/// alone.
+pub(crate) fn check_extended(
+    who: &Credentials,
+    delta: &CopiedDelta,
+    inode: &Inode,
+) -> Result<(), Violation> {
+    let owner = who.is_root() || who.uid == inode.uid;
+    let rule = if !owner && is_directory(inode) && inode.mode & STICKY != 0 {
+        Rule::Sticky
+    } else if !owner && !who.may(inode, 2) {
+        Rule::WritePermission
+    } else {
+        return Ok(());
+    };
+    let detail = format!("user {} may not set extended attributes", who.uid);
+    let at = delta.field(offset::PARENT) + 4;
+    Err(Violation::new(rule, delta.inode, at, detail))
 }
 
 /// The mode after a write: who writes a file of another user takes its set-id bits away.

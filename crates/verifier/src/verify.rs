@@ -119,7 +119,7 @@ fn inode_change<S: VerifiedState>(
     }
     change.attributes = file::check_attributes(set, delta, &inode, used)?;
     if change.attributes.is_some() {
-        permission::check_write(set.who, delta, &inode)?;
+        permission::check_extended(set.who, delta, &inode)?;
     }
     change.size = file.size;
     change.limit = file.limit;

@@ -4,6 +4,7 @@ use super::super::Fields;
 use arck_core_state::arena::{self, ArenaHeader};
 use arck_core_state::branch::{self, StoredBranch};
 use arck_core_state::directory::{self, BucketPage, Dentry};
+use arck_core_state::extended;
 use arck_core_state::geometry;
 use arck_core_state::header::{self, HeaderKind, LiveHeader};
 use arck_core_state::index;

@@ -10,7 +10,7 @@ use crate::raw::{Arguments, error, syscall};
 
 /// Where a call that knows AT_EMPTY_PATH leads to the descriptor itself.
 #[inline(always)]
-fn means_descriptor(directory: usize, path: usize, flags: usize) -> bool {
+pub fn means_descriptor(directory: usize, path: usize, flags: usize) -> bool {
     flags as i32 & libc::AT_EMPTY_PATH != 0 && directory as i32 != libc::AT_FDCWD && is_empty(path)
 }
 

@@ -2,6 +2,8 @@
 
 use super::operations::fold;
 use super::*;
+use crate::VerifiedState;
+use arck_core_state::extended;
 
 fn with(edit: impl FnOnce(&mut MemoryState)) -> (MemoryState, Owner) {
     let (mut state, owner) = world();
@@ -79,6 +81,34 @@ fn a_set_group_id_directory_hands_its_group_down() {
     assert_eq!(state.inodes[&NEW].gid, GROUP);
     assert_eq!(state.inodes[&(NEW + 1)].gid, GROUP);
     assert_eq!(state.inodes[&(NEW + 1)].mode & 0o7777, 0o2755);
+}
+
+#[test]
+fn who_may_write_sets_extended_attributes() {
+    // Without the bit for search too: it is the directory itself that is written.
+    for (owner, mode) in [(USER, 0), (OTHER_USER, 0o602), (USER, 0o1000)] {
+        let (mut state, mut session) = with(|state| {
+            mode_of(state, HOME, (owner, OTHER_USER), mode);
+            mode_of(state, OLD, (owner, OTHER_USER), mode);
+            state.set_attributes(OLD, PagePtr(PAGES + 11));
+        });
+        for (number, page) in [(HOME, PAGES as u32 + 9), (OLD, PAGES as u32 + 10)] {
+            let header = state.headers[&number];
+            session.arena.edit_branch(number, &header, |branch| {
+                (branch.attributes, branch.changed) = (page, 9);
+            });
+        }
+        fold(&mut state, &mut session, &[HOME, OLD]);
+        assert_eq!(state.inodes[&HOME].attributes, PagePtr(PAGES + 9));
+        assert_eq!(state.inodes[&OLD].attributes, PagePtr(PAGES + 10));
+        let header = state.headers[&OLD];
+        session.arena.edit_branch(OLD, &header, |branch| {
+            branch.attributes = extended::NONE;
+        });
+        fold(&mut state, &mut session, &[OLD]);
+        assert!(state.inodes[&OLD].attributes.is_null());
+        assert!(!state.page_in_use(PagePtr(PAGES + 10)));
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use crate::{ArenaSource, PageBudget, Rule, Violation, copy_delta, verify};
 use arck_core_state::arena::DELTA_FIRST;
 use arck_core_state::branch::{StoredBranch, UNCHANGED_TIME};
 use arck_core_state::directory::Dentry;
+use arck_core_state::extended;
 use arck_core_state::geometry::{FILE_SIZE_MAX, LINKS_MAX, PATH_MAX};
 use arck_core_state::header::HeaderKind;
 use arck_core_state::index::IndexRoot;
@@ -397,6 +398,22 @@ const CASES: &[Case] = &[
         a.branch(OLD, |b| b.modified = 5);
     }),
     (Rule::BirthUser, HOME, |a| a.birth(|r| r.uid = 0)),
+    (Rule::WritePermission, OLD, |a| {
+        a.state
+            .change(OLD, |inode| (inode.uid, inode.mode) = (0, 0o100_644));
+        a.branch(OLD, |b| b.attributes = PAGES as u32 + 9);
+    }),
+    (Rule::WritePermission, OLD, |a| {
+        a.state.set_attributes(OLD, PagePtr(PAGES + 11));
+        a.state
+            .change(OLD, |inode| (inode.uid, inode.mode) = (0, 0o100_644));
+        a.branch(OLD, |b| b.attributes = extended::NONE);
+    }),
+    (Rule::Sticky, HOME, |a| {
+        a.state
+            .change(HOME, |inode| (inode.uid, inode.mode) = (0, 0o41_777));
+        a.branch(HOME, |b| b.attributes = PAGES as u32 + 9);
+    }),
     (Rule::BirthGroup, HOME, |a| a.birth(|r| r.gid = 0)),
     (Rule::SetGroupId, OLD, |a| {
         a.state.change(OLD, |inode| inode.gid = 0);

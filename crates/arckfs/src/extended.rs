@@ -1,0 +1,284 @@
+//! Extended attributes: names and values beside an inode, in the namespace `user` alone.
+//!
+//! # Invariants
+//! * All attributes of an inode stand in one page; a change fills another page and commits it by
+//!   one store in the branch, after the page is durable. So a crash, or a fold, sees all of the
+//!   old attributes or all of the new.
+//! * `CachedInode::attributes` is what the branch's word says, and keeps the delta's page from
+//!   being used for anything else. It changes under the inode's lock, with the word.
+//! * Nothing in a page is believed: another session may have written it (`extended::Page`).
+
+use crate::engine::{Attempt, Context, Credentials, Fix, Published, Stop};
+use crate::interface::Errno;
+use crate::state::{CachedInode, flag};
+use crate::time::now;
+use arck_core_state::branch::offset;
+use arck_core_state::extended::{NAME_MAX, NONE, PREFIX, Page, VALUE_MAX};
+use arck_core_state::{FileKind, PagePtr};
+use arck_pm::order;
+use std::sync::atomic::Ordering;
+
+/// What is to be done to an attribute.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Wish {
+    Get,
+    Set,
+    Remove,
+}
+
+/// That there can be a name and a value like these, before the inode is looked for. ERANGE, E2BIG.
+pub fn check_lengths(name: &[u8], value: &[u8]) -> Result<(), Errno> {
+    if name.is_empty() || name.len() > NAME_MAX {
+        return Err(Errno::RANGE);
+    }
+    if value.len() > VALUE_MAX {
+        return Err(Errno::TOOBIG);
+    }
+    Ok(())
+}
+
+/// As Linux and tmpfs answer: who may do this to an attribute of this name, and which names there
+/// are. EINVAL, EOPNOTSUPP, ENODATA; EPERM, EACCES.
+fn check(who: &Credentials, inode: &CachedInode, name: &[u8], wish: Wish) -> Result<(), Errno> {
+    let refused = |otherwise| match wish {
+        Wish::Get => Errno::NODATA,
+        Wish::Set | Wish::Remove => otherwise,
+    };
+    let wanted = if wish == Wish::Get { 4 } else { 2 };
+    if name.starts_with(b"system.") {
+        return Err(Errno::OPNOTSUPP);
+    }
+    let trusted = name.starts_with(b"trusted.");
+    if trusted || name.starts_with(b"security.") {
+        // Of these there are none, and none can be made.
+        return Err(if who.uid != 0 && (trusted || wish != Wish::Get) {
+            refused(Errno::PERM)
+        } else if name.ends_with(b".") {
+            Errno::INVAL
+        } else if wish == Wish::Set {
+            Errno::OPNOTSUPP
+        } else {
+            Errno::NODATA
+        });
+    }
+    let user = name.starts_with(PREFIX.as_bytes());
+    if user {
+        let directory = inode.is_directory();
+        if !directory && inode.kind() != Some(FileKind::File) {
+            return Err(refused(Errno::PERM));
+        }
+        let sticky = directory && inode.mode.load(Ordering::Relaxed) & 0o1000 != 0;
+        if sticky && wish != Wish::Get {
+            who.check_owner(inode)?;
+        }
+    }
+    who.check(inode, wanted)?;
+    if !user {
+        Err(Errno::OPNOTSUPP)
+    } else if name.len() == PREFIX.len() {
+        Err(Errno::INVAL)
+    } else {
+        Ok(())
+    }
+}
+
+/// Copies a text of attributes out: its length, which is all that is asked for if `buffer` is
+/// empty. ERANGE if it does not fit.
+fn give(buffer: &mut [u8], text: &[u8]) -> Result<usize, Errno> {
+    if buffer.is_empty() {
+        return Ok(text.len());
+    }
+    let place = buffer.get_mut(..text.len()).ok_or(Errno::RANGE)?;
+    place.copy_from_slice(text);
+    Ok(text.len())
+}
+
+impl<'a> Context<'a> {
+    /// getxattr. ENODATA, ERANGE; see [`check`].
+    pub fn get_extended(
+        &self,
+        inode: &CachedInode,
+        name: &[u8],
+        buffer: &mut [u8],
+    ) -> Attempt<usize> {
+        check(self.credentials, inode, name, Wish::Get)?;
+        let page = self.read_extended(inode)?;
+        let value = page.get(name).ok_or(Errno::NODATA)?;
+        Ok(give(buffer, value)?)
+    }
+
+    /// listxattr: names, each with a NUL behind it. ERANGE.
+    pub fn list_extended(&self, inode: &CachedInode, buffer: &mut [u8]) -> Attempt<usize> {
+        let page = self.read_extended(inode)?;
+        let mut names = Vec::new();
+        for (name, _) in page.entries() {
+            names.extend_from_slice(name);
+            names.push(0);
+        }
+        Ok(give(buffer, &names)?)
+    }
+
+    /// setxattr. EEXIST, ENODATA, ENOSPC; see [`check`].
+    pub fn set_extended(
+        &self,
+        inode: &'static CachedInode,
+        name: &[u8],
+        value: &[u8],
+        flags: i32,
+    ) -> Attempt<()> {
+        check(self.credentials, inode, name, Wish::Set)?;
+        self.change_extended(inode, name, Some(value), flags)
+    }
+
+    /// removexattr. ENODATA, ENOSPC; see [`check`].
+    pub fn remove_extended(&self, inode: &'static CachedInode, name: &[u8]) -> Attempt<()> {
+        check(self.credentials, inode, name, Wish::Remove)?;
+        self.change_extended(inode, name, None, libc::XATTR_REPLACE)
+    }
+
+    /// All attributes in this session's view.
+    fn read_extended(&self, inode: &CachedInode) -> Attempt<Page> {
+        let seen = self.seen(inode);
+        let owned = inode.expected().ownership.session() == self.session.number();
+        let _locked = owned.then(|| inode.lock.read());
+        let page = self.copy_extended(inode)?;
+        self.unmoved_since(inode, seen)?;
+        Ok(page)
+    }
+
+    /// The page of an inode's attributes; what it gives counts only if the header has not moved.
+    fn copy_extended(&self, inode: &CachedInode) -> Attempt<Page> {
+        let mut page = Page::default();
+        let pointer = match inode.attributes.load(Ordering::Acquire) {
+            NONE => PagePtr::NULL,
+            0 if inode.has(flag::UNBORN) => PagePtr::NULL,
+            0 => match self.session.verified(inode.number())? {
+                Some((copy, verified)) if copy.generation == inode.generation() => {
+                    verified.attributes
+                }
+                _ => return Err(Fix::Again.into()),
+            },
+            page => PagePtr(u64::from(page)),
+        };
+        if !pointer.is_null() {
+            let bytes = self.session.page_bytes(pointer);
+            let bytes = bytes.ok_or_else(|| self.lost(inode))?;
+            bytes
+                .try_copy_to(0, &mut page.0)
+                .map_err(|error| error.errno())?;
+        }
+        Ok(page)
+    }
+
+    /// Sets an attribute, or takes it away; `flags`: XATTR_CREATE, XATTR_REPLACE.
+    fn change_extended(
+        &self,
+        inode: &'static CachedInode,
+        name: &[u8],
+        value: Option<&[u8]>,
+        flags: i32,
+    ) -> Attempt<()> {
+        let _locked = inode.lock.write(self.slot().holder());
+        let expected = self.begin_change(inode)?;
+        let old = self.copy_extended(inode)?;
+        self.unmoved(inode)?;
+        match old.get(name) {
+            Some(_) if flags & libc::XATTR_CREATE != 0 => return Err(Errno::EXIST.into()),
+            None if flags & libc::XATTR_REPLACE != 0 => return Err(Errno::NODATA.into()),
+            _ => {}
+        }
+        let new = old.with(name, value).ok_or(Errno::NOSPC)?;
+        let attributes = if new.is_empty() {
+            NONE
+        } else {
+            self.take_page_of_extended()?
+        };
+        let done = self.publish_extended(inode, &expected, &new, attributes);
+        match &done {
+            Ok(()) => {
+                let before = inode.attributes.swap(attributes, Ordering::AcqRel);
+                self.release_extended(before);
+            }
+            // Nothing leads to the page, or only what a fold has ended.
+            Err(Unpublished::Before(_)) => self.release_extended(attributes),
+            // Who knows what leads where: both pages stay taken as long as the delta is there.
+            Err(Unpublished::Unknown(_)) => inode.attributes.store(attributes, Ordering::Release),
+        }
+        done.map_err(|unpublished| match unpublished {
+            Unpublished::Before(stop) | Unpublished::Unknown(stop) => stop,
+        })
+    }
+
+    /// A free page that a branch can name.
+    fn take_page_of_extended(&self) -> Attempt<u32> {
+        let data = &self.session.state().data;
+        loop {
+            let page = data.take(self.session, self.slot());
+            let page = page.ok_or(Fix::DataPages)?;
+            match u32::try_from(page.0) {
+                Ok(page) if page != NONE => return Ok(page),
+                // The last page of the largest pool has no name there: it stays taken.
+                _ => {}
+            }
+        }
+    }
+
+    /// A page of the delta's is not referred to any more.
+    pub fn release_extended(&self, attributes: u32) {
+        if attributes != 0 && attributes != NONE {
+            let page = PagePtr(u64::from(attributes));
+            self.session.state().data.release(self.session, page);
+        }
+    }
+
+    fn publish_extended(
+        &self,
+        inode: &'static CachedInode,
+        expected: &arck_protocol::operation::Expected,
+        new: &Page,
+        attributes: u32,
+    ) -> Result<(), Unpublished> {
+        let time = now();
+        let (branch, begun) = self.branch(inode, expected)?;
+        let filled = if attributes == NONE {
+            None
+        } else {
+            let page = PagePtr(u64::from(attributes));
+            let bytes = self.session.page_bytes(page).ok_or(Errno::IO)?;
+            Some(bytes.try_stream(0, &new.0).map_err(|error| error.errno())?)
+        };
+        let _ = branch.put(offset::CHANGED, time as u64)?;
+        let (stamped, _filled) = order::fence((branch.flush_line_0()?, (filled, begun)));
+        let before = branch.load(offset::PARENT);
+        let word = before & u64::from(u32::MAX) | u64::from(attributes) << 32;
+        let stored = branch.set(offset::PARENT, word, stamped)?;
+        let _durable = order::fence(stored);
+        let published = Published {
+            offset: branch.offset_of(offset::PARENT),
+            word,
+            before,
+            length: 8,
+        };
+        match self.confirm(&[(inode, *expected)], published) {
+            Ok(_) => {}
+            Err(Stop::Fix(fix)) => return Err(Unpublished::Before(fix.into())),
+            Err(stop) => return Err(Unpublished::Unknown(stop)),
+        }
+        inode.changed.store(time as u64, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Why a change did not succeed.
+enum Unpublished {
+    /// Its page is in use nowhere.
+    Before(Stop),
+    /// Its page may be in use.
+    Unknown(Stop),
+}
+
+impl<T: Into<Stop>> From<T> for Unpublished {
+    fn from(stop: T) -> Unpublished {
+        Unpublished::Before(stop.into())
+    }
+}
