@@ -282,3 +282,110 @@ impl<T: Into<Stop>> From<T> for Unpublished {
         Unpublished::Before(stop.into())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An inode of user 1 and group 1, and whether user `uid` may.
+    fn may(mode: u32, uid: u32, name: &str, wish: Wish) -> Result<(), Errno> {
+        let inode = CachedInode::new(7, 1);
+        inode.mode.store(mode, Ordering::Relaxed);
+        inode.uid.store(1, Ordering::Relaxed);
+        inode.gid.store(1, Ordering::Relaxed);
+        let who = Credentials {
+            uid,
+            gid: uid,
+            groups: vec![],
+        };
+        check(&who, &inode, name.as_bytes(), wish)
+    }
+
+    const FILE: u32 = libc::S_IFREG;
+    const DIRECTORY: u32 = libc::S_IFDIR;
+
+    #[test]
+    fn reading_needs_the_bit_for_reading_and_setting_that_for_writing() {
+        for (mode, uid, get, set) in [
+            (FILE | 0o600, 1, Ok(()), Ok(())),
+            (FILE | 0o600, 2, Err(Errno::ACCESS), Err(Errno::ACCESS)),
+            (FILE | 0o604, 2, Ok(()), Err(Errno::ACCESS)),
+            (FILE | 0o602, 2, Err(Errno::ACCESS), Ok(())),
+            // Its owner may change the mode, and has to first.
+            (FILE | 0o066, 1, Err(Errno::ACCESS), Err(Errno::ACCESS)),
+            (FILE, 0, Ok(()), Ok(())),
+            (DIRECTORY | 0o602, 2, Err(Errno::ACCESS), Ok(())),
+            (DIRECTORY | 0o1777, 2, Ok(()), Err(Errno::PERM)),
+            (DIRECTORY | 0o1777, 1, Ok(()), Ok(())),
+            (DIRECTORY | 0o1777, 0, Ok(()), Ok(())),
+            (FILE | 0o1777, 2, Ok(()), Ok(())),
+        ] {
+            assert_eq!(may(mode, uid, "user.a", Wish::Get), get, "{mode:o} {uid}");
+            assert_eq!(may(mode, uid, "user.a", Wish::Set), set, "{mode:o} {uid}");
+            assert_eq!(
+                may(mode, uid, "user.a", Wish::Remove),
+                set,
+                "{mode:o} {uid}"
+            );
+        }
+    }
+
+    #[test]
+    fn links_and_special_files_have_none() {
+        for kind in [
+            libc::S_IFLNK,
+            libc::S_IFIFO,
+            libc::S_IFSOCK,
+            libc::S_IFCHR,
+            libc::S_IFBLK,
+        ] {
+            for uid in [0, 1] {
+                let mode = kind | 0o777;
+                assert_eq!(may(mode, uid, "user.a", Wish::Get), Err(Errno::NODATA));
+                assert_eq!(may(mode, uid, "user.a", Wish::Set), Err(Errno::PERM));
+                assert_eq!(may(mode, uid, "user.a", Wish::Remove), Err(Errno::PERM));
+            }
+        }
+    }
+
+    #[test]
+    fn other_namespaces_are_empty() {
+        use Errno as E;
+        for (name, uid, get, set, remove) in [
+            ("trusted.a", 1, E::NODATA, E::PERM, E::PERM),
+            ("trusted.a", 0, E::NODATA, E::OPNOTSUPP, E::NODATA),
+            ("trusted.", 0, E::INVAL, E::INVAL, E::INVAL),
+            ("security.a", 1, E::NODATA, E::PERM, E::PERM),
+            ("security.a", 0, E::NODATA, E::OPNOTSUPP, E::NODATA),
+            ("security.", 1, E::INVAL, E::PERM, E::PERM),
+            (
+                "system.posix_acl_access",
+                1,
+                E::OPNOTSUPP,
+                E::OPNOTSUPP,
+                E::OPNOTSUPP,
+            ),
+            ("system.x", 0, E::OPNOTSUPP, E::OPNOTSUPP, E::OPNOTSUPP),
+            ("other.x", 1, E::OPNOTSUPP, E::OPNOTSUPP, E::OPNOTSUPP),
+            ("other.x", 2, E::ACCESS, E::ACCESS, E::ACCESS),
+            ("user", 1, E::OPNOTSUPP, E::OPNOTSUPP, E::OPNOTSUPP),
+            ("user.", 1, E::INVAL, E::INVAL, E::INVAL),
+        ] {
+            for (wish, errno) in [(Wish::Get, get), (Wish::Set, set), (Wish::Remove, remove)] {
+                let found = may(FILE | 0o600, uid, name, wish);
+                assert_eq!(found, Err(errno), "{name} {uid} {wish:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_not_given() {
+        let mut buffer = [9; 4];
+        assert_eq!(give(&mut [], b"12345"), Ok(5));
+        assert_eq!(give(&mut buffer, b"12345"), Err(Errno::RANGE));
+        assert_eq!(buffer, [9; 4]);
+        assert_eq!(give(&mut buffer, b"123"), Ok(3));
+        assert_eq!(buffer, *b"123\x09");
+        assert_eq!(give(&mut buffer, b""), Ok(0));
+    }
+}

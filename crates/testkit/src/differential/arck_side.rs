@@ -1,6 +1,6 @@
 //! ArckFS, by two sessions in this process.
 
-use super::operation::{ACTORS, Base, Operation, Place, SLOTS, TimeChoice};
+use super::operation::{ACTORS, Base, Operation, Place, SLOTS, Subject, TimeChoice};
 use super::outcome::{Outcome, View, set_time};
 use super::{Side, host_side};
 use crate::{Random, Shorthand, TestPool};
@@ -66,6 +66,19 @@ impl ArckSide {
         }
     }
 
+    fn subject<'p>(
+        &self,
+        actor: usize,
+        subject: &'p Subject,
+    ) -> Result<arckfs::Subject<'p>, Failure> {
+        Ok(match subject {
+            Subject::Slot(slot) => arckfs::Subject::Handle(self.handle(actor, *slot)?),
+            Subject::Place(place, flags) => {
+                arckfs::Subject::Path(self.at(actor, place)?, &place.path, *flags)
+            }
+        })
+    }
+
     fn list(&self, actor: usize, handle: Handle, buffer: usize) -> Result<Outcome, Failure> {
         let mut buffer = vec![0; buffer];
         let mut names = Vec::new();
@@ -95,6 +108,7 @@ impl ArckSide {
         let session = &self.sessions[actor];
         let handle = |slot: usize| self.handle(actor, slot);
         let at = |place: &Place| self.at(actor, place);
+        let of = |subject| self.subject(actor, subject);
         match operation {
             Operation::Open {
                 slot,
@@ -212,6 +226,33 @@ impl ArckSide {
             }
             Operation::MakeNode { place, mode } => {
                 session.make_node(at(place)?, &place.path, *mode, 0)?;
+            }
+            Operation::SetExtended {
+                subject,
+                name,
+                length,
+                flags,
+                seed,
+            } => {
+                let value = Random::new(*seed).bytes(*length);
+                session.set_extended(of(subject)?, name, &value, *flags)?;
+            }
+            Operation::GetExtended {
+                subject,
+                name,
+                buffer,
+            } => {
+                let mut value = vec![0; *buffer];
+                let length = session.get_extended(of(subject)?, name, &mut value)?;
+                return Ok(host_side::attribute(length, value));
+            }
+            Operation::ListExtended { subject, buffer } => {
+                let mut names = vec![0; *buffer];
+                let length = session.list_extended(of(subject)?, &mut names)?;
+                return Ok(host_side::attributes(length, names));
+            }
+            Operation::RemoveExtended { subject, name } => {
+                session.remove_extended(of(subject)?, name)?;
             }
             Operation::Unlink { place } => session.unlink(at(place)?, &place.path, 0)?,
             Operation::RemoveDirectory { place } => {

@@ -1,7 +1,7 @@
 //! A directory of tmpfs, through the kernel.
 
 use super::Side;
-use super::operation::{ACTORS, Base, Operation, Place, SLOTS, TimeChoice};
+use super::operation::{ACTORS, Base, Operation, Place, SLOTS, Subject, TimeChoice};
 use super::outcome::{Outcome, View, set_time};
 use crate::Random;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -57,6 +57,45 @@ impl HostSide {
             Base::Root => Ok(self.root.as_fd()),
             Base::Slot(slot) => self.descriptor(actor, slot),
         }
+    }
+
+    /// That there is a descriptor where the subject says so.
+    fn check_slot(&self, actor: usize, subject: &Subject) -> Result<(), Errno> {
+        match subject {
+            Subject::Slot(slot) => self.descriptor(actor, *slot).map(drop),
+            Subject::Place(place, _) => self.at(actor, place).map(drop),
+        }
+    }
+
+    /// A path of a descriptor, or of a place: the calls of extended attributes take no directory.
+    fn path_of(&self, actor: usize, subject: &Subject) -> Result<(Vec<u8>, bool), Errno> {
+        use std::os::fd::AsRawFd;
+        let (base, path, follow) = match subject {
+            Subject::Slot(slot) => {
+                let descriptor = self.descriptor(actor, *slot)?;
+                let flags = fs::fcntl_getfl(descriptor)?;
+                if flags.contains(OFlags::PATH) {
+                    return Err(Errno::BADF);
+                }
+                (descriptor, &[][..], true)
+            }
+            Subject::Place(place, flags) => {
+                let base = self.at(actor, place)?;
+                // A path that is too long is told by another call.
+                match fs::statat(base, &place.path[..], at_flags(*flags)) {
+                    Err(Errno::NAMETOOLONG) => return Err(Errno::NAMETOOLONG),
+                    _ if place.path.is_empty() => return Err(Errno::NOENT),
+                    _ => {}
+                }
+                (base, &place.path[..], *flags == 0)
+            }
+        };
+        let mut text = format!("/proc/self/fd/{}", base.as_raw_fd()).into_bytes();
+        if !path.is_empty() {
+            text.push(b'/');
+            text.extend_from_slice(path);
+        }
+        Ok((text, follow))
     }
 
     fn attempt(&mut self, actor: usize, operation: &Operation) -> Result<Outcome, Errno> {
@@ -225,6 +264,64 @@ impl HostSide {
                 Mode::from_bits_retain(*mode & 0o7777),
                 0,
             )?,
+            Operation::SetExtended {
+                subject,
+                name,
+                length,
+                flags,
+                seed,
+            } => {
+                let value = Random::new(*seed).bytes(*length);
+                let flags = fs::XattrFlags::from_bits_retain(*flags as u32);
+                self.check_slot(actor, subject)?;
+                check_lengths(name, *length, flags)?;
+                let (path, follow) = self.path_of(actor, subject)?;
+                if follow {
+                    fs::setxattr(&path[..], &name[..], &value, flags)?;
+                } else {
+                    fs::lsetxattr(&path[..], &name[..], &value, flags)?;
+                }
+            }
+            Operation::GetExtended {
+                subject,
+                name,
+                buffer,
+            } => {
+                self.check_slot(actor, subject)?;
+                check_lengths(name, 0, fs::XattrFlags::empty())?;
+                let (path, follow) = self.path_of(actor, subject)?;
+                let mut value = vec![0; *buffer];
+                let (path, name) = (&path[..], &name[..]);
+                let length = match (follow, value.is_empty()) {
+                    (true, true) => fs::getxattr_query(path, name)?,
+                    (true, false) => fs::getxattr(path, name, &mut value[..])?,
+                    (false, true) => fs::lgetxattr_query(path, name)?,
+                    (false, false) => fs::lgetxattr(path, name, &mut value[..])?,
+                };
+                return Ok(attribute(length, value));
+            }
+            Operation::ListExtended { subject, buffer } => {
+                let (path, follow) = self.path_of(actor, subject)?;
+                let mut names = vec![0; *buffer];
+                let path = &path[..];
+                let length = match (follow, names.is_empty()) {
+                    (true, true) => fs::listxattr_query(path)?,
+                    (true, false) => fs::listxattr(path, &mut names[..])?,
+                    (false, true) => fs::llistxattr_query(path)?,
+                    (false, false) => fs::llistxattr(path, &mut names[..])?,
+                };
+                return Ok(attributes(length, names));
+            }
+            Operation::RemoveExtended { subject, name } => {
+                self.check_slot(actor, subject)?;
+                check_lengths(name, 0, fs::XattrFlags::empty())?;
+                let (path, follow) = self.path_of(actor, subject)?;
+                if follow {
+                    fs::removexattr(&path[..], &name[..])?;
+                } else {
+                    fs::lremovexattr(&path[..], &name[..])?;
+                }
+            }
             Operation::Unlink { place } => {
                 fs::unlinkat(at(place)?, &place.path[..], AtFlags::empty())?;
             }
@@ -329,6 +426,40 @@ impl Side for HostSide {
 fn checked(result: i64) -> Result<u64, Errno> {
     u64::try_from(result)
         .map_err(|_| Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
+}
+
+/// What the kernel checks before it looks at the path, which is looked at here first.
+fn check_lengths(name: &[u8], length: usize, flags: fs::XattrFlags) -> Result<(), Errno> {
+    if flags.bits() > 3 {
+        return Err(Errno::INVAL);
+    }
+    if name.is_empty() || name.len() > 255 {
+        return Err(Errno::RANGE);
+    }
+    if length > 65_536 {
+        return Err(Errno::TOOBIG);
+    }
+    Ok(())
+}
+
+/// The value of an attribute; its length if that was all that was asked for.
+pub fn attribute(length: usize, mut value: Vec<u8>) -> Outcome {
+    if value.is_empty() {
+        return Outcome::Number(length as u64);
+    }
+    value.truncate(length);
+    Outcome::Bytes(value)
+}
+
+/// Names of attributes, sorted; their length if that was all that was asked for.
+pub fn attributes(length: usize, names: Vec<u8>) -> Outcome {
+    if names.is_empty() {
+        return Outcome::Number(length as u64);
+    }
+    let names = names[..length].split_inclusive(|&byte| byte == 0);
+    let mut names: Vec<_> = names.map(|name| (name.to_vec(), 0)).collect();
+    names.sort();
+    Outcome::Names(names)
 }
 
 fn at_flags(flags: i32) -> AtFlags {

@@ -22,7 +22,7 @@ mod tree;
 
 pub use arck_side::ArckSide;
 pub use host_side::HostSide;
-pub use operation::{Base, Operation, Place, Step, sequence};
+pub use operation::{Base, Operation, Place, Step, Subject, sequence};
 pub use outcome::{Outcome, View};
 pub use run::{Difference, Settings, check, run, shorten};
 pub use tree::{Node, tree};

@@ -36,6 +36,14 @@ impl std::fmt::Debug for Place {
 /// A time given to utimensat: `None` = now, else seconds and nanoseconds. Outside: omit.
 pub type TimeChoice = Option<Option<(i64, u32)>>;
 
+/// What an extended attribute is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    Slot(usize),
+    /// Flags: AT_SYMLINK_NOFOLLOW.
+    Place(Place, i32),
+}
+
 /// One operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
@@ -124,6 +132,27 @@ pub enum Operation {
     MakeNode {
         place: Place,
         mode: u32,
+    },
+    /// `flags`: XATTR_CREATE, XATTR_REPLACE.
+    SetExtended {
+        subject: Subject,
+        name: Vec<u8>,
+        length: usize,
+        flags: i32,
+        seed: u64,
+    },
+    GetExtended {
+        subject: Subject,
+        name: Vec<u8>,
+        buffer: usize,
+    },
+    ListExtended {
+        subject: Subject,
+        buffer: usize,
+    },
+    RemoveExtended {
+        subject: Subject,
+        name: Vec<u8>,
     },
     Unlink {
         place: Place,
@@ -244,6 +273,7 @@ struct Draw {
 const DIRECTORIES: [&str; 3] = ["a", "b", "c"];
 const FILES: [&str; 5] = ["d", "e", "f", "a file", "\u{e9}t\u{e9}"];
 const LINKS: [&str; 3] = ["l", "m", "n"];
+const ATTRIBUTES: [&str; 4] = ["user.a", "user.b", "user.c", "user.d.e"];
 
 impl Draw {
     /// A path whose last name is likely one of `likely`.
@@ -336,6 +366,27 @@ impl Draw {
         }
     }
 
+    fn subject(&mut self) -> Subject {
+        if self.random.percent(40) {
+            return Subject::Slot(self.slot());
+        }
+        let flags = *self.random.pick(&[0, 0, libc::AT_SYMLINK_NOFOLLOW]);
+        Subject::Place(self.any(), flags)
+    }
+
+    /// The name of an attribute, most often one that can be.
+    fn attribute(&mut self) -> Vec<u8> {
+        match self.random.below(40) {
+            0 => b"user.".to_vec(),
+            1 => b"user".to_vec(),
+            2 => b"system.x".to_vec(),
+            3 => [&b"user."[..], &[b'n'; 250]].concat(),
+            4 => [&b"user."[..], &[b'n'; 251]].concat(),
+            5 => Vec::new(),
+            _ => self.random.pick(&ATTRIBUTES).as_bytes().to_vec(),
+        }
+    }
+
     fn time(&mut self) -> TimeChoice {
         match self.random.below(10) {
             0 => None,
@@ -386,7 +437,7 @@ impl Draw {
 
     fn operation(&mut self, crashes: bool) -> Operation {
         let slot = self.slot();
-        match self.random.below(1000) {
+        match self.random.below(1060) {
             0..130 => {
                 let place = self.place(&FILES);
                 Operation::Open {
@@ -567,6 +618,31 @@ impl Draw {
             990..994 => Operation::Compare,
             994 if crashes => Operation::Restart,
             995 if crashes => Operation::Kill,
+            1000..1025 => Operation::SetExtended {
+                subject: self.subject(),
+                name: self.attribute(),
+                // All of them together fit in a page.
+                length: match self.random.below(20) {
+                    0 => 65_537,
+                    1..4 => 0,
+                    _ => self.random.below(500) as usize,
+                },
+                flags: *self.random.pick(&[0, 0, 0, 0, 1, 1, 2, 2, 3, 4]),
+                seed: self.random.next_word(),
+            },
+            1025..1040 => Operation::GetExtended {
+                subject: self.subject(),
+                name: self.attribute(),
+                buffer: *self.random.pick(&[0, 10, 500, 500, 70_000]),
+            },
+            1040..1048 => Operation::ListExtended {
+                subject: self.subject(),
+                buffer: *self.random.pick(&[0, 10, 1000]),
+            },
+            1048..1060 => Operation::RemoveExtended {
+                subject: self.subject(),
+                name: self.attribute(),
+            },
             _ => Operation::Fold { release: false },
         }
     }

@@ -147,7 +147,7 @@ fn compare_trees(arck: &mut ArckSide, host: &mut HostSide, actor: usize) -> Resu
             continue;
         }
         let shown = |node: Option<&super::Node>| match node {
-            Some(node) => format!("{:?} {:?}", node.stat, node.content),
+            Some(node) => format!("{:?} {:?} {:?}", node.stat, node.content, node.extended),
             None => missing.into(),
         };
         let _ = write!(

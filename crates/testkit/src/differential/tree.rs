@@ -1,7 +1,7 @@
 //! Everything that a file system holds, as a path walk finds it.
 
 use super::Side;
-use super::operation::{Base, Operation, Place};
+use super::operation::{Base, Operation, Place, Subject};
 use super::outcome::{Outcome, View};
 use std::collections::BTreeMap;
 
@@ -11,6 +11,38 @@ pub struct Node {
     pub stat: View,
     /// A directory's names, a file's bytes, a link's target.
     pub content: Outcome,
+    /// Names and values.
+    pub extended: Vec<(Vec<u8>, Outcome)>,
+}
+
+/// The extended attributes of what stands under a path.
+fn extended(
+    side: &mut impl Side,
+    actor: usize,
+    place: &Place,
+) -> Result<Vec<(Vec<u8>, Outcome)>, Outcome> {
+    let subject = Subject::Place(place.clone(), libc::AT_SYMLINK_NOFOLLOW);
+    let buffer = 1 << 16;
+    let list = Operation::ListExtended {
+        subject: subject.clone(),
+        buffer,
+    };
+    let names = match side.apply(actor, &list) {
+        Outcome::Names(names) => names,
+        other => return Err(other),
+    };
+    let mut found = Vec::new();
+    for (mut name, _) in names {
+        // The NUL behind it.
+        name.pop();
+        let get = Operation::GetExtended {
+            subject: subject.clone(),
+            name: name.clone(),
+            buffer,
+        };
+        found.push((name, side.apply(actor, &get)));
+    }
+    Ok(found)
 }
 
 /// All paths, as `actor` sees them; an error's path and text where one cannot be read.
@@ -34,6 +66,7 @@ pub fn tree(side: &mut impl Side, actor: usize) -> Result<BTreeMap<Vec<u8>, Node
             Outcome::Stat(stat) => stat,
             other => return Err(failed("stat", &other)),
         };
+        let extended = extended(side, actor, &place).map_err(|other| failed("listing", &other))?;
         let content = match stat.mode & libc::S_IFMT {
             libc::S_IFDIR => {
                 let buffer = 1 << 15;
@@ -59,7 +92,12 @@ pub fn tree(side: &mut impl Side, actor: usize) -> Result<BTreeMap<Vec<u8>, Node
         if let Outcome::Error(_) | Outcome::Outside = content {
             return Err(failed("reading", &content));
         }
-        nodes.insert(path, Node { stat, content });
+        let node = Node {
+            stat,
+            content,
+            extended,
+        };
+        nodes.insert(path, node);
     }
     Ok(nodes)
 }
