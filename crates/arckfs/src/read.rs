@@ -172,7 +172,6 @@ impl<'a> Context<'a> {
                 if done == 0 {
                     return Err(Errno::FAULT.into());
                 }
-                self.unmoved_since(inode, seen)?;
                 return Ok(done);
             }
             done += part;

@@ -10,6 +10,7 @@ use crate::descriptors::{Descriptor, is_pool, lookup};
 use crate::memory as program;
 use crate::raw::{self, Arguments, error, failed, syscall};
 use crate::report;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The most bytes one call moves, as in the kernel.
 const MOST: usize = 0x7fff_f000;
@@ -187,18 +188,47 @@ impl Place {
     }
 }
 
+/// Memory of [`PIECE`] bytes to copy through: the last one used is kept for the next call, since
+/// mapping it and touching it anew costs more than copying a small file.
+struct Room(usize);
+
+/// Address of the room that is kept; 0 = none, or in use.
+static KEPT: AtomicUsize = AtomicUsize::new(0);
+
+impl Room {
+    fn take() -> Option<Room> {
+        match KEPT.swap(0, Ordering::Acquire) {
+            0 => raw::map_anonymous(PIECE).map(|room| Room(room as usize)),
+            kept => Some(Room(kept)),
+        }
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let kept = KEPT.compare_exchange(0, self.0, Ordering::Release, Ordering::Relaxed);
+        if kept.is_err() {
+            // SAFETY: mapped by `take`, of this length, and nobody uses it any more.
+            unsafe { raw::unmap(self.0 as *mut u8, PIECE) };
+        }
+    }
+}
+
 /// Copies up to `count` bytes; the bytes moved, or an error if none were. `to_end`: the other
 /// side has no positions.
 fn copy(from: &mut Place, to: &mut Place, count: usize, to_end: bool) -> isize {
-    let Some(room) = raw::map_anonymous(PIECE) else {
+    if count == 0 {
+        return 0;
+    }
+    let Some(room) = Room::take() else {
         return error(libc::ENOMEM);
     };
     let mut total = 0;
     let mut failure = 0;
     while total < count {
         let length = PIECE.min(count - total);
-        // SAFETY: a fresh mapping of PIECE bytes that only this function uses.
-        let Ok(buffer) = (unsafe { memory_mut(room as usize, length) }) else {
+        // SAFETY: a mapping of PIECE bytes that only this call uses.
+        let Ok(buffer) = (unsafe { memory_mut(room.0, length) }) else {
             break;
         };
         let got = from.file.read(buffer, from.at);
@@ -207,7 +237,7 @@ fn copy(from: &mut Place, to: &mut Place, count: usize, to_end: bool) -> isize {
             break;
         }
         // SAFETY: as above; `got` bytes of it were filled.
-        let Ok(filled) = (unsafe { memory(room as usize, got as usize) }) else {
+        let Ok(filled) = (unsafe { memory(room.0, got as usize) }) else {
             break;
         };
         let written = to.file.write(filled, (!to_end).then_some(to.at));
@@ -222,8 +252,6 @@ fn copy(from: &mut Place, to: &mut Place, count: usize, to_end: bool) -> isize {
             break;
         }
     }
-    // SAFETY: mapped above, not used any more.
-    unsafe { raw::unmap(room, PIECE) };
     if total == 0 { failure } else { total as isize }
 }
 
