@@ -141,9 +141,10 @@ impl<'a> Context<'a> {
         let seen = self.seen(inode);
         let owned = inode.expected().ownership.session() == self.session.number();
         let _locked = owned.then(|| inode.lock.read());
-        let page = self.copy_extended(inode)?;
+        let page = self.copy_extended(inode);
+        // Not even a failure counts if it was found in a mixture of states.
         self.unmoved_since(inode, seen)?;
-        Ok(page)
+        page
     }
 
     /// The page of an inode's attributes; what it gives counts only if the header has not moved.
