@@ -17,6 +17,7 @@ use arck_core_state::header::HeaderKind;
 use arck_core_state::record::{Record, RecordRef, effect};
 use arck_core_state::{FileKind, IndexRoot, InodeNumber, PAGE_SIZE};
 use arck_libfs_kit::delta::{self, Branch, Tail};
+use arck_libfs_kit::region::WriteGuard;
 use arck_pm::order;
 use arck_pm::{Dirty, Flushed};
 use arck_protocol::operation::Expected;
@@ -65,56 +66,10 @@ impl<'a> Context<'a> {
         birth: Birth<'_>,
         number: InodeNumber,
     ) -> Attempt<&'static CachedInode> {
-        let header = self.header(number)?;
-        let inode = self.cached(number)?;
-        let own = Expected {
-            ownership: header.ownership().unmarked(),
-            fold: header.fold(),
-        };
         let time = now();
-        let parent_mode = directory.mode.load(Ordering::Relaxed);
-        let setgid = parent_mode & 0o2000 != 0;
-        let gid = if setgid {
-            directory.gid.load(Ordering::Relaxed)
-        } else {
-            self.credentials.gid
-        };
-        let inherited = if setgid && birth.kind == FileKind::Directory {
-            0o2000
-        } else {
-            0
-        };
-        let mode = birth.mode & 0o7777 | inherited;
-        // Others may be tidying up what an earlier life of the number left in its view.
-        let _locked = self.lock_now(inode)?;
-        if !inode.has_no_delta() {
-            self.discard_delta(inode);
-        }
-        prepare_unborn(inode, header.generation(), &own, directory.number());
-        let relaxed = Ordering::Relaxed;
-        inode.mode.store(birth.kind.mode_bits() | mode, relaxed);
-        inode.uid.store(self.credentials.uid, relaxed);
-        inode.gid.store(gid, relaxed);
-        for field in [
-            &inode.accessed,
-            &inode.modified,
-            &inode.changed,
-            &inode.created,
-        ] {
-            field.store(time as u64, relaxed);
-        }
-        let directory_links = if birth.kind == FileKind::Directory {
-            2
-        } else {
-            0
-        };
-        inode.base_links.store(directory_links, relaxed);
-        if birth.kind == FileKind::Link {
-            self.store_target(inode, &own, birth.target, time)?;
-        }
-        inode
-            .sequence
-            .store(header.sequence.load(Ordering::Acquire), Ordering::Release);
+        let (inode, _locked) = self.conceive(directory, birth, number, time)?;
+        let mode = inode.mode.load(Ordering::Relaxed) & 0o7777;
+        let gid = inode.gid.load(Ordering::Relaxed);
         let record = Record {
             state: effect::ADD,
             sequence: 0,
@@ -149,6 +104,93 @@ impl<'a> Context<'a> {
             }
         }
         Ok(inode)
+    }
+
+    /// Makes the view of a number about to be born, as a name in `directory` would have it.
+    /// Locked; nothing leads to it yet.
+    fn conceive(
+        &self,
+        directory: &CachedInode,
+        birth: Birth<'_>,
+        number: InodeNumber,
+        time: i64,
+    ) -> Attempt<(&'static CachedInode, WriteGuard<'static>)> {
+        let header = self.header(number)?;
+        let inode = self.cached(number)?;
+        let own = Expected {
+            ownership: header.ownership().unmarked(),
+            fold: header.fold(),
+        };
+        let parent_mode = directory.mode.load(Ordering::Relaxed);
+        let setgid = parent_mode & 0o2000 != 0;
+        let gid = if setgid {
+            directory.gid.load(Ordering::Relaxed)
+        } else {
+            self.credentials.gid
+        };
+        let inherited = if setgid && birth.kind == FileKind::Directory {
+            0o2000
+        } else {
+            0
+        };
+        let mode = birth.mode & 0o7777 | inherited;
+        // Others may be tidying up what an earlier life of the number left in its view.
+        let locked = self.lock_now(inode)?;
+        if !inode.has_no_delta() {
+            self.discard_delta(inode);
+        }
+        prepare_unborn(inode, header.generation(), &own, directory.number());
+        let relaxed = Ordering::Relaxed;
+        inode.mode.store(birth.kind.mode_bits() | mode, relaxed);
+        inode.uid.store(self.credentials.uid, relaxed);
+        inode.gid.store(gid, relaxed);
+        for field in [
+            &inode.accessed,
+            &inode.modified,
+            &inode.changed,
+            &inode.created,
+        ] {
+            field.store(time as u64, relaxed);
+        }
+        let directory_links = if birth.kind == FileKind::Directory {
+            2
+        } else {
+            0
+        };
+        inode.base_links.store(directory_links, relaxed);
+        if birth.kind == FileKind::Link {
+            self.store_target(inode, &own, birth.target, time)?;
+        }
+        inode
+            .sequence
+            .store(header.sequence.load(Ordering::Acquire), Ordering::Release);
+        Ok((inode, locked))
+    }
+
+    /// Makes a file without a name (O_TMPFILE), as if in `directory`, and lists it as open: it
+    /// is of this session alone and ends when it is closed, unless a link is made to it.
+    pub fn give_nameless_birth(
+        &self,
+        directory: &'static CachedInode,
+        birth: Birth<'_>,
+        linkable: bool,
+    ) -> Attempt<&'static CachedInode> {
+        let number = self.take_number()?;
+        let attempt = || -> Attempt<&'static CachedInode> {
+            if self.header(number)?.ownership().session() != self.session.number() {
+                return Err(Fix::Again.into());
+            }
+            let (inode, _locked) = self.conceive(directory, birth, number, now())?;
+            self.list_open(inode)?;
+            inode.set(flag::LINKABLE, linkable);
+            inode.set(flag::UNLINKED, true);
+            Ok(inode)
+        };
+        let outcome = attempt();
+        if outcome.is_err() && !self.spares.keep_number(self.slot(), number) {
+            self.session.state().numbers.give_back(self.slot(), number);
+        }
+        outcome
     }
 
     /// Stores the target of a symbolic link about to be born, durably.

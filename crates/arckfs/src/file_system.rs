@@ -42,6 +42,8 @@ pub struct FileSystem {
 pub type AtFlags = i32;
 
 const ACCESS_MODE: i32 = libc::O_ACCMODE;
+/// O_TMPFILE without O_DIRECTORY, which is part of it.
+const NAMELESS: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
 /// Attempts after which an append may be cut where pages run out.
 const WHOLE_APPEND_ATTEMPTS: u32 = 32;
 /// Flags that `F_SETFL` may change.
@@ -114,6 +116,7 @@ impl FileSystem {
             directory,
             mount: &self.mount,
             creating: false,
+            resolve: 0,
         })
     }
 
@@ -176,12 +179,23 @@ impl FileSystem {
 
     /// `flags` are `O_*` as given by the program; `mode` is already masked by the umask.
     pub fn open(&self, at: At, path: &[u8], flags: i32, mode: u32) -> Result<Handle, Failure> {
-        if flags & libc::O_TMPFILE == libc::O_TMPFILE {
-            return Err(Errno::OPNOTSUPP.into());
+        self.open_within(at, path, flags, mode, 0)
+    }
+
+    /// The same with `RESOLVE_*` flags, as openat2: EXDEV, ELOOP.
+    pub fn open_within(
+        &self,
+        at: At,
+        path: &[u8],
+        flags: i32,
+        mode: u32,
+        resolve: u64,
+    ) -> Result<Handle, Failure> {
+        if flags & NAMELESS != 0 && flags & libc::O_PATH == 0 {
+            return self.open_nameless(at, path, flags, mode, resolve);
         }
-        if flags & ACCESS_MODE == ACCESS_MODE {
-            return Err(Errno::INVAL.into());
-        }
+        // O_SYNC has O_DSYNC in it.
+        let flags = flags | (flags & libc::O_SYNC & !libc::O_DSYNC != 0) as i32 * libc::O_DSYNC;
         let create = flags & libc::O_CREAT != 0 && flags & libc::O_PATH == 0;
         let exclusive = create && flags & libc::O_EXCL != 0;
         let follow = flags & libc::O_NOFOLLOW == 0 && !exclusive;
@@ -190,6 +204,7 @@ impl FileSystem {
         }
         let start = Start {
             creating: create,
+            resolve,
             ..self.start_of(at, path)?
         };
         let (inode, created) = self.engine.run(|context| {
@@ -203,6 +218,43 @@ impl FileSystem {
             Ok((inode, created))
         })?;
         let opened = self.finish_open(inode, created, flags);
+        if opened.is_err() {
+            self.engine.unlist_open(inode)?;
+        }
+        Ok(opened?)
+    }
+
+    /// O_TMPFILE: a file without a name, of the directory that the path leads to.
+    fn open_nameless(
+        &self,
+        at: At,
+        path: &[u8],
+        flags: i32,
+        mode: u32,
+        resolve: u64,
+    ) -> Result<Handle, Failure> {
+        let directory = flags & libc::O_DIRECTORY != 0;
+        if !directory || flags & libc::O_CREAT != 0 || flags & ACCESS_MODE == libc::O_RDONLY {
+            return Err(Errno::INVAL.into());
+        }
+        let start = Start {
+            resolve,
+            ..self.start_of(at, path)?
+        };
+        let birth = Birth {
+            kind: FileKind::File,
+            mode: mode & 0o7777,
+            target: b"",
+        };
+        let inode = self.engine.run(|context| {
+            let directory = context.resolve(start, path, flags & libc::O_NOFOLLOW == 0)?;
+            if !directory.is_directory() {
+                return Err(Errno::NOTDIR.into());
+            }
+            context.credentials.check(directory, 3)?;
+            context.give_nameless_birth(directory, birth, flags & libc::O_EXCL == 0)
+        })?;
+        let opened = self.finish_open(inode, true, flags);
         if opened.is_err() {
             self.engine.unlist_open(inode)?;
         }
@@ -269,6 +321,8 @@ impl FileSystem {
         if description.external.load(Ordering::Acquire) != 0 {
             return;
         }
+        // Where it fails the others find that the file is gone.
+        let _ = self.let_be_born(description);
         // SAFETY: mapped by the caller's promise; all fields are atomics.
         let shared = unsafe { &*memory };
         let identity = self.pool_identity();
@@ -296,6 +350,40 @@ impl FileSystem {
         description
             .external
             .store(self.externals.add(memory), Ordering::Release);
+    }
+
+    /// A file that has no name and of which the controller does not know yet is unknown to other
+    /// sessions too. It is born by a name that it has for a moment, in the directory that it was
+    /// made in, or the root if that is gone; from then on it lives as long as it is open anywhere.
+    fn let_be_born(&self, description: &Description) -> Result<(), Errno> {
+        let (number, generation) = identity(description);
+        let name = format!(".arck-nameless-{number}-{generation}").into_bytes();
+        let given = |anywhere: bool| {
+            self.engine.run_local(|context| {
+                let inode = context.view(number, generation)?;
+                if !inode.has(flag::UNBORN) || !inode.has(flag::UNLINKED) || inode.is_directory() {
+                    return Ok(None);
+                }
+                let directory = if anywhere {
+                    context.root()?
+                } else {
+                    context.parent(inode)?
+                };
+                inode.set(flag::LINKABLE, true);
+                context.add_link(inode, directory, &name)?;
+                Ok(Some((directory.number(), directory.generation())))
+            })
+        };
+        let Some(directory) = given(false).or_else(|_| given(true))? else {
+            return Ok(());
+        };
+        let born = ownership::commit(self.engine.session, &[directory.0], false);
+        self.engine.run_local(|context| {
+            let directory = context.view(directory.0, directory.1)?;
+            context.unlink_name(directory, &name)
+        })?;
+        born?;
+        ownership::commit(self.engine.session, &[directory.0], false)
     }
 
     /// Folds what a handle's inode, and the directory that it is born in, have unfolded, so that
@@ -365,7 +453,8 @@ impl FileSystem {
         } else {
             libc::O_WRONLY
         };
-        if flags & libc::O_PATH != 0 || flags & ACCESS_MODE == wrong {
+        let mode = flags & ACCESS_MODE;
+        if flags & libc::O_PATH != 0 || mode == wrong || mode == ACCESS_MODE {
             return Err(Errno::BADF);
         }
         Ok((description, flags))

@@ -287,8 +287,13 @@ impl<'a> Context<'a> {
             return Err(Errno::EXIST.into());
         }
         self.may_change_names(directory)?;
-        if target.has(flag::UNLINKED) || target.links() == 0 {
+        let nameless = target.has(flag::LINKABLE) && target.has(flag::UNBORN);
+        if !nameless && (target.has(flag::UNLINKED) || target.links() == 0) {
             return Err(Errno::NOENT.into());
+        }
+        if nameless {
+            // No directory tells of its birth yet: this one will.
+            target.parent.store(directory.number(), Ordering::Relaxed);
         }
         if target.links() >= LINKS_MAX {
             return Err(Errno::MLINK.into());
@@ -303,6 +308,9 @@ impl<'a> Context<'a> {
         let kind = target.kind().ok_or(Errno::IO)?;
         let time = now();
         let (branch, begun) = self.branch(target, &target_expected)?;
+        if nameless {
+            let _ = branch.put(offset::PARENT, directory.number().into())?;
+        }
         // Before the link can be valid: if the target's other names are folded away, the fold
         // has to know of this directory.
         let Some(partner) = branch.add_partner(directory.number())? else {
@@ -315,6 +323,10 @@ impl<'a> Context<'a> {
         let involved = [(directory, expected), (target, target_expected)];
         let (reference, confirmed) =
             self.commit_record(directory, &expected, record, &involved, time)?;
+        if nameless {
+            target.set(flag::LINKABLE, false);
+            target.set(flag::UNLINKED, false);
+        }
         if confirmed == Confirmed::Standing {
             let dentry = Dentry {
                 inode: target.number(),

@@ -185,6 +185,8 @@ pub mod flag {
     /// The last page of its delta may hold only what takes names away: the pool had no room to
     /// fold more.
     pub const REMOVES: u32 = 16;
+    /// Unborn and never had a name (O_TMPFILE), but may get one.
+    pub const LINKABLE: u32 = 32;
 }
 
 impl CachedInode {

@@ -28,7 +28,18 @@ pub struct Start<'p> {
     /// The last name is for a file that may be made: with a slash behind it, also that of a
     /// link's target, it cannot be, and is not looked up.
     pub creating: bool,
+    /// `RESOLVE_*` flags of openat2; none as a rule.
+    pub resolve: u64,
 }
+
+/// Every link that would be followed is ELOOP.
+const NO_SYMLINKS: u64 = libc::RESOLVE_NO_SYMLINKS;
+/// Leaving the pool is EXDEV, also to come back.
+const NO_XDEV: u64 = libc::RESOLVE_NO_XDEV;
+/// Leading out of the starting directory is EXDEV.
+const BENEATH: u64 = libc::RESOLVE_BENEATH;
+/// The starting directory is its own parent and where absolute links begin.
+const IN_ROOT: u64 = libc::RESOLVE_IN_ROOT;
 
 /// The end of a walk.
 pub struct Place<'p> {
@@ -144,6 +155,9 @@ impl<'a> Context<'a> {
         follow: bool,
         end: impl FnOnce(&Place<'_>) -> Attempt<T>,
     ) -> Attempt<T> {
+        if start.resolve & NO_SYMLINKS != 0 {
+            return Err(Errno::LOOP.into());
+        }
         let mut buffers = [Rest::new(), Rest::new()];
         let mut from = directory;
         let mut target = link;
@@ -160,8 +174,16 @@ impl<'a> Context<'a> {
             current = 1 - current;
             let mut path = buffers[current].as_slice();
             if path.first() == Some(&b'/') {
-                path = inside(start.mount, path)?;
-                from = self.root()?;
+                // The root that it begins at is not the pool's.
+                if start.resolve & BENEATH != 0 || start.resolve & (NO_XDEV | IN_ROOT) == NO_XDEV {
+                    return Err(Errno::XDEV.into());
+                }
+                if start.resolve & IN_ROOT != 0 {
+                    from = self.start(start)?;
+                } else {
+                    path = inside(start.mount, path)?;
+                    from = self.root()?;
+                }
             }
             match self.steps(start, from, path, follow)? {
                 Outcome::Ended(place) => return end(&place),
@@ -253,10 +275,17 @@ impl<'a> Context<'a> {
                 continue;
             }
             if name == b".." {
-                if directory.number() == ROOT_INODE {
-                    return Err(above(start.mount, rest).into());
+                let confined = start.resolve & (BENEATH | IN_ROOT) != 0
+                    && directory.number() == start.directory.0;
+                if confined && start.resolve & BENEATH != 0 {
+                    return Err(Errno::XDEV.into());
                 }
-                directory = self.parent(directory)?;
+                if !confined {
+                    if directory.number() == ROOT_INODE {
+                        return Err(above(start.mount, rest).into());
+                    }
+                    directory = self.parent(directory)?;
+                }
                 if rest.is_empty() {
                     return Ok(Outcome::Ended(Place {
                         directory,

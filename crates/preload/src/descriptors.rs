@@ -338,8 +338,19 @@ pub fn install(handle: Handle, minimum: usize, close_on_exec: bool) -> isize {
 
 /// `open` on the pool: the new descriptor, or the failure.
 pub fn open(at: At, path: &[u8], flags: i32, mode: u32) -> Result<isize, Failure> {
+    open_within(at, path, flags, mode, 0)
+}
+
+/// `openat2` on the pool.
+pub fn open_within(
+    at: At,
+    path: &[u8],
+    flags: i32,
+    mode: u32,
+    resolve: u64,
+) -> Result<isize, Failure> {
     inside(|fs| {
-        let handle = fs.open(at, path, flags, mode)?;
+        let handle = fs.open_within(at, path, flags, mode, resolve)?;
         let descriptor = install(handle, 0, flags & libc::O_CLOEXEC != 0);
         if descriptor < 0 {
             fs.close(handle);

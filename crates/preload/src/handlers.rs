@@ -175,6 +175,11 @@ pub unsafe fn memory_mut<'a>(address: usize, length: usize) -> Result<&'a mut [u
     Ok(unsafe { std::slice::from_raw_parts_mut(address.max(1) as *mut u8, length) })
 }
 
+/// Whether a description was opened with O_PATH.
+pub fn is_path_only(handle: Handle) -> bool {
+    inside(|fs| Ok(fs.flags(handle) & libc::O_PATH != 0)).unwrap_or(false)
+}
+
 /// EINVAL if there are flags beside the known ones.
 #[inline(always)]
 pub fn only(flags: usize, known: i32) -> Result<(), Failure> {

@@ -63,9 +63,20 @@ impl FileSystem {
         buffer: &[u8],
         position: Option<u64>,
     ) -> Result<usize, Errno> {
+        self.write_as(handle, buffer, position, None)
+    }
+
+    /// The same; `append` is in place of O_APPEND if it is given.
+    pub fn write_as(
+        &self,
+        handle: Handle,
+        buffer: &[u8],
+        position: Option<u64>,
+        append: Option<bool>,
+    ) -> Result<usize, Errno> {
         let (description, flags) = self.usable(handle, true)?;
         let (number, generation) = identity(description);
-        let append = flags & libc::O_APPEND != 0;
+        let append = append.unwrap_or(flags & libc::O_APPEND != 0);
         let unsettled = std::cell::Cell::new(false);
         // What can be read of it, once something was found not to be.
         let readable = std::cell::Cell::new(buffer);

@@ -99,7 +99,8 @@ impl FileSystem {
         };
         let access = open_flags & ACCESS_MODE;
         let may_write = access == libc::O_RDWR;
-        if access == libc::O_WRONLY || (is_shared && protection & WRITE != 0 && !may_write) {
+        let unreadable = access == libc::O_WRONLY || access == ACCESS_MODE;
+        if unreadable || (is_shared && protection & WRITE != 0 && !may_write) {
             return Err(Errno::ACCESS);
         }
         let (number, generation) = identity(description);

@@ -147,6 +147,7 @@ impl<'a> Context<'a> {
             }
             return Ok(());
         }
+        // Both bits ask for both rights, and the file can then be neither read nor written.
         let write = flags & ACCESS_MODE != libc::O_RDONLY;
         match inode.kind().ok_or(Errno::IO)? {
             FileKind::Link if flags & libc::O_DIRECTORY != 0 => return Err(Errno::NOTDIR.into()),

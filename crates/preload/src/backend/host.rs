@@ -198,19 +198,36 @@ impl FileSystem {
             .ok_or(Errno::NOENT)
     }
     pub fn open(&self, at: At, path: &[u8], flags: i32, mode: u32) -> Result<Handle, Failure> {
+        self.open_within(at, path, flags, mode, 0)
+    }
+    pub fn open_within(
+        &self,
+        at: At,
+        path: &[u8],
+        flags: i32,
+        mode: u32,
+        resolve: u64,
+    ) -> Result<Handle, Failure> {
         if self.root == NULL {
             return Ok(self.insert(NULL));
         }
         let Located(directory, path) = self.locate(at, path)?;
-        // SAFETY: a NUL-terminated path. The umask is applied again, which changes nothing.
+        let flags = flags | libc::O_CLOEXEC;
+        let how = [flags as u64, u64::from(mode), resolve];
+        // SAFETY: a NUL-terminated path, and a structure of its size. The umask is applied again,
+        // which changes nothing.
         let file = check(unsafe {
-            syscall!(
-                libc::SYS_openat,
-                directory,
-                path.as_ptr(),
-                flags | libc::O_CLOEXEC,
-                mode
-            )
+            if resolve == 0 {
+                syscall!(libc::SYS_openat, directory, path.as_ptr(), flags, mode)
+            } else {
+                syscall!(
+                    libc::SYS_openat2,
+                    directory,
+                    path.as_ptr(),
+                    how.as_ptr(),
+                    size_of_val(&how)
+                )
+            }
         })?;
         Ok(self.insert(high(file)?))
     }
@@ -318,6 +335,31 @@ impl FileSystem {
             }
         })
         .map(|n| n as usize)
+    }
+    pub fn write_as(
+        &self,
+        handle: Handle,
+        buffer: &[u8],
+        position: Option<u64>,
+        append: Option<bool>,
+    ) -> Result<usize, Errno> {
+        let Some(append) = append else {
+            return self.write(handle, buffer, position);
+        };
+        let part = libc::iovec {
+            iov_base: buffer.as_ptr().cast_mut().cast(),
+            iov_len: buffer.len(),
+        };
+        let flags = if append {
+            libc::RWF_APPEND
+        } else {
+            libc::RWF_NOAPPEND
+        };
+        let at = position.unwrap_or(u64::MAX);
+        let file = self.file(handle)?;
+        // SAFETY: a vector of one, and its buffer.
+        check(unsafe { syscall!(libc::SYS_pwritev2, file, &raw const part, 1, at, 0, flags) })
+            .map(|n| n as usize)
     }
     pub fn seek(&self, handle: Handle, offset: i64, whence: i32) -> Result<u64, Errno> {
         if self.root == NULL {

@@ -14,6 +14,13 @@ pub fn means_descriptor(directory: usize, path: usize, flags: usize) -> bool {
     flags as i32 & libc::AT_EMPTY_PATH != 0 && directory as i32 != libc::AT_FDCWD && is_empty(path)
 }
 
+/// Of calls that work on a descriptor of O_PATH too.
+const EMPTY: i32 = libc::AT_EMPTY_PATH;
+
+fn at_itself(handle: Handle) -> At {
+    At::Directory(handle)
+}
+
 fn fill_stat(attributes: &Attributes) -> libc::stat {
     // SAFETY: a plain structure of integers; zero is a valid value.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
@@ -188,7 +195,15 @@ pub unsafe fn fchmodat2(a: &Arguments) -> isize {
     // SAFETY: the program's arguments.
     unsafe {
         if means_descriptor(a[0], a[1], a[3]) && crate::descriptors::is_pool(a[0]) {
-            return fchmod(&[a[0], a[2], 0, 0, 0, 0]);
+            return on_descriptor(
+                libc::SYS_fchmodat2,
+                a[0],
+                |fs, handle| {
+                    fs.change_mode(at_itself(handle), b"", a[2] as u32 & 0o7777, EMPTY)
+                        .map(|()| 0)
+                },
+                || error(libc::EBADF),
+            );
         }
         on_path(
             libc::SYS_fchmodat2,
@@ -244,7 +259,15 @@ pub unsafe fn fchownat(a: &Arguments) -> isize {
     // SAFETY: the program's arguments.
     unsafe {
         if means_descriptor(a[0], a[1], a[4]) && crate::descriptors::is_pool(a[0]) {
-            return fchown(&[a[0], a[2], a[3], 0, 0, 0]);
+            return on_descriptor(
+                libc::SYS_fchownat,
+                a[0],
+                |fs, handle| {
+                    fs.change_owner(at_itself(handle), b"", a[2] as u32, a[3] as u32, EMPTY)
+                        .map(|()| 0)
+                },
+                || error(libc::EBADF),
+            );
         }
         on_path(
             libc::SYS_fchownat,
@@ -326,8 +349,20 @@ fn set_times(
 pub unsafe fn utimensat(a: &Arguments) -> isize {
     // SAFETY: the program's arguments.
     unsafe {
+        if a[1] != 0 && means_descriptor(a[0], a[1], a[3]) {
+            return on_descriptor(
+                libc::SYS_utimensat,
+                a[0],
+                |fs, handle| {
+                    let [accessed, modified] = read_times(a[2])?;
+                    fs.set_times(at_itself(handle), b"", accessed, modified, EMPTY)
+                        .map(|()| 0)
+                },
+                || syscall!(libc::SYS_utimensat, a[0], a[1], a[2], a[3]),
+            );
+        }
         // A null path means the descriptor, without any flag.
-        if a[1] == 0 || means_descriptor(a[0], a[1], a[3]) {
+        if a[1] == 0 {
             return on_descriptor(
                 libc::SYS_utimensat,
                 a[0],

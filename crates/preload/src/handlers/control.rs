@@ -107,6 +107,13 @@ pub unsafe fn fcntl(a: &Arguments) -> isize {
     report::served(libc::SYS_fcntl);
     let descriptor = a[0] as u32 as usize;
     let command = a[1] as i32;
+    let of_descriptor = matches!(
+        command,
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC | libc::F_GETFD | libc::F_SETFD | libc::F_GETFL
+    );
+    if !of_descriptor && super::is_path_only(handle) {
+        return error(libc::EBADF);
+    }
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => descriptors::duplicate(
             descriptor,
@@ -119,6 +126,7 @@ pub unsafe fn fcntl(a: &Arguments) -> isize {
             0
         }
         libc::F_GETFL => match inside(|fs| Ok(fs.flags(handle) as isize)) {
+            Ok(flags) if flags as i32 & libc::O_PATH != 0 => flags,
             // A 64-bit process always has large files, and the kernel says so.
             Ok(flags) => flags | 0o100_000,
             Err(_) => error(libc::EIO),
@@ -156,6 +164,7 @@ pub unsafe fn ioctl(a: &Arguments) -> isize {
             libc::SYS_ioctl,
             a[0],
             |fs, handle| match request {
+                _ if fs.flags(handle) & libc::O_PATH != 0 => Err(Failure::Errno(Errno::BADF)),
                 FICLONE | FICLONERANGE => Err(Failure::Errno(Errno::OPNOTSUPP)),
                 FIOCLEX | FIONCLEX => {
                     descriptors::set_close_on_exec(a[0] as u32 as usize, request == FIOCLEX);

@@ -157,12 +157,13 @@ unsafe fn write_vector(
     handle: Handle,
     a: &Arguments,
     from: Option<u64>,
+    append: Option<bool>,
 ) -> Result<isize, Failure> {
     const GATHER: usize = 16 * 1024;
     let mut room = [const { MaybeUninit::uninit() }; VECTOR_MOST];
     let vector = read_parts(&mut room, a[1], a[2])?;
     if vector.is_empty() {
-        return Ok(fs.write(handle, &[], from)? as isize);
+        return Ok(fs.write_as(handle, &[], from, append)? as isize);
     }
     // SAFETY: the program's buffers, for guarded copies.
     unsafe {
@@ -181,13 +182,13 @@ unsafe fn write_vector(
                 });
                 if good {
                     let bytes = std::slice::from_raw_parts(gathered.as_ptr().cast::<u8>(), length);
-                    return Ok(fs.write(handle, bytes, from)? as isize);
+                    return Ok(fs.write_as(handle, bytes, from, append)? as isize);
                 }
                 // Up to the bad one, then.
             }
         }
         vectored(vector, from, |address, length, from| {
-            Ok(fs.write(handle, memory(address, length)?, from)?)
+            Ok(fs.write_as(handle, memory(address, length)?, from, append)?)
         })
     }
 }
@@ -210,21 +211,31 @@ pub unsafe fn writev(a: &Arguments) -> isize {
         on_descriptor(
             libc::SYS_writev,
             a[0],
-            |fs, handle| write_vector(fs, handle, a, None),
+            |fs, handle| write_vector(fs, handle, a, None, None),
             || blocking!(libc::SYS_writev, a[0], a[1], a[2]),
         )
     }
 }
 
-/// Checks the flags of `preadv2` and `pwritev2`: hints are fine, RWF_APPEND is not served.
-fn check_flags(flags: usize) -> Result<(), Failure> {
-    let hints = libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_NOWAIT;
-    if flags as i32 & !hints != 0 {
-        Err(Failure::Errno(Errno::OPNOTSUPP))
-    } else {
-        Ok(())
+/// Checks the flags of `preadv2` and `pwritev2`, in the kernel's order. RWF_NOWAIT and what else
+/// tmpfs does not do either is EOPNOTSUPP, and so is what is not known. Gives whether to append
+/// for this once.
+fn check_flags(flags: usize) -> Result<Option<bool>, Failure> {
+    let flags = flags as i32;
+    let hints = libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | RWF_NOSIGNAL;
+    if flags & (libc::RWF_APPEND | libc::RWF_NOAPPEND) == libc::RWF_APPEND | libc::RWF_NOAPPEND {
+        return Err(Failure::Errno(Errno::INVAL));
+    }
+    match flags & !hints {
+        0 => Ok(None),
+        libc::RWF_APPEND => Ok(Some(true)),
+        libc::RWF_NOAPPEND => Ok(Some(false)),
+        _ => Err(Failure::Errno(Errno::OPNOTSUPP)),
     }
 }
+
+/// No SIGPIPE, which files never cause.
+const RWF_NOSIGNAL: i32 = 0x100;
 
 pub unsafe fn preadv2(a: &Arguments) -> isize {
     // SAFETY: the program's arguments.
@@ -233,12 +244,15 @@ pub unsafe fn preadv2(a: &Arguments) -> isize {
             libc::SYS_preadv2,
             a[0],
             |fs, handle| {
-                check_flags(a[5])?;
                 let from = if a[3] == usize::MAX {
                     None
                 } else {
                     Some(position(a[3])?)
                 };
+                if fs.flags(handle) & libc::O_ACCMODE & libc::O_WRONLY != 0 {
+                    return Err(Failure::Errno(Errno::BADF));
+                }
+                check_flags(a[5])?;
                 read_vector(fs, handle, a, from)
             },
             || raw::call(libc::SYS_preadv2 as usize, a),
@@ -253,13 +267,17 @@ pub unsafe fn pwritev2(a: &Arguments) -> isize {
             libc::SYS_pwritev2,
             a[0],
             |fs, handle| {
-                check_flags(a[5])?;
                 let from = if a[3] == usize::MAX {
                     None
                 } else {
                     Some(position(a[3])?)
                 };
-                let result = write_vector(fs, handle, a, from)?;
+                let mode = fs.flags(handle) & libc::O_ACCMODE;
+                if mode == libc::O_RDONLY || mode == libc::O_ACCMODE {
+                    return Err(Failure::Errno(Errno::BADF));
+                }
+                let append = check_flags(a[5])?;
+                let result = write_vector(fs, handle, a, from, append)?;
                 if a[5] as i32 & (libc::RWF_DSYNC | libc::RWF_SYNC) != 0 {
                     fs.sync(handle)?;
                 }
@@ -288,7 +306,7 @@ pub unsafe fn pwritev(a: &Arguments) -> isize {
         on_descriptor(
             libc::SYS_pwritev,
             a[0],
-            |fs, handle| write_vector(fs, handle, a, Some(position(a[3])?)),
+            |fs, handle| write_vector(fs, handle, a, Some(position(a[3])?), None),
             || raw::call(libc::SYS_pwritev as usize, a),
         )
     }
@@ -382,7 +400,12 @@ pub unsafe fn advise<const NUMBER: usize>(a: &Arguments) -> isize {
     on_descriptor(
         NUMBER as i64,
         a[0],
-        |_, _| Ok(0),
+        |fs, handle| {
+            if fs.flags(handle) & libc::O_PATH != 0 {
+                return Err(Failure::Errno(Errno::BADF));
+            }
+            Ok(0)
+        },
         // SAFETY: the program's arguments.
         || unsafe { raw::call(NUMBER, a) },
     )

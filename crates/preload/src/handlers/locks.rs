@@ -50,6 +50,10 @@ pub unsafe fn flock(a: &Arguments) -> isize {
         Descriptor::Error(error) => return error,
     };
     report::served(libc::SYS_flock);
+    let flags = inside(|fs| Ok(fs.flags(handle))).unwrap_or(libc::O_PATH);
+    if flags & libc::O_PATH != 0 || flags & libc::O_ACCMODE == libc::O_ACCMODE {
+        return error(libc::EBADF);
+    }
     let operation = a[1] as i32;
     let kind = match operation & !libc::LOCK_NB {
         libc::LOCK_SH => LockKind::Shared,

@@ -71,31 +71,154 @@ pub unsafe fn creat(a: &Arguments) -> isize {
     unsafe { openat(&[HERE, a[0], flags as usize, a[1], 0, 0]) }
 }
 
+/// Flags that openat2 takes.
+const OPEN_FLAGS: i32 = libc::O_ACCMODE
+    | libc::O_CREAT
+    | libc::O_EXCL
+    | libc::O_NOCTTY
+    | libc::O_TRUNC
+    | libc::O_APPEND
+    | libc::O_NONBLOCK
+    | libc::O_SYNC
+    | libc::O_ASYNC
+    | libc::O_DIRECT
+    | libc::O_NOFOLLOW
+    | libc::O_NOATIME
+    | libc::O_CLOEXEC
+    | libc::O_PATH
+    | libc::O_TMPFILE
+    | LARGE_FILE;
+/// The kernel's O_LARGEFILE.
+const LARGE_FILE: i32 = 0o100_000;
+const RESOLVE_FLAGS: u64 = libc::RESOLVE_NO_XDEV
+    | libc::RESOLVE_NO_MAGICLINKS
+    | libc::RESOLVE_NO_SYMLINKS
+    | libc::RESOLVE_BENEATH
+    | libc::RESOLVE_IN_ROOT
+    | libc::RESOLVE_CACHED;
+
+/// Reads and checks a `struct open_how`, as the kernel does before it looks at the path.
+fn read_how(address: usize, size: usize) -> Result<[u64; 3], Errno> {
+    const KNOWN: usize = size_of::<[u64; 3]>();
+    if size < KNOWN {
+        return Err(Errno::INVAL);
+    }
+    if size > 4096 {
+        return Err(Errno::TOOBIG);
+    }
+    let mut room = [const { std::mem::MaybeUninit::<u8>::uninit() }; 4096];
+    // SAFETY: bytes.
+    let bytes = unsafe { memory::copy_many_in(&mut room, address, size) }?;
+    if bytes[KNOWN..].iter().any(|&byte| byte != 0) {
+        return Err(Errno::TOOBIG);
+    }
+    // SAFETY: integers.
+    let how = unsafe { memory::copy_in::<[u64; 3]>(bytes.as_ptr() as usize) }?;
+    let [flags, mode, resolve] = how;
+    let known = flags & !(OPEN_FLAGS as u32 as u64) == 0 && resolve & !RESOLVE_FLAGS == 0;
+    let confined = libc::RESOLVE_BENEATH | libc::RESOLVE_IN_ROOT;
+    let flags = flags as i32;
+    let nameless = flags & libc::O_TMPFILE & !libc::O_DIRECTORY != 0;
+    let creates = flags & libc::O_CREAT != 0 || nameless;
+    let allowed = if creates { 0o7777 } else { 0 };
+    let path = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+    if !known
+        || resolve & confined == confined
+        || mode & !allowed != 0
+        || (nameless
+            && (flags & libc::O_TMPFILE != libc::O_TMPFILE
+                || flags & libc::O_ACCMODE == libc::O_RDONLY))
+        || flags & (libc::O_CREAT | libc::O_DIRECTORY) == libc::O_CREAT | libc::O_DIRECTORY
+        || (flags & libc::O_PATH != 0 && flags & !path != 0)
+    {
+        return Err(Errno::INVAL);
+    }
+    if resolve & libc::RESOLVE_CACHED != 0 && (creates || flags & libc::O_TRUNC != 0) {
+        return Err(Errno::AGAIN);
+    }
+    Ok(how)
+}
+
+/// Whether relative paths begin in the pool.
+fn is_pool_directory(descriptor: usize) -> bool {
+    if descriptor as i32 == libc::AT_FDCWD {
+        crate::settings::ready() && !crate::thread::inside() && directory::is_on_pool()
+    } else {
+        descriptors::is_pool(descriptor)
+    }
+}
+
 pub unsafe fn openat2(a: &Arguments) -> isize {
+    let kernel = |directory: usize, path: usize| {
+        descriptors::before_kernel_opens();
+        // SAFETY: the program's arguments, or a host path.
+        descriptors::kernel_opened(unsafe {
+            syscall!(libc::SYS_openat2, directory, path, a[2], a[3])
+        })
+    };
     let mut scratch = Scratch::uninit();
-    // SAFETY: `how` is valid for its size, of which the first three words are read.
-    unsafe {
-        match place(a[0], a[1], &mut scratch) {
-            Place::Kernel => {
-                descriptors::before_kernel_opens();
-                descriptors::kernel_opened(syscall!(libc::SYS_openat2, a[0], a[1], a[2], a[3]))
+    // SAFETY: the program's path.
+    let place = match unsafe { place(a[0], a[1], &mut scratch) } {
+        // In the pool, the path is read from there.
+        Place::Kernel if !is_pool_directory(a[0]) => return kernel(a[0], a[1]),
+        Place::Error(error) => return error,
+        place => place,
+    };
+    let [flags, mode, resolve] = match read_how(a[2], a[3]) {
+        Ok(how) => how,
+        Err(errno) => return minus(errno),
+    };
+    // SAFETY: as above; it was read a moment ago.
+    let Some(memory::Text { bytes: given, .. }) = (unsafe { memory::text(a[1]) }) else {
+        return error(libc::EFAULT);
+    };
+    let (at, path) = match place {
+        _ if given.first() == Some(&b'/') => {
+            if resolve & libc::RESOLVE_BENEATH != 0 {
+                return error(libc::EXDEV);
             }
-            Place::Error(error) => error,
-            Place::Pool(..) => {
-                if a[3] < 24 {
-                    return error(libc::EINVAL);
+            if resolve & libc::RESOLVE_IN_ROOT != 0 {
+                // Absolute paths begin at the directory too.
+                let mut rest = given;
+                while let Some(after) = rest.strip_prefix(b"/") {
+                    rest = after;
                 }
-                let [flags, mode, resolve] = match memory::copy_in::<[u64; 3]>(a[2]) {
-                    Ok(how) => how,
-                    Err(errno) => return minus(errno),
-                };
-                if resolve != 0 {
-                    // Programs fall back to openat and check for themselves.
-                    return error(libc::ENOSYS);
+                let rest = if rest.is_empty() { b"." } else { rest };
+                match descriptors::lookup(a[0]) {
+                    descriptors::Descriptor::Pool(handle) => (At::Directory(handle), rest),
+                    descriptors::Descriptor::Error(error) => return error,
+                    descriptors::Descriptor::Kernel => match directory::current() {
+                        Some(Ok(handle)) if a[0] as i32 == libc::AT_FDCWD => {
+                            (At::Directory(handle), rest)
+                        }
+                        _ => return kernel(a[0], a[1]),
+                    },
                 }
-                openat(&[a[0], a[1], flags as usize, mode as usize, 0, 0])
+            } else {
+                // The pool is a mount of its own.
+                let crosses = resolve & libc::RESOLVE_NO_XDEV != 0;
+                match place {
+                    Place::Pool(..) if crosses => return error(libc::EXDEV),
+                    Place::Pool(at, path) => (at, path),
+                    _ => return kernel(a[0], a[1]),
+                }
             }
         }
+        Place::Pool(at, path) => (at, path),
+        _ => return kernel(a[0], a[1]),
+    };
+    report::served(libc::SYS_openat2);
+    let mode = masked(mode as usize) & 0o7777;
+    match descriptors::open_within(at, path, flags as i32, mode, resolve) {
+        Ok(descriptor) => descriptor,
+        Err(Failure::Outside(_)) if resolve & libc::RESOLVE_NO_XDEV != 0 => error(libc::EXDEV),
+        // What is not there is in no cache.
+        Err(Failure::Errno(Errno::NOENT))
+            if resolve & libc::RESOLVE_CACHED != 0 && !given.is_empty() =>
+        {
+            error(libc::EAGAIN)
+        }
+        Err(failure) => outside(failure, |host| kernel(HERE, host)),
     }
 }
 
@@ -256,6 +379,22 @@ pub unsafe fn rename(a: &Arguments) -> isize {
 pub unsafe fn linkat(a: &Arguments) -> isize {
     // SAFETY: the program's arguments.
     unsafe {
+        // The way to name a file of O_TMPFILE.
+        if a[4] as i32 & libc::AT_SYMLINK_FOLLOW != 0
+            && let Some(text) = memory::text(a[1])
+            && let Some(descriptor) = descriptor_named(text.bytes)
+            && descriptors::is_pool(descriptor)
+        {
+            let empty = c"".as_ptr() as usize;
+            return linkat(&[
+                descriptor,
+                empty,
+                a[2],
+                a[3],
+                libc::AT_EMPTY_PATH as usize,
+                0,
+            ]);
+        }
         on_two(
             libc::SYS_linkat,
             a,

@@ -36,7 +36,11 @@ pub unsafe fn refuse_name<
             NUMBER as i64,
             directory::<AT>(a),
             a[PATH],
-            |_, _, _| Ok(error(ERRNO)),
+            |fs, at, path| {
+                // What cannot be looked up is told before.
+                let flags = libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH;
+                fs.stat(at, path, flags).map(|_| error(ERRNO))
+            },
             |at, path| {
                 let mut changed = *a;
                 if let Some(directory) = changed.get_mut(AT) {

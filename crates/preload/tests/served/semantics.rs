@@ -23,3 +23,8 @@ fn transfers() {
 fn addresses() {
     same("addresses");
 }
+
+#[test]
+fn opening() {
+    same("opening");
+}
