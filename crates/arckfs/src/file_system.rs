@@ -195,7 +195,10 @@ impl FileSystem {
             return self.open_nameless(at, path, flags, mode, resolve);
         }
         // O_SYNC has O_DSYNC in it.
-        let flags = flags | (flags & libc::O_SYNC & !libc::O_DSYNC != 0) as i32 * libc::O_DSYNC;
+        let flags = match flags & libc::O_SYNC & !libc::O_DSYNC {
+            0 => flags,
+            _ => flags | libc::O_DSYNC,
+        };
         let create = flags & libc::O_CREAT != 0 && flags & libc::O_PATH == 0;
         let exclusive = create && flags & libc::O_EXCL != 0;
         let follow = flags & libc::O_NOFOLLOW == 0 && !exclusive;
