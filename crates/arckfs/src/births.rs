@@ -21,6 +21,7 @@ use arck_libfs_kit::region::WriteGuard;
 use arck_pm::order;
 use arck_pm::{Dirty, Flushed};
 use arck_protocol::operation::Expected;
+use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 /// What is to be born.
@@ -50,13 +51,16 @@ impl<'a> Context<'a> {
             // No longer granted to us: left for good.
             return Err(Fix::Again.into());
         }
-        let outcome = self.try_birth(directory, expected, name, found, birth, number);
-        if outcome.is_err() && !self.spares.keep_number(self.slot(), number) {
+        let unborn = Cell::new(true);
+        let outcome = self.try_birth(directory, expected, name, found, birth, number, &unborn);
+        if outcome.is_err() && unborn.get() && !self.spares.keep_number(self.slot(), number) {
             stock.numbers.give_back(self.slot(), number);
         }
         outcome
     }
 
+    /// `unborn`: set to false as soon as the number may be somebody's, whatever comes of it.
+    #[allow(clippy::too_many_arguments)]
     fn try_birth(
         &self,
         directory: &'static CachedInode,
@@ -65,6 +69,7 @@ impl<'a> Context<'a> {
         found: &Found,
         birth: Birth<'_>,
         number: InodeNumber,
+        unborn: &Cell<bool>,
     ) -> Attempt<&'static CachedInode> {
         let time = now();
         let (inode, _locked) = self.conceive(directory, birth, number, time)?;
@@ -85,8 +90,23 @@ impl<'a> Context<'a> {
             name,
             source: b"",
         };
-        let (reference, confirmed) =
-            self.commit_record(directory, expected, record, &[(directory, *expected)], time)?;
+        let involved = [(directory, *expected)];
+        let committed = self.commit_record(directory, expected, record, &involved, time);
+        let (reference, confirmed) = match committed {
+            Ok(committed) => committed,
+            Err(stop) => {
+                // What stops an attempt takes its record back, or comes before it; what fails it
+                // leaves open whether the record is there.
+                let ended = inode.branch.load(Ordering::Relaxed) == 0
+                    || matches!(stop, Stop::Fix(_)) && self.end_branch(inode).is_ok();
+                unborn.set(matches!(stop, Stop::Fix(_)) && ended);
+                if ended {
+                    self.discard_delta(inode);
+                }
+                return Err(stop);
+            }
+        };
+        unborn.set(false);
         if confirmed == Confirmed::Standing {
             let dentry = Dentry {
                 inode: number,
@@ -247,6 +267,19 @@ impl<'a> Context<'a> {
         Ok(())
     }
 
+    /// That there is a place for a record, before anything is changed that goes with it.
+    pub fn expect_place(&self, directory: &CachedInode, record: &Record<'_>) -> Attempt<()> {
+        if has_place(directory, &tail_of(directory), record) {
+            return Ok(());
+        }
+        let arena = &self.session.state().arena;
+        let page = arena
+            .take(self.session, self.slot())
+            .map_err(|short| Fix::short(short, 1))?;
+        arena.release(self.session, self.slot(), page);
+        Ok(())
+    }
+
     /// Appends a record to a directory's delta, stamps the directory, makes both durable, and
     /// looks at the headers again. `involved`: the directory first, then what else the record
     /// speaks of. Under the locks of all of them.
@@ -261,13 +294,10 @@ impl<'a> Context<'a> {
         let session = self.session;
         let stock = session.state();
         let (branch, begun) = self.branch(directory, expected)?;
-        let mut tail = Tail {
-            page: directory.tail_page.load(Ordering::Relaxed),
-            unit: directory.tail_unit.load(Ordering::Relaxed),
-        };
+        let mut tail = tail_of(directory);
         let mut fresh = None;
         let adds = record.state & effect::ADD != 0;
-        if !tail.has_room(record.units()) || adds && directory.has(flag::REMOVES) {
+        if !has_place(directory, &tail, &record) {
             // What only takes names away makes room, and must be possible where there is none.
             let taken = match adds {
                 true => stock
@@ -285,7 +315,7 @@ impl<'a> Context<'a> {
                 }
                 Err(short) => {
                     let _begun = order::fence(begun);
-                    return Err(Stop::short(short, 1));
+                    return Err(Fix::short(short, 1).into());
                 }
             }
         }
@@ -409,6 +439,19 @@ fn prepare_unborn(inode: &CachedInode, generation: u32, own: &Expected, parent: 
     }
     inode.parent.store(parent, Ordering::Relaxed);
     inode.expect(*own);
+}
+
+fn tail_of(directory: &CachedInode) -> Tail {
+    Tail {
+        page: directory.tail_page.load(Ordering::Relaxed),
+        unit: directory.tail_unit.load(Ordering::Relaxed),
+    }
+}
+
+/// Whether a record fits into the last page of a directory's delta, and may stand there.
+fn has_place(directory: &CachedInode, tail: &Tail, record: &Record<'_>) -> bool {
+    let adds = record.state & effect::ADD != 0;
+    tail.has_room(record.units()) && !(adds && directory.has(flag::REMOVES))
 }
 
 /// Sets a directory's times; flushed, not fenced.

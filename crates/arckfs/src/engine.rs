@@ -70,12 +70,12 @@ impl From<Fix> for Stop {
     }
 }
 
-impl Stop {
-    /// Of `pages` delta pages that an attempt needs at once there was none, or not all.
-    pub fn short(short: Short, pages: usize) -> Stop {
+impl Fix {
+    /// Of `pages` delta pages that are needed at once there was none, or not all.
+    pub fn short(short: Short, pages: usize) -> Fix {
         match short {
-            Short::Pages => Fix::ArenaPages.into(),
-            Short::Room => Fix::Room(pages as u32).into(),
+            Short::Pages => Fix::ArenaPages,
+            Short::Room => Fix::Room(pages as u32),
         }
     }
 }

@@ -306,6 +306,8 @@ impl<'a> Context<'a> {
         }
         let target_expected = self.begin_change(target)?;
         let kind = target.kind().ok_or(Errno::IO)?;
+        let record = self.added(target, kind, name);
+        self.expect_place(directory, &record)?;
         let time = now();
         let (branch, begun) = self.branch(target, &target_expected)?;
         if nameless {
@@ -319,7 +321,6 @@ impl<'a> Context<'a> {
         };
         let _ = branch.put(offset::CHANGED, time as u64)?;
         let _stamped = order::fence((branch.flush_line_0()?, begun, partner));
-        let record = self.added(target, kind, name);
         let involved = [(directory, expected), (target, target_expected)];
         let (reference, confirmed) =
             self.commit_record(directory, &expected, record, &involved, time)?;
@@ -471,9 +472,6 @@ impl<'a> Context<'a> {
             self.name_remover(victim, &victim_expected, to)?;
         }
         let time = now();
-        if from.number() != to.number() {
-            self.name_partners((from, &from_expected), (to, &expected), time)?;
-        }
         let kind = source.dentry.ok_or(Errno::IO)?.kind;
         let mut record = self.added(moved, kind, to_name);
         if from.number() != to.number() {
@@ -491,6 +489,10 @@ impl<'a> Context<'a> {
             record.kills[1] = found.record;
         } else if found.dentry.is_some() {
             record.state |= effect::REPLACE;
+        }
+        if from.number() != to.number() {
+            self.expect_place(to, &record)?;
+            self.name_partners((from, &from_expected), (to, &expected), time)?;
         }
         let (reference, confirmed) = self.commit_record(to, &expected, record, &involved, time)?;
         if confirmed == Confirmed::Standing {

@@ -17,7 +17,8 @@ use crate::write::Position;
 use arck_core_state::branch::offset;
 use arck_core_state::{IndexRoot, PAGE_SIZE, PagePtr, index};
 use arck_libfs_kit::Session;
-use arck_libfs_kit::delta::{self, Branch, FreshPages};
+use arck_libfs_kit::arena_pages::Short;
+use arck_libfs_kit::delta::{self, Branch, FreshPages, INDEX_PAGES_MAX};
 use arck_libfs_kit::region::ThreadSlot;
 use arck_pm::order::{self, DurableSet};
 use arck_pm::{Durable, Flushed};
@@ -27,25 +28,75 @@ use std::sync::atomic::Ordering;
 /// Pages changed in one step.
 const STEP: u64 = 512;
 
-/// Data pages set aside for one call; those that are left go back to the stock.
+/// Data pages, and arena pages for the entries that lead to them, set aside for one call; those
+/// that are left go back to the stock.
 pub struct Reserve {
     session: &'static Session,
+    slot: &'static ThreadSlot<'static>,
     pages: RefCell<Vec<PagePtr>>,
+    index: RefCell<Vec<u32>>,
 }
 
 impl Reserve {
-    pub fn new(session: &'static Session) -> Reserve {
+    /// `slot`: of the calling thread.
+    pub fn new(session: &'static Session, slot: &'static ThreadSlot<'static>) -> Reserve {
         Reserve {
             session,
+            slot,
             pages: RefCell::default(),
+            index: RefCell::default(),
+        }
+    }
+
+    /// Takes arena pages from the stock until there are `count`; what stands against it, and how
+    /// many are missing.
+    pub fn fill_index(&self, count: usize) -> Result<(), (Short, usize)> {
+        let mut index = self.index.borrow_mut();
+        while index.len() < count {
+            let lacking = count - index.len();
+            let taken = self.session.state().arena.take(self.session, self.slot);
+            index.push(taken.map_err(|short| (short, lacking))?);
+        }
+        Ok(())
+    }
+
+    /// Gives `count` arena pages to the stock.
+    pub fn give_back_index(&self, count: usize) {
+        let mut index = self.index.borrow_mut();
+        let kept = index.len().saturating_sub(count);
+        for page in index.drain(kept..) {
+            self.session
+                .state()
+                .arena
+                .release(self.session, self.slot, page);
+        }
+    }
+
+    /// Puts as many arena pages into `fresh` as one entry can need, if there are so many.
+    fn lend(&self, fresh: &mut FreshPages) {
+        let mut index = self.index.borrow_mut();
+        while fresh.count() < INDEX_PAGES_MAX
+            && let Some(page) = index.pop()
+        {
+            if let Err(page) = fresh.add(page) {
+                index.push(page);
+                return;
+            }
+        }
+    }
+
+    fn take_back(&self, fresh: &mut FreshPages) {
+        let mut index = self.index.borrow_mut();
+        while let Some(page) = fresh.take() {
+            index.push(page);
         }
     }
 
     /// Takes pages from the stock until there are `count`; false if it ran out.
-    pub fn fill(&self, slot: &ThreadSlot<'_>, count: u64) -> bool {
+    pub fn fill(&self, count: u64) -> bool {
         let mut pages = self.pages.borrow_mut();
         while (pages.len() as u64) < count {
-            match self.session.state().data.take(self.session, slot) {
+            match self.session.state().data.take(self.session, self.slot) {
                 Some(page) => pages.push(page),
                 None => return false,
             }
@@ -67,9 +118,9 @@ impl Reserve {
         self.pages.borrow_mut().clear();
     }
 
-    fn take(&self, slot: &ThreadSlot<'_>) -> Option<PagePtr> {
+    fn take(&self) -> Option<PagePtr> {
         let reserved = self.pages.borrow_mut().pop();
-        reserved.or_else(|| self.session.state().data.take(self.session, slot))
+        reserved.or_else(|| self.session.state().data.take(self.session, self.slot))
     }
 
     /// Keeps a page that the call set free.
@@ -83,6 +134,7 @@ impl Drop for Reserve {
         for page in self.pages.get_mut().drain(..) {
             self.session.state().data.release(self.session, page);
         }
+        self.give_back_index(usize::MAX);
     }
 }
 
@@ -109,44 +161,108 @@ impl<'a> Context<'a> {
         Ok(lacking)
     }
 
-    /// Sets an entry of the delta's index. `proof`: what they lead to, and the branch, is durable.
+    /// Arena pages that the entries of the file pages `[from, end)` may need.
+    pub fn index_pages_over(&self, inode: &'static CachedInode, from: u64, end: u64) -> usize {
+        if from >= end {
+            return 0;
+        }
+        let root = inode.delta_root();
+        let verified = inode.verified_root().height().min(1);
+        let height = index::height_for(end).max(root.height()).max(verified);
+        let over = |level| {
+            let span = index::capacity(level);
+            (end - 1) / span - from / span + 1
+        };
+        let over: u64 = (1..=height).map(over).sum();
+        // New roots lead to what there is, which may lie elsewhere.
+        let roots = match root.0 {
+            0 => 0,
+            _ => height - root.height(),
+        };
+        over as usize + roots as usize
+    }
+
+    /// Whether page 0 is a hole of a file that has an index: folding its entry may take index
+    /// pages, so it has to be counted, as a page of the arena that it would not need otherwise.
+    fn needs_index(&self, inode: &'static CachedInode, page: u64) -> Attempt<bool> {
+        Ok(page == 0
+            && inode.delta_root().0 == 0
+            && inode.verified_root().height() != 0
+            && self.data_page(inode, 0)?.is_null())
+    }
+
+    /// Takes the arena pages that the entry of file page `page` needs into `fresh`, before
+    /// anything is stored for it. `others`: entries in other places will be set before it. All or
+    /// nothing.
+    pub fn reserve_entry(
+        &self,
+        inode: &'static CachedInode,
+        page: u64,
+        others: bool,
+        fresh: &mut FreshPages,
+    ) -> Attempt<()> {
+        let root = inode.delta_root();
+        let height = index::height_for(page + 1).max(root.height());
+        let needed = if height > root.height() && (others || root.0 != 0) {
+            2 * height as usize
+        } else if self.needs_index(inode, page)? {
+            1
+        } else {
+            delta::index_pages_needed(self.session, root, page)
+        };
+        self.take_index_pages(fresh.count() + needed, fresh)
+    }
+
+    /// Takes arena pages until `fresh` has `count`; none if that fails.
+    fn take_index_pages(&self, count: usize, fresh: &mut FreshPages) -> Attempt<()> {
+        let arena = &self.session.state().arena;
+        let before = fresh.count();
+        while fresh.count() < count {
+            let taken = arena.take(self.session, self.slot());
+            let added = match taken {
+                Ok(page) => fresh.add(page).map_err(|page| {
+                    arena.release(self.session, self.slot(), page);
+                    Stop::from(Errno::IO)
+                }),
+                Err(short) => Err(Fix::short(short, count - before).into()),
+            };
+            if let Err(stop) = added {
+                self.give_index_pages(fresh, before);
+                return Err(stop);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back all but `keep` of the pages.
+    pub fn give_index_pages(&self, fresh: &mut FreshPages, keep: usize) {
+        while fresh.count() > keep
+            && let Some(page) = fresh.take()
+        {
+            let arena = &self.session.state().arena;
+            arena.release(self.session, self.slot(), page);
+        }
+    }
+
+    /// Sets an entry of the delta's index, with pages of `fresh` and more if it needs them.
+    /// `proof`: what they lead to, and the branch, is durable.
     pub fn set_entry<P: DurableSet>(
         &self,
         inode: &'static CachedInode,
         branch: &Branch<'_>,
         page: u64,
         entry: u64,
+        fresh: &mut FreshPages,
         proof: P,
     ) -> Attempt<Flushed> {
-        let arena = &self.session.state().arena;
         let mut root = inode.delta_root();
-        if root.0 == 0
-            && page == 0
-            && inode.verified_root().height() != 0
-            && self.data_page(inode, 0)?.is_null()
-        {
-            // Folding it may take index pages: it has to be counted, as a page of the arena.
+        if self.needs_index(inode, page)? {
             root = IndexRoot::new(0, 1);
         }
-        let mut fresh = FreshPages::default();
         let needed = delta::index_pages_needed(self.session, root, page);
-        let give_back = |fresh: &mut FreshPages| {
-            while let Some(page) = fresh.take() {
-                arena.release(self.session, self.slot(), page);
-            }
-        };
-        while fresh.count() < needed {
-            match arena.take(self.session, self.slot()) {
-                Ok(page) => fresh.add(page),
-                Err(short) => {
-                    give_back(&mut fresh);
-                    return Err(Stop::short(short, needed));
-                }
-            }
-        }
+        self.take_index_pages(needed, fresh)?;
         let (root, stored) =
-            delta::set_index_entry(self.session, branch, root, page, entry, &mut fresh, proof)?;
-        give_back(&mut fresh);
+            delta::set_index_entry(self.session, branch, root, page, entry, fresh, proof)?;
         inode.root.store(root.0, Ordering::Release);
         Ok(stored)
     }
@@ -200,7 +316,7 @@ impl<'a> Context<'a> {
                 let new = if is_kept {
                     old
                 } else {
-                    let new = reserve.take(self.slot()).ok_or(Fix::DataPages)?;
+                    let new = reserve.take().ok_or(Fix::DataPages)?;
                     filled.push((page, new, old.is_null()));
                     new
                 };
@@ -213,10 +329,12 @@ impl<'a> Context<'a> {
         let durable: Vec<Durable> = order::fence(stored);
         let mut published = None;
         let mut count = 0;
+        let mut index = FreshPages::default();
         let outcome = fresh.and_then(|()| {
             for &(page, new, was_hole) in &filled {
                 let proof = durable.first().ok_or(Errno::IO)?;
-                let token = self.set_entry(inode, &branch, page, new.0, proof)?;
+                reserve.lend(&mut index);
+                let token = self.set_entry(inode, &branch, page, new.0, &mut index, proof)?;
                 count += 1;
                 if was_hole {
                     inode.pages.fetch_add(1, Ordering::Relaxed);
@@ -228,6 +346,7 @@ impl<'a> Context<'a> {
         for (_, new, _) in filled.drain(count..) {
             reserve.keep(new);
         }
+        reserve.take_back(&mut index);
         outcome?;
         if inode.has(flag::MAPPED) {
             self.remap(inode, from, last);
@@ -281,7 +400,10 @@ impl<'a> Context<'a> {
                     .ok_or_else(|| self.lost(inode))?
                     .is_some();
             let token = if is_verified {
-                Some(self.set_entry(inode, &branch, page, index::HOLE, &proof)?)
+                let mut fresh = FreshPages::default();
+                let set = self.set_entry(inode, &branch, page, index::HOLE, &mut fresh, &proof);
+                self.give_index_pages(&mut fresh, 0);
+                Some(set?)
             } else {
                 let cleared = delta::clear_index_entry(self.session, &branch, root, page)?;
                 if root.height() == 0 {

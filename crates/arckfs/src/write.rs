@@ -17,8 +17,8 @@ use crate::state::{CachedInode, flag};
 use crate::time::now;
 use arck_core_state::branch::{StoredBranch, offset};
 use arck_core_state::geometry::FILE_SIZE_MAX;
-use arck_core_state::{IndexRoot, PAGE_SIZE, PagePtr};
-use arck_libfs_kit::delta::{self, Branch};
+use arck_core_state::{IndexRoot, PAGE_SIZE, PagePtr, index};
+use arck_libfs_kit::delta::{self, Branch, FreshPages};
 use arck_pm::order;
 use arck_pm::{Durable, Flushed};
 use arck_protocol::operation::Expected;
@@ -388,6 +388,10 @@ struct Step<'c, 'a> {
     /// Fresh pages and their places in the file, ascending.
     fresh: &'c mut [(u64, PagePtr)],
     count: usize,
+    /// Arena pages for the entries of the fresh pages.
+    index: FreshPages,
+    /// For which index page, under which height of the index, they have been taken last.
+    index_of: (u64, u32),
     /// Bytes of the data that were placed.
     covered: usize,
     /// All that was stored so far, the beginning of the branch included.
@@ -423,6 +427,8 @@ impl<'c, 'a> Step<'c, 'a> {
             branch,
             fresh,
             count: 0,
+            index: FreshPages::default(),
+            index_of: (u64::MAX, 0),
             covered: 0,
             stored: Stored(begun),
         }
@@ -440,6 +446,13 @@ impl<'c, 'a> Step<'c, 'a> {
     /// A new page for file page `page`: `data` at `within`, the rest from `base` (or zeroes).
     fn fresh(&mut self, page: u64, base: PagePtr, within: usize, data: &[u8]) -> Attempt<()> {
         let session = self.context.session;
+        // Once data is stored nothing may be lacking: some of it may go over what was there.
+        let height = index::height_for(page + 1);
+        if self.index_of != (page / index::FANOUT, height) {
+            self.context
+                .reserve_entry(self.inode, page, self.count != 0, &mut self.index)?;
+            self.index_of = (page / index::FANOUT, height);
+        }
         let Some(new) = session.state().data.take(session, self.context.slot()) else {
             return Err(Fix::DataPages.into());
         };
@@ -587,7 +600,9 @@ impl<'c, 'a> Step<'c, 'a> {
             let (page, pointer) = self.fresh[index];
             let proof = data.as_ref().ok_or(Errno::IO)?;
             let null = context.data_page(self.inode, page)?.is_null();
-            let stored = context.set_entry(self.inode, &self.branch, page, pointer.0, proof)?;
+            let pages = &mut self.index;
+            let stored =
+                context.set_entry(self.inode, &self.branch, page, pointer.0, pages, proof)?;
             self.fresh[index].1 = PagePtr::NULL;
             if null {
                 self.inode.pages.fetch_add(1, Ordering::Relaxed);
@@ -607,5 +622,6 @@ impl Drop for Step<'_, '_> {
                 session.state().data.release(session, *pointer);
             }
         }
+        self.context.give_index_pages(&mut self.index, 0);
     }
 }

@@ -297,19 +297,20 @@ pub fn index_entry(session: &Session, root: IndexRoot, page: u64) -> u64 {
 /// How many fresh arena pages [`set_index_entry`] may need: new roots, and a way down beside.
 pub const INDEX_PAGES_MAX: usize = 2 * HEIGHT_MAX as usize;
 
-/// Fresh arena pages for an index, taken before the operation began.
+/// Fresh arena pages for an index, taken before anything is stored: for three entries at most.
 #[derive(Default)]
 pub struct FreshPages {
-    pages: [u32; INDEX_PAGES_MAX],
+    pages: [u32; 3 * INDEX_PAGES_MAX],
     count: usize,
 }
 
 impl FreshPages {
-    pub fn add(&mut self, page: u32) {
-        if let Some(place) = self.pages.get_mut(self.count) {
-            *place = page;
-            self.count += 1;
-        }
+    /// Gives the page back if there is no place for it.
+    pub fn add(&mut self, page: u32) -> Result<(), u32> {
+        let place = self.pages.get_mut(self.count).ok_or(page)?;
+        *place = page;
+        self.count += 1;
+        Ok(())
     }
     pub fn count(&self) -> usize {
         self.count

@@ -5,6 +5,7 @@ use crate::read::pages_of;
 use crate::space::Reserve;
 use arck_core_state::PAGE_SIZE;
 use arck_core_state::geometry::FILE_SIZE_MAX;
+use std::ops::Range;
 
 /// What a mode of fallocate(2) asks for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -58,7 +59,8 @@ impl FileSystem {
 
     fn punch(&self, handle: Handle, offset: u64, end: u64) -> Result<(), Errno> {
         let (first, last) = self.zero_edges(handle, offset, end)?;
-        let freed = Reserve::new(self.engine.session);
+        let session = self.engine.session;
+        let freed = Reserve::new(session, session.thread()?.slot());
         let mut at = first;
         while at < last {
             let step = self.on_handle(handle, |context, inode| {
@@ -105,7 +107,8 @@ impl FileSystem {
         let (from, last) = (offset / PAGE_SIZE, pages_of(end));
         let reserve = self.reserve(handle, from, last, zeroing)?;
         let size = self.on_handle(handle, |_, inode| Ok(inode.size.load(Ordering::Acquire)))?;
-        if end > size && !keep_size {
+        let grows = end > size && !keep_size;
+        if grows {
             self.on_handle(handle, |context, inode| {
                 if inode.size.load(Ordering::Acquire) >= end {
                     return Ok(());
@@ -113,11 +116,32 @@ impl FileSystem {
                 context.resize(inode, end)
             })?;
         }
+        let filled = self.fill_pages(handle, offset..end, from..last, zeroing, &reserve);
+        if filled.is_err() && grows {
+            // In spite of the reserve, which folds for other sessions may have used up.
+            self.on_handle(handle, |context, inode| {
+                if inode.size.load(Ordering::Acquire) != end {
+                    return Ok(());
+                }
+                context.resize(inode, size)
+            })?;
+        }
+        filled
+    }
+
+    fn fill_pages(
+        &self,
+        handle: Handle,
+        bytes: Range<u64>,
+        pages: Range<u64>,
+        zeroing: bool,
+        reserve: &Reserve,
+    ) -> Result<(), Errno> {
         let fill = |from: u64, last: u64, zeroing: bool| -> Result<(), Errno> {
             let mut at = from;
             while at < last {
                 at = self.on_handle(handle, |context, inode| {
-                    context.fill_step(inode, at, last, zeroing, &reserve)
+                    context.fill_step(inode, at, last, zeroing, reserve)
                 })?;
             }
             Ok(())
@@ -125,13 +149,25 @@ impl FileSystem {
         if zeroing {
             // An edge may need a page of its own.
             reserve.give_back(2);
-            let (first, last) = self.zero_edges(handle, offset, end)?;
+            let (_, edges) = self.index_pages(handle, pages.start, pages.end)?;
+            reserve.give_back_index(edges);
+            let (first, last) = self.zero_edges(handle, bytes.start, bytes.end)?;
             fill(first, last, true)?;
         }
-        fill(from, last, false)
+        fill(pages.start, pages.end, false)
     }
 
-    /// Sets aside the data pages that filling the file pages `[from, end)` will take. ENOSPC.
+    /// Arena pages for the entries of the file pages `[from, end)`, and those for its ends alone.
+    fn index_pages(&self, handle: Handle, from: u64, end: u64) -> Result<(usize, usize), Errno> {
+        self.on_handle(handle, |context, inode| {
+            let over = |from, end| context.index_pages_over(inode, from, end);
+            let edges = over(from, from + 1) + over(end - 1, end);
+            Ok((over(from, end), edges))
+        })
+    }
+
+    /// Sets aside the data pages, and arena pages for their entries, that filling the file pages
+    /// `[from, end)` will take. ENOSPC.
     fn reserve(
         &self,
         handle: Handle,
@@ -152,10 +188,19 @@ impl FileSystem {
                 return Err(Errno::NOSPC);
             }
         }
-        let reserve = Reserve::new(session);
         let thread = session.thread()?;
-        while !reserve.fill(thread.slot(), lacking) {
+        let reserve = Reserve::new(session, thread.slot());
+        while !reserve.fill(lacking) {
             self.engine.fix(thread, Fix::DataPages)?;
+        }
+        let (over, edges) = self.index_pages(handle, from, end)?;
+        let needed = match lacking {
+            _ if zeroing => over + edges,
+            0 => 0,
+            _ => over,
+        };
+        while let Err((short, pages)) = reserve.fill_index(needed) {
+            self.engine.fix(thread, Fix::short(short, pages))?;
         }
         Ok(reserve)
     }
