@@ -14,7 +14,8 @@
 //!
 //! Environment: ARCK_POOL (directory), ARCK_MOUNT (absolute prefix), ARCK_REPORT (path or
 //! `fd:N`; optional), ARCK_NET (`sud-inclusive`, `sud-exclusive` or `none`; default: the best
-//! there is), ARCK_PATCH (`never`: see [`patch`]), ARCK_CWD (set by this library itself). Without the first two it does nothing.
+//! there is), ARCK_PATCH (`never`: see [`patch`]), ARCK_CWD and ARCK_TOLD (set by this
+//! library itself). Without the first two it does nothing.
 //!
 //! What is not served: programs linked statically or making their own system calls (except
 //! through the exclusive net), extended attributes.

@@ -40,6 +40,29 @@ impl Kind {
     }
 }
 
+/// Why it is this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Choice {
+    /// The best that the system allows.
+    Best = 0,
+    /// ARCK_NET names it.
+    Asked = 1,
+    /// The system refused a better one, or the one that ARCK_NET names.
+    Fallback = 2,
+}
+
+impl Choice {
+    pub fn name(self) -> &'static str {
+        match self {
+            Choice::Best => "best",
+            Choice::Asked => "asked",
+            Choice::Fallback => "fallback",
+        }
+    }
+}
+
+static CHOICE: AtomicU8 = AtomicU8::new(0);
 static KIND: AtomicU8 = AtomicU8::new(0);
 static START: AtomicUsize = AtomicUsize::new(0);
 static LENGTH: AtomicUsize = AtomicUsize::new(0);
@@ -52,6 +75,14 @@ pub fn kind() -> Kind {
         1 => Kind::Exclusive,
         2 => Kind::Inclusive,
         _ => Kind::None,
+    }
+}
+
+pub fn choice() -> Choice {
+    match CHOICE.load(Ordering::Relaxed) {
+        1 => Choice::Asked,
+        2 => Choice::Fallback,
+        _ => Choice::Best,
     }
 }
 
@@ -104,34 +135,79 @@ fn text_range(address: usize) -> Option<(usize, usize)> {
     search.found
 }
 
-/// At start-up: puts up the best net that the system allows, on this thread.
+/// At start-up: puts up the best net that the system allows, or the one asked for, on this thread.
 pub fn start() {
-    let wanted = settings::NET.get();
-    for (kind, name, address) in [
-        (Kind::Inclusive, &b"sud-inclusive"[..], 0),
-        (
-            Kind::Exclusive,
-            b"sud-exclusive",
-            start as *const () as usize,
-        ),
-    ] {
-        if !wanted.is_empty() && wanted != name {
-            continue;
-        }
-        let Some((start, length)) = text_range(address) else {
-            continue;
-        };
-        START.store(start, Ordering::Relaxed);
-        LENGTH.store(length, Ordering::Relaxed);
-        KIND.store(kind as u8, Ordering::Relaxed);
-        if install_handler() && arm() {
-            if kind == Kind::Inclusive {
-                patch::start(start);
-            }
-            return;
-        }
-        KIND.store(0, Ordering::Relaxed);
+    let mut wanted = settings::NET.get();
+    if !matches!(wanted, b"" | b"sud-inclusive" | b"sud-exclusive" | b"none") {
+        raw::print(
+            2,
+            b"arck: ARCK_NET is not sud-inclusive, sud-exclusive or none; taking the best there is\n",
+        );
+        wanted = b"";
     }
+    let mut choice = if wanted.is_empty() {
+        Choice::Best
+    } else {
+        Choice::Asked
+    };
+    for (kind, address) in [
+        (Kind::Inclusive, 0),
+        (Kind::Exclusive, start as *const () as usize),
+    ] {
+        if !wanted.is_empty() && wanted != kind.name().as_bytes() {
+            continue;
+        }
+        if let Some(text) = text_range(address)
+            && put_up(kind, text)
+        {
+            break;
+        }
+        choice = Choice::Fallback;
+    }
+    CHOICE.store(choice as u8, Ordering::Relaxed);
+    if kind() == Kind::None {
+        say_what_is_missing(choice);
+    } else if let Some((start, length)) = text_range(0) {
+        patch::start(patch::Range {
+            start,
+            end: start + length,
+        });
+    }
+}
+
+fn put_up(kind: Kind, (start, length): (usize, usize)) -> bool {
+    START.store(start, Ordering::Relaxed);
+    LENGTH.store(length, Ordering::Relaxed);
+    KIND.store(kind as u8, Ordering::Relaxed);
+    let up = install_handler() && arm();
+    if !up {
+        KIND.store(Kind::None as u8, Ordering::Relaxed);
+    }
+    up
+}
+
+/// Without a net what libc does inside its own functions goes to the kernel. That is said once,
+/// by the first program; those that it executes find `ARCK_TOLD` in their environment.
+fn say_what_is_missing(choice: Choice) {
+    if settings::was_told() {
+        return;
+    }
+    let why: &[u8] = match choice {
+        Choice::Asked => b"ARCK_NET=none",
+        _ => b"the kernel refuses Syscall User Dispatch",
+    };
+    let mut text = raw::Text::<512>::new();
+    text.push(b"arck: no net under libc (")
+        .push(why)
+        .push(b"): files of ")
+        .push(settings::MOUNT.get())
+        .push(
+            b" are not seen by fopen and what else reads or writes streams, opendir, realpath, \
+              glob, ftw, mkstemp, system, popen, posix_spawn\n",
+        );
+    raw::print(2, text.bytes());
+    // SAFETY: constant strings, before there are other threads.
+    unsafe { libc::setenv(c"ARCK_TOLD".as_ptr(), c"1".as_ptr(), 1) };
 }
 
 fn install_handler() -> bool {
@@ -201,7 +277,8 @@ unsafe extern "C-unwind" fn on_sigsys(
 ) {
     // SAFETY: the kernel's arguments.
     unsafe {
-        raw::uncancelled(|| {
+        let after = (*context).uc_mcontext.gregs[libc::REG_RIP as usize] as usize;
+        raw::uncancelled(patch::shared::is_cancellation_point(after), || {
             trapped(signal, information, context);
             0
         });

@@ -24,7 +24,12 @@
 //!   there: what the program had in wider ones is dead once it called libc, and libc itself is
 //!   compiled for no more than AVX2.
 //!
+//! * Whoever is cancelled in a stub unwinds as from the original `syscall`; see [`unwinding`].
+//!
 //! Setting ARCK_PATCH=never leaves all to the traps.
+
+pub mod shared;
+mod unwinding;
 
 use crate::raw::{self, Arguments, syscall};
 use crate::{calls, net, settings, thread};
@@ -34,6 +39,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 const OFTEN: u64 = 24;
 /// All stubs but those of `read`.
 const STUBS_SIZE: usize = 32 * 1024;
+/// The stubs of `read`.
+const FAR_STUBS_SIZE: usize = 4096;
 /// Longest stub.
 const STUB_SIZE: usize = 80;
 /// Longest sequence of instructions between `mov eax` and `syscall`.
@@ -70,6 +77,49 @@ static FAR_STUBS: Area = Area::new();
 /// The entry that stubs call: [`arck_patched_avx`] or [`arck_patched_sse`].
 static ENTRY: AtomicUsize = AtomicUsize::new(0);
 
+/// Addresses of code.
+#[derive(Clone, Copy, Debug)]
+pub struct Range {
+    pub start: usize,
+    pub end: usize,
+}
+
+/// Whether sites are rewritten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Those that trap often are.
+    On,
+    /// Not with this net, whose range is not libc's.
+    NotUsed,
+    /// The setting says so.
+    Never,
+    /// The system does not let text be written, or there is no place for stubs.
+    Refused,
+}
+
+impl State {
+    pub fn name(self) -> &'static str {
+        match self {
+            State::On => "on",
+            State::NotUsed => "not-used",
+            State::Never => "never",
+            State::Refused => "refused",
+        }
+    }
+}
+
+pub fn state() -> State {
+    if net::kind() != net::Kind::Inclusive {
+        State::NotUsed
+    } else if settings::PATCH.get() == b"never" {
+        State::Never
+    } else if REFUSED.load(Ordering::Relaxed) {
+        State::Refused
+    } else {
+        State::On
+    }
+}
+
 /// How many sites were rewritten.
 pub fn sites() -> usize {
     SITES.load(Ordering::Relaxed)
@@ -81,7 +131,7 @@ pub fn sites() -> usize {
 /// # Safety
 /// `after` is the address behind a `syscall` instruction in libc's text.
 pub unsafe fn trapped(number: usize, after: usize) {
-    if REFUSED.load(Ordering::Relaxed) || net::kind() != net::Kind::Inclusive {
+    if state() != State::On {
         return;
     }
     let key = (after as u64) << 16;
@@ -268,11 +318,11 @@ unsafe fn rewrite_read(function: usize) {
         if FAR_STUBS.start.load(Ordering::Relaxed) == 0 {
             let near = site + (usize::from(NEXT) << 24) + (1 << 23);
             // Whatever the site, the highest byte of the distance stays the same.
-            reserve(&FAR_STUBS, 4096, near, 1 << 18, 16);
+            reserve(&FAR_STUBS, FAR_STUBS_SIZE, near, 1 << 18, 16);
         }
         // SAFETY: the text is `read`'s, and nobody is in it.
         unsafe {
-            if let Some(stub) = make_stub(&FAR_STUBS, 4096, 0, &[], site + 4)
+            if let Some(stub) = make_stub(&FAR_STUBS, FAR_STUBS_SIZE, 0, &[], site + 4)
                 && distance(site + 5, stub)[3] == NEXT
             {
                 place_jump(site, stub, true);
@@ -323,45 +373,92 @@ unsafe fn make_stub(
     between: &[u8],
     after: usize,
 ) -> Option<usize> {
-    let start = area.start.load(Ordering::Acquire);
-    let used = area.used.load(Ordering::Relaxed);
-    if start == 0 || used + STUB_SIZE > size || between.len() > BETWEEN {
+    if between.len() > BETWEEN {
         return None;
     }
-    let stub = start + used;
-    let mut code = [0xccu8; STUB_SIZE];
-    let mut length = 0;
-    let mut push = |bytes: &[u8]| {
-        code[length..length + bytes.len()].copy_from_slice(bytes);
-        length += bytes.len();
-        length
-    };
     let number_bytes = (number as u32).to_le_bytes();
-    push(between);
-    if calls::is_handled(number) {
-        // lea rsp, [rsp - 128]: past the red zone.
-        push(&[0x48, 0x8d, 0x64, 0x24, 0x80]);
-        // mov ecx, number
-        push(&[0xb9]);
-        push(&number_bytes);
-        // mov r11, ENTRY; call r11
-        push(&[0x49, 0xbb]);
-        push(&(ENTRY.load(Ordering::Relaxed) as u64).to_le_bytes());
-        push(&[0x41, 0xff, 0xd3]);
-        // lea rsp, [rsp + 128]
-        push(&[0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0]);
-    } else {
-        push(&[0xb8]);
-        push(&number_bytes);
-        push(&[0x0f, 0x05]);
+    // SAFETY: the caller's promise.
+    unsafe {
+        write_stub(area, size, |code| {
+            code.push(between);
+            if calls::is_handled(number) {
+                code.push_entry(after, |code| {
+                    // mov ecx, number
+                    code.push(&[0xb9]);
+                    code.push(&number_bytes);
+                });
+            } else {
+                code.push(&[0xb8]);
+                code.push(&number_bytes);
+                code.push(&[0x0f, 0x05]);
+            }
+            code.push_jump(after);
+        })
     }
-    // jmp after
-    let end = push(&[0xe9]) + 4;
-    push(&distance(stub + end, after));
+}
+
+/// A stub being written.
+struct Code {
+    bytes: [u8; STUB_SIZE],
+    length: usize,
+    start: usize,
+}
+
+impl Code {
+    fn push(&mut self, bytes: &[u8]) {
+        self.bytes[self.length..self.length + bytes.len()].copy_from_slice(bytes);
+        self.length += bytes.len();
+    }
+    /// A jump to `target`.
+    fn push_jump(&mut self, target: usize) {
+        self.push(&[0xe9]);
+        let end = self.start + self.length + 4;
+        self.push(&distance(end, target));
+    }
+    /// The call of the entry, from a frame that [`unwinding`] describes; `number` puts the call's
+    /// number into ecx.
+    fn push_entry(&mut self, after: usize, number: impl FnOnce(&mut Code)) {
+        let below = -i32::from(unwinding::FRAME);
+        // lea rsp, [rsp - FRAME]
+        self.push(&[0x48, 0x8d, 0xa4, 0x24]);
+        self.push(&below.to_le_bytes());
+        // mov r11, after; mov [rsp + RETURN], r11
+        self.push(&[0x49, 0xbb]);
+        self.push(&(after as u64).to_le_bytes());
+        self.push(&[0x4c, 0x89, 0x5c, 0x24, unwinding::RETURN]);
+        number(self);
+        // mov r11, ENTRY; call r11
+        self.push(&[0x49, 0xbb]);
+        self.push(&(ENTRY.load(Ordering::Relaxed) as u64).to_le_bytes());
+        self.push(&[0x41, 0xff, 0xd3]);
+        // lea rsp, [rsp + FRAME]
+        self.push(&[0x48, 0x8d, 0xa4, 0x24]);
+        self.push(&(-below).to_le_bytes());
+    }
+}
+
+/// Takes room for a stub in an area of `size` bytes and fills it. `None` if there is no room.
+///
+/// # Safety
+/// The patch lock is held, or no other thread runs.
+unsafe fn write_stub(area: &Area, size: usize, fill: impl FnOnce(&mut Code)) -> Option<usize> {
+    let start = area.start.load(Ordering::Acquire);
+    let used = area.used.load(Ordering::Relaxed);
+    if start == 0 || used + STUB_SIZE > size {
+        return None;
+    }
+    let mut code = Code {
+        bytes: [0xcc; STUB_SIZE],
+        length: 0,
+        start: start + used,
+    };
+    fill(&mut code);
     // SAFETY: within the area, whose first `used` bytes only are in use.
-    unsafe { std::ptr::copy_nonoverlapping(code.as_ptr(), stub as *mut u8, STUB_SIZE) };
+    unsafe {
+        std::ptr::copy_nonoverlapping(code.bytes.as_ptr(), code.start as *mut u8, STUB_SIZE);
+    }
     area.used.store(used + STUB_SIZE, Ordering::Relaxed);
-    Some(stub)
+    Some(code.start)
 }
 
 /// An entry called from a stub with the call's number in ecx: the kernel's calling convention,
@@ -371,8 +468,12 @@ macro_rules! entry {
         #[unsafe(naked)]
         unsafe extern "C-unwind" fn $name() {
             std::arch::naked_asm!(
+                ".cfi_startproc",
                 "push rbp",
+                ".cfi_def_cfa_offset 16",
+                ".cfi_offset rbp, -16",
                 "mov rbp, rsp",
+                ".cfi_def_cfa_register rbp",
                 "push r9",
                 "push r8",
                 "push r10",
@@ -400,6 +501,7 @@ macro_rules! entry {
                 "pop r9",
                 "pop rbp",
                 "ret",
+                ".cfi_endproc",
                 body = sym answer,
             )
         }
@@ -409,8 +511,10 @@ entry!(arck_patched_avx, "vmovdqa", "ymm", "32", "vzeroupper");
 entry!(arck_patched_sse, "movdqa", "xmm", "16", "");
 
 unsafe extern "C-unwind" fn answer(number: usize, a: &Arguments) -> isize {
+    let point = number & shared::CANCELLATION_POINT != 0;
+    let number = number & !shared::CANCELLATION_POINT;
     // SAFETY: the arguments of a call that libc made.
-    unsafe { raw::uncancelled(|| handle(number, a)) }
+    unsafe { raw::uncancelled(point, || handle(number, a)) }
 }
 
 /// Not inlined, for the same reason as in `net`.
@@ -426,12 +530,29 @@ unsafe fn handle(number: usize, a: &Arguments) -> isize {
     }
 }
 
-/// At start-up, while there is one thread, with the address of libc's text.
-pub fn start(near: usize) {
-    if settings::PATCH.get() == b"never" {
-        REFUSED.store(true, Ordering::Relaxed);
-        return;
+/// At start-up, while there is one thread, with libc's text.
+pub fn start(text: Range) {
+    let rewrite = net::kind() == net::Kind::Inclusive && settings::PATCH.get() != b"never";
+    if rewrite {
+        prepare(text.start);
     }
+    let rewrite = rewrite && !REFUSED.load(Ordering::Relaxed);
+    // SAFETY: a constant name; the constructor runs alone and not inside `read`.
+    unsafe {
+        let read = libc::dlsym(libc::RTLD_NEXT, c"read".as_ptr()) as usize;
+        if read >= text.start && raw::is_single_threaded() {
+            shared::start(read, text, rewrite);
+            if rewrite {
+                rewrite_read(read);
+                let area = |area: &Area, size| (area.start.load(Ordering::Relaxed), size);
+                unwinding::register(area(&STUBS, STUBS_SIZE), area(&FAR_STUBS, FAR_STUBS_SIZE));
+            }
+        }
+    }
+}
+
+/// Chooses the entry and takes memory for stubs below libc's text, which begins at `near`.
+fn prepare(near: usize) {
     let entry = if std::arch::is_x86_feature_detected!("avx") {
         arck_patched_avx as *const () as usize
     } else {
@@ -442,20 +563,19 @@ pub fn start(near: usize) {
     reserve(&STUBS, STUBS_SIZE, near - 0x100_0000, 0x100_0000, 64);
     if STUBS.start.load(Ordering::Relaxed) == 0 {
         REFUSED.store(true, Ordering::Relaxed);
-        return;
-    }
-    // SAFETY: a constant name; the constructor runs alone and not inside `read`.
-    unsafe {
-        let read = libc::dlsym(libc::RTLD_NEXT, c"read".as_ptr()) as usize;
-        if read >= near && raw::is_single_threaded() {
-            rewrite_read(read);
-        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The area of stubs in this test program.
+    pub fn area() -> usize {
+        static ONCE: std::sync::Once = std::sync::Once::new();
+        ONCE.call_once(|| prepare(libc::read as *const () as usize & !0xfff));
+        STUBS.start.load(Ordering::Relaxed)
+    }
 
     #[test]
     fn jumps_reach() {

@@ -87,12 +87,14 @@ pub unsafe fn other_call(number: usize, a: &Arguments) -> isize {
 /// Runs `handle` for a call that libc made, with asynchronous cancellation off: libc switches it
 /// on around its cancellation points, and a cancelled thread must not unwind out of the middle of
 /// a handler. What may block switches it on again for just that ([`blocking_call`]). A
-/// cancellation that came meanwhile takes effect at the end.
+/// cancellation that came meanwhile takes effect at the end. `point`: the call was made where
+/// libc knows by the address that it can be cancelled, without switching anything on; there a
+/// cancellation that came meanwhile waits for the next such call.
 ///
 /// # Safety
 /// The caller's frame needs no clean-up.
 #[inline(always)]
-pub unsafe fn uncancelled(handle: impl FnOnce() -> isize) -> isize {
+pub unsafe fn uncancelled(point: bool, handle: impl FnOnce() -> isize) -> isize {
     if is_single_threaded() || thread::inside() {
         return handle();
     }
@@ -101,15 +103,19 @@ pub unsafe fn uncancelled(handle: impl FnOnce() -> isize) -> isize {
     unsafe {
         pthread_setcanceltype(DEFERRED, &mut kind);
         let state = &thread::current().cancellation;
-        let point = kind == ASYNCHRONOUS;
+        let asynchronous = kind == ASYNCHRONOUS;
         let before = state.swap(
-            if point { CANCELLABLE } else { NOT_CANCELLABLE },
+            if asynchronous || point {
+                CANCELLABLE
+            } else {
+                NOT_CANCELLABLE
+            },
             Ordering::Relaxed,
         );
         let result = handle();
         // In a forked child too: the block is a copy.
         state.store(before, Ordering::Relaxed);
-        if point {
+        if asynchronous {
             pthread_setcanceltype(ASYNCHRONOUS, std::ptr::null_mut());
         }
         result

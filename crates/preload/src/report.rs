@@ -95,6 +95,10 @@ pub fn write(replaced: bool) {
     }
     text.push(b"\",\"interception\":{\"symbols\":true,\"net\":\"")
         .push(net::kind().name().as_bytes());
+    text.push(b"\",\"net_choice\":\"")
+        .push(net::choice().name().as_bytes());
+    text.push(b"\",\"patching\":\"")
+        .push(patch::state().name().as_bytes());
     text.push(b"\",\"patched_sites\":")
         .number(patch::sites() as u64)
         .push(b"},\"served\":");

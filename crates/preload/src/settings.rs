@@ -97,6 +97,11 @@ fn variable(name: &[u8]) -> Option<&'static [u8]> {
     None
 }
 
+/// Whether a program before this one has said what its net does not catch (ARCK_TOLD).
+pub fn was_told() -> bool {
+    variable(b"ARCK_TOLD").is_some()
+}
+
 /// Reads the environment. Returns whether there is a pool to serve.
 pub fn read() -> bool {
     let (Some(pool), Some(mount)) = (variable(b"ARCK_POOL"), variable(b"ARCK_MOUNT")) else {

@@ -5,7 +5,7 @@
 //!
 //! ```json
 //! {"pid": 1, "program": "cp", "interception": {"symbols": true, "net": "sud-inclusive",
-//!  "patched_sites": 3}, "served": {"open": 2}, "past": {}}
+//!  "net_choice": "best", "patching": "on", "patched_sites": 3}, "served": {"open": 2}, "past": {}}
 //! ```
 //!
 //! Unknown members are ignored and missing ones count as nothing, so that a library of another
@@ -44,8 +44,42 @@ struct Interception {
     symbols: bool,
     /// The net below them for libc's own inner calls: `sud-inclusive`, `sud-exclusive`, `none`.
     net: String,
+    /// Why that net: `best`, `asked` (by `ARCK_NET`), `fallback` (a better one was refused).
+    net_choice: String,
+    /// Whether sites that trap often are rewritten: `on`, `not-used` (with this net), `never` (by
+    /// `ARCK_PATCH`), `refused` (by the system).
+    patching: String,
     /// System call instructions replaced by jumps.
     patched_sites: u64,
+}
+
+impl Interception {
+    /// What was chosen at start-up instead of the fastest way, as a sentence; `None` if nothing.
+    fn fallbacks(&self) -> Option<String> {
+        let mut said = Vec::new();
+        match (self.net.as_str(), self.net_choice.as_str()) {
+            (_, "best") | (_, "") => {}
+            ("none", choice) => said.push(format!(
+                "no net ({}): calls that libc makes itself are not served",
+                reason(choice, "ARCK_NET", "the kernel refuses it")
+            )),
+            (net, choice) => said.push(format!(
+                "net {net} ({})",
+                reason(choice, "ARCK_NET", "the kernel refuses sud-inclusive")
+            )),
+        }
+        match self.patching.as_str() {
+            "never" => said.push("sites are not rewritten (ARCK_PATCH)".to_string()),
+            "refused" => said.push("sites are not rewritten (the system refuses it)".to_string()),
+            _ => {}
+        }
+        (!said.is_empty()).then(|| said.join("; "))
+    }
+}
+
+/// Who chose: a variable, or the system.
+fn reason<'a>(choice: &str, variable: &'a str, refusal: &'a str) -> &'a str {
+    if choice == "asked" { variable } else { refusal }
 }
 
 impl Default for Process {
@@ -65,6 +99,8 @@ impl Default for Interception {
         Interception {
             symbols: false,
             net: "none".to_string(),
+            net_choice: String::new(),
+            patching: String::new(),
             patched_sites: 0,
         }
     }
@@ -304,6 +340,16 @@ fn table(summary: &Summary) -> String {
             grouped(more as u64)
         );
     }
+    let mut fallbacks: Vec<_> = summary
+        .processes
+        .iter()
+        .filter_map(|process| process.interception.fallbacks())
+        .collect();
+    fallbacks.sort_unstable();
+    fallbacks.dedup();
+    for said in fallbacks {
+        let _ = writeln!(text, "fall-back: {said}");
+    }
     for (title, calls) in [
         ("calls served by Arck:", &summary.served),
         (
@@ -378,6 +424,39 @@ mod tests {
             text.find("  read ").unwrap() < text.find("  open ").unwrap(),
             "{text}"
         );
+    }
+
+    #[test]
+    fn fallbacks_are_told() {
+        let line = |interception: &str| {
+            let line = format!(r#"{{"pid":7,"program":"p","interception":{{{interception}}}}}"#);
+            table(&summary(&line, 7))
+        };
+        let best = r#""symbols":true,"net":"sud-inclusive","net_choice":"best","patching":"on""#;
+        assert!(!line(best).contains("fall-back"));
+        // A library that does not say.
+        assert!(!table(&summary(LINES, 7)).contains("fall-back"));
+        for (interception, expected) in [
+            (
+                r#""net":"sud-exclusive","net_choice":"fallback","patching":"not-used""#,
+                "fall-back: net sud-exclusive (the kernel refuses sud-inclusive)\n",
+            ),
+            (
+                r#""net":"none","net_choice":"asked","patching":"not-used""#,
+                "fall-back: no net (ARCK_NET): calls that libc makes itself are not served\n",
+            ),
+            (
+                r#""net":"sud-inclusive","net_choice":"best","patching":"refused""#,
+                "fall-back: sites are not rewritten (the system refuses it)\n",
+            ),
+            (
+                r#""net":"sud-inclusive","net_choice":"asked","patching":"never""#,
+                "fall-back: net sud-inclusive (ARCK_NET); sites are not rewritten (ARCK_PATCH)\n",
+            ),
+        ] {
+            let text = line(interception);
+            assert!(text.contains(expected), "{text}");
+        }
     }
 
     #[test]

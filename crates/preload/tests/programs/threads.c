@@ -37,6 +37,16 @@ static int work_c11(void *argument) { work(argument); return 3; }
 static int pipe_ends[2];
 static void *wait_in_read(void *a) { char c; return read(pipe_ends[0], &c, 1) == 1 ? a : 0; }
 static void *wait_in_stdio(void *a) { FILE *f = fdopen(pipe_ends[0], "r"); return fgetc(f) == 'x' ? a : 0; }
+/* Waits in a call inside libc, after so many that its site is rewritten; locks and clean-ups are libc's. */
+static FILE *full;
+static int cleaned;
+static void count(void *a) { cleaned++; }
+static void *wait_in_fputs(void *a) {
+    pthread_cleanup_push(count, 0);
+    for (;;) { fputs("xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", full); fflush(full); }
+    pthread_cleanup_pop(0);
+    return a;
+}
 static void *wait_in_pause(void *a) { pause(); return a; }
 static void *busy(void *a) { for (;;) { work(a); pthread_testcancel(); } }
 static void cancel(void *(*start)(void *)) {
@@ -90,6 +100,10 @@ int main(int argc, char **argv) {
     FILE *f = fdopen(pipes[0], "r"); alarm(1); errno = 0; CHECK(fgetc(f) == EOF && errno == EINTR);
     puts("interrupted");
     cancel(wait_in_read); cancel(wait_in_stdio); cancel(wait_in_pause);
+    int ends[2]; CHECK(pipe(ends) == 0 && (full = fdopen(ends[1], "w")));
+    cancel(wait_in_fputs); CHECK(cleaned == 1);
+    /* Nobody holds the stream's lock any more. */
+    CHECK(ftrylockfile(full) == 0); funlockfile(full); fcntl(ends[1], F_SETFL, O_NONBLOCK);
     for (int i = 0; i < 20; i++) cancel(busy);
     work((void *)700);
     puts("cancelled");

@@ -2,6 +2,7 @@
 
 mod applications;
 mod exports;
+mod modes;
 mod programs;
 mod semantics;
 mod shell;

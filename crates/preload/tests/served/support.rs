@@ -156,7 +156,7 @@ pub fn compile_with(name: &str, libraries: &[&str]) -> PathBuf {
     binary
 }
 
-fn shown(output: &Output, directory: &str) -> String {
+pub fn shown(output: &Output, directory: &str) -> String {
     format!(
         "{}{}{}",
         String::from_utf8_lossy(&output.stdout),

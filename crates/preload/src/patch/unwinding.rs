@@ -1,0 +1,98 @@
+//! How to unwind out of a stub: a thread that is cancelled while it waits in a call made by one
+//! must leave libc's functions, and the program's, as if it had been in the `syscall` that the
+//! stub stands for, so that their clean-ups run.
+//!
+//! Invariant: where a stub calls the entry, the stack is [`FRAME`] bytes below what it was in
+//! libc, and the address behind the original `syscall` lies [`RETURN`] bytes above its end. The
+//! description covers whole areas of stubs and is registered once, at start-up.
+
+use std::cell::UnsafeCell;
+
+/// Bytes by which a stub that calls the entry lowers the stack: the red zone and 16 more.
+pub const FRAME: u8 = 144;
+/// Where in them the address to come back to is kept.
+pub const RETURN: u8 = 8;
+
+/// A description of one area, as in `.eh_frame`: what is common, the area, the end.
+#[repr(C, align(8))]
+struct Description(UnsafeCell<[u8; 80]>);
+
+// SAFETY: written once, at start-up, before it is registered; afterwards only read.
+unsafe impl Sync for Description {}
+
+static NEAR: Description = Description(UnsafeCell::new([0; 80]));
+static FAR: Description = Description(UnsafeCell::new([0; 80]));
+
+unsafe extern "C" {
+    fn __register_frame(description: *const u8);
+}
+
+/// The call frame information for stubs from `start` on.
+fn describe(start: usize, size: usize) -> [u8; 80] {
+    /// Registers by their number in DWARF.
+    const STACK: u8 = 7;
+    const RETURN_ADDRESS: u8 = 16;
+    let mut bytes = [0u8; 80];
+    let mut length = 0;
+    let mut push = |more: &[u8]| {
+        bytes[length..length + more.len()].copy_from_slice(more);
+        length += more.len();
+    };
+    // What is common: 20 bytes, of which 4 name it; addresses are absolute.
+    push(&20u32.to_le_bytes());
+    push(&0u32.to_le_bytes());
+    push(b"\x01zR\0");
+    // Code in steps of 1, data in steps of -8, one byte of augmentation.
+    push(&[1, 0x78, RETURN_ADDRESS, 1, 0]);
+    // The frame begins FRAME bytes above the stack's end (a number in two parts of seven bits);
+    // the return address lies so many steps below that.
+    push(&[0x0c, STACK, 0x80 | FRAME & 0x7f, FRAME >> 7]);
+    push(&[0x80 | RETURN_ADDRESS, (FRAME - RETURN) / 8]);
+    push(&[0]);
+    // The area, which refers to what is common 24 + 4 bytes before.
+    push(&28u32.to_le_bytes());
+    push(&28u32.to_le_bytes());
+    push(&(start as u64).to_le_bytes());
+    push(&(size as u64).to_le_bytes());
+    push(&[0; 8]);
+    // The end.
+    push(&0u32.to_le_bytes());
+    bytes
+}
+
+/// Registers the areas of stubs: where each begins, and its bytes.
+///
+/// # Safety
+/// Called once, while no other thread runs; the areas are never freed.
+pub unsafe fn register(near: (usize, usize), far: (usize, usize)) {
+    for (description, (start, size)) in [(&NEAR, near), (&FAR, far)] {
+        if start != 0 {
+            // SAFETY: nobody reads it yet; the description lives for ever.
+            unsafe {
+                *description.0.get() = describe(start, size);
+                __register_frame(description.0.get().cast());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_agree() {
+        let bytes = describe(0x1122_3344_5566_7788, 0x8000);
+        let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+        // From record to record by their lengths.
+        assert_eq!(word(4), 0);
+        let area = 4 + word(0) as usize;
+        assert_eq!(area + 4 - word(area + 4) as usize, 0);
+        assert_eq!(
+            bytes[area + 8..area + 16],
+            0x1122_3344_5566_7788u64.to_le_bytes()
+        );
+        let end = area + 4 + word(area) as usize;
+        assert_eq!(word(end), 0);
+    }
+}

@@ -1,0 +1,205 @@
+//! Each way of catching calls, forced by ARCK_NET and ARCK_PATCH: the same programs give the same
+//! results, what a way cannot catch is as documented, and the report says which way it was.
+
+use super::support::{Place, compile, shown};
+use std::process::Command;
+
+/// A way: what ARCK_NET and ARCK_PATCH ask for, and what the report then says.
+struct Mode {
+    net: &'static str,
+    patch: &'static str,
+    choice: &'static str,
+    patching: &'static str,
+}
+
+/// Those that see what libc does itself.
+const NETS: [Mode; 3] = [
+    Mode {
+        net: "sud-inclusive",
+        patch: "",
+        choice: "asked",
+        patching: "on",
+    },
+    Mode {
+        net: "sud-inclusive",
+        patch: "never",
+        choice: "asked",
+        patching: "never",
+    },
+    Mode {
+        net: "sud-exclusive",
+        patch: "",
+        choice: "asked",
+        patching: "not-used",
+    },
+];
+
+const WITHOUT: Mode = Mode {
+    net: "none",
+    patch: "",
+    choice: "asked",
+    patching: "not-used",
+};
+
+/// What the first program without a net says.
+const TOLD: &str = "arck: no net under libc (ARCK_NET=none): files of /arck are not seen by \
+                    fopen and what else reads or writes streams, opendir, realpath, glob, ftw, \
+                    mkstemp, system, popen, posix_spawn\n";
+
+impl Mode {
+    /// Runs `command` served in this way, and looks at the report.
+    fn run(&self, place: &Place, command: &mut Command) -> String {
+        let output = place.served(self.net, command.env("ARCK_PATCH", self.patch));
+        for line in place.report() {
+            let interception = &line["interception"];
+            assert_eq!(interception["net"], self.net, "{line}");
+            assert_eq!(interception["net_choice"], self.choice, "{line}");
+            assert_eq!(interception["patching"], self.patching, "{line}");
+            let sites = interception["patched_sites"].as_u64().expect("a count");
+            assert!(self.patching == "on" || sites == 0, "{line}");
+        }
+        shown(&output, "/arck")
+    }
+}
+
+/// `command DIRECTORY` prints the same in all of these modes as plainly.
+fn same(modes: &[Mode], command: impl Fn() -> Command) {
+    let plain = Place::new();
+    let directory = plain.files();
+    let directory = directory.to_str().expect("UTF-8");
+    let output = command().arg(directory).output().expect("the command runs");
+    let expected = shown(&output, directory);
+    assert!(output.status.success(), "{expected}");
+    for mode in modes {
+        let place = Place::new();
+        let got = mode.run(&place, command().arg("/arck").env("ARCK_TOLD", "1"));
+        let (net, patch) = (mode.net, mode.patch);
+        assert!(
+            expected == got,
+            "{net} {patch}\n--- plain\n{expected}\n--- served\n{got}"
+        );
+        assert!(
+            place
+                .report()
+                .iter()
+                .any(|line| !line["served"].as_object().expect("counts").is_empty()),
+            "{net} {patch}: nothing was served"
+        );
+    }
+}
+
+fn shell(script: &'static str) -> impl Fn() -> Command {
+    move || {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-euc", script, "sh"]);
+        command
+    }
+}
+
+#[test]
+fn programs_of_the_shell() {
+    same(
+        &NETS,
+        shell(
+            r#"cd "$1"; mkdir -p a/b; for n in 1 2 3; do echo "line $n" > a/b/$n; done
+            cat a/b/*; cp -r a c; diff -r a c && echo same; find . -type f | sort | xargs wc -l
+            grep -r "line 2" . | sort; sort -r a/b/1 a/b/2; tar cf t.tar a; tar tf t.tar | sort
+            mv c d; ls -l d/b | wc -l; rm -r a; ls; sed -i s/line/LINE/ d/b/1; head -1 d/b/1
+            perl -e 'opendir D, "."; print join(" ", sort readdir D), "\n"; open F, "<", "d/b/2"; print <F>'"#,
+        ),
+    );
+}
+
+#[test]
+fn programs_in_python_and_c() {
+    let script = r#"
+import glob, os, subprocess, sys, tempfile, threading
+os.chdir(sys.argv[1])
+def work(n):
+    for i in range(50):
+        with open(f"{n}-{i % 3}", "w") as f: f.write(str(i))
+threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+[t.start() for t in threads]; [t.join() for t in threads]
+print(sorted(glob.glob("*")), open("3-1").read(), os.path.realpath("3-1") == sys.argv[1] + "/3-1")
+print(subprocess.run(["cat", "2-2"], capture_output=True).stdout, len(os.listdir(".")))
+with tempfile.TemporaryFile(dir=".") as f: f.write(b"x" * 100000); print(f.tell())
+if os.fork() == 0: open("child", "w").write("made"); os._exit(0)
+os.wait(); print(open("child").read())
+"#;
+    same(&NETS, || {
+        let mut command = Command::new("/usr/bin/python3");
+        command.args(["-c", script]);
+        command
+    });
+    for program in ["library", "descriptors", "processes"] {
+        let binary = compile(program);
+        same(&NETS, || Command::new(&binary));
+    }
+}
+
+/// What only uses libc's functions one by one needs no net.
+#[test]
+fn programs_without_a_net() {
+    same(
+        &[WITHOUT],
+        shell(
+            r#"cd "$1"; mkdir -p a/b; echo text > a/b/1; cat a/b/1; cp a/b/1 a/2; cmp a/2 a/b/1
+            mv a/2 a/3; ln a/3 hard; stat -c '%h %s' hard; rm a/b/1; rmdir a/b; readlink -n none || echo no
+            truncate -s 3 hard; cat hard; echo; touch -d 2020-01-01 hard; stat -c %Y hard; head -c 2 hard"#,
+        ),
+    );
+}
+
+#[test]
+fn what_each_way_catches() {
+    let binary = compile("raw");
+    let caught = |fopen: &str, instruction: &str, descriptor: &str| {
+        format!(
+            "open: seen\nsyscall: seen\nfopen: {fopen}\ninstruction: {instruction}\nits \
+             descriptor: {descriptor}\n"
+        )
+    };
+    for (mode, told, expected) in [
+        (&NETS[0], "", caught("seen", "not seen", "EBADF")),
+        (&NETS[1], "", caught("seen", "not seen", "EBADF")),
+        (&NETS[2], "", caught("seen", "seen", "read")),
+        (&WITHOUT, TOLD, caught("not seen", "not seen", "EBADF")),
+    ] {
+        let place = Place::new();
+        let mut command = Command::new(&binary);
+        let got = mode.run(&place, command.arg("/arck"));
+        let told = told.replace("/arck", "DIRECTORY");
+        assert_eq!(
+            got,
+            format!("{expected}{told}exit status: 0"),
+            "{}",
+            mode.net
+        );
+    }
+}
+
+/// It is said once, however many programs there are.
+#[test]
+fn what_is_missing_without_a_net_is_said_once() {
+    let place = Place::new();
+    let script = "/bin/true; (/bin/true); sh -c '/bin/true'; python3 -c 'import os; os.system(\"/bin/true\")'";
+    let output = place.served("none", Command::new("/bin/sh").args(["-c", script]));
+    assert_eq!(String::from_utf8_lossy(&output.stderr), TOLD);
+    // With a net there is nothing to say.
+    let output = place.served("", Command::new("/bin/sh").args(["-c", script]));
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
+
+#[test]
+fn an_unknown_net_is_said_and_the_best_is_taken() {
+    let place = Place::new();
+    let output = place.served("sud", &mut Command::new("/bin/true"));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.starts_with("arck: ARCK_NET is not "), "{errors}");
+    let report = place.report();
+    assert_eq!(
+        report[0]["interception"]["net_choice"], "best",
+        "{report:?}"
+    );
+    assert_ne!(report[0]["interception"]["net"], "none", "{report:?}");
+}
