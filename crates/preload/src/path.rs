@@ -45,6 +45,13 @@ pub unsafe fn place<'a>(directory: usize, path: usize, scratch: &'a mut Scratch)
     };
     if first != b'/' && directory as i32 != libc::AT_FDCWD {
         return match descriptors::lookup(directory) {
+            Descriptor::Kernel if may_be_of_mount(first) => {
+                // SAFETY: the caller's promise.
+                match unsafe { memory::text(path) } {
+                    Some(text) => beneath(directory, text.bytes, scratch),
+                    None => Place::Error(BAD),
+                }
+            }
             Descriptor::Kernel => Place::Kernel,
             Descriptor::Error(error) => Place::Error(error),
             // SAFETY: the caller's promise.
@@ -220,6 +227,58 @@ fn relative<'a>(path: &[u8], scratch: &'a mut Scratch) -> Place<'a> {
     let buffer = initialized(scratch);
     place_of(
         normalize(&[&start[..length], path], buffer),
+        path.ends_with(b"/"),
+        buffer,
+    )
+}
+
+/// Whether a component of the mount prefix begins with this byte.
+#[inline]
+fn may_be_of_mount(first: u8) -> bool {
+    settings::MOUNT
+        .get()
+        .windows(2)
+        .any(|two| two == [b'/', first])
+}
+
+/// A relative path from one of the kernel's directories, which leads into the pool if the
+/// directory is above the mount prefix and the path goes on along it, as those of programs that
+/// open a path component by component do.
+#[cold]
+fn beneath<'a>(directory: usize, path: &[u8], scratch: &'a mut Scratch) -> Place<'a> {
+    let mount = settings::MOUNT.get();
+    let first = path.split(|byte| *byte == b'/').next();
+    if !mount
+        .split(|byte| *byte == b'/')
+        .any(|component| Some(component) == first)
+    {
+        return Place::Kernel;
+    }
+    let mut start = [0u8; PATH_MAX];
+    let link = raw::descriptor_path(directory);
+    // SAFETY: a NUL-terminated path, and room of its length.
+    let length = unsafe {
+        raw::syscall!(
+            libc::SYS_readlinkat,
+            libc::AT_FDCWD,
+            link.pointer(),
+            start.as_mut_ptr(),
+            start.len()
+        )
+    };
+    let length = usize::try_from(length).unwrap_or(0);
+    // The path of the root ends with the slash.
+    let start = start.get(..length).unwrap_or_default();
+    let start = start.strip_suffix(b"/").unwrap_or(start);
+    let is_above = mount
+        .strip_prefix(start)
+        .is_some_and(|rest| rest.first() == Some(&b'/'));
+    if length == 0 || !is_above {
+        return Place::Kernel;
+    }
+    let buffer = initialized(scratch);
+    place_of(
+        normalize(&[start, path], buffer),
         path.ends_with(b"/"),
         buffer,
     )

@@ -254,3 +254,35 @@ fn no_settings() {
         .unwrap();
     assert!(String::from_utf8_lossy(&output.stderr).contains("No such file"));
 }
+
+/// Programs that open a path component by component, from the root on.
+#[test]
+fn directories_above_the_pool() {
+    let printed = compare_script(
+        "/bin/bash",
+        r#"
+        mkdir -p a/b; echo text > a/b/f; cat > walk.py <<'P'
+import os, sys
+directory = os.open("/", os.O_PATH | os.O_DIRECTORY)
+for name in sys.argv[1].strip("/").split("/") + ["a", "b"]:
+    mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
+    below = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
+    os.close(directory)
+    directory = below
+print(oct(mode), os.open("f", os.O_RDONLY, dir_fd=directory) > 2, os.listdir(os.open(".", os.O_RDONLY, dir_fd=directory)))
+root = os.open("/", os.O_RDONLY)
+relative = sys.argv[1].lstrip("/")
+for path in [relative + "/a/b/f", relative + "/a//b/../b/f", relative + "/a/b/", relative + "/missing", relative + "x"]:
+    try:
+        print(os.stat(path, dir_fd=root).st_size if path.endswith("f") else os.stat(path, dir_fd=root).st_nlink)
+    except OSError as error:
+        print(error.strerror)
+os.mkdir(relative + "/made", dir_fd=root)
+os.rename(relative + "/a", relative + "/made/moved", src_dir_fd=root, dst_dir_fd=root)
+print(sorted(os.listdir(".")), os.stat("usr", dir_fd=root).st_nlink > 2)
+P
+        python3 walk.py $D; cat made/moved/b/f
+        "#,
+    );
+    assert!(printed.contains("made"), "{printed}");
+}
