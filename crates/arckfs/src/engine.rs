@@ -42,6 +42,8 @@ pub enum Fix {
     Wait(InodeNumber),
     /// The lock of an inode, which could not be waited for under another lock.
     Busy(InodeNumber),
+    /// Another thread's turn on an inode's data to end.
+    Turn(InodeNumber),
     Numbers,
     DataPages,
     ArenaPages,
@@ -442,6 +444,13 @@ impl Engine {
                 drop(inode.lock.write(slot.holder()));
                 Ok(())
             }),
+            Fix::Turn(number) => {
+                // Cached inodes stay where they are: waiting for one keeps nobody's epoch.
+                if let Some(inode) = self.known(number) {
+                    drop(inode.turn.lock(slot.holder()));
+                }
+                Ok(())
+            }
             Fix::Numbers => self.with_room(|| stock.numbers.refill(session, slot), || false),
             Fix::DataPages => self.with_room(
                 || stock.data.grow(session, slot),

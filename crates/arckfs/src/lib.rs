@@ -39,6 +39,7 @@ mod space;
 mod spares;
 mod state;
 mod time;
+mod turns;
 mod walk;
 mod write;
 

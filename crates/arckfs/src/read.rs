@@ -125,6 +125,7 @@ impl<'a> Context<'a> {
         let seen = self.seen(inode);
         let owned = inode.expected().ownership.session() == self.session.number();
         let _locked = owned.then(|| inode.lock.read());
+        self.heed_turn(inode)?;
         let read = self.read_as_it_is(inode, buffer, position);
         // Not even a failure counts if it was found in a mixture of states.
         self.unmoved_since(inode, seen)?;

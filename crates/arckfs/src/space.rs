@@ -300,6 +300,7 @@ impl<'a> Context<'a> {
         reserve: &Reserve,
     ) -> Attempt<u64> {
         let _locked = inode.lock.write(self.slot().holder());
+        self.heed_turn(inode)?;
         let expected = self.begin_change(inode)?;
         let size = pages_of(inode.size.load(Ordering::Relaxed));
         let last = end.min(size).min(from + STEP).max(from);
@@ -365,6 +366,7 @@ impl<'a> Context<'a> {
         freed: &Reserve,
     ) -> Attempt<u64> {
         let _locked = inode.lock.write(self.slot().holder());
+        self.heed_turn(inode)?;
         let expected = self.begin_change(inode)?;
         let (branch, begun) = self.branch(inode, &expected)?;
         let (_, proof) = order::fence((begun, branch.flush_line_0()?));

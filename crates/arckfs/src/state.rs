@@ -10,8 +10,9 @@
 //!   one by one. Cached inodes are never freed while the session lives, so references to them
 //!   need no epoch; overlay entries are freed through the epoch.
 //!
-//! Order of locks: cached inodes by ascending number, directories before what they hold where
-//! both are needed; then stocks of the kit; then the region's own.
+//! Order of locks: an open description's; a turn of an inode (one at a time, see [`crate::turns`]);
+//! cached inodes by ascending number, directories before what they hold where both are needed;
+//! then stocks of the kit; then the region's own.
 
 use arck_core_state::Ownership;
 use arck_core_state::geometry::InodeNumber;
@@ -122,6 +123,9 @@ region_shared! {
         /// Of the delta, protected by `lock`: the page of the extended attributes, as the branch
         /// says it; 0 = as verified.
         pub attributes: AtomicU32,
+        /// Held over reads and writes that take the inode's lock several times; see [`flag::TURN`].
+        pub turn: Lock,
+        pub reserved: AtomicU32,
     }
 
     /// An open file description: session state.
@@ -182,6 +186,10 @@ pub mod flag {
     pub const MAPPED: u32 = 4;
     /// Not all of its live maps show what they should.
     pub const UNSETTLED: u32 = 8;
+    /// A thread reads or writes in several steps that must look like one: it holds
+    /// [`CachedInode::turn`](super::CachedInode::turn), and all others wait for that. Set and
+    /// looked at under the inode's lock.
+    pub const TURN: u32 = 16;
     /// The last page of its delta may hold only what takes names away: the pool had no room to
     /// fold more.
     pub const REMOVES: u32 = 16;
@@ -232,6 +240,8 @@ impl CachedInode {
             reuse_epoch: word(),
             names: half(),
             attributes: half(),
+            turn: Lock::new(),
+            reserved: half(),
         }
     }
 

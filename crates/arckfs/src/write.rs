@@ -24,8 +24,10 @@ use arck_pm::{Durable, Flushed};
 use arck_protocol::operation::Expected;
 use std::sync::atomic::Ordering;
 
-/// Pages written in one step: more are written in several.
+/// Pages written in one step: more are written in several, in one turn ([`crate::turns`]).
 const STEP: usize = 512;
+/// Bytes that are written in one step, wherever they go.
+pub const ONE_STEP: usize = (STEP - 1) * PAGE_SIZE as usize;
 
 /// Pages of a small write, whose places are kept apart.
 const FEW: usize = 3;
@@ -36,8 +38,7 @@ const NO_PAGES: [(u64, PagePtr); FEW + 1] = [(0, PagePtr::NULL); FEW + 1];
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Position {
     At(u64),
-    /// O_APPEND: the end of the file, whatever it is then. What fits in one step is appended
-    /// whole, with nobody else's bytes in between.
+    /// O_APPEND: the end of the file, whatever it is then.
     End,
 }
 
@@ -109,6 +110,7 @@ impl<'a> Context<'a> {
         in_parts: bool,
     ) -> Attempt<(usize, u64)> {
         let _locked = inode.lock.write(self.slot().holder());
+        self.heed_turn(inode)?;
         let expected = self.begin_change(inode)?;
         let size = inode.size.load(Ordering::Relaxed);
         let position = match position {
@@ -201,6 +203,7 @@ impl<'a> Context<'a> {
             return Err(Errno::FBIG.into());
         }
         let _locked = inode.lock.write(self.slot().holder());
+        self.heed_turn(inode)?;
         let expected = self.begin_change(inode)?;
         let old = inode.size.load(Ordering::Relaxed);
         let (branch, begun) = self.branch(inode, &expected)?;

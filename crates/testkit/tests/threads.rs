@@ -550,3 +550,103 @@ fn look_ups_while_buckets_come_and_go() {
     });
     assert!(rounds.load(Ordering::Relaxed) > 2 && looked_up.load(Ordering::Relaxed) > 1000);
 }
+
+/// Appends of several steps, whole or of several buffers, from several threads, with a session
+/// that reads and one that folds: nobody's bytes come between another's.
+#[test]
+fn long_appends_do_not_mix() {
+    const LENGTH: usize = (5 << 20) + 1234;
+    const APPENDS: usize = 4;
+    let pool = TestPool::new(256 << 20);
+    let (one, two) = (pool.session(), pool.session());
+    one.put("log", b"").unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (1..=3u8)
+            .map(|thread| {
+                let one = &one;
+                scope.spawn(move || {
+                    let flags = libc::O_WRONLY | libc::O_APPEND;
+                    let handle = one.open_at_root("log", flags).expect("open");
+                    let bytes = vec![thread; LENGTH];
+                    for _ in 0..APPENDS {
+                        let written = match thread {
+                            1 => one.write_vector(handle, bytes.chunks(LENGTH / 7 + 1), None, None),
+                            _ => one.write(handle, &bytes, None),
+                        };
+                        assert_eq!(written, Ok(LENGTH));
+                    }
+                    one.close(handle);
+                })
+            })
+            .collect();
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                two.stat(At::Root, b"log", 0).expect("stat");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        for writer in writers {
+            writer.join().expect("a writer");
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    let content = two.get("log").unwrap();
+    assert_eq!(content.len(), 3 * APPENDS * LENGTH);
+    for (place, piece) in content.chunks(LENGTH).enumerate() {
+        let other = piece.iter().position(|&byte| byte != piece[0]);
+        assert_eq!(other, None, "append {place} is mixed with another");
+    }
+}
+
+/// A write of several steps, or of several buffers, is seen as a whole by reads of one or of
+/// several buffers, and by `stat` and truncation.
+#[test]
+fn a_long_write_is_one_write() {
+    const LENGTH: usize = 5 << 20;
+    let pool = TestPool::new(256 << 20);
+    let one = pool.session();
+    one.put("file", &vec![0; LENGTH]).unwrap();
+    let stop = AtomicBool::new(false);
+    let writes = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for thread in 1..=2u8 {
+            let (one, stop, writes) = (&one, &stop, &writes);
+            scope.spawn(move || {
+                let handle = one.open_at_root("file", libc::O_WRONLY).expect("open");
+                let mut round = thread;
+                while !stop.load(Ordering::Relaxed) {
+                    let fill = vec![round; LENGTH];
+                    let written = match round % 4 < 2 {
+                        true => one.write(handle, &fill, Some(0)),
+                        false => one.write_vector(handle, fill.chunks(1 << 20), Some(0), None),
+                    };
+                    assert_eq!(written, Ok(LENGTH));
+                    round = round.wrapping_add(2);
+                    writes.fetch_add(1, Ordering::Relaxed);
+                }
+                one.close(handle);
+            });
+        }
+        let end = Instant::now() + Duration::from_millis(1500);
+        let handle = one.open_at_root("file", libc::O_RDONLY).unwrap();
+        let mut buffer = vec![0; LENGTH];
+        let mut torn = None;
+        let mut round = 0;
+        while Instant::now() < end && torn.is_none() {
+            round += 1;
+            let read = match round % 2 {
+                0 => one.read(handle, &mut buffer, Some(0)),
+                _ => one.read_vector(handle, buffer.chunks_mut(LENGTH / 3), Some(0)),
+            };
+            assert_eq!(read, Ok(LENGTH));
+            torn = buffer.iter().position(|&byte| byte != buffer[0]);
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(torn, None, "a read sees parts of two writes");
+    });
+    assert!(
+        writes.load(Ordering::Relaxed) > 2,
+        "hardly anything was written"
+    );
+}

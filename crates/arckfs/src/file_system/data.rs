@@ -2,6 +2,8 @@
 //! description's offset, which then advances.
 
 use super::*;
+use crate::turns::Turn;
+use crate::write::ONE_STEP;
 use arck_core_state::PAGE_SIZE;
 use arck_pm::guarded::guarded_copy;
 
@@ -25,7 +27,8 @@ fn readable_length(buffer: &[u8]) -> usize {
 }
 
 impl FileSystem {
-    /// Reads; EISDIR for a directory, EBADF if not open for reading.
+    /// Reads; EISDIR for a directory, EBADF if not open for reading. What other threads of the
+    /// session write meanwhile is in it as a whole or not at all.
     pub fn read(
         &self,
         handle: Handle,
@@ -33,30 +36,77 @@ impl FileSystem {
         position: Option<u64>,
     ) -> Result<usize, Errno> {
         let (description, _) = self.usable(handle, false)?;
-        let (number, generation) = identity(description);
-        let mut read_at = |position| {
-            self.engine.run_local(|context| {
-                let inode = context.view(number, generation)?;
-                if inode.is_directory() {
-                    return Err(Errno::ISDIR.into());
-                }
-                context.read_at(inode, buffer, position)
-            })
-        };
         match position {
-            Some(position) => read_at(position),
+            Some(position) => self.read_piece(description, buffer, position),
             None => {
                 let cell = self.engine.offset_cell(description, &self.externals)?;
                 let offset = cell.get();
-                let read = read_at(offset)?;
+                let read = self.read_piece(description, buffer, offset)?;
                 cell.set(offset + read as u64);
                 Ok(read)
             }
         }
     }
 
+    /// As one [`read`](Self::read) into several buffers, one after the other.
+    pub fn read_vector<'b>(
+        &self,
+        handle: Handle,
+        buffers: impl IntoIterator<Item = &'b mut [u8]>,
+        position: Option<u64>,
+    ) -> Result<usize, Errno> {
+        let (description, _) = self.usable(handle, false)?;
+        let cell = match position {
+            Some(_) => None,
+            None => Some(self.engine.offset_cell(description, &self.externals)?),
+        };
+        let from = match (position, &cell) {
+            (None, Some(cell)) => cell.get(),
+            (position, _) => position.unwrap_or(0),
+        };
+        let (number, generation) = identity(description);
+        let _turn = self.engine.take_turn(number, generation)?;
+        let mut done = 0;
+        for buffer in buffers {
+            match self.read_piece(description, buffer, from + done as u64) {
+                Ok(read) => {
+                    done += read;
+                    if read < buffer.len() {
+                        break;
+                    }
+                }
+                Err(errno) if done == 0 => return Err(errno),
+                Err(_) => break,
+            }
+        }
+        if let Some(cell) = cell {
+            cell.set(from + done as u64);
+        }
+        Ok(done)
+    }
+
+    #[inline(always)]
+    fn read_piece(
+        &self,
+        description: &Description,
+        buffer: &mut [u8],
+        position: u64,
+    ) -> Result<usize, Errno> {
+        let (number, generation) = identity(description);
+        self.engine.run_local(|context| {
+            let inode = context.view(number, generation)?;
+            if inode.is_directory() {
+                return Err(Errno::ISDIR.into());
+            }
+            context.read_at(inode, buffer, position)
+        })
+    }
+
     /// Writes; short only if the pool is full, the file at its largest, or not all of the buffer
-    /// can be read (ENOSPC, EFBIG, EFAULT if nothing could be written). Durable on return in `dax` and `volatile` mode.
+    /// can be read (ENOSPC, EFBIG, EFAULT if nothing could be written). Durable on return in
+    /// `dax` and `volatile` mode. However long, it is one write to all threads of the session:
+    /// nobody's bytes come between its own, and no read sees a part of it. (Of one that is longer
+    /// than 2 MiB another session may see a part, and append to it.)
     pub fn write(
         &self,
         handle: Handle,
@@ -75,59 +125,8 @@ impl FileSystem {
         append: Option<bool>,
     ) -> Result<usize, Errno> {
         let (description, flags) = self.usable(handle, true)?;
-        let (number, generation) = identity(description);
         let append = append.unwrap_or(flags & libc::O_APPEND != 0);
-        let unsettled = std::cell::Cell::new(false);
-        // What can be read of it, once something was found not to be.
-        let readable = std::cell::Cell::new(buffer);
-        let write_all = |position: Position| -> Result<(usize, u64), Errno> {
-            let mut done = 0;
-            let mut place = position;
-            let mut end = match position {
-                Position::At(at) => at,
-                Position::End => 0,
-            };
-            loop {
-                // An append is made whole if it can be: only a pool that is about full gives
-                // pages so slowly.
-                let mut attempts = 0;
-                let step = self.engine.run_local(|context| {
-                    attempts += 1;
-                    let in_parts = !append || attempts > WHOLE_APPEND_ATTEMPTS;
-                    let inode = context.view(number, generation)?;
-                    let data = &readable.get()[done..];
-                    let written = context.write_at(inode, data, place, in_parts)?;
-                    unsettled.set(inode.has(flag::UNSETTLED));
-                    Ok(written)
-                });
-                match step {
-                    Ok((written, at)) => {
-                        done += written;
-                        end = at + written as u64;
-                        if done == readable.get().len() || written == 0 {
-                            return Ok((done, end));
-                        }
-                        place = match position {
-                            Position::At(_) => Position::At(end),
-                            Position::End => Position::End,
-                        };
-                    }
-                    Err(Errno::FAULT) if readable.get().len() == buffer.len() => {
-                        readable.set(&buffer[..readable_length(buffer)]);
-                        if readable.get().len() > done && readable.get().len() < buffer.len() {
-                            continue;
-                        }
-                        return if done == 0 {
-                            Err(Errno::FAULT)
-                        } else {
-                            Ok((done, end))
-                        };
-                    }
-                    Err(errno) if done == 0 => return Err(errno),
-                    Err(_) => return Ok((done, end)),
-                }
-            }
-        };
+        let mut unsettled = false;
         let written = match position {
             // pwrite on a descriptor with O_APPEND appends, as on Linux.
             Some(position) => {
@@ -136,7 +135,9 @@ impl FileSystem {
                 } else {
                     Position::At(position)
                 };
-                write_all(place).map(|(written, _)| written)
+                let _turn = self.turn_for(description, buffer)?;
+                self.write_piece(description, buffer, place, &mut unsettled)
+                    .map(|(written, _)| written)
             }
             None => {
                 let cell = self.engine.offset_cell(description, &self.externals)?;
@@ -145,17 +146,141 @@ impl FileSystem {
                 } else {
                     Position::At(cell.get())
                 };
-                let (written, end) = write_all(place)?;
+                let _turn = self.turn_for(description, buffer)?;
+                let (written, end) =
+                    self.write_piece(description, buffer, place, &mut unsettled)?;
                 if written != 0 {
                     cell.set(end);
                 }
                 Ok(written)
             }
         };
-        if unsettled.get() {
+        if unsettled {
+            let (number, generation) = identity(description);
             self.settle_maps(number, generation);
         }
         written
+    }
+
+    /// As one [`write_as`](Self::write_as) of several buffers, one after the other.
+    pub fn write_vector<'b>(
+        &self,
+        handle: Handle,
+        buffers: impl IntoIterator<Item = &'b [u8]>,
+        position: Option<u64>,
+        append: Option<bool>,
+    ) -> Result<usize, Errno> {
+        let (description, flags) = self.usable(handle, true)?;
+        let append = append.unwrap_or(flags & libc::O_APPEND != 0);
+        let (number, generation) = identity(description);
+        let cell = match position {
+            Some(_) => None,
+            None => Some(self.engine.offset_cell(description, &self.externals)?),
+        };
+        let mut place = match (append, position, &cell) {
+            (true, ..) => Position::End,
+            (false, None, Some(cell)) => Position::At(cell.get()),
+            (false, position, _) => Position::At(position.unwrap_or(0)),
+        };
+        let turn = self.engine.take_turn(number, generation)?;
+        let mut unsettled = false;
+        let mut done = 0;
+        for buffer in buffers {
+            match self.write_piece(description, buffer, place, &mut unsettled) {
+                Ok((written, end)) => {
+                    done += written;
+                    if written != 0
+                        && let Some(cell) = &cell
+                    {
+                        cell.set(end);
+                    }
+                    if written < buffer.len() {
+                        break;
+                    }
+                    if !append {
+                        place = Position::At(end);
+                    }
+                }
+                Err(errno) if done == 0 => return Err(errno),
+                Err(_) => break,
+            }
+        }
+        drop(turn);
+        drop(cell);
+        if unsettled {
+            self.settle_maps(number, generation);
+        }
+        Ok(done)
+    }
+
+    /// What is longer than a step is written in a turn.
+    #[inline(always)]
+    fn turn_for(&self, description: &Description, buffer: &[u8]) -> Result<Option<Turn>, Errno> {
+        if buffer.len() <= ONE_STEP {
+            return Ok(None);
+        }
+        let (number, generation) = identity(description);
+        self.engine.take_turn(number, generation).map(Some)
+    }
+
+    /// Writes all of a buffer, if it can be; gives the bytes written and the position behind
+    /// them. `unsettled` is set if maps of the file are to be settled.
+    #[inline(always)]
+    fn write_piece(
+        &self,
+        description: &Description,
+        buffer: &[u8],
+        position: Position,
+        unsettled: &mut bool,
+    ) -> Result<(usize, u64), Errno> {
+        let (number, generation) = identity(description);
+        let append = position == Position::End;
+        // What can be read of it, once something was found not to be.
+        let mut readable = buffer;
+        let mut done = 0;
+        let mut place = position;
+        let mut end = match position {
+            Position::At(at) => at,
+            Position::End => 0,
+        };
+        loop {
+            // An append is made whole if it can be: only a pool that is about full gives
+            // pages so slowly.
+            let mut attempts = 0;
+            let step = self.engine.run_local(|context| {
+                attempts += 1;
+                let in_parts = !append || attempts > WHOLE_APPEND_ATTEMPTS;
+                let inode = context.view(number, generation)?;
+                let written = context.write_at(inode, &readable[done..], place, in_parts)?;
+                *unsettled = inode.has(flag::UNSETTLED);
+                Ok(written)
+            });
+            match step {
+                Ok((written, at)) => {
+                    done += written;
+                    end = at + written as u64;
+                    if done == readable.len() || written == 0 {
+                        return Ok((done, end));
+                    }
+                    if !append {
+                        place = Position::At(end);
+                    }
+                }
+                Err(Errno::FAULT) if readable.len() == buffer.len() => {
+                    readable = &buffer[..readable_length(buffer)];
+                    if readable.len() > done && readable.len() < buffer.len() {
+                        continue;
+                    }
+                    return if done == 0 {
+                        Err(Errno::FAULT)
+                    } else {
+                        Ok((done, end))
+                    };
+                }
+                Err(errno) if done == 0 => return Err(errno),
+                Err(_) => return Ok((done, end)),
+            }
+        }
     }
 
     /// `whence` as the kernel's, with SEEK_DATA and SEEK_HOLE.

@@ -361,6 +361,57 @@ impl FileSystem {
         check(unsafe { syscall!(libc::SYS_pwritev2, file, &raw const part, 1, at, 0, flags) })
             .map(|n| n as usize)
     }
+    pub fn read_vector<'b>(
+        &self,
+        handle: Handle,
+        buffers: impl IntoIterator<Item = &'b mut [u8]>,
+        position: Option<u64>,
+    ) -> Result<usize, Errno> {
+        let parts = buffers
+            .into_iter()
+            .map(|part| (part.as_mut_ptr(), part.len()));
+        self.vector(handle, parts, position, 0, libc::SYS_preadv2)
+    }
+    pub fn write_vector<'b>(
+        &self,
+        handle: Handle,
+        buffers: impl IntoIterator<Item = &'b [u8]>,
+        position: Option<u64>,
+        append: Option<bool>,
+    ) -> Result<usize, Errno> {
+        let parts = buffers
+            .into_iter()
+            .map(|part| (part.as_ptr().cast_mut(), part.len()));
+        let flags = match append {
+            None => 0,
+            Some(true) => libc::RWF_APPEND,
+            Some(false) => libc::RWF_NOAPPEND,
+        };
+        self.vector(handle, parts, position, flags, libc::SYS_pwritev2)
+    }
+    fn vector(
+        &self,
+        handle: Handle,
+        parts: impl Iterator<Item = (*mut u8, usize)>,
+        position: Option<u64>,
+        flags: i32,
+        call: i64,
+    ) -> Result<usize, Errno> {
+        let vector: Vec<libc::iovec> = parts
+            .map(|(base, length)| libc::iovec {
+                iov_base: base.cast(),
+                iov_len: length,
+            })
+            .collect();
+        if self.root == NULL {
+            return Ok(vector.iter().map(|part| part.iov_len).sum());
+        }
+        let at = position.unwrap_or(u64::MAX);
+        let file = self.file(handle)?;
+        // SAFETY: a vector, and its buffers.
+        check(unsafe { syscall!(call, file, vector.as_ptr(), vector.len(), at, 0, flags) })
+            .map(|n| n as usize)
+    }
     pub fn seek(&self, handle: Handle, offset: i64, whence: i32) -> Result<u64, Errno> {
         if self.root == NULL {
             return Ok(0);

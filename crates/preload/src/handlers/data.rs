@@ -104,32 +104,14 @@ fn read_parts(
     Ok(parts)
 }
 
-/// Several buffers, one after the other. Stops at the first short one; an error counts only if
-/// nothing was moved before it.
-fn vectored(
-    vector: &[libc::iovec],
-    mut from: Option<u64>,
-    mut one: impl FnMut(usize, usize, Option<u64>) -> Result<usize, Failure>,
-) -> Result<isize, Failure> {
-    let mut total = 0usize;
-    for part in vector {
-        let length = part.iov_len.min(MOST - total);
-        if length == 0 {
-            continue;
-        }
-        match one(part.iov_base as usize, length, from) {
-            Ok(moved) => {
-                total += moved;
-                from = from.map(|from| from + moved as u64);
-                if moved < length {
-                    break;
-                }
-            }
-            Err(failure) if total == 0 => return Err(failure),
-            Err(_) => break,
-        }
-    }
-    Ok(total as isize)
+/// The buffers of a vector that are not empty, as far as one call moves their bytes.
+fn pieces(vector: &[libc::iovec]) -> impl Iterator<Item = (usize, usize)> + '_ {
+    let mut room = MOST;
+    vector.iter().filter_map(move |part| {
+        let length = part.iov_len.min(room);
+        room -= length;
+        (length != 0).then_some((part.iov_base as usize, length))
+    })
 }
 
 unsafe fn read_vector(
@@ -145,13 +127,22 @@ unsafe fn read_vector(
         return Ok(fs.read(handle, &mut [], from)? as isize);
     }
     // SAFETY: the program's buffers, for the LibFS's guarded copies.
-    vectored(vector, from, |address, length, from| unsafe {
-        Ok(fs.read(handle, memory_mut(address, length)?, from)?)
-    })
+    unsafe {
+        let mut parts = pieces(vector);
+        let first = parts.next();
+        if parts.next().is_none() {
+            let (address, length) = first.unwrap_or((1, 0));
+            return Ok(fs.read(handle, memory_mut(address, length)?, from)? as isize);
+        }
+        // All are possible, as was looked at.
+        let buffers =
+            pieces(vector).map_while(|(address, length)| memory_mut(address, length).ok());
+        Ok(fs.read_vector(handle, buffers, from)? as isize)
+    }
 }
 
-/// Writes a vector. Small ones are gathered first, so that one `writev` is one write: appends
-/// of several processes do not mix, and a line is written once.
+/// Writes a vector. Small ones are gathered first, so that appends of several processes do not
+/// mix either, and a line is written once.
 unsafe fn write_vector(
     fs: &FileSystem,
     handle: Handle,
@@ -187,9 +178,15 @@ unsafe fn write_vector(
                 // Up to the bad one, then.
             }
         }
-        vectored(vector, from, |address, length, from| {
-            Ok(fs.write_as(handle, memory(address, length)?, from, append)?)
-        })
+        let mut parts = pieces(vector);
+        let first = parts.next();
+        if parts.next().is_none() {
+            let (address, length) = first.unwrap_or((1, 0));
+            return Ok(fs.write_as(handle, memory(address, length)?, from, append)? as isize);
+        }
+        // All are possible, as was looked at.
+        let buffers = pieces(vector).map_while(|(address, length)| memory(address, length).ok());
+        Ok(fs.write_vector(handle, buffers, from, append)? as isize)
     }
 }
 

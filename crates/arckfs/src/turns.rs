@@ -1,0 +1,68 @@
+//! Turns: reads and writes of file data that take an inode's lock several times and still look
+//! like one to all threads of the session.
+//!
+//! What fits in one step is atomic by the inode's lock alone. A longer write, or one of several
+//! buffers, holds the inode's *turn* besides, and says so by a flag that everybody who has got
+//! the inode's lock looks at: one load from a cache line that the lock has just brought. Nobody
+//! waits for a turn under another lock.
+//!
+//! # Invariants
+//! * [`flag::TURN`] is set and cleared by the holder of the turn. It is set under the inode's lock:
+//!   whoever has had that lock before is done.
+//! * A turn is held across the attempts of one call and what they ask of the controller, so it is
+//!   taken outside of operations, and before every lock but that of a description.
+//! * Turns hold within the session: another session may become the file's owner between two steps
+//!   of a write that is longer than one.
+
+use crate::engine::{Attempt, Context, Engine, Fix};
+use crate::interface::Errno;
+use crate::state::{CachedInode, flag};
+use arck_core_state::InodeNumber;
+use arck_libfs_kit::region::LockGuard;
+
+/// One thread's turn on an inode's data, until dropped.
+#[must_use = "the turn ends when this is dropped"]
+pub struct Turn {
+    inode: &'static CachedInode,
+    _held: LockGuard<'static>,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // Before the lock goes, which is when others look again.
+        self.inode.set(flag::TURN, false);
+    }
+}
+
+impl Engine {
+    /// Takes the turn on the data of an inode that is open. Blocks; outside of operations.
+    pub fn take_turn(&self, number: InodeNumber, generation: u32) -> Result<Turn, Errno> {
+        let inode = self.run_local(|context| context.view(number, generation))?;
+        let thread = self.session.thread()?;
+        let holder = thread.slot().holder();
+        let held = inode.turn.lock(holder);
+        let turn = Turn { inode, _held: held };
+        let _locked = inode.lock.write(holder);
+        inode.set(flag::TURN, true);
+        Ok(turn)
+    }
+}
+
+impl<'a> Context<'a> {
+    /// That no other thread has its turn on the inode. Under the inode's lock.
+    #[inline(always)]
+    pub fn heed_turn(&self, inode: &CachedInode) -> Attempt<()> {
+        match inode.has(flag::TURN) {
+            false => Ok(()),
+            true => self.heed_turn_of(inode),
+        }
+    }
+
+    #[cold]
+    fn heed_turn_of(&self, inode: &CachedInode) -> Attempt<()> {
+        match inode.turn.holder() {
+            Some(holder) if holder != self.slot().holder() => Err(Fix::Turn(inode.number()).into()),
+            _ => Ok(()),
+        }
+    }
+}
