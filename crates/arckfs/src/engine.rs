@@ -89,6 +89,10 @@ pub type Attempt<T> = Result<T, Stop>;
 /// session or of the controller, so this is far more than any honest run needs.
 const ATTEMPTS_MAX: usize = 100_000;
 
+/// Attempts that may end with ESTALE before the call does: what a name led to may have ended
+/// between the look-up and the look at the inode, each time by another thread's work.
+const STALE_ATTEMPTS: u32 = 32;
+
 /// Arena pages in use (16 MiB) at which a session folds by itself.
 const DELTA_PAGES_FOLD: u64 = 4096;
 
@@ -364,6 +368,7 @@ impl Engine {
     ) -> Result<T, Failure> {
         let thread = self.session.thread()?;
         let recalled = Recalled::default();
+        let mut stale = 0;
         for _ in 0..ATTEMPTS_MAX {
             let context = Context {
                 session: self.session,
@@ -387,6 +392,7 @@ impl Engine {
             }
             drop(context);
             match stop {
+                Stop::Failure(Failure::Errno(Errno::STALE)) if stale < STALE_ATTEMPTS => stale += 1,
                 Stop::Failure(failure) => return Err(failure),
                 Stop::Fix(fix) => self.fix(thread, fix)?,
             }

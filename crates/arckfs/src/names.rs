@@ -458,6 +458,9 @@ impl<'a> Context<'a> {
         let from_expected = self.begin_change(from)?;
         let source = self.still_there(from, from_name, &looked_from)?;
         let found = self.still_there(to, to_name, &looked_to)?;
+        // Either may have been removed before it was locked.
+        self.may_change_names(from)?;
+        self.may_change_names(to)?;
         self.may_remove(from, moved)?;
         if let Some(victim) = victim {
             self.may_remove(to, victim)?;
@@ -504,8 +507,13 @@ impl<'a> Context<'a> {
             if moves_directory {
                 self.paths_change();
             }
-            self.set_overlay(from, from_name, &source, None)?;
-            self.set_overlay(to, to_name, &found, Some((dentry, reference)))?;
+            let ends = [Some(from), (from.number() != to.number()).then_some(to)];
+            ends.into_iter().flatten().for_each(CachedInode::names_move);
+            let placed = self
+                .set_overlay(from, from_name, &source, None)
+                .and_then(|()| self.set_overlay(to, to_name, &found, Some((dentry, reference))));
+            ends.into_iter().flatten().for_each(CachedInode::names_move);
+            placed?;
             if moves_directory {
                 self.paths_change();
             }

@@ -5,6 +5,8 @@
 //! * One table for all directories, found by hash of directory and name; every entry is also in
 //!   the list of its directory. Lists change under the directory's lock for writing; look-ups
 //!   take no lock and are validated by ownership, fold number and sequence afterwards.
+//! * A name that is replaced is found all the time; one that is renamed is found at the one place
+//!   or the other: who does not find it waits for the rename ([`CachedInode::names_move`]).
 //! * An entry says what the name leads to (or that the verified name is hidden), and by which
 //!   record, so that a later operation can take that record's effect back.
 
@@ -144,10 +146,16 @@ impl<'a> Context<'a> {
             found.entry = offset;
             let inode = entry.inode.load(Ordering::Acquire);
             if inode != 0 {
+                let (generation, kind) = (entry.generation.load(Ordering::Relaxed), entry.kind());
+                std::sync::atomic::fence(Ordering::Acquire);
+                if entry.inode.load(Ordering::Relaxed) != inode {
+                    // Hidden, and perhaps made to lead elsewhere, while it was read.
+                    return Err(Fix::Again.into());
+                }
                 found.dentry = Some(Dentry {
                     inode,
-                    generation: entry.generation.load(Ordering::Relaxed),
-                    kind: entry.kind().ok_or(Errno::IO)?,
+                    generation,
+                    kind: kind.ok_or(Errno::IO)?,
                 });
                 found.record = RecordRef {
                     unit: entry.record_unit.load(Ordering::Relaxed),
@@ -172,6 +180,9 @@ impl<'a> Context<'a> {
             || header.ownership().unmarked() != expected.ownership
         {
             return Err(Fix::Again.into());
+        }
+        if found.dentry.is_none() && directory.names_are_moving() {
+            return Err(Fix::Busy(number).into());
         }
         Ok(found)
     }
@@ -237,9 +248,10 @@ impl<'a> Context<'a> {
                 && entry.inode.load(Ordering::Relaxed) != 0
             {
                 // A visible name changes what it leads to: by a new entry, so that a look-up
-                // never sees half of it.
-                self.remove_entry(directory, offset, hash);
+                // never sees half of it. The table puts the new one behind the old, which is
+                // found until it is gone: at no time is there neither.
                 self.add_entry(directory, hash, name, Some((dentry, record)), verified)?;
+                self.remove_entry(directory, offset, hash);
             } else {
                 fill(entry);
             }

@@ -118,7 +118,8 @@ region_shared! {
         pub reuse_next: AtomicOffset<CachedInode>,
         /// The region's epoch when the inode died unborn.
         pub reuse_epoch: AtomicU64,
-        /// Of a directory: moves whenever a name of the overlay does.
+        /// Of a directory: moves whenever a name of the overlay does; odd while a rename has
+        /// taken a name away and not put it where it goes.
         pub names: AtomicU32,
         /// Of the delta, protected by `lock`: the page of the extended attributes, as the branch
         /// says it; 0 = as verified.
@@ -298,7 +299,19 @@ impl CachedInode {
     /// A name of the overlay has changed, and everybody can see it. Under the directory's lock.
     pub fn names_changed(&self) {
         let names = self.names.load(Ordering::Relaxed);
+        self.names.store(names.wrapping_add(2), Ordering::Release);
+    }
+    /// A name is about to be taken from one place and put into another, or (the second time) has
+    /// been. Under the directory's lock.
+    pub fn names_move(&self) {
+        let names = self.names.load(Ordering::Relaxed);
         self.names.store(names.wrapping_add(1), Ordering::Release);
+    }
+    /// Whether a name is between two places: what is not found now may be there all the time.
+    /// To be asked after the search.
+    pub fn names_are_moving(&self) -> bool {
+        std::sync::atomic::fence(Ordering::Acquire);
+        self.names.load(Ordering::Relaxed) % 2 != 0
     }
     /// Whether nothing of a delta is left in the view.
     pub fn has_no_delta(&self) -> bool {

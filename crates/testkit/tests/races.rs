@@ -1,0 +1,185 @@
+//! Two threads of one session at the same names and descriptions: what one does in one step is
+//! never seen half done by the other, and no error is told that a kernel would not tell.
+
+use arck_testkit::{Shorthand, TestPool};
+use arckfs::{At, Errno, Failure, FileSystem};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+const POOL: u64 = 64 << 20;
+const ROUNDS: usize = 20_000;
+
+/// Runs `round` a number of times while another thread does `meanwhile` over and over.
+fn against(meanwhile: impl Fn() + Sync, mut round: impl FnMut()) {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                meanwhile();
+            }
+        });
+        // A round that fails must not leave the other thread running for ever.
+        let rounds = std::panic::AssertUnwindSafe(|| (0..ROUNDS).for_each(|_| round()));
+        let outcome = std::panic::catch_unwind(rounds);
+        done.store(true, Ordering::Relaxed);
+        if let Err(panic) = outcome {
+            std::panic::resume_unwind(panic);
+        }
+    });
+}
+
+fn make(one: &FileSystem, path: &[u8]) {
+    let flags = libc::O_CREAT | libc::O_WRONLY;
+    let handle = one.open(At::Root, path, flags, 0o644).expect("made");
+    one.close(handle);
+}
+
+fn is_there(one: &FileSystem, path: &[u8]) -> bool {
+    match one.stat(At::Root, path, 0) {
+        Ok(_) => true,
+        Err(Failure::Errno(Errno::NOENT)) => false,
+        Err(other) => panic!("{}: {other:?}", String::from_utf8_lossy(path)),
+    }
+}
+
+fn rename(one: &FileSystem, from: &[u8], to: &[u8]) -> Result<(), Failure> {
+    one.rename(At::Root, from, At::Root, to, 0)
+}
+
+#[test]
+fn a_name_that_is_replaced_is_there_all_the_time() {
+    let pool = TestPool::new(POOL);
+    let one = pool.session();
+    make(&one, b"name");
+    against(
+        || assert!(is_there(&one, b"name")),
+        || {
+            make(&one, b"new");
+            rename(&one, b"new", b"name").expect("renamed");
+        },
+    );
+    // Also one that the verified directory has.
+    one.fold(false).expect("fold");
+    against(
+        || {
+            let handle = one.open(At::Root, b"name", libc::O_RDONLY, 0);
+            one.close(handle.expect("there"));
+        },
+        || {
+            make(&one, b"new");
+            rename(&one, b"new", b"name").expect("renamed");
+        },
+    );
+    assert_eq!(pool.violations(), "");
+}
+
+#[test]
+fn a_name_that_comes_and_goes_is_there_or_not() {
+    let pool = TestPool::new(POOL);
+    let one = pool.session();
+    against(
+        || {
+            is_there(&one, b"name");
+            match one.open(At::Root, b"name", libc::O_RDONLY, 0) {
+                Ok(handle) => {
+                    assert!(one.stat_handle(handle).is_ok());
+                    one.close(handle);
+                }
+                Err(failure) => assert_eq!(failure, Failure::Errno(Errno::NOENT)),
+            }
+        },
+        || {
+            make(&one, b"name");
+            one.unlink(At::Root, b"name", 0).expect("unlinked");
+        },
+    );
+    assert_eq!(pool.violations(), "");
+}
+
+#[test]
+fn a_renamed_file_is_at_the_one_place_or_the_other() {
+    for other in [&b"there"[..], b"directory/there"] {
+        let pool = TestPool::new(POOL);
+        let one = pool.session();
+        one.make_directory(At::Root, b"directory", 0o755).unwrap();
+        // 1: it is here or on its way. 2: it has been looked for.
+        let phase = AtomicU32::new(0);
+        let failed = AtomicBool::new(false);
+        against(
+            || {
+                if phase.load(Ordering::Acquire) == 1 {
+                    while is_there(&one, b"here") {}
+                    if is_there(&one, other) {
+                        phase.store(2, Ordering::Release);
+                    } else {
+                        failed.store(true, Ordering::Relaxed);
+                    }
+                }
+            },
+            || {
+                make(&one, b"here");
+                phase.store(1, Ordering::Release);
+                rename(&one, b"here", other).expect("renamed");
+                while phase.load(Ordering::Acquire) == 1 {
+                    assert!(!failed.load(Ordering::Relaxed), "at neither place");
+                    std::hint::spin_loop();
+                }
+                one.unlink(At::Root, other, 0).expect("unlinked");
+            },
+        );
+        assert_eq!(pool.violations(), "");
+    }
+}
+
+#[test]
+fn nothing_is_put_into_a_removed_directory() {
+    let pool = TestPool::new(POOL);
+    let one = pool.session();
+    make(&one, b"linked");
+    let mut put = 0;
+    against(
+        || {
+            let made = one.make_directory(At::Root, b"directory", 0o755);
+            assert!(
+                matches!(made, Ok(()) | Err(Failure::Errno(Errno::EXIST))),
+                "{made:?}"
+            );
+            // Time for the other thread to find the directory, and to be inside when it goes.
+            for _ in 0..20 {
+                is_there(&one, b"directory/file");
+            }
+            let removed = one.unlink(At::Root, b"directory", libc::AT_REMOVEDIR);
+            assert!(
+                matches!(removed, Ok(()) | Err(Failure::Errno(Errno::NOTEMPTY))),
+                "{removed:?}"
+            );
+        },
+        || {
+            make(&one, b"file");
+            let inside = b"directory/file";
+            let ways: [&dyn Fn() -> Result<(), Failure>; 3] = [
+                &|| rename(&one, b"file", inside),
+                &|| one.link(At::Root, b"linked", At::Root, inside, 0),
+                &|| one.make_directory(At::Root, inside, 0o755),
+            ];
+            for way in ways {
+                match way() {
+                    Ok(()) => {
+                        assert!(is_there(&one, inside));
+                        let kind = one.stat(At::Root, inside, 0).unwrap().mode & libc::S_IFMT;
+                        let flags = match kind {
+                            libc::S_IFDIR => libc::AT_REMOVEDIR,
+                            _ => 0,
+                        };
+                        one.unlink(At::Root, inside, flags).expect("unlinked");
+                        put += 1;
+                    }
+                    Err(failure) => assert_eq!(failure, Failure::Errno(Errno::NOENT)),
+                }
+            }
+        },
+    );
+    one.fold(false).expect("fold");
+    assert_eq!(one.stat(At::Root, b"linked", 0).unwrap().links, 1);
+    assert_eq!(pool.violations(), "");
+    assert!(put > 0, "the directory was never there");
+}
