@@ -311,7 +311,7 @@ impl CachedInode {
     /// To be asked after the search.
     pub fn names_are_moving(&self) -> bool {
         std::sync::atomic::fence(Ordering::Acquire);
-        self.names.load(Ordering::Relaxed) % 2 != 0
+        !self.names.load(Ordering::Relaxed).is_multiple_of(2)
     }
     /// Whether nothing of a delta is left in the view.
     pub fn has_no_delta(&self) -> bool {
