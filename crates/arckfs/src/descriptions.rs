@@ -154,7 +154,6 @@ impl Engine {
         slot.generation.store(inode.generation(), Ordering::Relaxed);
         slot.offset.store(0, Ordering::Relaxed);
         slot.listing.store(Offset::NULL, Ordering::Relaxed);
-        slot.listing_size.store(0, Ordering::Relaxed);
         slot.external.store(0, Ordering::Relaxed);
         slot.references.store(1, Ordering::Release);
         NonZeroU64::new(index + 1).map(Handle).ok_or(Errno::NFILE)
@@ -268,9 +267,7 @@ impl Engine {
         description
             .listing_end
             .store(listing.len() as u64, Ordering::Relaxed);
-        description
-            .listing_size
-            .store(listing.len().max(1) as u64, Ordering::Relaxed);
+        description.listing_read.store(0, Ordering::Relaxed);
         description.listing.store(bytes, Ordering::Release);
         Ok(())
     }
@@ -283,10 +280,10 @@ impl Engine {
         let listing: Offset<AtomicU8> = description.listing.swap(Offset::NULL, Ordering::AcqRel);
         if !listing.is_null() {
             let thread = self.session.thread()?;
-            let size = description.listing_size.load(Ordering::Relaxed) as usize;
+            let size = description.listing_end.load(Ordering::Relaxed) as usize;
             self.session
                 .region()
-                .free_bytes(thread.slot(), listing, size);
+                .free_bytes(thread.slot(), listing, size.max(1));
         }
         Ok(())
     }

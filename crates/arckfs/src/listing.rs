@@ -5,13 +5,14 @@
 //!   being read may or may not appear, as POSIX allows, and no name appears twice.
 //! * A snapshot is kept as `linux_dirent64` records, so that reading it is copying. Positions
 //!   are byte offsets into it; they stay valid until the listing begins anew (rewinddir, a seek
-//!   to 0).
+//!   to 0). Any other is taken for the next record behind it.
 
 use crate::engine::{Attempt, Context};
 use crate::interface::Errno;
 use crate::state::CachedInode;
 use arck_core_state::directory;
 use arck_core_state::{FileKind, InodeNumber};
+use arck_pm::SharedBytes;
 use std::collections::HashSet;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -165,6 +166,19 @@ fn records(mut bytes: &[u8]) -> impl Iterator<Item = Record<'_>> {
         bytes = bytes.get(record.length..)?;
         Some(record)
     })
+}
+
+/// Where the first record at or behind `position` begins in a snapshot; its end if there is none.
+pub fn next_record(snapshot: &SharedBytes<'_>, position: u64) -> u64 {
+    let mut at = 0;
+    while (at as u64) < position && at < snapshot.len() {
+        let mut length = [0; 2];
+        if snapshot.copy_to(at + LENGTH, &mut length).is_none() {
+            return snapshot.len() as u64;
+        }
+        at += usize::from(u16::from_ne_bytes(length)).max(1);
+    }
+    at.min(snapshot.len()) as u64
 }
 
 /// How many bytes of `bytes`, which begin with a record, are whole records.

@@ -144,8 +144,9 @@ region_shared! {
         pub next_free: AtomicU32,
         /// Of a directory: snapshot of its names, made at the first read; bytes in it.
         pub listing: AtomicOffset<AtomicU8>,
-        pub listing_size: AtomicU64,
         pub listing_end: AtomicU64,
+        /// Where the last reading of it ended: a record begins there.
+        pub listing_read: AtomicU64,
         /// Index into [`crate::FileSystem`]'s external descriptions plus one; 0 = none.
         pub external: AtomicU32,
         pub reserved: AtomicU32,

@@ -109,8 +109,7 @@ calls! {
     SYS_fdatasync "fdatasync" => data::sync_descriptor::<{ libc::SYS_fdatasync as usize }>;
     SYS_truncate "truncate" => data::truncate;
     SYS_ftruncate "ftruncate" => data::ftruncate;
-    SYS_getdents "getdents" => data::past_descriptor::<{ libc::SYS_getdents as usize }>,
-        past "EBADF: nobody has called this form for twenty years";
+    SYS_getdents "getdents" => data::getdents;
     SYS_getcwd "getcwd" => names::getcwd;
     SYS_chdir "chdir" => names::chdir;
     SYS_fchdir "fchdir" => names::fchdir;

@@ -231,6 +231,13 @@ impl FileSystem {
             return Err(Errno::BADF);
         }
         let cell = self.engine.offset_cell(description, &self.externals)?;
+        let (number, generation) = identity(description);
+        let gone = |inode: &CachedInode| {
+            inode.generation() == generation && inode.is_directory() && inode.has(flag::UNLINKED)
+        };
+        if self.engine.known(number).is_some_and(gone) {
+            return Err(Errno::NOENT);
+        }
         if description.listing.load(Ordering::Acquire).is_null() {
             let scratch = Cell::new(self.engine.listing.take());
             let listing = self.on_handle(handle, |context, inode| {
@@ -248,11 +255,16 @@ impl FileSystem {
         let region = self.engine.session.region();
         let end = description.listing_end.load(Ordering::Relaxed);
         let listing = description.listing.load(Ordering::Acquire);
-        let position = cell.get();
+        let mut position = cell.get();
+        if position != 0 && position != description.listing_read.load(Ordering::Relaxed) {
+            // Sought, or of another listing.
+            let whole = region.bytes(listing, end as usize).ok_or(Errno::IO)?;
+            position = listing::next_record(&whole, position);
+        }
         let left = usize::try_from(end.saturating_sub(position)).unwrap_or(usize::MAX);
         let length = buffer.len().min(left);
         let from = arck_libfs_kit::region::Offset::from_raw(listing.raw() + position);
-        if length == 0 {
+        if left == 0 {
             return Ok(0);
         }
         let bytes = region.bytes(from, length).ok_or(Errno::IO)?;
@@ -270,7 +282,9 @@ impl FileSystem {
         if used == 0 {
             return Err(refused);
         }
-        cell.set(position + used as u64);
+        let next = position + used as u64;
+        description.listing_read.store(next, Ordering::Relaxed);
+        cell.set(next);
         Ok(used)
     }
 

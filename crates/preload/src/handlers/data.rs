@@ -408,6 +408,43 @@ pub unsafe fn advise<const NUMBER: usize>(a: &Arguments) -> isize {
     )
 }
 
+/// The older form of `getdents64`: records of the same length, with the kind at their end.
+pub unsafe fn getdents(a: &Arguments) -> isize {
+    /// More is given in several calls.
+    const PIECE: usize = 32 * 1024;
+    /// Where the name begins in the older form, a byte earlier; and the length, in both.
+    const NAME: usize = 18;
+    const LENGTH: usize = 16;
+    on_descriptor(
+        libc::SYS_getdents,
+        a[0],
+        |fs, handle| {
+            let mut bytes = [0; PIECE];
+            let before = fs.seek(handle, 0, libc::SEEK_CUR)?;
+            let room = (a[2] as u32 as usize).min(PIECE);
+            let filled = fs.read_directory(handle, &mut bytes[..room])?;
+            let mut at = 0;
+            while at + NAME + 1 < filled {
+                let length = u16::from_ne_bytes([bytes[at + LENGTH], bytes[at + LENGTH + 1]]);
+                let record = &mut bytes[at..filled.min(at + usize::from(length))];
+                let kind = record[NAME];
+                record.copy_within(NAME + 1.., NAME);
+                if let Some(last) = record.last_mut() {
+                    *last = kind;
+                }
+                at += usize::from(length).max(1);
+            }
+            if let Err(errno) = program::copy_slice_out(a[1], &bytes[..filled]) {
+                fs.seek(handle, before as i64, libc::SEEK_SET)?;
+                return Err(errno.into());
+            }
+            Ok(filled as isize)
+        },
+        // SAFETY: the program's arguments.
+        || unsafe { syscall!(libc::SYS_getdents, a[0], a[1], a[2]) },
+    )
+}
+
 pub unsafe fn getdents64(a: &Arguments) -> isize {
     // SAFETY: the program's buffer.
     unsafe {
@@ -420,20 +457,4 @@ pub unsafe fn getdents64(a: &Arguments) -> isize {
             || syscall!(libc::SYS_getdents64, a[0], a[1], a[2]),
         )
     }
-}
-
-/// Calls on descriptors whose meaning on the pool this library does not know: passed to the
-/// kernel, where the placeholder refuses them, and counted.
-///
-/// # Safety
-/// The system call's own.
-pub unsafe fn past_descriptor<const NUMBER: usize>(a: &Arguments) -> isize {
-    if crate::descriptors::is_pool(a[0]) {
-        report::past(NUMBER as i64);
-    }
-    if crate::descriptors::is_reserved(a[0]) && !crate::thread::inside() {
-        return error(libc::EBADF);
-    }
-    // SAFETY: the program's arguments.
-    unsafe { raw::call(NUMBER, a) }
 }

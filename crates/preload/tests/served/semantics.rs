@@ -30,6 +30,11 @@ fn opening() {
 }
 
 #[test]
+fn listing() {
+    same("listing");
+}
+
+#[test]
 fn extended_attributes() {
     same("extended");
 }
