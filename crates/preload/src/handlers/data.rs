@@ -3,8 +3,7 @@
 use super::{HERE, memory, memory_later, memory_mut, on_descriptor, on_path};
 use crate::backend::{Errno, Failure, FileSystem, Handle};
 use crate::memory as program;
-use crate::raw::{self, Arguments, blocking, error, syscall};
-use crate::report;
+use crate::raw::{self, Arguments, blocking, syscall};
 use std::mem::MaybeUninit;
 
 /// The most bytes one call moves, as in the kernel.
