@@ -1,6 +1,7 @@
 //! Extended attributes across folds, sessions and crashes, in full pools, and under threads.
 
-use arck_testkit::{Shorthand, TestPool};
+use arck_controller::Options;
+use arck_testkit::{Random, Shorthand, TestPool};
 use arckfs::{At, Errno, Failure, FileSystem, Subject};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -281,6 +282,44 @@ fn the_change_time_moves_and_the_modification_time_does_not() {
     assert_eq!(other.stat(At::Root, b"f", 0).unwrap(), after);
 }
 
+/// A session fills its page with anything; others read what there is of it, and go on.
+#[test]
+fn nothing_in_a_page_is_believed() {
+    let pool = TestPool::new(POOL);
+    let (one, two) = (pool.session(), pool.session());
+    one.put("f", b"x").unwrap();
+    set(&one, "f", "user.first", b"value").unwrap();
+    set(&one, "f", "user.second", b"value").unwrap();
+    one.fold(false).unwrap();
+    let number = one.stat(At::Root, b"f", 0).unwrap().inode as u32;
+    let (_, inode) = one.session().verified(number).unwrap().expect("alive");
+    let page = one.session().page_bytes(inode.attributes).expect("its own");
+    // Behind the first: a value that reaches over the end.
+    let second = 4 + "user.first".len() + "value".len();
+    page.try_stream(second + 2, &u16::MAX.to_le_bytes())
+        .unwrap();
+    assert_eq!(list(&two, "f"), ["user.first"]);
+    assert_eq!(get(&two, "f", "user.first").unwrap(), b"value");
+    assert_eq!(get(&two, "f", "user.second"), failed(Errno::NODATA));
+    let mut random = Random::new(1);
+    for round in 0..500 {
+        page.try_stream(0, &random.bytes(64)).unwrap();
+        if round % 3 == 0 {
+            page.try_stream(0, &[10, 0, (round % 256) as u8, 0])
+                .unwrap();
+            page.try_stream(4, b"user.").unwrap();
+        }
+        for name in list(&two, "f") {
+            assert!(name.starts_with("user.") && name.len() > 5, "{name}");
+        }
+    }
+    // Whoever writes it next puts it right.
+    page.try_stream(0, &[0xff; 4096]).unwrap();
+    set(&two, "f", "user.a", b"right").unwrap();
+    assert_eq!(list(&one, "f"), ["user.a"]);
+    assert_eq!(pool.violations(), "");
+}
+
 /// One thread less, even if it panics.
 struct Done<'c>(&'c AtomicUsize);
 
@@ -292,10 +331,9 @@ impl Drop for Done<'_> {
 
 /// Every answer is as if a thread were alone with its own attribute: a fold that gets in between
 /// neither loses a change nor makes one twice.
-#[test]
-fn threads_and_sessions_each_with_one_of_their_own() {
+fn threads_and_sessions(options: Options) {
     const ROUNDS: u64 = 300;
-    let pool = TestPool::new(POOL);
+    let pool = TestPool::with_options(POOL, options);
     let (one, two) = (pool.session(), pool.session());
     one.put("f", b"x").unwrap();
     one.make_directory(At::Root, b"d", 0o755).unwrap();
@@ -339,4 +377,19 @@ fn threads_and_sessions_each_with_one_of_their_own() {
     assert_eq!(list(&one, "f"), [""; 0]);
     assert_eq!(list(&two, "d"), [""; 0]);
     assert_eq!(pool.violations(), "");
+}
+
+#[test]
+fn threads_and_sessions_each_with_one_of_their_own() {
+    threads_and_sessions(Options::default());
+}
+
+/// Folds that wait for no operation: many get in between one's store and its second look.
+#[test]
+fn threads_and_sessions_with_folds_that_do_not_wait() {
+    threads_and_sessions(Options {
+        patience: std::time::Duration::ZERO,
+        lease: std::time::Duration::ZERO,
+        ..Options::default()
+    });
 }

@@ -12,6 +12,7 @@ use crate::{
 };
 use arck_core_state::branch::{PARTNERS, TAILS, UNCHANGED_SIZE};
 use arck_core_state::directory::Dentry;
+use arck_core_state::extended;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::index::HOLE;
 use arck_core_state::record::{Record, RecordRef, effect};
@@ -304,6 +305,19 @@ impl Owner {
         let size = self.size(state, number).max((page + 1) * PAGE_SIZE);
         self.arena
             .edit_branch(number, &header, |branch| branch.size = size);
+    }
+
+    /// Sets the page of the extended attributes; `None`: there are none any more.
+    pub fn set_extended(
+        &mut self,
+        state: &MemoryState,
+        number: InodeNumber,
+        page: Option<PagePtr>,
+    ) {
+        let header = self.header(state, number);
+        let attributes = page.map_or(extended::NONE, |page| page.0 as u32);
+        self.arena
+            .edit_branch(number, &header, |branch| branch.attributes = attributes);
     }
 
     /// Size as a program sees it.

@@ -345,6 +345,14 @@ impl MemoryState {
                 format!("data page {} of {number}", pointer.0),
             )?;
         }
+        for (number, inode) in &self.inodes {
+            let page = inode.attributes;
+            let may_have = matches!(inode.kind(), Some(FileKind::File | FileKind::Directory));
+            ensure(
+                page.is_null() || may_have && self.in_use.contains(&page) && seen.insert(page),
+                format!("extended attributes {} of {number}", page.0),
+            )?;
+        }
         Ok(())
     }
 

@@ -16,6 +16,8 @@ enum Step {
     Link(Index, Index, Index, Index),
     Write(Index, u64),
     Truncate(Index, u64),
+    /// Extended attributes, or none any more.
+    Extended(Index, bool),
     Fold(Index),
 }
 
@@ -28,6 +30,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => (i(), i(), i(), i()).prop_map(|(d, n, e, m)| Step::Link(d, n, e, m)),
         3 => (i(), 0u64..1100).prop_map(|(f, p)| Step::Write(f, p)),
         1 => (i(), 0u64..10_000).prop_map(|(f, s)| Step::Truncate(f, s)),
+        2 => (i(), any::<bool>()).prop_map(|(f, any)| Step::Extended(f, any)),
         1 => i().prop_map(Step::Fold),
     ];
     prop::collection::vec(step, 1..60)
@@ -130,6 +133,10 @@ fn run(state: &mut MemoryState, owner: &mut Owner, steps: &[Step], may_fold: boo
             }
             Step::Truncate(f, size) if !files.is_empty() => {
                 owner.truncate(state, *f.get(&files), *size, 1100);
+            }
+            Step::Extended(f, any) if !files.is_empty() => {
+                owner.set_extended(state, *f.get(&files), any.then_some(PagePtr(page)));
+                page += u64::from(*any);
             }
             Step::Fold(n) if may_fold => {
                 let owned = owned(state);
