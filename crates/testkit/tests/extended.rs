@@ -332,7 +332,7 @@ impl Drop for Done<'_> {
 /// Every answer is as if a thread were alone with its own attribute: a fold that gets in between
 /// neither loses a change nor makes one twice.
 fn threads_and_sessions(options: Options) {
-    const ROUNDS: u64 = 300;
+    const ROUNDS: u64 = 10_000;
     let pool = TestPool::with_options(POOL, options);
     let (one, two) = (pool.session(), pool.session());
     one.put("f", b"x").unwrap();
@@ -371,7 +371,6 @@ fn threads_and_sessions(options: Options) {
                 assert!(list(&third, path).len() <= 3);
             }
             one.fold(false).unwrap();
-            std::thread::sleep(std::time::Duration::from_millis(1));
         }
     });
     assert_eq!(list(&one, "f"), [""; 0]);
