@@ -294,27 +294,28 @@ fn nothing_in_a_page_is_believed() {
     let number = one.stat(At::Root, b"f", 0).unwrap().inode as u32;
     let (_, inode) = one.session().verified(number).unwrap().expect("alive");
     let page = one.session().page_bytes(inode.attributes).expect("its own");
+    let fill = |at: usize, bytes: &[u8]| {
+        let _durable = arck_pm::order::fence(page.try_stream(at, bytes).expect("stored"));
+    };
     // Behind the first: a value that reaches over the end.
     let second = 4 + "user.first".len() + "value".len();
-    page.try_stream(second + 2, &u16::MAX.to_le_bytes())
-        .unwrap();
+    fill(second + 2, &u16::MAX.to_le_bytes());
     assert_eq!(list(&two, "f"), ["user.first"]);
     assert_eq!(get(&two, "f", "user.first").unwrap(), b"value");
     assert_eq!(get(&two, "f", "user.second"), failed(Errno::NODATA));
     let mut random = Random::new(1);
     for round in 0..500 {
-        page.try_stream(0, &random.bytes(64)).unwrap();
+        fill(0, &random.bytes(64));
         if round % 3 == 0 {
-            page.try_stream(0, &[10, 0, (round % 256) as u8, 0])
-                .unwrap();
-            page.try_stream(4, b"user.").unwrap();
+            fill(0, &[10, 0, (round % 256) as u8, 0]);
+            fill(4, b"user.");
         }
         for name in list(&two, "f") {
             assert!(name.starts_with("user.") && name.len() > 5, "{name}");
         }
     }
     // Whoever writes it next puts it right.
-    page.try_stream(0, &[0xff; 4096]).unwrap();
+    fill(0, &[0xff; 4096]);
     set(&two, "f", "user.a", b"right").unwrap();
     assert_eq!(list(&one, "f"), ["user.a"]);
     assert_eq!(pool.violations(), "");
