@@ -72,6 +72,7 @@ impl<'a> Context<'a> {
         unborn: &Cell<bool>,
     ) -> Attempt<&'static CachedInode> {
         let time = now();
+        let prepared = self.prepare_overlay(name, found, true)?;
         let (inode, _locked) = self.conceive(directory, birth, number, time)?;
         let mode = inode.mode.load(Ordering::Relaxed) & 0o7777;
         let gid = inode.gid.load(Ordering::Relaxed);
@@ -117,7 +118,7 @@ impl<'a> Context<'a> {
                 // Nobody finds it before it is in the overlay.
                 inode.link_delta.store(1, Ordering::Relaxed);
             }
-            self.set_overlay(directory, name, found, Some((dentry, reference)))?;
+            self.set_overlay(directory, name, found, Some((dentry, reference)), prepared);
             directory.count_names(1);
             if birth.kind == FileKind::Directory {
                 directory.add_links(1);

@@ -117,6 +117,22 @@ impl Engine {
         }
     }
 
+    /// That a slot for a description is free, before what is opened is made or emptied. Other
+    /// threads may take it. ENFILE.
+    pub fn expect_description(&self) -> Result<(), Errno> {
+        let thread = self.session.thread()?;
+        let free = self.state.description_free.load(Ordering::Relaxed) != 0;
+        let next = u64::from(self.state.description_end.load(Ordering::Relaxed)) + 1;
+        let size = size_of::<Description>() as u64;
+        match free
+            || next * size <= self.session.region().session_area_length()
+            || self.spares.has_description(thread.slot())
+        {
+            true => Ok(()),
+            false => Err(Errno::NFILE),
+        }
+    }
+
     /// A new description of an inode that [`Context::list_open`] has listed. ENFILE.
     pub fn new_description(&self, inode: &CachedInode, flags: i32) -> Result<Handle, Errno> {
         let thread = self.session.thread()?;

@@ -50,6 +50,8 @@ pub enum Fix {
     /// Room in the pool for what so many more delta pages add.
     Room(u32),
     BranchSlot(u32),
+    /// Memory of the group's region: what a fold makes superfluous is free after it.
+    Memory,
     /// A fold of these inodes (0 = none).
     Commit([InodeNumber; 2]),
     /// Nothing: something changed, look again.
@@ -115,6 +117,8 @@ pub struct Context<'a> {
 #[derive(Default)]
 pub struct Recalled {
     numbers: RefCell<Vec<InodeNumber>>,
+    /// Memory has been made free for the call already.
+    memory: Cell<bool>,
 }
 
 /// Who the process is, as the controller saw it at the greeting.
@@ -207,6 +211,15 @@ impl<'a> Context<'a> {
             numbers.push(number);
         }
         first
+    }
+
+    /// The group's region has no memory left: ENOMEM, if a fold has not helped.
+    #[cold]
+    pub fn no_memory(&self) -> Stop {
+        match self.recalled.memory.replace(true) {
+            false => Fix::Memory.into(),
+            true => Errno::NOMEM.into(),
+        }
     }
 
     fn leave(&self) {
@@ -472,7 +485,8 @@ impl Engine {
                         return Ok(());
                     }
                 }
-                self.with_room(|| stock.arena.grow(session), spare)
+                let enough = || spare() && stock.arena.has_free();
+                self.with_room(|| stock.arena.grow(session), enough)
             }
             Fix::Room(pages) => match stock.arena.ask_for_room(session, pages, false) {
                 Err(Errno::NOSPC) => {
@@ -482,6 +496,12 @@ impl Engine {
                 }
                 other => other,
             },
+            Fix::Memory => {
+                self.fold_all()?;
+                // After three, all is free that no thread looks at.
+                (0..3).for_each(|_| slot.collect());
+                Ok(())
+            }
             Fix::BranchSlot(branch) => stock.arena.grow_branches(session, branch),
             Fix::Commit(numbers) => {
                 let mut wanted = [0; 2];

@@ -11,7 +11,7 @@ mod status;
 
 use crate::births::Birth;
 use crate::descriptions::Externals;
-use crate::engine::{Attempt, Context, Credentials, Engine, Fix};
+use crate::engine::{Attempt, Context, Credentials, Engine, Fix, Stop};
 use crate::inodes;
 use crate::interface::*;
 use crate::listing;
@@ -52,11 +52,19 @@ const SETTABLE: i32 = libc::O_APPEND | libc::O_NONBLOCK | libc::O_NOATIME | libc
 impl FileSystem {
     /// Opens a session. Blocks until the controller answers (bounded).
     pub fn connect(options: &ConnectOptions) -> Result<FileSystem, ConnectError> {
+        FileSystem::connect_within(options, arck_libfs_kit::session::REGION_SIZE)
+    }
+
+    /// The same with at most `memory` bytes of auxiliary state: see [`Session::connect_within`].
+    pub fn connect_within(
+        options: &ConnectOptions,
+        memory: u64,
+    ) -> Result<FileSystem, ConnectError> {
         let failed = |error: arck_libfs_kit::ConnectError| ConnectError {
             message: error.to_string(),
             errno: error.errno(),
         };
-        let session = Session::connect(&options.pool).map_err(failed)?;
+        let session = Session::connect_within(&options.pool, memory).map_err(failed)?;
         let state = inodes::create_state(session).map_err(|errno| ConnectError {
             message: format!("{}: preparing the session: {errno}", options.pool.display()),
             errno,
@@ -205,6 +213,9 @@ impl FileSystem {
         if create && flags & libc::O_DIRECTORY != 0 {
             return Err(Errno::INVAL.into());
         }
+        if create || flags & libc::O_TRUNC != 0 {
+            self.engine.expect_description()?;
+        }
         let start = Start {
             creating: create,
             resolve,
@@ -212,12 +223,20 @@ impl FileSystem {
         };
         let (inode, created) = self.engine.run(|context| {
             let (inode, created) = context.walk(start, path, follow, |place| {
-                context.open_place(place, create, exclusive, mode)
+                let (inode, created) = context.open_place(place, create, exclusive, mode)?;
+                if created && let Err(stop) = context.list_open(inode) {
+                    // What cannot be opened has not been made either.
+                    if let (Stop::Failure(_), Last::Name(name)) = (&stop, &place.last) {
+                        let _ = context.unlink_name(place.directory, name);
+                    }
+                    return Err(stop);
+                }
+                Ok((inode, created))
             })?;
             if !created {
                 context.may_open(inode, flags)?;
+                context.list_open(inode)?;
             }
-            context.list_open(inode)?;
             Ok((inode, created))
         })?;
         let opened = self.finish_open(inode, created, flags);

@@ -83,7 +83,7 @@ impl<'a> Context<'a> {
         }
         let leaf = region
             .allocate_zeroed::<InodeLeaf>(self.slot(), 1)
-            .map_err(|_| Errno::NOMEM)?;
+            .map_err(|_| self.no_memory())?;
         place.store(leaf, Ordering::Release);
         Ok(region.get(leaf))
     }
@@ -98,7 +98,7 @@ impl<'a> Context<'a> {
         let generation = self.header(number)?.generation();
         let inode = region
             .allocate(self.slot(), CachedInode::new(number, generation))
-            .map_err(|_| Errno::NOMEM)?;
+            .map_err(|_| self.no_memory())?;
         match entry.compare_exchange(Offset::NULL, inode, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Ok(region.get(inode)),
             Err(other) => {

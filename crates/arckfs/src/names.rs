@@ -199,8 +199,9 @@ impl<'a> Context<'a> {
         }
         self.may_remove(directory, victim)?;
         let involved = [(directory, expected)];
+        let prepared = self.prepare_overlay(name, &found, false)?;
         if self.remove_name(directory, &expected, name, &found, &involved)? == Confirmed::Standing {
-            self.set_overlay(directory, name, &found, None)?;
+            self.set_overlay(directory, name, &found, None, prepared);
             directory.count_names(-1);
             self.lost_link(victim);
         }
@@ -229,10 +230,11 @@ impl<'a> Context<'a> {
         }
         let victim_expected = self.begin_change(victim)?;
         let involved = [(directory, expected), (victim, victim_expected)];
+        let prepared = self.prepare_overlay(name, &found, false)?;
         self.name_remover(victim, &victim_expected, directory)?;
         if self.remove_name(directory, &expected, name, &found, &involved)? == Confirmed::Standing {
             self.paths_change();
-            self.set_overlay(directory, name, &found, None)?;
+            self.set_overlay(directory, name, &found, None, prepared);
             self.paths_change();
             directory.count_names(-1);
             directory.add_links(-1);
@@ -308,6 +310,7 @@ impl<'a> Context<'a> {
         let kind = target.kind().ok_or(Errno::IO)?;
         let record = self.added(target, kind, name);
         self.expect_place(directory, &record)?;
+        let prepared = self.prepare_overlay(name, &found, true)?;
         let time = now();
         let (branch, begun) = self.branch(target, &target_expected)?;
         if nameless {
@@ -334,7 +337,7 @@ impl<'a> Context<'a> {
                 generation: target.generation(),
                 kind,
             };
-            self.set_overlay(directory, name, &found, Some((dentry, reference)))?;
+            self.set_overlay(directory, name, &found, Some((dentry, reference)), prepared);
             directory.count_names(1);
             target.changed.store(time as u64, Ordering::Relaxed);
             target.add_links(1);
@@ -493,6 +496,8 @@ impl<'a> Context<'a> {
         } else if found.dentry.is_some() {
             record.state |= effect::REPLACE;
         }
+        let from_prepared = self.prepare_overlay(from_name, &source, false)?;
+        let to_prepared = self.prepare_overlay(to_name, &found, true)?;
         if from.number() != to.number() {
             self.expect_place(to, &record)?;
             self.name_partners((from, &from_expected), (to, &expected), time)?;
@@ -509,11 +514,10 @@ impl<'a> Context<'a> {
             }
             let ends = [Some(from), (from.number() != to.number()).then_some(to)];
             ends.into_iter().flatten().for_each(CachedInode::names_move);
-            let placed = self
-                .set_overlay(from, from_name, &source, None)
-                .and_then(|()| self.set_overlay(to, to_name, &found, Some((dentry, reference))));
+            self.set_overlay(from, from_name, &source, None, from_prepared);
+            let now = Some((dentry, reference));
+            self.set_overlay(to, to_name, &found, now, to_prepared);
             ends.into_iter().flatten().for_each(CachedInode::names_move);
-            placed?;
             if moves_directory {
                 self.paths_change();
             }

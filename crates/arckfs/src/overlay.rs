@@ -7,6 +7,8 @@
 //!   take no lock and are validated by ownership, fold number and sequence afterwards.
 //! * A name that is replaced is found all the time; one that is renamed is found at the one place
 //!   or the other: who does not find it waits for the rename ([`CachedInode::names_move`]).
+//! * The memory of an entry is taken before the operation commits that needs it
+//!   ([`Context::prepare_overlay`]): what has committed is in the overlay.
 //! * An entry says what the name leads to (or that the verified name is hidden), and by which
 //!   record, so that a later operation can take that record's effect back.
 
@@ -18,7 +20,7 @@ use arck_core_state::directory::{self, Dentry};
 use arck_core_state::geometry::NAME_MAX;
 use arck_core_state::record::RecordRef;
 use arck_core_state::{FileKind, InodeNumber};
-use arck_libfs_kit::region::{AtomicOffset, HashLink, HashTable, Offset};
+use arck_libfs_kit::region::{AtomicOffset, HashLink, HashTable, Offset, ThreadSlot};
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 /// How a name stands in a directory.
@@ -59,6 +61,30 @@ impl Before {
 
 fn table_hash(directory: InodeNumber, hash: u64) -> u64 {
     hash ^ u64::from(directory).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Memory for the entry that a change of the overlay needs, if it needs one; given back unless
+/// [`Context::set_overlay`] has used it.
+pub struct Prepared {
+    slot: &'static ThreadSlot<'static>,
+    bytes: Offset<AtomicU8>,
+    length: usize,
+}
+
+impl Prepared {
+    /// The memory, to be used.
+    fn take(mut self) -> Offset<OverlayEntry> {
+        std::mem::replace(&mut self.bytes, Offset::NULL).cast()
+    }
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        if !self.bytes.is_null() {
+            let region = self.slot.region();
+            region.free_bytes(self.slot, self.bytes, self.length);
+        }
+    }
 }
 
 impl<'a> Context<'a> {
@@ -214,16 +240,39 @@ impl<'a> Context<'a> {
         }
     }
 
+    /// Takes the memory that [`Context::set_overlay`] will need for a name that leads to something
+    /// then (`adds`), or to nothing. Under the lock under which the change is made. ENOMEM.
+    #[inline]
+    pub fn prepare_overlay(&self, name: &[u8], found: &Found, adds: bool) -> Attempt<Prepared> {
+        let region = self.session.region();
+        let needs_entry = match region.try_get(found.entry) {
+            // A visible name changes what it leads to: by a new entry.
+            Some(entry) => adds && entry.inode.load(Ordering::Relaxed) != 0,
+            None => adds || found.verified.is_some(),
+        };
+        let mut prepared = Prepared {
+            slot: self.slot(),
+            bytes: Offset::NULL,
+            length: size_of::<OverlayEntry>() + name.len(),
+        };
+        if needs_entry {
+            let bytes = region.allocate_bytes(self.slot(), prepared.length);
+            prepared.bytes = bytes.map_err(|_| self.no_memory())?;
+        }
+        Ok(prepared)
+    }
+
     /// Puts a name into the overlay, or changes its entry: what it leads to now (`None` = it is
     /// hidden), and by which record. Under the directory's lock for writing, under which it was
-    /// `found`.
+    /// `found` and `prepared`.
     pub fn set_overlay(
         &self,
         directory: &'static CachedInode,
         name: &[u8],
         found: &Found,
         now: Option<(Dentry, RecordRef)>,
-    ) -> Attempt<()> {
+        prepared: Prepared,
+    ) {
         let (hash, verified) = (found.hash, found.verified);
         let fill = |entry: &OverlayEntry| {
             if let Some((dentry, record)) = now {
@@ -250,18 +299,16 @@ impl<'a> Context<'a> {
                 // A visible name changes what it leads to: by a new entry, so that a look-up
                 // never sees half of it. The table puts the new one behind the old, which is
                 // found until it is gone: at no time is there neither.
-                self.add_entry(directory, hash, name, Some((dentry, record)), verified)?;
+                let new = prepared.take();
+                self.add_entry(directory, hash, name, Some((dentry, record)), verified, new);
                 self.remove_entry(directory, offset, hash);
             } else {
                 fill(entry);
             }
             directory.names_changed();
-            return Ok(());
+        } else if now.is_some() || verified.is_some() {
+            self.add_entry(directory, hash, name, now, verified, prepared.take());
         }
-        if now.is_none() && verified.is_none() {
-            return Ok(());
-        }
-        self.add_entry(directory, hash, name, now, verified)
     }
 
     fn add_entry(
@@ -271,14 +318,10 @@ impl<'a> Context<'a> {
         name: &[u8],
         now: Option<(Dentry, RecordRef)>,
         verified: Option<Dentry>,
-    ) -> Attempt<()> {
+        offset: Offset<OverlayEntry>,
+    ) {
         let region = self.session.region();
         let number = directory.number();
-        let length = size_of::<OverlayEntry>() + name.len();
-        let bytes = region
-            .allocate_bytes(self.slot(), length)
-            .map_err(|_| Errno::NOMEM)?;
-        let offset: Offset<OverlayEntry> = bytes.cast();
         let entry = region.get(offset);
         let first = directory.overlay_first.load(Ordering::Relaxed);
         let (dentry, record) = now.map_or((None, RecordRef::default()), |(d, r)| (Some(d), r));
@@ -312,7 +355,6 @@ impl<'a> Context<'a> {
                 std::ptr::eq(other, entry)
             });
         directory.names_changed();
-        Ok(())
     }
 
     fn remove_entry(&self, directory: &CachedInode, offset: Offset<OverlayEntry>, hash: u64) {

@@ -64,6 +64,12 @@ impl Spares {
         Some(description.load(Ordering::Relaxed))
     }
 
+    /// Whether there is one to take.
+    pub fn has_description(&self, slot: &ThreadSlot<'_>) -> bool {
+        self.of(slot)
+            .is_some_and(|spares| spares.count.load(Ordering::Relaxed) != 0)
+    }
+
     /// Keeps a free slot; false if there is no room.
     #[inline]
     pub fn keep_description(&self, slot: &ThreadSlot<'_>, number: u32) -> bool {

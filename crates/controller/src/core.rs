@@ -38,6 +38,9 @@ pub struct Options {
     pub patience: Duration,
     /// After the last request the doorbells are polled for so long.
     pub polling: Duration,
+    /// Delta pages that the arena of a session may have, and with them what it may have unfolded;
+    /// no fewer than the 64 with which it begins.
+    pub arena_pages: u32,
     /// Called at named points of every commit; for tests that want a crash there.
     #[doc(hidden)]
     pub crash_hook: Option<CrashHook>,
@@ -50,6 +53,7 @@ impl Default for Options {
             lease: Duration::from_micros(500),
             patience: Duration::from_millis(2),
             polling: Duration::from_micros(100),
+            arena_pages: arck_core_state::arena::ARENA_PAGES,
             crash_hook: None,
         }
     }

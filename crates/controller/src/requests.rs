@@ -75,6 +75,9 @@ impl Core {
         branch_pages: u32,
         delta_pages: u32,
     ) -> Result<(), Errno> {
+        if delta_pages > self.options.arena_pages {
+            return Err(Errno::NOSPC);
+        }
         let Core {
             state, sessions, ..
         } = self;

@@ -157,6 +157,11 @@ impl ArenaPages {
         }
     }
 
+    /// Whether a page is left of those that the arena has allocated.
+    pub fn has_free(&self) -> bool {
+        self.used() < u64::from(self.delta_pages.load(Ordering::Relaxed))
+    }
+
     /// Delta pages in use.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)

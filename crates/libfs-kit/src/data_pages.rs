@@ -101,11 +101,11 @@ impl DataPages {
         }
     }
 
-    /// Gets one more segment from the controller. Outside of operations. ENOSPC.
+    /// Gets one more segment from the controller. Outside of operations. ENOSPC, ENOMEM.
     pub fn grow(&self, session: &Session, slot: &ThreadSlot<'_>) -> Result<(), Errno> {
-        let number = session.grant_segment()?;
+        // Memory first: a segment that nobody knows of would be lost as long as the session lives.
         let own = OwnSegment {
-            number: AtomicU32::new(number),
+            number: AtomicU32::new(0),
             hint: AtomicU32::new(0),
             next: AtomicOffset::default(),
             taken: std::array::from_fn(|_| AtomicU64::new(0)),
@@ -114,6 +114,11 @@ impl DataPages {
             .region()
             .allocate(slot, own)
             .map_err(|_| Errno::NOMEM)?;
+        let number = session
+            .grant_segment()
+            .inspect_err(|_| session.region().free(slot, own))?;
+        let granted = &session.region().get(own).number;
+        granted.store(number, Ordering::Relaxed);
         let _locked = self.lock.lock(slot.holder());
         let first: Offset<OwnSegment> = self.first.load(Ordering::Relaxed);
         session

@@ -44,8 +44,9 @@ use std::time::Duration;
 
 /// How long a request may take before the LibFS gives up on the controller.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-/// Address space of the group region, in bytes; memory is used as it fills.
-const REGION_SIZE: u64 = 16 << 30;
+/// Address space of the group region, in bytes, if nothing else is said; memory is used as it
+/// fills.
+pub const REGION_SIZE: u64 = 16 << 30;
 
 const UNMAPPED: u8 = 0;
 const READ_ONLY: u8 = 1;
@@ -134,6 +135,13 @@ pub struct Session {
 impl Session {
     /// Connects and maps. Blocks until the controller answers.
     pub fn connect(pool: &Path) -> Result<&'static Session, ConnectError> {
+        Session::connect_within(pool, REGION_SIZE)
+    }
+
+    /// The same with a group region, which holds all auxiliary state, of `region_size` bytes:
+    /// pages of 4096 bytes, a few MiB at least. What does not fit into it is ENOMEM, or ENFILE for
+    /// open files, which have a sixteenth of it.
+    pub fn connect_within(pool: &Path, region_size: u64) -> Result<&'static Session, ConnectError> {
         let name = || pool.display().to_string();
         let system = |what: &'static str| {
             move |errno: Errno| ConnectError::System {
@@ -190,9 +198,9 @@ impl Session {
         let read_only = MapOptions::READ_ONLY;
         let read_write = MapOptions::READ_WRITE;
         let sync = read_write.synchronous(durability == Durability::Dax);
-        rustix::fs::ftruncate(&region, REGION_SIZE).map_err(system("sizing the group region"))?;
+        rustix::fs::ftruncate(&region, region_size).map_err(system("sizing the group region"))?;
         let region =
-            Region::create(&region, REGION_SIZE).map_err(|error| ConnectError::Refused {
+            Region::create(&region, region_size).map_err(|error| ConnectError::Refused {
                 pool: name(),
                 reason: error.to_string(),
                 errno: Errno::NOMEM,
