@@ -53,7 +53,7 @@ impl Default for Options {
             lease: Duration::from_micros(500),
             patience: Duration::from_millis(2),
             polling: Duration::from_micros(100),
-            arena_pages: arck_core_state::arena::ARENA_PAGES,
+            arena_pages: u32::MAX,
             crash_hook: None,
         }
     }
