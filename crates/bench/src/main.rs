@@ -9,6 +9,8 @@
 //! | `worker` | the process that measures, started anew for each way to call ArckFS |
 //! | `micro` | the command that starts workers and reports |
 //! | `count`, `trace` | system calls for each operation, counted from outside by ptrace |
+//! | `beside` | what the preload library costs calls that are not on the pool |
+//! | `start` | starting a program, memory and storage for each file |
 //! | `floor` | what the machine itself asks for: a system call, a fence, a copied page |
 //! | `report`, `machine` | tables, and the facts beside them |
 //!
@@ -17,6 +19,7 @@
 //!   same clock, with paths and buffers made before.
 //! * The controller is never in the process that measures.
 
+mod beside;
 mod calls;
 mod count;
 mod floor;
@@ -26,6 +29,7 @@ mod measure;
 mod micro;
 mod pool;
 mod report;
+mod start;
 mod trace;
 mod worker;
 
@@ -49,6 +53,10 @@ enum Command {
     Micro(micro::MicroArguments),
     /// System calls for each operation in the steady state
     Count(count::CountArguments),
+    /// What the preload library costs calls that are not on the pool
+    Beside(beside::BesideArguments),
+    /// What starting a program, a session, and each file cost in time, memory and storage
+    Start(start::StartArguments),
     Floor(floor::FloorArguments),
     /// What the other commands start
     #[command(hide = true)]
@@ -59,12 +67,18 @@ fn run(arguments: Arguments) -> Outcome<()> {
     match arguments.command {
         Some(Command::Micro(arguments)) => micro::main(&arguments),
         Some(Command::Count(arguments)) => count::main(&arguments),
+        Some(Command::Beside(arguments)) => beside::main(&arguments),
+        Some(Command::Start(arguments)) => start::main(&arguments),
         Some(Command::Floor(arguments)) => floor::main(&arguments),
         Some(Command::Worker(arguments)) => worker::main(&arguments),
         None => {
             run(Arguments::parse_from(["arck-bench", "micro"]))?;
             println!();
             run(Arguments::parse_from(["arck-bench", "count"]))?;
+            println!();
+            run(Arguments::parse_from(["arck-bench", "beside"]))?;
+            println!();
+            run(Arguments::parse_from(["arck-bench", "start"]))?;
             println!();
             run(Arguments::parse_from(["arck-bench", "floor"]))
         }

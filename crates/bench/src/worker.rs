@@ -20,6 +20,10 @@ pub const MOUNT: &str = "/arck";
 pub enum Task {
     Micro,
     Count,
+    Beside,
+    Memory,
+    Room,
+    Small,
 }
 
 #[derive(Args)]
@@ -50,6 +54,25 @@ pub struct WorkerArguments {
 }
 
 pub fn main(arguments: &WorkerArguments) -> Outcome<()> {
+    if arguments.task == Task::Beside {
+        return crate::beside::rounds(&arguments.tmpfs, arguments.preloaded);
+    }
+    let base = if arguments.preloaded {
+        MOUNT.to_owned()
+    } else {
+        arguments.tmpfs.to_string_lossy().into_owned()
+    };
+    let answer = match arguments.task {
+        Task::Memory => serde_json::to_string(&crate::start::memory(&base, arguments.preloaded)?),
+        Task::Room => serde_json::to_string(&crate::start::free_room(&base, false)?),
+        Task::Small => serde_json::to_string(&crate::start::free_room(&base, true)?),
+        _ => Ok(String::new()),
+    };
+    let answer = answer.map_err(|error| error.to_string())?;
+    if !answer.is_empty() {
+        println!("{answer}");
+        return Ok(());
+    }
     let tmpfs = || arguments.tmpfs.to_string_lossy().into_owned();
     if arguments.preloaded || arguments.kernel {
         let base = if arguments.kernel {

@@ -122,65 +122,95 @@ pub struct Text<'a> {
     pub dots: bool,
 }
 
+/// A block of 16 bytes of a string: where it has NUL bytes, and where dots, a bit for each byte.
+///
+/// # Safety
+/// `at` is aligned to 16 bytes, in a page that can be read.
+#[inline(always)]
+unsafe fn block(at: usize) -> (u64, u64) {
+    use std::arch::x86_64::{
+        __m128i, _mm_cmpeq_epi8, _mm_movemask_epi8, _mm_set1_epi8, _mm_setzero_si128,
+    };
+    let block: __m128i;
+    // SAFETY: aligned, and the page can be read. By assembly, since to the language part of it is
+    // outside the string. The rest are computations.
+    unsafe {
+        std::arch::asm!("movdqa {0}, [{1}]", out(xmm_reg) block, in(reg) at,
+            options(pure, readonly, nostack, preserves_flags));
+        let places = |what: __m128i| _mm_movemask_epi8(_mm_cmpeq_epi8(block, what)) as u64;
+        (
+            places(_mm_setzero_si128()),
+            places(_mm_set1_epi8(b'.' as i8)),
+        )
+    }
+}
+
 /// Reads a string. `None` if it cannot be read up to its NUL byte, or as far as paths go.
 ///
 /// # Safety
 /// The string stays as it is for as long as the result is used.
-#[inline]
+#[inline(always)]
 pub unsafe fn text<'a>(address: usize) -> Option<Text<'a>> {
-    use std::arch::x86_64::{
-        __m128i, _mm_cmpeq_epi8, _mm_movemask_epi8, _mm_set1_epi8, _mm_setzero_si128,
-    };
     if !is_readable(address) {
         return None;
     }
     let skipped = address % 16;
     let mut at = address - skipped;
-    // What counts in the block at `at`, a bit for each byte.
-    let mut counts = 0xffff << skipped;
-    // The slashes and dots seen: of the block before in bits 0 to 15, of this one in 16 to 31.
-    let (mut slashes, mut dots) = (0u64, 0u64);
-    let mut found = false;
-    let length = loop {
-        let block: __m128i;
-        // SAFETY: the block is aligned and lies in a page that can be read; what is not of the
-        // string is masked out. By assembly, since to the language it is outside the string.
-        // The rest are computations.
-        let (nul, slash, dot) = unsafe {
-            std::arch::asm!("movdqa {0}, [{1}]", out(xmm_reg) block, in(reg) at,
-                options(pure, readonly, nostack, preserves_flags));
-            let places =
-                |what: __m128i| _mm_movemask_epi8(_mm_cmpeq_epi8(block, what)) as u64 & counts;
-            (
-                places(_mm_setzero_si128()),
-                places(_mm_set1_epi8(b'/' as i8)),
-                places(_mm_set1_epi8(b'.' as i8)),
-            )
-        };
-        // Below the first NUL byte; all of them if there is none.
-        let before = (nul & nul.wrapping_neg()).wrapping_sub(1);
-        slashes |= (slash & before) << 16;
-        dots |= (dot & before) << 16;
-        found |= slashes & (dots >> 1) & (dots >> 2) != 0;
-        if nul != 0 {
-            break at + nul.trailing_zeros() as usize - address;
-        }
-        slashes >>= 16;
-        dots >>= 16;
-        counts = 0xffff;
+    // What is before the string does not count.
+    // SAFETY: in the page that can be read.
+    let (mut nul, mut dot) = unsafe { block(at) };
+    nul &= 0xffff << skipped;
+    dot &= 0xffff << skipped;
+    // Whether two dots stood together. What is behind the string may count too: a pair only means
+    // a second look.
+    let mut pairs = dot & (dot << 1);
+    while nul == 0 {
+        let last = dot >> 15;
         at += 16;
-        if at - address >= PATH_MAX {
-            break PATH_MAX;
+        if at.is_multiple_of(PAGE) {
+            // SAFETY: the caller's promise.
+            return unsafe { text_of_pages(address) };
         }
+        // SAFETY: in the same page.
+        (nul, dot) = unsafe { block(at) };
+        pairs |= dot & (dot << 1 | last);
+    }
+    let length = at + nul.trailing_zeros() as usize - address;
+    // SAFETY: all of it was read just now, and stays by the caller's promise.
+    let bytes = unsafe { std::slice::from_raw_parts(address as *const u8, length) };
+    Some(Text {
+        bytes,
+        dots: pairs != 0 && has_dots(bytes),
+    })
+}
+
+/// The same for a string that does not end in its first page, which can be read.
+///
+/// # Safety
+/// As for [`text`].
+#[cold]
+#[inline(never)]
+unsafe fn text_of_pages<'a>(address: usize) -> Option<Text<'a>> {
+    let mut at = address;
+    let end = address.saturating_add(PATH_MAX);
+    // SAFETY: each page is looked at before its bytes are read.
+    while at < end && unsafe { (at as *const u8).read_volatile() } != 0 {
+        at += 1;
         if at.is_multiple_of(PAGE) && !is_readable(at) {
             return None;
         }
-    };
+    }
+    // SAFETY: all of it was read just now, and stays by the caller's promise.
+    let bytes = unsafe { std::slice::from_raw_parts(address as *const u8, at - address) };
     Some(Text {
-        // SAFETY: all of it was read just now, and stays by the caller's promise.
-        bytes: unsafe { std::slice::from_raw_parts(address as *const u8, length) },
-        dots: found,
+        bytes,
+        dots: has_dots(bytes),
     })
+}
+
+#[cold]
+fn has_dots(bytes: &[u8]) -> bool {
+    bytes.windows(3).any(|three| three == b"/..")
 }
 
 #[cfg(test)]

@@ -40,32 +40,35 @@ pub unsafe fn place<'a>(directory: usize, path: usize, scratch: &'a mut Scratch)
         return Place::Kernel;
     }
     const BAD: isize = raw::error(libc::EFAULT);
-    let Some(first) = memory::byte(path) else {
-        return Place::Error(BAD);
-    };
-    if first != b'/' && directory as i32 != libc::AT_FDCWD {
-        return match descriptors::lookup(directory) {
-            Descriptor::Kernel if may_be_of_mount(first) => {
-                // SAFETY: the caller's promise.
-                match unsafe { memory::text(path) } {
-                    Some(text) => beneath(directory, text.bytes, scratch),
-                    None => Place::Error(BAD),
-                }
+    if directory as i32 != libc::AT_FDCWD {
+        match memory::byte(path) {
+            Some(b'/') => {}
+            Some(first) => {
+                return match descriptors::lookup(directory) {
+                    Descriptor::Kernel if may_be_of_mount(first) => {
+                        // SAFETY: the caller's promise.
+                        match unsafe { memory::text(path) } {
+                            Some(text) => beneath(directory, text.bytes, scratch),
+                            None => Place::Error(BAD),
+                        }
+                    }
+                    Descriptor::Kernel => Place::Kernel,
+                    Descriptor::Error(error) => Place::Error(error),
+                    // SAFETY: the caller's promise.
+                    Descriptor::Pool(handle) => match unsafe { memory::text(path) } {
+                        Some(text) => Place::Pool(At::Directory(handle), text.bytes),
+                        None => Place::Error(BAD),
+                    },
+                };
             }
-            Descriptor::Kernel => Place::Kernel,
-            Descriptor::Error(error) => Place::Error(error),
-            // SAFETY: the caller's promise.
-            Descriptor::Pool(handle) => match unsafe { memory::text(path) } {
-                Some(text) => Place::Pool(At::Directory(handle), text.bytes),
-                None => Place::Error(BAD),
-            },
-        };
+            None => return Place::Error(BAD),
+        }
     }
     // SAFETY: the caller's promise.
     let Some(Text { bytes, dots }) = (unsafe { memory::text(path) }) else {
         return Place::Error(BAD);
     };
-    if first != b'/' {
+    if bytes.first() != Some(&b'/') {
         return match directory::current() {
             Some(Ok(handle)) => Place::Pool(At::Directory(handle), bytes),
             Some(Err(error)) => Place::Error(error),
@@ -100,12 +103,18 @@ pub unsafe fn place<'a>(directory: usize, path: usize, scratch: &'a mut Scratch)
     Place::Kernel
 }
 
-/// Whether [`descriptor_named`] is worth asking.
-#[inline]
+/// Whether [`descriptor_named`] is worth asking: by the first eight bytes at once, which all names
+/// of descriptors have.
+#[inline(always)]
 fn may_name_descriptor(path: &[u8]) -> bool {
-    [&b"/dev/fd/"[..], b"/dev/std", b"/proc/"]
-        .iter()
-        .any(|start| path.starts_with(start))
+    const PROC: u64 = u64::from_le_bytes(*b"/proc/\0\0");
+    let Some(start) = path.first_chunk::<8>() else {
+        return false;
+    };
+    let start = u64::from_le_bytes(*start);
+    start == u64::from_le_bytes(*b"/dev/fd/")
+        || start == u64::from_le_bytes(*b"/dev/std")
+        || start & 0xffff_ffff_ffff == PROC
 }
 
 /// What follows the mount prefix, without leading slashes; `.` for the prefix itself.
