@@ -19,6 +19,6 @@ sqlite3 delete.db ".dump" | sqlite3 restored.db; sqlite3 restored.db "SELECT cou
 sqlite3 backup.db "PRAGMA mmap_size=1000000; SELECT sum(a) FROM t" "INSERT INTO t(b) VALUES('mapped'); SELECT max(a) FROM t"
 sqlite3 delete.db "VACUUM INTO 'into.db'" ".output out.csv" ".mode csv" "SELECT * FROM t LIMIT 100" ".output stdout" ".import out.csv imported" "SELECT count(*) FROM imported"
 wc -l <out.csv
-sqlite3 wal.db "PRAGMA locking_mode=exclusive; PRAGMA journal_mode=wal; CREATE TABLE t(a, b); WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM n WHERE x<2000) INSERT INTO t SELECT x, x*x FROM n; SELECT count(*), sum(b) FROM t"
-sqlite3 wal.db "PRAGMA locking_mode=exclusive; SELECT count(*) FROM t; DELETE FROM t WHERE a%2; SELECT count(*) FROM t; PRAGMA wal_checkpoint(TRUNCATE); PRAGMA integrity_check"
+sqlite3 wal.db "PRAGMA journal_mode=wal; CREATE TABLE t(a, b); WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM n WHERE x<2000) INSERT INTO t SELECT x, x*x FROM n; SELECT count(*), sum(b) FROM t"
+sqlite3 wal.db "SELECT count(*) FROM t; DELETE FROM t WHERE a%2; SELECT count(*) FROM t; PRAGMA wal_checkpoint(TRUNCATE); PRAGMA integrity_check"
 ls
