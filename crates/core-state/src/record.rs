@@ -122,7 +122,7 @@ impl<'a> Record<'a> {
     pub fn encode(&self, seed: Seed, buffer: &mut [u8]) -> Option<usize> {
         let bytes = self.units() * RECORD_UNIT;
         let buffer = buffer.get_mut(..bytes)?;
-        let mut stored = StoredRecord {
+        let stored = StoredRecord {
             checksum: 0,
             state: self.state,
             sequence: self.sequence,
@@ -144,8 +144,7 @@ impl<'a> Record<'a> {
         buffer[RECORD_UNIT + self.name.len()..names].copy_from_slice(self.source);
         buffer[names..].fill(0);
         buffer[..RECORD_UNIT].copy_from_slice(stored.as_bytes());
-        stored.checksum = checksum(seed, &buffer[..names]);
-        buffer[..4].copy_from_slice(&stored.checksum.to_le_bytes());
+        seal(seed, buffer)?;
         Some(bytes)
     }
 
@@ -193,6 +192,16 @@ pub struct Seed {
     pub fold: u64,
     /// Arena byte offset divided by [`RECORD_UNIT`].
     pub unit: u32,
+}
+
+/// Makes the record at the start of `bytes` valid, whatever it says: stores the checksum of what
+/// stands there. `None` if the names that it claims reach beyond `bytes`.
+pub fn seal(seed: Seed, bytes: &mut [u8]) -> Option<()> {
+    let (stored, _) = StoredRecord::read_from_prefix(bytes).ok()?;
+    let names = usize::from(stored.name_length) + usize::from(stored.source_length);
+    let sum = checksum(seed, bytes.get(..RECORD_UNIT + names)?);
+    bytes.get_mut(..4)?.copy_from_slice(&sum.to_le_bytes());
+    Some(())
 }
 
 fn checksum(seed: Seed, covered: &[u8]) -> u32 {

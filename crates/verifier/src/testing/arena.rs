@@ -6,7 +6,7 @@ use arck_core_state::branch::{BRANCH_SIZE, StoredBranch};
 use arck_core_state::index::{HEIGHT_MAX, IndexRoot, capacity, slot};
 use arck_core_state::record::{
     DeltaPageHeader, NEXT_OFFSET, RECORD_UNIT, RECORD_UNITS_MAX, Record, RecordRef, Seed,
-    UNITS_PER_PAGE,
+    UNITS_PER_PAGE, seal,
 };
 use arck_core_state::{HeaderCopy, InodeNumber, PAGE_SIZE};
 use std::collections::{BTreeMap, HashMap};
@@ -47,7 +47,8 @@ impl ArenaSource for MemoryArena {
 }
 
 impl MemoryArena {
-    fn read(&self, mut offset: u64, mut buffer: &mut [u8]) {
+    /// Reads bytes anywhere.
+    pub fn read(&self, mut offset: u64, mut buffer: &mut [u8]) {
         while !buffer.is_empty() {
             let at = (offset % PAGE_SIZE) as usize;
             let (part, rest) = buffer.split_at_mut(buffer.len().min(4096 - at));
@@ -70,6 +71,23 @@ impl MemoryArena {
             page[at..at + part.len()].copy_from_slice(part);
             offset += part.len() as u64;
             bytes = rest;
+        }
+    }
+
+    /// Makes the checksum of the record at a unit right, whatever stands there.
+    pub fn seal(&mut self, directory: InodeNumber, fold: u64, unit: u32) {
+        let start = u64::from(unit) * RECORD_UNIT as u64;
+        let mut buffer = [0; RECORD_UNITS_MAX * RECORD_UNIT];
+        let length = buffer.len().min((PAGE_SIZE - start % PAGE_SIZE) as usize);
+        self.read(start, &mut buffer[..length]);
+        let seed = Seed {
+            directory,
+            fold,
+            unit,
+        };
+        // A record that claims to reach beyond its page cannot be made valid.
+        if seal(seed, &mut buffer[..length]).is_some() {
+            self.store(start, &buffer[..4]);
         }
     }
 

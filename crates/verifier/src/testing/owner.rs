@@ -40,6 +40,8 @@ pub struct Owner {
     /// Mode and group of the unborn: what records of birth say.
     births: BTreeMap<InodeNumber, (u32, u32)>,
     next_tail: usize,
+    /// How many tails of a directory are used, in turn: 1 to [`TAILS`].
+    pub tails: usize,
 }
 
 impl Owner {
@@ -50,6 +52,7 @@ impl Owner {
             overlay: BTreeMap::new(),
             births: BTreeMap::new(),
             next_tail: 0,
+            tails: TAILS,
         }
     }
 
@@ -120,7 +123,7 @@ impl Owner {
     ) -> RecordRef {
         let header = self.header(state, directory);
         let tail = self.next_tail;
-        self.next_tail = (tail + 1) % TAILS;
+        self.next_tail = (tail + 1) % self.tails;
         self.arena.append(directory, &header, tail, record)
     }
 

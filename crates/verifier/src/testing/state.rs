@@ -3,7 +3,7 @@
 use crate::{Changes, SetMember, VerifiedState};
 use arck_core_state::branch::UNCHANGED_TIME;
 use arck_core_state::directory::Dentry;
-use arck_core_state::geometry::{FILE_SIZE_MAX, LINKS_MAX, NAME_MAX, SessionNumber};
+use arck_core_state::geometry::{FILE_SIZE_MAX, LINKS_MAX, NAME_MAX, PATH_MAX, SessionNumber};
 use arck_core_state::header::{HeaderKind, Ownership};
 use arck_core_state::{FileKind, HeaderCopy, Inode, InodeNumber, PAGE_SIZE, PagePtr, ROOT_INODE};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -148,6 +148,21 @@ impl MemoryState {
     /// Changes a header that exists.
     pub fn change_header(&mut self, number: InodeNumber, edit: impl FnOnce(&mut HeaderCopy)) {
         edit(self.headers.get_mut(&number).expect("a header"));
+    }
+
+    /// Takes the only name of a file away, as if some session still had it open.
+    pub fn orphan(&mut self, number: InodeNumber) {
+        let key = self.names.iter().find(|(_, d)| d.inode == number);
+        let (directory, name) = key.map(|(key, _)| key.clone()).expect("a name");
+        self.names.remove(&(directory, name));
+        self.change(directory, |inode| inode.entries -= 1);
+        self.change(number, |inode| inode.links = 0);
+        self.change_header(number, |header| header.kind = HeaderKind::Orphan);
+    }
+
+    /// The pages that the verified state refers to.
+    pub fn pages_in_use(&self) -> &HashSet<PagePtr> {
+        &self.in_use
     }
 
     /// Grants an inode number to a session.
@@ -313,12 +328,22 @@ impl MemoryState {
         for (&number, inode) in &self.inodes {
             let count = |map: &HashMap<_, u32>| map.get(&number).copied().unwrap_or(0);
             ensure(inode.created != UNCHANGED_TIME, format!("time of {number}"))?;
-            ensure(inode.size <= FILE_SIZE_MAX, format!("size of {number}"))?;
             let header = self.headers.get(&number).map(|header| header.kind);
+            let orphan = header == Some(HeaderKind::Orphan) && inode.links == 0;
             ensure(
-                header == Some(HeaderKind::Alive),
+                header == Some(HeaderKind::Alive) || orphan,
                 format!("header of {number}"),
             )?;
+            ensure(
+                inode.kind().is_some() && inode.number == number,
+                format!("kind or number of {number}"),
+            )?;
+            let longest = match inode.kind() {
+                Some(FileKind::Link) => PATH_MAX as u64,
+                Some(FileKind::File) => FILE_SIZE_MAX,
+                _ => 0,
+            };
+            ensure(inode.size <= longest, format!("size of {number}"))?;
             if inode.kind() == Some(FileKind::Directory) {
                 let expected = u32::from(number != ROOT_INODE);
                 ensure(
@@ -332,7 +357,8 @@ impl MemoryState {
                 self.check_way_to_root(number)?;
             } else {
                 ensure(
-                    inode.links == count(&names_of) && (1..=LINKS_MAX).contains(&inode.links),
+                    inode.links == count(&names_of)
+                        && (u32::from(!orphan)..=LINKS_MAX).contains(&inode.links),
                     format!("{} links of {number}", inode.links),
                 )?;
             }
@@ -353,7 +379,17 @@ impl MemoryState {
                 format!("extended attributes {} of {number}", page.0),
             )?;
         }
-        Ok(())
+        for (&number, header) in &self.headers {
+            let alive = matches!(header.kind, HeaderKind::Alive | HeaderKind::Orphan);
+            ensure(
+                alive == self.inodes.contains_key(&number),
+                format!("header of {number} is {:?}", header.kind),
+            )?;
+        }
+        ensure(
+            seen == self.in_use,
+            "pages in use are not those referred to".to_owned(),
+        )
     }
 
     fn check_way_to_root(&self, number: InodeNumber) -> Result<(), String> {

@@ -1,5 +1,6 @@
 //! Tests of the whole path: arena, copy, closure, verification, application.
 
+mod mutations;
 mod operations;
 mod permissions;
 mod properties;

@@ -13,7 +13,7 @@ use arck_core_state::record::{Record, RecordRef, effect};
 use std::collections::HashSet;
 
 /// An attack on the world.
-struct Attack {
+pub(super) struct Attack {
     state: MemoryState,
     owner: Owner,
 }
@@ -60,10 +60,10 @@ impl Attack {
     }
 }
 
-type Case = (Rule, InodeNumber, fn(&mut Attack));
+pub(super) type Case = (Rule, InodeNumber, fn(&mut Attack));
 
 /// The rule that is broken, the inode whose fold is asked for, and how it is broken.
-const CASES: &[Case] = &[
+pub(super) const CASES: &[Case] = &[
     (Rule::ArenaReadable, HOME, |a| {
         a.birth(|_| {});
         a.owner.arena.end = u64::from(DELTA_FIRST) * PAGE_SIZE + 100;
