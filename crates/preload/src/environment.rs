@@ -4,6 +4,7 @@
 //! a forked child of a threaded program. What the program sets itself wins, except that this
 //! library stays in LD_PRELOAD and ARCK_CWD tells the true working directory.
 
+use crate::process::libraries;
 use crate::{directory, memory, raw, settings};
 use std::ffi::CStr;
 
@@ -45,6 +46,20 @@ pub unsafe fn length(array: usize) -> usize {
     n
 }
 
+/// The value of a variable, whose name is given with its `=`.
+///
+/// # Safety
+/// `array` is null or a NULL-terminated array of strings, which lives as long as the result.
+pub unsafe fn value<'a>(array: usize, name: &[u8]) -> Option<&'a [u8]> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        (0..length(array)).find_map(|i| {
+            let entry = *(array as *const *const libc::c_char).add(i);
+            CStr::from_ptr(entry).to_bytes().strip_prefix(name)
+        })
+    }
+}
+
 impl Executed {
     /// # Safety
     /// `given` is null or a NULL-terminated array of strings, which lives as long as the result.
@@ -55,7 +70,14 @@ impl Executed {
             let count = length(given);
             let entry =
                 |i: usize| CStr::from_ptr(*(given as *const *const libc::c_char).add(i)).to_bytes();
-            let preload = (0..count).find_map(|i| entry(i).strip_prefix(b"LD_PRELOAD="));
+            // Without the libraries that only this program was given (see `process::libraries`).
+            let preload = (0..count)
+                .find_map(|i| entry(i).strip_prefix(b"LD_PRELOAD="))
+                .map(|value| {
+                    let mark = libraries::MARK;
+                    let cut = value.windows(mark.len()).position(|part| part == mark);
+                    cut.map_or(value, |cut| &value[..cut.saturating_sub(1)])
+                });
             let library = settings::LIBRARY.get();
             let mut directory = [0u8; settings::PATH_MAX];
             let directory_length = directory::name(&mut directory).unwrap_or(0).max(1) as usize - 1;

@@ -72,6 +72,7 @@ unsafe extern "C" fn start() {
     process::find_real_functions();
     process::watch_forks();
     report::start();
+    process::libraries::close_loaded(settings::preloaded());
     handover::find_inherited();
     directory::start();
     settings::READY.store(true, std::sync::atomic::Ordering::Release);

@@ -8,6 +8,8 @@
 //! * Executed programs get this library and its settings in their environment, whatever
 //!   environment the program passes.
 
+pub mod libraries;
+
 use crate::backend::{At, Failure, FileSystem, inside};
 use crate::handlers::{HERE, outside};
 use crate::path::{Place, Scratch, place};
@@ -208,6 +210,10 @@ unsafe fn execute(
     // SAFETY: the program's arguments, as for the system call.
     unsafe {
         let on_kernel = |directory: usize, path: usize| {
+            let prepared = libraries_of_host(directory, path, environment);
+            let environment = prepared
+                .as_ref()
+                .map_or(environment, libraries::Prepared::environment);
             let result = if directory as i32 == libc::AT_FDCWD && flags == 0 {
                 syscall!(libc::SYS_execve, path, arguments, environment)
             } else {
@@ -279,12 +285,15 @@ unsafe fn execute(
                     script.run(name, arguments, environment, depth)
                 }
                 Ok(Program::Binary(file)) => {
+                    let prepared = libraries::prepare(file, &origin(at, relative), environment);
                     let result = syscall!(
                         libc::SYS_execveat,
                         file,
                         c"".as_ptr(),
                         arguments,
-                        environment,
+                        prepared
+                            .as_ref()
+                            .map_or(environment, libraries::Prepared::environment),
                         libc::AT_EMPTY_PATH
                     );
                     raw::close(file);
@@ -292,6 +301,44 @@ unsafe fn execute(
                 }
             },
         }
+    }
+}
+
+/// The absolute path of the directory of a file on the pool; empty if it cannot be told.
+fn origin(at: At, relative: &[u8]) -> Vec<u8> {
+    let path = inside(|fs| {
+        let handle = fs.open(at, relative, libc::O_RDONLY, 0)?;
+        let path = fs.path_of(handle);
+        fs.close(handle);
+        Ok(path?)
+    });
+    let mut path = path.unwrap_or_default();
+    path.truncate(path.iter().rposition(|byte| *byte == b'/').unwrap_or(0));
+    path
+}
+
+/// The libraries on the pool of a program that is not, if there may be any.
+///
+/// # Safety
+/// The program's arguments of execveat.
+unsafe fn libraries_of_host(
+    directory: usize,
+    path: usize,
+    environment: usize,
+) -> Option<libraries::Prepared> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !libraries::may_be_on_pool(environment) {
+            return None;
+        }
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+        let file = syscall!(libc::SYS_openat, directory, path, flags);
+        if raw::failed(file) {
+            return None;
+        }
+        let prepared = libraries::prepare(file, b"", environment);
+        raw::close(file);
+        prepared
     }
 }
 

@@ -102,6 +102,11 @@ pub fn was_told() -> bool {
     variable(b"ARCK_TOLD").is_some()
 }
 
+/// What the loader was told to load besides (LD_PRELOAD).
+pub fn preloaded() -> &'static [u8] {
+    variable(b"LD_PRELOAD").unwrap_or_default()
+}
+
 /// Reads the environment. Returns whether there is a pool to serve.
 pub fn read() -> bool {
     let (Some(pool), Some(mount)) = (variable(b"ARCK_POOL"), variable(b"ARCK_MOUNT")) else {

@@ -30,6 +30,9 @@ ar rcs build/libparts.a build/part_*.o; ar t build/libparts.a; nm -C build/libpa
 gcc -shared -Wl,-soname,libparts.so.1 -o build/libparts.so.1 build/part_*.o; ln -s libparts.so.1 build/libparts.so
 gcc -O2 -Iinclude -o build/with-archive source/main.c build/libparts.a; ./build/with-archive result; cat result
 gcc -O2 -Iinclude -o build/with-library source/main.c -Lbuild -lparts -Wl,-rpath,"$1/build"
+./build/with-library result2; cat result2
+gcc -O2 -Iinclude -o build/without-path source/main.c -Lbuild -lparts
+LD_LIBRARY_PATH=$1/build ./build/without-path result7; cat result7; cd build; LD_LIBRARY_PATH=. ./without-path ../result8; cd ..; cat result8
 LD_LIBRARY_PATH=/usr/lib ./build/with-archive result3; cat result3
 cp build/with-archive build/stripped; strip build/stripped; ./build/stripped result4; cat result4
 objcopy --only-keep-debug build/with-archive build/debug; readelf -h build/debug 2>/dev/null | grep -c Class

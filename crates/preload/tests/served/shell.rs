@@ -158,6 +158,29 @@ C
     );
 }
 
+/// What the loader looks for by the paths in programs and in the environment.
+#[test]
+fn libraries_found_on_the_pool() {
+    let printed = compare_script(
+        "/bin/sh",
+        r#"
+        mkdir lib other
+        echo 'int g(void){return 1;}' > g.c; gcc -shared -fPIC -Wl,-soname,libg.so.1 -o lib/libg.so.1 g.c
+        echo 'int g(void); int f(void){return 41 + g();}' > f.c
+        gcc -shared -fPIC -Wl,-soname,libf.so.1 -Wl,-rpath,'$ORIGIN' -o lib/libf.so.1 f.c lib/libg.so.1; ln -s libf.so.1 lib/libf.so
+        printf '#include <stdio.h>\nint f(void); int main(){printf("%%d\\n",f());}' > m.c
+        gcc -o absolute m.c -Llib -lf -Wl,-rpath,$D/lib -Wl,-rpath-link,lib && ./absolute
+        gcc -o origin m.c -Llib -lf -Wl,-rpath,'$ORIGIN/lib' -Wl,-rpath-link,lib && ./origin; (cd other; ../origin; $D/origin)
+        gcc -o none m.c -Llib -lf -Wl,-rpath-link,lib; ./none 2>/dev/null; echo "status $?"
+        LD_LIBRARY_PATH=$D/lib ./none; LD_LIBRARY_PATH=lib ./none; LD_LIBRARY_PATH=/nowhere:$D/other:lib sh -c './none; ./none'
+        T=$(mktemp -d /tmp/arck-test-XXXXXX); cp none $T/; LD_LIBRARY_PATH=$D/lib $T/none; rm -r $T
+        LD_LIBRARY_PATH=$D/lib python3 -c 'import os; print([f for f in os.listdir("/proc/self/fd") if int(f) > 20])'
+        LD_LIBRARY_PATH=$D/lib /bin/echo other programs are not touched
+        "#,
+    );
+    assert_eq!(printed.matches("42").count(), 9, "{printed}");
+}
+
 #[test]
 fn host_paths_are_untouched() {
     let place = Place::new();
