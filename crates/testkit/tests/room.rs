@@ -257,3 +257,60 @@ fn first_pages_of_sparse_files() {
     let after = crash(&mut pool, vec![session]);
     check(&after);
 }
+
+/// Threads of one session that share its room, with another session that has it folded.
+#[test]
+fn names_of_several_threads() {
+    const THREADS: usize = 4;
+    let mut pool = TestPool::new(16 << 20);
+    let session = pool.session();
+    for thread in 0..THREADS {
+        session
+            .make_directory(At::Root, format!("{thread}").as_bytes(), 0o755)
+            .expect("mkdir");
+        session.put(&format!("file{thread}"), b"").expect("put");
+    }
+    fill(&session);
+    let other = pool.session();
+    let (session, reader) = (&session, &other);
+    let made: Vec<usize> = std::thread::scope(|scope| {
+        let link = |thread: usize| {
+            let from = format!("file{thread}");
+            let mut made = 0;
+            loop {
+                let path = format!("{thread}/{made:0>220}");
+                match session.link(At::Root, from.as_bytes(), At::Root, path.as_bytes(), 0) {
+                    Ok(()) => made += 1,
+                    Err(failure) => {
+                        assert_eq!(failure, NOSPC);
+                        return made;
+                    }
+                }
+                if made % 100 == 0 {
+                    assert!(reader.names(&format!("{thread}")).expect("names").len() >= made);
+                }
+            }
+        };
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| scope.spawn(move || link(thread)))
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().expect("no panic"))
+            .collect()
+    });
+    assert!(made.iter().sum::<usize>() > 1000, "{made:?}");
+    for (thread, &made) in made.iter().enumerate() {
+        let names = other.names(&format!("{thread}")).expect("names");
+        assert_eq!(names.len(), made, "{thread}");
+    }
+    pool.kill();
+    drop(other);
+    pool.serve();
+    assert!(!pool.path().join(arck_controller::ASIDE).exists());
+    let after = pool.session();
+    for (thread, &made) in made.iter().enumerate() {
+        let names = after.names(&format!("{thread}")).expect("names");
+        assert_eq!(names.len(), made, "{thread} after a crash");
+    }
+}
