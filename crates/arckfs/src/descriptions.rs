@@ -5,19 +5,23 @@
 //!   controller does not free it (DESIGN section 5, open table).
 //! * The offset of a description moves under its lock; a description shared with other
 //!   processes keeps offset and flags in the memory that they share instead.
-//! * Slots form a free list under `descriptions_lock`.
+//! * Slots form a free list under `descriptions_lock`. A slot that is used again has another
+//!   handle: who still has the old one (a thread at work while another closed the descriptor)
+//!   meets EBADF, never the other file. What is told of a description counts only if it is
+//!   [`Opened::still`] that one afterwards; a slot is not used again while its lock is held.
 
 use crate::engine::{Attempt, Context, Engine, Fix};
 use crate::interface::{Errno, ExternalDescription, Handle};
 use crate::spares::Spares;
 use crate::state::{AuxiliaryState, CachedInode, Description, flag};
+use arck_core_state::InodeNumber;
 use arck_core_state::header::HeaderKind;
 use arck_libfs_kit::Session;
 use arck_libfs_kit::region::{LockGuard, Offset, ThreadSlot};
 use arck_protocol::Request;
 use arck_protocol::control::{OPEN_SLOTS, open_entry};
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering, fence};
 use std::sync::{Mutex, PoisonError};
 
 /// Memory of descriptions shared with other processes, by number; process-private.
@@ -57,6 +61,73 @@ impl Externals {
         Some(unsafe { &*(address as *const ExternalDescription) })
     }
 }
+
+/// A description that was open a moment ago.
+#[derive(Clone, Copy)]
+pub struct Opened {
+    slot: &'static Description,
+    /// The high half of its handle.
+    life: u32,
+}
+
+impl std::ops::Deref for Opened {
+    type Target = Description;
+    #[inline]
+    fn deref(&self) -> &Description {
+        self.slot
+    }
+}
+
+impl Opened {
+    /// That it has not been closed for good: what was read of it before is its own. EBADF.
+    #[inline]
+    pub fn still(&self) -> Result<(), Errno> {
+        fence(Ordering::Acquire);
+        match is_of(self.slot.references.load(Ordering::SeqCst), self.life) {
+            true => Ok(()),
+            false => Err(Errno::BADF),
+        }
+    }
+
+    /// Number and generation of its inode. EBADF.
+    #[inline]
+    pub fn identity(&self) -> Result<(InodeNumber, u32), Errno> {
+        let number = self.slot.inode.load(Ordering::Relaxed);
+        let generation = self.slot.generation.load(Ordering::Relaxed);
+        self.still()?;
+        Ok((number, generation))
+    }
+
+    /// One reference more (1) or less (-1); gives how many there were. EBADF if it is closed.
+    pub fn refer(&self, by: i32) -> Result<u32, Errno> {
+        let references = &self.slot.references;
+        let mut seen = references.load(Ordering::Relaxed);
+        loop {
+            if !is_of(seen, self.life) {
+                return Err(Errno::BADF);
+            }
+            let next = seen.wrapping_add_signed(i64::from(by));
+            // Before any look at the lock, as whoever takes that looks here afterwards.
+            match references.compare_exchange_weak(seen, next, Ordering::SeqCst, Ordering::Relaxed)
+            {
+                Ok(_) => return Ok(seen as u32),
+                Err(now) => seen = now,
+            }
+        }
+    }
+}
+
+/// Whether a word of references is that of an open description with this life.
+#[inline]
+fn is_of(references: u64, life: u32) -> bool {
+    (references >> LIFE) as u32 == life && references as u32 != 0
+}
+
+/// In [`Description::references`] and in handles: where the life begins.
+const LIFE: u32 = 32;
+/// Lives after which they begin anew. Handles stay below what the preload library keeps for
+/// itself.
+const LIVES: u64 = 1 << 31;
 
 /// Where a description keeps its offset.
 pub enum OffsetCell<'d> {
@@ -104,15 +175,19 @@ impl Drop for OffsetCell<'_> {
 impl Engine {
     /// The description of a handle. EBADF.
     #[inline]
-    pub fn description(&self, handle: Handle) -> Result<&'static Description, Errno> {
-        let index = handle.0.get() - 1;
+    pub fn description(&self, handle: Handle) -> Result<Opened, Errno> {
+        let life = (handle.0.get() >> LIFE) as u32;
+        let number = u64::from(handle.0.get() as u32);
+        let index = number.checked_sub(1).ok_or(Errno::BADF)?;
         let slots = self
             .session
             .region()
             .session_area::<Description>(index * size_of::<Description>() as u64, 1)
             .ok_or(Errno::BADF)?;
         match slots.first() {
-            Some(slot) if slot.references.load(Ordering::Acquire) != 0 => Ok(slot),
+            Some(slot) if is_of(slot.references.load(Ordering::Acquire), life) => {
+                Ok(Opened { slot, life })
+            }
             _ => Err(Errno::BADF),
         }
     }
@@ -150,7 +225,7 @@ impl Engine {
                     .ok_or(Errno::NFILE)?;
                 self.state
                     .description_free
-                    .store(slot.next_free.load(Ordering::Relaxed), Ordering::Relaxed);
+                    .store(slot.other.load(Ordering::Relaxed), Ordering::Relaxed);
                 u64::from(free - 1)
             } else {
                 let end = self.state.description_end.load(Ordering::Relaxed);
@@ -171,8 +246,13 @@ impl Engine {
         slot.offset.store(0, Ordering::Relaxed);
         slot.listing.store(Offset::NULL, Ordering::Relaxed);
         slot.external.store(0, Ordering::Relaxed);
-        slot.references.store(1, Ordering::Release);
-        NonZeroU64::new(index + 1).map(Handle).ok_or(Errno::NFILE)
+        slot.other.store(0, Ordering::Relaxed);
+        // Nobody else changes the word of a free slot.
+        let life = ((slot.references.load(Ordering::Relaxed) >> LIFE) + 1) % LIVES;
+        slot.references.store(life << LIFE | 1, Ordering::Release);
+        NonZeroU64::new(life << LIFE | (index + 1))
+            .map(Handle)
+            .ok_or(Errno::NFILE)
     }
 
     /// One reference less; true if that was the last one, whose slot is free now.
@@ -182,8 +262,12 @@ impl Engine {
         externals: &Externals,
     ) -> Result<bool, Errno> {
         let slot = self.description(handle)?;
-        if slot.references.fetch_sub(1, Ordering::AcqRel) != 1 {
+        if slot.refer(-1)? != 1 {
             return Ok(false);
+        }
+        if slot.lock.holder().is_some() {
+            // A thread that is still at work with it: the slot is not another's before it ends.
+            drop(slot.lock.lock(self.session.thread()?.slot().holder()));
         }
         self.drop_listing(slot)?;
         // The last reference is gone: nobody else looks at the slot.
@@ -200,7 +284,7 @@ impl Engine {
         }
         let _locked = self.state.descriptions_lock.lock(thread.slot().holder());
         let free = self.state.description_free.load(Ordering::Relaxed);
-        slot.next_free.store(free, Ordering::Relaxed);
+        slot.other.store(free, Ordering::Relaxed);
         self.state.description_free.store(number, Ordering::Relaxed);
         Ok(true)
     }
@@ -208,7 +292,19 @@ impl Engine {
     /// The offset of a description, held still until the cell is dropped.
     pub fn offset_cell<'d>(
         &self,
-        description: &'d Description,
+        description: Opened,
+        externals: &'d Externals,
+    ) -> Result<OffsetCell<'d>, Errno> {
+        let cell = self.any_offset_cell(description, externals)?;
+        // Under its lock: see `release_description`.
+        description.still()?;
+        Ok(cell)
+    }
+
+    #[inline]
+    fn any_offset_cell<'d>(
+        &self,
+        description: Opened,
         externals: &'d Externals,
     ) -> Result<OffsetCell<'d>, Errno> {
         let external = description.external.load(Ordering::Acquire);
@@ -243,6 +339,7 @@ impl Engine {
             }
         }
         let thread = self.session.thread()?;
+        let description = description.slot;
         let _locked = description.lock.lock(thread.slot().holder());
         Ok(OffsetCell::Here {
             description,
@@ -251,7 +348,7 @@ impl Engine {
     }
 
     /// `O_*` flags of a description.
-    pub fn flags_of(&self, description: &Description, externals: &Externals) -> i32 {
+    pub fn flags_of(&self, description: Opened, externals: &Externals) -> i32 {
         let external = description.external.load(Ordering::Acquire);
         if external != 0
             && let Some(memory) = externals.get(external)
@@ -261,7 +358,7 @@ impl Engine {
         description.flags.load(Ordering::Acquire) as i32
     }
 
-    pub fn store_flags(&self, description: &Description, externals: &Externals, flags: i32) {
+    pub fn store_flags(&self, description: Opened, externals: &Externals, flags: i32) {
         description.flags.store(flags as u32, Ordering::Release);
         let external = description.external.load(Ordering::Acquire);
         if external != 0
@@ -272,7 +369,7 @@ impl Engine {
     }
 
     /// Keeps a snapshot of names with the description.
-    pub fn keep_listing(&self, description: &Description, listing: &[u8]) -> Result<(), Errno> {
+    pub fn keep_listing(&self, description: Opened, listing: &[u8]) -> Result<(), Errno> {
         self.drop_listing(description)?;
         let thread = self.session.thread()?;
         let region = self.session.region();
@@ -289,7 +386,7 @@ impl Engine {
     }
 
     /// Forgets a snapshot.
-    pub fn drop_listing(&self, description: &Description) -> Result<(), Errno> {
+    pub fn drop_listing(&self, description: Opened) -> Result<(), Errno> {
         if description.listing.load(Ordering::Acquire).is_null() {
             return Ok(());
         }

@@ -10,7 +10,7 @@ mod space;
 mod status;
 
 use crate::births::Birth;
-use crate::descriptions::Externals;
+use crate::descriptions::{Externals, Opened};
 use crate::engine::{Attempt, Context, Credentials, Engine, Fix, Stop};
 use crate::inodes;
 use crate::interface::*;
@@ -18,7 +18,7 @@ use crate::listing;
 use crate::names::Renamed;
 use crate::paths::PathCache;
 use crate::spares::Spares;
-use crate::state::{CachedInode, Description, flag};
+use crate::state::{CachedInode, flag};
 use crate::walk::{Last, Start};
 use crate::write::Position;
 use arck_core_state::geometry::PATH_MAX;
@@ -117,7 +117,7 @@ impl FileSystem {
             }
             At::Directory(handle) => {
                 let description = self.engine.description(handle)?;
-                identity(description)
+                description.identity()?
             }
         };
         Ok(Start {
@@ -143,7 +143,7 @@ impl FileSystem {
         handle: Handle,
         mut attempt: impl FnMut(&Context<'_>, &'static CachedInode) -> Attempt<T>,
     ) -> Result<T, Errno> {
-        let (number, generation) = identity(self.engine.description(handle)?);
+        let (number, generation) = self.engine.description(handle)?.identity()?;
         self.engine.run_local(|context| {
             let inode = context.view(number, generation)?;
             attempt(context, inode)
@@ -310,24 +310,33 @@ impl FileSystem {
         self.engine.new_description(inode, kept)
     }
 
-    /// One more reference (`dup`).
-    pub fn retain(&self, handle: Handle) {
-        if let Ok(description) = self.engine.description(handle) {
-            description.references.fetch_add(1, Ordering::AcqRel);
-        }
+    /// One more reference (`dup`). EBADF.
+    pub fn retain(&self, handle: Handle) -> Result<(), Errno> {
+        self.engine.description(handle)?.refer(1).map(drop)
     }
 
-    /// One reference less; the last one closes.
+    /// One reference less; the last one closes, and drops the locks of the description. Any
+    /// drops the process's locks on the inode.
     pub fn close(&self, handle: Handle) {
         let Ok(description) = self.engine.description(handle) else {
             return;
         };
-        let (number, _) = identity(description);
+        let Ok((number, _)) = description.identity() else {
+            return;
+        };
         let inode = self.engine.known(number);
+        if inode.is_some_and(|inode| inode.has(flag::LOCKED)) {
+            // Fails only where the session itself is lost; then the controller cleans up.
+            let _ = self.drop_process_locks(handle);
+        }
+        let has_locks = description.other.load(Ordering::Relaxed) != 0;
         if let Ok(true) = self.engine.release_description(handle, &self.externals)
             && let Some(inode) = inode
         {
-            // Fails only where the session itself is lost; then the controller cleans up.
+            if has_locks {
+                self.drop_locks_of(number, handle);
+            }
+            // As above.
             let _ = self.engine.unlist_open(inode);
         }
     }
@@ -377,8 +386,8 @@ impl FileSystem {
     /// A file that has no name and of which the controller does not know yet is unknown to other
     /// sessions too. It is born by a name that it has for a moment, in the directory that it was
     /// made in, or the root if that is gone; from then on it lives as long as it is open anywhere.
-    fn let_be_born(&self, description: &Description) -> Result<(), Errno> {
-        let (number, generation) = identity(description);
+    fn let_be_born(&self, description: Opened) -> Result<(), Errno> {
+        let (number, generation) = description.identity()?;
         let name = format!(".arck-nameless-{number}-{generation}").into_bytes();
         let given = |anywhere: bool| {
             self.engine.run_local(|context| {
@@ -411,7 +420,7 @@ impl FileSystem {
     /// Folds what a handle's inode, and the directory that it is born in, have unfolded, so that
     /// another session can open it. Before a fork or exec.
     pub fn hand_over(&self, handle: Handle) -> Result<(), Errno> {
-        let (number, _) = identity(self.engine.description(handle)?);
+        let (number, _) = self.engine.description(handle)?.identity()?;
         ownership::commit(self.engine.session, &[number], false)
     }
 
@@ -467,7 +476,7 @@ impl FileSystem {
         Ok(())
     }
 
-    fn usable(&self, handle: Handle, write: bool) -> Result<(&'static Description, i32), Errno> {
+    fn usable(&self, handle: Handle, write: bool) -> Result<(Opened, i32), Errno> {
         let description = self.engine.description(handle)?;
         let flags = self.engine.flags_of(description, &self.externals);
         let wrong = if write {
@@ -488,13 +497,6 @@ impl Drop for FileSystem {
     fn drop(&mut self) {
         self.engine.session.end();
     }
-}
-
-fn identity(description: &Description) -> (InodeNumber, u32) {
-    (
-        description.inode.load(Ordering::Relaxed),
-        description.generation.load(Ordering::Relaxed),
-    )
 }
 
 fn trim_end(path: &[u8]) -> &[u8] {

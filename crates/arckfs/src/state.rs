@@ -131,17 +131,16 @@ region_shared! {
 
     /// An open file description: session state.
     pub struct Description {
-        /// Number of references; 0 = free.
-        pub references: AtomicU32,
+        /// Number of references (low half; 0 = free), and how often the slot has been used
+        /// before (high half), which is the high half of its handle too.
+        pub references: AtomicU64,
         /// `O_*` flags.
         pub flags: AtomicU32,
         pub inode: AtomicU32,
         pub generation: AtomicU32,
-        pub offset: AtomicU64,
         /// Held over a read or write at the offset.
         pub lock: Lock,
-        /// While free: the next free one.
-        pub next_free: AtomicU32,
+        pub offset: AtomicU64,
         /// Of a directory: snapshot of its names, made at the first read; bytes in it.
         pub listing: AtomicOffset<AtomicU8>,
         pub listing_end: AtomicU64,
@@ -149,7 +148,8 @@ region_shared! {
         pub listing_read: AtomicU64,
         /// Index into [`crate::FileSystem`]'s external descriptions plus one; 0 = none.
         pub external: AtomicU32,
-        pub reserved: AtomicU32,
+        /// While free: the next free one. While in use: 1 once it has been given a lock.
+        pub other: AtomicU32,
     }
 }
 
@@ -194,9 +194,11 @@ pub mod flag {
     pub const TURN: u32 = 16;
     /// The last page of its delta may hold only what takes names away: the pool had no room to
     /// fold more.
-    pub const REMOVES: u32 = 16;
+    pub const REMOVES: u32 = 64;
     /// Unborn and never had a name (O_TMPFILE), but may get one.
     pub const LINKABLE: u32 = 32;
+    /// The process may hold `fcntl` locks on it.
+    pub const LOCKED: u32 = 128;
 }
 
 impl CachedInode {

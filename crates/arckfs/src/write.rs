@@ -586,10 +586,14 @@ impl<'c, 'a> Step<'c, 'a> {
         if self.count != 1 || page != 0 || self.inode.delta_root().0 != 0 || data.is_none() {
             return Ok(false);
         }
+        // It may replace another session's.
+        let is_new = self.context.data_page(self.inode, page)?.is_null();
         let root = IndexRoot::new(pointer.0, 0);
         let _ = self.branch.put(offset::ROOT, root.0)?;
         self.inode.root.store(root.0, Ordering::Release);
-        self.inode.pages.fetch_add(1, Ordering::Relaxed);
+        self.inode
+            .pages
+            .fetch_add(u64::from(is_new), Ordering::Relaxed);
         self.fresh[0].1 = PagePtr::NULL;
         Ok(true)
     }

@@ -349,14 +349,59 @@ pub fn open_within(
     mode: u32,
     resolve: u64,
 ) -> Result<isize, Failure> {
-    inside(|fs| {
+    // What is made or emptied must not be if there is no number for it.
+    let number = match flags & (libc::O_CREAT | libc::O_TRUNC | libc::O_TMPFILE & !libc::O_DIRECTORY) {
+        0 => None,
+        _ => match allocate(0) {
+            Ok(number) => Some(number),
+            Err(error) => return Ok(error),
+        },
+    };
+    let close_on_exec = flags & libc::O_CLOEXEC != 0;
+    let opened = inside(|fs| {
         let handle = fs.open_within(at, path, flags, mode, resolve)?;
-        let descriptor = install(handle, 0, flags & libc::O_CLOEXEC != 0);
+        if number.is_some() {
+            return Ok(handle.0.get() as isize);
+        }
+        let descriptor = install(handle, 0, close_on_exec);
         if descriptor < 0 {
             fs.close(handle);
         }
         Ok(descriptor)
-    })
+    });
+    let Some(number) = number else { return opened };
+    match opened {
+        Ok(handle) => {
+            put(number, handle as u64, u64::from(close_on_exec));
+            Ok(number as isize)
+        }
+        Err(failure) => {
+            give_back(number);
+            Err(failure)
+        }
+    }
+}
+
+/// Gives back a number with a plain placeholder that [`allocate`] gave.
+fn give_back(number: usize) {
+    if !stock(number) {
+        TABLE[number].store(0, Ordering::Release);
+        kernel_closed(number);
+        raw::close(number as isize);
+    }
+}
+
+/// One more reference to what a descriptor stood for a moment ago.
+fn retain(handle: Handle) -> Result<(), isize> {
+    // Another thread may have closed it.
+    inside(|fs| Ok(fs.retain(handle)?)).map_err(|_| raw::error(libc::EBADF))
+}
+
+fn let_go(handle: Handle) {
+    let _ = inside(|fs| {
+        fs.close(handle);
+        Ok(())
+    });
 }
 
 /// Duplicates a pool descriptor to the lowest number at or above `minimum`.
@@ -366,53 +411,43 @@ pub fn duplicate(descriptor: usize, minimum: usize, close_on_exec: bool) -> isiz
         Descriptor::Kernel => return raw::error(libc::EBADF),
         Descriptor::Error(error) => return error,
     };
-    let placeholder = match allocate(minimum) {
+    let target = match allocate(minimum) {
         Ok(number) => number,
         Err(error) => return error,
     };
-    duplicate_onto(descriptor, handle, placeholder, close_on_exec, true)
-}
-
-/// Makes `target` stand for `handle` too. `target` holds a plain placeholder if `plain`, else it
-/// is free of pool entries and whatever the kernel has there is replaced.
-fn duplicate_onto(
-    descriptor: usize,
-    handle: Handle,
-    target: usize,
-    close_on_exec: bool,
-    plain: bool,
-) -> isize {
-    let from = notes(descriptor);
-    let mut notes = u64::from(close_on_exec);
-    if from & EXTERNAL != 0 || !plain {
-        let (source, flags) = if from & EXTERNAL != 0 {
-            notes |= from & (PAGE | EXTERNAL);
-            (
-                descriptor as isize,
-                if close_on_exec { libc::O_CLOEXEC } else { 0 },
-            )
-        } else {
-            (template(), libc::O_CLOEXEC)
-        };
-        // SAFETY: duplicates a placeholder over `target`.
+    if let Err(error) = retain(handle) {
+        give_back(target);
+        return error;
+    }
+    let (source, flags, notes) = placeholder_of(descriptor, close_on_exec);
+    if notes & EXTERNAL != 0 {
+        // SAFETY: duplicates a placeholder over one that is ours.
         let result = unsafe { raw::syscall!(libc::SYS_dup3, source, target, flags) };
         if raw::failed(result) {
-            if plain && !stock(target) {
-                TABLE[target].store(0, Ordering::Release);
-                raw::close(target as isize);
-            }
+            give_back(target);
+            let_go(handle);
             return result;
         }
     }
-    let _ = inside(|fs| {
-        fs.retain(handle);
-        Ok(())
-    });
     put(target, handle.0.get(), notes);
     target as isize
 }
 
-/// `dup2` and `dup3` from a pool descriptor; `descriptor != target`.
+/// For a duplicate of a pool descriptor: the descriptor of the kernel to duplicate, with which
+/// flags, and the notes. (Plain ones are all the same.)
+fn placeholder_of(descriptor: usize, close_on_exec: bool) -> (isize, i32, u64) {
+    let from = notes(descriptor);
+    let notes = u64::from(close_on_exec);
+    if from & EXTERNAL != 0 {
+        let flags = if close_on_exec { libc::O_CLOEXEC } else { 0 };
+        (descriptor as isize, flags, notes | from & (PAGE | EXTERNAL))
+    } else {
+        (template(), libc::O_CLOEXEC, notes)
+    }
+}
+
+/// `dup2` and `dup3` from a pool descriptor; `descriptor != target`. To other threads the target
+/// is all the time what it was or what it becomes.
 pub fn duplicate_to(descriptor: usize, target: usize, close_on_exec: bool) -> isize {
     let handle = match lookup(descriptor) {
         Descriptor::Pool(handle) => handle,
@@ -422,15 +457,61 @@ pub fn duplicate_to(descriptor: usize, target: usize, close_on_exec: bool) -> is
     if target >= TABLE_SIZE {
         return raw::error(libc::EBADF);
     }
-    if let Err(error) = vacate(target) {
+    if is_reserved(target)
+        && let Err(error) = vacate(target)
+    {
         return error;
     }
-    duplicate_onto(descriptor, handle, target, close_on_exec, false)
+    if let Err(error) = retain(handle) {
+        return error;
+    }
+    let (source, flags, notes) = placeholder_of(descriptor, close_on_exec);
+    let was_kernels = is_free(target);
+    let page = page(target);
+    if was_kernels {
+        // The entry first: a placeholder without one is of no use to another thread.
+        put(target, handle.0.get(), notes | EXTERNAL);
+    }
+    // SAFETY: the program asked for the target to be replaced.
+    let result = unsafe { raw::syscall!(libc::SYS_dup3, source, target, flags) };
+    if raw::failed(result) {
+        if was_kernels {
+            TABLE[target].store(0, Ordering::Release);
+        }
+        let_go(handle);
+        return result;
+    }
+    NOTES[target].store(notes, Ordering::Release);
+    let before = TABLE[target].swap(handle.0.get(), Ordering::AcqRel);
+    if !was_kernels {
+        release(before, page);
+    }
+    target as isize
 }
 
-/// Takes a number out of this library's hands before the kernel puts something else there with
-/// `dup2`; the placeholder stays open until then. Error if the number is one the LibFS needs.
-pub fn vacate(target: usize) -> Result<(), isize> {
+/// `dup2` and `dup3` onto `target` from a descriptor of the kernel's, done by `duplicate`, which
+/// is certain to succeed. To other threads the target is all the time what it was or what it
+/// becomes. Error if the number is one the LibFS needs.
+pub fn replaced_by_kernels(target: usize, duplicate: impl FnOnce() -> isize) -> isize {
+    if !is_pool(target) {
+        return match vacate(target) {
+            Ok(()) => duplicate(),
+            Err(error) => error,
+        };
+    }
+    let result = duplicate();
+    if !raw::failed(result) {
+        let page = page(target);
+        let before = TABLE[target].swap(0, Ordering::AcqRel);
+        release(before, page);
+    }
+    result
+}
+
+/// Takes a number that is not open to the program out of this library's hands before the kernel
+/// puts something else there with `dup2`; the placeholder stays open until then. Error if the
+/// number is one the LibFS needs.
+fn vacate(target: usize) -> Result<(), isize> {
     if target >= TABLE_SIZE {
         return Ok(());
     }
@@ -443,28 +524,20 @@ pub fn vacate(target: usize) -> Result<(), isize> {
             TABLE[target].store(0, Ordering::Release);
         }
         RESERVED => return Err(raw::error(libc::EBUSY)),
-        _ => {
-            TABLE[target].store(0, Ordering::Release);
-            release(target, value);
-        }
+        // Not for them: see `replaced_by_kernels` and `duplicate_to`.
+        _ => {}
     }
     Ok(())
 }
 
-/// Drops the reference that a table entry held.
-fn release(descriptor: usize, value: u64) {
+/// Drops the reference that a table entry held, which is not there any more, and its page.
+fn release(value: u64, page: usize) {
     if value < RESERVED
         && let Some(value) = NonZeroU64::new(value)
     {
-        let _ = inside(|fs| {
-            fs.close(Handle(value));
-            Ok(())
-        });
+        let_go(Handle(value));
     }
-    let page = page(descriptor);
-    if page != 0
-        && !pool_descriptors().any(|other| self::page(other) == page && other != descriptor)
-    {
+    if page != 0 && !pool_descriptors().any(|other| self::page(other) == page) {
         handover::retire_page(page);
     }
 }
@@ -495,7 +568,7 @@ fn close_ours(descriptor: usize) -> isize {
     {
         return raw::error(libc::EBADF);
     }
-    release(descriptor, value);
+    release(value, page(descriptor));
     if !plain || !stock(descriptor) {
         TABLE[descriptor].store(0, Ordering::Release);
         kernel_closed(descriptor);
@@ -565,10 +638,7 @@ pub fn adopted(descriptor: usize, handle: Handle) {
             && (other == descriptor || self::page(other) == page)
         {
             if !first {
-                let _ = inside(|fs| {
-                    fs.retain(handle);
-                    Ok(())
-                });
+                let _ = retain(handle);
             }
             first = false;
             entry.store(handle.0.get(), Ordering::Release);

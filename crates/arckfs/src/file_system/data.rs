@@ -64,7 +64,7 @@ impl FileSystem {
             (None, Some(cell)) => cell.get(),
             (position, _) => position.unwrap_or(0),
         };
-        let (number, generation) = identity(description);
+        let (number, generation) = description.identity()?;
         let _turn = self.engine.take_turn(number, generation)?;
         let mut done = 0;
         for buffer in buffers {
@@ -88,11 +88,11 @@ impl FileSystem {
     #[inline(always)]
     fn read_piece(
         &self,
-        description: &Description,
+        description: Opened,
         buffer: &mut [u8],
         position: u64,
     ) -> Result<usize, Errno> {
-        let (number, generation) = identity(description);
+        let (number, generation) = description.identity()?;
         self.engine.run_local(|context| {
             let inode = context.view(number, generation)?;
             if inode.is_directory() {
@@ -156,7 +156,7 @@ impl FileSystem {
             }
         };
         if unsettled {
-            let (number, generation) = identity(description);
+            let (number, generation) = description.identity()?;
             self.settle_maps(number, generation);
         }
         written
@@ -172,7 +172,7 @@ impl FileSystem {
     ) -> Result<usize, Errno> {
         let (description, flags) = self.usable(handle, true)?;
         let append = append.unwrap_or(flags & libc::O_APPEND != 0);
-        let (number, generation) = identity(description);
+        let (number, generation) = description.identity()?;
         let cell = match position {
             Some(_) => None,
             None => Some(self.engine.offset_cell(description, &self.externals)?),
@@ -215,11 +215,11 @@ impl FileSystem {
 
     /// What is longer than a step is written in a turn.
     #[inline(always)]
-    fn turn_for(&self, description: &Description, buffer: &[u8]) -> Result<Option<Turn>, Errno> {
+    fn turn_for(&self, description: Opened, buffer: &[u8]) -> Result<Option<Turn>, Errno> {
         if buffer.len() <= ONE_STEP {
             return Ok(None);
         }
-        let (number, generation) = identity(description);
+        let (number, generation) = description.identity()?;
         self.engine.take_turn(number, generation).map(Some)
     }
 
@@ -228,12 +228,12 @@ impl FileSystem {
     #[inline(always)]
     fn write_piece(
         &self,
-        description: &Description,
+        description: Opened,
         buffer: &[u8],
         position: Position,
         unsettled: &mut bool,
     ) -> Result<(usize, u64), Errno> {
-        let (number, generation) = identity(description);
+        let (number, generation) = description.identity()?;
         let append = position == Position::End;
         // What can be read of it, once something was found not to be.
         let mut readable = buffer;
@@ -334,7 +334,7 @@ impl FileSystem {
     /// After a change of size: see [`FileSystem::settle_maps`].
     pub(super) fn settle_handle(&self, handle: Handle) -> Result<(), Errno> {
         if crate::mappings::any() {
-            let (number, generation) = identity(self.engine.description(handle)?);
+            let (number, generation) = self.engine.description(handle)?.identity()?;
             self.settle_maps(number, generation);
         }
         Ok(())
@@ -365,7 +365,7 @@ impl FileSystem {
     /// Durable already in `dax` and `volatile` mode; in `paged` mode folds and writes back.
     pub fn sync(&self, handle: Handle) -> Result<(), Errno> {
         self.not_path_only(handle)?;
-        let (number, _) = identity(self.engine.description(handle)?);
+        let (number, _) = self.engine.description(handle)?.identity()?;
         if self.engine.session.durability() != Durability::Paged {
             return Ok(());
         }

@@ -3,6 +3,10 @@
 
 use super::*;
 
+/// In [`LockHolder::family`]; 0 is the process's.
+const FAMILY_DESCRIPTION: u8 = 1;
+const FAMILY_FLOCK: u8 = 2;
+
 impl FileSystem {
     fn range(&self, handle: Handle, request: LockRequest) -> Result<LockRange, Errno> {
         let description = self.engine.description(handle)?;
@@ -12,11 +16,11 @@ impl FileSystem {
             .unsigned_abs();
         let (family, owner) = match request.owner {
             LockOwner::Process => (0, u64::from(process)),
-            LockOwner::Description => (1, handle.0.get()),
-            LockOwner::Flock => (2, handle.0.get()),
+            LockOwner::Description => (FAMILY_DESCRIPTION, handle.0.get()),
+            LockOwner::Flock => (FAMILY_FLOCK, handle.0.get()),
         };
         Ok(LockRange {
-            inode: identity(description).0,
+            inode: description.identity()?.0,
             mode: match request.kind {
                 LockKind::Shared => LockMode::Shared,
                 LockKind::Exclusive => LockMode::Exclusive,
@@ -34,7 +38,21 @@ impl FileSystem {
 
     /// Takes, changes or drops a lock.
     pub fn lock(&self, handle: Handle, request: LockRequest) -> Result<(), Errno> {
+        let description = self.engine.description(handle)?;
         let range = self.range(handle, request)?;
+        // Before it is there, so that whoever closes meanwhile drops it.
+        match (request.kind, request.owner) {
+            (LockKind::Unlock, _) => {}
+            (_, LockOwner::Process) => {
+                if let Some(inode) = self.engine.known(range.inode) {
+                    inode.set(flag::LOCKED, true);
+                }
+            }
+            (_, LockOwner::Description | LockOwner::Flock) => {
+                description.other.store(1, Ordering::Relaxed);
+            }
+        }
+        description.still()?;
         self.engine.session.ask(&Request::Lock { range })
     }
 
@@ -76,9 +94,28 @@ impl FileSystem {
             owner: LockOwner::Process,
         };
         let range = self.range(handle, request)?;
+        if let Some(inode) = self.engine.known(range.inode) {
+            inode.set(flag::LOCKED, false);
+        }
         self.engine.session.ask(&Request::DropLocks {
             inode: range.inode,
             holder: range.holder,
         })
+    }
+
+    /// Drops the locks of a description that has been closed.
+    pub(super) fn drop_locks_of(&self, inode: InodeNumber, handle: Handle) {
+        for family in [FAMILY_DESCRIPTION, FAMILY_FLOCK] {
+            let holder = LockHolder {
+                family,
+                owner: handle.0.get(),
+                process: 0,
+            };
+            // Fails only where the session itself is lost; then the controller cleans up.
+            let _ = self
+                .engine
+                .session
+                .ask(&Request::DropLocks { inode, holder });
+        }
     }
 }

@@ -103,7 +103,7 @@ impl FileSystem {
         if unreadable || (is_shared && protection & WRITE != 0 && !may_write) {
             return Err(Errno::ACCESS);
         }
-        let (number, generation) = identity(description);
+        let (number, generation) = description.identity()?;
         let size = self.on_handle(handle, |_, inode| match inode.kind() {
             Some(FileKind::File) => Ok(inode.size.load(Ordering::Acquire)),
             _ => Err(Errno::NODEV.into()),

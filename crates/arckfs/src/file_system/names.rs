@@ -231,7 +231,7 @@ impl FileSystem {
             return Err(Errno::BADF);
         }
         let cell = self.engine.offset_cell(description, &self.externals)?;
-        let (number, generation) = identity(description);
+        let (number, generation) = description.identity()?;
         let gone = |inode: &CachedInode| {
             inode.generation() == generation && inode.is_directory() && inode.has(flag::UNLINKED)
         };
@@ -291,7 +291,7 @@ impl FileSystem {
     /// The absolute path (mount prefix included) by which a directory, or a file, is reached now;
     /// for getcwd and /proc/self/fd. ENOENT if it was removed.
     pub fn path_of(&self, handle: Handle) -> Result<Vec<u8>, Errno> {
-        let (number, generation) = identity(self.engine.description(handle)?);
+        let (number, generation) = self.engine.description(handle)?.identity()?;
         let path = self.engine.run_local(|context| {
             let mut names: Vec<Vec<u8>> = Vec::new();
             let mut at = context.view(number, generation)?;

@@ -231,11 +231,13 @@ impl FileSystem {
         })?;
         Ok(self.insert(high(file)?))
     }
-    pub fn retain(&self, handle: Handle) {
+    pub fn retain(&self, handle: Handle) -> Result<(), Errno> {
         let mut open = self.open.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some(open) = open.1.get_mut(&handle.0.get()) {
-            open.references += 1;
-        }
+        open.1
+            .get_mut(&handle.0.get())
+            .ok_or(Errno::BADF)?
+            .references += 1;
+        Ok(())
     }
     pub fn close(&self, handle: Handle) {
         let mut open = self.open.lock().unwrap_or_else(|e| e.into_inner());

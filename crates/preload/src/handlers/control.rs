@@ -82,10 +82,7 @@ pub unsafe fn dup3(a: &Arguments) -> isize {
         if raw::failed(valid) {
             return valid;
         }
-        if let Err(error) = descriptors::vacate(target) {
-            return error;
-        }
-        syscall!(libc::SYS_dup3, a[0], a[1], a[2])
+        descriptors::replaced_by_kernels(target, || syscall!(libc::SYS_dup3, a[0], a[1], a[2]))
     }
 }
 

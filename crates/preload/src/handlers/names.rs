@@ -559,7 +559,7 @@ pub unsafe fn fchdir(a: &Arguments) -> isize {
                 return Err(Failure::Errno(Errno::NOTDIR));
             }
             fs.access(At::Directory(handle), b".", libc::X_OK, 0)?;
-            fs.retain(handle);
+            fs.retain(handle)?;
             directory::change(handle);
             Ok(0)
         },

@@ -125,7 +125,7 @@ impl ArckSide {
             }
             Operation::Duplicate { from, to } => {
                 let handle = handle(*from)?;
-                session.retain(handle);
+                session.retain(handle).expect("it is open");
                 self.close(actor, *to);
                 self.slots[actor][*to] = Some(handle);
             }
