@@ -350,13 +350,14 @@ pub fn open_within(
     resolve: u64,
 ) -> Result<isize, Failure> {
     // What is made or emptied must not be if there is no number for it.
-    let number = match flags & (libc::O_CREAT | libc::O_TRUNC | libc::O_TMPFILE & !libc::O_DIRECTORY) {
-        0 => None,
-        _ => match allocate(0) {
-            Ok(number) => Some(number),
-            Err(error) => return Ok(error),
-        },
-    };
+    let number =
+        match flags & (libc::O_CREAT | libc::O_TRUNC | libc::O_TMPFILE & !libc::O_DIRECTORY) {
+            0 => None,
+            _ => match allocate(0) {
+                Ok(number) => Some(number),
+                Err(error) => return Ok(error),
+            },
+        };
     let close_on_exec = flags & libc::O_CLOEXEC != 0;
     let opened = inside(|fs| {
         let handle = fs.open_within(at, path, flags, mode, resolve)?;

@@ -7,9 +7,15 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 const POOL: u64 = 64 << 20;
 const ROUNDS: usize = 20_000;
+/// Of those that make a thread each.
+const FEW_ROUNDS: usize = 1000;
 
 /// Runs `round` a number of times while another thread does `meanwhile` over and over.
-fn against(meanwhile: impl Fn() + Sync, mut round: impl FnMut()) {
+fn against(meanwhile: impl Fn() + Sync, round: impl FnMut()) {
+    repeated_against(ROUNDS, meanwhile, round);
+}
+
+fn repeated_against(rounds: usize, meanwhile: impl Fn() + Sync, mut round: impl FnMut()) {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -18,8 +24,8 @@ fn against(meanwhile: impl Fn() + Sync, mut round: impl FnMut()) {
             }
         });
         // A round that fails must not leave the other thread running for ever.
-        let rounds = std::panic::AssertUnwindSafe(|| (0..ROUNDS).for_each(|_| round()));
-        let outcome = std::panic::catch_unwind(rounds);
+        let all = std::panic::AssertUnwindSafe(|| (0..rounds).for_each(|_| round()));
+        let outcome = std::panic::catch_unwind(all);
         done.store(true, Ordering::Relaxed);
         if let Err(panic) = outcome {
             std::panic::resume_unwind(panic);
@@ -182,4 +188,108 @@ fn nothing_is_put_into_a_removed_directory() {
     assert_eq!(one.stat(At::Root, b"linked", 0).unwrap().links, 1);
     assert_eq!(pool.violations(), "");
     assert!(put > 0, "the directory was never there");
+}
+
+#[test]
+fn a_closed_handle_leads_to_no_other_file() {
+    let pool = TestPool::new(POOL);
+    let one = pool.session();
+    make(&one, b"one");
+    one.put("two", b"content").unwrap();
+    let open = |path: &str| one.open_at_root(path, libc::O_RDWR).expect("open");
+    let closed = open("one");
+    one.close(closed);
+    // The slot is used again, at once.
+    let other = open("two");
+    let mut buffer = [0; 4];
+    assert_eq!(one.read(closed, &mut buffer, None), Err(Errno::BADF));
+    assert_eq!(one.write(closed, b"wrong", Some(0)), Err(Errno::BADF));
+    assert_eq!(one.seek(closed, 3, libc::SEEK_SET), Err(Errno::BADF));
+    assert_eq!(one.retain(closed), Err(Errno::BADF));
+    one.close(closed);
+    assert_eq!(one.read(other, &mut buffer, None), Ok(4));
+    assert_eq!(&buffer, b"cont");
+    one.close(other);
+    // While one thread reads at the offset others open and close.
+    let failed = AtomicU32::new(0);
+    let reading = AtomicBool::new(false);
+    repeated_against(
+        FEW_ROUNDS,
+        || {
+            let handle = open("one");
+            assert!(one.seek(handle, 7, libc::SEEK_SET).is_ok());
+            if one.seek(handle, 0, libc::SEEK_CUR) != Ok(7) {
+                failed.fetch_add(1, Ordering::Relaxed);
+            }
+            one.close(handle);
+            reading.store(true, Ordering::Relaxed);
+        },
+        || {
+            let handle = open("two");
+            std::thread::scope(|scope| {
+                scope.spawn(|| one.close(handle));
+                let _ = one.read(handle, &mut [0; 3], None);
+            });
+        },
+    );
+    assert!(reading.load(Ordering::Relaxed));
+    assert_eq!(failed.load(Ordering::Relaxed), 0, "another's offset moved");
+}
+
+#[test]
+fn locks_end_with_what_holds_them() {
+    use arckfs::{LockKind, LockOwner, LockRequest};
+    let pool = TestPool::new(POOL);
+    let (one, two) = (pool.session(), pool.session());
+    make(&one, b"file");
+    one.fold(true).expect("fold");
+    let open = |session: &FileSystem| session.open_at_root("file", libc::O_RDWR).expect("open");
+    let lock = |owner| LockRequest {
+        kind: LockKind::Exclusive,
+        start: 0,
+        end: 10,
+        owner,
+    };
+    let neighbour = open(&two);
+    let is_free = |owner| {
+        let free = two.lock(neighbour, lock(owner)).is_ok();
+        let unlock = LockRequest {
+            kind: LockKind::Unlock,
+            ..lock(owner)
+        };
+        two.lock(neighbour, unlock).expect("unlocked");
+        free
+    };
+    for owner in [LockOwner::Flock, LockOwner::Description] {
+        let handle = open(&one);
+        one.lock(handle, lock(owner)).expect("locked");
+        one.retain(handle).expect("retained");
+        one.close(handle);
+        assert!(!is_free(owner), "{owner:?}: it is open still");
+        one.close(handle);
+        assert!(is_free(owner), "{owner:?}");
+        // Another description of the same file, in the same slot, has nothing of it.
+        let handle = open(&one);
+        assert!(is_free(owner), "{owner:?}");
+        one.close(handle);
+    }
+    let (handle, other) = (open(&one), open(&one));
+    one.lock(handle, lock(LockOwner::Process)).expect("locked");
+    assert!(!is_free(LockOwner::Process));
+    one.close(other);
+    assert!(is_free(LockOwner::Process), "any close drops them");
+    one.close(handle);
+}
+
+#[test]
+fn blocks_of_a_small_file_that_another_session_appends_to() {
+    let pool = TestPool::new(POOL);
+    let (one, two) = (pool.session(), pool.session());
+    one.put("file", b"one").unwrap();
+    let handle = two
+        .open_at_root("file", libc::O_WRONLY | libc::O_APPEND)
+        .unwrap();
+    assert_eq!(two.write(handle, b"two", None), Ok(3));
+    let found = two.stat_handle(handle).unwrap();
+    assert_eq!((found.size, found.blocks), (6, 8));
 }

@@ -29,6 +29,13 @@ fn calls_inside_libc() {
 }
 
 #[test]
+fn descriptors_of_threads() {
+    let printed = compare_program("races");
+    assert!(printed.contains("kernel by pool: 0 wrong"), "{printed}");
+    assert!(printed.contains("closed: 0"), "{printed}");
+}
+
+#[test]
 fn maps_of_files() {
     let printed = compare_program("maps");
     assert!(printed.contains("stores are read: 88 89"), "{printed}");
