@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 const POOL: u64 = 64 << 20;
 const ROUNDS: usize = 20_000;
-/// Of those that make a thread each.
+/// Of those whose threads wait for each other.
 const FEW_ROUNDS: usize = 1000;
 
 /// Runs `round` a number of times while another thread does `meanwhile` over and over.
@@ -110,7 +110,8 @@ fn a_renamed_file_is_at_the_one_place_or_the_other() {
         // 1: it is here or on its way. 2: it has been looked for.
         let phase = AtomicU32::new(0);
         let failed = AtomicBool::new(false);
-        against(
+        repeated_against(
+            FEW_ROUNDS,
             || {
                 if phase.load(Ordering::Acquire) == 1 {
                     while is_there(&one, b"here") {}
