@@ -219,8 +219,8 @@ symbols! {
     fchownat: (at, path, uid, gid, flags) =>
         SYS_fchownat(at, path, uid, gid, flags as u32 as usize);
     utime: (path, times) => SYS_utime(path, times);
-    utimes: (path, times) => SYS_utimes(path, times);
-    lutimes: (path, times) => SYS_utimensat { attributes::lutimes(&[path, times, 0, 0, 0, 0]) };
+    utimes: (path, times) => SYS_utimensat { attributes::utimes_of_libc(path, times, 0) };
+    lutimes: (path, times) => SYS_utimensat { attributes::utimes_of_libc(path, times, NOFOLLOW) };
     futimes: (fd, times) => SYS_futimesat(fd, 0, times);
     futimesat: (at, path, times) => SYS_futimesat(at, path, times);
     utimensat: (at, path, times, flags) => SYS_utimensat(at, path, times, flags as u32 as usize);

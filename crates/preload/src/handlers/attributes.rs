@@ -1,6 +1,6 @@
 //! Calls that tell and change attributes.
 
-use super::{HERE, is_empty, on_descriptor, on_path};
+use super::{HERE, is_empty, on_descriptor, on_path, only};
 use crate::backend::{
     At, Attributes, Errno, Failure, FileSystem, Handle, SetTime, Statistics, Timestamp, device,
     minus,
@@ -54,6 +54,10 @@ pub fn store<T: Copy>(address: usize, value: T) -> Result<isize, Failure> {
 pub unsafe fn newfstatat(a: &Arguments) -> isize {
     // SAFETY: the program's arguments.
     unsafe {
+        if a[3] as i32 & !STAT_FLAGS != 0 {
+            // The kernel refuses it whatever the path is.
+            return syscall!(libc::SYS_newfstatat, a[0], a[1], a[2], a[3]);
+        }
         if means_descriptor(a[0], a[1], a[3]) {
             return on_descriptor(
                 libc::SYS_newfstatat,
@@ -101,7 +105,7 @@ pub unsafe fn fstat(a: &Arguments) -> isize {
     }
 }
 
-fn fill_statx(attributes: &Attributes) -> libc::statx {
+fn fill_statx(attributes: &Attributes, mask: u32) -> libc::statx {
     // SAFETY: a plain structure of integers; zero is a valid value.
     let mut statx: libc::statx = unsafe { std::mem::zeroed() };
     let time = |time: Timestamp| {
@@ -112,6 +116,11 @@ fn fill_statx(attributes: &Attributes) -> libc::statx {
         filled
     };
     statx.stx_mask = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
+    // As tmpfs: these two are told to be there only if one of them was asked for.
+    let changes = libc::STATX_MTIME | libc::STATX_CTIME;
+    if mask & changes == 0 {
+        statx.stx_mask &= !changes;
+    }
     statx.stx_blksize = 4096;
     statx.stx_nlink = attributes.links;
     statx.stx_uid = attributes.uid;
@@ -129,9 +138,26 @@ fn fill_statx(attributes: &Attributes) -> libc::statx {
     statx
 }
 
+/// What calls that tell attributes take.
+const STAT_FLAGS: i32 = libc::AT_SYMLINK_NOFOLLOW
+    | libc::AT_NO_AUTOMOUNT
+    | libc::AT_EMPTY_PATH
+    | libc::AT_STATX_SYNC_TYPE;
+
+/// The flag of a mask that nothing may ask for yet.
+const STATX_RESERVED: usize = 1 << 31;
+
 pub unsafe fn statx(a: &Arguments) -> isize {
     // SAFETY: the program's arguments.
     unsafe {
+        let flags = a[2] as i32;
+        if flags & !STAT_FLAGS != 0
+            || flags & libc::AT_STATX_SYNC_TYPE == libc::AT_STATX_SYNC_TYPE
+            || a[3] & STATX_RESERVED != 0
+        {
+            return syscall!(libc::SYS_statx, a[0], a[1], a[2], a[3], a[4]);
+        }
+        let fill_statx = |attributes: &Attributes| fill_statx(attributes, a[3] as u32);
         if means_descriptor(a[0], a[1], a[2]) {
             return on_descriptor(
                 libc::SYS_statx,
@@ -151,8 +177,12 @@ pub unsafe fn statx(a: &Arguments) -> isize {
 }
 
 pub unsafe fn faccessat2(a: &Arguments) -> isize {
+    const FLAGS: i32 = libc::AT_EACCESS | libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH;
     // SAFETY: the program's arguments.
     unsafe {
+        if a[2] as i32 & !7 != 0 || a[3] as i32 & !FLAGS != 0 {
+            return error(libc::EINVAL);
+        }
         let empty = means_descriptor(a[0], a[1], a[3]);
         if empty {
             return on_descriptor(
@@ -191,9 +221,15 @@ pub unsafe fn access(a: &Arguments) -> isize {
     unsafe { faccessat2(&[HERE, a[0], a[1], 0, 0, 0]) }
 }
 
+/// What calls that change a mode or an owner take.
+const CHANGE_FLAGS: i32 = libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH;
+
 pub unsafe fn fchmodat2(a: &Arguments) -> isize {
     // SAFETY: the program's arguments.
     unsafe {
+        if a[3] as i32 & !CHANGE_FLAGS != 0 {
+            return error(libc::EINVAL);
+        }
         if means_descriptor(a[0], a[1], a[3]) && crate::descriptors::is_pool(a[0]) {
             return on_descriptor(
                 libc::SYS_fchmodat2,
@@ -212,7 +248,7 @@ pub unsafe fn fchmodat2(a: &Arguments) -> isize {
             |fs, at, path| {
                 let flags = a[3] as i32;
                 if flags & libc::AT_SYMLINK_NOFOLLOW != 0 {
-                    let mode = fs.stat(at, path, libc::AT_SYMLINK_NOFOLLOW)?.mode;
+                    let mode = fs.stat(at, path, flags)?.mode;
                     if mode & libc::S_IFMT == libc::S_IFLNK {
                         return Err(Failure::Errno(Errno::OPNOTSUPP));
                     }
@@ -258,6 +294,9 @@ pub unsafe fn fchmod(a: &Arguments) -> isize {
 pub unsafe fn fchownat(a: &Arguments) -> isize {
     // SAFETY: the program's arguments.
     unsafe {
+        if a[4] as i32 & !CHANGE_FLAGS != 0 {
+            return error(libc::EINVAL);
+        }
         if means_descriptor(a[0], a[1], a[4]) && crate::descriptors::is_pool(a[0]) {
             return on_descriptor(
                 libc::SYS_fchownat,
@@ -362,7 +401,15 @@ pub unsafe fn utimensat(a: &Arguments) -> isize {
             );
         }
         // A null path means the descriptor, without any flag.
-        if a[1] == 0 {
+        if a[1] == 0 && a[0] as i32 != libc::AT_FDCWD {
+            if a[3] != 0 && crate::descriptors::is_pool(a[0]) {
+                // A bad address is told before.
+                return match read_times(a[2]) {
+                    Err(Failure::Errno(Errno::FAULT)) => error(libc::EFAULT),
+                    Ok([SetTime::Omit, SetTime::Omit]) => 0,
+                    _ => error(libc::EINVAL),
+                };
+            }
             return on_descriptor(
                 libc::SYS_utimensat,
                 a[0],
@@ -375,8 +422,20 @@ pub unsafe fn utimensat(a: &Arguments) -> isize {
             a[0],
             a[1],
             |fs, at, path| {
-                let [accessed, modified] = read_times(a[2])?;
-                fs.set_times(at, path, accessed, modified, a[3] as i32)
+                let flags = a[3] as i32;
+                let [accessed, modified] = match read_times(a[2]) {
+                    Err(Failure::Errno(Errno::INVAL)) => {
+                        // Only what is there has times that can be wrong.
+                        only(a[3], libc::AT_SYMLINK_NOFOLLOW | EMPTY)?;
+                        fs.stat(at, path, flags)?;
+                        return Err(Failure::Errno(Errno::INVAL));
+                    }
+                    other => other?,
+                };
+                if (accessed, modified) != (SetTime::Omit, SetTime::Omit) {
+                    only(a[3], libc::AT_SYMLINK_NOFOLLOW | EMPTY)?;
+                }
+                fs.set_times(at, path, accessed, modified, flags)
                     .map(|()| 0)
             },
             |at, path| syscall!(libc::SYS_utimensat, at, path, a[2], a[3]),
@@ -394,10 +453,7 @@ fn from_microseconds(address: usize) -> Result<[libc::timespec; 2], isize> {
     {
         return Err(error(libc::EINVAL));
     }
-    Ok(given.map(|time| libc::timespec {
-        tv_sec: time.tv_sec,
-        tv_nsec: time.tv_usec * 1000,
-    }))
+    Ok(given.map(in_nanoseconds))
 }
 
 pub unsafe fn futimesat(a: &Arguments) -> isize {
@@ -418,18 +474,36 @@ pub unsafe fn utimes(a: &Arguments) -> isize {
     unsafe { futimesat(&[HERE, a[0], a[1], 0, 0, 0]) }
 }
 
-/// `lutimes`, which is a function of libc only.
-pub unsafe fn lutimes(a: &Arguments) -> isize {
-    let nofollow = libc::AT_SYMLINK_NOFOLLOW as usize;
-    // SAFETY: the newer form, times converted.
-    unsafe {
-        if a[1] == 0 {
-            return utimensat(&[HERE, a[0], 0, nofollow, 0, 0]);
+/// `utimes` and `lutimes` of libc, which leaves it to the kernel to look at the path before it
+/// looks at the times.
+///
+/// # Safety
+/// As the system call's.
+pub unsafe fn utimes_of_libc(path: usize, times: usize, flags: usize) -> isize {
+    let mut converted = [libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    }; 2];
+    if times != 0 {
+        // SAFETY: integers.
+        match unsafe { copy_in::<[libc::timeval; 2]>(times) } {
+            Ok(given) => converted = given.map(in_nanoseconds),
+            Err(errno) => return minus(errno),
         }
-        match from_microseconds(a[1]) {
-            Ok(times) => utimensat(&[HERE, a[0], times.as_ptr() as usize, nofollow, 0, 0]),
-            Err(error) => error,
-        }
+    }
+    let converted = if times == 0 {
+        0
+    } else {
+        converted.as_ptr() as usize
+    };
+    // SAFETY: the caller's promise; the times are our own.
+    unsafe { utimensat(&[HERE, path, converted, flags, 0, 0]) }
+}
+
+fn in_nanoseconds(time: libc::timeval) -> libc::timespec {
+    libc::timespec {
+        tv_sec: time.tv_sec,
+        tv_nsec: time.tv_usec.wrapping_mul(1000),
     }
 }
 

@@ -342,6 +342,19 @@ pub unsafe fn truncate(a: &Arguments) -> isize {
     }
 }
 
+/// What `sync_file_range` takes.
+const SYNC_FLAGS: u32 = libc::SYNC_FILE_RANGE_WAIT_BEFORE
+    | libc::SYNC_FILE_RANGE_WRITE
+    | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+
+/// EBADF for a description of O_PATH, which the kernel tells before anything else.
+fn not_path_only(fs: &FileSystem, handle: Handle) -> Result<(), Failure> {
+    if fs.flags(handle) & libc::O_PATH != 0 {
+        return Err(Failure::Errno(Errno::BADF));
+    }
+    Ok(())
+}
+
 /// `fsync`, `fdatasync`, `syncfs` and `sync_file_range`.
 ///
 /// # Safety
@@ -350,7 +363,17 @@ pub unsafe fn sync_descriptor<const NUMBER: usize>(a: &Arguments) -> isize {
     on_descriptor(
         NUMBER as i64,
         a[0],
-        |fs, handle| Ok(fs.sync(handle).map(|()| 0)?),
+        |fs, handle| {
+            if NUMBER as i64 == libc::SYS_sync_file_range {
+                not_path_only(fs, handle)?;
+                let (offset, length) = (position(a[1])?, position(a[2])?);
+                if a[3] as u32 & !SYNC_FLAGS != 0 || offset.saturating_add(length) > i64::MAX as u64
+                {
+                    return Err(Failure::Errno(Errno::INVAL));
+                }
+            }
+            Ok(fs.sync(handle).map(|()| 0)?)
+        },
         // SAFETY: the program's arguments.
         || unsafe { raw::blocking_call(NUMBER, a) },
     )
@@ -375,6 +398,7 @@ pub unsafe fn fallocate(a: &Arguments) -> isize {
         libc::SYS_fallocate,
         a[0],
         |fs, handle| {
+            not_path_only(fs, handle)?;
             let (offset, length) = (position(a[2])?, position(a[3])?);
             if length == 0 {
                 return Err(Failure::Errno(Errno::INVAL));
@@ -397,8 +421,17 @@ pub unsafe fn advise<const NUMBER: usize>(a: &Arguments) -> isize {
         NUMBER as i64,
         a[0],
         |fs, handle| {
-            if fs.flags(handle) & libc::O_PATH != 0 {
-                return Err(Failure::Errno(Errno::BADF));
+            not_path_only(fs, handle)?;
+            if NUMBER as i64 == libc::SYS_readahead {
+                if fs.flags(handle) & libc::O_WRONLY != 0 {
+                    return Err(Failure::Errno(Errno::BADF));
+                }
+                if fs.stat_handle(handle)?.mode & libc::S_IFMT != libc::S_IFREG {
+                    return Err(Failure::Errno(Errno::INVAL));
+                }
+            } else if (a[2] as i64) < 0 || !(0..=libc::POSIX_FADV_NOREUSE).contains(&(a[3] as i32))
+            {
+                return Err(Failure::Errno(Errno::INVAL));
             }
             Ok(0)
         },

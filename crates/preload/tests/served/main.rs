@@ -7,3 +7,4 @@ mod programs;
 mod semantics;
 mod shell;
 mod support;
+mod tables;

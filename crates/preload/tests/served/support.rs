@@ -227,7 +227,7 @@ fn difference(expected: &str, got: &str) -> String {
         .expect("diff runs");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.lines()
-        .take(150)
+        .take(400)
         .map(|line| format!("{line}\n"))
         .collect()
 }

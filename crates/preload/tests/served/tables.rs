@@ -1,0 +1,15 @@
+//! Tables of calls, as in [`semantics`](crate::semantics): every form, flag and kind of file, on
+//! a directory of tmpfs and on a pool.
+
+use crate::support::{compare_with_tmpfs, compile};
+use std::process::Command;
+
+fn same(name: &str) {
+    let binary = compile(name);
+    compare_with_tmpfs(|| Command::new(&binary));
+}
+
+#[test]
+fn attributes() {
+    same("attributes");
+}
