@@ -13,3 +13,13 @@ fn same(name: &str) {
 fn attributes() {
     same("attributes");
 }
+
+#[test]
+fn locks() {
+    same("locks");
+}
+
+#[test]
+fn places() {
+    same("places");
+}
