@@ -325,7 +325,9 @@ impl FileSystem {
             return;
         };
         let inode = self.engine.known(number);
-        if inode.is_some_and(|inode| inode.has(flag::LOCKED)) {
+        let locked = inode.is_some_and(|inode| inode.has(flag::LOCKED));
+        // One of O_PATH has nothing to do with the locks of the file.
+        if locked && self.not_path_only(handle).is_ok() {
             // Fails only where the session itself is lost; then the controller cleans up.
             let _ = self.drop_process_locks(handle);
         }

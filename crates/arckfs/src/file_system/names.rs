@@ -208,7 +208,7 @@ impl FileSystem {
             0 | libc::S_IFREG => FileKind::File,
             libc::S_IFIFO => FileKind::Pipe,
             libc::S_IFSOCK => FileKind::Socket,
-            libc::S_IFCHR | libc::S_IFBLK => return Err(Errno::PERM.into()),
+            libc::S_IFDIR | libc::S_IFCHR | libc::S_IFBLK => return Err(Errno::PERM.into()),
             _ => return Err(Errno::INVAL.into()),
         };
         self.make(

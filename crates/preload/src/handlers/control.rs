@@ -69,6 +69,9 @@ pub unsafe fn dup3(a: &Arguments) -> isize {
     }
     if is_pool(a[0]) {
         report::served(libc::SYS_dup3);
+        if a[2] as i32 & !libc::O_CLOEXEC != 0 {
+            return error(libc::EINVAL);
+        }
         let close_on_exec = a[2] as i32 & libc::O_CLOEXEC != 0;
         return descriptors::duplicate_to(a[0] as u32 as usize, target, close_on_exec);
     }
@@ -139,6 +142,7 @@ pub unsafe fn fcntl(a: &Arguments) -> isize {
         | libc::F_OFD_GETLK
         | libc::F_OFD_SETLK
         | libc::F_OFD_SETLKW => locks::control(handle, command, a[2]),
+        libc::F_GETPIPE_SZ | libc::F_SETPIPE_SZ => error(libc::EBADF),
         libc::F_GETLEASE => libc::F_UNLCK as isize,
         // No signals are ever sent for a file of the pool; the owner is accepted and forgotten.
         libc::F_SETOWN | libc::F_GETOWN | F_SETSIG | F_GETSIG => 0,

@@ -50,17 +50,21 @@ pub unsafe fn flock(a: &Arguments) -> isize {
         Descriptor::Error(error) => return error,
     };
     report::served(libc::SYS_flock);
-    let flags = inside(|fs| Ok(fs.flags(handle))).unwrap_or(libc::O_PATH);
-    if flags & libc::O_PATH != 0 || flags & libc::O_ACCMODE == libc::O_ACCMODE {
-        return error(libc::EBADF);
-    }
     let operation = a[1] as i32;
+    if operation & LOCK_MAND != 0 {
+        // Once meant something; the kernel says nothing to it.
+        return 0;
+    }
     let kind = match operation & !libc::LOCK_NB {
         libc::LOCK_SH => LockKind::Shared,
         libc::LOCK_EX => LockKind::Exclusive,
         libc::LOCK_UN => LockKind::Unlock,
         _ => return error(libc::EINVAL),
     };
+    let flags = inside(|fs| Ok(fs.flags(handle))).unwrap_or(libc::O_PATH);
+    if flags & libc::O_PATH != 0 || flags & libc::O_ACCMODE == libc::O_ACCMODE {
+        return error(libc::EBADF);
+    }
     let request = LockRequest {
         kind,
         start: 0,
@@ -70,25 +74,28 @@ pub unsafe fn flock(a: &Arguments) -> isize {
     take(handle, request, operation & libc::LOCK_NB == 0)
 }
 
-/// Reads a `struct flock` into a request.
+const LOCK_MAND: i32 = 32;
+
+/// Reads a `struct flock` into a request; `sets`: to take or drop it, for which the file must be
+/// open in the right way.
 fn request(
     fs: &FileSystem,
     handle: Handle,
     lock: &libc::flock,
     owner: LockOwner,
+    sets: bool,
 ) -> Result<LockRequest, Errno> {
     let kind = match i32::from(lock.l_type) {
         libc::F_RDLCK => LockKind::Shared,
         libc::F_WRLCK => LockKind::Exclusive,
-        libc::F_UNLCK => LockKind::Unlock,
+        libc::F_UNLCK if sets => LockKind::Unlock,
+        // Any lock is in the way of this question.
+        libc::F_UNLCK if owner == LockOwner::Description => LockKind::Exclusive,
         _ => return Err(Errno::INVAL),
     };
     let access = fs.flags(handle) & libc::O_ACCMODE;
-    if (kind == LockKind::Shared && access == libc::O_WRONLY)
-        || (kind == LockKind::Exclusive && access == libc::O_RDONLY)
-    {
-        return Err(Errno::BADF);
-    }
+    let readable = access == libc::O_RDONLY || access == libc::O_RDWR;
+    let writable = access == libc::O_WRONLY || access == libc::O_RDWR;
     let base = match i32::from(lock.l_whence) {
         libc::SEEK_SET => 0,
         libc::SEEK_CUR => fs.seek(handle, 0, libc::SEEK_CUR)? as i64,
@@ -96,17 +103,21 @@ fn request(
         _ => return Err(Errno::INVAL),
     };
     let start = base.checked_add(lock.l_start).ok_or(Errno::OVERFLOW)?;
-    let (start, end) = match lock.l_len {
-        0 => (start, None),
-        length if length > 0 => (
-            start,
-            Some(start.checked_add(length).ok_or(Errno::OVERFLOW)?),
-        ),
-        length => (start + length, Some(start)),
+    let (start, last) = match lock.l_len {
+        0 => (start, i64::MAX),
+        length if length > 0 => (start, start.checked_add(length - 1).ok_or(Errno::OVERFLOW)?),
+        length => (start.checked_add(length).ok_or(Errno::INVAL)?, start - 1),
     };
     if start < 0 {
         return Err(Errno::INVAL);
     }
+    // The place is looked at before the way in which the file is open.
+    if sets
+        && ((kind == LockKind::Shared && !readable) || (kind == LockKind::Exclusive && !writable))
+    {
+        return Err(Errno::BADF);
+    }
+    let end = (last != i64::MAX).then(|| last + 1);
     Ok(LockRequest {
         kind,
         start: start as u64,
@@ -134,12 +145,13 @@ pub fn control(handle: Handle, command: i32, address: usize) -> isize {
     } else {
         LockOwner::Process
     };
-    let asked = match inside(|fs| Ok(request(fs, handle, &lock, owner)?)) {
+    let sets = !matches!(command, libc::F_GETLK | libc::F_OFD_GETLK);
+    let asked = match inside(|fs| Ok(request(fs, handle, &lock, owner, sets)?)) {
         Ok(asked) => asked,
         Err(Failure::Errno(errno)) => return minus(errno),
         Err(Failure::Outside(_)) => return raw::error(libc::EIO),
     };
-    if !matches!(command, libc::F_GETLK | libc::F_OFD_GETLK) {
+    if sets {
         return take(
             handle,
             asked,
@@ -160,7 +172,11 @@ pub fn control(handle: Handle, command: i32, address: usize) -> isize {
             } else {
                 (found.end - found.start) as i64
             };
-            lock.l_pid = process;
+            lock.l_pid = match found.owner {
+                // Of a description, which no process has to itself.
+                LockOwner::Description => -1,
+                _ => process,
+            };
         }
         Err(Failure::Errno(errno)) => return minus(errno),
         Err(Failure::Outside(_)) => return raw::error(libc::EIO),

@@ -585,7 +585,10 @@ pub unsafe fn getcwd(a: &Arguments) -> isize {
         let most = buffer.len().min(a[1]);
         match directory::name(&mut buffer[..most]) {
             Some(length) if length > 0 => copy_out(&buffer[..length as usize], a[0], a[1]),
-            Some(error) => error,
+            Some(failed) if failed == error(libc::ERANGE) && most < a[1] => {
+                error(libc::ENAMETOOLONG)
+            }
+            Some(failed) => failed,
             None => syscall!(libc::SYS_getcwd, a[0], a[1]),
         }
     }
