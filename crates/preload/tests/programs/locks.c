@@ -63,7 +63,7 @@ int main(int argc, char **argv) {
     int child = fork(); if (child == 0) { int x = open("f", O_RDWR); flock(x, LOCK_EX); set(x, F_SETLK, F_WRLCK, SEEK_SET, 0, 10); write(pipes[1], "x", 1); usleep(50000); _exit(0); }
     MUST(read(pipes[0], &byte, 1)); SHOW(flock(a, LOCK_EX | LOCK_NB)); SHOW(set(a, F_SETLK, F_RDLCK, SEEK_SET, 5, 1)); SHOW(flock(a, LOCK_EX)); SHOW(set(a, F_SETLKW, F_RDLCK, SEEK_SET, 5, 1)); wait(0); SHOW(flock(a, LOCK_UN)); SHOW(set(a, F_SETLK, F_UNLCK, SEEK_SET, 0, 0));
     child = fork(); if (child == 0) { int x = open("f", O_RDWR); set(x, F_SETLK, F_WRLCK, SEEK_SET, 0, 10); flock(x, LOCK_EX); write(pipes[1], "x", 1); pause(); _exit(0); }
-    MUST(read(pipes[0], &byte, 1)); struct sigaction none = {.sa_handler = (void (*)(int))(void *)abs}; sigaction(SIGALRM, &none, 0); ualarm(30000, 0); SHOW(set(a, F_SETLKW, F_WRLCK, SEEK_SET, 0, 10)); ualarm(30000, 0); SHOW(flock(a, LOCK_EX)); kill(child, SIGKILL); SHOW(set(a, F_SETLKW, F_WRLCK, SEEK_SET, 0, 10)); SHOW(flock(a, LOCK_EX)); wait(0); probe("f");
+    MUST(read(pipes[0], &byte, 1)); struct sigaction none = {.sa_handler = (void (*)(int))(void *)abs}; sigaction(SIGALRM, &none, 0); ualarm(30000, 30000); SHOW(set(a, F_SETLKW, F_WRLCK, SEEK_SET, 0, 10)); SHOW(flock(a, LOCK_EX)); ualarm(0, 0); kill(child, SIGKILL); SHOW(set(a, F_SETLKW, F_WRLCK, SEEK_SET, 0, 10)); SHOW(flock(a, LOCK_EX)); wait(0); probe("f");
     close(a); probe("f"); close(b); close(r); close(w); close(p); close(d);
     return 0;
 }
