@@ -29,11 +29,13 @@
 //! Setting ARCK_PATCH=never leaves all to the traps.
 
 pub mod shared;
+mod stub;
 mod unwinding;
 
-use crate::raw::{self, Arguments, syscall};
+use crate::raw::{self, syscall};
 use crate::{calls, net, settings, thread};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use stub::{arck_patched_avx, arck_patched_sse, write_stub};
 
 /// Traps of one site before it is rewritten.
 const OFTEN: u64 = 24;
@@ -394,139 +396,6 @@ unsafe fn make_stub(
             }
             code.push_jump(after);
         })
-    }
-}
-
-/// A stub being written.
-struct Code {
-    bytes: [u8; STUB_SIZE],
-    length: usize,
-    start: usize,
-}
-
-impl Code {
-    fn push(&mut self, bytes: &[u8]) {
-        self.bytes[self.length..self.length + bytes.len()].copy_from_slice(bytes);
-        self.length += bytes.len();
-    }
-    /// A jump to `target`.
-    fn push_jump(&mut self, target: usize) {
-        self.push(&[0xe9]);
-        let end = self.start + self.length + 4;
-        self.push(&distance(end, target));
-    }
-    /// The call of the entry, from a frame that [`unwinding`] describes; `number` puts the call's
-    /// number into ecx.
-    fn push_entry(&mut self, after: usize, number: impl FnOnce(&mut Code)) {
-        let below = -i32::from(unwinding::FRAME);
-        // lea rsp, [rsp - FRAME]
-        self.push(&[0x48, 0x8d, 0xa4, 0x24]);
-        self.push(&below.to_le_bytes());
-        // mov r11, after; mov [rsp + RETURN], r11
-        self.push(&[0x49, 0xbb]);
-        self.push(&(after as u64).to_le_bytes());
-        self.push(&[0x4c, 0x89, 0x5c, 0x24, unwinding::RETURN]);
-        number(self);
-        // mov r11, ENTRY; call r11
-        self.push(&[0x49, 0xbb]);
-        self.push(&(ENTRY.load(Ordering::Relaxed) as u64).to_le_bytes());
-        self.push(&[0x41, 0xff, 0xd3]);
-        // lea rsp, [rsp + FRAME]
-        self.push(&[0x48, 0x8d, 0xa4, 0x24]);
-        self.push(&(-below).to_le_bytes());
-    }
-}
-
-/// Takes room for a stub in an area of `size` bytes and fills it. `None` if there is no room.
-///
-/// # Safety
-/// The patch lock is held, or no other thread runs.
-unsafe fn write_stub(area: &Area, size: usize, fill: impl FnOnce(&mut Code)) -> Option<usize> {
-    let start = area.start.load(Ordering::Acquire);
-    let used = area.used.load(Ordering::Relaxed);
-    if start == 0 || used + STUB_SIZE > size {
-        return None;
-    }
-    let mut code = Code {
-        bytes: [0xcc; STUB_SIZE],
-        length: 0,
-        start: start + used,
-    };
-    fill(&mut code);
-    // SAFETY: within the area, whose first `used` bytes only are in use.
-    unsafe {
-        std::ptr::copy_nonoverlapping(code.bytes.as_ptr(), code.start as *mut u8, STUB_SIZE);
-    }
-    area.used.store(used + STUB_SIZE, Ordering::Relaxed);
-    Some(code.start)
-}
-
-/// An entry called from a stub with the call's number in ecx: the kernel's calling convention,
-/// that is, everything but rax, rcx and r11 is preserved, as far as it can be alive there.
-macro_rules! entry {
-    ($name:ident, $move:literal, $register:literal, $size:literal, $clear:literal) => {
-        #[unsafe(naked)]
-        unsafe extern "C-unwind" fn $name() {
-            std::arch::naked_asm!(
-                ".cfi_startproc",
-                "push rbp",
-                ".cfi_def_cfa_offset 16",
-                ".cfi_offset rbp, -16",
-                "mov rbp, rsp",
-                ".cfi_def_cfa_register rbp",
-                "push r9",
-                "push r8",
-                "push r10",
-                "push rdx",
-                "push rsi",
-                "push rdi",
-                "mov rsi, rsp",
-                "mov edi, ecx",
-                concat!("sub rsp, 16*", $size),
-                "and rsp, -64",
-                ".irp n,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
-                concat!($move, " [rsp + \\n*", $size, "], ", $register, "\\n"),
-                ".endr",
-                $clear,
-                "call {body}",
-                ".irp n,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
-                concat!($move, " ", $register, "\\n, [rsp + \\n*", $size, "]"),
-                ".endr",
-                "lea rsp, [rbp - 48]",
-                "pop rdi",
-                "pop rsi",
-                "pop rdx",
-                "pop r10",
-                "pop r8",
-                "pop r9",
-                "pop rbp",
-                "ret",
-                ".cfi_endproc",
-                body = sym answer,
-            )
-        }
-    };
-}
-entry!(arck_patched_avx, "vmovdqa", "ymm", "32", "vzeroupper");
-entry!(arck_patched_sse, "movdqa", "xmm", "16", "");
-
-unsafe extern "C-unwind" fn answer(number: usize, a: &Arguments) -> isize {
-    let point = number & shared::CANCELLATION_POINT != 0;
-    let number = number & !shared::CANCELLATION_POINT;
-    // SAFETY: the arguments of a call that libc made.
-    unsafe { raw::uncancelled(point, || handle(number, a)) }
-}
-
-/// Not inlined, for the same reason as in `net`.
-#[inline(never)]
-unsafe fn handle(number: usize, a: &Arguments) -> isize {
-    // SAFETY: as in `answer`. The handlers may change errno on their way; a system call does not.
-    unsafe {
-        let errno = libc::__errno_location();
-        let before = *errno;
-        let result = calls::dispatch(number, a);
-        *errno = before;
-        result
     }
 }
 
