@@ -4,8 +4,10 @@
 PREFIX ?= /usr/local
 CARGO := scripts/cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
+# For each target of `make fuzz`.
+SECONDS ?= 30
 
-.PHONY: all build demo test bench lint doc prepare install clean
+.PHONY: all build demo test fuzz bench lint doc prepare install clean
 
 all: build
 
@@ -23,12 +25,17 @@ demo: build
 test: prepare
 	scripts/test
 
+# The verifier and all decoders under a coverage-guided fuzzer; `make fuzz SECONDS=600` for longer.
+fuzz: prepare
+	scripts/fuzz $(SECONDS)
+
 # Paired measurements beside tmpfs.
 bench: build
 	$(CARGO) run --release --locked -p arck-bench
 
 lint: prepare
 	$(CARGO) fmt --all --check
+	$(CARGO) fmt --manifest-path crates/fuzz/libfuzzer/Cargo.toml --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	shellcheck demo/demo demo/redis demo/tree scripts/* .ci/run
 

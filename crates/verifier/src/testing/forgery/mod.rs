@@ -8,9 +8,11 @@
 //! * [`judge`]: copies, verifies and applies what stands in an arena, and says whether the
 //!   outcome is one that a verifier may give.
 //! * [`rights`]: what a session may have changed, told without the verifier.
+//! * [`image`]: an arena as bytes, for the fuzzer.
 
 pub mod corruption;
 pub mod fields;
+pub mod image;
 pub mod judge;
 pub mod rights;
 pub mod scene;

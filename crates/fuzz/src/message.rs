@@ -1,0 +1,184 @@
+//! Messages: what decodes is encoded as it was, but where text is shortened or a number of an
+//! error is not a number of an error.
+//!
+//! The first byte says which decoder.
+
+use crate::Seed;
+use arck_core_state::Geometry;
+use arck_protocol::message::{
+    InodeList, LockHolder, LockMode, LockRange, MESSAGE_MAX, Request, Response,
+};
+use arck_protocol::socket::{Answer, Call, Welcome};
+
+const REQUEST: u8 = 0;
+const RESPONSE: u8 = 1;
+const CALL: u8 = 2;
+const ANSWER: u8 = 3;
+
+pub fn run(bytes: &[u8]) {
+    let Some((decoder, bytes)) = bytes.split_first() else {
+        return;
+    };
+    // No message is longer than this, so none longer is encoded.
+    let mut buffer = vec![0; bytes.len().max(MESSAGE_MAX) * 4];
+    match *decoder {
+        REQUEST => {
+            if let Ok(request) = Request::decode(bytes) {
+                let used = request.encode(&mut buffer).expect("room");
+                assert_eq!(&buffer[..used], bytes, "{request:?}");
+            }
+        }
+        RESPONSE => {
+            if let Ok(response) = Response::decode(bytes) {
+                let used = response.encode(&mut buffer).expect("room");
+                // Reasons of violations are shortened.
+                let shortened = matches!(&response, Response::Violation(text) if text.len() > 512);
+                assert!(shortened || &buffer[..used] == bytes, "{response:?}");
+                let again = Response::decode(&buffer[..used]);
+                assert!(shortened || again.as_ref() == Ok(&response), "{again:?}");
+            }
+        }
+        CALL => {
+            if let Ok(call) = Call::decode(bytes) {
+                let used = call.encode(&mut buffer).expect("room");
+                assert_eq!(&buffer[..used], bytes, "{call:?}");
+            }
+        }
+        ANSWER => {
+            if let Ok(answer) = Answer::decode(bytes) {
+                // Text that is not UTF-8 has grown.
+                if let Ok(used) = answer.encode(&mut buffer) {
+                    assert_eq!(Answer::decode(&buffer[..used]), Ok(answer));
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn requests() -> Vec<Request> {
+    let inodes = InodeList::new(&[1, 2, 3]).unwrap_or_default();
+    let holder = LockHolder {
+        family: 1,
+        owner: 9,
+        process: 10,
+    };
+    let range = LockRange {
+        inode: 3,
+        mode: LockMode::Exclusive,
+        start: 5,
+        end: u64::MAX,
+        holder,
+    };
+    vec![
+        Request::GrantInodes { count: 7 },
+        Request::Acquire { inodes },
+        Request::Commit {
+            inodes,
+            release: true,
+        },
+        Request::CommitAll { release: false },
+        Request::Recall { inodes },
+        Request::MoveDirectory {
+            from: 1,
+            from_name: b"from".to_vec(),
+            to: 2,
+            to_name: vec![b'x'; 255],
+            flags: 2,
+        },
+        Request::SetOwner {
+            inode: 5,
+            uid: 6,
+            gid: u32::MAX,
+        },
+        Request::GrowArena {
+            branch_pages: 1,
+            delta_pages: 2,
+        },
+        Request::MoreRoom {
+            pages: 3,
+            pressing: true,
+        },
+        Request::Receipt {
+            inode: 1,
+            fold: 2,
+            offset: 3,
+            length: 4,
+        },
+        Request::Lock { range },
+        Request::TestLock { range },
+        Request::DropLocks { inode: 0, holder },
+        Request::Forget { inode: 5 },
+        Request::Sync { inodes },
+        Request::Ping,
+    ]
+}
+
+fn responses() -> Vec<Response> {
+    let conflict = requests().into_iter().find_map(|request| match request {
+        Request::Lock { range } => Some(Response::Conflict(range)),
+        _ => None,
+    });
+    let mut responses = vec![
+        Response::Done,
+        Response::Error(28),
+        Response::Violation("rule".to_owned()),
+        Response::Inodes((0..256).collect()),
+        Response::Bytes(vec![7; 100]),
+    ];
+    responses.extend(conflict);
+    responses
+}
+
+pub fn seeds() -> Vec<Seed> {
+    let mut seeds: Vec<Seed> = Vec::new();
+    let mut add = |decoder: u8, name: String, encode: &dyn Fn(&mut [u8]) -> Option<usize>| {
+        let mut buffer = vec![decoder; MESSAGE_MAX + 1];
+        if let Some(used) = encode(&mut buffer[1..]) {
+            buffer.truncate(used + 1);
+            seeds.push((name, buffer));
+        }
+    };
+    for (at, request) in requests().iter().enumerate() {
+        add(REQUEST, format!("request-{at}"), &|b| {
+            request.encode(b).ok()
+        });
+    }
+    for (at, response) in responses().iter().enumerate() {
+        let encode = |b: &mut [u8]| response.encode(b).ok();
+        add(RESPONSE, format!("response-{at}"), &encode);
+    }
+    let calls = [
+        Call::Hello { version: 1 },
+        Call::MapSegments {
+            segments: vec![1, 2],
+        },
+        Call::GrantSegment,
+        Call::Goodbye,
+        Call::Shutdown,
+    ];
+    for (at, call) in calls.iter().enumerate() {
+        add(CALL, format!("call-{at}"), &|b| call.encode(b).ok());
+    }
+    let welcome = Geometry::for_pool_size(64 << 20).map(|geometry| {
+        Answer::Welcome(Welcome {
+            session: 1,
+            geometry,
+            uuid: [7; 16],
+            hash_seed: 2,
+            durability: 1,
+            flush: 0,
+            branch_pages: 3,
+            delta_pages: 4,
+        })
+    });
+    let answers = [
+        Answer::Segments(vec![1, 2]),
+        Answer::Done,
+        Answer::Error(13, "no".to_owned()),
+    ];
+    for (at, answer) in welcome.iter().chain(&answers).enumerate() {
+        add(ANSWER, format!("answer-{at}"), &|b| answer.encode(b).ok());
+    }
+    seeds
+}
