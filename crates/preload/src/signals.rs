@@ -308,6 +308,9 @@ pub unsafe fn deliver(
                         set_kernel_action(signal, &default, std::ptr::null_mut());
                     }
                 }
+                if action.flags & libc::SA_RESTART as u32 as u64 == 0 {
+                    thread.interruptions.fetch_add(1, Ordering::Relaxed);
+                }
                 // The handler is the program's code, wherever the thread was interrupted.
                 let selector = thread
                     .selector

@@ -42,6 +42,9 @@ pub struct Thread {
     pub pending_mask: AtomicU64,
     /// Its `siginfo_t`.
     pub pending_info: [AtomicU64; 16],
+    /// How many of the program's signal handlers have run that interrupt a call that waits
+    /// (without SA_RESTART).
+    pub interruptions: AtomicU32,
 }
 
 const BLOCK_SIZE: usize = 256;

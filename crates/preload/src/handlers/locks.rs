@@ -1,13 +1,15 @@
 //! Advisory locks: `fcntl` byte ranges (of the process or the description) and `flock`.
 //!
 //! The LibFS never waits; waiting is done here, outside it, by asking again at growing
-//! intervals, so that a signal interrupts the wait with EINTR as it should.
+//! intervals, so that a signal interrupts the wait with EINTR as it should, also one that arrives
+//! while the LibFS is asked and is put off.
 
 use crate::backend::{
     Errno, Failure, FileSystem, Handle, LockKind, LockOwner, LockRequest, inside, minus,
 };
 use crate::raw::{self, Arguments, error, syscall};
 use crate::{memory, report};
+use std::sync::atomic::Ordering;
 
 /// Longest pause between two attempts.
 const LONGEST_WAIT_NS: i64 = 5_000_000;
@@ -22,6 +24,8 @@ fn attempt(handle: Handle, request: LockRequest) -> isize {
 
 fn take(handle: Handle, request: LockRequest, wait: bool) -> isize {
     let mut pause = 20_000i64;
+    let interruptions = &crate::thread::current().interruptions;
+    let before = interruptions.load(Ordering::Relaxed);
     loop {
         let result = attempt(handle, request);
         if result != minus(Errno::AGAIN) || !wait {
@@ -32,7 +36,8 @@ fn take(handle: Handle, request: LockRequest, wait: bool) -> isize {
             tv_nsec: pause,
         };
         // SAFETY: the time is valid; the rest is not asked for.
-        if unsafe { syscall!(libc::SYS_nanosleep, &raw const time, 0) } == error(libc::EINTR) {
+        unsafe { syscall!(libc::SYS_nanosleep, &raw const time, 0) };
+        if interruptions.load(Ordering::Relaxed) != before {
             return error(libc::EINTR);
         }
         pause = (pause * 2).min(LONGEST_WAIT_NS);
