@@ -427,6 +427,10 @@ impl Engine {
 /// In [`CachedInode::opened`]: where the place begins.
 const PLACE: u32 = 32;
 
+/// Places of the open table in a cache line.
+const OPEN_LINE: usize = 8;
+const _: () = assert!(OPEN_SLOTS.is_multiple_of(OPEN_LINE));
+
 impl<'a> Context<'a> {
     /// Lists an inode as open, then looks at it once more: ESTALE if it is gone; another attempt
     /// if it may be dying unborn, which goes on only while nobody has it open.
@@ -475,6 +479,11 @@ impl<'a> Context<'a> {
         if let Some(place) = self.spares.take_place(self.slot())
             && take(place)
         {
+            return Ok(place);
+        }
+        // Each thread has a cache line of the table, which no other writes while there is room.
+        let line = usize::from(self.slot().holder().thread) * OPEN_LINE % OPEN_SLOTS;
+        if let Some(place) = (line..line + OPEN_LINE).find(|&place| take(place)) {
             return Ok(place);
         }
         let hint = self.state.open_hint.load(Ordering::Relaxed) as usize;

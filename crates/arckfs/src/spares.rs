@@ -1,14 +1,15 @@
-//! What a thread keeps at hand so that opening, closing and making files takes no lock: unborn
-//! inode numbers, description slots that it has freed, and the place in the open table that it
-//! used last.
+//! What a thread keeps at hand so that opening, closing, making and removing files takes no lock:
+//! unborn inode numbers, those of inodes that have died unborn, description slots that it has
+//! freed, and the place in the open table that it used last.
 //!
 //! # Invariants
 //! * A number, slot or place stands in one thread's spares, or in the session's own lists, or is in use.
 //! * A thread's spares are changed by that thread alone (found by its slot in the region; slots
 //!   change hands with the ordering of their claim). They are atomics, each used relaxed.
 
+use crate::state::CachedInode;
 use arck_core_state::InodeNumber;
-use arck_libfs_kit::region::ThreadSlot;
+use arck_libfs_kit::region::{AtomicOffset, ThreadSlot};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -19,9 +20,18 @@ const KEPT: usize = 14;
 /// Inode numbers kept by a thread.
 const NUMBERS: usize = 31;
 
-/// Three cache lines of a thread.
+/// Inodes that died unborn, oldest first, linked by `reuse_next`, not yet handed on to the
+/// session's queue. Changed by its thread alone.
 #[derive(Default)]
-#[repr(align(64))]
+pub struct Dead {
+    pub first: AtomicOffset<CachedInode>,
+    pub last: AtomicOffset<CachedInode>,
+    pub count: AtomicU32,
+}
+
+/// Four cache lines of a thread. (Processors fetch lines in pairs.)
+#[derive(Default)]
+#[repr(align(128))]
 struct ThreadSpares {
     count: AtomicU32,
     /// Place in the open table plus one; 0 = none known.
@@ -29,6 +39,7 @@ struct ThreadSpares {
     descriptions: [AtomicU32; KEPT],
     numbers_count: AtomicU32,
     numbers: [AtomicU32; NUMBERS],
+    dead: Dead,
 }
 
 /// The spares of all threads of this process.
@@ -52,6 +63,12 @@ impl Spares {
             Some(spares) => spares,
             None => place.get_or_init(Box::default),
         })
+    }
+
+    /// The thread's dead inodes.
+    #[inline]
+    pub fn dead(&self, slot: &ThreadSlot<'_>) -> Option<&Dead> {
+        self.of(slot).map(|spares| &spares.dead)
     }
 
     /// A free description slot, by its number from 1.

@@ -30,30 +30,36 @@ fn none<T>() -> AtomicOffset<T> {
 pub const LEAF: usize = 512;
 
 region_shared! {
-    /// Found by auxiliary root 1.
+    /// Found by auxiliary root 1. What every operation reads and hardly any changes stands on a
+    /// line of its own; what operations change stands behind it, each lock with what it protects.
     pub struct AuxiliaryState {
         /// Names that differ from the verified state, of all directories.
         pub overlay: AtomicOffset<HashTable<OverlayEntry>>,
         /// Leaves of the table of cached inodes, by number.
         pub inodes: AtomicOffset<AtomicOffset<InodeLeaf>>,
+        /// Moves when what the path cache remembers may be wrong; see [`crate::paths`].
+        pub paths: AtomicU64,
         pub inodes_lock: Lock,
-        pub descriptions_lock: Lock,
-        /// First free description (its number), 0 = none.
-        pub description_free: AtomicU32,
-        /// Descriptions ever used.
-        pub description_end: AtomicU32,
-        /// Inodes with a delta, linked by `dirty_next`; protected by `dirty_lock`.
-        pub dirty_first: AtomicOffset<CachedInode>,
+        pub reserved: AtomicU32,
+        pub line: [AtomicU64; 4],
+
         /// Inodes that died unborn, oldest first, whose numbers can be used again once no thread
         /// is still looking at the old one; protected by `reuse_lock`.
         pub reuse_first: AtomicOffset<CachedInode>,
         pub reuse_last: AtomicOffset<CachedInode>,
         pub reuse_lock: Lock,
-        pub dirty_lock: Lock,
         pub open_hint: AtomicU32,
-        pub reserved: AtomicU32,
-        /// Moves when what the path cache remembers may be wrong; see [`crate::paths`].
-        pub paths: AtomicU64,
+        pub reuse_line: [AtomicU64; 5],
+
+        /// Inodes with a delta, linked by `dirty_next`; protected by `dirty_lock`.
+        pub dirty_first: AtomicOffset<CachedInode>,
+        pub dirty_lock: Lock,
+        pub descriptions_lock: Lock,
+        /// First free description (its number), 0 = none.
+        pub description_free: AtomicU32,
+        /// Descriptions ever used.
+        pub description_end: AtomicU32,
+        pub dirty_line: [AtomicU64; 5],
     }
 
     /// Part of the table of cached inodes.

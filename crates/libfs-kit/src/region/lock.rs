@@ -74,13 +74,13 @@ impl Lock {
 
     #[cold]
     fn lock_contended(&self, holder: Holder) -> LockGuard<'_> {
-        for _ in 0..primitive::SPIN_LIMIT {
+        for round in 0..primitive::SPIN_LIMIT {
             if self.word.load(Ordering::Relaxed) == 0
                 && let Some(guard) = self.try_lock(holder)
             {
                 return guard;
             }
-            primitive::spin();
+            primitive::pause(round);
         }
         loop {
             let seen = self.word.load(Ordering::Relaxed);

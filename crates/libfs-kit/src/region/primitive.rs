@@ -19,10 +19,21 @@ pub(super) use modelled::{wait, wake_all, wake_one};
 pub(super) use system::{wait, wake_all, wake_one};
 
 /// How often a lock looks again before it sleeps.
-pub(super) const SPIN_LIMIT: u32 = if cfg!(any(shuttle, miri)) { 1 } else { 100 };
+pub(super) const SPIN_LIMIT: u32 = if cfg!(any(shuttle, miri)) { 1 } else { 40 };
+/// Pauses between two looks at most.
+const PAUSES_MOST: u32 = 64;
+
+/// Between a lock's look number `round` (from 0) and the next, longer and longer: whoever holds
+/// the lock gets several things done while all that they need is in its processor's cache, rather
+/// than everything moving to and fro with each of them.
+pub(super) fn pause(round: u32) {
+    for _ in 0..(1 << round.min(16)).min(PAUSES_MOST) {
+        spin();
+    }
+}
 
 /// Tells the processor (or the model) that this thread spins.
-pub(super) fn spin() {
+fn spin() {
     #[cfg(shuttle)]
     shuttle::thread::yield_now();
     #[cfg(not(shuttle))]

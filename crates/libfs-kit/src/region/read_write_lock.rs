@@ -141,11 +141,11 @@ impl ReadWriteLock {
     }
 
     fn wait_until(&self, change: impl Fn(u32) -> Option<u32>) {
-        for _ in 0..=primitive::SPIN_LIMIT {
+        for round in 0..=primitive::SPIN_LIMIT {
             if self.attempt(&change).is_ok() {
                 return;
             }
-            primitive::spin();
+            primitive::pause(round);
         }
         // Releasing wakes everybody and clears the bit, so no sleeper is left for us to announce:
         // whoever loses the race after a wake-up sets the bit again itself.
