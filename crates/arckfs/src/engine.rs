@@ -95,6 +95,9 @@ const ATTEMPTS_MAX: usize = 100_000;
 /// between the look-up and the look at the inode, each time by another thread's work.
 const STALE_ATTEMPTS: u32 = 32;
 
+/// How often one call finds that what a name led to is gone.
+const STALE_NAMES_MAX: u32 = 100;
+
 /// Arena pages in use (16 MiB) at which a session folds by itself.
 const DELTA_PAGES_FOLD: u64 = 4096;
 
@@ -373,11 +376,18 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Runs attempts until one succeeds or fails for good.
+    /// Runs attempts until one succeeds or fails for good. What a name led to may be gone before
+    /// it is looked at: then the path is walked again.
     #[inline]
-    pub fn run<T>(
+    pub fn run<T>(&self, attempt: impl FnMut(&Context<'_>) -> Attempt<T>) -> Result<T, Failure> {
+        self.run_again(attempt, STALE_NAMES_MAX)
+    }
+
+    #[inline(always)]
+    fn run_again<T>(
         &self,
         mut attempt: impl FnMut(&Context<'_>) -> Attempt<T>,
+        mut stale_names: u32,
     ) -> Result<T, Failure> {
         let thread = self.session.thread()?;
         let recalled = Recalled::default();
@@ -406,8 +416,12 @@ impl Engine {
             drop(context);
             match stop {
                 Stop::Failure(Failure::Errno(Errno::STALE)) if stale < STALE_ATTEMPTS => stale += 1,
+                Stop::Failure(Failure::Errno(Errno::STALE)) if stale_names != 0 => stale_names -= 1,
                 Stop::Failure(failure) => return Err(failure),
-                Stop::Fix(fix) => self.fix(thread, fix)?,
+                Stop::Fix(fix) => match self.fix(thread, fix) {
+                    Err(Errno::STALE) if stale_names != 0 => stale_names -= 1,
+                    fixed => fixed?,
+                },
             }
         }
         Err(Errno::AGAIN.into())
@@ -419,7 +433,7 @@ impl Engine {
         &self,
         attempt: impl FnMut(&Context<'_>) -> Attempt<T>,
     ) -> Result<T, Errno> {
-        self.run(attempt).map_err(|failure| match failure {
+        self.run_again(attempt, 0).map_err(|failure| match failure {
             Failure::Errno(errno) => errno,
             Failure::Outside(_) => Errno::XDEV,
         })

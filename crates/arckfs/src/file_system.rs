@@ -44,8 +44,8 @@ pub type AtFlags = i32;
 const ACCESS_MODE: i32 = libc::O_ACCMODE;
 /// O_TMPFILE without O_DIRECTORY, which is part of it.
 const NAMELESS: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
-/// Attempts after which an append may be cut where pages run out.
-const WHOLE_APPEND_ATTEMPTS: u32 = 32;
+/// Attempts after which a write may be cut where pages run out.
+const WHOLE_ATTEMPTS: u32 = 32;
 /// Flags that `F_SETFL` may change.
 const SETTABLE: i32 = libc::O_APPEND | libc::O_NONBLOCK | libc::O_NOATIME | libc::O_DIRECT;
 

@@ -8,7 +8,7 @@
 //! * Locks of several directories are taken by ascending number.
 
 use crate::births::stamp;
-use crate::engine::{Attempt, Confirmed, Context, Fix, Published};
+use crate::engine::{Attempt, Confirmed, Context, Fix, Published, Stop};
 use crate::interface::Errno;
 use crate::overlay::{Before, Found};
 use crate::state::{CachedInode, flag};
@@ -393,10 +393,27 @@ impl<'a> Context<'a> {
         to: (&'static CachedInode, &[u8], bool),
         flags: u32,
     ) -> Attempt<Renamed> {
+        let source = self.look(from.0, from.1)?;
+        let target = self.look(to.0, to.1)?;
+        let renamed = self.rename_seen(from, to, flags, &source, &target);
+        if let Err(Stop::Failure(_)) = renamed {
+            // Without locks the two were seen one after the other: what is wrong with them counts
+            // only if they were there at one time.
+            self.still_there(from.0, from.1, &source)?;
+        }
+        renamed
+    }
+
+    fn rename_seen(
+        &self,
+        from: (&'static CachedInode, &[u8], bool),
+        to: (&'static CachedInode, &[u8], bool),
+        flags: u32,
+        looked_from: &(Before, Found),
+        looked_to: &(Before, Found),
+    ) -> Attempt<Renamed> {
         let ((from, from_name, from_slash), (to, to_name, to_slash)) = (from, to);
-        let looked_from = self.look(from, from_name)?;
         let source = looked_from.1.dentry.ok_or(Errno::NOENT)?;
-        let looked_to = self.look(to, to_name)?;
         let target = looked_to.1.dentry;
         let moves_directory = source.kind == FileKind::Directory;
         // In the order in which Linux looks.
@@ -459,8 +476,8 @@ impl<'a> Context<'a> {
         let locked = self.lock_all([Some(from), Some(to), locked_victim]);
         let expected = self.begin_change(to)?;
         let from_expected = self.begin_change(from)?;
-        let source = self.still_there(from, from_name, &looked_from)?;
-        let found = self.still_there(to, to_name, &looked_to)?;
+        let source = self.still_there(from, from_name, looked_from)?;
+        let found = self.still_there(to, to_name, looked_to)?;
         // Either may have been removed before it was locked.
         self.may_change_names(from)?;
         self.may_change_names(to)?;

@@ -6,6 +6,7 @@
 //! directory in memory.
 
 pub mod differential;
+pub mod history;
 mod random;
 
 pub use random::Random;

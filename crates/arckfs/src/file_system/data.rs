@@ -243,13 +243,14 @@ impl FileSystem {
             Position::At(at) => at,
             Position::End => 0,
         };
+        let mut in_parts = false;
         loop {
-            // An append is made whole if it can be: only a pool that is about full gives
-            // pages so slowly.
+            // A step is made whole if it can be: only a pool that is full, or about full and
+            // slow to give pages, cuts it, and ends the write there.
             let mut attempts = 0;
             let step = self.engine.run_local(|context| {
                 attempts += 1;
-                let in_parts = !append || attempts > WHOLE_APPEND_ATTEMPTS;
+                in_parts |= attempts > WHOLE_ATTEMPTS;
                 let inode = context.view(number, generation)?;
                 let written = context.write_at(inode, &readable[done..], place, in_parts)?;
                 *unsettled = inode.has(flag::UNSETTLED);
@@ -257,15 +258,17 @@ impl FileSystem {
             });
             match step {
                 Ok((written, at)) => {
+                    let is_cut = in_parts && written < ONE_STEP;
                     done += written;
                     end = at + written as u64;
-                    if done == readable.len() || written == 0 {
+                    if done == readable.len() || written == 0 || is_cut {
                         return Ok((done, end));
                     }
                     if !append {
                         place = Position::At(end);
                     }
                 }
+                Err(Errno::NOSPC) if !in_parts => in_parts = true,
                 Err(Errno::FAULT) if readable.len() == buffer.len() => {
                     readable = &buffer[..readable_length(buffer)];
                     if readable.len() > done && readable.len() < buffer.len() {
