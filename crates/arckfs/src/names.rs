@@ -394,6 +394,7 @@ impl<'a> Context<'a> {
         flags: u32,
     ) -> Attempt<Renamed> {
         let source = self.look(from.0, from.1)?;
+        source.1.dentry.ok_or(Errno::NOENT)?;
         let target = self.look(to.0, to.1)?;
         let renamed = self.rename_seen(from, to, flags, &source, &target);
         if let Err(Stop::Failure(_)) = renamed {
