@@ -130,7 +130,7 @@ fn records_of(delta: &CopiedDelta) -> Vec<(u32, Record<'_>)> {
 }
 
 /// Names of every sort.
-const NAMES: [&[u8]; 16] = [
+const NAMES: [&[u8]; 17] = [
     b"",
     b".",
     b"..",
@@ -142,6 +142,7 @@ const NAMES: [&[u8]; 16] = [
     b"second",
     b"empty",
     b"full",
+    b"lent",
     b"other",
     b"inner",
     b"new",
@@ -259,28 +260,27 @@ impl Forger<'_> {
         let start = u64::from(unit) * RECORD_UNIT as u64;
         let seal = Some((delta.inode, delta.branch.fold, unit));
         for number in INODES {
-            let Some(dentry) = dentry(&self.scene.state, number) else {
-                continue;
-            };
-            let at = |field: usize| start + field as u64;
-            let stores = vec![
-                (
-                    at(offset_of!(StoredRecord, inode)),
-                    number.to_le_bytes().to_vec(),
-                ),
-                (
-                    at(offset_of!(StoredRecord, generation)),
-                    dentry.generation.to_le_bytes().to_vec(),
-                ),
-                (at(offset_of!(StoredRecord, kind)), vec![dentry.kind as u8]),
-            ];
-            let what = format!("of inode {} at unit {unit}: inode {number}", delta.inode);
-            self.push(
-                ("StoredRecord", "inode, generation, kind"),
-                what,
-                stores,
-                seal,
-            );
+            for dentry in dentries_of(&self.scene.state, number) {
+                let Dentry {
+                    generation, kind, ..
+                } = dentry;
+                let at = |field: usize| start + field as u64;
+                let stores = vec![
+                    (
+                        at(offset_of!(StoredRecord, inode)),
+                        number.to_le_bytes().to_vec(),
+                    ),
+                    (
+                        at(offset_of!(StoredRecord, generation)),
+                        generation.to_le_bytes().to_vec(),
+                    ),
+                    (at(offset_of!(StoredRecord, kind)), vec![kind as u8]),
+                ];
+                let inode = delta.inode;
+                let what = format!("of inode {inode} at unit {unit}: {number}, {kind:?}");
+                let field = "inode, generation, kind";
+                self.push(("StoredRecord", field), what, stores, seal);
+            }
         }
     }
 
@@ -434,15 +434,12 @@ impl Forger<'_> {
                 ..template
             };
             let mut forged = vec![("name", birth)];
-            for &inode in &[OLD, OTHER, EMPTY, number] {
-                if let Some(Dentry {
-                    generation, kind, ..
-                }) = dentry(&self.scene.state, inode)
-                {
+            for inode in [OLD, OTHER, EMPTY, number] {
+                for dentry in dentries_of(&self.scene.state, inode) {
                     let record = Record {
                         inode,
-                        generation,
-                        kind,
+                        generation: dentry.generation,
+                        kind: dentry.kind,
                         ..birth
                     };
                     forged.push(("inode", record));
@@ -487,11 +484,20 @@ fn stored((directory, fold, unit): Place, record: &Record<'_>) -> (u64, Vec<u8>)
     )
 }
 
-fn dentry(state: &MemoryState, inode: InodeNumber) -> Option<Dentry> {
-    let header = state.headers.get(&inode)?;
-    Some(Dentry {
+/// What a name may lead to: an inode that lives, or one of each kind that may be born.
+fn dentries_of(state: &MemoryState, inode: InodeNumber) -> Vec<Dentry> {
+    let Some(header) = state.headers.get(&inode) else {
+        return Vec::new();
+    };
+    let kinds = match header.file_kind {
+        Some(kind) => vec![kind],
+        None => vec![FileKind::File, FileKind::Directory],
+    };
+    let generation = header.generation;
+    let dentry = |kind| Dentry {
         inode,
-        generation: header.generation,
-        kind: header.file_kind.unwrap_or(FileKind::File),
-    })
+        generation,
+        kind,
+    };
+    kinds.into_iter().map(dentry).collect()
 }

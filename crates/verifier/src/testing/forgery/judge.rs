@@ -3,7 +3,8 @@
 //! What must hold of every outcome, whatever the bytes:
 //!
 //! * it comes after no more steps than the delta's size allows;
-//! * a refusal names an inode of the session and a place in its arena, on one line;
+//! * a refusal names an inode of the session and a place in its branch or in a delta page, on one
+//!   line;
 //! * what passes leaves a file system, in which nothing has changed that the session might not
 //!   change ([`rights`](super::rights)).
 
@@ -13,10 +14,11 @@ use crate::{
     ArenaSource, CopiedDelta, CopyFault, Credentials, PageBudget, SetMember, VerifiedState,
     Violation, closure, copy_delta, verify,
 };
-use arck_core_state::arena::ARENA_SPAN;
+use arck_core_state::arena::{branch_offset, is_delta_page};
+use arck_core_state::branch::BRANCH_SIZE;
 use arck_core_state::directory::Dentry;
 use arck_core_state::geometry::SessionNumber;
-use arck_core_state::{HeaderCopy, Inode, InodeNumber, PagePtr};
+use arck_core_state::{HeaderCopy, Inode, InodeNumber, PAGE_SIZE, PagePtr};
 use core::cell::Cell;
 
 /// What became of a fold.
@@ -95,7 +97,11 @@ fn refused(
     let shown = violation.to_string();
     let header = state.headers.get(&violation.inode);
     let is_ours = header.is_some_and(|header| header.ownership.session() == who.session);
-    let fits = violation.offset < ARENA_SPAN && shown.len() < 2000;
+    let slot = header.and_then(|header| branch_offset(header.branch_slot));
+    let in_slot =
+        slot.is_some_and(|slot| (slot..slot + BRANCH_SIZE as u64).contains(&violation.offset));
+    let page = u32::try_from(violation.offset / PAGE_SIZE);
+    let fits = (in_slot || page.is_ok_and(is_delta_page)) && shown.len() < 2000;
     if is_ours && fits && !shown.contains(char::is_control) {
         Ok(Verdict::Refused(violation))
     } else {

@@ -32,6 +32,8 @@ pub const HANDING: InodeNumber = 15;
 pub const LOCKED: InodeNumber = 16;
 /// Of the user, owned by another session, with the file `far`.
 pub const ELSEWHERE: InodeNumber = 17;
+/// `lent`, an empty directory in `home` that another session owns.
+pub const LENT: InodeNumber = 18;
 /// Files in `home`, the user's, owned: `old` of two pages, `second` of none.
 pub const OLD: InodeNumber = 20;
 pub const SECOND: InodeNumber = 21;
@@ -87,6 +89,7 @@ pub fn world() -> MemoryState {
         (ROOT_INODE, b"handing", HANDING, Directory, 0o2777, handing),
         (ROOT_INODE, b"locked", LOCKED, Directory, 0o755, root),
         (ROOT_INODE, b"elsewhere", ELSEWHERE, Directory, 0o755, us),
+        (HOME, b"lent", LENT, Directory, 0o755, us),
         (HOME, b"old", OLD, File, 0o644, us),
         (HOME, b"second", SECOND, File, 0o644, us),
         (HOME, b"shared", SHARED, File, 0o644, us),
@@ -133,7 +136,7 @@ pub fn world() -> MemoryState {
     ] {
         state.set_owner(number, SESSION);
     }
-    for number in [ELSEWHERE, THEIRS, FAR] {
+    for number in [ELSEWHERE, LENT, THEIRS, FAR] {
         state.set_owner(number, OTHER_SESSION);
     }
     for number in NEW..NEW + GRANTED {
@@ -232,6 +235,11 @@ const OPERATIONS: &[Operation] = &[
         h.create(HOME, b"d", NEW, FileKind::Directory);
         h.create(NEW, b"e", NEW + 1, FileKind::Directory);
         h.create(NEW + 1, b"f", NEW + 2, FileKind::File);
+    }),
+    ("mkdir and create", &[HOME, NEW], |h| {
+        h.create(HOME, b"d", NEW, FileKind::Directory);
+        h.create(HOME, b"f", NEW + 1, FileKind::File);
+        h.create(NEW, b"g", NEW + 2, FileKind::File);
     }),
     ("mkdir and rmdir", &[HOME], |h| {
         h.create(HOME, b"d", NEW, FileKind::Directory);

@@ -25,7 +25,7 @@ pub struct Known {
 }
 
 /// Inodes of every sort.
-pub const INODES: [InodeNumber; 24] = [
+pub const INODES: [InodeNumber; 25] = [
     0,
     ROOT_INODE,
     HOME,
@@ -36,6 +36,7 @@ pub const INODES: [InodeNumber; 24] = [
     HANDING,
     LOCKED,
     ELSEWHERE,
+    LENT,
     OLD,
     SECOND,
     SHARED,
