@@ -8,6 +8,7 @@
 //! | `pool` | a pool in memory with a controller in a process of its own |
 //! | `worker` | the process that measures, started anew for each way to call ArckFS |
 //! | `micro` | the command that starts workers and reports |
+//! | `threads` | two threads beside one |
 //! | `count`, `trace` | system calls for each operation, counted from outside by ptrace |
 //! | `beside` | what the preload library costs calls that are not on the pool |
 //! | `start` | starting a program, memory and storage for each file |
@@ -15,7 +16,7 @@
 //! | `report`, `machine` | tables, and the facts beside them |
 //!
 //! # Invariants
-//! * Both sides of a comparison run in one process and one thread, in alternating rounds, on the
+//! * Both sides of a comparison run in one process and (but for `threads`) one thread, in alternating rounds, on the
 //!   same clock, with paths and buffers made before.
 //! * The controller is never in the process that measures.
 
@@ -30,6 +31,7 @@ mod micro;
 mod pool;
 mod report;
 mod start;
+mod threads;
 mod trace;
 mod worker;
 
@@ -58,6 +60,8 @@ enum Command {
     /// What starting a program, a session, and each file cost in time, memory and storage
     Start(start::StartArguments),
     Floor(floor::FloorArguments),
+    /// What two threads get done beside one
+    Threads(threads::ThreadsArguments),
     /// What the other commands start
     #[command(hide = true)]
     Worker(worker::WorkerArguments),
@@ -70,6 +74,7 @@ fn run(arguments: Arguments) -> Outcome<()> {
         Some(Command::Beside(arguments)) => beside::main(&arguments),
         Some(Command::Start(arguments)) => start::main(&arguments),
         Some(Command::Floor(arguments)) => floor::main(&arguments),
+        Some(Command::Threads(arguments)) => threads::main(&arguments),
         Some(Command::Worker(arguments)) => worker::main(&arguments),
         None => {
             run(Arguments::parse_from(["arck-bench", "micro"]))?;

@@ -8,6 +8,7 @@ use crate::calls::{Calls, DirectCalls, LibcCalls};
 use crate::count;
 use crate::groups::{Group, Prepared, Scale};
 use crate::measure::{Measurement, Samples, compare};
+use crate::threads;
 use arckfs::{ConnectOptions, FileSystem};
 use clap::{Args, ValueEnum};
 use std::io::Write;
@@ -24,6 +25,7 @@ pub enum Task {
     Memory,
     Room,
     Small,
+    Threads,
 }
 
 #[derive(Args)]
@@ -96,12 +98,24 @@ pub fn main(arguments: &WorkerArguments) -> Outcome<()> {
     }
 }
 
-fn run<C: Calls>(arguments: &WorkerArguments, calls: &C) -> Outcome<()> {
+fn run<C: Calls + Sync>(arguments: &WorkerArguments, calls: &C) -> Outcome<()>
+where
+    C::File: Send,
+{
+    if arguments.task == Task::Threads {
+        let tmpfs = LibcCalls {
+            base: arguments.tmpfs.to_string_lossy().into_owned(),
+        };
+        return print(&threads::measure(calls, &tmpfs, arguments.rounds)?);
+    }
     if arguments.task == Task::Count {
         return count::loops(calls);
     }
-    let measurements = micro(arguments, calls)?;
-    let text = serde_json::to_string(&measurements).map_err(|error| error.to_string())?;
+    print(&micro(arguments, calls)?)
+}
+
+fn print(report: &impl serde::Serialize) -> Outcome<()> {
+    let text = serde_json::to_string(report).map_err(|error| error.to_string())?;
     println!("{text}");
     Ok(())
 }
