@@ -16,6 +16,7 @@ use crate::testing::{MemoryArena, MemoryState};
 use arck_core_state::arena::{ARENA_PAGES, ARENA_SPAN, DELTA_FIRST};
 use arck_core_state::record::{DeltaPageHeader, RECORD_UNIT, Record, Seed, UNITS_PER_PAGE};
 use arck_core_state::{InodeNumber, PAGE_SIZE};
+use std::ops::Range;
 use std::sync::OnceLock;
 use zerocopy::FromBytes;
 
@@ -45,6 +46,21 @@ pub fn encode(scene: &Scene) -> Vec<u8> {
     image
 }
 
+/// Where in the arena the runs of an image are stored, and where in the image they stand.
+pub fn runs(image: &[u8]) -> Vec<(u64, Range<usize>)> {
+    let mut runs = Vec::new();
+    let count = image.get(2).map_or(0, |&count| usize::from(count));
+    let mut at = (3 + count.min(FIRST_MAX)).min(image.len());
+    while let Some(head) = image.get(at..at + 5) {
+        let place = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
+        let end = (at + 5 + usize::from(head[4]) * 8).min(image.len());
+        let offset = u64::from(place) * 8 % (ARENA_SPAN - 256 * 8);
+        runs.push((offset, at + 5..end));
+        at = end;
+    }
+    runs
+}
+
 /// The arena of an image, which may be any bytes, and the inodes to fold.
 fn decode(state: &MemoryState, image: &[u8]) -> (MemoryArena, Vec<InodeNumber>) {
     let mut arena = MemoryArena::default();
@@ -52,13 +68,9 @@ fn decode(state: &MemoryState, image: &[u8]) -> (MemoryArena, Vec<InodeNumber>) 
         return (arena, Vec::new());
     };
     let count = usize::from(*count).min(FIRST_MAX).min(rest.len());
-    let (first, mut rest) = rest.split_at(count);
-    while let Some((head, words)) = rest.split_at_checked(5) {
-        let place = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
-        let (bytes, more) = words.split_at((usize::from(head[4]) * 8).min(words.len()));
-        let offset = u64::from(place) * 8 % (ARENA_SPAN - 256 * 8);
-        arena.store(offset, bytes);
-        rest = more;
+    let first = &rest[..count];
+    for (offset, bytes) in runs(image) {
+        arena.store(offset, &image[bytes]);
     }
     let end = (DELTA_FIRST + u32::from(*pages)).min(ARENA_PAGES);
     arena.end = u64::from(end) * PAGE_SIZE;
