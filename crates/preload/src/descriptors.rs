@@ -13,10 +13,10 @@
 //! makes no system call. Numbers 0 to 2 are never kept in stock.
 //!
 //! Invariants:
-//! * `table[fd]`: 0 = the kernel's, RESERVED = not open to the program (stock, or our own),
+//! * `entry(fd)`: 0 = the kernel's, RESERVED = not open to the program (stock, or our own),
 //!   INHERITED = a description of another process still to be adopted, else a `Handle`.
-//! * `notes[fd]` is meaningful only for handles and INHERITED.
-//! * A bit is set in the stock only while `table[fd]` is RESERVED and the placeholder is plain.
+//! * `notes(fd)` is meaningful only for handles and INHERITED.
+//! * A bit is set in the stock only while `entry(fd)` is RESERVED and the placeholder is plain.
 //! * `HOLE` is never above the lowest number that is free in the kernel (single-threaded
 //!   programs; in a race of threads it may be late, which no program can tell).
 //!
@@ -34,8 +34,37 @@ pub const RESERVED: u64 = u64::MAX - 1;
 /// Open in another process that handed it over; adopted at the first use.
 pub const INHERITED: u64 = u64::MAX;
 
-static TABLE: [AtomicU64; TABLE_SIZE] = [const { AtomicU64::new(0) }; TABLE_SIZE];
-static NOTES: [AtomicU64; TABLE_SIZE] = [const { AtomicU64::new(0) }; TABLE_SIZE];
+struct Entry {
+    value: AtomicU64,
+    notes: AtomicU64,
+}
+
+/// Neighbouring numbers, which different threads open and close at the same time, stand this far
+/// apart, in different cache lines.
+const APART: usize = TABLE_SIZE / 8;
+
+static TABLE: [Entry; TABLE_SIZE] = [const {
+    Entry {
+        value: AtomicU64::new(0),
+        notes: AtomicU64::new(0),
+    }
+}; TABLE_SIZE];
+
+#[inline(always)]
+fn place(descriptor: usize) -> &'static Entry {
+    &TABLE[descriptor % 8 * APART + descriptor / 8]
+}
+
+/// What a number, less than [`TABLE_SIZE`], stands for.
+#[inline(always)]
+pub fn entry(descriptor: usize) -> &'static AtomicU64 {
+    &place(descriptor).value
+}
+
+#[inline(always)]
+fn notes_of(descriptor: usize) -> &'static AtomicU64 {
+    &place(descriptor).notes
+}
 /// One above the highest number ever put into the table.
 static HIGH_WATER: AtomicUsize = AtomicUsize::new(0);
 static HOLE: AtomicUsize = AtomicUsize::new(0);
@@ -53,12 +82,8 @@ pub const CLOSE_ON_EXEC: u64 = 1;
 pub const EXTERNAL: u64 = 2;
 const PAGE: u64 = !0xfff;
 
-pub fn table() -> &'static [AtomicU64; TABLE_SIZE] {
-    &TABLE
-}
-
 pub fn is_free(descriptor: usize) -> bool {
-    TABLE[descriptor].load(Ordering::Acquire) == 0
+    entry(descriptor).load(Ordering::Acquire) == 0
 }
 
 /// What a number stands for.
@@ -77,7 +102,7 @@ pub fn lookup(descriptor: usize) -> Descriptor {
     if descriptor >= TABLE_SIZE {
         return Descriptor::Kernel;
     }
-    match NonZeroU64::new(TABLE[descriptor].load(Ordering::Acquire)) {
+    match NonZeroU64::new(entry(descriptor).load(Ordering::Acquire)) {
         None => Descriptor::Kernel,
         Some(value) if value.get() < RESERVED => Descriptor::Pool(Handle(value)),
         Some(value) => lookup_special(descriptor, value.get()),
@@ -101,12 +126,12 @@ fn lookup_special(descriptor: usize, value: u64) -> Descriptor {
 /// Whether a number is the pool's, without adopting it.
 pub fn is_pool(descriptor: usize) -> bool {
     let descriptor = descriptor as u32 as usize;
-    descriptor < TABLE_SIZE && !matches!(TABLE[descriptor].load(Ordering::Acquire), 0 | RESERVED)
+    descriptor < TABLE_SIZE && !matches!(entry(descriptor).load(Ordering::Acquire), 0 | RESERVED)
 }
 
 pub fn is_reserved(descriptor: usize) -> bool {
     let descriptor = descriptor as u32 as usize;
-    descriptor < TABLE_SIZE && TABLE[descriptor].load(Ordering::Acquire) == RESERVED
+    descriptor < TABLE_SIZE && entry(descriptor).load(Ordering::Acquire) == RESERVED
 }
 
 /// All numbers that are the pool's now.
@@ -115,7 +140,7 @@ pub fn pool_descriptors() -> impl Iterator<Item = usize> {
 }
 
 pub fn notes(descriptor: usize) -> u64 {
-    NOTES[descriptor].load(Ordering::Acquire)
+    notes_of(descriptor).load(Ordering::Acquire)
 }
 
 pub fn page(descriptor: usize) -> usize {
@@ -124,9 +149,9 @@ pub fn page(descriptor: usize) -> usize {
 
 pub fn set_close_on_exec(descriptor: usize, yes: bool) {
     let before = if yes {
-        NOTES[descriptor].fetch_or(CLOSE_ON_EXEC, Ordering::AcqRel)
+        notes_of(descriptor).fetch_or(CLOSE_ON_EXEC, Ordering::AcqRel)
     } else {
-        NOTES[descriptor].fetch_and(!CLOSE_ON_EXEC, Ordering::AcqRel)
+        notes_of(descriptor).fetch_and(!CLOSE_ON_EXEC, Ordering::AcqRel)
     };
     if before & EXTERNAL != 0 {
         // SAFETY: sets a flag of an open placeholder.
@@ -141,8 +166,8 @@ pub fn close_on_exec(descriptor: usize) -> bool {
 /// Puts an entry in place for a number whose placeholder is open.
 pub fn put(descriptor: usize, value: u64, notes: u64) {
     raise_high_water(descriptor);
-    NOTES[descriptor].store(notes, Ordering::Release);
-    TABLE[descriptor].store(value, Ordering::Release);
+    notes_of(descriptor).store(notes, Ordering::Release);
+    entry(descriptor).store(value, Ordering::Release);
 }
 
 #[inline]
@@ -166,7 +191,7 @@ fn template() -> isize {
     match TEMPLATE.compare_exchange(template, fresh as i32, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => fresh,
         Err(other) => {
-            TABLE[fresh as usize].store(0, Ordering::Release);
+            entry(fresh as usize).store(0, Ordering::Release);
             raw::close(fresh);
             other as isize
         }
@@ -206,7 +231,7 @@ fn stock(descriptor: usize) -> bool {
         return false;
     }
     raise_high_water(descriptor);
-    TABLE[descriptor].store(RESERVED, Ordering::Release);
+    entry(descriptor).store(RESERVED, Ordering::Release);
     STOCK[descriptor / 64].fetch_or(1 << (descriptor % 64), Ordering::AcqRel);
     true
 }
@@ -238,7 +263,7 @@ fn give_way() {
         && hole > lowest
         && unstock(lowest)
     {
-        TABLE[lowest].store(0, Ordering::Release);
+        entry(lowest).store(0, Ordering::Release);
         kernel_closed(lowest);
         raw::close(lowest as isize);
     }
@@ -256,7 +281,7 @@ pub fn kernel_opened(descriptor: isize) -> isize {
     }
     if number < TABLE_SIZE && !is_free(number) && !crate::thread::inside() {
         // The LibFS closed one of its own.
-        TABLE[number].store(0, Ordering::Release);
+        entry(number).store(0, Ordering::Release);
     }
     descriptor
 }
@@ -386,7 +411,7 @@ pub fn open_within(
 /// Gives back a number with a plain placeholder that [`allocate`] gave.
 fn give_back(number: usize) {
     if !stock(number) {
-        TABLE[number].store(0, Ordering::Release);
+        entry(number).store(0, Ordering::Release);
         kernel_closed(number);
         raw::close(number as isize);
     }
@@ -477,13 +502,13 @@ pub fn duplicate_to(descriptor: usize, target: usize, close_on_exec: bool) -> is
     let result = unsafe { raw::syscall!(libc::SYS_dup3, source, target, flags) };
     if raw::failed(result) {
         if was_kernels {
-            TABLE[target].store(0, Ordering::Release);
+            entry(target).store(0, Ordering::Release);
         }
         let_go(handle);
         return result;
     }
-    NOTES[target].store(notes, Ordering::Release);
-    let before = TABLE[target].swap(handle.0.get(), Ordering::AcqRel);
+    notes_of(target).store(notes, Ordering::Release);
+    let before = entry(target).swap(handle.0.get(), Ordering::AcqRel);
     if !was_kernels {
         release(before, page);
     }
@@ -503,7 +528,7 @@ pub fn replaced_by_kernels(target: usize, duplicate: impl FnOnce() -> isize) -> 
     let result = duplicate();
     if !raw::failed(result) {
         let page = page(target);
-        let before = TABLE[target].swap(0, Ordering::AcqRel);
+        let before = entry(target).swap(0, Ordering::AcqRel);
         release(before, page);
     }
     result
@@ -516,13 +541,13 @@ fn vacate(target: usize) -> Result<(), isize> {
     if target >= TABLE_SIZE {
         return Ok(());
     }
-    let value = TABLE[target].load(Ordering::Acquire);
+    let value = entry(target).load(Ordering::Acquire);
     match value {
         0 => {}
-        RESERVED if unstock(target) => TABLE[target].store(0, Ordering::Release),
+        RESERVED if unstock(target) => entry(target).store(0, Ordering::Release),
         RESERVED if TEMPLATE.load(Ordering::Acquire) == target as i32 => {
             TEMPLATE.store(-1, Ordering::Release);
-            TABLE[target].store(0, Ordering::Release);
+            entry(target).store(0, Ordering::Release);
         }
         RESERVED => return Err(raw::error(libc::EBUSY)),
         // Not for them: see `replaced_by_kernels` and `duplicate_to`.
@@ -549,7 +574,7 @@ pub fn close(descriptor: usize) -> Option<isize> {
     if descriptor >= TABLE_SIZE {
         return None;
     }
-    match TABLE[descriptor].load(Ordering::Acquire) {
+    match entry(descriptor).load(Ordering::Acquire) {
         0 => None,
         _ => Some(close_ours(descriptor)),
     }
@@ -557,13 +582,13 @@ pub fn close(descriptor: usize) -> Option<isize> {
 
 #[inline(never)]
 fn close_ours(descriptor: usize) -> isize {
-    let value = TABLE[descriptor].load(Ordering::Acquire);
+    let value = entry(descriptor).load(Ordering::Acquire);
     if value == RESERVED {
         return raw::error(libc::EBADF);
     }
     let plain = notes(descriptor) & EXTERNAL == 0;
     // While RESERVED nobody but us can take the number.
-    if TABLE[descriptor]
+    if entry(descriptor)
         .compare_exchange(value, RESERVED, Ordering::AcqRel, Ordering::Acquire)
         .is_err()
     {
@@ -571,7 +596,7 @@ fn close_ours(descriptor: usize) -> isize {
     }
     release(value, page(descriptor));
     if !plain || !stock(descriptor) {
-        TABLE[descriptor].store(0, Ordering::Release);
+        entry(descriptor).store(0, Ordering::Release);
         kernel_closed(descriptor);
         raw::close(descriptor as isize);
     }
@@ -625,7 +650,7 @@ fn kernel_close_range(first: usize, last: usize, flags: usize) -> isize {
 /// through its page.
 pub fn forked() {
     for descriptor in pool_descriptors() {
-        TABLE[descriptor].store(INHERITED, Ordering::Release);
+        entry(descriptor).store(INHERITED, Ordering::Release);
     }
 }
 
@@ -634,7 +659,8 @@ pub fn adopted(descriptor: usize, handle: Handle) {
     let page = page(descriptor);
     let mut first = true;
     let high = HIGH_WATER.load(Ordering::Acquire);
-    for (other, entry) in TABLE.iter().enumerate().take(high) {
+    for other in 0..high {
+        let entry = entry(other);
         if entry.load(Ordering::Acquire) == INHERITED
             && (other == descriptor || self::page(other) == page)
         {

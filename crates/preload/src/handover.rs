@@ -95,7 +95,7 @@ pub fn externalize(wanted: impl Fn(usize) -> bool) {
         if descriptors::notes(descriptor) & EXTERNAL != 0 || !wanted(descriptor) {
             continue;
         }
-        let value = descriptors::table()[descriptor].load(Ordering::Acquire);
+        let value = descriptors::entry(descriptor).load(Ordering::Acquire);
         let Some(handle) = NonZeroU64::new(value).filter(|v| v.get() < descriptors::RESERVED)
         else {
             continue;
@@ -118,7 +118,7 @@ fn externalize_one(handle: Handle) {
     });
     if done.is_ok() {
         for descriptor in descriptors::pool_descriptors() {
-            if descriptors::table()[descriptor].load(Ordering::Acquire) != handle.0.get()
+            if descriptors::entry(descriptor).load(Ordering::Acquire) != handle.0.get()
                 || descriptors::notes(descriptor) & EXTERNAL != 0
             {
                 continue;
@@ -195,7 +195,7 @@ pub fn adopt(descriptor: usize) -> Result<Handle, Errno> {
 }
 
 fn adopt_locked(descriptor: usize) -> Result<Handle, Errno> {
-    let value = descriptors::table()[descriptor].load(Ordering::Acquire);
+    let value = descriptors::entry(descriptor).load(Ordering::Acquire);
     if value != INHERITED {
         // Another thread was here first, or closed it.
         return NonZeroU64::new(value)

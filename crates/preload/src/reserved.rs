@@ -4,7 +4,7 @@
 //! one is EBADF, and loops that close everything leave them alone. The LibFS does not tell which
 //! descriptors it keeps; what is new after its session opened is taken to be its own.
 
-use crate::descriptors::{RESERVED, TABLE_SIZE, is_free, table};
+use crate::descriptors::{RESERVED, TABLE_SIZE, entry, is_free};
 use crate::raw::{self, syscall};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -42,7 +42,7 @@ pub fn keep(descriptor: isize) -> isize {
 
 pub fn mark(descriptor: usize) {
     if descriptor < TABLE_SIZE && is_free(descriptor) {
-        table()[descriptor].store(RESERVED, Ordering::Release);
+        entry(descriptor).store(RESERVED, Ordering::Release);
     }
 }
 
@@ -58,14 +58,14 @@ pub fn close_parents() {
     for slot in &SESSION {
         let descriptor = slot.swap(0, Ordering::Relaxed);
         if descriptor != 0 && is_marked(descriptor) {
-            table()[descriptor].store(0, Ordering::Release);
+            entry(descriptor).store(0, Ordering::Release);
             raw::close(descriptor as isize);
         }
     }
 }
 
 fn is_marked(descriptor: usize) -> bool {
-    table()[descriptor].load(Ordering::Acquire) == RESERVED
+    entry(descriptor).load(Ordering::Acquire) == RESERVED
 }
 
 /// Runs `open` and reserves every descriptor that is new afterwards. Meanwhile the low numbers
