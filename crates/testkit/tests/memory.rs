@@ -184,8 +184,10 @@ fn a_region_that_is_full() {
         } else {
             let over = known((number + 1) % KNOWN);
             let result = session.rename(at, from.as_bytes(), at, over.as_bytes(), 0);
-            if expected.contains(&over) && note(6, &result) {
+            if note(6, &result) {
+                // The last goes over the first, which may be gone.
                 expected.remove(&from);
+                expected.insert(over);
             }
         }
     }
