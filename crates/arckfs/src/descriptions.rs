@@ -12,6 +12,7 @@
 
 use crate::engine::{Attempt, Context, Engine, Fix};
 use crate::interface::{Errno, ExternalDescription, Handle};
+use crate::shared_offsets;
 use crate::spares::Spares;
 use crate::state::{AuxiliaryState, CachedInode, Description, flag};
 use arck_core_state::InodeNumber;
@@ -22,15 +23,21 @@ use arck_protocol::Request;
 use arck_protocol::control::{OPEN_SLOTS, open_entry};
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU8, Ordering, fence};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Memory of descriptions shared with other processes, by number; process-private.
 #[derive(Default)]
 pub struct Externals {
     list: Mutex<Vec<usize>>,
+    mark: OnceLock<u64>,
 }
 
 impl Externals {
+    /// What this process locks shared offsets with.
+    fn mark(&self) -> u64 {
+        *self.mark.get_or_init(shared_offsets::own_mark)
+    }
+
     /// Notes the memory and gives its number plus one.
     pub fn add(&self, memory: *const ExternalDescription) -> u32 {
         let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
@@ -135,19 +142,14 @@ pub enum OffsetCell<'d> {
         description: &'d Description,
         _locked: LockGuard<'d>,
     },
-    Shared {
-        memory: &'d ExternalDescription,
-    },
+    Shared(shared_offsets::Locked<'d>),
 }
-
-/// Top bit of a shared offset: somebody is in the middle of a read or write.
-const SHARED_LOCK: u64 = 1 << 63;
 
 impl OffsetCell<'_> {
     pub fn get(&self) -> u64 {
         match self {
             OffsetCell::Here { description, .. } => description.offset.load(Ordering::Relaxed),
-            OffsetCell::Shared { memory } => memory.offset.load(Ordering::Relaxed) & !SHARED_LOCK,
+            OffsetCell::Shared(locked) => locked.get(),
         }
     }
     pub fn set(&self, offset: u64) {
@@ -155,19 +157,7 @@ impl OffsetCell<'_> {
             OffsetCell::Here { description, .. } => {
                 description.offset.store(offset, Ordering::Relaxed)
             }
-            OffsetCell::Shared { memory } => {
-                memory
-                    .offset
-                    .store(offset & !SHARED_LOCK | SHARED_LOCK, Ordering::Relaxed);
-            }
-        }
-    }
-}
-
-impl Drop for OffsetCell<'_> {
-    fn drop(&mut self) {
-        if let OffsetCell::Shared { memory } = self {
-            memory.offset.fetch_and(!SHARED_LOCK, Ordering::Release);
+            OffsetCell::Shared(locked) => locked.set(offset),
         }
     }
 }
@@ -311,32 +301,10 @@ impl Engine {
         if external != 0
             && let Some(memory) = externals.get(external)
         {
-            let mut rounds = 0u32;
-            loop {
-                let offset = memory.offset.load(Ordering::Relaxed);
-                if offset & SHARED_LOCK == 0
-                    && memory
-                        .offset
-                        .compare_exchange(
-                            offset,
-                            offset | SHARED_LOCK,
-                            Ordering::Acquire,
-                            Ordering::Relaxed,
-                        )
-                        .is_ok()
-                {
-                    return Ok(OffsetCell::Shared { memory });
-                }
-                rounds += 1;
-                // A process that died in the middle leaves the lock set: after a second it is
-                // taken over, since no read or write at an offset takes that long to end twice.
-                if rounds > 20_000 {
-                    return Ok(OffsetCell::Shared { memory });
-                }
-                if rounds > 100 {
-                    std::thread::sleep(std::time::Duration::from_micros(50));
-                }
-            }
+            let mark = externals.mark();
+            return Ok(OffsetCell::Shared(shared_offsets::Locked::new(
+                memory, mark,
+            )));
         }
         let thread = self.session.thread()?;
         let description = description.slot;

@@ -153,8 +153,10 @@ pub struct ExternalDescription {
     pub generation: std::sync::atomic::AtomicU64,
     /// `O_*` flags as `F_GETFL` tells them.
     pub flags: std::sync::atomic::AtomicU64,
-    /// File offset in bytes; the top bit is a lock held for the length of one read or write.
+    /// File offset in bytes.
     pub offset: std::sync::atomic::AtomicU64,
+    /// Who holds the offset still, for the length of one read or write; 0 = nobody.
+    pub holder: std::sync::atomic::AtomicU64,
 }
 
 impl ExternalDescription {

@@ -35,6 +35,7 @@ mod names;
 mod overlay;
 mod paths;
 mod read;
+mod shared_offsets;
 mod space;
 mod spares;
 mod state;
