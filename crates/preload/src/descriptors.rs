@@ -22,7 +22,7 @@
 //!
 //! No locks: each entry is one atomic word, and taking it out (`swap`) decides who closes.
 
-use crate::backend::{At, Failure, Handle, inside, minus};
+use crate::backend::{At, Errno, Failure, Handle, inside, minus};
 use crate::{handover, raw, reserved};
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
@@ -395,7 +395,15 @@ pub fn open_within(
         }
         Ok(descriptor)
     });
-    let Some(number) = number else { return opened };
+    let Some(number) = number else {
+        // The kernel looks for a number before it looks at the path.
+        return match opened {
+            Err(Failure::Errno(errno)) if errno != Errno::INVAL && !path.is_empty() => {
+                expect_number().map_or_else(Ok, |()| Err(Failure::Errno(errno)))
+            }
+            opened => opened,
+        };
+    };
     match opened {
         Ok(handle) => {
             put(number, handle as u64, u64::from(close_on_exec));
@@ -406,6 +414,15 @@ pub fn open_within(
             Err(failure)
         }
     }
+}
+
+/// That there is a number for an open; minus the error number if there is none.
+#[cold]
+fn expect_number() -> Result<(), isize> {
+    if stock_count() == 0 {
+        give_back(allocate(0)?);
+    }
+    Ok(())
 }
 
 /// Gives back a number with a plain placeholder that [`allocate`] gave.
@@ -421,6 +438,11 @@ fn give_back(number: usize) {
 fn retain(handle: Handle) -> Result<(), isize> {
     // Another thread may have closed it.
     inside(|fs| Ok(fs.retain(handle)?)).map_err(|_| raw::error(libc::EBADF))
+}
+
+/// Whether a number stands for another description of the pool's than it did.
+fn has_changed(descriptor: usize, before: Handle) -> bool {
+    matches!(lookup(descriptor), Descriptor::Pool(now) if now != before)
 }
 
 fn let_go(handle: Handle) {
@@ -443,6 +465,9 @@ pub fn duplicate(descriptor: usize, minimum: usize, close_on_exec: bool) -> isiz
     };
     if let Err(error) = retain(handle) {
         give_back(target);
+        if has_changed(descriptor, handle) {
+            return duplicate(descriptor, minimum, close_on_exec);
+        }
         return error;
     }
     let (source, flags, notes) = placeholder_of(descriptor, close_on_exec);
@@ -489,6 +514,9 @@ pub fn duplicate_to(descriptor: usize, target: usize, close_on_exec: bool) -> is
         return error;
     }
     if let Err(error) = retain(handle) {
+        if has_changed(descriptor, handle) {
+            return duplicate_to(descriptor, target, close_on_exec);
+        }
         return error;
     }
     let (source, flags, notes) = placeholder_of(descriptor, close_on_exec);

@@ -64,12 +64,13 @@ pub fn outside(failure: Failure, kernel: impl FnOnce(usize) -> isize) -> isize {
     }
 }
 
-/// A call that names a file by its descriptor.
+/// A call that names a file by its descriptor. What another thread has put in its place since it
+/// was looked up is used instead: `pool` is called again.
 #[inline(always)]
 pub fn on_descriptor(
     number: i64,
     descriptor: usize,
-    pool: impl FnOnce(&'static FileSystem, Handle) -> Result<isize, Failure>,
+    mut pool: impl FnMut(&'static FileSystem, Handle) -> Result<isize, Failure>,
     kernel: impl FnOnce() -> isize,
 ) -> isize {
     match lookup(descriptor) {
@@ -79,8 +80,35 @@ pub fn on_descriptor(
             report::served(number);
             match inside(|fs| pool(fs, handle)) {
                 Ok(result) => result,
+                Err(Failure::Errno(Errno::BADF)) => {
+                    bad_descriptor(descriptor, handle, &mut pool, kernel)
+                }
                 Err(failure) => outside(failure, |_| raw::error(libc::EIO)),
             }
+        }
+    }
+}
+
+/// After EBADF for what a descriptor was: the call on what it is now, if that is something else.
+#[cold]
+#[inline(never)]
+fn bad_descriptor(
+    descriptor: usize,
+    mut handle: Handle,
+    pool: &mut dyn FnMut(&'static FileSystem, Handle) -> Result<isize, Failure>,
+    kernel: impl FnOnce() -> isize,
+) -> isize {
+    loop {
+        match lookup(descriptor) {
+            Descriptor::Kernel => return kernel(),
+            Descriptor::Error(error) => return error,
+            Descriptor::Pool(now) if now == handle => return raw::error(libc::EBADF),
+            Descriptor::Pool(now) => handle = now,
+        }
+        match inside(|fs| pool(fs, handle)) {
+            Ok(result) => return result,
+            Err(Failure::Errno(Errno::BADF)) => {}
+            Err(failure) => return outside(failure, |_| raw::error(libc::EIO)),
         }
     }
 }

@@ -26,6 +26,15 @@ fn readable_length(buffer: &[u8]) -> usize {
     length.min(buffer.len())
 }
 
+/// That no position of a transfer is beyond the largest there is. EINVAL.
+#[inline(always)]
+fn in_range(position: u64, length: usize) -> Result<(), Errno> {
+    match position.checked_add(length as u64) {
+        Some(end) if end <= i64::MAX as u64 => Ok(()),
+        _ => Err(Errno::INVAL),
+    }
+}
+
 impl FileSystem {
     /// Reads; EISDIR for a directory, EBADF if not open for reading. What other threads of the
     /// session write meanwhile is in it as a whole or not at all.
@@ -92,6 +101,7 @@ impl FileSystem {
         buffer: &mut [u8],
         position: u64,
     ) -> Result<usize, Errno> {
+        in_range(position, buffer.len())?;
         let (number, generation) = description.identity()?;
         self.engine.run_local(|context| {
             let inode = context.view(number, generation)?;
@@ -130,6 +140,7 @@ impl FileSystem {
         let written = match position {
             // pwrite on a descriptor with O_APPEND appends, as on Linux.
             Some(position) => {
+                in_range(position, buffer.len())?;
                 let place = if append {
                     Position::End
                 } else {
@@ -233,6 +244,9 @@ impl FileSystem {
         position: Position,
         unsettled: &mut bool,
     ) -> Result<(usize, u64), Errno> {
+        if let Position::At(at) = position {
+            in_range(at, buffer.len())?;
+        }
         let (number, generation) = description.identity()?;
         let append = position == Position::End;
         // What can be read of it, once something was found not to be.

@@ -48,7 +48,7 @@ unsafe fn on_subject(
     number: usize,
     a: &Arguments,
     by: By,
-    pool: impl FnOnce(&'static FileSystem, Subject<'_>) -> Result<isize, Failure>,
+    mut pool: impl FnMut(&'static FileSystem, Subject<'_>) -> Result<isize, Failure>,
 ) -> isize {
     // SAFETY: the program's arguments, unchanged but for the path and where it starts.
     unsafe {
