@@ -34,25 +34,12 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
+pub mod places;
+use places::{self as placed, Places};
+
 pub const WRITE: Protection = libc::PROT_WRITE as Protection;
 pub const READ: Protection = libc::PROT_READ as Protection;
 pub const PAGE: usize = PAGE_SIZE as usize;
-
-/// What stands at a page of a map, where it is no page of the pool.
-mod placed {
-    /// Zeroes that cannot be written.
-    pub const HOLE: u64 = 0;
-    /// SIGBUS.
-    pub const NOTHING: u64 = u64::MAX;
-    /// A copy of the file's last page, which others wrote and did not clean behind the end.
-    pub const COPY: u64 = u64::MAX - 1;
-    /// Reserved, and nothing of it placed yet.
-    pub const NEW: u64 = u64::MAX - 2;
-
-    pub fn is_page(value: u64) -> bool {
-        value != HOLE && value < NEW
-    }
-}
 
 /// One opening of an inode, shared by the parts of a map that was cut up.
 pub struct Listing {
@@ -84,8 +71,7 @@ pub struct Map {
     pub is_writable: bool,
     /// Made by a parent process, in whose session the pages may be.
     pub is_inherited: bool,
-    /// What stands where, page by page.
-    pub placed: Vec<u64>,
+    pub placed: Places,
 }
 
 impl Map {
@@ -110,7 +96,7 @@ impl Map {
             may_write: false,
             is_writable: false,
             is_inherited: false,
-            placed: vec![placed::NEW; (file_pages.end - file_pages.start) as usize],
+            placed: Places::new(file_pages.end - file_pages.start),
         }
     }
 
@@ -128,9 +114,9 @@ impl Map {
 
     /// Bytes from the start on up to where nothing is.
     pub fn filled(&self) -> usize {
-        let is_nothing = |&place: &u64| place == placed::NOTHING;
-        let pages = self.placed.iter().position(is_nothing);
-        pages.unwrap_or(self.placed.len()) * PAGE
+        let mut runs = self.placed.runs();
+        let nothing = runs.find(|&(_, value, _)| value == placed::NOTHING);
+        nothing.map_or(self.placed.len(), |(first, ..)| first as usize) * PAGE
     }
 
     /// A map that was never placed, without its first `length` bytes.
@@ -140,11 +126,11 @@ impl Map {
 
     /// Keeps the pages before `at` (an address inside) and gives the rest.
     fn split_off(&mut self, at: usize) -> Map {
-        let pages = (at - self.start) / PAGE;
+        let pages = ((at - self.start) / PAGE) as u64;
         Map {
             listing: self.listing.clone(),
             start: at,
-            first: self.first + pages as u64,
+            first: self.first + pages,
             placed: self.placed.split_off(pages),
             ..*self
         }
@@ -395,7 +381,7 @@ impl<'a> Context<'a> {
                     map.is_writable = true;
                     // What was placed of these pages may be such that no protection makes it
                     // writable.
-                    map.placed.fill(placed::NEW);
+                    map.placed = Places::new(map.placed.len() as u64);
                     let placed = self.place(inode, map, map.file_pages());
                     if placed != Ok(true) {
                         map.is_writable = false;
@@ -434,19 +420,42 @@ impl<'a> Context<'a> {
         self.unmoved(inode)
     }
 
-    /// What is to stand at a page; `None`: a page of the session's own, which it has not got.
-    fn wanted(&self, inode: &CachedInode, map: &Map, page: u64, size: u64) -> Attempt<Option<u64>> {
-        if page >= pages_of(size) {
-            return Ok(Some(placed::NOTHING));
+    /// What is to stand from a page on, and for how many pages, of those below `end`. `None`: pages
+    /// of the session's own, which it has not got.
+    fn wanted(
+        &self,
+        inode: &CachedInode,
+        map: &Map,
+        page: u64,
+        end: u64,
+    ) -> Attempt<(Option<u64>, u64)> {
+        let size = inode.size.load(Ordering::Acquire);
+        let end_of_file = pages_of(size);
+        if page >= end_of_file {
+            return Ok((Some(placed::NOTHING), end - page));
         }
         let pointer = self.data_page(inode, page)?;
         if pointer.is_null() {
-            return Ok((!map.is_writable).then_some(placed::HOLE));
+            let end = end.min(end_of_file);
+            let data = self.next_data(inode, page, end)?.unwrap_or(end);
+            let pages = data.saturating_sub(page).max(1);
+            return Ok(((!map.is_writable).then_some(placed::HOLE), pages));
         }
+        Ok((self.wanted_page(map, page, pointer, size)?, 1))
+    }
+
+    /// The same for a page of the file that is data.
+    fn wanted_page(
+        &self,
+        map: &Map,
+        page: u64,
+        pointer: PagePtr,
+        size: u64,
+    ) -> Attempt<Option<u64>> {
         let is_own = self.session.is_own(pointer);
         if map.is_writable && !is_own {
             // Another session's by now, or the parent's: what was mapped stays, and is kept.
-            let now = map.placed[(page - map.first) as usize];
+            let (now, _) = map.placed.run(page - map.first);
             return Ok(placed::is_page(now).then_some(now));
         }
         let within = (size % PAGE_SIZE) as usize;
@@ -471,64 +480,64 @@ impl<'a> Context<'a> {
 
     /// Places pages of a map that are not as wanted; false if some could not be.
     fn place(&self, inode: &CachedInode, map: &mut Map, range: Range<u64>) -> Attempt<bool> {
-        let size = inode.size.load(Ordering::Acquire);
         let per_segment = self.session.geometry().pages_per_segment();
         let mut is_settled = true;
+        let mut wanted_at = |map: &Map, page: u64| -> Attempt<(u64, u64)> {
+            let (wanted, pages) = self.wanted(inode, map, page, range.end)?;
+            is_settled &= wanted.is_some();
+            Ok((wanted.unwrap_or(placed::NOTHING), pages))
+        };
         let mut page = range.start;
         while page < range.end {
-            let wanted = self.wanted(inode, map, page, size)?.unwrap_or_else(|| {
-                is_settled = false;
-                placed::NOTHING
-            });
-            let index = (page - map.first) as usize;
-            if map.placed[index] == wanted && wanted != placed::COPY {
-                page += 1;
+            let (wanted, mut known) = wanted_at(map, page)?;
+            let first = page - map.first;
+            let (is, mut same) = map.placed.run(first);
+            if is == wanted && wanted != placed::COPY {
+                page += known.min(same);
                 continue;
             }
             // As many as can be placed in one step.
-            let mut count = 1;
+            let mut count = known.min(same);
             while page + count < range.end && wanted != placed::COPY {
-                let next = match placed::is_page(wanted) {
-                    true if (wanted + count).is_multiple_of(per_segment) => break,
-                    true => wanted + count,
-                    false => wanted,
-                };
-                let is = map.placed[index + count as usize];
-                let found = match self.wanted(inode, map, page + count, size)? {
-                    Some(found) => found,
-                    None => {
-                        is_settled = false;
-                        placed::NOTHING
-                    }
-                };
-                if found != next || is == next {
+                let next = placed::further(wanted, count);
+                if placed::is_page(wanted) && next.is_multiple_of(per_segment) {
                     break;
                 }
-                count += 1;
+                if count == known {
+                    let (found, more) = wanted_at(map, page + count)?;
+                    if found != next {
+                        break;
+                    }
+                    known += more;
+                }
+                if count == same {
+                    let (is, more) = map.placed.run(first + count);
+                    if is == next {
+                        break;
+                    }
+                    same += more;
+                }
+                count = known.min(same);
             }
-            let pages = index..index + count as usize;
-            if let Err(errno) = self.place_run(map, pages.clone(), wanted) {
+            let pages = first..first + count;
+            if let Err(errno) = self.place_run(map, &pages, wanted) {
                 // Better nothing than pages that are not the file's any more.
-                let address = map.start + pages.start * PAGE;
+                let address = map.start + pages.start as usize * PAGE;
                 // SAFETY: the map's own range, under the table's lock.
-                let _ = unsafe { placing::nothing(address, pages.len() * PAGE, map.protection) };
-                map.placed[pages].fill(placed::NOTHING);
+                let _ = unsafe { placing::nothing(address, count as usize * PAGE, map.protection) };
+                map.placed.set(pages, placed::NOTHING);
                 return Err(errno.into());
             }
-            for (offset, place) in map.placed[pages].iter_mut().enumerate() {
-                *place = match placed::is_page(wanted) {
-                    true => wanted + offset as u64,
-                    false => wanted,
-                };
-            }
+            map.placed.set(pages, wanted);
             page += count;
         }
         Ok(is_settled)
     }
 
-    fn place_run(&self, map: &Map, pages: Range<usize>, wanted: u64) -> Result<(), Errno> {
-        let address = map.start + pages.start * PAGE;
-        let length = pages.len() * PAGE;
+    fn place_run(&self, map: &Map, pages: &Range<u64>, wanted: u64) -> Result<(), Errno> {
+        let address = map.start + pages.start as usize * PAGE;
+        let count = pages.end - pages.start;
+        let length = count as usize * PAGE;
         // SAFETY: the map's own range, which the program gave for it and which stays reserved
         // while it is in the table; the table's lock is held.
         unsafe {
@@ -543,21 +552,19 @@ impl<'a> Context<'a> {
                     let copy = SharedBytes::from_raw(NonNull::from(&mut copy).cast(), PAGE);
                     placing::copy_of(address, copy, map.protection)
                 }
-                page => {
-                    let count = pages.len() as u64;
-                    self.session
-                        .place_pages(PagePtr(page), count, address, map.protection)
-                }
+                page => self
+                    .session
+                    .place_pages(PagePtr(page), count, address, map.protection),
             }
         }
     }
 
     /// The file's last page, and how many of its bytes are the file's.
-    fn last_page(&self, map: &Map, index: usize) -> Result<(SharedBytes<'a>, usize), Errno> {
+    fn last_page(&self, map: &Map, index: u64) -> Result<(SharedBytes<'a>, usize), Errno> {
         let inode = self.cached(map.listing.number).map_err(|_| Errno::IO)?;
         let size = inode.size.load(Ordering::Acquire);
         let pointer = self
-            .data_page(inode, map.first + index as u64)
+            .data_page(inode, map.first + index)
             .map_err(|_| Errno::IO)?;
         let bytes = self.session.page_bytes(pointer).ok_or(Errno::ACCESS)?;
         Ok((bytes, (size % PAGE_SIZE) as usize))
@@ -572,10 +579,13 @@ impl<'a> Context<'a> {
             if !map.is_writable || !map.listing.is_of(self.session) {
                 continue;
             }
-            for &page in map.placed.iter().filter(|page| placed::is_page(**page)) {
-                let bytes = self.session.page_bytes(PagePtr(page));
-                if let Some(dirty) = bytes.and_then(|bytes| bytes.dirty(0, PAGE)) {
-                    let _ = dirty.flush();
+            let runs = map.placed.runs();
+            for (_, first, count) in runs.filter(|&(_, value, _)| placed::is_page(value)) {
+                for page in first..first + count {
+                    let bytes = self.session.page_bytes(PagePtr(page));
+                    if let Some(dirty) = bytes.and_then(|bytes| bytes.dirty(0, PAGE)) {
+                        let _ = dirty.flush();
+                    }
                 }
             }
             inodes.push((map.listing.number, map.listing.generation));

@@ -244,3 +244,63 @@ fn a_full_pool_refuses_a_writable_map() {
     assert_eq!(reading.get(17), Some(b'x'));
     assert_eq!(session.get("sparse").unwrap()[17], b'x');
 }
+
+/// Bytes of memory that this process has.
+fn resident() -> usize {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: usize = text.split(' ').nth(1).unwrap().parse().unwrap();
+    pages * PAGE
+}
+
+/// A map of a file of which nearly all is a hole costs what its data costs.
+#[test]
+fn a_map_of_a_hole() {
+    const LENGTH: usize = 1 << 40;
+    let pool = TestPool::new(POOL);
+    let one = pool.session();
+    one.put("f", b"begin").unwrap();
+    let handle = one.open_at_root("f", libc::O_RDWR).unwrap();
+    one.truncate_handle(handle, LENGTH as u64 + 5).unwrap();
+    let middle = LENGTH / 2 + 3 * PAGE;
+    assert_eq!(one.write(handle, b"middle", Some(middle as u64)), Ok(6));
+
+    let before = resident();
+    let mapped = map(&one, handle, LENGTH + 3 * PAGE, READ).unwrap();
+    // Other tests use memory too; with a word for each page it would be 2 GiB.
+    assert!(resident() < before + (1 << 30), "memory for each page");
+    let all = |bytes: &[(usize, Option<u8>)]| {
+        for &(at, byte) in bytes {
+            assert_eq!(mapped.get(at), byte, "at {at}");
+        }
+    };
+    all(&[
+        (0, Some(b'b')),
+        (PAGE, Some(0)),
+        (middle - 1, Some(0)),
+        (middle, Some(b'm')),
+        (middle + PAGE, Some(0)),
+        (LENGTH + PAGE - 1, Some(0)),
+        (LENGTH + PAGE, None),
+    ]);
+    // It follows, whatever is written, given up and cut off.
+    let third = LENGTH / 3;
+    assert_eq!(one.write(handle, b"third", Some(third as u64)), Ok(5));
+    let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    one.allocate(handle, punch, middle as u64, PAGE as u64)
+        .unwrap();
+    all(&[
+        (third, Some(b't')),
+        (third + PAGE, Some(0)),
+        (middle, Some(0)),
+    ]);
+    one.truncate_handle(handle, middle as u64).unwrap();
+    all(&[
+        (third, Some(b't')),
+        (middle - 1, Some(0)),
+        (middle, None),
+        (LENGTH, None),
+    ]);
+    one.truncate_handle(handle, LENGTH as u64).unwrap();
+    all(&[(middle, Some(0)), (LENGTH - 1, Some(0)), (LENGTH, None)]);
+    one.close(handle);
+}
