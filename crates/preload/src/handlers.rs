@@ -65,23 +65,29 @@ pub fn outside(failure: Failure, kernel: impl FnOnce(usize) -> isize) -> isize {
 }
 
 /// A call that names a file by its descriptor. What another thread has put in its place since it
-/// was looked up is used instead: `pool` is called again.
+/// was looked up is used instead: `pool` or `kernel` is called again.
 #[inline(always)]
 pub fn on_descriptor(
     number: i64,
     descriptor: usize,
     mut pool: impl FnMut(&'static FileSystem, Handle) -> Result<isize, Failure>,
-    kernel: impl FnOnce() -> isize,
+    mut kernel: impl FnMut() -> isize,
 ) -> isize {
     match lookup(descriptor) {
-        Descriptor::Kernel => kernel(),
+        Descriptor::Kernel => {
+            let result = kernel();
+            if result == raw::error(libc::EBADF) {
+                return bad_descriptor(descriptor, None, &mut pool, &mut kernel);
+            }
+            result
+        }
         Descriptor::Error(error) => error,
         Descriptor::Pool(handle) => {
             report::served(number);
             match inside(|fs| pool(fs, handle)) {
                 Ok(result) => result,
                 Err(Failure::Errno(Errno::BADF)) => {
-                    bad_descriptor(descriptor, handle, &mut pool, kernel)
+                    bad_descriptor(descriptor, Some(handle), &mut pool, &mut kernel)
                 }
                 Err(failure) => outside(failure, |_| raw::error(libc::EIO)),
             }
@@ -89,26 +95,36 @@ pub fn on_descriptor(
     }
 }
 
-/// After EBADF for what a descriptor was: the call on what it is now, if that is something else.
+/// After EBADF for what a descriptor was (`None`: the kernel's): the call on what it is now, if
+/// that is something else.
 #[cold]
 #[inline(never)]
 fn bad_descriptor(
     descriptor: usize,
-    mut handle: Handle,
+    mut before: Option<Handle>,
     pool: &mut dyn FnMut(&'static FileSystem, Handle) -> Result<isize, Failure>,
-    kernel: impl FnOnce() -> isize,
+    kernel: &mut dyn FnMut() -> isize,
 ) -> isize {
+    let bad = raw::error(libc::EBADF);
     loop {
-        match lookup(descriptor) {
-            Descriptor::Kernel => return kernel(),
+        let now = match lookup(descriptor) {
+            Descriptor::Kernel => None,
             Descriptor::Error(error) => return error,
-            Descriptor::Pool(now) if now == handle => return raw::error(libc::EBADF),
-            Descriptor::Pool(now) => handle = now,
+            Descriptor::Pool(handle) => Some(handle),
+        };
+        if now == before {
+            return bad;
         }
-        match inside(|fs| pool(fs, handle)) {
-            Ok(result) => return result,
-            Err(Failure::Errno(Errno::BADF)) => {}
-            Err(failure) => return outside(failure, |_| raw::error(libc::EIO)),
+        before = now;
+        let result = match now {
+            None => kernel(),
+            Some(handle) => match inside(|fs| pool(fs, handle)) {
+                Ok(result) => result,
+                Err(failure) => outside(failure, |_| raw::error(libc::EIO)),
+            },
+        };
+        if result != bad {
+            return result;
         }
     }
 }

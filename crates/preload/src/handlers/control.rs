@@ -38,14 +38,26 @@ pub unsafe fn close_range(a: &Arguments) -> isize {
 pub unsafe fn dup(a: &Arguments) -> isize {
     if is_pool(a[0]) {
         report::served(libc::SYS_dup);
-        return descriptors::duplicate(a[0] as u32 as usize, 0, false);
+        let result = descriptors::duplicate(a[0] as u32 as usize, 0, false);
+        if result != error(libc::EBADF) || is_pool(a[0]) {
+            return result;
+        }
+        // Another thread has put something of the kernel's there.
     }
     if is_reserved(a[0]) && !thread::inside() {
         return error(libc::EBADF);
     }
     descriptors::before_kernel_opens();
     // SAFETY: the program's argument.
-    descriptors::kernel_opened(unsafe { syscall!(libc::SYS_dup, a[0]) })
+    let result = descriptors::kernel_opened(unsafe { syscall!(libc::SYS_dup, a[0]) });
+    if !raw::failed(result) && is_pool(a[0]) {
+        // Another thread has put something of the pool's there: what was duplicated may be no
+        // more than its placeholder.
+        descriptors::kernel_closed(result as usize);
+        raw::close(result);
+        return descriptors::duplicate(a[0] as u32 as usize, 0, false);
+    }
+    result
 }
 
 pub unsafe fn dup2(a: &Arguments) -> isize {

@@ -50,7 +50,7 @@ static atomic_int replacements;
 static void replace_now(int s) { (void)s; int e = errno; if (dup2(originals[++replacements % 2], replaced) != replaced) wrong++; errno = e; }
 static void *send_signals(void *thread) {
     /* The next only after the last one has come: each stops the other thread somewhere else. */
-    for (int sent = 1; sent <= 4 * ROUNDS; sent++) { pthread_kill(*(pthread_t *)thread, SIGUSR1); while (replacements < sent) sched_yield(); }
+    for (int sent = 1; sent <= ROUNDS; sent++) { pthread_kill(*(pthread_t *)thread, SIGUSR1); while (replacements < sent) sched_yield(); }
     done = 1;
     return 0;
 }
