@@ -440,11 +440,6 @@ fn retain(handle: Handle) -> Result<(), isize> {
     inside(|fs| Ok(fs.retain(handle)?)).map_err(|_| raw::error(libc::EBADF))
 }
 
-/// Whether a number stands for another description of the pool's than it did.
-fn has_changed(descriptor: usize, before: Handle) -> bool {
-    matches!(lookup(descriptor), Descriptor::Pool(now) if now != before)
-}
-
 fn let_go(handle: Handle) {
     let _ = inside(|fs| {
         fs.close(handle);
@@ -465,9 +460,6 @@ pub fn duplicate(descriptor: usize, minimum: usize, close_on_exec: bool) -> isiz
     };
     if let Err(error) = retain(handle) {
         give_back(target);
-        if has_changed(descriptor, handle) {
-            return duplicate(descriptor, minimum, close_on_exec);
-        }
         return error;
     }
     let (source, flags, notes) = placeholder_of(descriptor, close_on_exec);
@@ -497,6 +489,15 @@ fn placeholder_of(descriptor: usize, close_on_exec: bool) -> (isize, i32, u64) {
     }
 }
 
+/// Counted after the entry of a descriptor in use was replaced, and before what it was fails.
+static REPLACEMENTS: AtomicUsize = AtomicUsize::new(0);
+
+/// How many descriptors in use were replaced: a call that fails on what was looked up since an
+/// equal count has failed on what the descriptor is.
+pub fn replacements() -> usize {
+    REPLACEMENTS.load(Ordering::SeqCst)
+}
+
 /// `dup2` and `dup3` from a pool descriptor; `descriptor != target`. To other threads the target
 /// is all the time what it was or what it becomes.
 pub fn duplicate_to(descriptor: usize, target: usize, close_on_exec: bool) -> isize {
@@ -514,9 +515,6 @@ pub fn duplicate_to(descriptor: usize, target: usize, close_on_exec: bool) -> is
         return error;
     }
     if let Err(error) = retain(handle) {
-        if has_changed(descriptor, handle) {
-            return duplicate_to(descriptor, target, close_on_exec);
-        }
         return error;
     }
     let (source, flags, notes) = placeholder_of(descriptor, close_on_exec);
@@ -525,6 +523,7 @@ pub fn duplicate_to(descriptor: usize, target: usize, close_on_exec: bool) -> is
     if was_kernels {
         // The entry first: a placeholder without one is of no use to another thread.
         put(target, handle.0.get(), notes | EXTERNAL);
+        REPLACEMENTS.fetch_add(1, Ordering::SeqCst);
     }
     // SAFETY: the program asked for the target to be replaced.
     let result = unsafe { raw::syscall!(libc::SYS_dup3, source, target, flags) };
@@ -538,6 +537,7 @@ pub fn duplicate_to(descriptor: usize, target: usize, close_on_exec: bool) -> is
     notes_of(target).store(notes, Ordering::Release);
     let before = entry(target).swap(handle.0.get(), Ordering::AcqRel);
     if !was_kernels {
+        REPLACEMENTS.fetch_add(1, Ordering::SeqCst);
         release(before, page);
     }
     target as isize
@@ -557,6 +557,7 @@ pub fn replaced_by_kernels(target: usize, duplicate: impl FnOnce() -> isize) -> 
     if !raw::failed(result) {
         let page = page(target);
         let before = entry(target).swap(0, Ordering::AcqRel);
+        REPLACEMENTS.fetch_add(1, Ordering::SeqCst);
         release(before, page);
     }
     result

@@ -16,7 +16,7 @@ pub mod others;
 pub mod transfer;
 
 use crate::backend::{At, Errno, Failure, FileSystem, Handle, inside, minus};
-use crate::descriptors::{Descriptor, lookup};
+use crate::descriptors::{Descriptor, lookup, replacements};
 use crate::path::{Place, Scratch, place};
 use crate::{raw, report};
 use std::ffi::CString;
@@ -77,7 +77,7 @@ pub fn on_descriptor(
         Descriptor::Kernel => {
             let result = kernel();
             if result == raw::error(libc::EBADF) {
-                return bad_descriptor(descriptor, None, &mut pool, &mut kernel);
+                return bad_descriptor(descriptor, &mut pool, &mut kernel);
             }
             result
         }
@@ -87,7 +87,7 @@ pub fn on_descriptor(
             match inside(|fs| pool(fs, handle)) {
                 Ok(result) => result,
                 Err(Failure::Errno(Errno::BADF)) => {
-                    bad_descriptor(descriptor, Some(handle), &mut pool, &mut kernel)
+                    bad_descriptor(descriptor, &mut pool, &mut kernel)
                 }
                 Err(failure) => outside(failure, |_| raw::error(libc::EIO)),
             }
@@ -95,35 +95,31 @@ pub fn on_descriptor(
     }
 }
 
-/// After EBADF for what a descriptor was (`None`: the kernel's): the call on what it is now, if
-/// that is something else.
+/// After EBADF: the call once more, until no descriptor was replaced meanwhile.
 #[cold]
 #[inline(never)]
 fn bad_descriptor(
     descriptor: usize,
-    mut before: Option<Handle>,
     pool: &mut dyn FnMut(&'static FileSystem, Handle) -> Result<isize, Failure>,
     kernel: &mut dyn FnMut() -> isize,
 ) -> isize {
-    let bad = raw::error(libc::EBADF);
+    again_if_bad(|| match lookup(descriptor) {
+        Descriptor::Kernel => kernel(),
+        Descriptor::Error(error) => error,
+        Descriptor::Pool(handle) => match inside(|fs| pool(fs, handle)) {
+            Ok(result) => result,
+            Err(failure) => outside(failure, |_| raw::error(libc::EIO)),
+        },
+    })
+}
+
+/// A call that looks a descriptor up, again and again while it tells EBADF and descriptors were
+/// replaced since it began.
+pub fn again_if_bad(mut call: impl FnMut() -> isize) -> isize {
     loop {
-        let now = match lookup(descriptor) {
-            Descriptor::Kernel => None,
-            Descriptor::Error(error) => return error,
-            Descriptor::Pool(handle) => Some(handle),
-        };
-        if now == before {
-            return bad;
-        }
-        before = now;
-        let result = match now {
-            None => kernel(),
-            Some(handle) => match inside(|fs| pool(fs, handle)) {
-                Ok(result) => result,
-                Err(failure) => outside(failure, |_| raw::error(libc::EIO)),
-            },
-        };
-        if result != bad {
+        let before = replacements();
+        let result = call();
+        if result != raw::error(libc::EBADF) || replacements() == before {
             return result;
         }
     }

@@ -1,6 +1,6 @@
 //! Calls on descriptors themselves: close, dup, fcntl, ioctl; and the umask.
 
-use super::{locks, on_descriptor};
+use super::{again_if_bad, locks, on_descriptor};
 use crate::backend::{Errno, Failure, inside, minus};
 use crate::descriptors::{self, Descriptor, is_pool, is_reserved, lookup};
 use crate::raw::{self, Arguments, blocking, error, syscall};
@@ -36,13 +36,14 @@ pub unsafe fn close_range(a: &Arguments) -> isize {
 }
 
 pub unsafe fn dup(a: &Arguments) -> isize {
+    // SAFETY: the same call.
+    again_if_bad(|| unsafe { dup_once(a) })
+}
+
+unsafe fn dup_once(a: &Arguments) -> isize {
     if is_pool(a[0]) {
         report::served(libc::SYS_dup);
-        let result = descriptors::duplicate(a[0] as u32 as usize, 0, false);
-        if result != error(libc::EBADF) || is_pool(a[0]) {
-            return result;
-        }
-        // Another thread has put something of the kernel's there.
+        return descriptors::duplicate(a[0] as u32 as usize, 0, false);
     }
     if is_reserved(a[0]) && !thread::inside() {
         return error(libc::EBADF);

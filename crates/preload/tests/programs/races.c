@@ -45,6 +45,39 @@ static void replace(const char *name, const char *first, const char *second) {
     close(a); close(b); close(replaced);
 }
 
+static const char *names[2];
+static atomic_int replacements;
+static void replace_now(int s) {
+    (void)s;
+    /* What is opened here is closed for good by the next one. */
+    int e = errno, f = open(names[(replacements + 1) % 2], O_RDONLY);
+    if (f < 0 || dup2(f, replaced) != replaced || close(f)) wrong++;
+    replacements++;
+    errno = e;
+}
+static void *send_signals(void *thread) {
+    /* The next only after the last one has come: each stops the other thread somewhere else. */
+    for (int sent = 1; sent <= ROUNDS; sent++) { pthread_kill(*(pthread_t *)thread, SIGUSR1); while (replacements < sent) sched_yield(); }
+    done = 1;
+    return 0;
+}
+/* Replaced while the thread that uses it is stopped, also where it has looked up the number and not
+   yet used what it found. */
+static void replace_by_signals(const char *name, const char *first, const char *second) {
+    pthread_t t, self = pthread_self();
+    char c;
+    struct sigaction action = {.sa_handler = replace_now};
+    CHECK(sigaction(SIGUSR1, &action, 0) == 0);
+    names[0] = first; names[1] = second;
+    CHECK((replaced = open(first, O_RDONLY)) >= 0);
+    done = wrong = replacements = 0;
+    CHECK(pthread_create(&t, 0, send_signals, &self) == 0);
+    while (!done) { int d; if (pread(replaced, &c, 1, 0) != 1) wrong++; if ((d = dup(replaced)) < 0 || close(d)) wrong++; }
+    CHECK(pthread_join(t, 0) == 0);
+    printf("dup2 by signals, %s: %d wrong\n", name, wrong);
+    close(replaced);
+}
+
 static void *duplicate_shared(void *a) {
     ino_t numbers[2] = {0, 0};
     struct stat s;
@@ -70,6 +103,8 @@ int main(int argc, char **argv) {
     close(make(one)); close(make(two));
     replace("pool by pool", one, two);
     replace("kernel by pool", "/proc/self/exe", two);
+    replace_by_signals("pool by pool", one, two);
+    replace_by_signals("kernel by pool", "/proc/self/exe", two);
 
     pthread_t t;
     done = wrong = 0; shared = -1;
