@@ -1,4 +1,4 @@
-# The two commands to know: `make demo` and `make test`. Both install what they need where they
+# The commands to know: `make demo`, `make test` and `make fuzz`. They install what they need where they
 # may, and say what is missing where not.
 
 PREFIX ?= /usr/local

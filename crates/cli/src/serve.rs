@@ -212,12 +212,13 @@ fn wait_private(
     let since = Instant::now();
     let mut said = false;
     loop {
-        if controller.connections() == 0
-            && let Some(lock) = try_use_lock(pool)
-        {
-            // Somebody may have connected before he asked for the lock that we have now.
-            if controller.connections() == 0 {
-                return Some(lock);
+        if controller.connections() == 0 {
+            match try_use_lock(pool) {
+                // Somebody may have connected before he asked for the lock that we have now.
+                Ok(lock) if controller.connections() == 0 => return Some(lock),
+                // The pool was deleted or moved: nobody can come any more.
+                Err(Errno::NOENT | Errno::NOTDIR) => return None,
+                _ => {}
             }
         }
         if !said && since.elapsed() > BUSY_AFTER {
@@ -230,10 +231,10 @@ fn wait_private(
     }
 }
 
-fn try_use_lock(pool: &Path) -> Option<OwnedFd> {
+fn try_use_lock(pool: &Path) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::CLOEXEC;
     let mode = Mode::RUSR | Mode::WUSR;
-    let file = openat(CWD, pool.join(crate::run::USE_LOCK), flags, mode).ok()?;
-    flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
-    Some(file)
+    let file = openat(CWD, pool.join(crate::run::USE_LOCK), flags, mode)?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(file)
 }

@@ -216,6 +216,19 @@ fn a_private_controller_ends_with_its_starter_unless_it_is_used() {
 }
 
 #[test]
+fn a_private_controller_ends_when_its_pool_is_deleted() {
+    let place = Place::made();
+    let mut serving = Serving::start(&place.pool(), &["--private"]);
+    std::fs::remove_dir_all(place.pool()).unwrap();
+    drop(serving.process.stdin.take());
+    let started = std::time::Instant::now();
+    while serving.process.try_wait().unwrap().is_none() {
+        assert!(started.elapsed() < std::time::Duration::from_secs(10));
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+#[test]
 fn out_of_descriptors_it_turns_away_and_goes_on() {
     use arck_protocol::PROTOCOL_VERSION;
     use arck_protocol::socket::{Answer, Call, call};

@@ -78,6 +78,10 @@ pub unsafe fn place<'a>(directory: usize, path: usize, scratch: &'a mut Scratch)
             None => Place::Kernel,
         };
     }
+    if bytes.len() >= PATH_MAX {
+        // Without this the prefix would be taken off what was cut off here.
+        return Place::Error(raw::error(libc::ENAMETOOLONG));
+    }
     let mount = settings::MOUNT.get();
     // Most paths differ from the prefix in their second byte.
     if bytes.get(1) == mount.get(1)

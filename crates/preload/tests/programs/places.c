@@ -63,9 +63,31 @@ static void slashes(void) {
     show_tree("."); MUST(chdir(".."));
 }
 
+/* Absolute paths about as long as paths may be, which end in a name that goes on where they end. */
+static void lengths(void) {
+    put("abc", "");
+    const size_t longest[] = {4094, 4095, 4096, 4097, 4102, 9000};
+    for (size_t i = 0; i < sizeof longest / sizeof *longest; i++) {
+        static char path[10000];
+        const char *names[] = {"abc", "abcdefghi"};
+        for (int n = 0; n < 2; n++) {
+            size_t name = strlen(names[n]);
+            memset(path, '/', sizeof path);
+            memcpy(path, root, root_length);
+            strcpy(path + longest[i] - name, names[n]);
+            printf("%zu %s\n", strlen(path), names[n]);
+            SHOW(access(path, F_OK));
+            SHOW(rename(path, "abc"));
+            SHOW(unlink(path));
+            put("abc", "");
+        }
+    }
+    MUST(unlink("abc"));
+}
+
 int main(int argc, char **argv) {
     begin(argv);
     MUST(syscall(SYS_getcwd, root, sizeof root)); root_length = strlen(root);
-    duplicates(); directories(); special(); slashes();
+    lengths(); duplicates(); directories(); special(); slashes();
     return 0;
 }
