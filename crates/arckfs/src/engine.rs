@@ -12,6 +12,7 @@ use crate::listing::Scratch;
 use crate::paths::PathCache;
 use crate::spares::Spares;
 use crate::state::{AuxiliaryState, CachedInode};
+use crate::turns::Turn;
 use arck_core_state::{InodeNumber, LiveHeader};
 use arck_libfs_kit::arena_pages::Short;
 use arck_libfs_kit::ownership::{self, Owner, Straddled};
@@ -44,6 +45,8 @@ pub enum Fix {
     Busy(InodeNumber),
     /// Another thread's turn on an inode's data to end.
     Turn(InodeNumber),
+    /// A turn on an inode's data, until the call ends.
+    OwnTurn(InodeNumber),
     Numbers,
     DataPages,
     ArenaPages,
@@ -54,6 +57,8 @@ pub enum Fix {
     Memory,
     /// A fold of these inodes (0 = none).
     Commit([InodeNumber; 2]),
+    /// Counts of links to be those of one state, of the inodes that folds have changed.
+    Counts,
     /// Nothing: something changed, look again.
     Again,
 }
@@ -95,6 +100,11 @@ const ATTEMPTS_MAX: usize = 100_000;
 /// between the look-up and the look at the inode, each time by another thread's work.
 const STALE_ATTEMPTS: u32 = 32;
 
+/// How often one call looks at a count of links again, after so long each time: all in all longer
+/// than it takes any thread to bring the views up to date that a fold has changed.
+const DOUBTS_MAX: u32 = 1000;
+const DOUBT: std::time::Duration = std::time::Duration::from_micros(100);
+
 /// How often one call finds that what a name led to is gone.
 const STALE_NAMES_MAX: u32 = 100;
 
@@ -122,6 +132,10 @@ pub struct Recalled {
     numbers: RefCell<Vec<InodeNumber>>,
     /// Memory has been made free for the call already.
     memory: Cell<bool>,
+    /// How often a count of links was doubted.
+    doubts: Cell<u32>,
+    /// A turn that the call has had to take.
+    turn: RefCell<Option<Turn>>,
 }
 
 /// Who the process is, as the controller saw it at the greeting.
@@ -223,6 +237,18 @@ impl<'a> Context<'a> {
             false => Fix::Memory.into(),
             true => Errno::NOMEM.into(),
         }
+    }
+
+    /// Whether a count of links that cannot be right is to be looked at again, by [`Fix::Counts`].
+    pub fn may_doubt(&self) -> bool {
+        let doubts = self.recalled.doubts.get();
+        self.recalled.doubts.set(doubts + 1);
+        doubts < DOUBTS_MAX
+    }
+
+    /// Keeps a turn until the call ends.
+    pub fn keep(&self, turn: Turn) {
+        *self.recalled.turn.borrow_mut() = Some(turn);
     }
 
     fn leave(&self) {
@@ -418,6 +444,10 @@ impl Engine {
                 Stop::Failure(Failure::Errno(Errno::STALE)) if stale < STALE_ATTEMPTS => stale += 1,
                 Stop::Failure(Failure::Errno(Errno::STALE)) if stale_names != 0 => stale_names -= 1,
                 Stop::Failure(failure) => return Err(failure),
+                Stop::Fix(Fix::OwnTurn(number)) => {
+                    let inode = self.known(number).ok_or(Errno::STALE)?;
+                    *recalled.turn.borrow_mut() = Some(Turn::on(inode, thread.slot().holder()));
+                }
                 Stop::Fix(fix) => match self.fix(thread, fix) {
                     Err(Errno::STALE) if stale_names != 0 => stale_names -= 1,
                     fixed => fixed?,
@@ -477,7 +507,7 @@ impl Engine {
                 drop(inode.lock.write(slot.holder()));
                 Ok(())
             }),
-            Fix::Turn(number) => {
+            Fix::Turn(number) | Fix::OwnTurn(number) => {
                 // Cached inodes stay where they are: waiting for one keeps nobody's epoch.
                 if let Some(inode) = self.known(number) {
                     drop(inode.turn.lock(slot.holder()));
@@ -514,6 +544,12 @@ impl Engine {
                 self.fold_all()?;
                 // After three, all is free that no thread looks at.
                 (0..3).for_each(|_| slot.collect());
+                Ok(())
+            }
+            Fix::Counts => {
+                // Also those that another thread is at.
+                self.run_local(|context| context.refresh_dirty())?;
+                std::thread::sleep(DOUBT);
                 Ok(())
             }
             Fix::BranchSlot(branch) => stock.arena.grow_branches(session, branch),

@@ -32,6 +32,8 @@ pub const EXCHANGE: u32 = 2;
 /// What rename has to leave to the controller.
 pub enum Renamed {
     Done,
+    /// Both are names of one inode: nothing is to be done.
+    Nothing,
     /// A directory changes its parent, or two names are exchanged.
     ByController {
         from: InodeNumber,
@@ -269,10 +271,12 @@ impl<'a> Context<'a> {
         Ok(())
     }
 
-    /// link: EPERM for a directory, EEXIST, EMLINK.
+    /// link: EPERM for a directory, EEXIST, EMLINK. `named`: the target was found by a name, and
+    /// will be looked for again in a next attempt.
     pub fn add_link(
         &self,
         target: &'static CachedInode,
+        named: bool,
         directory: &'static CachedInode,
         name: &[u8],
     ) -> Attempt<()> {
@@ -291,7 +295,7 @@ impl<'a> Context<'a> {
         self.may_change_names(directory)?;
         let nameless = target.has(flag::LINKABLE) && target.has(flag::UNBORN);
         if !nameless && (target.has(flag::UNLINKED) || target.links() == 0) {
-            return Err(Errno::NOENT.into());
+            return Err(self.no_links(target, named));
         }
         if nameless {
             // No directory tells of its birth yet: this one will.
@@ -343,6 +347,18 @@ impl<'a> Context<'a> {
             target.add_links(1);
         }
         Ok(())
+    }
+
+    /// An inode seems to have no name left. While the overlays of several directories are being
+    /// discarded, a name that went from one to another is counted twice, or not at all: if the
+    /// inode was found by a name, that name tells, and otherwise how it stays.
+    #[cold]
+    fn no_links(&self, inode: &CachedInode, named: bool) -> Stop {
+        let certain = !named && inode.has(flag::UNLINKED) && inode.links() == 0;
+        match !certain && self.may_doubt() {
+            true => Fix::Counts.into(),
+            false => Errno::NOENT.into(),
+        }
     }
 
     /// A record that adds `name` for an inode; it carries the birth in case it is the first of
@@ -397,10 +413,12 @@ impl<'a> Context<'a> {
         source.1.dentry.ok_or(Errno::NOENT)?;
         let target = self.look(to.0, to.1)?;
         let renamed = self.rename_seen(from, to, flags, &source, &target);
-        if let Err(Stop::Failure(_)) = renamed {
-            // Without locks the two were seen one after the other: what is wrong with them counts
-            // only if they were there at one time.
+        if let Err(Stop::Failure(_)) | Ok(Renamed::Nothing) = renamed {
+            // Without locks the two were seen one after the other: what is wrong with them, or
+            // that they are one, counts only if they were there at one time.
+            let _locked = from.0.lock.read();
             self.still_there(from.0, from.1, &source)?;
+            self.still_there(to.0, to.1, &target)?;
         }
         renamed
     }
@@ -451,13 +469,13 @@ impl<'a> Context<'a> {
         if exchange {
             let target = target.ok_or(Errno::NOENT)?;
             if target.inode == source.inode {
-                return Ok(Renamed::Done);
+                return Ok(Renamed::Nothing);
             }
             return by_controller(from, to);
         }
         if let Some(target) = target {
             if target.inode == source.inode {
-                return Ok(Renamed::Done);
+                return Ok(Renamed::Nothing);
             }
             match (moves_directory, target.kind == FileKind::Directory) {
                 (true, false) => return Err(Errno::NOTDIR.into()),

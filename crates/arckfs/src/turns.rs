@@ -4,7 +4,9 @@
 //! What fits in one step is atomic by the inode's lock alone. A longer write, or one of several
 //! buffers, holds the inode's *turn* besides, and says so by a flag that everybody who has got
 //! the inode's lock looks at: one load from a cache line that the lock has just brought. Nobody
-//! waits for a turn under another lock.
+//! waits for a turn under another lock. A write that goes over bytes of the file in place, and does
+//! more than that, takes a turn too: it may have to begin again after it has stored the one and
+//! before it has published the other.
 //!
 //! # Invariants
 //! * [`flag::TURN`] is set and cleared by the holder of the turn. It is set under the inode's lock:
@@ -18,7 +20,7 @@ use crate::engine::{Attempt, Context, Engine, Fix};
 use crate::interface::Errno;
 use crate::state::{CachedInode, flag};
 use arck_core_state::InodeNumber;
-use arck_libfs_kit::region::LockGuard;
+use arck_libfs_kit::region::{Holder, LockGuard};
 
 /// One thread's turn on an inode's data, until dropped.
 #[must_use = "the turn ends when this is dropped"]
@@ -39,12 +41,18 @@ impl Engine {
     pub fn take_turn(&self, number: InodeNumber, generation: u32) -> Result<Turn, Errno> {
         let inode = self.run_local(|context| context.view(number, generation))?;
         let thread = self.session.thread()?;
-        let holder = thread.slot().holder();
+        Ok(Turn::on(inode, thread.slot().holder()))
+    }
+}
+
+impl Turn {
+    /// Waits for the turn. Outside of operations, and the thread has no turn yet.
+    pub fn on(inode: &'static CachedInode, holder: Holder) -> Turn {
         let held = inode.turn.lock(holder);
         let turn = Turn { inode, _held: held };
         let _locked = inode.lock.write(holder);
         inode.set(flag::TURN, true);
-        Ok(turn)
+        turn
     }
 }
 
@@ -55,6 +63,26 @@ impl<'a> Context<'a> {
         match inode.has(flag::TURN) {
             false => Ok(()),
             true => self.heed_turn_of(inode),
+        }
+    }
+
+    /// That this thread has its turn on the inode: what it stores is not seen before it is done,
+    /// however often it has to begin again. Under the inode's lock.
+    pub fn has_turn(&self, inode: &CachedInode) -> Attempt<()> {
+        match inode.has(flag::TURN) && inode.turn.holder() == Some(self.slot().holder()) {
+            true => Ok(()),
+            false => Err(Fix::OwnTurn(inode.number()).into()),
+        }
+    }
+
+    /// Before an attempt is made again that others may have seen the effect of: nobody comes in
+    /// between, unless somebody has been waiting with the turn for the inode's lock. Under it.
+    #[cold]
+    pub fn keep_turn(&self, inode: &'static CachedInode) {
+        let holder = self.slot().holder();
+        if let Some(held) = inode.turn.try_lock(holder) {
+            inode.set(flag::TURN, true);
+            self.keep(Turn { inode, _held: held });
         }
     }
 

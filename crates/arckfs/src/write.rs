@@ -141,7 +141,7 @@ impl<'a> Context<'a> {
         if position > size {
             step.zero_tail(size)?;
         }
-        step.stream(data, position, in_parts)?;
+        step.stream(data, position, size, in_parts)?;
         let written = step.covered;
         let end = position + written as u64;
         let time = now();
@@ -185,7 +185,9 @@ impl<'a> Context<'a> {
             let _ = branch.put(offset::CHANGED, time as u64)?;
             let _durable = order::fence((entries, step.stored.take(), branch.flush_line_0()?));
             if !expected.still_holds(self.header(inode.number())?) {
-                // A fold got in between. Writing the same bytes once more does no harm.
+                // A fold got in between. Writing the same bytes once more does no harm, but if
+                // somebody else's have come on top.
+                self.keep_turn(inode);
                 return Err(Fix::Again.into());
             }
         }
@@ -227,6 +229,8 @@ impl<'a> Context<'a> {
         }
         let _durable = order::fence(branch.flush_line_0()?);
         if !expected.still_holds(self.header(inode.number())?) {
+            // Perhaps it has been folded: nothing of others may come before the next attempt.
+            self.keep_turn(inode);
             return Err(Fix::Again.into());
         }
         inode.size.store(new, Ordering::Release);
@@ -499,7 +503,9 @@ impl<'c, 'a> Step<'c, 'a> {
 
     /// Places data at `position`, in place where the page is ours. If pages run out on the way
     /// it fails, or, `in_parts`, stops with what was placed in `covered`.
-    fn stream(&mut self, data: &[u8], position: u64, in_parts: bool) -> Attempt<()> {
+    fn stream(&mut self, data: &[u8], position: u64, size: u64, in_parts: bool) -> Attempt<()> {
+        let end = position + data.len() as u64;
+        let mut is_seen_whole = false;
         while self.covered < data.len() {
             let at = position + self.covered as u64;
             let within = (at % PAGE_SIZE) as usize;
@@ -507,7 +513,12 @@ impl<'c, 'a> Step<'c, 'a> {
             let piece = &data[self.covered..self.covered + part];
             let page = self.page(at / PAGE_SIZE)?;
             let count = self.count;
-            let placed = if !page.is_null() && self.context.session.is_own(page) {
+            let in_place = !page.is_null() && self.context.session.is_own(page);
+            if in_place && !is_seen_whole && at < size {
+                self.be_seen_whole(at, end, size)?;
+                is_seen_whole = true;
+            }
+            let placed = if in_place {
                 self.store(page, within, piece)
             } else {
                 self.fresh(at / PAGE_SIZE, page, within, piece)
@@ -524,6 +535,22 @@ impl<'c, 'a> Step<'c, 'a> {
             self.covered += part;
         }
         Ok(())
+    }
+
+    /// Before bytes that readers see are overwritten in place, from `at` on: that the write does
+    /// nothing else, or in a turn. Alone, such bytes are all there when the inode's lock goes.
+    fn be_seen_whole(&self, at: u64, end: u64, size: u64) -> Attempt<()> {
+        let mut is_more = self.count != 0 || end > size;
+        let mut page = at / PAGE_SIZE + 1;
+        while !is_more && page * PAGE_SIZE < end {
+            let place = self.context.data_page(self.inode, page)?;
+            is_more = !self.context.session.is_own(place);
+            page += 1;
+        }
+        match is_more {
+            true => self.context.has_turn(self.inode),
+            false => Ok(()),
+        }
     }
 
     /// Gives fresh pages back, but for the first `count`.

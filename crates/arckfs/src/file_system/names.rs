@@ -100,7 +100,7 @@ impl FileSystem {
                         flags,
                     )?;
                     Ok(match renamed {
-                        Renamed::Done => None,
+                        Renamed::Done | Renamed::Nothing => None,
                         Renamed::ByController { from, to } => {
                             Some((from, from_name.to_vec(), to, to_name.to_vec()))
                         }
@@ -157,7 +157,7 @@ impl FileSystem {
                 if to.ends_with(b"/") {
                     return Err(context.only_a_directory(place.directory, name));
                 }
-                context.add_link(target, place.directory, name)
+                context.add_link(target, !empty, place.directory, name)
             })
         })
     }
