@@ -36,6 +36,10 @@ pub enum After {
     Release,
     /// Release those that turn out to have no delta.
     ReleaseIdle,
+    /// Keep, and what was asked for gets a new fold number also if it has no delta: the verified
+    /// state changes under the owner, and an operation in flight that has not been waited for
+    /// would take what it publishes now for something on top of the state it has seen.
+    Renew,
 }
 
 /// Why nothing was folded.
@@ -241,18 +245,24 @@ impl Core {
         // Fold numbers and ownership, in the same commit.
         let wanted: HashSet<InodeNumber> = wanted.iter().copied().collect();
         let mut released = Vec::new();
+        let mut renewed = Vec::new();
         for &number in &copied.set {
             let is_folded = with_delta.contains(&number) && !skipped.contains(&number);
+            let is_renewed =
+                after == After::Renew && wanted.contains(&number) && !with_delta.contains(&number);
             let fold = change.state.numbers.fold();
             let header = change.header(number)?;
             let releases = match after {
-                After::Keep => false,
+                After::Keep | After::Renew => false,
                 After::Release => true,
                 After::ReleaseIdle => !with_delta.contains(&number),
             } && wanted.contains(&number)
                 && header.kind != HeaderKind::Granted;
-            if is_folded || releases {
+            if is_folded || releases || is_renewed {
                 header.fold = fold;
+            }
+            if is_renewed {
+                renewed.push(number);
             }
             if releases {
                 header.ownership = Ownership::SHARED;
@@ -300,7 +310,9 @@ impl Core {
         if copied.straddled {
             let mut receipts = Vec::new();
             for member in &copied.members {
-                if released.contains(&member.number) && !with_delta.contains(&member.number) {
+                let has_new_fold =
+                    released.contains(&member.number) || renewed.contains(&member.number);
+                if has_new_fold && !with_delta.contains(&member.number) {
                     receipts.push(KeptReceipt {
                         inode: member.number,
                         fold: member.header.fold,

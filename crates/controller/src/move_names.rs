@@ -121,7 +121,7 @@ impl Core {
             if !self.make_spare(PAGES_PER_DELTA_PAGE) {
                 return Err(Errno::NOSPC.into());
             }
-            let moved = self.fold_and(session, &parents, After::Keep, |change, dying| {
+            let moved = self.fold_and(session, &parents, After::Renew, |change, dying| {
                 let to_inode = parent(change, to.directory)?;
                 if directory::find(change, &to_inode, to.name)? != target {
                     // The session goes on working: look again.
