@@ -81,16 +81,13 @@ pub struct Event {
     pub ended: u64,
 }
 
-/// The operations of a thread; `all`: also those that are known not to be explained always,
-/// links, renames, and overwrites that make a file longer.
-pub fn actions(seed: u64, thread: u64, count: usize, all: bool) -> Vec<Action> {
+/// The operations of a thread.
+pub fn actions(seed: u64, thread: u64, count: usize) -> Vec<Action> {
     let mut random = Random::new(seed.wrapping_mul(0x1_0001).wrapping_add(thread));
-    (0..count)
-        .map(|_| action(&mut random, thread, all))
-        .collect()
+    (0..count).map(|_| action(&mut random, thread)).collect()
 }
 
-fn action(random: &mut Random, thread: u64, all: bool) -> Action {
+fn action(random: &mut Random, thread: u64) -> Action {
     let name = |random: &mut Random| {
         let directory = random.below(DIRECTORIES) as u8;
         (directory, random.below(NAMES) as u8)
@@ -100,17 +97,16 @@ fn action(random: &mut Random, thread: u64, all: bool) -> Action {
     // Inside a page, and across some.
     let length = *random.pick(&[1u16, 100, 4096, 5000, 12_000]);
     match random.below(17) {
-        6 | 7 if all => Action::Link(name(random)),
-        0 | 1 | 6 | 7 => Action::Create(name(random)),
+        6 | 7 => Action::Link(name(random)),
+        0 | 1 => Action::Create(name(random)),
         2 | 8 => Action::Remove(name(random)),
-        3 | 4 if all => Action::Rename(name(random), name(random)),
-        5 if all => Action::RenameNew(name(random), name(random)),
+        3 | 4 => Action::Rename(name(random), name(random)),
+        5 => Action::RenameNew(name(random), name(random)),
         9 => Action::Unlink(name(random)),
-        3..=5 | 10 => Action::IsThere(name(random)),
-        11 => Action::IsThere(name(random)),
+        10 | 11 => Action::IsThere(name(random)),
         12 => Action::List(random.below(DIRECTORIES) as u8),
-        14 if all => Action::Write(file, fill, length),
-        13 | 14 => Action::Append(file, fill, length),
+        14 => Action::Write(file, fill, length),
+        13 => Action::Append(file, fill, length),
         15 => Action::Truncate(file, length / 2),
         _ => Action::Read(file),
     }
@@ -607,7 +603,7 @@ mod tests {
     #[test]
     fn the_model_is_as_tmpfs() {
         for seed in 0..50 {
-            let history = run(&HostSubject::new(), &[actions(seed, 0, 150, true)]);
+            let history = run(&HostSubject::new(), &[actions(seed, 0, 150)]);
             assert!(explained(&history), "seed {seed}: {history:#?}");
         }
     }
