@@ -7,7 +7,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 # For each target of `make fuzz`.
 SECONDS ?= 30
 
-.PHONY: all build demo test fuzz bench lint doc prepare install clean
+.PHONY: all build demo test test-threads fuzz bench lint doc prepare install clean
 
 all: build
 
@@ -24,6 +24,10 @@ demo: build
 
 test: prepare
 	scripts/test
+
+# ArckFS's threads under ThreadSanitizer; needs a nightly compiler with its sources.
+test-threads: prepare
+	scripts/threads
 
 # The verifier and all decoders under a coverage-guided fuzzer; `make fuzz SECONDS=600` for longer.
 fuzz: prepare
