@@ -292,6 +292,10 @@ fn handles_are_checked() {
     );
     assert_eq!(
         session.write(write_only, b"x", Some(u64::MAX - 1)),
+        Err(Errno::INVAL)
+    );
+    assert_eq!(
+        session.write(write_only, b"x", Some(1 << 44)),
         Err(Errno::FBIG)
     );
     session.close(read_only);
