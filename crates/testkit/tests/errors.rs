@@ -295,7 +295,7 @@ fn handles_are_checked() {
         Err(Errno::INVAL)
     );
     assert_eq!(
-        session.write(write_only, b"x", Some(1 << 44)),
+        session.write(write_only, b"x", Some(1 << 47)),
         Err(Errno::FBIG)
     );
     session.close(read_only);
