@@ -1,7 +1,8 @@
 //! The working directory, when it lies on the pool.
 //!
-//! The kernel's own working directory then stays where it was; relative paths never reach the
-//! kernel.
+//! The kernel's own working directory is then one that has been removed: relative paths never
+//! reach the kernel, and those of a program that this library does not reach (a static one) find
+//! nothing and make nothing there, rather than in some directory of the host.
 //!
 //! Invariants:
 //! * `CURRENT`: 0 = the kernel's, TO_BE_OPENED = on the pool at `NAME` but without a handle in
@@ -93,7 +94,30 @@ fn open_named() -> Result<Handle, isize> {
 
 /// Changes to a directory of the pool; takes over the handle.
 pub fn change(handle: Handle) {
-    replace(handle.0.get());
+    if replace(handle.0.get()) == 0 {
+        go_nowhere();
+    }
+}
+
+/// Puts the kernel's working directory on a removed one. Where none can be made it stays.
+fn go_nowhere() {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    for place in ["/dev/shm", "/tmp", "/var/tmp"] {
+        let process = raw::process_id();
+        let path = format!("{place}/.arck-nowhere-{process}-{count}\0");
+        // SAFETY: NUL-terminated paths.
+        unsafe {
+            if raw::failed(raw::syscall!(libc::SYS_mkdir, path.as_ptr(), 0o700)) {
+                continue;
+            }
+            let changed = raw::syscall!(libc::SYS_chdir, path.as_ptr());
+            raw::syscall!(libc::SYS_rmdir, path.as_ptr());
+            if !raw::failed(changed) {
+                return;
+            }
+        }
+    }
 }
 
 /// The kernel's working directory counts from now on (it has just been set).
@@ -102,11 +126,12 @@ pub fn leave() {
     look_above();
 }
 
-fn replace(value: u64) {
+/// Gives what it was.
+fn replace(value: u64) -> u64 {
     let before = CURRENT.swap(value, Ordering::AcqRel);
     let kept = if before == TO_BE_OPENED { 0 } else { before };
     if kept == 0 && value == 0 {
-        return;
+        return before;
     }
     let oldest = PREVIOUS.swap(kept, Ordering::AcqRel);
     if let Some(oldest) = NonZeroU64::new(oldest) {
@@ -115,6 +140,7 @@ fn replace(value: u64) {
             Ok(())
         });
     }
+    before
 }
 
 /// Writes the absolute path with its NUL into `buffer`: its length with the NUL, or minus an

@@ -309,3 +309,24 @@ P
     );
     assert!(printed.contains("made"), "{printed}");
 }
+
+/// A program that is not reached must not work in some directory of the host because its parent
+/// was in one before it went to the pool.
+#[test]
+fn the_kernels_directory_is_nowhere_while_the_programs_is_on_the_pool() {
+    let place = Place::new();
+    for net in NETS {
+        let script = "cd /usr && cd /arck && readlink /proc/$$/cwd; mkdir -p d && cd d; \
+                      readlink /proc/$$/cwd; cd /usr; readlink /proc/$$/cwd; \
+                      ls -a /dev/shm | grep -c nowhere-$$; :";
+        let output = place.served(net, Command::new("/bin/sh").args(["-c", script]));
+        let printed = String::from_utf8_lossy(&output.stdout);
+        let lines: Vec<&str> = printed.lines().collect();
+        let [on_pool, below, back, left] = lines[..] else {
+            panic!("{output:?}");
+        };
+        assert!(on_pool.ends_with("(deleted)"), "{printed}");
+        assert_eq!(below, on_pool, "made once: {printed}");
+        assert_eq!((back, left), ("/usr", "0"), "{printed}");
+    }
+}
