@@ -4,7 +4,8 @@
 //! * A page of this session's own is overwritten in place; any other is replaced by a new page
 //!   (copy on write), since only its owner may store to it.
 //! * Order, shown to the types: data before the index entry that leads to it, entries before
-//!   the size that makes them reachable. A size is one store.
+//!   the size that makes them reachable. A size is one store. An entry beyond the size leads
+//!   nowhere, and needs to be durable, with its data, only before the size.
 //! * Entries at or beyond the size are none of the file's: shrinking stores the size first and
 //!   the limit behind it in the same cache line, then tidies; growing zeroes the tail of the
 //!   last page first.

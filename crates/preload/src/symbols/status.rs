@@ -1,8 +1,9 @@
 //! The stat and statvfs families, and the working directory's name.
 
 use super::{check, fail, finish};
+use crate::directory;
 use crate::handlers::HERE;
-use crate::raw::{self, failed};
+use crate::raw::{self, error, failed};
 use crate::settings::PATH_MAX;
 
 const NOFOLLOW: usize = libc::AT_SYMLINK_NOFOLLOW as usize;
@@ -73,16 +74,66 @@ pub unsafe extern "C" fn getcwd(buffer: *mut u8, size: usize) -> *mut u8 {
         }
         let length =
             crate::handlers::names::getcwd(&[name.as_mut_ptr() as usize, name.len(), 0, 0, 0, 0]);
+        if length == error(libc::ERANGE) || length == error(libc::ENAMETOOLONG) {
+            return long_directory(buffer, size);
+        }
         if failed(length) {
             finish(length);
             return std::ptr::null_mut();
         }
-        let length = length as usize;
-        if name[0] != b'/' {
-            fail(libc::ENOENT);
-            return std::ptr::null_mut();
+        give_directory(&name[..length as usize], buffer, size)
+    }
+}
+
+/// A working directory whose name, with its NUL, is longer than the system call tells.
+///
+/// # Safety
+/// As for [`getcwd`].
+#[cold]
+unsafe fn long_directory(buffer: *mut u8, size: usize) -> *mut u8 {
+    /// Names beyond this are ENAMETOOLONG.
+    const MOST: usize = 1 << 20;
+    if !directory::is_on_pool() {
+        // The C library finds its way upwards.
+        // SAFETY: a constant name; the function has the type of this one.
+        unsafe {
+            let next = libc::dlsym(libc::RTLD_NEXT, c"getcwd".as_ptr());
+            if next.is_null() {
+                fail(libc::ENAMETOOLONG);
+                return std::ptr::null_mut();
+            }
+            type Next = unsafe extern "C" fn(*mut u8, usize) -> *mut u8;
+            return std::mem::transmute::<*mut libc::c_void, Next>(next)(buffer, size);
         }
-        let mut target = buffer;
+    }
+    let mut name = vec![0; MOST];
+    match directory::name(&mut name) {
+        // SAFETY: the caller's promise.
+        Some(length) if length > 0 => unsafe {
+            give_directory(&name[..length as usize], buffer, size)
+        },
+        failed => {
+            let failed = failed.filter(|failed| *failed != error(libc::ERANGE));
+            // SAFETY: it sets errno only.
+            unsafe { finish(failed.unwrap_or(error(libc::ENAMETOOLONG))) };
+            std::ptr::null_mut()
+        }
+    }
+}
+
+/// Gives `name`, which ends in its NUL, in the way that [`getcwd`] was asked for it.
+///
+/// # Safety
+/// As for [`getcwd`].
+unsafe fn give_directory(name: &[u8], buffer: *mut u8, size: usize) -> *mut u8 {
+    let length = name.len();
+    if name[0] != b'/' {
+        fail(libc::ENOENT);
+        return std::ptr::null_mut();
+    }
+    let mut target = buffer;
+    // SAFETY: the program's buffer is large enough by its size, or memory is allocated.
+    unsafe {
         if target.is_null() {
             if size == 0 || size >= length {
                 target = libc::malloc(size.max(length)).cast();
@@ -100,8 +151,8 @@ pub unsafe extern "C" fn getcwd(buffer: *mut u8, size: usize) -> *mut u8 {
             return std::ptr::null_mut();
         }
         std::ptr::copy_nonoverlapping(name.as_ptr(), target, length);
-        target
     }
+    target
 }
 
 /// # Safety

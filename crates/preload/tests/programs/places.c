@@ -36,7 +36,10 @@ static void directories(void) {
     /* A child begins where its parent is. */
     SHOW(chdir("e2")); fflush(stdout); if (fork() == 0) { where(); SHOW(chdir("f")); where(); fflush(stdout); _exit(0); } wait(0); where(); fflush(stdout); if (fork() == 0) { execl("/bin/sh", "sh", "-c", "test -d f && echo there; cd f && test -d ../f && echo up", (char *)0); _exit(9); } wait(0); SHOW(fchdir(top)); close(top); close(path_only);
     /* A long way down. */
-    char name[101]; memset(name, 'x', 100); name[100] = 0; for (int i = 0; i < 45; i++) { MUST(mkdir(name, 0755)); if (chdir(name)) { printf("stopped at %d\n", i); break; } } char deep[8192]; errno = 0; SHOW(syscall(SYS_getcwd, deep, sizeof deep) < 0); for (int i = 0; i < 45; i++) MUST(chdir("..")); where(); SHOW(system("rm -rf x*"));
+    char name[101]; memset(name, 'x', 100); name[100] = 0; for (int i = 0; i < 45; i++) { MUST(mkdir(name, 0755)); if (chdir(name)) { printf("stopped at %d\n", i); break; } } char deep[8192]; errno = 0; SHOW(syscall(SYS_getcwd, deep, sizeof deep) < 0);
+    SHOW(getcwd(deep, 100) == 0); SHOW(getcwd(deep, 4096) == 0); SHOW(getcwd(deep, 4500) == 0); SHOW(getcwd(deep, sizeof deep) == deep && strlen(deep) == root_length + 45 * 101 && !strncmp(deep, root, root_length));
+    char *far = getcwd(0, 0); SHOW(far && !strcmp(far, deep)); free(far); SHOW(getcwd(0, 4097) == 0); far = get_current_dir_name(); SHOW(far && strlen(far) == strlen(deep)); free(far);
+    for (int i = 0; i < 45; i++) MUST(chdir("..")); where(); SHOW(system("rm -rf x*"));
 }
 
 static void special(void) {
