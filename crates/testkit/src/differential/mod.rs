@@ -3,7 +3,8 @@
 //!
 //! | module | idea |
 //! | --- | --- |
-//! | `operation` | what can be done, and how sequences are drawn |
+//! | `operation` | what can be done |
+//! | `draw` | how sequences are drawn |
 //! | `outcome` | what an operation told, as far as it is comparable |
 //! | `arck_side`, `host_side` | the two that are compared |
 //! | `tree` | everything that is there, through path walk |
@@ -14,6 +15,7 @@
 //! them out leaves the others as they were.
 
 mod arck_side;
+mod draw;
 mod host_side;
 mod operation;
 mod outcome;
@@ -21,8 +23,9 @@ mod run;
 mod tree;
 
 pub use arck_side::ArckSide;
+pub use draw::sequence;
 pub use host_side::HostSide;
-pub use operation::{Base, Operation, Place, Step, Subject, sequence};
+pub use operation::{Base, Operation, Place, Step, Subject};
 pub use outcome::{Outcome, View};
 pub use run::{Difference, Settings, check, run, shorten};
 pub use tree::{Node, tree};
