@@ -4,7 +4,7 @@
 use arck_testkit::{Random, Shorthand, TestPool};
 use arckfs::{At, Errno, Failure, FileSystem};
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const POOL: u64 = 128 << 20;
@@ -333,78 +333,6 @@ fn appends_are_not_lost() {
 }
 
 #[test]
-fn a_handle_shared_by_threads_has_one_offset() {
-    let pool = TestPool::new(POOL);
-    let one = pool.session();
-    let handle = one
-        .open_at_root("file", libc::O_CREAT | libc::O_RDWR)
-        .unwrap();
-    std::thread::scope(|scope| {
-        for thread in 0..THREADS as u8 {
-            let one = &one;
-            scope.spawn(move || {
-                for _ in 0..2000 {
-                    assert_eq!(one.write(handle, &[thread; 100], None), Ok(100));
-                }
-            });
-        }
-    });
-    let content = one.get("file").unwrap();
-    assert_eq!(content.len(), THREADS * 2000 * 100);
-    let mut counts = [0; THREADS];
-    for piece in content.chunks(100) {
-        assert!(piece.iter().all(|&byte| byte == piece[0]), "a torn write");
-        counts[piece[0] as usize] += 1;
-    }
-    assert_eq!(counts, [2000; THREADS]);
-}
-
-#[test]
-fn readers_of_the_session_see_whole_writes() {
-    let pool = TestPool::new(POOL);
-    let one = pool.session();
-    one.put("page", &[0; 4096]).unwrap();
-    let stop = AtomicBool::new(false);
-    let sizes = AtomicU64::new(0);
-    std::thread::scope(|scope| {
-        for thread in 1..=2u8 {
-            let (one, stop) = (&one, &stop);
-            scope.spawn(move || {
-                let handle = one.open_at_root("page", libc::O_WRONLY).expect("open");
-                let mut round = 0u8;
-                while !stop.load(Ordering::Relaxed) {
-                    let fill = [round.wrapping_mul(2).wrapping_add(thread); 4096];
-                    assert_eq!(one.write(handle, &fill, Some(0)), Ok(4096));
-                    round = round.wrapping_add(1);
-                }
-                one.close(handle);
-            });
-        }
-        scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                one.fold(false).expect("fold");
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        });
-        let end = Instant::now() + Duration::from_millis(1500);
-        let handle = one.open_at_root("page", libc::O_RDONLY).unwrap();
-        let mut buffer = [0; 4096];
-        while Instant::now() < end {
-            let read = one.read(handle, &mut buffer, Some(0)).expect("read");
-            sizes.fetch_max(read as u64, Ordering::Relaxed);
-            assert_eq!(read, 4096);
-            let torn = buffer.iter().position(|&byte| byte != buffer[0]);
-            if let Some(at) = torn {
-                stop.store(true, Ordering::Relaxed);
-                panic!("a write is seen in parts: byte {at} differs");
-            }
-        }
-        stop.store(true, Ordering::Relaxed);
-    });
-    assert_eq!(sizes.load(Ordering::Relaxed), 4096);
-}
-
-#[test]
 fn one_winner_for_each_name() {
     let pool = TestPool::new(POOL);
     let (one, two) = (pool.session(), pool.session());
@@ -459,48 +387,6 @@ fn one_winner_for_each_name() {
     assert!(names_once(&two, "race").is_empty());
 }
 
-/// Two writers of whole patterns: a read of up to 64 KiB, across pages, never sees both.
-#[test]
-fn a_read_sees_one_of_two_writes() {
-    const LENGTH: usize = 64 << 10;
-    const PLACE: u64 = 1000;
-    let pool = TestPool::new(POOL);
-    let one = pool.session();
-    one.put("file", &vec![0; LENGTH + 4096]).unwrap();
-    let stop = AtomicBool::new(false);
-    let writes = AtomicU64::new(0);
-    std::thread::scope(|scope| {
-        for thread in 1..=2u8 {
-            let (one, stop, writes) = (&one, &stop, &writes);
-            scope.spawn(move || {
-                let handle = one.open_at_root("file", libc::O_WRONLY).expect("open");
-                let mut round = 0u8;
-                while !stop.load(Ordering::Relaxed) {
-                    let fill = vec![round.wrapping_mul(2).wrapping_add(thread); LENGTH];
-                    assert_eq!(one.write(handle, &fill, Some(PLACE)), Ok(LENGTH));
-                    round = round.wrapping_add(1);
-                    writes.fetch_add(1, Ordering::Relaxed);
-                }
-                one.close(handle);
-            });
-        }
-        let end = Instant::now() + Duration::from_millis(1000);
-        let handle = one.open_at_root("file", libc::O_RDONLY).unwrap();
-        let mut buffer = vec![0; LENGTH];
-        let mut torn = None;
-        while Instant::now() < end && torn.is_none() {
-            assert_eq!(one.read(handle, &mut buffer, Some(PLACE)), Ok(LENGTH));
-            torn = buffer.iter().position(|&byte| byte != buffer[0]);
-        }
-        stop.store(true, Ordering::Relaxed);
-        assert_eq!(torn, None, "a read sees parts of two writes");
-    });
-    assert!(
-        writes.load(Ordering::Relaxed) > 10,
-        "hardly anything was written"
-    );
-}
-
 /// A directory's buckets grow and shrink, and pages that they leave become something else, while
 /// threads look names up and others bring the session's view up to date: a search that finds
 /// itself in a page that is no bucket any more begins again, whoever has refreshed the view in the
@@ -549,104 +435,4 @@ fn look_ups_while_buckets_come_and_go() {
         }
     });
     assert!(rounds.load(Ordering::Relaxed) > 2 && looked_up.load(Ordering::Relaxed) > 1000);
-}
-
-/// Appends of several steps, whole or of several buffers, from several threads, with a session
-/// that reads and one that folds: nobody's bytes come between another's.
-#[test]
-fn long_appends_do_not_mix() {
-    const LENGTH: usize = (5 << 20) + 1234;
-    const APPENDS: usize = 4;
-    let pool = TestPool::new(256 << 20);
-    let (one, two) = (pool.session(), pool.session());
-    one.put("log", b"").unwrap();
-    let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let writers: Vec<_> = (1..=3u8)
-            .map(|thread| {
-                let one = &one;
-                scope.spawn(move || {
-                    let flags = libc::O_WRONLY | libc::O_APPEND;
-                    let handle = one.open_at_root("log", flags).expect("open");
-                    let bytes = vec![thread; LENGTH];
-                    for _ in 0..APPENDS {
-                        let written = match thread {
-                            1 => one.write_vector(handle, bytes.chunks(LENGTH / 7 + 1), None, None),
-                            _ => one.write(handle, &bytes, None),
-                        };
-                        assert_eq!(written, Ok(LENGTH));
-                    }
-                    one.close(handle);
-                })
-            })
-            .collect();
-        scope.spawn(|| {
-            while !done.load(Ordering::Relaxed) {
-                two.stat(At::Root, b"log", 0).expect("stat");
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        });
-        for writer in writers {
-            writer.join().expect("a writer");
-        }
-        done.store(true, Ordering::Relaxed);
-    });
-    let content = two.get("log").unwrap();
-    assert_eq!(content.len(), 3 * APPENDS * LENGTH);
-    for (place, piece) in content.chunks(LENGTH).enumerate() {
-        let other = piece.iter().position(|&byte| byte != piece[0]);
-        assert_eq!(other, None, "append {place} is mixed with another");
-    }
-}
-
-/// A write of several steps, or of several buffers, is seen as a whole by reads of one or of
-/// several buffers, and by `stat` and truncation.
-#[test]
-fn a_long_write_is_one_write() {
-    const LENGTH: usize = 5 << 20;
-    let pool = TestPool::new(256 << 20);
-    let one = pool.session();
-    one.put("file", &vec![0; LENGTH]).unwrap();
-    let stop = AtomicBool::new(false);
-    let writes = AtomicU64::new(0);
-    std::thread::scope(|scope| {
-        for thread in 1..=2u8 {
-            let (one, stop, writes) = (&one, &stop, &writes);
-            scope.spawn(move || {
-                let handle = one.open_at_root("file", libc::O_WRONLY).expect("open");
-                let mut round = thread;
-                while !stop.load(Ordering::Relaxed) {
-                    let fill = vec![round; LENGTH];
-                    let written = match round % 4 < 2 {
-                        true => one.write(handle, &fill, Some(0)),
-                        false => one.write_vector(handle, fill.chunks(1 << 20), Some(0), None),
-                    };
-                    assert_eq!(written, Ok(LENGTH));
-                    round = round.wrapping_add(2);
-                    writes.fetch_add(1, Ordering::Relaxed);
-                }
-                one.close(handle);
-            });
-        }
-        let end = Instant::now() + Duration::from_millis(1500);
-        let handle = one.open_at_root("file", libc::O_RDONLY).unwrap();
-        let mut buffer = vec![0; LENGTH];
-        let mut torn = None;
-        let mut round = 0;
-        while Instant::now() < end && torn.is_none() {
-            round += 1;
-            let read = match round % 2 {
-                0 => one.read(handle, &mut buffer, Some(0)),
-                _ => one.read_vector(handle, buffer.chunks_mut(LENGTH / 3), Some(0)),
-            };
-            assert_eq!(read, Ok(LENGTH));
-            torn = buffer.iter().position(|&byte| byte != buffer[0]);
-        }
-        stop.store(true, Ordering::Relaxed);
-        assert_eq!(torn, None, "a read sees parts of two writes");
-    });
-    assert!(
-        writes.load(Ordering::Relaxed) > 2,
-        "hardly anything was written"
-    );
 }
