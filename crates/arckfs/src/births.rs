@@ -11,7 +11,7 @@ use crate::interface::Errno;
 use crate::overlay::Found;
 use crate::state::{CachedInode, flag};
 use crate::time::now;
-use arck_core_state::branch::{StoredBranch, offset};
+use arck_core_state::branch::StoredBranch;
 use arck_core_state::directory::Dentry;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::record::{Record, RecordRef, effect};
@@ -19,7 +19,6 @@ use arck_core_state::{FileKind, IndexRoot, InodeNumber, PAGE_SIZE};
 use arck_libfs_kit::delta::{self, Branch, Tail};
 use arck_libfs_kit::region::WriteGuard;
 use arck_pm::order;
-use arck_pm::{Dirty, Flushed};
 use arck_protocol::operation::Expected;
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -339,7 +338,7 @@ impl<'a> Context<'a> {
         }
         directory.tail_page.store(tail.page, Ordering::Relaxed);
         directory.tail_unit.store(tail.unit, Ordering::Relaxed);
-        let stamped = stamp(&branch, time)?;
+        let stamped = self.stamp(directory, &branch, time)?;
         let _durable = order::fence((stored, stamped));
         let offset = u64::from(reference.unit) * 64;
         let word = session
@@ -357,8 +356,7 @@ impl<'a> Context<'a> {
                 length: record.units() * 64,
             },
         )?;
-        directory.modified.store(time as u64, Ordering::Relaxed);
-        directory.changed.store(time as u64, Ordering::Relaxed);
+        directory.stamped(time);
         Ok((reference, confirmed))
     }
 
@@ -453,12 +451,4 @@ fn tail_of(directory: &CachedInode) -> Tail {
 fn has_place(directory: &CachedInode, tail: &Tail, record: &Record<'_>) -> bool {
     let adds = record.state & effect::ADD != 0;
     tail.has_room(record.units()) && !(adds && directory.has(flag::REMOVES))
-}
-
-/// Sets a directory's times; flushed, not fenced.
-pub fn stamp(branch: &Branch<'_>, time: i64) -> Attempt<Flushed> {
-    let put = |field| -> Attempt<Dirty<'_>> { Ok(branch.put(field, time as u64)?) };
-    let _ = put(offset::MODIFIED)?;
-    let _ = put(offset::CHANGED)?;
-    Ok(branch.flush_line_0()?)
 }

@@ -7,7 +7,6 @@
 //!   other (DESIGN section 4), so that a fold of one takes the other along.
 //! * Locks of several directories are taken by ascending number.
 
-use crate::births::stamp;
 use crate::engine::{Attempt, Confirmed, Context, Fix, Published, Stop};
 use crate::interface::Errno;
 use crate::overlay::{Before, Found};
@@ -154,7 +153,7 @@ impl<'a> Context<'a> {
             let load = || self.session.arena().load_u64(place, Ordering::Acquire);
             let before = load().ok_or(Errno::IO)?;
             let cleared = delta::clear_effects(self.session, found.record, effect::ADD)?;
-            let _durable = order::fence((cleared, stamp(&branch, time)?, begun));
+            let _durable = order::fence((cleared, self.stamp(directory, &branch, time)?, begun));
             let word = load().ok_or(Errno::IO)?;
             let confirmed = self.confirm(
                 involved,
@@ -165,8 +164,7 @@ impl<'a> Context<'a> {
                     length: 8,
                 },
             )?;
-            directory.modified.store(time as u64, Ordering::Relaxed);
-            directory.changed.store(time as u64, Ordering::Relaxed);
+            directory.stamped(time);
             return Ok(confirmed);
         }
         let record = Record {
@@ -561,8 +559,7 @@ impl<'a> Context<'a> {
             if found.dentry.is_none() {
                 to.count_names(1);
             }
-            from.modified.store(time as u64, Ordering::Relaxed);
-            from.changed.store(time as u64, Ordering::Relaxed);
+            from.stamped(time);
             if moved.has(flag::UNBORN) && !moved.is_directory() {
                 moved.parent.store(to.number(), Ordering::Relaxed);
             }
@@ -605,7 +602,8 @@ impl<'a> Context<'a> {
         let (Some(one), Some(other)) = (one, other) else {
             return Err(Fix::Commit([from.0.number(), to.0.number()]).into());
         };
-        let _named = order::fence((one, other, from_begun, to_begun, stamp(&from_branch, time)?));
+        let stamped = self.stamp(from.0, &from_branch, time)?;
+        let _named = order::fence((one, other, from_begun, to_begun, stamped));
         Ok(())
     }
 }

@@ -14,7 +14,6 @@ use crate::read::pages_of;
 use crate::state::{CachedInode, flag};
 use crate::time::now;
 use crate::write::Position;
-use arck_core_state::branch::offset;
 use arck_core_state::{IndexRoot, PAGE_SIZE, PagePtr, index};
 use arck_libfs_kit::Session;
 use arck_libfs_kit::arena_pages::Short;
@@ -275,16 +274,13 @@ impl<'a> Context<'a> {
         branch: &Branch<'_>,
         stored: Option<Flushed>,
     ) -> Attempt<()> {
-        let time = now() as u64;
-        let _ = branch.put(offset::MODIFIED, time)?;
-        let _ = branch.put(offset::CHANGED, time)?;
-        let _durable = order::fence((stored, branch.flush_line_0()?));
+        let time = now();
+        let _durable = order::fence((stored, self.stamp(inode, branch, time)?));
         if !expected.still_holds(self.header(inode.number())?) {
             // A fold got in between; doing all of this once more does no harm.
             return Err(Fix::Again.into());
         }
-        inode.modified.store(time, Ordering::Relaxed);
-        inode.changed.store(time, Ordering::Relaxed);
+        inode.stamped(time);
         Ok(())
     }
 

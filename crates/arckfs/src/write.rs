@@ -163,8 +163,7 @@ impl<'a> Context<'a> {
                     }
                 }
             };
-            let _ = branch.put(offset::MODIFIED, time as u64)?;
-            let _ = branch.put(offset::CHANGED, time as u64)?;
+            self.put_times(inode, &branch, time)?;
             let stored = branch.set(offset::SIZE, end, proof)?;
             let _durable = order::fence(stored);
             let published = Published {
@@ -182,9 +181,8 @@ impl<'a> Context<'a> {
             } else {
                 None
             };
-            let _ = branch.put(offset::MODIFIED, time as u64)?;
-            let _ = branch.put(offset::CHANGED, time as u64)?;
-            let _durable = order::fence((entries, step.stored.take(), branch.flush_line_0()?));
+            let stamped = self.stamp(inode, &branch, time)?;
+            let _durable = order::fence((entries, step.stored.take(), stamped));
             if !expected.still_holds(self.header(inode.number())?) {
                 // A fold got in between. Writing the same bytes once more does no harm, but if
                 // somebody else's have come on top.
@@ -192,8 +190,7 @@ impl<'a> Context<'a> {
                 return Err(Fix::Again.into());
             }
         }
-        inode.modified.store(time as u64, Ordering::Relaxed);
-        inode.changed.store(time as u64, Ordering::Relaxed);
+        inode.stamped(time);
         if inode.has(flag::MAPPED) {
             self.remap(inode, size.min(position) / PAGE_SIZE, pages_of(end));
         }
@@ -221,8 +218,7 @@ impl<'a> Context<'a> {
             let _begun = order::fence(begun);
         }
         // One cache line, in this order: what reaches the medium is a prefix of it.
-        let _ = branch.put(offset::MODIFIED, time as u64)?;
-        let _ = branch.put(offset::CHANGED, time as u64)?;
+        self.put_times(inode, &branch, time)?;
         let _ = branch.put(offset::SIZE, new)?;
         let limit = inode.limit.load(Ordering::Relaxed).min(pages_of(new));
         if new < old {
@@ -235,8 +231,7 @@ impl<'a> Context<'a> {
             return Err(Fix::Again.into());
         }
         inode.size.store(new, Ordering::Release);
-        inode.modified.store(time as u64, Ordering::Relaxed);
-        inode.changed.store(time as u64, Ordering::Relaxed);
+        inode.stamped(time);
         if new < old {
             inode.limit.store(limit, Ordering::Release);
         }

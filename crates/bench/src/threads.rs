@@ -35,7 +35,7 @@ pub struct ThreadsArguments {
     #[arg(long, value_name = "N", default_value_t = 9)]
     rounds: usize,
 
-    /// How ArckFS is called: preload, direct, or both
+    /// How ArckFS is called: preload, direct, or both with a comma between them
     #[arg(long, value_enum, value_delimiter = ',', default_value = "preload")]
     way: Vec<Way>,
 

@@ -13,7 +13,9 @@ use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 
-/// See the module's head.
+/// See the module's head. Alone in its lines, and in those that the processor fetches along: its
+/// counters change at every operation, and an allocator may put those of two threads side by side.
+#[repr(align(128))]
 pub struct ThreadContext {
     session: &'static Session,
     slot: ThreadSlot<'static>,
