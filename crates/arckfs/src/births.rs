@@ -382,12 +382,11 @@ impl<'a> Context<'a> {
             inode.set(flag::UNLINKED, false);
             return;
         }
-        // Decided under the lock: two threads may come here for one inode. Whoever opens it now
-        // lists it first and then sees that it is unlinked.
+        // Decided under the lock: two threads may come here for one inode.
         let granted = self
             .header(inode.number())
             .is_ok_and(|header| header.kind() == HeaderKind::Granted);
-        if !inode.has(flag::UNBORN) || !granted || inode.is_open() {
+        if !inode.has(flag::UNBORN) || !granted {
             return;
         }
         if inode.tail_first.load(Ordering::Relaxed) != 0 {
@@ -395,18 +394,25 @@ impl<'a> Context<'a> {
             // them; then the number comes back (see `refresh_if_folded`).
             return;
         }
+        // If it is open, its last close comes here again.
+        if !inode.refuse_openings() {
+            return;
+        }
         if inode.branch.load(Ordering::Relaxed) != 0 && self.end_branch(inode).is_err() {
             // Nothing that the branch leads to may be used again.
+            inode.allow_openings();
             return;
         }
         self.end_unborn(inode);
     }
 
-    /// Forgets an inode that died unborn, and queues its number. Under its lock.
+    /// Forgets an inode that died unborn, and queues its number. Under its lock, with openings
+    /// refused until there is no view that could be opened.
     pub fn end_unborn(&self, inode: &'static CachedInode) {
         self.discard_delta(inode);
         inode.flags.store(0, Ordering::Release);
         inode.sequence.store(u64::MAX, Ordering::Release);
+        inode.allow_openings();
         self.queue_reuse(inode);
     }
 }

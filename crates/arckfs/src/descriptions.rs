@@ -14,7 +14,7 @@ use crate::engine::{Attempt, Context, Engine, Fix};
 use crate::interface::{Errno, ExternalDescription, Handle};
 use crate::shared_offsets;
 use crate::spares::Spares;
-use crate::state::{AuxiliaryState, CachedInode, Description, flag};
+use crate::state::{AuxiliaryState, CachedInode, Description, REFUSED, flag};
 use arck_core_state::InodeNumber;
 use arck_core_state::header::HeaderKind;
 use arck_libfs_kit::Session;
@@ -401,11 +401,13 @@ const _: () = assert!(OPEN_SLOTS.is_multiple_of(OPEN_LINE));
 
 impl<'a> Context<'a> {
     /// Lists an inode as open, then looks at it once more: ESTALE if it is gone; another attempt
-    /// if it may be dying unborn, which goes on only while nobody has it open.
+    /// if it ends unborn, or has.
     pub fn list_open(&self, inode: &'static CachedInode) -> Attempt<()> {
-        let mut first = false;
         loop {
             let opened = inode.opened.load(Ordering::SeqCst);
+            if opened == REFUSED {
+                return Err(Fix::Busy(inode.number()).into());
+            }
             if opened != 0 {
                 if exchange(inode, opened, opened + 1) {
                     break;
@@ -414,7 +416,6 @@ impl<'a> Context<'a> {
             }
             let place = self.take_open_place(inode)?;
             if exchange(inode, 0, ((place as u64 + 1) << PLACE) | 1) {
-                first = true;
                 break;
             }
             // Another thread has listed it.
@@ -422,9 +423,8 @@ impl<'a> Context<'a> {
         }
         let header = self.header(inode.number())?;
         let gone = header.generation() != inode.generation() || header.kind() == HeaderKind::Free;
-        let dying = (first && inode.has(flag::UNLINKED) && inode.has(flag::UNBORN))
-            || inode.sequence.load(Ordering::SeqCst) == u64::MAX;
-        if gone || dying {
+        let ended = inode.sequence.load(Ordering::SeqCst) == u64::MAX;
+        if gone || ended {
             close_once(self.session, self.state, self.spares, self.slot(), inode);
             return Err(if gone {
                 Errno::STALE.into()

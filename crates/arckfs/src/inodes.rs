@@ -376,9 +376,9 @@ impl<'a> Context<'a> {
                 }
                 let died_unborn = inode.has(flag::UNBORN)
                     && inode.has(flag::UNLINKED)
-                    && !inode.is_open()
                     && header.kind() == HeaderKind::Granted
-                    && header.ownership().session() == self.session.number();
+                    && header.ownership().session() == self.session.number()
+                    && inode.refuse_openings();
                 if died_unborn {
                     self.end_unborn(inode);
                 } else {

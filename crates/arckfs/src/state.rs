@@ -119,6 +119,7 @@ region_shared! {
         pub dirty: AtomicU32,
         /// Descriptions that have the inode open (low half), and its place in the open table
         /// plus one (high half): one word, so that the last close and a new open cannot cross.
+        /// [`REFUSED`] while it ends.
         pub opened: AtomicU64,
         pub dirty_next: AtomicOffset<CachedInode>,
         pub reuse_next: AtomicOffset<CachedInode>,
@@ -207,6 +208,9 @@ pub mod flag {
     pub const LOCKED: u32 = 128;
 }
 
+/// In [`CachedInode::opened`]: it is open for nobody, and nobody may open it.
+pub const REFUSED: u64 = 1 << 63;
+
 impl CachedInode {
     pub fn new(number: InodeNumber, generation: u32) -> CachedInode {
         let word = || AtomicU64::new(0);
@@ -261,9 +265,20 @@ impl CachedInode {
     pub fn generation(&self) -> u32 {
         self.generation.load(Ordering::Acquire)
     }
-    /// Whether a description of this session has it open.
+    /// Whether a description of this session has it open, or it is about to end.
     pub fn is_open(&self) -> bool {
         self.opened.load(Ordering::SeqCst) != 0
+    }
+    /// Refuses all openings until [`CachedInode::allow_openings`], for what is to end unless it is
+    /// open: false then. Under its lock, for which those wait that are refused.
+    pub fn refuse_openings(&self) -> bool {
+        self.opened
+            .compare_exchange(0, REFUSED, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
+    }
+    /// Under the same lock.
+    pub fn allow_openings(&self) {
+        self.opened.store(0, Ordering::Release);
     }
     pub fn expected(&self) -> Expected {
         Expected {
