@@ -460,12 +460,12 @@ impl FileSystem {
         Ok(handle)
     }
 
-    /// As `F_GETFL`.
-    pub fn flags(&self, handle: Handle) -> i32 {
-        match self.engine.description(handle) {
-            Ok(description) => self.engine.flags_of(description, &self.externals),
-            Err(_) => 0,
-        }
+    /// As `F_GETFL`. EBADF.
+    pub fn flags(&self, handle: Handle) -> Result<i32, Errno> {
+        let description = self.engine.description(handle)?;
+        let flags = self.engine.flags_of(description, &self.externals);
+        description.still()?;
+        Ok(flags)
     }
 
     /// As `F_SETFL`: O_APPEND, O_NONBLOCK, O_NOATIME, O_DIRECT; others are ignored.

@@ -4,8 +4,12 @@
 //! `docs/calls.md`, which [`documentation`](crate::documentation) compares with it. That module
 //! also lists the calls that are not here.
 //!
-//! Invariant: a number without a handler goes to the kernel unchanged.
+//! Invariants:
+//! * A number without a handler goes to the kernel unchanged.
+//! * Handlers are reached through this table only, so that each call is
+//!   [settled](replacements::settled).
 
+use crate::descriptors::replacements;
 use crate::handlers::others::{self, NO_DIRECTORY};
 use crate::handlers::{attributes, control, data, extended, locks, mapping, names, transfer};
 use crate::raw::{self, Arguments};
@@ -29,7 +33,14 @@ macro_rules! calls {
     ($($number:ident $name:literal => $handler:expr $(, $how:ident $note:literal)?;)*) => {
         const CALLS: [Call; COUNT] = {
             let mut table = [Call { name: "other", handler: None }; COUNT];
-            $(table[numbers::$number as usize] = Call { name: $name, handler: Some($handler) };)*
+            $(table[numbers::$number as usize] = Call { name: $name, handler: Some({
+                #[inline(always)]
+                unsafe fn settled(a: &Arguments) -> isize {
+                    // SAFETY: the program's arguments.
+                    replacements::settled(numbers::$number, a, || unsafe { $handler(a) })
+                }
+                settled
+            }) };)*
             table
         };
         /// Every row: name, number, what becomes of it, and why; empty strings if it is served.

@@ -135,6 +135,7 @@ fn replace(value: u64) -> u64 {
     }
     let oldest = PREVIOUS.swap(kept, Ordering::AcqRel);
     if let Some(oldest) = NonZeroU64::new(oldest) {
+        crate::descriptors::replacements::replaced();
         let _ = inside(|fs| {
             fs.close(Handle(oldest));
             Ok(())

@@ -3,7 +3,9 @@
 //! minus the error number.
 //!
 //! Invariant: a handler that finds neither a pool path nor a pool descriptor passes its
-//! arguments to the kernel unchanged (legacy forms through their `*at` equivalents).
+//! arguments to the kernel unchanged (legacy forms through their `*at` equivalents). What another
+//! thread replaces meanwhile is not a handler's matter: see `descriptors::replacements`, for which
+//! a handler fails with EBADF where it meets a handle that is closed.
 
 pub mod attributes;
 pub mod control;
@@ -16,7 +18,7 @@ pub mod others;
 pub mod transfer;
 
 use crate::backend::{At, Errno, Failure, FileSystem, Handle, inside, minus};
-use crate::descriptors::{Descriptor, lookup, replacements};
+use crate::descriptors::{Descriptor, lookup};
 use crate::path::{Place, Scratch, place};
 use crate::{raw, report};
 use std::ffi::CString;
@@ -64,63 +66,23 @@ pub fn outside(failure: Failure, kernel: impl FnOnce(usize) -> isize) -> isize {
     }
 }
 
-/// A call that names a file by its descriptor. What another thread has put in its place since it
-/// was looked up is used instead: `pool` or `kernel` is called again.
+/// A call that names a file by its descriptor.
 #[inline(always)]
 pub fn on_descriptor(
     number: i64,
     descriptor: usize,
-    mut pool: impl FnMut(&'static FileSystem, Handle) -> Result<isize, Failure>,
-    mut kernel: impl FnMut() -> isize,
+    pool: impl FnOnce(&'static FileSystem, Handle) -> Result<isize, Failure>,
+    kernel: impl FnOnce() -> isize,
 ) -> isize {
     match lookup(descriptor) {
-        Descriptor::Kernel => {
-            let result = kernel();
-            if result == raw::error(libc::EBADF) {
-                return bad_descriptor(descriptor, &mut pool, &mut kernel);
-            }
-            result
-        }
+        Descriptor::Kernel => kernel(),
         Descriptor::Error(error) => error,
         Descriptor::Pool(handle) => {
             report::served(number);
             match inside(|fs| pool(fs, handle)) {
                 Ok(result) => result,
-                Err(Failure::Errno(Errno::BADF)) => {
-                    bad_descriptor(descriptor, &mut pool, &mut kernel)
-                }
                 Err(failure) => outside(failure, |_| raw::error(libc::EIO)),
             }
-        }
-    }
-}
-
-/// After EBADF: the call once more, until no descriptor was replaced meanwhile.
-#[cold]
-#[inline(never)]
-fn bad_descriptor(
-    descriptor: usize,
-    pool: &mut dyn FnMut(&'static FileSystem, Handle) -> Result<isize, Failure>,
-    kernel: &mut dyn FnMut() -> isize,
-) -> isize {
-    again_if_bad(|| match lookup(descriptor) {
-        Descriptor::Kernel => kernel(),
-        Descriptor::Error(error) => error,
-        Descriptor::Pool(handle) => match inside(|fs| pool(fs, handle)) {
-            Ok(result) => result,
-            Err(failure) => outside(failure, |_| raw::error(libc::EIO)),
-        },
-    })
-}
-
-/// A call that looks a descriptor up, again and again while it tells EBADF and descriptors were
-/// replaced since it began.
-pub fn again_if_bad(mut call: impl FnMut() -> isize) -> isize {
-    loop {
-        let before = replacements();
-        let result = call();
-        if result != raw::error(libc::EBADF) || replacements() == before {
-            return result;
         }
     }
 }
@@ -215,9 +177,12 @@ pub unsafe fn memory_mut<'a>(address: usize, length: usize) -> Result<&'a mut [u
     Ok(unsafe { std::slice::from_raw_parts_mut(address.max(1) as *mut u8, length) })
 }
 
-/// Whether a description was opened with O_PATH.
-pub fn is_path_only(handle: Handle) -> bool {
-    inside(|fs| Ok(fs.flags(handle) & libc::O_PATH != 0)).unwrap_or(false)
+/// The `O_*` flags of a description, or minus an error number.
+pub fn flags_of(handle: Handle) -> Result<i32, isize> {
+    inside(|fs| Ok(fs.flags(handle)?)).map_err(|failure| match failure {
+        Failure::Errno(errno) => minus(errno),
+        Failure::Outside(_) => raw::error(libc::EIO),
+    })
 }
 
 /// EINVAL if there are flags beside the known ones.

@@ -8,7 +8,7 @@
 //! kernel's.
 
 use crate::calls;
-use crate::handlers::{HERE, attributes, control, data};
+use crate::handlers::{HERE, attributes};
 use crate::raw;
 
 /// A handler's result as libc functions return it.
@@ -247,7 +247,7 @@ symbols! {
 
 unsafe fn fchmodat_here(at: usize, path: usize, mode: usize, flags: usize) -> isize {
     // SAFETY: the program's arguments.
-    let result = unsafe { attributes::fchmodat2(&[at, path, mode, flags, 0, 0]) };
+    let result = unsafe { call!(SYS_fchmodat2(at, path, mode, flags)) };
     // Kernels before 6.6 do not know the call with flags.
     if result == raw::error(libc::ENOSYS) {
         raw::error(libc::EOPNOTSUPP)
@@ -263,7 +263,7 @@ unsafe fn fchmodat_here(at: usize, path: usize, mode: usize, flags: usize) -> is
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn posix_fallocate(fd: usize, offset: usize, length: usize) -> i32 {
     // SAFETY: no pointers.
-    -unsafe { data::fallocate(&[fd, 0, offset, length, 0, 0]) } as i32
+    -unsafe { call!(SYS_fallocate(fd, 0, offset, length)) } as i32
 }
 
 /// # Safety
@@ -284,9 +284,7 @@ pub unsafe extern "C" fn posix_fadvise(
     advice: usize,
 ) -> i32 {
     // SAFETY: no pointers.
-    let result = unsafe {
-        data::advise::<{ libc::SYS_fadvise64 as usize }>(&[fd, offset, length, advice, 0, 0])
-    };
+    let result = unsafe { call!(SYS_fadvise64(fd, offset, length, advice)) };
     -result as i32
 }
 
@@ -323,7 +321,7 @@ pub unsafe extern "C" fn lockf(fd: usize, command: i32, length: i64) -> isize {
             libc::F_TEST => libc::F_GETLK,
             _ => return fail(libc::EINVAL),
         };
-        let result = control::fcntl(&[fd, operation as usize, &raw mut lock as usize, 0, 0, 0]);
+        let result = call!(SYS_fcntl(fd, operation as usize, &raw mut lock as usize));
         if command == libc::F_TEST && result == 0 && lock.l_type != libc::F_UNLCK as i16 {
             return fail(libc::EACCES);
         }

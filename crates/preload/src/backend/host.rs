@@ -290,11 +290,12 @@ impl FileSystem {
         // SAFETY: commands used here take integers or our own structures.
         check(unsafe { syscall!(libc::SYS_fcntl, self.file(handle)?, command, argument) })
     }
-    pub fn flags(&self, handle: Handle) -> i32 {
+    pub fn flags(&self, handle: Handle) -> Result<i32, Errno> {
         if self.root == NULL {
-            return libc::O_RDWR;
+            return Ok(libc::O_RDWR);
         }
-        self.control(handle, libc::F_GETFL, 0).unwrap_or(0) as i32
+        self.control(handle, libc::F_GETFL, 0)
+            .map(|flags| flags as i32)
     }
     pub fn set_flags(&self, handle: Handle, flags: i32) -> Result<(), Errno> {
         self.control(handle, libc::F_SETFL, flags as usize)

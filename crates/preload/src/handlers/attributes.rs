@@ -496,8 +496,9 @@ pub unsafe fn utimes_of_libc(path: usize, times: usize, flags: usize) -> isize {
     } else {
         converted.as_ptr() as usize
     };
+    let arguments = [HERE, path, converted, flags, 0, 0];
     // SAFETY: the caller's promise; the times are our own.
-    unsafe { utimensat(&[HERE, path, converted, flags, 0, 0]) }
+    unsafe { crate::calls::dispatch(libc::SYS_utimensat as usize, &arguments) }
 }
 
 fn in_nanoseconds(time: libc::timeval) -> libc::timespec {

@@ -1,10 +1,11 @@
 //! Calls on descriptors themselves: close, dup, fcntl, ioctl; and the umask.
 
-use super::{again_if_bad, locks, on_descriptor};
-use crate::backend::{Errno, Failure, inside, minus};
-use crate::descriptors::{self, Descriptor, is_pool, is_reserved, lookup};
+use super::{locks, on_descriptor};
+use crate::backend::{Errno, Failure, Handle, inside, minus};
+use crate::descriptors::replacements::Count;
+use crate::descriptors::{self, Descriptor, is_pool, is_reserved, lookup, replacements};
 use crate::raw::{self, Arguments, blocking, error, syscall};
-use crate::{report, settings, thread};
+use crate::{memory, report, settings, thread};
 use std::sync::atomic::Ordering;
 
 /// # Safety
@@ -36,29 +37,32 @@ pub unsafe fn close_range(a: &Arguments) -> isize {
 }
 
 pub unsafe fn dup(a: &Arguments) -> isize {
-    // SAFETY: the same call.
-    again_if_bad(|| unsafe { dup_once(a) })
+    let before = replacements::count();
+    match lookup(a[0]) {
+        Descriptor::Pool(_) => {
+            report::served(libc::SYS_dup);
+            descriptors::duplicate(a[0] as u32 as usize, 0, false)
+        }
+        Descriptor::Error(error) => error,
+        Descriptor::Kernel => kernels_duplicate(before, || {
+            descriptors::before_kernel_opens();
+            // SAFETY: the program's argument.
+            descriptors::kernel_opened(unsafe { syscall!(libc::SYS_dup, a[0]) })
+        }),
+    }
 }
 
-unsafe fn dup_once(a: &Arguments) -> isize {
-    if is_pool(a[0]) {
-        report::served(libc::SYS_dup);
-        return descriptors::duplicate(a[0] as u32 as usize, 0, false);
+/// A duplicate of what the kernel has under a number that was looked up after `before`; EBADF, so
+/// that the call is made again, if that may have been no more than the placeholder of something
+/// that was just put there.
+fn kernels_duplicate(before: Count, duplicate: impl FnOnce() -> isize) -> isize {
+    let result = duplicate();
+    if raw::failed(result) || !before.has_moved_over_kernels() {
+        return result;
     }
-    if is_reserved(a[0]) && !thread::inside() {
-        return error(libc::EBADF);
-    }
-    descriptors::before_kernel_opens();
-    // SAFETY: the program's argument.
-    let result = descriptors::kernel_opened(unsafe { syscall!(libc::SYS_dup, a[0]) });
-    if !raw::failed(result) && is_pool(a[0]) {
-        // Another thread has put something of the pool's there: what was duplicated may be no
-        // more than its placeholder.
-        descriptors::kernel_closed(result as usize);
-        raw::close(result);
-        return descriptors::duplicate(a[0] as u32 as usize, 0, false);
-    }
-    result
+    raw::close(result);
+    descriptors::kernel_closed(result as usize);
+    error(libc::EBADF)
 }
 
 pub unsafe fn dup2(a: &Arguments) -> isize {
@@ -75,58 +79,82 @@ pub unsafe fn dup2(a: &Arguments) -> isize {
 }
 
 pub unsafe fn dup3(a: &Arguments) -> isize {
-    let target = a[1] as u32 as usize;
-    if thread::inside() || a[0] as i32 == a[1] as i32 {
+    let (source, target, flags) = (a[0] as u32 as usize, a[1] as u32 as usize, a[2] as i32);
+    if thread::inside() || source == target || flags & !libc::O_CLOEXEC != 0 {
+        if is_reserved(source) {
+            return error(libc::EBADF);
+        }
         // SAFETY: the program's arguments.
         return unsafe { syscall!(libc::SYS_dup3, a[0], a[1], a[2]) };
     }
-    if is_pool(a[0]) {
+    if is_pool(source) {
         report::served(libc::SYS_dup3);
-        if a[2] as i32 & !libc::O_CLOEXEC != 0 {
-            return error(libc::EINVAL);
-        }
-        let close_on_exec = a[2] as i32 & libc::O_CLOEXEC != 0;
-        return descriptors::duplicate_to(a[0] as u32 as usize, target, close_on_exec);
     }
-    if is_reserved(a[0]) {
-        return error(libc::EBADF);
-    }
-    // SAFETY: probing and duplicating the program's own descriptor.
-    unsafe {
-        // The target is only given up if the call will succeed.
-        let valid = syscall!(libc::SYS_fcntl, a[0], libc::F_GETFD);
-        if raw::failed(valid) {
-            return valid;
-        }
-        descriptors::replaced_by_kernels(target, || syscall!(libc::SYS_dup3, a[0], a[1], a[2]))
-    }
+    descriptors::duplicate_onto(source, target, flags != 0)
 }
 
 pub unsafe fn fcntl(a: &Arguments) -> isize {
-    let handle = match lookup(a[0]) {
-        Descriptor::Pool(handle) => handle,
-        Descriptor::Error(error) => return error,
-        Descriptor::Kernel => {
-            // SAFETY: the program's arguments.
-            let result = unsafe { blocking!(libc::SYS_fcntl, a[0], a[1], a[2]) };
-            return match a[1] as i32 {
-                libc::F_DUPFD | libc::F_DUPFD_CLOEXEC if a[2] == 0 => {
-                    descriptors::kernel_opened(result)
-                }
-                _ => result,
-            };
+    let before = replacements::count();
+    match lookup(a[0]) {
+        Descriptor::Error(error) => error,
+        Descriptor::Pool(handle) => {
+            report::served(libc::SYS_fcntl);
+            pool_fcntl(a, handle)
         }
-    };
-    report::served(libc::SYS_fcntl);
+        // SAFETY: the program's arguments.
+        Descriptor::Kernel => unsafe { kernels_fcntl(a, before) },
+    }
+}
+
+/// # Safety
+/// As the system call's.
+unsafe fn kernels_fcntl(a: &Arguments, before: Count) -> isize {
+    match a[1] as i32 {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => kernels_duplicate(before, || {
+            if a[2] == 0 {
+                descriptors::before_kernel_opens();
+            }
+            // SAFETY: no pointers.
+            let result = unsafe { syscall!(libc::SYS_fcntl, a[0], a[1], a[2]) };
+            match a[2] {
+                0 => descriptors::kernel_opened(result),
+                _ => result,
+            }
+        }),
+        libc::F_GETLK | libc::F_OFD_GETLK => {
+            // What a placeholder tells must not replace the question.
+            // SAFETY: integers.
+            let Ok(mut lock) = (unsafe { memory::copy_in::<libc::flock>(a[2]) }) else {
+                // SAFETY: the program's arguments.
+                return unsafe { syscall!(libc::SYS_fcntl, a[0], a[1], a[2]) };
+            };
+            // SAFETY: our structure.
+            let result = unsafe { syscall!(libc::SYS_fcntl, a[0], a[1], &raw mut lock) };
+            if before.has_moved_over_kernels() {
+                return error(libc::EBADF);
+            }
+            if raw::failed(result) {
+                return result;
+            }
+            memory::copy_out(a[2], &lock).map_or_else(minus, |()| result)
+        }
+        // SAFETY: the program's arguments.
+        _ => unsafe { blocking!(libc::SYS_fcntl, a[0], a[1], a[2]) },
+    }
+}
+
+fn pool_fcntl(a: &Arguments, handle: Handle) -> isize {
     let descriptor = a[0] as u32 as usize;
     let command = a[1] as i32;
     let of_descriptor = matches!(
         command,
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC | libc::F_GETFD | libc::F_SETFD | libc::F_GETFL
     );
-    if !of_descriptor && super::is_path_only(handle) {
-        return error(libc::EBADF);
-    }
+    let flags = match super::flags_of(handle) {
+        Ok(flags) if flags & libc::O_PATH != 0 && !of_descriptor => return error(libc::EBADF),
+        Ok(flags) => flags,
+        Err(error) => return error,
+    };
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => descriptors::duplicate(
             descriptor,
@@ -138,12 +166,9 @@ pub unsafe fn fcntl(a: &Arguments) -> isize {
             descriptors::set_close_on_exec(descriptor, a[2] as i32 & libc::FD_CLOEXEC != 0);
             0
         }
-        libc::F_GETFL => match inside(|fs| Ok(fs.flags(handle) as isize)) {
-            Ok(flags) if flags as i32 & libc::O_PATH != 0 => flags,
-            // A 64-bit process always has large files, and the kernel says so.
-            Ok(flags) => flags | 0o100_000,
-            Err(_) => error(libc::EIO),
-        },
+        libc::F_GETFL if flags & libc::O_PATH != 0 => flags as isize,
+        // A 64-bit process always has large files, and the kernel says so.
+        libc::F_GETFL => flags as isize | 0o100_000,
         libc::F_SETFL => match inside(|fs| Ok(fs.set_flags(handle, a[2] as i32)?)) {
             Ok(()) => 0,
             Err(Failure::Errno(errno)) => minus(errno),
@@ -178,7 +203,7 @@ pub unsafe fn ioctl(a: &Arguments) -> isize {
             libc::SYS_ioctl,
             a[0],
             |fs, handle| match request {
-                _ if fs.flags(handle) & libc::O_PATH != 0 => Err(Failure::Errno(Errno::BADF)),
+                _ if fs.flags(handle)? & libc::O_PATH != 0 => Err(Failure::Errno(Errno::BADF)),
                 FICLONE | FICLONERANGE => Err(Failure::Errno(Errno::OPNOTSUPP)),
                 FIOCLEX | FIONCLEX => {
                     descriptors::set_close_on_exec(a[0] as u32 as usize, request == FIOCLEX);

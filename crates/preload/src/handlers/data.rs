@@ -245,7 +245,7 @@ pub unsafe fn preadv2(a: &Arguments) -> isize {
                 } else {
                     Some(position(a[3])?)
                 };
-                if fs.flags(handle) & libc::O_ACCMODE & libc::O_WRONLY != 0 {
+                if fs.flags(handle)? & libc::O_ACCMODE & libc::O_WRONLY != 0 {
                     return Err(Failure::Errno(Errno::BADF));
                 }
                 check_flags(a[5])?;
@@ -268,7 +268,7 @@ pub unsafe fn pwritev2(a: &Arguments) -> isize {
                 } else {
                     Some(position(a[3])?)
                 };
-                let mode = fs.flags(handle) & libc::O_ACCMODE;
+                let mode = fs.flags(handle)? & libc::O_ACCMODE;
                 if mode == libc::O_RDONLY || mode == libc::O_ACCMODE {
                     return Err(Failure::Errno(Errno::BADF));
                 }
@@ -349,7 +349,7 @@ const SYNC_FLAGS: u32 = libc::SYNC_FILE_RANGE_WAIT_BEFORE
 
 /// EBADF for a description of O_PATH, which the kernel tells before anything else.
 fn not_path_only(fs: &FileSystem, handle: Handle) -> Result<(), Failure> {
-    if fs.flags(handle) & libc::O_PATH != 0 {
+    if fs.flags(handle)? & libc::O_PATH != 0 {
         return Err(Failure::Errno(Errno::BADF));
     }
     Ok(())
@@ -423,7 +423,7 @@ pub unsafe fn advise<const NUMBER: usize>(a: &Arguments) -> isize {
         |fs, handle| {
             not_path_only(fs, handle)?;
             if NUMBER as i64 == libc::SYS_readahead {
-                if fs.flags(handle) & libc::O_WRONLY != 0 {
+                if fs.flags(handle)? & libc::O_WRONLY != 0 {
                     return Err(Failure::Errno(Errno::BADF));
                 }
                 if fs.stat_handle(handle)?.mode & libc::S_IFMT != libc::S_IFREG {

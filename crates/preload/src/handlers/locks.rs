@@ -66,7 +66,10 @@ pub unsafe fn flock(a: &Arguments) -> isize {
         libc::LOCK_UN => LockKind::Unlock,
         _ => return error(libc::EINVAL),
     };
-    let flags = inside(|fs| Ok(fs.flags(handle))).unwrap_or(libc::O_PATH);
+    let flags = match super::flags_of(handle) {
+        Ok(flags) => flags,
+        Err(error) => return error,
+    };
     if flags & libc::O_PATH != 0 || flags & libc::O_ACCMODE == libc::O_ACCMODE {
         return error(libc::EBADF);
     }
@@ -98,7 +101,7 @@ fn request(
         libc::F_UNLCK if owner == LockOwner::Description => LockKind::Exclusive,
         _ => return Err(Errno::INVAL),
     };
-    let access = fs.flags(handle) & libc::O_ACCMODE;
+    let access = fs.flags(handle)? & libc::O_ACCMODE;
     let readable = access == libc::O_RDONLY || access == libc::O_RDWR;
     let writable = access == libc::O_WRONLY || access == libc::O_RDWR;
     let base = match i32::from(lock.l_whence) {

@@ -6,7 +6,7 @@
 
 use super::{memory, memory_mut};
 use crate::backend::{Failure, Handle, inside, minus};
-use crate::descriptors::{Descriptor, is_pool, lookup};
+use crate::descriptors::{self, Descriptor, is_pool, lookup, replacements};
 use crate::memory as program;
 use crate::raw::{self, Arguments, error, failed, syscall};
 use crate::report;
@@ -25,9 +25,19 @@ fn value(result: Result<usize, Failure>) -> isize {
     }
 }
 
+/// A handle that stays open until this is dropped, also if another thread closes the descriptor
+/// or replaces it: what was taken out of a pipe has to go where it was sent.
+struct Held(Handle);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        descriptors::let_go(self.0);
+    }
+}
+
 /// An open file of either side.
 enum File {
-    Pool(Handle),
+    Pool(Held),
     Kernel(usize),
 }
 
@@ -55,7 +65,10 @@ impl Known {
 impl File {
     fn of(descriptor: usize) -> Result<File, isize> {
         match lookup(descriptor) {
-            Descriptor::Pool(handle) => Ok(File::Pool(handle)),
+            Descriptor::Pool(handle) => {
+                descriptors::retain(handle)?;
+                Ok(File::Pool(Held(handle)))
+            }
             Descriptor::Kernel => Ok(File::Kernel(descriptor)),
             Descriptor::Error(error) => Err(error),
         }
@@ -63,19 +76,20 @@ impl File {
 
     fn known(&self) -> Result<Known, isize> {
         match self {
-            File::Pool(handle) => inside(|fs| {
-                let stat = fs.stat_handle(*handle)?;
+            File::Pool(held) => inside(|fs| {
+                let stat = fs.stat_handle(held.0)?;
                 Ok(Known {
                     device: 0,
                     inode: stat.inode,
                     kind: stat.mode & libc::S_IFMT,
                     size: stat.size,
-                    flags: fs.flags(*handle),
+                    flags: fs.flags(held.0)?,
                 })
             })
             .map_err(|failure| value(Err(failure))),
             // SAFETY: a plain structure that the kernel fills; the program's descriptor.
             File::Kernel(descriptor) => unsafe {
+                let before = replacements::count();
                 let flags = syscall!(libc::SYS_fcntl, *descriptor, libc::F_GETFL);
                 if failed(flags) {
                     return Err(flags);
@@ -84,6 +98,11 @@ impl File {
                 let result = syscall!(libc::SYS_fstat, *descriptor, &raw mut stat);
                 if failed(result) {
                     return Err(result);
+                }
+                let is_placeholder = flags as i32 & libc::O_ACCMODE == libc::O_ACCMODE;
+                if is_placeholder || before.has_moved_over_kernels() {
+                    // Something of the pool's was put there meanwhile.
+                    return Err(error(libc::EBADF));
                 }
                 Ok(Known {
                     // No device has number 0.
@@ -104,9 +123,7 @@ impl File {
 
     fn seek(&self, offset: i64, whence: i32) -> isize {
         match self {
-            File::Pool(handle) => {
-                value(inside(|fs| Ok(fs.seek(*handle, offset, whence)? as usize)))
-            }
+            File::Pool(held) => value(inside(|fs| Ok(fs.seek(held.0, offset, whence)? as usize))),
             // SAFETY: no pointers.
             File::Kernel(fd) => unsafe { syscall!(libc::SYS_lseek, *fd, offset, whence) },
         }
@@ -114,7 +131,7 @@ impl File {
 
     fn read(&self, buffer: &mut [u8], at: u64) -> isize {
         match self {
-            File::Pool(handle) => value(inside(|fs| Ok(fs.read(*handle, buffer, Some(at))?))),
+            File::Pool(held) => value(inside(|fs| Ok(fs.read(held.0, buffer, Some(at))?))),
             // SAFETY: the buffer is valid for writing.
             File::Kernel(fd) => unsafe {
                 syscall!(
@@ -131,7 +148,7 @@ impl File {
     /// `None`: at the description's offset, which moves; for pipes and sockets.
     fn write(&self, buffer: &[u8], at: Option<u64>) -> isize {
         match (self, at) {
-            (File::Pool(handle), _) => value(inside(|fs| Ok(fs.write(*handle, buffer, at)?))),
+            (File::Pool(held), _) => value(inside(|fs| Ok(fs.write(held.0, buffer, at)?))),
             // SAFETY: the buffer is valid for reading.
             (File::Kernel(fd), None) => unsafe {
                 syscall!(libc::SYS_write, *fd, buffer.as_ptr(), buffer.len())
@@ -518,6 +535,8 @@ unsafe fn try_splice(a: &Arguments) -> Result<isize, isize> {
             }
             Ok(moved)
         }
+        // Nothing of the pool's any more.
+        (File::Kernel(_), File::Kernel(_)) => Err(error(libc::EBADF)),
         _ => Err(error(libc::EINVAL)),
     }
 }

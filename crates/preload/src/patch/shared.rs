@@ -190,8 +190,8 @@ mod tests {
             for site in [0x208, 0x300 + 39] {
                 assert_eq!(*((base + site) as *const u8), 0xe9);
             }
-            type Point = unsafe extern "C" fn(
-                *const i32,
+            type Eight = unsafe extern "C" fn(
+                usize,
                 usize,
                 usize,
                 usize,
@@ -200,25 +200,20 @@ mod tests {
                 usize,
                 usize,
             ) -> isize;
-            // The number is the seventh argument, that is, the first on the stack.
-            let single: unsafe extern "C" fn(
-                usize,
-                usize,
-                usize,
-                usize,
-                usize,
-                usize,
-                usize,
-            ) -> isize = std::mem::transmute(base + 0x200);
-            let point: Point = std::mem::transmute(base + 0x300);
+            // The number is the seventh argument, that is, the first on the stack; the eighth is
+            // not looked at.
+            let single: Eight = std::mem::transmute(base + 0x200);
+            let point: Eight = std::mem::transmute(base + 0x300);
+            let state = 0u32;
+            let state = &raw const state as usize;
             let number = libc::SYS_getpid as usize;
             let id = raw::process_id() as isize;
-            assert_eq!(single(1, 2, 3, 4, 5, 6, number), id);
-            assert_eq!(point(&0, number, 1, 2, 3, 4, 5, 6), id);
+            assert_eq!(single(1, 2, 3, 4, 5, 6, number, 0), id);
+            assert_eq!(point(state, number, 1, 2, 3, 4, 5, 6), id);
             // All six arguments arrive, and an error comes back as the kernel gives it.
             let map = |length| {
                 point(
-                    &0,
+                    state,
                     libc::SYS_mmap as usize,
                     0,
                     length,

@@ -72,8 +72,10 @@ pub unsafe extern "C" fn getcwd(buffer: *mut u8, size: usize) -> *mut u8 {
             fail(libc::EINVAL);
             return std::ptr::null_mut();
         }
-        let length =
-            crate::handlers::names::getcwd(&[name.as_mut_ptr() as usize, name.len(), 0, 0, 0, 0]);
+        let length = {
+            let arguments = [name.as_mut_ptr() as usize, name.len(), 0, 0, 0, 0];
+            crate::calls::dispatch(libc::SYS_getcwd as usize, &arguments)
+        };
         if length == error(libc::ERANGE) || length == error(libc::ENAMETOOLONG) {
             return long_directory(buffer, size);
         }

@@ -1,5 +1,5 @@
-/* Descriptors that one thread replaces or closes while another uses them, and opens for which there
-   is no number. */
+/* Descriptors that one thread replaces or closes while another uses them, by every way of using them,
+   and opens for which there is no number. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -10,12 +10,16 @@
 #include <string.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <unistd.h>
 #define CHECK(x) do { if (!(x)) { printf("line %d: %s: %s\n", __LINE__, #x, strerror(errno)); exit(1); } } while (0)
 #define ROUNDS 5000
+#define SIGNALS 1000
 static char one[4096], two[4096], three[4096];
 static atomic_int done, wrong;
 static int uses;
@@ -46,36 +50,78 @@ static void replace(const char *name, const char *first, const char *second) {
 }
 
 static const char *names[2];
+static int how;
 static atomic_int replacements;
+/* The next only after this one, and each time after another while: it stops the thread anywhere. */
+static void again(void) { struct itimerval soon = {{0, 0}, {0, 20 + replacements * 37 % 71}}; setitimer(ITIMER_REAL, &soon, 0); }
 static void replace_now(int s) {
     (void)s;
     /* What is opened here is closed for good by the next one. */
-    int e = errno, f = open(names[(replacements + 1) % 2], O_RDONLY);
+    int e = errno, f = open(names[(replacements + 1) % 2], how);
     if (f < 0 || dup2(f, replaced) != replaced || close(f)) wrong++;
     replacements++;
+    again();
     errno = e;
 }
-static void *send_signals(void *thread) {
-    /* The next only after the last one has come: each stops the other thread somewhere else. */
-    for (int sent = 1; sent <= ROUNDS; sent++) { pthread_kill(*(pthread_t *)thread, SIGUSR1); while (replacements < sent) sched_yield(); }
-    done = 1;
+/* What is done with a descriptor that is replaced meanwhile, each time as if it were not. */
+static int other, ends[2];
+static char text[8];
+static int use_pread(void) { return pread(replaced, text, 1, 0) == 1; }
+static int is_copy(int d) { int good = d >= 0 && pread(d, text, 1, 0) == 1; return d < 0 || close(d) ? 0 : good; }
+static int use_dup(void) { return is_copy(dup(replaced)); }
+static int use_dup2(void) { return is_copy(dup2(replaced, 90)); }
+static int use_dupfd(void) { return is_copy(fcntl(replaced, F_DUPFD, 0)); }
+static int use_dupfd_above(void) { return is_copy(fcntl(replaced, F_DUPFD_CLOEXEC, 40)); }
+static int use_getfl(void) { int flags = fcntl(replaced, F_GETFL); return flags >= 0 && (flags & O_ACCMODE) == O_RDWR && fcntl(replaced, F_SETFL, 0) == 0; }
+static int use_locks(void) {
+    struct flock l = {.l_type = F_WRLCK, .l_len = 4}, g = l;
+    int taken = fcntl(replaced, F_SETLK, &l);
+    return taken == 0 && fcntl(replaced, F_GETLK, &g) == 0 && g.l_type == F_UNLCK && flock(replaced, LOCK_SH | LOCK_NB) == 0 && flock(replaced, LOCK_UN) == 0;
+}
+static int use_stat(void) { struct stat s; return fstat(replaced, &s) == 0 && s.st_size == 4 && lseek(replaced, 0, SEEK_END) == 4 && fstatat(replaced, "", &s, AT_EMPTY_PATH) == 0 && s.st_size == 4 && fsync(replaced) == 0; }
+static int use_ioctl(void) { int waiting = -1; return lseek(replaced, 0, SEEK_SET) == 0 && ioctl(replaced, FIONREAD, &waiting) == 0 && waiting == 4; }
+static int use_mmap(void) { char *m = mmap(0, 4, PROT_READ, MAP_SHARED, replaced, 0); int good = m != MAP_FAILED && *m == 't'; return m == MAP_FAILED || munmap(m, 4) ? 0 : good; }
+static int use_sendfile(void) { off_t at = 0; return sendfile(other, replaced, &at, 4) == 4 && lseek(other, 0, SEEK_SET) == 0; }
+static int use_copy(void) { off_t from = 0, to = 0; return (copy_file_range(replaced, &from, other, &to, 4, 0) == 4 || errno == EXDEV) && ((from = to = 0, copy_file_range(other, &from, replaced, &to, 4, 0) == 4) || errno == EXDEV); }
+static int use_splice(void) {
+    off_t from = 0, to = 0;
+    if (splice(replaced, &from, ends[1], 0, 4, 0) != 4) return 0;
+    if (splice(ends[0], 0, replaced, &to, 4, 0) == 4) return 1;
+    (void)!read(ends[0], text, 4);
     return 0;
 }
+static int use_at(void) { struct stat s; int d = openat(replaced, "f", O_RDONLY); return is_copy(d) && fstatat(replaced, "f", &s, 0) == 0 && s.st_size == 4 && faccessat(replaced, "f", R_OK, 0) == 0 && readlinkat(replaced, "l", text, 8) == 1 && faccessat(replaced, "missing", F_OK, 0) == -1 && errno == ENOENT; }
+static int use_names(void) {
+    /* Where they are made changes all the time. */
+    if (mkdirat(replaced, "d", 0755) && errno != EEXIST) return 0;
+    if (unlinkat(replaced, "d", AT_REMOVEDIR) && errno != ENOENT) return 0;
+    if (linkat(replaced, "f", replaced, "g", 0) && errno != EEXIST && errno != EXDEV) return 0;
+    if (renameat(replaced, "g", replaced, "h") && errno != ENOENT && errno != EXDEV) return 0;
+    return fchmodat(replaced, "f", 0644, 0) == 0 && utimensat(replaced, "f", 0, 0) == 0;
+}
+static int use_itself(void) { struct stat s; return fstat(replaced, &s) == 0 && S_ISDIR(s.st_mode) && fchdir(replaced) == 0 && chdir("/") == 0; }
+static const struct { const char *name; int (*use)(void); } uses_of_files[] = {{"pread", use_pread}, {"dup", use_dup}, {"dup2", use_dup2}, {"F_DUPFD", use_dupfd}, {"F_DUPFD above", use_dupfd_above}, {"F_GETFL", use_getfl}, {"locks", use_locks}, {"fstat", use_stat}, {"ioctl", use_ioctl}, {"mmap", use_mmap}, {"sendfile", use_sendfile}, {"copy_file_range", use_copy}, {"splice", use_splice}, {0, 0}}, uses_of_directories[] = {{"at", use_at}, {"names", use_names}, {"itself", use_itself}, {0, 0}};
+
 /* Replaced while the thread that uses it is stopped, also where it has looked up the number and not
    yet used what it found. */
 static void replace_by_signals(const char *name, const char *first, const char *second) {
-    pthread_t t, self = pthread_self();
-    char c;
-    struct sigaction action = {.sa_handler = replace_now};
-    CHECK(sigaction(SIGUSR1, &action, 0) == 0);
-    names[0] = first; names[1] = second;
-    CHECK((replaced = open(first, O_RDONLY)) >= 0);
-    done = wrong = replacements = 0;
-    CHECK(pthread_create(&t, 0, send_signals, &self) == 0);
-    while (!done) { int d; if (pread(replaced, &c, 1, 0) != 1) wrong++; if ((d = dup(replaced)) < 0 || close(d)) wrong++; }
-    CHECK(pthread_join(t, 0) == 0);
-    printf("dup2 by signals, %s: %d wrong\n", name, wrong);
-    close(replaced);
+    struct stat s;
+    struct sigaction action = {.sa_handler = replace_now, .sa_flags = SA_RESTART};
+    CHECK(sigaction(SIGALRM, &action, 0) == 0);
+    CHECK(stat(first, &s) == 0);
+    how = S_ISDIR(s.st_mode) ? O_RDONLY : O_RDWR;
+    for (int i = 0; (S_ISDIR(s.st_mode) ? uses_of_directories : uses_of_files)[i].use; i++) {
+        int (*use)(void) = (S_ISDIR(s.st_mode) ? uses_of_directories : uses_of_files)[i].use;
+        names[0] = first; names[1] = second;
+        CHECK((replaced = open(first, how)) >= 0);
+        wrong = replacements = 0;
+        again();
+        while (replacements < SIGNALS) if (!use()) wrong++;
+        struct itimerval never = {0};
+        CHECK(setitimer(ITIMER_REAL, &never, 0) == 0);
+        printf("dup2 by signals, %s, %s: %d wrong\n", name, (S_ISDIR(s.st_mode) ? uses_of_directories : uses_of_files)[i].name, wrong);
+        close(replaced);
+    }
 }
 
 static void *duplicate_shared(void *a) {
@@ -103,8 +149,21 @@ int main(int argc, char **argv) {
     close(make(one)); close(make(two));
     replace("pool by pool", one, two);
     replace("kernel by pool", "/proc/self/exe", two);
+    char host[] = "/dev/shm/arck-races-XXXXXX", hosts_file[64], hosts_directory[64], first[4200], second[4200];
+    CHECK(mkdtemp(host) && chdir(host) == 0);
+    close(make("file")); CHECK(mkdir("directory", 0755) == 0);
+    snprintf(hosts_file, sizeof hosts_file, "%s/file", host); snprintf(hosts_directory, sizeof hosts_directory, "%s/directory", host);
+    snprintf(first, sizeof first, "%s/first", argv[1]); snprintf(second, sizeof second, "%s/second", argv[1]);
+    CHECK(mkdir(first, 0755) == 0 && mkdir(second, 0755) == 0);
+    for (int i = 0; i < 3; i++) { CHECK(chdir(i == 0 ? hosts_directory : i == 1 ? first : second) == 0); close(make("f")); CHECK(symlink("f", "l") == 0); }
+    CHECK(chdir("/") == 0);
+    CHECK((other = make(three)) >= 0 && pipe(ends) == 0);
     replace_by_signals("pool by pool", one, two);
-    replace_by_signals("kernel by pool", "/proc/self/exe", two);
+    replace_by_signals("kernel by pool", hosts_file, two);
+    replace_by_signals("directories, pool by pool", first, second);
+    replace_by_signals("directories, kernel by pool", hosts_directory, second);
+    close(other); close(ends[0]); close(ends[1]); CHECK(unlink(three) == 0);
+    char command[100]; snprintf(command, sizeof command, "rm -r %s", host); CHECK(system(command) == 0);
 
     pthread_t t;
     done = wrong = 0; shared = -1;

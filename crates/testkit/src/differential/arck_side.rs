@@ -291,7 +291,7 @@ impl ArckSide {
                 return listed;
             }
             Operation::Flags { slot } => {
-                let flags = session.flags(handle(*slot)?) & !host_side::LARGE_FILE;
+                let flags = session.flags(handle(*slot)?)? & !host_side::LARGE_FILE;
                 return Ok(Outcome::Number(flags as u64));
             }
             Operation::SetFlags { slot, flags } => session.set_flags(handle(*slot)?, *flags)?,

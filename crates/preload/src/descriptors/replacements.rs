@@ -1,0 +1,227 @@
+//! Calls on descriptors that another thread replaces meanwhile.
+//!
+//! A handler looks a number up and then uses what it found. In between, another thread may put
+//! something else there with `dup2`: a handle of the LibFS's is then closed, and where the kernel
+//! had a file there may be a placeholder. Neither is what the program means at any time, so the
+//! call is made again, here and nowhere else: [`settled`] is around the handler of every call of
+//! the table.
+//!
+//! Invariants:
+//! * A replacement is counted after the number stands for what is put there, and before what it
+//!   stood for fails. So what failed while the count stood still has failed on what the number is.
+//! * A call is only made again if it has done nothing, or if doing it twice is doing it once.
+
+use crate::raw::{self, Arguments};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Away from what is written all the time.
+#[repr(align(64))]
+struct Line(AtomicU64);
+
+/// The lower half: replacements of what is the pool's; the upper half: of what is the kernel's by
+/// what is the pool's. Both begin anew after their largest number.
+static COUNTS: Line = Line(AtomicU64::new(0));
+const OVER_KERNELS: u64 = 1 << 32;
+
+/// What was counted when a call began.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Count(u64);
+
+#[inline(always)]
+pub fn count() -> Count {
+    Count(COUNTS.0.load(Ordering::SeqCst))
+}
+
+impl Count {
+    /// Whether anything was replaced since.
+    #[inline(always)]
+    pub fn has_moved(self) -> bool {
+        count() != self
+    }
+
+    /// Whether something of the kernel's was replaced by a placeholder since.
+    #[inline(always)]
+    pub fn has_moved_over_kernels(self) -> bool {
+        self.0 >> 32 != count().0 >> 32
+    }
+}
+
+/// Something of the pool's was replaced, or its handle is about to be closed.
+pub fn replaced() {
+    COUNTS.0.fetch_add(1, Ordering::SeqCst);
+}
+
+/// A placeholder is about to replace something of the kernel's.
+pub fn replaced_over_kernels() {
+    COUNTS.0.fetch_add(OVER_KERNELS, Ordering::SeqCst);
+}
+
+/// Makes a system call that looks descriptors up, and again while what it told may be of none
+/// that was ever there.
+#[inline(always)]
+pub fn settled(number: i64, a: &Arguments, mut call: impl FnMut() -> isize) -> isize {
+    if !looks_up(number) {
+        return call();
+    }
+    let before = count();
+    let result = call();
+    if !before.has_moved() {
+        return result;
+    }
+    again(number, a, before, result, &mut call)
+}
+
+#[cold]
+#[inline(never)]
+fn again(
+    number: i64,
+    a: &Arguments,
+    mut before: Count,
+    mut result: isize,
+    call: &mut dyn FnMut() -> isize,
+) -> isize {
+    loop {
+        let repeats = match result {
+            _ if !before.has_moved() => false,
+            _ if result == raw::error(libc::EBADF) => true,
+            _ if !before.has_moved_over_kernels() || result == raw::error(libc::EINTR) => false,
+            _ => raw::failed(result) || tells_of_placeholder(number, a),
+        };
+        if !repeats {
+            return result;
+        }
+        before = count();
+        result = call();
+    }
+}
+
+/// Whether the call uses descriptors of the program's that may be replaced under it, and leaves
+/// everything as it was where it fails.
+const fn looks_up(number: i64) -> bool {
+    !matches!(
+        number,
+        // A number is closed once. (`dup2` and `dup3` take care of themselves.)
+        libc::SYS_close
+            | libc::SYS_close_range
+            | libc::SYS_dup2
+            | libc::SYS_dup3
+            // No descriptor that could be the pool's.
+            | libc::SYS_bind
+            | libc::SYS_connect
+            | libc::SYS_execve
+            | libc::SYS_exit_group
+            | libc::SYS_io_uring_setup
+            | libc::SYS_madvise
+            | libc::SYS_mprotect
+            | libc::SYS_mremap
+            | libc::SYS_msync
+            | libc::SYS_munmap
+            | libc::SYS_rt_sigaction
+            | libc::SYS_rt_sigprocmask
+            | libc::SYS_sync
+            | libc::SYS_umask
+            // They wait, and are told of placeholders what regular files tell.
+            | libc::SYS_rt_sigsuspend
+            | libc::SYS_pselect6
+            | libc::SYS_ppoll
+            | libc::SYS_epoll_pwait
+            | libc::SYS_epoll_pwait2
+    )
+}
+
+/// Whether a call that succeeds may have done so on a placeholder, which grants neither reading
+/// nor writing. All of these tell the same, or do the same, when they are made twice.
+fn tells_of_placeholder(number: i64, a: &Arguments) -> bool {
+    use crate::calls::numbers;
+    match number {
+        numbers::SYS_fstat
+        | numbers::SYS_newfstatat
+        | numbers::SYS_statx
+        | numbers::SYS_fstatfs
+        | numbers::SYS_faccessat
+        | numbers::SYS_faccessat2
+        | numbers::SYS_readlinkat
+        | numbers::SYS_fgetxattr
+        | numbers::SYS_flistxattr
+        | numbers::SYS_getxattrat
+        | numbers::SYS_listxattrat => true,
+        numbers::SYS_fchmod
+        | numbers::SYS_fchmodat
+        | numbers::SYS_fchmodat2
+        | numbers::SYS_fchown
+        | numbers::SYS_fchownat
+        | numbers::SYS_utimensat
+        | numbers::SYS_futimesat
+        | numbers::SYS_fsetxattr
+        | numbers::SYS_setxattrat => true,
+        numbers::SYS_fsync
+        | numbers::SYS_fdatasync
+        | numbers::SYS_syncfs
+        | numbers::SYS_sync_file_range
+        | numbers::SYS_fadvise64
+        | numbers::SYS_readahead => true,
+        numbers::SYS_lseek => a[2] as i32 != libc::SEEK_CUR || a[1] == 0,
+        numbers::SYS_flock => a[1] as i32 & libc::LOCK_UN != 0,
+        numbers::SYS_fcntl => matches!(
+            a[1] as i32,
+            libc::F_GETFD | libc::F_SETFD | libc::F_GETFL | libc::F_SETFL
+        ),
+        numbers::SYS_ioctl => matches!(
+            a[1] as u64,
+            libc::FIONREAD | libc::FIONBIO | libc::FIOCLEX | libc::FIONCLEX
+        ),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BAD: isize = raw::error(libc::EBADF);
+
+    /// What a call tells that is told `results`, while `replace` runs during its first attempt;
+    /// and how often it was made.
+    fn told(number: i64, results: &[isize], replace: fn()) -> (isize, usize) {
+        let mut made = 0;
+        let result = settled(number, &[0; 6], || {
+            if made == 0 {
+                replace();
+            }
+            made += 1;
+            results[(made - 1).min(results.len() - 1)]
+        });
+        (result, made)
+    }
+
+    /// One test, as the counts are the process's.
+    #[test]
+    fn calls_are_made_again_if_something_was_replaced_under_them() {
+        let not = || {};
+        assert_eq!(told(libc::SYS_read, &[BAD, 5], not), (BAD, 1));
+        assert_eq!(told(libc::SYS_read, &[BAD, 5], replaced), (5, 2));
+        assert_eq!(told(libc::SYS_read, &[BAD, BAD], replaced), (BAD, 2));
+        assert_eq!(told(libc::SYS_read, &[7, 5], replaced_over_kernels), (7, 1));
+        assert_eq!(told(libc::SYS_fstat, &[0, 1], replaced), (0, 1));
+        assert_eq!(
+            told(libc::SYS_fstat, &[0, 1], replaced_over_kernels),
+            (1, 2)
+        );
+        let no_directory = raw::error(libc::ENOTDIR);
+        assert_eq!(
+            told(libc::SYS_openat, &[no_directory, 3], replaced),
+            (no_directory, 1)
+        );
+        assert_eq!(
+            told(libc::SYS_openat, &[no_directory, 3], replaced_over_kernels),
+            (3, 2)
+        );
+        let interrupted = raw::error(libc::EINTR);
+        assert_eq!(
+            told(libc::SYS_flock, &[interrupted, 0], replaced_over_kernels),
+            (interrupted, 1)
+        );
+        // What is closed is not closed again.
+        assert_eq!(told(libc::SYS_close, &[BAD, 0], replaced), (BAD, 1));
+    }
+}

@@ -1,0 +1,234 @@
+//! Numbers for what is opened on the pool, and the stock of placeholders.
+//!
+//! Closed plain placeholders stay open in the kernel, in stock, so that the next `open` makes no
+//! system call. Numbers 0 to 2 are never kept in stock.
+//!
+//! Invariants:
+//! * A bit is set in the stock only while `entry(fd)` is RESERVED and the placeholder is plain.
+//! * `HOLE` is never above the lowest number that is free in the kernel (single-threaded
+//!   programs; in a race of threads it may be late, which no program can tell).
+
+use super::{RESERVED, TABLE_SIZE, entry, is_free, raise_high_water};
+use crate::{handover, raw, reserved};
+use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
+
+static HOLE: AtomicUsize = AtomicUsize::new(0);
+/// Stock: numbers below `STOCK_END`, one bit each; few words, so that counting them costs less
+/// than keeping a count.
+static STOCK: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
+const STOCK_END: usize = 256;
+const STOCK_MAX: u32 = 64;
+pub(super) static TEMPLATE: AtomicI32 = AtomicI32::new(-1);
+
+/// The template that plain placeholders duplicate; made at the first need. Negative: an error.
+pub(super) fn template() -> isize {
+    let template = TEMPLATE.load(Ordering::Acquire);
+    if template >= 0 {
+        return template as isize;
+    }
+    let fresh =
+        handover::make_placeholder(0).map_or_else(|error| error, |(fd, _)| reserved::keep(fd));
+    if raw::failed(fresh) {
+        return fresh;
+    }
+    match TEMPLATE.compare_exchange(template, fresh as i32, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => fresh,
+        Err(other) => {
+            entry(fresh as usize).store(0, Ordering::Release);
+            raw::close(fresh);
+            other as isize
+        }
+    }
+}
+
+fn take_from_stock(limit: usize) -> Option<usize> {
+    for (index, word) in STOCK.iter().enumerate() {
+        loop {
+            let bits = word.load(Ordering::Acquire);
+            if bits == 0 {
+                break;
+            }
+            let bit = bits & bits.wrapping_neg();
+            let descriptor = index * 64 + bit.trailing_zeros() as usize;
+            if descriptor > limit {
+                return None;
+            }
+            if word.fetch_and(!bit, Ordering::AcqRel) & bit != 0 {
+                return Some(descriptor);
+            }
+        }
+    }
+    None
+}
+
+pub(super) fn stock_count() -> u32 {
+    STOCK
+        .iter()
+        .map(|word| word.load(Ordering::Relaxed).count_ones())
+        .sum()
+}
+
+/// Keeps an open plain placeholder for later. False if there is no room.
+pub(super) fn stock(descriptor: usize) -> bool {
+    if !(3..STOCK_END).contains(&descriptor) || stock_count() >= STOCK_MAX {
+        return false;
+    }
+    raise_high_water(descriptor);
+    entry(descriptor).store(RESERVED, Ordering::Release);
+    STOCK[descriptor / 64].fetch_or(1 << (descriptor % 64), Ordering::AcqRel);
+    true
+}
+
+/// Removes a number from the stock; its placeholder stays open. False if it was not in stock.
+pub fn unstock(descriptor: usize) -> bool {
+    let bit = 1 << (descriptor % 64);
+    descriptor < STOCK_END && STOCK[descriptor / 64].fetch_and(!bit, Ordering::AcqRel) & bit != 0
+}
+
+/// Before the kernel chooses a number for the program: what is in stock must not be in the way
+/// of a lower number than the kernel would find. At most the lowest of the stock is given up.
+#[inline(always)]
+pub fn before_kernel_opens() {
+    if STOCK.iter().any(|word| word.load(Ordering::Relaxed) != 0) {
+        give_way();
+    }
+}
+
+#[cold]
+fn give_way() {
+    let hole = HOLE.load(Ordering::Relaxed);
+    // A number below the stock's lowest is free: the kernel will take that one.
+    let lowest = STOCK.iter().enumerate().find_map(|(index, word)| {
+        let bits = word.load(Ordering::Relaxed);
+        (bits != 0).then(|| index * 64 + bits.trailing_zeros() as usize)
+    });
+    if let Some(lowest) = lowest
+        && hole > lowest
+        && unstock(lowest)
+    {
+        entry(lowest).store(0, Ordering::Release);
+        kernel_closed(lowest);
+        raw::close(lowest as isize);
+    }
+}
+
+/// The kernel gave the program this number, so all below are taken.
+#[inline(always)]
+pub fn kernel_opened(descriptor: isize) -> isize {
+    if descriptor < 0 {
+        return descriptor;
+    }
+    let number = descriptor as usize;
+    if number >= HOLE.load(Ordering::Relaxed) {
+        HOLE.store(number + 1, Ordering::Relaxed);
+    }
+    if number < TABLE_SIZE && !is_free(number) && !crate::thread::inside() {
+        // The LibFS closed one of its own.
+        entry(number).store(0, Ordering::Release);
+    }
+    descriptor
+}
+
+/// The program closed a number of the kernel's.
+#[inline(always)]
+pub fn kernel_closed(descriptor: usize) {
+    if descriptor < HOLE.load(Ordering::Relaxed) {
+        HOLE.store(descriptor, Ordering::Relaxed);
+    }
+}
+
+/// The largest number that the limit allows; what is above it, from before the limit was lowered,
+/// counts as taken.
+#[cold]
+fn most_descriptors() -> usize {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the kernel fills the structure.
+    let result = unsafe {
+        let nothing = std::ptr::null::<libc::rlimit>();
+        raw::syscall!(
+            libc::SYS_prlimit64,
+            0,
+            libc::RLIMIT_NOFILE,
+            nothing,
+            &raw mut limit
+        )
+    };
+    match raw::failed(result) {
+        true => usize::MAX,
+        false => (limit.rlim_cur as usize).saturating_sub(1),
+    }
+}
+
+/// The lowest number that is free as the program sees it, with a plain placeholder in it and no
+/// entry yet (RESERVED or 0). Error: minus the error number.
+pub(super) fn allocate(minimum: usize) -> Result<usize, isize> {
+    if minimum == 0
+        && let Some(descriptor) = take_from_stock(HOLE.load(Ordering::Relaxed))
+    {
+        return Ok(descriptor);
+    }
+    let template = template();
+    if raw::failed(template) {
+        return Err(template);
+    }
+    // SAFETY: duplicates our template.
+    let fresh = unsafe { raw::syscall!(libc::SYS_fcntl, template, libc::F_DUPFD_CLOEXEC, minimum) };
+    if raw::failed(fresh) {
+        // The limit is reached in the kernel, but the stock counts as free.
+        return match take_from_stock(most_descriptors()) {
+            Some(descriptor) if descriptor >= minimum => Ok(descriptor),
+            Some(descriptor) => {
+                stock(descriptor);
+                Err(fresh)
+            }
+            None => Err(fresh),
+        };
+    }
+    let fresh = fresh as usize;
+    if fresh >= TABLE_SIZE {
+        raw::close(fresh as isize);
+        return Err(raw::error(libc::EMFILE));
+    }
+    if minimum > 0 {
+        // What is in stock at or above the minimum counts as free, so the lowest of both.
+        for lower in minimum..fresh.min(STOCK_END) {
+            if unstock(lower) {
+                if !stock(fresh) {
+                    raw::close(fresh as isize);
+                }
+                return Ok(lower);
+            }
+        }
+        return Ok(fresh);
+    }
+    if let Some(lower) = take_from_stock(fresh) {
+        if stock_count() >= 4 || !stock(fresh) {
+            raw::close(fresh as isize);
+            HOLE.store(fresh, Ordering::Relaxed);
+        } else {
+            HOLE.store(fresh + 1, Ordering::Relaxed);
+        }
+        return Ok(lower);
+    }
+    HOLE.store(fresh + 1, Ordering::Relaxed);
+    Ok(fresh)
+}
+
+/// That there is a number for an open; minus the error number if there is none.
+#[cold]
+pub(super) fn expect_number() -> Result<(), isize> {
+    give_back(allocate(0)?);
+    Ok(())
+}
+
+/// Gives back a number with a plain placeholder that [`allocate`] gave.
+pub(super) fn give_back(number: usize) {
+    if !stock(number) {
+        entry(number).store(0, Ordering::Release);
+        kernel_closed(number);
+        raw::close(number as isize);
+    }
+}
