@@ -72,8 +72,6 @@ fn notes_of(descriptor: usize) -> &'static AtomicU64 {
     &place(descriptor).notes
 }
 /// One above the highest number ever put into the table.
-
-/// One above the highest number ever put into the table.
 static HIGH_WATER: AtomicUsize = AtomicUsize::new(0);
 
 /// Close on exec, as the program sees it. (A plain placeholder itself always has the kernel's
