@@ -71,6 +71,7 @@ pub fn entry(descriptor: usize) -> &'static AtomicU64 {
 fn notes_of(descriptor: usize) -> &'static AtomicU64 {
     &place(descriptor).notes
 }
+
 /// One above the highest number ever put into the table.
 static HIGH_WATER: AtomicUsize = AtomicUsize::new(0);
 
