@@ -70,6 +70,10 @@ pub fn main(arguments: &MkfsArguments) -> ExitCode {
         .pool
         .clone()
         .unwrap_or_else(crate::run::default_pool);
+    if let Err(line) = crate::owner::become_owner(&pool) {
+        eprintln!("arck mkfs: {line}");
+        return ExitCode::FAILURE;
+    }
     let made = arck_controller::mkfs(&pool, &options, &mut progress);
     bar.finish_and_clear();
     match made {

@@ -226,7 +226,7 @@ fn run_to_its_end(command: &mut Command) -> io::Result<(u32, ExitStatus)> {
 }
 
 /// An I/O error as the system words it, without the error number.
-fn plain(error: &io::Error) -> String {
+pub fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     match text.find(" (os error") {
         Some(end) => text[..end].to_string(),

@@ -97,6 +97,7 @@ fn serve(arguments: &ServeArguments) -> Result<(), String> {
         .pool
         .clone()
         .unwrap_or_else(crate::run::default_pool);
+    crate::owner::become_owner(&pool)?;
     let controller = Controller::open(&pool, options)
         .and_then(Controller::spawn)
         .map_err(|error| error.to_string())?;
@@ -216,8 +217,11 @@ fn wait_private(
             match try_use_lock(pool) {
                 // Somebody may have connected before he asked for the lock that we have now.
                 Ok(lock) if controller.connections() == 0 => return Some(lock),
-                // The pool was deleted or moved: nobody can come any more.
-                Err(Errno::NOENT | Errno::NOTDIR) => return None,
+                // The pool was deleted or moved: nobody can come any more. Or nobody but another
+                // user can take the lock: it would never be got.
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::PERM | Errno::ROFS) => {
+                    return None;
+                }
                 _ => {}
             }
         }

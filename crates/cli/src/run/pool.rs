@@ -12,6 +12,7 @@
 //! somebody's feet, and it needs no help to end: a killed `arck run` leaves none behind.
 
 use super::{plain, say};
+use crate::owner;
 use arck_core_state::layout;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{CWD, FlockOperation, MemfdFlags, Mode, OFlags, flock, memfd_create, openat};
@@ -111,8 +112,18 @@ impl User {
                 )
             })?;
         let mode = Mode::RUSR | Mode::WUSR;
-        let use_lock = match openat(&directory, USE_LOCK, flags | OFlags::CREATE, mode) {
+        let flags = flags | OFlags::CREATE | OFlags::NOFOLLOW;
+        let opened = owner::as_owner(pool, || openat(&directory, USE_LOCK, flags, mode));
+        let use_lock = match opened {
             Ok(file) => Some(file),
+            Err(errno @ (Errno::ACCESS | Errno::PERM)) if owner::is_owner(pool) => {
+                return Err(format!(
+                    "cannot open {}: {}; it belongs to another user: remove it, or give it back \
+                     (chown)",
+                    pool.join(USE_LOCK).display(),
+                    plain(&errno.into())
+                ));
+            }
             // Somebody else's pool: its controller is not private, so there is nothing to lock.
             Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) => None,
             Err(error) => return Err(failed(error)),

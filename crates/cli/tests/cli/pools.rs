@@ -1,53 +1,10 @@
 //! `arck mkfs` and `arck serve` as commands: bad input is one line that says what and what to
 //! do, and exit status 1; wrong usage is exit status 2.
 
+use crate::support::{Place, arck, mkfs, refused};
 use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-
-fn arck() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_arck"))
-}
-
-struct Place {
-    directory: tempfile::TempDir,
-}
-
-impl Place {
-    fn new() -> Place {
-        let directory = tempfile::Builder::new()
-            .prefix("arck-cli-")
-            .tempdir_in("/dev/shm")
-            .unwrap();
-        Place { directory }
-    }
-    fn pool(&self) -> PathBuf {
-        self.directory.path().join("pool")
-    }
-    fn made() -> Place {
-        let place = Place::new();
-        let made = mkfs(&place.pool(), &["--size", "16M"]);
-        assert!(made.status.success(), "{made:?}");
-        place
-    }
-}
-
-fn mkfs(pool: &Path, arguments: &[&str]) -> Output {
-    arck()
-        .arg("mkfs")
-        .arg(pool)
-        .args(arguments)
-        .output()
-        .unwrap()
-}
-
-/// One line on standard error, with this in it, and exit status 1.
-fn refused(output: &Output, says: &str) {
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{text}");
-    assert_eq!(text.lines().count(), 1, "{text}");
-    assert!(text.contains(says), "{text}");
-}
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
 fn serve_fails(pool: &Path, says: &str) {
     refused(&arck().arg("serve").arg(pool).output().unwrap(), says);

@@ -1,0 +1,5 @@
+//! The `arck` command as users meet it: its files, its exit statuses, and what it says.
+
+mod owners;
+mod pools;
+mod support;

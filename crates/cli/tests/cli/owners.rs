@@ -1,0 +1,105 @@
+//! What root does with another user's pool leaves the pool that user's. Needs root, to be two
+//! users; says so where it is not.
+
+use crate::support::{Place, preload_library, succeeded};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// The user `nobody` of every system.
+const OTHER: u32 = 65534;
+
+struct Users {
+    place: Place,
+    arck: PathBuf,
+}
+
+impl Users {
+    /// Two users, with a copy of the command that both can reach; `None` if there is only one.
+    fn new() -> Option<Users> {
+        // SAFETY: no arguments, no memory.
+        if unsafe { libc::geteuid() } != 0 {
+            eprintln!("not root: what root leaves to others is not tested");
+            return None;
+        }
+        let place = Place::new();
+        chown(place.path(), Some(OTHER), Some(OTHER)).unwrap();
+        let everybody = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(place.path(), everybody.clone()).unwrap();
+        let arck = place.path().join("arck");
+        std::fs::copy(env!("CARGO_BIN_EXE_arck"), &arck).unwrap();
+        let library = preload_library();
+        let copy = place.path().join(library.file_name().unwrap());
+        std::fs::copy(library, &copy).unwrap();
+        for file in [&arck, &copy] {
+            std::fs::set_permissions(file, everybody.clone()).unwrap();
+        }
+        Some(Users { place, arck })
+    }
+    fn pool(&self) -> PathBuf {
+        self.place.pool()
+    }
+    fn root(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.arck);
+        command.args(arguments).current_dir("/");
+        command.env("ARCK_POOL", self.pool());
+        command
+    }
+    fn other(&self, arguments: &[&str]) -> Command {
+        let mut command = self.root(arguments);
+        command.uid(OTHER).gid(OTHER);
+        command
+    }
+}
+
+fn output(mut command: Command) -> Output {
+    command.output().unwrap()
+}
+
+/// Everything in a directory belongs to the other user.
+fn all_belong_to_other(directory: &Path) {
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let entry = entry.unwrap();
+        let metadata = entry.metadata().unwrap();
+        let user = metadata.uid();
+        assert_eq!((user, metadata.gid()), (OTHER, OTHER), "{:?}", entry.path());
+        if metadata.is_dir() {
+            all_belong_to_other(&entry.path());
+        }
+    }
+}
+
+#[test]
+fn roots_use_of_a_pool_leaves_it_to_its_owner() {
+    let Some(users) = Users::new() else { return };
+    succeeded(&output(users.other(&["mkfs", "--size", "16M"])));
+    // More than one segment's worth of data, so that files are made.
+    let script = "head -c 5000000 /dev/zero >/arck/zeroes; echo hi >/arck/file; ls /arck";
+    let listed = succeeded(&output(users.root(&["run", "sh", "-c", script])));
+    assert_eq!(listed, "file\nzeroes\n");
+    all_belong_to_other(&users.pool());
+    let script = "cat /arck/file; echo ho >/arck/mine; cat /arck/mine";
+    let read = succeeded(&output(users.other(&["run", "sh", "-c", script])));
+    assert_eq!(read, "hi\nho\n");
+    // Making it anew, too.
+    succeeded(&output(users.root(&["mkfs", "--size", "32M", "--force"])));
+    all_belong_to_other(&users.pool());
+    succeeded(&output(users.other(&["run", "touch", "/arck/mine"])));
+    all_belong_to_other(&users.pool());
+}
+
+#[test]
+fn a_lock_that_another_user_left_is_named() {
+    let Some(users) = Users::new() else { return };
+    succeeded(&output(users.other(&["mkfs", "--size", "16M"])));
+    let lock = users.pool().join("run.lock");
+    std::fs::write(&lock, "").unwrap();
+    std::fs::set_permissions(&lock, std::fs::Permissions::from_mode(0o600)).unwrap();
+    lchown(&lock, Some(0), Some(0)).unwrap();
+    let refused = output(users.other(&["run", "true"]));
+    crate::support::refused(&refused, "run.lock");
+    crate::support::refused(&refused, "chown");
+    std::fs::remove_file(&lock).unwrap();
+    succeeded(&output(users.other(&["run", "true"])));
+}

@@ -1,0 +1,70 @@
+//! The command, pools to try it on, and what its output has to look like.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+pub fn arck() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_arck"))
+}
+
+/// The library that `arck run` preloads, beside the command.
+pub fn preload_library() -> PathBuf {
+    let library = Path::new(env!("CARGO_BIN_EXE_arck")).with_file_name("libarck_preload.so");
+    assert!(library.exists(), "build it: cargo build -p arck-preload");
+    library
+}
+
+/// A directory in memory, removed at the end.
+pub struct Place {
+    directory: tempfile::TempDir,
+}
+
+impl Place {
+    pub fn new() -> Place {
+        let directory = tempfile::Builder::new()
+            .prefix("arck-cli-")
+            .tempdir_in("/dev/shm")
+            .unwrap();
+        Place { directory }
+    }
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+    /// Where the pool is, or would be.
+    pub fn pool(&self) -> PathBuf {
+        self.path().join("pool")
+    }
+    /// With a pool.
+    pub fn made() -> Place {
+        let place = Place::new();
+        let made = mkfs(&place.pool(), &["--size", "16M"]);
+        assert!(made.status.success(), "{made:?}");
+        place
+    }
+}
+
+pub fn mkfs(pool: &Path, arguments: &[&str]) -> Output {
+    arck()
+        .arg("mkfs")
+        .arg(pool)
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+/// Its standard output, if it succeeded and said nothing on standard error.
+pub fn succeeded(output: &Output) -> String {
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{output:?}"
+    );
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// One line on standard error, with this in it, and exit status 1.
+pub fn refused(output: &Output, says: &str) {
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(text.contains(says), "{text}");
+}
