@@ -4,6 +4,7 @@
 //! and exit status 1; wrong usage is exit status 2.
 
 mod mkfs;
+mod nested;
 mod owner;
 mod run;
 mod serve;

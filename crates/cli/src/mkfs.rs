@@ -4,7 +4,7 @@ use arck_controller::MkfsOptions;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Options of `arck mkfs`.
@@ -19,9 +19,13 @@ pub struct MkfsArguments {
     #[arg(value_name = "POOL")]
     pool: Option<PathBuf>,
 
-    /// Size: bytes, or with K, M, G, T (powers of 1024)
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    /// Size: bytes, or with K, M, G, T (powers of 1024), such as 512M or 1.5G; 16M to 16T
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_hyphen_values = true)]
     size: u64,
+
+    /// Make it even if the file system beneath has less room than that now
+    #[arg(long)]
+    sparse: bool,
 
     /// Permission bits of the root directory, octal
     #[arg(long, value_name = "MODE", default_value = "755", value_parser = parse_mode)]
@@ -35,7 +39,9 @@ pub struct MkfsArguments {
 /// Bytes of a size such as `64M`, `1G` or `1GiB`: powers of 1024.
 fn parse_size(text: &str) -> Result<u64, String> {
     let sizes = parse_size::Config::new().with_binary();
-    sizes.parse_size(text).map_err(|error| error.to_string())
+    sizes.parse_size(text).map_err(|_| {
+        "a number of bytes, or one with K, M, G or T behind it, such as 512M or 1.5G".to_owned()
+    })
 }
 
 fn parse_mode(text: &str) -> Result<u32, String> {
@@ -43,6 +49,16 @@ fn parse_mode(text: &str) -> Result<u32, String> {
         Ok(mode) if mode <= 0o7777 => Ok(mode),
         _ => Err("an octal number up to 7777".to_owned()),
     }
+}
+
+/// What has to be so before a pool is made.
+fn prepare(arguments: &MkfsArguments, pool: &Path) -> Result<(), String> {
+    crate::nested::refuse(pool)?;
+    crate::owner::become_owner(pool)?;
+    if !arguments.sparse {
+        arck_controller::check_room(pool, arguments.size).map_err(|error| error.to_string())?;
+    }
+    Ok(())
 }
 
 /// Makes the pool.
@@ -70,18 +86,17 @@ pub fn main(arguments: &MkfsArguments) -> ExitCode {
         .pool
         .clone()
         .unwrap_or_else(crate::run::default_pool);
-    if let Err(line) = crate::owner::become_owner(&pool) {
-        eprintln!("arck mkfs: {line}");
-        return ExitCode::FAILURE;
-    }
-    let made = arck_controller::mkfs(&pool, &options, &mut progress);
+    let made = prepare(arguments, &pool).and_then(|()| {
+        arck_controller::mkfs(&pool, &options, &mut progress).map_err(|error| error.to_string())
+    });
     bar.finish_and_clear();
     match made {
         Ok(superblock) => {
             if std::io::stdout().is_terminal() {
                 println!(
-                    "{}: {} segments of {} MiB, {} inodes, {:?}",
+                    "{}: {}: {} segments of {} MiB, {} inodes, {:?}",
                     pool.display(),
+                    arck_controller::size_text(superblock.geometry.span()),
                     superblock.geometry.segment_count,
                     superblock.geometry.segment_size >> 20,
                     superblock.geometry.inode_count,

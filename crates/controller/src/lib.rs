@@ -5,6 +5,7 @@
 //! | module | idea |
 //! | --- | --- |
 //! | `mkfs`, `pool`, `files` | making, opening and mapping a pool; the controller's own tables |
+//! | `beneath` | whether there is room for a pool |
 //! | `journal`, `change` | one atomic step of the verified state |
 //! | `state`, `space`, `slots` | the tables: shadow inodes, numbers, segments, pages, places of inodes |
 //! | `apply` | a verified delta becomes a change |
@@ -20,6 +21,7 @@
 
 mod apply;
 mod arena;
+mod beneath;
 mod change;
 mod core;
 mod error;
@@ -44,7 +46,8 @@ mod space;
 mod state;
 
 pub use crate::core::Options;
-pub use error::{Error, Result};
+pub use beneath::check_room;
+pub use error::{Error, Result, size_text};
 pub use mkfs::{MkfsOptions, mkfs};
 pub use state::CrashHook;
 
@@ -156,7 +159,8 @@ impl RunningController {
         self.end(End::Clean)
     }
 
-    /// Ends at once without folding anything, as if the process had been killed; for tests.
+    /// Ends at once without folding anything, as if the process had been killed: for a pool that
+    /// was deleted, and for tests.
     pub fn kill(mut self) {
         // What it says does not matter: it is dead.
         let _ = self.end(End::Kill);

@@ -220,8 +220,11 @@ fn clear(path: &Path, directory: &OwnedFd, force: bool) -> Result<()> {
                 ..
             })
     );
-    if !force || !is_pool {
+    if !is_pool {
         return Err(Error::NotEmpty { path: path.into() });
+    }
+    if !force {
+        return Err(Error::HoldsPool { path: path.into() });
     }
     let _lock = pool::lock(path, directory)?;
     // The superblock first: what is half removed is no pool any more.

@@ -92,6 +92,7 @@ pub fn open_directory(path: &Path) -> Result<OwnedFd> {
     )
     .map_err(|errno| match errno {
         Errno::NOENT => Error::Missing { path: path.into() },
+        Errno::NOTDIR => Error::NoDirectory { path: path.into() },
         errno => Error::system(path, "open")(errno),
     })
 }
