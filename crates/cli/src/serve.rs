@@ -4,9 +4,12 @@
 //! Invariant: it ends by folding everything and closing the pool, whatever the reason, short of
 //! SIGKILL.
 
+mod deletion;
+
 use arck_controller::{Controller, Options, RunningController};
 use arck_pm::PersistOption;
 use clap::Args;
+use deletion::Deletion;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, openat};
@@ -87,7 +90,8 @@ fn serve(arguments: &ServeArguments) -> Result<(), String> {
     raise_descriptor_limit();
     let ready = arguments.ready_fd.map(own).transpose()?;
     // Before there are threads: they inherit the mask.
-    let signals = ending_signals().map_err(|errno| format!("cannot watch for signals: {errno}"))?;
+    let signals =
+        ending_signals().map_err(|errno| format!("cannot watch for signals: {}", plain(errno)))?;
     let options = Options {
         persist: arguments.persist,
         lease: Duration::from_micros(arguments.lease),
@@ -97,10 +101,13 @@ fn serve(arguments: &ServeArguments) -> Result<(), String> {
         .pool
         .clone()
         .unwrap_or_else(crate::run::default_pool);
+    crate::nested::refuse(&pool)?;
     crate::owner::become_owner(&pool)?;
     let controller = Controller::open(&pool, options)
         .and_then(Controller::spawn)
         .map_err(|error| error.to_string())?;
+    let deletion = Deletion::watch(&pool)
+        .map_err(|errno| format!("cannot watch {}: {}", pool.display(), plain(errno)))?;
     let say = |word: &str| {
         if let Some(ready) = &ready {
             // Whoever started us may be gone already.
@@ -108,14 +115,34 @@ fn serve(arguments: &ServeArguments) -> Result<(), String> {
         }
     };
     say("ready\n");
+    let watched = Watched {
+        controller: &controller,
+        signals: signals.as_fd(),
+        deletion: &deletion,
+    };
     // Kept until the end: who comes after it starts another controller.
     let _use_lock = if arguments.private {
-        wait_private(&controller, &pool, &signals, &say)
+        wait_private(&watched, &pool, &say)
     } else {
-        wait(&controller, signals.as_fd(), None, None);
+        watched.wait(None, None);
         None
     };
+    if deletion.happened() {
+        // There is nothing left to fold anything into.
+        controller.kill();
+        return Err(format!(
+            "the pool {} was deleted while it was served, and what programs did on it is lost; \
+             make it anew with: arck mkfs {} --size SIZE",
+            pool.display(),
+            pool.display()
+        ));
+    }
     controller.stop().map_err(|error| error.to_string())
+}
+
+/// An error number as the system words it.
+fn plain(errno: Errno) -> String {
+    crate::run::plain(&errno.into())
 }
 
 /// Takes the descriptor that was passed by number.
@@ -127,7 +154,12 @@ fn own(number: RawFd) -> Result<OwnedFd, String> {
         // kernel says so.
         rustix::io::fcntl_dupfd_cloexec(unsafe { BorrowedFd::borrow_raw(number) }, 3)
     };
-    duplicate.map_err(|errno| format!("descriptor {number} (--ready-fd): {errno}"))
+    duplicate.map_err(|errno| {
+        format!(
+            "--ready-fd {number}: {}; it has to be open for writing when arck serve starts",
+            plain(errno)
+        )
+    })
 }
 
 /// A descriptor that becomes readable when the process is asked to end.
@@ -154,53 +186,56 @@ fn ending_signals() -> Result<OwnedFd, Errno> {
 /// Why waiting ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Woken {
-    /// A signal came, or the controller ended by itself.
+    /// A signal came, the controller ended by itself, or its pool was deleted.
     End,
     /// `also` became readable, or was closed at the other end.
     Also,
     TimeOut,
 }
 
-fn wait(
-    controller: &RunningController,
-    signals: BorrowedFd<'_>,
-    also: Option<BorrowedFd<'_>>,
-    limit: Option<Duration>,
-) -> Woken {
-    let finished = controller.finished_descriptor();
-    loop {
-        let mut set = vec![
-            PollFd::from_borrowed_fd(signals, PollFlags::IN),
-            PollFd::from_borrowed_fd(finished, PollFlags::IN),
-        ];
-        set.extend(also.map(|also| PollFd::from_borrowed_fd(also, PollFlags::IN)));
-        let timeout = limit.and_then(|limit| Timespec::try_from(limit).ok());
-        match poll(&mut set, timeout.as_ref()) {
-            Ok(0) => return Woken::TimeOut,
-            Err(Errno::INTR) => continue,
-            Err(_) => return Woken::End,
-            Ok(_) => {}
+/// What ends a controller.
+struct Watched<'a> {
+    controller: &'a RunningController,
+    signals: BorrowedFd<'a>,
+    deletion: &'a Deletion,
+}
+
+impl Watched<'_> {
+    fn wait(&self, also: Option<BorrowedFd<'_>>, limit: Option<Duration>) -> Woken {
+        let finished = self.controller.finished_descriptor();
+        loop {
+            let mut set = vec![
+                PollFd::from_borrowed_fd(self.signals, PollFlags::IN),
+                PollFd::from_borrowed_fd(finished, PollFlags::IN),
+                PollFd::from_borrowed_fd(self.deletion.descriptor(), PollFlags::IN),
+            ];
+            set.extend(also.map(|also| PollFd::from_borrowed_fd(also, PollFlags::IN)));
+            let timeout = limit.and_then(|limit| Timespec::try_from(limit).ok());
+            match poll(&mut set, timeout.as_ref()) {
+                Ok(0) => return Woken::TimeOut,
+                Err(Errno::INTR) => continue,
+                Err(_) => return Woken::End,
+                Ok(_) => {}
+            }
+            let ready = |index: usize| set.get(index).is_some_and(|e| !e.revents().is_empty());
+            if ready(0) || ready(1) || ready(2) && self.deletion.happened() {
+                return Woken::End;
+            }
+            if ready(3) {
+                return Woken::Also;
+            }
         }
-        if set.iter().take(2).any(|entry| !entry.revents().is_empty()) {
-            return Woken::End;
-        }
-        return Woken::Also;
     }
 }
 
 /// Waits until the starter is gone and nobody uses the pool; gives the lock that keeps others
 /// from beginning to.
-fn wait_private(
-    controller: &RunningController,
-    pool: &Path,
-    signals: &OwnedFd,
-    say: &dyn Fn(&str),
-) -> Option<OwnedFd> {
+fn wait_private(watched: &Watched<'_>, pool: &Path, say: &dyn Fn(&str)) -> Option<OwnedFd> {
     let stdin = std::io::stdin();
     let input = stdin.as_fd();
     let mut buffer = [0u8; 256];
     loop {
-        match wait(controller, signals.as_fd(), Some(input), None) {
+        match watched.wait(Some(input), None) {
             Woken::End => return None,
             Woken::TimeOut => {}
             Woken::Also => match rustix::io::read(input, &mut buffer) {
@@ -213,6 +248,7 @@ fn wait_private(
     let since = Instant::now();
     let mut said = false;
     loop {
+        let controller = watched.controller;
         if controller.connections() == 0 {
             match try_use_lock(pool) {
                 // Somebody may have connected before he asked for the lock that we have now.
@@ -229,7 +265,7 @@ fn wait_private(
             said = true;
             say("busy\n");
         }
-        if wait(controller, signals.as_fd(), None, Some(LOOK_INTERVAL)) == Woken::End {
+        if watched.wait(None, Some(LOOK_INTERVAL)) == Woken::End {
             return None;
         }
     }
