@@ -29,10 +29,12 @@ pub use pool::{USE_LOCK, default_pool};
 const MOUNT_MAX: usize = 255;
 
 /// File name of the preload library.
-const PRELOAD_LIBRARY: &str = "libarck_preload.so";
+pub const PRELOAD_LIBRARY: &str = "libarck_preload.so";
 
 /// Exit status when `arck run` itself fails, before the command starts.
 const FAILED: u8 = 1;
+/// Exit status when the command line of `arck run` itself is wrong.
+const WRONG_USAGE: u8 = 2;
 /// Exit status, as in a shell, when the command cannot be executed.
 const NOT_EXECUTABLE: u8 = 126;
 /// Exit status, as in a shell, when there is no such command.
@@ -40,6 +42,19 @@ const NOT_FOUND: u8 = 127;
 
 /// Options of `arck run`.
 #[derive(Args, Debug)]
+#[command(after_help = "\
+If nobody serves the pool, arck run starts a controller of its own for it. That one stays until the
+command, what the command left running in the background, and all other programs on the pool have
+ended; arck run itself ends with the command.
+
+Exit status: the command's own; 127 if there is no such command, 126 if it cannot be executed. If a
+signal ends the command, the same signal ends arck run, of which a shell makes 128 + its number.
+Where arck run itself fails, 1; if its options are wrong, 2.
+
+Examples:
+  arck run -- ls -l /arck
+  arck run --pool /dev/shm/pool --report -- sqlite3 /arck/data.db
+  arck run --pool /dev/shm/pool --mount /data -- sh      a shell in which /data is the pool")]
 pub struct RunArguments {
     /// Directory of the pool [default: $ARCK_POOL, else /dev/shm/arck-$USER]
     #[arg(long, value_name = "DIRECTORY")]
@@ -58,12 +73,9 @@ pub struct RunArguments {
     persist: Option<Persist>,
 
     /// The command and its arguments
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "CMD"
-    )]
+    // No hyphen values: an option of ours that is mistyped would be taken for the command. What
+    // follows the command's first word is the command's, options included.
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
 
@@ -135,6 +147,18 @@ fn finish(status: ExitStatus) -> ExitCode {
 }
 
 fn run(arguments: &RunArguments) -> Result<ExitStatus, Refusal> {
+    if arguments.pool.is_none()
+        && let Some(word) = arguments.command.first()
+        && Path::new(word)
+            .join(arck_core_state::layout::SUPERBLOCK)
+            .exists()
+    {
+        let word = word.display();
+        return Err(Refusal {
+            line: format!("{word} is a pool, not a command; write: arck run --pool {word} -- CMD"),
+            status: WRONG_USAGE,
+        });
+    }
     let mount = check_mount(&arguments.mount)?;
     let library = find_preload_library()?;
     let pool = pool::locate(arguments.pool.as_deref())?;
@@ -191,7 +215,7 @@ fn run(arguments: &RunArguments) -> Result<ExitStatus, Refusal> {
     let ended = run_to_its_end(&mut command);
     let controller_line = user.end();
     let (process, status) = ended.map_err(|error| Refusal {
-        line: format!("cannot execute {}: {}", word.display(), plain(&error)),
+        line: program::why_not(word, &error),
         status: if error.kind() == io::ErrorKind::NotFound {
             NOT_FOUND
         } else {

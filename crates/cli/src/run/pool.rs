@@ -55,9 +55,13 @@ pub fn default_pool() -> PathBuf {
 /// The pool's directory as an absolute path, if it looks like a pool.
 pub fn locate(named: Option<&Path>) -> Result<PathBuf, String> {
     let named = named.map_or_else(default_pool, Path::to_path_buf);
-    let advice = || format!("make one with: arck mkfs {} --size 1G", named.display());
+    crate::nested::refuse(&named)?;
     let pool = std::fs::canonicalize(&named).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => format!("there is no pool at {}; {}", named.display(), advice()),
+        io::ErrorKind::NotFound => format!(
+            "there is no pool at {}; name one with --pool, or make it: arck mkfs {} --size 1G",
+            named.display(),
+            named.display()
+        ),
         _ => format!(
             "cannot reach the pool {}: {}",
             named.display(),
@@ -66,15 +70,17 @@ pub fn locate(named: Option<&Path>) -> Result<PathBuf, String> {
     })?;
     match std::fs::metadata(pool.join(layout::SUPERBLOCK)) {
         Ok(_) => Ok(pool),
-        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR)) => {
-            Err(format!(
-                "{} is not a pool (it has no superblock); {}",
-                pool.display(),
-                advice()
-            ))
-        }
+        Err(error) if error.raw_os_error() == Some(libc::ENOTDIR) => Err(format!(
+            "{} is a file; a pool is a directory, made with: arck mkfs DIRECTORY --size 1G",
+            pool.display()
+        )),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Err(format!(
+            "{} is not a pool (it has no superblock); name one with --pool, or make one: arck mkfs \
+             DIRECTORY --size 1G",
+            pool.display()
+        )),
         Err(error) => Err(format!(
-            "cannot read the pool {}: {}",
+            "cannot use the pool {}: {}; use one of your own, or run this as its owner",
             pool.display(),
             plain(&error)
         )),

@@ -77,6 +77,47 @@ pub fn warnings(word: &OsStr) -> Vec<String> {
     found
 }
 
+/// Why a command word could not be executed, in one line that says what to do.
+pub fn why_not(word: &OsStr, error: &std::io::Error) -> String {
+    let name = word.display();
+    let error_text = super::plain(error);
+    let Some(path) = look_up(word).filter(|path| path.exists()) else {
+        if word.as_bytes().contains(&b' ') {
+            return format!(
+                "no such command: \"{name}\"; if that is a command with its arguments, give them \
+                 as words of their own, without quotes (or: sh -c \"{name}\")"
+            );
+        }
+        let place = if word.as_bytes().contains(&b'/') {
+            "there is no such file"
+        } else {
+            "it is in no directory of $PATH"
+        };
+        return format!("no such command: {name} ({place})");
+    };
+    let file = path.display();
+    if path.is_dir() {
+        return format!("cannot execute {file}: it is a directory");
+    }
+    match (error.raw_os_error(), kind_of(&path)) {
+        (Some(libc::EACCES), _) => {
+            format!("cannot execute {file}: {error_text}; if it is a program: chmod +x {file}")
+        }
+        (Some(libc::ENOENT), Kind::Script(interpreter, _)) => format!(
+            "cannot execute {file}: its interpreter {} does not exist; correct its first line",
+            interpreter.display()
+        ),
+        (Some(libc::ENOENT), Kind::Dynamic(linker)) => format!(
+            "cannot execute {file}: its dynamic linker {} does not exist",
+            String::from_utf8_lossy(&linker)
+        ),
+        (Some(libc::ENOEXEC), _) => {
+            format!("cannot execute {file}: it is no program for this machine")
+        }
+        _ => format!("cannot execute {file}: {error_text}"),
+    }
+}
+
 fn file_name(path: &[u8]) -> &[u8] {
     path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)
 }

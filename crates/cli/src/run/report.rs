@@ -145,8 +145,13 @@ impl Collector {
     pub fn new(destination: Option<PathBuf>) -> Result<Collector, String> {
         if let Some(file) = &destination {
             // Found out now rather than after hours of work.
-            std::fs::write(file, b"")
-                .map_err(|error| format!("--report={}: {}", file.display(), plain(&error)))?;
+            std::fs::write(file, b"").map_err(|error| {
+                format!(
+                    "cannot write the report {}: {}",
+                    file.display(),
+                    plain(&error)
+                )
+            })?;
         }
         let directory = std::env::temp_dir();
         let process = std::process::id();
@@ -162,7 +167,8 @@ impl Collector {
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
                 Err(error) => {
                     return Err(format!(
-                        "cannot make a file for the report in {}: {}",
+                        "cannot make a file for the report in {}: {}; let $TMPDIR name another \
+                         directory",
                         directory.display(),
                         plain(&error)
                     ));

@@ -1,5 +1,7 @@
 //! The `arck` command as users meet it: its files, its exit statuses, and what it says.
 
+mod mistakes;
 mod owners;
 mod pools;
+mod running;
 mod support;

@@ -103,3 +103,18 @@ fn a_lock_that_another_user_left_is_named() {
     std::fs::remove_file(&lock).unwrap();
     succeeded(&output(users.other(&["run", "true"])));
 }
+
+#[test]
+fn the_pool_of_another_user_is_refused_with_its_owner() {
+    let Some(users) = Users::new() else { return };
+    succeeded(&output(users.root(&["mkfs", "--size", "16M"])));
+    lchown(users.pool(), Some(0), Some(0)).unwrap();
+    for (arguments, says) in [
+        (&["serve"][..], "belongs to user 0"),
+        (&["mkfs", "--size", "16M", "--force"], "belongs to user 0"),
+        (&["mkfs", "/proc/pool", "--size", "16M"], "/proc/pool"),
+        (&["run", "true"], "run this as its owner"),
+    ] {
+        crate::support::refused(&output(users.other(arguments)), says);
+    }
+}

@@ -1,44 +1,13 @@
 //! `arck mkfs` and `arck serve` as commands: bad input is one line that says what and what to
 //! do, and exit status 1; wrong usage is exit status 2.
 
-use crate::support::{Place, arck, mkfs, refused};
-use std::io::{BufRead, BufReader, Read};
+use crate::support::{Place, Serving, arck, mkfs, refused};
+use std::io::{BufRead, Read};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 fn serve_fails(pool: &Path, says: &str) {
     refused(&arck().arg("serve").arg(pool).output().unwrap(), says);
-}
-
-/// A controller that has said that it is ready.
-struct Serving {
-    process: Child,
-    status: BufReader<std::process::ChildStdout>,
-}
-
-impl Serving {
-    fn start(pool: &Path, arguments: &[&str]) -> Serving {
-        let mut command = arck();
-        command.arg("serve").arg(pool).args(["--ready-fd", "1"]);
-        Serving::of(command.args(arguments))
-    }
-    /// The same by a command that says on its output when it is ready.
-    fn of(command: &mut Command) -> Serving {
-        let mut process = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut status = BufReader::new(process.stdout.take().unwrap());
-        let mut line = String::new();
-        status.read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n");
-        Serving { process, status }
-    }
-    fn signal(&self, signal: libc::c_int) {
-        // SAFETY: a signal to our own child, which has not been waited for.
-        assert_eq!(unsafe { libc::kill(self.process.id() as i32, signal) }, 0);
-    }
 }
 
 #[test]
@@ -98,7 +67,10 @@ fn pools_that_cannot_be_made() {
     let place = Place::made();
     let size = ["--size", "16M"];
     refused(&mkfs(&place.pool(), &size), "not empty");
-    refused(&mkfs(&Place::new().pool(), &["--size", "1M"]), "16777216");
+    refused(
+        &mkfs(&Place::new().pool(), &["--size", "1M"]),
+        "between 16 MiB and 16 TiB",
+    );
     refused(
         &mkfs(Path::new("/nonexistent/pool"), &size),
         "/nonexistent/pool",
@@ -183,6 +155,58 @@ fn a_private_controller_ends_when_its_pool_is_deleted() {
         assert!(started.elapsed() < std::time::Duration::from_secs(10));
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
+}
+
+#[test]
+fn a_pool_that_is_deleted_while_it_is_served_is_told() {
+    let place = Place::made();
+    let mut command = arck();
+    command.arg("serve").arg(place.pool());
+    let mut serving = Serving::of(command.args(["--ready-fd", "1"]).stderr(Stdio::piped()));
+    // Moved, it is still a pool.
+    let moved = place.path().join("moved");
+    std::fs::rename(place.pool(), &moved).unwrap();
+    std::fs::rename(&moved, place.pool()).unwrap();
+    assert!(serving.process.try_wait().unwrap().is_none());
+    std::fs::remove_dir_all(place.pool()).unwrap();
+    let output = serving.process.wait_with_output().unwrap();
+    refused(&output, "was deleted while it was served");
+    refused(&output, "arck mkfs");
+}
+
+#[test]
+fn more_than_there_is_room_for_is_refused_before_any_harm() {
+    let place = Place::made();
+    let superblock = std::fs::read(place.pool().join("superblock")).unwrap();
+    let size = ["--size", "16T"];
+    let other = place.path().join("other");
+    let output = mkfs(&other, &size);
+    refused(&output, "a pool of 16 TiB does not fit");
+    refused(&output, "--size (at most ");
+    assert!(!other.exists());
+    refused(
+        &mkfs(&place.pool(), &["--size", "16T", "--force"]),
+        "does not fit",
+    );
+    let after = std::fs::read(place.pool().join("superblock")).unwrap();
+    assert_eq!(superblock, after);
+    // What it says fits does, and --sparse makes any.
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    let fitting = text
+        .split("at most ")
+        .nth(1)
+        .unwrap()
+        .split(')')
+        .next()
+        .unwrap();
+    let half = fitting.trim_end_matches('M').parse::<u64>().unwrap() / 2;
+    assert!(
+        mkfs(&other, &["--size", &format!("{half}M")])
+            .status
+            .success()
+    );
+    let sparse = mkfs(&place.path().join("sparse"), &["--size", "1T", "--sparse"]);
+    assert!(sparse.status.success(), "{sparse:?}");
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! The command, pools to try it on, and what its output has to look like.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 pub fn arck() -> Command {
     Command::new(env!("CARGO_BIN_EXE_arck"))
@@ -12,6 +13,15 @@ pub fn preload_library() -> PathBuf {
     let library = Path::new(env!("CARGO_BIN_EXE_arck")).with_file_name("libarck_preload.so");
     assert!(library.exists(), "build it: cargo build -p arck-preload");
     library
+}
+
+/// `arck run --pool POOL OPTIONS -- COMMAND`.
+pub fn run(pool: &Path, options: &[&str], command: &[&str]) -> Command {
+    preload_library();
+    let mut run = arck();
+    run.arg("run").arg("--pool").arg(pool).args(options);
+    run.arg("--").args(command);
+    run
 }
 
 /// A directory in memory, removed at the end.
@@ -67,4 +77,35 @@ pub fn refused(output: &Output, says: &str) {
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert_eq!(text.lines().count(), 1, "{text}");
     assert!(text.contains(says), "{text}");
+}
+
+/// A controller that has said that it is ready.
+pub struct Serving {
+    pub process: Child,
+    pub status: BufReader<std::process::ChildStdout>,
+}
+
+impl Serving {
+    pub fn start(pool: &Path, arguments: &[&str]) -> Serving {
+        let mut command = arck();
+        command.arg("serve").arg(pool).args(["--ready-fd", "1"]);
+        Serving::of(command.args(arguments))
+    }
+    /// The same by a command that says on its output when it is ready.
+    pub fn of(command: &mut Command) -> Serving {
+        let mut process = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut status = BufReader::new(process.stdout.take().unwrap());
+        let mut line = String::new();
+        status.read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        Serving { process, status }
+    }
+    pub fn signal(&self, signal: libc::c_int) {
+        // SAFETY: a signal to our own child, which has not been waited for.
+        assert_eq!(unsafe { libc::kill(self.process.id() as i32, signal) }, 0);
+    }
 }
