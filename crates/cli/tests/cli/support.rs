@@ -3,16 +3,29 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
 
 pub fn arck() -> Command {
     Command::new(env!("CARGO_BIN_EXE_arck"))
 }
 
-/// The library that `arck run` preloads, beside the command.
-pub fn preload_library() -> PathBuf {
-    let library = Path::new(env!("CARGO_BIN_EXE_arck")).with_file_name("libarck_preload.so");
-    assert!(library.exists(), "build it: cargo build -p arck-preload");
-    library
+/// The library that `arck run` preloads, beside the command. It is built here, because the tests
+/// of the library itself leave it in another form.
+pub fn preload_library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let arck = Path::new(env!("CARGO_BIN_EXE_arck"));
+        let profile = arck.parent().unwrap();
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--quiet", "-p", "arck-preload", "--target-dir"]);
+        build.arg(profile.parent().unwrap());
+        build.current_dir(env!("CARGO_MANIFEST_DIR"));
+        if profile.ends_with("release") {
+            build.arg("--release");
+        }
+        assert!(build.status().unwrap().success());
+        arck.with_file_name("libarck_preload.so")
+    })
 }
 
 /// `arck run --pool POOL OPTIONS -- COMMAND`.
