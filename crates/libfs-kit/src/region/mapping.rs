@@ -4,6 +4,11 @@
 //! All raw memory access of the region is in this file. Invariants: `base..base + size` stays
 //! mapped readable and writable as long as the [`Mapping`] lives; it is only ever touched by
 //! atomic operations, because other threads and processes may write it at any moment.
+//!
+//! One exception, for ThreadSanitizer alone (`--cfg sanitize_thread`): what nobody can reach yet is
+//! then written as plain memory ([`begin_word`], [`begin_byte`]). Two atomic accesses are never
+//! reported; this way whoever reaches an object that was not published to it, or still looks at
+//! one whose memory has been given away, is.
 
 use super::offset::Shared;
 use rustix::fd::AsFd;
@@ -113,8 +118,8 @@ impl Mapping {
         })
     }
 
-    /// Stores the bytes of `value` at `offset` by atomic stores. Returns false, having done
-    /// nothing, if it does not fit there.
+    /// Stores the bytes of `value` at `offset`, where nobody can reach them yet. Returns false,
+    /// having done nothing, if it does not fit there.
     pub fn write<T: Shared>(&self, offset: u64, mut value: T) -> bool {
         let source = NonNull::from(&mut value).cast::<u8>();
         let size = size_of::<T>();
@@ -127,13 +132,13 @@ impl Mapping {
                 // SAFETY: `done + 8 <= size_of::<T>()`; `T: Shared` has no padding, so the bytes
                 // are initialised; and the value is ours alone, so nobody writes it meanwhile.
                 let value = unsafe { source.add(done).cast::<u64>().read_unaligned() };
-                word.store(value, Ordering::Relaxed);
+                begin_word(word, value);
                 done += 8;
             }
         }
         for (index, byte) in bytes.iter().enumerate().skip(done) {
             // SAFETY: `index < size_of::<T>()`; otherwise as above.
-            byte.store(unsafe { source.add(index).read() }, Ordering::Relaxed);
+            begin_byte(byte, unsafe { source.add(index).read() });
         }
         true
     }
@@ -176,4 +181,29 @@ impl Drop for Mapping {
             }
         }
     }
+}
+
+/// Stores a word that nobody can reach yet.
+#[inline(always)]
+pub(super) fn begin_word(word: &AtomicU64, value: u64) {
+    #[cfg(not(sanitize_thread))]
+    word.store(value, Ordering::Relaxed);
+    // SAFETY: valid and aligned, being borrowed, and nobody else's yet: which is what the sanitizer
+    // checks.
+    #[cfg(sanitize_thread)]
+    unsafe {
+        word.as_ptr().write(value)
+    };
+}
+
+/// Stores a byte that nobody can reach yet.
+#[inline(always)]
+fn begin_byte(byte: &AtomicU8, value: u8) {
+    #[cfg(not(sanitize_thread))]
+    byte.store(value, Ordering::Relaxed);
+    // SAFETY: as in `begin_word`.
+    #[cfg(sanitize_thread)]
+    unsafe {
+        byte.as_ptr().write(value)
+    };
 }

@@ -16,7 +16,7 @@ pub(super) mod spans;
 use super::epoch::{Bag, ThreadSlot};
 use super::layout::{CLASSES, THREAD_SLOTS};
 use super::lock::{Holder, Lock, LockGuard};
-use super::mapping::PAGE_SIZE;
+use super::mapping::{PAGE_SIZE, begin_word};
 use super::{Offset, OutOfMemory, Region, Shared};
 use crate::region_shared;
 pub(super) use pages::{PageDescriptor, PagePool};
@@ -158,7 +158,7 @@ impl Region {
             .mapping
             .get_slice::<AtomicU64>(offset, length.div_ceil(8));
         for word in words.unwrap_or_default() {
-            word.store(0, Ordering::Relaxed);
+            begin_word(word, 0);
         }
         Ok(Offset::from_raw(offset))
     }

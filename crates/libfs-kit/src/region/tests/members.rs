@@ -75,14 +75,18 @@ fn two_mappings_of_one_region_see_each_others_work() {
         let slot = here.claim_thread_slot(0).unwrap();
         HashTable::<Node>::create(&here, &slot).unwrap()
     };
+    // ThreadSanitizer knows memory by its address: what one thread of a mapping is told of another
+    // by way of the other mapping seems to it to have been told by nobody.
+    let members = if cfg!(sanitize_thread) { 2 } else { 4 };
     std::thread::scope(|scope| {
-        for (member, region) in [&here, &there, &here, &there].into_iter().enumerate() {
+        let regions = [&here, &there, &here, &there].into_iter().take(members);
+        for (member, region) in regions.enumerate() {
             scope.spawn(move || exercise(region, table, member as u64));
         }
     });
     let slot = there.claim_thread_slot(0).unwrap();
     let contents = Map::new(&there, table, mixed).contents(&slot.pin());
-    assert_eq!(contents.len(), 4 * 5000);
+    assert_eq!(contents.len(), members * 5000);
     let statistics = here.statistics();
     assert_eq!(statistics.stray_references, 0);
     assert_eq!(statistics.bytes_leaked, 0);
