@@ -326,6 +326,13 @@ impl Engine {
         description.flags.load(Ordering::Acquire) as i32
     }
 
+    /// The name of its locks, if other processes have it open too.
+    pub fn lock_name(&self, description: Opened, externals: &Externals) -> Option<u64> {
+        let memory = externals.get(description.external.load(Ordering::Acquire))?;
+        let name = memory.lock_name.load(Ordering::Acquire);
+        (name != 0).then_some(name)
+    }
+
     pub fn store_flags(&self, description: Opened, externals: &Externals, flags: i32) {
         description.flags.store(flags as u32, Ordering::Release);
         let external = description.external.load(Ordering::Acquire);

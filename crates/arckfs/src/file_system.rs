@@ -27,6 +27,7 @@ use arck_core_state::{FileKind, InodeNumber, ROOT_INODE};
 use arck_libfs_kit::{Session, ownership, thread};
 use arck_protocol::message::{LockHolder, LockMode, LockRange};
 use arck_protocol::{InodeList, Request, Response};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 
 pub use memory::{MapRequest, MoveRequest};
@@ -344,10 +345,17 @@ impl FileSystem {
     }
 
     /// Moves flags and offset of a description into memory shared with other processes, so that
-    /// a forked child and its parent keep one offset. Idempotent.
+    /// a forked child and its parent keep one offset; its locks last from now on until the last
+    /// descriptor of `file`, a memory file that stands for it, is closed in every process.
+    /// Idempotent.
     /// # Safety
     /// `memory` stays mapped, and shared, as long as the handle is open.
-    pub unsafe fn externalize(&self, handle: Handle, memory: *const ExternalDescription) {
+    pub unsafe fn externalize(
+        &self,
+        handle: Handle,
+        memory: *const ExternalDescription,
+        file: BorrowedFd<'_>,
+    ) {
         let Ok(description) = self.engine.description(handle) else {
             return;
         };
@@ -377,12 +385,23 @@ impl FileSystem {
             description.offset.load(Ordering::Relaxed),
             Ordering::Relaxed,
         );
+        let name = locks::new_name();
+        shared.lock_name.store(name, Ordering::Relaxed);
         shared
             .magic
             .store(ExternalDescription::MAGIC, Ordering::Release);
         description
             .external
             .store(self.externals.add(memory), Ordering::Release);
+        if description.other.load(Ordering::Relaxed) != 0
+            && let Ok((inode, _)) = description.identity()
+        {
+            // Where it fails, the locks stay this session's.
+            let _ = self
+                .engine
+                .session
+                .share_locks(file, inode, name, handle.0.get());
+        }
     }
 
     /// A file that has no name and of which the controller does not know yet is unknown to other

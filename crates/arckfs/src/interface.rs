@@ -157,6 +157,8 @@ pub struct ExternalDescription {
     pub offset: std::sync::atomic::AtomicU64,
     /// Who holds the offset still, for the length of one read or write; 0 = nobody.
     pub holder: std::sync::atomic::AtomicU64,
+    /// The name under which the controller knows its locks, hard to guess; never 0.
+    pub lock_name: std::sync::atomic::AtomicU64,
 }
 
 impl ExternalDescription {

@@ -15,6 +15,7 @@ use crate::recovery;
 use crate::sessions::Session;
 use crate::space::Space;
 use crate::state::{CrashHook, State};
+use crate::watches::Watches;
 use arck_core_state::InodeNumber;
 use arck_core_state::geometry::SessionNumber;
 use arck_pm::PersistOption;
@@ -64,6 +65,8 @@ pub struct Core {
     pub state: State,
     pub sessions: BTreeMap<SessionNumber, Session>,
     pub locks: LockTable,
+    /// Descriptions with locks that several processes have open.
+    pub watches: Watches,
     pub options: Options,
     published: (u64, u64),
     /// While a pool is opened: what dead sessions left is not all known.
@@ -87,6 +90,7 @@ impl Core {
             state,
             sessions: BTreeMap::new(),
             locks: LockTable::default(),
+            watches: Watches::default(),
             options,
             published: (u64::MAX, u64::MAX),
             recovering: true,

@@ -10,7 +10,7 @@
 //! | `state`, `space`, `slots` | the tables: shadow inodes, numbers, segments, pages, places of inodes |
 //! | `apply` | a verified delta becomes a change |
 //! | `sessions`, `arena` | who is there, and what they were sent |
-//! | `fold`, `ownership`, `orphans`, `locks`, `move_names`, `requests` | what sessions ask for |
+//! | `fold`, `ownership`, `orphans`, `locks`, `watches`, `move_names`, `requests` | what sessions ask for |
 //! | `recovery` | after a crash |
 //! | `service`, `listener` | the thread that does it all, and its socket |
 //!
@@ -44,6 +44,7 @@ mod sessions;
 mod slots;
 mod space;
 mod state;
+mod watches;
 
 pub use crate::core::Options;
 pub use beneath::check_room;

@@ -1,39 +1,80 @@
 //! Advisory locks: POSIX byte ranges, open file descriptions, `flock`.
 //!
+//! Locks belong to the session that asked, and end with it; those of a description that several
+//! processes have open belong to that, whichever session asked, and end with it
+//! ([`LockTable::closed`]; [`watches`](crate::watches) notices).
+//!
 //! # Invariants
 //! * Locks of one holder on one inode do not overlap, and neighbours of one mode are one lock.
 //! * Two locks that overlap, of different holders, not both shared, exist only between `flock`
 //!   and the other families, which do not see each other.
+//! * Who waits asks again and again; what is noted of it here only serves to find circles, and
+//!   counts for [`WAITING`] since it asked last.
 
 use arck_core_state::InodeNumber;
 use arck_core_state::geometry::SessionNumber;
 use arck_protocol::LockMode;
 use arck_protocol::message::{LockHolder, LockRange};
 use rustix::io::Errno;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
 
-/// Locks that a session may hold.
+/// Locks that a session may hold, or a description.
 const LOCKS_MAX: usize = 1 << 16;
+/// Shared descriptions with locks.
+const SHARED_MAX: usize = 1 << 14;
+/// Far more than the longest pause between two attempts of one that waits.
+const WAITING: Duration = Duration::from_secs(10);
+
+/// What a lock ends with at the latest.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Keeper {
+    Session(SessionNumber),
+    Description(u64),
+}
+
+fn keeper(session: SessionNumber, holder: &LockHolder) -> Keeper {
+    match holder.family {
+        ..SHARED => Keeper::Session(session),
+        _ => Keeper::Description(holder.owner),
+    }
+}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Held {
+    keeper: Keeper,
+    range: LockRange,
+}
+
+/// Somebody who waits for a POSIX lock.
+#[derive(Debug)]
+struct Waiting {
     session: SessionNumber,
     range: LockRange,
+    asked: Instant,
 }
 
 /// All locks of a pool.
 #[derive(Default, Debug)]
 pub struct LockTable {
     by_inode: HashMap<InodeNumber, Vec<Held>>,
-    counts: HashMap<SessionNumber, usize>,
+    counts: HashMap<Keeper, usize>,
+    /// Shared descriptions, by name.
+    shared: HashMap<u64, InodeNumber>,
+    waiting: Vec<Waiting>,
 }
 
+const FLOCK: u8 = 2;
+/// What a family is more if the description is shared.
+const SHARED: u8 = 3;
+const SHARED_FLOCK: u8 = 4;
+
 fn is_flock(holder: &LockHolder) -> bool {
-    holder.family == 2
+    matches!(holder.family, FLOCK | SHARED_FLOCK)
 }
 
 fn same_holder(held: &Held, session: SessionNumber, holder: &LockHolder) -> bool {
-    held.session == session
+    held.keeper == keeper(session, holder)
         && (held.range.holder.family, held.range.holder.owner) == (holder.family, holder.owner)
 }
 
@@ -59,12 +100,121 @@ impl LockTable {
             .min_by_key(|range| range.start)
     }
 
-    /// Locks, converts or unlocks a range. EAGAIN in conflict, ENOLCK when there are too many.
+    /// As [`LockTable::set`] for one who waits, and asks again on EAGAIN. EDEADLK if it would wait
+    /// for one who waits for it, both for POSIX locks.
+    pub fn wait(
+        &mut self,
+        session: SessionNumber,
+        wanted: &LockRange,
+        now: Instant,
+    ) -> Result<(), Errno> {
+        let mut result = self.set(session, wanted);
+        self.stop_waiting(session, wanted);
+        if result == Err(Errno::AGAIN) && wanted.holder.family == 0 {
+            self.waiting
+                .retain(|waiting| now.saturating_duration_since(waiting.asked) < WAITING);
+            if self.closes_circle(session, wanted) {
+                result = Err(Errno::DEADLK);
+            } else {
+                self.waiting.push(Waiting {
+                    session,
+                    range: *wanted,
+                    asked: now,
+                });
+            }
+        }
+        result
+    }
+
+    /// The lock is not waited for any more.
+    pub fn stop_waiting(&mut self, session: SessionNumber, wanted: &LockRange) {
+        self.waiting
+            .retain(|waiting| (waiting.session, waiting.range) != (session, *wanted));
+    }
+
+    /// Whether those whom this one would wait for wait for it, directly or by way of others.
+    fn closes_circle(&self, session: SessionNumber, wanted: &LockRange) -> bool {
+        let start = (session, wanted.holder.owner);
+        let mut seen = HashSet::new();
+        let mut next = vec![(session, wanted)];
+        while let Some((session, wanted)) = next.pop() {
+            let held = self.by_inode.get(&wanted.inode).into_iter().flatten();
+            for held in held.filter(|held| conflicts(held, session, wanted)) {
+                let Keeper::Session(holder) = held.keeper else {
+                    continue;
+                };
+                let holder = (holder, held.range.holder.owner);
+                if held.range.holder.family != 0 || !seen.insert(holder) {
+                    continue;
+                }
+                if holder == start {
+                    return true;
+                }
+                let waits = self.waiting.iter();
+                next.extend(
+                    waits
+                        .filter(|other| (other.session, other.range.holder.owner) == holder)
+                        .map(|other| (other.session, &other.range)),
+                );
+            }
+        }
+        false
+    }
+
+    /// Makes a description known that other processes have open too, under a name; what the
+    /// session's own number for it has becomes its. EINVAL if the name is another inode's, ENOLCK.
+    pub fn share(
+        &mut self,
+        session: SessionNumber,
+        inode: InodeNumber,
+        name: u64,
+        owner: u64,
+    ) -> Result<(), Errno> {
+        match self.shared.get(&name) {
+            Some(&known) if known != inode => return Err(Errno::INVAL),
+            Some(_) => return Ok(()),
+            None if self.shared.len() >= SHARED_MAX => return Err(Errno::NOLCK),
+            None => self.shared.insert(name, inode),
+        };
+        let own = Keeper::Session(session);
+        let mut moved = 0;
+        for held in self.by_inode.get_mut(&inode).into_iter().flatten() {
+            let holder = &mut held.range.holder;
+            if held.keeper == own && matches!(holder.family, 1 | FLOCK) && holder.owner == owner {
+                held.keeper = Keeper::Description(name);
+                holder.family += SHARED - 1;
+                holder.owner = name;
+                moved += 1;
+            }
+        }
+        if let Some(count) = self.counts.get_mut(&own) {
+            *count = count.saturating_sub(moved);
+        }
+        self.counts.insert(Keeper::Description(name), moved);
+        Ok(())
+    }
+
+    /// Drops all locks of a shared description, which is open nowhere any more.
+    pub fn closed(&mut self, name: u64) {
+        if let Some(inode) = self.shared.remove(&name) {
+            self.retain(inode, |held| held.keeper != Keeper::Description(name));
+            self.counts.remove(&Keeper::Description(name));
+        }
+    }
+
+    /// Locks, converts or unlocks a range. EAGAIN in conflict, ENOLCK when there are too many,
+    /// EBADF if the holder is a shared description that is not known, or not this inode's.
     pub fn set(&mut self, session: SessionNumber, wanted: &LockRange) -> Result<(), Errno> {
+        let keeper = keeper(session, &wanted.holder);
+        if let Keeper::Description(name) = keeper
+            && self.shared.get(&name) != Some(&wanted.inode)
+        {
+            return Err(Errno::BADF);
+        }
         if self.test(session, wanted).is_some() {
             return Err(Errno::AGAIN);
         }
-        let count = self.counts.entry(session).or_default();
+        let count = self.counts.entry(keeper).or_default();
         // Unlocking may split a lock in two; it must not fail.
         if wanted.mode != LockMode::Unlock && *count >= LOCKS_MAX {
             return Err(Errno::NOLCK);
@@ -101,7 +251,7 @@ impl LockTable {
         }
         if wanted.mode != LockMode::Unlock {
             pieces.push(Held {
-                session,
+                keeper,
                 range: *wanted,
             });
         }
@@ -129,17 +279,18 @@ impl LockTable {
         self.retain(inode, |held| !same_holder(held, session, holder));
     }
 
-    /// Drops all locks of a session.
+    /// Drops all locks of a session; those of shared descriptions are not its.
     pub fn drop_session(&mut self, session: SessionNumber) {
-        self.retain(0, |held| held.session != session);
-        self.counts.remove(&session);
+        self.retain(0, |held| held.keeper != Keeper::Session(session));
+        self.counts.remove(&Keeper::Session(session));
+        self.waiting.retain(|waiting| waiting.session != session);
     }
 
     fn retain(&mut self, inode: InodeNumber, keeps: impl Fn(&Held) -> bool) {
         let counts = &mut self.counts;
         let mut filter = |held: &Held| {
             let keep = keeps(held);
-            if !keep && let Some(count) = counts.get_mut(&held.session) {
+            if !keep && let Some(count) = counts.get_mut(&held.keeper) {
                 *count = count.saturating_sub(1);
             }
             keep
@@ -227,7 +378,10 @@ mod tests {
                 // The table, byte by byte, is the model; and it is as short as can be.
                 let mut seen = Model::new();
                 for held in table.by_inode.get(&5).into_iter().flatten() {
-                    let key = (held.session, held.range.holder.family, held.range.holder.owner);
+                    let Keeper::Session(number) = held.keeper else {
+                        panic!("{held:?}");
+                    };
+                    let key = (number, held.range.holder.family, held.range.holder.owner);
                     let bytes = seen.entry(key).or_insert([LockMode::Unlock; BYTES as usize]);
                     for byte in held.range.start..held.range.end {
                         prop_assert_eq!(bytes[byte as usize], LockMode::Unlock);
@@ -235,7 +389,7 @@ mod tests {
                     }
                     if held.range.start > 0 {
                         let joins = table.by_inode[&5].iter().any(|other| {
-                            same_holder(other, held.session, &held.range.holder)
+                            same_holder(other, number, &held.range.holder)
                                 && other.range.end == held.range.start
                                 && other.range.mode == held.range.mode
                         });
@@ -249,5 +403,85 @@ mod tests {
                 prop_assert_eq!(total, table.by_inode.values().map(Vec::len).sum::<usize>());
             }
         }
+    }
+
+    #[test]
+    fn locks_of_a_shared_description_end_with_it() {
+        let mut table = LockTable::default();
+        let exclusive = LockMode::Exclusive;
+        let shared = |family, name| range(0, 10, exclusive, family, name);
+        assert_eq!(table.set(1, &shared(4, 77)), Err(Errno::BADF));
+        // Taken before it was shared, by flock and by fcntl.
+        table.set(1, &range(0, 10, exclusive, 2, 9)).unwrap();
+        table.set(1, &range(0, 10, exclusive, 1, 9)).unwrap();
+        table.set(1, &range(20, 30, exclusive, 1, 8)).unwrap();
+        table.share(1, 5, 77, 9).unwrap();
+        assert_eq!(table.share(2, 6, 77, 0), Err(Errno::INVAL));
+        assert_eq!(table.share(2, 5, 77, 9), Ok(()));
+        // It is nobody's own any more, and everybody's who knows the name.
+        assert_eq!(
+            table.set(1, &range(0, 10, exclusive, 2, 9)),
+            Err(Errno::AGAIN)
+        );
+        assert_eq!(table.set(2, &shared(4, 77)), Ok(()));
+        assert_eq!(table.set(3, &shared(3, 77)), Ok(()));
+        table.drop_session(1);
+        table.drop_session(2);
+        let other = range(0, 10, exclusive, 2, 1);
+        let found = table.test(4, &other).unwrap();
+        assert_eq!((found.holder.family, found.holder.owner), (4, 77));
+        assert_eq!(table.test(4, &range(25, 26, exclusive, 0, 1)), None);
+        // Unlocked by another session than the one that locked.
+        let unlock = range(0, 10, LockMode::Unlock, 4, 77);
+        table.set(3, &unlock).unwrap();
+        assert_eq!(table.test(4, &other), None);
+        assert!(table.test(4, &range(0, 1, exclusive, 0, 1)).is_some());
+        table.closed(77);
+        assert!(table.by_inode.is_empty() && table.shared.is_empty());
+        assert_eq!(table.set(3, &shared(4, 77)), Err(Errno::BADF));
+        assert_eq!(table.counts.values().sum::<usize>(), 0);
+    }
+
+    #[test]
+    fn who_waits_in_a_circle_is_told() {
+        let mut table = LockTable::default();
+        let now = Instant::now();
+        let lock = |at, mode, owner| range(at, at + 1, mode, 0, owner);
+        let (exclusive, shared) = (LockMode::Exclusive, LockMode::Shared);
+        for session in 1..5 {
+            let at = u64::from(session);
+            table.set(session, &lock(at, exclusive, at)).unwrap();
+        }
+        let again = Err(Errno::AGAIN);
+        // Four in a row, of whom the last would close the circle, however often it asks.
+        assert_eq!(table.wait(1, &lock(2, exclusive, 1), now), again);
+        assert_eq!(table.wait(2, &lock(3, shared, 2), now), again);
+        assert_eq!(table.wait(3, &lock(4, exclusive, 3), now), again);
+        for _ in 0..2 {
+            assert_eq!(
+                table.wait(4, &lock(1, exclusive, 4), now),
+                Err(Errno::DEADLK)
+            );
+        }
+        // Not if it does not wait, and not if one of the others has stopped or been away.
+        assert_eq!(table.set(4, &lock(1, exclusive, 4)), again);
+        table.stop_waiting(2, &lock(3, shared, 2));
+        assert_eq!(table.wait(4, &lock(1, exclusive, 4), now), again);
+        assert_eq!(table.wait(2, &lock(3, shared, 2), now), Err(Errno::DEADLK));
+        let later = now + WAITING;
+        assert_eq!(table.wait(2, &lock(3, shared, 2), later), again);
+        table.stop_waiting(2, &lock(3, shared, 2));
+        assert_eq!(table.wait(4, &lock(1, exclusive, 4), later), again);
+        assert_eq!(table.wait(3, &lock(4, exclusive, 3), later), again);
+        assert_eq!(
+            table.wait(1, &lock(3, exclusive, 1), later),
+            Err(Errno::DEADLK)
+        );
+        table.drop_session(4);
+        assert_eq!(table.wait(3, &lock(4, exclusive, 3), later), Ok(()));
+        assert_eq!(table.wait(1, &lock(3, exclusive, 1), later), again);
+        // A lock of a description is nobody's whom one could wait for in a circle.
+        table.set(2, &range(9, 10, exclusive, 1, 1)).unwrap();
+        assert_eq!(table.wait(3, &lock(9, exclusive, 3), later), again);
     }
 }

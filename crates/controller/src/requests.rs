@@ -13,7 +13,9 @@ use arck_core_state::{FileKind, InodeNumber};
 use arck_protocol::message::RECEIPT_MAX;
 use arck_protocol::{Request, Response};
 use arck_verifier::Credentials;
+use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
+use std::time::Instant;
 
 impl Core {
     /// Answers a request of a session.
@@ -45,17 +47,25 @@ impl Core {
                 offset,
                 length,
             } => self.receipt(session, *inode, *fold, *offset, *length),
-            Request::Lock { range } => {
+            Request::Lock { range, waits } => {
                 if self.state.header_copy(range.inode).is_none() {
                     return Errno::STALE.into();
                 }
-                self.locks.set(session, range).into()
+                self.drop_closed_locks();
+                match waits {
+                    true => self.locks.wait(session, range, Instant::now()).into(),
+                    false => self.locks.set(session, range).into(),
+                }
             }
-            Request::TestLock { range } => Reply::Now(
-                self.locks
-                    .test(session, range)
-                    .map_or(Response::Done, Response::Conflict),
-            ),
+            Request::StopWaiting { range } => {
+                self.locks.stop_waiting(session, range);
+                Reply::Now(Response::Done)
+            }
+            Request::TestLock { range } => {
+                self.drop_closed_locks();
+                let found = self.locks.test(session, range);
+                Reply::Now(found.map_or(Response::Done, Response::Conflict))
+            }
             Request::DropLocks { inode, holder } => {
                 self.locks.drop_holder(session, *inode, holder);
                 Reply::Now(Response::Done)
@@ -66,6 +76,33 @@ impl Core {
             }
             Request::Sync { inodes } => self.sync(session, inodes.as_slice()),
             Request::Ping => Reply::Now(Response::Done),
+        }
+    }
+
+    /// Locks of a description that other processes have open too end with it from now on
+    /// ([`Call::ShareLocks`](arck_protocol::socket::Call::ShareLocks)).
+    pub fn share_locks(
+        &mut self,
+        session: SessionNumber,
+        inode: InodeNumber,
+        name: u64,
+        owner: u64,
+        description: BorrowedFd<'_>,
+    ) -> Result<(), Errno> {
+        self.state.header_copy(inode).ok_or(Errno::STALE)?;
+        self.drop_closed_locks();
+        self.watches.watch(description, name)?;
+        let shared = self.locks.share(session, inode, name, owner);
+        if shared == Err(Errno::NOLCK) {
+            self.watches.forget(name);
+        }
+        shared
+    }
+
+    /// Drops the locks of shared descriptions that were closed.
+    pub fn drop_closed_locks(&mut self) {
+        for name in self.watches.closed() {
+            self.locks.closed(name);
         }
     }
 

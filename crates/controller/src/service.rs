@@ -39,8 +39,10 @@ pub enum End {
 
 const LISTENER: u64 = 0;
 const STOP: u64 = 1;
+/// Descriptions with locks, of which some were closed.
+const DESCRIPTIONS: u64 = 2;
 /// First name of a connection; its wake descriptor's is one more.
-const FIRST_TOKEN: u64 = 2;
+const FIRST_TOKEN: u64 = 4;
 /// Connections at once.
 const CONNECTIONS_MAX: usize = 2048;
 /// How often orphans are looked at while there are any.
@@ -312,6 +314,7 @@ impl Service {
         match token {
             LISTENER => self.accept(),
             STOP => {}
+            DESCRIPTIONS => self.core.drop_closed_locks(),
             // A wake descriptor: the doorbells are looked at in the next round.
             token if !token.is_multiple_of(2) => {}
             token => self.packet(token, flags),
@@ -395,10 +398,9 @@ impl Service {
             return;
         };
         let mut buffer = [0u8; MESSAGE_MAX];
-        let call = match socket::receive(connection.socket.as_fd(), &mut buffer) {
+        let (call, received) = match socket::receive(connection.socket.as_fd(), &mut buffer) {
             Ok((0, _)) => return self.disconnect(token),
-            // Descriptors that somebody sends us are closed here.
-            Ok((length, _)) => Call::decode(&buffer[..length]),
+            Ok((length, received)) => (Call::decode(&buffer[..length]), received),
             Err(Errno::AGAIN)
                 if !flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR) =>
             {
@@ -411,7 +413,7 @@ impl Service {
             send(connection.socket.as_fd(), &answer, &[]);
             return self.disconnect(token);
         };
-        let (answer, descriptors) = match self.call(token, &call) {
+        let (answer, descriptors) = match self.call(token, &call, &received) {
             Ok(answered) => answered,
             Err((errno, text)) => (Answer::Error(errno.raw_os_error(), text), Vec::new()),
         };
@@ -428,6 +430,7 @@ impl Service {
         &mut self,
         token: u64,
         call: &Call,
+        received: &[OwnedFd],
     ) -> std::result::Result<(Answer, Vec<OwnedFd>), (Errno, String)> {
         let connection = self
             .connections
@@ -480,6 +483,18 @@ impl Service {
                     .map_err(said("no segment can be granted"))?;
                 Ok((Answer::Segments(vec![segment]), vec![file]))
             }
+            Call::ShareLocks { inode, name, owner } => {
+                let session = need?;
+                let text = "locks of that description cannot be shared";
+                let [description] = received else {
+                    return Err((Errno::INVAL, text.to_owned()));
+                };
+                self.core
+                    .share_locks(session, *inode, *name, *owner, description.as_fd())
+                    .map_err(said(text))?;
+                self.watch_descriptions().map_err(said(text))?;
+                Ok((Answer::Done, Vec::new()))
+            }
             Call::Goodbye => {
                 let session = need?;
                 self.end_session(session);
@@ -496,6 +511,18 @@ impl Service {
                 self.end.store(End::Clean as u32, Ordering::SeqCst);
                 Ok((Answer::Done, Vec::new()))
             }
+        }
+    }
+
+    /// Wakes from now on when descriptions with locks are closed.
+    fn watch_descriptions(&self) -> std::result::Result<(), Errno> {
+        let Some(watches) = self.core.watches.descriptor() else {
+            return Ok(());
+        };
+        let data = epoll::EventData::new_u64(DESCRIPTIONS);
+        match epoll::add(&self.epoll, watches, data, epoll::EventFlags::IN) {
+            Err(Errno::EXIST) => Ok(()),
+            other => other,
         }
     }
 

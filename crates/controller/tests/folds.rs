@@ -497,6 +497,7 @@ fn locks_are_held_between_sessions_and_end_with_them() {
     };
     let lock = |start, end, mode| Request::Lock {
         range: range(start, end, mode),
+        waits: false,
     };
     one.done(&lock(0, 100, LockMode::Exclusive));
     assert_eq!(two.errno(&lock(50, 60, LockMode::Shared)), Errno::AGAIN);

@@ -7,12 +7,12 @@ use arck_core_state::FileKind;
 use arck_core_state::branch::BRANCH_SIZE;
 use arck_protocol::control::{REQUEST_SLOTS, slot_state};
 use arck_protocol::message::MESSAGE_MAX;
-use arck_protocol::socket::{Answer, Call, call, receive, send};
+use arck_protocol::socket::{Answer, Call, call, call_with, receive, send};
 use arck_protocol::{PROTOCOL_VERSION, Request};
 use common::check::check;
 use common::{Client, ROOT, TestPool, dial};
 use proptest::prelude::*;
-use rustix::fd::AsFd;
+use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 
@@ -52,6 +52,40 @@ fn the_greeting_comes_first_and_once() {
         let answer = call(&socket, &Call::MapSegments { segments }).unwrap().0;
         assert!(matches!(answer, Answer::Error(..)), "{answer:?}");
     }
+    works(&pool, "a");
+    controller.stop().unwrap();
+}
+
+/// Descriptors that are none of shared descriptions, or too many, or none at all.
+#[test]
+fn only_memory_files_stand_for_descriptions() {
+    let pool = TestPool::new(16 << 20);
+    let controller = pool.serve();
+    let socket = dial(&pool.path());
+    let share = Call::ShareLocks {
+        inode: 1,
+        name: 7,
+        owner: 0,
+    };
+    let file = std::fs::File::open("/proc/self/exe").unwrap();
+    let memory = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    let ask = |share: &Call, files: &[BorrowedFd<'_>]| call_with(&socket, share, files).unwrap().0;
+    assert_eq!(error(&ask(&share, &[memory.as_fd()])), Errno::PROTO);
+    let version = PROTOCOL_VERSION;
+    call(&socket, &Call::Hello { version }).unwrap();
+    assert_eq!(error(&ask(&share, &[])), Errno::INVAL);
+    assert_eq!(error(&ask(&share, &[file.as_fd()])), Errno::INVAL);
+    assert_eq!(error(&ask(&share, &[socket.as_fd()])), Errno::INVAL);
+    let two = [memory.as_fd(), memory.as_fd()];
+    assert_eq!(error(&ask(&share, &two)), Errno::INVAL);
+    assert_eq!(ask(&share, &two[..1]), Answer::Done);
+    assert_eq!(ask(&share, &two[..1]), Answer::Done);
+    let other = Call::ShareLocks {
+        inode: 1,
+        name: 8,
+        owner: 0,
+    };
+    assert_eq!(error(&ask(&other, &two[..1])), Errno::INVAL);
     works(&pool, "a");
     controller.stop().unwrap();
 }

@@ -105,7 +105,8 @@ fn requests() -> Vec<Request> {
             offset: 3,
             length: 4,
         },
-        Request::Lock { range },
+        Request::Lock { range, waits: true },
+        Request::StopWaiting { range },
         Request::TestLock { range },
         Request::DropLocks { inode: 0, holder },
         Request::Forget { inode: 5 },
@@ -116,7 +117,7 @@ fn requests() -> Vec<Request> {
 
 fn responses() -> Vec<Response> {
     let conflict = requests().into_iter().find_map(|request| match request {
-        Request::Lock { range } => Some(Response::Conflict(range)),
+        Request::TestLock { range } => Some(Response::Conflict(range)),
         _ => None,
     });
     let mut responses = vec![
@@ -156,6 +157,11 @@ pub fn seeds() -> Vec<Seed> {
         Call::GrantSegment,
         Call::Goodbye,
         Call::Shutdown,
+        Call::ShareLocks {
+            inode: 1,
+            name: 2,
+            owner: 3,
+        },
     ];
     for (at, call) in calls.iter().enumerate() {
         add(CALL, format!("call-{at}"), &|b| call.encode(b).ok());

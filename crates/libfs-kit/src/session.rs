@@ -34,7 +34,7 @@ use arck_protocol::control::{CONTROL_SIZE, ControlMemory};
 use arck_protocol::operation::LightBarrier;
 use arck_protocol::socket::{Answer, Call, Welcome};
 use arck_protocol::{PROTOCOL_VERSION, Request, Response, ring, socket};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::path::Path;
@@ -356,11 +356,33 @@ impl Session {
     }
 
     fn call(&self, call: &Call) -> Result<(Answer, Vec<OwnedFd>), Errno> {
+        self.call_with(call, &[])
+    }
+
+    fn call_with(
+        &self,
+        call: &Call,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(Answer, Vec<OwnedFd>), Errno> {
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
-        match socket::call(socket.as_ref().ok_or(Errno::NOTCONN)?, call)? {
+        let socket = socket.as_ref().ok_or(Errno::NOTCONN)?;
+        match socket::call_with(socket, call, descriptors)? {
             (Answer::Error(errno, _), _) => Err(Errno::from_raw_os_error(errno)),
             answer => Ok(answer),
         }
+    }
+
+    /// Tells of a description that other processes have open too, so that its locks last as long
+    /// as it does ([`Call::ShareLocks`]). Blocks.
+    pub fn share_locks(
+        &self,
+        description: BorrowedFd<'_>,
+        inode: InodeNumber,
+        name: u64,
+        owner: u64,
+    ) -> Result<(), Errno> {
+        let call = Call::ShareLocks { inode, name, owner };
+        self.call_with(&call, &[description]).map(|_| ())
     }
 
     /// Ends the session: the controller folds and releases everything before this returns.

@@ -18,6 +18,7 @@ use crate::backend::{At, Errno, ExternalDescription, Failure, Handle, inside};
 use crate::descriptors::{self, CLOSE_ON_EXEC, EXTERNAL, INHERITED, TABLE_SIZE};
 use crate::{raw, reserved, thread};
 use std::num::NonZeroU64;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 const PAGE_SIZE: usize = 4096;
@@ -109,8 +110,10 @@ fn externalize_one(handle: Handle) {
         return;
     };
     let done = inside(|fs| {
+        // SAFETY: open until the end of this function.
+        let file = unsafe { BorrowedFd::borrow_raw(file as i32) };
         // SAFETY: the page stays mapped while a descriptor refers to it (module invariant).
-        unsafe { fs.externalize(handle, page as *const ExternalDescription) };
+        unsafe { fs.externalize(handle, page as *const ExternalDescription, file) };
         if let Ok(path) = fs.path_of(handle) {
             write_path(page, &path);
         }

@@ -42,14 +42,15 @@ pub enum LockMode {
     Exclusive,
 }
 
-/// Who holds an advisory lock, within the session. Two locks conflict only if session or owner
-/// differ.
+/// Who holds an advisory lock: within the session, or, for descriptions that several processes
+/// share, whichever session asks. Two locks conflict only if their holders differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct LockHolder {
-    /// 0 = POSIX (by process), 1 = open file description, 2 = `flock`. `flock` locks and the
-    /// other two kinds do not see each other.
+    /// 0 = POSIX (by process), 1 = open file description, 2 = `flock`; 3 and 4 are 1 and 2 of a
+    /// description that [`Call::ShareLocks`](crate::socket::Call::ShareLocks) has told of. `flock`
+    /// locks and the others do not see each other.
     pub family: u8,
-    /// Process id (families 0) or description number.
+    /// Process id (family 0), number of the description, or its name (families 3 and 4).
     pub owner: u64,
     /// Process id to tell to others.
     pub process: u32,
@@ -112,8 +113,12 @@ pub enum Request {
         offset: u64,
         length: u32,
     },
-    /// An advisory lock; EAGAIN when in conflict.
-    Lock { range: LockRange },
+    /// An advisory lock; EAGAIN when in conflict. `waits`: whoever asks will ask again until it
+    /// has the lock, or say [`Request::StopWaiting`]; EDEADLK if a POSIX lock is waited for by
+    /// processes that wait for each other. EBADF if a shared description is not known.
+    Lock { range: LockRange, waits: bool },
+    /// The lock is not waited for any more.
+    StopWaiting { range: LockRange },
     /// As F_GETLK. → `Done` (no conflict) or [`Response::Conflict`].
     TestLock { range: LockRange },
     /// Drops all locks of a holder on an inode (0 = on every inode).
@@ -158,6 +163,7 @@ const DROP_LOCKS: u8 = 12;
 const FORGET: u8 = 13;
 const SYNC: u8 = 14;
 const PING: u8 = 15;
+const STOP_WAITING: u8 = 17;
 const MORE_ROOM: u8 = 16;
 
 const DONE: u8 = 1;
@@ -183,7 +189,7 @@ fn put_holder(w: &mut Writer, holder: &LockHolder) -> Result<(), Malformed> {
 
 fn get_holder(r: &mut Reader) -> Result<LockHolder, Malformed> {
     let family = r.u8()?;
-    if family > 2 {
+    if family > 4 {
         return Err(Malformed);
     }
     Ok(LockHolder {
@@ -298,8 +304,13 @@ impl Request {
                 w.u64(*offset)?;
                 w.u32(*length)?;
             }
-            Request::Lock { range } => {
+            Request::Lock { range, waits } => {
                 w.u8(LOCK)?;
+                put_range(w, range)?;
+                w.u8(u8::from(*waits))?;
+            }
+            Request::StopWaiting { range } => {
+                w.u8(STOP_WAITING)?;
                 put_range(w, range)?;
             }
             Request::TestLock { range } => {
@@ -370,6 +381,10 @@ impl Request {
                 length: r.u32()?,
             },
             LOCK => Request::Lock {
+                range: get_range(r)?,
+                waits: r.boolean()?,
+            },
+            STOP_WAITING => Request::StopWaiting {
                 range: get_range(r)?,
             },
             TEST_LOCK => Request::TestLock {
@@ -509,7 +524,11 @@ mod tests {
                 offset: 3,
                 length: 4,
             },
-            Request::Lock { range: range() },
+            Request::Lock {
+                range: range(),
+                waits: true,
+            },
+            Request::StopWaiting { range: range() },
             Request::TestLock { range: range() },
             Request::DropLocks {
                 inode: 0,

@@ -4,7 +4,7 @@
 
 use crate::message::MESSAGE_MAX;
 use crate::wire::{Malformed, Reader, Writer};
-use arck_core_state::{Geometry, SegmentNumber};
+use arck_core_state::{Geometry, InodeNumber, SegmentNumber};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::{Errno, IoSlice, IoSliceMut};
 use rustix::net::{
@@ -26,6 +26,17 @@ pub enum Call {
     MapSegments { segments: Vec<SegmentNumber> },
     /// A data segment of its own, read-write. → [`Answer::Segments`] with one entry; ENOSPC.
     GrantSegment,
+    /// Comes with the descriptor of an open file description that other processes have open too (a
+    /// sealed memory file): until the last descriptor of it is closed, in whichever process, locks
+    /// of families 3 and 4 on this inode by the owner `name` last. Whoever knows the name may
+    /// change them, so it must be hard to guess. What the session's own description number `owner`
+    /// has of families 1 and 2 (0 = none) becomes part of that. → [`Answer::Done`], also if it is
+    /// known already; EINVAL, ENOLCK.
+    ShareLocks {
+        inode: InodeNumber,
+        name: u64,
+        owner: u64,
+    },
     /// Orderly end: everything is folded and released before the answer `Done`.
     Goodbye,
     /// Asks a controller to end cleanly; only the pool's user may.
@@ -75,6 +86,12 @@ impl Call {
             Call::GrantSegment => w.u8(3)?,
             Call::Goodbye => w.u8(4)?,
             Call::Shutdown => w.u8(5)?,
+            Call::ShareLocks { inode, name, owner } => {
+                w.u8(6)?;
+                w.u32(*inode)?;
+                w.u64(*name)?;
+                w.u64(*owner)?;
+            }
         }
         Ok(w.used())
     }
@@ -88,6 +105,11 @@ impl Call {
             3 => Call::GrantSegment,
             4 => Call::Goodbye,
             5 => Call::Shutdown,
+            6 => Call::ShareLocks {
+                inode: r.u32()?,
+                name: r.u64()?,
+                owner: r.u64()?,
+            },
             _ => return Err(Malformed),
         };
         r.end()?;
@@ -213,9 +235,18 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<(usize, Vec<
 
 /// One exchange from the session's side.
 pub fn call(socket: &impl AsFd, call: &Call) -> Result<(Answer, Vec<OwnedFd>), Errno> {
+    call_with(socket, call, &[])
+}
+
+/// The same with descriptors.
+pub fn call_with(
+    socket: &impl AsFd,
+    call: &Call,
+    descriptors: &[BorrowedFd<'_>],
+) -> Result<(Answer, Vec<OwnedFd>), Errno> {
     let mut buffer = [0u8; MESSAGE_MAX];
     let length = call.encode(&mut buffer).map_err(|_| Errno::INVAL)?;
-    send(socket.as_fd(), &buffer[..length], &[])?;
+    send(socket.as_fd(), &buffer[..length], descriptors)?;
     let (length, descriptors) = receive(socket.as_fd(), &mut buffer)?;
     if length == 0 {
         return Err(Errno::CONNRESET);
@@ -267,6 +298,11 @@ mod tests {
             Call::GrantSegment,
             Call::Goodbye,
             Call::Shutdown,
+            Call::ShareLocks {
+                inode: 1,
+                name: 2,
+                owner: 3,
+            },
         ] {
             let mut buffer = [0; 100];
             let length = call.encode(&mut buffer).unwrap();

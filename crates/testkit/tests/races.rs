@@ -298,17 +298,17 @@ fn locks_end_with_what_holds_them() {
     };
     let neighbour = open(&two);
     let is_free = |owner| {
-        let free = two.lock(neighbour, lock(owner)).is_ok();
+        let free = two.lock(neighbour, lock(owner), false, None).is_ok();
         let unlock = LockRequest {
             kind: LockKind::Unlock,
             ..lock(owner)
         };
-        two.lock(neighbour, unlock).expect("unlocked");
+        two.lock(neighbour, unlock, false, None).expect("unlocked");
         free
     };
     for owner in [LockOwner::Flock, LockOwner::Description] {
         let handle = open(&one);
-        one.lock(handle, lock(owner)).expect("locked");
+        one.lock(handle, lock(owner), false, None).expect("locked");
         one.retain(handle).expect("retained");
         one.close(handle);
         assert!(!is_free(owner), "{owner:?}: it is open still");
@@ -320,7 +320,8 @@ fn locks_end_with_what_holds_them() {
         one.close(handle);
     }
     let (handle, other) = (open(&one), open(&one));
-    one.lock(handle, lock(LockOwner::Process)).expect("locked");
+    one.lock(handle, lock(LockOwner::Process), false, None)
+        .expect("locked");
     assert!(!is_free(LockOwner::Process));
     one.close(other);
     assert!(is_free(LockOwner::Process), "any close drops them");

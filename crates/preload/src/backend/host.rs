@@ -18,6 +18,7 @@ use arckfs::ConnectError;
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::num::NonZeroU64;
+use std::os::fd::BorrowedFd;
 use std::sync::Mutex;
 
 struct Open {
@@ -259,7 +260,12 @@ impl FileSystem {
     }
     /// # Safety
     /// See the real one. The page names process and descriptor; the other side duplicates it.
-    pub unsafe fn externalize(&self, handle: Handle, memory: *const ExternalDescription) {
+    pub unsafe fn externalize(
+        &self,
+        handle: Handle,
+        memory: *const ExternalDescription,
+        _file: BorrowedFd<'_>,
+    ) {
         // SAFETY: the page is mapped.
         let page = unsafe { &*memory };
         if let Ok(file) = self.file(handle) {

@@ -179,7 +179,7 @@ fn pool_fcntl(a: &Arguments, handle: Handle) -> isize {
         | libc::F_SETLKW
         | libc::F_OFD_GETLK
         | libc::F_OFD_SETLK
-        | libc::F_OFD_SETLKW => locks::control(handle, command, a[2]),
+        | libc::F_OFD_SETLKW => locks::control(descriptor, handle, command, a[2]),
         libc::F_GETPIPE_SZ | libc::F_SETPIPE_SZ => error(libc::EBADF),
         libc::F_GETLEASE => libc::F_UNLCK as isize,
         // No signals are ever sent for a file of the pool; the owner is accepted and forgotten.

@@ -7,27 +7,33 @@
 use crate::backend::{
     Errno, Failure, FileSystem, Handle, LockKind, LockOwner, LockRequest, inside, minus,
 };
+use crate::descriptors::{self, Descriptor, lookup};
 use crate::raw::{self, Arguments, error, syscall};
 use crate::{memory, report};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 
 /// Longest pause between two attempts.
 const LONGEST_WAIT_NS: i64 = 5_000_000;
 
-fn attempt(handle: Handle, request: LockRequest) -> isize {
-    match inside(|fs| Ok(fs.lock(handle, request)?)) {
+fn attempt(descriptor: usize, handle: Handle, request: LockRequest, waits: bool) -> isize {
+    let is_external = descriptors::notes(descriptor) & descriptors::EXTERNAL != 0;
+    // SAFETY: a descriptor of the program's; where another thread closes it meanwhile, what the
+    // controller gets is not what it asks for.
+    let file = is_external.then(|| unsafe { BorrowedFd::borrow_raw(descriptor as i32) });
+    match inside(|fs| Ok(fs.lock(handle, request, waits, file)?)) {
         Ok(()) => 0,
         Err(Failure::Errno(errno)) => minus(errno),
         Err(Failure::Outside(_)) => error(libc::EIO),
     }
 }
 
-fn take(handle: Handle, request: LockRequest, wait: bool) -> isize {
+fn take(descriptor: usize, handle: Handle, request: LockRequest, wait: bool) -> isize {
     let mut pause = 20_000i64;
     let interruptions = &crate::thread::current().interruptions;
     let before = interruptions.load(Ordering::Relaxed);
     loop {
-        let result = attempt(handle, request);
+        let result = attempt(descriptor, handle, request, wait);
         if result != minus(Errno::AGAIN) || !wait {
             return result;
         }
@@ -38,6 +44,8 @@ fn take(handle: Handle, request: LockRequest, wait: bool) -> isize {
         // SAFETY: the time is valid; the rest is not asked for.
         unsafe { syscall!(libc::SYS_nanosleep, &raw const time, 0) };
         if interruptions.load(Ordering::Relaxed) != before {
+            // If it fails, it is forgotten after a while.
+            let _ = inside(|fs| Ok(fs.stop_waiting(handle, request)?));
             return error(libc::EINTR);
         }
         pause = (pause * 2).min(LONGEST_WAIT_NS);
@@ -47,7 +55,6 @@ fn take(handle: Handle, request: LockRequest, wait: bool) -> isize {
 /// # Safety
 /// As the system call's.
 pub unsafe fn flock(a: &Arguments) -> isize {
-    use crate::descriptors::{Descriptor, lookup};
     let handle = match lookup(a[0]) {
         Descriptor::Pool(handle) => handle,
         // SAFETY: the program's arguments.
@@ -79,7 +86,12 @@ pub unsafe fn flock(a: &Arguments) -> isize {
         end: u64::MAX,
         owner: LockOwner::Flock,
     };
-    take(handle, request, operation & libc::LOCK_NB == 0)
+    take(
+        a[0] as u32 as usize,
+        handle,
+        request,
+        operation & libc::LOCK_NB == 0,
+    )
 }
 
 const LOCK_MAND: i32 = 32;
@@ -135,7 +147,7 @@ fn request(
 }
 
 /// The `fcntl` lock commands on a pool file.
-pub fn control(handle: Handle, command: i32, address: usize) -> isize {
+pub fn control(descriptor: usize, handle: Handle, command: i32, address: usize) -> isize {
     // SAFETY: integers.
     let mut lock = match unsafe { memory::copy_in::<libc::flock>(address) } {
         Ok(lock) => lock,
@@ -161,6 +173,7 @@ pub fn control(handle: Handle, command: i32, address: usize) -> isize {
     };
     if sets {
         return take(
+            descriptor,
             handle,
             asked,
             matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW),

@@ -23,3 +23,8 @@ fn locks() {
 fn places() {
     same("places");
 }
+
+#[test]
+fn locks_of_shared_descriptions() {
+    same("shared_locks");
+}

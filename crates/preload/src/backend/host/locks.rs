@@ -19,7 +19,16 @@ impl FileSystem {
         };
         lock
     }
-    pub fn lock(&self, handle: Handle, request: LockRequest) -> Result<(), Errno> {
+    pub fn stop_waiting(&self, _handle: Handle, _request: LockRequest) -> Result<(), Errno> {
+        Ok(())
+    }
+    pub fn lock(
+        &self,
+        handle: Handle,
+        request: LockRequest,
+        _waits: bool,
+        _file: Option<BorrowedFd<'_>>,
+    ) -> Result<(), Errno> {
         if request.owner == LockOwner::Flock {
             let operation = match request.kind {
                 LockKind::Shared => libc::LOCK_SH,

@@ -1,0 +1,140 @@
+//! Notices when open file descriptions that several processes share are closed for good.
+//!
+//! A session that takes a lock on one sends its descriptor (a memory file that nobody reads or
+//! writes through it), which is watched and closed at once. The kernel tells when the last
+//! descriptor of it is closed, in whichever process and however that ended, also if the program
+//! there knows nothing of pools.
+//!
+//! # Invariants
+//! * What was closed before a request came is noticed before it is answered: the kernel notes it
+//!   before `close`, `dup2` or the parent's `wait` returns, and [`Watches::closed`] reads all notes.
+//! * Nothing that a session sends can block the thread: only memory files are looked at.
+
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::mem::MaybeUninit;
+
+/// What is watched, by the names under which it has locks.
+#[derive(Default, Debug)]
+pub struct Watches {
+    /// Made at the first need.
+    inotify: Option<OwnedFd>,
+    names: HashMap<i32, u64>,
+}
+
+impl Watches {
+    /// What to wait for; `None` if nothing was ever watched.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.inotify.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Watches a description from now on. EINVAL if it is not a sealed memory file, or known under
+    /// another name; ENOLCK if the system's limit is reached.
+    pub fn watch(&mut self, description: BorrowedFd<'_>, name: u64) -> Result<(), Errno> {
+        // The only question that nothing but the kernel answers, whatever file it is.
+        rustix::fs::fcntl_get_seals(description).map_err(|_| Errno::INVAL)?;
+        let inotify = match self.inotify.take() {
+            Some(inotify) => inotify,
+            None => inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)
+                .map_err(|_| Errno::NOLCK)?,
+        };
+        let inotify = self.inotify.insert(inotify);
+        let path = format!("/proc/self/fd/{}", description.as_raw_fd());
+        let watch = inotify::add_watch(&*inotify, path, WatchFlags::CLOSE_NOWRITE)
+            .map_err(|_| Errno::NOLCK)?;
+        match self.names.insert(watch, name) {
+            Some(known) if known != name => {
+                self.names.insert(watch, known);
+                Err(Errno::INVAL)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Stops watching what turned out not to be wanted.
+    pub fn forget(&mut self, name: u64) {
+        let Some(inotify) = &self.inotify else {
+            return;
+        };
+        self.names.retain(|&watch, known| {
+            if *known == name {
+                // It may be gone.
+                let _ = inotify::remove_watch(inotify, watch);
+            }
+            *known != name
+        });
+    }
+
+    /// The names of all that have been closed since this was asked last.
+    pub fn closed(&mut self) -> Vec<u64> {
+        let mut closed = Vec::new();
+        let Some(inotify) = &self.inotify else {
+            return closed;
+        };
+        if self.names.is_empty() {
+            return closed;
+        }
+        let mut room = [MaybeUninit::uninit(); 4096];
+        let mut events = inotify::Reader::new(inotify, &mut room);
+        // EAGAIN ends it.
+        while let Ok(event) = events.next() {
+            if event.events().contains(ReadFlags::CLOSE_NOWRITE)
+                && let Some(name) = self.names.remove(&event.wd())
+            {
+                let _ = inotify::remove_watch(inotify, event.wd());
+                closed.push(name);
+            }
+        }
+        closed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+
+    /// A description that grants neither reading nor writing, as sessions have them.
+    fn description() -> OwnedFd {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = rustix::fs::memfd_create("test", flags).unwrap();
+        rustix::fs::fcntl_add_seals(&file, SealFlags::GROW | SealFlags::SEAL).unwrap();
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let neither = OFlags::RWMODE | OFlags::CLOEXEC;
+        rustix::fs::open(path, neither, Mode::empty()).unwrap()
+    }
+
+    #[test]
+    fn the_last_descriptor_counts() {
+        let mut watches = Watches::default();
+        assert_eq!(watches.closed(), []);
+        let (one, two) = (description(), description());
+        watches.watch(one.as_fd(), 1).unwrap();
+        watches.watch(one.as_fd(), 1).unwrap();
+        assert_eq!(watches.watch(one.as_fd(), 2), Err(Errno::INVAL));
+        watches.watch(two.as_fd(), 2).unwrap();
+        let copy = one.try_clone().unwrap();
+        drop(one);
+        assert_eq!(watches.closed(), []);
+        drop(copy);
+        assert_eq!(watches.closed(), [1]);
+        assert_eq!(watches.closed(), []);
+        watches.forget(2);
+        drop(two);
+        assert_eq!(watches.closed(), []);
+        let three = description();
+        watches.watch(three.as_fd(), 3).unwrap();
+        drop(three);
+        assert_eq!(watches.closed(), [3]);
+    }
+
+    #[test]
+    fn other_files_are_refused() {
+        let mut watches = Watches::default();
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        assert_eq!(watches.watch(file.as_fd(), 1), Err(Errno::INVAL));
+        assert!(watches.descriptor().is_none());
+    }
+}
