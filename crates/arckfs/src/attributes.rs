@@ -67,7 +67,7 @@ impl<'a> Context<'a> {
     /// chmod. EPERM.
     pub fn set_mode(&self, inode: &'static CachedInode, mode: u32) -> Attempt<()> {
         self.credentials.check_owner(inode)?;
-        let _locked = inode.lock.write(self.slot().holder());
+        let _locked = self.lock_whole(inode);
         let expected = self.begin_change(inode)?;
         let mut mode = mode & 0o7777;
         if self.credentials.uid != 0
@@ -123,7 +123,7 @@ impl<'a> Context<'a> {
         } else {
             self.credentials.check_owner(inode)?;
         }
-        let _locked = inode.lock.write(self.slot().holder());
+        let _locked = self.lock_whole(inode);
         let expected = self.begin_change(inode)?;
         let (branch, begun) = self.branch(inode, &expected)?;
         let time = now();

@@ -6,10 +6,11 @@
 //! * The number of an inode that dies unborn is used again only after its branch has durably
 //!   ended, so that a new inode never inherits contents.
 
+use crate::buckets::Whole;
 use crate::engine::{Attempt, Confirmed, Context, Fix, Published, Stop};
 use crate::interface::Errno;
 use crate::overlay::Found;
-use crate::state::{CachedInode, flag};
+use crate::state::{CachedInode, Lane, begun, flag};
 use crate::time::now;
 use arck_core_state::branch::StoredBranch;
 use arck_core_state::directory::Dentry;
@@ -17,7 +18,6 @@ use arck_core_state::header::HeaderKind;
 use arck_core_state::record::{Record, RecordRef, effect};
 use arck_core_state::{FileKind, IndexRoot, InodeNumber, PAGE_SIZE};
 use arck_libfs_kit::delta::{self, Branch, Tail};
-use arck_libfs_kit::region::WriteGuard;
 use arck_pm::order;
 use arck_protocol::operation::Expected;
 use std::cell::Cell;
@@ -97,7 +97,7 @@ impl<'a> Context<'a> {
             Err(stop) => {
                 // What stops an attempt takes its record back, or comes before it; what fails it
                 // leaves open whether the record is there.
-                let ended = inode.branch.load(Ordering::Relaxed) == 0
+                let ended = inode.branch.load(Ordering::Relaxed) == begun::NOT
                     || matches!(stop, Stop::Fix(_)) && self.end_branch(inode).is_ok();
                 unborn.set(matches!(stop, Stop::Fix(_)) && ended);
                 if ended {
@@ -118,7 +118,7 @@ impl<'a> Context<'a> {
                 inode.link_delta.store(1, Ordering::Relaxed);
             }
             self.set_overlay(directory, name, found, Some((dentry, reference)), prepared);
-            directory.count_names(1);
+            self.count_names(directory, 1);
             if birth.kind == FileKind::Directory {
                 directory.add_links(1);
             }
@@ -134,7 +134,7 @@ impl<'a> Context<'a> {
         birth: Birth<'_>,
         number: InodeNumber,
         time: i64,
-    ) -> Attempt<(&'static CachedInode, WriteGuard<'static>)> {
+    ) -> Attempt<(&'static CachedInode, Whole)> {
         let header = self.header(number)?;
         let inode = self.cached(number)?;
         let own = Expected {
@@ -156,7 +156,7 @@ impl<'a> Context<'a> {
         let mode = birth.mode & 0o7777 | inherited;
         // Others may be tidying up what an earlier life of the number left in its view.
         let locked = self.lock_now(inode)?;
-        if !inode.has_no_delta() {
+        if !self.has_no_delta(inode) {
             self.discard_delta(inode);
         }
         prepare_unborn(inode, header.generation(), &own, directory.number());
@@ -259,7 +259,7 @@ impl<'a> Context<'a> {
             stock.data.release(session, page);
             return Err(stop);
         }
-        inode.branch.store(1, Ordering::Release);
+        inode.branch.store(begun::DURABLE, Ordering::Release);
         self.note_dirty(inode, self.offset_of(inode.number()));
         inode.root.store(root.0, Ordering::Release);
         inode.size.store(target.len() as u64, Ordering::Relaxed);
@@ -268,8 +268,13 @@ impl<'a> Context<'a> {
     }
 
     /// That there is a place for a record, before anything is changed that goes with it.
-    pub fn expect_place(&self, directory: &CachedInode, record: &Record<'_>) -> Attempt<()> {
-        if has_place(directory, &tail_of(directory), record) {
+    pub fn expect_place(
+        &self,
+        directory: &'static CachedInode,
+        record: &Record<'_>,
+    ) -> Attempt<()> {
+        let own = self.own_lane(directory);
+        if has_place(own.lane, &tail_of(own.lane), record) {
             return Ok(());
         }
         let arena = &self.session.state().arena;
@@ -294,10 +299,12 @@ impl<'a> Context<'a> {
         let session = self.session;
         let stock = session.state();
         let (branch, begun) = self.branch(directory, expected)?;
-        let mut tail = tail_of(directory);
+        let own = self.own_lane(directory);
+        let lane = own.lane;
+        let mut tail = tail_of(lane);
         let mut fresh = None;
         let adds = record.state & effect::ADD != 0;
-        if !has_place(directory, &tail, &record) {
+        if !has_place(lane, &tail, &record) {
             // What only takes names away makes room, and must be possible where there is none.
             let taken = match adds {
                 true => stock
@@ -309,9 +316,7 @@ impl<'a> Context<'a> {
             match taken {
                 Ok((page, may_add)) => {
                     fresh = Some(page);
-                    if may_add == directory.has(flag::REMOVES) {
-                        directory.set(flag::REMOVES, !may_add);
-                    }
+                    lane.removes.store(u32::from(!may_add), Ordering::Relaxed);
                 }
                 Err(short) => {
                     let _begun = order::fence(begun);
@@ -319,13 +324,17 @@ impl<'a> Context<'a> {
                 }
             }
         }
-        record.sequence = directory.record_sequence.load(Ordering::Relaxed) + 1;
-        directory
-            .record_sequence
-            .store(record.sequence, Ordering::Relaxed);
+        record.sequence = lane.sequence.load(Ordering::Relaxed) + own.apart;
+        lane.sequence.store(record.sequence, Ordering::Relaxed);
+        let tails = if tail.page == 0 {
+            self.lock_tails(directory)
+        } else {
+            None
+        };
         let (reference, stored) = delta::append_record(
             session,
             &branch,
+            own.place,
             &mut tail,
             fresh,
             directory.number(),
@@ -333,13 +342,16 @@ impl<'a> Context<'a> {
             &record,
             begun,
         )?;
-        if directory.tail_first.load(Ordering::Relaxed) == 0 {
-            directory.tail_first.store(tail.page, Ordering::Relaxed);
+        drop(tails);
+        if lane.tail_first.load(Ordering::Relaxed) == 0 {
+            lane.tail_first.store(tail.page, Ordering::Relaxed);
         }
-        directory.tail_page.store(tail.page, Ordering::Relaxed);
-        directory.tail_unit.store(tail.unit, Ordering::Relaxed);
+        lane.tail_page.store(tail.page, Ordering::Relaxed);
+        lane.tail_unit.store(tail.unit, Ordering::Relaxed);
         let stamped = self.stamp(directory, &branch, time)?;
         let _durable = order::fence((stored, stamped));
+        drop(own);
+        directory.branch_is_durable();
         let offset = u64::from(reference.unit) * 64;
         let word = session
             .arena()
@@ -376,7 +388,7 @@ impl<'a> Context<'a> {
         if !inode.has(flag::UNLINKED) || !inode.has(flag::UNBORN) || inode.is_open() {
             return;
         }
-        let _locked = inode.lock.write(self.slot().holder());
+        let _locked = self.lock_whole(inode);
         if inode.links() != 0 && !inode.is_directory() {
             // A link was made meanwhile.
             inode.set(flag::UNLINKED, false);
@@ -389,7 +401,10 @@ impl<'a> Context<'a> {
         if !inode.has(flag::UNBORN) || !granted {
             return;
         }
-        if inode.tail_first.load(Ordering::Relaxed) != 0 {
+        if self
+            .lanes(inode)
+            .any(|lane| lane.tail_first.load(Ordering::Relaxed) != 0)
+        {
             // Its records may have removed names elsewhere: they count until a fold has taken
             // them; then the number comes back (see `refresh_if_folded`).
             return;
@@ -398,7 +413,7 @@ impl<'a> Context<'a> {
         if !inode.refuse_openings() {
             return;
         }
-        if inode.branch.load(Ordering::Relaxed) != 0 && self.end_branch(inode).is_err() {
+        if inode.branch.load(Ordering::Relaxed) != begun::NOT && self.end_branch(inode).is_err() {
             // Nothing that the branch leads to may be used again.
             inode.allow_openings();
             return;
@@ -432,29 +447,22 @@ fn prepare_unborn(inode: &CachedInode, generation: u32, own: &Expected, parent: 
         field.store(0, Ordering::Relaxed);
     }
     inode.limit.store(u64::MAX, Ordering::Relaxed);
-    for field in [
-        &inode.branch,
-        &inode.entries,
-        &inode.tail_page,
-        &inode.tail_unit,
-        &inode.tail_first,
-        &inode.attributes,
-    ] {
+    for field in [&inode.branch, &inode.entries, &inode.attributes] {
         field.store(0, Ordering::Relaxed);
     }
     inode.parent.store(parent, Ordering::Relaxed);
     inode.expect(*own);
 }
 
-fn tail_of(directory: &CachedInode) -> Tail {
+fn tail_of(lane: &Lane) -> Tail {
     Tail {
-        page: directory.tail_page.load(Ordering::Relaxed),
-        unit: directory.tail_unit.load(Ordering::Relaxed),
+        page: lane.tail_page.load(Ordering::Relaxed),
+        unit: lane.tail_unit.load(Ordering::Relaxed),
     }
 }
 
-/// Whether a record fits into the last page of a directory's delta, and may stand there.
-fn has_place(directory: &CachedInode, tail: &Tail, record: &Record<'_>) -> bool {
+/// Whether a record fits into the last page of a bucket's tail, and may stand there.
+fn has_place(lane: &Lane, tail: &Tail, record: &Record<'_>) -> bool {
     let adds = record.state & effect::ADD != 0;
-    tail.has_room(record.units()) && !(adds && directory.has(flag::REMOVES))
+    tail.has_room(record.units()) && !(adds && lane.removes.load(Ordering::Relaxed) != 0)
 }

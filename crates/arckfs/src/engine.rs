@@ -122,8 +122,6 @@ pub struct Context<'a> {
     pub paths: &'a PathCache,
     pub spares: &'a Spares,
     recalled: &'a Recalled,
-    /// Set when a branch has been begun in this attempt.
-    pub unfenced: Cell<bool>,
 }
 
 /// Inodes recalled for one call: each once, so that the call ends.
@@ -429,16 +427,11 @@ impl Engine {
                 paths: &self.paths,
                 spares: &self.spares,
                 recalled: &recalled,
-                unfenced: Cell::new(false),
             };
             let stop = match attempt(&context) {
                 Ok(value) => return Ok(value),
                 Err(stop) => stop,
             };
-            if context.unfenced.get() {
-                // The beginning of a branch was flushed and the attempt stopped before its fence.
-                arck_pm::fence();
-            }
             drop(context);
             match stop {
                 Stop::Failure(Failure::Errno(Errno::STALE)) if stale < STALE_ATTEMPTS => stale += 1,
@@ -504,7 +497,7 @@ impl Engine {
             }
             Fix::Busy(number) => self.run_local(|context| {
                 let inode = context.cached(number)?;
-                drop(inode.lock.write(slot.holder()));
+                drop(context.lock_whole(inode));
                 Ok(())
             }),
             Fix::Turn(number) | Fix::OwnTurn(number) => {

@@ -179,7 +179,7 @@ impl<'a> Context<'a> {
         value: Option<&[u8]>,
         flags: i32,
     ) -> Attempt<()> {
-        let _locked = inode.lock.write(self.slot().holder());
+        let _locked = self.lock_whole(inode);
         let expected = self.begin_change(inode)?;
         let old = self.copy_extended(inode)?;
         self.unmoved(inode)?;

@@ -9,13 +9,13 @@
 
 use crate::engine::{Attempt, Context, Engine, Fix, Stop};
 use crate::interface::Errno;
-use crate::state::{AuxiliaryState, CachedInode, InodeLeaf, LEAF, flag};
+use crate::state::{AuxiliaryState, CachedInode, InodeLeaf, LEAF, Lane, begun, flag};
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{FileKind, Inode, InodeNumber, LiveHeader};
 use arck_libfs_kit::Session;
 use arck_libfs_kit::delta;
 use arck_libfs_kit::ownership::{self, Owner};
-use arck_libfs_kit::region::{AtomicOffset, Offset, WriteGuard};
+use arck_libfs_kit::region::{AtomicOffset, Offset};
 use arck_protocol::operation::Expected;
 use std::sync::atomic::Ordering;
 
@@ -140,7 +140,7 @@ impl<'a> Context<'a> {
         generation: u32,
     ) -> Attempt<()> {
         let shares_counts = if inode.is_directory() {
-            inode.overlay_count.load(Ordering::Acquire) != 0
+            inode.overlaid.load(Ordering::Acquire) != 0
         } else {
             inode.link_delta.load(Ordering::Acquire) != 0
         };
@@ -196,7 +196,7 @@ impl<'a> Context<'a> {
                     .store(header.sequence.load(Ordering::Acquire), Ordering::Release);
                 return Ok(());
             }
-            if inode.branch.load(Ordering::Acquire) == 0 {
+            if inode.branch.load(Ordering::Acquire) == begun::NOT {
                 // No delta: the controller's change is all there is to know.
                 self.discard_delta(inode);
                 self.load_verified(inode, generation)?;
@@ -285,21 +285,24 @@ impl<'a> Context<'a> {
     }
 
     /// Forgets a delta that does not exist any more and frees what it used. Under the inode's
-    /// lock for writing.
+    /// lock as a whole.
     pub fn discard_delta(&self, inode: &'static CachedInode) {
         let stock = self.session.state();
         self.discard_overlay(inode);
-        let mut page = inode.tail_first.load(Ordering::Relaxed);
-        let mut bound = arck_core_state::arena::ARENA_PAGES;
-        while page != 0 && bound != 0 {
-            let next = self
-                .session
-                .arena()
-                .load_u64(page as usize * 4096, Ordering::Acquire)
-                .map_or(0, |word| (word >> 32) as u32);
-            stock.arena.release(self.session, self.slot(), page);
-            page = next;
-            bound -= 1;
+        for lane in self.lanes(inode) {
+            let mut page = lane.tail_first.load(Ordering::Relaxed);
+            let mut bound = arck_core_state::arena::ARENA_PAGES;
+            while page != 0 && bound != 0 {
+                let next = self
+                    .session
+                    .arena()
+                    .load_u64(page as usize * 4096, Ordering::Acquire)
+                    .map_or(0, |word| (word >> 32) as u32);
+                stock.arena.release(self.session, self.slot(), page);
+                page = next;
+                bound -= 1;
+            }
+            lane.forget_tail();
         }
         let root = inode.delta_root();
         if root.0 != 0 {
@@ -321,10 +324,17 @@ impl<'a> Context<'a> {
         self.release_extended(inode.attributes.swap(0, Ordering::AcqRel));
         inode.root.store(0, Ordering::Release);
         inode.limit.store(u64::MAX, Ordering::Release);
-        inode.tail_page.store(0, Ordering::Relaxed);
-        inode.tail_unit.store(0, Ordering::Relaxed);
-        inode.tail_first.store(0, Ordering::Relaxed);
-        inode.branch.store(0, Ordering::Release);
+        inode.branch.store(begun::NOT, Ordering::Release);
+    }
+
+    /// Whether nothing of a delta is left in the view.
+    pub fn has_no_delta(&self, inode: &'static CachedInode) -> bool {
+        let relaxed = Ordering::Relaxed;
+        inode.branch.load(relaxed) == begun::NOT
+            && inode.root.load(relaxed) == 0
+            && inode.attributes.load(relaxed) == 0
+            && inode.limit.load(relaxed) == u64::MAX
+            && self.lanes(inode).all(Lane::is_empty)
     }
 
     /// Brings the views of all inodes whose deltas were folded up to date, so that what their
@@ -342,7 +352,7 @@ impl<'a> Context<'a> {
             if outcome.is_ok() {
                 outcome = self.refresh_if_folded(inode);
             }
-            if inode.branch.load(Ordering::Acquire) != 0 {
+            if inode.branch.load(Ordering::Acquire) != begun::NOT {
                 self.note_dirty(inode, at);
             }
             at = next;
@@ -388,18 +398,6 @@ impl<'a> Context<'a> {
             }
             other => other,
         }
-    }
-
-    /// The inode's lock, if it is free: views are refreshed under other locks too, where waiting
-    /// could be for ever.
-    pub fn lock_now(&self, inode: &'static CachedInode) -> Attempt<WriteGuard<'static>> {
-        for _ in 0..64 {
-            if let Some(locked) = inode.lock.try_write(self.slot().holder()) {
-                return Ok(locked);
-            }
-            std::hint::spin_loop();
-        }
-        Err(Fix::Busy(inode.number()).into())
     }
 
     /// Notes that an inode has a delta. Under its lock.

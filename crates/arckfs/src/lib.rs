@@ -7,7 +7,7 @@
 //!
 //! * [`engine`](self): attempts, and what they need before they are made again.
 //! * `state`, `inodes`, `overlay`: auxiliary state, in the group's shared region.
-//! * `walk`, `paths`, `births`, `names`, `listing`: names. `read`, `write`, `extents`, `space`:
+//! * `walk`, `paths`, `buckets`, `births`, `names`, `listing`: names. `read`, `write`, `extents`, `space`:
 //!   data. `attributes`, `extended`.
 //! * `mappings`: the program's maps of files.
 //! * `descriptions`, `spares`, `file_system`: open files and the public face.
@@ -22,6 +22,7 @@
 
 mod attributes;
 mod births;
+mod buckets;
 mod descriptions;
 mod engine;
 mod extended;

@@ -73,8 +73,8 @@ impl<'a> Context<'a> {
         directory: &'static CachedInode,
         mut bytes: Vec<u8>,
     ) -> Attempt<Vec<u8>> {
-        let _locked = directory.lock.write(self.slot().holder());
-        let names = directory.entries.load(Ordering::Relaxed) as usize + 2;
+        let _locked = self.lock_whole(directory);
+        let names = self.entries(directory) as usize + 2;
         bytes.reserve(names.saturating_mul(RECORD_USUAL));
         push(&mut bytes, directory.number(), FileKind::Directory, b".");
         push(

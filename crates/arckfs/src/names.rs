@@ -5,12 +5,14 @@
 //!   taken back. What a rename replaces and removes is said in its one record.
 //! * Before a rename across two directories commits, each of the two branches durably names the
 //!   other (DESIGN section 4), so that a fold of one takes the other along.
-//! * Locks of several directories are taken by ascending number.
+//! * Locks of several directories, or buckets of them, are taken in the order of
+//!   [`buckets`](crate::buckets).
 
+use crate::buckets::Want;
 use crate::engine::{Attempt, Confirmed, Context, Fix, Published, Stop};
 use crate::interface::Errno;
 use crate::overlay::{Before, Found};
-use crate::state::{CachedInode, flag};
+use crate::state::{Bucket, CachedInode, flag};
 use crate::time::now;
 use arck_core_state::branch::offset;
 use arck_core_state::directory::Dentry;
@@ -18,7 +20,6 @@ use arck_core_state::geometry::LINKS_MAX;
 use arck_core_state::record::{Record, RecordRef, effect};
 use arck_core_state::{FileKind, InodeNumber, ROOT_INODE};
 use arck_libfs_kit::delta;
-use arck_libfs_kit::region::WriteGuard;
 use arck_pm::order;
 use arck_protocol::operation::Expected;
 use std::sync::atomic::Ordering;
@@ -73,20 +74,6 @@ fn empty_record() -> Record<'static> {
 }
 
 impl<'a> Context<'a> {
-    /// Locks up to three different inodes for writing, by ascending number.
-    fn lock_all<const N: usize>(
-        &self,
-        mut inodes: [Option<&'static CachedInode>; N],
-    ) -> [Option<WriteGuard<'static>>; N] {
-        inodes.sort_by_key(|inode| inode.map_or(0, CachedInode::number));
-        let mut last = 0;
-        inodes.map(|inode| {
-            let inode = inode.filter(|inode| inode.number() != last)?;
-            last = inode.number();
-            Some(inode.lock.write(self.slot().holder()))
-        })
-    }
-
     /// Directory rights for adding and removing names; ENOENT if it was removed itself.
     pub fn may_change_names(&self, directory: &CachedInode) -> Attempt<()> {
         if directory.has(flag::UNLINKED) {
@@ -112,11 +99,11 @@ impl<'a> Context<'a> {
     /// Looks a name up before its directory is locked.
     #[inline(always)]
     fn look(&self, directory: &'static CachedInode, name: &[u8]) -> Attempt<(Before, Found)> {
-        let before = Before::of(self, directory);
+        let before = Before::of(self, directory, self.hash(name));
         Ok((before, self.lookup(directory, name)?))
     }
 
-    /// Under the directory's lock: how the name stands, which leads to what it led to when it
+    /// Under the name's lock: how it stands, which leads to what it led to when it
     /// was looked up, or to nothing as then.
     #[inline(always)]
     fn still_there(
@@ -125,7 +112,7 @@ impl<'a> Context<'a> {
         name: &[u8],
         (before, seen): &(Before, Found),
     ) -> Attempt<Found> {
-        if *before == Before::of(self, directory) {
+        if *before == Before::of(self, directory, seen.hash) {
             return Ok(*seen);
         }
         let found = self.lookup(directory, name)?;
@@ -154,6 +141,7 @@ impl<'a> Context<'a> {
             let before = load().ok_or(Errno::IO)?;
             let cleared = delta::clear_effects(self.session, found.record, effect::ADD)?;
             let _durable = order::fence((cleared, self.stamp(directory, &branch, time)?, begun));
+            directory.branch_is_durable();
             let word = load().ok_or(Errno::IO)?;
             let confirmed = self.confirm(
                 involved,
@@ -188,7 +176,7 @@ impl<'a> Context<'a> {
 
     /// unlink: EISDIR for a directory.
     pub fn unlink_name(&self, directory: &'static CachedInode, name: &[u8]) -> Attempt<()> {
-        let locked = directory.lock.write(self.slot().holder());
+        let locked = self.lock_names(directory, self.hash(name));
         let expected = self.begin_change(directory)?;
         let found = self.lookup(directory, name)?;
         let dentry = found.dentry.ok_or(Errno::NOENT)?;
@@ -202,7 +190,7 @@ impl<'a> Context<'a> {
         let prepared = self.prepare_overlay(name, &found, false)?;
         if self.remove_name(directory, &expected, name, &found, &involved)? == Confirmed::Standing {
             self.set_overlay(directory, name, &found, None, prepared);
-            directory.count_names(-1);
+            self.count_names(directory, -1);
             self.lost_link(victim);
         }
         drop(locked);
@@ -218,12 +206,13 @@ impl<'a> Context<'a> {
             return Err(Errno::NOTDIR.into());
         }
         let victim = self.view(seen.inode, seen.generation)?;
-        let _locked = self.lock_all([Some(directory), Some(victim)]);
+        let name_lock = self.want(directory, looked.1.hash);
+        let _locked = self.lock_all([Some(name_lock), Some(Want::whole(victim))]);
         let expected = self.begin_change(directory)?;
         let found = self.still_there(directory, name, &looked)?;
         self.may_change_names(directory)?;
         self.may_remove(directory, victim)?;
-        if victim.entries.load(Ordering::Relaxed) != 0 {
+        if self.entries(victim) != 0 {
             // Its emptiness is only certain in the newest state, which `view` has seen to.
             self.unmoved(victim)?;
             return Err(Errno::NOTEMPTY.into());
@@ -236,7 +225,7 @@ impl<'a> Context<'a> {
             self.paths_change();
             self.set_overlay(directory, name, &found, None, prepared);
             self.paths_change();
-            directory.count_names(-1);
+            self.count_names(directory, -1);
             directory.add_links(-1);
             victim.base_links.store(0, Ordering::Relaxed);
             victim.link_delta.store(0, Ordering::Relaxed);
@@ -284,7 +273,8 @@ impl<'a> Context<'a> {
             }
             return Err(Errno::PERM.into());
         }
-        let _locked = self.lock_all([Some(directory), Some(target)]);
+        let name_lock = self.want(directory, self.hash(name));
+        let _locked = self.lock_all([Some(name_lock), Some(Want::whole(target))]);
         let expected = self.begin_change(directory)?;
         let found = self.lookup(directory, name)?;
         if found.dentry.is_some() {
@@ -340,7 +330,7 @@ impl<'a> Context<'a> {
                 kind,
             };
             self.set_overlay(directory, name, &found, Some((dentry, reference)), prepared);
-            directory.count_names(1);
+            self.count_names(directory, 1);
             target.changed.store(time as u64, Ordering::Relaxed);
             target.add_links(1);
         }
@@ -414,7 +404,8 @@ impl<'a> Context<'a> {
         if let Err(Stop::Failure(_)) | Ok(Renamed::Nothing) = renamed {
             // Without locks the two were seen one after the other: what is wrong with them, or
             // that they are one, counts only if they were there at one time.
-            let _locked = from.0.lock.read();
+            let wanted = [(from.0, source.1.hash), (to.0, target.1.hash)];
+            let _locked = self.lock_all(wanted.map(|(at, hash)| Some(self.want(at, hash))));
             self.still_there(from.0, from.1, &source)?;
             self.still_there(to.0, to.1, &target)?;
         }
@@ -490,7 +481,12 @@ impl<'a> Context<'a> {
             None => None,
         };
         let locked_victim = victim.filter(|victim| victim.is_directory());
-        let locked = self.lock_all([Some(from), Some(to), locked_victim]);
+        let (source_hash, target_hash) = (looked_from.1.hash, looked_to.1.hash);
+        let locked = self.lock_all([
+            Some(self.want(from, source_hash)),
+            Some(self.want(to, target_hash)),
+            locked_victim.map(Want::whole),
+        ]);
         let expected = self.begin_change(to)?;
         let from_expected = self.begin_change(from)?;
         let source = self.still_there(from, from_name, looked_from)?;
@@ -504,7 +500,7 @@ impl<'a> Context<'a> {
         }
         let mut involved = [(to, expected), (from, from_expected), (to, expected)];
         if let Some(victim) = locked_victim {
-            if victim.entries.load(Ordering::Relaxed) != 0 {
+            if self.entries(victim) != 0 {
                 return Err(Errno::NOTEMPTY.into());
             }
             let victim_expected = self.begin_change(victim)?;
@@ -546,18 +542,22 @@ impl<'a> Context<'a> {
             if moves_directory {
                 self.paths_change();
             }
-            let ends = [Some(from), (from.number() != to.number()).then_some(to)];
-            ends.into_iter().flatten().for_each(CachedInode::names_move);
+            let (left, reached) = (self.bucket(from, source_hash), self.bucket(to, target_hash));
+            let ends = [
+                Some(left),
+                (!std::ptr::eq(left, reached)).then_some(reached),
+            ];
+            ends.into_iter().flatten().for_each(Bucket::moves);
             self.set_overlay(from, from_name, &source, None, from_prepared);
             let now = Some((dentry, reference));
             self.set_overlay(to, to_name, &found, now, to_prepared);
-            ends.into_iter().flatten().for_each(CachedInode::names_move);
+            ends.into_iter().flatten().for_each(Bucket::moves);
             if moves_directory {
                 self.paths_change();
             }
-            from.count_names(-1);
+            self.count_names(from, -1);
             if found.dentry.is_none() {
-                to.count_names(1);
+                self.count_names(to, 1);
             }
             from.stamped(time);
             if moved.has(flag::UNBORN) && !moved.is_directory() {

@@ -3,10 +3,11 @@
 //!
 //! # Invariants
 //! * One table for all directories, found by hash of directory and name; every entry is also in
-//!   the list of its directory. Lists change under the directory's lock for writing; look-ups
+//!   the list of a lane ([`crate::buckets`]). Entries change under their bucket's lock, lists
+//!   under their lane's; look-ups
 //!   take no lock and are validated by ownership, fold number and sequence afterwards.
 //! * A name that is replaced is found all the time; one that is renamed is found at the one place
-//!   or the other: who does not find it waits for the rename ([`CachedInode::names_move`]).
+//!   or the other: who does not find it waits for the rename ([`Bucket::moves`]).
 //! * The memory of an entry is taken before the operation commits that needs it
 //!   ([`Context::prepare_overlay`]): what has committed is in the overlay.
 //! * An entry says what the name leads to (or that the verified name is hidden), and by which
@@ -15,7 +16,7 @@
 use crate::engine::{Attempt, Context, Fix};
 use crate::interface::Errno;
 use crate::read::Seen;
-use crate::state::{CachedInode, OverlayEntry};
+use crate::state::{Bucket, CachedInode, Lane, OverlayEntry};
 use arck_core_state::directory::{self, Dentry};
 use arck_core_state::geometry::NAME_MAX;
 use arck_core_state::record::RecordRef;
@@ -38,7 +39,7 @@ pub struct Found {
     pub verified: Option<Dentry>,
 }
 
-/// What a directory's names were before one was looked up: the same under its lock, the answer
+/// What the names of a bucket were before one was looked up: the same under its lock, the answer
 /// still holds. It moves behind each change of the overlay: whoever takes it while a change is
 /// under way sees another one afterwards.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,10 +50,12 @@ pub struct Before {
 }
 
 impl Before {
+    /// `hash`: of the name.
     #[inline]
-    pub fn of(context: &Context<'_>, directory: &CachedInode) -> Before {
+    pub fn of(context: &Context<'_>, directory: &'static CachedInode, hash: u64) -> Before {
+        let bucket = context.bucket(directory, hash);
         Before {
-            names: directory.names.load(Ordering::Acquire),
+            names: bucket.names.load(Ordering::Acquire),
             ownership: directory.ownership.load(Ordering::Acquire),
             seen: context.seen(directory),
         }
@@ -166,7 +169,7 @@ impl<'a> Context<'a> {
             verified: None,
         };
         let mut hidden = false;
-        if directory.overlay_count.load(Ordering::Acquire) != 0
+        if directory.overlaid.load(Ordering::Acquire) != 0
             && let Some((offset, entry)) = self.find_entry(number, hash, name)
         {
             found.entry = offset;
@@ -207,7 +210,7 @@ impl<'a> Context<'a> {
         {
             return Err(Fix::Again.into());
         }
-        if found.dentry.is_none() && directory.names_are_moving() {
+        if found.dentry.is_none() && self.bucket(directory, hash).is_moving() {
             return Err(Fix::Busy(number).into());
         }
         Ok(found)
@@ -263,7 +266,7 @@ impl<'a> Context<'a> {
     }
 
     /// Puts a name into the overlay, or changes its entry: what it leads to now (`None` = it is
-    /// hidden), and by which record. Under the directory's lock for writing, under which it was
+    /// hidden), and by which record. Under the lock of the name's bucket, under which it was
     /// `found` and `prepared`.
     pub fn set_overlay(
         &self,
@@ -277,9 +280,7 @@ impl<'a> Context<'a> {
         let fill = |entry: &OverlayEntry| {
             if let Some((dentry, record)) = now {
                 entry.generation.store(dentry.generation, Ordering::Relaxed);
-                entry
-                    .kind
-                    .store(u32::from(dentry.kind as u8), Ordering::Relaxed);
+                entry.set_kind(dentry.kind);
                 entry.record_unit.store(record.unit, Ordering::Relaxed);
                 entry
                     .record_sequence
@@ -305,7 +306,7 @@ impl<'a> Context<'a> {
             } else {
                 fill(entry);
             }
-            directory.names_changed();
+            self.bucket(directory, hash).changed();
         } else if now.is_some() || verified.is_some() {
             self.add_entry(directory, hash, name, now, verified, prepared.take());
         }
@@ -323,16 +324,15 @@ impl<'a> Context<'a> {
         let region = self.session.region();
         let number = directory.number();
         let entry = region.get(offset);
-        let first = directory.overlay_first.load(Ordering::Relaxed);
         let (dentry, record) = now.map_or((None, RecordRef::default()), |(d, r)| (Some(d), r));
         let relaxed = Ordering::Relaxed;
         let set = |field: &AtomicU32, value: u32| field.store(value, relaxed);
-        entry.next.store(first, relaxed);
-        entry.previous.store(Offset::NULL, relaxed);
         set(&entry.directory, number);
         set(&entry.inode, dentry.map_or(0, |d| d.inode));
         set(&entry.generation, dentry.map_or(0, |d| d.generation));
-        set(&entry.kind, dentry.map_or(0, |d| u32::from(d.kind as u8)));
+        let own = self.own_lane(directory);
+        let kind = dentry.map_or(0, |d| u32::from(d.kind as u8));
+        set(&entry.kind, kind | (own.place as u32) << 8);
         set(&entry.record_unit, record.unit);
         set(&entry.record_sequence, record.sequence);
         set(&entry.verified, u32::from(verified.is_some()));
@@ -343,21 +343,46 @@ impl<'a> Context<'a> {
         );
         set(&entry.name_length, name.len() as u32);
         region.write_bytes(OverlayEntry::name_offset(offset), name);
-        if let Some(first) = region.try_get(first) {
-            first.previous.store(offset, relaxed);
+        self.list(own.lane, offset, entry);
+        drop(own);
+        if directory.overlaid.load(relaxed) == 0 {
+            directory.overlaid.store(1, Ordering::Release);
         }
-        directory.overlay_first.store(offset, Ordering::Release);
-        directory.count_overlay(1);
-        // Nobody else inserts this name: the directory's lock is held.
+        // Nobody else inserts this name: its bucket's lock is held.
         let _ = self
             .table()
             .insert(&self.guard, table_hash(number, hash), offset, |other| {
                 std::ptr::eq(other, entry)
             });
-        directory.names_changed();
+        self.bucket(directory, hash).changed();
     }
 
-    fn remove_entry(&self, directory: &CachedInode, offset: Offset<OverlayEntry>, hash: u64) {
+    /// Puts an entry into the list of a lane, which the thread has locked.
+    fn list(&self, lane: &Lane, offset: Offset<OverlayEntry>, entry: &OverlayEntry) {
+        let first = lane.overlay_first.load(Ordering::Relaxed);
+        entry.next.store(first, Ordering::Relaxed);
+        entry.previous.store(Offset::NULL, Ordering::Relaxed);
+        if let Some(first) = self.session.region().try_get(first) {
+            first.previous.store(offset, Ordering::Relaxed);
+        }
+        lane.overlay_first.store(offset, Ordering::Release);
+    }
+
+    /// The hash of an entry's name.
+    fn hash_of_entry(&self, offset: Offset<OverlayEntry>, entry: &OverlayEntry) -> u64 {
+        let mut name = [0u8; NAME_MAX];
+        let length = (entry.name_length.load(Ordering::Relaxed) as usize).min(NAME_MAX);
+        let region = self.session.region();
+        region.read_bytes(OverlayEntry::name_offset(offset), &mut name[..length]);
+        self.hash(&name[..length])
+    }
+
+    fn remove_entry(
+        &self,
+        directory: &'static CachedInode,
+        offset: Offset<OverlayEntry>,
+        hash: u64,
+    ) {
         let region = self.session.region();
         let entry = region.get(offset);
         self.table()
@@ -369,36 +394,41 @@ impl<'a> Context<'a> {
             .retire_bytes(offset.cast::<AtomicU8>(), entry.length());
     }
 
-    fn unlist(&self, directory: &CachedInode, entry: &OverlayEntry) {
+    fn unlist(&self, directory: &'static CachedInode, entry: &OverlayEntry) {
         let region = self.session.region();
+        let held = self.lane(directory, entry.lane());
         let next = entry.next.load(Ordering::Relaxed);
         let previous = entry.previous.load(Ordering::Relaxed);
         match region.try_get(previous) {
             Some(before) => before.next.store(next, Ordering::Relaxed),
-            None => directory.overlay_first.store(next, Ordering::Release),
+            None => held.lane.overlay_first.store(next, Ordering::Release),
         }
         if let Some(after) = region.try_get(next) {
             after.previous.store(previous, Ordering::Relaxed);
         }
-        directory.count_overlay(-1);
     }
 
     /// Drops the whole overlay of a directory whose delta was folded (or refused), and takes
-    /// its part out of the link counts of the inodes it names. Under its lock for writing. What
+    /// its part out of the link counts of the inodes it names. Under the whole inode's lock. What
     /// is no directory has no overlay: its count is made of those that name it.
     pub fn discard_overlay(&self, directory: &'static CachedInode) {
+        for lane in self.lanes(directory) {
+            self.discard_lane(directory, lane);
+        }
+        self.buckets(directory).for_each(Bucket::changed);
+        directory.overlaid.store(0, Ordering::Release);
+        if directory.is_directory() {
+            directory.link_delta.store(0, Ordering::Release);
+        }
+    }
+
+    fn discard_lane(&self, directory: &'static CachedInode, lane: &Lane) {
         let region = self.session.region();
-        let mut name = [0u8; 256];
         loop {
-            let offset: Offset<OverlayEntry> = directory.overlay_first.load(Ordering::Acquire);
+            let offset: Offset<OverlayEntry> = lane.overlay_first.load(Ordering::Acquire);
             let Some(entry) = region.try_get(offset) else {
                 break;
             };
-            let length = entry.name_length.load(Ordering::Relaxed) as usize;
-            let Some(name) = name.get_mut(..length) else {
-                break;
-            };
-            region.read_bytes(OverlayEntry::name_offset(offset), name);
             let adds = entry.inode.load(Ordering::Relaxed);
             if adds != 0 {
                 self.change_links(adds, entry.generation.load(Ordering::Relaxed), -1);
@@ -408,12 +438,8 @@ impl<'a> Context<'a> {
                 self.change_links(hides, entry.verified_generation.load(Ordering::Relaxed), 1);
                 self.forget_if_gone(hides);
             }
-            let hash = self.hash(name);
+            let hash = self.hash_of_entry(offset, entry);
             self.remove_entry(directory, offset, hash);
-        }
-        directory.names_changed();
-        if directory.is_directory() {
-            directory.link_delta.store(0, Ordering::Release);
         }
     }
 
@@ -423,7 +449,7 @@ impl<'a> Context<'a> {
             return;
         };
         if header.generation() != inode.generation()
-            && let Some(_locked) = inode.lock.try_write(self.slot().holder())
+            && let Some(_locked) = self.try_lock_whole(inode)
             && header.generation() != inode.generation()
         {
             self.discard_delta(inode);
@@ -443,15 +469,25 @@ impl<'a> Context<'a> {
     }
 
     /// Calls `each` for the overlay entries of a directory, with what they lead to (`None` =
-    /// the verified name is hidden) and whether the verified directory has the name; under its
-    /// lock.
+    /// the verified name is hidden) and whether the verified directory has the name; under the
+    /// whole inode's lock.
     pub fn for_each_overlay(
         &self,
-        directory: &CachedInode,
+        directory: &'static CachedInode,
         mut each: impl FnMut(&[u8], Option<(InodeNumber, FileKind)>, bool),
     ) {
+        for lane in self.lanes(directory) {
+            self.for_each_listed(lane, &mut each);
+        }
+    }
+
+    fn for_each_listed(
+        &self,
+        lane: &Lane,
+        each: &mut impl FnMut(&[u8], Option<(InodeNumber, FileKind)>, bool),
+    ) {
         let region = self.session.region();
-        let mut at: Offset<OverlayEntry> = directory.overlay_first.load(Ordering::Acquire);
+        let mut at: Offset<OverlayEntry> = lane.overlay_first.load(Ordering::Acquire);
         let mut bytes = [0u8; 256];
         while let Some(entry) = region.try_get(at) {
             let length = (entry.name_length.load(Ordering::Relaxed) as usize).min(255);

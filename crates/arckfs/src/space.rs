@@ -276,6 +276,7 @@ impl<'a> Context<'a> {
     ) -> Attempt<()> {
         let time = now();
         let _durable = order::fence((stored, self.stamp(inode, branch, time)?));
+        inode.branch_is_durable();
         if !expected.still_holds(self.header(inode.number())?) {
             // A fold got in between; doing all of this once more does no harm.
             return Err(Fix::Again.into());

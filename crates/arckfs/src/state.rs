@@ -6,7 +6,8 @@
 //! * A [`CachedInode`] is a view of one inode: the verified state with this session's delta on
 //!   top. It holds for the `ownership`, `fold` and `sequence` written in it, which are compared
 //!   with the header before it is believed.
-//! * `CachedInode::lock` protects the delta fields for writing; readers of attributes load them
+//! * `CachedInode::lock` protects the delta fields for writing (those of a directory's names may be
+//!   protected by the locks of its [`buckets`](crate::buckets) instead); readers of attributes load them
 //!   one by one. Cached inodes are never freed while the session lives, so references to them
 //!   need no epoch; overlay entries are freed through the epoch.
 //!
@@ -15,6 +16,7 @@
 //! then stocks of the kit; then the region's own.
 
 use arck_core_state::Ownership;
+use arck_core_state::branch::TAILS;
 use arck_core_state::geometry::InodeNumber;
 use arck_core_state::{FileKind, IndexRoot};
 use arck_libfs_kit::region::{AtomicOffset, HashTable, Lock, Offset, ReadWriteLock};
@@ -103,19 +105,19 @@ region_shared! {
         pub parent: AtomicU32,
 
         // ---- delta, protected by `lock`
-        /// 1 once the branch has been begun for `fold`.
+        /// Whether the branch has been begun for `fold`: see [`begun`].
         pub branch: AtomicU32,
         /// Of a file: root of the delta's index.
         pub root: AtomicU64,
         /// Of a file: verified pages from here on are dropped.
         pub limit: AtomicU64,
-        /// Of a directory: where the next record goes, and the next sequence.
-        pub tail_page: AtomicU32,
-        pub tail_unit: AtomicU32,
-        pub tail_first: AtomicU32,
-        pub record_sequence: AtomicU32,
-        pub overlay_first: AtomicOffset<OverlayEntry>,
-        pub overlay_count: AtomicU32,
+        /// Of a directory: what it has of names and delta, unless it is spread.
+        pub lane: Lane,
+        pub bucket: Bucket,
+        /// Of a directory: what it has instead once it is spread; see [`crate::buckets`].
+        pub spread: AtomicOffset<Spread>,
+        /// Of a directory: 1 once its overlay has had an entry since it was last discarded.
+        pub overlaid: AtomicU32,
         pub dirty: AtomicU32,
         /// Descriptions that have the inode open (low half), and its place in the open table
         /// plus one (high half): one word, so that the last close and a new open cannot cross.
@@ -125,15 +127,57 @@ region_shared! {
         pub reuse_next: AtomicOffset<CachedInode>,
         /// The region's epoch when the inode died unborn.
         pub reuse_epoch: AtomicU64,
-        /// Of a directory: moves whenever a name of the overlay does; odd while a rename has
-        /// taken a name away and not put it where it goes.
-        pub names: AtomicU32,
         /// Of the delta, protected by `lock`: the page of the extended attributes, as the branch
         /// says it; 0 = as verified.
         pub attributes: AtomicU32,
         /// Held over reads and writes that take the inode's lock several times; see [`flag::TURN`].
         pub turn: Lock,
-        pub reserved: AtomicU32,
+    }
+
+    /// What one thread, or a few, put into a directory's delta. Protected by `lock`, or by the
+    /// inode's lock where it is the only one.
+    pub struct Lane {
+        pub lock: Lock,
+        /// Where the next record goes (0 = nowhere yet), the first page, the last sequence.
+        pub tail_page: AtomicU32,
+        pub tail_unit: AtomicU32,
+        pub tail_first: AtomicU32,
+        pub sequence: AtomicU32,
+        /// 1: the last page may hold only what takes names away, since the pool had no room to
+        /// fold more.
+        pub removes: AtomicU32,
+        /// The overlay's entries.
+        pub overlay_first: AtomicOffset<OverlayEntry>,
+        /// Names more than the verified directory has; fewer wrap.
+        pub entries: AtomicU32,
+        /// How often a thread waited for the directory, before it was spread.
+        pub waited: AtomicU32,
+    }
+
+    /// The names with some hashes.
+    pub struct Bucket {
+        pub lock: Lock,
+        /// Moves whenever a name of the overlay does; odd while a rename has taken a name away
+        /// and not put it where it goes.
+        pub names: AtomicU32,
+    }
+
+    /// A lane that is not on a line with others.
+    pub struct LaneApart {
+        pub lane: Lane,
+        pub apart: [AtomicU64; 3],
+    }
+
+    /// A bucket that is not on a line with others.
+    pub struct BucketApart {
+        pub bucket: Bucket,
+        pub apart: [AtomicU64; 7],
+    }
+
+    /// What a directory has that several threads change.
+    pub struct Spread {
+        pub lanes: [LaneApart; TAILS],
+        pub buckets: [BucketApart; BUCKETS],
     }
 
     /// An open file description: session state.
@@ -170,7 +214,7 @@ region_hash_node! {
         /// What the name leads to; 0 = the verified name is hidden.
         pub inode: AtomicU32,
         pub generation: AtomicU32,
-        /// [`FileKind`] as a number.
+        /// [`FileKind`] as a number; from bit 8 on, the lane in whose list the entry is.
         pub kind: AtomicU32,
         /// Record whose ADD makes the name visible.
         pub record_unit: AtomicU32,
@@ -183,6 +227,23 @@ region_hash_node! {
         /// Of `verified_inode`: its number may be another inode's by now.
         pub verified_generation: AtomicU32,
     }
+}
+
+/// Buckets of a spread directory: what two threads change lies in one bucket once in as many times.
+pub const BUCKETS: usize = 8;
+/// Bytes of a cache line.
+pub const LINE: usize = 64;
+const _: () = assert!(cfg!(shuttle) || size_of::<Spread>() == (TAILS + BUCKETS) * LINE);
+const _: () = assert!(cfg!(shuttle) || size_of::<CachedInode>() <= 256);
+
+/// Values of [`CachedInode::branch`].
+pub mod begun {
+    /// There is no branch.
+    pub const NOT: u32 = 0;
+    /// It is there, but not certain to be durable: who goes on with it makes it so first.
+    pub const STORED: u32 = 1;
+    /// It is durable.
+    pub const DURABLE: u32 = 2;
 }
 
 /// Bits of [`CachedInode::flags`].
@@ -199,9 +260,6 @@ pub mod flag {
     /// [`CachedInode::turn`](super::CachedInode::turn), and all others wait for that. Set and
     /// looked at under the inode's lock.
     pub const TURN: u32 = 16;
-    /// The last page of its delta may hold only what takes names away: the pool had no room to
-    /// fold more.
-    pub const REMOVES: u32 = 64;
     /// Unborn and never had a name (O_TMPFILE), but may get one.
     pub const LINKABLE: u32 = 32;
     /// The process may hold `fcntl` locks on it.
@@ -241,21 +299,30 @@ impl CachedInode {
             branch: half(),
             root: word(),
             limit: AtomicU64::new(u64::MAX),
-            tail_page: half(),
-            tail_unit: half(),
-            tail_first: half(),
-            record_sequence: half(),
-            overlay_first: none(),
-            overlay_count: half(),
+            lane: Lane {
+                lock: Lock::new(),
+                tail_page: half(),
+                tail_unit: half(),
+                tail_first: half(),
+                sequence: half(),
+                removes: half(),
+                overlay_first: none(),
+                entries: half(),
+                waited: half(),
+            },
+            bucket: Bucket {
+                lock: Lock::new(),
+                names: half(),
+            },
+            spread: none(),
+            overlaid: half(),
             opened: word(),
-            dirty: half(),
             dirty_next: none(),
             reuse_next: none(),
             reuse_epoch: word(),
-            names: half(),
             attributes: half(),
             turn: Lock::new(),
-            reserved: half(),
+            dirty: half(),
         }
     }
 
@@ -307,45 +374,12 @@ impl CachedInode {
             self.flags.fetch_and(!flag, Ordering::AcqRel);
         }
     }
-    /// Of a directory: names more or fewer. Under its lock, so that no locked instruction, which
-    /// would wait for all stores before it, is needed.
-    pub fn count_names(&self, by: i32) {
-        let entries = self.entries.load(Ordering::Relaxed);
-        self.entries
-            .store(entries.wrapping_add_signed(by), Ordering::Relaxed);
-    }
-    /// Entries of the overlay more or fewer. Under its lock.
-    pub fn count_overlay(&self, by: i32) {
-        let count = self.overlay_count.load(Ordering::Relaxed);
-        self.overlay_count
-            .store(count.wrapping_add_signed(by), Ordering::Release);
-    }
-    /// A name of the overlay has changed, and everybody can see it. Under the directory's lock.
-    pub fn names_changed(&self) {
-        let names = self.names.load(Ordering::Relaxed);
-        self.names.store(names.wrapping_add(2), Ordering::Release);
-    }
-    /// A name is about to be taken from one place and put into another, or (the second time) has
-    /// been. Under the directory's lock.
-    pub fn names_move(&self) {
-        let names = self.names.load(Ordering::Relaxed);
-        self.names.store(names.wrapping_add(1), Ordering::Release);
-    }
-    /// Whether a name is between two places: what is not found now may be there all the time.
-    /// To be asked after the search.
-    pub fn names_are_moving(&self) -> bool {
-        std::sync::atomic::fence(Ordering::Acquire);
-        !self.names.load(Ordering::Relaxed).is_multiple_of(2)
-    }
-    /// Whether nothing of a delta is left in the view.
-    pub fn has_no_delta(&self) -> bool {
-        let relaxed = Ordering::Relaxed;
-        self.branch.load(relaxed) == 0
-            && self.tail_first.load(relaxed) == 0
-            && self.root.load(relaxed) == 0
-            && self.overlay_first.load(relaxed).is_null()
-            && self.attributes.load(relaxed) == 0
-            && self.limit.load(relaxed) == u64::MAX
+    /// The beginning of its branch has been fenced. Under its lock.
+    #[inline(always)]
+    pub fn branch_is_durable(&self) {
+        if self.branch.load(Ordering::Relaxed) == begun::STORED {
+            self.branch.store(begun::DURABLE, Ordering::Release);
+        }
     }
     pub fn links(&self) -> u32 {
         let base = self.base_links.load(Ordering::Relaxed);
@@ -365,6 +399,16 @@ impl CachedInode {
 impl OverlayEntry {
     pub fn kind(&self) -> Option<FileKind> {
         FileKind::from_u8(self.kind.load(Ordering::Relaxed) as u8)
+    }
+    /// The lane in whose list the entry is.
+    pub fn lane(&self) -> usize {
+        (self.kind.load(Ordering::Relaxed) >> 8) as usize
+    }
+    /// Says what it leads to is, without changing its lane.
+    pub fn set_kind(&self, kind: FileKind) {
+        let lane = self.kind.load(Ordering::Relaxed) & !0xff;
+        self.kind
+            .store(lane | u32::from(kind as u8), Ordering::Relaxed);
     }
     /// Where the bytes of the name begin.
     pub fn name_offset(entry: Offset<OverlayEntry>) -> Offset<AtomicU8> {

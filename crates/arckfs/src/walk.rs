@@ -112,7 +112,7 @@ impl<'a> Context<'a> {
             let mut absent = None;
             let known = match follow {
                 true if start.creating => {
-                    let before = Before::of(self, directory);
+                    let before = Before::of(self, directory, self.hash(name));
                     let found = self.lookup(directory, name)?;
                     absent = Some((before, found)).filter(|_| found.dentry.is_none());
                     found.dentry

@@ -14,7 +14,7 @@
 use crate::engine::{Attempt, Context, Fix, Published};
 use crate::interface::Errno;
 use crate::read::pages_of;
-use crate::state::{CachedInode, flag};
+use crate::state::{CachedInode, begun, flag};
 use crate::time::now;
 use arck_core_state::branch::{StoredBranch, offset};
 use arck_core_state::geometry::FILE_SIZE_MAX;
@@ -63,11 +63,13 @@ impl<'a> Context<'a> {
             return Err(Fix::BranchSlot(slot).into());
         }
         let branch = Branch::at(self.session, slot)?;
-        if inode.branch.load(Ordering::Relaxed) != 0 {
-            return Ok((branch, None));
-        }
-        let begun = self.begin_branch(inode, expected, &branch)?;
-        Ok((branch, Some(begun)))
+        let begun = match inode.branch.load(Ordering::Acquire) {
+            begun::DURABLE => None,
+            begun::NOT => Some(self.begin_branch(inode, expected, &branch)?),
+            // Whoever began it may have stopped before it was durable.
+            _ => Some(branch.flush()?),
+        };
+        Ok((branch, begun))
     }
 
     #[inline(never)]
@@ -87,8 +89,7 @@ impl<'a> Context<'a> {
             content.parent = inode.parent.load(Ordering::Relaxed);
         }
         let begun = branch.begin(&content)?;
-        inode.branch.store(1, Ordering::Release);
-        self.unfenced.set(true);
+        inode.branch.store(begun::STORED, Ordering::Release);
         self.note_dirty(inode, self.offset_of(inode.number()));
         Ok(begun)
     }
@@ -166,6 +167,7 @@ impl<'a> Context<'a> {
             self.put_times(inode, &branch, time)?;
             let stored = branch.set(offset::SIZE, end, proof)?;
             let _durable = order::fence(stored);
+            inode.branch_is_durable();
             let published = Published {
                 offset: branch.offset_of(offset::SIZE),
                 word: end,
@@ -183,6 +185,7 @@ impl<'a> Context<'a> {
             };
             let stamped = self.stamp(inode, &branch, time)?;
             let _durable = order::fence((entries, step.stored.take(), stamped));
+            inode.branch_is_durable();
             if !expected.still_holds(self.header(inode.number())?) {
                 // A fold got in between. Writing the same bytes once more does no harm, but if
                 // somebody else's have come on top.
@@ -225,6 +228,7 @@ impl<'a> Context<'a> {
             let _ = branch.put(offset::LIMIT, limit)?;
         }
         let _durable = order::fence(branch.flush_line_0()?);
+        inode.branch_is_durable();
         if !expected.still_holds(self.header(inode.number())?) {
             // Perhaps it has been folded: nothing of others may come before the next attempt.
             self.keep_turn(inode);

@@ -4,7 +4,8 @@
 //! * What commits an operation is one 8-byte store, or one record whose checksum makes it valid;
 //!   what it refers to is durable before. The order is in the types: commit functions take
 //!   [`Durable`] proofs and give [`Flushed`] tokens for the caller's last fence.
-//! * Callers hold the inode's lock for writing; nothing here locks.
+//! * Callers hold the locks that what they write needs (of a record: that of its tail, and to hang
+//!   up the first page of a tail, one for all tails); nothing here locks.
 
 use crate::session::Session;
 use arck_core_state::arena::branch_offset;
@@ -102,6 +103,12 @@ impl<'s> Branch<'s> {
         self.bytes.write_u64(field as usize, value).ok_or(OUTSIDE)
     }
 
+    /// Flushes all of it, for one who cannot know whether its beginning is durable.
+    pub fn flush(&self) -> Result<Flushed, Errno> {
+        let bytes = self.bytes.dirty(0, size_of::<StoredBranch>());
+        Ok(bytes.ok_or(OUTSIDE)?.flush())
+    }
+
     /// Flushes the first line after several [`Branch::put`]s.
     pub fn flush_line_0(&self) -> Result<Flushed, Errno> {
         Ok(self.bytes.dirty(0, 64).ok_or(OUTSIDE)?.flush())
@@ -170,7 +177,7 @@ impl Tail {
     }
 }
 
-/// Appends a record behind `tail`. `fresh` is a page to go on with, for when it does not fit or
+/// Appends a record behind `tail`, which is number `place` of the branch's. `fresh` is a page to go on with, for when it does not fit or
 /// must not stand there; the record then becomes valid by the link to it. `before` is flushed already and must be durable
 /// first (the beginning of the branch). Valid, and committed, once the token is fenced.
 #[allow(clippy::too_many_arguments)]
@@ -178,6 +185,7 @@ impl Tail {
 pub fn append_record(
     session: &Session,
     branch: &Branch<'_>,
+    place: usize,
     tail: &mut Tail,
     fresh: Option<u32>,
     directory: InodeNumber,
@@ -192,11 +200,11 @@ pub fn append_record(
         None if tail.has_room(units) => (tail.page, tail.unit, false),
         None => return Err(OUTSIDE),
     };
-    let place = page * UNITS_PER_PAGE as u32 + unit;
+    let record_unit = page * UNITS_PER_PAGE as u32 + unit;
     let seed = Seed {
         directory,
         fold,
-        unit: place,
+        unit: record_unit,
     };
     let length = record.encode(seed, &mut buffer).ok_or(Errno::NAMETOOLONG)?;
     let bytes = page_bytes(session, page)?;
@@ -216,8 +224,10 @@ pub fn append_record(
         // checksum is seeded with fold number and place, so it cannot.
         let (durable, _before) = order::fence((written.join(header), before));
         if tail.page == 0 {
-            // Tails 1 to 3 are not used yet: the other half of the word stays 0.
-            branch.set(offset::TAILS, u64::from(page), durable)?
+            // Two tails share a word; nobody else stores to either now.
+            let field = offset::TAILS + place as u64 / 2 * 8;
+            let word = branch.load(field) | u64::from(page) << (place % 2 * 32);
+            branch.set(field, word, durable)?
         } else {
             let word = u64::from(directory) | u64::from(page) << 32;
             page_bytes(session, tail.page)?
@@ -244,7 +254,7 @@ pub fn append_record(
         unit: unit + units as u32,
     };
     let reference = RecordRef {
-        unit: place,
+        unit: record_unit,
         sequence: record.sequence,
     };
     Ok((reference, token))

@@ -42,7 +42,7 @@ impl<'a> Context<'a> {
             Some(dentry) => Some(dentry),
             None if before.is_some() => None,
             None if create => {
-                let then = Before::of(self, place.directory);
+                let then = Before::of(self, place.directory, self.hash(name));
                 let found = self.lookup(place.directory, name)?;
                 before = Some((then, found));
                 found.dentry
@@ -109,7 +109,7 @@ impl<'a> Context<'a> {
         if !directory.is_directory() {
             return Err(Errno::NOTDIR.into());
         }
-        let before = Before::of(self, directory);
+        let before = Before::of(self, directory, self.hash(name));
         let found = self.lookup(directory, name)?;
         if found.dentry.is_some() {
             return Err(Errno::EXIST.into());
@@ -126,10 +126,11 @@ impl<'a> Context<'a> {
         before: Option<(Before, Found)>,
     ) -> Attempt<&'static CachedInode> {
         self.may_change_names(directory)?;
-        let _locked = directory.lock.write(self.slot().holder());
+        let hash = before.map_or_else(|| self.hash(name), |(_, found)| found.hash);
+        let _locked = self.lock_names(directory, hash);
         let expected = self.begin_change(directory)?;
         let found = match before {
-            Some((before, found)) if before == Before::of(self, directory) => found,
+            Some((before, found)) if before == Before::of(self, directory, hash) => found,
             _ => self.lookup(directory, name)?,
         };
         if found.dentry.is_some() {

@@ -1,0 +1,404 @@
+//! Buckets and lanes: how threads change the names of one directory at the same time.
+//!
+//! A directory begins with one bucket and one lane, in its cached inode, protected by the inode's
+//! lock. Once threads have waited for that lock a few times it is *spread*: it gets [`BUCKETS`]
+//! buckets by the name's hash, each with its lock, and as many lanes as its delta has tails, for
+//! the threads in turn, each with its tail and its part of the overlay's list; all on lines of
+//! their own. Who changes a name then takes the lock of its bucket, and that of the thread's own
+//! lane to append a record or to list an entry; everybody else takes the *whole* inode: its lock,
+//! and those of its buckets if it has some. (ScaleFS and ArckFS lock buckets too; theirs are there
+//! from the beginning. A directory that one thread uses would pay for them.)
+//!
+//! # Invariants
+//! * Buckets are made under the whole inode's lock, and stay as long as the cached inode.
+//! * Only a directory whose branch is durably begun is changed under a bucket's lock alone: a
+//!   branch begins, and ends, under the whole.
+//! * No two records of a directory have one sequence number: each lane has its own numbers, equal
+//!   to its place modulo [`TAILS`].
+//! * A lane is held until what was appended to its tail is durable: what is read of a tail after a
+//!   crash ends at the first record that is not.
+//!
+//! Order of locks: inodes by ascending number; of an inode, its lock, then buckets as they stand;
+//! then one lane of one directory; then stocks.
+
+use crate::engine::{Attempt, Context, Fix};
+use crate::state::{BUCKETS, Bucket, CachedInode, Lane, Spread, begun};
+use arck_core_state::branch::TAILS;
+use arck_libfs_kit::region::{LockGuard, Offset, WriteGuard};
+use std::sync::atomic::Ordering;
+
+/// How often threads wait for a directory before it is spread.
+const WAITS: u32 = 8;
+
+/// An inode held alone, with all its buckets.
+pub struct Whole {
+    buckets: [Option<LockGuard<'static>>; BUCKETS],
+    _inode: WriteGuard<'static>,
+}
+
+/// What an operation has locked of one inode.
+pub enum Locked {
+    Bucket { _lock: LockGuard<'static> },
+    Whole { _lock: Whole },
+}
+
+/// What an operation has to lock of an inode: a bucket, or all of it.
+#[derive(Clone, Copy)]
+pub struct Want {
+    inode: &'static CachedInode,
+    bucket: Option<usize>,
+}
+
+impl Want {
+    pub fn whole(inode: &'static CachedInode) -> Want {
+        Want {
+            inode,
+            bucket: None,
+        }
+    }
+
+    /// Inodes by number, then as their locks are ordered.
+    fn order(&self) -> (u32, usize) {
+        (
+            self.inode.number(),
+            self.bucket.map_or(0, |bucket| bucket + 1),
+        )
+    }
+
+    /// Whether a lock on this is one on `other` too.
+    fn covers(&self, other: &Want) -> bool {
+        std::ptr::eq(self.inode, other.inode)
+            && (self.bucket.is_none() || self.bucket == other.bucket)
+    }
+}
+
+/// The bucket of a hash: by bits that neither table takes first.
+fn place_of(hash: u64) -> usize {
+    (hash >> 32) as usize % BUCKETS
+}
+
+impl Spread {
+    fn bucket(&self, place: usize) -> &Bucket {
+        &self.buckets[place % BUCKETS].bucket
+    }
+    fn lane(&self, place: usize) -> &Lane {
+        &self.lanes[place % TAILS].lane
+    }
+}
+
+/// A lane of a directory that a thread may change.
+pub struct InLane {
+    pub lane: &'static Lane,
+    /// Which one, and so which tail of the branch is its.
+    pub place: usize,
+    /// How far apart its sequence numbers are.
+    pub apart: u32,
+    _lock: Option<LockGuard<'static>>,
+}
+
+impl<'a> Context<'a> {
+    fn spread(&self, inode: &CachedInode) -> Option<&'static Spread> {
+        let region = self.session.region();
+        region.try_get(inode.spread.load(Ordering::Acquire))
+    }
+
+    /// The bucket of the names with a hash.
+    #[inline(always)]
+    pub fn bucket(&self, directory: &'static CachedInode, hash: u64) -> &'static Bucket {
+        match self.spread(directory) {
+            None => &directory.bucket,
+            Some(spread) => spread.bucket(place_of(hash)),
+        }
+    }
+
+    fn own_place(&self) -> usize {
+        usize::from(self.slot().holder().thread) % TAILS
+    }
+
+    /// The thread's own lane of a directory, some name of which it has locked.
+    #[inline(always)]
+    pub fn own_lane(&self, directory: &'static CachedInode) -> InLane {
+        self.lane(directory, self.own_place())
+    }
+
+    /// A lane of a directory, some name of which this thread has locked; `place` counts only if it
+    /// is spread.
+    #[inline(always)]
+    pub fn lane(&self, directory: &'static CachedInode, place: usize) -> InLane {
+        match self.spread(directory) {
+            None => InLane {
+                lane: &directory.lane,
+                place: 0,
+                apart: 1,
+                _lock: None,
+            },
+            Some(spread) => InLane {
+                lane: spread.lane(place),
+                place,
+                apart: TAILS as u32,
+                _lock: Some(spread.lane(place).lock.lock(self.slot().holder())),
+            },
+        }
+    }
+
+    /// Held while the first page of a tail is hung up in the branch: two tails share a word. The
+    /// lock of the lane of which there is none in the directory then.
+    pub fn lock_tails(&self, directory: &'static CachedInode) -> Option<LockGuard<'static>> {
+        self.spread(directory)?;
+        Some(directory.lane.lock.lock(self.slot().holder()))
+    }
+
+    /// All lanes that an inode has.
+    pub fn lanes(
+        &self,
+        inode: &'static CachedInode,
+    ) -> impl Iterator<Item = &'static Lane> + use<> {
+        let spread = self.spread(inode).into_iter();
+        let spread = spread.flat_map(|spread| (0..TAILS).map(|place| spread.lane(place)));
+        std::iter::once(&inode.lane).chain(spread)
+    }
+
+    /// All buckets that an inode has.
+    pub fn buckets(
+        &self,
+        inode: &'static CachedInode,
+    ) -> impl Iterator<Item = &'static Bucket> + use<> {
+        let spread = self.spread(inode).into_iter();
+        let spread = spread.flat_map(|spread| (0..BUCKETS).map(|place| spread.bucket(place)));
+        std::iter::once(&inode.bucket).chain(spread)
+    }
+
+    /// Counts names more or fewer. Under the lock of a name.
+    #[inline(always)]
+    pub fn count_names(&self, directory: &'static CachedInode, by: i32) {
+        match self.spread(directory) {
+            // No locked instruction, which would wait for all stores before it, is needed.
+            None => {
+                let entries = &directory.lane.entries;
+                let count = entries.load(Ordering::Relaxed);
+                entries.store(count.wrapping_add_signed(by), Ordering::Relaxed);
+            }
+            Some(spread) => {
+                let lane = spread.lane(self.own_place());
+                lane.entries.fetch_add(by as u32, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Names of a directory, the delta's included. Exact under the whole inode's lock.
+    pub fn entries(&self, directory: &'static CachedInode) -> u32 {
+        let entries = directory.entries.load(Ordering::Relaxed);
+        self.lanes(directory).fold(entries, |sum, lane| {
+            sum.wrapping_add(lane.entries.load(Ordering::Relaxed))
+        })
+    }
+
+    /// Locks an inode as a whole. Blocks.
+    pub fn lock_whole(&self, inode: &'static CachedInode) -> Whole {
+        let lock = inode.lock.write(self.slot().holder());
+        self.with_buckets(inode, lock)
+    }
+
+    #[inline(always)]
+    fn with_buckets(&self, inode: &'static CachedInode, lock: WriteGuard<'static>) -> Whole {
+        let mut buckets = [const { None }; BUCKETS];
+        if let Some(spread) = self.spread(inode) {
+            let holder = self.slot().holder();
+            for (place, held) in buckets.iter_mut().enumerate() {
+                *held = Some(spread.bucket(place).lock.lock(holder));
+            }
+        }
+        Whole {
+            buckets,
+            _inode: lock,
+        }
+    }
+
+    /// Locks an inode as a whole if nobody has a part of it; never sleeps.
+    pub fn try_lock_whole(&self, inode: &'static CachedInode) -> Option<Whole> {
+        let holder = self.slot().holder();
+        let lock = inode.lock.try_write(holder)?;
+        let mut buckets = [const { None }; BUCKETS];
+        if let Some(spread) = self.spread(inode) {
+            for (place, held) in buckets.iter_mut().enumerate() {
+                *held = Some(spread.bucket(place).lock.try_lock(holder)?);
+            }
+        }
+        Some(Whole {
+            buckets,
+            _inode: lock,
+        })
+    }
+
+    /// What has to be locked to change names with this hash.
+    pub fn want(&self, directory: &'static CachedInode, hash: u64) -> Want {
+        let spread = directory.branch.load(Ordering::Acquire) == begun::DURABLE
+            && !directory.spread.load(Ordering::Acquire).is_null();
+        Want {
+            inode: directory,
+            bucket: spread.then(|| place_of(hash)),
+        }
+    }
+
+    /// Locks a directory to change names with this hash. Blocks; may spread the directory.
+    #[inline(always)]
+    pub fn lock_names(&self, directory: &'static CachedInode, hash: u64) -> Locked {
+        if directory.spread.load(Ordering::Acquire).is_null()
+            && let Some(lock) = directory.lock.try_write(self.slot().holder())
+        {
+            return Locked::Whole {
+                _lock: self.with_buckets(directory, lock),
+            };
+        }
+        self.lock_contended(directory, hash)
+    }
+
+    #[inline(never)]
+    fn lock_contended(&self, directory: &'static CachedInode, hash: u64) -> Locked {
+        if let Some(spread) = self.spread(directory) {
+            let lock = spread
+                .bucket(place_of(hash))
+                .lock
+                .lock(self.slot().holder());
+            if directory.branch.load(Ordering::Acquire) == begun::DURABLE {
+                return Locked::Bucket { _lock: lock };
+            }
+        }
+        let mut whole = self.lock_whole(directory);
+        if self.spread(directory).is_none() {
+            let waited = directory.lane.waited.load(Ordering::Relaxed) + 1;
+            directory.lane.waited.store(waited, Ordering::Relaxed);
+            if waited >= WAITS {
+                self.spread_names(directory, &mut whole);
+            }
+        }
+        Locked::Whole { _lock: whole }
+    }
+
+    /// Locks up to N parts of inodes, each once.
+    pub fn lock_all<const N: usize>(&self, wants: [Option<Want>; N]) -> [Option<Locked>; N] {
+        let mut wants = wants;
+        loop {
+            wants.sort_by_key(|want| want.as_ref().map_or((0, 0), Want::order));
+            let mut last: Option<Want> = None;
+            let locked = wants.map(|want| {
+                let want = want?;
+                if last.is_some_and(|last| last.covers(&want)) {
+                    return None;
+                }
+                last = Some(want);
+                let spread = want.bucket.zip(self.spread(want.inode));
+                Some(match spread {
+                    Some((place, spread)) => Locked::Bucket {
+                        _lock: spread.bucket(place).lock.lock(self.slot().holder()),
+                    },
+                    None => Locked::Whole {
+                        _lock: self.lock_whole(want.inode),
+                    },
+                })
+            });
+            let mut ended = false;
+            for want in wants.iter_mut().flatten() {
+                if want.bucket.is_some()
+                    && want.inode.branch.load(Ordering::Acquire) != begun::DURABLE
+                {
+                    // A fold has ended the branch meanwhile.
+                    want.bucket = None;
+                    ended = true;
+                }
+            }
+            if !ended {
+                return locked;
+            }
+        }
+    }
+
+    /// Gives a directory, which is held as a whole, its buckets. Without memory nothing changes.
+    #[cold]
+    fn spread_names(&self, directory: &'static CachedInode, whole: &mut Whole) {
+        let region = self.session.region();
+        let Ok(offset) = region.allocate_zeroed::<Spread>(self.slot(), 1) else {
+            return;
+        };
+        let spread = region.get(offset);
+        let relaxed = Ordering::Relaxed;
+        for place in 0..BUCKETS {
+            let names = directory.bucket.names.load(relaxed);
+            spread.bucket(place).names.store(names, relaxed);
+        }
+        let sequence = directory.lane.sequence.load(relaxed) as usize;
+        for place in 0..TAILS {
+            let base = sequence.next_multiple_of(TAILS) + place;
+            spread.lane(place).sequence.store(base as u32, relaxed);
+        }
+        // What there is goes on in lane 0; its entries say so already.
+        let (first, only) = (spread.lane(0), &directory.lane);
+        for (to, from) in [
+            (&first.tail_page, &only.tail_page),
+            (&first.tail_unit, &only.tail_unit),
+            (&first.tail_first, &only.tail_first),
+            (&first.removes, &only.removes),
+            (&first.entries, &only.entries),
+        ] {
+            to.store(from.swap(0, relaxed), relaxed);
+        }
+        let listed = only.overlay_first.swap(Offset::NULL, relaxed);
+        first.overlay_first.store(listed, relaxed);
+        for (place, held) in whole.buckets.iter_mut().enumerate() {
+            *held = Some(spread.bucket(place).lock.lock(self.slot().holder()));
+        }
+        directory.spread.store(offset, Ordering::Release);
+    }
+
+    /// An inode's lock, if it is free: views are refreshed under other locks too, where waiting
+    /// could be for ever.
+    pub fn lock_now(&self, inode: &'static CachedInode) -> Attempt<Whole> {
+        for _ in 0..64 {
+            if let Some(locked) = self.try_lock_whole(inode) {
+                return Ok(locked);
+            }
+            std::hint::spin_loop();
+        }
+        Err(Fix::Busy(inode.number()).into())
+    }
+}
+
+impl Bucket {
+    /// A name of the overlay has changed, and everybody can see it. Under the bucket's lock.
+    pub fn changed(&self) {
+        let names = self.names.load(Ordering::Relaxed);
+        self.names.store(names.wrapping_add(2), Ordering::Release);
+    }
+    /// A name is about to be taken from one place and put into another, or (the second time) has
+    /// been. Under the bucket's lock.
+    pub fn moves(&self) {
+        let names = self.names.load(Ordering::Relaxed);
+        self.names.store(names.wrapping_add(1), Ordering::Release);
+    }
+    /// Whether a name is between two places: what is not found now may be there all the time.
+    /// To be asked after the search.
+    pub fn is_moving(&self) -> bool {
+        std::sync::atomic::fence(Ordering::Acquire);
+        !self.names.load(Ordering::Relaxed).is_multiple_of(2)
+    }
+}
+
+impl Lane {
+    /// Whether no delta has left anything here.
+    pub fn is_empty(&self) -> bool {
+        self.tail_first.load(Ordering::Relaxed) == 0
+            && self.overlay_first.load(Ordering::Relaxed).is_null()
+    }
+    /// The delta is over, and its pages are not here any more.
+    pub fn forget_tail(&self) {
+        for field in [
+            &self.tail_page,
+            &self.tail_unit,
+            &self.tail_first,
+            &self.entries,
+            &self.removes,
+        ] {
+            field.store(0, Ordering::Relaxed);
+        }
+    }
+}
