@@ -348,6 +348,7 @@ impl<'a> Context<'a> {
             *held = Some(spread.bucket(place).lock.lock(self.slot().holder()));
         }
         directory.spread.store(offset, Ordering::Release);
+        self.state.spread.fetch_add(1, Ordering::Relaxed);
     }
 
     /// An inode's lock, if it is free: views are refreshed under other locks too, where waiting

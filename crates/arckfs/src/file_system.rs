@@ -404,6 +404,12 @@ impl FileSystem {
         }
     }
 
+    /// How many directories of the session have been given buckets because threads waited for each
+    /// other there; for diagnosis and tests.
+    pub fn spread_directories(&self) -> u32 {
+        self.engine.state.spread.load(Ordering::Relaxed)
+    }
+
     /// A file that has no name and of which the controller does not know yet is unknown to other
     /// sessions too. It is born by a name that it has for a moment, in the directory that it was
     /// made in, or the root if that is gone; from then on it lives as long as it is open anywhere.

@@ -42,7 +42,8 @@ region_shared! {
         /// Moves when what the path cache remembers may be wrong; see [`crate::paths`].
         pub paths: AtomicU64,
         pub inodes_lock: Lock,
-        pub reserved: AtomicU32,
+        /// How many directories have been spread.
+        pub spread: AtomicU32,
         pub line: [AtomicU64; 4],
 
         /// Inodes that died unborn, oldest first, whose numbers can be used again once no thread
