@@ -119,6 +119,19 @@ impl Map {
         nothing.map_or(self.placed.len(), |(first, ..)| first as usize) * PAGE
     }
 
+    /// In bytes from the start, where something other than zeroes may stand before
+    /// [`Map::filled`].
+    pub fn parts(&self) -> impl Iterator<Item = Range<usize>> {
+        let end = self.filled() as u64;
+        self.placed
+            .runs()
+            .filter(|&(_, value, _)| value != placed::HOLE)
+            .map(move |(first, _, pages)| {
+                let to = ((first + pages) * PAGE_SIZE).min(end);
+                (first * PAGE_SIZE).min(to) as usize..to as usize
+            })
+    }
+
     /// A map that was never placed, without its first `length` bytes.
     pub fn rest_of(mut self, length: usize) -> Map {
         self.split_off(self.start + length)

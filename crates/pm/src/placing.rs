@@ -9,6 +9,7 @@
 //! the process can move in between.
 
 use std::ffi::c_void;
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use rustix::io::Errno;
@@ -116,13 +117,35 @@ pub unsafe fn copy_of(
     source: SharedBytes<'_>,
     protection: Protection,
 ) -> Result<(), Errno> {
+    let all = 0..source.len();
+    // SAFETY: the caller's promise.
+    unsafe { copy_of_parts(address, source, protection, std::iter::once(all)) }
+}
+
+/// The same for a source that is zero but for some parts, which alone are looked at.
+///
+/// # Errors
+/// As for [`copy_of`].
+///
+/// # Safety
+/// As for [`copy_of`]; the parts, in bytes, are inside the source.
+pub unsafe fn copy_of_parts(
+    address: usize,
+    source: SharedBytes<'_>,
+    protection: Protection,
+    mut parts: impl Iterator<Item = Range<usize>>,
+) -> Result<(), Errno> {
     let len = source.len();
     let both = ProtFlags::READ | ProtFlags::WRITE;
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
     // SAFETY: where the kernel likes.
-    let copy = unsafe { mmap_anonymous(std::ptr::null_mut(), len, both, MapFlags::PRIVATE)? };
+    let copy = unsafe { mmap_anonymous(std::ptr::null_mut(), len, both, flags)? };
     // SAFETY: a new mapping of this length, and the caller's promise.
     unsafe {
-        let copied = source.try_copy_to_ptr(0, copy.cast(), len);
+        let copied = parts.try_for_each(|part| {
+            let to = copy.cast::<u8>().add(part.start);
+            source.try_copy_to_ptr(part.start, to, part.len())
+        });
         let placed = copied.map_err(|error| error.errno()).and_then(|()| {
             if protection != both.bits() {
                 protect(copy as usize, len, protection)?;

@@ -304,3 +304,67 @@ fn a_map_of_a_hole() {
     all(&[(middle, Some(0)), (LENGTH - 1, Some(0)), (LENGTH, None)]);
     one.close(handle);
 }
+
+/// The same for a private map that is written, from the beginning or later.
+#[test]
+fn a_private_copy_of_a_hole() {
+    const LENGTH: usize = 1 << 40;
+    let pool = TestPool::new(POOL);
+    let one = pool.session();
+    one.put("f", b"begin").unwrap();
+    let handle = one.open_at_root("f", libc::O_RDWR).unwrap();
+    let middle = LENGTH / 2 + 3 * PAGE + 17;
+    assert_eq!(one.write(handle, b"middle", Some(middle as u64)), Ok(6));
+    let last = LENGTH - 1;
+    assert_eq!(one.write(handle, b"l", Some(last as u64)), Ok(1));
+    let before = resident();
+    for protection in [BOTH, READ] {
+        for offset in [0, 2 * PAGE] {
+            let request = MapRequest {
+                address: 0,
+                length: LENGTH - offset + PAGE,
+                protection,
+                flags: libc::MAP_PRIVATE,
+                offset: offset as u64,
+            };
+            let mapped = Mapped {
+                // SAFETY: where the kernel likes.
+                address: unsafe { one.map(handle, &request) }.unwrap(),
+                length: request.length,
+                session: &one,
+            };
+            if protection == READ {
+                // SAFETY: the map that was just made.
+                unsafe { one.protect(mapped.address, mapped.length - PAGE, BOTH) }.unwrap();
+            }
+            let all = |bytes: &[(usize, Option<u8>)]| {
+                for &(at, byte) in bytes {
+                    assert_eq!(mapped.get(at - offset), byte, "at {at}");
+                }
+            };
+            if offset == 0 {
+                all(&[(0, Some(b'b')), (4, Some(b'n')), (5, Some(0))]);
+            }
+            all(&[
+                (2 * PAGE, Some(0)),
+                (LENGTH / 3, Some(0)),
+                (middle - 1, Some(0)),
+                (middle, Some(b'm')),
+                (middle + 5, Some(b'e')),
+                (middle + 6, Some(0)),
+                (last - PAGE, Some(0)),
+                (last, Some(b'l')),
+                (last + 1, None),
+            ]);
+            // It is a copy.
+            mapped.put(middle - offset, b'x');
+            mapped.put(LENGTH / 3 - offset, b'y');
+            all(&[(middle, Some(b'x')), (LENGTH / 3, Some(b'y'))]);
+            let mut byte = [0];
+            assert_eq!(one.read(handle, &mut byte, Some(middle as u64)), Ok(1));
+            assert_eq!(byte, *b"m");
+        }
+    }
+    assert!(resident() < before + (1 << 30), "memory for each page");
+    one.close(handle);
+}

@@ -181,6 +181,8 @@ impl FileSystem {
         placed.map(|_| ())
     }
 
+    /// Fills a range with a copy of a part of the file. Holes are passed over.
+    ///
     /// # Safety
     /// The range is reserved.
     unsafe fn copy_into(
@@ -200,11 +202,16 @@ impl FileSystem {
                 placing::zeroes(address, filled, READ | WRITE)?;
                 let buffer = std::slice::from_raw_parts_mut(address as *mut u8, filled);
                 let mut done = 0;
-                while done < filled {
-                    match self.read(handle, &mut buffer[done..], Some(offset + done as u64))? {
-                        0 => break,
-                        read => done += read,
+                while let Some(data) = self.data_in(handle, offset, done..filled)? {
+                    let read = self.read(
+                        handle,
+                        &mut buffer[data.clone()],
+                        Some(offset + data.start as u64),
+                    )?;
+                    if read == 0 {
+                        break;
                     }
+                    done = data.start + read;
                 }
                 if protection != READ | WRITE {
                     placing::protect(address, filled, protection)?;
@@ -215,6 +222,40 @@ impl FileSystem {
             }
         }
         Ok(())
+    }
+
+    /// The next data in a range of bytes that begins at an offset of the file.
+    fn data_in(
+        &self,
+        handle: Handle,
+        offset: u64,
+        range: Range<usize>,
+    ) -> Result<Option<Range<usize>>, Errno> {
+        let seek = |from: usize, data| {
+            let from = offset + from as u64;
+            let found = self.on_handle(handle, |context, inode| {
+                context.seek_data(inode, from, data)
+            });
+            match found {
+                Ok(at) => Ok(Some(
+                    usize::try_from(at - offset).map_or(range.end, |at| at.min(range.end)),
+                )),
+                Err(Errno::NXIO) => Ok(None),
+                Err(errno) => Err(errno),
+            }
+        };
+        let mut from = range.start;
+        while from < range.end
+            && let Some(start) = seek(from, true)?
+            && start < range.end
+        {
+            // The file may change meanwhile.
+            match seek(start, false)? {
+                Some(end) if end > start => return Ok(Some(start..end)),
+                _ => from = start + 1,
+            }
+        }
+        Ok(None)
     }
 
     /// Takes maps out of the table, and their inodes off the open table; the memory is to be
@@ -573,7 +614,7 @@ impl mappings::Locked {
         unsafe {
             placing::protect(range.start, filled, READ)?;
             let source = SharedBytes::from_raw(start, filled);
-            placing::copy_of(range.start, source, READ)
+            placing::copy_of_parts(range.start, source, READ, map.parts())
         }
     }
 }
