@@ -5,7 +5,8 @@
 //!   length is checked where it is looked up (ENAMETOOLONG); forty symbolic links are followed,
 //!   then ELOOP.
 //! * A path that leaves the pool is not resolved here but given back as
-//!   [`Failure::Outside`], an absolute path of the host.
+//!   [`Failure::Outside`], an absolute path of the host; but one that comes back to where the pool
+//!   is mounted, read lexically, goes on at the root.
 
 use crate::engine::{Attempt, Context};
 use crate::interface::{Errno, Failure};
@@ -181,7 +182,8 @@ impl<'a> Context<'a> {
                 if start.resolve & IN_ROOT != 0 {
                     from = self.start(start)?;
                 } else {
-                    path = inside(start.mount, path)?;
+                    path = back(start.mount, &[], path)
+                        .ok_or_else(|| Failure::Outside(path.to_vec()))?;
                     from = self.root()?;
                 }
             }
@@ -282,7 +284,15 @@ impl<'a> Context<'a> {
                 }
                 if !confined {
                     if directory.number() == ROOT_INODE {
-                        return Err(above(start.mount, rest).into());
+                        let parent = parent_of(start.mount);
+                        let crosses = start.resolve & NO_XDEV != 0;
+                        match back(start.mount, parent, rest).filter(|_| !crosses) {
+                            Some(inside) => {
+                                path = inside;
+                                continue;
+                            }
+                            None => return Err(above(parent, rest).into()),
+                        }
                     }
                     directory = self.parent(directory)?;
                 }
@@ -392,19 +402,83 @@ fn trim_slashes(path: &[u8]) -> &[u8] {
     &path[start..]
 }
 
-/// The part of an absolute path below the mount; else the path lies outside.
-fn inside<'p>(mount: &[u8], path: &'p [u8]) -> Result<&'p [u8], Failure> {
-    match path.strip_prefix(mount) {
-        Some(rest) if rest.is_empty() || rest[0] == b'/' => Ok(rest),
-        _ => Err(Failure::Outside(path.to_vec())),
+/// The directory that the mount point is in; empty for the host's root.
+fn parent_of(mount: &[u8]) -> &[u8] {
+    let parent = mount.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+    &mount[..parent]
+}
+
+/// What is left of a path that begins in the host's directory `from` (an ancestor of the mount;
+/// empty for its root) when it has come to the mount, without leading slashes. The host's
+/// directories are passed lexically, as the preload library passes them.
+fn back<'p>(mount: &[u8], from: &[u8], path: &'p [u8]) -> Option<&'p [u8]> {
+    // Where the path is: below so many bytes of the mount's name, and so many names off it.
+    let (mut along, mut off) = (from.len(), 0u32);
+    let mut rest = trim_slashes(path);
+    while !rest.is_empty() && along < mount.len() {
+        let end = rest.iter().position(|&byte| byte == b'/');
+        let (name, behind) = rest.split_at(end.unwrap_or(rest.len()));
+        rest = trim_slashes(behind);
+        let next = mount.get(along + 1..)?;
+        match name {
+            b"." => {}
+            b".." if off > 0 => off -= 1,
+            b".." => along = parent_of(&mount[..along]).len(),
+            _ if off == 0
+                && next.starts_with(name)
+                && matches!(next.get(name.len()), None | Some(b'/')) =>
+            {
+                along += 1 + name.len();
+            }
+            _ => off += 1,
+        }
     }
+    (along == mount.len()).then_some(rest)
 }
 
 /// `..` at the root: the directory that the mount point is in.
-fn above(mount: &[u8], rest: &[u8]) -> Failure {
-    let parent = mount.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
-    let mut path = mount[..parent].to_vec();
+fn above(parent: &[u8], rest: &[u8]) -> Failure {
+    let mut path = parent.to_vec();
     path.push(b'/');
     path.extend_from_slice(rest);
     Failure::Outside(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_come_back() {
+        let from_root = |path| back(b"/arck", b"", path);
+        assert_eq!(from_root(b"arck"), Some(&b""[..]));
+        assert_eq!(from_root(b"/arck//x/../y/"), Some(&b"x/../y/"[..]));
+        assert_eq!(from_root(b"./../../arck/x"), Some(&b"x"[..]));
+        assert_eq!(from_root(b"tmp/./a/.././../arck/x"), Some(&b"x"[..]));
+        for outside in [
+            &b""[..],
+            b"/",
+            b".",
+            b"..",
+            b"arc",
+            b"arckx",
+            b"arckx/arck",
+            b"tmp/arck",
+            b"tmp/../tmp/arck/..",
+        ] {
+            assert_eq!(from_root(outside), None, "{outside:?}");
+        }
+        let mount = b"/a/bb/c";
+        assert_eq!(parent_of(mount), b"/a/bb");
+        let from_parent = |path| back(mount, parent_of(mount), path);
+        assert_eq!(from_parent(b"c/d"), Some(&b"d"[..]));
+        assert_eq!(from_parent(b"../bb/c/d"), Some(&b"d"[..]));
+        assert_eq!(from_parent(b"../../../a/bb/c"), Some(&b""[..]));
+        assert_eq!(from_parent(b"../b/../bb/x/../c/d"), Some(&b"d"[..]));
+        assert_eq!(from_parent(b"../c"), None);
+        assert_eq!(from_parent(b"../../bb/c"), None);
+        assert_eq!(from_parent(b"../b/c"), None);
+        assert_eq!(back(mount, b"", b"/a/bb/c"), Some(&b""[..]));
+        assert_eq!(back(mount, b"", b"/a/bb"), None);
+    }
 }

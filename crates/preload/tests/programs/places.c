@@ -1,4 +1,4 @@
-/* Descriptors duplicated, working directories that move and go, special files, slashes at the end of every call. */
+/* Descriptors duplicated, working directories that move and go, special files, slashes at the end of every call, paths that lead out and in again. */
 #include "show.h"
 #include <sys/file.h>
 #include <sys/resource.h>
@@ -52,18 +52,50 @@ static void special(void) {
 
 static const char *targets[] = {"file", "dir", "link", "dirlink", "dangling", "missing", "loop", "pipe"};
 static void furnish(void) { put("file", "c"); MUST(mkdir("dir", 0755)); MUST(symlink("file", "link")); MUST(symlink("dir", "dirlink")); MUST(symlink("nowhere", "dangling")); MUST(symlink("loop", "loop")); MUST(mkfifo("pipe", 0644)); put("source", "s"); MUST(mkdir("sourcedir", 0755)); }
-static void empty(void) { const char *n[] = {"file", "link", "dirlink", "dangling", "loop", "pipe", "source", "missing", "nowhere", "moved", "made", "dir/made"}; for (int i = 0; i < 12; i++) unlink(n[i]); const char *e[] = {"dir/sourcedir", "dir/source", "dir", "sourcedir", "missing", "moved", "made", "nowhere"}; for (int i = 0; i < 8; i++) { unlink(e[i]); rmdir(e[i]); } }
+static void empty(void) { const char *n[] = {"file", "link", "dirlink", "dangling", "loop", "pipe", "source", "missing", "nowhere", "moved", "made", "dir/made"}; for (int i = 0; i < 12; i++) if (unlink(n[i])) rmdir(n[i]); const char *e[] = {"dir/sourcedir", "dir/source", "dir", "sourcedir", "missing", "moved", "made", "nowhere"}; for (int i = 0; i < 8; i++) { unlink(e[i]); rmdir(e[i]); } }
+/* One of the calls that take a path, which is that of a pipe if `special`; its result. */
+#define CALLS 34
+static long called(int call, const char *n, int special) {
+    struct stat s; char b[50]; struct timespec t[2] = {{1, 0}, {2, 0}}; struct statfs fs; struct statx x; long r = -2;
+    errno = 0;
+    switch (call) {
+    case 0: r = open(n, O_RDONLY | O_NONBLOCK | (special ? O_PATH : 0)); break; case 1: r = open(n, O_CREAT | O_WRONLY | (special ? O_PATH : 0), 0644); break; case 2: r = open(n, O_CREAT | O_EXCL | O_WRONLY, 0644); break; case 3: r = open(n, O_RDONLY | O_DIRECTORY); break; case 4: r = open(n, O_PATH | O_NOFOLLOW); break; case 5: r = open(n, O_RDONLY | O_NOFOLLOW | (special ? O_PATH : 0)); break;
+    case 6: r = stat(n, &s); break; case 7: r = lstat(n, &s); if (r == 0) r = s.st_mode & S_IFMT; break; case 8: r = access(n, F_OK); break; case 9: r = mkdir(n, 0755); break; case 10: r = rmdir(n); break; case 11: r = unlink(n); break; case 12: r = rename(n, "moved"); break; case 13: r = rename("source", n); break; case 14: r = rename("sourcedir", n); break; case 15: r = link(n, "made"); break; case 16: r = link("source", n); break; case 17: r = symlink("x", n); break; case 18: r = readlink(n, b, 50); break; case 19: r = mkfifo(n, 0644); break; case 20: r = mknod(n, S_IFREG | 0644, 0); break; case 21: r = chmod(n, 0755); break; case 22: r = chown(n, 0, 0); break; case 23: r = lchown(n, 0, 0); break; case 24: r = utimensat(AT_FDCWD, n, t, 0); break; case 25: r = utimensat(AT_FDCWD, n, t, AT_SYMLINK_NOFOLLOW); break; case 26: r = truncate(n, 0); break; case 27: r = statfs(n, &fs); break; case 28: r = statx(AT_FDCWD, n, AT_SYMLINK_NOFOLLOW, STATX_ALL, &x); break; case 29: r = linkat(AT_FDCWD, n, AT_FDCWD, "made", AT_SYMLINK_FOLLOW); break; case 30: r = syscall(SYS_renameat2, AT_FDCWD, "source", AT_FDCWD, n, RENAME_NOREPLACE); break; case 31: r = syscall(SYS_renameat2, AT_FDCWD, "source", AT_FDCWD, n, RENAME_EXCHANGE); break; case 32: r = open(n, O_TMPFILE | O_RDWR, 0600); break; case 33: { int old = open(".", O_RDONLY); r = chdir(n); int error = errno; fchdir(old); close(old); errno = error; break; }
+    }
+    int error = errno;
+    if ((call < 6 || call == 32) && r >= 0) { close(r); r = 0; }
+    errno = error;
+    return r;
+}
 static void slashes(void) {
-    MUST(mkdir("s", 0755)); MUST(chdir("s")); const char *ends[] = {"", "/", "//", "/.", "/./", "/..", "/../"}; struct stat s; char b[50]; struct timespec t[2] = {{1, 0}, {2, 0}}; struct statfs fs; struct statx x;
-    for (int i = 0; i < 8; i++) for (int e = 0; e < 7; e++) for (int call = 0; call < 34; call++) {
-        char n[60]; snprintf(n, 60, "%s%s", targets[i], ends[e]); furnish(); errno = 0; long r = -2;
-        switch (call) {
-        case 0: r = open(n, O_RDONLY | O_NONBLOCK | (i == 7 ? O_PATH : 0)); break; case 1: r = open(n, O_CREAT | O_WRONLY | (i == 7 ? O_PATH : 0), 0644); break; case 2: r = open(n, O_CREAT | O_EXCL | O_WRONLY, 0644); break; case 3: r = open(n, O_RDONLY | O_DIRECTORY); break; case 4: r = open(n, O_PATH | O_NOFOLLOW); break; case 5: r = open(n, O_RDONLY | O_NOFOLLOW | (i == 7 ? O_PATH : 0)); break;
-        case 6: r = stat(n, &s); break; case 7: r = lstat(n, &s); if (r == 0) r = s.st_mode & S_IFMT; break; case 8: r = access(n, F_OK); break; case 9: r = mkdir(n, 0755); break; case 10: r = rmdir(n); break; case 11: r = unlink(n); break; case 12: r = rename(n, "moved"); break; case 13: r = rename("source", n); break; case 14: r = rename("sourcedir", n); break; case 15: r = link(n, "made"); break; case 16: r = link("source", n); break; case 17: r = symlink("x", n); break; case 18: r = readlink(n, b, 50); break; case 19: r = mkfifo(n, 0644); break; case 20: r = mknod(n, S_IFREG | 0644, 0); break; case 21: r = chmod(n, 0755); break; case 22: r = chown(n, 0, 0); break; case 23: r = lchown(n, 0, 0); break; case 24: r = utimensat(AT_FDCWD, n, t, 0); break; case 25: r = utimensat(AT_FDCWD, n, t, AT_SYMLINK_NOFOLLOW); break; case 26: r = truncate(n, 0); break; case 27: r = statfs(n, &fs); break; case 28: r = statx(AT_FDCWD, n, AT_SYMLINK_NOFOLLOW, STATX_ALL, &x); break; case 29: r = linkat(AT_FDCWD, n, AT_FDCWD, "made", AT_SYMLINK_FOLLOW); break; case 30: r = syscall(SYS_renameat2, AT_FDCWD, "source", AT_FDCWD, n, RENAME_NOREPLACE); break; case 31: r = syscall(SYS_renameat2, AT_FDCWD, "source", AT_FDCWD, n, RENAME_EXCHANGE); break; case 32: r = open(n, O_TMPFILE | O_RDWR, 0600); break; case 33: { int old = open(".", O_RDONLY); r = chdir(n); int error = errno; fchdir(old); close(old); errno = error; break; }
-        }
-        int error = errno; printf("%d %s: %ld %s\n", call, n, (call < 6 || call == 32) && r >= 0 ? 0 : r, r < 0 ? strerrorname_np(error) : ""); if ((call < 6 || call == 32) && r >= 0) close(r); empty();
+    MUST(mkdir("s", 0755)); MUST(chdir("s")); const char *ends[] = {"", "/", "//", "/.", "/./", "/..", "/../"};
+    for (int i = 0; i < 8; i++) for (int e = 0; e < 7; e++) for (int call = 0; call < CALLS; call++) {
+        char n[60]; snprintf(n, 60, "%s%s", targets[i], ends[e]); furnish();
+        long r = called(call, n, i == 7); printf("%d %s: %ld %s\n", call, n, r, r < 0 ? strerrorname_np(errno) : ""); empty();
     }
     show_tree("."); MUST(chdir(".."));
+}
+
+/* Paths that lead out of the directory that was given, and into it again. */
+static void around(const char *top) {
+    char base[256], parent[4096], here[4096], n[9000]; struct stat s, t; snprintf(parent, sizeof parent, "%s", top); char *slash = strrchr(parent, '/'); snprintf(base, sizeof base, "%s", slash + 1); slash[slash == parent] = 0;
+    MUST(mkdir("t", 0755)); MUST(chdir("t")); MUST(symlink("../../..", "up")); snprintf(n, sizeof n, "../../../%s/work/t", base); MUST(symlink(n, "relative")); snprintf(n, sizeof n, "%s/../%s/work/t", top, base); MUST(symlink(n, "absolute")); snprintf(n, sizeof n, "../../../%s/work/t/turn", base); MUST(symlink(n, "turn"));
+    const char *forms[] = {"%1$s/../%2$s/work/t/", "%1$s//./..//./%2$s/./work/t/", "../../../%2$s/work/t/", "up/%2$s/work/t/", "relative/", "absolute/", "%1$s/work/../../%2$s/work/t/", "%1$s/../%2$s/../%2$s/work/t/", "../../../%2$s/../%2$s/../../../../../../../..%1$s/work/t/", "up/%2$s/work/t/up/%2$s/work/t/absolute/relative/", "turn/", "up/%2$s/work/missing/"};
+    for (int f = 0; f < 12; f++) for (int i = 0; i < 8; i++) for (int call = 0; call < CALLS; call++) {
+        furnish(); int l = snprintf(n, sizeof n, forms[f], top, base); strcpy(n + l, targets[i]);
+        long r = called(call, n, i == 7); printf("%d %d %s: %ld %s\n", f, call, targets[i], r, r < 0 ? strerrorname_np(errno) : ""); empty();
+    }
+    /* Both of two paths, and what else takes one. */
+    char m[9000]; furnish(); snprintf(n, sizeof n, "%s/../%s/work/t/file", top, base); snprintf(m, sizeof m, "../../../%s/work/t/new", base);
+    SHOW(link(n, m)); SHOW(stat("new", &s)); SHOW(s.st_nlink); SHOW(rename(m, n)); SHOW(unlink(m)); SHOW(rename(n, m)); SHOW(lstat("new", &s)); SHOW(syscall(SYS_renameat2, AT_FDCWD, m, AT_FDCWD, "source", RENAME_EXCHANGE)); show_file("new"); show_file("source"); SHOW(symlink(n, m)); SHOW(unlink(m));
+    put("script", "#!/bin/sh\necho \"$1\"\n"); MUST(chmod("script", 0755)); fflush(stdout); snprintf(n, sizeof n, "%s/../%s/work/t/script ran; cd %s/../%s/work/t && pwd -P && cat ../../../%s/work/t/source; echo; ls up/%s/work/t/dir/.. | tr '\\n' ' '", top, base, top, base, base, base); SHOW(system(n)); char *real = realpath("absolute/relative/up", 0); SHOW(real && !strcmp(real, parent)); free(real); snprintf(n, sizeof n, "up/%s/work/t/absolute", base); real = realpath(n, 0); SHOW(real && getcwd(here, sizeof here) && !strcmp(real, here)); free(real);
+    /* To the directory above, and from there. */
+    snprintf(n, sizeof n, "%s/..", top); snprintf(m, sizeof m, "%s/work/t/source", base); SHOW(stat(n, &s)); SHOW(stat(parent, &t)); SHOW(s.st_ino == t.st_ino && s.st_dev == t.st_dev); SHOW(stat("../../..", &s)); SHOW(s.st_ino == t.st_ino && s.st_dev == t.st_dev); int d = MUST(open(n, O_RDONLY | O_DIRECTORY)), e = MUST(openat(d, m, O_RDONLY)); SHOW(read(e, here, 10)); close(e); SHOW(faccessat(d, m, R_OK, 0)); close(d); d = MUST(open("up", O_PATH)); SHOW(fstatat(d, m, &s, 0)); int at = MUST(open(".", O_RDONLY));
+    SHOW(chdir(n)); SHOW(getcwd(here, sizeof here) && !strcmp(here, parent)); SHOW(stat(m, &s)); SHOW(chdir(base)); SHOW(getcwd(here, sizeof here) && !strcmp(here, top)); SHOW(chdir("..")); SHOW(fchdir(at)); SHOW(chdir("up")); SHOW(getcwd(here, sizeof here) && !strcmp(here, parent)); SHOW(fchdir(d)); SHOW(access(m, R_OK)); SHOW(fchdir(at)); close(d);
+    struct open_how how = {.flags = O_RDONLY}, beneath = {.flags = O_RDONLY, .resolve = RESOLVE_BENEATH}, in_root = {.flags = O_RDONLY, .resolve = RESOLVE_IN_ROOT}, no_links = {.flags = O_RDONLY, .resolve = RESOLVE_NO_SYMLINKS};
+    snprintf(n, sizeof n, "up/%s/work/t/source", base); snprintf(m, sizeof m, "../../../%s/work/t/source", base); const char *both[] = {n, m};
+    for (int i = 0; i < 2; i++) { SHOW((e = syscall(SYS_openat2, at, both[i], &how, sizeof how)) >= 0); close(e); SHOW((e = syscall(SYS_openat2, at, both[i], &beneath, sizeof how)) >= 0); SHOW((e = syscall(SYS_openat2, at, both[i], &in_root, sizeof how)) >= 0); SHOW((e = syscall(SYS_openat2, at, both[i], &no_links, sizeof how)) >= 0); close(e); }
+    close(at); empty(); MUST(unlink("script")); MUST(chdir(".."));
 }
 
 /* Absolute paths about as long as paths may be, which end in a name that goes on where they end. */
@@ -91,6 +123,6 @@ static void lengths(void) {
 int main(int argc, char **argv) {
     begin(argv);
     MUST(syscall(SYS_getcwd, root, sizeof root)); root_length = strlen(root);
-    lengths(); duplicates(); directories(); special(); slashes();
+    lengths(); duplicates(); directories(); special(); slashes(); around(argv[1]);
     return 0;
 }
