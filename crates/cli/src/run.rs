@@ -212,7 +212,9 @@ fn run(arguments: &RunArguments) -> Result<ExitStatus, Refusal> {
     }
 
     let user = pool::User::attach(&pool, arguments.persist.map(Persist::name))?;
-    let ended = run_to_its_end(&mut command);
+    let ended = user
+        .share_lock(&mut command)
+        .and_then(|()| run_to_its_end(&mut command));
     let controller_line = user.end();
     let (process, status) = ended.map_err(|error| Refusal {
         line: program::why_not(word, &error),

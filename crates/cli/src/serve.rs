@@ -88,6 +88,9 @@ fn raise_descriptor_limit() {
 
 fn serve(arguments: &ServeArguments) -> Result<(), String> {
     raise_descriptor_limit();
+    if arguments.private && arguments.ready_fd.is_none_or(|number| number < 3) {
+        forget_inherited();
+    }
     let ready = arguments.ready_fd.map(own).transpose()?;
     // Before there are threads: they inherit the mask.
     let signals =
@@ -143,6 +146,13 @@ fn serve(arguments: &ServeArguments) -> Result<(), String> {
 /// An error number as the system words it.
 fn plain(errno: Errno) -> String {
     crate::run::plain(&errno.into())
+}
+
+/// Closes what a private controller inherited and has no use for. Its starter may itself be in the
+/// background of an ended `arck run`, and hold the use lock that this process has to get some day.
+fn forget_inherited() {
+    // SAFETY: this is the first thing that the process does: nothing of it has opened anything.
+    unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
 }
 
 /// Takes the descriptor that was passed by number.

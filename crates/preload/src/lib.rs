@@ -12,10 +12,11 @@
 //! * [`backend`]: the one door to the LibFS. [`raw`]: the one door to the kernel. [`memory`]: the
 //!   one door to what the program points to.
 //!
-//! Environment: ARCK_POOL (directory), ARCK_MOUNT (absolute prefix), ARCK_REPORT (path or
-//! `fd:N`; optional), ARCK_NET (`sud-inclusive`, `sud-exclusive` or `none`; default: the best
-//! there is), ARCK_PATCH (`never`: see [`patch`]), ARCK_CWD and ARCK_TOLD (set by this
-//! library itself). Without the first two it does nothing.
+//! Environment: ARCK_POOL (directory), ARCK_MOUNT (absolute prefix), ARCK_REPORT (path of a file
+//! that exists, or `fd:N`; optional), ARCK_NET (`sud-inclusive`, `sud-exclusive` or `none`;
+//! default: the best there is), ARCK_PATCH (`never`: see [`patch`]), ARCK_KEEP (descriptor that
+//! `arck run` keeps open in all of its command's processes, see [`reserved`]), ARCK_CWD and
+//! ARCK_TOLD (set by this library itself). Without the first two it does nothing.
 //!
 //! What is not served: programs linked statically or making their own system calls (except
 //! through the exclusive net), extended attributes.
@@ -72,16 +73,18 @@ unsafe extern "C" fn start() {
     process::find_real_functions();
     process::watch_forks();
     report::start();
+    reserved::start();
     process::libraries::close_loaded(settings::preloaded());
     handover::find_inherited();
     directory::start();
     settings::READY.store(true, std::sync::atomic::Ordering::Release);
     net::start();
+    report::write(report::Event::Start);
 }
 
 #[cfg(not(test))]
 unsafe extern "C" fn end() {
     if net::kind() == net::Kind::None {
-        report::write(false);
+        report::write(report::Event::End);
     }
 }

@@ -104,6 +104,9 @@ impl Fork {
         RECORD.store(record, Ordering::Release);
         forked(cleared);
         drop(inside);
+        if record.is_null() {
+            report::write(report::Event::Start);
+        }
     }
 }
 
@@ -132,6 +135,7 @@ pub fn watch_forks() {
         RECORD.store(std::ptr::null_mut(), Ordering::Release);
         forked(false);
         thread::leave();
+        report::write(report::Event::Start);
     }
     // SAFETY: the functions are safe to run around a fork.
     unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
@@ -142,7 +146,7 @@ pub fn watch_forks() {
 /// # Safety
 /// As the system call's; does not return.
 pub unsafe fn exit_group(a: &Arguments) -> isize {
-    report::write(false);
+    report::write(report::Event::End);
     let record = RECORD.load(Ordering::Acquire);
     if !record.is_null() {
         // SAFETY: the parent's page, mapped in this child until it ends.
@@ -173,7 +177,9 @@ pub unsafe fn execveat(a: &Arguments) -> isize {
     }
     // What survives is what is not close-on-exec.
     handover::externalize(|descriptor| !descriptors::close_on_exec(descriptor));
-    report::write(true);
+    report::write(report::Event::Counts);
+    // SAFETY: the program's arguments.
+    let told = unsafe { report::executing(a[0], a[1], a[4]) };
     // SAFETY: the program's arguments; the new environment lives until the call returns.
     let result = unsafe {
         let environment = environment::Executed::build(a[3]);
@@ -184,6 +190,9 @@ pub unsafe fn execveat(a: &Arguments) -> isize {
             None => error(libc::ENOMEM),
         }
     };
+    if told {
+        report::write(report::Event::Stay);
+    }
     let record = RECORD.load(Ordering::Acquire);
     if !record.is_null() && result < 0 {
         // SAFETY: as in `exit_group`.

@@ -1,10 +1,19 @@
-//! Counting, and the line that ends up in the report.
+//! Counting, and the lines that end up in the report.
 //!
-//! Invariant: counters are only touched when a report was asked for, so that without one a
-//! served call pays one load. A line holds the counts since the previous line of the process.
+//! Every process tells when it starts, when it executes another program and which, and when it
+//! ends: so whoever reads the report knows what this library was not loaded into (it was executed
+//! and did not start), and what was killed (it did not end).
+//!
+//! Invariants:
+//! * Counters are only touched when a report was asked for, so that without one a served call pays
+//!   one load. A line holds the counts since the previous line of the process.
+//! * A line is one write, so that lines of several processes do not mix.
+//! * No allocation, and stacks of spawned children are small: two texts are never on one at once.
 
+use crate::memory;
+use crate::path::{Place, Scratch, place};
 use crate::raw::{self, Text, syscall};
-use crate::{calls, net, patch, settings};
+use crate::{calls, descriptors, net, patch, settings, thread};
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -60,24 +69,126 @@ unsafe extern "C" {
     static program_invocation_name: *const libc::c_char;
 }
 
-/// Writes the line of this process, at exit or before the program is replaced (`replaced`: then
-/// only if there is something to tell).
-pub fn write(replaced: bool) {
-    if !WANTED.load(Ordering::Relaxed) || crate::thread::inside() {
+/// What a line tells besides counts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// A program begins, or a forked child.
+    Start,
+    /// Nothing but the counts, if there are any: another program may be executed next.
+    Counts,
+    /// Another program was to be executed, but this one goes on.
+    Stay,
+    /// The program ends.
+    End,
+}
+
+/// Writes a line of this process.
+#[inline(never)]
+pub fn write(event: Event) {
+    if !WANTED.load(Ordering::Relaxed) || thread::inside() {
         return;
     }
     let empty = SERVED
         .iter()
         .chain(&PAST)
         .all(|counter| counter.load(Ordering::Relaxed) == 0);
-    if empty && (replaced || WRITTEN.load(Ordering::Relaxed)) {
+    if event == Event::Counts && empty {
         return;
     }
-    WRITTEN.store(true, Ordering::Relaxed);
+    let ended = WRITTEN.swap(event == Event::End, Ordering::Relaxed);
+    if event == Event::End && empty && ended {
+        return;
+    }
     let mut text = Text::<12288>::new();
+    let event: &[u8] = match event {
+        Event::Start => b"start",
+        Event::Counts => b"counts",
+        Event::Stay => b"stay",
+        Event::End => b"end",
+    };
+    head(&mut text, event).push(b",\"served\":");
+    counts(&mut text, &SERVED);
+    text.push(b",\"past\":");
+    counts(&mut text, &PAST);
+    append(text.push(b"}\n"));
+}
+
+/// Longest path of a program that is told, in bytes.
+const TOLD_MAX: usize = 3 << 10;
+
+/// Before a program is executed: says which, if there is one at that path. Whether it did; then
+/// [`Event::Stay`] has to follow where the execution fails.
+///
+/// # Safety
+/// The arguments of the execveat system call; the path is a string or cannot be read.
+#[inline(never)]
+pub unsafe fn executing(directory: usize, path: usize, flags: usize) -> bool {
+    if !WANTED.load(Ordering::Relaxed) || thread::inside() {
+        return false;
+    }
+    let mut text = Text::<5120>::new();
+    head(&mut text, b"execute").push(b",\"executes\":\"");
+    let mut scratch = Scratch::uninit();
+    // SAFETY: the program's arguments.
+    let Some(name) = (unsafe { memory::text(path) }) else {
+        return false;
+    };
+    let nameless = name.bytes.is_empty();
+    if nameless && flags as i32 & libc::AT_EMPTY_PATH == 0 {
+        return false;
+    }
+    let on_kernel = if nameless {
+        !descriptors::is_pool(directory)
+    } else {
+        // SAFETY: as above.
+        match unsafe { place(directory, path, &mut scratch) } {
+            Place::Kernel => true,
+            Place::Pool(..) => false,
+            Place::Error(_) => return false,
+        }
+    };
+    if on_kernel && !nameless {
+        // SAFETY: as above; only looked at.
+        let there = unsafe { syscall!(libc::SYS_faccessat, directory, path, libc::X_OK) };
+        if raw::failed(there) {
+            return false;
+        }
+    }
+    let mut base = [0u8; 1024];
+    if on_kernel && name.bytes.first() != Some(&b'/') {
+        // Relative to a directory, or the descriptor itself.
+        // SAFETY: NUL-terminated paths; the kernel writes at most the buffer's length.
+        let length = unsafe {
+            if directory as i32 == libc::AT_FDCWD {
+                syscall!(libc::SYS_getcwd, base.as_mut_ptr(), base.len()) - 1
+            } else {
+                let link = raw::descriptor_path(directory);
+                syscall!(
+                    libc::SYS_readlink,
+                    link.pointer(),
+                    base.as_mut_ptr(),
+                    base.len()
+                )
+            }
+        };
+        let length = usize::try_from(length).unwrap_or(0).min(base.len());
+        escaped(&mut text, &base[..length]);
+        if !nameless {
+            text.push(b"/");
+        }
+    }
+    escaped(&mut text, &name.bytes[..name.bytes.len().min(TOLD_MAX)]);
+    append(text.push(b"\",\"served\":{},\"past\":{}}\n"));
+    true
+}
+
+/// The beginning of every line.
+fn head<'a, const N: usize>(text: &'a mut Text<N>, event: &[u8]) -> &'a mut Text<N> {
     text.push(b"{\"pid\":")
         .number(raw::process_id() as u64)
-        .push(b",\"program\":\"");
+        .push(b",\"event\":\"")
+        .push(event)
+        .push(b"\",\"program\":\"");
     // SAFETY: libc's variable points to the program's name.
     let name = unsafe {
         if program_invocation_name.is_null() {
@@ -86,26 +197,31 @@ pub fn write(replaced: bool) {
             CStr::from_ptr(program_invocation_name).to_bytes()
         }
     };
-    for byte in name.iter().take(512) {
+    escaped(text, &name[..name.len().min(512)]);
+    text.push(b"\",\"interception\":{\"symbols\":true,\"net\":\"")
+        .push(net::kind().name().as_bytes())
+        .push(b"\",\"net_choice\":\"")
+        .push(net::choice().name().as_bytes())
+        .push(b"\",\"patching\":\"")
+        .push(patch::state().name().as_bytes())
+        .push(b"\",\"patched_sites\":")
+        .number(patch::sites() as u64)
+        .push(b"}")
+}
+
+/// The inside of a string of JSON.
+fn escaped<const N: usize>(text: &mut Text<N>, bytes: &[u8]) {
+    for byte in bytes {
         match byte {
             b'"' | b'\\' => text.push(&[b'\\', *byte]),
             0x20..=0x7e => text.push(&[*byte]),
             _ => text.push(b"?"),
         };
     }
-    text.push(b"\",\"interception\":{\"symbols\":true,\"net\":\"")
-        .push(net::kind().name().as_bytes());
-    text.push(b"\",\"net_choice\":\"")
-        .push(net::choice().name().as_bytes());
-    text.push(b"\",\"patching\":\"")
-        .push(patch::state().name().as_bytes());
-    text.push(b"\",\"patched_sites\":")
-        .number(patch::sites() as u64)
-        .push(b"},\"served\":");
-    counts(&mut text, &SERVED);
-    text.push(b",\"past\":");
-    counts(&mut text, &PAST);
-    text.push(b"}\n");
+}
+
+/// Adds a line to the report. The file is there already, unless whoever wanted it has gone.
+fn append<const N: usize>(text: &Text<N>) {
     // SAFETY: the setting is NUL-terminated; the text is valid.
     unsafe {
         if let Some(descriptor) = report_descriptor() {
@@ -117,11 +233,10 @@ pub fn write(replaced: bool) {
             );
             return;
         }
-        let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_CREAT | libc::O_CLOEXEC;
+        let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_CLOEXEC;
         let path = settings::REPORT.get().as_ptr();
-        let file = syscall!(libc::SYS_openat, libc::AT_FDCWD, path, flags, 0o666);
+        let file = syscall!(libc::SYS_openat, libc::AT_FDCWD, path, flags, 0);
         if !raw::failed(file) {
-            // One write, so that lines of several processes do not mix.
             syscall!(libc::SYS_write, file, text.pointer(), text.bytes().len());
             raw::close(file);
         }

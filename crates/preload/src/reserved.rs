@@ -6,7 +6,33 @@
 
 use crate::descriptors::{RESERVED, TABLE_SIZE, entry, is_free};
 use crate::raw::{self, syscall};
+use crate::settings;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// At start-up: the descriptor that `arck run` keeps open in all processes of its command, so that
+/// it is known when the last of them has ended. Programs that close everything that they do not
+/// know (daemons, and many that start others) must not close that one.
+pub fn start() {
+    let Ok(text) = std::str::from_utf8(settings::KEEP.get()) else {
+        return;
+    };
+    let mut numbers = text.split(':').map(str::parse::<u64>);
+    let (Some(Ok(descriptor)), Some(Ok(device)), Some(Ok(inode))) =
+        (numbers.next(), numbers.next(), numbers.next())
+    else {
+        return;
+    };
+    // SAFETY: the kernel fills the structure, for which all zeroes are a value.
+    let (failed, status) = unsafe {
+        let mut status: libc::stat = std::mem::zeroed();
+        let result = syscall!(libc::SYS_fstat, descriptor, &raw mut status);
+        (raw::failed(result), status)
+    };
+    // The number may have been closed, and be another file's, where this library was not loaded.
+    if !failed && (status.st_dev, status.st_ino) == (device, inode) {
+        mark(descriptor as usize);
+    }
+}
 
 /// Own descriptors are placed at or above this number, out of the way of programs that use
 /// small numbers explicitly (shells); lower if the limit of open files is low.

@@ -64,6 +64,9 @@ pub static HOST_DIRECTORY: Setting = Setting::new();
 pub static NET: Setting = Setting::new();
 /// Whether sites in libc are rewritten (ARCK_PATCH): unless `never`, where the system allows it.
 pub static PATCH: Setting = Setting::new();
+/// A descriptor that has to stay open (ARCK_KEEP): its number, and the device and inode number of
+/// its file, with colons between.
+pub static KEEP: Setting = Setting::new();
 /// This library's own path, for LD_PRELOAD of executed programs.
 pub static LIBRARY: Setting = Setting::new();
 /// The file creation mask.
@@ -126,6 +129,7 @@ pub fn read() -> bool {
         (b"ARCK_CWD", &START_DIRECTORY),
         (b"ARCK_NET", &NET),
         (b"ARCK_PATCH", &PATCH),
+        (b"ARCK_KEEP", &KEEP),
         #[cfg(feature = "host-backend")]
         (b"ARCK_HOST_BACKEND_DIR", &HOST_DIRECTORY),
     ] {

@@ -4,7 +4,9 @@
 //!
 //! * *start lock* (the directory itself, exclusive): held while an `arck run` looks for a
 //!   controller or starts one, so that two do not start two.
-//! * *use lock* (`run.lock`, shared): held by every `arck run` for as long as its command runs.
+//! * *use lock* (`run.lock`, shared): held by every `arck run` for as long as its command runs, and
+//!   by every process of the command, by a descriptor that they inherit and the preload library
+//!   keeps open ([`User::share_lock`]): what the command left in the background holds it still.
 //!
 //! A private controller ends by itself, when its starter is gone (its standard input, a pipe, is
 //! at its end), no connection is open, and it gets the use lock exclusively; it keeps that lock
@@ -16,8 +18,9 @@ use crate::owner;
 use arck_core_state::layout;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{CWD, FlockOperation, MemfdFlags, Mode, OFlags, flock, memfd_create, openat};
-use rustix::io::Errno;
+use rustix::io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::process::{Resource, getrlimit};
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -134,6 +137,11 @@ impl User {
             Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) => None,
             Err(error) => return Err(failed(error)),
         };
+        // Out of the way of the small numbers that shells use, as the preload library's own.
+        let use_lock = use_lock
+            .map(|file| fcntl_dupfd_cloexec(&file, kept_descriptor()))
+            .transpose()
+            .map_err(failed)?;
         if let Some(file) = &use_lock
             && !lock(file, FlockOperation::NonBlockingLockShared).map_err(failed)?
         {
@@ -160,6 +168,20 @@ impl User {
         })
     }
 
+    /// Lets the processes of a command hold the use lock too: it is inherited, and `ARCK_KEEP`
+    /// tells the preload library which descriptor that is. Nothing may be started after this but
+    /// the command.
+    pub fn share_lock(&self, command: &mut Command) -> io::Result<()> {
+        let Some(lock) = &self.use_lock else {
+            return Ok(());
+        };
+        let status = rustix::fs::fstat(lock)?;
+        let (device, inode) = (status.st_dev, status.st_ino);
+        let kept = format!("{}:{device}:{inode}", lock.as_raw_fd());
+        command.env("ARCK_KEEP", kept);
+        Ok(fcntl_setfd(lock, FdFlags::empty())?)
+    }
+
     /// The command has ended: a private controller that nobody else uses ends now. Returns a
     /// line for the user if that failed. Blocks at most [`END_LIMIT`].
     pub fn end(self) -> Option<String> {
@@ -167,6 +189,12 @@ impl User {
         drop(self.connection);
         self.private.and_then(PrivateController::end)
     }
+}
+
+/// The least number for the descriptor of the use lock.
+fn kept_descriptor() -> i32 {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(1024);
+    i32::try_from(limit.min(1024)).map_or(0, |limit| (limit - 64).max(0))
 }
 
 /// Takes a lock, trying for [`LOCK_LIMIT`]; whether it was got. The lock goes with `file`.

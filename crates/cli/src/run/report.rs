@@ -1,39 +1,73 @@
 //! `--report`: what the preload library did, summed over all processes of a command.
 //!
-//! At its exit, and before it executes another program, every process appends a line of JSON to
-//! the file named by `ARCK_REPORT`, with its counts since its previous line:
+//! Every process appends lines of JSON to the file named by `ARCK_REPORT`: when it starts, before it
+//! executes another program, and when it ends, each with its counts since its previous line:
 //!
 //! ```json
-//! {"pid": 1, "program": "cp", "interception": {"symbols": true, "net": "sud-inclusive",
-//!  "net_choice": "best", "patching": "on", "patched_sites": 3}, "served": {"open": 2}, "past": {}}
+//! {"pid": 1, "event": "start", "program": "sh", "interception": {"symbols": true,
+//!  "net": "sud-inclusive", "net_choice": "best", "patching": "on", "patched_sites": 3},
+//!  "served": {}, "past": {}}
+//! {"pid": 1, "event": "execute", "executes": "/bin/cp", ...}
+//! {"pid": 1, "event": "end", "program": "cp", "served": {"open": 2}, ...}
 //! ```
+//!
+//! So it is known of a process without an end that it was killed, or still runs, and of a program
+//! that was executed and did not start that the library was not loaded into it. (`counts` is a line
+//! of counts and nothing else; `stay` says that the execution before it failed.)
 //!
 //! Unknown members are ignored and missing ones count as nothing, so that a library of another
 //! version still reports. A line that cannot be read is counted and said, never fatal.
 
-use super::{plain, say};
+mod table;
+
+use super::{plain, program, say};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::fmt::Write as _;
+use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
+use table::table;
 
-/// Processes shown one by one; the others are only counted.
-const PROCESSES_SHOWN: usize = 12;
-
-/// One process's line.
-#[derive(Deserialize, Serialize, Debug, Clone)]
+/// One line of a process.
+#[derive(Deserialize, Debug)]
 #[serde(default)]
-struct Process {
+struct Line {
     pid: u32,
+    event: String,
     program: String,
+    /// With the event `execute`: the path of the program.
+    executes: String,
     interception: Interception,
     served: BTreeMap<String, u64>,
     past: BTreeMap<String, u64>,
+}
+
+/// A program in a process, all its lines together.
+#[derive(Serialize, Debug)]
+struct Process {
+    pid: u32,
+    program: String,
+    /// Whether it said that it ends, or executed another program: else it was killed, or runs yet.
+    ended: bool,
+    /// Whether that was to execute another program.
+    #[serde(skip)]
+    replaced: bool,
+    interception: Interception,
+    served: BTreeMap<String, u64>,
+    past: BTreeMap<String, u64>,
+}
+
+/// A program that was executed and into which the library was not loaded.
+#[derive(Serialize, Debug)]
+struct Uncovered {
+    program: String,
+    /// How often it was executed.
+    times: u64,
+    /// Why, as a sentence, if that can be seen.
+    reason: Option<String>,
 }
 
 /// How its calls were caught.
@@ -53,40 +87,13 @@ struct Interception {
     patched_sites: u64,
 }
 
-impl Interception {
-    /// What was chosen at start-up instead of the fastest way, as a sentence; `None` if nothing.
-    fn fallbacks(&self) -> Option<String> {
-        let mut said = Vec::new();
-        match (self.net.as_str(), self.net_choice.as_str()) {
-            (_, "best") | (_, "") => {}
-            ("none", choice) => said.push(format!(
-                "no net ({}): calls that libc makes itself are not served",
-                reason(choice, "ARCK_NET", "the kernel refuses it")
-            )),
-            (net, choice) => said.push(format!(
-                "net {net} ({})",
-                reason(choice, "ARCK_NET", "the kernel refuses sud-inclusive")
-            )),
-        }
-        match self.patching.as_str() {
-            "never" => said.push("sites are not rewritten (ARCK_PATCH)".to_string()),
-            "refused" => said.push("sites are not rewritten (the system refuses it)".to_string()),
-            _ => {}
-        }
-        (!said.is_empty()).then(|| said.join("; "))
-    }
-}
-
-/// Who chose: a variable, or the system.
-fn reason<'a>(choice: &str, variable: &'a str, refusal: &'a str) -> &'a str {
-    if choice == "asked" { variable } else { refusal }
-}
-
-impl Default for Process {
-    fn default() -> Process {
-        Process {
+impl Default for Line {
+    fn default() -> Line {
+        Line {
             pid: 0,
+            event: String::new(),
             program: "?".to_string(),
+            executes: String::new(),
             interception: Interception::default(),
             served: BTreeMap::new(),
             past: BTreeMap::new(),
@@ -132,6 +139,9 @@ struct Summary {
     /// Lines in the report that could not be read.
     unreadable: u64,
     processes: Vec<Process>,
+    /// What the library was not loaded into; what these programs did, and what they started
+    /// without it, is not known.
+    uncovered: Vec<Uncovered>,
 }
 
 /// The file that the processes report to, until the command has ended.
@@ -230,28 +240,72 @@ fn summarise(lines: &str, run: &Run<'_>) -> Summary {
         past: BTreeMap::new(),
         unreadable: 0,
         processes: Vec::new(),
+        uncovered: Vec::new(),
     };
+    // Programs executed that have not started yet, by process.
+    let mut executed: BTreeMap<u32, String> = BTreeMap::new();
     for line in lines.lines().filter(|line| !line.trim().is_empty()) {
-        let Ok(process) = serde_json::from_str::<Process>(line) else {
+        let Ok(line) = serde_json::from_str::<Line>(line) else {
             summary.unreadable += 1;
             continue;
         };
-        add(&mut summary.served, &process.served);
-        add(&mut summary.past, &process.past);
-        summary.interception_on |= process.pid == run.process && process.interception.symbols;
-        match summary
-            .processes
-            .iter_mut()
-            .find(|known| known.pid == process.pid && known.program == process.program)
-        {
-            Some(known) => {
-                add(&mut known.served, &process.served);
-                add(&mut known.past, &process.past);
+        add(&mut summary.served, &line.served);
+        add(&mut summary.past, &line.past);
+        summary.interception_on |= line.pid == run.process && line.interception.symbols;
+        let process = find(&mut summary.processes, &line);
+        add(&mut process.served, &line.served);
+        add(&mut process.past, &line.past);
+        // It is rewritten as the process runs.
+        process.interception = line.interception;
+        match line.event.as_str() {
+            "start" | "stay" => {
+                (process.ended, process.replaced) = (false, false);
+                executed.remove(&line.pid);
             }
-            None => summary.processes.push(process),
+            "execute" => {
+                (process.ended, process.replaced) = (true, true);
+                executed.insert(line.pid, line.executes);
+            }
+            "counts" => {}
+            _ => process.ended = true,
+        }
+    }
+    // Children that were forked to execute something are no news.
+    summary.processes.retain(|process| {
+        let silent = process.served.is_empty() && process.past.is_empty();
+        !(silent && process.replaced) || process.pid == run.process
+    });
+    for path in executed.into_values() {
+        match summary.uncovered.iter_mut().find(|u| u.program == path) {
+            Some(known) => known.times += 1,
+            None => summary.uncovered.push(Uncovered {
+                reason: program::warnings(OsStr::new(&path)).into_iter().next(),
+                program: path,
+                times: 1,
+            }),
         }
     }
     summary
+}
+
+/// The process of a line: the last one with its number and program.
+fn find<'a>(processes: &'a mut Vec<Process>, line: &Line) -> &'a mut Process {
+    let known = processes
+        .iter()
+        .rposition(|known| known.pid == line.pid && known.program == line.program);
+    let index = known.unwrap_or_else(|| {
+        processes.push(Process {
+            pid: line.pid,
+            program: line.program.clone(),
+            ended: false,
+            replaced: false,
+            interception: line.interception.clone(),
+            served: BTreeMap::new(),
+            past: BTreeMap::new(),
+        });
+        processes.len() - 1
+    });
+    &mut processes[index]
 }
 
 /// Adds counts by kind of call.
@@ -262,132 +316,11 @@ fn add(total: &mut BTreeMap<String, u64>, counts: &BTreeMap<String, u64>) {
     }
 }
 
-/// Calls by count, most frequent first.
-fn by_count(calls: &BTreeMap<String, u64>) -> Vec<(&str, u64)> {
-    let mut sorted: Vec<_> = calls
-        .iter()
-        .map(|(call, count)| (call.as_str(), *count))
-        .collect();
-    sorted.retain(|(_, count)| *count > 0);
-    sorted.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    sorted
-}
-
-/// A number with commas at the thousands.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// Writing to a String cannot fail, so the results of `writeln!` are dropped here.
-fn table(summary: &Summary) -> String {
-    let mut text = String::new();
-    let program = summary.command.first().map_or("", String::as_str);
-    let verdict = if summary.interception_on {
-        "on"
-    } else if summary.processes.is_empty() {
-        "OFF: no process reported (static, set-user-ID or killed?)"
-    } else {
-        "OFF for the command itself (static, set-user-ID or killed?); see the processes below"
-    };
-    let _ = writeln!(
-        text,
-        "arck report for {program}: {} on {}",
-        summary.pool, summary.mount
-    );
-    let _ = writeln!(text, "interception: {verdict}");
-    if !summary.processes.is_empty() {
-        let _ = writeln!(
-            text,
-            "{:>9}  {:<18} {:<7} {:<14} {:>7} {:>12} {:>8}",
-            "process", "program", "symbols", "net", "patched", "served", "past"
-        );
-    }
-    for process in summary.processes.iter().take(PROCESSES_SHOWN) {
-        let sum = |calls: &BTreeMap<String, u64>| {
-            grouped(
-                calls
-                    .values()
-                    .fold(0, |sum, count| sum.saturating_add(*count)),
-            )
-        };
-        let _ = writeln!(
-            text,
-            "{:>9}  {:<18} {:<7} {:<14} {:>7} {:>12} {:>8}",
-            process.pid,
-            process.program.rsplit('/').next().unwrap_or_default(),
-            if process.interception.symbols {
-                "yes"
-            } else {
-                "no"
-            },
-            process.interception.net,
-            grouped(process.interception.patched_sites),
-            sum(&process.served),
-            sum(&process.past)
-        );
-    }
-    if let Some(more) = summary
-        .processes
-        .len()
-        .checked_sub(PROCESSES_SHOWN)
-        .filter(|n| *n > 0)
-    {
-        let _ = writeln!(
-            text,
-            "           and {} more processes",
-            grouped(more as u64)
-        );
-    }
-    let mut fallbacks: Vec<_> = summary
-        .processes
-        .iter()
-        .filter_map(|process| process.interception.fallbacks())
-        .collect();
-    fallbacks.sort_unstable();
-    fallbacks.dedup();
-    for said in fallbacks {
-        let _ = writeln!(text, "fall-back: {said}");
-    }
-    for (title, calls) in [
-        ("calls served by Arck:", &summary.served),
-        (
-            "calls on pool paths or descriptors that got past it:",
-            &summary.past,
-        ),
-    ] {
-        let sorted = by_count(calls);
-        let _ = writeln!(
-            text,
-            "{title}{}",
-            if sorted.is_empty() { " none" } else { "" }
-        );
-        for (call, count) in sorted {
-            let _ = writeln!(text, "  {call:<24} {:>14}", grouped(count));
-        }
-    }
-    if summary.unreadable > 0 {
-        let _ = writeln!(
-            text,
-            "lines of the report that could not be read: {}",
-            summary.unreadable
-        );
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const LINES: &str = concat!(
+    pub const LINES: &str = concat!(
         r#"{"pid":7,"program":"sh","interception":{"symbols":true,"net":"sud-inclusive","patched_sites":12},"served":{"open":2,"read":1500},"past":{}}"#,
         "\n",
         r#"{"pid":8,"program":"cp","interception":{"symbols":true},"served":{"open":3},"past":{"io_uring_setup":1},"extra":[]}"#,
@@ -398,7 +331,7 @@ mod tests {
         "\n"
     );
 
-    fn summary(lines: &str, process: u32) -> Summary {
+    pub fn summary(lines: &str, process: u32) -> Summary {
         let run = Run {
             command: &[OsString::from("sh")],
             process,
@@ -433,39 +366,6 @@ mod tests {
     }
 
     #[test]
-    fn fallbacks_are_told() {
-        let line = |interception: &str| {
-            let line = format!(r#"{{"pid":7,"program":"p","interception":{{{interception}}}}}"#);
-            table(&summary(&line, 7))
-        };
-        let best = r#""symbols":true,"net":"sud-inclusive","net_choice":"best","patching":"on""#;
-        assert!(!line(best).contains("fall-back"));
-        // A library that does not say.
-        assert!(!table(&summary(LINES, 7)).contains("fall-back"));
-        for (interception, expected) in [
-            (
-                r#""net":"sud-exclusive","net_choice":"fallback","patching":"not-used""#,
-                "fall-back: net sud-exclusive (the kernel refuses sud-inclusive)\n",
-            ),
-            (
-                r#""net":"none","net_choice":"asked","patching":"not-used""#,
-                "fall-back: no net (ARCK_NET): calls that libc makes itself are not served\n",
-            ),
-            (
-                r#""net":"sud-inclusive","net_choice":"best","patching":"refused""#,
-                "fall-back: sites are not rewritten (the system refuses it)\n",
-            ),
-            (
-                r#""net":"sud-inclusive","net_choice":"asked","patching":"never""#,
-                "fall-back: net sud-inclusive (ARCK_NET); sites are not rewritten (ARCK_PATCH)\n",
-            ),
-        ] {
-            let text = line(interception);
-            assert!(text.contains(expected), "{text}");
-        }
-    }
-
-    #[test]
     fn silence_is_not_taken_for_interception() {
         assert!(table(&summary("", 7)).contains("interception: OFF: no process reported"));
         // A child reported, but not the command itself.
@@ -475,11 +375,53 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_grouped() {
-        assert_eq!(grouped(0), "0");
-        assert_eq!(grouped(999), "999");
-        assert_eq!(grouped(1000), "1,000");
-        assert_eq!(grouped(12_345_678), "12,345,678");
+    fn the_killed_and_the_uncovered_are_told() {
+        let line = |pid: u32, event: &str, rest: &str| {
+            format!(
+                r#"{{"pid":{pid},"event":"{event}","program":"sh",
+                "interception":{{"symbols":true,"net":"sud-inclusive"}}{rest}}}"#
+            )
+            .replace('\n', "")
+        };
+        let executes = |path: &str| format!(r#","executes":"{path}""#);
+        let told = |lines: &[String]| table(&summary(&lines.join("\n"), 7));
+        // Killed: it was on all the same.
+        let killed = told(&[line(7, "start", "")]);
+        assert!(killed.contains("interception: on\n"), "{killed}");
+        assert!(
+            killed.contains("killed, or still running: sh (7)"),
+            "{killed}"
+        );
+        let ended = told(&[line(7, "start", ""), line(7, "end", "")]);
+        assert!(!ended.contains("still running"), "{ended}");
+        assert!(!ended.contains("not loaded into"), "{ended}");
+        assert!(ended.contains("got past it: none seen\n"), "{ended}");
+        // Executed, and never heard of again; twice.
+        let path = "/nonexistent/static";
+        let lines = [8, 9].map(|pid| {
+            [
+                line(pid, "start", ""),
+                line(pid, "execute", &executes(path)),
+            ]
+        });
+        let mut lines = lines.concat();
+        lines.extend([line(7, "start", ""), line(7, "end", "")]);
+        let uncovered = told(&lines);
+        assert!(uncovered.contains("not loaded into"), "{uncovered}");
+        assert!(uncovered.contains("2 x /nonexistent/static"), "{uncovered}");
+        assert!(
+            !uncovered.contains("got past it: none seen\n"),
+            "{uncovered}"
+        );
+        // Executed and started, or not executed after all.
+        for last in ["start", "stay"] {
+            let lines = [
+                line(7, "start", ""),
+                line(7, "execute", &executes(path)),
+                line(7, last, ""),
+            ];
+            assert!(!told(&lines).contains("not loaded into"));
+        }
     }
 
     #[test]

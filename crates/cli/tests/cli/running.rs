@@ -1,6 +1,11 @@
-//! `arck run`: what it makes of its command line, and of what its command does to pools.
+//! `arck run`: what it makes of its command line, of what its command leaves running, and what it
+//! reports.
 
 use crate::support::{Place, arck, refused, run, succeeded};
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 #[test]
 fn options_of_the_command_are_the_commands() {
@@ -57,4 +62,144 @@ fn a_pool_on_a_pool_is_refused() {
         String::from_utf8_lossy(&used.stdout).ends_with("hi\n"),
         "{used:?}"
     );
+}
+
+/// A pipe with a name, on the host.
+fn named_pipe(path: &Path) {
+    let made = Command::new("mkfifo").arg(path).status().unwrap();
+    assert!(made.success());
+}
+
+/// What `arck run` left in the background goes on using the pool when `arck run` has ended, and the
+/// controller ends after it.
+fn goes_on_in_the_background(command: &[&str]) {
+    let place = Place::made();
+    let [go, done] = ["go", "done"].map(|name| place.path().join(name));
+    named_pipe(&go);
+    // Open at both ends, so that nobody waits for the other to open it.
+    let mut go_on = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(&go)
+        .unwrap();
+    // Without standard streams of ours, on which we would wait.
+    let script = format!(
+        "exec >/dev/null 2>&1; read go <{}; echo hi >/arck/file; cat /arck/file >{}",
+        go.display(),
+        done.display()
+    );
+    let mut run = run(&place.pool(), &[], command);
+    succeeded(&run.arg(script).output().unwrap());
+    go_on.write_all(b"go\n").unwrap();
+    let started = Instant::now();
+    while !std::fs::read(&done).is_ok_and(|text| text == b"hi\n") {
+        assert!(
+            started.elapsed() < Duration::from_secs(60),
+            "it lost the pool"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // Its end is not waited for by anybody but us.
+    let socket = place.pool().join("socket");
+    while socket.exists() {
+        assert!(started.elapsed() < Duration::from_secs(90), "it stays");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn children_in_the_background_keep_the_controller() {
+    goes_on_in_the_background(&["sh", "-c", "sh -c \"$0\" &"]);
+}
+
+#[test]
+fn so_do_children_whose_parent_closed_every_descriptor() {
+    // Popen closes all but the standard ones in its child.
+    let start = "import subprocess, sys; subprocess.Popen(['sh', '-c', sys.argv[1]])";
+    goes_on_in_the_background(&["python3", "-c", start]);
+}
+
+/// The report as JSON.
+fn report(run: &mut Command, file: &Path) -> serde_json::Value {
+    run.output().unwrap();
+    serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap()
+}
+
+#[test]
+fn a_killed_command_was_intercepted_all_the_same() {
+    let place = Place::made();
+    let file = place.path().join("report.json");
+    let option = format!("--report={}", file.display());
+    for signal in [libc::SIGINT, libc::SIGKILL] {
+        let script = format!("echo hi >/arck/file; kill -{signal} $$");
+        let mut run = run(&place.pool(), &[&option], &["sh", "-c", &script]);
+        let report = report(&mut run, &file);
+        assert_eq!(report["interception_on"], true, "{report:#}");
+        assert_eq!(report["signal"], signal);
+        assert_eq!(report["processes"][0]["ended"], false, "{report:#}");
+    }
+    let mut run = run(&place.pool(), &["--report"], &["sh", "-c", "kill -2 $$"]);
+    let output = run.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("interception: on\n"), "{text}");
+    assert!(text.contains("killed, or still running: sh ("), "{text}");
+}
+
+#[test]
+fn programs_that_are_not_covered_are_named() {
+    let place = Place::made();
+    let source = place.path().join("static.c");
+    std::fs::write(&source, "int main(void) { return 0; }\n").unwrap();
+    let program = place.path().join("static");
+    let mut compile = Command::new("cc");
+    compile.args(["-static", "-o"]).arg(&program).arg(&source);
+    assert!(compile.status().unwrap().success());
+    let name = program.to_str().unwrap();
+    let file = place.path().join("report.json");
+    let option = format!("--report={}", file.display());
+    // By fork and exec, by posix_spawn, by a name relative to a directory, and in sh's place.
+    let scripts = [
+        "\"$0\"; ls -d /arck",
+        "python3 -c 'import os, sys; os.waitpid(os.posix_spawn(sys.argv[1], [\"s\"], {}), 0)' \"$0\"",
+        "cd \"${0%/*}\"; ./static; :",
+        "ls -d /arck; exec \"$0\"",
+    ];
+    for script in scripts {
+        let command = ["sh", "-c", script, name];
+        let report = report(&mut run(&place.pool(), &[&option], &command), &file);
+        assert_eq!(report["interception_on"], true, "{script}: {report:#}");
+        let uncovered = &report["uncovered"];
+        assert_eq!(
+            uncovered.as_array().unwrap().len(),
+            1,
+            "{script}: {report:#}"
+        );
+        let found = uncovered[0]["program"].as_str().unwrap();
+        assert_eq!(
+            Path::new(found).canonicalize().unwrap(),
+            program,
+            "{script}"
+        );
+        let reason = uncovered[0]["reason"].as_str().unwrap();
+        assert!(reason.contains("static executable"), "{reason}");
+    }
+    let mut run = run(
+        &place.pool(),
+        &["--report"],
+        &["sh", "-c", "\"$0\"; :", name],
+    );
+    let text = String::from_utf8_lossy(&run.output().unwrap().stderr).into_owned();
+    assert!(text.contains("not loaded into these programs"), "{text}");
+    assert!(text.contains(&format!("1 x {name} (")), "{text}");
+    assert!(!text.contains("none seen\n"), "{text}");
+    // Where there are none, nothing is said of them.
+    let mut run = crate::support::run(
+        &place.pool(),
+        &["--report"],
+        &["sh", "-c", "ls -d /arck; :"],
+    );
+    let text = String::from_utf8_lossy(&run.output().unwrap().stderr).into_owned();
+    assert!(!text.contains("not loaded into"), "{text}");
+    assert!(text.contains("got past it: none seen\n"), "{text}");
+    assert!(!text.contains("still running"), "{text}");
 }

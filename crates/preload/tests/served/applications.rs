@@ -196,6 +196,7 @@ fn check(application: &Application) {
 
     let mut pool = TestPool::new(POOL_SIZE);
     let report = place.path().join("report");
+    std::fs::write(&report, "").expect("a file for the report");
     let serve = |pool: &TestPool, command: &mut Command| {
         served_by_pool_at(pool, &directory, &report, command.stdin(Stdio::null()))
     };

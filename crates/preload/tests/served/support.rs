@@ -84,6 +84,7 @@ impl Place {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let report = directory.path().join("report");
         std::fs::create_dir(directory.path().join("files")).expect("a directory");
+        std::fs::write(&report, "").expect("a file for the report");
         Place { directory, report }
     }
 
