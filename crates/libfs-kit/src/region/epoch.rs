@@ -174,7 +174,8 @@ impl Region {
     /// Advances the epoch if every pinned thread has seen the current one.
     fn try_advance(&self) -> u64 {
         let global = &self.header().epoch;
-        let epoch = global.load(Ordering::Relaxed);
+        // Who advanced it had seen the ends of all earlier pins.
+        let epoch = global.load(Ordering::Acquire);
         fence(Ordering::SeqCst);
         for index in 0..self.slots_used() {
             let pinned = self.slot_line(index).epoch.load(Ordering::Acquire);
@@ -240,7 +241,6 @@ impl Region {
     /// Frees what the slot's sealed bags and the orphan list hold and nobody can see any more.
     fn collect(&self, slot: &ThreadSlot<'_>) {
         let epoch = self.try_advance();
-        fence(Ordering::Acquire);
         let cache = self.slot_cache(slot.index());
         for _ in 0..8 {
             let oldest = cache.oldest.load(Ordering::Relaxed);
