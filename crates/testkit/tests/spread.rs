@@ -71,7 +71,9 @@ fn what_threads_did_in_one_directory_is_there_after_a_kill() {
     println!("seed {seed}");
     let mut owns = vec![BTreeMap::new(); THREADS as usize];
     let mut session = pool.session();
-    session.make_directory(At::Root, b"d", 0o755).expect("mkdir");
+    session
+        .make_directory(At::Root, b"d", 0o755)
+        .expect("mkdir");
     let end = Instant::now() + Duration::from_secs(60);
     let mut round = 0;
     let mut was_spread = false;

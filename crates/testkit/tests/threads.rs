@@ -4,37 +4,84 @@
 use arck_testkit::{Random, Shorthand, TestPool};
 use arckfs::{At, Errno, Failure, FileSystem};
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const POOL: u64 = 128 << 20;
 const THREADS: usize = 4;
-/// How long a storm goes on.
+/// How long a storm goes on at the least, and at the most: until enough has been done.
 const STORM: Duration = Duration::from_millis(2500);
+const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Runs the storm in threads of `one` while a second session reads and a third writes.
+/// Whether a storm goes on, as all its threads see it.
+struct Storm<E> {
+    begun: Instant,
+    /// One of its threads has panicked.
+    broken: AtomicBool,
+    enough: E,
+}
+
+impl<E: Fn() -> bool> Storm<E> {
+    fn until(enough: E) -> Self {
+        Storm {
+            begun: Instant::now(),
+            broken: AtomicBool::new(false),
+            enough,
+        }
+    }
+
+    fn goes_on(&self) -> bool {
+        let time = self.begun.elapsed();
+        let broken = self.broken.load(Ordering::Relaxed);
+        !broken && (time < STORM || (time < PATIENCE && !(self.enough)()))
+    }
+
+    /// Held by each thread: its panic ends the storm for all.
+    fn part(&self) -> Part<'_> {
+        Part(&self.broken)
+    }
+}
+
+struct Part<'s>(&'s AtomicBool);
+
+impl Drop for Part<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Runs the storm in threads of `one` while a second session reads and a third writes, until
+/// `enough` has been done.
 fn with_neighbours(
     pool: &TestPool,
     one: &FileSystem,
+    enough: impl Fn() -> bool + Sync,
     storm: impl Fn(usize, &dyn Fn() -> bool) + Sync,
     read: impl Fn(&FileSystem) + Sync,
     write: impl Fn(&FileSystem, u64) + Sync,
 ) {
-    let end = Instant::now() + STORM;
-    let goes_on = || Instant::now() < end;
+    let all = Storm::until(enough);
+    let goes_on = || all.goes_on();
     let (two, three) = (pool.session(), pool.session());
     let _watch = Watch(pool);
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
-            let storm = &storm;
-            scope.spawn(move || storm(thread, &goes_on));
+            let (storm, all, goes_on) = (&storm, &all, &goes_on);
+            scope.spawn(move || {
+                let _part = all.part();
+                storm(thread, goes_on);
+            });
         }
         scope.spawn(|| {
+            let _part = all.part();
             while goes_on() {
                 read(&two);
             }
         });
         scope.spawn(|| {
+            let _part = all.part();
             let mut round = 0;
             while goes_on() {
                 write(&three, round);
@@ -42,6 +89,7 @@ fn with_neighbours(
             }
         });
         scope.spawn(|| {
+            let _part = all.part();
             while goes_on() {
                 one.fold(false).expect("fold");
                 std::thread::sleep(Duration::from_millis(3));
@@ -87,6 +135,7 @@ fn names_in_a_shared_directory() {
     with_neighbours(
         &pool,
         &one,
+        || done.load(Ordering::Relaxed) > 1000,
         |thread, goes_on| {
             // Each thread's names are its own; the directory is everybody's.
             let mut random = Random::new(thread as u64);
@@ -196,6 +245,7 @@ fn trees_of_their_own_and_moves_between_them() {
     with_neighbours(
         &pool,
         &one,
+        || kept.load(Ordering::Relaxed) > 10,
         |thread, goes_on| {
             let mut round = 0u64;
             while goes_on() {
@@ -262,6 +312,8 @@ fn appends_are_not_lost() {
     one.put("log", b"").unwrap();
     const LINE: usize = 40;
     let written = AtomicU64::new(0);
+    // Of each writer, the neighbour last.
+    let lines: [AtomicU64; THREADS + 1] = Default::default();
     let line = |who: u64, round: u64| format!("{who:9} {round:29}\n").into_bytes();
     let append = |session: &FileSystem, who: u64, round: u64| {
         let handle = session
@@ -274,17 +326,22 @@ fn appends_are_not_lost() {
     with_neighbours(
         &pool,
         &one,
+        || lines.iter().all(|count| count.load(Ordering::Relaxed) > 0),
         |thread, goes_on| {
             let handle = one
                 .open(At::Root, b"log", libc::O_WRONLY | libc::O_APPEND, 0)
                 .expect("open");
             let mut round = 0;
-            while goes_on() && written.load(Ordering::Relaxed) < 300_000 {
+            while goes_on() {
+                if written.load(Ordering::Relaxed) > 300_000 && round > 0 {
+                    break;
+                }
                 assert_eq!(
                     one.write(handle, &line(thread as u64, round), None),
                     Ok(LINE)
                 );
                 written.fetch_add(1, Ordering::SeqCst);
+                lines[thread].fetch_add(1, Ordering::Relaxed);
                 round += 1;
             }
             one.close(handle);
@@ -310,7 +367,10 @@ fn appends_are_not_lost() {
             }
             two.close(handle);
         },
-        |three, round| append(three, 1000, round),
+        |three, round| {
+            append(three, 1000, round);
+            lines[THREADS].fetch_add(1, Ordering::Relaxed);
+        },
     );
     let content = pool.session().get("log").expect("get");
     assert_eq!(
@@ -399,16 +459,18 @@ fn look_ups_while_buckets_come_and_go() {
     one.make_directory(At::Root, b"d", 0o755).unwrap();
     one.put("d/stays", b"").unwrap();
     one.fold(true).unwrap();
-    let end = Instant::now() + STORM;
-    let goes_on = || Instant::now() < end;
     let looked_up = AtomicU64::new(0);
     let rounds = AtomicU64::new(0);
+    let all = Storm::until(|| {
+        rounds.load(Ordering::Relaxed) > 2 && looked_up.load(Ordering::Relaxed) > 1000
+    });
     std::thread::scope(|scope| {
         for thread in 0..2 * THREADS {
-            let (one, looked_up) = (&one, &looked_up);
+            let (one, looked_up, all) = (&one, &looked_up, &all);
             scope.spawn(move || {
+                let _part = all.part();
                 let mut random = Random::new(thread as u64);
-                while goes_on() {
+                while all.goes_on() {
                     let stays = one.stat(At::Root, b"d/stays", 0);
                     assert!(stays.is_ok(), "{stays:?}");
                     let name = format!("d/{:0100}", random.below(NAMES as u64));
@@ -421,7 +483,8 @@ fn look_ups_while_buckets_come_and_go() {
                 }
             });
         }
-        while goes_on() {
+        let _part = all.part();
+        while all.goes_on() {
             for name in 0..NAMES {
                 two.put(&format!("d/{name:0100}"), b"").expect("put");
             }
@@ -434,5 +497,5 @@ fn look_ups_while_buckets_come_and_go() {
             rounds.fetch_add(1, Ordering::Relaxed);
         }
     });
-    assert!(rounds.load(Ordering::Relaxed) > 2 && looked_up.load(Ordering::Relaxed) > 1000);
+    assert!((all.enough)(), "hardly anything was done");
 }
