@@ -8,6 +8,11 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
+/// Whether this process was started by `arck run`, and sees a pool under that path.
+pub fn is_seen(mount: &Path) -> bool {
+    seen().is_some_and(|(seen, _)| seen == mount)
+}
+
 /// Where this process sees a pool, and which; `None` if it was not started by `arck run`.
 fn seen() -> Option<(PathBuf, PathBuf)> {
     let preloaded = std::env::var_os("LD_PRELOAD")?;

@@ -170,7 +170,7 @@ fn run(arguments: &RunArguments) -> Result<ExitStatus, Refusal> {
         )
         .into());
     }
-    if std::fs::symlink_metadata(mount).is_ok() {
+    if !crate::nested::is_seen(mount) && std::fs::symlink_metadata(mount).is_ok() {
         say(&format!(
             "{} exists on the host too; the command sees the pool there instead",
             mount.display()

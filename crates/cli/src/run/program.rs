@@ -123,7 +123,7 @@ fn file_name(path: &[u8]) -> &[u8] {
 }
 
 /// The file that a command word names: itself if it has a slash, else the first in $PATH.
-fn look_up(word: &OsStr) -> Option<PathBuf> {
+pub fn look_up(word: &OsStr) -> Option<PathBuf> {
     if word.as_bytes().contains(&b'/') {
         return Some(PathBuf::from(word));
     }

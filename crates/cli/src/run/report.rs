@@ -275,6 +275,15 @@ fn summarise(lines: &str, run: &Run<'_>) -> Summary {
         let silent = process.served.is_empty() && process.past.is_empty();
         !(silent && process.replaced) || process.pid == run.process
     });
+    // Nobody but `arck run` tells of the command itself.
+    if !summary.interception_on && !executed.contains_key(&run.process) {
+        let word = run
+            .command
+            .first()
+            .map_or(OsStr::new(""), OsString::as_os_str);
+        let path = program::look_up(word).unwrap_or_else(|| PathBuf::from(word));
+        executed.insert(run.process, path.display().to_string());
+    }
     for path in executed.into_values() {
         match summary.uncovered.iter_mut().find(|u| u.program == path) {
             Some(known) => known.times += 1,
@@ -367,7 +376,16 @@ mod tests {
 
     #[test]
     fn silence_is_not_taken_for_interception() {
-        assert!(table(&summary("", 7)).contains("interception: OFF: no process reported"));
+        let silent = table(&summary("", 7));
+        assert!(
+            silent.contains("interception: OFF: no process reported"),
+            "{silent}"
+        );
+        assert!(
+            silent.contains("not loaded into") && silent.contains("/sh ("),
+            "{silent}"
+        );
+        assert!(!silent.contains("none seen\n"), "{silent}");
         // A child reported, but not the command itself.
         let other = summary(LINES, 99);
         assert!(!other.interception_on);

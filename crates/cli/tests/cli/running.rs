@@ -64,6 +64,34 @@ fn a_pool_on_a_pool_is_refused() {
     );
 }
 
+#[test]
+fn what_it_keeps_open_can_be_listed() {
+    let place = Place::made();
+    let list = ["ls", "-l", "/arck", "/proc/self/fd"];
+    succeeded(&run(&place.pool(), &[], &list).output().unwrap());
+}
+
+#[test]
+fn a_run_inside_a_run_sees_the_same_pool_without_a_word() {
+    let place = Place::made();
+    let pool = place.pool();
+    let inner = [
+        env!("CARGO_BIN_EXE_arck"),
+        "run",
+        "--pool",
+        pool.to_str().unwrap(),
+    ];
+    let inner = [
+        &inner[..],
+        &["sh", "-c", "echo hi >/arck/file; cat /arck/file"],
+    ]
+    .concat();
+    assert_eq!(
+        succeeded(&run(&pool, &[], &inner).output().unwrap()),
+        "hi\n"
+    );
+}
+
 /// A pipe with a name, on the host.
 fn named_pipe(path: &Path) {
     let made = Command::new("mkfifo").arg(path).status().unwrap();
@@ -192,6 +220,13 @@ fn programs_that_are_not_covered_are_named() {
     assert!(text.contains("not loaded into these programs"), "{text}");
     assert!(text.contains(&format!("1 x {name} (")), "{text}");
     assert!(!text.contains("none seen\n"), "{text}");
+    // The command itself.
+    let report = report(
+        &mut crate::support::run(&place.pool(), &[&option], &[name]),
+        &file,
+    );
+    assert_eq!(report["interception_on"], false);
+    assert_eq!(report["uncovered"][0]["program"], name, "{report:#}");
     // Where there are none, nothing is said of them.
     let mut run = crate::support::run(
         &place.pool(),

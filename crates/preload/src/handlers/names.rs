@@ -463,7 +463,9 @@ pub unsafe fn readlinkat(a: &Arguments) -> isize {
                     None => pass(a[0], a[1]),
                 };
             }
-            if let Some(descriptor) = descriptor_named(path).filter(|_| path.starts_with(b"/proc"))
+            // This library's own descriptors are listed there, and their links can be read.
+            if let Some(descriptor) = descriptor_named(path)
+                .filter(|named| path.starts_with(b"/proc") && !descriptors::is_reserved(*named))
             {
                 return super::on_descriptor(
                     libc::SYS_readlinkat,
