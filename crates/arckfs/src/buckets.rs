@@ -1,4 +1,5 @@
-//! Buckets and lanes: how threads change the names of one directory at the same time.
+//! Buckets and lanes: how threads change the names of one directory, or the bytes of one file, at
+//! the same time.
 //!
 //! A directory begins with one bucket and one lane, in its cached inode, protected by the inode's
 //! lock. Once threads have waited for that lock a few times it is *spread*: it gets [`BUCKETS`]
@@ -8,6 +9,11 @@
 //! lane to append a record or to list an entry; everybody else takes the *whole* inode: its lock,
 //! and those of its buckets if it has some. (ScaleFS and ArckFS lock buckets too; theirs are there
 //! from the beginning. A directory that one thread uses would pay for them.)
+//!
+//! A file is spread when threads have waited to overwrite bytes of it. A bucket then is the lock of
+//! every [`BUCKETS`]th piece of [`PIECE`] bytes (the range locks of OdinFS and ArckFS, as many as
+//! two threads need): it is held to read, or to overwrite in place, what lies there. All that
+//! changes size, pages or index takes the whole.
 //!
 //! # Invariants
 //! * Buckets are made under the whole inode's lock, and stay as long as the cached inode.
@@ -24,22 +30,37 @@
 use crate::engine::{Attempt, Context, Fix};
 use crate::state::{BUCKETS, Bucket, CachedInode, Lane, Spread, begun};
 use arck_core_state::branch::TAILS;
-use arck_libfs_kit::region::{LockGuard, Offset, WriteGuard};
+use arck_libfs_kit::Session;
+use arck_libfs_kit::region::{Holder, LockGuard, Offset, ReadGuard, WriteGuard};
 use std::sync::atomic::Ordering;
 
-/// How often threads wait for a directory before it is spread.
+/// How often threads wait for an inode before it is spread.
 const WAITS: u32 = 8;
+/// Bytes of a file that have one bucket.
+const PIECE: u64 = 64 << 10;
 
 /// An inode held alone, with all its buckets.
 pub struct Whole {
-    buckets: [Option<LockGuard<'static>>; BUCKETS],
+    buckets: Buckets,
     _inode: WriteGuard<'static>,
 }
 
+type Buckets = [Option<WriteGuard<'static>>; BUCKETS];
+
 /// What an operation has locked of one inode.
 pub enum Locked {
-    Bucket { _lock: LockGuard<'static> },
+    Bucket { _lock: WriteGuard<'static> },
     Whole { _lock: Whole },
+}
+
+/// What of a file is locked to be read.
+pub enum Reading {
+    Bytes {
+        _locks: [Option<ReadGuard<'static>>; BUCKETS],
+    },
+    Whole {
+        _lock: ReadGuard<'static>,
+    },
 }
 
 /// What an operation has to lock of an inode: a bucket, or all of it.
@@ -96,10 +117,49 @@ pub struct InLane {
     _lock: Option<LockGuard<'static>>,
 }
 
+#[inline(always)]
+fn spread(session: &'static Session, inode: &CachedInode) -> Option<&'static Spread> {
+    let region = session.region();
+    region.try_get(inode.spread.load(Ordering::Acquire))
+}
+
+/// As [`Context::lock_whole`].
+#[inline(always)]
+pub fn lock_whole(session: &'static Session, holder: Holder, inode: &'static CachedInode) -> Whole {
+    let lock = inode.lock.write(holder);
+    with_buckets(session, holder, inode, lock)
+}
+
+#[inline(always)]
+fn with_buckets(
+    session: &'static Session,
+    holder: Holder,
+    inode: &'static CachedInode,
+    lock: WriteGuard<'static>,
+) -> Whole {
+    let mut buckets = [const { None }; BUCKETS];
+    if let Some(spread) = spread(session, inode) {
+        for (place, held) in buckets.iter_mut().enumerate() {
+            *held = Some(spread.bucket(place).lock.write(holder));
+        }
+    }
+    Whole {
+        buckets,
+        _inode: lock,
+    }
+}
+
+/// Whether the bytes `[at, at + length)` have to do with a bucket; `length` > 0.
+fn has_bytes(place: usize, at: u64, length: u64) -> bool {
+    let (first, last) = (at / PIECE, (at + length - 1) / PIECE);
+    let behind = (place as u64).wrapping_sub(first) % BUCKETS as u64;
+    behind <= last - first
+}
+
 impl<'a> Context<'a> {
+    #[inline(always)]
     fn spread(&self, inode: &CachedInode) -> Option<&'static Spread> {
-        let region = self.session.region();
-        region.try_get(inode.spread.load(Ordering::Acquire))
+        spread(self.session, inode)
     }
 
     /// The bucket of the names with a hash.
@@ -194,24 +254,9 @@ impl<'a> Context<'a> {
     }
 
     /// Locks an inode as a whole. Blocks.
-    pub fn lock_whole(&self, inode: &'static CachedInode) -> Whole {
-        let lock = inode.lock.write(self.slot().holder());
-        self.with_buckets(inode, lock)
-    }
-
     #[inline(always)]
-    fn with_buckets(&self, inode: &'static CachedInode, lock: WriteGuard<'static>) -> Whole {
-        let mut buckets = [const { None }; BUCKETS];
-        if let Some(spread) = self.spread(inode) {
-            let holder = self.slot().holder();
-            for (place, held) in buckets.iter_mut().enumerate() {
-                *held = Some(spread.bucket(place).lock.lock(holder));
-            }
-        }
-        Whole {
-            buckets,
-            _inode: lock,
-        }
+    pub fn lock_whole(&self, inode: &'static CachedInode) -> Whole {
+        lock_whole(self.session, self.slot().holder(), inode)
     }
 
     /// Locks an inode as a whole if nobody has a part of it; never sleeps.
@@ -221,7 +266,7 @@ impl<'a> Context<'a> {
         let mut buckets = [const { None }; BUCKETS];
         if let Some(spread) = self.spread(inode) {
             for (place, held) in buckets.iter_mut().enumerate() {
-                *held = Some(spread.bucket(place).lock.try_lock(holder)?);
+                *held = Some(spread.bucket(place).lock.try_write(holder)?);
             }
         }
         Some(Whole {
@@ -247,7 +292,7 @@ impl<'a> Context<'a> {
             && let Some(lock) = directory.lock.try_write(self.slot().holder())
         {
             return Locked::Whole {
-                _lock: self.with_buckets(directory, lock),
+                _lock: with_buckets(self.session, self.slot().holder(), directory, lock),
             };
         }
         self.lock_contended(directory, hash)
@@ -259,20 +304,91 @@ impl<'a> Context<'a> {
             let lock = spread
                 .bucket(place_of(hash))
                 .lock
-                .lock(self.slot().holder());
+                .write(self.slot().holder());
             if directory.branch.load(Ordering::Acquire) == begun::DURABLE {
                 return Locked::Bucket { _lock: lock };
             }
         }
         let mut whole = self.lock_whole(directory);
-        if self.spread(directory).is_none() {
-            let waited = directory.lane.waited.load(Ordering::Relaxed) + 1;
-            directory.lane.waited.store(waited, Ordering::Relaxed);
+        self.has_waited(directory, &mut whole);
+        Locked::Whole { _lock: whole }
+    }
+
+    /// A thread has had to wait for an inode that it would not have to have as a whole.
+    fn has_waited(&self, inode: &'static CachedInode, whole: &mut Whole) {
+        if self.spread(inode).is_none() {
+            let waited = inode.lane.waited.load(Ordering::Relaxed) + 1;
+            inode.lane.waited.store(waited, Ordering::Relaxed);
             if waited >= WAITS {
-                self.spread_names(directory, &mut whole);
+                self.spread_out(inode, whole);
             }
         }
-        Locked::Whole { _lock: whole }
+    }
+
+    /// Locks bytes of a file to read them; `length` > 0. Blocks.
+    #[inline(always)]
+    pub fn lock_to_read(&self, inode: &'static CachedInode, at: u64, length: u64) -> Reading {
+        if inode.spread.load(Ordering::Acquire).is_null() {
+            let lock = inode.lock.read();
+            // It may have been spread while this thread waited.
+            if inode.spread.load(Ordering::Acquire).is_null() {
+                return Reading::Whole { _lock: lock };
+            }
+        }
+        self.lock_bytes_to_read(inode, at, length)
+    }
+
+    #[inline(never)]
+    fn lock_bytes_to_read(&self, inode: &'static CachedInode, at: u64, length: u64) -> Reading {
+        let mut locks = [const { None }; BUCKETS];
+        let Some(spread) = self.spread(inode) else {
+            return Reading::Whole {
+                _lock: inode.lock.read(),
+            };
+        };
+        for (place, held) in locks.iter_mut().enumerate() {
+            if has_bytes(place, at, length) {
+                *held = Some(spread.bucket(place).lock.read());
+            }
+        }
+        Reading::Bytes { _locks: locks }
+    }
+
+    /// Locks bytes of a file that is spread, to overwrite them in place; `length` > 0. Blocks.
+    pub fn lock_bytes(
+        &self,
+        inode: &'static CachedInode,
+        at: u64,
+        length: u64,
+    ) -> Option<[Option<WriteGuard<'static>>; BUCKETS]> {
+        let spread = self.spread(inode)?;
+        let holder = self.slot().holder();
+        let mut locks = [const { None }; BUCKETS];
+        for (place, held) in locks.iter_mut().enumerate() {
+            if has_bytes(place, at, length) {
+                *held = Some(spread.bucket(place).lock.write(holder));
+            }
+        }
+        Some(locks)
+    }
+
+    /// Locks a file as a whole to write to it; spreads it if threads wait for each other only to
+    /// overwrite what lies before `end`. Blocks.
+    #[inline(always)]
+    pub fn lock_to_write(&self, inode: &'static CachedInode, end: u64) -> Whole {
+        if let Some(lock) = inode.lock.try_write(self.slot().holder()) {
+            return with_buckets(self.session, self.slot().holder(), inode, lock);
+        }
+        self.wait_to_write(inode, end)
+    }
+
+    #[inline(never)]
+    fn wait_to_write(&self, inode: &'static CachedInode, end: u64) -> Whole {
+        let mut whole = self.lock_whole(inode);
+        if end <= inode.size.load(Ordering::Relaxed) {
+            self.has_waited(inode, &mut whole);
+        }
+        whole
     }
 
     /// Locks up to N parts of inodes, each once.
@@ -290,7 +406,7 @@ impl<'a> Context<'a> {
                 let spread = want.bucket.zip(self.spread(want.inode));
                 Some(match spread {
                     Some((place, spread)) => Locked::Bucket {
-                        _lock: spread.bucket(place).lock.lock(self.slot().holder()),
+                        _lock: spread.bucket(place).lock.write(self.slot().holder()),
                     },
                     None => Locked::Whole {
                         _lock: self.lock_whole(want.inode),
@@ -313,9 +429,9 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Gives a directory, which is held as a whole, its buckets. Without memory nothing changes.
+    /// Gives an inode, which is held as a whole, its buckets. Without memory nothing changes.
     #[cold]
-    fn spread_names(&self, directory: &'static CachedInode, whole: &mut Whole) {
+    fn spread_out(&self, inode: &'static CachedInode, whole: &mut Whole) {
         let region = self.session.region();
         let Ok(offset) = region.allocate_zeroed::<Spread>(self.slot(), 1) else {
             return;
@@ -323,16 +439,16 @@ impl<'a> Context<'a> {
         let spread = region.get(offset);
         let relaxed = Ordering::Relaxed;
         for place in 0..BUCKETS {
-            let names = directory.bucket.names.load(relaxed);
+            let names = inode.bucket.names.load(relaxed);
             spread.bucket(place).names.store(names, relaxed);
         }
-        let sequence = directory.lane.sequence.load(relaxed) as usize;
+        let sequence = inode.lane.sequence.load(relaxed) as usize;
         for place in 0..TAILS {
             let base = sequence.next_multiple_of(TAILS) + place;
             spread.lane(place).sequence.store(base as u32, relaxed);
         }
         // What there is goes on in lane 0; its entries say so already.
-        let (first, only) = (spread.lane(0), &directory.lane);
+        let (first, only) = (spread.lane(0), &inode.lane);
         for (to, from) in [
             (&first.tail_page, &only.tail_page),
             (&first.tail_unit, &only.tail_unit),
@@ -345,9 +461,9 @@ impl<'a> Context<'a> {
         let listed = only.overlay_first.swap(Offset::NULL, relaxed);
         first.overlay_first.store(listed, relaxed);
         for (place, held) in whole.buckets.iter_mut().enumerate() {
-            *held = Some(spread.bucket(place).lock.lock(self.slot().holder()));
+            *held = Some(spread.bucket(place).lock.write(self.slot().holder()));
         }
-        directory.spread.store(offset, Ordering::Release);
+        inode.spread.store(offset, Ordering::Release);
         self.state.spread.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -400,6 +516,33 @@ impl Lane {
             &self.removes,
         ] {
             field.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_has_the_buckets_of_its_pieces() {
+        let of = |at, length| -> Vec<usize> {
+            (0..BUCKETS)
+                .filter(|&place| has_bytes(place, at, length))
+                .collect()
+        };
+        let cases: [(u64, u64, &[usize]); 8] = [
+            (0, 1, &[0]),
+            (PIECE - 1, 1, &[0]),
+            (PIECE - 1, 2, &[0, 1]),
+            (7 * PIECE, PIECE, &[7]),
+            (7 * PIECE, PIECE + 1, &[0, 7]),
+            (13 * PIECE, 3 * PIECE, &[5, 6, 7]),
+            (3, 8 * PIECE, &[0, 1, 2, 3, 4, 5, 6, 7]),
+            (u64::MAX - PIECE, PIECE, &[6, 7]),
+        ];
+        for (at, length, places) in cases {
+            assert_eq!(of(at, length), places, "[{at}, +{length})");
         }
     }
 }

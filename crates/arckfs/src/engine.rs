@@ -439,7 +439,8 @@ impl Engine {
                 Stop::Failure(failure) => return Err(failure),
                 Stop::Fix(Fix::OwnTurn(number)) => {
                     let inode = self.known(number).ok_or(Errno::STALE)?;
-                    *recalled.turn.borrow_mut() = Some(Turn::on(inode, thread.slot().holder()));
+                    *recalled.turn.borrow_mut() =
+                        Some(Turn::on(self.session, inode, thread.slot().holder()));
                 }
                 Stop::Fix(fix) => match self.fix(thread, fix) {
                     Err(Errno::STALE) if stale_names != 0 => stale_names -= 1,

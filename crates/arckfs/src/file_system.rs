@@ -404,9 +404,9 @@ impl FileSystem {
         }
     }
 
-    /// How many directories of the session have been given buckets because threads waited for each
-    /// other there; for diagnosis and tests.
-    pub fn spread_directories(&self) -> u32 {
+    /// How many directories and files of the session have been given buckets, because threads waited
+    /// for each other there; for diagnosis and tests.
+    pub fn spread_inodes(&self) -> u32 {
         self.engine.state.spread.load(Ordering::Relaxed)
     }
 

@@ -355,7 +355,7 @@ impl<'a> Context<'a> {
     /// the addresses are reserved. True if it has become part of another map, so that its opening
     /// of the inode is one too many. EACCES, ENOMEM: then nothing is in the table.
     pub fn establish(&self, inode: &'static CachedInode, new: &mut Option<Map>) -> Attempt<bool> {
-        let _locked = inode.lock.write(self.slot().holder());
+        let _locked = self.lock_whole(inode);
         let mut table = lock();
         let Some(map) = new.as_mut() else {
             return Err(Errno::IO.into());
@@ -382,7 +382,7 @@ impl<'a> Context<'a> {
 
     /// Makes the maps in `range` that show this inode writable, whose pages are the session's own.
     pub fn make_writable(&self, inode: &'static CachedInode, range: &Range<usize>) -> Attempt<()> {
-        let _locked = inode.lock.write(self.slot().holder());
+        let _locked = self.lock_whole(inode);
         let mut table = lock();
         table.list(self.session, inode, Some(true))?;
         let made = self.unmarked(inode, true).and_then(|()| {
@@ -411,7 +411,7 @@ impl<'a> Context<'a> {
 
     /// Clears [`flag::UNSETTLED`] if all maps can be brought up to date.
     pub fn settle(&self, inode: &'static CachedInode) -> Attempt<()> {
-        let _locked = inode.lock.write(self.slot().holder());
+        let _locked = self.lock_whole(inode);
         self.unmoved(inode)?;
         inode.set(flag::UNSETTLED, false);
         self.remap(inode, 0, u64::MAX);

@@ -1,7 +1,7 @@
 //! Reading file data.
 //!
 //! # Invariants
-//! * Owned inodes are read under their lock, the delta's entries before the verified ones.
+//! * Owned inodes are read under their lock, or that of the bytes, the delta's entries before the verified ones.
 //! * Inodes that nobody owns are read without a lock and without writing anything shared; what
 //!   was read counts only if the header's sequence did not move (KucoFS's versioned read).
 //! * Bytes beyond the size are never given out, whatever stands in the last page.
@@ -121,10 +121,16 @@ impl<'a> Context<'a> {
 
     /// Reads at `position`; `inode` is an up-to-date view. Short at the end of the file, and where
     /// the buffer ends that can be written. EIO if a page's backing is gone; EFAULT.
-    pub fn read_at(&self, inode: &CachedInode, buffer: &mut [u8], position: u64) -> Attempt<usize> {
+    pub fn read_at(
+        &self,
+        inode: &'static CachedInode,
+        buffer: &mut [u8],
+        position: u64,
+    ) -> Attempt<usize> {
         let seen = self.seen(inode);
         let owned = inode.expected().ownership.session() == self.session.number();
-        let _locked = owned.then(|| inode.lock.read());
+        let length = buffer.len().max(1) as u64;
+        let _locked = owned.then(|| self.lock_to_read(inode, position, length));
         self.heed_turn(inode)?;
         let read = self.read_as_it_is(inode, buffer, position);
         // Not even a failure counts if it was found in a mixture of states.

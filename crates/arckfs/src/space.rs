@@ -296,7 +296,7 @@ impl<'a> Context<'a> {
         zeroing: bool,
         reserve: &Reserve,
     ) -> Attempt<u64> {
-        let _locked = inode.lock.write(self.slot().holder());
+        let _locked = self.lock_whole(inode);
         self.heed_turn(inode)?;
         let expected = self.begin_change(inode)?;
         let size = pages_of(inode.size.load(Ordering::Relaxed));
@@ -362,7 +362,7 @@ impl<'a> Context<'a> {
         end: u64,
         freed: &Reserve,
     ) -> Attempt<u64> {
-        let _locked = inode.lock.write(self.slot().holder());
+        let _locked = self.lock_whole(inode);
         self.heed_turn(inode)?;
         let expected = self.begin_change(inode)?;
         let (branch, begun) = self.branch(inode, &expected)?;

@@ -42,7 +42,7 @@ region_shared! {
         /// Moves when what the path cache remembers may be wrong; see [`crate::paths`].
         pub paths: AtomicU64,
         pub inodes_lock: Lock,
-        /// How many directories have been spread.
+        /// How many inodes have been spread.
         pub spread: AtomicU32,
         pub line: [AtomicU64; 4],
 
@@ -115,7 +115,7 @@ region_shared! {
         /// Of a directory: what it has of names and delta, unless it is spread.
         pub lane: Lane,
         pub bucket: Bucket,
-        /// Of a directory: what it has instead once it is spread; see [`crate::buckets`].
+        /// What it has instead, or a file has, once it is spread; see [`crate::buckets`].
         pub spread: AtomicOffset<Spread>,
         /// Of a directory: 1 once its overlay has had an entry since it was last discarded.
         pub overlaid: AtomicU32,
@@ -155,9 +155,9 @@ region_shared! {
         pub waited: AtomicU32,
     }
 
-    /// The names with some hashes.
+    /// Of a directory: the names with some hashes. Of a file: the bytes in some places.
     pub struct Bucket {
-        pub lock: Lock,
+        pub lock: ReadWriteLock,
         /// Moves whenever a name of the overlay does; odd while a rename has taken a name away
         /// and not put it where it goes.
         pub names: AtomicU32,
@@ -175,7 +175,7 @@ region_shared! {
         pub apart: [AtomicU64; 7],
     }
 
-    /// What a directory has that several threads change.
+    /// What an inode has that several threads change.
     pub struct Spread {
         pub lanes: [LaneApart; TAILS],
         pub buckets: [BucketApart; BUCKETS],
@@ -312,7 +312,7 @@ impl CachedInode {
                 waited: half(),
             },
             bucket: Bucket {
-                lock: Lock::new(),
+                lock: ReadWriteLock::new(),
                 names: half(),
             },
             spread: none(),

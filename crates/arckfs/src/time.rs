@@ -54,10 +54,13 @@ impl Context<'_> {
 }
 
 impl CachedInode {
-    /// Its branch has been stamped, durably.
+    /// Its branch has been stamped, durably. Stores only what is new: other threads read it.
     #[inline(always)]
     pub fn stamped(&self, time: i64) {
-        self.modified.store(time as u64, Ordering::Release);
-        self.changed.store(time as u64, Ordering::Release);
+        for field in [&self.modified, &self.changed] {
+            if field.load(Ordering::Relaxed) != time as u64 {
+                field.store(time as u64, Ordering::Release);
+            }
+        }
     }
 }

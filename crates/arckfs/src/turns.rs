@@ -3,7 +3,7 @@
 //!
 //! What fits in one step is atomic by the inode's lock alone. A longer write, or one of several
 //! buffers, holds the inode's *turn* besides, and says so by a flag that everybody who has got
-//! the inode's lock looks at: one load from a cache line that the lock has just brought. Nobody
+//! the inode's lock, or that of some bytes, looks at: one load from a cache line that the lock has just brought. Nobody
 //! waits for a turn under another lock. A write that goes over bytes of the file in place, and does
 //! more than that, takes a turn too: it may have to begin again after it has stored the one and
 //! before it has published the other.
@@ -16,10 +16,12 @@
 //! * Turns hold within the session: another session may become the file's owner between two steps
 //!   of a write that is longer than one.
 
+use crate::buckets::lock_whole;
 use crate::engine::{Attempt, Context, Engine, Fix};
 use crate::interface::Errno;
 use crate::state::{CachedInode, flag};
 use arck_core_state::InodeNumber;
+use arck_libfs_kit::Session;
 use arck_libfs_kit::region::{Holder, LockGuard};
 
 /// One thread's turn on an inode's data, until dropped.
@@ -41,16 +43,16 @@ impl Engine {
     pub fn take_turn(&self, number: InodeNumber, generation: u32) -> Result<Turn, Errno> {
         let inode = self.run_local(|context| context.view(number, generation))?;
         let thread = self.session.thread()?;
-        Ok(Turn::on(inode, thread.slot().holder()))
+        Ok(Turn::on(self.session, inode, thread.slot().holder()))
     }
 }
 
 impl Turn {
     /// Waits for the turn. Outside of operations, and the thread has no turn yet.
-    pub fn on(inode: &'static CachedInode, holder: Holder) -> Turn {
+    pub fn on(session: &'static Session, inode: &'static CachedInode, holder: Holder) -> Turn {
         let held = inode.turn.lock(holder);
         let turn = Turn { inode, _held: held };
-        let _locked = inode.lock.write(holder);
+        let _locked = lock_whole(session, holder, inode);
         inode.set(flag::TURN, true);
         turn
     }

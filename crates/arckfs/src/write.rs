@@ -9,7 +9,8 @@
 //! * Entries at or beyond the size are none of the file's: shrinking stores the size first and
 //!   the limit behind it in the same cache line, then tidies; growing zeroes the tail of the
 //!   last page first.
-//! * All of it under the inode's lock for writing, inside an operation.
+//! * All of it under the lock of the whole inode, or, where a write only goes over bytes in place,
+//!   under that of these bytes ([`crate::buckets`]); inside an operation.
 
 use crate::engine::{Attempt, Context, Fix, Published};
 use crate::interface::Errno;
@@ -111,7 +112,48 @@ impl<'a> Context<'a> {
         position: Position,
         in_parts: bool,
     ) -> Attempt<(usize, u64)> {
-        let _locked = inode.lock.write(self.slot().holder());
+        let length = data.len() as u64;
+        let end = match position {
+            Position::At(position) => position.saturating_add(length),
+            Position::End => u64::MAX,
+        };
+        if let Position::At(at) = position
+            && !inode.spread.load(Ordering::Acquire).is_null()
+            && (1..=ONE_STEP as u64).contains(&length)
+            && let Some(_locked) = self.lock_bytes(inode, at, length)
+            && self.overwrites(inode, at, end)?
+        {
+            return self.write_locked(inode, data, position, in_parts);
+        }
+        let _locked = self.lock_to_write(inode, end);
+        self.write_locked(inode, data, position, in_parts)
+    }
+
+    /// Whether a write of the bytes from `at` to `end` goes over bytes of the file in place alone,
+    /// and needs nothing that is begun under the whole inode's lock. Under the lock of the bytes.
+    fn overwrites(&self, inode: &CachedInode, at: u64, end: u64) -> Attempt<bool> {
+        let is_simple = end <= inode.size.load(Ordering::Acquire)
+            && inode.branch.load(Ordering::Acquire) == begun::DURABLE
+            && !inode.has(flag::MAPPED);
+        let mut pages = at / PAGE_SIZE..pages_of(end);
+        while is_simple && let Some(page) = pages.next() {
+            let place = self.data_page(inode, page)?;
+            if place.is_null() || !self.session.is_own(place) {
+                return Ok(false);
+            }
+        }
+        Ok(is_simple)
+    }
+
+    /// Under the lock of the whole inode, or of the bytes if that [overwrites](Self::overwrites).
+    #[inline(always)]
+    fn write_locked(
+        &self,
+        inode: &'static CachedInode,
+        data: &[u8],
+        position: Position,
+        in_parts: bool,
+    ) -> Attempt<(usize, u64)> {
         self.heed_turn(inode)?;
         let expected = self.begin_change(inode)?;
         let size = inode.size.load(Ordering::Relaxed);
@@ -205,7 +247,7 @@ impl<'a> Context<'a> {
         if new > FILE_SIZE_MAX {
             return Err(Errno::FBIG.into());
         }
-        let _locked = inode.lock.write(self.slot().holder());
+        let _locked = self.lock_whole(inode);
         self.heed_turn(inode)?;
         let expected = self.begin_change(inode)?;
         let old = inode.size.load(Ordering::Relaxed);
@@ -325,7 +367,7 @@ impl<'a> Context<'a> {
     /// `first` up to `end` or the end of the file, so that a map of them can be written; one step
     /// of pages at a time. Gives the page up to which it came.
     pub fn own_step(&self, inode: &'static CachedInode, first: u64, end: u64) -> Attempt<u64> {
-        let _locked = inode.lock.write(self.slot().holder());
+        let _locked = self.lock_whole(inode);
         let expected = self.begin_change(inode)?;
         let end = end.min(pages_of(inode.size.load(Ordering::Relaxed)));
         let mut page = first;

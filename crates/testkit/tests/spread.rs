@@ -1,9 +1,11 @@
-//! A directory that several threads of a session change at the same time: what stands in the tails
-//! of its delta is what they did, to this session, to one that reads, and after a kill.
+//! Directories and files that several threads of a session change at the same time, so that they are
+//! spread: what stands in the tails of a directory's delta is what the threads did, to this session,
+//! to one that reads, and after a kill; bytes of a file are read as they were written.
 
 use arck_testkit::{Random, Shorthand, TestPool};
 use arckfs::{At, FileSystem};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const THREADS: u64 = 4;
@@ -85,7 +87,7 @@ fn what_threads_did_in_one_directory_is_there_after_a_kill() {
                 scope.spawn(move || change(session, thread, &mut random, own));
             }
         });
-        was_spread |= session.spread_directories() != 0;
+        was_spread |= session.spread_inodes() != 0;
         let mut expected: BTreeMap<String, u64> = BTreeMap::new();
         owns.iter().for_each(|own| expected.extend(own.clone()));
         let mut now = seen(&session);
@@ -107,4 +109,106 @@ fn what_threads_did_in_one_directory_is_there_after_a_kill() {
         round += 1;
     }
     assert!(was_spread, "threads never waited for each other");
+}
+
+#[test]
+fn bytes_that_threads_overwrite_are_never_torn() {
+    /// Each file is spread once, in the middle of everything.
+    const FILES: u32 = 60;
+    let pool = TestPool::new(128 << 20);
+    let session = pool.session();
+    let end = Instant::now() + Duration::from_secs(120);
+    for file in 0..FILES {
+        // A new one each time: what is spread stays so.
+        let name = format!("file-{file}");
+        session.put(&name, &vec![0; SIZE]).expect("put");
+        contest(&session, &name, || {
+            session.spread_inodes() <= file && Instant::now() < end
+        });
+    }
+    assert!(session.spread_inodes() >= FILES, "threads never waited");
+    assert_eq!(pool.violations(), "");
+}
+
+const SIZE: usize = 256 << 10;
+/// Where a range that has one lock ends.
+const END: u64 = 64 << 10;
+
+/// Two threads overwrite bytes behind the end of a range, one of them those before it too; others
+/// read them, and change the file elsewhere. Ends with a few hundred writes after `goes_on` says so.
+fn contest(session: &FileSystem, name: &str, goes_on: impl Fn() -> bool) {
+    const BEFORE: usize = 4096;
+    const BEHIND: usize = 8192;
+    let open = |flags| session.open_at_root(name, flags).expect("open");
+    let stop = AtomicBool::new(false);
+    let runs = || !stop.load(Ordering::Relaxed);
+    let written = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        let _stop = StopAtEnd(&stop);
+        for (writer, before) in [(0u8, BEFORE), (1, 0)] {
+            let (runs, open, written) = (&runs, &open, &written);
+            scope.spawn(move || {
+                let handle = open(libc::O_WRONLY);
+                let mut fill = writer;
+                while runs() {
+                    fill = fill.wrapping_add(2);
+                    let bytes = vec![fill; before + BEHIND];
+                    let done = session.write(handle, &bytes, Some(END - before as u64));
+                    assert_eq!(done, Ok(bytes.len()));
+                    written.fetch_add(1, Ordering::Relaxed);
+                }
+                session.close(handle);
+            });
+        }
+        scope.spawn(|| {
+            // All that needs the whole file.
+            let handle = open(libc::O_WRONLY | libc::O_APPEND);
+            while runs() {
+                assert_eq!(session.write(handle, &[9; 5000], None), Ok(5000));
+                session
+                    .truncate_handle(handle, SIZE as u64)
+                    .expect("truncate");
+                session.fold(false).expect("fold");
+            }
+            session.close(handle);
+        });
+        scope.spawn(|| {
+            // What one thread alone writes, it reads.
+            let handle = open(libc::O_RDWR);
+            let mut buffer = [0; 5000];
+            let mut fill = 0u8;
+            while runs() {
+                fill = fill.wrapping_add(1);
+                let bytes = [fill; 5000];
+                assert_eq!(session.write(handle, &bytes, Some(130_000)), Ok(5000));
+                assert_eq!(session.read(handle, &mut buffer, Some(130_000)), Ok(5000));
+                assert_eq!(buffer, bytes);
+            }
+            session.close(handle);
+        });
+        let handle = open(libc::O_RDONLY);
+        let mut buffer = [0; BEFORE + BEHIND];
+        let mut last = u64::MAX;
+        while written.load(Ordering::Relaxed) < last {
+            if last == u64::MAX && !goes_on() {
+                last = written.load(Ordering::Relaxed) + 300;
+            }
+            let read = session.read(handle, &mut buffer, Some(END - BEFORE as u64));
+            assert_eq!(read, Ok(buffer.len()));
+            for part in [&buffer[..BEFORE], &buffer[BEFORE..]] {
+                let torn = part.iter().position(|&byte| byte != part[0]);
+                assert_eq!(torn, None, "a read sees parts of two writes");
+            }
+        }
+        session.close(handle);
+    });
+}
+
+/// Ends the other threads, even if this one panics.
+struct StopAtEnd<'s>(&'s AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }

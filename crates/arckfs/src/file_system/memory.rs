@@ -274,7 +274,7 @@ impl FileSystem {
         for listing in gone {
             let inode = self.engine.run_local(|context| {
                 let inode = context.cached(listing.number)?;
-                let _locked = inode.lock.write(context.slot().holder());
+                let _locked = context.lock_whole(inode);
                 mappings::lock().list(context.session, inode, None)?;
                 Ok(inode)
             });
