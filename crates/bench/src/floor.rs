@@ -13,8 +13,9 @@ use arck_pm::{PersistPolicy, SharedBytes, set_policy};
 use clap::Args;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
-/// Times of what no file system can go without: a system call, a fence, a copy of a page
+/// What no file system can go without: a system call, a fence, a copy of a page; two processors
 ///
 /// EXAMPLES
 ///   arck-bench floor
@@ -140,6 +141,62 @@ impl Floor {
     }
 }
 
+/// Steps of arithmetic, and exchanges of a line, of a thread in a round.
+const STEPS: u64 = 20_000_000;
+const EXCHANGES: u64 = 200_000;
+
+/// Arithmetic without memory, several independent chains of it.
+fn compute(seed: u64) -> u64 {
+    let mut chains = [seed, seed ^ 3, seed ^ 5, seed ^ 7];
+    for step in 0..STEPS {
+        for chain in &mut chains {
+            *chain = chain.wrapping_mul(5).wrapping_add(step) ^ (*chain >> 7);
+        }
+    }
+    chains.iter().fold(0, |all, chain| all ^ chain)
+}
+
+/// What two threads get done in the time in which one does 1, once: `work` is given the thread.
+fn two_beside_one(work: impl Fn(u64) -> u64 + Sync) -> f64 {
+    let time = |threads: u64| {
+        let begun = Instant::now();
+        std::thread::scope(|scope| {
+            for thread in 1..threads {
+                let work = &work;
+                scope.spawn(move || black_box(work(thread)));
+            }
+            black_box(work(0));
+        });
+        begun.elapsed().as_secs_f64()
+    };
+    let one = time(1);
+    2.0 * one / time(2)
+}
+
+/// The floor under all that two threads do.
+fn round_of_two(floor: &Floor) -> [(&'static str, f64); 3] {
+    let half = floor.pages.len() / 2;
+    let load = |thread: u64| {
+        // As above: each place follows from the one before.
+        let mut offset = 0;
+        for _ in 0..8 {
+            for place in &floor.pages[thread as usize * half..][..half] {
+                let index = (place * PAGE / 8 + offset) as usize;
+                offset = floor.memory[index].load(Ordering::Relaxed) & 7;
+            }
+        }
+        offset
+    };
+    let line = AtomicU64::new(0);
+    let exchange =
+        |thread| (0..EXCHANGES).fold(thread, |all, _| all ^ line.swap(all, Ordering::AcqRel));
+    [
+        ("arithmetic", two_beside_one(compute)),
+        ("loads of lines out of the cache", two_beside_one(load)),
+        ("locked exchanges of one line", two_beside_one(exchange)),
+    ]
+}
+
 pub fn main(arguments: &FloorArguments) -> Outcome<()> {
     set_policy(PersistPolicy::Flush);
     let mut floor = Floor::new();
@@ -151,6 +208,15 @@ pub fn main(arguments: &FloorArguments) -> Outcome<()> {
         .map(|case| {
             let times = rounds.iter().map(|round| round[case].1);
             (rounds[0][case].0, median(times))
+        })
+        .collect();
+    let pairs: Vec<_> = rounds.iter().map(|_| round_of_two(&floor)).collect();
+    let pairs: Vec<(&str, f64)> = (0..pairs[0].len())
+        .map(|case| {
+            (
+                pairs[0][case].0,
+                median(pairs.iter().map(|pair| pair[case].1)),
+            )
         })
         .collect();
     let machine = Machine::look();
@@ -166,10 +232,17 @@ pub fn main(arguments: &FloorArguments) -> Outcome<()> {
     for (name, time) in &cases {
         println!("| {name} | {time:.0} |");
     }
+    println!("\n| two threads beside one | factor |\n| --- | ---: |");
+    for (name, factor) in &pairs {
+        println!("| {name} | {factor:.2} |");
+    }
     if let Some(path) = &arguments.json {
         let json = serde_json::json!({ "machine": machine, "nanoseconds": cases
             .iter()
             .map(|(name, time)| (name.to_string(), serde_json::json!(time)))
+            .collect::<serde_json::Map<_, _>>(), "two_threads": pairs
+            .iter()
+            .map(|(name, factor)| (name.to_string(), serde_json::json!(factor)))
             .collect::<serde_json::Map<_, _>>() });
         let text = serde_json::to_string_pretty(&json).map_err(|error| error.to_string())?;
         std::fs::write(path, text + "\n")
