@@ -13,6 +13,7 @@ pub mod data;
 pub mod extended;
 pub mod locks;
 pub mod mapping;
+pub mod mount_point;
 pub mod names;
 pub mod others;
 pub mod transfer;

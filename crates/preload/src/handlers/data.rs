@@ -1,6 +1,6 @@
 //! Calls that read, write and size files by descriptor.
 
-use super::{HERE, memory, memory_later, memory_mut, on_descriptor, on_path};
+use super::{HERE, memory, memory_later, memory_mut, mount_point, on_descriptor, on_path};
 use crate::backend::{Errno, Failure, FileSystem, Handle};
 use crate::memory as program;
 use crate::raw::{self, Arguments, blocking, syscall};
@@ -486,7 +486,10 @@ pub unsafe fn getdents64(a: &Arguments) -> isize {
             |fs, handle| {
                 Ok(fs.read_directory(handle, memory_later(a[1], a[2].min(MOST)))? as isize)
             },
-            || syscall!(libc::SYS_getdents64, a[0], a[1], a[2]),
+            || {
+                let result = syscall!(libc::SYS_getdents64, a[0], a[1], a[2]);
+                mount_point::listed(a[0], a[1], a[2] as u32 as usize, result)
+            },
         )
     }
 }

@@ -1,7 +1,8 @@
 //! Tables of calls, as in [`semantics`](crate::semantics): every form, flag and kind of file, on
 //! a directory of tmpfs and on a pool.
 
-use crate::support::{compare_with_tmpfs, compile};
+use crate::support::{Place, compare_with_tmpfs, compile, served_by_pool_at, shown};
+use arck_testkit::TestPool;
 use std::process::Command;
 
 fn same(name: &str) {
@@ -27,4 +28,57 @@ fn places() {
 #[test]
 fn locks_of_shared_descriptions() {
     same("shared_locks");
+}
+
+/// The directory that the pool is in lists the place where it is seen, as it does a directory.
+#[test]
+fn the_directory_that_the_pool_is_in() {
+    let script = r#"
+        cd "$1"; ls; ls -aU | sort; echo *; find . | sort; find "$1" -type d | wc -l; cd /; ls -R "$1"
+        du -a "$1" | wc -l; python3 -c 'import os, sys
+for entry in sorted(os.scandir(sys.argv[1]), key=lambda e: e.name): print(entry.name, entry.is_dir(), entry.inode() > 0)
+for top, directories, files in sorted(os.walk(sys.argv[1])): print(top, sorted(directories), sorted(files))' "$1"
+        perl -e 'opendir D, $ARGV[0]; @a = readdir D; @none = readdir D; rewinddir D; @b = readdir D;
+            print "@{[sort @a]} (@none) @{[sort @b]}\n"; rewinddir D;
+            while (1) { $at = telldir D; defined($n = readdir D) or last; $at{$n} = $at }
+            for $k (grep !/arck/, sort keys %at) { seekdir D, $at{$k}; @rest = readdir D; print "$k ", (grep { $_ eq $k } @rest) ? "found " : "lost " }
+            seekdir D, $at; print defined readdir D ? "more" : "end", "\n";
+            for $size (80, 100, 1000) {
+                open F, "<", $ARGV[0]; $b = "x" x $size; @c = ();
+                while (($r = syscall 217, fileno F, $b, $size) > 0) {
+                    for ($i = 0; $i < $r; $i += unpack("x16 S", substr $b, $i)) { push @c, unpack("x19 Z*", substr $b, $i) }
+                }
+                print "$r @{[sort @c]}\n"
+            }' "$1"
+        cd "$1/arck"; ls; mkdir made; rmdir made; echo more > file; cat ../arck/file; cd ..; ls arck; rm -r arck/d; ls -R
+    "#;
+    for within in ["/dev/shm", "/tmp"] {
+        let outer = tempfile::tempdir_in(within).expect("a directory");
+        let directory = outer.path().to_str().expect("UTF-8");
+        let mount = outer.path().join("arck");
+        std::fs::write(outer.path().join("a"), "a").expect("a file");
+        std::fs::create_dir(outer.path().join("z")).expect("a directory");
+        let run = |script: &str| {
+            let mut command = Command::new("bash");
+            command.args(["-c", script, "bash", directory]);
+            command
+        };
+        let fill = "mkdir -p \"$1/arck/d\"; echo text > \"$1/arck/file\"";
+        let output = run(&format!("{fill}\n{script}")).output().expect("it runs");
+        let expected = shown(&output, directory);
+        assert!(output.status.success(), "{expected}");
+        assert!(expected.contains("0 . .. a arck z\n"), "{expected}");
+        std::fs::remove_dir_all(&mount).expect("removed");
+        let pool = TestPool::new(64 << 20);
+        let place = Place::new();
+        let mut command = run(&format!("{fill}\n{script}"));
+        let got = served_by_pool_at(&pool, &mount, &place.report, &mut command);
+        assert_eq!(shown(&got, directory), expected);
+        assert!(!mount.exists());
+        // Once, if the host has a directory of that name.
+        std::fs::create_dir(&mount).expect("a directory");
+        let mut command = run("ls $1; ls $1/arck");
+        let got = served_by_pool_at(&pool, &mount, &place.report, &mut command);
+        assert_eq!(shown(&got, directory), "a\narck\nz\nfile\nexit status: 0");
+    }
 }
