@@ -1,0 +1,180 @@
+//! The table of the process's live maps.
+//!
+//! # Invariants
+//! * Maps stand in it by address and do not overlap; it is reached through [`Locked`] alone, of
+//!   which there is one at a time.
+//! * Its lock comes after an inode's.
+
+use super::*;
+
+pub(super) fn address_of(session: &Session) -> usize {
+    std::ptr::from_ref(session) as usize
+}
+
+/// All live maps of the process, by address. A lock of its own kind, since it is held over a
+/// fork and let go of on both sides.
+struct Table {
+    locked: AtomicBool,
+    count: AtomicUsize,
+    forked: AtomicBool,
+    maps: UnsafeCell<Vec<Map>>,
+}
+
+// SAFETY: `maps` is only reached through `Locked`, of which there is one at a time.
+unsafe impl Sync for Table {}
+
+static TABLE: Table = Table {
+    locked: AtomicBool::new(false),
+    count: AtomicUsize::new(0),
+    forked: AtomicBool::new(false),
+    maps: UnsafeCell::new(Vec::new()),
+};
+
+/// Whether there are live maps at all: whoever hands memory calls on asks this first.
+#[inline(always)]
+pub fn any() -> bool {
+    TABLE.count.load(Ordering::Relaxed) != 0
+}
+
+/// Whether a range of addresses has live maps.
+pub fn overlaps(address: usize, length: usize) -> bool {
+    let end = address.saturating_add(length.next_multiple_of(PAGE));
+    any()
+        && lock()
+            .iter()
+            .any(|map| map.start < end && address < map.addresses().end)
+}
+
+/// Before a fork: holds the table still.
+pub fn hold() {
+    std::mem::forget(lock());
+}
+
+/// After a fork, in both processes. The child's maps belong to its parent's session until it has
+/// one of its own.
+pub fn let_go(is_child: bool) {
+    if is_child && any() {
+        TABLE.forked.store(true, Ordering::Relaxed);
+    }
+    TABLE.locked.store(false, Ordering::Release);
+}
+
+/// Once in a forked child with live maps.
+pub fn take_forked() -> bool {
+    TABLE.forked.swap(false, Ordering::Relaxed)
+}
+
+pub fn lock() -> Locked {
+    while TABLE.locked.swap(true, Ordering::Acquire) {
+        rustix::thread::sched_yield();
+    }
+    Locked(())
+}
+
+/// The table, held.
+pub struct Locked(());
+
+impl Deref for Locked {
+    type Target = Vec<Map>;
+    fn deref(&self) -> &Vec<Map> {
+        // SAFETY: the lock is held.
+        unsafe { &*TABLE.maps.get() }
+    }
+}
+
+impl DerefMut for Locked {
+    fn deref_mut(&mut self) -> &mut Vec<Map> {
+        // SAFETY: the lock is held, and `self` is borrowed exclusively.
+        unsafe { &mut *TABLE.maps.get() }
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        TABLE.count.store(self.len(), Ordering::Relaxed);
+        TABLE.locked.store(false, Ordering::Release);
+    }
+}
+
+impl Locked {
+    /// Cuts maps so that each lies inside `range` or outside; gives the places of those inside.
+    pub fn cut(&mut self, range: &Range<usize>) -> Range<usize> {
+        for edge in [range.start, range.end] {
+            let inside = |map: &Map| map.start < edge && edge < map.addresses().end;
+            if let Some(place) = self.iter().position(inside) {
+                let rest = self[place].split_off(edge);
+                self.insert(place + 1, rest);
+            }
+        }
+        let first = self.partition_point(|map| map.start < range.start);
+        let end = self.partition_point(|map| map.start < range.end);
+        first..end.max(first)
+    }
+
+    /// Puts a map in its place, as one with its neighbours where it goes on from them.
+    pub(super) fn add(&mut self, map: Map) -> Option<Arc<Listing>> {
+        let place = self.partition_point(|other| other.start < map.start);
+        if place > 0 && self[place - 1].joins(&map) {
+            self[place - 1].placed.extend(map.placed);
+            return Some(map.listing);
+        }
+        self.insert(place, map);
+        None
+    }
+
+    /// Takes out what lies in `range`; gives the openings that ended by it. The memory is the
+    /// caller's to unmap or replace.
+    #[must_use = "the inodes are to be taken off the open table"]
+    pub fn forget(&mut self, range: &Range<usize>) -> Vec<Listing> {
+        let places = self.cut(range);
+        let gone: Vec<Map> = self.drain(places).collect();
+        gone.into_iter()
+            .filter_map(|map| Arc::into_inner(map.listing))
+            .collect()
+    }
+
+    /// Lists the maps of an inode for the controller to see, and `more`, which is to be made
+    /// (writable or not), before the header is looked at. ENFILE.
+    pub fn list(
+        &self,
+        session: &Session,
+        inode: &CachedInode,
+        more: Option<bool>,
+    ) -> Result<(), Errno> {
+        let control = session.control();
+        let (number, generation) = (inode.number(), inode.generation());
+        let mut is_writable = more;
+        for map in self.iter().filter(|map| map.is_of(session, inode)) {
+            // An inherited one is its parent's session's to answer for.
+            let counts = map.is_writable && !map.is_inherited;
+            is_writable = Some(is_writable.unwrap_or(false) | counts);
+        }
+        let is_entry = |entry: &AtomicU64, wanted: u64| {
+            entry.load(Ordering::Relaxed) & !MAP_WRITABLE == wanted
+        };
+        let used = control.maps();
+        let listed = map_entry(number, generation, false);
+        let place = used.iter().position(|entry| is_entry(entry, listed));
+        let value = is_writable.map_or(0, |writable| map_entry(number, generation, writable));
+        inode.set(flag::MAPPED, value != 0);
+        if value == 0 {
+            inode.set(flag::UNSETTLED, false);
+        }
+        let place = match place {
+            None if value == 0 => return Ok(()),
+            Some(place) => place,
+            None => used
+                .iter()
+                .position(|entry| is_entry(entry, 0))
+                .unwrap_or(used.len()),
+        };
+        let entry = control.maps.get(place).ok_or(Errno::NFILE)?;
+        entry.store(value, Ordering::SeqCst);
+        if place >= used.len() {
+            let used = place as u32 + 1;
+            control.header.maps.store(used, Ordering::SeqCst);
+        }
+        fence(Ordering::SeqCst);
+        Ok(())
+    }
+}

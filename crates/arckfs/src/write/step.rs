@@ -1,0 +1,294 @@
+//! One step of a change of data: pages are filled, then the entries that lead to them published.
+//!
+//! # Invariants
+//! * A page that was taken and not published goes back to the stock, whatever happens.
+//! * Once data is stored nothing may be lacking for its entries: their pages are reserved before.
+//! * Bytes that readers see are overwritten in place only by a write that does nothing else, or in a
+//!   turn ([`crate::turns`]).
+
+use super::*;
+
+/// One step of a change of data: pages filled, then entries to be published.
+pub(super) struct Step<'c, 'a> {
+    context: &'c Context<'a>,
+    inode: &'static CachedInode,
+    branch: Branch<'static>,
+    /// Fresh pages and their places in the file, ascending.
+    fresh: &'c mut [(u64, PagePtr)],
+    pub(super) count: usize,
+    /// Arena pages for the entries of the fresh pages.
+    index: FreshPages,
+    /// For which index page, under which height of the index, they have been taken last.
+    index_of: (u64, u32),
+    /// Bytes of the data that were placed.
+    pub(super) covered: usize,
+    /// All that was stored so far, the beginning of the branch included.
+    pub(super) stored: Stored,
+}
+
+/// Tokens of a step, gathered.
+pub(super) struct Stored(Option<Flushed>);
+
+impl Stored {
+    pub(super) fn add(&mut self, token: Flushed) {
+        self.0 = Some(match self.0.take() {
+            Some(before) => before.join(token),
+            None => token,
+        });
+    }
+    pub(super) fn take(&mut self) -> Option<Flushed> {
+        self.0.take()
+    }
+}
+
+impl<'c, 'a> Step<'c, 'a> {
+    pub(super) fn new(
+        context: &'c Context<'a>,
+        inode: &'static CachedInode,
+        branch: Branch<'static>,
+        begun: Option<Flushed>,
+        fresh: &'c mut [(u64, PagePtr)],
+    ) -> Self {
+        Step {
+            context,
+            inode,
+            branch,
+            fresh,
+            count: 0,
+            index: FreshPages::default(),
+            index_of: (u64::MAX, 0),
+            covered: 0,
+            stored: Stored(begun),
+        }
+    }
+
+    /// Where file page `page` is, fresh pages of this step included.
+    fn page(&self, page: u64) -> Attempt<PagePtr> {
+        match self.fresh[..self.count].last() {
+            // Places ascend, so only the page that was filled last can be asked for again.
+            Some(fresh) if fresh.0 == page => Ok(fresh.1),
+            _ => self.context.data_page(self.inode, page),
+        }
+    }
+
+    /// A new page for file page `page`: `data` at `within`, the rest from `base` (or zeroes).
+    pub(super) fn fresh(
+        &mut self,
+        page: u64,
+        base: PagePtr,
+        within: usize,
+        data: &[u8],
+    ) -> Attempt<()> {
+        let session = self.context.session;
+        // Once data is stored nothing may be lacking: some of it may go over what was there.
+        let height = index::height_for(page + 1);
+        if self.index_of != (page / index::FANOUT, height) {
+            self.context
+                .reserve_entry(self.inode, page, self.count != 0, &mut self.index)?;
+            self.index_of = (page / index::FANOUT, height);
+        }
+        let Some(new) = session.state().data.take(session, self.context.slot()) else {
+            return Err(Fix::DataPages.into());
+        };
+        let Some(place) = self.fresh.get_mut(self.count) else {
+            session.state().data.release(session, new);
+            return Err(Errno::IO.into());
+        };
+        *place = (page, new);
+        self.count += 1;
+        let bytes = session.page_bytes(new).ok_or(Errno::IO)?;
+        let whole = PAGE_SIZE as usize;
+        if data.len() == whole {
+            return self.store(new, 0, data);
+        }
+        let end = within + data.len();
+        if base.is_null() {
+            self.stored
+                .add(bytes.stream_zeroes(0, within).ok_or(Errno::IO)?);
+            self.stored
+                .add(bytes.stream_zeroes(end, whole - end).ok_or(Errno::IO)?);
+        } else {
+            let mut old = [0u8; PAGE_SIZE as usize];
+            let from = session.page_bytes(base).ok_or(Errno::IO)?;
+            from.try_copy_to(0, &mut old)
+                .map_err(|error| error.errno())?;
+            self.store(new, 0, &old[..within])?;
+            self.store(new, end, &old[end..])?;
+        }
+        self.store(new, within, data)
+    }
+
+    fn store(&mut self, page: PagePtr, within: usize, data: &[u8]) -> Attempt<()> {
+        let bytes = self.context.session.page_bytes(page).ok_or(Errno::IO)?;
+        self.stored.add(
+            bytes
+                .try_stream(within, data)
+                .map_err(|error| error.errno())?,
+        );
+        Ok(())
+    }
+
+    /// Places data at `position`, in place where the page is ours. If pages run out on the way
+    /// it fails, or, `in_parts`, stops with what was placed in `covered`.
+    pub(super) fn stream(
+        &mut self,
+        data: &[u8],
+        position: u64,
+        size: u64,
+        in_parts: bool,
+    ) -> Attempt<()> {
+        let end = position + data.len() as u64;
+        let mut is_seen_whole = false;
+        while self.covered < data.len() {
+            let at = position + self.covered as u64;
+            let within = (at % PAGE_SIZE) as usize;
+            let part = (PAGE_SIZE as usize - within).min(data.len() - self.covered);
+            let piece = &data[self.covered..self.covered + part];
+            let page = self.page(at / PAGE_SIZE)?;
+            let count = self.count;
+            let in_place = !page.is_null() && self.context.session.is_own(page);
+            if in_place && !is_seen_whole && at < size {
+                self.be_seen_whole(at, end, size)?;
+                is_seen_whole = true;
+            }
+            let placed = if in_place {
+                self.store(page, within, piece)
+            } else {
+                self.fresh(at / PAGE_SIZE, page, within, piece)
+            };
+            if let Err(stop) = placed {
+                // A page that was not filled must not be published with the rest.
+                self.drop_unfilled(count);
+                return if self.covered != 0 && in_parts {
+                    Ok(())
+                } else {
+                    Err(stop)
+                };
+            }
+            self.covered += part;
+        }
+        Ok(())
+    }
+
+    /// Before bytes that readers see are overwritten in place, from `at` on: that the write does
+    /// nothing else, or in a turn. Alone, such bytes are all there when the inode's lock goes.
+    fn be_seen_whole(&self, at: u64, end: u64, size: u64) -> Attempt<()> {
+        let mut is_more = self.count != 0 || end > size;
+        let mut page = at / PAGE_SIZE + 1;
+        while !is_more && page * PAGE_SIZE < end {
+            let place = self.context.data_page(self.inode, page)?;
+            is_more = !self.context.session.is_own(place);
+            page += 1;
+        }
+        match is_more {
+            true => self.context.has_turn(self.inode),
+            false => Ok(()),
+        }
+    }
+
+    /// Gives fresh pages back, but for the first `count`.
+    #[cold]
+    fn drop_unfilled(&mut self, count: usize) {
+        let session = self.context.session;
+        for (_, pointer) in &self.fresh[count..self.count] {
+            session.state().data.release(session, *pointer);
+        }
+        self.count = count;
+    }
+
+    /// Zeroes what lies behind `size` in its page, before the file grows beyond it.
+    pub(super) fn zero_tail(&mut self, size: u64) -> Attempt<()> {
+        let within = (size % PAGE_SIZE) as usize;
+        if within == 0 {
+            return Ok(());
+        }
+        let page = self.page(size / PAGE_SIZE)?;
+        if page.is_null() {
+            return Ok(());
+        }
+        let session = self.context.session;
+        if session.is_own(page) {
+            let bytes = session.page_bytes(page).ok_or(Errno::IO)?;
+            let rest = PAGE_SIZE as usize - within;
+            self.stored
+                .add(bytes.stream_zeroes(within, rest).ok_or(Errno::IO)?);
+            return Ok(());
+        }
+        let zeroes = [0u8; PAGE_SIZE as usize];
+        self.fresh(size / PAGE_SIZE, page, within, &zeroes[within..])
+    }
+
+    /// Sets the entries of all fresh pages if they lie beyond `size`, where nothing reaches them
+    /// yet, and the delta's index has a place for them.
+    pub(super) fn set_entries_ahead(&mut self, size: u64) -> Attempt<Option<Flushed>> {
+        let fresh = &mut self.fresh[..self.count];
+        let (Some(&(first, _)), Some(&(last, _))) = (fresh.first(), fresh.last()) else {
+            return Ok(None);
+        };
+        if first < pages_of(size) || last - first + 1 != self.count as u64 {
+            return Ok(None);
+        }
+        let entries = fresh.iter().map(|(_, pointer)| pointer.0);
+        let root = self.inode.delta_root();
+        let set = delta::set_entries_ahead(self.context.session, root, first, entries)?;
+        if set.is_some() {
+            let pages = &self.inode.pages;
+            pages.fetch_add(self.count as u64, Ordering::Relaxed);
+            fresh.iter_mut().for_each(|(_, page)| *page = PagePtr::NULL);
+        }
+        Ok(set)
+    }
+
+    /// The first page of an empty file stands in the branch, in the cache line of the size: put
+    /// there before the size, it is durable whenever the size is. False: it is not of that kind.
+    pub(super) fn put_first_page(&mut self, data: &Option<Durable>) -> Attempt<bool> {
+        let (page, pointer) = self.fresh[0];
+        if self.count != 1 || page != 0 || self.inode.delta_root().0 != 0 || data.is_none() {
+            return Ok(false);
+        }
+        // It may replace another session's.
+        let is_new = self.context.data_page(self.inode, page)?.is_null();
+        let root = IndexRoot::new(pointer.0, 0);
+        let _ = self.branch.put(offset::ROOT, root.0)?;
+        self.inode.root.store(root.0, Ordering::Release);
+        self.inode
+            .pages
+            .fetch_add(u64::from(is_new), Ordering::Relaxed);
+        self.fresh[0].1 = PagePtr::NULL;
+        Ok(true)
+    }
+
+    /// Publishes the entries of all fresh pages. `data`: what they lead to, and the branch, is
+    /// durable. Gives the token of the stores.
+    pub(super) fn publish_entries(&mut self, data: &Option<Durable>) -> Attempt<Flushed> {
+        let context = self.context;
+        let mut token = self.branch.flush_line_0()?;
+        for index in 0..self.count {
+            let (page, pointer) = self.fresh[index];
+            let proof = data.as_ref().ok_or(Errno::IO)?;
+            let null = context.data_page(self.inode, page)?.is_null();
+            let pages = &mut self.index;
+            let stored =
+                context.set_entry(self.inode, &self.branch, page, pointer.0, pages, proof)?;
+            self.fresh[index].1 = PagePtr::NULL;
+            if null {
+                self.inode.pages.fetch_add(1, Ordering::Relaxed);
+            }
+            token = token.join(stored);
+        }
+        Ok(token)
+    }
+}
+
+impl Drop for Step<'_, '_> {
+    /// Gives back fresh pages that were not published.
+    fn drop(&mut self) {
+        let session = self.context.session;
+        for (_, pointer) in &self.fresh[..self.count] {
+            if !pointer.is_null() {
+                session.state().data.release(session, *pointer);
+            }
+        }
+        self.context.give_index_pages(&mut self.index, 0);
+    }
+}

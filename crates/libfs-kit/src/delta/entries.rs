@@ -1,0 +1,350 @@
+//! The delta's index of a file: pages of the arena that lead to data pages.
+//!
+//! # Invariants
+//! * An entry is stored after what it leads to is durable; an index page is durable before the entry
+//!   that leads to it.
+//! * Fresh pages are taken before anything is stored: what has begun cannot lack one.
+
+use super::*;
+use arck_core_state::index::{self, FANOUT, HEIGHT_MAX, IndexRoot};
+
+/// Looks up the delta's own entry for a file page: 0 = as verified.
+#[inline]
+pub fn index_entry(session: &Session, root: IndexRoot, page: u64) -> u64 {
+    let height = root.height();
+    if height == 0 {
+        return if page == 0 { root.leaf() } else { 0 };
+    }
+    if height > HEIGHT_MAX || page >= index::capacity(height) {
+        return 0;
+    }
+    let mut pointer = root.pointer();
+    for level in (1..=height).rev() {
+        if pointer == 0 {
+            return 0;
+        }
+        let place = pointer as usize * PAGE_SIZE as usize + index::slot(page, level) * 8;
+        match session.arena().load_u64(place, Ordering::Acquire) {
+            Some(next) => pointer = next,
+            None => return 0,
+        }
+    }
+    pointer
+}
+
+/// How many fresh arena pages [`set_index_entry`] may need: new roots, and a way down beside.
+pub const INDEX_PAGES_MAX: usize = 2 * HEIGHT_MAX as usize;
+
+/// Fresh arena pages for an index, taken before anything is stored: for three entries at most.
+#[derive(Default)]
+pub struct FreshPages {
+    pages: [u32; 3 * INDEX_PAGES_MAX],
+    count: usize,
+}
+
+impl FreshPages {
+    /// Gives the page back if there is no place for it.
+    pub fn add(&mut self, page: u32) -> Result<(), u32> {
+        let place = self.pages.get_mut(self.count).ok_or(page)?;
+        *place = page;
+        self.count += 1;
+        Ok(())
+    }
+    pub fn count(&self) -> usize {
+        self.count
+    }
+    pub fn take(&mut self) -> Option<u32> {
+        self.count = self.count.checked_sub(1)?;
+        Some(self.pages[self.count])
+    }
+}
+
+/// How many fresh pages setting the entry of `page` needs.
+pub fn index_pages_needed(session: &Session, root: IndexRoot, page: u64) -> usize {
+    let height = index::height_for(page + 1).max(root.height());
+    if height == 0 {
+        return 0;
+    }
+    if root.0 == 0 {
+        return height as usize;
+    }
+    if height > root.height() {
+        // New roots above the old one, and a way down beside it unless the old one covers it.
+        return (height - root.height()) as usize + height as usize;
+    }
+    let mut pointer = root.pointer();
+    for level in (1..=height).rev() {
+        if pointer == 0 {
+            return level as usize;
+        }
+        if level > 1 {
+            let place = pointer as usize * PAGE_SIZE as usize + index::slot(page, level) * 8;
+            pointer = session
+                .arena()
+                .load_u64(place, Ordering::Acquire)
+                .unwrap_or(0);
+        }
+    }
+    0
+}
+
+/// Zeroes a fresh index page and puts one entry into it.
+fn fresh_index_page(
+    session: &Session,
+    page: u32,
+    slot: usize,
+    entry: u64,
+) -> Result<Durable, Errno> {
+    let bytes = page_bytes(session, page)?;
+    let behind = (slot + 1) * 8;
+    let zeroed = bytes.stream_zeroes(0, slot * 8).ok_or(OUTSIDE)?;
+    let rest = bytes
+        .stream_zeroes(behind, PAGE_SIZE as usize - behind)
+        .ok_or(OUTSIDE)?;
+    let word = bytes.stream_word(slot * 8, entry).ok_or(OUTSIDE)?;
+    Ok(order::fence(zeroed.join(rest).join(word)))
+}
+
+/// Sets the delta's entry for file page `page` to `entry`, growing the index by `fresh` pages
+/// where it has to. A root without pointer but with a height: an index that does not exist yet
+/// and is to be at least so high. `proof`: what the entry refers to is durable. Gives the new root (already
+/// stored in the branch) and the token of the store that made the entry visible.
+pub fn set_index_entry<P: DurableSet>(
+    session: &Session,
+    branch: &Branch<'_>,
+    root: IndexRoot,
+    page: u64,
+    entry: u64,
+    fresh: &mut FreshPages,
+    proof: P,
+) -> Result<(IndexRoot, Flushed), Errno> {
+    let mut root = root;
+    let needed = index::height_for(page + 1);
+    if needed > HEIGHT_MAX {
+        return Err(Errno::FBIG);
+    }
+    if needed == 0 && root.height() == 0 {
+        let value = if entry == index::HOLE {
+            IndexRoot::hole()
+        } else {
+            IndexRoot::new(entry, 0)
+        };
+        return Ok((value, branch.set(offset::ROOT, value.0, proof)?));
+    }
+    if root.height() != 0 && root.pointer() == 0 || root.0 == 0 {
+        let needed = needed.max(root.height());
+        // An empty index: build the path bottom up and commit it by the root.
+        let mut pointer = entry;
+        let mut durable = None;
+        for level in 1..=needed {
+            let new = fresh.take().ok_or(OUTSIDE)?;
+            durable = Some(fresh_index_page(
+                session,
+                new,
+                index::slot(page, level),
+                pointer,
+            )?);
+            pointer = u64::from(new);
+        }
+        let value = IndexRoot::new(pointer, needed);
+        let durable = durable.ok_or(OUTSIDE)?;
+        return Ok((value, branch.set(offset::ROOT, value.0, (proof, durable))?));
+    }
+    while root.height() < needed {
+        let new = fresh.take().ok_or(OUTSIDE)?;
+        let below = if root.height() == 0 {
+            root.leaf()
+        } else {
+            root.pointer()
+        };
+        let durable = fresh_index_page(session, new, 0, below)?;
+        root = IndexRoot::new(u64::from(new), root.height() + 1);
+        // The same entries in a higher tree: valid at once, and harmless if it is lost.
+        let _raised = order::fence(branch.set(offset::ROOT, root.0, durable)?);
+    }
+    let mut at = root.pointer() as usize;
+    for level in (2..=root.height()).rev() {
+        let place = at * PAGE_SIZE as usize + index::slot(page, level) * 8;
+        let next = session
+            .arena()
+            .load_u64(place, Ordering::Acquire)
+            .ok_or(OUTSIDE)?;
+        if next != 0 {
+            at = next as usize;
+            continue;
+        }
+        let mut pointer = entry;
+        let mut durable = None;
+        for below in 1..level {
+            let new = fresh.take().ok_or(OUTSIDE)?;
+            durable = Some(fresh_index_page(
+                session,
+                new,
+                index::slot(page, below),
+                pointer,
+            )?);
+            pointer = u64::from(new);
+        }
+        let durable = durable.ok_or(OUTSIDE)?;
+        let published = session
+            .arena()
+            .publish(place, pointer, (proof, durable))
+            .ok_or(OUTSIDE)?;
+        return Ok((root, published.flush()));
+    }
+    let place = at * PAGE_SIZE as usize + index::slot(page, 1) * 8;
+    let published = session
+        .arena()
+        .publish(place, entry, proof)
+        .ok_or(OUTSIDE)?;
+    Ok((root, published.flush()))
+}
+
+/// Sets the delta's entries for the file pages `first` and on, all at or beyond the file's size:
+/// they lead nowhere until a size that reaches them is stored, so nothing has to be durable
+/// before. Gives the tokens, to be fenced before that size. `None`, with nothing changed: the
+/// index has no page for all of them.
+pub fn set_entries_ahead(
+    session: &Session,
+    root: IndexRoot,
+    first: u64,
+    entries: impl ExactSizeIterator<Item = u64>,
+) -> Result<Option<Flushed>, Errno> {
+    let height = root.height();
+    let (slot, count) = (index::slot(first, 1), entries.len());
+    let fits = slot + count <= FANOUT as usize && first < index::capacity(height);
+    if height == 0 || height > HEIGHT_MAX || count == 0 || !fits {
+        return Ok(None);
+    }
+    let mut at = root.pointer();
+    for level in (2..=height).rev() {
+        let place = at as usize * PAGE_SIZE as usize + index::slot(first, level) * 8;
+        let next = session.arena().load_u64(place, Ordering::Acquire);
+        at = next.ok_or(OUTSIDE)?;
+        if at == 0 {
+            return Ok(None);
+        }
+    }
+    let leaf = page_bytes(session, u32::try_from(at).map_err(|_| OUTSIDE)?)?;
+    for (index, entry) in entries.enumerate() {
+        let _ = leaf.write_u64((slot + index) * 8, entry).ok_or(OUTSIDE)?;
+    }
+    let stored = leaf.dirty(slot * 8, count * 8).ok_or(OUTSIDE)?;
+    Ok(Some(stored.flush()))
+}
+
+/// Takes the entry of `page` out of the delta: "as verified" again. Nothing is referred to, so
+/// nothing has to be durable before.
+pub fn clear_index_entry(
+    session: &Session,
+    branch: &Branch<'_>,
+    root: IndexRoot,
+    page: u64,
+) -> Result<Option<Flushed>, Errno> {
+    if root.height() == 0 {
+        return if page == 0 {
+            Ok(Some(branch.put(offset::ROOT, 0)?.flush()))
+        } else {
+            Ok(None)
+        };
+    }
+    let mut pointer = root.pointer() as usize;
+    for level in (1..=root.height()).rev() {
+        let place = pointer * PAGE_SIZE as usize + index::slot(page, level) * 8;
+        if level == 1 {
+            return Ok(Some(
+                session.arena().write_u64(place, 0).ok_or(OUTSIDE)?.flush(),
+            ));
+        }
+        pointer = session
+            .arena()
+            .load_u64(place, Ordering::Acquire)
+            .unwrap_or(0) as usize;
+        if pointer == 0 {
+            return Ok(None);
+        }
+    }
+    Ok(None)
+}
+
+/// The first leaf entry that is not 0 from file page `from` on, and its page.
+pub fn next_entry(session: &Session, root: IndexRoot, from: u64) -> Option<(u64, u64)> {
+    if root.height() == 0 {
+        return (from == 0 && root.leaf() != 0).then(|| (0, root.leaf()));
+    }
+    next_below(
+        session,
+        root.pointer(),
+        root.height().min(HEIGHT_MAX),
+        0,
+        from,
+    )
+}
+
+fn next_below(
+    session: &Session,
+    pointer: u64,
+    level: u32,
+    first: u64,
+    from: u64,
+) -> Option<(u64, u64)> {
+    let bytes = page_bytes(session, u32::try_from(pointer).ok()?).ok()?;
+    let step = index::capacity(level - 1);
+    (from.saturating_sub(first) / step..FANOUT).find_map(|slot| {
+        let entry = bytes.load_u64(slot as usize * 8, Ordering::Acquire)?;
+        let at = first + slot * step;
+        match (entry, level) {
+            (0, _) => None,
+            (_, 1) => Some((at, entry)),
+            _ => next_below(session, entry, level - 1, at, from),
+        }
+    })
+}
+
+/// Calls `each` for every leaf entry of a delta's index that is not 0 (page, entry), and
+/// `interior` for every arena page of the index.
+pub fn for_each_entry(
+    session: &Session,
+    root: IndexRoot,
+    each: &mut impl FnMut(u64, u64),
+    interior: &mut impl FnMut(u32),
+) {
+    if root.height() == 0 {
+        if root.leaf() != 0 {
+            each(0, root.leaf());
+        }
+        return;
+    }
+    walk(session, root.pointer(), root.height(), 0, each, interior);
+}
+
+fn walk(
+    session: &Session,
+    pointer: u64,
+    level: u32,
+    first: u64,
+    each: &mut impl FnMut(u64, u64),
+    interior: &mut impl FnMut(u32),
+) {
+    let Ok(page) = u32::try_from(pointer) else {
+        return;
+    };
+    let Ok(bytes) = page_bytes(session, page) else {
+        return;
+    };
+    interior(page);
+    for slot in 0..FANOUT {
+        let entry = bytes
+            .load_u64(slot as usize * 8, Ordering::Acquire)
+            .unwrap_or(0);
+        if entry == 0 {
+            continue;
+        }
+        let page = first + slot * index::capacity(level - 1);
+        if level == 1 {
+            each(page, entry);
+        } else {
+            walk(session, entry, level - 1, page, each, interior);
+        }
+    }
+}
