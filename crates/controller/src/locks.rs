@@ -23,6 +23,8 @@ use std::time::{Duration, Instant};
 const LOCKS_MAX: usize = 1 << 16;
 /// Shared descriptions with locks.
 const SHARED_MAX: usize = 1 << 14;
+/// Waits that are noted of a session; more than that are not looked at for circles.
+const NOTED_MAX: usize = 256;
 /// Far more than the longest pause between two attempts of one that waits.
 const WAITING: Duration = Duration::from_secs(10);
 
@@ -113,9 +115,11 @@ impl LockTable {
         if result == Err(Errno::AGAIN) && wanted.holder.family == 0 {
             self.waiting
                 .retain(|waiting| now.saturating_duration_since(waiting.asked) < WAITING);
+            let noted = self.waiting.iter();
+            let noted = noted.filter(|waiting| waiting.session == session).count();
             if self.closes_circle(session, wanted) {
                 result = Err(Errno::DEADLK);
-            } else {
+            } else if noted < NOTED_MAX {
                 self.waiting.push(Waiting {
                     session,
                     range: *wanted,
@@ -480,6 +484,21 @@ mod tests {
         table.drop_session(4);
         assert_eq!(table.wait(3, &lock(4, exclusive, 3), later), Ok(()));
         assert_eq!(table.wait(1, &lock(3, exclusive, 1), later), again);
+        // What a session says that it waits for takes no more room than this.
+        for at in 0..2 * NOTED_MAX as u64 {
+            let holder = LockHolder {
+                family: 0,
+                owner: 50 + at,
+                process: 1,
+            };
+            let wanted = LockRange {
+                holder,
+                ..lock(2, exclusive, 0)
+            };
+            assert_eq!(table.wait(5, &wanted, later), again);
+        }
+        assert!(table.waiting.len() <= NOTED_MAX + 4);
+        table.drop_session(5);
         // A lock of a description is nobody's whom one could wait for in a circle.
         table.set(2, &range(9, 10, exclusive, 1, 1)).unwrap();
         assert_eq!(table.wait(3, &lock(9, exclusive, 3), later), again);
