@@ -327,7 +327,7 @@ impl<'a> Context<'a> {
         record.sequence = lane.sequence.load(Ordering::Relaxed) + own.apart;
         lane.sequence.store(record.sequence, Ordering::Relaxed);
         let tails = if tail.page == 0 {
-            self.lock_tails(directory)
+            self.lock_branch(directory)
         } else {
             None
         };
@@ -382,17 +382,26 @@ impl<'a> Context<'a> {
         Ok(())
     }
 
-    /// The last name of an inode is gone, in this session's view, and nobody here has it open:
-    /// what was never born ends now.
+    /// A name of an inode is gone, or it is not open any more: if it has no name left, in this
+    /// session's view, it is marked, and what was never born ends if nobody here has it open.
     pub fn dispose(&self, inode: &'static CachedInode) {
-        if !inode.has(flag::UNLINKED) || !inode.has(flag::UNBORN) || inode.is_open() {
+        let may_end = inode.has(flag::UNBORN) && !inode.is_open();
+        let is_marked = inode.has(flag::UNLINKED);
+        let has_none = || !inode.is_directory() && inode.links() == 0;
+        if !(if is_marked { may_end } else { has_none() }) {
             return;
         }
         let _locked = self.lock_whole(inode);
-        if inode.links() != 0 && !inode.is_directory() {
-            // A link was made meanwhile.
-            inode.set(flag::UNLINKED, false);
-            return;
+        if !inode.is_directory() {
+            if inode.links() == 0 {
+                inode.set(flag::UNLINKED, true);
+            } else {
+                // A link was made meanwhile.
+                if may_end {
+                    inode.set(flag::UNLINKED, false);
+                }
+                return;
+            }
         }
         // Decided under the lock: two threads may come here for one inode.
         let granted = self

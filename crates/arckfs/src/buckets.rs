@@ -25,7 +25,8 @@
 //!   crash ends at the first record that is not.
 //!
 //! Order of locks: inodes by ascending number; of an inode, its lock, then buckets as they stand;
-//! then one lane of one directory; then stocks.
+//! then one lane of one directory; then what threads share of a branch ([`Context::lock_branch`]);
+//! then stocks.
 
 use crate::engine::{Attempt, Context, Fix};
 use crate::state::{BUCKETS, Bucket, CachedInode, Lane, Spread, begun};
@@ -201,11 +202,12 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Held while the first page of a tail is hung up in the branch: two tails share a word. The
-    /// lock of the lane of which there is none in the directory then.
-    pub fn lock_tails(&self, directory: &'static CachedInode) -> Option<LockGuard<'static>> {
-        self.spread(directory)?;
-        Some(directory.lane.lock.lock(self.slot().holder()))
+    /// Held while words of a branch are changed that several threads may change, where none of them
+    /// need have the whole inode: those of tails, two of which share one, and of partners. The lock
+    /// of the lane of which there is none in the inode then. After that of a lane.
+    pub fn lock_branch(&self, inode: &'static CachedInode) -> Option<LockGuard<'static>> {
+        self.spread(inode)?;
+        Some(inode.lane.lock.lock(self.slot().holder()))
     }
 
     /// All lanes that an inode has.

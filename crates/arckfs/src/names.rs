@@ -19,7 +19,7 @@ use arck_core_state::directory::Dentry;
 use arck_core_state::geometry::LINKS_MAX;
 use arck_core_state::record::{Record, RecordRef, effect};
 use arck_core_state::{FileKind, InodeNumber, ROOT_INODE};
-use arck_libfs_kit::delta;
+use arck_libfs_kit::delta::{self, Branch};
 use arck_pm::order;
 use arck_protocol::operation::Expected;
 use std::sync::atomic::Ordering;
@@ -166,12 +166,10 @@ impl<'a> Context<'a> {
     }
 
     /// A name of a non-directory is gone: its inode loses a link. Whoever calls this disposes of
-    /// the inode once the locks are released.
+    /// the inode once the locks are released, which marks one that has no more: a link may be about
+    /// to be made to it, under its own lock.
     fn lost_link(&self, inode: &'static CachedInode) {
         inode.add_links(-1);
-        if inode.links() == 0 {
-            inode.set(flag::UNLINKED, true);
-        }
     }
 
     /// unlink: EISDIR for a directory.
@@ -597,8 +595,12 @@ impl<'a> Context<'a> {
                 return Err(stop);
             }
         };
-        let one = from_branch.add_partner(to.0.number())?;
-        let other = to_branch.add_partner(from.0.number())?;
+        let add = |at: &'static CachedInode, branch: &Branch<'_>, partner: InodeNumber| {
+            let _alone = self.lock_branch(at);
+            branch.add_partner(partner)
+        };
+        let one = add(from.0, &from_branch, to.0.number())?;
+        let other = add(to.0, &to_branch, from.0.number())?;
         let (Some(one), Some(other)) = (one, other) else {
             return Err(Fix::Commit([from.0.number(), to.0.number()]).into());
         };

@@ -135,7 +135,7 @@ impl<'s> Branch<'s> {
         ]
     }
 
-    /// Names a partner. `Ok(None)`: no place is left, fold first.
+    /// Names a partner. `Ok(None)`: no place is left, fold first. One thread at a time.
     pub fn add_partner(&self, partner: InodeNumber) -> Result<Option<Flushed>, Errno> {
         let partners = self.partners();
         if partners.contains(&partner) {

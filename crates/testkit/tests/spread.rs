@@ -212,3 +212,129 @@ impl Drop for StopAtEnd<'_> {
         self.0.store(true, Ordering::Relaxed);
     }
 }
+
+/// Makes threads wait for each other in the directory `d` until it is spread.
+fn spread_directory(session: &FileSystem) {
+    session
+        .make_directory(At::Root, b"d", 0o755)
+        .expect("mkdir");
+    let end = Instant::now() + Duration::from_secs(120);
+    let before = session.spread_inodes();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            scope.spawn(move || {
+                let name = format!("d/first-{thread}");
+                while session.spread_inodes() == before && Instant::now() < end {
+                    session.put(&name, b"").expect("put");
+                    session
+                        .unlink(At::Root, name.as_bytes(), 0)
+                        .expect("unlink");
+                }
+            });
+        }
+    });
+    assert!(session.spread_inodes() > before, "threads never waited");
+}
+
+/// Calls all at about the same time, one a little later than another, by chance.
+fn at_once(random: &mut Random, calls: &[&(dyn Fn() + Sync)]) {
+    let ready = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for call in calls {
+            let most = 1 << random.below(9);
+            let later = random.below(most);
+            let ready = &ready;
+            scope.spawn(move || {
+                ready.fetch_add(1, Ordering::AcqRel);
+                while ready.load(Ordering::Acquire) < calls.len() as u64 {
+                    std::hint::spin_loop();
+                }
+                (0..later).for_each(|_| std::hint::spin_loop());
+                call();
+            });
+        }
+    });
+}
+
+#[test]
+fn names_that_leave_a_directory_at_one_time_are_folded_with_where_they_go() {
+    const ROUNDS: usize = 1000;
+    let pool = TestPool::new(128 << 20);
+    let session = pool.session();
+    spread_directory(&session);
+    let targets = ["1", "2", "3", "4"];
+    for target in targets {
+        session
+            .make_directory(At::Root, target.as_bytes(), 0o755)
+            .expect("mkdir");
+    }
+    let reader = pool.session();
+    let mut random = Random::new(1);
+    for round in 0..ROUNDS {
+        for target in targets {
+            let name = format!("d/{target}");
+            session.put(&name, target.as_bytes()).expect("put");
+        }
+        session.fold(false).expect("fold");
+        // The directory's branch begins, and nothing has left it yet.
+        session.put("d/more", b"").expect("put");
+        session.unlink(At::Root, b"d/more", 0).expect("unlink");
+        let leave = |target: &str| {
+            let (from, to) = (format!("d/{target}"), format!("{target}/x"));
+            let moved = session.rename(At::Root, from.as_bytes(), At::Root, to.as_bytes(), 0);
+            moved.expect("rename");
+        };
+        at_once(&mut random, &[&|| leave("1"), &|| leave("2")]);
+        at_once(&mut random, &[&|| leave("3"), &|| leave("4")]);
+        // A reader has the directory folded alone, but for what its branch names.
+        let left = reader.names("d").expect("names");
+        assert_eq!(left, [""; 0], "round {round}");
+        for target in targets {
+            let path = format!("{target}/x");
+            let content = reader.get(&path).expect("there");
+            assert_eq!(content, target.as_bytes(), "round {round}");
+            let removed = session.unlink(At::Root, path.as_bytes(), 0);
+            removed.expect("unlink");
+        }
+    }
+    assert_eq!(pool.violations(), "");
+}
+
+#[test]
+fn a_link_beside_the_removal_of_the_last_name_counts() {
+    const ROUNDS: usize = 3000;
+    let pool = TestPool::new(128 << 20);
+    let session = pool.session();
+    spread_directory(&session);
+    let mut linked = 0;
+    let mut random = Random::new(1);
+    for round in 0..ROUNDS {
+        session.put("d/a", b"content").expect("put");
+        session.fold(false).expect("fold");
+        session.put("d/more", b"").expect("put");
+        session.unlink(At::Root, b"d/more", 0).expect("unlink");
+        let made = AtomicBool::new(false);
+        at_once(
+            &mut random,
+            &[
+                &|| session.unlink(At::Root, b"d/a", 0).expect("unlink"),
+                &|| {
+                    let link = session.link(At::Root, b"d/a", At::Root, b"d/b", 0);
+                    made.store(link.is_ok(), Ordering::Relaxed);
+                },
+            ],
+        );
+        if made.load(Ordering::Relaxed) {
+            linked += 1;
+            let links = session.stat(At::Root, b"d/b", 0).expect("stat").links;
+            assert_eq!(links, 1, "round {round}");
+            let link = session.link(At::Root, b"d/b", At::Root, b"d/c", 0);
+            assert_eq!(link, Ok(()), "round {round}");
+            for name in [b"d/b", b"d/c"] {
+                session.unlink(At::Root, name, 0).expect("unlink");
+            }
+        }
+    }
+    println!("{linked} links of {ROUNDS}");
+    assert_eq!(pool.violations(), "");
+}
