@@ -71,6 +71,15 @@ const FLOCK: u8 = 2;
 const SHARED: u8 = 3;
 const SHARED_FLOCK: u8 = 4;
 
+/// A lock as others may know it: without the name of the description that has it, by which they
+/// could change it.
+pub fn told_to_others(mut range: LockRange) -> LockRange {
+    if range.holder.family >= SHARED {
+        range.holder.owner = 0;
+    }
+    range
+}
+
 fn is_flock(holder: &LockHolder) -> bool {
     matches!(holder.family, FLOCK | SHARED_FLOCK)
 }

@@ -5,6 +5,7 @@
 
 use crate::core::Core;
 use crate::fold::{After, Failure};
+use crate::locks;
 use crate::mkfs::now;
 use crate::ownership::Reply;
 use crate::sessions::Receipt;
@@ -63,7 +64,7 @@ impl Core {
             }
             Request::TestLock { range } => {
                 self.drop_closed_locks();
-                let found = self.locks.test(session, range);
+                let found = self.locks.test(session, range).map(locks::told_to_others);
                 Reply::Now(found.map_or(Response::Done, Response::Conflict))
             }
             Request::DropLocks { inode, holder } => {

@@ -6,9 +6,9 @@ mod common;
 use arck_core_state::FileKind;
 use arck_core_state::branch::BRANCH_SIZE;
 use arck_protocol::control::{REQUEST_SLOTS, slot_state};
-use arck_protocol::message::MESSAGE_MAX;
+use arck_protocol::message::{LockHolder, LockRange, MESSAGE_MAX};
 use arck_protocol::socket::{Answer, Call, call, call_with, receive, send};
-use arck_protocol::{PROTOCOL_VERSION, Request};
+use arck_protocol::{LockMode, PROTOCOL_VERSION, Request, Response};
 use common::check::check;
 use common::{Client, ROOT, TestPool, dial};
 use proptest::prelude::*;
@@ -87,6 +87,47 @@ fn only_memory_files_stand_for_descriptions() {
     };
     assert_eq!(error(&ask(&other, &two[..1])), Errno::INVAL);
     works(&pool, "a");
+    controller.stop().unwrap();
+}
+
+/// Who knows the name of a shared description may change its locks: others are not told it.
+#[test]
+fn the_name_of_a_shared_description_is_told_to_nobody() {
+    let pool = TestPool::new(16 << 20);
+    let controller = pool.serve();
+    let socket = dial(&pool.path());
+    let version = PROTOCOL_VERSION;
+    call(&socket, &Call::Hello { version }).unwrap();
+    let (inode, name) = (ROOT, 0x1234_5678_9abc);
+    let file = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    let owner = 0;
+    let share = Call::ShareLocks { inode, name, owner };
+    let answer = call_with(&socket, &share, &[file.as_fd()]).unwrap().0;
+    assert_eq!(answer, Answer::Done);
+    let client = Client::connect(&pool.path());
+    let range = |family, owner, process| LockRange {
+        inode,
+        mode: LockMode::Exclusive,
+        start: 0,
+        end: 10,
+        holder: LockHolder {
+            family,
+            owner,
+            process,
+        },
+    };
+    for family in [3, 4] {
+        client.done(&Request::Lock {
+            range: range(family, name, 77),
+            waits: false,
+        });
+        let asked = Request::TestLock {
+            range: range(family - 2, 1, 1),
+        };
+        let found = client.ask(&asked);
+        assert_eq!(found, Response::Conflict(range(family, 0, 77)));
+    }
+    client.goodbye();
     controller.stop().unwrap();
 }
 
