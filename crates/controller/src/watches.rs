@@ -67,15 +67,13 @@ impl Watches {
         });
     }
 
-    /// The names of all that have been closed since this was asked last.
+    /// The names of all that have been closed since this was asked last. Reads all notes, also where
+    /// nothing is watched any more: one that stays wakes the controller for ever.
     pub fn closed(&mut self) -> Vec<u64> {
         let mut closed = Vec::new();
         let Some(inotify) = &self.inotify else {
             return closed;
         };
-        if self.names.is_empty() {
-            return closed;
-        }
         let mut room = [MaybeUninit::uninit(); 4096];
         let mut events = inotify::Reader::new(inotify, &mut room);
         // EAGAIN ends it.
@@ -94,6 +92,7 @@ impl Watches {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 
     /// A description that grants neither reading nor writing, as sessions have them.
@@ -124,6 +123,10 @@ mod tests {
         watches.forget(2);
         drop(two);
         assert_eq!(watches.closed(), []);
+        // Nor does anything wake the controller again, though nothing is watched now.
+        let inotify = watches.descriptor().unwrap();
+        let mut asked = [PollFd::new(&inotify, PollFlags::IN)];
+        assert_eq!(poll(&mut asked, Some(&Timespec::default())), Ok(0));
         let three = description();
         watches.watch(three.as_fd(), 3).unwrap();
         drop(three);
