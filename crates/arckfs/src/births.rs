@@ -349,7 +349,7 @@ impl<'a> Context<'a> {
         lane.tail_page.store(tail.page, Ordering::Relaxed);
         lane.tail_unit.store(tail.unit, Ordering::Relaxed);
         let stamped = self.stamp(directory, &branch, time)?;
-        let _durable = order::fence((stored, stamped));
+        let _durable = order::fence((stored, stamped.stored));
         drop(own);
         directory.branch_is_durable();
         let offset = u64::from(reference.unit) * 64;
@@ -368,7 +368,9 @@ impl<'a> Context<'a> {
                 length: record.units() * 64,
             },
         )?;
-        directory.stamped(time);
+        if let Some(time) = stamped.time {
+            directory.stamped(time);
+        }
         Ok((reference, confirmed))
     }
 

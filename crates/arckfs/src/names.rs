@@ -140,7 +140,8 @@ impl<'a> Context<'a> {
             let load = || self.session.arena().load_u64(place, Ordering::Acquire);
             let before = load().ok_or(Errno::IO)?;
             let cleared = delta::clear_effects(self.session, found.record, effect::ADD)?;
-            let _durable = order::fence((cleared, self.stamp(directory, &branch, time)?, begun));
+            let stamp = self.stamp(directory, &branch, time)?;
+            let _durable = order::fence((cleared, stamp.stored, begun));
             directory.branch_is_durable();
             let word = load().ok_or(Errno::IO)?;
             let confirmed = self.confirm(
@@ -152,7 +153,9 @@ impl<'a> Context<'a> {
                     length: 8,
                 },
             )?;
-            directory.stamped(time);
+            if let Some(time) = stamp.time {
+                directory.stamped(time);
+            }
             return Ok(confirmed);
         }
         let record = Record {
@@ -526,9 +529,10 @@ impl<'a> Context<'a> {
         }
         let from_prepared = self.prepare_overlay(from_name, &source, false)?;
         let to_prepared = self.prepare_overlay(to_name, &found, true)?;
+        let mut left_at = None;
         if from.number() != to.number() {
             self.expect_place(to, &record)?;
-            self.name_partners((from, &from_expected), (to, &expected), time)?;
+            left_at = self.name_partners((from, &from_expected), (to, &expected), time)?;
         }
         let (reference, confirmed) = self.commit_record(to, &expected, record, &involved, time)?;
         if confirmed == Confirmed::Standing {
@@ -557,7 +561,9 @@ impl<'a> Context<'a> {
             if found.dentry.is_none() {
                 self.count_names(to, 1);
             }
-            from.stamped(time);
+            if let Some(time) = left_at {
+                from.stamped(time);
+            }
             if moved.has(flag::UNBORN) && !moved.is_directory() {
                 moved.parent.store(to.number(), Ordering::Relaxed);
             }
@@ -580,13 +586,14 @@ impl<'a> Context<'a> {
     }
 
     /// Durably names each of two directories in the branch of the other, and stamps the source
-    /// (the target is stamped with the record).
+    /// (the target is stamped with the record). Gives the time that the source's view does not say
+    /// yet.
     fn name_partners(
         &self,
         from: (&'static CachedInode, &Expected),
         to: (&'static CachedInode, &Expected),
         time: i64,
-    ) -> Attempt<()> {
+    ) -> Attempt<Option<i64>> {
         let (from_branch, from_begun) = self.branch(from.0, from.1)?;
         let (to_branch, to_begun) = match self.branch(to.0, to.1) {
             Ok(branch) => branch,
@@ -604,8 +611,8 @@ impl<'a> Context<'a> {
         let (Some(one), Some(other)) = (one, other) else {
             return Err(Fix::Commit([from.0.number(), to.0.number()]).into());
         };
-        let stamped = self.stamp(from.0, &from_branch, time)?;
-        let _named = order::fence((one, other, from_begun, to_begun, stamped));
-        Ok(())
+        let stamp = self.stamp(from.0, &from_branch, time)?;
+        let _named = order::fence((one, other, from_begun, to_begun, stamp.stored));
+        Ok(stamp.time)
     }
 }

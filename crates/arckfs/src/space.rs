@@ -269,19 +269,21 @@ impl<'a> Context<'a> {
     /// Stamps the file, makes everything durable, and looks at the header once more.
     fn finish_step(
         &self,
-        inode: &CachedInode,
+        inode: &'static CachedInode,
         expected: &arck_protocol::operation::Expected,
         branch: &Branch<'_>,
         stored: Option<Flushed>,
     ) -> Attempt<()> {
-        let time = now();
-        let _durable = order::fence((stored, self.stamp(inode, branch, time)?));
+        let stamp = self.stamp(inode, branch, now())?;
+        let _durable = order::fence((stored, stamp.stored));
         inode.branch_is_durable();
         if !expected.still_holds(self.header(inode.number())?) {
             // A fold got in between; doing all of this once more does no harm.
             return Err(Fix::Again.into());
         }
-        inode.stamped(time);
+        if let Some(time) = stamp.time {
+            inode.stamped(time);
+        }
         Ok(())
     }
 

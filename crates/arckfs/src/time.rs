@@ -10,6 +10,7 @@ use crate::state::CachedInode;
 use arck_core_state::branch::offset;
 use arck_libfs_kit::delta::Branch;
 use arck_pm::Flushed;
+use arck_pm::order;
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::Ordering;
 
@@ -24,36 +25,70 @@ pub fn now() -> i64 {
 
 impl Context<'_> {
     /// Puts a file's or directory's times of modification and change into its branch, not flushed
-    /// yet. False if they say so already, and durably. Inside an operation.
+    /// yet. False if they say so already, and durably. Inside an operation, under the lock of the
+    /// whole inode.
     #[inline(always)]
     pub fn put_times(&self, inode: &CachedInode, branch: &Branch<'_>, time: i64) -> Attempt<bool> {
-        let time = time as u64;
-        if inode.modified.load(Ordering::Acquire) == time
-            && inode.changed.load(Ordering::Acquire) == time
-        {
+        if inode.is_stamped(time) {
             return Ok(false);
         }
-        let _ = branch.put(offset::MODIFIED, time)?;
-        let _ = branch.put(offset::CHANGED, time)?;
+        let _ = branch.put(offset::MODIFIED, time as u64)?;
+        let _ = branch.put(offset::CHANGED, time as u64)?;
         Ok(true)
     }
 
-    /// As [`Context::put_times`], flushed; `None` if there is nothing to wait for.
+    /// Stamps a branch as [`Context::put_times`]. Both times are of one operation: where several
+    /// threads may stamp an inode, one does at a time, and durably at once.
     #[inline(always)]
     pub fn stamp(
         &self,
-        inode: &CachedInode,
+        inode: &'static CachedInode,
         branch: &Branch<'_>,
         time: i64,
-    ) -> Attempt<Option<Flushed>> {
-        Ok(match self.put_times(inode, branch, time)? {
-            true => Some(branch.flush_line_0()?),
-            false => None,
+    ) -> Attempt<Stamp> {
+        if inode.is_stamped(time) {
+            return Ok(Stamp::default());
+        }
+        if let Some(_alone) = self.lock_branch(inode) {
+            return self.stamp_alone(inode, branch);
+        }
+        self.put_times(inode, branch, time)?;
+        Ok(Stamp {
+            stored: Some(branch.flush_line_0()?),
+            time: Some(time),
         })
+    }
+
+    #[cold]
+    fn stamp_alone(&self, inode: &CachedInode, branch: &Branch<'_>) -> Attempt<Stamp> {
+        // Who had to wait must not set the times back.
+        let time = now();
+        if self.put_times(inode, branch, time)? {
+            let _durable = order::fence(branch.flush_line_0()?);
+            inode.stamped(time);
+        }
+        Ok(Stamp::default())
     }
 }
 
+/// What a stamp leaves to be done.
+#[derive(Default)]
+pub struct Stamp {
+    /// To be fenced.
+    pub stored: Option<Flushed>,
+    /// What the view is to say then ([`CachedInode::stamped`]), if it does not yet.
+    pub time: Option<i64>,
+}
+
 impl CachedInode {
+    /// Whether its branch, or what is verified where that says nothing, has this for both times.
+    #[inline(always)]
+    fn is_stamped(&self, time: i64) -> bool {
+        let time = time as u64;
+        self.modified.load(Ordering::Acquire) == time
+            && self.changed.load(Ordering::Acquire) == time
+    }
+
     /// Its branch has been stamped, durably. Stores only what is new: other threads read it.
     #[inline(always)]
     pub fn stamped(&self, time: i64) {

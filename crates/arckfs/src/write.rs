@@ -221,6 +221,7 @@ impl<'a> Context<'a> {
             };
             self.confirm(&[(inode, expected)], published)?;
             inode.size.store(end, Ordering::Release);
+            inode.stamped(time);
         } else {
             let entries = if step.count != 0 {
                 let data = order::fence(step.stored.take());
@@ -228,8 +229,8 @@ impl<'a> Context<'a> {
             } else {
                 None
             };
-            let stamped = self.stamp(inode, &branch, time)?;
-            let _durable = order::fence((entries, step.stored.take(), stamped));
+            let stamp = self.stamp(inode, &branch, time)?;
+            let _durable = order::fence((entries, step.stored.take(), stamp.stored));
             inode.branch_is_durable();
             if !expected.still_holds(self.header(inode.number())?) {
                 // A fold got in between. Writing the same bytes once more does no harm, but if
@@ -237,8 +238,10 @@ impl<'a> Context<'a> {
                 self.keep_turn(inode);
                 return Err(Fix::Again.into());
             }
+            if let Some(time) = stamp.time {
+                inode.stamped(time);
+            }
         }
-        inode.stamped(time);
         if inode.has(flag::MAPPED) {
             self.remap(inode, size.min(position) / PAGE_SIZE, pages_of(end));
         }

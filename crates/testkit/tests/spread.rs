@@ -338,3 +338,91 @@ fn a_link_beside_the_removal_of_the_last_name_counts() {
     println!("{linked} links of {ROUNDS}");
     assert_eq!(pool.violations(), "");
 }
+
+/// Makes threads wait for each other to overwrite a file until it is spread.
+fn spread_file(session: &FileSystem, name: &str) {
+    session.put(name, &vec![0; SIZE]).expect("put");
+    let end = Instant::now() + Duration::from_secs(120);
+    let before = session.spread_inodes();
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                let handle = session.open_at_root(name, libc::O_WRONLY).expect("open");
+                while session.spread_inodes() == before && Instant::now() < end {
+                    let done = session.write(handle, &[0; 30_000], Some(0));
+                    assert_eq!(done, Ok(30_000));
+                }
+                session.close(handle);
+            });
+        }
+    });
+    assert!(session.spread_inodes() > before, "threads never waited");
+}
+
+#[test]
+fn times_that_threads_stamp_are_those_that_are_stored() {
+    const ROUNDS: usize = 800;
+    let pool = TestPool::new(128 << 20);
+    let (session, reader) = (pool.session(), pool.session());
+    spread_directory(&session);
+    spread_file(&session, "file");
+    let times = |session: &FileSystem, path: &str| {
+        let found = session.stat(At::Root, path.as_bytes(), 0).expect("stat");
+        (found.modified, found.changed)
+    };
+    let name = |thread: u64| format!("d/{thread}");
+    let change = |path: &str, thread: u64| match path {
+        "d" => {
+            session.put(&name(thread), b"").expect("put");
+            let removed = session.unlink(At::Root, name(thread).as_bytes(), 0);
+            removed.expect("unlink");
+        }
+        _ => {
+            let handle = session.open_at_root(path, libc::O_WRONLY).expect("open");
+            let done = session.write(handle, &[1], Some(thread * END));
+            assert_eq!(done, Ok(1));
+            session.close(handle);
+        }
+    };
+    let mut random = Random::new(1);
+    for round in 0..ROUNDS {
+        let path = ["d", "file"][round % 2];
+        // The branch begins: threads go on beside each other.
+        change(path, 0);
+        // At about the time at which the clock goes on once more: one thread may be told what it was
+        // before, and one what it is then.
+        let edge = next_tick() + tick();
+        std::thread::scope(|scope| {
+            for thread in 0..2 {
+                let change = &change;
+                let early = Duration::from_micros(random.below(100));
+                scope.spawn(move || {
+                    while Instant::now() + early < edge {
+                        std::hint::spin_loop();
+                    }
+                    change(path, thread);
+                });
+            }
+        });
+        let seen = times(&session, path);
+        assert_eq!(seen.0, seen.1, "{path}, round {round}");
+        assert_eq!(times(&reader, path), seen, "{path}, round {round}");
+    }
+    assert_eq!(pool.violations(), "");
+}
+
+/// How often the clock goes on that files are stamped with.
+fn tick() -> Duration {
+    let tick = rustix::time::clock_getres(rustix::time::ClockId::RealtimeCoarse);
+    Duration::new(tick.tv_sec as u64, tick.tv_nsec as u32)
+}
+
+/// Waits until it has gone on.
+fn next_tick() -> Instant {
+    let now = || rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    let before = now();
+    while now() == before {
+        std::hint::spin_loop();
+    }
+    Instant::now()
+}
