@@ -426,3 +426,141 @@ fn next_tick() -> Instant {
     }
     Instant::now()
 }
+
+#[test]
+fn directories_that_were_spread_are_removed_and_made_anew() {
+    const ROUNDS: u64 = 300;
+    let pool = TestPool::new(128 << 20);
+    let session = pool.session();
+    let end = Instant::now() + Duration::from_secs(120);
+    let mut round = 0;
+    // Numbers of directories that are not born are used again soon, with the buckets they have.
+    while round < ROUNDS || (session.spread_inodes() < 2 && Instant::now() < end) {
+        for directory in ["x", "y"] {
+            let made = session.make_directory(At::Root, directory.as_bytes(), 0o755);
+            made.expect("mkdir");
+            assert_eq!(session.names(directory).expect("names"), [""; 0]);
+        }
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let session = &session;
+                let mut random = Random::new(round * THREADS + thread);
+                scope.spawn(move || names_in_two_directories(session, thread, &mut random));
+            }
+            if round % 3 == 1 {
+                scope.spawn(|| session.fold(round % 2 == 0).expect("fold"));
+            }
+        });
+        for directory in ["x", "y"] {
+            let removed = session.unlink(At::Root, directory.as_bytes(), libc::AT_REMOVEDIR);
+            assert_eq!(removed, Ok(()), "round {round}");
+        }
+        if round % 4 == 3 {
+            session.fold(false).expect("fold");
+        }
+        assert_eq!(pool.violations(), "");
+        round += 1;
+    }
+    assert!(session.spread_inodes() >= 2, "threads never waited");
+    assert_eq!(pool.session().names("").expect("names"), [""; 0]);
+}
+
+/// Makes names, renames and links them within and between `x` and `y`, and removes them all.
+fn names_in_two_directories(session: &FileSystem, thread: u64, random: &mut Random) {
+    let place = |random: &mut Random| {
+        let directory = *random.pick(&["x", "y"]);
+        format!("{directory}/{thread}-{}", random.below(6))
+    };
+    let mut there: Vec<String> = Vec::new();
+    for _ in 0..150 {
+        let (one, other) = (place(random), place(random));
+        let (from, to) = (one.as_bytes(), other.as_bytes());
+        let is_there = there.contains(&one);
+        match random.below(4) {
+            0 | 1 => {
+                session.put(&one, b"content").expect("put");
+                there.push(one);
+            }
+            2 => {
+                let moved = session.rename(At::Root, from, At::Root, to, 0);
+                assert_eq!(moved.is_ok(), is_there, "rename {one} {other}: {moved:?}");
+                // Names of one file stay both.
+                let stays = session.stat(At::Root, from, 0).is_ok();
+                if is_there && !stays {
+                    there.retain(|name| *name != one);
+                }
+                if is_there {
+                    there.push(other);
+                }
+            }
+            _ => {
+                let is_free = !there.contains(&other);
+                let linked = session.link(At::Root, from, At::Root, to, 0);
+                let may = is_there && is_free;
+                assert_eq!(linked.is_ok(), may, "link {one} {other}: {linked:?}");
+                if may {
+                    there.push(other);
+                }
+            }
+        }
+        there.sort();
+        there.dedup();
+    }
+    for name in there {
+        let removed = session.unlink(At::Root, name.as_bytes(), 0);
+        assert_eq!(removed, Ok(()), "unlink {name}");
+    }
+}
+
+#[test]
+fn threads_make_room_in_a_directory_of_a_full_pool() {
+    let pool = TestPool::new(16 << 20);
+    let session = pool.session();
+    spread_directory(&session);
+    let name = |thread: u64, number: u64| format!("d/{thread}-{number}-{}", "n".repeat(200));
+    for round in 0..3 {
+        let made = [const { AtomicU64::new(0) }; THREADS as usize];
+        std::thread::scope(|scope| {
+            for (thread, made) in (0..).zip(&made) {
+                let session = &session;
+                scope.spawn(move || {
+                    for number in 0.. {
+                        let path = name(thread, number);
+                        let flags = libc::O_CREAT | libc::O_EXCL;
+                        match session.open(At::Root, path.as_bytes(), flags, 0o644) {
+                            Ok(handle) => session.close(handle),
+                            Err(failure) => {
+                                let full = arckfs::Failure::Errno(arckfs::Errno::NOSPC);
+                                assert_eq!(failure, full, "{path}");
+                                made.store(number, Ordering::Relaxed);
+                                break;
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        if round == 1 {
+            session.fold(false).expect("fold");
+        }
+        std::thread::scope(|scope| {
+            for (thread, made) in (0..).zip(&made) {
+                let session = &session;
+                scope.spawn(move || {
+                    for number in 0..made.load(Ordering::Relaxed) {
+                        let path = name(thread, number);
+                        let removed = session.unlink(At::Root, path.as_bytes(), 0);
+                        assert_eq!(removed, Ok(()), "round {round}, {path}");
+                    }
+                });
+            }
+        });
+        assert_eq!(session.names("d").expect("names"), [""; 0]);
+        assert_eq!(pool.violations(), "");
+    }
+    session
+        .unlink(At::Root, b"d", libc::AT_REMOVEDIR)
+        .expect("rmdir");
+    session.fold(false).expect("fold");
+    assert_eq!(pool.violations(), "");
+}
