@@ -138,7 +138,7 @@ impl<'a> Context<'a> {
         let header = self.header(number)?;
         let inode = self.cached(number)?;
         let own = Expected {
-            ownership: header.ownership().unmarked(),
+            ownership: header.ownership().bare(),
             fold: header.fold(),
         };
         let parent_mode = directory.mode.load(Ordering::Relaxed);

@@ -275,6 +275,8 @@ impl<'a> Context<'a> {
             return Fix::Wait(number).into();
         }
         match ownership::owner(self.session, header) {
+            // Until it is repaired, or taken away: what came on top would be lost with it.
+            Owner::Us(_) if header.ownership().is_refused() => Errno::IO.into(),
             // Ours, but the view is older than a fold: whoever asked refreshes the view.
             Owner::Us(_) => Fix::Again.into(),
             Owner::Nobody | Owner::Other => Fix::Own([number, 0, 0, 0]).into(),
@@ -331,7 +333,8 @@ impl<'a> Context<'a> {
         last_bytes.copy_from_slice(bytes);
         for _ in 0..ATTEMPTS_MAX {
             self.enter();
-            let others_hold = self.all_hold(&inodes[1..])?;
+            // Nor does anything come on top of a delta that was refused.
+            let others_hold = self.all_hold(&inodes[1..])? && !header.ownership().is_refused();
             if others_hold && last == published.word && expected.still_holds(header) {
                 return Ok(Confirmed::Standing);
             }
@@ -580,15 +583,24 @@ impl Engine {
 
     /// Folds and releases everything: what is needed is acquired again.
     fn give_up_all(&self) -> Result<(), Errno> {
-        let request = Request::CommitAll { release: true };
-        ownership::ask_until_settled(self.session, &request)?;
+        self.commit_all(true)?;
         self.run_local(|context| context.refresh_dirty())
     }
 
-    /// Folds all that this session has changed, and takes back what the deltas used.
+    /// Folds all that this session has changed, and takes back what the deltas used; but what was
+    /// refused.
     pub fn fold_all(&self) -> Result<(), Errno> {
-        let request = Request::CommitAll { release: false };
-        ownership::ask_until_settled(self.session, &request)?;
+        self.commit_all(false)?;
         self.run_local(|context| context.refresh_dirty())
+    }
+
+    fn commit_all(&self, release: bool) -> Result<(), Errno> {
+        let request = Request::CommitAll { release };
+        match ownership::ask_until_settled(self.session, &request) {
+            // What is refused is reported by operations on it, and by no others: all else was
+            // folded.
+            Err(Errno::IO) => Ok(()),
+            other => other,
+        }
     }
 }

@@ -11,7 +11,7 @@ use crate::engine::{Attempt, Context, Engine, Fix, Stop};
 use crate::interface::Errno;
 use crate::state::{AuxiliaryState, CachedInode, InodeLeaf, LEAF, Lane, begun, flag};
 use arck_core_state::header::HeaderKind;
-use arck_core_state::{FileKind, Inode, InodeNumber, LiveHeader};
+use arck_core_state::{FileKind, Inode, InodeNumber, LiveHeader, Ownership};
 use arck_libfs_kit::Session;
 use arck_libfs_kit::delta;
 use arck_libfs_kit::ownership::{self, Owner};
@@ -150,7 +150,25 @@ impl<'a> Context<'a> {
             // name: their parts go out of the counts together.
             self.refresh_dirty()?;
         }
-        self.refresh_view(inode, header, generation)
+        self.note_lost(inode, header);
+        let refreshed = self.refresh_view(inode, header, generation);
+        if !matches!(refreshed, Err(Stop::Fix(_))) && inode.take(flag::LOST) {
+            // Once, by whatever operation comes first; then it starts from the verified state.
+            return Err(Errno::IO.into());
+        }
+        refreshed
+    }
+
+    /// Notes that what the view shows of this session's changes was set aside.
+    fn note_lost(&self, inode: &CachedInode, header: &LiveHeader) {
+        let expected = inode.expected();
+        if expected.fold != 0
+            && expected.fold == header.evicted()
+            && expected.ownership.session() == self.session.number()
+            && !expected.still_holds(header)
+        {
+            inode.set(flag::LOST, true);
+        }
     }
 
     fn refresh_view(
@@ -165,6 +183,14 @@ impl<'a> Context<'a> {
         }
         match ownership::owner(self.session, header) {
             Owner::Us(_) if header.ownership().is_marked() => Err(Fix::Wait(number).into()),
+            Owner::Us(expected) if header.ownership().is_refused() => {
+                // What lies beneath a directory can still be reached, by the names as they were.
+                if inode.is_directory() && inode.expected() == expected {
+                    Ok(())
+                } else {
+                    Err(Errno::IO.into())
+                }
+            }
             Owner::Us(expected) => self.refresh_owned(inode, header, generation, expected),
             Owner::Nobody => self.refresh_shared(inode, header, generation),
             Owner::Other => {
@@ -222,7 +248,7 @@ impl<'a> Context<'a> {
             // up to a later fold, and may have begun a delta on it.
             return Err(Fix::Again.into());
         }
-        self.discard_delta(inode);
+        self.discard_ended(inode);
         self.load_verified(inode, generation)?;
         inode.expect(expected);
         Ok(())
@@ -239,8 +265,20 @@ impl<'a> Context<'a> {
             // Another thread has become the owner, and may have begun a delta.
             return Err(Fix::Again.into());
         }
-        self.discard_delta(inode);
+        self.discard_ended(inode);
         self.load_verified(inode, generation)
+    }
+
+    /// Forgets a delta, and, if it was set aside, the fold number that says so. Under the inode's
+    /// lock as a whole.
+    fn discard_ended(&self, inode: &'static CachedInode) {
+        self.discard_delta(inode);
+        if inode.has(flag::LOST) {
+            inode.expect(Expected {
+                ownership: Ownership::SHARED,
+                fold: 0,
+            });
+        }
     }
 
     /// Whether what the view was made for is over, and its delta, if it has one, with it. Under
@@ -272,7 +310,7 @@ impl<'a> Context<'a> {
         store_verified(inode, &verified);
         inode.set(flag::UNBORN, false);
         inode.expect(Expected {
-            ownership: copy.ownership.unmarked(),
+            ownership: copy.ownership.bare(),
             fold: copy.fold,
         });
         inode.sequence.store(copy.sequence, Ordering::Release);
@@ -368,7 +406,14 @@ impl<'a> Context<'a> {
         if header.ownership().is_marked() {
             return Err(Fix::Wait(inode.number()).into());
         }
-        if matches!(ownership::owner(self.session, header), Owner::Other) {
+        if header.ownership().is_refused()
+            && ownership::owner(self.session, header) == Owner::Us(inode.expected())
+        {
+            // Not folded, and perhaps it will be yet.
+            return Ok(());
+        }
+        self.note_lost(inode, header);
+        if inode.has(flag::LOST) || matches!(ownership::owner(self.session, header), Owner::Other) {
             // The view is made, from what they are recalled for, when somebody asks for it.
             let _locked = self.lock_now(inode)?;
             if self.has_ended(inode, header)? {

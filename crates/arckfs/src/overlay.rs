@@ -206,7 +206,7 @@ impl<'a> Context<'a> {
         }
         if header.sequence.load(Ordering::Acquire) != sequence
             || header.fold() != expected.fold
-            || header.ownership().unmarked() != expected.ownership
+            || header.ownership().bare() != expected.ownership
         {
             return Err(Fix::Again.into());
         }

@@ -265,6 +265,9 @@ pub mod flag {
     pub const LINKABLE: u32 = 32;
     /// The process may hold `fcntl` locks on it.
     pub const LOCKED: u32 = 128;
+    /// What the session had changed was refused and set aside, and no operation has reported it
+    /// yet.
+    pub const LOST: u32 = 256;
 }
 
 /// In [`CachedInode::opened`]: it is open for nobody, and nobody may open it.
@@ -374,6 +377,10 @@ impl CachedInode {
         } else {
             self.flags.fetch_and(!flag, Ordering::AcqRel);
         }
+    }
+    /// Clears a flag; whether it was set. One of several threads is told so.
+    pub fn take(&self, flag: u32) -> bool {
+        self.flags.fetch_and(!flag, Ordering::AcqRel) & flag != 0
     }
     /// The beginning of its branch has been fenced. Under its lock.
     #[inline(always)]

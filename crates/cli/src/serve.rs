@@ -48,6 +48,11 @@ pub struct ServeArguments {
     /// Microseconds for which an owner keeps a file against other writers
     #[arg(long, value_name = "US", default_value_t = 500)]
     lease: u64,
+
+    /// Milliseconds for which a program may repair a change that was refused, before it loses the
+    /// file
+    #[arg(long, value_name = "MS", default_value_t = 2000)]
+    grace: u64,
 }
 
 fn parse_persist(text: &str) -> Result<PersistOption, String> {
@@ -98,6 +103,7 @@ fn serve(arguments: &ServeArguments) -> Result<(), String> {
     let options = Options {
         persist: arguments.persist,
         lease: Duration::from_micros(arguments.lease),
+        grace: Duration::from_millis(arguments.grace),
         ..Options::default()
     };
     let pool = arguments

@@ -21,7 +21,7 @@ use arck_core_state::geometry::SessionNumber;
 use arck_pm::PersistOption;
 use arck_verifier::{CopiedDelta, Violation};
 use rustix::io::Errno;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -35,6 +35,9 @@ pub struct Options {
     pub persist: PersistOption,
     /// An owner keeps an inode at least so long against other writers.
     pub lease: Duration,
+    /// After a refusal, the owner may repair its delta for so long, unless another session wants
+    /// to write the inode.
+    pub grace: Duration,
     /// A fold waits at most so long for operations in flight.
     pub patience: Duration,
     /// After the last request the doorbells are polled for so long.
@@ -52,6 +55,7 @@ impl Default for Options {
         Options {
             persist: PersistOption::Auto,
             lease: Duration::from_micros(500),
+            grace: Duration::from_secs(2),
             patience: Duration::from_millis(2),
             polling: Duration::from_micros(100),
             arena_pages: u32::MAX,
@@ -68,6 +72,9 @@ pub struct Core {
     /// Descriptions with locks that several processes have open.
     pub watches: Watches,
     pub options: Options,
+    /// When grace periods end: of which session's which inode. Those that ended otherwise stay
+    /// until they are due.
+    pub(crate) refusals: BTreeSet<(Instant, SessionNumber, InodeNumber)>,
     published: (u64, u64),
     /// While a pool is opened: what dead sessions left is not all known.
     pub recovering: bool,
@@ -92,6 +99,7 @@ impl Core {
             locks: LockTable::default(),
             watches: Watches::default(),
             options,
+            refusals: BTreeSet::new(),
             published: (u64::MAX, u64::MAX),
             recovering: true,
             violations_logged: (Instant::now(), 0),

@@ -5,6 +5,8 @@
 //!   flight; copy; start again if the copy names a larger set; verify the copy; apply it in one
 //!   commit, which advances fold numbers and takes the marks away.
 //! * Whatever happens, no mark is left behind.
+//! * Nothing is folded of a set in which a rule is broken; the inode that breaks it is refused
+//!   ([`crate::refusals`]).
 //! * A fold number ends exactly when its delta was folded, or its owner lost the inode. What
 //!   straddled that can ask for the receipt.
 
@@ -13,7 +15,7 @@ use crate::arena::Reader;
 use crate::change::{Change, Weight};
 use crate::core::Core;
 use crate::maps;
-use crate::sessions::{KeptReceipt, Receipt, Session};
+use crate::sessions::{KeptReceipt, Receipt};
 use crate::state::State;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::HeaderKind;
@@ -109,8 +111,9 @@ impl Core {
         let copied = match self.mark_and_copy(owner, wanted) {
             Ok(copied) => copied,
             Err((set, failure)) => {
+                self.note_refusal(owner, &failure);
                 unmark(&self.state, &set);
-                return self.refused(owner, failure);
+                return Err(failure);
             }
         };
         let set = copied.set.clone();
@@ -124,17 +127,11 @@ impl Core {
                 Ok(())
             }
             Err(failure) => {
+                self.note_refusal(owner, &failure);
                 unmark(&self.state, &set);
-                self.refused(owner, failure)
+                Err(failure)
             }
         }
-    }
-
-    fn refused(&mut self, owner: SessionNumber, failure: Failure) -> Result<(), Failure> {
-        if let Failure::Violation(violation) = &failure {
-            self.log_violation(owner, violation);
-        }
-        Err(failure)
     }
 
     fn mark_and_copy(
@@ -261,6 +258,7 @@ impl Core {
             if is_folded || releases || is_renewed {
                 header.fold = fold;
             }
+            header.ownership = header.ownership.accepted();
             if is_renewed {
                 renewed.push(number);
             }
@@ -285,6 +283,7 @@ impl Core {
         {
             return Err(Errno::NOSPC.into());
         }
+        let accepted: Vec<InodeNumber> = copied.set.iter().copied().collect();
         // Before the session can learn that these delta pages are free.
         if let Some(session) = self.sessions.get_mut(&owner) {
             session.set_room(room.saturating_sub(folded as u64));
@@ -296,6 +295,7 @@ impl Core {
             return Err(errno.into());
         }
 
+        self.note_accepted(owner, &accepted);
         for &number in &dying {
             self.state.orphans.insert(number);
         }
@@ -333,52 +333,5 @@ impl Core {
         }
         session.disown(&released);
         Ok(dying)
-    }
-
-    /// Takes an inode away from an owner whose delta cannot be folded; the delta is set aside.
-    pub fn take_away(&mut self, owner: SessionNumber, inode: InodeNumber, why: &Failure) {
-        let set = BTreeSet::from([inode]);
-        if let Some(header) = self.state.pool.header(inode) {
-            mark(header);
-        }
-        heavy_barrier();
-        // They may ask what became of it.
-        let flights = self.sessions.get(&owner).map(Session::in_flight);
-        let flights = flights.unwrap_or_default();
-        let delta = self.sessions.get(&owner).and_then(|session| {
-            let header = self.state.header_copy(inode)?;
-            let mut budget = PageBudget::default();
-            copy_delta(&mut Reader(&session.arena), inode, &header, &mut budget).ok()?
-        });
-        if let Some(delta) = &delta {
-            self.keep_aside(owner, inode, delta, why);
-        }
-        let mut change = Change::new(&mut self.state);
-        let fold = change.state.numbers.fold();
-        let mut ended = 0;
-        let committed = change
-            .header(inode)
-            .map(|header| {
-                ended = header.fold;
-                header.fold = fold;
-                header.ownership = Ownership::SHARED;
-                header.branch_slot = 0;
-            })
-            .and_then(|()| change.commit(Weight::Ownership));
-        unmark(&self.state, &set);
-        match committed {
-            Ok(()) => {
-                if let Some(session) = self.sessions.get_mut(&owner) {
-                    let lost = KeptReceipt {
-                        inode,
-                        fold: ended,
-                        kind: Receipt::Lost,
-                    };
-                    session.keep_receipts(flights, vec![lost]);
-                    session.disown(&[inode]);
-                }
-            }
-            Err(errno) => tracing::error!("taking inode {inode} away: {errno}"),
-        }
     }
 }

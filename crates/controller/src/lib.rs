@@ -11,6 +11,7 @@
 //! | `apply` | a verified delta becomes a change |
 //! | `sessions`, `arena` | who is there, and what they were sent |
 //! | `fold`, `ownership`, `orphans`, `locks`, `watches`, `move_names`, `requests` | what sessions ask for |
+//! | `refusals` | what becomes of a delta that was refused |
 //! | `recovery` | after a crash |
 //! | `service`, `listener` | the thread that does it all, and its socket |
 //!
@@ -37,6 +38,7 @@ mod orphans;
 mod ownership;
 mod pool;
 mod recovery;
+mod refusals;
 mod requests;
 mod room;
 mod service;

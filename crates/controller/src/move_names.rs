@@ -106,8 +106,11 @@ impl Core {
                     .state
                     .header_copy(target.inode)
                     .map_or(0, |header| header.ownership.session());
-                if owner != 0 {
+                if owner == session {
                     self.fold(owner, &[target.inode], After::Release)?;
+                } else if owner != 0 {
+                    // Whatever is wrong with what another session has made of it.
+                    self.reclaim(owner, &[target.inode])?;
                 }
             }
             let target = self.state.lookup(to.directory, to.name);

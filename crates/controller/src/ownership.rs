@@ -18,7 +18,7 @@ use arck_protocol::message::GRANT_MAX;
 use arck_verifier::{Credentials, VerifiedState};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Answer now, or look again at a later time.
 #[derive(Clone, PartialEq, Debug)]
@@ -51,10 +51,6 @@ impl From<Failure> for Reply {
         }
     }
 }
-
-/// A delta that is refused with operations in flight is looked at so often before it is taken for
-/// a violation.
-const UNSETTLED_MAX: u32 = 5;
 
 /// Whether a session may become the owner of an inode.
 fn may_own(who: &Credentials, inode: &Inode) -> bool {
@@ -244,28 +240,21 @@ impl Core {
     }
 
     /// Takes inodes from an owner: folds them, and sets aside what cannot be folded.
-    fn reclaim(&mut self, owner: SessionNumber, numbers: &[InodeNumber]) -> Result<(), Errno> {
-        match self.fold(owner, numbers, After::Release) {
-            Ok(()) => return Ok(()),
-            Err(Failure::Errno(Errno::NOSPC)) => return Err(Errno::NOSPC),
-            Err(_) => {}
+    /// ENOSPC: one that could be folded, but for that.
+    pub(crate) fn reclaim(
+        &mut self,
+        owner: SessionNumber,
+        numbers: &[InodeNumber],
+    ) -> Result<(), Errno> {
+        if numbers.len() > 1 {
+            match self.fold(owner, numbers, After::Release) {
+                Ok(()) => return Ok(()),
+                Err(Failure::Errno(Errno::NOSPC)) => return Err(Errno::NOSPC),
+                Err(_) => {}
+            }
         }
         for &number in numbers {
-            let mut attempts = 0;
-            loop {
-                match self.fold(owner, &[number], After::Release) {
-                    Ok(()) => break,
-                    Err(Failure::Errno(Errno::NOSPC)) => return Err(Errno::NOSPC),
-                    Err(Failure::Unsettled(_)) if attempts < UNSETTLED_MAX => {
-                        attempts += 1;
-                        std::thread::sleep(Duration::from_millis(1));
-                    }
-                    Err(failure) => {
-                        self.take_away(owner, number, &failure);
-                        break;
-                    }
-                }
-            }
+            self.fold_or_take_away(owner, number, After::Release)?;
         }
         Ok(())
     }
@@ -334,6 +323,10 @@ impl Core {
             let Some(owned) = session.owned.get(&number) else {
                 continue;
             };
+            if owned.refusal.is_some() {
+                // The verified state is the newest there is, until the owner has repaired it.
+                continue;
+            }
             let lease_over = owned.since.elapsed() > self.options.lease;
             // What was done before the reader asked is visible here, without a barrier.
             if session.has_branch(number, &header) {
@@ -355,7 +348,14 @@ impl Core {
             } else {
                 After::Keep
             };
-            match self.fold(owner, &numbers, after) {
+            let mut folded = self.fold(owner, &numbers, after);
+            if folded.is_err() && numbers.len() > 1 {
+                // One of them need not keep the reader from the others.
+                for &number in &numbers {
+                    folded = self.fold(owner, &[number], after);
+                }
+            }
+            match folded {
                 Ok(()) => {}
                 // The reader gets the verified state; the refusal has been logged.
                 Err(Failure::Violation(_) | Failure::Unsettled(_)) => {}
@@ -421,8 +421,13 @@ impl Core {
         let owned = owner.owned.keys().copied();
         let mut numbers: Vec<InodeNumber> = owned.filter(is_worth_it).collect();
         numbers.sort_unstable();
+        // Those that were refused have not been repaired, most likely: each alone, so that they
+        // keep nothing else from being folded at once.
+        let (refused_before, sound): (Vec<InodeNumber>, Vec<InodeNumber>) = numbers
+            .into_iter()
+            .partition(|&number| self.is_refused(session, number));
         let mut first = None;
-        for slice in numbers.chunks(SLICE) {
+        for slice in sound.chunks(SLICE).chain(refused_before.chunks(1)) {
             let Err(failure) = self.fold(session, slice, after) else {
                 continue;
             };
@@ -463,8 +468,10 @@ impl Core {
         }
         self.locks.drop_session(number);
         // The release is done for all at once below.
-        self.fold_all(number, false, |core, inode, failure| {
-            core.take_away(number, inode, failure);
+        self.fold_all(number, false, |core, inode, _| {
+            if core.fold_or_take_away(number, inode, After::Keep).is_err() {
+                core.take_away(number, inode, &Failure::Errno(Errno::NOSPC));
+            }
         });
         self.release_rest(number);
         let Some(session) = self.sessions.get(&number) else {

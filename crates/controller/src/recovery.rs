@@ -119,10 +119,9 @@ pub fn scan(state: &mut State) -> Result<()> {
         if copy.sequence & 1 == 1 {
             header.sequence.store(copy.sequence + 1, Ordering::Release);
         }
-        if copy.ownership.is_marked() {
-            header
-                .ownership
-                .store(copy.ownership.unmarked().0, Ordering::Release);
+        let bare = copy.ownership.bare();
+        if copy.ownership != bare {
+            header.ownership.store(bare.0, Ordering::Release);
         }
         if copy.generation != 0 {
             last_used = number;

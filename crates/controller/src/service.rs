@@ -160,6 +160,7 @@ impl Service {
                 self.last_request = Instant::now();
             }
             self.check_orphans();
+            self.core.evict_due();
             self.core.publish_free_counts(false);
         }
         self.close()
@@ -195,6 +196,10 @@ impl Service {
                 return Some(Duration::ZERO);
             }
             timeout = Some(left);
+        }
+        if let Some(due) = self.core.next_eviction() {
+            let left = due.saturating_duration_since(Instant::now());
+            timeout = Some(timeout.map_or(left, |t| t.min(left)));
         }
         if !self.core.state.orphans.is_empty() {
             timeout = Some(timeout.map_or(ORPHAN_INTERVAL, |t| t.min(ORPHAN_INTERVAL)));

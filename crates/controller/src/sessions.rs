@@ -18,7 +18,7 @@ use arck_core_state::{HeaderCopy, InodeNumber, SegmentNumber, layout};
 use arck_pm::{MapOptions, Mapping};
 use arck_protocol::control::{CONTROL_SIZE, ControlMemory};
 use arck_protocol::socket::Welcome;
-use arck_verifier::{ArenaSource, CopiedDelta, Credentials};
+use arck_verifier::{ArenaSource, CopiedDelta, Credentials, Rule};
 use rustix::event::EventfdFlags;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
@@ -44,6 +44,18 @@ pub struct Owned {
     pub slot: u32,
     /// When it was last folded for a reader.
     pub folded: Option<Instant>,
+    /// Its delta was refused, and has been neither accepted nor set aside since.
+    pub refusal: Option<Refusal>,
+}
+
+/// A delta that was refused, and may yet be repaired.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// When the grace period ends.
+    pub due: Instant,
+    /// What was refused last: rule and place.
+    pub rule: Rule,
+    pub offset: u64,
 }
 
 impl Owned {
@@ -52,6 +64,7 @@ impl Owned {
             since,
             slot,
             folded: None,
+            refusal: None,
         }
     }
 }
@@ -244,12 +257,16 @@ impl Session {
 
     /// Whether there is anything to fold of an inode, as of now.
     pub fn has_branch(&self, number: InodeNumber, header: &HeaderCopy) -> bool {
+        self.branch(number, header).is_some()
+    }
+
+    /// An inode's branch, if there is one, as of now.
+    pub fn branch(&self, number: InodeNumber, header: &HeaderCopy) -> Option<StoredBranch> {
         let mut bytes = [0; BRANCH_SIZE];
-        let copied = branch_offset(header.branch_slot)
-            .is_some_and(|offset| Reader(&self.arena).copy(offset, &mut bytes).is_ok());
+        let offset = branch_offset(header.branch_slot)?;
+        Reader(&self.arena).copy(offset, &mut bytes).ok()?;
         let epoch = header.ownership.epoch();
-        copied
-            && StoredBranch::decode(&bytes, number, header.generation, epoch, header.fold).is_some()
+        StoredBranch::decode(&bytes, number, header.generation, epoch, header.fold)
     }
 
     /// Whoever is inside an operation now; to be asked after a heavy barrier.

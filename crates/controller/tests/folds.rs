@@ -264,11 +264,12 @@ fn a_refused_delta_changes_nothing_and_hinders_nobody() {
     other.create(ROOT, b"more", FileKind::File);
     other.commit(&[ROOT], false);
     assert_eq!(other.names(ROOT).len(), 2);
+    // The directory's delta, and that of the file that it was to bear.
     assert_eq!(
         std::fs::read_dir(pool.path().join("aside"))
             .unwrap()
             .count(),
-        1
+        2
     );
     // What straddled that is lost, and the session is told so.
     let lost = Request::Receipt {

@@ -6,6 +6,8 @@
 //!   loads it, reads, and loads it again; equal and even means that what was read is one state.
 //! * `ownership` changes only while the header is marked, or from shared; a marked header means
 //!   that a fold is under way and that no operation may begin on the inode.
+//! * An owned inode is refused from when its delta was refused until it is accepted, or taken
+//!   away: as the ownership word differs then from what an operation expects, none begins.
 //! * `fold` never repeats for an inode number: fold numbers come from one counter of the pool.
 
 use crate::geometry::SessionNumber;
@@ -15,15 +17,16 @@ use crate::primitive::{AtomicU64, Ordering, fence, spin_hint};
 /// Bytes of a header.
 pub const HEADER_SIZE: usize = 64;
 
-/// Who owns an inode, packed in one word: session number (bits 32..64), ownership epoch (bits
-/// 1..32), fold mark (bit 0). Session 0 = shared.
+/// Who owns an inode, packed in one word: session number (bits 32..64), whether its delta is
+/// refused (bit 31), ownership epoch (bits 1..31), fold mark (bit 0). Session 0 = shared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Ownership(pub u64);
 
 impl Ownership {
     pub const SHARED: Ownership = Ownership(0);
     /// Epochs wrap here; they are compared for equality only.
-    pub const EPOCH_MASK: u32 = 0x7fff_ffff;
+    pub const EPOCH_MASK: u32 = 0x3fff_ffff;
+    const REFUSED: u64 = 1 << 31;
 
     pub fn new(session: SessionNumber, epoch: u32) -> Ownership {
         Ownership(u64::from(session) << 32 | u64::from(epoch & Self::EPOCH_MASK) << 1)
@@ -32,7 +35,7 @@ impl Ownership {
         (self.0 >> 32) as u32
     }
     pub fn epoch(self) -> u32 {
-        (self.0 as u32) >> 1
+        (self.0 as u32) >> 1 & Self::EPOCH_MASK
     }
     pub fn is_marked(self) -> bool {
         self.0 & 1 == 1
@@ -42,6 +45,21 @@ impl Ownership {
     }
     pub fn unmarked(self) -> Ownership {
         Ownership(self.0 & !1)
+    }
+    /// The owner's delta was refused, and has been neither accepted nor set aside since.
+    pub fn is_refused(self) -> bool {
+        self.0 & Self::REFUSED != 0
+    }
+    pub fn refused(self) -> Ownership {
+        Ownership(self.0 | Self::REFUSED)
+    }
+    pub fn accepted(self) -> Ownership {
+        Ownership(self.0 & !Self::REFUSED)
+    }
+    /// Session and epoch alone: what operations expect. Never equal to the word of a header that
+    /// is marked or refused.
+    pub fn bare(self) -> Ownership {
+        self.unmarked().accepted()
     }
 }
 
@@ -86,7 +104,10 @@ pub struct LiveHeader {
     pub identity: AtomicU64,
     /// [`HeaderKind`] (byte 0), [`FileKind`] (byte 1), read class (high half).
     pub state: AtomicU64,
-    pub reserved: [AtomicU64; 2],
+    /// The fold number that ended last without having been folded: its delta was set aside. Who
+    /// expects that number has lost what it had changed.
+    pub evicted: AtomicU64,
+    pub reserved: AtomicU64,
 }
 #[cfg(not(shuttle))]
 const _: () = assert!(size_of::<LiveHeader>() == HEADER_SIZE);
@@ -136,7 +157,8 @@ impl LiveHeader {
             ownership: AtomicU64::new(0),
             identity: AtomicU64::new(0),
             state: AtomicU64::new(0),
-            reserved: [AtomicU64::new(0), AtomicU64::new(0)],
+            evicted: AtomicU64::new(0),
+            reserved: AtomicU64::new(0),
         }
     }
 
@@ -147,6 +169,11 @@ impl LiveHeader {
 
     pub fn fold(&self) -> u64 {
         self.fold.load(Ordering::Acquire)
+    }
+
+    /// See [`LiveHeader::evicted`].
+    pub fn evicted(&self) -> u64 {
+        self.evicted.load(Ordering::Acquire)
     }
 
     pub fn generation(&self) -> u32 {
@@ -214,14 +241,20 @@ mod tests {
 
     #[test]
     fn ownership_packs() {
-        let owner = Ownership::new(7, 0x7fff_ffff);
+        let owner = Ownership::new(7, 0x3fff_ffff);
         assert_eq!(
             (owner.session(), owner.epoch(), owner.is_marked()),
-            (7, 0x7fff_ffff, false)
+            (7, 0x3fff_ffff, false)
         );
         assert!(owner.marked().is_marked());
         assert_eq!(owner.marked().unmarked(), owner);
         assert_eq!(owner.marked().session(), 7);
+        let refused = owner.refused();
+        assert!(refused.is_refused() && !owner.is_refused() && !refused.is_marked());
+        assert_eq!((refused.session(), refused.epoch()), (7, 0x3fff_ffff));
+        assert_eq!(refused.accepted(), owner);
+        assert_eq!(refused.marked().unmarked(), refused);
+        assert_eq!(refused.marked().bare(), owner);
     }
 
     #[test]

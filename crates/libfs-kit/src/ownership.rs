@@ -32,7 +32,7 @@ pub fn owner(session: &Session, header: &LiveHeader) -> Owner {
     let ownership = header.ownership();
     if ownership.session() == session.number() {
         return Owner::Us(Expected {
-            ownership: ownership.unmarked(),
+            ownership: ownership.bare(),
             fold,
         });
     }

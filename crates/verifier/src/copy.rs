@@ -8,6 +8,7 @@
 //! * One [`PageBudget`] serves a whole fold set; no page is copied twice under it. So the walk
 //!   ends, whatever the chains say, and no page can belong to two branches.
 
+use crate::effects::Effects;
 use crate::rule::{Rule, Violation};
 use arck_core_state::arena::{ARENA_PAGES, branch_offset, is_delta_page};
 use arck_core_state::branch::{BRANCH_SIZE, StoredBranch, TAILS, offset};
@@ -15,7 +16,7 @@ use arck_core_state::header::HeaderKind;
 use arck_core_state::index::HEIGHT_MAX;
 use arck_core_state::record::{DeltaPageHeader, NEXT_OFFSET, RECORD_UNIT};
 use arck_core_state::{FileKind, HeaderCopy, IndexRoot, InodeNumber, PAGE_SIZE};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use zerocopy::FromBytes;
 
 /// A read of the arena failed: its owner truncated it.
@@ -93,6 +94,14 @@ impl CopiedDelta {
         within(&page[..], u64::from(number) * PAGE_SIZE)
     }
 
+    /// The inodes to which the delta adds names, each once, ascending.
+    pub fn named_inodes(&self) -> Vec<InodeNumber> {
+        let effects = Effects::gather(std::slice::from_ref(self));
+        let named: BTreeSet<InodeNumber> =
+            effects.adds().map(|placed| placed.record.inode).collect();
+        named.into_iter().collect()
+    }
+
     /// Byte offset of a branch field in the arena.
     pub(crate) fn field(&self, field: u64) -> u64 {
         self.branch_offset + field
@@ -106,6 +115,26 @@ pub fn copy_delta(
     number: InodeNumber,
     header: &HeaderCopy,
     budget: &mut PageBudget,
+) -> Result<Option<CopiedDelta>, Violation> {
+    let Some(delta) = copy_branch(source, number, header)? else {
+        return Ok(None);
+    };
+    check_fields_of_kind(&delta)?;
+    let mut copier = Copier {
+        source,
+        budget,
+        delta,
+    };
+    copier.tails()?;
+    copier.index()?;
+    Ok(Some(copier.delta))
+}
+
+/// A delta of which only the branch has been copied.
+fn copy_branch(
+    source: &mut impl ArenaSource,
+    number: InodeNumber,
+    header: &HeaderCopy,
 ) -> Result<Option<CopiedDelta>, Violation> {
     if header.kind == HeaderKind::Free {
         return Ok(None);
@@ -133,23 +162,34 @@ pub fn copy_delta(
     ) else {
         return Ok(None);
     };
-    let delta = CopiedDelta {
+    Ok(Some(CopiedDelta {
         inode: number,
         header: *header,
         branch,
         branch_bytes,
         branch_offset,
         pages: BTreeMap::new(),
-    };
-    check_fields_of_kind(&delta)?;
+    }))
+}
+
+/// As much of the delta as can be copied, whatever is wrong with it: for somebody to look at, not
+/// to be verified; and whether that is all of it. `None` if there is no branch, or it cannot be
+/// read.
+pub fn copy_readable(
+    source: &mut impl ArenaSource,
+    number: InodeNumber,
+    header: &HeaderCopy,
+    budget: &mut PageBudget,
+) -> Option<(CopiedDelta, bool)> {
+    let delta = copy_branch(source, number, header).ok()??;
     let mut copier = Copier {
         source,
         budget,
         delta,
     };
-    copier.tails()?;
-    copier.index()?;
-    Ok(Some(copier.delta))
+    // Each ends where it cannot go on; what it has copied until then stays.
+    let is_whole = copier.tails().is_ok() & copier.index().is_ok();
+    Some((copier.delta, is_whole))
 }
 
 /// Before any pointer is followed: a branch has the tails of a directory or the index of a

@@ -35,7 +35,7 @@ mod tests;
 
 pub use change::{Birth, Changes, InodeChange};
 pub use closure::closure;
-pub use copy::{ArenaSource, CopiedDelta, CopyFault, PageBudget, copy_delta};
+pub use copy::{ArenaSource, CopiedDelta, CopyFault, PageBudget, copy_delta, copy_readable};
 pub use fold_set::SetMember;
 pub use rule::{Rule, Violation};
 pub use state::{Credentials, VerifiedState};

@@ -69,6 +69,7 @@ pub fn structures() -> Structures {
             ownership,
             identity,
             state,
+            evicted,
             reserved,
         }
     );
@@ -371,6 +372,7 @@ pub fn bits() -> Vec<(&'static str, Bits)> {
             bit_fields([
                 ("mark", Ownership::SHARED.marked().0),
                 ("epoch", Ownership::new(0, u32::MAX).0),
+                ("refused", Ownership::SHARED.refused().0),
                 ("session", Ownership::new(u32::MAX, 0).0),
             ]),
         ),
