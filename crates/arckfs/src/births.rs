@@ -324,7 +324,10 @@ impl<'a> Context<'a> {
                 }
             }
         }
-        record.sequence = lane.sequence.load(Ordering::Relaxed) + own.apart;
+        record.sequence = lane
+            .sequence
+            .load(Ordering::Relaxed)
+            .wrapping_add(own.apart);
         lane.sequence.store(record.sequence, Ordering::Relaxed);
         let tails = if tail.page == 0 {
             self.lock_branch(directory)
