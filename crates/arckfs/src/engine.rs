@@ -486,7 +486,7 @@ impl Engine {
                 if count == 0 {
                     return Ok(());
                 }
-                match ownership::acquire(session, &wanted[..count]) {
+                match self.acquire(&wanted[..count]) {
                     // As many owned as a session may: give up what is not needed right now.
                     Err(Errno::NOBUFS) => {
                         self.give_up_all()?;

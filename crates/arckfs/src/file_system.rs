@@ -404,6 +404,14 @@ impl FileSystem {
         }
     }
 
+    /// Whether this session owns what a path leads to, without following a last symbolic link; for
+    /// diagnosis and tests.
+    pub fn owns(&self, at: At, path: &[u8]) -> Result<bool, Failure> {
+        let number = self.stat(at, path, libc::AT_SYMLINK_NOFOLLOW)?.inode as InodeNumber;
+        let header = self.engine.session.header(number).ok_or(Errno::STALE)?;
+        Ok(header.ownership().session() == self.engine.session.number())
+    }
+
     /// How many directories and files of the session have been given buckets, because threads waited
     /// for each other there; for diagnosis and tests.
     pub fn spread_inodes(&self) -> u32 {

@@ -20,6 +20,7 @@
 //!   create, unlink), so it may be called from any place a system call may be called from, except
 //!   that a signal handler must not re-enter it (callers defer: see the preload crate).
 
+mod ahead;
 mod attributes;
 mod births;
 mod buckets;

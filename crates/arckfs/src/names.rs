@@ -228,6 +228,9 @@ impl<'a> Context<'a> {
             self.paths_change();
             self.count_names(directory, -1);
             directory.add_links(-1);
+            if !victim.has(flag::UNBORN) && !directory.has(flag::REMOVING) {
+                directory.set(flag::REMOVING, true);
+            }
             victim.base_links.store(0, Ordering::Relaxed);
             victim.link_delta.store(0, Ordering::Relaxed);
             victim.set(flag::UNLINKED, true);

@@ -268,6 +268,8 @@ pub mod flag {
     /// What the session had changed was refused and set aside, and no operation has reported it
     /// yet.
     pub const LOST: u32 = 256;
+    /// Verified directories are being removed from it: see [`crate::ahead`].
+    pub const REMOVING: u32 = 512;
 }
 
 /// In [`CachedInode::opened`]: it is open for nobody, and nobody may open it.
