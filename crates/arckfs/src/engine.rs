@@ -134,6 +134,17 @@ pub struct Recalled {
     doubts: Cell<u32>,
     /// A turn that the call has had to take.
     turn: RefCell<Option<Turn>>,
+    /// A write whose bytes stand, and which is still to be stamped.
+    written: Cell<Option<Written>>,
+}
+
+/// See [`Recalled`].
+#[derive(Clone, Copy)]
+pub struct Written {
+    /// Where, and how many bytes of how many.
+    pub at: u64,
+    pub asked: usize,
+    pub done: usize,
 }
 
 /// Who the process is, as the controller saw it at the greeting.
@@ -242,6 +253,16 @@ impl<'a> Context<'a> {
         let doubts = self.recalled.doubts.get();
         self.recalled.doubts.set(doubts + 1);
         doubts < DOUBTS_MAX
+    }
+
+    /// Notes a write that is done but for its times, for the next attempt.
+    pub fn note_written(&self, written: Written) {
+        self.recalled.written.set(Some(written));
+    }
+
+    /// The write that an attempt before this one has noted.
+    pub fn written(&self) -> Option<Written> {
+        self.recalled.written.get()
     }
 
     /// Keeps a turn until the call ends.

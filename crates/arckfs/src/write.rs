@@ -14,7 +14,7 @@
 
 mod step;
 
-use crate::engine::{Attempt, Context, Fix, Published};
+use crate::engine::{Attempt, Context, Fix, Published, Written};
 use crate::interface::Errno;
 use crate::read::pages_of;
 use crate::state::{CachedInode, begun, flag};
@@ -115,6 +115,12 @@ impl<'a> Context<'a> {
         position: Position,
         in_parts: bool,
     ) -> Attempt<(usize, u64)> {
+        if let Some(before) = self.written()
+            && (Position::At(before.at), before.asked) == (position, data.len())
+        {
+            self.stamp_written(inode)?;
+            return Ok((before.done, before.at));
+        }
         let length = data.len() as u64;
         let end = match position {
             Position::At(position) => position.saturating_add(length),
@@ -172,6 +178,7 @@ impl<'a> Context<'a> {
         }
         let most = (STEP as u64) * PAGE_SIZE - position % PAGE_SIZE;
         let length = (data.len() as u64).min(most).min(FILE_SIZE_MAX - position);
+        let asked = data.len();
         let data = &data[..length as usize];
         let (branch, begun) = self.branch(inode, &expected)?;
         // Room for a small write costs nothing to make ready; for a large one it costs as much
@@ -223,7 +230,8 @@ impl<'a> Context<'a> {
             inode.size.store(end, Ordering::Release);
             inode.stamped(time);
         } else {
-            let entries = if step.count != 0 {
+            let only_bytes = step.count == 0;
+            let entries = if !only_bytes {
                 let data = order::fence(step.stored.take());
                 Some(step.publish_entries(&data)?)
             } else {
@@ -233,9 +241,21 @@ impl<'a> Context<'a> {
             let _durable = order::fence((entries, step.stored.take(), stamp.stored));
             inode.branch_is_durable();
             if !expected.still_holds(self.header(inode.number())?) {
-                // A fold got in between. Writing the same bytes once more does no harm, but if
-                // somebody else's have come on top.
-                self.keep_turn(inode);
+                // A fold got in between. Bytes in pages of our own stand, as long as the file is
+                // ours: no fold takes them, and whoever gets the file next sees them. Written once
+                // more they would come on top of what another thread has written meanwhile.
+                let now = self.header(inode.number())?.ownership();
+                let before = expected.ownership;
+                if only_bytes && (now.session(), now.epoch()) == (before.session(), before.epoch())
+                {
+                    self.note_written(Written {
+                        at: position,
+                        asked,
+                        done: written,
+                    });
+                } else {
+                    self.keep_turn(inode);
+                }
                 return Err(Fix::Again.into());
             }
             if let Some(time) = stamp.time {
@@ -246,6 +266,23 @@ impl<'a> Context<'a> {
             self.remap(inode, size.min(position) / PAGE_SIZE, pages_of(end));
         }
         Ok((written, position))
+    }
+
+    /// Stamps a write whose bytes stand.
+    #[cold]
+    fn stamp_written(&self, inode: &'static CachedInode) -> Attempt<()> {
+        let _locked = self.lock_whole(inode);
+        let expected = self.begin_change(inode)?;
+        let (branch, begun) = self.branch(inode, &expected)?;
+        let time = now();
+        self.put_times(inode, &branch, time)?;
+        let _durable = order::fence((begun, branch.flush_line_0()?));
+        inode.branch_is_durable();
+        if !expected.still_holds(self.header(inode.number())?) {
+            return Err(Fix::Again.into());
+        }
+        inode.stamped(time);
+        Ok(())
     }
 
     /// Changes the size. EFBIG.

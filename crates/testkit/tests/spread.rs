@@ -564,3 +564,54 @@ fn threads_make_room_in_a_directory_of_a_full_pool() {
     session.fold(false).expect("fold");
     assert_eq!(pool.violations(), "");
 }
+
+#[test]
+fn what_was_overwritten_does_not_come_back() {
+    let pool = TestPool::new(128 << 20);
+    let (session, other) = (pool.session(), pool.session());
+    spread_file(&session, "file");
+    let stop = AtomicBool::new(false);
+    let runs = || !stop.load(Ordering::Relaxed);
+    let end = Instant::now() + Duration::from_secs(3);
+    std::thread::scope(|scope| {
+        let _stop = StopAtEnd(&stop);
+        for (writer, at) in [(0u64, 0), (1, 0), (0, END), (0, 2 * END), (0, 3 * END)] {
+            let (runs, session) = (&runs, &session);
+            scope.spawn(move || {
+                let handle = session.open_at_root("file", libc::O_WRONLY).expect("open");
+                let mut value = writer;
+                while runs() {
+                    value += 2;
+                    let done = session.write(handle, &value.to_le_bytes(), Some(at));
+                    assert_eq!(done, Ok(8));
+                }
+                session.close(handle);
+            });
+        }
+        scope.spawn(|| {
+            while runs() {
+                other.get("file").expect("read");
+            }
+        });
+        let handle = session.open_at_root("file", libc::O_RDONLY).expect("open");
+        let mut last = [0, 0];
+        let mut current = 0;
+        let mut changes = 0u64;
+        while Instant::now() < end {
+            let mut bytes = [0; 8];
+            assert_eq!(session.read(handle, &mut bytes, Some(0)), Ok(8));
+            let value = u64::from_le_bytes(bytes);
+            if value != current {
+                let newest: &mut u64 = &mut last[(value % 2) as usize];
+                assert!(
+                    value > *newest,
+                    "{value} again after {current}, change {changes}"
+                );
+                (*newest, current) = (value, value);
+                changes += 1;
+            }
+        }
+        println!("{changes} changes");
+        session.close(handle);
+    });
+}
