@@ -8,6 +8,7 @@ mod nested;
 mod owner;
 mod run;
 mod serve;
+mod violations;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -28,6 +29,8 @@ enum Command {
     Serve(serve::ServeArguments),
     /// Run a program on a pool
     Run(run::RunArguments),
+    /// List what was refused on a pool, and show what was set aside
+    Violations(violations::ViolationsArguments),
 }
 
 fn main() -> ExitCode {
@@ -35,5 +38,6 @@ fn main() -> ExitCode {
         Command::Mkfs(arguments) => mkfs::main(&arguments),
         Command::Serve(arguments) => serve::main(&arguments),
         Command::Run(arguments) => run::main(arguments),
+        Command::Violations(arguments) => violations::main(&arguments),
     }
 }

@@ -6,27 +6,23 @@
 //!   [`Options`].
 
 use crate::error::{Error, Result};
-use crate::fold::Failure;
 use crate::journal::Journal;
 use crate::locks::LockTable;
-use crate::mkfs::now;
 use crate::pool::Pool;
 use crate::recovery;
 use crate::sessions::Session;
 use crate::space::Space;
 use crate::state::{CrashHook, State};
+use crate::violations;
 use crate::watches::Watches;
 use arck_core_state::InodeNumber;
 use arck_core_state::geometry::SessionNumber;
 use arck_pm::PersistOption;
-use arck_verifier::{CopiedDelta, Violation};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use zerocopy::IntoBytes;
 
 /// How a controller behaves.
 #[derive(Clone)]
@@ -78,8 +74,8 @@ pub struct Core {
     published: (u64, u64),
     /// While a pool is opened: what dead sessions left is not all known.
     pub recovering: bool,
-    /// When a violation was last logged, to log no more than a few a second.
-    violations_logged: (Instant, u32),
+    /// What was logged lately, to log no more than a few lines a second.
+    pub(crate) violations_logged: violations::Windows,
 }
 
 impl Core {
@@ -102,7 +98,7 @@ impl Core {
             refusals: BTreeSet::new(),
             published: (u64::MAX, u64::MAX),
             recovering: true,
-            violations_logged: (Instant::now(), 0),
+            violations_logged: violations::Windows::new(),
         };
         recovery::recover(&mut core, same_boot || was_clean)?;
         core.recovering = false;
@@ -116,6 +112,7 @@ impl Core {
             self.end_session(number, libc::ESHUTDOWN);
         }
         self.free_orphans(None);
+        self.finish_log();
         if self.state.pool.is_paged() {
             self.sync_files().map_err(|errno| Error::System {
                 path: self.state.pool.path().into(),
@@ -145,64 +142,6 @@ impl Core {
             let header = &live.control().header;
             header.pages_free.store(counts.0, Ordering::Relaxed);
             header.inodes_free.store(counts.1, Ordering::Relaxed);
-        }
-    }
-
-    /// Writes a violation to the log of the pool, and warns.
-    pub fn log_violation(&mut self, session: SessionNumber, violation: &Violation) {
-        let (since, count) = &mut self.violations_logged;
-        if since.elapsed() > Duration::from_secs(1) {
-            (*since, *count) = (Instant::now(), 0);
-        }
-        *count += 1;
-        if *count > 20 {
-            return;
-        }
-        let inode = violation.inode;
-        tracing::warn!("session {session}, inode {inode}: refused: {violation}");
-        let line = format!("{} session {session} {violation}\n", now());
-        let log = self.state.pool.path().join(crate::VIOLATIONS_LOG);
-        let written = std::fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(log)
-            .and_then(|mut file| file.write_all(line.as_bytes()));
-        if let Err(error) = written {
-            tracing::warn!("cannot write to the log of violations: {error}");
-        }
-    }
-
-    /// Keeps a copy of a delta that cannot be folded, for its user to look at.
-    pub fn keep_aside(
-        &mut self,
-        session: SessionNumber,
-        inode: InodeNumber,
-        delta: &CopiedDelta,
-        why: &Failure,
-    ) {
-        let folder = self.state.pool.path().join(crate::ASIDE);
-        let fold = delta.branch.fold;
-        let write = || -> std::io::Result<std::path::PathBuf> {
-            std::fs::create_dir_all(&folder)?;
-            let path = folder.join(format!("{session:08x}-{inode:08x}-{fold:016x}"));
-            let mut file = std::fs::File::create(&path)?;
-            writeln!(file, "session {session} inode {inode} fold {fold}: {why}")?;
-            file.write_all(&delta.branch_bytes)?;
-            for (number, page) in &delta.pages {
-                file.write_all(number.as_bytes())?;
-                file.write_all(&page[..])?;
-            }
-            Ok(path)
-        };
-        match write() {
-            Ok(path) => tracing::warn!(
-                "session {session}, inode {inode}: its changes were set aside in {}: {why}",
-                path.display()
-            ),
-            Err(error) => tracing::warn!(
-                "session {session}, inode {inode}: its changes are lost ({why}), and could not \
-                 be set aside: {error}"
-            ),
         }
     }
 }

@@ -11,7 +11,7 @@
 //! | `apply` | a verified delta becomes a change |
 //! | `sessions`, `arena` | who is there, and what they were sent |
 //! | `fold`, `ownership`, `orphans`, `locks`, `watches`, `move_names`, `requests` | what sessions ask for |
-//! | `refusals` | what becomes of a delta that was refused |
+//! | `refusals`, `violations`, `aside` | what becomes of a delta that was refused, the log of it, where it is kept |
 //! | `recovery` | after a crash |
 //! | `service`, `listener` | the thread that does it all, and its socket |
 //!
@@ -22,6 +22,7 @@
 
 mod apply;
 mod arena;
+mod aside;
 mod beneath;
 mod change;
 mod core;
@@ -46,13 +47,16 @@ mod sessions;
 mod slots;
 mod space;
 mod state;
+mod violations;
 mod watches;
 
 pub use crate::core::Options;
+pub use aside::{ASIDE, Head, SetAside};
 pub use beneath::check_room;
 pub use error::{Error, Result, size_text};
 pub use mkfs::{MkfsOptions, mkfs};
 pub use state::CrashHook;
+pub use violations::{Entry, Event, VIOLATIONS_LOG, VIOLATIONS_LOG_OLD, read_log};
 
 use crate::core::Core;
 use rustix::event::EventfdFlags;
@@ -62,11 +66,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
-
-/// File in a pool's directory to which refused deltas are logged, one line each.
-pub const VIOLATIONS_LOG: &str = "violations.log";
-/// Directory in a pool's directory for deltas that could not be folded.
-pub const ASIDE: &str = "aside";
 
 /// An opened pool, about to be served.
 pub struct Controller {

@@ -237,6 +237,7 @@ fn clear(path: &Path, directory: &OwnedFd, force: bool) -> Result<()> {
         layout::SESSION_TABLE,
         layout::JOURNAL,
         crate::VIOLATIONS_LOG,
+        crate::VIOLATIONS_LOG_OLD,
         layout::LOCK,
     ];
     let remove = |name: &Path, flags| match rustix::fs::unlinkat(directory, name, flags) {

@@ -15,6 +15,7 @@ use crate::change::{Change, Weight};
 use crate::core::Core;
 use crate::fold::{After, Failure, heavy_barrier, unmark};
 use crate::sessions::{KeptReceipt, Receipt, Refusal};
+use crate::violations::Event;
 use arck_core_state::InodeNumber;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::HeaderKind;
@@ -71,6 +72,30 @@ impl Core {
 
     /// Notes that these inodes were folded, or had nothing to fold; their headers say so already.
     pub(crate) fn note_accepted(&mut self, owner: SessionNumber, numbers: &[InodeNumber]) {
+        let Some(session) = self.sessions.get_mut(&owner) else {
+            return;
+        };
+        let mut repaired = Vec::new();
+        for &number in numbers {
+            if let Some(owned) = session.owned.get_mut(&number)
+                && owned.refusal.take().is_some()
+            {
+                repaired.push(number);
+            }
+        }
+        for inode in repaired {
+            self.log_event(
+                owner,
+                Event::Repaired {
+                    session: owner,
+                    inode,
+                },
+            );
+        }
+    }
+
+    /// Nothing of what was refused is left.
+    fn forget_refusals(&mut self, owner: SessionNumber, numbers: &BTreeSet<InodeNumber>) {
         let Some(session) = self.sessions.get_mut(&owner) else {
             return;
         };
@@ -237,8 +262,7 @@ impl Core {
         unmark(&self.state, &set);
         match committed {
             Ok(()) => {
-                let all: Vec<InodeNumber> = set.into_iter().collect();
-                self.note_accepted(owner, &all);
+                self.forget_refusals(owner, &set);
                 if let Some(session) = self.sessions.get_mut(&owner) {
                     session.keep_receipts(flights, receipts);
                     session.disown(&released);

@@ -3,7 +3,7 @@
 
 mod common;
 
-use arck_controller::{Options, RunningController};
+use arck_controller::{Event, Options, RunningController, SetAside, read_log};
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{FileKind, InodeNumber, PagePtr};
 use arck_protocol::{Request, Response};
@@ -41,7 +41,7 @@ fn set_aside(pool: &TestPool) -> usize {
 fn refusals(pool: &TestPool) -> usize {
     let log = std::fs::read_to_string(pool.path().join("violations.log")).unwrap_or_default();
     log.lines()
-        .filter(|line| line.contains("NameUnique"))
+        .filter(|line| line.contains(r#""event":"refused""#))
         .count()
 }
 
@@ -99,9 +99,25 @@ fn what_is_repaired_within_the_grace_period_is_folded() {
     client.edit_branch(directory, |branch| branch.fold = 0);
     client.commit(&[directory], false);
     assert!(!is_refused(&client, directory));
+    let session = client.welcome.session;
     client.goodbye();
     controller.stop().unwrap();
     assert_eq!(set_aside(&pool), 0);
+    let (entries, unreadable) = read_log(&pool.path()).unwrap();
+    assert_eq!(unreadable, 0);
+    let uid = rustix::process::geteuid().as_raw();
+    assert!(entries.iter().all(|entry| entry.uid == uid));
+    let subject = Some((session, directory));
+    assert!(entries.iter().all(|entry| entry.event.subject() == subject));
+    let told: Vec<&str> = entries
+        .iter()
+        .map(|entry| match &entry.event {
+            Event::Refused { rule, .. } => rule,
+            Event::Repaired { .. } => "repaired",
+            _ => "something else",
+        })
+        .collect();
+    assert_eq!(told, ["NameUnique", "repaired", "NameUnique", "repaired"]);
     assert_eq!(check(&pool.path()).paths.len(), 4);
 }
 
@@ -122,7 +138,16 @@ fn what_is_not_repaired_is_set_aside_and_taken_away() {
     assert_eq!(client.header(directory).evicted(), fold);
     assert_ne!(client.header(directory).fold(), fold);
     assert!(!is_refused(&client, directory));
-    assert!(set_aside(&pool) >= 1);
+    // With the file that it was to bear; the log is written before that can be seen.
+    let (entries, _) = read_log(&pool.path()).unwrap();
+    let file = entries.iter().find_map(|entry| match &entry.event {
+        Event::SetAside { inode, file, .. } if *inode == directory => file.clone(),
+        _ => None,
+    });
+    let aside = SetAside::read(&pool.path().join(file.unwrap())).unwrap();
+    assert_eq!((aside.head.inode, aside.head.fold), (directory, fold));
+    let branch = aside.branch.unwrap();
+    assert!(aside.pages.contains_key(&branch.tails[0]));
     // From the verified state on; and what else the session had changed is as it was.
     client.overlay.retain(|(within, _), _| *within != directory);
     client.acquire(&[directory]);

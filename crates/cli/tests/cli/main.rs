@@ -5,3 +5,4 @@ mod owners;
 mod pools;
 mod running;
 mod support;
+mod violations;
