@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn the_last_descriptor_counts() {
         let mut watches = Watches::default();
-        assert_eq!(watches.closed(), []);
+        assert!(watches.closed().is_empty());
         let (one, two) = (description(), description());
         watches.watch(one.as_fd(), 1).unwrap();
         watches.watch(one.as_fd(), 1).unwrap();
@@ -116,13 +116,13 @@ mod tests {
         watches.watch(two.as_fd(), 2).unwrap();
         let copy = one.try_clone().unwrap();
         drop(one);
-        assert_eq!(watches.closed(), []);
+        assert!(watches.closed().is_empty());
         drop(copy);
         assert_eq!(watches.closed(), [1]);
-        assert_eq!(watches.closed(), []);
+        assert!(watches.closed().is_empty());
         watches.forget(2);
         drop(two);
-        assert_eq!(watches.closed(), []);
+        assert!(watches.closed().is_empty());
         // Nor does anything wake the controller again, though nothing is watched now.
         let inotify = watches.descriptor().unwrap();
         let mut asked = [PollFd::new(&inotify, PollFlags::IN)];
