@@ -7,7 +7,7 @@
 
 use crate::engine::{Attempt, Context};
 use crate::interface::{Attributes, Errno, SetTime, Timestamp};
-use crate::state::{CachedInode, flag};
+use crate::state::CachedInode;
 use crate::time::now;
 use arck_core_state::branch::offset;
 use arck_pm::order;
@@ -31,19 +31,15 @@ fn stored(time: Timestamp) -> i64 {
         .max(i64::MIN + 1)
 }
 
-/// The attributes in a view.
-pub fn of(inode: &CachedInode) -> Attributes {
+/// The attributes in a view, with so many links.
+fn of(inode: &CachedInode, links: u32) -> Attributes {
     let word = |field: &std::sync::atomic::AtomicU64| field.load(Ordering::Relaxed);
     let half = |field: &std::sync::atomic::AtomicU32| field.load(Ordering::Relaxed);
     let directory = inode.is_directory();
     Attributes {
         inode: u64::from(inode.number()),
         mode: half(&inode.mode),
-        links: if inode.has(flag::UNLINKED) {
-            0
-        } else {
-            inode.links()
-        },
+        links,
         uid: half(&inode.uid),
         gid: half(&inode.gid),
         size: if directory {
@@ -64,6 +60,12 @@ pub fn of(inode: &CachedInode) -> Attributes {
 }
 
 impl<'a> Context<'a> {
+    /// stat, of a view that is up to date.
+    #[inline]
+    pub fn attributes(&self, inode: &CachedInode) -> Attempt<Attributes> {
+        Ok(of(inode, self.links(inode)?))
+    }
+
     /// chmod. EPERM.
     pub fn set_mode(&self, inode: &'static CachedInode, mode: u32) -> Attempt<()> {
         self.credentials.check_owner(inode)?;

@@ -10,7 +10,7 @@ use crate::buckets::Whole;
 use crate::engine::{Attempt, Confirmed, Context, Fix, Published, Stop};
 use crate::interface::Errno;
 use crate::overlay::Found;
-use crate::state::{CachedInode, Lane, begun, flag};
+use crate::state::{CachedInode, Lane, begun, flag, links};
 use crate::time::now;
 use arck_core_state::branch::StoredBranch;
 use arck_core_state::directory::Dentry;
@@ -115,7 +115,8 @@ impl<'a> Context<'a> {
             };
             if birth.kind != FileKind::Directory {
                 // Nobody finds it before it is in the overlay.
-                inode.link_delta.store(1, Ordering::Relaxed);
+                inode.link_delta.store(links(1), Ordering::Relaxed);
+                inode.is_counted();
             }
             self.set_overlay(directory, name, found, Some((dentry, reference)), prepared);
             self.count_names(directory, 1);
@@ -260,7 +261,7 @@ impl<'a> Context<'a> {
             return Err(stop);
         }
         inode.branch.store(begun::DURABLE, Ordering::Release);
-        self.note_dirty(inode, self.offset_of(inode.number()));
+        self.note_dirty(inode);
         inode.root.store(root.0, Ordering::Release);
         inode.size.store(target.len() as u64, Ordering::Relaxed);
         inode.pages.store(1, Ordering::Relaxed);
@@ -461,7 +462,12 @@ fn prepare_unborn(inode: &CachedInode, generation: u32, own: &Expected, parent: 
         field.store(0, Ordering::Relaxed);
     }
     inode.limit.store(u64::MAX, Ordering::Relaxed);
-    for field in [&inode.branch, &inode.entries, &inode.attributes] {
+    for field in [
+        &inode.branch,
+        &inode.entries,
+        &inode.attributes,
+        &inode.overlaid,
+    ] {
         field.store(0, Ordering::Relaxed);
     }
     inode.parent.store(parent, Ordering::Relaxed);

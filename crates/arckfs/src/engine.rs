@@ -57,8 +57,10 @@ pub enum Fix {
     Memory,
     /// A fold of these inodes (0 = none).
     Commit([InodeNumber; 2]),
-    /// Counts of links to be those of one state, of the inodes that folds have changed.
+    /// Counts of links to be those of one state: another thread may be at it.
     Counts,
+    /// Another thread to be through with a name and the links of its inode.
+    Links,
     /// Nothing: something changed, look again.
     Again,
 }
@@ -100,10 +102,9 @@ const ATTEMPTS_MAX: usize = 100_000;
 /// between the look-up and the look at the inode, each time by another thread's work.
 const STALE_ATTEMPTS: u32 = 32;
 
-/// How often one call looks at a count of links again, after so long each time: all in all longer
-/// than it takes any thread to bring the views up to date that a fold has changed.
-const DOUBTS_MAX: u32 = 1000;
-const DOUBT: std::time::Duration = std::time::Duration::from_micros(100);
+/// How long a thread sleeps that has found another between the change of a name and that of a
+/// count of links, where that has not run meanwhile: a few instructions.
+const LINKS_PAUSE: std::time::Duration = std::time::Duration::from_micros(50);
 
 /// How often one call finds that what a name led to is gone.
 const STALE_NAMES_MAX: u32 = 100;
@@ -130,8 +131,6 @@ pub struct Recalled {
     numbers: RefCell<Vec<InodeNumber>>,
     /// Memory has been made free for the call already.
     memory: Cell<bool>,
-    /// How often a count of links was doubted.
-    doubts: Cell<u32>,
     /// A turn that the call has had to take.
     turn: RefCell<Option<Turn>>,
     /// A write whose bytes stand, and which is still to be stamped.
@@ -246,13 +245,6 @@ impl<'a> Context<'a> {
             false => Fix::Memory.into(),
             true => Errno::NOMEM.into(),
         }
-    }
-
-    /// Whether a count of links that cannot be right is to be looked at again, by [`Fix::Counts`].
-    pub fn may_doubt(&self) -> bool {
-        let doubts = self.recalled.doubts.get();
-        self.recalled.doubts.set(doubts + 1);
-        doubts < DOUBTS_MAX
     }
 
     /// Notes a write that is done but for its times, for the next attempt.
@@ -564,11 +556,14 @@ impl Engine {
                 (0..3).for_each(|_| slot.collect());
                 Ok(())
             }
-            Fix::Counts => {
-                // Also those that another thread is at.
-                self.run_local(|context| context.refresh_dirty())?;
-                std::thread::sleep(DOUBT);
+            Fix::Links => {
+                std::thread::sleep(LINKS_PAUSE);
                 Ok(())
+            }
+            Fix::Counts => {
+                // Without a lock that who is at it could need.
+                drop(self.state.counts_lock.lock(slot.holder()));
+                self.run_local(|context| context.settle_counts())
             }
             Fix::BranchSlot(branch) => stock.arena.grow_branches(session, branch),
             Fix::Commit(numbers) => {

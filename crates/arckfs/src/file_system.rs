@@ -436,7 +436,7 @@ impl FileSystem {
                     context.parent(inode)?
                 };
                 inode.set(flag::LINKABLE, true);
-                context.add_link(inode, false, directory, &name)?;
+                context.add_link(inode, directory, &name)?;
                 Ok(Some((directory.number(), directory.generation())))
             })
         };

@@ -9,15 +9,15 @@
 
 use crate::engine::{Attempt, Context, Engine, Fix, Stop};
 use crate::interface::Errno;
-use crate::state::{AuxiliaryState, CachedInode, InodeLeaf, LEAF, Lane, begun, flag};
+use crate::state::{AuxiliaryState, CachedInode, InodeLeaf, LAST, LEAF, Lane, begun, flag};
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{FileKind, Inode, InodeNumber, LiveHeader, Ownership};
 use arck_libfs_kit::Session;
 use arck_libfs_kit::delta;
 use arck_libfs_kit::ownership::{self, Owner};
-use arck_libfs_kit::region::{AtomicOffset, Offset};
+use arck_libfs_kit::region::{AtomicOffset, Lock, Offset};
 use arck_protocol::operation::Expected;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Dead inodes that a thread keeps for itself at most.
 const DEAD_MOST: u32 = 64;
@@ -139,19 +139,14 @@ impl<'a> Context<'a> {
         header: &'static LiveHeader,
         generation: u32,
     ) -> Attempt<()> {
-        let shares_counts = if inode.is_directory() {
-            inode.overlaid.load(Ordering::Acquire) != 0
-        } else {
-            inode.link_delta.load(Ordering::Acquire) != 0
-        };
-        if shares_counts {
-            // What the deltas of directories changed in link counts may have been folded. One
-            // fold may have taken several directories along, between which a rename moved a
-            // name: their parts go out of the counts together.
-            self.refresh_dirty()?;
+        // Its links are to be of a state of which no directory's delta is counted twice.
+        let shares_counts = !inode.is_directory() && inode.overlaid.load(Ordering::Acquire) != 0;
+        let of = shares_counts.then(|| header.sequence.load(Ordering::Acquire));
+        if of.is_some() {
+            self.settle_counts()?;
         }
         self.note_lost(inode, header);
-        let refreshed = self.refresh_view(inode, header, generation);
+        let refreshed = self.refresh_view(inode, header, generation, of);
         if !matches!(refreshed, Err(Stop::Fix(_))) && inode.take(flag::LOST) {
             // Once, by whatever operation comes first; then it starts from the verified state.
             return Err(Errno::IO.into());
@@ -171,11 +166,13 @@ impl<'a> Context<'a> {
         }
     }
 
+    /// `of`: the only sequence of the header that the view may be made from.
     fn refresh_view(
         &self,
         inode: &'static CachedInode,
         header: &'static LiveHeader,
         generation: u32,
+        of: Option<u64>,
     ) -> Attempt<()> {
         let number = inode.number();
         if header.generation() != generation {
@@ -191,15 +188,15 @@ impl<'a> Context<'a> {
                     Err(Errno::IO.into())
                 }
             }
-            Owner::Us(expected) => self.refresh_owned(inode, header, generation, expected),
-            Owner::Nobody => self.refresh_shared(inode, header, generation),
+            Owner::Us(expected) => self.refresh_owned(inode, header, generation, expected, of),
+            Owner::Nobody => self.refresh_shared(inode, header, generation, of),
             Owner::Other => {
                 // Its completed writes are to be seen at this call: one recall per call. The
                 // sequence of the view moves whenever a fold changed anything.
                 if self.may_recall(number) {
                     return Err(Fix::Recall(number).into());
                 }
-                self.refresh_shared(inode, header, generation)
+                self.refresh_shared(inode, header, generation, of)
             }
             Owner::Gone => Err(Errno::STALE.into()),
         }
@@ -211,6 +208,7 @@ impl<'a> Context<'a> {
         header: &'static LiveHeader,
         generation: u32,
         expected: Expected,
+        of: Option<u64>,
     ) -> Attempt<()> {
         let _locked = self.lock_now(inode)?;
         if inode.generation() == generation && inode.expected() == expected {
@@ -225,13 +223,16 @@ impl<'a> Context<'a> {
             if inode.branch.load(Ordering::Acquire) == begun::NOT {
                 // No delta: the controller's change is all there is to know.
                 self.discard_delta(inode);
-                self.load_verified(inode, generation)?;
+                self.load_verified(inode, generation, of)?;
                 inode.expect(expected);
                 return Ok(());
             }
             let Some((copy, verified)) = self.session.verified(inode.number())? else {
                 return Err(Errno::STALE.into());
             };
+            if of.is_some_and(|of| of != copy.sequence) {
+                return Err(Fix::Again.into());
+            }
             inode.set(flag::UNBORN, false);
             inode.uid.store(verified.uid, Ordering::Relaxed);
             inode.gid.store(verified.gid, Ordering::Relaxed);
@@ -249,7 +250,7 @@ impl<'a> Context<'a> {
             return Err(Fix::Again.into());
         }
         self.discard_ended(inode);
-        self.load_verified(inode, generation)?;
+        self.load_verified(inode, generation, of)?;
         inode.expect(expected);
         Ok(())
     }
@@ -259,6 +260,7 @@ impl<'a> Context<'a> {
         inode: &'static CachedInode,
         header: &'static LiveHeader,
         generation: u32,
+        of: Option<u64>,
     ) -> Attempt<()> {
         let _locked = self.lock_now(inode)?;
         if let Owner::Us(_) = ownership::owner(self.session, header) {
@@ -266,7 +268,7 @@ impl<'a> Context<'a> {
             return Err(Fix::Again.into());
         }
         self.discard_ended(inode);
-        self.load_verified(inode, generation)
+        self.load_verified(inode, generation, of)
     }
 
     /// Forgets a delta, and, if it was set aside, the fold number that says so. Under the inode's
@@ -293,7 +295,12 @@ impl<'a> Context<'a> {
     }
 
     /// Reads the verified inode into the view. Under the inode's lock.
-    fn load_verified(&self, inode: &'static CachedInode, generation: u32) -> Attempt<()> {
+    fn load_verified(
+        &self,
+        inode: &'static CachedInode,
+        generation: u32,
+        of: Option<u64>,
+    ) -> Attempt<()> {
         let number = inode.number();
         let Some((copy, verified)) = self.session.verified(number)? else {
             // Granted and not born: a number that was given back and is nobody's inode now.
@@ -302,9 +309,13 @@ impl<'a> Context<'a> {
         if copy.generation != generation {
             return Err(Errno::STALE.into());
         }
+        if of.is_some_and(|of| of != copy.sequence) {
+            return Err(Fix::Again.into());
+        }
         if inode.generation() != generation {
             inode.generation.store(generation, Ordering::Release);
-            inode.link_delta.store(0, Ordering::Release);
+            inode.forget_links();
+            inode.overlaid.store(0, Ordering::Release);
             inode.flags.store(0, Ordering::Release);
         }
         store_verified(inode, &verified);
@@ -378,27 +389,26 @@ impl<'a> Context<'a> {
     /// Brings the views of all inodes whose deltas were folded up to date, so that what their
     /// deltas used is free again.
     pub fn refresh_dirty(&self) -> Attempt<()> {
-        let region = self.session.region();
         let mut at = {
             let _locked = self.state.dirty_lock.lock(self.slot().holder());
-            self.state.dirty_first.swap(Offset::NULL, Ordering::AcqRel)
+            self.state.dirty_first.swap(LAST, Ordering::AcqRel)
         };
         let mut outcome = Ok(());
-        while let Some(inode) = region.try_get(at) {
-            let next = inode.dirty_next.load(Ordering::Acquire);
-            inode.dirty.store(0, Ordering::Release);
+        while at != 0 && at != LAST {
+            let inode = self.cached(at)?;
+            at = inode.dirty_next.swap(0, Ordering::AcqRel);
             if outcome.is_ok() {
                 outcome = self.refresh_if_folded(inode);
             }
             if inode.branch.load(Ordering::Acquire) != begun::NOT {
-                self.note_dirty(inode, at);
+                self.note_dirty(inode);
             }
-            at = next;
         }
         outcome
     }
 
-    fn refresh_if_folded(&self, inode: &'static CachedInode) -> Attempt<()> {
+    /// Brings a view up to date if the delta that it has was folded, or is over otherwise.
+    pub fn refresh_if_folded(&self, inode: &'static CachedInode) -> Attempt<()> {
         let header = self.header(inode.number())?;
         if inode.expected().still_holds(header) {
             return Ok(());
@@ -422,7 +432,7 @@ impl<'a> Context<'a> {
             }
             return Ok(());
         }
-        match self.refresh_view(inode, header, inode.generation()) {
+        match self.refresh(inode, header, inode.generation()) {
             // Gone: nothing of its delta is left but what it used.
             Err(Stop::Failure(_)) => {
                 let _locked = self.lock_now(inode)?;
@@ -446,12 +456,23 @@ impl<'a> Context<'a> {
     }
 
     /// Notes that an inode has a delta. Under its lock.
-    pub fn note_dirty(&self, inode: &'static CachedInode, offset: Offset<CachedInode>) {
-        if inode.dirty.swap(1, Ordering::AcqRel) == 0 {
-            let _locked = self.state.dirty_lock.lock(self.slot().holder());
-            let first = self.state.dirty_first.load(Ordering::Acquire);
-            inode.dirty_next.store(first, Ordering::Release);
-            self.state.dirty_first.store(offset, Ordering::Release);
+    pub fn note_dirty(&self, inode: &CachedInode) {
+        let (state, number) = (self.state, inode.number());
+        if inode.is_directory() {
+            let next = &inode.changed_next;
+            self.list_number(number, next, &state.changed_first, &state.changed_lock);
+        }
+        let next = &inode.dirty_next;
+        self.list_number(number, next, &state.dirty_first, &state.dirty_lock);
+    }
+
+    /// Puts a number before the `first` of a list, if it is not in it.
+    fn list_number(&self, number: u32, next: &AtomicU32, first: &AtomicU32, lock: &Lock) {
+        let claimed = next.compare_exchange(0, LAST, Ordering::AcqRel, Ordering::Acquire);
+        if claimed.is_ok() {
+            let _locked = lock.lock(self.slot().holder());
+            let second = first.swap(number, Ordering::AcqRel);
+            next.store(if second == 0 { LAST } else { second }, Ordering::Release);
         }
     }
 

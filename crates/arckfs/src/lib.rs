@@ -24,6 +24,7 @@ mod ahead;
 mod attributes;
 mod births;
 mod buckets;
+mod counts;
 mod descriptions;
 mod engine;
 mod extended;

@@ -168,11 +168,12 @@ impl<'a> Context<'a> {
             .1)
     }
 
-    /// A name of a non-directory is gone: its inode loses a link. Whoever calls this disposes of
+    /// A name of a non-directory is gone, as was announced: its inode
+    /// loses a link. Whoever calls this disposes of
     /// the inode once the locks are released, which marks one that has no more: a link may be about
     /// to be made to it, under its own lock.
     fn lost_link(&self, inode: &'static CachedInode) {
-        inode.add_links(-1);
+        inode.links_have_changed(-1);
     }
 
     /// unlink: EISDIR for a directory.
@@ -190,6 +191,7 @@ impl<'a> Context<'a> {
         let involved = [(directory, expected)];
         let prepared = self.prepare_overlay(name, &found, false)?;
         if self.remove_name(directory, &expected, name, &found, &involved)? == Confirmed::Standing {
+            victim.links_will_change();
             self.set_overlay(directory, name, &found, None, prepared);
             self.count_names(directory, -1);
             self.lost_link(victim);
@@ -232,7 +234,7 @@ impl<'a> Context<'a> {
                 directory.set(flag::REMOVING, true);
             }
             victim.base_links.store(0, Ordering::Relaxed);
-            victim.link_delta.store(0, Ordering::Relaxed);
+            victim.forget_links();
             victim.set(flag::UNLINKED, true);
         }
         drop(_locked);
@@ -262,12 +264,10 @@ impl<'a> Context<'a> {
         Ok(())
     }
 
-    /// link: EPERM for a directory, EEXIST, EMLINK. `named`: the target was found by a name, and
-    /// will be looked for again in a next attempt.
+    /// link: EPERM for a directory, EEXIST, EMLINK; ENOENT for what has no name any more.
     pub fn add_link(
         &self,
         target: &'static CachedInode,
-        named: bool,
         directory: &'static CachedInode,
         name: &[u8],
     ) -> Attempt<()> {
@@ -286,14 +286,15 @@ impl<'a> Context<'a> {
         }
         self.may_change_names(directory)?;
         let nameless = target.has(flag::LINKABLE) && target.has(flag::UNBORN);
-        if !nameless && (target.has(flag::UNLINKED) || target.links() == 0) {
-            return Err(self.no_links(target, named));
+        let links = self.links(target)?;
+        if !nameless && links == 0 {
+            return Err(Errno::NOENT.into());
         }
         if nameless {
             // No directory tells of its birth yet: this one will.
             target.parent.store(directory.number(), Ordering::Relaxed);
         }
-        if target.links() >= LINKS_MAX {
+        if links >= LINKS_MAX {
             return Err(Errno::MLINK.into());
         }
         let birth_place = target.parent.load(Ordering::Relaxed);
@@ -333,24 +334,13 @@ impl<'a> Context<'a> {
                 generation: target.generation(),
                 kind,
             };
+            target.links_will_change();
             self.set_overlay(directory, name, &found, Some((dentry, reference)), prepared);
             self.count_names(directory, 1);
             target.changed.store(time as u64, Ordering::Relaxed);
-            target.add_links(1);
+            target.links_have_changed(1);
         }
         Ok(())
-    }
-
-    /// An inode seems to have no name left. While the overlays of several directories are being
-    /// discarded, a name that went from one to another is counted twice, or not at all: if the
-    /// inode was found by a name, that name tells, and otherwise how it stays.
-    #[cold]
-    fn no_links(&self, inode: &CachedInode, named: bool) -> Stop {
-        let certain = !named && inode.has(flag::UNLINKED) && inode.links() == 0;
-        match !certain && self.may_doubt() {
-            true => Fix::Counts.into(),
-            false => Errno::NOENT.into(),
-        }
     }
 
     /// A record that adds `name` for an inode; it carries the birth in case it is the first of
@@ -546,6 +536,11 @@ impl<'a> Context<'a> {
             };
             if moves_directory {
                 self.paths_change();
+            } else {
+                moved.is_counted();
+            }
+            if let Some(victim) = victim.filter(|victim| !victim.is_directory()) {
+                victim.links_will_change();
             }
             let (left, reached) = (self.bucket(from, source_hash), self.bucket(to, target_hash));
             let ends = [
@@ -574,7 +569,7 @@ impl<'a> Context<'a> {
                 if victim.is_directory() {
                     to.add_links(-1);
                     victim.base_links.store(0, Ordering::Relaxed);
-                    victim.link_delta.store(0, Ordering::Relaxed);
+                    victim.forget_links();
                     victim.set(flag::UNLINKED, true);
                 } else {
                     self.lost_link(victim);

@@ -412,14 +412,18 @@ impl<'a> Context<'a> {
     /// its part out of the link counts of the inodes it names. Under the whole inode's lock. What
     /// is no directory has no overlay: its count is made of those that name it.
     pub fn discard_overlay(&self, directory: &'static CachedInode) {
+        if !directory.is_directory() {
+            return;
+        }
+        if directory.overlaid.load(Ordering::Acquire) != 0 {
+            self.unsettle_counts();
+        }
         for lane in self.lanes(directory) {
             self.discard_lane(directory, lane);
         }
         self.buckets(directory).for_each(Bucket::changed);
         directory.overlaid.store(0, Ordering::Release);
-        if directory.is_directory() {
-            directory.link_delta.store(0, Ordering::Release);
-        }
+        directory.forget_links();
     }
 
     fn discard_lane(&self, directory: &'static CachedInode, lane: &Lane) {

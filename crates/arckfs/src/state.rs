@@ -28,6 +28,9 @@ fn none<T>() -> AtomicOffset<T> {
     AtomicOffset::default()
 }
 
+/// Ends a list of numbers.
+pub const LAST: u32 = u32::MAX;
+
 /// Inodes per leaf of the table.
 pub const LEAF: usize = 512;
 
@@ -44,7 +47,10 @@ region_shared! {
         pub inodes_lock: Lock,
         /// How many inodes have been spread.
         pub spread: AtomicU32,
-        pub line: [AtomicU64; 4],
+        /// Moves when parts of counts of links are taken out; odd until all are that belong to
+        /// one state. See [`crate::counts`].
+        pub counts: AtomicU64,
+        pub line: [AtomicU64; 3],
 
         /// Inodes that died unborn, oldest first, whose numbers can be used again once no thread
         /// is still looking at the old one; protected by `reuse_lock`.
@@ -54,15 +60,22 @@ region_shared! {
         pub open_hint: AtomicU32,
         pub reuse_line: [AtomicU64; 5],
 
-        /// Inodes with a delta, linked by `dirty_next`; protected by `dirty_lock`.
-        pub dirty_first: AtomicOffset<CachedInode>,
+        /// Inodes with a delta, linked by `dirty_next`: the number of the first, or [`LAST`];
+        /// protected by `dirty_lock`.
+        pub dirty_first: AtomicU32,
         pub dirty_lock: Lock,
         pub descriptions_lock: Lock,
         /// First free description (its number), 0 = none.
         pub description_free: AtomicU32,
         /// Descriptions ever used.
         pub description_end: AtomicU32,
-        pub dirty_line: [AtomicU64; 5],
+        /// Directories with a delta, linked by `changed_next`: the number of the first, or
+        /// [`LAST`]; protected by `changed_lock`.
+        pub changed_first: AtomicU32,
+        pub changed_lock: Lock,
+        /// Held by who looks at all of them.
+        pub counts_lock: Lock,
+        pub dirty_line: [AtomicU64; 4],
     }
 
     /// Part of the table of cached inodes.
@@ -88,10 +101,15 @@ region_shared! {
         pub gid: AtomicU32,
         /// Links in the verified state.
         pub base_links: AtomicU32,
-        /// Links that this session's deltas add to them; negative ones wrap.
-        pub link_delta: AtomicU32,
         /// Of a directory: names, the delta's included.
         pub entries: AtomicU32,
+        /// Of a directory: 1 once its overlay has had an entry since it was last discarded. Of
+        /// what is none: 1 once deltas of directories have had to do with its links.
+        pub overlaid: AtomicU32,
+        /// Links that this session's deltas add to the verified ones (high half; negative ones
+        /// wrap), and how many names are being changed at this moment by which they will change
+        /// (low half): one word, so that what is read belongs to one instant.
+        pub link_delta: AtomicU64,
         pub size: AtomicU64,
         pub accessed: AtomicU64,
         pub modified: AtomicU64,
@@ -117,14 +135,14 @@ region_shared! {
         pub bucket: Bucket,
         /// What it has instead, or a file has, once it is spread; see [`crate::buckets`].
         pub spread: AtomicOffset<Spread>,
-        /// Of a directory: 1 once its overlay has had an entry since it was last discarded.
-        pub overlaid: AtomicU32,
-        pub dirty: AtomicU32,
         /// Descriptions that have the inode open (low half), and its place in the open table
         /// plus one (high half): one word, so that the last close and a new open cannot cross.
         /// [`REFUSED`] while it ends.
         pub opened: AtomicU64,
-        pub dirty_next: AtomicOffset<CachedInode>,
+        /// In the list of those with a delta, and, of a directory, in that of changed ones: the
+        /// number of the next, or [`LAST`]; 0 if it is in none.
+        pub dirty_next: AtomicU32,
+        pub changed_next: AtomicU32,
         pub reuse_next: AtomicOffset<CachedInode>,
         /// The region's epoch when the inode died unborn.
         pub reuse_epoch: AtomicU64,
@@ -291,7 +309,7 @@ impl CachedInode {
             uid: half(),
             gid: half(),
             base_links: half(),
-            link_delta: half(),
+            link_delta: word(),
             entries: half(),
             size: word(),
             accessed: word(),
@@ -323,12 +341,12 @@ impl CachedInode {
             spread: none(),
             overlaid: half(),
             opened: word(),
-            dirty_next: none(),
+            dirty_next: half(),
             reuse_next: none(),
             reuse_epoch: word(),
             attributes: half(),
             turn: Lock::new(),
-            dirty: half(),
+            changed_next: half(),
         }
     }
 
@@ -392,11 +410,40 @@ impl CachedInode {
         }
     }
     pub fn links(&self) -> u32 {
+        self.links_and_changes().0
+    }
+    /// Links, and names being changed by which they will change.
+    #[inline]
+    pub fn links_and_changes(&self) -> (u32, u32) {
         let base = self.base_links.load(Ordering::Relaxed);
-        base.wrapping_add(self.link_delta.load(Ordering::Relaxed))
+        let delta = self.link_delta.load(Ordering::Acquire);
+        (base.wrapping_add((delta >> 32) as u32), delta as u32)
     }
     pub fn add_links(&self, by: i32) {
-        self.link_delta.fetch_add(by as u32, Ordering::AcqRel);
+        self.is_counted();
+        self.link_delta.fetch_add(links(by), Ordering::AcqRel);
+    }
+    /// What is no directory: a name by which its links change is about to be changed. Under the
+    /// name's lock; [`CachedInode::links_have_changed`] follows under the same.
+    pub fn links_will_change(&self) {
+        self.link_delta.fetch_add(1, Ordering::AcqRel);
+    }
+    /// The name has been changed.
+    pub fn links_have_changed(&self, by: i32) {
+        self.is_counted();
+        let change = links(by).wrapping_sub(1);
+        self.link_delta.fetch_add(change, Ordering::AcqRel);
+    }
+    /// Nothing is added to the verified links any more.
+    pub fn forget_links(&self) {
+        self.link_delta
+            .fetch_and(u64::from(u32::MAX), Ordering::AcqRel);
+    }
+    /// What is no directory: the delta of one has to do with its links from now on.
+    pub fn is_counted(&self) {
+        if self.overlaid.load(Ordering::Relaxed) == 0 {
+            self.overlaid.store(1, Ordering::Release);
+        }
     }
     pub fn delta_root(&self) -> IndexRoot {
         IndexRoot(self.root.load(Ordering::Acquire))
@@ -404,6 +451,11 @@ impl CachedInode {
     pub fn verified_root(&self) -> IndexRoot {
         IndexRoot(self.base_root.load(Ordering::Acquire))
     }
+}
+
+/// What adds to `link_delta` so many links.
+pub fn links(by: i32) -> u64 {
+    (i64::from(by) << 32) as u64
 }
 
 impl OverlayEntry {

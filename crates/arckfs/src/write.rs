@@ -94,7 +94,7 @@ impl<'a> Context<'a> {
         }
         let begun = branch.begin(&content)?;
         inode.branch.store(begun::STORED, Ordering::Release);
-        self.note_dirty(inode, self.offset_of(inode.number()));
+        self.note_dirty(inode);
         Ok(begun)
     }
 

@@ -157,7 +157,7 @@ impl FileSystem {
                 if to.ends_with(b"/") {
                     return Err(context.only_a_directory(place.directory, name));
                 }
-                context.add_link(target, !empty, place.directory, name)
+                context.add_link(target, place.directory, name)
             })
         })
     }

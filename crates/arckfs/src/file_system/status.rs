@@ -1,16 +1,15 @@
 //! Attributes of inodes and of the pool.
 
 use super::*;
-use crate::attributes;
 
 impl FileSystem {
     pub fn stat_handle(&self, handle: Handle) -> Result<Attributes, Errno> {
-        self.on_handle(handle, |_, inode| Ok(attributes::of(inode)))
+        self.on_handle(handle, |context, inode| context.attributes(inode))
     }
 
     /// `flags`: AT_SYMLINK_NOFOLLOW, AT_EMPTY_PATH.
     pub fn stat(&self, at: At, path: &[u8], flags: AtFlags) -> Result<Attributes, Failure> {
-        self.on_path(at, path, flags, |_, inode| Ok(attributes::of(inode)))
+        self.on_path(at, path, flags, |context, inode| context.attributes(inode))
     }
 
     /// `mode`: R_OK | W_OK | X_OK or F_OK; `flags`: AT_EACCESS, AT_SYMLINK_NOFOLLOW.

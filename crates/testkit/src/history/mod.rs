@@ -103,7 +103,7 @@ fn action(random: &mut Random, thread: u64) -> Action {
     let fill = (thread * 50 + 1 + random.below(49)) as u8;
     // Inside a page, and across some.
     let length = *random.pick(&[1u16, 100, 4096, 5000, 12_000]);
-    match random.below(17) {
+    match random.below(18) {
         6 | 7 => Action::Link(name(random)),
         0 | 1 => Action::Create(name(random)),
         2 | 8 => Action::Remove(name(random)),
@@ -115,6 +115,7 @@ fn action(random: &mut Random, thread: u64) -> Action {
         14 => Action::Write(file, fill, length),
         13 => Action::Append(file, fill, length),
         15 => Action::Truncate(file, length / 2),
+        17 => Action::Links,
         _ => Action::Read(file),
     }
 }
