@@ -168,10 +168,9 @@ impl<'a> Context<'a> {
             .1)
     }
 
-    /// A name of a non-directory is gone, as was announced: its inode
-    /// loses a link. Whoever calls this disposes of
-    /// the inode once the locks are released, which marks one that has no more: a link may be about
-    /// to be made to it, under its own lock.
+    /// A name of a non-directory is gone, as was announced: its inode loses a link. Whoever calls
+    /// this disposes of the inode once the locks are released, which marks one that has no more: a
+    /// link may be about to be made to it, under its own lock.
     fn lost_link(&self, inode: &'static CachedInode) {
         inode.links_have_changed(-1);
     }
