@@ -369,7 +369,12 @@ impl<'a> Context<'a> {
             )? {
                 Straddled::NotFolded if last != published.word => return Err(Fix::Again.into()),
                 Straddled::NotFolded => {}
-                Straddled::Included => return Ok(Confirmed::Folded),
+                Straddled::Included => {
+                    // The overlay still shows the names as they were before, and a link that was
+                    // made and taken back unfolded moves no sequence.
+                    self.unsettle_counts();
+                    return Ok(Confirmed::Folded);
+                }
                 Straddled::Missed => return Err(Fix::Again.into()),
             }
         }
