@@ -549,9 +549,15 @@ impl Engine {
             }
             Fix::Room(pages) => match stock.arena.ask_for_room(session, pages, false) {
                 Err(Errno::NOSPC) => {
-                    // What the deltas take is less than what is kept for them.
-                    self.fold_all()?;
-                    stock.arena.ask_for_room(session, pages, true)
+                    let _alone = self.state.room.lock(slot.holder());
+                    match stock.arena.ask_for_room(session, pages, false) {
+                        Err(Errno::NOSPC) => {
+                            // What the deltas take is less than what is kept for them.
+                            self.fold_all()?;
+                            stock.arena.ask_for_room(session, pages, true)
+                        }
+                        other => other,
+                    }
                 }
                 other => other,
             },
@@ -591,6 +597,16 @@ impl Engine {
     ) -> Result<(), Errno> {
         match grow() {
             Err(Errno::NOSPC) => {
+                // Another thread may be at it, and has not yet given back what its fold freed.
+                let thread = self.session.thread()?;
+                let _alone = self.state.room.lock(thread.slot().holder());
+                if enough() {
+                    return Ok(());
+                }
+                match grow() {
+                    Err(Errno::NOSPC) => {}
+                    other => return other,
+                }
                 self.fold_all()?;
                 if enough() { Ok(()) } else { grow() }
             }

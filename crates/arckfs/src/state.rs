@@ -11,7 +11,7 @@
 //!   one by one. Cached inodes are never freed while the session lives, so references to them
 //!   need no epoch; overlay entries are freed through the epoch.
 //!
-//! Order of locks: an open description's; a turn of an inode (one at a time, see [`crate::turns`]);
+//! Order of locks: an open description's; that of making room; a turn of an inode (one at a time, see [`crate::turns`]);
 //! cached inodes by ascending number, directories before what they hold where both are needed;
 //! then stocks of the kit; then the region's own.
 
@@ -50,7 +50,10 @@ region_shared! {
         /// Moves when parts of counts of links are taken out; odd until all are that belong to
         /// one state. See [`crate::counts`].
         pub counts: AtomicU64,
-        pub line: [AtomicU64; 3],
+        /// Held by the thread that makes room by a fold, until what it freed can be had.
+        pub room: Lock,
+        pub reserved: AtomicU32,
+        pub line: [AtomicU64; 2],
 
         /// Inodes that died unborn, oldest first, whose numbers can be used again once no thread
         /// is still looking at the old one; protected by `reuse_lock`.
