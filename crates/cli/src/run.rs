@@ -269,7 +269,8 @@ fn check_mount(mount: &Path) -> Result<&Path, String> {
         .all(|component| matches!(component, Component::RootDir | Component::Normal(_)));
     if !mount.is_absolute() || !simple || normal.as_os_str() != mount.as_os_str() || bytes == b"/" {
         return Err(format!(
-            "--mount {} is not an absolute path in its shortest form (such as /arck)",
+            "--mount {}: give an absolute path other than / itself, without `.`, `..`, or a slash \
+             too many (such as /arck)",
             mount.display()
         ));
     }

@@ -14,6 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, openat};
 use rustix::io::Errno;
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -26,7 +27,7 @@ const BUSY_AFTER: Duration = Duration::from_millis(300);
 /// Options of `arck serve`.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
-  arck serve /dev/shm/pool                   until Ctrl-C or SIGTERM
+  arck serve /dev/shm/pool                   until Ctrl-C or SIGTERM; end the programs on it before
   arck serve /dev/shm/pool --persist always  as if the memory were persistent, to measure")]
 pub struct ServeArguments {
     /// Directory of the pool [default: $ARCK_POOL, else /dev/shm/arck-$USER]
@@ -124,6 +125,13 @@ fn serve(arguments: &ServeArguments) -> Result<(), String> {
         }
     };
     say("ready\n");
+    if !arguments.private && std::io::stderr().is_terminal() {
+        eprintln!(
+            "arck serve: serving {} until Ctrl-C; programs that are on it then get errors until they \
+             are started again",
+            pool.display()
+        );
+    }
     let watched = Watched {
         controller: &controller,
         signals: signals.as_fd(),

@@ -12,7 +12,9 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// Errors of [`crate::mkfs`] and [`crate::Controller`]; `Display` is one line for the user.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("no pool at {path}: make one with `arck mkfs {path} --size SIZE`")]
+    #[error(
+        "no pool at {path}: make one with `arck mkfs {path} --size SIZE` (in a directory that is new or empty)"
+    )]
     Missing { path: PathBuf },
     #[error("{path} is no pool: a pool is a directory, made by `arck mkfs`")]
     NoDirectory { path: PathBuf },
@@ -27,7 +29,10 @@ pub enum Error {
     Truncated { path: PathBuf, file: String },
     #[error("the pool {path} is damaged: {what}; restore the pool from a backup or make it anew")]
     Damaged { path: PathBuf, what: String },
-    #[error("the pool {path} is already served{by}; stop that controller first")]
+    #[error(
+        "the pool {path} is already served{by}; stop that controller first, or, if `arck run` started it, \
+         wait for the programs on the pool to end: it ends with the last of them"
+    )]
     Served { path: PathBuf, by: String },
     #[error(
         "{path} is not empty: it holds an Arck pool; choose another directory, or replace the pool with --force (its contents are lost)"
