@@ -145,8 +145,13 @@ impl<'a> Context<'a> {
         if of.is_some() {
             self.settle_counts()?;
         }
+        let had_delta = inode.is_directory() && inode.overlaid.load(Ordering::Acquire) != 0;
         self.note_lost(inode, header);
         let refreshed = self.refresh_view(inode, header, generation, of);
+        if had_delta && refreshed.is_ok() {
+            // The fold took more along, as a rule: what it ended gives its pages back.
+            let _ = self.refresh_dirty();
+        }
         if !matches!(refreshed, Err(Stop::Fix(_))) && inode.take(flag::LOST) {
             // Once, by whatever operation comes first; then it starts from the verified state.
             return Err(Errno::IO.into());
