@@ -62,6 +62,11 @@ fn check(result: isize) -> Result<isize, Errno> {
     }
 }
 
+/// The same for calls that tell nothing but whether they failed.
+fn done(result: isize) -> Result<(), Failure> {
+    check(result).map(drop).map_err(Failure::from)
+}
+
 fn high(file: isize) -> Result<isize, Errno> {
     // SAFETY: moves a descriptor that was just opened.
     let moved = check(unsafe { syscall!(libc::SYS_fcntl, file, libc::F_DUPFD_CLOEXEC, 1100) });

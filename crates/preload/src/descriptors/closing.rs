@@ -2,7 +2,7 @@
 //!
 //! Invariant: whoever takes an entry out of the table drops the reference that it held, once.
 
-use super::stock::{TEMPLATE, kernel_closed, stock};
+use super::stock::{TEMPLATE, close_for_good, kernel_closed, stock};
 use super::*;
 use crate::reserved;
 
@@ -46,9 +46,7 @@ fn close_ours(descriptor: usize) -> isize {
     }
     release(value, page(descriptor));
     if !plain || !stock(descriptor) {
-        entry(descriptor).store(0, Ordering::Release);
-        kernel_closed(descriptor);
-        raw::close(descriptor as isize);
+        close_for_good(descriptor);
     }
     0
 }

@@ -1,7 +1,8 @@
 //! Numbers for what is opened on the pool, and the stock of placeholders.
 //!
 //! Closed plain placeholders stay open in the kernel, in stock, so that the next `open` makes no
-//! system call. Numbers 0 to 2 are never kept in stock.
+//! system call. Numbers 0 to 2 are never kept in stock. When the stock is full, the lowest numbers
+//! stay, as they are what the next opens are given.
 //!
 //! Invariants:
 //! * A bit is set in the stock only while `entry(fd)` is RESERVED and the placeholder is plain.
@@ -68,15 +69,41 @@ pub(super) fn stock_count() -> u32 {
         .sum()
 }
 
-/// Keeps an open plain placeholder for later. False if there is no room.
+/// Keeps an open plain placeholder for later. False if there is no room, not even instead of a
+/// higher one.
 pub(super) fn stock(descriptor: usize) -> bool {
-    if !(3..STOCK_END).contains(&descriptor) || stock_count() >= STOCK_MAX {
+    if !(3..STOCK_END).contains(&descriptor)
+        || stock_count() >= STOCK_MAX && !give_up_above(descriptor)
+    {
         return false;
     }
     raise_high_water(descriptor);
     entry(descriptor).store(RESERVED, Ordering::Release);
     STOCK[descriptor / 64].fetch_or(1 << (descriptor % 64), Ordering::AcqRel);
     true
+}
+
+/// Closes the highest number in stock if it is above this one.
+#[cold]
+fn give_up_above(descriptor: usize) -> bool {
+    let highest = STOCK.iter().enumerate().rev().find_map(|(index, word)| {
+        let bits = word.load(Ordering::Relaxed);
+        (bits != 0).then(|| index * 64 + bits.ilog2() as usize)
+    });
+    match highest {
+        Some(highest) if highest > descriptor && unstock(highest) => {
+            close_for_good(highest);
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Closes a plain placeholder that is in nobody's hands.
+pub(super) fn close_for_good(number: usize) {
+    entry(number).store(0, Ordering::Release);
+    kernel_closed(number);
+    raw::close(number as isize);
 }
 
 /// Removes a number from the stock; its placeholder stays open. False if it was not in stock.
@@ -106,9 +133,7 @@ fn give_way() {
         && hole > lowest
         && unstock(lowest)
     {
-        entry(lowest).store(0, Ordering::Release);
-        kernel_closed(lowest);
-        raw::close(lowest as isize);
+        close_for_good(lowest);
     }
 }
 
@@ -227,8 +252,31 @@ pub(super) fn expect_number() -> Result<(), isize> {
 /// Gives back a number with a plain placeholder that [`allocate`] gave.
 pub(super) fn give_back(number: usize) {
     if !stock(number) {
-        entry(number).store(0, Ordering::Release);
-        kernel_closed(number);
-        raw::close(number as isize);
+        close_for_good(number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Closed in any order, the lowest numbers stay: the next opens need them.
+    #[test]
+    fn the_lowest_numbers_stay_in_stock() {
+        for turn in [|_: &mut Vec<usize>| {}, |n: &mut Vec<usize>| n.reverse()] {
+            let mut numbers: Vec<usize> = (0..STOCK_MAX as usize + 40)
+                .map(|_| allocate(0).unwrap())
+                .collect();
+            numbers.sort_unstable();
+            let lowest = numbers[..STOCK_MAX as usize].to_vec();
+            turn(&mut numbers);
+            for number in numbers {
+                give_back(number);
+            }
+            for number in lowest {
+                assert!(unstock(number), "{number}");
+                close_for_good(number);
+            }
+        }
     }
 }

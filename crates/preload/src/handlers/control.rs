@@ -44,7 +44,7 @@ pub unsafe fn dup(a: &Arguments) -> isize {
             descriptors::duplicate(a[0] as u32 as usize, 0, false)
         }
         Descriptor::Error(error) => error,
-        Descriptor::Kernel => kernels_duplicate(before, || {
+        Descriptor::Kernel => kernels_duplicate(a[0], before, || {
             descriptors::before_kernel_opens();
             // SAFETY: the program's argument.
             descriptors::kernel_opened(unsafe { syscall!(libc::SYS_dup, a[0]) })
@@ -55,9 +55,11 @@ pub unsafe fn dup(a: &Arguments) -> isize {
 /// A duplicate of what the kernel has under a number that was looked up after `before`; EBADF, so
 /// that the call is made again, if that may have been no more than the placeholder of something
 /// that was just put there.
-fn kernels_duplicate(before: Count, duplicate: impl FnOnce() -> isize) -> isize {
+fn kernels_duplicate(source: usize, before: Count, duplicate: impl FnOnce() -> isize) -> isize {
     let result = duplicate();
-    if raw::failed(result) || !before.has_moved_over_kernels() {
+    // It may also have been opened anew on the pool meanwhile.
+    let still_kernels = lookup(source) == Descriptor::Kernel;
+    if raw::failed(result) || still_kernels && !before.has_moved_over_kernels() {
         return result;
     }
     raw::close(result);
@@ -110,7 +112,7 @@ pub unsafe fn fcntl(a: &Arguments) -> isize {
 /// As the system call's.
 unsafe fn kernels_fcntl(a: &Arguments, before: Count) -> isize {
     match a[1] as i32 {
-        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => kernels_duplicate(before, || {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => kernels_duplicate(a[0], before, || {
             if a[2] == 0 {
                 descriptors::before_kernel_opens();
             }

@@ -54,10 +54,7 @@ impl FileSystem {
         }
         let Located(directory, path) = self.locate(at, path)?;
         // SAFETY: a NUL-terminated path.
-        Ok(
-            check(unsafe { syscall!(libc::SYS_faccessat2, directory, path.as_ptr(), mode, flags) })
-                .map(drop)?,
-        )
+        done(unsafe { syscall!(libc::SYS_faccessat2, directory, path.as_ptr(), mode, flags) })
     }
     pub fn change_mode(
         &self,
@@ -68,10 +65,7 @@ impl FileSystem {
     ) -> Result<(), Failure> {
         let Located(directory, path) = self.locate(at, path)?;
         // SAFETY: a NUL-terminated path.
-        Ok(
-            check(unsafe { syscall!(libc::SYS_fchmodat, directory, path.as_ptr(), mode) })
-                .map(drop)?,
-        )
+        done(unsafe { syscall!(libc::SYS_fchmodat, directory, path.as_ptr(), mode) })
     }
     pub fn change_mode_handle(&self, handle: Handle, mode: u32) -> Result<(), Errno> {
         // SAFETY: integers.
@@ -87,7 +81,7 @@ impl FileSystem {
     ) -> Result<(), Failure> {
         let Located(directory, path) = self.locate(at, path)?;
         // SAFETY: a NUL-terminated path.
-        Ok(check(unsafe {
+        done(unsafe {
             syscall!(
                 libc::SYS_fchownat,
                 directory,
@@ -97,7 +91,6 @@ impl FileSystem {
                 flags
             )
         })
-        .map(drop)?)
     }
     pub fn change_owner_handle(&self, handle: Handle, uid: u32, gid: u32) -> Result<(), Errno> {
         // SAFETY: integers.
@@ -130,7 +123,7 @@ impl FileSystem {
         let Located(directory, path) = self.locate(at, path)?;
         let times = Self::times(accessed, modified);
         // SAFETY: a NUL-terminated path, two times.
-        Ok(check(unsafe {
+        done(unsafe {
             syscall!(
                 libc::SYS_utimensat,
                 directory,
@@ -139,7 +132,6 @@ impl FileSystem {
                 flags
             )
         })
-        .map(drop)?)
     }
     pub fn set_times_handle(
         &self,

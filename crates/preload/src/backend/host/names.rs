@@ -6,18 +6,12 @@ impl FileSystem {
     pub fn make_directory(&self, at: At, path: &[u8], mode: u32) -> Result<(), Failure> {
         let Located(directory, path) = self.locate(at, path)?;
         // SAFETY: a NUL-terminated path.
-        Ok(
-            check(unsafe { syscall!(libc::SYS_mkdirat, directory, path.as_ptr(), mode) })
-                .map(drop)?,
-        )
+        done(unsafe { syscall!(libc::SYS_mkdirat, directory, path.as_ptr(), mode) })
     }
     pub fn unlink(&self, at: At, path: &[u8], flags: AtFlags) -> Result<(), Failure> {
         let Located(directory, path) = self.locate(at, path)?;
         // SAFETY: a NUL-terminated path.
-        Ok(
-            check(unsafe { syscall!(libc::SYS_unlinkat, directory, path.as_ptr(), flags) })
-                .map(drop)?,
-        )
+        done(unsafe { syscall!(libc::SYS_unlinkat, directory, path.as_ptr(), flags) })
     }
     pub fn rename(
         &self,
@@ -29,7 +23,7 @@ impl FileSystem {
     ) -> Result<(), Failure> {
         let (from, to) = (self.locate(from_at, from)?, self.locate(to_at, to)?);
         // SAFETY: NUL-terminated paths.
-        Ok(check(unsafe {
+        done(unsafe {
             syscall!(
                 libc::SYS_renameat2,
                 from.0,
@@ -39,7 +33,6 @@ impl FileSystem {
                 flags
             )
         })
-        .map(drop)?)
     }
     pub fn link(
         &self,
@@ -51,7 +44,7 @@ impl FileSystem {
     ) -> Result<(), Failure> {
         let (from, to) = (self.locate(from_at, from)?, self.locate(to_at, to)?);
         // SAFETY: NUL-terminated paths.
-        Ok(check(unsafe {
+        done(unsafe {
             syscall!(
                 libc::SYS_linkat,
                 from.0,
@@ -61,13 +54,12 @@ impl FileSystem {
                 flags
             )
         })
-        .map(drop)?)
     }
     pub fn symlink(&self, target: &[u8], at: At, path: &[u8]) -> Result<(), Failure> {
         let Located(directory, path) = self.locate(at, path)?;
         let target = CString::new(target).map_err(|_| Errno::INVAL)?;
         // SAFETY: NUL-terminated strings.
-        Ok(check(unsafe {
+        done(unsafe {
             syscall!(
                 libc::SYS_symlinkat,
                 target.as_ptr(),
@@ -75,7 +67,6 @@ impl FileSystem {
                 path.as_ptr()
             )
         })
-        .map(drop)?)
     }
     pub fn read_link(&self, at: At, path: &[u8], buffer: &mut [u8]) -> Result<usize, Failure> {
         let Located(directory, path) = self.locate(at, path)?;
@@ -94,10 +85,7 @@ impl FileSystem {
     pub fn make_node(&self, at: At, path: &[u8], mode: u32, device: u64) -> Result<(), Failure> {
         let Located(directory, path) = self.locate(at, path)?;
         // SAFETY: a NUL-terminated path.
-        Ok(
-            check(unsafe { syscall!(libc::SYS_mknodat, directory, path.as_ptr(), mode, device) })
-                .map(drop)?,
-        )
+        done(unsafe { syscall!(libc::SYS_mknodat, directory, path.as_ptr(), mode, device) })
     }
     pub fn read_directory(&self, handle: Handle, buffer: &mut [u8]) -> Result<usize, Errno> {
         // SAFETY: the buffer.
