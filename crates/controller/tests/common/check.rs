@@ -108,6 +108,12 @@ pub fn check(pool: &Path) -> Tree {
                 bucket,
                 |dentry, hash, name, page, _| {
                     let name_bytes = name.as_bytes();
+                    let is_name = (1..=255).contains(&name_bytes.len())
+                        && !name_bytes.contains(&b'/')
+                        && !name_bytes.contains(&0)
+                        && name_bytes != b"."
+                        && name_bytes != b"..";
+                    assert!(is_name, "a name in {number}: {name:?}");
                     let full = directory::hash_name(superblock.hash_seed, name_bytes);
                     assert_eq!(full as u32, hash);
                     assert_eq!(bucket_of(full, buckets), bucket, "{name:?} in {number}");

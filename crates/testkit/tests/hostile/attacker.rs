@@ -1,0 +1,192 @@
+//! What attacks are made of: a raw session of a process of its own, which stores what it likes
+//! where it may, and asks what it likes.
+
+use super::process::{become_user, tell, told};
+use super::raw::{Client, ROOT};
+use super::table::Attack;
+use arck_core_state::branch::StoredBranch;
+use arck_core_state::directory::Dentry;
+use arck_core_state::record::{Record, RecordRef, effect};
+use arck_core_state::{FileKind, InodeNumber, PAGE_SIZE, PagePtr, index};
+use arck_protocol::{InodeList, Request, Response};
+use std::ops::{Deref, DerefMut};
+use std::path::{Path, PathBuf};
+
+/// A session that means harm, in a process of its own.
+pub struct Attacker {
+    client: Client,
+    pub pool: PathBuf,
+}
+
+impl Deref for Attacker {
+    type Target = Client;
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
+impl DerefMut for Attacker {
+    fn deref_mut(&mut self) -> &mut Client {
+        &mut self.client
+    }
+}
+
+/// The role: makes an attack, says what stopped it, and stays until it is told to go.
+pub fn attacker(pool: &Path, attack: &Attack) {
+    become_user();
+    let mut attacker = Attacker::connect(pool);
+    let stopped = (attack.run)(&mut attacker);
+    tell(&stopped);
+    while told().is_some() {}
+}
+
+/// What a response says, short.
+pub fn said(response: &Response) -> String {
+    match response {
+        Response::Done => "accepted".into(),
+        Response::Error(errno) => errno_name(*errno),
+        Response::Violation(text) => text.split(" broken").next().unwrap_or(text).to_owned(),
+        other => format!("{other:?}"),
+    }
+}
+
+/// Asks to move a name to another directory.
+pub fn move_request(from: InodeNumber, name: &[u8], to: InodeNumber) -> Request {
+    Request::MoveDirectory {
+        from,
+        from_name: name.to_vec(),
+        to,
+        to_name: name.to_vec(),
+        flags: 0,
+    }
+}
+
+/// The name of an error that stops attacks.
+pub fn errno_name(errno: i32) -> String {
+    for (number, name) in [
+        (libc::EACCES, "EACCES"),
+        (libc::EPERM, "EPERM"),
+        (libc::EINVAL, "EINVAL"),
+        (libc::ESTALE, "ESTALE"),
+        (libc::ENOENT, "ENOENT"),
+        (libc::ENOSPC, "ENOSPC"),
+        (libc::ENOBUFS, "ENOBUFS"),
+        (libc::ENAMETOOLONG, "ENAMETOOLONG"),
+        (libc::ENOTEMPTY, "ENOTEMPTY"),
+        (libc::EAGAIN, "EAGAIN"),
+        (libc::EPROTO, "EPROTO"),
+        (libc::ENOLCK, "ENOLCK"),
+        (libc::EBADF, "EBADF"),
+        (libc::EBUSY, "EBUSY"),
+    ] {
+        if errno == number {
+            return name.into();
+        }
+    }
+    format!("errno {errno}")
+}
+
+impl Attacker {
+    pub fn connect(pool: &Path) -> Attacker {
+        Attacker {
+            client: Client::connect(pool),
+            pool: pool.to_path_buf(),
+        }
+    }
+
+    /// The verified inode at a path.
+    pub fn find(&self, path: &str) -> InodeNumber {
+        path.split('/').fold(ROOT, |directory, name| {
+            let found = self.verified(directory, name.as_bytes());
+            found.unwrap_or_else(|| panic!("no {path}")).inode
+        })
+    }
+
+    /// The same, acquired.
+    pub fn own(&self, path: &str) -> InodeNumber {
+        let number = self.find(path);
+        self.acquire(&[number]);
+        number
+    }
+
+    /// Where a page of a verified file lies.
+    pub fn page_of(&self, number: InodeNumber, page: u64) -> PagePtr {
+        let found = index::lookup(&self.client, self.inode(number).root, page);
+        found.expect("a page of the file")
+    }
+
+    /// A record in a directory's delta that adds a name, changed at will.
+    pub fn record_with(
+        &mut self,
+        directory: InodeNumber,
+        (inode, kind): (InodeNumber, FileKind),
+        name: &[u8],
+        edit: impl FnOnce(&mut Record<'_>),
+    ) -> RecordRef {
+        let in_table = inode < self.welcome.geometry.inode_count;
+        let generation = if in_table {
+            self.header(inode).generation()
+        } else {
+            1
+        };
+        let dentry = Dentry {
+            inode,
+            generation,
+            kind,
+        };
+        let mut record = self.record(dentry, name, name);
+        record.state = effect::ADD;
+        record.mode = 0o644;
+        edit(&mut record);
+        self.append(directory, &record)
+    }
+
+    /// A new file in a directory, its record changed at will; gives its number.
+    pub fn birth(
+        &mut self,
+        directory: InodeNumber,
+        edit: impl FnOnce(&mut Record<'_>),
+    ) -> InodeNumber {
+        let number = self.number();
+        self.edit_branch(number, |branch| branch.parent = directory);
+        self.record_with(directory, (number, FileKind::File), b"new", edit);
+        number
+    }
+
+    /// Commits, and gives what was said.
+    pub fn commit_of(&self, number: InodeNumber) -> String {
+        said(&self.ask(&Client::commit_request(&[number], false)))
+    }
+
+    /// Changes the branch of an own inode, and commits.
+    pub fn forge(&self, number: InodeNumber, edit: impl FnOnce(&mut StoredBranch)) -> String {
+        self.edit_branch(number, edit);
+        self.commit_of(number)
+    }
+
+    /// A birth in the attacker's own directory, changed at will and committed.
+    pub fn forge_birth(&mut self, edit: impl FnOnce(&mut Record<'_>)) -> String {
+        let directory = self.own("attacker");
+        self.birth(directory, edit);
+        self.commit_of(directory)
+    }
+
+    /// What the controller says to an acquisition.
+    pub fn acquisition(&self, number: InodeNumber) -> String {
+        said(&self.ask(&Request::Acquire {
+            inodes: InodeList::new(&[number]).expect("a short list"),
+        }))
+    }
+
+    /// Stores into a page of the arena.
+    pub fn scribble(&self, page: u32, offset: u64, bytes: &[u8]) {
+        self.store(u64::from(page) * PAGE_SIZE + offset, bytes);
+    }
+
+    /// A number that is neither the session's nor in use.
+    pub fn free_number(&self) -> InodeNumber {
+        let last = self.welcome.geometry.inode_count - 1;
+        assert!(!self.is_alive(last) && self.header(last).ownership().session() == 0);
+        last
+    }
+}

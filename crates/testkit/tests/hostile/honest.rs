@@ -1,0 +1,259 @@
+//! Everybody but the attackers: the controller, who builds the world, the victim, and a third
+//! session that comes when the attack is over.
+//!
+//! # Invariants
+//! * The victim never believes what it has not compared with its own record of it.
+//! * Each of its calls is timed.
+
+use super::process::{become_user, tell, told};
+use super::world::{COMMON, VICTIM};
+use arck_controller::{Controller, MkfsOptions, Options, mkfs};
+use arck_testkit::{Shorthand, connect};
+use arckfs::{At, Errno, Failure, FileSystem};
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::mpsc::{TryRecvError, channel};
+use std::time::{Duration, Instant};
+
+/// Makes a pool if there is none, and serves it until it is told to stop.
+pub fn controller(pool: &Path, size: &str) {
+    become_user();
+    if !pool.exists() {
+        let options = MkfsOptions {
+            size: size.parse().expect("a size"),
+            mode: 0o755,
+            force: false,
+        };
+        mkfs(pool, &options, &mut |_, _| {}).expect("mkfs");
+    }
+    let running = Controller::open(pool, Options::default())
+        .and_then(Controller::spawn)
+        .expect("a controller");
+    // Sessions of other users are to come as far as the socket, and no farther.
+    let allow = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("chmod");
+    };
+    allow(pool, 0o711);
+    allow(&pool.join("socket"), 0o666);
+    tell("serving");
+    let _ = told();
+    assert!(!running.is_finished(), "the controller ended by itself");
+    running.stop().expect("a clean end");
+}
+
+/// Builds the world, as root where there are users.
+pub fn builder(pool: &Path) {
+    let fs = connect(pool);
+    super::world::build(&fs);
+    fs.disconnect().expect("a clean end");
+    tell("built");
+}
+
+/// A session that was not there before: everything that is to be seen is well, and it can work.
+pub fn third(pool: &Path) {
+    become_user();
+    let fs = connect(pool);
+    let seen = walk(&fs, "", 0);
+    let name = format!("{COMMON}/third");
+    fs.put(&name, b"third").expect("a new file");
+    assert_eq!(fs.get(&name).expect("its contents"), b"third");
+    let other = format!("{COMMON}/third-again");
+    fs.rename(At::Root, name.as_bytes(), At::Root, other.as_bytes(), 0)
+        .expect("a new name");
+    fs.unlink(At::Root, other.as_bytes(), 0).expect("no name");
+    fs.disconnect().expect("a clean end");
+    tell(&format!("well, {seen} names"));
+}
+
+/// Looks at everything below a directory, contents included; gives the number of names.
+fn walk(fs: &FileSystem, directory: &str, depth: u32) -> usize {
+    assert!(depth < 64, "{directory} has no end");
+    let names = match fs.names(directory) {
+        Ok(names) => names,
+        // What nobody may see, and what is gone by now.
+        Err(Failure::Errno(Errno::ACCESS | Errno::NOENT)) => return 0,
+        Err(failure) => panic!("{directory}: {failure:?}"),
+    };
+    let mut seen = 0;
+    for name in names {
+        assert!(
+            !name.is_empty() && name.len() <= 255 && !name.contains(['/', '\0']),
+            "a name in {directory}: {name:?}"
+        );
+        let path = match directory {
+            "" => name,
+            _ => format!("{directory}/{name}"),
+        };
+        seen += 1;
+        let attributes = match fs.stat(At::Root, path.as_bytes(), libc::AT_SYMLINK_NOFOLLOW) {
+            Ok(attributes) => attributes,
+            Err(Failure::Errno(Errno::NOENT)) => continue,
+            Err(failure) => panic!("{path}: {failure:?}"),
+        };
+        match attributes.mode & libc::S_IFMT {
+            libc::S_IFDIR => seen += walk(fs, &path, depth + 1),
+            libc::S_IFREG if attributes.size < 16 << 20 => match fs.get(&path) {
+                // The attacker may have taken the memory from under its own files.
+                Ok(_) | Err(Failure::Errno(Errno::ACCESS | Errno::NOENT | Errno::IO)) => {}
+                Err(failure) => panic!("{path}: {failure:?}"),
+            },
+            _ => {}
+        }
+    }
+    seen
+}
+
+/// A session that works all the time, and knows what it has written.
+struct Victim {
+    fs: FileSystem,
+    files: BTreeMap<String, Vec<u8>>,
+    round: usize,
+    longest: Duration,
+}
+
+/// Contents that tell file and version from all others.
+fn contents(round: usize, slot: usize) -> Vec<u8> {
+    let length = (round * 977 + slot * 4099) % 50_000 + 1;
+    (0..length)
+        .map(|at| (at * 31 + at / 251 + round * 7 + slot * 101) as u8)
+        .collect()
+}
+
+const SLOTS: usize = 4;
+
+impl Victim {
+    fn timed<T>(&mut self, call: impl FnOnce(&FileSystem) -> Result<T, Failure>) -> T {
+        let answer = self.tried(call);
+        answer.unwrap_or_else(|failure| panic!("the victim, round {}: {failure:?}", self.round))
+    }
+
+    fn tried<T>(
+        &mut self,
+        call: impl FnOnce(&FileSystem) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let started = Instant::now();
+        let answer = call(&self.fs);
+        self.longest = self.longest.max(started.elapsed());
+        answer
+    }
+
+    fn check(&mut self, name: &str) {
+        let got = self.timed(|fs| fs.get(name));
+        let wanted = &self.files[name];
+        assert!(
+            got == *wanted,
+            "the victim, round {}: {name} is {} bytes instead of {}, other from {:?} on",
+            self.round,
+            got.len(),
+            wanted.len(),
+            got.iter().zip(wanted).position(|(a, b)| a != b)
+        );
+    }
+
+    fn round(&mut self) {
+        self.round += 1;
+        let slot = self.round % SLOTS;
+        let name = format!("{VICTIM}/file-{slot}");
+        if self.files.contains_key(&name) {
+            self.check(&name);
+        }
+        let content = contents(self.round, slot);
+        self.timed(|fs| fs.put(&name, &content));
+        self.files.insert(name.clone(), content);
+        self.check(&name);
+
+        // A piece in the middle.
+        let at = self.files[&name].len() / 2;
+        let piece = [self.round as u8; 40];
+        self.timed(|fs| {
+            let handle = fs.open_at_root(&name, libc::O_RDWR)?;
+            let written = fs.write(handle, &piece, Some(at as u64));
+            fs.close(handle);
+            Ok(written?)
+        });
+        let known = self.files.get_mut(&name).expect("just written");
+        known.resize(known.len().max(at + piece.len()), 0);
+        known[at..at + piece.len()].copy_from_slice(&piece);
+        self.check(&name);
+
+        let moved = format!("{VICTIM}/inner/moved-{slot}");
+        for (from, to) in [(&name, &moved), (&moved, &name)] {
+            self.timed(|fs| fs.rename(At::Root, from.as_bytes(), At::Root, to.as_bytes(), 0));
+            let content = self.files.remove(from).expect("known");
+            self.files.insert(to.clone(), content);
+            self.check(to);
+        }
+        let listed = self.timed(|fs| fs.names(VICTIM));
+        let mut wanted: Vec<String> = (0..SLOTS)
+            .map(|slot| format!("file-{slot}"))
+            .filter(|name| self.files.contains_key(&format!("{VICTIM}/{name}")))
+            .collect();
+        wanted.push("inner".into());
+        assert_eq!(listed, wanted, "names of the victim, round {}", self.round);
+
+        // Where others write as well.
+        let shared = format!("{COMMON}/victim-{slot}");
+        let content = contents(self.round, slot + 50);
+        self.timed(|fs| fs.put(&shared, &content));
+        self.files.insert(shared.clone(), content);
+        self.check(&shared);
+        self.timed(|fs| fs.unlink(At::Root, shared.as_bytes(), 0));
+        self.files.remove(&shared);
+        let gone = self.tried(|fs| fs.get(&shared));
+        assert_eq!(gone, Err(Failure::Errno(Errno::NOENT)));
+        // Anybody may write this one, so nothing is known of it: it only has to answer.
+        let both = format!("{COMMON}/both");
+        let _ = self.tried(|fs| fs.get(&both));
+        let _ = self.tried(|fs| {
+            let handle = fs.open_at_root(&both, libc::O_WRONLY)?;
+            let written = fs.write(handle, b"victim", Some(0));
+            fs.close(handle);
+            Ok(written?)
+        });
+    }
+}
+
+/// Works until it is told no more; says `round` after each line it is told, once it has gone
+/// through a whole round since.
+pub fn victim(pool: &Path) {
+    become_user();
+    let mut victim = Victim {
+        fs: connect(pool),
+        files: BTreeMap::new(),
+        round: 0,
+        longest: Duration::ZERO,
+    };
+    let (sender, orders) = channel();
+    std::thread::spawn(move || {
+        while let Some(order) = told() {
+            if sender.send(order).is_err() {
+                return;
+            }
+        }
+    });
+    for _ in 0..SLOTS {
+        victim.round();
+    }
+    tell("ready");
+    loop {
+        match orders.try_recv() {
+            Ok(order) if order == "end" => break,
+            Ok(_) => {
+                victim.round();
+                tell("round");
+            }
+            Err(TryRecvError::Empty) => victim.round(),
+            Err(TryRecvError::Disconnected) => return,
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    for name in victim.files.keys().cloned().collect::<Vec<_>>() {
+        victim.check(&name);
+    }
+    let Victim {
+        fs, round, longest, ..
+    } = victim;
+    fs.disconnect().expect("a clean end");
+    tell(&format!("{round} {}", longest.as_millis()));
+}

@@ -1,0 +1,193 @@
+//! The table of attacks, and how one is made and judged.
+//!
+//! # Invariant
+//! * An attack counts as stopped if what was to stop it did, by name; and the victim read right
+//!   data and was answered all the time; and a session that came later found everything well; and
+//!   the pool, when nobody serves it any more, is a whole file system.
+
+use super::attacker::Attacker;
+use super::process::{ATTACK_BOUND, BOUND, Role, has_users};
+use super::raw::check::check;
+use super::world::{ATTACKER_USER, KEEPER_USER, ROOT_USER, THIRD_USER, VICTIM_USER};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Bytes of the pool that is attacked.
+const POOL_SIZE: &str = "67108864";
+
+/// An attack.
+pub struct Attack {
+    pub group: &'static str,
+    pub name: &'static str,
+    /// What stops it, as the attacker tells.
+    pub stop: &'static str,
+    /// Means nothing unless attacker, victim and controller are different users.
+    pub needs_users: bool,
+    /// What the attacker does; gives what stopped it.
+    pub run: fn(&mut Attacker) -> String,
+    /// What the harness does to the attacker and its victims while it is held, and what it makes
+    /// sure of besides.
+    pub meanwhile: fn(&mut Scene, &mut Role),
+}
+
+/// An attack after which nothing more is to be done, or made sure of, than after every one.
+pub const fn case(
+    group: &'static str,
+    name: &'static str,
+    stop: &'static str,
+    run: fn(&mut Attacker) -> String,
+) -> Attack {
+    Attack {
+        group,
+        name,
+        stop,
+        needs_users: false,
+        run,
+        meanwhile: nothing,
+    }
+}
+
+/// The same, for several users only.
+pub const fn among_users(
+    group: &'static str,
+    name: &'static str,
+    stop: &'static str,
+    run: fn(&mut Attacker) -> String,
+) -> Attack {
+    Attack {
+        needs_users: true,
+        ..case(group, name, stop, run)
+    }
+}
+
+/// What became of an attack.
+pub enum Outcome {
+    Stopped {
+        rounds: u64,
+        longest: Duration,
+    },
+    /// Not for a user alone.
+    NotRun,
+    Failed(String),
+}
+
+/// A pool, who serves it, and who works on it.
+pub struct Scene {
+    directory: tempfile::TempDir,
+    controller: Option<Role>,
+    victim: Option<Role>,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let directory = tempfile::Builder::new()
+            .prefix("arck-hostile-")
+            .tempdir_in("/dev/shm")
+            .expect("a directory in /dev/shm");
+        if has_users() {
+            let owner = Some(KEEPER_USER.0);
+            std::os::unix::fs::chown(directory.path(), owner, owner).expect("chown");
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+            std::fs::set_permissions(directory.path(), mode).expect("chmod");
+        }
+        let mut scene = Scene {
+            directory,
+            controller: None,
+            victim: None,
+        };
+        let pool = scene.pool_text();
+        let mut controller = Role::start("controller", KEEPER_USER, &[&pool, POOL_SIZE]);
+        assert_eq!(controller.line(BOUND), "serving");
+        scene.controller = Some(controller);
+        let mut builder = Role::start("builder", ROOT_USER, &[&pool]);
+        assert_eq!(builder.line(BOUND), "built");
+        builder.end();
+        let mut victim = Role::start("victim", VICTIM_USER, &[&pool]);
+        assert_eq!(victim.line(BOUND), "ready");
+        scene.victim = Some(victim);
+        scene
+    }
+
+    pub fn pool(&self) -> PathBuf {
+        self.directory.path().join("pool")
+    }
+
+    fn pool_text(&self) -> String {
+        self.pool().to_str().expect("plain text").to_owned()
+    }
+
+    /// The victim goes through a whole round, within the bound.
+    pub fn victim_works(&mut self) {
+        let victim = self.victim.as_mut().expect("a victim");
+        assert_eq!(victim.ask("round"), "round");
+    }
+
+    /// A fresh session finds everything well, and works.
+    pub fn third_works(&mut self) {
+        let mut third = Role::start("third", THIRD_USER, &[&self.pool_text()]);
+        let line = third.line(BOUND);
+        assert!(line.starts_with("well"), "the third session: {line}");
+        third.end();
+    }
+
+    /// Another process of the attacker's.
+    pub fn start_attacker(&self, name: &str) -> Role {
+        Role::start("attacker", ATTACKER_USER, &[&self.pool_text(), name])
+    }
+
+    /// Everybody goes; the pool must be whole.
+    fn end(mut self) -> (u64, Duration) {
+        let mut victim = self.victim.take().expect("a victim");
+        let line = victim.ask("end");
+        victim.end();
+        let mut figures = line.split(' ').map(|figure| figure.parse::<u64>());
+        let (Some(Ok(rounds)), Some(Ok(longest))) = (figures.next(), figures.next()) else {
+            panic!("the victim: {line}");
+        };
+        let controller = self.controller.take().expect("a controller");
+        controller.end();
+        let tree = check(&self.pool());
+        for path in [
+            "/victim/inner",
+            "/victim/file-0",
+            "/common/both",
+            "/sticky/theirs",
+        ] {
+            assert!(tree.paths.contains_key(path), "{path} is gone");
+        }
+        (rounds, Duration::from_millis(longest))
+    }
+}
+
+/// Nothing more is done while the attacker is held.
+pub fn nothing(_: &mut Scene, _: &mut Role) {}
+
+/// Makes an attack and looks at what it did.
+pub fn run(attack: &Attack) -> Outcome {
+    if attack.needs_users && !has_users() {
+        return Outcome::NotRun;
+    }
+    let attempt = || {
+        let mut scene = Scene::new();
+        let mut attacker = scene.start_attacker(attack.name);
+        let stopped = attacker.line(ATTACK_BOUND);
+        assert_eq!(stopped, attack.stop, "what stopped it");
+        scene.victim_works();
+        (attack.meanwhile)(&mut scene, &mut attacker);
+        scene.third_works();
+        attacker.kill();
+        scene.victim_works();
+        scene.third_works();
+        let (rounds, longest) = scene.end();
+        assert!(longest < BOUND, "a call of the victim took {longest:?}");
+        Outcome::Stopped { rounds, longest }
+    };
+    catch_unwind(AssertUnwindSafe(attempt)).unwrap_or_else(|panic| {
+        let text = panic
+            .downcast_ref::<String>()
+            .cloned()
+            .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        Outcome::Failed(text.unwrap_or_default())
+    })
+}

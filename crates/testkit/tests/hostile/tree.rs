@@ -1,0 +1,363 @@
+//! Attacks on the tree and on the rights in it: directories, owners and modes, names of others.
+
+use super::attacker::{Attacker, errno_name, move_request, said};
+use super::raw::{Client, ROOT};
+use super::table::{Attack, among_users, case};
+use arck_core_state::record::effect;
+use arck_core_state::{FileKind, InodeNumber};
+use arck_protocol::Request;
+
+/// A removal of a name in a directory, as the attacker tells it.
+fn whiteout(a: &mut Attacker, directory: InodeNumber, path: &str, name: &[u8]) -> String {
+    let target = a.find(path);
+    let kind = a.inode(target).kind().expect("a kind");
+    a.record_with(directory, (target, kind), name, |r| {
+        r.state = effect::REMOVE_SOURCE;
+        r.name = b"";
+    });
+    a.commit_of(directory)
+}
+
+pub const ATTACKS: &[Attack] = &[
+    // ---- directories
+    case(
+        "tree",
+        "removes a directory that is not empty",
+        "I3 DirectoryEmpty",
+        |a| {
+            let directory = a.own("attacker");
+            a.own("attacker/full");
+            whiteout(a, directory, "attacker/full", b"full")
+        },
+    ),
+    case(
+        "tree",
+        "removes a directory and fills it in the same step",
+        "I3 DirectoryEmpty",
+        |a| {
+            let (directory, empty) = (a.own("attacker"), a.own("attacker/empty"));
+            a.birth(empty, |_| {});
+            whiteout(a, directory, "attacker/empty", b"empty")
+        },
+    ),
+    case(
+        "tree",
+        "replaces a directory that is not empty",
+        "I3 DirectoryEmpty",
+        |a| {
+            let directory = a.own("attacker");
+            let full = a.own("attacker/full");
+            a.record_with(directory, (full, FileKind::Directory), b"full", |r| {
+                r.state = effect::REPLACE;
+            });
+            a.commit_of(directory)
+        },
+    ),
+    case(
+        "tree",
+        "removes a directory that another session owns",
+        "I2 Owned",
+        |a| {
+            let other = Attacker::connect(&a.pool);
+            other.own("attacker/empty");
+            let directory = a.own("attacker");
+            whiteout(a, directory, "attacker/empty", b"empty")
+        },
+    ),
+    case(
+        "tree",
+        "a second name of a directory",
+        "I3 DirectoryOneName",
+        |a| {
+            let (directory, one) = (a.own("attacker"), a.own("attacker/one"));
+            a.record_with(directory, (one, FileKind::Directory), b"again", |_| {});
+            a.commit_of(directory)
+        },
+    ),
+    case(
+        "tree",
+        "a second parent of a directory",
+        "I3 DirectoryOneName",
+        |a| {
+            let (two, one) = (a.own("attacker/two"), a.own("attacker/one"));
+            a.record_with(two, (one, FileKind::Directory), b"one", |_| {});
+            a.commit_of(two)
+        },
+    ),
+    among_users("tree", "a name of the root", "I3 DirectoryOneName", |a| {
+        let directory = a.own("attacker");
+        assert_eq!(a.acquisition(ROOT), errno_name(libc::EACCES));
+        a.record_with(directory, (ROOT, FileKind::Directory), b"root", |_| {});
+        a.commit_of(directory)
+    }),
+    case(
+        "tree",
+        "moves a directory by records",
+        "I3 DirectoryParent",
+        |a| {
+            let (directory, one, two) = (
+                a.own("attacker"),
+                a.own("attacker/one"),
+                a.own("attacker/two"),
+            );
+            a.record_with(two, (one, FileKind::Directory), b"one", |_| {});
+            a.add_partner(directory, two);
+            whiteout(a, directory, "attacker/one", b"one")
+        },
+    ),
+    case(
+        "tree",
+        "a new directory within itself",
+        "I3 Connected",
+        |a| {
+            let number = a.number();
+            a.record_with(number, (number, FileKind::Directory), b"self", |_| {});
+            a.commit_of(number)
+        },
+    ),
+    case(
+        "tree",
+        "two new directories within each other",
+        "I3 Connected",
+        |a| {
+            let (one, two) = (a.number(), a.number());
+            a.record_with(one, (two, FileKind::Directory), b"two", |_| {});
+            a.record_with(two, (one, FileKind::Directory), b"one", |_| {});
+            a.forge(one, |b| b.partners[0] = two)
+        },
+    ),
+    case("tree", "moves a directory into itself", "EINVAL", |a| {
+        let (directory, one) = (a.own("attacker"), a.own("attacker/one"));
+        said(&a.ask(&move_request(directory, b"one", one)))
+    }),
+    case(
+        "tree",
+        "two sessions move two directories into each other",
+        "EINVAL",
+        |a| {
+            let directory = a.find("attacker");
+            let (one, two) = (a.find("attacker/one"), a.find("attacker/two"));
+            let pool = a.pool.clone();
+            let moves = [(&b"one"[..], two), (&b"two"[..], one)];
+            let answers: Vec<String> = std::thread::scope(|scope| {
+                let threads = moves.map(|(name, to)| {
+                    let pool = pool.clone();
+                    scope.spawn(move || {
+                        let client = Client::connect(&pool);
+                        // Whoever meets the other between its two steps tries again.
+                        loop {
+                            client.acquire(&[directory, to]);
+                            let said = said(&client.ask(&move_request(directory, name, to)));
+                            if said != "ESTALE" && said != "EAGAIN" {
+                                return said;
+                            }
+                        }
+                    })
+                });
+                threads
+                    .map(|thread| thread.join().expect("a thread"))
+                    .to_vec()
+            });
+            let moved = answers.iter().filter(|said| *said == "accepted").count();
+            assert_eq!(moved, 1, "{answers:?}");
+            answers
+                .into_iter()
+                .find(|said| said != "accepted")
+                .expect("the other")
+        },
+    ),
+    case("tree", "names in a file", "I3 Connected", |a| {
+        let directory = a.own("attacker");
+        let file = a.birth(directory, |_| {});
+        let other = a.number();
+        a.record_with(file, (other, FileKind::File), b"f", |_| {});
+        a.commit_of(file)
+    }),
+    case("tree", "names in a verified file", "I1 FieldsOfKind", |a| {
+        let file = a.own("attacker/file");
+        let number = a.number();
+        a.record_with(file, (number, FileKind::File), b"f", |_| {});
+        a.commit_of(file)
+    }),
+    // ---- modes, owners
+    among_users(
+        "tree",
+        "a new file of root's, set-user-id",
+        "I4 BirthUser",
+        |a| a.forge_birth(|r| (r.uid, r.mode) = (0, 0o4755)),
+    ),
+    among_users("tree", "a new file of the victim's", "I4 BirthUser", |a| {
+        a.forge_birth(|r| r.uid = super::world::VICTIM_USER.0)
+    }),
+    among_users("tree", "a new file of root's group", "I4 BirthGroup", |a| {
+        a.forge_birth(|r| r.gid = 0)
+    }),
+    among_users(
+        "tree",
+        "a set-group-id file of a group it is not in",
+        "I4 SetGroupId",
+        |a| {
+            let handing = a.own("handing");
+            let gid = a.inode(handing).gid;
+            a.birth(handing, |r| (r.gid, r.mode) = (gid, 0o2755));
+            a.commit_of(handing)
+        },
+    ),
+    case("tree", "a mode with bits of a type", "I1 Mode", |a| {
+        a.forge_birth(|r| r.mode = 0o60_666)
+    }),
+    case(
+        "tree",
+        "a changed mode with bits of a type",
+        "I1 Mode",
+        |a| {
+            let file = a.own("attacker/file");
+            a.forge(file, |b| b.mode = 0o120_777)
+        },
+    ),
+    among_users("tree", "another's mode", "I4 ModePermission", |a| {
+        let file = a.own("sticky/theirs");
+        a.forge(file, |b| b.mode = 0o4777)
+    }),
+    among_users("tree", "chown of its own file to root", "EPERM", |a| {
+        let inode = a.find("attacker/file");
+        said(&a.ask(&Request::SetOwner {
+            inode,
+            uid: 0,
+            gid: u32::MAX,
+        }))
+    }),
+    among_users("tree", "chown of another's file to itself", "EPERM", |a| {
+        let inode = a.find("open/theirs");
+        let uid = rustix::process::geteuid().as_raw();
+        said(&a.ask(&Request::SetOwner {
+            inode,
+            uid,
+            gid: u32::MAX,
+        }))
+    }),
+    among_users(
+        "tree",
+        "another's file, not writable, owned",
+        "EACCES",
+        |a| a.acquisition(a.find("open/theirs")),
+    ),
+    among_users("tree", "another's directory owned", "EACCES", |a| {
+        a.acquisition(a.find("victim"))
+    }),
+    among_users(
+        "tree",
+        "another's file folded without owning it",
+        "nothing folded",
+        |a| {
+            let theirs = a.find("open/theirs");
+            let before = a.inode(theirs);
+            let header = a.header(theirs);
+            let mut branch = arck_core_state::branch::StoredBranch::unchanged(
+                theirs,
+                header.generation(),
+                header.ownership().epoch(),
+                header.fold(),
+            );
+            branch.mode = 0o777;
+            // Every slot that the controller could take for that inode's.
+            for slot in 0..64 {
+                let offset = arck_core_state::arena::branch_offset(slot).expect("a slot");
+                a.store(offset, zerocopy::IntoBytes::as_bytes(&branch));
+            }
+            assert_eq!(a.commit_of(theirs), "accepted");
+            assert_eq!(a.inode(theirs), before);
+            "nothing folded".into()
+        },
+    ),
+    // ---- names that one may not remove
+    case(
+        "tree",
+        "removes a name that is not there",
+        "I3 NameExists",
+        |a| {
+            let directory = a.own("attacker");
+            whiteout(a, directory, "attacker/file", b"none")
+        },
+    ),
+    case("tree", "removes a name twice", "I3 NameRemovedOnce", |a| {
+        let directory = a.own("attacker");
+        whiteout(a, directory, "attacker/second", b"second");
+        let directory = a.own("attacker");
+        a.record_with(
+            directory,
+            (a.find("attacker/file"), FileKind::File),
+            b"file",
+            |r| {
+                r.state = effect::REMOVE_SOURCE;
+                r.name = b"";
+            },
+        );
+        whiteout(a, directory, "attacker/file", b"file")
+    }),
+    among_users(
+        "tree",
+        "removes another's name from a sticky directory",
+        "I4 Sticky",
+        |a| {
+            let directory = a.own("sticky");
+            a.own("sticky/theirs");
+            whiteout(a, directory, "sticky/theirs", b"theirs")
+        },
+    ),
+    among_users(
+        "tree",
+        "renames over another's name in a sticky directory",
+        "I4 Sticky",
+        |a| {
+            let directory = a.own("sticky");
+            a.own("sticky/theirs");
+            a.birth(directory, |r| {
+                r.name = b"theirs";
+                r.state = effect::ADD | effect::REPLACE;
+            });
+            a.commit_of(directory)
+        },
+    ),
+    among_users(
+        "tree",
+        "moves another's name out of a sticky directory",
+        "I4 Sticky",
+        |a| {
+            let (sticky, directory) = (a.own("sticky"), a.own("attacker"));
+            let theirs = a.own("sticky/theirs");
+            a.add_partner(sticky, directory);
+            a.add_partner(directory, sticky);
+            a.record_with(directory, (theirs, FileKind::File), b"theirs", |r| {
+                r.state = effect::ADD | effect::REMOVE_SOURCE;
+                r.source_directory = sticky;
+            });
+            a.commit_of(directory)
+        },
+    ),
+    among_users(
+        "tree",
+        "moves another's directory out of a sticky one, by message",
+        "EPERM",
+        |a| {
+            let (sticky, directory) = (a.own("sticky"), a.own("attacker"));
+            said(&a.ask(&move_request(sticky, b"directory", directory)))
+        },
+    ),
+    among_users(
+        "tree",
+        "removes a name in a directory it may not write",
+        "I2 InFoldSet",
+        |a| {
+            let (directory, locked) = (a.own("attacker"), a.find("locked"));
+            assert_eq!(a.acquisition(locked), errno_name(libc::EACCES));
+            let theirs = a.find("locked/theirs");
+            a.record_with(directory, (theirs, FileKind::File), b"theirs", |r| {
+                r.state = effect::REMOVE_SOURCE;
+                r.name = b"";
+                r.source_directory = locked;
+            });
+            a.commit_of(directory)
+        },
+    ),
+];
