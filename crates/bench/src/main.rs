@@ -9,6 +9,7 @@
 //! | `worker` | the process that measures, started anew for each way to call ArckFS |
 //! | `micro` | the command that starts workers and reports |
 //! | `threads` | two threads beside one |
+//! | `sharing` | two sessions on one file and in one directory; hand-overs |
 //! | `count`, `trace` | system calls for each operation, counted from outside by ptrace |
 //! | `beside` | what the preload library costs calls that are not on the pool |
 //! | `start` | starting a program, memory and storage for each file |
@@ -30,6 +31,7 @@ mod measure;
 mod micro;
 mod pool;
 mod report;
+mod sharing;
 mod start;
 mod threads;
 mod trace;
@@ -62,6 +64,8 @@ enum Command {
     Floor(floor::FloorArguments),
     /// What two threads get done beside one
     Threads(threads::ThreadsArguments),
+    /// What two sessions get done that share a file or a directory, and what a hand-over takes
+    Sharing(sharing::SharingArguments),
     /// What the other commands start
     #[command(hide = true)]
     Worker(worker::WorkerArguments),
@@ -75,6 +79,7 @@ fn run(arguments: Arguments) -> Outcome<()> {
         Some(Command::Start(arguments)) => start::main(&arguments),
         Some(Command::Floor(arguments)) => floor::main(&arguments),
         Some(Command::Threads(arguments)) => threads::main(&arguments),
+        Some(Command::Sharing(arguments)) => sharing::main(&arguments),
         Some(Command::Worker(arguments)) => worker::main(&arguments),
         None => {
             run(Arguments::parse_from(["arck-bench", "micro"]))?;

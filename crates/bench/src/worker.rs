@@ -26,6 +26,7 @@ pub enum Task {
     Room,
     Small,
     Threads,
+    Sharing,
 }
 
 #[derive(Args)]
@@ -58,6 +59,9 @@ pub struct WorkerArguments {
 pub fn main(arguments: &WorkerArguments) -> Outcome<()> {
     if arguments.task == Task::Beside {
         return crate::beside::rounds(&arguments.tmpfs, arguments.preloaded);
+    }
+    if arguments.task == Task::Sharing {
+        return crate::sharing::session(&arguments.pool);
     }
     let base = if arguments.preloaded {
         MOUNT.to_owned()

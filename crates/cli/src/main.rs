@@ -3,6 +3,7 @@
 //! Invariant: whatever goes wrong is one line on standard error that says what and what to do,
 //! and exit status 1; wrong usage is exit status 2.
 
+mod bench;
 mod mkfs;
 mod nested;
 mod owner;
@@ -31,6 +32,8 @@ enum Command {
     Run(run::RunArguments),
     /// List what was refused on a pool, and show what was set aside
     Violations(violations::ViolationsArguments),
+    /// Measure: what operations, sharing, threads and programs' starts take
+    Bench(bench::BenchArguments),
 }
 
 fn main() -> ExitCode {
@@ -39,5 +42,6 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => serve::main(&arguments),
         Command::Run(arguments) => run::main(arguments),
         Command::Violations(arguments) => violations::main(&arguments),
+        Command::Bench(arguments) => bench::main(&arguments),
     }
 }

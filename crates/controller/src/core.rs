@@ -8,6 +8,7 @@
 use crate::error::{Error, Result};
 use crate::journal::Journal;
 use crate::locks::LockTable;
+use crate::meter::Meter;
 use crate::pool::Pool;
 use crate::recovery;
 use crate::sessions::Session;
@@ -68,6 +69,7 @@ pub struct Core {
     /// Descriptions with locks that several processes have open.
     pub watches: Watches,
     pub options: Options,
+    pub meter: Meter,
     /// When grace periods end: of which session's which inode. Those that ended otherwise stay
     /// until they are due.
     pub(crate) refusals: BTreeSet<(Instant, SessionNumber, InodeNumber)>,
@@ -95,6 +97,7 @@ impl Core {
             locks: LockTable::default(),
             watches: Watches::default(),
             options,
+            meter: Meter::default(),
             refusals: BTreeSet::new(),
             published: (u64::MAX, u64::MAX),
             recovering: true,

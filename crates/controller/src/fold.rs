@@ -15,11 +15,13 @@ use crate::arena::Reader;
 use crate::change::{Change, Weight};
 use crate::core::Core;
 use crate::maps;
+use crate::meter;
 use crate::sessions::{KeptReceipt, Receipt};
 use crate::state::State;
+use arck_core_state::branch::BRANCH_SIZE;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::HeaderKind;
-use arck_core_state::{InodeNumber, Ownership};
+use arck_core_state::{InodeNumber, Ownership, PAGE_SIZE};
 use arck_protocol::operation::mark;
 use arck_verifier::{CopiedDelta, PageBudget, SetMember, Violation, closure, copy_delta, verify};
 use rustix::io::Errno;
@@ -155,11 +157,13 @@ impl Core {
                     mark(header);
                 }
             }
+            let begun = self.meter.now();
             let mut straddled = false;
             if !set.is_empty() {
                 heavy_barrier();
                 straddled = !session.wait_in_flight(self.options.patience);
             }
+            let waited = self.meter.add(begun, |m| &mut m.wait);
             let mut budget = PageBudget::default();
             let mut reader = Reader(&session.arena);
             let mut members = Vec::with_capacity(set.len());
@@ -174,8 +178,16 @@ impl Core {
                     Err(violation) => return Err((set, Failure::Violation(violation))),
                 }
             }
+            let pages: usize = deltas
+                .iter()
+                .map(|delta: &CopiedDelta| delta.pages.len())
+                .sum();
+            let bytes = (members.len() * BRANCH_SIZE) as u64 + pages as u64 * PAGE_SIZE;
+            self.meter.totals.bytes_copied += bytes;
+            let copied = self.meter.add(waited, |m| &mut m.copy);
             let before = set.len();
             let more = closure(&deltas, &self.state, owner);
+            self.meter.add(copied, |m| &mut m.verify);
             set.extend(
                 more.into_iter()
                     .filter(|number| session.owned.contains_key(number)),
@@ -205,6 +217,7 @@ impl Core {
         let Some(session) = self.sessions.get(&owner) else {
             return Err(Errno::NOENT.into());
         };
+        let begun = self.meter.now();
         let changes = verify(
             &self.state,
             &session.credentials,
@@ -216,6 +229,9 @@ impl Core {
             true => Failure::Unsettled(violation),
             false => Failure::Violation(violation),
         })?;
+        let verified = self.meter.add(begun, |m| &mut m.verify);
+        self.meter.totals.folds += 1;
+        self.meter.totals.records += meter::records(&changes);
         let with_delta: HashSet<InodeNumber> =
             copied.deltas.iter().map(|delta| delta.inode).collect();
         let skipped: HashSet<InodeNumber> = changes.skipped.iter().copied().collect();
@@ -332,6 +348,7 @@ impl Core {
             session.keep_receipts(session.stuck(), receipts);
         }
         session.disown(&released);
+        self.meter.add(verified, |m| &mut m.fold);
         Ok(dying)
     }
 }

@@ -154,6 +154,8 @@ pub struct Journal {
     mapping: Mapping,
     sequence: u64,
     synchronous: bool,
+    /// Bytes of entries since [`Journal::take_bytes`].
+    bytes: u64,
 }
 
 impl Journal {
@@ -190,6 +192,7 @@ impl Journal {
             mapping,
             sequence: 0,
             synchronous,
+            bytes: 0,
         })
     }
 
@@ -209,6 +212,11 @@ impl Journal {
         }
         self.sequence = header.sequence;
         Some(Redo { bytes, last: None })
+    }
+
+    /// Bytes of entries written since this was asked last.
+    pub fn take_bytes(&mut self) -> u64 {
+        std::mem::take(&mut self.bytes)
     }
 
     /// Makes room for an entry of `size` bytes. ENOSPC: nothing has changed.
@@ -256,6 +264,7 @@ impl Journal {
             .and_then(|()| memory.stream_from(0, header.as_bytes()))
             .ok_or(Errno::NOSPC)?;
         arck_pm::fence();
+        self.bytes += size as u64;
         if sync
             && let Some(written) = memory.slice(0, size)
             && let Err(errno) = pool.write_back(written)

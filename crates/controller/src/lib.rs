@@ -13,6 +13,7 @@
 //! | `fold`, `ownership`, `orphans`, `locks`, `watches`, `move_names`, `requests` | what sessions ask for |
 //! | `refusals`, `violations`, `aside` | what becomes of a delta that was refused, the log of it, where it is kept |
 //! | `recovery` | after a crash |
+//! | `meter` | what hand-overs take, for whoever asks |
 //! | `service`, `listener` | the thread that does it all, and its socket |
 //!
 //! # Invariants
@@ -33,6 +34,7 @@ mod journal;
 mod listener;
 mod locks;
 mod maps;
+mod meter;
 mod mkfs;
 mod move_names;
 mod orphans;

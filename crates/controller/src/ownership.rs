@@ -202,12 +202,16 @@ impl Core {
         {
             return Ok(Reply::Later(not_before));
         }
+        let begun = self.meter.now();
         self.refuse_mapped(session, inodes)?;
+        self.meter.add(begun, |m| &mut m.wait);
         for (owner, numbers) in others {
             self.reclaim(owner, &numbers)?;
         }
         // A map that was listed meanwhile is not placed before its session owns the inode.
+        let begun = self.meter.now();
         self.refuse_mapped(session, inodes)?;
+        let granting = self.meter.add(begun, |m| &mut m.wait);
         // Folding may have changed modes, or ended inodes.
         let mut wanted = Vec::new();
         for &number in inodes {
@@ -217,6 +221,7 @@ impl Core {
             }
         }
         self.give(session, &wanted)?;
+        self.meter.add(granting, |m| &mut m.grant);
         Ok(Reply::Now(Response::Done))
     }
 

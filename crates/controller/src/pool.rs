@@ -18,6 +18,7 @@ use arck_pm::{
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
 /// Headers are allocated in the backing this many bytes at a time.
@@ -37,6 +38,8 @@ pub struct Pool {
     session_table: Mapping,
     space: AddressSpace,
     mapped: Vec<bool>,
+    /// Looks at pages, since [`Pool::take_pages_read`].
+    pages_read: Cell<u64>,
     /// Bytes of the header table that are allocated.
     headers_allocated: u64,
 }
@@ -259,6 +262,7 @@ impl Pool {
             session_table,
             space,
             mapped: vec![false; geometry.segment_count as usize],
+            pages_read: Cell::new(0),
             superblock,
             headers_allocated: 0,
         };
@@ -336,6 +340,11 @@ impl Pool {
         } else {
             Ok(())
         }
+    }
+
+    /// Looks at pages of verified metadata since this was asked last.
+    pub fn take_pages_read(&self) -> u64 {
+        self.pages_read.take()
     }
 
     /// Makes sure that the header table is allocated up to and including entry `number`.
@@ -458,6 +467,7 @@ impl Pages for Pool {
     fn page(&self, pointer: PagePtr) -> Option<&PageWords> {
         let offset = self.mapped_offset(pointer)?;
         let page = self.space().slice(offset, PAGE_SIZE as usize)?;
+        self.pages_read.set(self.pages_read.get() + 1);
         // SAFETY: the page lies in a segment that is mapped until `self` is dropped, is aligned
         // to 4096, and is 512 atomic words, for which every content is valid.
         Some(unsafe { &*page.as_ptr().cast::<PageWords>() })

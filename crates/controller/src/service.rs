@@ -60,6 +60,8 @@ struct Deferred {
     session: SessionNumber,
     slot: usize,
     request: Request,
+    /// When it was taken from its slot, if that is measured.
+    received: u64,
 }
 
 /// Looks at the doorbells between two looks at the sockets, while polling.
@@ -263,13 +265,16 @@ impl Service {
                 Some(Err(errno)) => {
                     ring::respond(live.control(), slot, &Response::Error(errno.raw_os_error()));
                 }
-                Some(Ok(request)) => self.serve(number, slot, request),
+                Some(Ok(request)) => {
+                    let received = self.core.meter.now();
+                    self.serve(number, slot, request, received);
+                }
             }
         }
         any
     }
 
-    fn serve(&mut self, session: SessionNumber, slot: usize, request: Request) {
+    fn serve(&mut self, session: SessionNumber, slot: usize, request: Request, received: u64) {
         match self.core.request(session, &request) {
             Reply::Now(response) => {
                 self.core.publish_free_counts(false);
@@ -281,12 +286,18 @@ impl Service {
                 {
                     ring::respond(live.control(), slot, &response);
                 }
+                if let Request::Acquire { .. } | Request::Recall { .. } | Request::Commit { .. } =
+                    request
+                {
+                    self.core.meter.answered(received);
+                }
             }
             Reply::Later(due) => self.deferred.push(Deferred {
                 due,
                 session,
                 slot,
                 request,
+                received,
             }),
         }
     }
@@ -303,7 +314,13 @@ impl Service {
         self.deferred = later;
         let any = !due.is_empty();
         for deferred in due {
-            self.serve(deferred.session, deferred.slot, deferred.request);
+            self.core.meter.add(deferred.received, |m| &mut m.deferred);
+            self.serve(
+                deferred.session,
+                deferred.slot,
+                deferred.request,
+                deferred.received,
+            );
         }
         any
     }
@@ -508,15 +525,26 @@ impl Service {
                 }
                 Ok((Answer::Done, Vec::new()))
             }
+            Call::Measure { .. } | Call::Shutdown if !self.is_pools_user(connection) => {
+                Err((Errno::PERM, "only the pool's user may".to_owned()))
+            }
+            Call::Measure { on } => {
+                let pages_read = self.core.state.pool.take_pages_read();
+                let mut measured = self.core.meter.take(*on);
+                measured.pages_read = pages_read;
+                measured.bytes_journaled = self.core.state.journal.take_bytes();
+                Ok((Answer::Measured(measured), Vec::new()))
+            }
             Call::Shutdown => {
-                let uid = connection.credentials.uid;
-                if uid != 0 && uid != self.core.state.pool.superblock().uid {
-                    return Err((Errno::PERM, "only the pool's user may".to_owned()));
-                }
                 self.end.store(End::Clean as u32, Ordering::SeqCst);
                 Ok((Answer::Done, Vec::new()))
             }
         }
+    }
+
+    fn is_pools_user(&self, connection: &Connection) -> bool {
+        let uid = connection.credentials.uid;
+        uid == 0 || uid == self.core.state.pool.superblock().uid
     }
 
     /// Wakes from now on when descriptions with locks are closed.

@@ -5,6 +5,7 @@
 
 use crate::Seed;
 use arck_core_state::Geometry;
+use arck_protocol::measure::HandOvers;
 use arck_protocol::message::{
     InodeList, LockHolder, LockMode, LockRange, MESSAGE_MAX, Request, Response,
 };
@@ -157,6 +158,7 @@ pub fn seeds() -> Vec<Seed> {
         Call::GrantSegment,
         Call::Goodbye,
         Call::Shutdown,
+        Call::Measure { on: true },
         Call::ShareLocks {
             inode: 1,
             name: 2,
@@ -181,6 +183,7 @@ pub fn seeds() -> Vec<Seed> {
     let answers = [
         Answer::Segments(vec![1, 2]),
         Answer::Done,
+        Answer::Measured(HandOvers::default()),
         Answer::Error(13, "no".to_owned()),
     ];
     for (at, answer) in welcome.iter().chain(&answers).enumerate() {

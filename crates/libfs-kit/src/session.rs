@@ -567,8 +567,8 @@ impl Pages for Session {
 }
 
 /// Connects to `POOL/socket`, through a descriptor of the directory so that the length of the
-/// path does not matter.
-fn connect_socket(pool: &Path) -> Result<OwnedFd, Errno> {
+/// path does not matter. ENOENT, ECONNREFUSED: nobody serves the pool.
+pub fn connect_socket(pool: &Path) -> Result<OwnedFd, Errno> {
     use rustix::fs::{Mode, OFlags};
     let directory = rustix::fs::open(
         pool,

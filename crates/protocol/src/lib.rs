@@ -4,6 +4,7 @@
 //! * [`control`]: the control memory of a session: request slots, operation slots, open table.
 //! * [`ring`]: small requests through control memory, with polling and futex wake-up.
 //! * [`socket`]: the Unix socket: greeting, and everything that carries a descriptor.
+//! * [`measure`]: what hand-overs took, for whoever asks.
 //! * [`wait`]: futexes, for both sides of a ring.
 //! * [`operation`]: the protocol by which a fold and an operation in flight meet (DESIGN
 //!   section 5), the same code on both sides and under the model checker.
@@ -14,6 +15,7 @@
 //! * A decoder accepts only what an encoder produces; trailing bytes are an error.
 
 pub mod control;
+pub mod measure;
 pub mod message;
 pub mod operation;
 pub mod ring;

@@ -2,6 +2,7 @@
 //!
 //! One packet is one message. A session sends one at a time and waits for the answer.
 
+use crate::measure::HandOvers;
 use crate::message::MESSAGE_MAX;
 use crate::wire::{Malformed, Reader, Writer};
 use arck_core_state::{Geometry, InodeNumber, SegmentNumber};
@@ -41,6 +42,9 @@ pub enum Call {
     Goodbye,
     /// Asks a controller to end cleanly; only the pool's user may.
     Shutdown,
+    /// Measures hand-overs from now on, or no longer; only the pool's user may ask. Needs no
+    /// session. → [`Answer::Measured`], since the last such call; EPERM.
+    Measure { on: bool },
 }
 
 /// What it gets.
@@ -51,6 +55,7 @@ pub enum Answer {
     Welcome(Welcome),
     Segments(Vec<SegmentNumber>),
     Done,
+    Measured(HandOvers),
     /// errno and one line for the user.
     Error(i32, String),
 }
@@ -86,6 +91,10 @@ impl Call {
             Call::GrantSegment => w.u8(3)?,
             Call::Goodbye => w.u8(4)?,
             Call::Shutdown => w.u8(5)?,
+            Call::Measure { on } => {
+                w.u8(7)?;
+                w.u8(u8::from(*on))?;
+            }
             Call::ShareLocks { inode, name, owner } => {
                 w.u8(6)?;
                 w.u32(*inode)?;
@@ -110,6 +119,7 @@ impl Call {
                 name: r.u64()?,
                 owner: r.u64()?,
             },
+            7 => Call::Measure { on: r.boolean()? },
             _ => return Err(Malformed),
         };
         r.end()?;
@@ -144,6 +154,10 @@ impl Answer {
                 w.u32(errno.unsigned_abs())?;
                 w.bytes(text.as_bytes())?;
             }
+            Answer::Measured(measured) => {
+                w.u8(5)?;
+                measured.encode(&mut w)?;
+            }
         }
         Ok(w.used())
     }
@@ -177,6 +191,7 @@ impl Answer {
                 let errno = i32::try_from(r.u32()?).map_err(|_| Malformed)?;
                 Answer::Error(errno, String::from_utf8_lossy(r.bytes()?).into_owned())
             }
+            5 => Answer::Measured(HandOvers::decode(&mut r)?),
             _ => return Err(Malformed),
         };
         r.end()?;
@@ -298,6 +313,7 @@ mod tests {
             Call::GrantSegment,
             Call::Goodbye,
             Call::Shutdown,
+            Call::Measure { on: true },
             Call::ShareLocks {
                 inode: 1,
                 name: 2,

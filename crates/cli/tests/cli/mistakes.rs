@@ -314,6 +314,25 @@ fn the_commands_end_is_arck_runs() {
 }
 
 #[test]
+fn benchmarks_are_a_program_of_their_own() {
+    // Beside the command, if it was built; nothing else is looked for.
+    let output = arck()
+        .args(["bench", "sharing", "--help"])
+        .env("PATH", "")
+        .output()
+        .unwrap();
+    if Path::new(env!("CARGO_BIN_EXE_arck"))
+        .with_file_name("arck-bench")
+        .is_file()
+    {
+        let text = crate::support::succeeded(&output);
+        assert!(text.contains("--turns"), "{text}");
+    } else {
+        refused(&output, "cargo build --release -p arck-bench");
+    }
+}
+
+#[test]
 fn help_says_what_each_option_does() {
     for (words, says) in [
         (&["--help"][..], &["mkfs", "serve", "run"][..]),

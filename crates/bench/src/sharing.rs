@@ -1,0 +1,275 @@
+//! `arck-bench sharing`: two sessions that do not trust each other, each a process of its own, on
+//! one file and in one directory: what they get done beside one that is alone, and what a hand-over
+//! takes, in parts.
+//!
+//! | module | idea |
+//! | --- | --- |
+//! | `session` | a process with a session, which does what it is told on its standard input |
+//! | `turns` | hand-overs one by one: what each takes, by the clocks of both sides |
+//! | `report` | tables, and JSON |
+//!
+//! # Invariants
+//! * Sizes, places and names are the same in every run. Rounds of all cases take turns, and of one
+//!   case the shared and the private one.
+//! * Both sides read CLOCK_MONOTONIC, so parts add up to the whole.
+//! * The controller measures only while this runs, and this process takes no part while a session
+//!   is timed.
+
+mod report;
+mod session;
+mod turns;
+
+use crate::Outcome;
+use crate::machine::Machine;
+use crate::measure::median;
+use crate::pool::{self, Bench};
+use arck_pm::PersistOption;
+use clap::Args;
+use report::{Report, Row, Throughput};
+use session::{Answer, Order, Process};
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use session::main as session;
+
+#[derive(Args)]
+#[command(after_help = "Examples:
+  arck-bench sharing                  files of 2 MiB and 1 GiB, directories of 10 to 1,000,000 names
+  arck-bench sharing --quick          small ones, to see whether it works
+  arck-bench sharing --json FILE      figures to keep
+
+Wants a machine with nothing else to do: three processes take turns on its processors.")]
+pub struct SharingArguments {
+    /// Which stores are flushed: auto, always or never
+    #[arg(long, value_name = "WHEN", default_value = "always", value_parser = pool::parse_persist)]
+    persist: PersistOption,
+
+    /// Rounds of throughput that count, for each case
+    #[arg(long, value_name = "N", default_value_t = 7)]
+    rounds: usize,
+
+    /// Milliseconds that a round of throughput takes
+    #[arg(long, value_name = "MS", default_value_t = 50)]
+    time: u64,
+
+    /// Hand-overs that count, for each case, with the controller awake and as many with it asleep
+    #[arg(long, value_name = "N", default_value_t = 101)]
+    turns: usize,
+
+    /// Only cases whose name contains this
+    #[arg(long, value_name = "TEXT")]
+    filter: Option<String>,
+
+    /// Files of 2 and 64 MiB, directories of 10, 100 and 10,000 names, few rounds
+    #[arg(long)]
+    quick: bool,
+
+    /// Size of the pool [default: what the cases need]
+    #[arg(long, value_name = "SIZE", value_parser = pool::parse_size)]
+    pool_size: Option<u64>,
+
+    /// Also write everything measured to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// The command that serves the pool [default: the one beside this executable; else a fork]
+    #[arg(long, value_name = "PATH")]
+    arck: Option<PathBuf>,
+}
+
+/// What two sessions share.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Subject {
+    File {
+        bytes: u64,
+        /// Pages one after the other, each session from a place of its own; else at random.
+        in_order: bool,
+    },
+    Directory {
+        names: u64,
+    },
+}
+
+const PAGE: u64 = 4096;
+const MIB: u64 = 1 << 20;
+
+impl Subject {
+    fn all(quick: bool) -> Vec<Subject> {
+        let large = if quick { 64 * MIB } else { 1 << 30 };
+        let mut all: Vec<Subject> = [2 * MIB, large]
+            .into_iter()
+            .flat_map(|bytes| [true, false].map(|in_order| Subject::File { bytes, in_order }))
+            .collect();
+        let sizes = [10, 100, 10_000, 1_000_000];
+        let sizes = &sizes[..if quick { 3 } else { 4 }];
+        all.extend(sizes.iter().map(|&names| Subject::Directory { names }));
+        all
+    }
+
+    /// In tables.
+    fn name(self) -> String {
+        match self {
+            Subject::File { bytes, in_order } => {
+                let size = match bytes / MIB {
+                    1024 => "1 GiB".to_owned(),
+                    mebibytes => format!("{mebibytes} MiB"),
+                };
+                let order = if in_order { "in order" } else { "at random" };
+                format!("write 4 KiB, file of {size}, {order}")
+            }
+            Subject::Directory { names } => {
+                let mut digits = names.to_string();
+                let length = digits.len();
+                for place in (1..length).rev().filter(|place| (length - place) % 3 == 0) {
+                    digits.insert(place, ',');
+                }
+                format!("create, directory of {digits} names")
+            }
+        }
+    }
+
+    /// What it is called in the pool; files are written in both orders.
+    fn path(self, owner: &str) -> String {
+        match self {
+            Subject::File { bytes, .. } => format!("file-{}-{owner}", bytes / MIB),
+            Subject::Directory { names } => format!("directory-{names}-{owner}"),
+        }
+    }
+
+    fn make(self, owner: &str) -> Order {
+        let path = self.path(owner);
+        match self {
+            Subject::File { bytes, .. } => Order::File { path, bytes },
+            Subject::Directory { names } => Order::Directory { path, names },
+        }
+    }
+}
+
+pub fn main(arguments: &SharingArguments) -> Outcome<()> {
+    let arck = pool::find_command(arguments.arck.as_deref())?;
+    let subjects: Vec<Subject> = Subject::all(arguments.quick)
+        .into_iter()
+        .filter(|subject| match &arguments.filter {
+            Some(text) => subject.name().contains(text.as_str()),
+            None => true,
+        })
+        .collect();
+    let size = if arguments.quick { 1 << 30 } else { 10 << 30 };
+    let size = arguments.pool_size.unwrap_or(size);
+    let bench = Bench::start(size, arguments.persist, arck.as_deref())?;
+    let (rounds, turns, time) = match arguments.quick {
+        true => (2, 11, 5),
+        false => (arguments.rounds, arguments.turns, arguments.time),
+    };
+    let machine = Machine::look();
+
+    let mut pair = [Process::start(&bench, "a")?, Process::start(&bench, "b")?];
+    for &subject in &subjects {
+        // By the first: to the second, all pages are another session's.
+        pair[0].ask(&subject.make("shared"))?;
+        pair[0].ask(&subject.make("private"))?;
+        pair[0].ask(&Order::GiveUp)?;
+    }
+    let mut rows: Vec<Row> = subjects.iter().map(|s| Row::new(s.name())).collect();
+    let mut meter = turns::Meter::connect(&bench.pool())?;
+    for (subject, row) in subjects.iter().zip(&mut rows) {
+        if matches!(subject, Subject::File { in_order: true, .. }) {
+            // The same as the next.
+            continue;
+        }
+        for awake in [true, false] {
+            let found = turns::measure(*subject, &mut pair, &mut meter, turns, awake)?;
+            match awake {
+                true => row.awake = found,
+                false => row.asleep = found,
+            }
+        }
+    }
+    meter.stop()?;
+    let mut samples: Vec<Vec<Throughput>> = vec![Vec::new(); subjects.len()];
+    for round in 0..=rounds {
+        for (subject, samples) in subjects.iter().zip(&mut samples) {
+            let found = throughput(*subject, &mut pair, round, Duration::from_millis(time))?;
+            // The first is to warm up.
+            if round > 0 {
+                samples.push(found);
+            }
+        }
+    }
+    for (row, samples) in rows.iter_mut().zip(&samples) {
+        row.throughput = Throughput {
+            private: median(samples.iter().map(|sample| sample.private)),
+            shared: median(samples.iter().map(|sample| sample.shared)),
+            ratio: median(samples.iter().map(|sample| sample.ratio)),
+            fairness: median(samples.iter().map(|sample| sample.fairness)),
+        };
+    }
+    for process in pair {
+        process.end()?;
+    }
+    let report = Report {
+        machine,
+        persist: arguments.persist.to_string(),
+        flushing: pool::policy_name(bench.policy).to_owned(),
+        controller: bench.server().to_owned(),
+        rounds,
+        turns,
+        rows,
+    };
+    print!("{}", report.markdown());
+    if let Some(path) = &arguments.json {
+        let text = serde_json::to_string_pretty(&report).map_err(|error| error.to_string())?;
+        std::fs::write(path, text + "\n")
+            .map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// One round: both sessions on the shared one, and one of them alone on its own.
+fn throughput(
+    subject: Subject,
+    pair: &mut [Process; 2],
+    round: usize,
+    time: Duration,
+) -> Outcome<Throughput> {
+    let mut private = 0.0;
+    let mut shared = [0.0; 2];
+    let order = |owner: &str, session: u64, begin: u64| Order::Repeat {
+        path: subject.path(owner),
+        pages: match subject {
+            Subject::File { bytes, .. } => bytes / PAGE,
+            Subject::Directory { .. } => 0,
+        },
+        in_order: matches!(subject, Subject::File { in_order: true, .. }),
+        part: session,
+        seed: round as u64 * 2 + session,
+        begin,
+        end: begin + time.as_nanos() as u64,
+    };
+    let rate = |answer: Answer| match answer {
+        Answer::Count { operations, time } => Ok(operations as f64 * 1e9 / time as f64),
+        other => Err(format!("a session answered {other:?}")),
+    };
+    // Time to get ready: what begins later than it should is measured from when it begins.
+    let soon = || session::now() + 2_000_000;
+    for turn in 0..2 {
+        if (round + turn).is_multiple_of(2) {
+            private = rate(pair[0].ask(&order("private", 0, soon()))?)?;
+        } else {
+            let begin = soon();
+            for (session, process) in pair.iter_mut().enumerate() {
+                process.tell(&order("shared", session as u64, begin))?;
+            }
+            for (found, process) in shared.iter_mut().zip(pair.iter_mut()) {
+                *found = rate(process.hear()?)?;
+            }
+        }
+    }
+    let both = shared[0] + shared[1];
+    Ok(Throughput {
+        private,
+        shared: both,
+        ratio: both / private,
+        fairness: shared[0].min(shared[1]) / both,
+    })
+}

@@ -1,0 +1,177 @@
+//! What `sharing` found out: tables in Markdown, and JSON.
+
+use crate::machine::Machine;
+use serde::Serialize;
+use std::fmt::Write;
+
+/// Everything.
+#[derive(Serialize)]
+pub struct Report {
+    pub machine: Machine,
+    pub persist: String,
+    pub flushing: String,
+    pub controller: String,
+    pub rounds: usize,
+    pub turns: usize,
+    pub rows: Vec<Row>,
+}
+
+/// One case.
+#[derive(Serialize)]
+pub struct Row {
+    pub what: String,
+    pub throughput: Throughput,
+    /// Hand-overs with the controller polling when it is asked.
+    pub awake: Turns,
+    /// With the controller asleep.
+    pub asleep: Turns,
+}
+
+impl Row {
+    pub fn new(what: String) -> Row {
+        Row {
+            what,
+            throughput: Throughput::default(),
+            awake: Turns::default(),
+            asleep: Turns::default(),
+        }
+    }
+}
+
+/// Operations a second; medians of the rounds.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Throughput {
+    /// Of one session alone, on its own file or in its own directory.
+    pub private: f64,
+    /// Of both together on the shared one.
+    pub shared: f64,
+    /// Shared / private, inside each round.
+    pub ratio: f64,
+    /// Part of the session that did less, at most 0.5.
+    pub fairness: f64,
+}
+
+/// Hand-overs: medians, in microseconds and as counts.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Turns {
+    pub turns: usize,
+    /// The whole call of whoever takes the inode over, its own change included.
+    pub total: f64,
+    /// Nine of ten were no longer.
+    pub total_90: f64,
+    /// From the beginning of the call until the controller has the request.
+    pub message: f64,
+    /// Waiting for the lease.
+    pub lease: f64,
+    /// Barriers, and operations in flight.
+    pub wait: f64,
+    pub copy: f64,
+    pub verify: f64,
+    pub fold: f64,
+    /// Storing the new owner.
+    pub grant: f64,
+    /// From the answer until the end of the call.
+    pub answer: f64,
+    pub requests: f64,
+    pub folds: f64,
+    pub bytes_copied: f64,
+    pub pages_read: f64,
+    pub records: f64,
+    pub bytes_journaled: f64,
+}
+
+impl Report {
+    pub fn markdown(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        let _ = self.write(&mut text);
+        text
+    }
+
+    /// In whichever order a file is written, a hand-over is the same: measured once.
+    fn handed_over(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(|row| row.awake.turns != 0)
+    }
+
+    fn write(&self, text: &mut String) -> std::fmt::Result {
+        let machine = &self.machine;
+        writeln!(
+            text,
+            "{}, {} processors, Linux {}; {}; load {:.2}. `--persist {}`: {}; controller: {}.\n\
+             Two sessions, each a process of its own, through the Rust API; default lease.",
+            machine.processor,
+            machine.processors,
+            machine.kernel,
+            machine.tmpfs,
+            machine.load,
+            self.persist,
+            self.flushing,
+            self.controller,
+        )?;
+        writeln!(
+            text,
+            "\nOperations a second, medians of {} rounds. Private: one session alone, on a file or \
+             in a directory of its own, as large.\n\n\
+             | operation | private | shared, both sessions together | shared / private | part of \
+             the one that did less |\n| --- | ---: | ---: | ---: | ---: |",
+            self.rounds
+        )?;
+        for row in &self.rows {
+            let found = &row.throughput;
+            writeln!(
+                text,
+                "| {} | {:.0} | {:.0} | {:.2} | {:.2} |",
+                row.what, found.private, found.shared, found.ratio, found.fairness
+            )?;
+        }
+        writeln!(
+            text,
+            "\nA hand-over after one such operation of the other session, lease over; microseconds, \
+             medians of {} each. The whole call, and its parts with the controller awake.\n\n\
+             | operation | controller awake | 9 of 10 within | controller asleep | message | wait | \
+             copy | verify | fold | grant | answer |\n\
+             | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+            self.turns
+        )?;
+        for row in self.handed_over() {
+            let awake = &row.awake;
+            writeln!(
+                text,
+                "| {} | {:.1} | {:.1} | {:.1} | {:.1} | {:.1} | {:.1} | {:.1} | {:.1} | {:.1} | \
+                 {:.1} |",
+                row.what,
+                awake.total,
+                awake.total_90,
+                row.asleep.total,
+                awake.message,
+                awake.wait,
+                awake.copy,
+                awake.verify,
+                awake.fold,
+                awake.grant,
+                awake.answer,
+            )?;
+        }
+        writeln!(
+            text,
+            "\nWhat such a hand-over moves and looks at.\n\n\
+             | operation | requests | folds | bytes copied | looks at verified pages | records \
+             verified | bytes journaled |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: |"
+        )?;
+        for row in self.handed_over() {
+            let awake = &row.awake;
+            writeln!(
+                text,
+                "| {} | {:.0} | {:.0} | {:.0} | {:.0} | {:.0} | {:.0} |",
+                row.what,
+                awake.requests,
+                awake.folds,
+                awake.bytes_copied,
+                awake.pages_read,
+                awake.records,
+                awake.bytes_journaled,
+            )?;
+        }
+        Ok(())
+    }
+}

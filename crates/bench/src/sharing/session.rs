@@ -1,0 +1,326 @@
+//! A process with a session of its own, told what to do by lines on its standard input.
+//!
+//! # Invariants
+//! * One line is one order, and each is answered by one line.
+//! * What is timed begins and ends in this process; nothing is read or written in between.
+
+use crate::Outcome;
+use crate::calls::{Calls, DirectCalls};
+use crate::measure::Random;
+use crate::pool::Bench;
+use arck_protocol::Request;
+use arckfs::{ConnectOptions, FileSystem, Handle};
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+use std::collections::{HashMap, VecDeque};
+use std::ffi::CString;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+
+/// What a session is to do. Times are nanoseconds of CLOCK_MONOTONIC.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Order {
+    /// A file of so many bytes, written.
+    File { path: String, bytes: u64 },
+    /// A directory with so many files.
+    Directory { path: String, names: u64 },
+    /// Everything folded, nothing owned.
+    GiveUp,
+    /// 4 KiB, once; the controller is woken before, or not.
+    Write {
+        path: String,
+        page: u64,
+        awake: bool,
+    },
+    /// A file, made and closed.
+    Create { path: String, awake: bool },
+    /// Removed, if it is there.
+    Remove { path: String },
+    /// From `begin` to `end`: 4 KiB to one of so many pages; or, with 0 pages, a file made in the
+    /// directory, and another one removed.
+    Repeat {
+        path: String,
+        pages: u64,
+        in_order: bool,
+        /// Which of the two sessions it is.
+        part: u64,
+        seed: u64,
+        begin: u64,
+        end: u64,
+    },
+}
+
+/// What it says when it is done.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Answer {
+    Done,
+    Timed { begin: u64, end: u64 },
+    Count { operations: u64, time: u64 },
+    Failed(String),
+}
+
+/// Nanoseconds of CLOCK_MONOTONIC.
+pub fn now() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// The other end: the process as the benchmark sees it.
+pub struct Process {
+    child: Child,
+    orders: ChildStdin,
+    answers: BufReader<ChildStdout>,
+    pub name: &'static str,
+}
+
+impl Process {
+    pub fn start(bench: &Bench, name: &'static str) -> Outcome<Process> {
+        let mut child = bench
+            .worker(None)?
+            .args(["--task", "sharing"])
+            .stdin(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .map_err(|error| format!("starting a session: {error}"))?;
+        match (child.stdin.take(), child.stdout.take()) {
+            (Some(orders), Some(answers)) => Ok(Process {
+                child,
+                orders,
+                answers: BufReader::new(answers),
+                name,
+            }),
+            _ => Err("a session without its pipes".to_owned()),
+        }
+    }
+
+    pub fn tell(&mut self, order: &Order) -> Outcome<()> {
+        let mut line = serde_json::to_string(order).map_err(|error| error.to_string())?;
+        line.push('\n');
+        self.orders
+            .write_all(line.as_bytes())
+            .map_err(|error| format!("a session is gone: {error}"))
+    }
+
+    pub fn hear(&mut self) -> Outcome<Answer> {
+        let mut line = String::new();
+        self.answers
+            .read_line(&mut line)
+            .map_err(|error| format!("a session is gone: {error}"))?;
+        match serde_json::from_str(&line) {
+            Ok(Answer::Failed(why)) => Err(format!("session {}: {why}", self.name)),
+            Ok(answer) => Ok(answer),
+            Err(error) => Err(format!("session {} said {line:?}: {error}", self.name)),
+        }
+    }
+
+    pub fn ask(&mut self, order: &Order) -> Outcome<Answer> {
+        self.tell(order)?;
+        self.hear()
+    }
+
+    pub fn end(self) -> Outcome<()> {
+        let Process {
+            mut child, orders, ..
+        } = self;
+        drop(orders);
+        match child.wait() {
+            Ok(status) if status.success() => Ok(()),
+            other => Err(format!("a session ended with {other:?}")),
+        }
+    }
+}
+
+const PAGE: usize = 4096;
+/// Files that a session leaves in a directory, the oldest of which goes when another is made.
+const LEFT: usize = 8;
+/// Operations between two looks at the clock.
+const STEP: u64 = 16;
+
+/// The process.
+pub fn main(pool: &Path) -> Outcome<()> {
+    let options = ConnectOptions {
+        pool: pool.to_owned(),
+        mount: crate::worker::MOUNT.into(),
+    };
+    let file_system = FileSystem::connect(&options).map_err(|error| error.to_string())?;
+    let mut session = Session {
+        calls: DirectCalls { file_system },
+        files: HashMap::new(),
+        places: HashMap::new(),
+        left: HashMap::new(),
+    };
+    let mut output = std::io::stdout();
+    for line in std::io::stdin().lines() {
+        let line = line.map_err(|error| error.to_string())?;
+        let order = serde_json::from_str(&line).map_err(|error| error.to_string())?;
+        let answer = session.follow(&order).unwrap_or_else(Answer::Failed);
+        let answer = serde_json::to_string(&answer).map_err(|error| error.to_string())?;
+        writeln!(output, "{answer}").map_err(|error| error.to_string())?;
+    }
+    let disconnected = session.calls.file_system.disconnect();
+    disconnected.map_err(|errno| format!("ending the session: {errno}"))
+}
+
+struct Session {
+    calls: DirectCalls,
+    files: HashMap<String, Handle>,
+    /// Where writing in order goes on.
+    places: HashMap<String, u64>,
+    /// Files made in directories and not removed yet, and how many were made.
+    left: HashMap<String, (u64, VecDeque<CString>)>,
+}
+
+impl Session {
+    fn ask(&self, request: &Request) -> Outcome<()> {
+        let asked = self.calls.file_system.session().ask(request);
+        asked.map_err(|errno| format!("{request:?}: {errno}"))
+    }
+
+    fn file(&mut self, path: &str) -> Outcome<Handle> {
+        if let Some(&file) = self.files.get(path) {
+            return Ok(file);
+        }
+        let file = self.calls.open(&self.calls.path(path), libc::O_RDWR)?;
+        self.files.insert(path.to_owned(), file);
+        Ok(file)
+    }
+
+    fn make(&self, path: &CString) -> Outcome<()> {
+        let flags = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR;
+        self.calls.close(self.calls.open(path, flags)?);
+        Ok(())
+    }
+
+    fn follow(&mut self, order: &Order) -> Outcome<Answer> {
+        match order {
+            Order::File { path, bytes } => {
+                let flags = libc::O_CREAT | libc::O_RDWR;
+                let file = self.calls.open(&self.calls.path(path), flags)?;
+                let data = vec![1; 1 << 20];
+                for place in (0..*bytes).step_by(data.len()) {
+                    self.calls.write(file, &data, place)?;
+                }
+                self.files.insert(path.clone(), file);
+                Ok(Answer::Done)
+            }
+            Order::Directory { path, names } => {
+                self.calls.make_directory(&self.calls.path(path))?;
+                for name in 0..*names {
+                    self.make(&self.calls.path(&format!("{path}/{name:07}")))?;
+                }
+                Ok(Answer::Done)
+            }
+            Order::GiveUp => {
+                self.ask(&Request::CommitAll { release: true })?;
+                Ok(Answer::Done)
+            }
+            Order::Write { path, page, awake } => {
+                let file = self.file(path)?;
+                let data = [*page as u8; PAGE];
+                if *awake {
+                    self.ask(&Request::Ping)?;
+                }
+                let begin = now();
+                self.calls.write(file, &data, page * PAGE as u64)?;
+                Ok(Answer::Timed { begin, end: now() })
+            }
+            Order::Create { path, awake } => {
+                let path = self.calls.path(path);
+                if *awake {
+                    self.ask(&Request::Ping)?;
+                }
+                let begin = now();
+                self.make(&path)?;
+                Ok(Answer::Timed { begin, end: now() })
+            }
+            Order::Remove { path } => {
+                self.calls.unlink(&self.calls.path(path))?;
+                Ok(Answer::Done)
+            }
+            Order::Repeat {
+                path,
+                pages,
+                in_order,
+                part,
+                seed,
+                begin,
+                end,
+            } => {
+                let begin = wait_until(*begin);
+                let operations = match pages {
+                    0 => self.create_and_remove(path, *part, *end)?,
+                    _ if *in_order => self.write_in_order(path, *pages, *part, *end)?,
+                    _ => self.write_at_random(path, *pages, *seed, *end)?,
+                };
+                let time = now().saturating_sub(begin).max(1);
+                Ok(Answer::Count { operations, time })
+            }
+        }
+    }
+
+    fn write_in_order(&mut self, path: &str, pages: u64, part: u64, end: u64) -> Outcome<u64> {
+        let file = self.file(path)?;
+        let place = self.places.entry(path.to_owned());
+        let place = place.or_insert(part * pages / 2);
+        let data = [part as u8; PAGE];
+        until(end, || {
+            *place = (*place + 1) % pages;
+            self.calls.write(file, &data, *place * PAGE as u64)
+        })
+    }
+
+    fn write_at_random(&mut self, path: &str, pages: u64, seed: u64, end: u64) -> Outcome<u64> {
+        let file = self.file(path)?;
+        let mut random = Random(seed);
+        let data = [seed as u8; PAGE];
+        until(end, || {
+            let page = random.next() % pages;
+            self.calls.write(file, &data, page * PAGE as u64)
+        })
+    }
+
+    fn create_and_remove(&mut self, path: &str, part: u64, end: u64) -> Outcome<u64> {
+        let (mut made, mut left) = self.left.remove(path).unwrap_or_default();
+        let count = until(end, || {
+            let file = self.calls.path(&format!("{path}/new-{part}-{made}"));
+            made += 1;
+            self.make(&file)?;
+            left.push_back(file);
+            match left.len() > LEFT {
+                true => left
+                    .pop_front()
+                    .map_or(Ok(()), |old| self.calls.unlink(&old)),
+                false => Ok(()),
+            }
+        });
+        self.left.insert(path.to_owned(), (made, left));
+        count
+    }
+}
+
+/// Sleeps, and then spins; gives the time at which it ended.
+fn wait_until(begin: u64) -> u64 {
+    loop {
+        let time = now();
+        match begin.checked_sub(time) {
+            None | Some(0) => return time,
+            Some(left) if left > 200_000 => {
+                std::thread::sleep(std::time::Duration::from_nanos(left - 150_000));
+            }
+            Some(_) => std::hint::spin_loop(),
+        }
+    }
+}
+
+/// Repeats it until the clock says `end`; gives how often.
+fn until(end: u64, mut one: impl FnMut() -> Outcome<()>) -> Outcome<u64> {
+    let mut count = 0;
+    while now() < end {
+        for _ in 0..STEP {
+            one()?;
+        }
+        count += STEP;
+    }
+    Ok(count)
+}
