@@ -207,7 +207,11 @@ fn an_inode_goes_from_session_to_session() {
 #[test]
 fn two_writers_take_turns() {
     let pool = TestPool::new(32 << 20);
-    let controller = pool.serve();
+    // This client does not look whether it was folded while it stored: no fold may go on without it.
+    let controller = pool.serve_with(Options {
+        patience: Duration::from_secs(60),
+        ..Options::default()
+    });
     let path = pool.path();
     std::thread::scope(|scope| {
         for writer in 0..2 {
