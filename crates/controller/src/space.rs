@@ -232,8 +232,8 @@ impl Space {
                 if self.is_adoptable(segment)
                     && self.used_in[segment as usize] == 0
                     && is_out_of_reach(pool, segment)
+                    && self.make_ready(pool, segment, 0, Next::Controller).is_ok()
                 {
-                    pool.allocate_segment(segment)?;
                     return Ok(segment);
                 }
             }
@@ -266,7 +266,7 @@ impl Space {
         candidates.sort_unstable();
         let mut roomy = candidates.iter().filter(|&&(used, _)| used <= all / 2);
         if let Some(&(used, segment)) = roomy.find(|&&(_, s)| is_out_of_reach(pool, s)) {
-            self.make_ready(pool, segment, used, uid)?;
+            self.make_ready(pool, segment, used, Next::User(uid))?;
             return Ok(segment);
         }
         match self.find_segment(pool, SegmentKind::Data, kept) {
@@ -277,32 +277,42 @@ impl Space {
         let &(used, segment) = tight
             .find(|&&(_, s)| is_out_of_reach(pool, s))
             .ok_or(Errno::NOSPC)?;
-        self.make_ready(pool, segment, used, uid)?;
+        self.make_ready(pool, segment, used, Next::User(uid))?;
         Ok(segment)
     }
 
-    /// Another user's leftovers, and what pinned pages might still write, are punched away
-    /// before a segment changes hands between users.
+    /// Makes a segment whole that had an owner and is out of reach: of its length and allocated,
+    /// whatever the owner did to the file. Another user's leftovers, and what pinned pages (which
+    /// leases say nothing of) might still write, are punched away first.
     fn make_ready(
         &self,
         pool: &Pool,
         segment: SegmentNumber,
         used: u32,
-        uid: u32,
+        next: Next,
     ) -> Result<(), Errno> {
-        if used == 0 && self.segments[segment as usize].uid != uid {
-            let file = pool.open_file(&numbered(layout::SEGMENTS, segment), OFlags::RDWR)?;
-            rustix::fs::fallocate(
-                &file,
-                rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE,
-                0,
-                self.geometry.segment_size,
-            )?;
-            return pool.allocate_segment(segment);
+        let file = pool.open_file(&numbered(layout::SEGMENTS, segment), OFlags::RDWR)?;
+        let size = self.geometry.segment_size;
+        rustix::fs::ftruncate(&file, size)?;
+        let of_same_user = match next {
+            Next::User(uid) => self.segments[segment as usize].uid == uid,
+            Next::Controller => false,
+        };
+        if used == 0 && !of_same_user {
+            let punch =
+                rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+            rustix::fs::fallocate(&file, punch, 0, size)?;
         }
-        // It was allocated whole for its first owner.
-        Ok(())
+        pool.allocate_segment(segment)
     }
+}
+
+/// Who gets a segment that had an owner.
+#[derive(Clone, Copy)]
+enum Next {
+    User(u32),
+    /// For metadata.
+    Controller,
 }
 
 /// Whether nobody holds a writable descriptor or mapping of a segment: then the kernel grants a

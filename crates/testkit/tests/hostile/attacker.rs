@@ -8,6 +8,7 @@ use arck_core_state::branch::StoredBranch;
 use arck_core_state::directory::Dentry;
 use arck_core_state::record::{Record, RecordRef, effect};
 use arck_core_state::{FileKind, InodeNumber, PAGE_SIZE, PagePtr, index};
+use arck_pm::{MapOptions, Mapping};
 use arck_protocol::{InodeList, Request, Response};
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
@@ -78,6 +79,7 @@ pub fn errno_name(errno: i32) -> String {
         (libc::ENOLCK, "ENOLCK"),
         (libc::EBADF, "EBADF"),
         (libc::EBUSY, "EBUSY"),
+        (libc::EIO, "EIO"),
     ] {
         if errno == number {
             return name.into();
@@ -151,6 +153,34 @@ impl Attacker {
         self.edit_branch(number, |branch| branch.parent = directory);
         self.record_with(directory, (number, FileKind::File), b"new", edit);
         number
+    }
+
+    /// A new file of some name in a directory; gives the place of its record.
+    pub fn birth_with(
+        &mut self,
+        directory: InodeNumber,
+        name: &[u8],
+        edit: impl FnOnce(&mut Record<'_>),
+    ) -> RecordRef {
+        let number = self.number();
+        self.edit_branch(number, |branch| branch.parent = directory);
+        let file = (number, FileKind::File);
+        self.record_with(directory, file, name, |record| {
+            record.source = b"";
+            edit(record);
+        })
+    }
+
+    /// A page into a new inode, of so many bytes.
+    pub fn write_size(&mut self, number: InodeNumber, page: PagePtr, size: u64) {
+        self.set_entry(number, 0, page.0);
+        self.edit_branch(number, |branch| branch.size = size);
+    }
+
+    /// The arena mapped once more, for another thread.
+    pub fn arena_again(&self) -> Mapping {
+        let span = arck_core_state::arena::ARENA_SPAN as usize;
+        Mapping::new(&self.arena_file, 0, span, MapOptions::READ_WRITE).expect("a map")
     }
 
     /// Commits, and gives what was said.

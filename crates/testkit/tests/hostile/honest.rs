@@ -5,11 +5,12 @@
 //! * The victim never believes what it has not compared with its own record of it.
 //! * Each of its calls is timed.
 
+use super::attacker::errno_name;
 use super::process::{become_user, tell, told};
 use super::world::{COMMON, VICTIM};
 use arck_controller::{Controller, MkfsOptions, Options, mkfs};
 use arck_testkit::{Shorthand, connect};
-use arckfs::{At, Errno, Failure, FileSystem};
+use arckfs::{At, Errno, Failure, FileSystem, Subject};
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -56,14 +57,25 @@ pub fn third(pool: &Path) {
     let fs = connect(pool);
     let seen = walk(&fs, "", 0);
     let name = format!("{COMMON}/third");
-    fs.put(&name, b"third").expect("a new file");
-    assert_eq!(fs.get(&name).expect("its contents"), b"third");
+    let content = contents(5, 200_000);
+    fs.put(&name, &content).expect("a new file");
+    assert!(fs.get(&name).expect("its contents") == content);
     let other = format!("{COMMON}/third-again");
     fs.rename(At::Root, name.as_bytes(), At::Root, other.as_bytes(), 0)
         .expect("a new name");
     fs.unlink(At::Root, other.as_bytes(), 0).expect("no name");
     fs.disconnect().expect("a clean end");
     tell(&format!("well, {seen} names"));
+}
+
+/// A session that reads one file, and says what it found: an error, or its first byte.
+pub fn reader(pool: &Path, path: &str) {
+    become_user();
+    match connect(pool).get(path) {
+        Ok(content) => tell(&format!("{:?}", content.first())),
+        Err(Failure::Errno(errno)) => tell(&errno_name(errno.raw_os_error())),
+        Err(failure) => panic!("{path}: {failure:?}"),
+    }
 }
 
 /// Looks at everything below a directory, contents included; gives the number of names.
@@ -91,7 +103,20 @@ fn walk(fs: &FileSystem, directory: &str, depth: u32) -> usize {
             Err(Failure::Errno(Errno::NOENT)) => continue,
             Err(failure) => panic!("{path}: {failure:?}"),
         };
+        let mut buffer = vec![0; 1 << 16];
+        let subject = Subject::Path(At::Root, path.as_bytes(), libc::AT_SYMLINK_NOFOLLOW);
+        // Whatever they say: a length is what matters.
+        if let Ok(length) = fs.list_extended(subject, &mut buffer) {
+            assert!(length <= buffer.len());
+        }
         match attributes.mode & libc::S_IFMT {
+            libc::S_IFLNK => {
+                if let Ok(length) = fs.read_link(At::Root, path.as_bytes(), &mut buffer) {
+                    assert!(length <= 4095, "a target of {length} bytes");
+                }
+                // Where it leads to is nobody's promise.
+                let _ = fs.stat(At::Root, path.as_bytes(), 0);
+            }
             libc::S_IFDIR => seen += walk(fs, &path, depth + 1),
             libc::S_IFREG if attributes.size < 16 << 20 => match fs.get(&path) {
                 // The attacker may have taken the memory from under its own files.
@@ -113,10 +138,9 @@ struct Victim {
 }
 
 /// Contents that tell file and version from all others.
-fn contents(round: usize, slot: usize) -> Vec<u8> {
-    let length = (round * 977 + slot * 4099) % 50_000 + 1;
+fn contents(version: usize, length: usize) -> Vec<u8> {
     (0..length)
-        .map(|at| (at * 31 + at / 251 + round * 7 + slot * 101) as u8)
+        .map(|at| (at * 31 + at / 251 + version * 7) as u8)
         .collect()
 }
 
@@ -158,7 +182,7 @@ impl Victim {
         if self.files.contains_key(&name) {
             self.check(&name);
         }
-        let content = contents(self.round, slot);
+        let content = contents(self.round, (self.round * 977 + slot * 4099) % 50_000 + 1);
         self.timed(|fs| fs.put(&name, &content));
         self.files.insert(name.clone(), content);
         self.check(&name);
@@ -194,7 +218,7 @@ impl Victim {
 
         // Where others write as well.
         let shared = format!("{COMMON}/victim-{slot}");
-        let content = contents(self.round, slot + 50);
+        let content = contents(self.round + 50, self.round * 499 % 20_000 + 1);
         self.timed(|fs| fs.put(&shared, &content));
         self.files.insert(shared.clone(), content);
         self.check(&shared);

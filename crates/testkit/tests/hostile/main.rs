@@ -11,6 +11,7 @@ mod arena;
 mod attacker;
 mod honest;
 mod process;
+mod races;
 #[path = "../../../controller/tests/common/mod.rs"]
 mod raw;
 mod table;
@@ -22,7 +23,7 @@ use std::time::Instant;
 use table::{Attack, Outcome};
 
 fn attacks() -> Vec<&'static Attack> {
-    let groups: [&[Attack]; 2] = [arena::ATTACKS, tree::ATTACKS];
+    let groups: [&[Attack]; 3] = [arena::ATTACKS, tree::ATTACKS, races::ATTACKS];
     groups.into_iter().flatten().collect()
 }
 
@@ -37,6 +38,7 @@ fn main() {
         "builder" => honest::builder(pool),
         "victim" => honest::victim(pool),
         "third" => honest::third(pool),
+        "reader" => honest::reader(pool, &arguments[1]),
         "attacker" => {
             let attack = attacks()
                 .into_iter()

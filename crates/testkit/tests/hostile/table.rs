@@ -48,16 +48,18 @@ pub const fn case(
     }
 }
 
-/// The same, for several users only.
-pub const fn among_users(
-    group: &'static str,
-    name: &'static str,
-    stop: &'static str,
-    run: fn(&mut Attacker) -> String,
-) -> Attack {
-    Attack {
-        needs_users: true,
-        ..case(group, name, stop, run)
+impl Attack {
+    /// The same; what is done, and made sure of, while the attacker is held.
+    pub const fn and(self, meanwhile: fn(&mut Scene, &mut Role)) -> Attack {
+        Attack { meanwhile, ..self }
+    }
+
+    /// The same, for several users only.
+    pub const fn for_users(self) -> Attack {
+        Attack {
+            needs_users: true,
+            ..self
+        }
     }
 }
 
@@ -129,6 +131,14 @@ impl Scene {
         let line = third.line(BOUND);
         assert!(line.starts_with("well"), "the third session: {line}");
         third.end();
+    }
+
+    /// What a fresh session finds when it reads a file: an error, or its first byte.
+    pub fn reads(&self, path: &str) -> String {
+        let mut reader = Role::start("reader", THIRD_USER, &[&self.pool_text(), path]);
+        let line = reader.line(BOUND);
+        reader.end();
+        line
     }
 
     /// Another process of the attacker's.

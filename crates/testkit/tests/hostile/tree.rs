@@ -2,7 +2,7 @@
 
 use super::attacker::{Attacker, errno_name, move_request, said};
 use super::raw::{Client, ROOT};
-use super::table::{Attack, among_users, case};
+use super::table::{Attack, case};
 use arck_core_state::record::effect;
 use arck_core_state::{FileKind, InodeNumber};
 use arck_protocol::Request;
@@ -84,12 +84,13 @@ pub const ATTACKS: &[Attack] = &[
             a.commit_of(two)
         },
     ),
-    among_users("tree", "a name of the root", "I3 DirectoryOneName", |a| {
+    case("tree", "a name of the root", "I3 DirectoryOneName", |a| {
         let directory = a.own("attacker");
         assert_eq!(a.acquisition(ROOT), errno_name(libc::EACCES));
         a.record_with(directory, (ROOT, FileKind::Directory), b"root", |_| {});
         a.commit_of(directory)
-    }),
+    })
+    .for_users(),
     case(
         "tree",
         "moves a directory by records",
@@ -180,19 +181,22 @@ pub const ATTACKS: &[Attack] = &[
         a.commit_of(file)
     }),
     // ---- modes, owners
-    among_users(
+    case(
         "tree",
         "a new file of root's, set-user-id",
         "I4 BirthUser",
         |a| a.forge_birth(|r| (r.uid, r.mode) = (0, 0o4755)),
-    ),
-    among_users("tree", "a new file of the victim's", "I4 BirthUser", |a| {
+    )
+    .for_users(),
+    case("tree", "a new file of the victim's", "I4 BirthUser", |a| {
         a.forge_birth(|r| r.uid = super::world::VICTIM_USER.0)
-    }),
-    among_users("tree", "a new file of root's group", "I4 BirthGroup", |a| {
+    })
+    .for_users(),
+    case("tree", "a new file of root's group", "I4 BirthGroup", |a| {
         a.forge_birth(|r| r.gid = 0)
-    }),
-    among_users(
+    })
+    .for_users(),
+    case(
         "tree",
         "a set-group-id file of a group it is not in",
         "I4 SetGroupId",
@@ -202,7 +206,8 @@ pub const ATTACKS: &[Attack] = &[
             a.birth(handing, |r| (r.gid, r.mode) = (gid, 0o2755));
             a.commit_of(handing)
         },
-    ),
+    )
+    .for_users(),
     case("tree", "a mode with bits of a type", "I1 Mode", |a| {
         a.forge_birth(|r| r.mode = 0o60_666)
     }),
@@ -215,19 +220,21 @@ pub const ATTACKS: &[Attack] = &[
             a.forge(file, |b| b.mode = 0o120_777)
         },
     ),
-    among_users("tree", "another's mode", "I4 ModePermission", |a| {
+    case("tree", "another's mode", "I4 ModePermission", |a| {
         let file = a.own("sticky/theirs");
         a.forge(file, |b| b.mode = 0o4777)
-    }),
-    among_users("tree", "chown of its own file to root", "EPERM", |a| {
+    })
+    .for_users(),
+    case("tree", "chown of its own file to root", "EPERM", |a| {
         let inode = a.find("attacker/file");
         said(&a.ask(&Request::SetOwner {
             inode,
             uid: 0,
             gid: u32::MAX,
         }))
-    }),
-    among_users("tree", "chown of another's file to itself", "EPERM", |a| {
+    })
+    .for_users(),
+    case("tree", "chown of another's file to itself", "EPERM", |a| {
         let inode = a.find("open/theirs");
         let uid = rustix::process::geteuid().as_raw();
         said(&a.ask(&Request::SetOwner {
@@ -235,17 +242,20 @@ pub const ATTACKS: &[Attack] = &[
             uid,
             gid: u32::MAX,
         }))
-    }),
-    among_users(
+    })
+    .for_users(),
+    case(
         "tree",
         "another's file, not writable, owned",
         "EACCES",
         |a| a.acquisition(a.find("open/theirs")),
-    ),
-    among_users("tree", "another's directory owned", "EACCES", |a| {
+    )
+    .for_users(),
+    case("tree", "another's directory owned", "EACCES", |a| {
         a.acquisition(a.find("victim"))
-    }),
-    among_users(
+    })
+    .for_users(),
+    case(
         "tree",
         "another's file folded without owning it",
         "nothing folded",
@@ -269,7 +279,8 @@ pub const ATTACKS: &[Attack] = &[
             assert_eq!(a.inode(theirs), before);
             "nothing folded".into()
         },
-    ),
+    )
+    .for_users(),
     // ---- names that one may not remove
     case(
         "tree",
@@ -295,7 +306,7 @@ pub const ATTACKS: &[Attack] = &[
         );
         whiteout(a, directory, "attacker/file", b"file")
     }),
-    among_users(
+    case(
         "tree",
         "removes another's name from a sticky directory",
         "I4 Sticky",
@@ -304,8 +315,9 @@ pub const ATTACKS: &[Attack] = &[
             a.own("sticky/theirs");
             whiteout(a, directory, "sticky/theirs", b"theirs")
         },
-    ),
-    among_users(
+    )
+    .for_users(),
+    case(
         "tree",
         "renames over another's name in a sticky directory",
         "I4 Sticky",
@@ -318,8 +330,9 @@ pub const ATTACKS: &[Attack] = &[
             });
             a.commit_of(directory)
         },
-    ),
-    among_users(
+    )
+    .for_users(),
+    case(
         "tree",
         "moves another's name out of a sticky directory",
         "I4 Sticky",
@@ -334,8 +347,9 @@ pub const ATTACKS: &[Attack] = &[
             });
             a.commit_of(directory)
         },
-    ),
-    among_users(
+    )
+    .for_users(),
+    case(
         "tree",
         "moves another's directory out of a sticky one, by message",
         "EPERM",
@@ -343,8 +357,9 @@ pub const ATTACKS: &[Attack] = &[
             let (sticky, directory) = (a.own("sticky"), a.own("attacker"));
             said(&a.ask(&move_request(sticky, b"directory", directory)))
         },
-    ),
-    among_users(
+    )
+    .for_users(),
+    case(
         "tree",
         "removes a name in a directory it may not write",
         "I2 InFoldSet",
@@ -359,5 +374,6 @@ pub const ATTACKS: &[Attack] = &[
             });
             a.commit_of(directory)
         },
-    ),
+    )
+    .for_users(),
 ];
