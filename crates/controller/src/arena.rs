@@ -4,6 +4,8 @@
 //! * It is read by guarded copies from a read-only mapping, and only where the controller has
 //!   allocated it: reading elsewhere could allocate, or fault.
 //! * A branch slot belongs to one inode at a time.
+//! * Its file is grown by a thread of its own, for which nobody waits long: the session has the
+//!   file too, and can hold its lock for ever with a write whose source never comes.
 
 use crate::files;
 use crate::pool::{Pool, allocate, numbered};
@@ -18,6 +20,8 @@ use arck_verifier::{ArenaSource, CopyFault};
 use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
 use zerocopy::IntoBytes;
 
 /// Pages of branch table that a new session gets. Little, so that a session is opened fast.
@@ -33,6 +37,27 @@ pub struct Arena {
     delta_pages: u32,
     free_slots: Vec<u32>,
     next_slot: u32,
+    growth: Option<Growth>,
+}
+
+/// The file is being grown to so many pages.
+struct Growth {
+    branch_pages: u32,
+    delta_pages: u32,
+    outcome: Receiver<Result<(), Errno>>,
+    /// What is left of [`GROWTH_PATIENCE`]: it is waited for once.
+    patience: Duration,
+}
+
+/// So long is waited for a growth at once: a few pages take far less.
+const GROWTH_PATIENCE: Duration = Duration::from_millis(2);
+
+/// Whether what was asked for is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Grown {
+    Now,
+    /// It is being seen to: ask again.
+    Later,
 }
 
 /// Name of a session's arena file.
@@ -87,6 +112,7 @@ impl Arena {
             delta_pages: delta_pages.min(ARENA_PAGES - DELTA_FIRST),
             free_slots: Vec::new(),
             next_slot: 0,
+            growth: None,
         })
     }
 
@@ -95,36 +121,90 @@ impl Arena {
         (self.branch_pages, self.delta_pages)
     }
 
-    /// Makes sure that so many pages are allocated. ENOSPC; EINVAL beyond the greatest size.
-    pub fn grow(&mut self, branch_pages: u32, delta_pages: u32) -> Result<(), Errno> {
+    /// Makes sure that so many pages are allocated, or that a thread sees to it. ENOSPC; EAGAIN;
+    /// EINVAL beyond the greatest size.
+    pub fn grow(&mut self, branch_pages: u32, delta_pages: u32) -> Result<Grown, Errno> {
         if branch_pages > BRANCH_PAGES || delta_pages > ARENA_PAGES - DELTA_FIRST {
             return Err(Errno::INVAL);
         }
-        if branch_pages > self.branch_pages {
-            let first = 1 + u64::from(self.branch_pages);
-            let count = u64::from(branch_pages - self.branch_pages);
-            allocate(&self.file, first * PAGE_SIZE, count * PAGE_SIZE)?;
-            self.branch_pages = branch_pages;
+        loop {
+            if let Some(growth) = &mut self.growth {
+                let patience = std::mem::take(&mut growth.patience);
+                match growth.outcome.recv_timeout(patience) {
+                    Err(RecvTimeoutError::Timeout) => return Ok(Grown::Later),
+                    Err(RecvTimeoutError::Disconnected) => {
+                        self.growth = None;
+                        return Err(Errno::IO);
+                    }
+                    Ok(outcome) => {
+                        let pages = (growth.branch_pages, growth.delta_pages);
+                        self.growth = None;
+                        outcome?;
+                        (self.branch_pages, self.delta_pages) = pages;
+                    }
+                }
+            }
+            if branch_pages <= self.branch_pages && delta_pages <= self.delta_pages {
+                return Ok(Grown::Now);
+            }
+            self.growth = Some(self.begin_growth(
+                branch_pages.max(self.branch_pages),
+                delta_pages.max(self.delta_pages),
+            )?);
         }
-        if delta_pages > self.delta_pages {
-            let first = u64::from(DELTA_FIRST) + u64::from(self.delta_pages);
-            let count = u64::from(delta_pages - self.delta_pages);
-            allocate(&self.file, first * PAGE_SIZE, count * PAGE_SIZE)?;
-            self.delta_pages = delta_pages;
-        }
-        Ok(())
     }
 
-    /// A free branch slot, taken; grows the table when it is full. ENOSPC.
+    fn begin_growth(&self, branch_pages: u32, delta_pages: u32) -> Result<Growth, Errno> {
+        let file = rustix::io::fcntl_dupfd_cloexec(&self.file, 0)?;
+        let parts = [
+            (1, self.branch_pages, branch_pages),
+            (DELTA_FIRST, self.delta_pages, delta_pages),
+        ];
+        let allocate_parts = move || {
+            for (first, from, to) in parts {
+                if to > from {
+                    let start = u64::from(first) + u64::from(from);
+                    allocate(&file, start * PAGE_SIZE, u64::from(to - from) * PAGE_SIZE)?;
+                }
+            }
+            Ok(())
+        };
+        let (sender, outcome) = channel();
+        std::thread::Builder::new()
+            .name("arck-arena".into())
+            .spawn(move || {
+                // Nobody listens any more if the session has ended.
+                let _ = sender.send(allocate_parts());
+            })
+            .map_err(|_| Errno::AGAIN)?;
+        Ok(Growth {
+            branch_pages,
+            delta_pages,
+            outcome,
+            patience: GROWTH_PATIENCE,
+        })
+    }
+
+    /// Makes sure that so many branch slots are free, as far as there can be, or that a thread
+    /// sees to it. ENOSPC, EAGAIN.
+    pub fn ensure_slots(&mut self, count: usize) -> Result<Grown, Errno> {
+        let unused = self.branch_pages * BRANCHES_PER_PAGE - self.next_slot;
+        let missing = count.saturating_sub(self.free_slots.len() + unused as usize);
+        if missing == 0 || self.branch_pages == BRANCH_PAGES {
+            return Ok(Grown::Now);
+        }
+        let pages = (missing as u32).div_ceil(BRANCHES_PER_PAGE);
+        let wanted = (self.branch_pages * 2).max(self.branch_pages + pages);
+        self.grow(wanted.min(BRANCH_PAGES), self.delta_pages)
+    }
+
+    /// A free branch slot, taken. ENOSPC: see [`Arena::ensure_slots`].
     pub fn take_slot(&mut self) -> Result<u32, Errno> {
         if let Some(slot) = self.free_slots.pop() {
             return Ok(slot);
         }
         if self.next_slot == self.branch_pages * BRANCHES_PER_PAGE {
-            if self.branch_pages == BRANCH_PAGES {
-                return Err(Errno::NOSPC);
-            }
-            self.grow((self.branch_pages * 2).min(BRANCH_PAGES), 0)?;
+            return Err(Errno::NOSPC);
         }
         self.next_slot += 1;
         Ok(self.next_slot - 1)

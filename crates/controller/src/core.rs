@@ -73,6 +73,8 @@ pub struct Core {
     /// When grace periods end: of which session's which inode. Those that ended otherwise stay
     /// until they are due.
     pub(crate) refusals: BTreeSet<(Instant, SessionNumber, InodeNumber)>,
+    /// Sessions that are gone, and whose arenas are still there.
+    pub(crate) remains: BTreeSet<SessionNumber>,
     published: (u64, u64),
     /// While a pool is opened: what dead sessions left is not all known.
     pub recovering: bool,
@@ -99,6 +101,7 @@ impl Core {
             options,
             meter: Meter::default(),
             refusals: BTreeSet::new(),
+            remains: BTreeSet::new(),
             published: (u64::MAX, u64::MAX),
             recovering: true,
             violations_logged: violations::Windows::new(),
@@ -115,6 +118,7 @@ impl Core {
             self.end_session(number, libc::ESHUTDOWN);
         }
         self.free_orphans(None);
+        self.remove_remains();
         self.finish_log();
         if self.state.pool.is_paged() {
             self.sync_files().map_err(|errno| Error::System {

@@ -33,6 +33,9 @@ use std::sync::atomic::Ordering;
 /// large to be folded.
 const SET_MAX: usize = crate::sessions::OWNED_MAX;
 
+/// Times that a copy may turn out to name a larger set than the last.
+const RESTARTS_MAX: u32 = 64;
+
 /// What becomes of the ownership of the inodes that were asked for; those that come along stay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum After {
@@ -151,6 +154,7 @@ impl Core {
                 .copied()
                 .filter(|number| session.owned.contains_key(number)),
         );
+        let mut restarts = 0;
         loop {
             for &number in &set {
                 if let Some(header) = self.state.pool.header(number) {
@@ -185,14 +189,10 @@ impl Core {
             let bytes = (members.len() * BRANCH_SIZE) as u64 + pages as u64 * PAGE_SIZE;
             self.meter.totals.bytes_copied += bytes;
             let copied = self.meter.add(waited, |m| &mut m.copy);
-            let before = set.len();
-            let more = closure(&deltas, &self.state, owner);
+            let mut more = closure(&deltas, &self.state, owner);
             self.meter.add(copied, |m| &mut m.verify);
-            set.extend(
-                more.into_iter()
-                    .filter(|number| session.owned.contains_key(number)),
-            );
-            if set.len() == before {
+            more.retain(|number| session.owned.contains_key(number) && !set.contains(number));
+            if more.is_empty() {
                 return Ok(Copied {
                     set,
                     members,
@@ -200,8 +200,24 @@ impl Core {
                     straddled,
                 });
             }
-            if set.len() > SET_MAX {
-                return Err((set, Errno::NOBUFS.into()));
+            // A chain of thousands that draw in one another must not be copied as many times: what
+            // these draw in is looked for now, unmarked as they are, and all of it marked at once.
+            // A session that shows something else each time is given up.
+            restarts += 1;
+            while !more.is_empty() {
+                set.extend(&more);
+                if set.len() > SET_MAX || restarts > RESTARTS_MAX {
+                    return Err((set, Errno::AGAIN.into()));
+                }
+                let seen: Vec<CopiedDelta> = more
+                    .iter()
+                    .filter_map(|&number| {
+                        let header = self.state.header_copy(number)?;
+                        copy_delta(&mut reader, number, &header, &mut budget).ok()?
+                    })
+                    .collect();
+                more = closure(&seen, &self.state, owner);
+                more.retain(|number| session.owned.contains_key(number) && !set.contains(number));
             }
         }
     }

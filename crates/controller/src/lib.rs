@@ -12,6 +12,7 @@
 //! | `sessions`, `arena` | who is there, and what they were sent |
 //! | `fold`, `ownership`, `orphans`, `locks`, `watches`, `move_names`, `requests` | what sessions ask for |
 //! | `refusals`, `violations`, `aside` | what becomes of a delta that was refused, the log of it, where it is kept |
+//! | `reach` | who can still write what was sent; arenas of sessions that are gone |
 //! | `recovery` | after a crash |
 //! | `meter` | what hand-overs take, for whoever asks |
 //! | `service`, `listener` | the thread that does it all, and its socket |
@@ -40,6 +41,7 @@ mod move_names;
 mod orphans;
 mod ownership;
 mod pool;
+mod reach;
 mod recovery;
 mod refusals;
 mod requests;

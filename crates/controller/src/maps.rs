@@ -8,7 +8,8 @@
 //! * A session lists a map, fences, and then looks whether the header is marked; here the header
 //!   is marked, the heavy barrier issued, and then the tables are read. So either it waits for
 //!   the fold, or the fold sees its map.
-//! * While a session lists a writable map of an inode, no other session becomes its owner.
+//! * While a session lists a writable map of a file that it may write, no other session becomes
+//!   its owner. What it lists of anything else counts for nothing: anybody can claim anything.
 
 use crate::apply::file::Setter;
 use crate::change::Change;
@@ -18,6 +19,7 @@ use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{FileKind, IndexRoot, Inode, InodeNumber, Ownership, PAGE_SIZE, PagePtr};
 use arck_protocol::control::{MAP_WRITABLE, map_entry};
+use arck_verifier::VerifiedState;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::Ordering;
@@ -32,7 +34,15 @@ impl Core {
             return false;
         };
         let wanted = map_entry(number, generation, true);
-        others(&self.sessions, session).any(|live| live.contains(&wanted))
+        others(&self.sessions, session)
+            .any(|(who, entries)| entries.contains(&wanted) && self.may_map(who, number))
+    }
+
+    /// Whether a session's writable map of an inode is to be reckoned with: of directories and
+    /// links there are none, and of files for those who may write them.
+    fn may_map(&self, who: SessionNumber, number: InodeNumber) -> bool {
+        let kind = self.state.inode(number).and_then(|inode| inode.kind());
+        kind == Some(FileKind::File) && self.may_open(who, number, 0o2)
     }
 
     /// Those of the inodes of which any session has a map. After a barrier.
@@ -60,14 +70,15 @@ pub fn mapped_by_others(
 fn others(
     sessions: &BTreeMap<SessionNumber, Session>,
     session: SessionNumber,
-) -> impl Iterator<Item = Vec<u64>> {
+) -> impl Iterator<Item = (SessionNumber, Vec<u64>)> {
     sessions
         .iter()
         .filter(move |(number, _)| **number != session)
-        .filter_map(|(_, session)| session.live.as_ref())
-        .map(|live| {
+        .filter_map(|(&number, session)| Some((number, session.live.as_ref()?)))
+        .map(|(number, live)| {
             let maps = live.control().maps().iter();
-            maps.map(|entry| entry.load(Ordering::Acquire)).collect()
+            let entries = maps.map(|entry| entry.load(Ordering::Acquire)).collect();
+            (number, entries)
         })
 }
 
@@ -77,7 +88,7 @@ fn mapped(
     is_wanted: impl Fn(InodeNumber, u32) -> bool,
 ) -> HashSet<(InodeNumber, u32)> {
     let mut found = HashSet::new();
-    for entries in others(sessions, session) {
+    for (_, entries) in others(sessions, session) {
         for entry in entries.into_iter().filter(|&entry| entry != 0) {
             let entry = entry & !MAP_WRITABLE;
             let (number, generation) = (entry as u32, (entry >> 32) as u32);

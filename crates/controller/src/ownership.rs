@@ -6,6 +6,7 @@
 //! * An inode is taken from an owner not before its lease is over, without its help, and only
 //!   after its delta has been folded, or set aside if it cannot be.
 
+use crate::arena::Grown;
 use crate::change::{Change, Weight};
 use crate::core::Core;
 use crate::fold::{After, Failure, heavy_barrier};
@@ -18,7 +19,14 @@ use arck_protocol::message::GRANT_MAX;
 use arck_verifier::{Credentials, VerifiedState};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// An arena that is being grown is looked at again after so long.
+pub(crate) const GROWTH_AGAIN: Duration = Duration::from_millis(5);
+
+/// So long everybody waits for refusals of one session that has asked for all to be folded, or has
+/// ended.
+const WASTED_MAX: Duration = Duration::from_millis(500);
 
 /// Answer now, or look again at a later time.
 #[derive(Clone, PartialEq, Debug)]
@@ -66,6 +74,26 @@ fn may_own(who: &Credentials, inode: &Inode) -> bool {
 }
 
 impl Core {
+    /// Whether a session's user may open an inode for all of `wanted` (4 = read, 2 = write), or owns
+    /// the file; what is not born yet, its session may.
+    pub(crate) fn may_open(
+        &self,
+        session: SessionNumber,
+        number: InodeNumber,
+        wanted: u32,
+    ) -> bool {
+        let Some(who) = self.sessions.get(&session).map(|s| &s.credentials) else {
+            return false;
+        };
+        match self.state.inode(number) {
+            Some(inode) => who.uid == inode.uid || who.may(&inode, wanted),
+            None => {
+                let header = self.state.header_copy(number);
+                header.is_some_and(|header| header.ownership.session() == session)
+            }
+        }
+    }
+
     /// A new epoch; epochs are compared for equality only, together with a fold number that is
     /// never used twice.
     fn ownership_for(session: SessionNumber, fold: u64) -> Ownership {
@@ -87,6 +115,11 @@ impl Core {
         };
         if session.owned.len() + count > OWNED_MAX {
             return Errno::NOBUFS.into();
+        }
+        match session.arena.ensure_slots(count) {
+            Ok(Grown::Now) => {}
+            Ok(Grown::Later) => return Reply::Later(Instant::now() + GROWTH_AGAIN),
+            Err(errno) => return errno.into(),
         }
         let mut numbers = Vec::with_capacity(count);
         let mut slots = Vec::with_capacity(count);
@@ -201,6 +234,10 @@ impl Core {
             && not_before > Instant::now()
         {
             return Ok(Reply::Later(not_before));
+        }
+        let own = self.sessions.get_mut(&session).ok_or(Errno::NOENT)?;
+        if own.arena.ensure_slots(inodes.len())? == Grown::Later {
+            return Ok(Reply::Later(Instant::now() + GROWTH_AGAIN));
         }
         let begun = self.meter.now();
         self.refuse_mapped(session, inodes)?;
@@ -404,7 +441,8 @@ impl Core {
     }
 
     /// Folds in slices; where a slice is refused, one by one. Tells `refused` of those that
-    /// cannot be folded, and gives the first failure.
+    /// cannot be folded, and gives the first failure. What is left when refusals have taken
+    /// [`WASTED_MAX`] is not folded.
     fn fold_all(
         &mut self,
         session: SessionNumber,
@@ -432,20 +470,33 @@ impl Core {
             .into_iter()
             .partition(|&number| self.is_refused(session, number));
         let mut first = None;
+        // Each refusal may cost a copy of all that hangs together, so a session could make
+        // thousands of them last for minutes.
+        let mut wasted = Duration::ZERO;
         for slice in sound.chunks(SLICE).chain(refused_before.chunks(1)) {
+            let began = Instant::now();
             let Err(failure) = self.fold(session, slice, after) else {
                 continue;
             };
             if slice.len() == 1 {
                 refused(self, slice[0], &failure);
                 first.get_or_insert(failure);
-                continue;
-            }
-            for &number in slice {
-                if let Err(failure) = self.fold(session, &[number], after) {
-                    refused(self, number, &failure);
-                    first.get_or_insert(failure);
+                wasted += began.elapsed();
+            } else {
+                for &number in slice {
+                    let began = Instant::now();
+                    if let Err(failure) = self.fold(session, &[number], after) {
+                        refused(self, number, &failure);
+                        first.get_or_insert(failure);
+                        wasted += began.elapsed();
+                    }
+                    if wasted > WASTED_MAX {
+                        break;
+                    }
                 }
+            }
+            if wasted > WASTED_MAX {
+                break;
             }
         }
         first
@@ -487,8 +538,9 @@ impl Core {
             tracing::error!("giving back the segments of session {number}: {errno}");
         }
         crate::arena::clear_entry(&self.state.pool, index);
-        self.state.pool.remove_file(&crate::arena::name(number));
         self.sessions.remove(&number);
+        self.remains.insert(number);
+        self.remove_remains();
         self.free_orphans(None);
         self.publish_free_counts(false);
     }

@@ -237,7 +237,7 @@ pub fn recover(core: &mut Core, arenas_count: bool) -> Result<()> {
         "releasing what sessions left",
     );
     core.abandon_segments(&ownerless).map_err(failed)?;
-    remove_arenas(&core.state.pool);
+    core.find_remains();
     core.free_orphans(None);
     Ok(())
 }
@@ -267,17 +267,4 @@ fn release(core: &mut Core, numbers: &[InodeNumber]) -> Result<()> {
             .map_err(failed)?;
     }
     Ok(())
-}
-
-/// Arenas whose session is in no table: it was being opened, or had just ended.
-fn remove_arenas(pool: &Pool) {
-    let folder = pool.path().join(layout::ARENAS);
-    let Ok(entries) = std::fs::read_dir(folder) else {
-        return;
-    };
-    for entry in entries.flatten() {
-        if let Err(error) = std::fs::remove_file(entry.path()) {
-            tracing::warn!("cannot remove {}: {error}", entry.path().display());
-        }
-    }
 }

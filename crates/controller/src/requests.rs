@@ -3,16 +3,17 @@
 //! # Invariant
 //! * A request is a private copy when it comes here; every number in it is checked before use.
 
+use crate::arena::Grown;
 use crate::core::Core;
 use crate::fold::{After, Failure};
 use crate::locks;
 use crate::mkfs::now;
-use crate::ownership::Reply;
+use crate::ownership::{GROWTH_AGAIN, Reply};
 use crate::sessions::Receipt;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::{FileKind, InodeNumber};
-use arck_protocol::message::RECEIPT_MAX;
-use arck_protocol::{Request, Response};
+use arck_protocol::message::{LockRange, RECEIPT_MAX};
+use arck_protocol::{LockMode, Request, Response};
 use arck_verifier::Credentials;
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
@@ -40,7 +41,7 @@ impl Core {
             Request::GrowArena {
                 branch_pages,
                 delta_pages,
-            } => self.grow_arena(session, *branch_pages, *delta_pages).into(),
+            } => self.grow_arena(session, *branch_pages, *delta_pages),
             Request::MoreRoom { pages, pressing } => self.more_room(session, *pages, *pressing),
             Request::Receipt {
                 inode,
@@ -49,8 +50,8 @@ impl Core {
                 length,
             } => self.receipt(session, *inode, *fold, *offset, *length),
             Request::Lock { range, waits } => {
-                if self.state.header_copy(range.inode).is_none() {
-                    return Errno::STALE.into();
+                if let Err(errno) = self.may_lock(session, range) {
+                    return errno.into();
                 }
                 self.drop_closed_locks();
                 match waits {
@@ -80,6 +81,25 @@ impl Core {
         }
     }
 
+    /// Whether a session may have a lock: who may open the file in some way. A description that
+    /// several processes share was looked at when it was told of, and is known to those who have
+    /// it alone. ESTALE, EACCES.
+    fn may_lock(&self, session: SessionNumber, range: &LockRange) -> Result<(), Errno> {
+        self.state.header_copy(range.inode).ok_or(Errno::STALE)?;
+        let is_shared = range.holder.family > 2;
+        let is_unlock = range.mode == LockMode::Unlock;
+        if is_shared || is_unlock || self.may_use(session, range.inode) {
+            Ok(())
+        } else {
+            Err(Errno::ACCESS)
+        }
+    }
+
+    /// Whether a session may open an inode in some way.
+    fn may_use(&self, session: SessionNumber, number: InodeNumber) -> bool {
+        self.may_open(session, number, 0o4) || self.may_open(session, number, 0o2)
+    }
+
     /// Locks of a description that other processes have open too end with it from now on
     /// ([`Call::ShareLocks`](arck_protocol::socket::Call::ShareLocks)).
     pub fn share_locks(
@@ -91,6 +111,9 @@ impl Core {
         description: BorrowedFd<'_>,
     ) -> Result<(), Errno> {
         self.state.header_copy(inode).ok_or(Errno::STALE)?;
+        if !self.may_use(session, inode) {
+            return Err(Errno::ACCESS);
+        }
         self.drop_closed_locks();
         self.watches.watch(description, name)?;
         let shared = self.locks.share(session, inode, name, owner);
@@ -107,22 +130,23 @@ impl Core {
         }
     }
 
-    fn grow_arena(
-        &mut self,
-        session: SessionNumber,
-        branch_pages: u32,
-        delta_pages: u32,
-    ) -> Result<(), Errno> {
+    fn grow_arena(&mut self, session: SessionNumber, branch_pages: u32, delta_pages: u32) -> Reply {
         if delta_pages > self.options.arena_pages {
-            return Err(Errno::NOSPC);
+            return Errno::NOSPC.into();
         }
         let Core {
             state, sessions, ..
         } = self;
-        let session = sessions.get_mut(&session).ok_or(Errno::NOENT)?;
+        let Some(session) = sessions.get_mut(&session) else {
+            return Errno::NOENT.into();
+        };
         let grown = session.arena.grow(branch_pages, delta_pages);
         crate::arena::store_pages(&state.pool, session.index, &session.arena);
-        grown
+        match grown {
+            Ok(Grown::Now) => Ok(()).into(),
+            Ok(Grown::Later) => Reply::Later(Instant::now() + GROWTH_AGAIN),
+            Err(errno) => errno.into(),
+        }
     }
 
     fn receipt(

@@ -203,7 +203,7 @@ impl Service {
             let left = due.saturating_duration_since(Instant::now());
             timeout = Some(timeout.map_or(left, |t| t.min(left)));
         }
-        if !self.core.state.orphans.is_empty() {
+        if !self.core.state.orphans.is_empty() || !self.core.remains.is_empty() {
             timeout = Some(timeout.map_or(ORPHAN_INTERVAL, |t| t.min(ORPHAN_INTERVAL)));
         }
         timeout
@@ -326,9 +326,10 @@ impl Service {
     }
 
     fn check_orphans(&mut self) {
-        if !self.core.state.orphans.is_empty() && self.orphans_checked.elapsed() > ORPHAN_INTERVAL {
+        if self.orphans_checked.elapsed() > ORPHAN_INTERVAL {
             self.orphans_checked = Instant::now();
             self.core.free_orphans(None);
+            self.core.remove_remains();
         }
     }
 

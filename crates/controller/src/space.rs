@@ -10,14 +10,11 @@
 
 use crate::files::{SegmentEntry, SegmentKind};
 use crate::pool::{Pool, numbered};
+use crate::reach::Reach;
 use arck_core_state::{Geometry, PagePtr, SegmentNumber, layout};
-use rustix::fd::AsRawFd;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
-
-/// `F_SETSIG` of fcntl(2).
-const F_SETSIG: libc::c_int = 10;
 
 /// The controller's own view of space.
 pub struct Space {
@@ -315,20 +312,6 @@ enum Next {
     Controller,
 }
 
-/// Whether nobody holds a writable descriptor or mapping of a segment: then the kernel grants a
-/// read lease. A file system without leases never shows it.
 fn is_out_of_reach(pool: &Pool, segment: SegmentNumber) -> bool {
-    let name = numbered(layout::SEGMENTS, segment);
-    let Ok(file) = pool.open_file(&name, OFlags::RDONLY) else {
-        return false;
-    };
-    // Who opens the file for writing meanwhile breaks the lease, which would send SIGIO and end
-    // the process; SIGURG is ignored by default.
-    // SAFETY: fcntl with integer arguments on a descriptor that lives; the lease ends when the
-    // descriptor is closed, at the end of this function.
-    let lease = unsafe {
-        libc::fcntl(file.as_raw_fd(), F_SETSIG, libc::SIGURG);
-        libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK)
-    };
-    lease == 0
+    pool.reach(&numbered(layout::SEGMENTS, segment)) == Reach::Nobodys
 }

@@ -9,7 +9,7 @@ use arck_core_state::directory::Dentry;
 use arck_core_state::record::{Record, RecordRef, effect};
 use arck_core_state::{FileKind, InodeNumber, PAGE_SIZE, PagePtr, index};
 use arck_pm::{MapOptions, Mapping};
-use arck_protocol::{InodeList, Request, Response};
+use arck_protocol::{ControlMemory, InodeList, Request, Response};
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 
@@ -34,6 +34,9 @@ impl DerefMut for Attacker {
 
 /// The role: makes an attack, says what stopped it, and stays until it is told to go.
 pub fn attacker(pool: &Path, attack: &Attack) {
+    if attack.needs_privilege {
+        super::endless::prepare();
+    }
     become_user();
     let mut attacker = Attacker::connect(pool);
     let stopped = (attack.run)(&mut attacker);
@@ -175,6 +178,14 @@ impl Attacker {
     pub fn write_size(&mut self, number: InodeNumber, page: PagePtr, size: u64) {
         self.set_entry(number, 0, page.0);
         self.edit_branch(number, |branch| branch.size = size);
+    }
+
+    /// Control memory, for another thread; the process ends before its session.
+    pub fn control_again(&self) -> impl Fn() -> &'static ControlMemory + Send + 'static {
+        let place = std::ptr::from_ref(self.control()) as usize;
+        // SAFETY: mapped for as long as the session lives, which is as long as the process does;
+        // nothing but atomics.
+        move || unsafe { ControlMemory::from_pointer(place as *const u8) }
     }
 
     /// The arena mapped once more, for another thread.

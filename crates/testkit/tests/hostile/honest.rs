@@ -7,7 +7,7 @@
 
 use super::attacker::errno_name;
 use super::process::{become_user, tell, told};
-use super::world::{COMMON, VICTIM};
+use super::world::{COMMON, OPEN, VICTIM};
 use arck_controller::{Controller, MkfsOptions, Options, mkfs};
 use arck_testkit::{Shorthand, connect};
 use arckfs::{At, Errno, Failure, FileSystem, Subject};
@@ -64,6 +64,9 @@ pub fn third(pool: &Path) {
     fs.rename(At::Root, name.as_bytes(), At::Root, other.as_bytes(), 0)
         .expect("a new name");
     fs.unlink(At::Root, other.as_bytes(), 0).expect("no name");
+    let open = format!("{OPEN}/third");
+    fs.put(&open, b"third").expect("a new file");
+    fs.unlink(At::Root, open.as_bytes(), 0).expect("no name");
     fs.disconnect().expect("a clean end");
     tell(&format!("well, {seen} names"));
 }
@@ -78,9 +81,26 @@ pub fn reader(pool: &Path, path: &str) {
     }
 }
 
+/// A session that writes to one file.
+pub fn writer(pool: &Path, path: &str) {
+    become_user();
+    let fs = connect(pool);
+    let write = || {
+        let handle = fs.open_at_root(path, libc::O_WRONLY)?;
+        let written = fs.write(handle, b"writer", Some(0));
+        fs.close(handle);
+        Ok(written?)
+    };
+    match write() {
+        Ok(_) => tell("written"),
+        Err(Failure::Errno(errno)) => tell(&errno_name(errno.raw_os_error())),
+        Err(failure) => panic!("{path}: {failure:?}"),
+    }
+}
+
 /// Looks at everything below a directory, contents included; gives the number of names.
 fn walk(fs: &FileSystem, directory: &str, depth: u32) -> usize {
-    assert!(depth < 64, "{directory} has no end");
+    assert!(depth < 1000, "{directory} has no end");
     let names = match fs.names(directory) {
         Ok(names) => names,
         // What nobody may see, and what is gone by now.
@@ -213,7 +233,7 @@ impl Victim {
             .map(|slot| format!("file-{slot}"))
             .filter(|name| self.files.contains_key(&format!("{VICTIM}/{name}")))
             .collect();
-        wanted.push("inner".into());
+        wanted.extend(["inner".into(), "private".into()]);
         assert_eq!(listed, wanted, "names of the victim, round {}", self.round);
 
         // Where others write as well.

@@ -9,6 +9,8 @@
 
 mod arena;
 mod attacker;
+mod endless;
+mod holding;
 mod honest;
 mod process;
 mod races;
@@ -23,7 +25,12 @@ use std::time::Instant;
 use table::{Attack, Outcome};
 
 fn attacks() -> Vec<&'static Attack> {
-    let groups: [&[Attack]; 3] = [arena::ATTACKS, tree::ATTACKS, races::ATTACKS];
+    let groups: [&[Attack]; 4] = [
+        arena::ATTACKS,
+        tree::ATTACKS,
+        races::ATTACKS,
+        holding::ATTACKS,
+    ];
     groups.into_iter().flatten().collect()
 }
 
@@ -37,6 +44,7 @@ fn main() {
         "controller" => honest::controller(pool, &arguments[1]),
         "builder" => honest::builder(pool),
         "victim" => honest::victim(pool),
+        "writer" => honest::writer(pool, &arguments[1]),
         "third" => honest::third(pool),
         "reader" => honest::reader(pool, &arguments[1]),
         "attacker" => {

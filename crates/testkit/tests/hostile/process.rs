@@ -66,6 +66,15 @@ impl Role {
         }
     }
 
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let id = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(id, signal).expect("a signal");
+    }
+
     /// The next line that it says.
     pub fn line(&mut self, bound: Duration) -> String {
         match self.lines.recv_timeout(bound) {

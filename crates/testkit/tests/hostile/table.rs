@@ -22,6 +22,8 @@ pub struct Attack {
     pub name: &'static str,
     /// What stops it, as the attacker tells.
     pub stop: &'static str,
+    /// Needs something that only root gets, before it becomes the attacker's user.
+    pub needs_privilege: bool,
     /// Means nothing unless attacker, victim and controller are different users.
     pub needs_users: bool,
     /// What the attacker does; gives what stopped it.
@@ -42,6 +44,7 @@ pub const fn case(
         group,
         name,
         stop,
+        needs_privilege: false,
         needs_users: false,
         run,
         meanwhile: nothing,
@@ -52,6 +55,14 @@ impl Attack {
     /// The same; what is done, and made sure of, while the attacker is held.
     pub const fn and(self, meanwhile: fn(&mut Scene, &mut Role)) -> Attack {
         Attack { meanwhile, ..self }
+    }
+
+    /// The same, with what only root gets prepared for it.
+    pub const fn with_privilege(self) -> Attack {
+        Attack {
+            needs_privilege: true,
+            ..self.for_users()
+        }
     }
 
     /// The same, for several users only.
@@ -139,6 +150,28 @@ impl Scene {
         let line = reader.line(BOUND);
         reader.end();
         line
+    }
+
+    /// What the victim's user, in a fresh session, finds when it writes to a file: an error, or
+    /// `written`.
+    pub fn writes(&self, path: &str) -> String {
+        let mut writer = Role::start("writer", VICTIM_USER, &[&self.pool_text(), path]);
+        let line = writer.line(BOUND);
+        writer.end();
+        line
+    }
+
+    /// Bytes of memory that the controller has for itself.
+    pub fn controller_memory(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.controller().id());
+        let status = std::fs::read_to_string(path).expect("a status");
+        let line = status.lines().find(|line| line.starts_with("RssAnon:"));
+        let kibibytes = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
+        kibibytes.expect("a number") << 10
+    }
+
+    fn controller(&self) -> &Role {
+        self.controller.as_ref().expect("a controller")
     }
 
     /// Another process of the attacker's.

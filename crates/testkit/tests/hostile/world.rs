@@ -12,7 +12,7 @@ pub const THIRD_USER: User = User(61_004);
 /// Builds the world.
 pub const ROOT_USER: User = User(0);
 
-/// The victim's own directory.
+/// The victim's own directory, with `private`, which nobody else may open, and `inner`.
 pub const VICTIM: &str = "victim";
 /// The attacker's: `file` (of two pages), `second`, the empty directories `empty`, `one`, `two`,
 /// and `full`, with `inner` in it.
@@ -44,6 +44,7 @@ pub fn build(fs: &FileSystem) {
     let root = ROOT_USER;
     make(VICTIM, 0o755, VICTIM_USER);
     make("victim/inner", 0o755, VICTIM_USER);
+    fill("victim/private", b"private", 0o600, VICTIM_USER);
     make(ATTACKER, 0o755, ATTACKER_USER);
     for name in ["empty", "one", "two", "full"] {
         make(&format!("{ATTACKER}/{name}"), 0o755, ATTACKER_USER);

@@ -1,0 +1,87 @@
+//! A write whose source never comes: it holds the lock of the file that is written for as long as
+//! the process lives.
+//!
+//! The source is memory whose faults a userfaultfd is to serve, and nobody serves it. Since Linux
+//! 5.2 faults in the kernel are so held up for privileged processes only (or where
+//! `vm.unprivileged_userfaultfd` is 1), so the descriptor is made before the process becomes its
+//! user; a FUSE file, which every user can have where `fusermount` is installed, does the same.
+
+use rustix::fd::{FromRawFd, OwnedFd, RawFd};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+static FAULTS: OnceLock<Result<OwnedFd, String>> = OnceLock::new();
+
+const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
+const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
+const UFFD_API: u64 = 0xaa;
+const REGISTER_MODE_MISSING: u64 = 1;
+
+/// Takes what is needed while the process may.
+pub fn prepare() {
+    FAULTS.get_or_init(|| {
+        // SAFETY: a system call with an integer argument, which gives a descriptor or an error.
+        let descriptor = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) };
+        match RawFd::try_from(descriptor) {
+            // SAFETY: new, and nobody else's.
+            Ok(descriptor) if descriptor >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),
+            _ => Err(format!("userfaultfd: {}", std::io::Error::last_os_error())),
+        }
+    });
+}
+
+/// Begins to write to a file, at its beginning, what never comes. Returns when the writer is
+/// stuck in it.
+pub fn hold_inode_lock(file: RawFd) -> Result<(), String> {
+    use rustix::fd::AsRawFd;
+    let faults = match FAULTS.get() {
+        Some(Ok(faults)) => faults.as_raw_fd(),
+        Some(Err(why)) => return Err(why.clone()),
+        None => return Err("not prepared".into()),
+    };
+    const LENGTH: usize = 1 << 16;
+    let failed = |what: &str| format!("{what}: {}", std::io::Error::last_os_error());
+    let mut api = [UFFD_API, 0, 0];
+    // SAFETY: a private map of its own; ioctls of userfaultfd with structures of the sizes that
+    // their numbers say, which live during the calls.
+    let source = unsafe {
+        if libc::ioctl(faults, UFFDIO_API, api.as_mut_ptr()) != 0 {
+            return Err(failed("UFFDIO_API"));
+        }
+        let source = libc::mmap(
+            std::ptr::null_mut(),
+            LENGTH,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        );
+        if source == libc::MAP_FAILED {
+            return Err(failed("mmap"));
+        }
+        let mut register = [source as u64, LENGTH as u64, REGISTER_MODE_MISSING, 0];
+        if libc::ioctl(faults, UFFDIO_REGISTER, register.as_mut_ptr()) != 0 {
+            return Err(failed("UFFDIO_REGISTER"));
+        }
+        source as usize
+    };
+    let (sender, thread) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        // SAFETY: a system call without arguments.
+        let _ = sender.send(unsafe { libc::gettid() });
+        // SAFETY: the descriptor lives as long as the process, and the kernel only reads the map.
+        unsafe { libc::pwrite(file, source as *const libc::c_void, LENGTH, 0) };
+    });
+    let thread = thread.recv().map_err(|error| error.to_string())?;
+    // Stuck: asleep in `pwrite64`, which is call 18.
+    let path = format!("/proc/self/task/{thread}/syscall");
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(10) {
+        let call = std::fs::read_to_string(&path).unwrap_or_default();
+        if call.starts_with(&format!("{} ", libc::SYS_pwrite64)) {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Err("the write did not get stuck".into())
+}

@@ -1,0 +1,427 @@
+//! Attacks that hold others up: sessions that stop, spin, never answer, or claim what is others'.
+//!
+//! # Invariant
+//! * What the attacker owns is what a latecomer wants to write and the victim wants to read.
+
+use super::attacker::{Attacker, errno_name, said};
+use super::process::Role;
+use super::raw::Client;
+use super::table::{Attack, Scene, case};
+use super::world::OPEN;
+use arck_core_state::index::IndexRoot;
+use arck_core_state::{FileKind, InodeNumber};
+use arck_protocol::control::{MAP_SLOTS, map_entry};
+use arck_protocol::message::{LockHolder, LockRange};
+use arck_protocol::socket::{Call, call};
+use arck_protocol::{InodeList, LockMode, PROTOCOL_VERSION, Request};
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::process::Signal;
+use std::sync::atomic::Ordering;
+
+/// Of fcntl(2).
+const F_SETSIG: libc::c_int = 10;
+const BOUNDED: &str = "a bounded wait";
+/// Folds with an operation in flight that never asks for a receipt.
+const STRADDLED_FOLDS: u64 = 300;
+const RECEIPT_PAGES: u64 = 256;
+/// Inodes of which each has to be folded with the next.
+const CHAIN: usize = 6000;
+
+/// Owns what others want, with something to fold in it.
+fn owns_open(a: &mut Attacker) -> InodeNumber {
+    let directory = a.own(OPEN);
+    a.birth_with(directory, b"attackers", |_| {});
+    directory
+}
+
+/// A stopped process holds what it owns no longer than others wait.
+fn stopped(scene: &mut Scene, attacker: &mut Role) {
+    attacker.signal(Signal::STOP);
+    scene.victim_works();
+    scene.third_works();
+    scene.third_works();
+    attacker.signal(Signal::CONT);
+}
+
+/// All descriptors that a session is sent, of a session that does nothing else.
+fn received(a: &Attacker) -> (OwnedFd, Vec<OwnedFd>) {
+    let socket = super::raw::dial(&a.pool);
+    let version = PROTOCOL_VERSION;
+    let (_, mut descriptors) = call(&socket, &Call::Hello { version }).expect("an answer");
+    let (_, segment) = call(&socket, &Call::GrantSegment).expect("an answer");
+    descriptors.extend(segment);
+    (socket, descriptors)
+}
+
+fn last_errno() -> String {
+    errno_name(std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
+}
+
+fn exclusive(inode: InodeNumber, family: u8) -> LockRange {
+    LockRange {
+        inode,
+        mode: LockMode::Exclusive,
+        start: 0,
+        end: u64::MAX,
+        holder: LockHolder {
+            family,
+            owner: 1,
+            process: 1,
+        },
+    }
+}
+
+/// Claims to have a map of an inode.
+fn claims_map(a: &Attacker, place: usize, number: InodeNumber) {
+    let entry = map_entry(number, a.header(number).generation(), true);
+    let control = a.control();
+    control.maps[place].store(entry, Ordering::SeqCst);
+    control
+        .header
+        .maps
+        .store(MAP_SLOTS as u32, Ordering::SeqCst);
+}
+
+pub const ATTACKS: &[Attack] = &[
+    case("hold", "stopped inside an operation", BOUNDED, |a| {
+        owns_open(a);
+        a.enter(0);
+        BOUNDED.into()
+    })
+    .and(stopped),
+    case(
+        "hold",
+        "stopped with every thread inside an operation",
+        BOUNDED,
+        |a| {
+            owns_open(a);
+            (0..arck_protocol::control::THREAD_SLOTS).for_each(|thread| a.enter(thread));
+            BOUNDED.into()
+        },
+    )
+    .and(stopped),
+    case(
+        "hold",
+        "never answers, and keeps what it owns",
+        BOUNDED,
+        |a| {
+            owns_open(a);
+            BOUNDED.into()
+        },
+    ),
+    case(
+        "hold",
+        "enters and leaves operations without end",
+        BOUNDED,
+        |a| {
+            owns_open(a);
+            let control = a.control_again();
+            std::thread::spawn(move || {
+                loop {
+                    for thread in 0..64 {
+                        control().threads[thread]
+                            .enter(arck_protocol::operation::LightBarrier::Fence);
+                    }
+                    for thread in 0..64 {
+                        control().threads[thread].leave();
+                    }
+                }
+            });
+            BOUNDED.into()
+        },
+    ),
+    case(
+        "hold",
+        "takes back what others take, without end",
+        BOUNDED,
+        |a| {
+            let wanted = [a.find(OPEN), a.find("common"), a.find("common/both")];
+            let pool = a.pool.clone();
+            std::thread::spawn(move || {
+                let client = Client::connect(&pool);
+                loop {
+                    let inodes = InodeList::new(&wanted).expect("three");
+                    // Told no, or not in time: once more.
+                    let _ = client.try_ask(&Request::Acquire { inodes });
+                }
+            });
+            BOUNDED.into()
+        },
+    ),
+    case(
+        "hold",
+        "recalls all that the victim writes, without end",
+        BOUNDED,
+        |a| {
+            let victim = a.find("victim");
+            let pool = a.pool.clone();
+            std::thread::spawn(move || {
+                let client = Client::connect(&pool);
+                loop {
+                    let mut numbers: Vec<_> = client.names(victim).into_values().collect();
+                    numbers.push(victim);
+                    let inodes = InodeList::new(&numbers).expect("a few");
+                    let _ = client.try_ask(&Request::Recall { inodes });
+                }
+            });
+            BOUNDED.into()
+        },
+    ),
+    case(
+        "hold",
+        "never fetches a receipt",
+        "a bounded store of receipts",
+        |a| {
+            // An index of many pages with nothing in them, so that each receipt is large.
+            let root = a.allocate();
+            for place in 0..RECEIPT_PAGES {
+                let page = a.allocate();
+                a.scribble(root, 8 * place, &u64::from(page).to_le_bytes());
+            }
+            a.enter(0);
+            for round in 0..STRADDLED_FOLDS {
+                let file = a.own("attacker/second");
+                let said = a.forge(file, |b| {
+                    b.size = 4096 + round % 2;
+                    b.root = IndexRoot::new(u64::from(root), 2);
+                });
+                assert_eq!(said, "accepted");
+            }
+            "a bounded store of receipts".into()
+        },
+    )
+    .and(|scene, _| {
+        let bytes = scene.controller_memory();
+        assert!(bytes < 512 << 20, "{bytes} bytes of memory");
+    }),
+    case(
+        "hold",
+        "a fold that draws in thousands, one after another",
+        BOUNDED,
+        |a| {
+            let numbers: Vec<InodeNumber> = (0..CHAIN).map(|_| a.number()).collect();
+            for pair in numbers.windows(2) {
+                a.edit_branch(pair[0], |b| b.partners[0] = pair[1]);
+            }
+            let control = a.control_again();
+            std::thread::spawn(move || {
+                loop {
+                    control().threads[0].enter(arck_protocol::operation::LightBarrier::Fence);
+                    control().threads[0].leave();
+                }
+            });
+            a.commit_of(numbers[0]);
+            BOUNDED.into()
+        },
+    ),
+    case(
+        "hold",
+        "thousands of new directories in each other",
+        BOUNDED,
+        |a| {
+            let one = a.own("attacker/one");
+            let mut parent = one;
+            let numbers: Vec<InodeNumber> = (0..CHAIN / 2).map(|_| a.number()).collect();
+            for (at, &number) in numbers.iter().enumerate() {
+                a.edit_branch(number, |b| b.parent = parent);
+                let name: &'static [u8] = format!("d{at}").leak().as_bytes();
+                a.record_with(parent, (number, FileKind::Directory), name, |r| {
+                    r.source = b"";
+                    r.mode = 0o755;
+                });
+                // Not so deep that a path could not name it.
+                parent = if at % 600 == 599 { one } else { number };
+            }
+            assert_eq!(a.commit_of(numbers[0]), "accepted");
+            BOUNDED.into()
+        },
+    ),
+    case(
+        "hold",
+        "dies with thousands of new directories in each other, refused",
+        BOUNDED,
+        |a| {
+            let mut parent = a.own("attacker/one");
+            for _ in 0..CHAIN / 2 {
+                let number = a.number();
+                a.edit_branch(number, |b| b.parent = parent);
+                for _ in 0..2 {
+                    a.record_with(parent, (number, FileKind::Directory), b"d", |r| {
+                        r.source = b"";
+                    });
+                }
+                parent = number;
+            }
+            BOUNDED.into()
+        },
+    ),
+    case(
+        "hold",
+        "dies with thousands of deltas that are refused",
+        BOUNDED,
+        |a| {
+            let directory = a.own("attacker/one");
+            let numbers: Vec<InodeNumber> = (0..CHAIN / 2)
+                .map(|at| {
+                    let number = a.number();
+                    a.edit_branch(number, |b| b.parent = directory);
+                    let name: &'static [u8] = format!("f{at}").leak().as_bytes();
+                    a.record_with(directory, (number, FileKind::File), name, |r| {
+                        r.source = b""
+                    });
+                    number
+                })
+                .collect();
+            assert_eq!(a.commit_of(directory), "accepted");
+            for number in numbers {
+                a.edit_branch(number, |b| b.size = u64::MAX - 1);
+            }
+            BOUNDED.into()
+        },
+    ),
+    case(
+        "hold",
+        "claims a writable map of a victim's file",
+        "no right to write it",
+        |a| {
+            claims_map(a, 0, a.find("open/theirs"));
+            "no right to write it".into()
+        },
+    )
+    .and(|scene, _| assert_eq!(scene.writes("open/theirs"), "written"))
+    .for_users(),
+    case("hold", "claims a map of a directory", "no file", |a| {
+        claims_map(a, 0, a.find(OPEN));
+        claims_map(a, MAP_SLOTS - 1, a.find("common"));
+        "no file".into()
+    }),
+    case(
+        "hold",
+        "locks a victim's file that it may not open",
+        "EACCES",
+        |a| {
+            let range = exclusive(a.find("victim/inner"), 2);
+            let private = said(&a.ask(&Request::Lock {
+                range,
+                waits: false,
+            }));
+            assert_eq!(private, "accepted", "anybody may open it");
+            let theirs = a.find("victim/private");
+            let said: Vec<String> = (0..3)
+                .map(|family| {
+                    let range = exclusive(theirs, family);
+                    said(&a.ask(&Request::Lock {
+                        range,
+                        waits: false,
+                    }))
+                })
+                .collect();
+            assert!(said.iter().all(|said| *said == said[..]), "{said:?}");
+            said[0].clone()
+        },
+    )
+    .for_users(),
+    case(
+        "hold",
+        "flags, locks and leases of what it was sent",
+        "descriptors of its own",
+        |a| {
+            let (_socket, descriptors) = received(a);
+            for descriptor in &descriptors {
+                let number = descriptor.as_raw_fd();
+                // SAFETY: fcntl and flock with integer arguments, on descriptors that live. What they
+                // say differs from one to the next, and does not matter: others must not notice.
+                unsafe {
+                    libc::fcntl(number, libc::F_SETFL, libc::O_APPEND | libc::O_ASYNC);
+                    libc::flock(number, libc::LOCK_EX | libc::LOCK_NB);
+                    libc::fcntl(number, F_SETSIG, libc::SIGURG);
+                    for lease in [libc::F_WRLCK, libc::F_RDLCK] {
+                        libc::fcntl(number, libc::F_SETLEASE, lease);
+                    }
+                }
+            }
+            std::mem::forget(descriptors);
+            std::mem::forget(_socket);
+            "descriptors of its own".into()
+        },
+    )
+    .for_users(),
+    case(
+        "hold",
+        "a lease on what the controller opens",
+        "EACCES",
+        |a| {
+            let (_socket, descriptors) = received(a);
+            let mut said = Vec::new();
+            for descriptor in &descriptors {
+                // SAFETY: fcntl with integer arguments on a descriptor that lives.
+                let leased =
+                    unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK) };
+                said.push(if leased == 0 {
+                    "leased".to_owned()
+                } else {
+                    last_errno()
+                });
+            }
+            // The wake descriptor is no file.
+            said.retain(|said| said != "EINVAL" && said != "EAGAIN");
+            assert!(
+                said.len() >= 4 && said.iter().all(|one| *one == said[0]),
+                "{said:?}"
+            );
+            said[0].clone()
+        },
+    )
+    .for_users(),
+    case(
+        "hold",
+        "its arena locked by a write whose source never comes",
+        BOUNDED,
+        |a| {
+            if let Err(why) = super::endless::hold_inode_lock(a.arena_file.as_raw_fd()) {
+                return format!("cannot be made here: {why}");
+            }
+            let pool = a.pool.clone();
+            // Its own requests may wait for ever.
+            let client = std::mem::replace(&mut **a, Client::connect(&pool));
+            std::thread::spawn(move || {
+                let _ = client.try_ask(&Request::GrowArena {
+                    branch_pages: 64,
+                    delta_pages: 1024,
+                });
+                for _ in 0..64 {
+                    let _ = client.try_ask(&Request::GrantInodes { count: 256 });
+                }
+            });
+            BOUNDED.into()
+        },
+    )
+    .and(|scene, _| {
+        for _ in 0..3 {
+            scene.victim_works();
+            scene.third_works();
+        }
+    })
+    .with_privilege(),
+    case(
+        "hold",
+        "its arena locked for ever when it ends",
+        BOUNDED,
+        |a| {
+            if let Err(why) = super::endless::hold_inode_lock(a.arena_file.as_raw_fd()) {
+                return format!("cannot be made here: {why}");
+            }
+            let pool = a.pool.clone();
+            let client = std::mem::replace(&mut **a, Client::connect(&pool));
+            std::thread::spawn(move || client.goodbye());
+            BOUNDED.into()
+        },
+    )
+    .and(|scene, _| {
+        for _ in 0..3 {
+            scene.victim_works();
+            scene.third_works();
+        }
+    })
+    .with_privilege(),
+];
