@@ -39,6 +39,8 @@ pub enum Fix {
     Own([InodeNumber; 4]),
     /// The newest verified state of an inode that another session owns.
     Recall(InodeNumber),
+    /// The same, of one that is going to be changed: it comes with the ownership, if that can be had.
+    TakeOver(InodeNumber),
     /// The fold of an inode to end.
     Wait(InodeNumber),
     /// The lock of an inode, which could not be waited for under another lock.
@@ -514,6 +516,11 @@ impl Engine {
                 }
             }
             Fix::Recall(number) => ownership::recall(session, number),
+            Fix::TakeOver(number) => match self.acquire(&[number]) {
+                // Whatever needs it asks again, and tells why it cannot be had.
+                Err(_) => ownership::recall(session, number),
+                owned => owned,
+            },
             Fix::Wait(number) => {
                 ownership::wait_unmarked(session.header(number).ok_or(Errno::STALE)?)
             }

@@ -131,6 +131,20 @@ impl<'a> Context<'a> {
         Ok(inode)
     }
 
+    /// As [`Context::view`], of an inode that is going to be changed: if another session owns it, one
+    /// message brings its changes and the ownership.
+    #[inline]
+    pub fn view_to_change(
+        &self,
+        number: InodeNumber,
+        generation: u32,
+    ) -> Attempt<&'static CachedInode> {
+        self.view(number, generation).map_err(|stop| match stop {
+            Stop::Fix(Fix::Recall(number)) => Fix::TakeOver(number).into(),
+            other => other,
+        })
+    }
+
     /// Brings a view up to date, or says what has to happen first.
     #[cold]
     pub fn refresh(

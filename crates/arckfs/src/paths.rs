@@ -17,9 +17,9 @@
 //!   Everything is atomic, so that a slot that changes hands does no harm: an entry is used only
 //!   if it fits as a whole.
 
-use crate::engine::{Attempt, Context};
+use crate::engine::{Attempt, Context, Fix, Stop};
 use crate::state::CachedInode;
-use arck_core_state::FileKind;
+use arck_core_state::{FileKind, InodeNumber, PAGE_SIZE, directory};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -144,12 +144,14 @@ fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
 
 impl<'a> Context<'a> {
     /// The directory that the directory part of `path` leads to, and the rest of the path, if it
-    /// is remembered or is walked through directories alone. `None`: walk it.
+    /// is remembered or is walked through directories alone. `None`: walk it. `creating`: the rest is
+    /// to be made there, if it is not there.
     #[inline]
     pub fn remembered<'p>(
         &self,
         directory: (u32, u32),
         path: &'p [u8],
+        creating: bool,
     ) -> Attempt<Option<(&'static CachedInode, &'p [u8])>> {
         let Some((prefix, name)) = split(path) else {
             return Ok(None);
@@ -178,11 +180,14 @@ impl<'a> Context<'a> {
             paths.last.store(place as u32, Ordering::Relaxed);
         }
         if key.fits(entry)
-            && let Some(found) = self.still_leads(entry, version)?
+            && let Some(found) = self
+                .still_leads(entry, version)
+                .map_err(|stop| self.to_create(stop, name, creating))?
         {
             return Ok(Some((found, name)));
         }
-        let found = self.remember(entry, key, version)?;
+        let found = self.remember(entry, key, version);
+        let found = found.map_err(|stop| self.to_create(stop, name, creating))?;
         Ok(found.map(|found| (found, name)))
     }
 
@@ -206,7 +211,7 @@ impl<'a> Context<'a> {
                 return Ok(None);
             }
         }
-        self.view(last.number.load(relaxed), last.generation.load(relaxed))
+        self.view_to_change(last.number.load(relaxed), last.generation.load(relaxed))
             .map(Some)
     }
 
@@ -253,7 +258,11 @@ impl<'a> Context<'a> {
             }
             match self.dentry(directory, name)? {
                 Some(dentry) if dentry.kind == FileKind::Directory => {
-                    directory = self.view(dentry.inode, dentry.generation)?;
+                    let (number, generation) = (dentry.inode, dentry.generation);
+                    directory = match names.clone().next() {
+                        Some(_) => self.view(number, generation)?,
+                        None => self.view_to_change(number, generation)?,
+                    };
                 }
                 _ => return Ok(None),
             }
@@ -265,6 +274,33 @@ impl<'a> Context<'a> {
         entry.version.store(version, relaxed);
         entry.length.store(key.path.len() as u32, relaxed);
         Ok(Some(directory))
+    }
+
+    /// What has to happen first, where the directory of a name is another session's: it is taken
+    /// over if the name is to be made and, as far as can be seen from here, will be. A guess: what
+    /// is there after all is opened all the same.
+    #[cold]
+    pub fn to_create(&self, stop: Stop, name: &[u8], creating: bool) -> Stop {
+        match stop {
+            Stop::Fix(Fix::TakeOver(number)) if !(creating && self.may_make(number, name)) => {
+                Fix::Recall(number).into()
+            }
+            other => other,
+        }
+    }
+
+    fn may_make(&self, number: InodeNumber, name: &[u8]) -> bool {
+        let Ok(Some((_, verified))) = self.session.verified(number) else {
+            return false;
+        };
+        let buckets = (verified.size / PAGE_SIZE).max(1);
+        let hash = self.hash(name);
+        verified.kind() == Some(FileKind::Directory)
+            && self
+                .cached(number)
+                .is_ok_and(|inode| self.credentials.check(inode, 3).is_ok())
+            && directory::lookup(self.session, verified.root, buckets, hash, name)
+                .is_ok_and(|found| found.is_none())
     }
 
     /// To be called before and after this session takes a directory away from where it was, or

@@ -105,7 +105,7 @@ impl<'a> Context<'a> {
         if path.len() > PATH_MAX {
             return Err(Errno::NAMETOOLONG.into());
         }
-        if let Some((directory, name)) = self.remembered(start.directory, path)?
+        if let Some((directory, name)) = self.remembered(start.directory, path, start.creating)?
             && name != b"."
             && name != b".."
         {
@@ -134,7 +134,12 @@ impl<'a> Context<'a> {
                 }),
             };
         }
-        let directory = self.start(start)?;
+        let directory = match start.creating && !path.contains(&b'/') {
+            true => self
+                .view_to_change(start.directory.0, start.directory.1)
+                .map_err(|stop| self.to_create(stop, path, true))?,
+            false => self.start(start)?,
+        };
         match self.steps(start, directory, path, follow)? {
             Outcome::Ended(place) => end(&place),
             Outcome::Link {

@@ -265,7 +265,10 @@ impl FileSystem {
             let step = self.engine.run_local(|context| {
                 attempts += 1;
                 in_parts |= attempts > WHOLE_ATTEMPTS;
-                let inode = context.view(number, generation)?;
+                let inode = match readable.len() > done {
+                    true => context.view_to_change(number, generation)?,
+                    false => context.view(number, generation)?,
+                };
                 let written = context.write_at(inode, &readable[done..], place, in_parts)?;
                 *unsettled = inode.has(flag::UNSETTLED);
                 Ok(written)
