@@ -1,0 +1,224 @@
+//! The other session: a process that does one thing for each line it is sent, and says what came of
+//! it.
+//!
+//! # Invariant
+//! * No answer is waited for without a bound, and a process whose handle is dropped is ended, by its
+//!   id.
+
+use arck_testkit::{Shorthand, connect};
+use arckfs::{At, Errno, Failure, FileSystem, Handle, LockKind, LockOwner, LockRequest};
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+/// Whatever is asked is answered by then, however slow the machine is.
+pub const BOUND: Duration = Duration::from_secs(120);
+const POOL: &str = "ARCK_HAND_OVER_POOL";
+
+/// The pool, if this process is the other session.
+pub fn pool() -> Option<PathBuf> {
+    std::env::var_os(POOL).map(PathBuf::from)
+}
+
+/// The other session as a test sees it.
+pub struct Other {
+    child: Child,
+    orders: ChildStdin,
+    answers: Receiver<String>,
+}
+
+impl Other {
+    pub fn start(pool: &Path) -> Other {
+        let mut child = Command::new("/proc/self/exe")
+            .env(POOL, pool)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("this program starts again");
+        let orders = child.stdin.take().expect("its input");
+        let output = BufReader::new(child.stdout.take().expect("its output"));
+        let (send, answers) = channel();
+        std::thread::spawn(move || {
+            for line in output.lines() {
+                let Ok(line) = line else { return };
+                if send.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Other {
+            child,
+            orders,
+            answers,
+        }
+    }
+
+    pub fn tell(&mut self, order: &str) {
+        writeln!(self.orders, "{order}").expect("the other session is there");
+    }
+
+    pub fn hear(&mut self) -> String {
+        let answer = self.answers.recv_timeout(BOUND);
+        answer.expect("the other session answers")
+    }
+
+    pub fn ask(&mut self, order: &str) -> String {
+        self.tell(order);
+        self.hear()
+    }
+
+    /// Asks for what has to succeed.
+    pub fn does(&mut self, order: &str) {
+        assert_eq!(self.ask(order), "ok", "{order}");
+    }
+
+    pub fn signal(&self, signal: i32) {
+        let process = i32::try_from(self.child.id()).expect("a process id");
+        // SAFETY: a signal to our own child, which has not been waited for.
+        assert_eq!(unsafe { libc::kill(process, signal) }, 0);
+        if signal == libc::SIGSTOP {
+            // Not before it has stopped: it might do one thing more.
+            let mut status = 0;
+            // SAFETY: waits for our own child to stop.
+            let waited = unsafe { libc::waitpid(process, &raw mut status, libc::WUNTRACED) };
+            assert!(waited == process && libc::WIFSTOPPED(status));
+        }
+    }
+
+    /// Kills it, and waits for its end.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("a kill");
+        self.child.wait().expect("its end");
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The process.
+pub fn main(pool: &Path) {
+    let fs = connect(pool);
+    let mut files = HashMap::new();
+    for order in std::io::stdin().lines() {
+        let order = order.expect("an order");
+        let words: Vec<&str> = order.split(' ').collect();
+        let answer = match follow(&fs, &mut files, &words) {
+            Ok(answer) => answer,
+            Err(Failure::Errno(errno)) => format!("errno {}", errno.raw_os_error()),
+            Err(other) => format!("{other:?}"),
+        };
+        println!("{answer}");
+    }
+    // Nobody tells it anything any more; what it holds goes with it.
+    std::process::exit(0);
+}
+
+/// A whole-file lock, by name: `flock`, `posix` or `description`, and `shared`, `exclusive` or `none`.
+pub fn lock(fs: &FileSystem, file: Handle, owner: &str, kind: &str) -> Result<(), Errno> {
+    let request = LockRequest {
+        kind: match kind {
+            "shared" => LockKind::Shared,
+            "exclusive" => LockKind::Exclusive,
+            _ => LockKind::Unlock,
+        },
+        start: 0,
+        end: u64::MAX,
+        owner: match owner {
+            "flock" => LockOwner::Flock,
+            "posix" => LockOwner::Process,
+            _ => LockOwner::Description,
+        },
+    };
+    fs.lock(file, request, false, None)
+}
+
+fn follow(
+    fs: &FileSystem,
+    files: &mut HashMap<String, Handle>,
+    words: &[&str],
+) -> Result<String, Failure> {
+    let number = |place: usize| words[place].parse::<u64>().expect("a number");
+    let file = || files.get(words[1]).copied().ok_or(Errno::BADF);
+    let done = || Ok("ok".to_owned());
+    match words[0] {
+        // open NAME: to be read and written, made if it is not there.
+        "open" => {
+            let opened = fs.open_at_root(words[1], libc::O_RDWR | libc::O_CREAT)?;
+            files.insert(words[1].to_owned(), opened);
+            done()
+        }
+        "close" => {
+            let closed = files.remove(words[1]).ok_or(Errno::BADF)?;
+            fs.close(closed);
+            done()
+        }
+        // write NAME PLACE VALUE LENGTH
+        "write" => {
+            let data = vec![number(3) as u8; number(4) as usize];
+            let written = fs.write(file()?, &data, Some(number(2)))?;
+            assert_eq!(written, data.len());
+            done()
+        }
+        // read NAME PLACE LENGTH: how many bytes, the first and the last.
+        "read" => {
+            let mut data = vec![0; number(3) as usize];
+            let length = fs.read(file()?, &mut data, Some(number(2)))?;
+            let last = length.checked_sub(1).map(|last| data[last]);
+            let first = data.first().filter(|_| length > 0);
+            Ok(format!(
+                "{length} {} {}",
+                first.copied().unwrap_or(0),
+                last.unwrap_or(0)
+            ))
+        }
+        "cut" => {
+            fs.truncate_handle(file()?, number(2))?;
+            done()
+        }
+        // size NAME: bytes and links, of the open file.
+        "size" => {
+            let status = fs.stat_handle(file()?)?;
+            Ok(format!("{} {}", status.size, status.links))
+        }
+        "put" => {
+            fs.put(words[1], words[2].as_bytes())?;
+            done()
+        }
+        "get" => Ok(String::from_utf8_lossy(&fs.get(words[1])?).into_owned()),
+        "mkdir" => {
+            fs.make_directory(At::Root, words[1].as_bytes(), 0o755)?;
+            done()
+        }
+        "unlink" => {
+            fs.unlink(At::Root, words[1].as_bytes(), 0)?;
+            done()
+        }
+        "rename" => {
+            let (from, to) = (words[1].as_bytes(), words[2].as_bytes());
+            fs.rename(At::Root, from, At::Root, to, 0)?;
+            done()
+        }
+        // lock NAME OWNER KIND
+        "lock" => {
+            lock(fs, file()?, words[2], words[3])?;
+            done()
+        }
+        // enter: begins an operation on whatever it owns, and never ends it.
+        "enter" => {
+            let thread = fs.session().thread()?;
+            let _inside = thread.enter();
+            println!("ok");
+            loop {
+                std::hint::spin_loop();
+            }
+        }
+        other => panic!("no such order: {other}"),
+    }
+}
