@@ -9,7 +9,7 @@
 use crate::arena::Grown;
 use crate::change::{Change, Weight};
 use crate::core::Core;
-use crate::fold::{After, Failure, heavy_barrier};
+use crate::fold::{After, Failure};
 use crate::sessions::{OWNED_MAX, Owned};
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::HeaderKind;
@@ -239,16 +239,13 @@ impl Core {
         if own.arena.ensure_slots(inodes.len())? == Grown::Later {
             return Ok(Reply::Later(Instant::now() + GROWTH_AGAIN));
         }
-        let begun = self.meter.now();
+        // Early, so that nothing is folded for nothing.
         self.refuse_mapped(session, inodes)?;
-        self.meter.add(begun, |m| &mut m.wait);
         for (owner, numbers) in others {
             self.reclaim(owner, &numbers)?;
         }
-        // A map that was listed meanwhile is not placed before its session owns the inode.
-        let begun = self.meter.now();
+        let granting = self.meter.now();
         self.refuse_mapped(session, inodes)?;
-        let granting = self.meter.add(begun, |m| &mut m.wait);
         // Folding may have changed modes, or ended inodes.
         let mut wanted = Vec::new();
         for &number in inodes {
@@ -263,11 +260,15 @@ impl Core {
     }
 
     /// ETXTBSY if another session has a writable map of one of the inodes.
+    ///
+    /// Needs no barrier of its own: such a map is listed and fenced by who owns the inode then and
+    /// finds it unmarked afterwards. It has been taken from its owner, which marked it and was
+    /// followed by a barrier; so the map is seen here, or its session saw the mark. A map that is
+    /// listed later is not placed before its session owns the inode.
     fn refuse_mapped(&self, session: SessionNumber, inodes: &[InodeNumber]) -> Result<(), Errno> {
         if self.sessions.len() < 2 {
             return Ok(());
         }
-        heavy_barrier();
         let is_own = |number| {
             let header = self.state.header_copy(number);
             header.is_some_and(|header| header.ownership.session() == session)

@@ -278,6 +278,11 @@ impl Service {
         match self.core.request(session, &request) {
             Reply::Now(response) => {
                 self.core.publish_free_counts(false);
+                if let Request::Acquire { .. } | Request::Recall { .. } | Request::Commit { .. } =
+                    request
+                {
+                    self.core.meter.answered(received);
+                }
                 if let Some(live) = self
                     .core
                     .sessions
@@ -285,11 +290,6 @@ impl Service {
                     .and_then(|s| s.live.as_ref())
                 {
                     ring::respond(live.control(), slot, &response);
-                }
-                if let Request::Acquire { .. } | Request::Recall { .. } | Request::Commit { .. } =
-                    request
-                {
-                    self.core.meter.answered(received);
                 }
             }
             Reply::Later(due) => self.deferred.push(Deferred {

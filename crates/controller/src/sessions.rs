@@ -275,7 +275,7 @@ impl Session {
             // Its threads are gone; whatever they were doing stays as it stands.
             return Flights::default();
         };
-        let slots = live.control().threads.iter().enumerate();
+        let slots = live.control().operations().iter().enumerate();
         let inside = slots
             .map(|(index, slot)| (index, slot.counter()))
             .filter(|(_, counter)| counter & 1 == 1);

@@ -111,11 +111,15 @@ fn find_or_claim(session: &'static Session) -> Result<&'static ThreadContext, Er
         .region()
         .claim_thread_slot(1)
         .map_err(|_| Errno::AGAIN)?;
-    let operation = session
-        .control()
+    let (control, place) = (session.control(), slot.holder().thread);
+    let operation = control
         .threads
-        .get(usize::from(slot.holder().thread))
+        .get(usize::from(place))
         .ok_or(Errno::AGAIN)?;
+    control
+        .header
+        .threads
+        .fetch_max(u32::from(place) + 1, std::sync::atomic::Ordering::SeqCst);
     let process = u64::from(
         rustix::process::getpid()
             .as_raw_nonzero()

@@ -5,7 +5,7 @@
 //!   it has not copied and checked.
 //! * `awake`, `closed`, the free counts and `delta_room` are written by the controller; request
 //!   slots pass back and forth by their state; operation slots, open table, table of maps and
-//!   `delta_used` are written by the session.
+//!   `delta_used`, the numbers of slots in use are written by the session.
 
 use crate::operation::OperationSlot;
 use arck_core_state::InodeNumber;
@@ -46,7 +46,9 @@ pub struct ControlHeader {
     pub inodes_free: AtomicU64,
     /// Written by the session: one more than the highest place of `maps` that was ever used.
     pub maps: AtomicU32,
-    pub reserved: AtomicU32,
+    /// Written by the session: one more than the highest place of `threads` that was ever used;
+    /// 0 = it does not say. Before an operation is entered there, by a read-modify-write.
+    pub threads: AtomicU32,
     /// Delta pages that the session may use for what adds names or pages of files: for so many, a
     /// fold finds room.
     pub delta_room: AtomicU64,
@@ -76,7 +78,7 @@ impl Default for ControlHeader {
             pages_free: AtomicU64::new(0),
             inodes_free: AtomicU64::new(0),
             maps: AtomicU32::new(0),
-            reserved: AtomicU32::new(0),
+            threads: AtomicU32::new(0),
             delta_room: AtomicU64::new(0),
             delta_used: AtomicU64::new(0),
         }
@@ -155,6 +157,14 @@ impl ControlMemory {
     pub fn maps(&self) -> &[AtomicU64] {
         let used = self.header.maps.load(Ordering::Acquire) as usize;
         &self.maps[..used.min(MAP_SLOTS)]
+    }
+
+    /// The operation slots, as far as they are in use: a look at all of them is as long as many a fold.
+    pub fn operations(&self) -> &[OperationSlot] {
+        match self.header.threads.load(Ordering::Acquire) as usize {
+            0 => &self.threads,
+            used => &self.threads[..used.min(THREAD_SLOTS)],
+        }
     }
 
     /// Whether the open table lists the inode. Reads the whole table.
