@@ -44,7 +44,7 @@ fn stopped(scene: &mut Scene, attacker: &mut Role) {
 }
 
 /// All descriptors that a session is sent, of a session that does nothing else.
-fn received(a: &Attacker) -> (OwnedFd, Vec<OwnedFd>) {
+pub fn received(a: &Attacker) -> (OwnedFd, Vec<OwnedFd>) {
     let socket = super::raw::dial(&a.pool);
     let version = PROTOCOL_VERSION;
     let (_, mut descriptors) = call(&socket, &Call::Hello { version }).expect("an answer");

@@ -12,6 +12,8 @@ mod attacker;
 mod endless;
 mod holding;
 mod honest;
+mod keeping;
+mod pinned;
 mod process;
 mod races;
 #[path = "../../../controller/tests/common/mod.rs"]
@@ -25,11 +27,12 @@ use std::time::Instant;
 use table::{Attack, Outcome};
 
 fn attacks() -> Vec<&'static Attack> {
-    let groups: [&[Attack]; 4] = [
+    let groups: [&[Attack]; 5] = [
         arena::ATTACKS,
         tree::ATTACKS,
         races::ATTACKS,
         holding::ATTACKS,
+        keeping::ATTACKS,
     ];
     groups.into_iter().flatten().collect()
 }
