@@ -27,6 +27,7 @@ mod arena;
 mod aside;
 mod beneath;
 mod change;
+mod classes;
 mod core;
 mod error;
 mod files;
