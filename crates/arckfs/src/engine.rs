@@ -41,6 +41,8 @@ pub enum Fix {
     Recall(InodeNumber),
     /// The same, of one that is going to be changed: it comes with the ownership, if that can be had.
     TakeOver(InodeNumber),
+    /// That the attributes of an inode can be mapped; its contents too, if that is said.
+    Admit(InodeNumber, bool),
     /// The fold of an inode to end.
     Wait(InodeNumber),
     /// The lock of an inode, which could not be waited for under another lock.
@@ -521,6 +523,7 @@ impl Engine {
                 Err(_) => ownership::recall(session, number),
                 owned => owned,
             },
+            Fix::Admit(inode, contents) => session.ask(&Request::Admit { inode, contents }),
             Fix::Wait(number) => {
                 ownership::wait_unmarked(session.header(number).ok_or(Errno::STALE)?)
             }

@@ -153,7 +153,7 @@ impl<'a> Context<'a> {
         let pointer = match inode.attributes.load(Ordering::Acquire) {
             NONE => PagePtr::NULL,
             0 if inode.has(flag::UNBORN) => PagePtr::NULL,
-            0 => match self.session.verified(inode.number())? {
+            0 => match self.verified(inode.number())? {
                 Some((copy, verified)) if copy.generation == inode.generation() => {
                     verified.attributes
                 }

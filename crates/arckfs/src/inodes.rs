@@ -10,13 +10,15 @@
 use crate::engine::{Attempt, Context, Engine, Fix, Stop};
 use crate::interface::Errno;
 use crate::state::{AuxiliaryState, CachedInode, InodeLeaf, LAST, LEAF, Lane, begun, flag};
+use arck_core_state::directory::Dentry;
 use arck_core_state::header::HeaderKind;
-use arck_core_state::{FileKind, Inode, InodeNumber, LiveHeader, Ownership};
+use arck_core_state::{FileKind, HeaderCopy, Inode, InodeNumber, LiveHeader, Ownership};
 use arck_libfs_kit::Session;
 use arck_libfs_kit::delta;
 use arck_libfs_kit::ownership::{self, Owner};
 use arck_libfs_kit::region::{AtomicOffset, Lock, Offset};
 use arck_protocol::operation::Expected;
+use arck_protocol::{Request, Response};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Dead inodes that a thread keeps for itself at most.
@@ -246,7 +248,7 @@ impl<'a> Context<'a> {
                 inode.expect(expected);
                 return Ok(());
             }
-            let Some((copy, verified)) = self.session.verified(inode.number())? else {
+            let Some((copy, verified)) = self.verified(inode.number())? else {
                 return Err(Errno::STALE.into());
             };
             if of.is_some_and(|of| of != copy.sequence) {
@@ -313,6 +315,72 @@ impl<'a> Context<'a> {
         Ok(!inode.expected().still_holds(header))
     }
 
+    /// As [`Session::verified`], with the fix where this session cannot look.
+    pub fn verified(&self, number: InodeNumber) -> Attempt<Option<(HeaderCopy, Inode)>> {
+        match self.session.verified(number) {
+            Err(Errno::ACCESS) => Err(Fix::Admit(number, false).into()),
+            other => Ok(other?),
+        }
+    }
+
+    /// The view of what a name leads to, as [`Context::view`]. What lies where this session cannot
+    /// look is asked for by the name, which shows the controller that it may.
+    #[inline]
+    pub fn view_of(
+        &self,
+        directory: &'static CachedInode,
+        name: &[u8],
+        dentry: Dentry,
+    ) -> Attempt<&'static CachedInode> {
+        let viewed = self.view(dentry.inode, dentry.generation);
+        self.or_ask(viewed, directory, name, dentry.inode)
+    }
+
+    /// The same, of the view of inode `number`, in whatever way it was `viewed`.
+    #[inline]
+    pub fn or_ask(
+        &self,
+        viewed: Attempt<&'static CachedInode>,
+        directory: &'static CachedInode,
+        name: &[u8],
+        number: InodeNumber,
+    ) -> Attempt<&'static CachedInode> {
+        match viewed {
+            Err(Stop::Fix(Fix::Admit(denied, false))) if denied == number => {
+                self.ask_for_name(directory, name)?;
+                Err(Fix::Again.into())
+            }
+            other => other,
+        }
+    }
+
+    /// What the verified directory says of a name, by message; afterwards this session can map the
+    /// inode that it leads to, and the directory if it may read that. EACCES.
+    #[cold]
+    pub fn ask_for_name(
+        &self,
+        directory: &'static CachedInode,
+        name: &[u8],
+    ) -> Attempt<Option<Dentry>> {
+        let asked = self.session.request(&Request::LookUp {
+            directory: directory.number(),
+            name: name.to_vec(),
+        });
+        match asked? {
+            Response::Found {
+                inode,
+                generation,
+                kind,
+            } => Ok(Some(Dentry {
+                inode,
+                generation,
+                kind: FileKind::from_u8(kind).ok_or(Errno::PROTO)?,
+            })),
+            Response::Done => Ok(None),
+            _ => Err(Errno::PROTO.into()),
+        }
+    }
+
     /// Reads the verified inode into the view. Under the inode's lock.
     fn load_verified(
         &self,
@@ -321,7 +389,7 @@ impl<'a> Context<'a> {
         of: Option<u64>,
     ) -> Attempt<()> {
         let number = inode.number();
-        let Some((copy, verified)) = self.session.verified(number)? else {
+        let Some((copy, verified)) = self.verified(number)? else {
             // Granted and not born: a number that was given back and is nobody's inode now.
             return Err(Errno::STALE.into());
         };

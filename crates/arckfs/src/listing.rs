@@ -8,7 +8,6 @@
 //!   to 0). Any other is taken for the next record behind it.
 
 use crate::engine::{Attempt, Context};
-use crate::interface::Errno;
 use crate::state::CachedInode;
 use arck_core_state::directory;
 use arck_core_state::{FileKind, InodeNumber};
@@ -108,8 +107,7 @@ impl<'a> Context<'a> {
                     },
                 );
                 if listed.is_err() {
-                    self.unmoved(directory)?;
-                    return Err(Errno::IO.into());
+                    return Err(self.lost(directory));
                 }
             }
         }

@@ -182,7 +182,7 @@ impl<'a> Context<'a> {
         let found = self.lookup(directory, name)?;
         let dentry = found.dentry.ok_or(Errno::NOENT)?;
         self.may_change_names(directory)?;
-        let victim = self.view(dentry.inode, dentry.generation)?;
+        let victim = self.view_of(directory, name, dentry)?;
         if dentry.kind == FileKind::Directory {
             return Err(Errno::ISDIR.into());
         }
@@ -207,7 +207,7 @@ impl<'a> Context<'a> {
         if seen.kind != FileKind::Directory {
             return Err(Errno::NOTDIR.into());
         }
-        let victim = self.view(seen.inode, seen.generation)?;
+        let victim = self.view_of(directory, name, seen)?;
         let name_lock = self.want(directory, looked.1.hash);
         let _locked = self.lock_all([Some(name_lock), Some(Want::whole(victim))]);
         let expected = self.begin_change(directory)?;
@@ -468,9 +468,9 @@ impl<'a> Context<'a> {
         if moves_directory && from.number() != to.number() {
             return by_controller(from, to);
         }
-        let moved = self.view(source.inode, source.generation)?;
+        let moved = self.view_of(from, from_name, source)?;
         let victim = match target {
-            Some(target) => Some(self.view(target.inode, target.generation)?),
+            Some(target) => Some(self.view_of(to, to_name, target)?),
             None => None,
         };
         let locked_victim = victim.filter(|victim| victim.is_directory());

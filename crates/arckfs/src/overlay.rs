@@ -228,6 +228,9 @@ impl<'a> Context<'a> {
         let buckets = directory.base_size.load(Ordering::Relaxed) / 4096;
         match directory::lookup(self.session, directory.verified_root(), buckets, hash, name) {
             Ok(verified) => Ok(verified.map(|found| found.dentry)),
+            Err(directory::Torn) if self.session.take_denied() => {
+                self.ask_for_name(directory, name)
+            }
             Err(directory::Torn) => Err(self.torn(directory, sequence)),
         }
     }

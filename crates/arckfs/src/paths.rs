@@ -259,10 +259,11 @@ impl<'a> Context<'a> {
             match self.dentry(directory, name)? {
                 Some(dentry) if dentry.kind == FileKind::Directory => {
                     let (number, generation) = (dentry.inode, dentry.generation);
-                    directory = match names.clone().next() {
-                        Some(_) => self.view(number, generation)?,
-                        None => self.view_to_change(number, generation)?,
+                    let viewed = match names.clone().next() {
+                        Some(_) => self.view(number, generation),
+                        None => self.view_to_change(number, generation),
                     };
+                    directory = self.or_ask(viewed, directory, name, number)?;
                 }
                 _ => return Ok(None),
             }

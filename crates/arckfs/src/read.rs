@@ -79,12 +79,15 @@ impl<'a> Context<'a> {
         index::lookup(self.session, inode.verified_root(), page).ok_or_else(|| self.lost(inode))
     }
 
-    /// A pointer led nowhere: the verified state moved, or it is damaged. Without the inode's
+    /// A pointer led nowhere: the verified state moved, or lies where this session cannot look yet,
+    /// or it is damaged. Without the inode's
     /// lock another thread may refresh the view before this looks at it: then the caller has to
     /// ask [`Context::unmoved_since`] too, of any failure.
     #[cold]
     pub fn lost(&self, inode: &CachedInode) -> crate::engine::Stop {
+        let denied = self.session.take_denied();
         match self.unmoved(inode) {
+            Ok(()) if denied => Fix::Admit(inode.number(), true).into(),
             Ok(()) => Errno::IO.into(),
             Err(stop) => stop,
         }

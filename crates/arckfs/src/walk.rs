@@ -123,6 +123,7 @@ impl<'a> Context<'a> {
             };
             return match known {
                 Some(link) if link.kind == FileKind::Link => {
+                    self.view_of(directory, name, link)?;
                     self.walk_links(start, directory, link, b"", follow, end)
                 }
                 known => end(&Place {
@@ -328,6 +329,7 @@ impl<'a> Context<'a> {
                     if rest.is_empty() && !follow && !slash {
                         return Ok(Outcome::Ended(place));
                     }
+                    self.view_of(directory, name, dentry)?;
                     // A slash behind a link stays: what the link leads to must be a directory.
                     let rest = if rest.is_empty() { behind } else { rest };
                     return Ok(Outcome::Link {
@@ -337,7 +339,7 @@ impl<'a> Context<'a> {
                     });
                 }
                 known if rest.is_empty() => return Ok(Outcome::Ended(Place { known, ..place })),
-                Some(dentry) => directory = self.view(dentry.inode, dentry.generation)?,
+                Some(dentry) => directory = self.view_of(directory, name, dentry)?,
                 None => return Err(Errno::NOENT.into()),
             }
             path = rest;
@@ -371,7 +373,7 @@ impl<'a> Context<'a> {
                 Some(dentry) => dentry,
                 None => self.dentry(place.directory, name)?.ok_or(Errno::NOENT)?,
             };
-            let inode = self.view(dentry.inode, dentry.generation)?;
+            let inode = self.view_of(place.directory, name, dentry)?;
             if place.slash && !inode.is_directory() {
                 return Err(Errno::NOTDIR.into());
             }

@@ -28,6 +28,7 @@ const BUSY_AFTER: Duration = Duration::from_millis(300);
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   arck serve /dev/shm/pool                   until Ctrl-C or SIGTERM; end the programs on it before
+  arck serve /dev/shm/pool --shared          the same, for programs of all users
   arck serve /dev/shm/pool --persist always  as if the memory were persistent, to measure")]
 pub struct ServeArguments {
     /// Directory of the pool [default: $ARCK_POOL, else /dev/shm/arck-$USER]
@@ -45,6 +46,11 @@ pub struct ServeArguments {
     /// End when standard input has ended and nobody uses the pool any more
     #[arg(long)]
     private: bool,
+
+    /// Serve programs of all users, each by its rights to the files in the pool; else only your own
+    /// and root's
+    #[arg(long, conflicts_with = "private")]
+    shared: bool,
 
     /// Microseconds for which an owner keeps a file against other writers
     #[arg(long, value_name = "US", default_value_t = 500)]
@@ -105,6 +111,7 @@ fn serve(arguments: &ServeArguments) -> Result<(), String> {
         persist: arguments.persist,
         lease: Duration::from_micros(arguments.lease),
         grace: Duration::from_millis(arguments.grace),
+        shared: arguments.shared,
         ..Options::default()
     };
     let pool = arguments

@@ -9,7 +9,8 @@
 //!   stored; all of it is made durable.
 //! * A page freed here is not allocated again here.
 
-use crate::files::{SegmentEntry, SegmentKind};
+use crate::classes::{Class, Condition, NOBODY, Wish};
+use crate::files::{CONTROLLER, FOREIGN, SegmentEntry, SegmentKind};
 use crate::journal::{Redo, Target};
 use crate::slots::place;
 use crate::state::State;
@@ -105,6 +106,13 @@ pub struct Change<'a> {
     taken_numbers: Vec<InodeNumber>,
     /// Metadata pages that splits of buckets may still take.
     splits_left: u64,
+    /// Class of the metadata pages that are allocated now.
+    label: u32,
+    /// Modes that inodes get in this change, for the classes of what is born beneath them.
+    final_modes: HashMap<InodeNumber, u32>,
+    /// What has moved elsewhere, and is zeroed in its old place when the change is done.
+    moved_pages: Vec<PagePtr>,
+    moved_places: Vec<u64>,
     committed: bool,
 }
 
@@ -140,8 +148,62 @@ impl<'a> Change<'a> {
             kept: BTreeMap::new(),
             taken_numbers: Vec::new(),
             splits_left: u64::MAX,
+            label: NOBODY,
+            final_modes: HashMap::new(),
+            moved_pages: Vec::new(),
+            moved_places: Vec::new(),
             committed: false,
         }
+    }
+
+    /// The mode that an inode will have, whenever in this change it is set.
+    pub fn set_final_mode(&mut self, number: InodeNumber, mode: u32) {
+        self.final_modes.insert(number, mode);
+    }
+
+    /// Who may search a directory and all above it, as the change leaves them.
+    pub fn search_class(&self, directory: InodeNumber) -> Option<Class> {
+        let inode = |number| {
+            let mut inode = self.inode(number)?;
+            if let Some(mode) = self.final_modes.get(&number) {
+                inode.mode = inode.mode & !0o7777 | mode & 0o7777;
+            }
+            Some(inode)
+        };
+        Class::of_search(inode, directory)
+    }
+
+    /// The label of the place where an inode is, as the change leaves it.
+    pub fn label_of_inode(&self, number: InodeNumber) -> u32 {
+        let address = match self.new_inodes.get(&number) {
+            Some(&address) => address,
+            None => self.state.header_copy(number).map_or(0, |copy| copy.inode),
+        };
+        self.state.space.label_of(PagePtr::of_address(address))
+    }
+
+    /// The class of those who may read what is in an inode: in the class of its place, and by its
+    /// mode.
+    pub fn read_class(&self, inode: &Inode) -> Option<Class> {
+        let class = self.state.classes.get(self.label_of_inode(inode.number))?;
+        let class = class.clone();
+        if inode.kind() == Some(FileKind::Link) {
+            return Some(class);
+        }
+        class.and(Condition::of(inode, Wish::Read))
+    }
+
+    /// Metadata pages are from now on allocated for what is in this inode.
+    pub fn allocate_for(&mut self, inode: &Inode) {
+        if self.state.space.shared {
+            let class = self.read_class(inode);
+            self.label = self.state.classes.label(class.as_ref());
+        }
+    }
+
+    /// Metadata pages are from now on allocated for readers of this class.
+    pub fn allocate_for_class(&mut self, label: u32) {
+        self.label = label;
     }
 
     /// An inode as it will be; `None` if it is not alive or dies here.
@@ -167,13 +229,26 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// A new place for the inode of a number that comes alive. ENOSPC.
+    /// A new place for the inode of a number that comes alive, of the class that metadata pages
+    /// are allocated for. ENOSPC.
     pub fn place_inode(&mut self, inode: Inode) -> Result<u64, Errno> {
-        let address = match self.state.slots.take() {
+        let address = match self.state.slots.take(self.label) {
             Some(address) => address,
             None => {
-                let page = self.allocate()?;
-                self.state.slots.add_page(page)
+                let page = match self.allocate_labelled(SegmentKind::Metadata) {
+                    Ok(page) => Ok(self.allocated(page)),
+                    Err(_) => match self.state.slots.take(NOBODY) {
+                        Some(address) => Err(address),
+                        None => Ok(self.allocate()?),
+                    },
+                };
+                page.map_or_else(
+                    |address| address,
+                    |page| {
+                        let label = self.state.space.label_of(page);
+                        self.state.slots.add_page(label, page)
+                    },
+                )
             }
         };
         self.taken_places.push(address);
@@ -203,17 +278,98 @@ impl<'a> Change<'a> {
         Ok(())
     }
 
+    /// Another place for a living inode, of the class that metadata pages are allocated for; the
+    /// old one is zeroed when the change is done. ENOSPC.
+    pub fn move_inode(&mut self, number: InodeNumber) -> Result<(), Errno> {
+        let inode = self.inode(number).ok_or(Errno::STALE)?;
+        let old = self.header(number)?.inode;
+        let address = self.place_inode(inode)?;
+        self.header(number)?.inode = address;
+        if old != 0 {
+            self.freed_places.push(old);
+            self.moved_places.push(old);
+        }
+        Ok(())
+    }
+
     fn allocate(&mut self) -> Result<PagePtr, Errno> {
-        let page = match self.state.space.allocate_metadata() {
-            Some(page) => page,
-            None => {
-                self.add_metadata_segment()?;
-                self.state.space.allocate_metadata().ok_or(Errno::NOSPC)?
-            }
+        let page = match self.allocate_labelled(SegmentKind::Metadata) {
+            Ok(page) => page,
+            // Of nobody: those who may read it have to ask for it.
+            Err(_) => match self.state.space.allocate_metadata() {
+                Some(page) => page,
+                None => {
+                    self.add_metadata_segment()?;
+                    self.state.space.allocate_metadata().ok_or(Errno::NOSPC)?
+                }
+            },
         };
+        Ok(self.allocated(page))
+    }
+
+    fn allocated(&mut self, page: PagePtr) -> PagePtr {
         self.allocated.insert(page);
         self.bits.insert(page.0, true);
-        Ok(page)
+        page
+    }
+
+    /// A page of the class that is allocated for. ENOSPC; also for metadata of nobody's.
+    fn allocate_labelled(&mut self, kind: SegmentKind) -> Result<PagePtr, Errno> {
+        let label = self.label;
+        if label == NOBODY && kind == SegmentKind::Metadata {
+            return Err(Errno::NOSPC);
+        }
+        if let Some(page) = self.state.space.allocate_labelled(kind, label) {
+            return Ok(page);
+        }
+        if kind == SegmentKind::Metadata && !self.state.space.has_segment_for_class() {
+            return Err(Errno::NOSPC);
+        }
+        let state = &mut *self.state;
+        let segment = state.space.find_class_segment(&state.pool)?;
+        if kind == SegmentKind::Metadata {
+            state.pool.map_metadata(segment)?;
+        }
+        let entry = SegmentEntry {
+            kind: kind as u32,
+            class: label,
+            uid: CONTROLLER,
+            ..SegmentEntry::default()
+        };
+        self.set_segment(segment, entry);
+        let page = self.state.space.allocate_labelled(kind, label);
+        page.ok_or(Errno::NOSPC)
+    }
+
+    /// A page for data that the controller moves to the class that is allocated for. ENOSPC.
+    pub fn new_data_page(&mut self) -> Result<PagePtr, Errno> {
+        let page = self.allocate_labelled(SegmentKind::Data)?;
+        Ok(self.allocated(page))
+    }
+
+    /// A data page becomes part of a file of this user: its segment goes to nobody who might not
+    /// write that file.
+    pub fn note_user(&mut self, page: PagePtr, uid: u32) {
+        if !self.state.space.shared || !self.state.pool.geometry().contains(page) {
+            return;
+        }
+        let segment = self.state.pool.geometry().segment_of(page);
+        if let Some(entry) = self.state.space.entry(segment)
+            && entry.kind() == SegmentKind::Data
+            && entry.uid != uid
+            && entry.uid != CONTROLLER
+            && entry.uid != 0
+            && entry.flags & FOREIGN == 0
+        {
+            let flags = entry.flags | FOREIGN;
+            self.set_segment(segment, SegmentEntry { flags, ..entry });
+        }
+    }
+
+    /// Frees a metadata page whose content has moved: it is zeroed when the change is done.
+    pub fn move_page(&mut self, page: PagePtr) {
+        self.free_page(page);
+        self.moved_pages.push(page);
     }
 
     fn add_metadata_segment(&mut self) -> Result<(), Errno> {
@@ -407,7 +563,34 @@ impl<'a> Change<'a> {
         self.apply(&redo, sync);
         self.state.crash_point("applied");
         self.update_tables();
+        self.zero_moved();
         Ok(())
+    }
+
+    /// Zeroes what has moved: whoever mapped its old place sees nothing there any more. It is in
+    /// nobody's use, and not allocated again before this.
+    fn zero_moved(&self) {
+        let zeroes = [0u8; PAGE_SIZE as usize];
+        let pages = self
+            .moved_pages
+            .iter()
+            .map(|page| (page.address(), PAGE_SIZE));
+        let places = self.moved_places.iter();
+        let places = places.map(|&address| (address, INODE_SIZE as u64));
+        for (address, length) in pages.chain(places) {
+            let page = PagePtr::of_address(address);
+            let Some(offset) = self.state.pool.mapped_offset(page) else {
+                continue;
+            };
+            let memory = self.state.pool.space();
+            let at = offset + (address % PAGE_SIZE) as usize;
+            // In range: the segment is mapped.
+            let _ = memory.copy_from(at, &zeroes[..length as usize]);
+            let _ = memory.flush(at, length as usize);
+        }
+        if !(self.moved_pages.is_empty() && self.moved_places.is_empty()) {
+            arck_pm::fence();
+        }
     }
 
     fn free_empty_inode_pages(&mut self) {
@@ -417,7 +600,8 @@ impl<'a> Change<'a> {
             *freed.entry(page).or_insert(0) |= 1 << slot;
         }
         for (page, mask) in freed {
-            if self.state.slots.would_be_empty(page, mask) {
+            let label = self.state.space.label_of(page);
+            if self.state.slots.would_be_empty(label, page, mask) {
                 self.bits.insert(page.0, false);
             }
         }
@@ -624,7 +808,8 @@ impl<'a> Change<'a> {
             state.set_shadow(number, inode);
         }
         for address in std::mem::take(&mut self.freed_places) {
-            state.slots.free(address);
+            let label = state.space.label_of(PagePtr::of_address(address));
+            state.slots.free(label, address);
         }
         for number in std::mem::take(&mut self.freed_numbers) {
             state.orphans.remove(&number);
@@ -645,7 +830,8 @@ impl Drop for Change<'_> {
         }
         for address in std::mem::take(&mut self.taken_places) {
             // A page that is empty now was allocated here, and goes below.
-            self.state.slots.free(address);
+            let label = self.state.space.label_of(PagePtr::of_address(address));
+            self.state.slots.free(label, address);
         }
         for page in std::mem::take(&mut self.allocated) {
             self.state.space.set_used(page, false);

@@ -254,8 +254,7 @@ impl StoredClass {
 
     fn decode(&self, number: u32) -> Option<Class> {
         let conditions = self.conditions.get(..self.count as usize)?;
-        (self.checksum == self.sum() && self.number == number)
-            .then(|| Class(conditions.to_vec()))
+        (self.checksum == self.sum() && self.number == number).then(|| Class(conditions.to_vec()))
     }
 }
 
@@ -372,7 +371,11 @@ mod tests {
             changed: 0,
             created: 0,
             pages: 0,
-            parent: if number == ROOT_INODE { number } else { number - 1 },
+            parent: if number == ROOT_INODE {
+                number
+            } else {
+                number - 1
+            },
             entries: 0,
             class: 0,
             reserved0: 0,
@@ -494,9 +497,15 @@ mod tests {
         assert_eq!(class_of(&[root, (0, 0, 0o1777)], home(0o444)), world);
         assert_eq!(class_of(&[root, home(0o700)], home(0o644)), user);
         assert_eq!(class_of(&[root, home(0o755)], home(0o600)), user);
-        assert_eq!(class_of(&[root, home(0o700), home(0o750)], home(0o640)), user);
+        assert_eq!(
+            class_of(&[root, home(0o700), home(0o750)], home(0o640)),
+            user
+        );
         assert_eq!(class_of(&[root, home(0o700)], home(0o200)), None);
-        assert_eq!(class_of(&[root, home(0o700), (1002, 7, 0o700)], home(0o644)), None);
+        assert_eq!(
+            class_of(&[root, home(0o700), (1002, 7, 0o700)], home(0o644)),
+            None
+        );
     }
 
     #[test]

@@ -5,12 +5,14 @@
 //! * No session can make a request of another wait longer than the bounded waits in
 //!   [`Options`].
 
+use crate::classes::Classes;
 use crate::error::{Error, Result};
 use crate::journal::Journal;
 use crate::locks::LockTable;
 use crate::meter::Meter;
 use crate::pool::Pool;
 use crate::recovery;
+use crate::relocate::Touched;
 use crate::sessions::Session;
 use crate::space::Space;
 use crate::state::{CrashHook, State};
@@ -42,6 +44,8 @@ pub struct Options {
     /// Delta pages that the arena of a session may have, and with them what it may have unfolded;
     /// no fewer than the 64 with which it begins.
     pub arena_pages: u32,
+    /// Serves all users; else root and the pool's user alone.
+    pub shared: bool,
     /// Called at named points of every commit; for tests that want a crash there.
     #[doc(hidden)]
     pub crash_hook: Option<CrashHook>,
@@ -56,6 +60,7 @@ impl Default for Options {
             patience: Duration::from_millis(2),
             polling: Duration::from_micros(100),
             arena_pages: u32::MAX,
+            shared: false,
             crash_hook: None,
         }
     }
@@ -78,6 +83,8 @@ pub struct Core {
     published: (u64, u64),
     /// While a pool is opened: what dead sessions left is not all known.
     pub recovering: bool,
+    /// What folds have changed that may tighten a class; looked at when the fold is done.
+    pub(crate) touched: Vec<Touched>,
     /// What was logged lately, to log no more than a few lines a second.
     pub(crate) violations_logged: violations::Windows,
 }
@@ -90,8 +97,10 @@ impl Core {
         let (mut pool, was_clean, same_boot) = Pool::open(path, options.persist)?;
         let mut journal = Journal::open(&pool)?;
         recovery::replay(&mut pool, &mut journal)?;
-        let space = Space::load(&pool);
-        let mut state = State::new(pool, journal, space, options.crash_hook.clone());
+        let mut space = Space::load(&pool);
+        space.shared |= options.shared;
+        let classes = Classes::open(pool.path(), pool.directory())?;
+        let mut state = State::new(pool, journal, space, classes, options.crash_hook.clone());
         recovery::scan(&mut state)?;
         let mut core = Core {
             state,
@@ -104,10 +113,15 @@ impl Core {
             remains: BTreeSet::new(),
             published: (u64::MAX, u64::MAX),
             recovering: true,
+            touched: Vec::new(),
             violations_logged: violations::Windows::new(),
         };
         recovery::recover(&mut core, same_boot || was_clean)?;
         core.recovering = false;
+        if !was_clean {
+            // What a change of permissions was about to move.
+            core.tighten(vec![Touched::all()]);
+        }
         Ok(core)
     }
 

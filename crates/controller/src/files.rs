@@ -9,7 +9,7 @@ use arck_core_state::{PAGE_SIZE, SegmentNumber};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// What a segment is used for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u32)]
 pub enum SegmentKind {
     /// Nobody's; its file need not exist.
@@ -28,14 +28,23 @@ pub enum SegmentKind {
 pub struct SegmentEntry {
     /// [`SegmentKind`].
     pub kind: u32,
-    /// Read class; 0 = the user's own, the only one so far.
+    /// Read class ([`crate::classes`]); 0 = nobody but root and the pool's user.
     pub class: u32,
     /// Session that may write it; 0 = nobody (any more).
     pub owner: u32,
     /// User of the last owner: a segment with pages in use goes to nobody else.
+    /// [`CONTROLLER`]: data that the controller moved to a class.
     pub uid: u32,
-    pub reserved: [u32; 4],
+    /// [`FOREIGN`].
+    pub flags: u32,
+    pub reserved: [u32; 3],
 }
+
+/// The user of data segments that no session writes; nobody's number.
+pub const CONTROLLER: u32 = u32::MAX;
+/// Flag of a data segment: it has had pages of files of other users than `uid`, and so goes to no
+/// other session while it has pages in use.
+pub const FOREIGN: u32 = 1;
 
 /// Bytes of a segment entry.
 pub const SEGMENT_ENTRY_SIZE: u64 = 32;

@@ -129,6 +129,8 @@ impl Core {
                 if !dying.is_empty() {
                     self.free_orphans(Some(&dying));
                 }
+                let touched = std::mem::take(&mut self.touched);
+                self.tighten(touched);
                 Ok(())
             }
             Err(failure) => {
@@ -262,6 +264,8 @@ impl Core {
         let room = session.room();
         let kept_for_others = self.kept_for_others(owner);
         let pages_for_splits = self.pages_for_splits(owner, folded as u64);
+        let touched = self.touched_by(&changes);
+        self.note_kept();
         let mut change = Change::new(&mut self.state);
         change.limit_splits(pages_for_splits);
         for (number, _) in mapped {
@@ -327,6 +331,7 @@ impl Core {
             return Err(errno.into());
         }
 
+        self.touched.extend(touched);
         self.note_accepted(owner, &accepted);
         for &number in &dying {
             self.state.orphans.insert(number);

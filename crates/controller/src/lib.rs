@@ -10,6 +10,7 @@
 //! | `state`, `space`, `slots` | the tables: shadow inodes, numbers, segments, pages, places of inodes |
 //! | `apply` | a verified delta becomes a change |
 //! | `sessions`, `arena` | who is there, and what they were sent |
+//! | `classes`, `relocate` | who may read what, and moving what is where they cannot, or others can |
 //! | `fold`, `ownership`, `orphans`, `locks`, `watches`, `move_names`, `requests` | what sessions ask for |
 //! | `refusals`, `violations`, `aside` | what becomes of a delta that was refused, the log of it, where it is kept |
 //! | `reach` | who can still write what was sent; arenas of sessions that are gone |
@@ -45,6 +46,7 @@ mod pool;
 mod reach;
 mod recovery;
 mod refusals;
+mod relocate;
 mod requests;
 mod room;
 mod service;

@@ -19,8 +19,31 @@ pub fn spare() -> Option<OwnedFd> {
     rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
-/// Binds the pool's socket; through /proc, since an address holds few bytes of path.
-pub fn bind_socket(pool: &Pool) -> Result<OwnedFd> {
+/// Mode of the directory of a pool that is served to all users: they reach the socket, which they
+/// know by its name, and open nothing else, since all else is the pool's user's alone.
+const SHARED_DIRECTORY: Mode = Mode::RWXU.union(Mode::XGRP).union(Mode::XOTH);
+
+/// Lets all users connect, or no others any more.
+fn share(pool: &Pool, shared: bool) -> std::result::Result<(), Errno> {
+    let directory = pool.directory();
+    let mode = Mode::from_raw_mode(rustix::fs::fstat(directory)?.st_mode & 0o777);
+    if shared {
+        let everybody = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::WGRP | Mode::ROTH | Mode::WOTH;
+        rustix::fs::chmodat(directory, layout::SOCKET, everybody, AtFlags::empty())?;
+        for folder in [layout::SEGMENTS, layout::ARENAS] {
+            rustix::fs::chmodat(directory, folder, Mode::RWXU, AtFlags::empty())?;
+        }
+        rustix::fs::fchmod(directory, SHARED_DIRECTORY)
+    } else if mode == SHARED_DIRECTORY {
+        rustix::fs::fchmod(directory, Mode::RWXU)
+    } else {
+        Ok(())
+    }
+}
+
+/// Binds the pool's socket; through /proc, since an address holds few bytes of path. `shared`:
+/// all users may connect.
+pub fn bind_socket(pool: &Pool, shared: bool) -> Result<OwnedFd> {
     let context = |operation| Error::system(pool.path().join(layout::SOCKET), operation);
     match rustix::fs::unlinkat(pool.directory(), layout::SOCKET, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => {}
@@ -41,6 +64,7 @@ pub fn bind_socket(pool: &Pool) -> Result<OwnedFd> {
     let address = SocketAddrUnix::new(path).map_err(context("bind"))?;
     bind(&listener, &address).map_err(context("bind"))?;
     listen(&listener, 128).map_err(context("listen"))?;
+    share(pool, shared).map_err(context("chmod"))?;
     Ok(listener)
 }
 

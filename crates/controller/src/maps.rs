@@ -112,6 +112,7 @@ pub fn keep_pages(change: &mut Change<'_>) -> Result<Vec<Keeper>, Errno> {
 
 fn make_keeper(change: &mut Change<'_>, pages: &[PagePtr]) -> Result<InodeNumber, Errno> {
     let number = change.take_number()?;
+    change.allocate_for_class(crate::classes::NOBODY);
     change.state.pool.allocate_headers(number)?;
     let fold = change.state.numbers.fold();
     let generation = change.header(number)?.generation.max(1);

@@ -11,6 +11,7 @@ use crate::core::Core;
 use crate::fold::{After, Failure};
 use crate::mkfs::now;
 use crate::ownership::Reply;
+use crate::relocate::Touched;
 use crate::room::PAGES_PER_DELTA_PAGE;
 use arck_core_state::directory::Dentry;
 use arck_core_state::geometry::{LINKS_MAX, SessionNumber};
@@ -82,7 +83,15 @@ impl Core {
             other => return other,
         }
         match self.try_move(session, from, to, flags) {
-            Ok(()) => Reply::Now(Response::Done),
+            Ok(()) => {
+                let mut touched = Vec::new();
+                for end in [from, to] {
+                    let dentry = self.state.lookup(end.directory, end.name);
+                    touched.extend(dentry.map(|dentry| Touched::moved(dentry, end.directory)));
+                }
+                self.tighten(touched);
+                Reply::Now(Response::Done)
+            }
             Err(failure) => failure.into(),
         }
     }

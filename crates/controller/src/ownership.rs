@@ -8,6 +8,7 @@
 
 use crate::arena::Grown;
 use crate::change::{Change, Weight};
+use crate::classes::Class;
 use crate::core::Core;
 use crate::fold::{After, Failure};
 use crate::sessions::{OWNED_MAX, Owned};
@@ -74,8 +75,8 @@ fn may_own(who: &Credentials, inode: &Inode) -> bool {
 }
 
 impl Core {
-    /// Whether a session's user may open an inode for all of `wanted` (4 = read, 2 = write), or owns
-    /// the file; what is not born yet, its session may.
+    /// Whether a session's user can reach an inode, and may open it for all of `wanted` (4 = read,
+    /// 2 = write) or owns the file; what is not born yet, its session may.
     pub(crate) fn may_open(
         &self,
         session: SessionNumber,
@@ -86,7 +87,10 @@ impl Core {
             return false;
         };
         match self.state.inode(number) {
-            Some(inode) => who.uid == inode.uid || who.may(&inode, wanted),
+            Some(inode) => {
+                (who.uid == inode.uid || who.may(&inode, wanted))
+                    && self.state.may_reach(who, number)
+            }
             None => {
                 let header = self.state.header_copy(number);
                 header.is_some_and(|header| header.ownership.session() == session)
@@ -183,13 +187,17 @@ impl Core {
     }
 
     /// Checks that a session may become the owner of an inode. ESTALE, EACCES.
-    fn check_own(&self, session: SessionNumber, number: InodeNumber) -> Result<HeaderCopy, Errno> {
+    pub(crate) fn check_own(
+        &self,
+        session: SessionNumber,
+        number: InodeNumber,
+    ) -> Result<HeaderCopy, Errno> {
         let header = self.state.header_copy(number).ok_or(Errno::STALE)?;
         let who = &self.sessions.get(&session).ok_or(Errno::NOENT)?.credentials;
         match header.kind {
             HeaderKind::Alive | HeaderKind::Orphan => {
                 let inode = self.state.inode(number).ok_or(Errno::STALE)?;
-                if may_own(who, &inode) {
+                if may_own(who, &inode) && self.state.may_reach(who, number) {
                     Ok(header)
                 } else {
                     Err(Errno::ACCESS)
@@ -535,6 +543,9 @@ impl Core {
             return;
         };
         let (index, segments) = (session.index, session.segments.clone());
+        for &segment in &session.mapped {
+            self.state.space.note_sent(segment, false);
+        }
         if let Err(errno) = self.abandon_segments(&segments) {
             tracing::error!("giving back the segments of session {number}: {errno}");
         }
@@ -604,9 +615,13 @@ impl Core {
             state, sessions, ..
         } = self;
         let session = sessions.get_mut(&session).ok_or(Errno::NOENT)?;
+        let uid = session.credentials.uid;
+        let is_class = state.space.shared && !state.is_privileged(&session.credentials);
+        let class = is_class.then(|| Class::only(uid));
+        let label = state.classes.label(class.as_ref());
         let segment = state
             .space
-            .find_data_segment(&state.pool, session.credentials.uid, kept)?;
+            .find_data_segment(&state.pool, uid, label, kept)?;
         let file = state.pool.open_file(
             &crate::pool::numbered(arck_core_state::layout::SEGMENTS, segment),
             rustix::fs::OFlags::RDWR,
@@ -616,10 +631,10 @@ impl Core {
             segment,
             crate::files::SegmentEntry {
                 kind: crate::files::SegmentKind::Data as u32,
-                class: 0,
+                class: label,
                 owner: session.number,
-                uid: session.credentials.uid,
-                reserved: [0; 4],
+                uid,
+                ..crate::files::SegmentEntry::default()
             },
         );
         change.commit(Weight::Fold)?;

@@ -159,7 +159,7 @@ pub fn scan(state: &mut State) -> Result<()> {
         state.numbers.give_back(number);
     }
     for (page, mask) in taken {
-        state.slots.load(page, mask);
+        state.slots.load(state.space.label_of(page), page, mask);
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ use crate::fold::{After, Failure};
 use crate::locks;
 use crate::mkfs::now;
 use crate::ownership::{GROWTH_AGAIN, Reply};
+use crate::relocate::{self, Touched};
 use crate::sessions::Receipt;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::{FileKind, InodeNumber};
@@ -77,6 +78,8 @@ impl Core {
                 Reply::Now(Response::Done)
             }
             Request::Sync { inodes } => self.sync(session, inodes.as_slice()),
+            Request::LookUp { directory, name } => self.look_up(session, *directory, name),
+            Request::Admit { inode, contents } => self.admit(session, *inode, *contents),
             Request::Ping => Reply::Now(Response::Done),
         }
     }
@@ -98,6 +101,14 @@ impl Core {
     /// Whether a session may open an inode in some way.
     fn may_use(&self, session: SessionNumber, number: InodeNumber) -> bool {
         self.may_open(session, number, 0o4) || self.may_open(session, number, 0o2)
+    }
+
+    /// After a change of rights: an owner that may not write the inode any more owns it no longer.
+    fn give_up_unwritable(&mut self, owner: SessionNumber, number: InodeNumber) {
+        if owner != 0 && self.check_own(owner, number) == Err(Errno::ACCESS) {
+            // What is refused of it now is set aside when its grace is over.
+            let _ = self.fold(owner, &[number], After::Release);
+        }
     }
 
     /// Locks of a description that other processes have open too end with it from now on
@@ -244,7 +255,7 @@ impl Core {
             }
             inode.changed = now();
             change.set_inode(inode);
-            Ok(())
+            relocate::note_user(change, &inode)
         };
         let mut folded = self.fold_and(owner, &[number], After::Keep, change_owner);
         if owner == 0 || matches!(folded, Err(Failure::Violation(_) | Failure::Unsettled(_))) {
@@ -252,7 +263,11 @@ impl Core {
             folded = self.change_alone(change_owner);
         }
         match folded {
-            Ok(()) => Reply::Now(Response::Done),
+            Ok(()) => {
+                self.give_up_unwritable(owner, number);
+                self.tighten(vec![Touched::attributes(number, true)]);
+                Reply::Now(Response::Done)
+            }
             Err(failure) => failure.into(),
         }
     }
@@ -279,6 +294,9 @@ impl Core {
         gid: u32,
     ) -> Result<(), Errno> {
         let inode = self.state.shadow(number).ok_or(Errno::STALE)?;
+        if !self.state.may_reach(who, number) {
+            return Err(Errno::ACCESS);
+        }
         if who.is_root() {
             return Ok(());
         }

@@ -94,7 +94,7 @@ impl Service {
     ) -> Result<Service> {
         let path = core.state.pool.path().to_path_buf();
         let failed = |operation| Error::system(path.clone(), operation);
-        let listener = bind_socket(&core.state.pool)?;
+        let listener = bind_socket(&core.state.pool, core.options.shared)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed("epoll_create"))?;
         for (descriptor, token) in [(listener.as_fd(), LISTENER), (stop, STOP)] {
             let data = epoll::EventData::new_u64(token);
@@ -476,6 +476,13 @@ impl Service {
             Call::Hello { .. } if session.is_some() => {
                 Err((Errno::ISCONN, "this connection has a session".to_owned()))
             }
+            Call::Hello { .. }
+                if !self.core.options.shared
+                    && !self.core.state.is_privileged(&connection.credentials) =>
+            {
+                let text = "it is served for its own user; for all users: arck serve --shared";
+                Err((Errno::ACCESS, text.to_owned()))
+            }
             Call::Hello { .. } => {
                 let credentials = connection.credentials.clone();
                 let (number, (welcome, descriptors)) = self
@@ -489,13 +496,13 @@ impl Service {
                 Ok((Answer::Welcome(welcome), descriptors))
             }
             Call::MapSegments { segments } => {
-                need?;
+                let session = need?;
                 if segments.is_empty() || segments.len() > DESCRIPTORS_MAX {
                     return Err((Errno::INVAL, "1 to 16 segments at once".to_owned()));
                 }
                 let descriptors = self
                     .core
-                    .map_segments(segments)
+                    .map_segments(session, segments)
                     .map_err(said("a segment cannot be mapped"))?;
                 Ok((Answer::Segments(segments.clone()), descriptors))
             }

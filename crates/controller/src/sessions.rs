@@ -9,7 +9,7 @@
 
 use crate::arena::{self, Arena, Reader};
 use crate::core::Core;
-use crate::files::{GROUPS_MAX, SESSIONS_MAX, SessionEntry};
+use crate::files::{GROUPS_MAX, SESSIONS_MAX, SegmentKind, SessionEntry};
 use crate::pool::numbered;
 use arck_core_state::arena::branch_offset;
 use arck_core_state::branch::{BRANCH_SIZE, StoredBranch};
@@ -23,7 +23,7 @@ use rustix::event::EventfdFlags;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -116,6 +116,8 @@ pub struct Session {
     pub live: Option<Live>,
     pub owned: HashMap<InodeNumber, Owned>,
     pub segments: Vec<SegmentNumber>,
+    /// Segments that it was sent read-only.
+    pub mapped: HashSet<SegmentNumber>,
     /// See [`crate::room`].
     pub(crate) room: u64,
     /// Inode numbers to grant at the next request; doubles from grant to grant.
@@ -183,6 +185,7 @@ impl Session {
             live,
             owned: HashMap::new(),
             segments: Vec::new(),
+            mapped: HashSet::new(),
             room: 0,
             next_grant: FIRST_GRANT,
             receipts: VecDeque::new(),
@@ -445,17 +448,32 @@ impl Core {
         Ok((number, (welcome, descriptors)))
     }
 
-    /// Read-only descriptors of segments. EACCES for a segment of nobody's or beyond the table.
-    pub fn map_segments(&self, segments: &[SegmentNumber]) -> Result<Vec<OwnedFd>, Errno> {
-        let pool = &self.state.pool;
-        segments
-            .iter()
-            .map(|&segment| {
-                if self.state.space.kind(segment) == crate::files::SegmentKind::Free {
-                    return Err(Errno::ACCESS);
-                }
-                pool.open_file(&numbered(layout::SEGMENTS, segment), OFlags::RDONLY)
-            })
-            .collect()
+    /// Read-only descriptors of segments. EACCES for a segment of nobody's or beyond the table, and
+    /// for one of a class that the session is not in.
+    pub fn map_segments(
+        &mut self,
+        session: SessionNumber,
+        segments: &[SegmentNumber],
+    ) -> Result<Vec<OwnedFd>, Errno> {
+        let Core {
+            state, sessions, ..
+        } = self;
+        let session = sessions.get_mut(&session).ok_or(Errno::NOENT)?;
+        let mut descriptors = Vec::with_capacity(segments.len());
+        for &segment in segments {
+            let entry = state.space.entry(segment).ok_or(Errno::ACCESS)?;
+            let is_own = entry.kind() == SegmentKind::Data && entry.owner == session.number;
+            if entry.kind() == SegmentKind::Free
+                || !(is_own || state.admits(entry.class, &session.credentials))
+            {
+                return Err(Errno::ACCESS);
+            }
+            let name = numbered(layout::SEGMENTS, segment);
+            descriptors.push(state.pool.open_file(&name, OFlags::RDONLY)?);
+            if session.mapped.insert(segment) {
+                state.space.note_sent(segment, true);
+            }
+        }
+        Ok(descriptors)
     }
 }

@@ -1,8 +1,8 @@
 //! Places for inodes: 32 of 128 bytes in a page of a metadata segment.
 //!
 //! # Invariants
-//! * `partial` holds the pages with at least one free and at least one taken place; the mask
-//!   says which are free. Full pages are nowhere, pages without any inode are free pages.
+//! * `partial` holds the pages with at least one free and at least one taken place, by the label
+//!   of their segment, which whoever calls knows; the mask says which are free. Full pages are nowhere, pages without any inode are free pages.
 //! * A place freed by a change is free only after the change is durable.
 
 use arck_core_state::inode::INODE_SIZE;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 /// See the module's head.
 #[derive(Default, Debug)]
 pub struct InodeSlots {
-    partial: BTreeMap<PagePtr, u32>,
+    partial: BTreeMap<u32, BTreeMap<PagePtr, u32>>,
 }
 
 /// Page and number of the place at byte address `address`.
@@ -23,8 +23,8 @@ pub fn place(address: u64) -> (PagePtr, u32) {
 
 impl InodeSlots {
     /// A free place of a page that holds inodes already, taken.
-    pub fn take(&mut self) -> Option<u64> {
-        let mut entry = self.partial.first_entry()?;
+    pub fn take(&mut self, label: u32) -> Option<u64> {
+        let mut entry = self.partial.get_mut(&label)?.first_entry()?;
         let slot = entry.get().trailing_zeros();
         let page = *entry.key();
         *entry.get_mut() &= !(1 << slot);
@@ -35,32 +35,39 @@ impl InodeSlots {
     }
 
     /// A new page of places, of which the first is taken and given.
-    pub fn add_page(&mut self, page: PagePtr) -> u64 {
-        self.partial.insert(page, !1);
+    pub fn add_page(&mut self, label: u32, page: PagePtr) -> u64 {
+        self.partial.entry(label).or_default().insert(page, !1);
         page.address()
     }
 
     /// Frees a place. True if its page holds nothing any more: then it is forgotten here.
-    pub fn free(&mut self, address: u64) -> bool {
+    pub fn free(&mut self, label: u32, address: u64) -> bool {
         let (page, slot) = place(address);
-        let mask = self.partial.entry(page).or_insert(0);
+        let partial = self.partial.entry(label).or_default();
+        let mask = partial.entry(page).or_insert(0);
         *mask |= 1 << slot;
         if *mask == u32::MAX {
-            self.partial.remove(&page);
+            partial.remove(&page);
             return true;
         }
         false
     }
 
     /// Whether a page would hold nothing once the places in `mask` are free too.
-    pub fn would_be_empty(&self, page: PagePtr, mask: u32) -> bool {
-        self.partial.get(&page).copied().unwrap_or(0) | mask == u32::MAX
+    pub fn would_be_empty(&self, label: u32, page: PagePtr, mask: u32) -> bool {
+        let partial = self.partial.get(&label);
+        partial
+            .and_then(|pages| pages.get(&page))
+            .copied()
+            .unwrap_or(0)
+            | mask
+            == u32::MAX
     }
 
     /// What a scan found: a page and its taken places.
-    pub fn load(&mut self, page: PagePtr, taken: u32) {
+    pub fn load(&mut self, label: u32, page: PagePtr, taken: u32) {
         if taken != u32::MAX {
-            self.partial.insert(page, !taken);
+            self.partial.entry(label).or_default().insert(page, !taken);
         }
     }
 }
@@ -72,19 +79,20 @@ mod tests {
     #[test]
     fn a_page_fills_and_empties() {
         let mut slots = InodeSlots::default();
-        assert_eq!(slots.take(), None);
-        let mut taken = vec![slots.add_page(PagePtr(7))];
-        while let Some(address) = slots.take() {
+        assert_eq!(slots.take(3), None);
+        let mut taken = vec![slots.add_page(3, PagePtr(7))];
+        assert_eq!(slots.take(0), None);
+        while let Some(address) = slots.take(3) {
             taken.push(address);
         }
         assert_eq!(taken.len(), 32);
         assert!(taken.iter().all(|&a| place(a).0 == PagePtr(7)));
         let last = taken.pop().unwrap();
         for address in taken {
-            assert!(!slots.free(address));
+            assert!(!slots.free(3, address));
         }
-        assert!(slots.would_be_empty(PagePtr(7), 1 << place(last).1));
-        assert!(slots.free(last));
-        assert_eq!(slots.take(), None);
+        assert!(slots.would_be_empty(3, PagePtr(7), 1 << place(last).1));
+        assert!(slots.free(3, last));
+        assert_eq!(slots.take(3), None);
     }
 }

@@ -5,15 +5,20 @@
 //!   that the change being prepared has allocated; the shared bitmap follows at commit.
 //! * A page freed by a change is allocated again only after that change is durable.
 //! * Segments kept back for metadata are never granted for data: a full pool can still fold.
+//! * A page of a class is allocated in a segment of that class, or in one of *nobody*.
+//! * Where there are several users, a segment that goes to another user or class is empty, no
+//!   session looks at it, and its file is another one: what was mapped before shows nothing new.
 //! * A data segment that had an owner is given to another one, or used for metadata, only after
 //!   a read lease has shown that no writable descriptor or mapping of it is left.
 
-use crate::files::{SegmentEntry, SegmentKind};
+use crate::classes::NOBODY;
+use crate::files::{CONTROLLER, FOREIGN, SegmentEntry, SegmentKind};
 use crate::pool::{Pool, numbered};
 use crate::reach::Reach;
 use arck_core_state::{Geometry, PagePtr, SegmentNumber, layout};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
 /// The controller's own view of space.
@@ -28,8 +33,16 @@ pub struct Space {
     /// No segment below this one is free.
     first_free: SegmentNumber,
     free_segments: u32,
-    /// Free pages of metadata segments.
+    /// Free pages of metadata segments of *nobody*: those of a class are of use to it alone.
     metadata_free: u64,
+    /// Where pages of a class were last found.
+    last_of: HashMap<(SegmentKind, u32), SegmentNumber>,
+    /// Of each segment, how many sessions were sent it read-only and are still there.
+    sent: Vec<u32>,
+    /// There are other users than root and the pool's: see [`crate::classes`].
+    pub shared: bool,
+    /// Metadata pages that are to stay free for folds ([`crate::room`]).
+    pub kept: u64,
 }
 
 impl Space {
@@ -53,6 +66,10 @@ impl Space {
             first_free: 0,
             free_segments: 0,
             metadata_free: 0,
+            last_of: HashMap::new(),
+            sent: vec![0; segments.len()],
+            shared: segments.iter().any(|entry| entry.class != NOBODY),
+            kept: 0,
             segments,
         };
         for segment in 0..geometry.segment_count {
@@ -61,10 +78,10 @@ impl Space {
             space.used_in[segment as usize] = count;
             match space.kind(segment) {
                 SegmentKind::Free => space.free_segments += 1,
-                SegmentKind::Metadata => {
+                SegmentKind::Metadata if space.label(segment) == NOBODY => {
                     space.metadata_free += geometry.pages_per_segment() - u64::from(count);
                 }
-                SegmentKind::Data => {}
+                SegmentKind::Metadata | SegmentKind::Data => {}
             }
         }
         space
@@ -86,6 +103,33 @@ impl Space {
         self.segments.get(segment as usize).copied()
     }
 
+    /// The read class of a segment.
+    pub fn label(&self, segment: SegmentNumber) -> u32 {
+        self.segments
+            .get(segment as usize)
+            .map_or(NOBODY, |entry| entry.class)
+    }
+
+    /// The read class of a page's segment.
+    pub fn label_of(&self, page: PagePtr) -> u32 {
+        if self.geometry.contains(page) {
+            self.label(self.geometry.segment_of(page))
+        } else {
+            NOBODY
+        }
+    }
+
+    /// A session was sent a segment read-only, or has ended.
+    pub fn note_sent(&mut self, segment: SegmentNumber, sent: bool) {
+        if let Some(count) = self.sent.get_mut(segment as usize) {
+            *count = if sent {
+                *count + 1
+            } else {
+                count.saturating_sub(1)
+            };
+        }
+    }
+
     pub fn is_used(&self, page: PagePtr) -> bool {
         self.used
             .get((page.0 / 64) as usize)
@@ -104,7 +148,8 @@ impl Space {
         }
         let segment = self.geometry.segment_of(page) as usize;
         let bit = 1u64 << (page.0 % 64);
-        let is_metadata = self.segments[segment].kind() == SegmentKind::Metadata;
+        let entry = &self.segments[segment];
+        let is_metadata = entry.kind() == SegmentKind::Metadata && entry.class == NOBODY;
         if is {
             self.used[(page.0 / 64) as usize] |= bit;
             self.used_count += 1;
@@ -134,8 +179,39 @@ impl Space {
         self.metadata_free + u64::from(self.free_segments) * self.geometry.pages_per_segment()
     }
 
-    /// Allocates a metadata page of a segment that is there already; `None`: a new segment is
-    /// needed.
+    /// Allocates a page of a segment of a class that is there already, and that no session
+    /// owns. `None`: a new segment is needed.
+    pub fn allocate_labelled(&mut self, kind: SegmentKind, label: u32) -> Option<PagePtr> {
+        let pages = self.geometry.pages_per_segment();
+        let fits = |space: &Space, segment: SegmentNumber| {
+            let entry = &space.segments[segment as usize];
+            (entry.kind(), entry.class, entry.owner) == (kind, label, 0)
+                && (kind == SegmentKind::Metadata || entry.uid == CONTROLLER)
+                && u64::from(space.used_in[segment as usize]) < pages
+        };
+        let last = self.last_of.get(&(kind, label)).copied();
+        let segment = last
+            .filter(|&segment| fits(self, segment))
+            .or_else(|| (0..self.geometry.segment_count).find(|&segment| fits(self, segment)))?;
+        self.last_of.insert((kind, label), segment);
+        let word = self
+            .words_of(segment)
+            .find(|&word| self.used[word] != u64::MAX)?;
+        let page = PagePtr(word as u64 * 64 + u64::from(self.used[word].trailing_ones()));
+        self.set_used(page, true);
+        Some(page)
+    }
+
+    /// Whether a segment may be used for a class: none of those kept for metadata, or for folds.
+    pub fn has_segment_for_class(&self) -> bool {
+        let left = self
+            .metadata_headroom()
+            .saturating_sub(self.geometry.pages_per_segment());
+        self.has_segment_for_data() && left >= self.kept
+    }
+
+    /// Allocates a metadata page of *nobody*, of a segment that is there already; `None`: a new
+    /// segment is needed.
     pub fn allocate_metadata(&mut self) -> Option<PagePtr> {
         if self.metadata_free == 0 {
             return None;
@@ -151,7 +227,8 @@ impl Space {
             }
             let segment = word / per_segment;
             let full = u64::from(self.used_in[segment]) == self.geometry.pages_per_segment();
-            if self.segments[segment].kind() != SegmentKind::Metadata || full {
+            let entry = &self.segments[segment];
+            if entry.kind() != SegmentKind::Metadata || entry.class != NOBODY || full {
                 let skip = per_segment - word % per_segment;
                 word += skip;
                 left = left.saturating_sub(skip);
@@ -178,8 +255,8 @@ impl Space {
         };
         match place.kind() {
             SegmentKind::Free => self.free_segments -= 1,
-            SegmentKind::Metadata => self.metadata_free -= free,
-            SegmentKind::Data => {}
+            SegmentKind::Metadata if place.class == NOBODY => self.metadata_free -= free,
+            SegmentKind::Metadata | SegmentKind::Data => {}
         }
         *place = entry;
         match entry.kind() {
@@ -187,11 +264,11 @@ impl Space {
                 self.free_segments += 1;
                 self.first_free = self.first_free.min(segment);
             }
-            SegmentKind::Metadata => {
+            SegmentKind::Metadata if entry.class == NOBODY => {
                 self.metadata_free += free;
                 self.cursor = segment as u64 * (self.geometry.pages_per_segment() / 64);
             }
-            SegmentKind::Data => {}
+            SegmentKind::Metadata | SegmentKind::Data => {}
         }
     }
 
@@ -228,8 +305,9 @@ impl Space {
             for segment in 0..self.geometry.segment_count {
                 if self.is_adoptable(segment)
                     && self.used_in[segment as usize] == 0
+                    && self.may_be_renewed(segment)
                     && is_out_of_reach(pool, segment)
-                    && self.make_ready(pool, segment, 0, Next::Controller).is_ok()
+                    && self.make_ready(pool, segment, 0, false).is_ok()
                 {
                     return Ok(segment);
                 }
@@ -243,27 +321,52 @@ impl Space {
             .is_some_and(|entry| entry.kind() == SegmentKind::Data && entry.owner == 0)
     }
 
-    /// A segment for a session's data: an ownerless one of the same user that is at least half
-    /// free, else a new one that leaves `kept` pages for metadata, else any ownerless one with free
-    /// pages. ENOSPC.
+    /// Whether no session looks at an empty segment that is to become another's: then its file
+    /// can be another one.
+    fn may_be_renewed(&self, segment: SegmentNumber) -> bool {
+        !self.shared || self.sent[segment as usize] == 0
+    }
+
+    /// Makes an empty segment's file anew, where there are several users: who kept a mapping of
+    /// the old one keeps what was in it, and sees nothing of what comes.
+    fn renew(&self, pool: &Pool, segment: SegmentNumber) -> Result<(), Errno> {
+        if self.shared {
+            pool.remove_file(&numbered(layout::SEGMENTS, segment));
+        }
+        pool.allocate_segment(segment)
+    }
+
+    /// A segment for a session's data: an ownerless one of the same user and class that is at
+    /// least half free, else a new one that leaves `kept` pages for metadata, else any ownerless
+    /// one with free pages. ENOSPC.
     pub fn find_data_segment(
         &mut self,
         pool: &Pool,
         uid: u32,
+        label: u32,
         kept: u64,
     ) -> Result<SegmentNumber, Errno> {
         let all = self.geometry.pages_per_segment() as u32;
+        let is_same = |entry: &SegmentEntry| {
+            entry.uid == uid && entry.class == label && entry.flags & FOREIGN == 0
+        };
         let mut candidates: Vec<(u32, SegmentNumber)> = (0..self.geometry.segment_count)
             .filter(|&segment| self.is_adoptable(segment))
             .map(|segment| (self.used_in[segment as usize], segment))
             .filter(|&(used, segment)| {
-                used < all && (used == 0 || self.segments[segment as usize].uid == uid)
+                let same = is_same(&self.segments[segment as usize]);
+                used < all && (same || (used == 0 && self.may_be_renewed(segment)))
             })
             .collect();
         candidates.sort_unstable();
         let mut roomy = candidates.iter().filter(|&&(used, _)| used <= all / 2);
         if let Some(&(used, segment)) = roomy.find(|&&(_, s)| is_out_of_reach(pool, s)) {
-            self.make_ready(pool, segment, used, Next::User(uid))?;
+            self.make_ready(
+                pool,
+                segment,
+                used,
+                is_same(&self.segments[segment as usize]),
+            )?;
             return Ok(segment);
         }
         match self.find_segment(pool, SegmentKind::Data, kept) {
@@ -274,42 +377,53 @@ impl Space {
         let &(used, segment) = tight
             .find(|&&(_, s)| is_out_of_reach(pool, s))
             .ok_or(Errno::NOSPC)?;
-        self.make_ready(pool, segment, used, Next::User(uid))?;
+        self.make_ready(pool, segment, used, true)?;
         Ok(segment)
     }
 
     /// Makes a segment whole that had an owner and is out of reach: of its length and allocated,
-    /// whatever the owner did to the file. Another user's leftovers, and what pinned pages (which
-    /// leases say nothing of) might still write, are punched away first.
+    /// whatever the owner did to the file. Where it goes to another user or class (it is not the
+    /// `same`), leftovers, and what pinned pages (which leases say nothing of) might still write,
+    /// are gone first.
     fn make_ready(
         &self,
         pool: &Pool,
         segment: SegmentNumber,
         used: u32,
-        next: Next,
+        is_same: bool,
     ) -> Result<(), Errno> {
+        let changes = used == 0 && !is_same;
+        if changes && self.shared {
+            return self.renew(pool, segment);
+        }
         let file = pool.open_file(&numbered(layout::SEGMENTS, segment), OFlags::RDWR)?;
         let size = self.geometry.segment_size;
         rustix::fs::ftruncate(&file, size)?;
-        let of_same_user = match next {
-            Next::User(uid) => self.segments[segment as usize].uid == uid,
-            Next::Controller => false,
-        };
-        if used == 0 && !of_same_user {
+        if changes {
             let punch =
                 rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
             rustix::fs::fallocate(&file, punch, 0, size)?;
         }
         pool.allocate_segment(segment)
     }
-}
 
-/// Who gets a segment that had an owner.
-#[derive(Clone, Copy)]
-enum Next {
-    User(u32),
-    /// For metadata.
-    Controller,
+    /// A segment for data that the controller moves to a class: a new one, or an empty one that
+    /// nobody has. ENOSPC.
+    pub fn find_class_segment(&mut self, pool: &Pool) -> Result<SegmentNumber, Errno> {
+        if self.has_segment_for_class() {
+            let segment = self.find_segment(pool, SegmentKind::Data, self.kept)?;
+            return Ok(segment);
+        }
+        let empty = (0..self.geometry.segment_count).find(|&segment| {
+            self.is_adoptable(segment)
+                && self.used_in[segment as usize] == 0
+                && self.may_be_renewed(segment)
+                && is_out_of_reach(pool, segment)
+        });
+        let segment = empty.ok_or(Errno::NOSPC)?;
+        self.renew(pool, segment)?;
+        Ok(segment)
+    }
 }
 
 fn is_out_of_reach(pool: &Pool, segment: SegmentNumber) -> bool {

@@ -7,6 +7,7 @@
 //! * Fold numbers come from one counter and never repeat: at start it begins above every number
 //!   that any header holds, and each number used is stored in a header.
 
+use crate::classes::Classes;
 use crate::journal::Journal;
 use crate::pool::Pool;
 use crate::slots::InodeSlots;
@@ -17,7 +18,7 @@ use arck_core_state::header::HeaderKind;
 use arck_core_state::{
     FileKind, HeaderCopy, Inode, InodeNumber, PAGE_SIZE, PagePtr, PageWords, Pages, index,
 };
-use arck_verifier::VerifiedState;
+use arck_verifier::{Credentials, VerifiedState};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -29,6 +30,7 @@ pub struct State {
     pub pool: Pool,
     pub journal: Journal,
     pub space: Space,
+    pub classes: Classes,
     pub slots: InodeSlots,
     pub numbers: Numbers,
     /// Numbers that are granted and unborn: what they may come to need is kept free.
@@ -112,12 +114,19 @@ impl Numbers {
 }
 
 impl State {
-    pub fn new(pool: Pool, journal: Journal, space: Space, crash_hook: Option<CrashHook>) -> State {
+    pub fn new(
+        pool: Pool,
+        journal: Journal,
+        space: Space,
+        classes: Classes,
+        crash_hook: Option<CrashHook>,
+    ) -> State {
         State {
             numbers: Numbers::new(1, pool.geometry().inode_count, 1),
             pool,
             journal,
             space,
+            classes,
             slots: InodeSlots::default(),
             granted: 0,
             orphans: BTreeSet::new(),
@@ -125,6 +134,48 @@ impl State {
             inodes: ShadowInodes::default(),
             crash_hook,
         }
+    }
+
+    /// Whether a user passes every class: root, and the one whose the pool's files are.
+    pub fn is_privileged(&self, who: &Credentials) -> bool {
+        who.is_root() || who.uid == self.pool.superblock().uid
+    }
+
+    /// Whether a session may be sent what has this label.
+    pub fn admits(&self, label: u32, who: &Credentials) -> bool {
+        self.is_privileged(who) || self.classes.admits(label, who)
+    }
+
+    /// Whether a user may search a directory and every directory above it.
+    pub fn may_search(&self, who: &Credentials, directory: InodeNumber) -> bool {
+        let mut at = directory;
+        // Beyond any path; a cycle would be damage.
+        for _ in 0..1 << 20 {
+            let Some(inode) = self.shadow(at).filter(|inode| who.may(inode, 1)) else {
+                return false;
+            };
+            if at == arck_core_state::ROOT_INODE {
+                return true;
+            }
+            at = inode.parent;
+        }
+        false
+    }
+
+    /// Whether an inode is one that a user can get at: of a directory by its path, of anything
+    /// else by the class of its place, which is that of a path to it.
+    pub fn may_reach(&self, who: &Credentials, number: InodeNumber) -> bool {
+        if !self.space.shared || self.is_privileged(who) {
+            return true;
+        }
+        let Some(copy) = self.header_copy(number) else {
+            return false;
+        };
+        if let Some(directory) = self.directory(number) {
+            return number == arck_core_state::ROOT_INODE || self.may_search(who, directory.parent);
+        }
+        let page = PagePtr::of_address(copy.inode);
+        self.classes.admits(self.space.label_of(page), who)
     }
 
     /// The shadow inode; of orphans too.

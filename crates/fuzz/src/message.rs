@@ -112,6 +112,14 @@ fn requests() -> Vec<Request> {
         Request::DropLocks { inode: 0, holder },
         Request::Forget { inode: 5 },
         Request::Sync { inodes },
+        Request::LookUp {
+            directory: 4,
+            name: b"name".to_vec(),
+        },
+        Request::Admit {
+            inode: 9,
+            contents: true,
+        },
         Request::Ping,
     ]
 }

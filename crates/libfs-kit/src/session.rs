@@ -37,6 +37,7 @@ use arck_protocol::{PROTOCOL_VERSION, Request, Response, ring, socket};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::cell::Cell;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -47,6 +48,11 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 /// Address space of the group region, in bytes, if nothing else is said; memory is used as it
 /// fills.
 pub const REGION_SIZE: u64 = 16 << 30;
+
+thread_local! {
+    /// Set where a segment could not be mapped for lack of permission.
+    static DENIED: Cell<bool> = const { Cell::new(false) };
+}
 
 const UNMAPPED: u8 = 0;
 const READ_ONLY: u8 = 1;
@@ -297,8 +303,16 @@ impl Session {
             .unwrap_or(u64::MAX)
     }
 
+    /// Whether this thread has met a segment that the controller did not let it map, since it last
+    /// asked: then a page that cannot be reached is there, and [`Request::Admit`] may help.
+    #[cold]
+    pub fn take_denied(&self) -> bool {
+        DENIED.replace(false)
+    }
+
     /// A header and its verified inode as one consistent state. `None`: the number is not alive.
-    /// EAGAIN if the controller keeps changing it.
+    /// EAGAIN if the controller keeps changing it. EACCES if it lies where this session may not
+    /// look: [`Request::Admit`], or for what is no directory [`Request::LookUp`], may help.
     pub fn verified(&self, number: InodeNumber) -> Result<Option<(HeaderCopy, Inode)>, Errno> {
         let header = self.header(number).ok_or(Errno::STALE)?;
         for _ in 0..1_000 {
@@ -314,6 +328,9 @@ impl Session {
             }
             let inode = Inode::read(self, copy.inode);
             if header.read_end(sequence) {
+                if inode.is_none() && self.take_denied() {
+                    return Err(Errno::ACCESS);
+                }
                 return Ok(inode.map(|inode| (HeaderCopy { sequence, ..copy }, inode)));
             }
         }
@@ -493,9 +510,13 @@ impl Session {
         let access = self.access.get(segment as usize).ok_or(Errno::FAULT)?;
         // EACCES (it is in nobody's use) is not remembered: a pointer into it was read while it
         // changed, as a rule, and the segment may be in use a moment later.
-        let (answer, descriptors) = self.call(&Call::MapSegments {
+        let called = self.call(&Call::MapSegments {
             segments: vec![segment],
-        })?;
+        });
+        if matches!(called, Err(Errno::ACCESS)) {
+            DENIED.set(true);
+        }
+        let (answer, descriptors) = called?;
         let (Answer::Segments(_), [descriptor]) = (&answer, descriptors.as_slice()) else {
             return Err(Errno::PROTO);
         };

@@ -27,4 +27,4 @@ pub use control::ControlMemory;
 pub use message::{InodeList, LockMode, Request, Response};
 
 /// Version of the protocol; another one is refused at the greeting.
-pub const PROTOCOL_VERSION: u32 = 4;
+pub const PROTOCOL_VERSION: u32 = 5;

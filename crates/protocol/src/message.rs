@@ -130,6 +130,18 @@ pub enum Request {
     Forget { inode: InodeNumber },
     /// fsync in `paged` mode: fold, write back, sync the journal.
     Sync { inodes: InodeList },
+    /// What a verified name leads to, for who may search the directory and all above it but
+    /// cannot map it; afterwards the session can map the inode that it leads to, and the
+    /// directory if it may read it. → [`Response::Found`], or `Done` if there is no such name;
+    /// EACCES, ENOTDIR, ESTALE.
+    LookUp {
+        directory: InodeNumber,
+        name: Vec<u8>,
+    },
+    /// That the session can map the attributes of an inode; with `contents` what is in it too, for
+    /// which it must have read permission. It moves to segments of its class, if need be.
+    /// → `Done`; EACCES; EBUSY if it is in a shared map of another session; ENOSPC, ESTALE.
+    Admit { inode: InodeNumber, contents: bool },
     /// Nothing; for measuring and for waking.
     Ping,
 }
@@ -146,6 +158,13 @@ pub enum Response {
     Inodes(Vec<InodeNumber>),
     Bytes(Vec<u8>),
     Conflict(LockRange),
+    /// A dentry.
+    Found {
+        inode: InodeNumber,
+        generation: u32,
+        /// [`arck_core_state::FileKind`].
+        kind: u8,
+    },
 }
 
 const GRANT_INODES: u8 = 1;
@@ -164,6 +183,8 @@ const FORGET: u8 = 13;
 const SYNC: u8 = 14;
 const PING: u8 = 15;
 const STOP_WAITING: u8 = 17;
+const LOOK_UP: u8 = 18;
+const ADMIT: u8 = 19;
 const MORE_ROOM: u8 = 16;
 
 const DONE: u8 = 1;
@@ -172,6 +193,7 @@ const VIOLATION: u8 = 3;
 const INODES: u8 = 4;
 const BYTES: u8 = 5;
 const CONFLICT: u8 = 6;
+const FOUND: u8 = 7;
 
 fn put_inodes(w: &mut Writer, inodes: &InodeList) -> Result<(), Malformed> {
     w.list(inodes.as_slice())
@@ -330,6 +352,16 @@ impl Request {
                 w.u8(SYNC)?;
                 put_inodes(w, inodes)?;
             }
+            Request::LookUp { directory, name } => {
+                w.u8(LOOK_UP)?;
+                w.u32(*directory)?;
+                w.bytes(name)?;
+            }
+            Request::Admit { inode, contents } => {
+                w.u8(ADMIT)?;
+                w.u32(*inode)?;
+                w.u8(u8::from(*contents))?;
+            }
             Request::Ping => w.u8(PING)?,
         }
         Ok(writer.used())
@@ -398,6 +430,14 @@ impl Request {
             SYNC => Request::Sync {
                 inodes: get_inodes(r)?,
             },
+            LOOK_UP => Request::LookUp {
+                directory: r.u32()?,
+                name: r.bytes()?.to_vec(),
+            },
+            ADMIT => Request::Admit {
+                inode: r.u32()?,
+                contents: r.boolean()?,
+            },
             PING => Request::Ping,
             _ => return Err(Malformed),
         };
@@ -437,6 +477,16 @@ impl Response {
                 w.u8(CONFLICT)?;
                 put_range(w, range)?;
             }
+            Response::Found {
+                inode,
+                generation,
+                kind,
+            } => {
+                w.u8(FOUND)?;
+                w.u32(*inode)?;
+                w.u32(*generation)?;
+                w.u8(*kind)?;
+            }
         }
         Ok(writer.used())
     }
@@ -454,6 +504,11 @@ impl Response {
             INODES => Response::Inodes(r.list()?),
             BYTES => Response::Bytes(r.bytes()?.to_vec()),
             CONFLICT => Response::Conflict(get_range(r)?),
+            FOUND => Response::Found {
+                inode: r.u32()?,
+                generation: r.u32()?,
+                kind: r.u8()?,
+            },
             _ => return Err(Malformed),
         };
         reader.end()?;
@@ -536,6 +591,14 @@ mod tests {
             },
             Request::Forget { inode: 5 },
             Request::Sync { inodes: some },
+            Request::LookUp {
+                directory: 4,
+                name: b"name".to_vec(),
+            },
+            Request::Admit {
+                inode: 9,
+                contents: true,
+            },
             Request::Ping,
         ];
         for request in requests {
@@ -554,6 +617,11 @@ mod tests {
             Response::Inodes((0..GRANT_MAX as u32).collect()),
             Response::Bytes(vec![7; RECEIPT_MAX]),
             Response::Conflict(range()),
+            Response::Found {
+                inode: 1,
+                generation: 2,
+                kind: 8,
+            },
         ];
         for response in responses {
             let mut buffer = [0; MESSAGE_MAX];

@@ -52,7 +52,7 @@ impl<'a> Context<'a> {
         match dentry {
             Some(_) if exclusive => Err(Errno::EXIST.into()),
             Some(dentry) => {
-                let inode = self.view(dentry.inode, dentry.generation)?;
+                let inode = self.view_of(place.directory, name, dentry)?;
                 if place.slash && !inode.is_directory() {
                     return Err(Errno::NOTDIR.into());
                 }

@@ -109,7 +109,8 @@ impl<'c, 'a> Step<'c, 'a> {
                 .add(bytes.stream_zeroes(end, whole - end).ok_or(Errno::IO)?);
         } else {
             let mut old = [0u8; PAGE_SIZE as usize];
-            let from = session.page_bytes(base).ok_or(Errno::IO)?;
+            let from = session.page_bytes(base);
+            let from = from.ok_or_else(|| self.context.lost(self.inode))?;
             from.try_copy_to(0, &mut old)
                 .map_err(|error| error.errno())?;
             self.store(new, 0, &old[..within])?;

@@ -109,8 +109,12 @@ impl User {
             )
         };
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let directory =
-            openat(CWD, pool, flags | OFlags::DIRECTORY, Mode::empty()).map_err(failed)?;
+        let opened = openat(CWD, pool, flags | OFlags::DIRECTORY, Mode::empty());
+        let directory = match opened {
+            // Another user's, served to all: there is its socket to reach, and nothing to lock.
+            Err(Errno::ACCESS) if !owner::is_owner(pool) => return User::visit(pool),
+            opened => opened.map_err(failed)?,
+        };
         lock(&directory, FlockOperation::NonBlockingLockExclusive)
             .map_err(failed)?
             .then_some(())
@@ -166,6 +170,29 @@ impl User {
             connection: None,
             private,
         })
+    }
+
+    /// Connects to a pool that another user serves.
+    fn visit(pool: &Path) -> Result<User, String> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let failed = |error: Errno| {
+            let reason = plain(&error.into());
+            format!("cannot use the pool {}: {reason}", pool.display())
+        };
+        let directory = openat(CWD, pool, flags, Mode::empty()).map_err(failed)?;
+        match connect_to(&directory).map_err(failed)? {
+            Some(connection) => Ok(User {
+                use_lock: None,
+                connection: Some(connection),
+                private: None,
+            }),
+            None => Err(format!(
+                "nobody serves the pool {}, which belongs to another user; he does, for all users, \
+                 by: arck serve {} --shared",
+                pool.display(),
+                pool.display()
+            )),
+        }
     }
 
     /// Lets the processes of a command hold the use lock too: it is inherited, and `ARCK_KEEP`

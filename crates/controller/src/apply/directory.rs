@@ -47,6 +47,7 @@ pub fn add(
     name: &[u8],
     dentry: Dentry,
 ) -> Result<(), Errno> {
+    change.allocate_for(inode);
     let hash = hash_of(change, name);
     let bucket = bucket_of(hash, buckets(inode));
     let overflowed = insert(change, inode, bucket, hash, name, dentry)?;

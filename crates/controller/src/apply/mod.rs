@@ -21,6 +21,11 @@ use rustix::io::Errno;
 /// they can be freed is looked at afterwards, when every session can see that they are
 /// orphans. Gives those. ENOSPC; EIO if the verified state is damaged.
 pub fn apply(change: &mut Change<'_>, changes: &Changes) -> Result<Vec<InodeNumber>, Errno> {
+    for inode in &changes.inodes {
+        if let Some(mode) = inode.mode {
+            change.set_final_mode(inode.inode, mode);
+        }
+    }
     for birth in &changes.births {
         born(change, birth)?;
     }
@@ -110,6 +115,12 @@ fn born(change: &mut Change<'_>, birth: &Birth) -> Result<(), Errno> {
         attributes: PagePtr::NULL,
         reserved: [0; 3],
     };
+    if change.state.space.shared {
+        // Its own mode has no part in it: who may search its directory may see its attributes.
+        let class = change.search_class(birth.parent);
+        let label = change.state.classes.label(class.as_ref());
+        change.allocate_for_class(label);
+    }
     let address = change.place_inode(inode)?;
     let header = change.header(birth.inode)?;
     header.inode = address;
@@ -165,6 +176,7 @@ fn attributes_and_data(change: &mut Change<'_>, wanted: &InodeChange) -> Result<
     }
     let has_data = matches!(inode.kind(), Some(FileKind::File | FileKind::Link));
     if has_data {
+        change.allocate_for(&inode);
         if let Some(limit) = wanted.limit {
             let (root, dropped) = file::truncate(change, inode.number, inode.root, limit)?;
             inode.root = root;
@@ -181,6 +193,7 @@ fn attributes_and_data(change: &mut Change<'_>, wanted: &InodeChange) -> Result<
         // After the old ones: a page may have been dropped and set again.
         for &(_, pointer) in wanted.pages.iter().filter(|(_, p)| !p.is_null()) {
             change.set_data_page_used(pointer, true);
+            change.note_user(pointer, inode.uid);
         }
         inode.root = setter.root();
         if let Some(size) = wanted.size {
@@ -193,6 +206,7 @@ fn attributes_and_data(change: &mut Change<'_>, wanted: &InodeChange) -> Result<
         }
         if !page.is_null() {
             change.set_data_page_used(page, true);
+            change.note_user(page, inode.uid);
         }
         inode.attributes = page;
     }

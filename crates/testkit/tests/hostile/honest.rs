@@ -28,15 +28,18 @@ pub fn controller(pool: &Path, size: &str) {
         };
         mkfs(pool, &options, &mut |_, _| {}).expect("mkfs");
     }
-    let running = Controller::open(pool, Options::default())
+    let options = Options {
+        shared: true,
+        ..Options::default()
+    };
+    let running = Controller::open(pool, options)
         .and_then(Controller::spawn)
         .expect("a controller");
-    // Sessions of other users are to come as far as the socket, and no farther.
-    let allow = |path: &Path, mode| {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("chmod");
-    };
-    allow(pool, 0o711);
-    allow(&pool.join("socket"), 0o666);
+    // Sessions of other users come as far as the socket, and no farther.
+    for (path, mode) in [(pool, 0o711), (&pool.join("socket"), 0o666)] {
+        let metadata = std::fs::metadata(path).expect("a pool");
+        assert_eq!(metadata.permissions().mode() & 0o777, mode, "{path:?}");
+    }
     tell("serving");
     let _ = told();
     assert!(!running.is_finished(), "the controller ended by itself");

@@ -1,0 +1,631 @@
+//! Moving what is in an inode to segments of its class (DESIGN section 3, "Read class").
+//!
+//! Where a page lies says who may read it. It is put right at birth; this is for what comes after:
+//! somebody may read a file who cannot map it (its class became wider, or its data was written into
+//! a segment of its writer's), or somebody still can map what he may not read any more.
+//!
+//! # Invariants
+//! * Whoever is in the class of a page's segment may search every directory on one path to its
+//!   inode, as the permissions are now, and, if it is not the inode itself, read the inode; or he
+//!   is the user who wrote the page. Between a change of permissions and the end of
+//!   [`Core::tighten`] no session is sent anything.
+//! * What moves because a class became tighter leaves zeroes behind: metadata when the change is
+//!   done; of data a hole is punched before the page is free, because its owner uses it again as
+//!   soon as it is.
+//! * An owner's delta is folded in the same step, and its fold number ends: a store of its own into
+//!   a page that moves is made again.
+
+use crate::apply::file::Setter;
+use crate::change::{Change, Weight};
+use crate::classes::{Class, Classes, Condition, NOBODY, Wish};
+use crate::core::Core;
+use crate::files::SegmentKind;
+use crate::fold::{After, Failure, heavy_barrier};
+use crate::ownership::Reply;
+use crate::pool::numbered;
+use crate::state::{State, buckets};
+use arck_core_state::directory::{BucketPage, CHAIN_MAX, Dentry, for_each_in_bucket};
+use arck_core_state::geometry::SessionNumber;
+use arck_core_state::header::HeaderKind;
+use arck_core_state::superblock::Durability;
+use arck_core_state::{
+    FileKind, IndexRoot, Inode, InodeNumber, PAGE_SIZE, PagePtr, Pages, ROOT_INODE, SegmentNumber,
+    index, layout,
+};
+use arck_pm::{MapOptions, Mapping};
+use arck_protocol::Response;
+use arck_verifier::{Changes, Credentials, VerifiedState};
+use rustix::fs::{FallocateFlags, OFlags};
+use rustix::io::Errno;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::Ordering;
+
+/// An inode whose class may be tighter than it was.
+#[derive(Clone, Copy, Debug)]
+pub struct Touched {
+    number: InodeNumber,
+    /// A directory in which it has got a name.
+    via: Option<InodeNumber>,
+    /// Its own mode or owner has changed.
+    attributes: bool,
+    /// Of a directory: with all that is beneath.
+    deep: bool,
+    /// What is in everything beneath is looked at, whether its place is right or not.
+    whole: bool,
+}
+
+impl Touched {
+    /// Its mode or owner has changed. `tighter`: so that fewer may search it, perhaps.
+    pub fn attributes(number: InodeNumber, tighter: bool) -> Touched {
+        Touched {
+            number,
+            via: None,
+            attributes: true,
+            deep: tighter,
+            whole: false,
+        }
+    }
+
+    /// Everything, after a crash.
+    pub fn all() -> Touched {
+        Touched {
+            whole: true,
+            ..Touched::attributes(ROOT_INODE, true)
+        }
+    }
+
+    /// It has a name in another directory.
+    pub fn moved(dentry: Dentry, to: InodeNumber) -> Touched {
+        Touched {
+            number: dentry.inode,
+            via: Some(to),
+            attributes: false,
+            deep: dentry.kind == FileKind::Directory,
+            whole: false,
+        }
+    }
+}
+
+/// A page of an inode's index.
+struct IndexPage {
+    pointer: PagePtr,
+    /// 0: what the index leads to; above: index pages.
+    level: u32,
+    /// First page number that it covers.
+    first: u64,
+}
+
+/// All pages of an index, those that lead to others first.
+fn index_pages(pages: &impl Pages, root: IndexRoot) -> Result<Vec<IndexPage>, Errno> {
+    let mut found = Vec::new();
+    let mut waiting = vec![IndexPage {
+        pointer: PagePtr(root.pointer()),
+        level: root.height(),
+        first: 0,
+    }];
+    while let Some(at) = waiting.pop() {
+        if at.pointer.is_null() {
+            continue;
+        }
+        if let Some(below) = at.level.checked_sub(1) {
+            let step = index::capacity(below);
+            let words = pages.page(at.pointer).ok_or(Errno::IO)?;
+            for (slot, word) in words.iter().enumerate() {
+                waiting.push(IndexPage {
+                    pointer: PagePtr(word.load(Ordering::Relaxed)),
+                    level: below,
+                    first: at.first + slot as u64 * step,
+                });
+            }
+        }
+        found.push(at);
+    }
+    Ok(found)
+}
+
+/// The chain of a bucket.
+fn chain(pages: &impl Pages, first: PagePtr) -> Result<Vec<PagePtr>, Errno> {
+    let mut found = Vec::new();
+    let mut at = first;
+    while !at.is_null() && found.len() < CHAIN_MAX {
+        found.push(at);
+        let page = pages.page(at).ok_or(Errno::IO)?;
+        at = BucketPage::from_live(page).next();
+    }
+    Ok(found)
+}
+
+/// All pages of what is in an inode: names or data, index, extended attributes.
+fn contents(pages: &impl Pages, inode: &Inode) -> Result<Vec<PagePtr>, Errno> {
+    let mut found = Vec::new();
+    for page in index_pages(pages, inode.root)? {
+        if page.level == 0 && inode.kind() == Some(FileKind::Directory) {
+            found.extend(chain(pages, page.pointer)?);
+        } else {
+            found.push(page.pointer);
+        }
+    }
+    if !inode.attributes.is_null() {
+        found.push(inode.attributes);
+    }
+    Ok(found)
+}
+
+/// The segments of a file's data belong to its writer's user; those of another user's file go to
+/// nobody else. For a change of owner.
+pub fn note_user(change: &mut Change<'_>, inode: &Inode) -> Result<(), Errno> {
+    if change.state.space.shared && inode.kind() != Some(FileKind::Directory) {
+        for page in contents(change, inode)? {
+            change.note_user(page, inode.uid);
+        }
+    }
+    Ok(())
+}
+
+/// Copies data pages, through mappings of their segments.
+#[derive(Default)]
+struct Copier {
+    from: HashMap<SegmentNumber, Mapping>,
+    to: HashMap<SegmentNumber, Mapping>,
+}
+
+impl Copier {
+    fn copy(&mut self, state: &State, from: PagePtr, to: PagePtr) -> Result<(), Errno> {
+        let geometry = state.pool.geometry();
+        let map = |page: PagePtr, flags, options: MapOptions| {
+            let name = numbered(layout::SEGMENTS, geometry.segment_of(page));
+            let file = state.pool.open_file(&name, flags)?;
+            let length = usize::try_from(geometry.segment_size).map_err(|_| Errno::NOMEM)?;
+            let dax = state.pool.durability() == Durability::Dax;
+            Mapping::new(&file, 0, length, options.synchronous(dax)).map_err(|e| e.errno())
+        };
+        let segment = geometry.segment_of(from);
+        if !self.from.contains_key(&segment) {
+            let mapping = map(from, OFlags::RDONLY, MapOptions::READ_ONLY)?;
+            self.from.insert(segment, mapping);
+        }
+        let segment = geometry.segment_of(to);
+        if !self.to.contains_key(&segment) {
+            let mapping = map(to, OFlags::RDWR, MapOptions::READ_WRITE)?;
+            self.to.insert(segment, mapping);
+        }
+        let within = |page: PagePtr| (page.address() % geometry.segment_size) as usize;
+        let (Some(source), Some(target)) = (
+            self.from.get(&geometry.segment_of(from)),
+            self.to.get(&geometry.segment_of(to)),
+        ) else {
+            return Err(Errno::IO);
+        };
+        let mut bytes = [0u8; PAGE_SIZE as usize];
+        // The session that has it may have truncated the file.
+        source
+            .bytes()
+            .try_copy_to(within(from), &mut bytes)
+            .map_err(|error| error.errno())?;
+        let target = target.bytes();
+        target
+            .stream_from(within(to), &bytes)
+            .and_then(|()| target.slice(within(to), bytes.len()))
+            .map_or(Err(Errno::IO), |range| state.pool.write_back(range))
+    }
+}
+
+/// Moves what is in an inode to a class.
+struct Mover<'a> {
+    /// To which.
+    class: Option<Class>,
+    /// Whether a data page may stay that has this label.
+    stays: &'a dyn Fn(&State, u32) -> bool,
+    copier: Copier,
+    /// Data pages that the inode has left; they are not free yet.
+    left: Vec<PagePtr>,
+}
+
+impl Mover<'_> {
+    fn contents(&mut self, change: &mut Change<'_>, number: InodeNumber) -> Result<(), Errno> {
+        let mut inode = change.inode(number).ok_or(Errno::STALE)?;
+        let label = change.state.classes.label(self.class.as_ref());
+        change.allocate_for_class(label);
+        let is_directory = inode.kind() == Some(FileKind::Directory);
+        let mut setter = Setter::new(IndexRoot::EMPTY);
+        let pages = index_pages(change, inode.root)?;
+        for page in &pages {
+            if page.level != 0 {
+                continue;
+            }
+            let new = if is_directory {
+                bucket(change, page.pointer)?
+            } else {
+                self.data(change, page.pointer)?
+            };
+            setter.set(change, page.first, new)?;
+        }
+        for page in pages.iter().filter(|page| page.level != 0) {
+            change.move_page(page.pointer);
+        }
+        inode.root = setter.root();
+        if !inode.attributes.is_null() {
+            inode.attributes = self.data(change, inode.attributes)?;
+        }
+        arck_pm::fence();
+        change.set_inode(inode);
+        Ok(())
+    }
+
+    fn data(&mut self, change: &mut Change<'_>, old: PagePtr) -> Result<PagePtr, Errno> {
+        if (self.stays)(change.state, change.state.space.label_of(old)) {
+            return Ok(old);
+        }
+        let new = change.new_data_page()?;
+        self.copier.copy(change.state, old, new)?;
+        self.left.push(old);
+        Ok(new)
+    }
+}
+
+/// Moves the chain of a bucket.
+fn bucket(change: &mut Change<'_>, first: PagePtr) -> Result<PagePtr, Errno> {
+    let mut next = PagePtr::NULL;
+    for &old in chain(change, first)?.iter().rev() {
+        let mut content = BucketPage::from_live(change.page(old).ok_or(Errno::IO)?);
+        content.set_next(next);
+        let new = change.new_page()?;
+        change.set_bucket(new, &content)?;
+        change.move_page(old);
+        next = new;
+    }
+    Ok(next)
+}
+
+impl Core {
+    /// What is to stay free for folds, for who allocates pages of a class.
+    pub fn note_kept(&mut self) {
+        if self.state.space.shared {
+            self.state.space.kept = self.kept_pages();
+        }
+    }
+
+    fn who(&self, session: SessionNumber) -> Result<Credentials, Errno> {
+        let session = self.sessions.get(&session).ok_or(Errno::NOENT)?;
+        Ok(session.credentials.clone())
+    }
+
+    fn label_of_inode(&self, number: InodeNumber) -> u32 {
+        let address = self.state.header_copy(number).map_or(0, |copy| copy.inode);
+        self.state.space.label_of(PagePtr::of_address(address))
+    }
+
+    /// See [`arck_protocol::Request::LookUp`].
+    pub fn look_up(
+        &mut self,
+        session: SessionNumber,
+        directory: InodeNumber,
+        name: &[u8],
+    ) -> Reply {
+        match self.try_look_up(session, directory, name) {
+            Ok(None) => Reply::Now(Response::Done),
+            Ok(Some(dentry)) => Reply::Now(Response::Found {
+                inode: dentry.inode,
+                generation: dentry.generation,
+                kind: dentry.kind as u8,
+            }),
+            Err(errno) => errno.into(),
+        }
+    }
+
+    fn try_look_up(
+        &mut self,
+        session: SessionNumber,
+        directory: InodeNumber,
+        name: &[u8],
+    ) -> Result<Option<Dentry>, Errno> {
+        let who = self.who(session)?;
+        let inode = *self.state.shadow(directory).ok_or(Errno::STALE)?;
+        if inode.kind() != Some(FileKind::Directory) {
+            return Err(Errno::NOTDIR);
+        }
+        if !self.state.may_search(&who, directory) {
+            return Err(Errno::ACCESS);
+        }
+        let found = self.state.lookup(directory, name);
+        if let Some(dentry) = found
+            && !self.state.admits(self.label_of_inode(dentry.inode), &who)
+        {
+            let class = Class::of_search(|number| self.state.inode(number), directory);
+            self.move_place(dentry.inode, class.as_ref())?;
+        }
+        if who.may(&inode, 4) {
+            // Its names one by one will do, if it is full.
+            let _ = self.admit_contents(&who, directory);
+        }
+        Ok(found)
+    }
+
+    /// See [`arck_protocol::Request::Admit`].
+    pub fn admit(&mut self, session: SessionNumber, number: InodeNumber, contents: bool) -> Reply {
+        let admitted = self.who(session).and_then(|who| {
+            let inode = *self.state.shadow(number).ok_or(Errno::STALE)?;
+            if !self.state.may_reach(&who, number) {
+                return Err(Errno::ACCESS);
+            }
+            if !self.state.admits(self.label_of_inode(number), &who) {
+                // A directory: of all else the class of its place has just been asked.
+                let class = match number {
+                    ROOT_INODE => Some(Class::world()),
+                    _ => Class::of_search(|number| self.state.inode(number), inode.parent),
+                };
+                self.move_place(number, class.as_ref())?;
+            }
+            if contents {
+                self.admit_contents(&who, number)?;
+            }
+            Ok(())
+        });
+        admitted.into()
+    }
+
+    /// Moves an inode to a place of a class; ENOSPC if that class has none.
+    fn move_place(&mut self, number: InodeNumber, class: Option<&Class>) -> Result<(), Errno> {
+        self.note_kept();
+        let label = self.state.classes.label(class);
+        self.change_inode(number, |change| {
+            change.allocate_for_class(label);
+            change.move_inode(number)
+        })?;
+        if self.label_of_inode(number) == label {
+            Ok(())
+        } else {
+            Err(Errno::NOSPC)
+        }
+    }
+
+    fn admit_contents(&mut self, who: &Credentials, number: InodeNumber) -> Result<(), Errno> {
+        let inode = *self.state.shadow(number).ok_or(Errno::STALE)?;
+        if self.state.is_privileged(who) {
+            return Ok(());
+        }
+        if inode.kind() != Some(FileKind::Link) && !who.may(&inode, 4) {
+            return Err(Errno::ACCESS);
+        }
+        let stays = |state: &State, label: u32| state.classes.admits(label, who);
+        let outside = |page: &PagePtr| !stays(&self.state, self.state.space.label_of(*page));
+        if !contents(&self.state, &inode)?.iter().any(outside) {
+            return Ok(());
+        }
+        self.refuse_moving(number)?;
+        self.move_contents(number, None, &stays).map(|_| ())
+    }
+
+    /// EBUSY if an inode is in a shared map of any session: it keeps its pages.
+    fn refuse_moving(&self, number: InodeNumber) -> Result<(), Errno> {
+        heavy_barrier();
+        let generation = self
+            .state
+            .header_copy(number)
+            .map_or(0, |copy| copy.generation);
+        match self
+            .mapped(&BTreeSet::from([(number, generation)]))
+            .is_empty()
+        {
+            true => Ok(()),
+            false => Err(Errno::BUSY),
+        }
+    }
+
+    /// Moves an inode to `place`, if that is said, and what is in it to the class that follows
+    /// from its place and mode. Gives the data pages that it left, which are not free.
+    fn move_contents(
+        &mut self,
+        number: InodeNumber,
+        place: Option<u32>,
+        stays: &dyn Fn(&State, u32) -> bool,
+    ) -> Result<Vec<PagePtr>, Errno> {
+        self.note_kept();
+        let mut mover = Mover {
+            class: None,
+            stays,
+            copier: Copier::default(),
+            left: Vec::new(),
+        };
+        let frees = place.is_none();
+        self.change_inode(number, |change| {
+            mover.left.clear();
+            if let Some(label) = place {
+                change.allocate_for_class(label);
+                change.move_inode(number)?;
+            }
+            let inode = change.inode(number).ok_or(Errno::STALE)?;
+            mover.class = change.read_class(&inode);
+            mover.contents(change, number)?;
+            if frees {
+                for &page in &mover.left {
+                    change.set_data_page_used(page, false);
+                }
+            }
+            Ok(())
+        })?;
+        Ok(mover.left)
+    }
+
+    /// A change of one inode, with the fold of what its owner has changed of it.
+    fn change_inode(
+        &mut self,
+        number: InodeNumber,
+        mut what: impl FnMut(&mut Change<'_>) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let header = self.state.header_copy(number).ok_or(Errno::STALE)?;
+        let owner = header.ownership.session();
+        if owner != 0 && header.kind == HeaderKind::Alive {
+            match self.fold_and(owner, &[number], After::Renew, |change, _| what(change)) {
+                Ok(()) => return Ok(()),
+                Err(Failure::Errno(errno)) => return Err(errno),
+                // Its delta is refused: the verified state changes alone.
+                Err(Failure::Violation(_) | Failure::Unsettled(_)) => {}
+            }
+        }
+        match self.change_alone(|change, _| what(change)) {
+            Ok(()) => Ok(()),
+            Err(Failure::Errno(errno)) => Err(errno),
+            Err(_) => Err(Errno::IO),
+        }
+    }
+
+    /// What a fold is about to change that may tighten a class.
+    pub(crate) fn touched_by(&self, changes: &Changes) -> Vec<Touched> {
+        let mut touched = Vec::new();
+        if !self.state.space.shared {
+            return touched;
+        }
+        for inode in &changes.inodes {
+            if let (Some(mode), Some(old)) = (inode.mode, self.state.shadow(inode.inode)) {
+                let mut new = *old;
+                new.mode = new.mode & !0o7777 | mode & 0o7777;
+                let class = |inode| Class::world().and(Condition::of(inode, Wish::Search));
+                let wider = match (class(old), class(&new)) {
+                    (None, _) => true,
+                    (Some(_), None) => false,
+                    (Some(old), Some(new)) => old.implies(&new),
+                };
+                touched.push(Touched::attributes(inode.inode, !wider));
+            }
+            for (_, dentry) in &inode.names_added {
+                // One that is born here is born in its class; a directory stays with its parent.
+                let lives = self.state.shadow(dentry.inode).is_some();
+                if lives && dentry.kind != FileKind::Directory {
+                    touched.push(Touched::moved(*dentry, inode.inode));
+                }
+            }
+        }
+        touched
+    }
+
+    /// Puts what may have got a tighter class where only those in it can read it, directories with
+    /// all that is beneath. Takes as long as there is to look at and to move.
+    pub(crate) fn tighten(&mut self, touched: Vec<Touched>) {
+        if !self.state.space.shared {
+            return;
+        }
+        let mut waiting = touched;
+        while let Some(at) = waiting.pop() {
+            if let Err(errno) = self.tighten_one(&at) {
+                tracing::error!("inode {}: others may still read it: {errno}", at.number);
+                self.hide_segments(at.number);
+            }
+            let directory = self.state.directory(at.number).copied();
+            if let Some(inode) = directory.filter(|_| at.deep) {
+                for place in 0..buckets(&inode) {
+                    // What is damaged has been logged.
+                    let _ =
+                        for_each_in_bucket(&self.state, inode.root, place, |found, _, _, _, _| {
+                            waiting.push(Touched {
+                                attributes: at.whole,
+                                whole: at.whole,
+                                ..Touched::moved(found, at.number)
+                            });
+                        });
+                }
+            }
+        }
+    }
+
+    fn tighten_one(&mut self, at: &Touched) -> Result<(), Errno> {
+        let number = at.number;
+        let Some(inode) = self.state.shadow(number).copied() else {
+            return Ok(());
+        };
+        let label = self.label_of_inode(number);
+        let parent = match inode.kind() {
+            Some(FileKind::Directory) if number == ROOT_INODE => None,
+            Some(FileKind::Directory) => Some(inode.parent),
+            _ => at.via,
+        };
+        let search = |state: &State, directory| Class::of_search(|n| state.inode(n), directory);
+        let place = match parent {
+            Some(directory) => search(&self.state, directory),
+            // The root's, or the class that it had.
+            None if number == ROOT_INODE => Some(Class::world()),
+            None => self.state.classes.get(label).cloned(),
+        };
+        let moves = !self.state.classes.is_within(label, place.as_ref());
+        if !moves && !at.attributes {
+            return Ok(());
+        }
+        let read = match inode.kind() {
+            Some(FileKind::Link) => place.clone(),
+            _ => place
+                .clone()
+                .and_then(|class| class.and(Condition::of(&inode, Wish::Read))),
+        };
+        let within = |classes: &Classes, label| classes.is_within(label, read.as_ref());
+        let outside =
+            |page: &PagePtr| !within(&self.state.classes, self.state.space.label_of(*page));
+        let has_outside = contents(&self.state, &inode)?.iter().any(outside);
+        if !moves && !has_outside {
+            return Ok(());
+        }
+        let new_label = match moves {
+            true => self.state.classes.label(place.as_ref()),
+            false => label,
+        };
+        if !has_outside || self.refuse_moving(number).is_err() {
+            // A file in a shared map keeps its pages.
+            self.note_kept();
+            return self.change_inode(number, |change| {
+                change.allocate_for_class(new_label);
+                change.move_inode(number)
+            });
+        }
+        let stays = |state: &State, label: u32| within(&state.classes, label);
+        let left = self.move_contents(number, Some(new_label), &stays)?;
+        self.empty_and_free(&left)
+    }
+
+    /// Punches pages that nothing refers to any more, so that even a mapping that was kept shows
+    /// nothing, and then frees them.
+    fn empty_and_free(&mut self, pages: &[PagePtr]) -> Result<(), Errno> {
+        if pages.is_empty() {
+            return Ok(());
+        }
+        let geometry = self.state.pool.geometry();
+        for &page in pages {
+            let name = numbered(layout::SEGMENTS, geometry.segment_of(page));
+            let file = self.state.pool.open_file(&name, OFlags::RDWR)?;
+            let at = page.address() % geometry.segment_size;
+            let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            rustix::fs::fallocate(&file, punch, at, PAGE_SIZE)?;
+            crate::pool::allocate(&file, at, PAGE_SIZE)?;
+        }
+        let mut change = Change::new(&mut self.state);
+        for &page in pages {
+            change.set_data_page_used(page, false);
+        }
+        change.commit(Weight::Fold)
+    }
+
+    /// Where pages could not be moved: nobody is sent their data segments from now on, until they
+    /// have been.
+    fn hide_segments(&mut self, number: InodeNumber) {
+        let Some(inode) = self.state.shadow(number).copied() else {
+            return;
+        };
+        let pages = contents(&self.state, &inode).unwrap_or_default();
+        let geometry = self.state.pool.geometry();
+        let segments: BTreeSet<SegmentNumber> = pages
+            .iter()
+            .map(|&page| geometry.segment_of(page))
+            .collect();
+        let mut change = Change::new(&mut self.state);
+        for segment in segments {
+            if let Some(entry) = change.state.space.entry(segment)
+                && entry.kind() == SegmentKind::Data
+                && entry.class != NOBODY
+            {
+                let class = NOBODY;
+                change.set_segment(segment, crate::files::SegmentEntry { class, ..entry });
+            }
+        }
+        if let Err(errno) = change.commit(Weight::Fold) {
+            tracing::error!("inode {number}: its segments stay as they are: {errno}");
+        }
+    }
+}
