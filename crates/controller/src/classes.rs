@@ -14,23 +14,22 @@
 //! * A number means the same class for ever. A class is durable before its number is used.
 
 use crate::error::{Error, Result};
-use arck_core_state::{Inode, InodeNumber};
+use crate::files::{CLASS_WORDS, StoredClass};
+use arck_core_state::{Inode, InodeNumber, layout};
 use arck_verifier::Credentials;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::path::Path;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, IntoBytes};
 
 /// Label of what only root and the pool's user may read.
 pub const NOBODY: u32 = 0;
-/// The file of the classes in the pool's directory.
-pub const CLASSES: &str = "classes";
 /// Classes that a pool can have; what would need another one is *nobody*.
 pub const CLASSES_MAX: usize = 4096;
 /// Conditions that a class can have; with more it is *nobody*.
-pub const CONDITIONS_MAX: usize = 20;
+pub const CONDITIONS_MAX: usize = CLASS_WORDS / 3;
 
 const OWNER: u32 = 4;
 const GROUP: u32 = 2;
@@ -45,21 +44,7 @@ pub enum Wish {
 }
 
 /// One permission check.
-#[derive(
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Debug,
-    FromBytes,
-    IntoBytes,
-    Immutable,
-    KnownLayout,
-)]
-#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Condition {
     uid: u32,
     /// 0 where the group makes no difference.
@@ -214,20 +199,6 @@ impl Class {
     }
 }
 
-/// As stored: record *n* - 1 of the file is class *n*.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct StoredClass {
-    /// CRC32C of the rest of the record.
-    pub checksum: u32,
-    /// The class's number.
-    pub number: u32,
-    pub count: u32,
-    pub reserved: u32,
-    pub conditions: [Condition; CONDITIONS_MAX],
-}
-const _: () = assert!(size_of::<StoredClass>() == 256);
-
 impl StoredClass {
     fn new(number: u32, class: &Class) -> StoredClass {
         let mut stored = StoredClass {
@@ -235,14 +206,11 @@ impl StoredClass {
             number,
             count: class.0.len() as u32,
             reserved: 0,
-            conditions: [Condition {
-                uid: 0,
-                gid: 0,
-                passes: 0,
-            }; CONDITIONS_MAX],
+            conditions: [0; CLASS_WORDS],
         };
-        for (place, condition) in stored.conditions.iter_mut().zip(&class.0) {
-            *place = *condition;
+        let (places, _) = stored.conditions.as_chunks_mut::<3>();
+        for (place, condition) in places.iter_mut().zip(&class.0) {
+            *place = [condition.uid, condition.gid, condition.passes];
         }
         stored.checksum = stored.sum();
         stored
@@ -268,9 +236,9 @@ pub struct Classes {
 impl Classes {
     /// Reads the pool's classes, up to the first record that was not written whole.
     pub fn open(path: &Path, directory: &OwnedFd) -> Result<Classes> {
-        let failed = |operation| Error::system(path.join(CLASSES), operation);
+        let failed = |operation| Error::system(path.join(layout::CLASSES), operation);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = rustix::fs::openat(directory, CLASSES, flags, Mode::RUSR | Mode::WUSR)
+        let file = rustix::fs::openat(directory, layout::CLASSES, flags, Mode::RUSR | Mode::WUSR)
             .map_err(failed("open"))?;
         let mut classes = Classes {
             file,
@@ -531,7 +499,7 @@ mod tests {
         drop(classes);
         let file = std::fs::OpenOptions::new()
             .write(true)
-            .open(folder.path().join(CLASSES))
+            .open(folder.path().join(layout::CLASSES))
             .unwrap();
         file.set_len(3 * 256 - 1).unwrap();
         let mut classes = open();

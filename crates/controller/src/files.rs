@@ -1,4 +1,4 @@
-//! The formats that are private to the controller: segment table and session table.
+//! The formats that are private to the controller: segment table, read classes and session table.
 //!
 //! # Invariants
 //! * The segment table changes through the journal only.
@@ -64,6 +64,24 @@ impl SegmentEntry {
 pub fn segment_table_size(segments: SegmentNumber) -> u64 {
     (u64::from(segments) * SEGMENT_ENTRY_SIZE).next_multiple_of(PAGE_SIZE)
 }
+
+/// Words of the conditions of a class.
+pub const CLASS_WORDS: usize = 60;
+
+/// A read class ([`crate::classes`]): record *n* - 1 of the file is class *n*.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct StoredClass {
+    /// CRC32C of the rest of the record.
+    pub checksum: u32,
+    pub number: u32,
+    /// Conditions that count.
+    pub count: u32,
+    pub reserved: u32,
+    /// Of each condition: user, group, who passes.
+    pub conditions: [u32; CLASS_WORDS],
+}
+const _: () = assert!(size_of::<StoredClass>() == 256);
 
 /// Sessions at once.
 pub const SESSIONS_MAX: usize = 1024;

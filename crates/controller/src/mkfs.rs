@@ -233,6 +233,7 @@ fn clear(path: &Path, directory: &OwnedFd, force: bool) -> Result<()> {
         layout::SOCKET,
         layout::HEADERS,
         layout::PAGE_BITMAP,
+        layout::CLASSES,
         layout::SEGMENT_TABLE,
         layout::SESSION_TABLE,
         layout::JOURNAL,

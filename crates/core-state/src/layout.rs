@@ -7,6 +7,8 @@ pub const SUPERBLOCK: &str = "superblock";
 pub const HEADERS: &str = "headers";
 /// One bit per page: set while the verified state refers to the page.
 pub const PAGE_BITMAP: &str = "pages";
+/// Private to the controller: what the read classes of segments are.
+pub const CLASSES: &str = "classes";
 /// Private to the controller: one entry per segment.
 pub const SEGMENT_TABLE: &str = "segment-table";
 /// Private to the controller: redo journal.

@@ -426,6 +426,7 @@ pub fn files() -> BTreeMap<String, ()> {
         layout::SUPERBLOCK,
         layout::HEADERS,
         layout::PAGE_BITMAP,
+        layout::CLASSES,
         layout::SEGMENT_TABLE,
         layout::JOURNAL,
         layout::SESSION_TABLE,
