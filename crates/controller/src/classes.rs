@@ -22,7 +22,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::path::Path;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
 
 /// Label of what only root and the pool's user may read.
 pub const NOBODY: u32 = 0;
@@ -221,8 +221,11 @@ impl StoredClass {
     }
 
     fn decode(&self, number: u32) -> Option<Class> {
-        let conditions = self.conditions.get(..self.count as usize)?;
-        (self.checksum == self.sum() && self.number == number).then(|| Class(conditions.to_vec()))
+        let (conditions, _) = self.conditions.as_chunks::<3>();
+        let conditions = conditions.get(..self.count as usize)?;
+        let of = |&[uid, gid, passes]: &[u32; 3]| Condition { uid, gid, passes };
+        let class = Class(conditions.iter().map(of).collect());
+        (self.checksum == self.sum() && self.number == number).then_some(class)
     }
 }
 

@@ -5,4 +5,5 @@ mod owners;
 mod pools;
 mod running;
 mod support;
+mod users;
 mod violations;

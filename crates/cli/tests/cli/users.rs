@@ -1,0 +1,249 @@
+//! `arck serve --shared`: programs of several users on one pool, each with his own rights. Needs
+//! root, to become them; says so where it is not.
+
+use crate::support::{Place, Serving, preload_library, refused, succeeded};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+/// Who serves the pool.
+const SERVER: (u32, &[u32]) = (990, &[990]);
+const ANN: (u32, &[u32]) = (1001, &[1001, 2000]);
+const BOB: (u32, &[u32]) = (1002, &[1002, 2000]);
+const EVE: (u32, &[u32]) = (1003, &[1003]);
+
+struct Users {
+    place: Place,
+    arck: PathBuf,
+    serving: Option<Serving>,
+}
+
+impl Users {
+    /// A pool that a user of its own serves, and a copy of the command that all can reach.
+    fn new() -> Users {
+        // SAFETY: no arguments, no memory.
+        let user = unsafe { libc::geteuid() };
+        assert_eq!(
+            user, 0,
+            "these tests become other users: run them as root (sudo -E cargo test)"
+        );
+        let place = Place::new();
+        chown(place.path(), Some(SERVER.0), Some(SERVER.0)).unwrap();
+        let everybody = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(place.path(), everybody.clone()).unwrap();
+        let arck = place.path().join("arck");
+        std::fs::copy(env!("CARGO_BIN_EXE_arck"), &arck).unwrap();
+        let library = preload_library();
+        let copy = place.path().join(library.file_name().unwrap());
+        std::fs::copy(library, &copy).unwrap();
+        for file in [&arck, &copy] {
+            std::fs::set_permissions(file, everybody.clone()).unwrap();
+        }
+        let users = Users {
+            place,
+            arck,
+            serving: None,
+        };
+        let mkfs = ["mkfs", "--size", "128M", "--mode", "1777"];
+        succeeded(&users.of(SERVER, &mkfs).output().unwrap());
+        users
+    }
+
+    fn serve(&mut self, arguments: &[&str]) {
+        let pool = self.place.pool();
+        let mut command = self.of(SERVER, &["serve"]);
+        command.arg(pool).args(["--ready-fd", "1"]).args(arguments);
+        self.serving = Some(Serving::of(&mut command));
+    }
+
+    fn end(&mut self) {
+        let mut serving = self.serving.take().unwrap();
+        serving.signal(libc::SIGTERM);
+        assert!(serving.process.wait().unwrap().success());
+    }
+
+    fn of(&self, (uid, groups): (u32, &'static [u32]), arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.arck);
+        command.args(arguments).current_dir("/");
+        command.env("ARCK_POOL", self.place.pool());
+        let become_user = move || {
+            // SAFETY: a list of numbers that lives for ever; between fork and exec these calls are
+            // system calls and nothing else.
+            let became = unsafe {
+                libc::setgroups(groups.len(), groups.as_ptr()) == 0
+                    && libc::setresgid(groups[0], groups[0], groups[0]) == 0
+                    && libc::setresuid(uid, uid, uid) == 0
+            };
+            match became {
+                true => Ok(()),
+                false => Err(std::io::Error::last_os_error()),
+            }
+        };
+        // SAFETY: see within.
+        unsafe { command.pre_exec(become_user) };
+        command
+    }
+
+    /// `arck run -- sh -c SCRIPT`.
+    fn script(&self, user: (u32, &'static [u32]), script: &str) -> Output {
+        let script = format!("cd /arck && {script}");
+        let mut command = self.of(user, &["run", "--", "sh", "-c", &script]);
+        command.env("LC_ALL", "C").output().unwrap()
+    }
+
+    fn says(&self, user: (u32, &'static [u32]), script: &str) -> String {
+        succeeded(&self.script(user, script))
+    }
+
+    /// The script fails with this in what it says.
+    fn fails(&self, user: (u32, &'static [u32]), script: &str, says: &str) {
+        let output = self.script(user, script);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success(), "{script}: {output:?}");
+        assert!(text.contains(says), "{script}: {text}");
+    }
+}
+
+impl Drop for Users {
+    fn drop(&mut self) {
+        if let Some(mut serving) = self.serving.take() {
+            let _ = serving.process.kill();
+            let _ = serving.process.wait();
+        }
+    }
+}
+
+const DENIED: &str = "Permission denied";
+
+#[test]
+fn programs_of_several_users_share_a_pool() {
+    let mut users = Users::new();
+    users.serve(&["--shared"]);
+    let made = users.says(
+        ANN,
+        "umask 022; mkdir -p ann/public team && echo hello >ann/public/hello && echo mine >ann/mine \
+         && chmod 600 ann/mine && chgrp 2000 team && chmod 2770 team && ls ann",
+    );
+    assert_eq!(made, "mine\npublic\n");
+    assert_eq!(
+        users.says(BOB, "cat ann/public/hello; stat -c %U:%a ann/mine"),
+        "hello\nUNKNOWN:600\n"
+    );
+    for script in [
+        "cat ann/mine",
+        "echo x >ann/public/hello",
+        "touch ann/new",
+        "rm ann/mine",
+    ] {
+        users.fails(BOB, script, DENIED);
+    }
+    users.fails(BOB, "rmdir team", "not permitted");
+    // What one writes for the group, the others of it read.
+    users.says(
+        BOB,
+        "umask 007; echo plan >team/plan; mkdir team/more; echo x >team/more/x",
+    );
+    assert_eq!(
+        users.says(
+            ANN,
+            "stat -c %g team/plan team/more; cat team/plan team/more/x"
+        ),
+        "2000\n2000\nplan\nx\n"
+    );
+    for script in ["ls team", "cat team/plan", "touch team/x"] {
+        users.fails(EVE, script, DENIED);
+    }
+    // The home is closed, with what could be read in it.
+    users.says(ANN, "chmod 700 ann");
+    users.fails(BOB, "cat ann/public/hello", DENIED);
+    assert_eq!(
+        users.says(ANN, "cat ann/public/hello ann/mine"),
+        "hello\nmine\n"
+    );
+    users.says(ANN, "chmod 711 ann");
+    assert_eq!(users.says(BOB, "cat ann/public/hello"), "hello\n");
+    users.fails(BOB, "ls ann", DENIED);
+    users.end();
+    // Kept over a restart.
+    users.serve(&["--shared"]);
+    assert_eq!(users.says(BOB, "cat ann/public/hello"), "hello\n");
+    users.fails(EVE, "cat team/plan", DENIED);
+    assert_eq!(
+        users.says((0, &[0]), "cat team/plan ann/mine"),
+        "plan\nmine\n"
+    );
+    users.end();
+}
+
+#[test]
+fn archives_and_copies_are_read_by_others() {
+    let mut users = Users::new();
+    users.serve(&["--shared"]);
+    users.says(
+        ANN,
+        "umask 077; mkdir tree; seq 20000 >tree/numbers; echo object >tree/object; chmod 444 \
+         tree/object; ln -s numbers tree/link; ln tree/numbers tree/again; chmod 644 tree/numbers; \
+         chmod 755 tree; cp -a tree copy; tar cf tree.tar tree; chmod 644 tree.tar",
+    );
+    let sum = users.says(ANN, "cksum <tree/numbers");
+    for path in [
+        "tree/numbers",
+        "tree/again",
+        "tree/link",
+        "copy/numbers",
+        "copy/link",
+    ] {
+        assert_eq!(users.says(BOB, &format!("cksum <{path}")), sum, "{path}");
+    }
+    let unpacked = users.says(
+        BOB,
+        "mkdir -m 700 bob; tar xf tree.tar -C bob; cksum <bob/tree/numbers",
+    );
+    assert_eq!(unpacked, sum);
+    users.fails(EVE, "ls bob", DENIED);
+    users.fails(EVE, "cat bob/tree/object", DENIED);
+    // A temporary file as mkstemp makes it, then opened for all.
+    users.says(
+        ANN,
+        "f=$(mktemp -p /arck); echo temporary >$f; chmod 644 $f; mv $f /arck/named",
+    );
+    assert_eq!(users.says(EVE, "cat named"), "temporary\n");
+    users.fails(EVE, "mv named mine", "not permitted");
+    users.end();
+}
+
+#[test]
+fn a_pool_that_is_not_shared_is_its_users_alone() {
+    let mut users = Users::new();
+    let run = ["run", "--", "true"];
+    refused(
+        &users.of(ANN, &run).output().unwrap(),
+        "cannot use the pool",
+    );
+    users.serve(&[]);
+    refused(
+        &users.of(ANN, &run).output().unwrap(),
+        "cannot use the pool",
+    );
+    users.end();
+    users.serve(&["--shared"]);
+    succeeded(&users.of(ANN, &run).output().unwrap());
+    users.end();
+    refused(&users.of(ANN, &run).output().unwrap(), "arck serve");
+    users.serve(&[]);
+    refused(
+        &users.of(ANN, &run).output().unwrap(),
+        "cannot use the pool",
+    );
+    assert_eq!(
+        succeeded(
+            &users
+                .of(SERVER, &["run", "--", "ls", "/arck"])
+                .output()
+                .unwrap()
+        ),
+        ""
+    );
+    users.end();
+}
