@@ -385,12 +385,12 @@ mod tests {
     fn oracle(who: &Credentials, &(uid, gid, mode): &Owned, wish: u32) -> bool {
         let digit = if who.uid == uid {
             mode / 64
-        } else if who.gid == gid || who.groups.iter().any(|&group| group == gid) {
+        } else if who.gid == gid || who.groups.contains(&gid) {
             mode / 8
         } else {
             mode
         };
-        digit % 8 & wish == wish
+        (digit % 8) & wish == wish
     }
 
     fn class_of(above: &[Owned], file: Owned) -> Option<Class> {

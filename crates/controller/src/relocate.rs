@@ -37,6 +37,7 @@ use arck_protocol::Response;
 use arck_verifier::{Changes, Credentials, VerifiedState};
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
 
@@ -179,23 +180,15 @@ impl Copier {
             let dax = state.pool.durability() == Durability::Dax;
             Mapping::new(&file, 0, length, options.synchronous(dax)).map_err(|e| e.errno())
         };
-        let segment = geometry.segment_of(from);
-        if !self.from.contains_key(&segment) {
-            let mapping = map(from, OFlags::RDONLY, MapOptions::READ_ONLY)?;
-            self.from.insert(segment, mapping);
-        }
-        let segment = geometry.segment_of(to);
-        if !self.to.contains_key(&segment) {
-            let mapping = map(to, OFlags::RDWR, MapOptions::READ_WRITE)?;
-            self.to.insert(segment, mapping);
-        }
-        let within = |page: PagePtr| (page.address() % geometry.segment_size) as usize;
-        let (Some(source), Some(target)) = (
-            self.from.get(&geometry.segment_of(from)),
-            self.to.get(&geometry.segment_of(to)),
-        ) else {
-            return Err(Errno::IO);
+        let source = match self.from.entry(geometry.segment_of(from)) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(map(from, OFlags::RDONLY, MapOptions::READ_ONLY)?),
         };
+        let target = match self.to.entry(geometry.segment_of(to)) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(map(to, OFlags::RDWR, MapOptions::READ_WRITE)?),
+        };
+        let within = |page: PagePtr| (page.address() % geometry.segment_size) as usize;
         let mut bytes = [0u8; PAGE_SIZE as usize];
         // The session that has it may have truncated the file.
         source
