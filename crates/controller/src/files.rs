@@ -42,6 +42,8 @@ pub struct SegmentEntry {
 
 /// The user of data segments that no session writes; nobody's number.
 pub const CONTROLLER: u32 = u32::MAX;
+/// The user of data segments that were those of a class, and are now nobody's: nothing is put there.
+pub const HIDDEN: u32 = u32::MAX - 1;
 /// Flag of a data segment: it has had pages of files of other users than `uid`, and so goes to no
 /// other session while it has pages in use.
 pub const FOREIGN: u32 = 1;

@@ -19,8 +19,9 @@ use crate::apply::file::Setter;
 use crate::change::{Change, Weight};
 use crate::classes::{Class, Classes, Condition, NOBODY, Wish};
 use crate::core::Core;
-use crate::files::SegmentKind;
+use crate::files::{CONTROLLER, HIDDEN, SegmentEntry, SegmentKind};
 use crate::fold::{After, Failure, heavy_barrier};
+use crate::maps;
 use crate::ownership::Reply;
 use crate::pool::numbered;
 use crate::state::{State, buckets};
@@ -389,20 +390,24 @@ impl Core {
         self.move_contents(number, None, &stays).map(|_| ())
     }
 
-    /// EBUSY if an inode is in a shared map of any session: it keeps its pages.
+    /// EBUSY if an inode is in a writable shared map of a session that may write it: it keeps its
+    /// pages, since what is stored through the map goes to them.
     fn refuse_moving(&self, number: InodeNumber) -> Result<(), Errno> {
         heavy_barrier();
-        let generation = self
-            .state
-            .header_copy(number)
-            .map_or(0, |copy| copy.generation);
-        match self
+        // There is no session 0: any.
+        match self.is_mapped_writable(0, number) {
+            true => Err(Errno::BUSY),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether any session has a map of an inode. After a barrier.
+    fn is_mapped(&self, number: InodeNumber) -> bool {
+        let copy = self.state.header_copy(number);
+        let generation = copy.map_or(0, |copy| copy.generation);
+        !self
             .mapped(&BTreeSet::from([(number, generation)]))
             .is_empty()
-        {
-            true => Ok(()),
-            false => Err(Errno::BUSY),
-        }
     }
 
     /// Moves an inode to `place`, if that is said, and what is in it to the class that follows
@@ -421,8 +426,12 @@ impl Core {
             left: Vec::new(),
         };
         let frees = place.is_none();
+        let keeps = frees && self.is_mapped(number);
         self.change_inode(number, |change| {
             mover.left.clear();
+            if keeps {
+                change.keep_pages_of(number);
+            }
             if let Some(label) = place {
                 change.allocate_for_class(label);
                 change.move_inode(number)?;
@@ -432,7 +441,7 @@ impl Core {
             mover.contents(change, number)?;
             if frees {
                 for &page in &mover.left {
-                    change.set_data_page_used(page, false);
+                    change.drop_data_page(number, page);
                 }
             }
             Ok(())
@@ -456,8 +465,20 @@ impl Core {
                 Err(Failure::Violation(_) | Failure::Unsettled(_)) => {}
             }
         }
-        match self.change_alone(|change, _| what(change)) {
-            Ok(()) => Ok(()),
+        let mut keepers = Vec::new();
+        let changed = self.change_alone(|change, _| {
+            what(change)?;
+            keepers = maps::keep_pages(change)?;
+            Ok(())
+        });
+        match changed {
+            Ok(()) => {
+                for (keeper, of) in keepers {
+                    self.state.orphans.insert(keeper);
+                    self.state.keepers.insert(keeper, (of, header.generation));
+                }
+                Ok(())
+            }
             Err(Failure::Errno(errno)) => Err(errno),
             Err(_) => Err(Errno::IO),
         }
@@ -560,13 +581,20 @@ impl Core {
             true => self.state.classes.label(place.as_ref()),
             false => label,
         };
-        if !has_outside || self.refuse_moving(number).is_err() {
-            // A file in a shared map keeps its pages.
-            self.note_kept();
-            return self.change_inode(number, |change| {
-                change.allocate_for_class(new_label);
-                change.move_inode(number)
-            });
+        let stays_mapped = has_outside && self.refuse_moving(number).is_err();
+        if !has_outside || stays_mapped {
+            if moves {
+                self.note_kept();
+                self.change_inode(number, |change| {
+                    change.allocate_for_class(new_label);
+                    change.move_inode(number)
+                })?;
+            }
+            if stays_mapped {
+                // Whoever can see it already goes on, as with any map; nobody else will.
+                self.hide_segments(number);
+            }
+            return Ok(());
         }
         let stays = |state: &State, label: u32| within(&state.classes, label);
         let left = self.move_contents(number, Some(new_label), &stays)?;
@@ -613,8 +641,17 @@ impl Core {
                 && entry.kind() == SegmentKind::Data
                 && entry.class != NOBODY
             {
-                let class = NOBODY;
-                change.set_segment(segment, crate::files::SegmentEntry { class, ..entry });
+                // Those who have it go on seeing it: nothing else is put there.
+                let uid = match entry.uid {
+                    CONTROLLER => HIDDEN,
+                    uid => uid,
+                };
+                let hidden = SegmentEntry {
+                    class: NOBODY,
+                    uid,
+                    ..entry
+                };
+                change.set_segment(segment, hidden);
             }
         }
         if let Err(errno) = change.commit(Weight::Fold) {
