@@ -79,9 +79,15 @@ pub const ATTACKS: &[Attack] = &[
         "EACCES",
         |a| {
             let (_socket, files) = received(a);
-            let segments = vec![0];
-            let (_, segment) = call(&_socket, &Call::MapSegments { segments }).expect("an answer");
-            let read_only = [&files[HEADERS], &files[BITMAP], &segment[0]];
+            // One of a class that it is in; segment 0 is nobody's.
+            let sent = (0..a.welcome.geometry.segment_count).find_map(|segment| {
+                let segments = vec![segment];
+                let (_, mut sent) =
+                    call(&_socket, &Call::MapSegments { segments }).expect("an answer");
+                sent.pop()
+            });
+            let segment = sent.expect("what everybody may read");
+            let read_only = [&files[HEADERS], &files[BITMAP], &segment];
             all_the_same(read_only.into_iter().map(reopen).collect())
         },
     )
