@@ -14,18 +14,17 @@ use crate::files::{CONTROLLER, FOREIGN, SegmentEntry, SegmentKind};
 use crate::journal::{Redo, Target};
 use crate::slots::place;
 use crate::state::State;
-use arck_core_state::directory::BucketPage;
 use arck_core_state::header::{
     FOLD_OFFSET, HEADER_SIZE, HeaderKind, OWNERSHIP_OFFSET, identity_word, state_word,
 };
 use arck_core_state::inode::INODE_SIZE;
 use arck_core_state::{
     FileKind, HeaderCopy, Inode, InodeNumber, Ownership, PAGE_SIZE, PagePtr, PageWords, Pages,
-    SegmentNumber,
+    SegmentNumber, zeroed_page,
 };
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 use zerocopy::IntoBytes;
 
 /// The words of a header that a change sets.
@@ -123,10 +122,6 @@ impl Pages for Change<'_> {
             None => self.state.pool.page(pointer),
         }
     }
-}
-
-fn zeroed_page() -> Box<PageWords> {
-    Box::new(std::array::from_fn(|_| AtomicU64::new(0)))
 }
 
 impl<'a> Change<'a> {
@@ -517,14 +512,9 @@ impl<'a> Change<'a> {
         Ok(())
     }
 
-    /// Replaces all of a metadata page.
-    pub fn set_bucket(&mut self, page: PagePtr, bucket: &BucketPage) -> Result<(), Errno> {
-        let working = self.working(page)?;
-        let (words, _) = bucket.0.as_chunks::<8>();
-        for (word, bytes) in working.words.iter().zip(words) {
-            word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
-        }
-        Ok(())
+    /// A metadata page to be changed in place. EIO if the page is none.
+    pub fn edit(&mut self, page: PagePtr) -> Result<&PageWords, Errno> {
+        self.working(page).map(|working| &*working.words)
     }
 
     /// Whether nothing changes but, perhaps, marks.

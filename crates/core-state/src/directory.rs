@@ -235,7 +235,7 @@ pub fn lookup(
                 unit,
             }));
         }
-        pointer = PagePtr(word(page, WORD_NEXT));
+        pointer = next_page(page);
     }
     Err(Torn)
 }
@@ -264,109 +264,119 @@ pub fn for_each_in_bucket(
                 each(dentry, hash, &name, pointer, unit);
             }
         }
-        pointer = PagePtr(word(page, WORD_NEXT));
+        pointer = next_page(page);
     }
     Err(Torn)
 }
 
-/// A bucket page in private memory, being prepared or changed by the controller.
-#[derive(Clone)]
-pub struct BucketPage(pub Box<[u8; 4096]>);
+/// The overflow page that continues a bucket page; null = none.
+pub fn next_page(page: &PageWords) -> PagePtr {
+    PagePtr(word(page, WORD_NEXT))
+}
 
-/// A changed run of bytes of a page: offset and length.
-pub type Change = (usize, usize);
-
-impl BucketPage {
-    pub fn new(directory: InodeNumber, bucket: u64) -> BucketPage {
-        let mut page = BucketPage(Box::new([0; 4096]));
-        page.put_word(WORD_MAGIC, BUCKET_MAGIC);
-        page.put_word(WORD_IDENTITY, u64::from(directory) | bucket << 32);
-        page
-    }
-    pub fn from_live(live: &PageWords) -> BucketPage {
-        let mut page = BucketPage(Box::new([0; 4096]));
-        for (i, live) in live.iter().enumerate() {
-            page.put_word(i, live.load(Ordering::Relaxed));
+/// Where a dentry that takes `need` units finds room in a bucket page: the first run of free units
+/// that is long enough.
+pub fn room_in_page(page: &PageWords, need: usize) -> Option<usize> {
+    let mut free = 0;
+    for group in 0..UNITS / 8 {
+        let tags = word(page, TAGS_OFFSET / 8 + group);
+        // No byte of it is zero (exact where it is used: it says "none" or "perhaps").
+        if tags.wrapping_sub(0x0101_0101_0101_0101) & !tags & 0x8080_8080_8080_8080 == 0 {
+            free = 0;
+            continue;
         }
-        page
+        for (at, tag) in tags.to_le_bytes().into_iter().enumerate() {
+            free = if tag == TAG_FREE { free + 1 } else { 0 };
+            if free == need {
+                return Some(group * 8 + at + 1 - need);
+            }
+        }
     }
-    fn put_word(&mut self, index: usize, value: u64) {
-        self.0[index * 8..index * 8 + 8].copy_from_slice(&value.to_le_bytes());
+    None
+}
+
+/// A bucket page in private memory, made or changed in place by the controller: the words of live
+/// pages, so that one look-up serves both.
+#[derive(Clone, Copy)]
+pub struct BucketPage<'p>(pub &'p PageWords);
+
+impl BucketPage<'_> {
+    /// Makes a page that is all zeroes a bucket page without names.
+    pub fn format(self, directory: InodeNumber, bucket: u64) {
+        self.put(WORD_MAGIC, BUCKET_MAGIC);
+        self.put(WORD_IDENTITY, u64::from(directory) | bucket << 32);
     }
-    pub fn next(&self) -> PagePtr {
-        let mut bytes = [0; 8];
-        bytes.copy_from_slice(&self.0[WORD_NEXT * 8..WORD_NEXT * 8 + 8]);
-        PagePtr(u64::from_le_bytes(bytes))
+    fn put(self, index: usize, value: u64) {
+        self.0[index].store(value, Ordering::Relaxed);
     }
-    pub fn set_next(&mut self, next: PagePtr) -> Change {
-        self.put_word(WORD_NEXT, next.0);
-        (WORD_NEXT * 8, 8)
+    pub fn set_next(self, next: PagePtr) {
+        self.put(WORD_NEXT, next.0);
     }
-    pub fn tags(&self) -> &[u8] {
-        &self.0[TAGS_OFFSET..TAGS_OFFSET + UNITS]
+    pub fn is_empty(self) -> bool {
+        tags(self.0).iter().all(|&tag| tag == TAG_FREE)
     }
-    pub fn is_empty(&self) -> bool {
-        self.tags().iter().all(|&tag| tag == TAG_FREE)
+    fn set_tag(self, unit: usize, tag: u8) {
+        let (index, shift) = (TAGS_OFFSET / 8 + unit / 8, unit % 8 * 8);
+        let others = word(self.0, index) & !(0xff << shift);
+        self.put(index, others | u64::from(tag) << shift);
     }
 
-    /// Adds a dentry into the first run of free units that is long enough; gives the changed
-    /// runs, tags first. `None` if there is no room.
-    pub fn add(&mut self, hash: u64, name: &[u8], dentry: Dentry) -> Option<[Change; 2]> {
+    /// Adds a dentry where there is room; gives the unit. `None` if there is none, or it is no name.
+    pub fn add(self, hash: u64, name: &[u8], dentry: Dentry) -> Option<usize> {
         if name.is_empty() || name.len() > NAME_MAX {
             return None;
         }
         let need = units_for(name.len());
-        let first = (0..=UNITS - need).find(|&at| {
-            self.tags()[at..at + need]
-                .iter()
-                .all(|&tag| tag == TAG_FREE)
-        })?;
-        let tags = &mut self.0[TAGS_OFFSET + first..TAGS_OFFSET + first + need];
-        tags.fill(TAG_CONTINUED);
-        tags[0] = tag(hash);
-        let at = UNITS_OFFSET + first * UNIT_SIZE;
-        self.0[at..at + need * UNIT_SIZE].fill(0);
-        let w0 = u64::from(dentry.inode) | u64::from(dentry.generation) << 32;
-        let w1 =
-            u64::from(hash as u32) | (name.len() as u64) << 32 | u64::from(dentry.kind as u8) << 40;
-        self.0[at..at + 8].copy_from_slice(&w0.to_le_bytes());
-        self.0[at + 8..at + 16].copy_from_slice(&w1.to_le_bytes());
-        self.0[at + 16..at + 16 + name.len()].copy_from_slice(name);
-        Some([(TAGS_OFFSET + first, need), (at, need * UNIT_SIZE)])
+        let first = room_in_page(self.0, need)?;
+        self.set_tag(first, tag(hash));
+        for unit in first + 1..first + need {
+            self.set_tag(unit, TAG_CONTINUED);
+        }
+        let at = unit_word(first);
+        self.put(
+            at,
+            u64::from(dentry.inode) | u64::from(dentry.generation) << 32,
+        );
+        self.put(
+            at + 1,
+            u64::from(hash as u32) | (name.len() as u64) << 32 | u64::from(dentry.kind as u8) << 40,
+        );
+        let mut chunks = name.chunks(8);
+        for index in at + 2..at + need * UNIT_SIZE / 8 {
+            let mut bytes = [0; 8];
+            let chunk = chunks.next().unwrap_or_default();
+            bytes[..chunk.len()].copy_from_slice(chunk);
+            self.put(index, u64::from_le_bytes(bytes));
+        }
+        Some(first)
     }
 
-    /// Removes the dentry at `unit`; gives the changed run of tags.
-    pub fn remove(&mut self, unit: usize) -> Option<Change> {
-        if unit >= UNITS || self.0[TAGS_OFFSET + unit] <= TAG_CONTINUED {
+    /// Removes the dentry at `unit`; `None` if there is none.
+    pub fn remove(self, unit: usize) -> Option<()> {
+        if unit >= UNITS || tags(self.0)[unit] <= TAG_CONTINUED {
             return None;
         }
-        let length = usize::from(self.0[UNITS_OFFSET + unit * UNIT_SIZE + 12]);
-        let units = units_for(length).min(UNITS - unit);
-        self.0[TAGS_OFFSET + unit..TAGS_OFFSET + unit + units].fill(TAG_FREE);
-        Some((TAGS_OFFSET + unit, units))
+        let length = (word(self.0, unit_word(unit) + 1) >> 32) as u8;
+        for unit in unit..(unit + units_for(usize::from(length))).min(UNITS) {
+            self.set_tag(unit, TAG_FREE);
+        }
+        Some(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use core::sync::atomic::AtomicU64;
     use proptest::prelude::*;
     use std::collections::HashMap;
-
-    fn live(page: &BucketPage) -> PageWords {
-        std::array::from_fn(|i| {
-            let mut bytes = [0; 8];
-            bytes.copy_from_slice(&page.0[i * 8..i * 8 + 8]);
-            AtomicU64::new(u64::from_le_bytes(bytes))
-        })
-    }
 
     proptest! {
         #[test]
         fn a_page_is_a_map(operations in prop::collection::vec(
             (any::<bool>(), prop::collection::vec(1u8..=255, 1..=255usize)), 1..60)) {
-            let mut page = BucketPage::new(5, 0);
+            let words = crate::zeroed_page();
+            let page = BucketPage(&words);
+            page.format(5, 0);
             let mut model: HashMap<Vec<u8>, Dentry> = HashMap::new();
             for (number, (add, name)) in operations.into_iter().enumerate() {
                 let hash = hash_name(1, &name);
@@ -375,20 +385,19 @@ mod tests {
                     if page.add(hash, &name, dentry).is_some() {
                         model.insert(name, dentry);
                     }
-                } else if let Some((_, unit)) = find_in_page(&live(&page), hash, &name) {
+                } else if let Some((_, unit)) = find_in_page(&words, hash, &name) {
                     prop_assert!(model.remove(&name).is_some());
                     prop_assert!(page.remove(unit).is_some());
                 }
-                let now = live(&page);
                 for (name, dentry) in &model {
-                    let found = find_in_page(&now, hash_name(1, name), name);
+                    let found = find_in_page(&words, hash_name(1, name), name);
                     prop_assert_eq!(found.map(|f| f.0), Some(*dentry));
                 }
-                let listed = tags(&now).iter().filter(|&&t| t > TAG_CONTINUED).count();
+                let listed = tags(&words).iter().filter(|&&t| t > TAG_CONTINUED).count();
                 prop_assert_eq!(listed, model.len());
             }
             for name in model.keys() {
-                let (_, unit) = find_in_page(&live(&page), hash_name(1, name), name).unwrap();
+                let (_, unit) = find_in_page(&words, hash_name(1, name), name).unwrap();
                 page.remove(unit);
             }
             prop_assert!(page.is_empty());

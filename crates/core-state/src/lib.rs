@@ -45,6 +45,13 @@ pub use inode::{FileKind, Inode};
 /// reader copies words out with relaxed loads and validates with the inode's sequence word.
 pub type PageWords = [core::sync::atomic::AtomicU64; 512];
 
+/// A page in private memory, all zeroes.
+pub fn zeroed_page() -> Box<PageWords> {
+    Box::new(core::array::from_fn(|_| {
+        core::sync::atomic::AtomicU64::new(0)
+    }))
+}
+
 /// Where live pages come from: the mapped segments of one process.
 pub trait Pages {
     /// The page, or `None` if the pointer is outside the pool or not mappable here. Must be

@@ -6,7 +6,8 @@
 use crate::Seed;
 use arck_core_state::branch::StoredBranch;
 use arck_core_state::directory::{
-    BucketPage, CHAIN_MAX, Dentry, UNITS, for_each_in_bucket, hash_name, lookup, read_entry,
+    BucketPage, CHAIN_MAX, Dentry, TAG_FREE, UNITS, for_each_in_bucket, hash_name, lookup,
+    read_entry, tags,
 };
 use arck_core_state::extended;
 use arck_core_state::header::LiveHeader;
@@ -163,17 +164,21 @@ fn run_directory(bytes: &[u8]) {
         for unit in 0..UNITS + 2 {
             let _ = read_entry(words, unit);
         }
-        let mut bucket = BucketPage::from_live(words);
+        let copy = arck_core_state::zeroed_page();
+        for (word, live) in copy.iter().zip(words) {
+            word.store(live.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        let bucket = BucketPage(&copy);
         let dentry = Dentry {
             inode: 5,
             generation: 1,
             kind: FileKind::File,
         };
-        let tags = bucket.tags().to_vec();
-        if bucket.add(hash, b"name", dentry).is_some() {
-            let unit = (0..UNITS).find(|&at| bucket.tags()[at] != tags[at]);
-            assert!(unit.and_then(|unit| bucket.remove(unit)).is_some());
-            assert_eq!(bucket.tags(), tags);
+        let before = tags(&copy);
+        if let Some(unit) = bucket.add(hash, b"name", dentry) {
+            assert_eq!(before[unit], TAG_FREE);
+            assert!(bucket.remove(unit).is_some());
+            assert_eq!(tags(&copy), before);
         }
         for unit in 0..UNITS {
             let _ = bucket.remove(unit);
@@ -283,7 +288,9 @@ pub fn seeds() -> Vec<Seed> {
     add(INDEX, "index-0", &[&root(1, 0)]);
     add(INDEX, "index-2", &[&root(1, 2), &interior, &leaves[..64]]);
 
-    let mut bucket = BucketPage::new(5, 0);
+    let words = arck_core_state::zeroed_page();
+    let bucket = BucketPage(&words);
+    bucket.format(5, 0);
     for name in [&b"name"[..], &[b'z'; 255]] {
         let dentry = Dentry {
             inode: 9,
@@ -292,11 +299,15 @@ pub fn seeds() -> Vec<Seed> {
         };
         let _ = bucket.add(hash_name(1, name), name, dentry);
     }
-    let _ = bucket.set_next(PagePtr(2));
+    bucket.set_next(PagePtr(2));
+    let bytes: Vec<u8> = words
+        .iter()
+        .flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes())
+        .collect();
     add(
         DIRECTORY,
         "directory",
-        &[&root(1, 0), &bucket.0[..], &bucket.0[..600]],
+        &[&root(1, 0), &bytes, &bytes[..600]],
     );
     add(INODE, "inode", &[&4096u64.to_le_bytes(), &[8; 128]]);
     add(HEADER, "header", &[&2u64.to_le_bytes(), &[1; 24]]);

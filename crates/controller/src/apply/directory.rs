@@ -17,6 +17,7 @@ use crate::change::Change;
 use crate::state::buckets;
 use arck_core_state::directory::{
     BucketPage, CHAIN_MAX, Dentry, Name, bucket_of, find_in_page, for_each_in_bucket, hash_name,
+    next_page, room_in_page, units_for,
 };
 use arck_core_state::{IndexRoot, Inode, PAGE_SIZE, PagePtr, Pages, index};
 use rustix::io::Errno;
@@ -36,8 +37,13 @@ fn hash_of(change: &Change<'_>, name: &[u8]) -> u64 {
     hash_name(change.state.pool.superblock().hash_seed, name)
 }
 
-fn bucket_page(change: &Change<'_>, page: PagePtr) -> Result<BucketPage, Errno> {
-    Ok(BucketPage::from_live(change.page(page).ok_or(Errno::IO)?))
+/// The overflow page behind a bucket page; null = none.
+fn next(change: &Change<'_>, page: PagePtr) -> Result<PagePtr, Errno> {
+    change.page(page).map(next_page).ok_or(Errno::IO)
+}
+
+fn edit<'c>(change: &'c mut Change<'_>, page: PagePtr) -> Result<BucketPage<'c>, Errno> {
+    change.edit(page).map(BucketPage)
 }
 
 /// Adds a name that is not there. The caller stores the inode.
@@ -67,35 +73,30 @@ fn insert(
     name: &[u8],
     dentry: Dentry,
 ) -> Result<bool, Errno> {
+    let need = units_for(name.len());
     let mut at = index::lookup(change, inode.root, bucket).ok_or(Errno::IO)?;
-    let mut last: Option<(PagePtr, BucketPage)> = None;
+    let mut last = PagePtr::NULL;
     for depth in 0..CHAIN_FULL {
         if at.is_null() {
-            let page = change.new_page()?;
-            let mut fresh = BucketPage::new(inode.number, bucket);
-            fresh.add(hash, name, dentry).ok_or(Errno::INVAL)?;
-            change.set_bucket(page, &fresh)?;
-            match last {
-                Some((before, mut content)) => {
-                    content.set_next(page);
-                    change.set_bucket(before, &content)?;
-                }
-                None => {
-                    let mut setter = Setter::new(inode.root);
-                    setter.set(change, bucket, page)?;
-                    inode.root = setter.root();
-                }
+            at = change.new_page()?;
+            edit(change, at)?.format(inode.number, bucket);
+            if last.is_null() {
+                let mut setter = Setter::new(inode.root);
+                setter.set(change, bucket, at)?;
+                inode.root = setter.root();
+            } else {
+                edit(change, last)?.set_next(at);
             }
+        }
+        // Only what is changed is copied.
+        let page = change.page(at).ok_or(Errno::IO)?;
+        if room_in_page(page, need).is_some() {
+            let added = edit(change, at)?.add(hash, name, dentry);
+            added.ok_or(Errno::INVAL)?;
             return Ok(depth > 0);
         }
-        let mut content = bucket_page(change, at)?;
-        if content.add(hash, name, dentry).is_some() {
-            change.set_bucket(at, &content)?;
-            return Ok(depth > 0);
-        }
-        let next = content.next();
-        last = Some((at, content));
-        at = next;
+        last = at;
+        at = next_page(page);
     }
     Err(Errno::NOSPC)
 }
@@ -114,7 +115,7 @@ fn split(change: &mut Change<'_>, inode: &mut Inode) -> Result<(), Errno> {
     let mut at = index::lookup(change, inode.root, victim).ok_or(Errno::IO)?;
     while !at.is_null() && chain.len() < CHAIN_MAX {
         chain.push(at);
-        at = bucket_page(change, at)?.next();
+        at = next(change, at)?;
     }
     let mut halves = [Vec::new(), Vec::new()];
     for entry in entries {
@@ -146,29 +147,28 @@ fn write_chain(
     bucket: u64,
     entries: &[(Name, u64, Dentry)],
 ) -> Result<PagePtr, Errno> {
-    let mut pages: Vec<BucketPage> = Vec::new();
+    let mut pages: Vec<PagePtr> = Vec::new();
     for (name, hash, dentry) in entries {
+        let name = name.as_bytes();
         let mut placed = false;
-        for page in &mut pages {
-            placed = page.add(*hash, name.as_bytes(), *dentry).is_some();
+        for &page in &pages {
+            placed = edit(change, page)?.add(*hash, name, *dentry).is_some();
             if placed {
                 break;
             }
         }
         if !placed {
-            let mut page = BucketPage::new(inode.number, bucket);
-            page.add(*hash, name.as_bytes(), *dentry).ok_or(Errno::IO)?;
+            let page = change.new_page()?;
+            let bucket_page = edit(change, page)?;
+            bucket_page.format(inode.number, bucket);
+            bucket_page.add(*hash, name, *dentry).ok_or(Errno::IO)?;
+            if let Some(&before) = pages.last() {
+                edit(change, before)?.set_next(page);
+            }
             pages.push(page);
         }
     }
-    let mut next = PagePtr::NULL;
-    for content in pages.iter_mut().rev() {
-        content.set_next(next);
-        let page = change.new_page()?;
-        change.set_bucket(page, content)?;
-        next = page;
-    }
-    Ok(next)
+    Ok(pages.first().copied().unwrap_or(PagePtr::NULL))
 }
 
 /// Removes a name that is there. The caller stores the inode. ENOENT.
@@ -183,9 +183,8 @@ pub fn remove(change: &mut Change<'_>, inode: &mut Inode, name: &[u8]) -> Result
         }
         let page = change.page(at).ok_or(Errno::IO)?;
         let Some((_, unit)) = find_in_page(page, hash, name) else {
-            let next = bucket_page(change, at)?.next();
             before = Some(at);
-            at = next;
+            at = next_page(page);
             continue;
         };
         inode.entries = inode.entries.saturating_sub(1);
@@ -195,16 +194,14 @@ pub fn remove(change: &mut Change<'_>, inode: &mut Inode, name: &[u8]) -> Result
             inode.size = PAGE_SIZE;
             return Ok(());
         }
-        let mut content = bucket_page(change, at)?;
+        let content = edit(change, at)?;
         content.remove(unit).ok_or(Errno::IO)?;
-        match before {
-            Some(before) if content.is_empty() => {
-                let mut former = bucket_page(change, before)?;
-                former.set_next(content.next());
-                change.set_bucket(before, &former)?;
-                change.free_page(at);
-            }
-            _ => change.set_bucket(at, &content)?,
+        if let Some(before) = before
+            && content.is_empty()
+        {
+            let behind = next_page(content.0);
+            edit(change, before)?.set_next(behind);
+            change.free_page(at);
         }
         return Ok(());
     }
@@ -230,9 +227,9 @@ pub fn free_all(change: &mut Change<'_>, inode: &Inode) -> Result<(), Errno> {
             if at.is_null() {
                 break;
             }
-            let next = bucket_page(change, at)?.next();
+            let behind = next(change, at)?;
             change.free_page(at);
-            at = next;
+            at = behind;
         }
     }
     free_index(change, PagePtr(inode.root.pointer()), inode.root.height())

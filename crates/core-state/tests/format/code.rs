@@ -13,6 +13,7 @@ use arck_core_state::record::{self, DeltaPageHeader, RecordRef, StoredRecord, ef
 use arck_core_state::superblock::{self, Durability, StoredSuperblock};
 use arck_core_state::{FileKind, Geometry, IndexRoot, Inode, Ownership, PagePtr, layout};
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 type Structures = BTreeMap<String, (u64, Fields)>;
 
@@ -166,9 +167,17 @@ fn fields<const N: usize>(fields: [(&str, usize, usize); N]) -> Fields {
         .into()
 }
 
+fn bytes(page: &BucketPage<'_>) -> Vec<u8> {
+    let words = page.0.iter();
+    words
+        .flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes())
+        .collect()
+}
+
 /// Where bytes that are `value` begin in a page on which everything else is zero.
-fn find(page: &BucketPage, value: &[u8]) -> usize {
-    let at = page.0.windows(value.len()).position(|bytes| bytes == value);
+fn find(page: &BucketPage<'_>, value: &[u8]) -> usize {
+    let bytes = bytes(page);
+    let at = bytes.windows(value.len()).position(|bytes| bytes == value);
     at.expect("a value that was stored")
 }
 
@@ -176,7 +185,9 @@ fn find(page: &BucketPage, value: &[u8]) -> usize {
 pub fn page_layouts() -> Structures {
     let (tags, units) = (directory::TAGS_OFFSET, directory::UNITS_OFFSET);
     let word = |index: usize| index * 8;
-    let mut page = BucketPage::new(0xa1a2_a3a4, 0xb1b2_b3b4);
+    let words = arck_core_state::zeroed_page();
+    let page = BucketPage(&words);
+    page.format(0xa1a2_a3a4, 0xb1b2_b3b4);
     let magic = find(&page, &directory::BUCKET_MAGIC.to_le_bytes());
     let identity = find(&page, &0xb1b2_b3b4_a1a2_a3a4u64.to_le_bytes());
     assert_eq!(
@@ -208,7 +219,7 @@ pub fn page_layouts() -> Structures {
     let name = b"sixteen letters!";
     let hash = 0xf1f2_f3f4_f5f6_f7f8;
     assert!(page.add(hash, name, dentry).is_some());
-    assert_eq!(page.0[tags], directory::tag(hash));
+    assert_eq!(bytes(&page)[tags], directory::tag(hash));
     let place = |value: &[u8]| find(&page, value) - units;
     let length = place(&[name.len() as u8, FileKind::Socket as u8, 0, 0]);
     let dentry = fields([
