@@ -22,8 +22,9 @@ use arck_core_state::{
     FileKind, HeaderCopy, Inode, InodeNumber, Ownership, PAGE_SIZE, PagePtr, PageWords, Pages,
     SegmentNumber, zeroed_page,
 };
+use foldhash::{HashMap, HashSet};
 use rustix::io::Errno;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{Ordering, fence};
 use zerocopy::IntoBytes;
 
@@ -85,9 +86,9 @@ struct WorkingPage {
 pub struct Change<'a> {
     pub state: &'a mut State,
     pages: HashMap<PagePtr, WorkingPage>,
-    inodes: BTreeMap<InodeNumber, Option<Inode>>,
-    headers: BTreeMap<InodeNumber, HeaderWords>,
-    bits: BTreeMap<u64, bool>,
+    inodes: HashMap<InodeNumber, Option<Inode>>,
+    headers: HashMap<InodeNumber, HeaderWords>,
+    bits: HashMap<u64, bool>,
     allocated: HashSet<PagePtr>,
     segments: BTreeMap<SegmentNumber, SegmentEntry>,
     /// What the private segment table said before.
@@ -115,6 +116,13 @@ pub struct Change<'a> {
     committed: bool,
 }
 
+/// What stands in a map, in the order in which it lies in memory.
+fn in_order<K: Ord, V>(map: &HashMap<K, V>) -> Vec<(&K, &V)> {
+    let mut entries: Vec<_> = map.iter().collect();
+    entries.sort_unstable_by_key(|(key, _)| *key);
+    entries
+}
+
 impl Pages for Change<'_> {
     fn page(&self, pointer: PagePtr) -> Option<&PageWords> {
         match self.pages.get(&pointer) {
@@ -128,14 +136,14 @@ impl<'a> Change<'a> {
     pub fn new(state: &'a mut State) -> Change<'a> {
         Change {
             state,
-            pages: HashMap::new(),
-            inodes: BTreeMap::new(),
-            headers: BTreeMap::new(),
-            bits: BTreeMap::new(),
-            allocated: HashSet::new(),
+            pages: HashMap::default(),
+            inodes: HashMap::default(),
+            headers: HashMap::default(),
+            bits: HashMap::default(),
+            allocated: HashSet::default(),
             segments: BTreeMap::new(),
             former_segments: Vec::new(),
-            new_inodes: HashMap::new(),
+            new_inodes: HashMap::default(),
             taken_places: Vec::new(),
             freed_places: Vec::new(),
             freed_numbers: Vec::new(),
@@ -144,7 +152,7 @@ impl<'a> Change<'a> {
             taken_numbers: Vec::new(),
             splits_left: u64::MAX,
             label: NOBODY,
-            final_modes: HashMap::new(),
+            final_modes: HashMap::default(),
             moved_pages: Vec::new(),
             moved_places: Vec::new(),
             committed: false,
@@ -216,8 +224,8 @@ impl<'a> Change<'a> {
     /// A header to be changed. ENOENT beyond the table.
     pub fn header(&mut self, number: InodeNumber) -> Result<&mut HeaderWords, Errno> {
         match self.headers.entry(number) {
-            std::collections::btree_map::Entry::Occupied(entry) => Ok(entry.into_mut()),
-            std::collections::btree_map::Entry::Vacant(entry) => {
+            std::collections::hash_map::Entry::Occupied(entry) => Ok(entry.into_mut()),
+            std::collections::hash_map::Entry::Vacant(entry) => {
                 let copy = self.state.header_copy(number).ok_or(Errno::NOENT)?;
                 Ok(entry.insert(HeaderWords::of(&copy)))
             }
@@ -402,6 +410,18 @@ impl<'a> Change<'a> {
                 fresh: true,
             },
         );
+        Ok(page)
+    }
+
+    /// A new metadata page with the contents of another. ENOSPC; EIO if the page is none.
+    pub fn copy_page(&mut self, from: PagePtr) -> Result<PagePtr, Errno> {
+        let page = self.new_page()?;
+        let words = zeroed_page();
+        let old = self.page(from).ok_or(Errno::IO)?;
+        for (word, old) in words.iter().zip(old) {
+            word.store(old.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        self.pages.insert(page, WorkingPage { words, fresh: true });
         Ok(page)
     }
 
@@ -604,9 +624,10 @@ impl<'a> Change<'a> {
             let offset = u64::from(segment) * crate::files::SEGMENT_ENTRY_SIZE;
             redo.put(Target::Segments, offset, entry.as_bytes());
         }
-        let mut pages: Vec<_> = self.pages.iter().filter(|(_, page)| !page.fresh).collect();
-        pages.sort_unstable_by_key(|(page, _)| **page);
-        for (&page, working) in pages {
+        for (&page, working) in in_order(&self.pages) {
+            if working.fresh {
+                continue;
+            }
             // A page freed after it was changed need not be written.
             if self.bits.get(&page.0) == Some(&false) {
                 continue;
@@ -620,7 +641,7 @@ impl<'a> Change<'a> {
                 }
             }
         }
-        for (&number, inode) in &self.inodes {
+        for (&number, inode) in in_order(&self.inodes) {
             let (Some(new), Some(old)) = (inode, self.state.shadow(number)) else {
                 continue;
             };
@@ -651,7 +672,7 @@ impl<'a> Change<'a> {
         for (index, word) in words {
             redo.put(Target::Bitmap, index * 8, &word.to_le_bytes());
         }
-        for (&number, header) in &self.headers {
+        for (&number, header) in in_order(&self.headers) {
             let live = self.state.pool.headers();
             let at = u64::from(number) * HEADER_SIZE as u64;
             for (index, word) in header.words().into_iter().enumerate() {
@@ -669,7 +690,10 @@ impl<'a> Change<'a> {
     fn write_fresh(&self) -> Result<(), Errno> {
         let space = self.state.pool.space();
         let mut bytes = [0u8; PAGE_SIZE as usize];
-        for (&page, working) in self.pages.iter().filter(|(_, page)| page.fresh) {
+        for (&page, working) in in_order(&self.pages) {
+            if !working.fresh {
+                continue;
+            }
             let offset = self.state.pool.mapped_offset(page).ok_or(Errno::IO)?;
             let (chunks, _) = bytes.as_chunks_mut::<8>();
             for (chunk, word) in chunks.iter_mut().zip(working.words.iter()) {
@@ -678,7 +702,7 @@ impl<'a> Change<'a> {
             space.stream_from(offset, &bytes).ok_or(Errno::IO)?;
             self.write_back(offset, bytes.len())?;
         }
-        for (number, &address) in &self.new_inodes {
+        for (number, &address) in in_order(&self.new_inodes) {
             let Some(Some(inode)) = self.inodes.get(number) else {
                 continue;
             };

@@ -2,8 +2,9 @@
 //!
 //! # Invariants
 //! * Order: mark every header of the set; heavy barrier; wait, bounded, for operations in
-//!   flight; copy; start again if the copy names a larger set; verify the copy; apply it in one
-//!   commit, which advances fold numbers and takes the marks away.
+//!   flight; copy; the same for what the copy says must come along; verify the copies; apply them
+//!   in one commit, which advances fold numbers and takes the marks away. What was copied while
+//!   operations were in flight is copied again.
 //! * Whatever happens, no mark is left behind.
 //! * Nothing is folded of a set in which a rule is broken; the inode that breaks it is refused
 //!   ([`crate::refusals`]).
@@ -24,16 +25,17 @@ use arck_core_state::header::HeaderKind;
 use arck_core_state::{InodeNumber, Ownership, PAGE_SIZE};
 use arck_protocol::operation::mark;
 use arck_verifier::{CopiedDelta, PageBudget, SetMember, Violation, closure, copy_delta, verify};
+use foldhash::HashSet;
 use rustix::io::Errno;
 use rustix::thread::MembarrierCommand;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 /// Inodes in one fold set at most: as many as a session may own, so that no honest delta is too
 /// large to be folded.
 const SET_MAX: usize = crate::sessions::OWNED_MAX;
 
-/// Times that a copy may turn out to name a larger set than the last.
+/// Times that copies may turn out to name a larger set than before.
 const RESTARTS_MAX: u32 = 64;
 
 /// What becomes of the ownership of the inodes that were asked for; those that come along stay.
@@ -156,70 +158,95 @@ impl Core {
                 .copied()
                 .filter(|number| session.owned.contains_key(number)),
         );
+        let mut copied = Copied {
+            set,
+            members: Vec::new(),
+            deltas: Vec::new(),
+            straddled: false,
+        };
+        let mut budget = PageBudget::default();
+        // Of the set, those that are not marked and copied yet.
+        let mut fresh: Vec<InodeNumber> = copied.set.iter().copied().collect();
         let mut restarts = 0;
         loop {
-            for &number in &set {
+            for &number in &fresh {
                 if let Some(header) = self.state.pool.header(number) {
                     mark(header);
                 }
             }
             let begun = self.meter.now();
-            let mut straddled = false;
-            if !set.is_empty() {
+            let straddled_before = copied.straddled;
+            if !fresh.is_empty() {
                 heavy_barrier();
-                straddled = !session.wait_in_flight(self.options.patience);
+                copied.straddled = !session.wait_in_flight(self.options.patience);
             }
             let waited = self.meter.add(begun, |m| &mut m.wait);
-            let mut budget = PageBudget::default();
+            if straddled_before || copied.straddled {
+                // What was copied before may show half of an operation: all of it again.
+                fresh = copied.set.iter().copied().collect();
+                copied.members.clear();
+                copied.deltas.clear();
+                budget = PageBudget::default();
+            }
+            // What was copied while nothing was in flight stays as it is: nobody publishes under
+            // a mark.
+            let before = copied.deltas.len();
             let mut reader = Reader(&session.arena);
-            let mut members = Vec::with_capacity(set.len());
-            let mut deltas = Vec::new();
-            for &number in &set {
+            copied.members.reserve(fresh.len());
+            for &number in &fresh {
                 let Some(header) = self.state.header_copy(number) else {
                     continue;
                 };
-                members.push(SetMember { number, header });
+                copied.members.push(SetMember { number, header });
                 match copy_delta(&mut reader, number, &header, &mut budget) {
-                    Ok(delta) => deltas.extend(delta),
-                    Err(violation) => return Err((set, Failure::Violation(violation))),
+                    Ok(delta) => copied.deltas.extend(delta),
+                    Err(violation) => return Err((copied.set, Failure::Violation(violation))),
                 }
             }
-            let pages: usize = deltas
-                .iter()
-                .map(|delta: &CopiedDelta| delta.pages.len())
-                .sum();
-            let bytes = (members.len() * BRANCH_SIZE) as u64 + pages as u64 * PAGE_SIZE;
+            let deltas = copied.deltas.get(before..).unwrap_or_default();
+            let pages: usize = deltas.iter().map(|delta| delta.pages.len()).sum();
+            let bytes = (fresh.len() * BRANCH_SIZE) as u64 + pages as u64 * PAGE_SIZE;
             self.meter.totals.bytes_copied += bytes;
-            let copied = self.meter.add(waited, |m| &mut m.copy);
-            let mut more = closure(&deltas, &self.state, owner);
-            self.meter.add(copied, |m| &mut m.verify);
-            more.retain(|number| session.owned.contains_key(number) && !set.contains(number));
+            let begun = self.meter.add(waited, |m| &mut m.copy);
+            // What must come along follows from the deltas.
+            let mut more = match copied.deltas.len() {
+                same if same == before => Vec::new(),
+                _ => closure(&copied.deltas, &self.state, owner),
+            };
+            self.meter.add(begun, |m| &mut m.verify);
+            let is_new = |set: &BTreeSet<InodeNumber>, number| {
+                session.owned.contains_key(&number) && !set.contains(&number)
+            };
+            more.retain(|&number| is_new(&copied.set, number));
             if more.is_empty() {
-                return Ok(Copied {
-                    set,
-                    members,
-                    deltas,
-                    straddled,
-                });
+                copied.members.sort_unstable_by_key(|member| member.number);
+                copied.deltas.sort_unstable_by_key(|delta| delta.inode);
+                return Ok(copied);
             }
-            // A chain of thousands that draw in one another must not be copied as many times: what
-            // these draw in is looked for now, unmarked as they are, and all of it marked at once.
-            // A session that shows something else each time is given up.
+            // A chain of thousands that draw in one another must not be gone along as many times:
+            // what these draw in is looked for now, unmarked as they are, and all of it marked at
+            // once. A session that shows something else each time is given up.
             restarts += 1;
+            fresh.clear();
+            let mut seen_budget = PageBudget::default();
             while !more.is_empty() {
-                set.extend(&more);
-                if set.len() > SET_MAX || restarts > RESTARTS_MAX {
-                    return Err((set, Errno::AGAIN.into()));
+                copied.set.extend(&more);
+                fresh.extend(&more);
+                if copied.set.len() > SET_MAX || restarts > RESTARTS_MAX {
+                    return Err((copied.set, Errno::AGAIN.into()));
                 }
                 let seen: Vec<CopiedDelta> = more
                     .iter()
                     .filter_map(|&number| {
                         let header = self.state.header_copy(number)?;
-                        copy_delta(&mut reader, number, &header, &mut budget).ok()?
+                        copy_delta(&mut reader, number, &header, &mut seen_budget).ok()?
                     })
                     .collect();
+                if seen.is_empty() {
+                    break;
+                }
                 more = closure(&seen, &self.state, owner);
-                more.retain(|number| session.owned.contains_key(number) && !set.contains(number));
+                more.retain(|&number| is_new(&copied.set, number));
             }
         }
     }

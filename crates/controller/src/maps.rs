@@ -20,8 +20,9 @@ use arck_core_state::header::HeaderKind;
 use arck_core_state::{FileKind, IndexRoot, Inode, InodeNumber, Ownership, PAGE_SIZE, PagePtr};
 use arck_protocol::control::{MAP_WRITABLE, map_entry};
 use arck_verifier::VerifiedState;
+use foldhash::HashSet;
 use rustix::io::Errno;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
 /// An orphan that keeps pages, and the inode whose they were.
@@ -87,7 +88,7 @@ fn mapped(
     session: SessionNumber,
     is_wanted: impl Fn(InodeNumber, u32) -> bool,
 ) -> HashSet<(InodeNumber, u32)> {
-    let mut found = HashSet::new();
+    let mut found = HashSet::default();
     for (_, entries) in others(sessions, session) {
         for entry in entries.into_iter().filter(|&entry| entry != 0) {
             let entry = entry & !MAP_WRITABLE;

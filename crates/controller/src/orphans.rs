@@ -13,8 +13,9 @@ use arck_core_state::InodeNumber;
 use arck_core_state::geometry::SessionNumber;
 use arck_protocol::control::open_entry;
 use arck_protocol::operation::mark;
+use foldhash::HashSet;
 use rustix::io::Errno;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 /// Orphans freed in one change.
@@ -50,14 +51,14 @@ impl Core {
 
     fn listed(&self, numbers: &[InodeNumber]) -> HashSet<InodeNumber> {
         heavy_barrier();
-        let wanted: std::collections::HashMap<u64, InodeNumber> = numbers
+        let wanted: foldhash::HashMap<u64, InodeNumber> = numbers
             .iter()
             .filter_map(|&number| {
                 let generation = self.state.pool.header(number)?.generation();
                 Some((open_entry(number, generation), number))
             })
             .collect();
-        let mut listed = HashSet::new();
+        let mut listed = HashSet::default();
         for live in self.sessions.values().filter_map(|s| s.live.as_ref()) {
             for entry in &live.control().open {
                 let entry = entry.load(Ordering::Acquire);

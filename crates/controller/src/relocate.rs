@@ -25,7 +25,7 @@ use crate::maps;
 use crate::ownership::Reply;
 use crate::pool::numbered;
 use crate::state::{State, buckets};
-use arck_core_state::directory::{BucketPage, CHAIN_MAX, Dentry, for_each_in_bucket};
+use arck_core_state::directory::{BucketPage, CHAIN_MAX, Dentry, for_each_in_bucket, next_page};
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::superblock::Durability;
@@ -132,7 +132,7 @@ fn chain(pages: &impl Pages, first: PagePtr) -> Result<Vec<PagePtr>, Errno> {
     while !at.is_null() && found.len() < CHAIN_MAX {
         found.push(at);
         let page = pages.page(at).ok_or(Errno::IO)?;
-        at = BucketPage::from_live(page).next();
+        at = next_page(page);
     }
     Ok(found)
 }
@@ -261,10 +261,8 @@ impl Mover<'_> {
 fn bucket(change: &mut Change<'_>, first: PagePtr) -> Result<PagePtr, Errno> {
     let mut next = PagePtr::NULL;
     for &old in chain(change, first)?.iter().rev() {
-        let mut content = BucketPage::from_live(change.page(old).ok_or(Errno::IO)?);
-        content.set_next(next);
-        let new = change.new_page()?;
-        change.set_bucket(new, &content)?;
+        let new = change.copy_page(old)?;
+        BucketPage(change.edit(new)?).set_next(next);
         change.move_page(old);
         next = new;
     }

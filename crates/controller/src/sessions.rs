@@ -19,11 +19,12 @@ use arck_pm::{MapOptions, Mapping};
 use arck_protocol::control::{CONTROL_SIZE, ControlMemory};
 use arck_protocol::socket::Welcome;
 use arck_verifier::{ArenaSource, CopiedDelta, Credentials, Rule};
+use foldhash::{HashMap, HashSet};
 use rustix::event::EventfdFlags;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -183,9 +184,9 @@ impl Session {
             index,
             arena,
             live,
-            owned: HashMap::new(),
+            owned: HashMap::default(),
             segments: Vec::new(),
-            mapped: HashSet::new(),
+            mapped: HashSet::default(),
             room: 0,
             next_grant: FIRST_GRANT,
             receipts: VecDeque::new(),

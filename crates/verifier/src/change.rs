@@ -1,16 +1,17 @@
 //! What a verified delta changes. All of it is applied in one atomic step.
 
-use arck_core_state::directory::{Dentry, Name};
+use arck_core_state::directory::Dentry;
 use arck_core_state::{FileKind, InodeNumber, PagePtr};
+use std::borrow::Cow;
 
-/// All changes of one fold.
+/// All changes of one fold; the names stand in the copied deltas.
 #[derive(Clone, Debug, Default)]
-pub struct Changes {
+pub struct Changes<'a> {
     /// Inodes that come alive, before anything else.
     pub births: Vec<Birth>,
     /// One entry per inode of the fold set that has a branch or whose names change, in the order
     /// of the set; without those of `skipped` and `discarded`.
-    pub inodes: Vec<InodeChange>,
+    pub inodes: Vec<InodeChange<'a>>,
     /// Change of the link count, for every inode that gains or loses names, without zeros: for a
     /// file the names (one that is born counts from 0), for a directory nothing (the controller
     /// keeps 2 + subdirectories).
@@ -44,7 +45,7 @@ pub struct Birth {
 
 /// A changed inode; `None` = as verified.
 #[derive(Clone, Debug)]
-pub struct InodeChange {
+pub struct InodeChange<'a> {
     pub inode: InodeNumber,
     pub mode: Option<u32>,
     pub modified: Option<i64>,
@@ -60,6 +61,40 @@ pub struct InodeChange {
     /// Page of the extended attributes; null = none any more.
     pub attributes: Option<PagePtr>,
     /// Of a directory: names taken away, before names are added.
-    pub names_removed: Vec<(Name, Dentry)>,
-    pub names_added: Vec<(Name, Dentry)>,
+    pub names_removed: Vec<(Cow<'a, [u8]>, Dentry)>,
+    pub names_added: Vec<(Cow<'a, [u8]>, Dentry)>,
+}
+
+#[cfg(any(test, feature = "testing"))]
+impl Changes<'_> {
+    /// The same without the deltas.
+    pub fn into_owned(self) -> Changes<'static> {
+        let own = |names: Vec<(Cow<'_, [u8]>, Dentry)>| {
+            let names = names.into_iter();
+            names
+                .map(|(name, dentry)| (Cow::Owned(name.into_owned()), dentry))
+                .collect()
+        };
+        let inodes = self.inodes.into_iter().map(|change| InodeChange {
+            inode: change.inode,
+            mode: change.mode,
+            modified: change.modified,
+            changed: change.changed,
+            accessed: change.accessed,
+            size: change.size,
+            limit: change.limit,
+            pages: change.pages,
+            attributes: change.attributes,
+            names_removed: own(change.names_removed),
+            names_added: own(change.names_added),
+        });
+        Changes {
+            births: self.births,
+            inodes: inodes.collect(),
+            links: self.links,
+            removed_directories: self.removed_directories,
+            skipped: self.skipped,
+            discarded: self.discarded,
+        }
+    }
 }

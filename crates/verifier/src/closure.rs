@@ -7,7 +7,8 @@ use arck_core_state::FileKind;
 use arck_core_state::InodeNumber;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::HeaderKind;
-use std::collections::{BTreeSet, HashMap};
+use foldhash::HashMap;
+use std::collections::BTreeSet;
 
 /// The inodes beyond `deltas` that must be in the fold set too, ascending, each once:
 ///
@@ -35,7 +36,7 @@ pub fn closure(
     }
     let effects = Effects::gather(deltas);
     // Verified names that go, less names that come.
-    let mut lost: HashMap<InodeNumber, i64> = HashMap::new();
+    let mut lost: HashMap<InodeNumber, i64> = HashMap::default();
     for placed in &effects.records {
         if placed.reaches_elsewhere() {
             wanted.insert(placed.source_directory());

@@ -16,7 +16,8 @@ use arck_core_state::header::HeaderKind;
 use arck_core_state::index::HEIGHT_MAX;
 use arck_core_state::record::{DeltaPageHeader, NEXT_OFFSET, RECORD_UNIT};
 use arck_core_state::{FileKind, HeaderCopy, IndexRoot, InodeNumber, PAGE_SIZE};
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use foldhash::HashSet;
+use std::collections::{BTreeMap, BTreeSet};
 use zerocopy::FromBytes;
 
 /// A read of the arena failed: its owner truncated it.
@@ -42,7 +43,7 @@ impl PageBudget {
     /// A budget of `limit` pages of 4096 bytes.
     pub fn new(limit: usize) -> PageBudget {
         PageBudget {
-            visited: HashSet::new(),
+            visited: HashSet::default(),
             limit,
         }
     }

@@ -12,7 +12,7 @@ use arck_core_state::InodeNumber;
 use arck_core_state::arena::is_delta_page;
 use arck_core_state::geometry::NAME_MAX;
 use arck_core_state::record::{RECORD_UNIT, Record, RecordRef, UNITS_PER_PAGE, effect, records};
-use std::collections::HashSet;
+use foldhash::HashSet;
 
 /// A valid record with at least one state bit, in the delta of `directory`.
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +78,7 @@ impl<'a> Effects<'a> {
     pub fn gather(deltas: &'a [CopiedDelta]) -> Effects<'a> {
         let mut effects = Effects::default();
         for delta in deltas {
-            let mut sequences = HashSet::new();
+            let mut sequences = HashSet::default();
             for placed in placed_records(delta) {
                 if !sequences.insert(placed.record.sequence) && effects.repeated.is_none() {
                     effects.repeated = Some(placed);

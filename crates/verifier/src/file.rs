@@ -14,7 +14,7 @@ use arck_core_state::branch::{UNCHANGED_SIZE, offset};
 use arck_core_state::geometry::{FILE_SIZE_MAX, PATH_MAX};
 use arck_core_state::index::{HEIGHT_MAX, HOLE, IndexRoot, capacity};
 use arck_core_state::{FileKind, Inode, PAGE_SIZE, PagePtr, extended};
-use std::collections::HashSet;
+use foldhash::HashSet;
 
 /// What changes in a file.
 #[derive(Debug, Default)]

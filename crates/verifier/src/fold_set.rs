@@ -6,7 +6,7 @@ use crate::state::{Credentials, VerifiedState};
 use arck_core_state::branch::offset;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{HeaderCopy, InodeNumber};
-use std::collections::HashMap;
+use foldhash::HashMap;
 
 /// An inode of a fold set, with or without a branch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -14,6 +14,8 @@
 //! * Only private copies are looked at: there is no window between check and use.
 //! * A delta that passes leaves the verified state with invariants I1 to I4 intact once all of
 //!   its changes are applied in one atomic step.
+//!
+//! What a session writes is the key of the maps here, of which it cannot know the seeds.
 #![forbid(unsafe_code)]
 
 pub mod change;

@@ -15,18 +15,19 @@ use crate::fold_set::FoldSet;
 use crate::rule::{Rule, Violation};
 use crate::state::VerifiedState;
 use arck_core_state::branch::UNCHANGED_TIME;
-use arck_core_state::directory::{Dentry, Name};
+use arck_core_state::directory::Dentry;
 use arck_core_state::geometry::LINKS_MAX;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{FileKind, Inode, InodeNumber};
-use std::collections::{HashMap, HashSet};
+use foldhash::{HashMap, HashSet};
+use std::borrow::Cow;
 
 /// The names that change in one directory.
 #[derive(Debug, Default)]
-pub(crate) struct NameChange {
+pub(crate) struct NameChange<'a> {
     pub directory: InodeNumber,
-    pub removed: Vec<(Name, Dentry)>,
-    pub added: Vec<(Name, Dentry)>,
+    pub removed: Vec<(Cow<'a, [u8]>, Dentry)>,
+    pub added: Vec<(Cow<'a, [u8]>, Dentry)>,
     /// Record that changed the first name, for reports: inode and arena offset.
     pub first: (InodeNumber, u64),
 }
@@ -53,8 +54,8 @@ struct Tally {
 
 /// What the names do. Everything is in the order in which the records stand.
 #[derive(Debug, Default)]
-pub(crate) struct Names {
-    pub changes: Vec<NameChange>,
+pub(crate) struct Names<'a> {
+    pub changes: Vec<NameChange<'a>>,
     change_of: HashMap<InodeNumber, usize>,
     pub removals: Vec<Removal>,
     tallies: Vec<Tally>,
@@ -66,12 +67,12 @@ pub(crate) struct Names {
     pub removed_directories: Vec<InodeNumber>,
 }
 
-impl Names {
+impl<'a> Names<'a> {
     /// Checks the tree rules; permission is checked elsewhere.
     pub fn check<S: VerifiedState>(
         set: &FoldSet<'_, S>,
-        effects: &Effects<'_>,
-    ) -> Result<Names, Violation> {
+        effects: &Effects<'a>,
+    ) -> Result<Names<'a>, Violation> {
         let mut names = Names::default();
         names.take_away(set, effects)?;
         names.add(set, effects)?;
@@ -87,11 +88,11 @@ impl Names {
         Ok(names)
     }
 
-    pub fn change(&self, directory: InodeNumber) -> Option<&NameChange> {
+    pub fn change(&self, directory: InodeNumber) -> Option<&NameChange<'a>> {
         self.changes.get(*self.change_of.get(&directory)?)
     }
 
-    pub fn take_change(&mut self, directory: InodeNumber) -> Option<NameChange> {
+    pub fn take_change(&mut self, directory: InodeNumber) -> Option<NameChange<'a>> {
         let at = *self.change_of.get(&directory)?;
         self.changes.get_mut(at).map(core::mem::take)
     }
@@ -105,7 +106,7 @@ impl Names {
         self.tally_of.contains_key(&inode)
     }
 
-    fn change_mut(&mut self, directory: InodeNumber, by: &PlacedRecord<'_>) -> &mut NameChange {
+    fn change_mut(&mut self, directory: InodeNumber, by: &PlacedRecord<'_>) -> &mut NameChange<'a> {
         let next = self.changes.len();
         let at = *self.change_of.entry(directory).or_insert(next);
         if at == next {
@@ -138,9 +139,9 @@ impl Names {
     fn take_away<S: VerifiedState>(
         &mut self,
         set: &FoldSet<'_, S>,
-        effects: &Effects<'_>,
+        effects: &Effects<'a>,
     ) -> Result<(), Violation> {
-        let mut gone = HashSet::new();
+        let mut gone = HashSet::default();
         for placed in &effects.records {
             if placed.reaches_elsewhere() && !set.contains(placed.source_directory()) {
                 let detail = format!("source directory {}", placed.source_directory());
@@ -156,7 +157,7 @@ impl Names {
             for (directory, bytes) in placed.removals() {
                 let shown = bytes.escape_ascii();
                 let found = set.state.lookup(directory, bytes);
-                let (Some(dentry), Some(name)) = (found, Name::new(bytes)) else {
+                let Some(dentry) = found else {
                     let detail = format!("no \"{shown}\" in directory {directory}");
                     return Err(placed.violation(Rule::NameExists, detail));
                 };
@@ -166,7 +167,7 @@ impl Names {
                 }
                 self.change_mut(directory, placed)
                     .removed
-                    .push((name, dentry));
+                    .push((bytes.into(), dentry));
                 self.tally_mut(dentry, placed).removed += 1;
                 self.removals.push(Removal {
                     directory,
@@ -176,7 +177,7 @@ impl Names {
             }
         }
         // Names that are added are unique, and collide with no verified name that stays.
-        let mut come = HashSet::new();
+        let mut come = HashSet::default();
         for placed in effects.adds() {
             let place = (placed.directory, placed.record.name);
             let stays = !gone.contains(&place) && set.state.lookup(place.0, place.1).is_some();
@@ -192,7 +193,7 @@ impl Names {
     fn add<S: VerifiedState>(
         &mut self,
         set: &FoldSet<'_, S>,
-        effects: &Effects<'_>,
+        effects: &Effects<'a>,
     ) -> Result<(), Violation> {
         for placed in effects.adds() {
             let record = &placed.record;
@@ -226,12 +227,9 @@ impl Names {
                 generation: record.generation,
                 kind: record.kind,
             };
-            let Some(name) = Name::new(record.name) else {
-                return refuse(Rule::Name, "too long");
-            };
             self.change_mut(placed.directory, placed)
                 .added
-                .push((name, dentry));
+                .push((record.name.into(), dentry));
             let tally = self.tally_mut(dentry, placed);
             tally.added = tally.added.saturating_add(1);
             tally.holder = placed.directory;
@@ -360,7 +358,7 @@ impl Names {
     /// Puts removed directories before those that held them.
     fn sort_removed<S: VerifiedState>(&mut self, set: &FoldSet<'_, S>) {
         let removed: HashSet<_> = self.removed_directories.iter().copied().collect();
-        let mut inside: HashMap<InodeNumber, Vec<InodeNumber>> = HashMap::new();
+        let mut inside: HashMap<InodeNumber, Vec<InodeNumber>> = HashMap::default();
         let mut order = Vec::with_capacity(removed.len());
         for &number in &self.removed_directories {
             match set.state.inode(number) {
@@ -382,7 +380,7 @@ impl Names {
     /// Every directory that gains names hangs together with the root: it lives and stays, or it
     /// is born in one that does.
     fn check_connected<S: VerifiedState>(&self, set: &FoldSet<'_, S>) -> Result<(), Violation> {
-        let mut children: HashMap<InodeNumber, Vec<InodeNumber>> = HashMap::new();
+        let mut children: HashMap<InodeNumber, Vec<InodeNumber>> = HashMap::default();
         for (birth, _) in &self.births {
             if birth.kind == FileKind::Directory {
                 children.entry(birth.parent).or_default().push(birth.inode);
@@ -400,7 +398,7 @@ impl Names {
             .map(|change| change.directory)
             .filter(living)
             .collect();
-        let mut connected = HashSet::new();
+        let mut connected = HashSet::default();
         while let Some(number) = waiting.pop() {
             connected.insert(number);
             waiting.extend(children.remove(&number).unwrap_or_default());

@@ -11,7 +11,7 @@ use crate::rule::{Rule, Violation};
 use crate::state::{Credentials, VerifiedState};
 use arck_core_state::branch::{UNCHANGED_MODE, UNCHANGED_TIME, offset};
 use arck_core_state::{FileKind, Inode, InodeNumber};
-use std::collections::HashSet;
+use foldhash::HashSet;
 
 const STICKY: u32 = 0o1000;
 const SET_GROUP_ID: u32 = 0o2000;
@@ -73,7 +73,7 @@ fn check_births<S: VerifiedState>(set: &FoldSet<'_, S>, names: &Names) -> Result
     }
     // Groups that a set-group-id directory of the set hands down: an inode may have been born
     // in one and moved on since.
-    let mut handed_down = HashSet::new();
+    let mut handed_down = HashSet::default();
     for change in &names.changes {
         if let Some(directory) = set.state.inode(change.directory)
             && effective_mode(set, &directory) & SET_GROUP_ID != 0

@@ -12,7 +12,7 @@ use crate::state::{Credentials, VerifiedState};
 use arck_core_state::branch::{UNCHANGED_MODE, UNCHANGED_TIME, offset};
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{Inode, InodeNumber, PagePtr};
-use std::collections::HashSet;
+use foldhash::HashSet;
 use zerocopy::FromZeros;
 
 /// Checks the deltas of one fold set against the verified state.
@@ -25,12 +25,12 @@ use zerocopy::FromZeros;
 ///
 /// On success all of the changes are to be applied in one atomic step. Takes time and memory in
 /// proportion to the deltas.
-pub fn verify(
+pub fn verify<'a>(
     state: &impl VerifiedState,
     who: &Credentials,
     set: &[SetMember],
-    deltas: &[CopiedDelta],
-) -> Result<Changes, Violation> {
+    deltas: &'a [CopiedDelta],
+) -> Result<Changes<'a>, Violation> {
     let fold_set = FoldSet::new(state, who, set, deltas)?;
     let effects = Effects::gather(deltas);
     effects.check_fields()?;
@@ -38,7 +38,7 @@ pub fn verify(
     permission::check_names(&fold_set, &names)?;
 
     let mut changes = Changes::default();
-    let mut used = HashSet::new();
+    let mut used = HashSet::default();
     for member in set {
         let delta = fold_set.delta(member.number);
         if member.header.kind == HeaderKind::Granted && names.birth(member.number).is_none() {
@@ -70,7 +70,7 @@ pub fn verify(
     Ok(changes)
 }
 
-fn unchanged(inode: InodeNumber) -> InodeChange {
+fn unchanged<'a>(inode: InodeNumber) -> InodeChange<'a> {
     InodeChange {
         inode,
         mode: None,
@@ -87,12 +87,12 @@ fn unchanged(inode: InodeNumber) -> InodeChange {
 }
 
 /// Attributes and data of one inode.
-fn inode_change<S: VerifiedState>(
+fn inode_change<'a, S: VerifiedState>(
     set: &FoldSet<'_, S>,
-    names: &Names,
+    names: &Names<'_>,
     delta: &CopiedDelta,
     used: &mut HashSet<PagePtr>,
-) -> Result<InodeChange, Violation> {
+) -> Result<InodeChange<'a>, Violation> {
     let born = names.birth(delta.inode).map(as_born);
     let Some(inode) = born.or_else(|| set.state.inode(delta.inode)) else {
         let at = delta.field(offset::IDENTITY);

@@ -20,7 +20,7 @@ use rustix::io::Errno;
 /// Applies all of a fold's changes. Inodes that lose their last name become orphans; whether
 /// they can be freed is looked at afterwards, when every session can see that they are
 /// orphans. Gives those. ENOSPC; EIO if the verified state is damaged.
-pub fn apply(change: &mut Change<'_>, changes: &Changes) -> Result<Vec<InodeNumber>, Errno> {
+pub fn apply(change: &mut Change<'_>, changes: &Changes<'_>) -> Result<Vec<InodeNumber>, Errno> {
     for inode in &changes.inodes {
         if let Some(mode) = inode.mode {
             change.set_final_mode(inode.inode, mode);
@@ -130,13 +130,13 @@ fn born(change: &mut Change<'_>, birth: &Birth) -> Result<(), Errno> {
     Ok(())
 }
 
-fn remove_names(change: &mut Change<'_>, wanted: &InodeChange) -> Result<(), Errno> {
+fn remove_names(change: &mut Change<'_>, wanted: &InodeChange<'_>) -> Result<(), Errno> {
     if wanted.names_removed.is_empty() {
         return Ok(());
     }
     let mut inode = change.inode(wanted.inode).ok_or(Errno::IO)?;
     for (name, dentry) in &wanted.names_removed {
-        directory::remove(change, &mut inode, name.as_bytes())?;
+        directory::remove(change, &mut inode, name)?;
         if dentry.kind == FileKind::Directory {
             inode.links = inode.links.saturating_sub(1);
         }
@@ -145,13 +145,13 @@ fn remove_names(change: &mut Change<'_>, wanted: &InodeChange) -> Result<(), Err
     Ok(())
 }
 
-fn add_names(change: &mut Change<'_>, wanted: &InodeChange) -> Result<(), Errno> {
+fn add_names(change: &mut Change<'_>, wanted: &InodeChange<'_>) -> Result<(), Errno> {
     if wanted.names_added.is_empty() {
         return Ok(());
     }
     let mut inode = change.inode(wanted.inode).ok_or(Errno::IO)?;
     for (name, dentry) in &wanted.names_added {
-        directory::add(change, &mut inode, name.as_bytes(), *dentry)?;
+        directory::add(change, &mut inode, name, *dentry)?;
         if dentry.kind == FileKind::Directory {
             inode.links = inode.links.checked_add(1).ok_or(Errno::MLINK)?;
         }
@@ -160,7 +160,7 @@ fn add_names(change: &mut Change<'_>, wanted: &InodeChange) -> Result<(), Errno>
     Ok(())
 }
 
-fn attributes_and_data(change: &mut Change<'_>, wanted: &InodeChange) -> Result<(), Errno> {
+fn attributes_and_data(change: &mut Change<'_>, wanted: &InodeChange<'_>) -> Result<(), Errno> {
     let mut inode = change.inode(wanted.inode).ok_or(Errno::IO)?;
     if let Some(mode) = wanted.mode {
         inode.mode = inode.mode & !0o7777 | mode & 0o7777;

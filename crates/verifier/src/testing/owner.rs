@@ -378,10 +378,10 @@ impl Owner {
         &mut self,
         state: &MemoryState,
         first: &[InodeNumber],
-    ) -> Result<(Vec<SetMember>, Changes), Violation> {
+    ) -> Result<(Vec<SetMember>, Changes<'static>), Violation> {
         let (set, deltas) = self.copy(state, first)?;
         let changes = verify(state, &self.who, &set, &deltas)?;
-        Ok((set, changes))
+        Ok((set, changes.into_owned()))
     }
 
     /// Copies, verifies and applies. What was folded is not in the overlay any more.
@@ -389,7 +389,7 @@ impl Owner {
         &mut self,
         state: &mut MemoryState,
         first: &[InodeNumber],
-    ) -> Result<(Vec<SetMember>, Changes), Violation> {
+    ) -> Result<(Vec<SetMember>, Changes<'static>), Violation> {
         let (set, changes) = self.try_fold(state, first)?;
         state.apply(&set, &changes);
         let folded = |number| {

@@ -198,7 +198,7 @@ impl MemoryState {
     }
 
     /// Applies verified changes as the controller does, fold numbers included.
-    pub fn apply(&mut self, set: &[SetMember], changes: &Changes) {
+    pub fn apply(&mut self, set: &[SetMember], changes: &Changes<'_>) {
         for birth in &changes.births {
             let owner = (birth.uid, birth.gid);
             self.insert(birth.inode, birth.parent, birth.kind, birth.mode, owner);
@@ -224,7 +224,7 @@ impl MemoryState {
                 self.set_attributes(number, page);
             }
             for (name, dentry) in &change.names_removed {
-                let key = (number, name.as_bytes().to_vec());
+                let key = (number, name.to_vec());
                 assert_eq!(self.names.remove(&key), Some(*dentry));
                 self.change(number, |inode| inode.entries -= 1);
             }
@@ -239,7 +239,7 @@ impl MemoryState {
         }
         for change in &changes.inodes {
             for (name, dentry) in &change.names_added {
-                let key = (change.inode, name.as_bytes().to_vec());
+                let key = (change.inode, name.to_vec());
                 assert_eq!(self.names.insert(key, *dentry), None);
                 self.change(change.inode, |inode| inode.entries += 1);
             }

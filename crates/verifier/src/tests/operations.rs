@@ -9,7 +9,7 @@ use arck_core_state::header::HeaderKind;
 fn folded(
     first: &[InodeNumber],
     operations: impl FnOnce(&mut Owner, &MemoryState),
-) -> (MemoryState, Owner, Changes) {
+) -> (MemoryState, Owner, Changes<'static>) {
     let (mut state, mut owner) = world();
     operations(&mut owner, &state);
     let (_, changes) = fold(&mut state, &mut owner, first);
@@ -20,7 +20,7 @@ pub(super) fn fold(
     state: &mut MemoryState,
     owner: &mut Owner,
     first: &[InodeNumber],
-) -> (Vec<InodeNumber>, Changes) {
+) -> (Vec<InodeNumber>, Changes<'static>) {
     let seen: Vec<_> = state
         .headers
         .keys()
