@@ -4,9 +4,9 @@
 //! # Invariants
 //! * One request at a time, as in the real service thread.
 //! * The order of a fold: mark; barrier (the checker is sequentially consistent); wait for what
-//!   is in flight, for a time that the checker chooses; copy, and
-//!   again if the copy names a larger set; apply; end the fold number; keep a
-//!   receipt if anything was still in flight; take the marks away.
+//!   is in flight, for a time that the checker chooses; copy; the same for what the copy says must
+//!   come along, and what was copied with something in flight again; apply; end the fold number;
+//!   keep a receipt if anything was still in flight; take the marks away.
 //! * The branch slot of an inode taken away while operations were in flight is not given out
 //!   before they have left: until then they may store into it.
 
@@ -207,26 +207,44 @@ impl Controller {
         if set.is_empty() {
             return Ok(());
         }
-        let (copies, in_flight, straddled) = loop {
+        // Of the set, those that are not marked and copied yet.
+        let mut fresh: Vec<InodeNumber> = set.iter().copied().collect();
+        let mut copies = Copies::new();
+        let mut straddled = false;
+        let in_flight = loop {
             if self.mutation != Mutation::DoesNotMark {
-                set.iter().for_each(|&inode| mark(memory.header(inode)));
+                fresh.iter().for_each(|&inode| mark(memory.header(inode)));
             }
-            let copy = || -> Copies {
-                let copied = set.iter();
+            let copy = |inodes: &[InodeNumber]| -> Copies {
+                let copied = inodes.iter();
                 copied
                     .map(|&inode| (inode, memory.delta(session, inode)))
                     .collect()
             };
             let mut in_flight = InFlight::snapshot(&memory.arenas[session].threads);
-            let too_early = (self.mutation == Mutation::CopiesBeforeWaiting).then(copy);
-            let straddled = !self.wait(session, &mut in_flight);
-            let copies = too_early.unwrap_or_else(copy);
-            let more: Vec<InodeNumber> = along(&copies).filter(|n| is_owned(&n)).collect();
-            let before = set.len();
-            set.extend(more);
-            if set.len() == before {
-                break (copies, in_flight, straddled);
+            let too_early = self.mutation == Mutation::CopiesBeforeWaiting;
+            let too_early = too_early.then(|| copy(&fresh));
+            let straddled_before = straddled;
+            straddled = !self.wait(session, &mut in_flight);
+            if let Some(early) = too_early {
+                copies.extend(early);
+            } else {
+                // What was copied with nothing in flight stays as it is.
+                let keeps = self.mutation == Mutation::KeepsStraddledCopies;
+                if (straddled || straddled_before) && !keeps {
+                    fresh = set.iter().copied().collect();
+                    copies.clear();
+                }
+                copies.extend(copy(&fresh));
             }
+            let more: BTreeSet<InodeNumber> = along(&copies)
+                .filter(|inode| is_owned(&inode) && !set.contains(inode))
+                .collect();
+            if more.is_empty() {
+                break in_flight;
+            }
+            set.extend(&more);
+            fresh = more.into_iter().collect();
         };
 
         // Half an operation: of one in flight that is going to take it back, or a mistake.

@@ -327,6 +327,11 @@ fn finds_copying_before_waiting() {
 }
 
 #[test]
+fn finds_copies_kept_of_what_was_in_flight() {
+    finds(Mutation::KeepsStraddledCopies, ONE_PAIR, TWICE);
+}
+
+#[test]
 fn finds_fold_number_kept() {
     finds(Mutation::KeepsFoldNumber, ONE_READER, TWICE);
 }

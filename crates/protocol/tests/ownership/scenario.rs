@@ -36,6 +36,8 @@ pub enum Mutation {
     /// And keeps no receipt.
     DoesNotWait,
     CopiesBeforeWaiting,
+    /// Of operations in flight, when it marks what must come along.
+    KeepsStraddledCopies,
     KeepsFoldNumber,
     UnmarksBeforeFoldNumber,
     DropsReceiptWhenLeft,
