@@ -17,11 +17,14 @@
 //! | `recovery` | after a crash |
 //! | `meter` | what hand-overs take, for whoever asks |
 //! | `service`, `listener` | the thread that does it all, and its socket |
+//! | `closer` | closes what sessions sent, in threads of its own |
 //!
 //! # Invariants
 //! * Everything that sessions can write is copied once, with bounds, before it is looked at.
 //! * The verified state changes in atomic steps through the journal.
-//! * One thread does everything: there are no locks in here.
+//! * One thread does everything, and there are no locks in here; but what a session could make last
+//!   for ever (closing what it sent, growing a file that it has too) is done by threads that touch
+//!   nothing else.
 
 mod apply;
 mod arena;
@@ -29,6 +32,7 @@ mod aside;
 mod beneath;
 mod change;
 mod classes;
+mod closer;
 mod core;
 mod error;
 mod files;

@@ -19,8 +19,8 @@ use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-/// Locks that a session may hold, or a description.
-const LOCKS_MAX: usize = 1 << 16;
+/// Locks that a session may hold, or a description: each request looks at all of an inode.
+const LOCKS_MAX: usize = 1 << 13;
 /// Shared descriptions with locks.
 const SHARED_MAX: usize = 1 << 14;
 /// Waits that are noted of a session; more than that are not looked at for circles.

@@ -6,11 +6,12 @@
 //! * A connection that misbehaves is closed; it never makes the others wait.
 //! * A wake descriptor is never read (see [`crate::sessions`]).
 
+use crate::closer::Closer;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::listener::{bind_socket, peer, spare};
 use crate::ownership::Reply;
-use crate::sessions::Session;
+use crate::sessions::{Session, descriptors_max, may_have_more};
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::layout;
 use arck_protocol::message::MESSAGE_MAX;
@@ -75,6 +76,7 @@ pub struct Service {
     /// Given up for a moment to turn a connection away when there are no descriptors left.
     spare: Option<OwnedFd>,
     connections: HashMap<u64, Connection>,
+    closer: Closer,
     next_token: u64,
     deferred: Vec<Deferred>,
     end: Arc<AtomicU32>,
@@ -107,6 +109,7 @@ impl Service {
             epoll,
             spare: spare(),
             connections: HashMap::new(),
+            closer: Closer::default(),
             next_token: FIRST_TOKEN,
             deferred: Vec::new(),
             end,
@@ -356,6 +359,7 @@ impl Service {
                         let text = "the controller has no descriptors left";
                         let answer = Answer::Error(Errno::MFILE.raw_os_error(), text.into());
                         send(socket.as_fd(), &answer, &[]);
+                        self.closer.close([socket]);
                     }
                     self.spare = spare();
                 }
@@ -366,18 +370,21 @@ impl Service {
     }
 
     fn connect(&mut self, socket: OwnedFd) {
-        let Ok(credentials) = peer(socket.as_fd()) else {
-            return;
+        let credentials = match peer(socket.as_fd()) {
+            Ok(credentials) if self.may_connect(credentials.uid) => credentials,
+            welcome => {
+                if welcome.is_ok() {
+                    let errno = Errno::AGAIN.raw_os_error();
+                    let answer = Answer::Error(errno, "too many connections".into());
+                    send(socket.as_fd(), &answer, &[]);
+                }
+                return self.closer.close([socket]);
+            }
         };
-        if self.connections.len() >= CONNECTIONS_MAX {
-            let answer = Answer::Error(Errno::AGAIN.raw_os_error(), "too many connections".into());
-            send(socket.as_fd(), &answer, &[]);
-            return;
-        }
         let token = self.next_token;
         let data = epoll::EventData::new_u64(token);
         if epoll::add(&self.epoll, &socket, data, epoll::EventFlags::IN).is_err() {
-            return;
+            return self.closer.close([socket]);
         }
         self.next_token += 2;
         self.connections.insert(
@@ -389,6 +396,17 @@ impl Service {
             },
         );
         self.count_connections();
+    }
+
+    /// Whether a user gets another connection: half of what others leave, so that nobody gets all.
+    fn may_connect(&self, uid: u32) -> bool {
+        let own = self.connections.values();
+        let own = own.filter(|connection| connection.credentials.uid == uid);
+        let own = own.count();
+        let others = self.connections.len() - own;
+        let capacity = CONNECTIONS_MAX.min(descriptors_max() / 2);
+        let is_trusted = self.core.is_trusted(uid);
+        may_have_more(own, others, capacity, is_trusted)
     }
 
     fn count_connections(&self) {
@@ -404,8 +422,9 @@ impl Service {
         if let Some(session) = connection.session {
             self.end_session(session);
         }
-        // Closing it takes it out of the epoll set.
-        drop(connection);
+        // It is closed some time soon, and must not be heard of until then.
+        let _ = epoll::delete(&self.epoll, &connection.socket);
+        self.closer.close([connection.socket]);
     }
 
     fn end_session(&mut self, session: SessionNumber) {
@@ -431,7 +450,12 @@ impl Service {
             }
             Err(_) => return self.disconnect(token),
         };
-        let Ok(call) = call else {
+        // Descriptors come with the one call that is about one, and with no other.
+        let call = call
+            .ok()
+            .filter(|call| received.is_empty() || matches!(call, Call::ShareLocks { .. }));
+        let Some(call) = call else {
+            self.closer.close(received);
             let answer = Answer::Error(Errno::PROTO.raw_os_error(), "malformed packet".into());
             send(connection.socket.as_fd(), &answer, &[]);
             return self.disconnect(token);
@@ -440,6 +464,7 @@ impl Service {
             Ok(answered) => answered,
             Err((errno, text)) => (Answer::Error(errno.raw_os_error(), text), Vec::new()),
         };
+        self.closer.close(received);
         let Some(connection) = self.connections.get(&token) else {
             return;
         };

@@ -365,12 +365,41 @@ fn reopen(descriptor: &OwnedFd) -> Result<OwnedFd, Errno> {
     )
 }
 
+/// Descriptors that this process may have, less some for itself.
+pub fn descriptors_max() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let limit = limit.current.map_or(usize::MAX, |limit| limit as usize);
+    limit.saturating_sub(64)
+}
+
+/// Whether somebody who has `own` of something gets another one, of which there are `capacity`:
+/// nobody gets more than half of what others leave, so there is always some left, however many
+/// there are who want all. Those who are trusted may have all of it.
+pub fn may_have_more(own: usize, others: usize, capacity: usize, is_trusted: bool) -> bool {
+    let left = capacity.saturating_sub(others);
+    own < if is_trusted { left } else { left / 2 }
+}
+
 impl Core {
+    /// Whether a user may take all that there is: root, and the pool's own.
+    pub fn is_trusted(&self, uid: u32) -> bool {
+        uid == 0 || uid == self.state.pool.superblock().uid
+    }
+
     /// Opens a session for a connection. EMFILE, ENOSPC; EAGAIN when there are too many.
     pub fn open_session(
         &mut self,
         credentials: Credentials,
     ) -> Result<(SessionNumber, Greeting), Errno> {
+        let own = self.sessions.values();
+        let own = own.filter(|session| session.credentials.uid == credentials.uid);
+        let own = own.count();
+        let others = self.sessions.len() - own;
+        // A session takes four descriptors, and more while it is opened.
+        let capacity = SESSIONS_MAX.min(descriptors_max() / 4);
+        if !may_have_more(own, others, capacity, self.is_trusted(credentials.uid)) {
+            return Err(Errno::AGAIN);
+        }
         let index = (0..SESSIONS_MAX)
             .find(|index| self.sessions.values().all(|s| s.index != *index))
             .ok_or(Errno::AGAIN)?;

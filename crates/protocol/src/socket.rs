@@ -224,9 +224,10 @@ pub fn send(
 }
 
 /// Receives one packet. An empty packet means that the other side is gone. Descriptors are
-/// close-on-exec.
+/// close-on-exec. There is room for all that one packet can bring (`SCM_MAX_FD`): what had none
+/// the kernel would close here and now, which can take for ever.
 pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let length = loop {
         match recvmsg(

@@ -178,6 +178,26 @@ impl Victim {
         answer.unwrap_or_else(|failure| panic!("the victim, round {}: {failure:?}", self.round))
     }
 
+    /// Writes a whole file. Where there is no space, false: then there is nothing of it.
+    fn put(&mut self, name: &str, content: Vec<u8>) -> bool {
+        match self.tried(|fs| fs.put(name, &content)) {
+            Ok(()) => {
+                self.files.insert(name.to_owned(), content);
+                true
+            }
+            Err(Failure::Errno(Errno::NOSPC)) => {
+                self.files.remove(name);
+                let removed = self.tried(|fs| fs.unlink(At::Root, name.as_bytes(), 0));
+                assert!(
+                    matches!(removed, Ok(()) | Err(Failure::Errno(Errno::NOENT))),
+                    "{removed:?}"
+                );
+                false
+            }
+            Err(failure) => panic!("the victim, round {}: {failure:?}", self.round),
+        }
+    }
+
     fn tried<T>(
         &mut self,
         call: impl FnOnce(&FileSystem) -> Result<T, Failure>,
@@ -209,19 +229,25 @@ impl Victim {
             self.check(&name);
         }
         let content = contents(self.round, (self.round * 977 + slot * 4099) % 50_000 + 1);
-        self.timed(|fs| fs.put(&name, &content));
-        self.files.insert(name.clone(), content);
+        if !self.put(&name, content) {
+            return;
+        }
         self.check(&name);
 
         // A piece in the middle.
         let at = self.files[&name].len() / 2;
         let piece = [self.round as u8; 40];
-        self.timed(|fs| {
+        let written = self.tried(|fs| {
             let handle = fs.open_at_root(&name, libc::O_RDWR)?;
             let written = fs.write(handle, &piece, Some(at as u64));
             fs.close(handle);
             Ok(written?)
         });
+        match written {
+            Ok(written) => assert_eq!(written, piece.len()),
+            Err(Failure::Errno(Errno::NOSPC)) => return self.check(&name),
+            Err(failure) => panic!("the victim, round {}: {failure:?}", self.round),
+        }
         let known = self.files.get_mut(&name).expect("just written");
         known.resize(known.len().max(at + piece.len()), 0);
         known[at..at + piece.len()].copy_from_slice(&piece);
@@ -245,11 +271,11 @@ impl Victim {
         // Where others write as well.
         let shared = format!("{COMMON}/victim-{slot}");
         let content = contents(self.round + 50, self.round * 499 % 20_000 + 1);
-        self.timed(|fs| fs.put(&shared, &content));
-        self.files.insert(shared.clone(), content);
-        self.check(&shared);
-        self.timed(|fs| fs.unlink(At::Root, shared.as_bytes(), 0));
-        self.files.remove(&shared);
+        if self.put(&shared, content) {
+            self.check(&shared);
+            self.timed(|fs| fs.unlink(At::Root, shared.as_bytes(), 0));
+            self.files.remove(&shared);
+        }
         let gone = self.tried(|fs| fs.get(&shared));
         assert_eq!(gone, Err(Failure::Errno(Errno::NOENT)));
         // Anybody may write this one, so nothing is known of it: it only has to answer.

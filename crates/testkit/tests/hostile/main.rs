@@ -10,6 +10,7 @@
 mod arena;
 mod attacker;
 mod endless;
+mod exhausting;
 mod holding;
 mod honest;
 mod keeping;
@@ -27,12 +28,13 @@ use std::time::Instant;
 use table::{Attack, Outcome};
 
 fn attacks() -> Vec<&'static Attack> {
-    let groups: [&[Attack]; 5] = [
+    let groups: [&[Attack]; 6] = [
         arena::ATTACKS,
         tree::ATTACKS,
         races::ATTACKS,
         holding::ATTACKS,
         keeping::ATTACKS,
+        exhausting::ATTACKS,
     ];
     groups.into_iter().flatten().collect()
 }

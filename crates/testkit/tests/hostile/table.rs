@@ -11,7 +11,7 @@ use super::raw::check::check;
 use super::world::{ATTACKER_USER, KEEPER_USER, ROOT_USER, THIRD_USER, VICTIM_USER};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bytes of the pool that is attacked.
 const POOL_SIZE: &str = "67108864";
@@ -24,6 +24,9 @@ pub struct Attack {
     pub stop: &'static str,
     /// Needs something that only root gets, before it becomes the attacker's user.
     pub needs_privilege: bool,
+    /// Nobody gets anything new while the attacker is there: the victim may be told ENOSPC, and a
+    /// latecomer comes only after it.
+    pub fills: bool,
     /// Means nothing unless attacker, victim and controller are different users.
     pub needs_users: bool,
     /// What the attacker does; gives what stopped it.
@@ -45,6 +48,7 @@ pub const fn case(
         name,
         stop,
         needs_privilege: false,
+        fills: false,
         needs_users: false,
         run,
         meanwhile: nothing,
@@ -55,6 +59,14 @@ impl Attack {
     /// The same; what is done, and made sure of, while the attacker is held.
     pub const fn and(self, meanwhile: fn(&mut Scene, &mut Role)) -> Attack {
         Attack { meanwhile, ..self }
+    }
+
+    /// The same, that leaves nothing for others until the attacker is gone.
+    pub const fn when_full(self) -> Attack {
+        Attack {
+            fills: true,
+            ..self
+        }
     }
 
     /// The same, with what only root gets prepared for it.
@@ -170,6 +182,23 @@ impl Scene {
         kibibytes.expect("a number") << 10
     }
 
+    /// The controller has at most so many descriptors, soon.
+    pub fn controller_has_at_most(&self, bound: usize) {
+        let folder = format!("/proc/{}/fd", self.controller().id());
+        let started = Instant::now();
+        loop {
+            let count = std::fs::read_dir(&folder).expect("its descriptors").count();
+            if count <= bound {
+                return;
+            }
+            assert!(
+                started.elapsed() < BOUND,
+                "the controller has {count} descriptors"
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     fn controller(&self) -> &Role {
         self.controller.as_ref().expect("a controller")
     }
@@ -218,7 +247,9 @@ pub fn run(attack: &Attack) -> Outcome {
         assert_eq!(stopped, attack.stop, "what stopped it");
         scene.victim_works();
         (attack.meanwhile)(&mut scene, &mut attacker);
-        scene.third_works();
+        if !attack.fills {
+            scene.third_works();
+        }
         attacker.kill();
         scene.victim_works();
         scene.third_works();
