@@ -222,7 +222,7 @@ fn two_writers_take_turns() {
                     client.acquire(&[ROOT]);
                     // The lease is long enough for this, unless the thread is put to sleep.
                     let owner = client.header(ROOT).ownership();
-                    if owner.session() != client.welcome.session {
+                    if owner.session() != client.welcome.session || owner.is_marked() {
                         continue;
                     }
                     let number = client.number();
