@@ -401,10 +401,10 @@ pub const ATTACKS: &[Attack] = &[
                 for _ in 0..4 {
                     let (file, other) = lingering();
                     // The connection may be closed by now; then the attacker would wait itself.
-                if send(socket.as_fd(), b"more", &[file.as_fd()]).is_err() {
-                    std::mem::forget(file);
-                }
-                kept.push(other);
+                    if send(socket.as_fd(), b"more", &[file.as_fd()]).is_err() {
+                        std::mem::forget(file);
+                    }
+                    kept.push(other);
                 }
             }
             std::mem::forget(kept);
