@@ -17,6 +17,8 @@ use std::path::{Path, PathBuf};
 pub struct Attacker {
     client: Client,
     pub pool: PathBuf,
+    /// What it says to each line that it is told once the attack is made.
+    pub when_asked: Option<Box<dyn FnMut() -> String>>,
 }
 
 impl Deref for Attacker {
@@ -41,7 +43,11 @@ pub fn attacker(pool: &Path, attack: &Attack) {
     let mut attacker = Attacker::connect(pool);
     let stopped = (attack.run)(&mut attacker);
     tell(&stopped);
-    while told().is_some() {}
+    while told().is_some() {
+        if let Some(look) = &mut attacker.when_asked {
+            tell(&look());
+        }
+    }
 }
 
 /// What a response says, short.
@@ -96,6 +102,7 @@ impl Attacker {
         Attacker {
             client: Client::connect(pool),
             pool: pool.to_path_buf(),
+            when_asked: None,
         }
     }
 

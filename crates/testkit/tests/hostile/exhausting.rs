@@ -438,7 +438,10 @@ pub const ATTACKS: &[Attack] = &[
         "requests without end that change while they are read",
         ANSWERED,
         |a| {
-            flood_for_ever(a, &[2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 14, 15, 16, 17]);
+            flood_for_ever(
+                a,
+                &[2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19],
+            );
             ANSWERED.into()
         },
     ),
@@ -447,7 +450,7 @@ pub const ATTACKS: &[Attack] = &[
         "requests without end that are none",
         ANSWERED,
         |a| {
-            flood_for_ever(a, &[0, 18, 99, 255]);
+            flood_for_ever(a, &[0, 99, 200, 255]);
             ANSWERED.into()
         },
     ),

@@ -7,7 +7,7 @@
 
 use super::attacker::errno_name;
 use super::process::{become_user, tell, told};
-use super::world::{COMMON, OPEN, VICTIM};
+use super::world::{COMMON, OPEN, SECRET, VICTIM};
 use arck_controller::{Controller, MkfsOptions, Options, mkfs};
 use arck_testkit::{Shorthand, connect};
 use arckfs::{At, Errno, Failure, FileSystem, Subject};
@@ -221,8 +221,27 @@ impl Victim {
         );
     }
 
+    /// Reads what nobody else may, and writes it anew.
+    fn check_secret(&mut self) {
+        for name in ["victim/private", "victim/home/secret"] {
+            let content = self.timed(|fs| fs.get(name));
+            assert!(content == SECRET, "{name}: {content:?}");
+            let written = self.tried(|fs| {
+                let handle = fs.open_at_root(name, libc::O_WRONLY)?;
+                let written = fs.write(handle, SECRET, Some(0));
+                fs.close(handle);
+                Ok(written?)
+            });
+            let is_well = matches!(written, Ok(_) | Err(Failure::Errno(Errno::NOSPC)));
+            assert!(is_well, "{name}: {written:?}");
+        }
+    }
+
     fn round(&mut self) {
         self.round += 1;
+        if self.round.is_multiple_of(4) {
+            self.check_secret();
+        }
         let slot = self.round % SLOTS;
         let name = format!("{VICTIM}/file-{slot}");
         if self.files.contains_key(&name) {
@@ -265,7 +284,7 @@ impl Victim {
             .map(|slot| format!("file-{slot}"))
             .filter(|name| self.files.contains_key(&format!("{VICTIM}/{name}")))
             .collect();
-        wanted.extend(["inner".into(), "private".into()]);
+        wanted.extend(["home", "inner", "private"].map(String::from));
         assert_eq!(listed, wanted, "names of the victim, round {}", self.round);
 
         // Where others write as well.
@@ -324,6 +343,7 @@ pub fn victim(pool: &Path) {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
+    victim.check_secret();
     for name in victim.files.keys().cloned().collect::<Vec<_>>() {
         victim.check(&name);
     }

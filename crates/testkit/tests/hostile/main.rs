@@ -19,6 +19,7 @@ mod process;
 mod races;
 #[path = "../../../controller/tests/common/mod.rs"]
 mod raw;
+mod reading;
 mod table;
 mod tree;
 mod world;
@@ -28,13 +29,14 @@ use std::time::Instant;
 use table::{Attack, Outcome};
 
 fn attacks() -> Vec<&'static Attack> {
-    let groups: [&[Attack]; 6] = [
+    let groups: [&[Attack]; 7] = [
         arena::ATTACKS,
         tree::ATTACKS,
         races::ATTACKS,
         holding::ATTACKS,
         keeping::ATTACKS,
         exhausting::ATTACKS,
+        reading::ATTACKS,
     ];
     groups.into_iter().flatten().collect()
 }

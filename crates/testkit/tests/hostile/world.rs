@@ -14,6 +14,10 @@ pub const ROOT_USER: User = User(0);
 
 /// The victim's own directory, with `private`, which nobody else may open, and `inner`.
 pub const VICTIM: &str = "victim";
+/// What stands in the victim's `private`, and in `home/secret`, where nobody else may search.
+pub const SECRET: &[u8] = b"what only the victim may know";
+/// What stands in root's `locked/theirs`, which anybody may read.
+pub const PUBLIC: &[u8] = b"what everybody may know";
 /// The attacker's: `file` (of two pages), `second`, the empty directories `empty`, `one`, `two`,
 /// and `full`, with `inner` in it.
 pub const ATTACKER: &str = "attacker";
@@ -44,7 +48,9 @@ pub fn build(fs: &FileSystem) {
     let root = ROOT_USER;
     make(VICTIM, 0o755, VICTIM_USER);
     make("victim/inner", 0o755, VICTIM_USER);
-    fill("victim/private", b"private", 0o600, VICTIM_USER);
+    fill("victim/private", SECRET, 0o600, VICTIM_USER);
+    make("victim/home", 0o700, VICTIM_USER);
+    fill("victim/home/secret", SECRET, 0o666, VICTIM_USER);
     make(ATTACKER, 0o755, ATTACKER_USER);
     for name in ["empty", "one", "two", "full"] {
         make(&format!("{ATTACKER}/{name}"), 0o755, ATTACKER_USER);
@@ -62,7 +68,7 @@ pub fn build(fs: &FileSystem) {
     make("open/directory", 0o755, VICTIM_USER);
     make(HANDING, 0o2777, VICTIM_USER);
     make(LOCKED, 0o755, root);
-    fill("locked/theirs", b"root's", 0o644, root);
+    fill("locked/theirs", PUBLIC, 0o644, root);
 }
 
 /// Owner and then mode, since a new owner takes the set-id bits away.

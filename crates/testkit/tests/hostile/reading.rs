@@ -1,0 +1,225 @@
+//! Attacks on what a user may not read: everything is asked for by number, as who guesses does.
+
+use super::attacker::{Attacker, said};
+use super::process::Role;
+use super::table::{Attack, Scene, case};
+use super::world::{PUBLIC, SECRET};
+use arck_core_state::{InodeNumber, PAGE_SIZE};
+use arck_pm::{MapOptions, Mapping};
+use arck_protocol::message::{LockHolder, LockRange};
+use arck_protocol::socket::{Answer, Call, call};
+use arck_protocol::{LockMode, Request};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// New files in a tree that is opened and closed.
+const TREE: usize = 1500;
+
+/// All that are alive, and not in the attacker's directory.
+fn alive(a: &Attacker) -> Vec<InodeNumber> {
+    (1..a.welcome.geometry.inode_count)
+        .filter(|&number| a.is_alive(number))
+        .collect()
+}
+
+/// Everything that the attacker is sent if it asks for every segment.
+fn all_segments(a: &Attacker) -> Vec<Mapping> {
+    let size = a.welcome.geometry.segment_size as usize;
+    let mut maps = Vec::new();
+    for segment in 0..a.welcome.geometry.segment_count {
+        let segments = vec![segment];
+        let (answer, files) = call(&a.socket, &Call::MapSegments { segments }).expect("an answer");
+        match answer {
+            Answer::Segments(_) => {
+                maps.push(Mapping::new(&files[0], 0, size, MapOptions::READ_ONLY).expect("a map"));
+            }
+            Answer::Error(libc::EACCES, _) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(!maps.is_empty());
+    maps
+}
+
+/// Whether the secret is to be seen in any of them.
+fn is_seen(maps: &[Mapping]) -> bool {
+    holds(maps, SECRET)
+}
+
+fn holds(maps: &[Mapping], wanted: &[u8]) -> bool {
+    let mut page = vec![0; PAGE_SIZE as usize];
+    maps.iter().any(|map| {
+        (0..map.len()).step_by(page.len()).any(|at| {
+            // What was punched meanwhile is not there.
+            map.bytes().try_copy_to(at, &mut page).is_ok()
+                && page.windows(wanted.len()).any(|bytes| bytes == wanted)
+        })
+    })
+}
+
+fn looks_again(scene: &mut Scene, attacker: &mut Role) {
+    for step in 0..3 {
+        scene.victim_works();
+        scene.third_works();
+        assert_eq!(attacker.ask("look"), "nothing seen", "look {step}");
+    }
+}
+
+pub const ATTACKS: &[Attack] = &[
+    case(
+        "read",
+        "asks for every segment, and looks for a secret",
+        "nothing seen",
+        |a| {
+            let maps = all_segments(a);
+            match is_seen(&maps) {
+                true => "seen".into(),
+                false => "nothing seen".into(),
+            }
+        },
+    )
+    .for_users(),
+    case(
+        "read",
+        "asks to be let in to every inode",
+        "nothing seen",
+        |a| {
+            let mut refused = 0;
+            for inode in alive(a) {
+                let admit = Request::Admit {
+                    inode,
+                    contents: true,
+                };
+                refused += usize::from(said(&a.ask(&admit)) == "EACCES");
+            }
+            // The secret, and the directory that it is in.
+            assert!(refused >= 2, "{refused} refused");
+            let maps = all_segments(a);
+            // It is seen what may be.
+            assert!(holds(&maps, PUBLIC));
+            match is_seen(&maps) {
+                true => "seen".into(),
+                false => "nothing seen".into(),
+            }
+        },
+    )
+    .for_users(),
+    case(
+        "read",
+        "keeps its maps while others write secrets",
+        "nothing seen",
+        |a| {
+            let maps = all_segments(a);
+            a.when_asked = Some(Box::new(move || match is_seen(&maps) {
+                true => "seen".into(),
+                false => "nothing seen".into(),
+            }));
+            "nothing seen".into()
+        },
+    )
+    .and(looks_again)
+    .for_users(),
+    case(
+        "read",
+        "guesses names where it may not search",
+        "EACCES",
+        |a| {
+            let home = a.find("victim");
+            let closed = a.verified(home, b"home").expect("a directory").inode;
+            let mut answers: Vec<String> = [&b"secret"[..], b"none", b""]
+                .into_iter()
+                .map(|name| {
+                    let name = name.to_vec();
+                    said(&a.ask(&Request::LookUp {
+                        directory: closed,
+                        name,
+                    }))
+                })
+                .collect();
+            answers.dedup();
+            answers.join(", ")
+        },
+    )
+    .for_users(),
+    case(
+        "read",
+        "owns and locks what it cannot reach",
+        "EACCES",
+        |a| {
+            // Of the victim's, by number; anybody may write it, who gets there.
+            let own: Vec<InodeNumber> = alive(a)
+                .into_iter()
+                .filter(|&inode| {
+                    let admit = Request::Admit {
+                        inode,
+                        contents: false,
+                    };
+                    said(&a.ask(&admit)) == "EACCES"
+                })
+                .collect();
+            assert!(!own.is_empty());
+            for inode in own {
+                assert_eq!(a.acquisition(inode), "EACCES");
+                let range = LockRange {
+                    inode,
+                    mode: LockMode::Shared,
+                    start: 0,
+                    end: 1,
+                    holder: LockHolder {
+                        family: 2,
+                        owner: 1,
+                        process: 1,
+                    },
+                };
+                assert_eq!(
+                    said(&a.ask(&Request::Lock {
+                        range,
+                        waits: false
+                    })),
+                    "EACCES"
+                );
+            }
+            "EACCES".into()
+        },
+    )
+    .for_users(),
+    case(
+        "read",
+        "opens and closes a large tree of its own",
+        "a bounded wait",
+        |a| {
+            let directory = a.own("attacker/one");
+            for at in 0..TREE {
+                let name = format!("file-{at}");
+                a.birth_with(directory, name.as_bytes(), |_| {});
+            }
+            assert_eq!(a.commit_of(directory), "accepted");
+            let over = Arc::new(AtomicBool::new(false));
+            let pool = a.pool.clone();
+            let numbers: Vec<InodeNumber> = a.names(directory).into_values().collect();
+            std::thread::spawn({
+                let over = over.clone();
+                move || {
+                    // Another reader has it moved each time that it is open.
+                    let reader = super::raw::Client::connect(&pool);
+                    while !over.load(Ordering::Relaxed) {
+                        for &inode in &numbers {
+                            let _ = reader.try_ask(&Request::Admit {
+                                inode,
+                                contents: true,
+                            });
+                        }
+                    }
+                }
+            });
+            for round in 0..40 {
+                let parent = a.own("attacker");
+                let mode = if round % 2 == 0 { 0o700 } else { 0o755 };
+                let said = a.forge(parent, |b| b.mode = mode);
+                assert!(matches!(said.as_str(), "accepted" | "EAGAIN"), "{said}");
+            }
+            over.store(true, Ordering::Relaxed);
+            "a bounded wait".into()
+        },
+    ),
+];
