@@ -7,7 +7,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 # For each target of `make fuzz`.
 SECONDS ?= 30
 
-.PHONY: all build demo test test-threads fuzz bench lint doc prepare install clean
+.PHONY: all build demo test test-threads model fuzz bench lint doc prepare install clean
 
 all: build
 
@@ -28,6 +28,10 @@ test: prepare
 # ArckFS's threads under ThreadSanitizer; needs a nightly compiler with its sources.
 test-threads: prepare
 	scripts/threads
+
+# A million schedules of the ownership protocol, seven times those of `make test`.
+model: prepare
+	scripts/model 140000
 
 # The verifier and all decoders under a coverage-guided fuzzer; `make fuzz SECONDS=600` for longer.
 fuzz: prepare

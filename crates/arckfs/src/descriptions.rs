@@ -429,7 +429,21 @@ impl<'a> Context<'a> {
             clear_open_place(self.session, self.state, self.spares, self.slot(), place);
         }
         let header = self.header(inode.number())?;
-        let gone = header.generation() != inode.generation() || header.kind() == HeaderKind::Free;
+        let is_gone =
+            || header.generation() != inode.generation() || header.kind() == HeaderKind::Free;
+        let mut gone = is_gone();
+        if !gone && header.kind() == HeaderKind::Orphan {
+            // The controller may have read the table before, and be freeing the inode: what it was
+            // about to free when it is asked is free when it answers.
+            let request = Request::Forget {
+                inode: inode.number(),
+            };
+            if let Err(errno) = self.session.ask(&request) {
+                close_once(self.session, self.state, self.spares, self.slot(), inode);
+                return Err(errno.into());
+            }
+            gone = is_gone();
+        }
         let ended = inode.sequence.load(Ordering::SeqCst) == u64::MAX;
         if gone || ended {
             close_once(self.session, self.state, self.spares, self.slot(), inode);

@@ -340,3 +340,35 @@ fn blocks_of_a_small_file_that_another_session_appends_to() {
     let found = two.stat_handle(handle).unwrap();
     assert_eq!((found.size, found.blocks), (6, 8));
 }
+
+/// What another session replaces while it is being opened: who has it open keeps it, and nobody is
+/// told of a file that ends while he opens it.
+#[test]
+fn what_was_opened_while_another_session_replaced_it_stays() {
+    let pool = TestPool::new(POOL);
+    let (maker, reader) = (pool.session(), pool.session());
+    let flags = libc::O_CREAT | libc::O_TRUNC | libc::O_WRONLY;
+    let replace = || {
+        let handle = maker.open(At::Root, b"new", flags, 0o644).expect("made");
+        assert_eq!(maker.write(handle, b"text", None), Ok(4));
+        maker.close(handle);
+        rename(&maker, b"new", b"name").expect("renamed");
+        maker.fold(false).expect("fold");
+    };
+    replace();
+    against(
+        || {
+            let handle = reader.open(At::Root, b"name", libc::O_RDONLY, 0);
+            let handle = handle.expect("there");
+            for _ in 0..3 {
+                let mut bytes = [0; 8];
+                assert_eq!(reader.read(handle, &mut bytes, Some(0)), Ok(4));
+                assert_eq!(&bytes[..4], b"text");
+                std::thread::yield_now();
+            }
+            reader.close(handle);
+        },
+        replace,
+    );
+    assert_eq!(pool.violations(), "");
+}

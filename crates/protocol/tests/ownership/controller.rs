@@ -240,7 +240,7 @@ impl Controller {
             let more: BTreeSet<InodeNumber> = along(&copies)
                 .filter(|inode| is_owned(&inode) && !set.contains(inode))
                 .collect();
-            if more.is_empty() {
+            if more.is_empty() || self.mutation == Mutation::LeavesPartnersOut {
                 break in_flight;
             }
             set.extend(&more);

@@ -332,6 +332,11 @@ fn finds_copies_kept_of_what_was_in_flight() {
 }
 
 #[test]
+fn finds_other_halves_left_out() {
+    finds(Mutation::LeavesPartnersOut, ONE_PAIR, HALF_DONE);
+}
+
+#[test]
 fn finds_fold_number_kept() {
     finds(Mutation::KeepsFoldNumber, ONE_READER, TWICE);
 }

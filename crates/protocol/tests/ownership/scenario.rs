@@ -38,6 +38,8 @@ pub enum Mutation {
     CopiesBeforeWaiting,
     /// Of operations in flight, when it marks what must come along.
     KeepsStraddledCopies,
+    /// Of an operation on two inodes.
+    LeavesPartnersOut,
     KeepsFoldNumber,
     UnmarksBeforeFoldNumber,
     DropsReceiptWhenLeft,
