@@ -177,6 +177,10 @@ impl<'a> Context<'a> {
 
     /// unlink: EISDIR for a directory.
     pub fn unlink_name(&self, directory: &'static CachedInode, name: &[u8]) -> Attempt<()> {
+        if directory.expected().ownership.session() != self.session.number() {
+            // That it is not there comes before that the directory cannot be had.
+            self.dentry(directory, name)?.ok_or(Errno::NOENT)?;
+        }
         let locked = self.lock_names(directory, self.hash(name));
         let expected = self.begin_change(directory)?;
         let found = self.lookup(directory, name)?;

@@ -2,6 +2,7 @@
 //! groups, and the pool is served by another user. Needs root, to become them.
 
 mod cases;
+mod random;
 mod world;
 
 /// Name, and what it does.
@@ -22,7 +23,8 @@ fn main() -> std::process::ExitCode {
         .collect();
     let mut failed = 0;
     let mut ran = 0;
-    for (name, case) in cases::ALL {
+    let random: Case = ("random_trees", random::random_trees);
+    for (name, case) in cases::ALL.iter().chain([&random]) {
         if !wanted.is_empty() && !wanted.iter().any(|part| name.contains(part.as_str())) {
             continue;
         }

@@ -202,7 +202,7 @@ impl World {
 }
 
 /// Closes a descriptor in a child, which ends without destructors.
-fn close(socket: &UnixStream) {
+pub fn close(socket: &UnixStream) {
     // SAFETY: this process does not use it again, and does not close it at its end.
     unsafe { libc::close(socket.as_raw_fd()) };
 }
@@ -234,7 +234,7 @@ impl Turns {
 pub struct Session(pub FileSystem);
 
 impl Session {
-    fn run(pool: &Path, what: impl FnOnce(&Session)) {
+    pub fn run(pool: &Path, what: impl FnOnce(&Session)) {
         let session = Session(connect(pool));
         what(&session);
         session.0.disconnect().expect("an orderly end");
