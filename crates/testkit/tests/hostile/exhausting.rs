@@ -91,6 +91,11 @@ fn lingering() -> (OwnedFd, (TcpListener, TcpStream)) {
     (socket.into(), (listener, other))
 }
 
+/// Closes a descriptor, which takes for ever if the controller has closed its own by now.
+fn let_go(file: OwnedFd) {
+    std::thread::spawn(move || drop(file));
+}
+
 /// Asks until it is refused, and says how.
 fn until_refused(ask: impl Fn() -> Response) -> String {
     for _ in 0..MANY {
@@ -382,7 +387,7 @@ pub const ATTACKS: &[Attack] = &[
                     &[1, 4, 0, 0, 0]
                 };
                 send(socket.as_fd(), bytes, &[file.as_fd()]).expect("sent");
-                drop(file);
+                let_go(file);
                 kept.push((socket, other));
             }
             std::mem::forget(kept);
@@ -400,10 +405,9 @@ pub const ATTACKS: &[Attack] = &[
                 send(socket.as_fd(), b"none", &[]).expect("sent");
                 for _ in 0..4 {
                     let (file, other) = lingering();
-                    // The connection may be closed by now; then the attacker would wait itself.
-                    if send(socket.as_fd(), b"more", &[file.as_fd()]).is_err() {
-                        std::mem::forget(file);
-                    }
+                    // The connection may be closed by now.
+                    let _ = send(socket.as_fd(), b"more", &[file.as_fd()]);
+                    let_go(file);
                     kept.push(other);
                 }
             }
