@@ -28,6 +28,9 @@ use zerocopy::IntoBytes;
 pub const NOBODY: u32 = 0;
 /// Classes that a pool can have; what would need another one is *nobody*.
 pub const CLASSES_MAX: usize = 4096;
+/// Of them, those that are kept for classes of one condition at most: a user who makes directories
+/// of all combinations of his groups uses up the others, but not what each user needs for his own.
+const SIMPLE_CLASSES: usize = CLASSES_MAX / 4;
 /// Conditions that a class can have; with more it is *nobody*.
 pub const CONDITIONS_MAX: usize = CLASS_WORDS / 3;
 
@@ -67,7 +70,7 @@ impl Condition {
     }
 
     /// Being this user.
-    fn only(uid: u32) -> Condition {
+    pub fn only(uid: u32) -> Condition {
         Condition {
             uid,
             gid: 0,
@@ -292,7 +295,11 @@ impl Classes {
         if let Some(&number) = self.numbers.get(class) {
             return number;
         }
-        if self.table.len() >= CLASSES_MAX {
+        let most = match class.0.len() {
+            0 | 1 => CLASSES_MAX,
+            _ => CLASSES_MAX - SIMPLE_CLASSES,
+        };
+        if self.table.len() >= most {
             return NOBODY;
         }
         let number = self.table.len() as u32 + 1;
@@ -508,5 +515,28 @@ mod tests {
         let mut classes = open();
         assert!(classes.get(3).is_none());
         assert_eq!(classes.label(Some(&Class::only(8))), 3);
+    }
+
+    /// However many conjunctions somebody makes, there are classes left for single users.
+    #[test]
+    fn conjunctions_leave_room_for_users() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = crate::pool::open_directory(folder.path()).unwrap();
+        let mut classes = Classes::open(folder.path(), &directory).unwrap();
+        let member = |gid| Condition {
+            uid: 1,
+            gid,
+            passes: OWNER | GROUP,
+        };
+        let all = (0..CLASSES_MAX as u32).map(|i| {
+            let of_one = Class::world().and(member(1 + i / 64));
+            of_one.unwrap().and(member(1000 + i % 64)).unwrap()
+        });
+        let refused = all.filter(|class| classes.label(Some(class)) == NOBODY);
+        assert_eq!(refused.count(), SIMPLE_CLASSES);
+        for uid in 2..100 {
+            assert_ne!(classes.label(Some(&Class::only(uid))), NOBODY);
+        }
+        assert_ne!(classes.label(Some(&Class::world())), NOBODY);
     }
 }

@@ -85,6 +85,8 @@ pub struct Core {
     pub recovering: bool,
     /// What folds have changed that may tighten a class; looked at when the fold is done.
     pub(crate) touched: Vec<Touched>,
+    /// Somebody is at it: see [`Core::tighten`].
+    pub(crate) tightening: bool,
     /// What was logged lately, to log no more than a few lines a second.
     pub(crate) violations_logged: violations::Windows,
 }
@@ -114,6 +116,7 @@ impl Core {
             published: (u64::MAX, u64::MAX),
             recovering: true,
             touched: Vec::new(),
+            tightening: false,
             violations_logged: violations::Windows::new(),
         };
         recovery::recover(&mut core, same_boot || was_clean)?;

@@ -131,8 +131,7 @@ impl Core {
                 if !dying.is_empty() {
                     self.free_orphans(Some(&dying));
                 }
-                let touched = std::mem::take(&mut self.touched);
-                self.tighten(touched);
+                self.tighten(Vec::new());
                 Ok(())
             }
             Err(failure) => {

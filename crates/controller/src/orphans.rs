@@ -9,17 +9,21 @@ use crate::apply;
 use crate::change::{Change, Weight};
 use crate::core::Core;
 use crate::fold::{heavy_barrier, unmark};
-use arck_core_state::InodeNumber;
 use arck_core_state::geometry::SessionNumber;
+use arck_core_state::{Inode, InodeNumber};
 use arck_protocol::control::open_entry;
 use arck_protocol::operation::mark;
-use foldhash::HashSet;
+use arck_verifier::Credentials;
+use foldhash::HashMap;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 /// Orphans freed in one change.
 const FREED_AT_ONCE: usize = 1024;
+
+/// Orphans that have to stay, and the sessions that list them as open.
+type Listed = HashMap<InodeNumber, Vec<SessionNumber>>;
 
 impl Core {
     /// Frees those of the given orphans (`None`: of all) that no session lists.
@@ -36,9 +40,10 @@ impl Core {
             return;
         }
         let listed = self.listed(&candidates);
+        self.note_users(&candidates, &listed);
         let unlisted: Vec<InodeNumber> = candidates
             .into_iter()
-            .filter(|number| !listed.contains(number))
+            .filter(|number| !listed.contains_key(number))
             .collect();
         for part in unlisted.chunks(FREED_AT_ONCE) {
             if let Err(errno) = self.free_inodes(part) {
@@ -49,23 +54,24 @@ impl Core {
         }
     }
 
-    fn listed(&self, numbers: &[InodeNumber]) -> HashSet<InodeNumber> {
+    fn listed(&self, numbers: &[InodeNumber]) -> Listed {
         heavy_barrier();
-        let wanted: foldhash::HashMap<u64, InodeNumber> = numbers
+        let wanted: HashMap<u64, InodeNumber> = numbers
             .iter()
             .filter_map(|&number| {
                 let generation = self.state.pool.header(number)?.generation();
                 Some((open_entry(number, generation), number))
             })
             .collect();
-        let mut listed = HashSet::default();
-        for live in self.sessions.values().filter_map(|s| s.live.as_ref()) {
+        let mut listed: Listed = Listed::default();
+        for session in self.sessions.values() {
+            let Some(live) = &session.live else { continue };
             for entry in &live.control().open {
                 let entry = entry.load(Ordering::Acquire);
                 if entry != 0
                     && let Some(&number) = wanted.get(&entry)
                 {
-                    listed.insert(number);
+                    listed.entry(number).or_default().push(session.number);
                 }
             }
         }
@@ -77,8 +83,36 @@ impl Core {
         let kept_for = keepers().map(|(_, of)| *of).collect();
         let mapped = self.mapped(&kept_for);
         let needed = keepers().filter(|(_, of)| mapped.contains(of));
-        listed.extend(needed.map(|(number, _)| *number));
+        listed.extend(needed.map(|(number, _)| (*number, Vec::new())));
         listed
+    }
+
+    /// Of orphans that are new, which users have them open. A session can list what it likes: it
+    /// counts if its user could have opened the inode, by the place that it has from its last name.
+    fn note_users(&mut self, candidates: &[InodeNumber], listed: &Listed) {
+        if !self.state.space.shared {
+            return;
+        }
+        for &number in candidates {
+            if self.state.orphan_users.contains_key(&number) {
+                continue;
+            }
+            let label = self.state.label_of_inode(number);
+            let inode = self.state.shadow(number).copied();
+            let could_open = |who: &&Credentials| {
+                let may = |inode: Inode| {
+                    who.uid == inode.uid || who.may(&inode, 0o4) || who.may(&inode, 0o2)
+                };
+                self.state.admits(label, who) && inode.is_some_and(may)
+            };
+            let sessions = listed.get(&number).into_iter().flatten();
+            let users = sessions
+                .filter_map(|session| Some(&self.sessions.get(session)?.credentials))
+                .filter(could_open)
+                .map(|who| who.uid)
+                .collect();
+            self.state.orphan_users.insert(number, users);
+        }
     }
 
     /// Frees inodes, with their pages and numbers, whoever owns them.
@@ -103,6 +137,7 @@ impl Core {
         freed?;
         for number in numbers {
             self.state.keepers.remove(number);
+            self.state.orphan_users.remove(number);
         }
         for (owner, numbers) in owners {
             if let Some(session) = self.sessions.get_mut(&owner) {

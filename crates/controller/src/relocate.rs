@@ -48,6 +48,8 @@ pub struct Touched {
     number: InodeNumber,
     /// A directory in which it has got a name.
     via: Option<InodeNumber>,
+    /// It has lost a name, and has others.
+    unlinked: bool,
     /// Its own mode or owner has changed.
     attributes: bool,
     /// Of a directory: with all that is beneath.
@@ -62,6 +64,7 @@ impl Touched {
         Touched {
             number,
             via: None,
+            unlinked: false,
             attributes: true,
             deep: tighter,
             whole: false,
@@ -81,8 +84,21 @@ impl Touched {
         Touched {
             number: dentry.inode,
             via: Some(to),
+            unlinked: false,
             attributes: false,
             deep: dentry.kind == FileKind::Directory,
+            whole: false,
+        }
+    }
+
+    /// A name of it is gone, and others are left.
+    fn unlinked(number: InodeNumber) -> Touched {
+        Touched {
+            number,
+            via: None,
+            unlinked: true,
+            attributes: false,
+            deep: false,
             whole: false,
         }
     }
@@ -269,6 +285,42 @@ fn bucket(change: &mut Change<'_>, first: PagePtr) -> Result<PagePtr, Errno> {
     Ok(next)
 }
 
+/// What one run of [`Core::tighten`] knows already, so that its work follows from how much there is
+/// to look at: not from how often it is named, nor from how deep it lies.
+#[derive(Default)]
+struct Seen {
+    /// Who may search a directory and all above; as long as no rights change.
+    search: HashMap<InodeNumber, Option<Class>>,
+    /// Directories of which all that is in them has been looked at (`true`: whether its place is
+    /// right or not), and who could search them then.
+    within: HashMap<(InodeNumber, bool), Option<Class>>,
+}
+
+impl Seen {
+    /// As [`Class::of_search`].
+    fn search_class(&mut self, state: &State, directory: InodeNumber) -> Option<Class> {
+        let mut above = Vec::new();
+        let mut at = directory;
+        let mut class = loop {
+            if let Some(known) = self.search.get(&at) {
+                break known.clone();
+            }
+            // Damage, a cycle too: nobody's.
+            let inode = state.inode(at).filter(|_| above.len() < 1 << 20)?;
+            above.push(inode);
+            if at == ROOT_INODE {
+                break Some(Class::world());
+            }
+            at = inode.parent;
+        };
+        for inode in above.iter().rev() {
+            class = class.and_then(|class| class.and(Condition::of(inode, Wish::Search)));
+            self.search.insert(inode.number, class.clone());
+        }
+        class
+    }
+}
+
 impl Core {
     /// What is to stay free for folds, for who allocates pages of a class.
     pub fn note_kept(&mut self) {
@@ -280,11 +332,6 @@ impl Core {
     fn who(&self, session: SessionNumber) -> Result<Credentials, Errno> {
         let session = self.sessions.get(&session).ok_or(Errno::NOENT)?;
         Ok(session.credentials.clone())
-    }
-
-    fn label_of_inode(&self, number: InodeNumber) -> u32 {
-        let address = self.state.header_copy(number).map_or(0, |copy| copy.inode);
-        self.state.space.label_of(PagePtr::of_address(address))
     }
 
     /// See [`arck_protocol::Request::LookUp`].
@@ -321,7 +368,9 @@ impl Core {
         }
         let found = self.state.lookup(directory, name);
         if let Some(dentry) = found
-            && !self.state.admits(self.label_of_inode(dentry.inode), &who)
+            && !self
+                .state
+                .admits(self.state.label_of_inode(dentry.inode), &who)
         {
             let class = Class::of_search(|number| self.state.inode(number), directory);
             self.move_place(dentry.inode, class.as_ref())?;
@@ -340,7 +389,7 @@ impl Core {
             if !self.state.may_reach(&who, number) {
                 return Err(Errno::ACCESS);
             }
-            if !self.state.admits(self.label_of_inode(number), &who) {
+            if !self.state.admits(self.state.label_of_inode(number), &who) {
                 // A directory: of all else the class of its place has just been asked.
                 let class = match number {
                     ROOT_INODE => Some(Class::world()),
@@ -364,7 +413,7 @@ impl Core {
             change.allocate_for_class(label);
             change.move_inode(number)
         })?;
-        if self.label_of_inode(number) == label {
+        if self.state.label_of_inode(number) == label {
             Ok(())
         } else {
             Err(Errno::NOSPC)
@@ -485,6 +534,7 @@ impl Core {
     /// What a fold is about to change that may tighten a class.
     pub(crate) fn touched_by(&self, changes: &Changes) -> Vec<Touched> {
         let mut touched = Vec::new();
+        let mut unlinked = Vec::new();
         if !self.state.space.shared {
             return touched;
         }
@@ -500,6 +550,13 @@ impl Core {
                 };
                 touched.push(Touched::attributes(inode.inode, !wider));
             }
+            for (_, dentry) in &inode.names_removed {
+                // One that had no other name is an orphan now, or has got a name with the same fold.
+                let others = self.state.shadow(dentry.inode).map_or(0, |old| old.links);
+                if others > 1 && dentry.kind != FileKind::Directory {
+                    unlinked.push(Touched::unlinked(dentry.inode));
+                }
+            }
             for (_, dentry) in &inode.names_added {
                 // One that is born here is born in its class; a directory stays with its parent.
                 let lives = self.state.shadow(dentry.inode).is_some();
@@ -508,54 +565,86 @@ impl Core {
                 }
             }
         }
+        touched.append(&mut unlinked);
         touched
     }
 
     /// Puts what may have got a tighter class where only those in it can read it, directories with
     /// all that is beneath. Takes as long as there is to look at and to move.
+    ///
+    /// What moves is folded, which may make classes tighter in turn. That waits its turn here: a
+    /// session can close thousands of directories within each other, and the stack is finite.
     pub(crate) fn tighten(&mut self, touched: Vec<Touched>) {
         if !self.state.space.shared {
             return;
         }
-        let mut waiting = touched;
-        while let Some(at) = waiting.pop() {
-            if let Err(errno) = self.tighten_one(&at) {
+        self.touched.extend(touched);
+        if std::mem::replace(&mut self.tightening, true) {
+            return;
+        }
+        let mut seen = Seen::default();
+        while let Some(at) = self.touched.pop() {
+            let waiting = self.touched.len();
+            if let Err(errno) = self.tighten_one(&at, &mut seen) {
                 tracing::error!("inode {}: others may still read it: {errno}", at.number);
-                self.hide_segments(at.number);
+                self.hide_contents(at.number);
             }
-            let directory = self.state.directory(at.number).copied();
-            if let Some(inode) = directory.filter(|_| at.deep) {
-                for place in 0..buckets(&inode) {
-                    // What is damaged has been logged.
-                    let _ =
-                        for_each_in_bucket(&self.state, inode.root, place, |found, _, _, _, _| {
-                            waiting.push(Touched {
-                                attributes: at.whole,
-                                whole: at.whole,
-                                ..Touched::moved(found, at.number)
-                            });
-                        });
-                }
+            if self.touched.len() > waiting {
+                seen.search.clear();
+            }
+            if at.deep {
+                self.look_within(&at, &mut seen);
             }
         }
+        self.tightening = false;
     }
 
-    fn tighten_one(&mut self, at: &Touched) -> Result<(), Errno> {
+    /// All that is in a directory is to be looked at, unless it has been since its class changed.
+    fn look_within(&mut self, at: &Touched, seen: &mut Seen) {
+        let Some(inode) = self.state.directory(at.number).copied() else {
+            return;
+        };
+        let class = seen.search_class(&self.state, at.number);
+        let key = (at.number, at.whole);
+        if seen.within.get(&key) == Some(&class) {
+            return;
+        }
+        seen.within.insert(key, class);
+        let mut found = Vec::new();
+        for place in 0..buckets(&inode) {
+            // What is damaged has been logged.
+            let _ = for_each_in_bucket(&self.state, inode.root, place, |dentry, _, _, _, _| {
+                found.push(Touched {
+                    attributes: at.whole,
+                    whole: at.whole,
+                    ..Touched::moved(dentry, at.number)
+                });
+            });
+        }
+        self.touched.append(&mut found);
+    }
+
+    fn tighten_one(&mut self, at: &Touched, seen: &mut Seen) -> Result<(), Errno> {
         let number = at.number;
         let Some(inode) = self.state.shadow(number).copied() else {
             return Ok(());
         };
-        let label = self.label_of_inode(number);
+        let label = self.state.label_of_inode(number);
         let parent = match inode.kind() {
             Some(FileKind::Directory) if number == ROOT_INODE => None,
             Some(FileKind::Directory) => Some(inode.parent),
             _ => at.via,
         };
-        let search = |state: &State, directory| Class::of_search(|n| state.inode(n), directory);
         let place = match parent {
-            Some(directory) => search(&self.state, directory),
+            Some(directory) => seen.search_class(&self.state, directory),
             // The root's, or the class that it had.
             None if number == ROOT_INODE => Some(Class::world()),
+            // Who may read it by the names that are left is not known here: it is its owner's until
+            // somebody asks by one of them.
+            None if at.unlinked => {
+                let class = self.state.classes.get(label).cloned();
+                class.and_then(|class| class.and(Condition::only(inode.uid)))
+            }
             None => self.state.classes.get(label).cloned(),
         };
         let moves = !self.state.classes.is_within(label, place.as_ref());
@@ -590,49 +679,85 @@ impl Core {
             }
             if stays_mapped {
                 // Whoever can see it already goes on, as with any map; nobody else will.
-                self.hide_segments(number);
+                self.hide_contents(number);
             }
             return Ok(());
         }
         let stays = |state: &State, label: u32| within(&state.classes, label);
-        let left = self.move_contents(number, Some(new_label), &stays)?;
-        self.empty_and_free(&left)
+        match self.move_contents(number, Some(new_label), &stays) {
+            Ok(left) => self.empty_and_free(&left),
+            Err(Errno::NOSPC) => {
+                // No room for its data, which somebody may have seen to. For metadata some is kept:
+                // nobody is shown attributes and names any more, or let in by the inode's place.
+                self.move_contents(number, Some(new_label), &|_, _| true)?;
+                Err(Errno::NOSPC)
+            }
+            Err(errno) => Err(errno),
+        }
     }
 
     /// Punches pages that nothing refers to any more, so that even a mapping that was kept shows
-    /// nothing, and then frees them.
+    /// nothing, and then frees them. What fails with one page (a session can use up the memory of
+    /// the pool's file system) leaves the others as they should be: that page stays out of use.
     fn empty_and_free(&mut self, pages: &[PagePtr]) -> Result<(), Errno> {
         if pages.is_empty() {
             return Ok(());
         }
         let geometry = self.state.pool.geometry();
-        for &page in pages {
+        let file = |page: PagePtr| {
             let name = numbered(layout::SEGMENTS, geometry.segment_of(page));
             let file = self.state.pool.open_file(&name, OFlags::RDWR)?;
-            let at = page.address() % geometry.segment_size;
+            Ok::<_, Errno>((file, page.address() % geometry.segment_size))
+        };
+        let punch = |page: PagePtr| {
+            let (file, at) = file(page)?;
             let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            rustix::fs::fallocate(&file, punch, at, PAGE_SIZE)?;
-            crate::pool::allocate(&file, at, PAGE_SIZE)?;
+            rustix::fs::fallocate(&file, punch, at, PAGE_SIZE)
+        };
+        let allocate = |page: PagePtr| {
+            let (file, at) = file(page)?;
+            crate::pool::allocate(&file, at, PAGE_SIZE)
+        };
+        // All of them before any is allocated again, which is what can fail.
+        let (mut empty, shown): (Vec<PagePtr>, Vec<PagePtr>) =
+            pages.iter().partition(|&&page| punch(page).is_ok());
+        let emptied = empty.len();
+        empty.retain(|&page| allocate(page).is_ok());
+        if empty.len() < pages.len() {
+            tracing::error!(
+                "{} pages that moved cannot be used again; of them, {} can still be read by who \
+                 could before",
+                pages.len() - empty.len(),
+                pages.len() - emptied
+            );
         }
+        self.hide_segments(&shown);
         let mut change = Change::new(&mut self.state);
-        for &page in pages {
+        for page in empty {
             change.set_data_page_used(page, false);
         }
         change.commit(Weight::Fold)
     }
 
+    /// See [`hide_segments`](Self::hide_segments); of what is in an inode.
+    fn hide_contents(&mut self, number: InodeNumber) {
+        if let Some(inode) = self.state.shadow(number).copied() {
+            let pages = contents(&self.state, &inode).unwrap_or_default();
+            self.hide_segments(&pages);
+        }
+    }
+
     /// Where pages could not be moved: nobody is sent their data segments from now on, until they
     /// have been.
-    fn hide_segments(&mut self, number: InodeNumber) {
-        let Some(inode) = self.state.shadow(number).copied() else {
-            return;
-        };
-        let pages = contents(&self.state, &inode).unwrap_or_default();
+    fn hide_segments(&mut self, pages: &[PagePtr]) {
         let geometry = self.state.pool.geometry();
         let segments: BTreeSet<SegmentNumber> = pages
             .iter()
             .map(|&page| geometry.segment_of(page))
             .collect();
+        if segments.is_empty() {
+            return;
+        }
         let mut change = Change::new(&mut self.state);
         for segment in segments {
             if let Some(entry) = change.state.space.entry(segment)
@@ -653,7 +778,7 @@ impl Core {
             }
         }
         if let Err(errno) = change.commit(Weight::Fold) {
-            tracing::error!("inode {number}: its segments stay as they are: {errno}");
+            tracing::error!("segments of what could not be moved stay as they are: {errno}");
         }
     }
 }

@@ -65,6 +65,10 @@ impl Core {
                 Reply::Now(Response::Done)
             }
             Request::TestLock { range } => {
+                // Who holds locks of a file, and where, is told to those who may open it.
+                if let Err(errno) = self.may_lock(session, range) {
+                    return errno.into();
+                }
                 self.drop_closed_locks();
                 let found = self.locks.test(session, range).map(locks::told_to_others);
                 Reply::Now(found.map_or(Response::Done, Response::Conflict))

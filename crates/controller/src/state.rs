@@ -37,6 +37,8 @@ pub struct State {
     pub granted: u64,
     /// Inodes without a name that some session still lists.
     pub orphans: BTreeSet<InodeNumber>,
+    /// Of them, the users who had each open when it lost its last name: see [`State::may_reach`].
+    pub orphan_users: BTreeMap<InodeNumber, BTreeSet<u32>>,
     /// Of them, those that only keep pages of a mapped inode: which one, and its generation.
     pub keepers: BTreeMap<InodeNumber, (InodeNumber, u32)>,
     inodes: ShadowInodes,
@@ -130,6 +132,7 @@ impl State {
             slots: InodeSlots::default(),
             granted: 0,
             orphans: BTreeSet::new(),
+            orphan_users: BTreeMap::new(),
             keepers: BTreeMap::new(),
             inodes: ShadowInodes::default(),
             crash_hook,
@@ -139,6 +142,12 @@ impl State {
     /// Whether a user passes every class: root, and the one whose the pool's files are.
     pub fn is_privileged(&self, who: &Credentials) -> bool {
         who.is_root() || who.uid == self.pool.superblock().uid
+    }
+
+    /// The label of the place where an inode is.
+    pub fn label_of_inode(&self, number: InodeNumber) -> u32 {
+        let address = self.header_copy(number).map_or(0, |copy| copy.inode);
+        self.space.label_of(PagePtr::of_address(address))
     }
 
     /// Whether a session may be sent what has this label.
@@ -163,7 +172,9 @@ impl State {
     }
 
     /// Whether an inode is one that a user can get at: of a directory by its path, of anything
-    /// else by the class of its place, which is that of a path to it.
+    /// else by the class of its place, which is that of a path to it. What has no name is got at
+    /// by those alone who had it open when it had one: no path leads to it, and what its owner
+    /// does to the directory in which it was says nothing of it any more.
     pub fn may_reach(&self, who: &Credentials, number: InodeNumber) -> bool {
         if !self.space.shared || self.is_privileged(who) {
             return true;
@@ -173,6 +184,10 @@ impl State {
         };
         if let Some(directory) = self.directory(number) {
             return number == arck_core_state::ROOT_INODE || self.may_search(who, directory.parent);
+        }
+        if self.orphans.contains(&number) {
+            let users = self.orphan_users.get(&number);
+            return users.is_some_and(|users| users.contains(&who.uid));
         }
         let page = PagePtr::of_address(copy.inode);
         self.classes.admits(self.space.label_of(page), who)

@@ -15,6 +15,7 @@ use arck_core_state::header::HeaderKind;
 use arck_core_state::inode::FileKind;
 use arck_core_state::{IndexRoot, Inode, InodeNumber, PAGE_SIZE, PagePtr};
 use arck_verifier::{Birth, Changes, InodeChange};
+use foldhash::HashMap;
 use rustix::io::Errno;
 
 /// Applies all of a fold's changes. Inodes that lose their last name become orphans; whether
@@ -26,7 +27,7 @@ pub fn apply(change: &mut Change<'_>, changes: &Changes<'_>) -> Result<Vec<Inode
             change.set_final_mode(inode.inode, mode);
         }
     }
-    for birth in &changes.births {
+    for birth in parents_first(&changes.births) {
         born(change, birth)?;
     }
     for inode in &changes.inodes {
@@ -89,6 +90,24 @@ pub fn free(change: &mut Change<'_>, number: InodeNumber) -> Result<(), Errno> {
         }
     }
     change.free_inode(number)
+}
+
+/// Births, those of directories before what is born in them: the class of a place follows from the
+/// directories above it, and where one is missing it is nobody's.
+fn parents_first(births: &[Birth]) -> Vec<&Birth> {
+    let numbers = births.iter().map(|birth| birth.inode);
+    let mut waiting: HashMap<InodeNumber, &Birth> = numbers.zip(births).collect();
+    let mut ordered = Vec::with_capacity(births.len());
+    for birth in births {
+        let first = ordered.len();
+        let mut next = waiting.remove(&birth.inode);
+        while let Some(found) = next {
+            ordered.push(found);
+            next = waiting.remove(&found.parent);
+        }
+        ordered[first..].reverse();
+    }
+    ordered
 }
 
 fn born(change: &mut Change<'_>, birth: &Birth) -> Result<(), Errno> {

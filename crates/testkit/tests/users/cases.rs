@@ -3,6 +3,8 @@
 use super::Case;
 use super::world::{ANN, BOB, EVE, ROOT, Session, World};
 use arck_core_state::PagePtr;
+use arck_protocol::Request;
+use arck_testkit::Shorthand;
 use arckfs::{At, Errno};
 
 const MIB: u64 = 1 << 20;
@@ -23,6 +25,12 @@ pub const ALL: &[Case] = &[
     ),
     ("writers_of_one_file", writers_of_one_file),
     ("nothing_else_can_be_mapped", nothing_else_can_be_mapped),
+    (
+        "a_full_pool_is_closed_all_the_same",
+        a_full_pool_is_closed_all_the_same,
+    ),
+    ("what_has_no_name", what_has_no_name),
+    ("names_that_are_removed", names_that_are_removed),
 ];
 
 fn big(byte: u8) -> Vec<u8> {
@@ -420,5 +428,134 @@ fn nothing_else_can_be_mapped() {
             assert_eq!(places_of(eve, needle), [0; 0], "{}", needle.escape_ascii());
         }
     });
+    assert_eq!(world.violations(), "");
+}
+
+/// Asks for an inode by its number, past the library's checks.
+fn ask_for(session: &Session, inode: u32) -> Result<(), Errno> {
+    let asked = session.0.session().request(&Request::Admit {
+        inode,
+        contents: true,
+    });
+    asked.map(|_| ())
+}
+
+/// What is written into a file when its last name is gone is for those who had it open; where its
+/// inode lies still says that everybody may read it.
+fn what_has_no_name() {
+    let world = World::new(SIZE);
+    let secret = b"text-written-without-a-name";
+    world.together(
+        ANN,
+        |ann, turns| {
+            ann.put("/gone", &big(1), 0o644);
+            ann.put("/kept", &big(2), 0o644);
+            ann.fold();
+            let gone = ann.0.open_at_root("/gone", libc::O_RDWR).unwrap();
+            let kept = ann.0.open_at_root("/kept", libc::O_RDWR).unwrap();
+            turns.next();
+            ann.unlink("/gone").unwrap();
+            ann.unlink("/kept").unwrap();
+            ann.fold();
+            ann.0.write(gone, secret, Some(0)).unwrap();
+            ann.0.write(kept, b"for-who-has-it-open", Some(0)).unwrap();
+            ann.fold();
+            turns.next();
+            let mut text = [0; 27];
+            ann.0.read(gone, &mut text, Some(0)).unwrap();
+            assert_eq!(text, *secret);
+            turns.pass();
+        },
+        EVE,
+        |eve, turns| {
+            assert_eq!(eve.get("/gone"), Ok(big(1)));
+            let gone = u32::try_from(eve.stat("/gone").unwrap().inode).unwrap();
+            let kept = eve.0.open_at_root("/kept", libc::O_RDONLY).unwrap();
+            turns.next();
+            assert_eq!(ask_for(eve, gone), Err(Errno::ACCESS));
+            assert_eq!(places_of(eve, secret), [0; 0]);
+            let mut text = [0; 19];
+            eve.0.read(kept, &mut text, Some(0)).unwrap();
+            assert_eq!(text, *b"for-who-has-it-open");
+            turns.next();
+        },
+    );
+    assert_eq!(world.violations(), "");
+}
+
+/// Who could read a file by a name that is gone cannot by others that he may not reach; who can
+/// still reach one goes on.
+fn names_that_are_removed() {
+    let world = World::new(SIZE);
+    let secret = b"text-below-the-name-that-is-left";
+    world.together(
+        ANN,
+        |ann, turns| {
+            ann.mkdir("/open", 0o755);
+            ann.mkdir("/closed", 0o700);
+            ann.put("/open/one", &big(1), 0o644);
+            ann.put("/open/two", &big(2), 0o644);
+            ann.link("/open/one", "/closed/one").unwrap();
+            ann.link("/open/two", "/open/three").unwrap();
+            ann.fold();
+            turns.next();
+            ann.unlink("/open/one").unwrap();
+            ann.unlink("/open/two").unwrap();
+            ann.fold();
+            ann.try_write("/closed/one", secret).unwrap();
+            ann.try_write("/open/three", b"changed").unwrap();
+            ann.fold();
+            turns.next();
+            assert_eq!(ann.get("/closed/one").unwrap()[..secret.len()], *secret);
+            turns.pass();
+        },
+        EVE,
+        |eve, turns| {
+            // By the name in the open directory, which moves it to where everybody reads it.
+            assert_eq!(eve.get("/open/one"), Ok(big(1)));
+            assert_eq!(eve.get("/open/two"), Ok(big(2)));
+            let one = u32::try_from(eve.stat("/open/one").unwrap().inode).unwrap();
+            turns.next();
+            assert_eq!(ask_for(eve, one), Err(Errno::ACCESS));
+            assert_eq!(places_of(eve, secret), [0; 0]);
+            assert_eq!(eve.get("/open/three").unwrap()[..7], *b"changed");
+            turns.next();
+        },
+    );
+    assert_eq!(world.violations(), "");
+}
+
+/// Where there is no room to move the data of what is closed, names and attributes move all the
+/// same, and nobody is sent the data any more.
+fn a_full_pool_is_closed_all_the_same() {
+    let world = World::new(32 * MIB);
+    let (name, text) = (
+        "name-where-there-is-no-room",
+        b"text-where-there-is-no-room",
+    );
+    let path = format!("/open/{name}");
+    world.as_user(ANN, |ann| {
+        ann.mkdir("/open", 0o755);
+        ann.put(&path, text, 0o644);
+    });
+    world.as_user(EVE, |eve| {
+        assert_eq!(eve.get(&path), Ok(text.to_vec()));
+        assert_ne!(places_of(eve, name.as_bytes()), [0; 0]);
+        assert_ne!(places_of(eve, text), [0; 0]);
+    });
+    world.as_user(ANN, |ann| {
+        let mut count = 0;
+        while ann.try_put(&format!("/full{count}"), &big(7)).is_ok() {
+            count += 1;
+        }
+        ann.chmod("/open", 0o700);
+        ann.fold();
+    });
+    world.as_user(EVE, |eve| {
+        assert_eq!(eve.get(&path), Err(Errno::ACCESS));
+        assert_eq!(places_of(eve, name.as_bytes()), [0; 0]);
+        assert_eq!(places_of(eve, text), [0; 0]);
+    });
+    world.as_user(ROOT, |root| assert_eq!(root.get(&path), Ok(text.to_vec())));
     assert_eq!(world.violations(), "");
 }
