@@ -14,13 +14,14 @@ use crate::files::{CONTROLLER, FOREIGN, SegmentEntry, SegmentKind};
 use crate::journal::{Redo, Target};
 use crate::slots::place;
 use crate::state::State;
+use crate::working::WorkingPage;
 use arck_core_state::header::{
     FOLD_OFFSET, HEADER_SIZE, HeaderKind, OWNERSHIP_OFFSET, identity_word, state_word,
 };
 use arck_core_state::inode::INODE_SIZE;
 use arck_core_state::{
     FileKind, HeaderCopy, Inode, InodeNumber, Ownership, PAGE_SIZE, PagePtr, PageWords, Pages,
-    SegmentNumber, zeroed_page,
+    SegmentNumber,
 };
 use foldhash::{HashMap, HashSet};
 use rustix::io::Errno;
@@ -77,11 +78,6 @@ pub enum Weight {
     Ownership,
 }
 
-struct WorkingPage {
-    words: Box<PageWords>,
-    fresh: bool,
-}
-
 /// See the module's head.
 pub struct Change<'a> {
     pub state: &'a mut State,
@@ -126,7 +122,10 @@ fn in_order<K: Ord, V>(map: &HashMap<K, V>) -> Vec<(&K, &V)> {
 impl Pages for Change<'_> {
     fn page(&self, pointer: PagePtr) -> Option<&PageWords> {
         match self.pages.get(&pointer) {
-            Some(working) => Some(&working.words),
+            Some(working) => match working.whole() {
+                Some(words) => Some(words),
+                None => Some(working.words(self.state.pool.page(pointer)?)),
+            },
             None => self.state.pool.page(pointer),
         }
     }
@@ -403,32 +402,22 @@ impl<'a> Change<'a> {
     /// A new metadata page, zeroed. ENOSPC.
     pub fn new_page(&mut self) -> Result<PagePtr, Errno> {
         let page = self.allocate()?;
-        self.pages.insert(
-            page,
-            WorkingPage {
-                words: zeroed_page(),
-                fresh: true,
-            },
-        );
+        self.pages.insert(page, WorkingPage::fresh());
         Ok(page)
     }
 
     /// A new metadata page with the contents of another. ENOSPC; EIO if the page is none.
     pub fn copy_page(&mut self, from: PagePtr) -> Result<PagePtr, Errno> {
         let page = self.new_page()?;
-        let words = zeroed_page();
-        let old = self.page(from).ok_or(Errno::IO)?;
-        for (word, old) in words.iter().zip(old) {
-            word.store(old.load(Ordering::Relaxed), Ordering::Relaxed);
-        }
-        self.pages.insert(page, WorkingPage { words, fresh: true });
+        let copy = WorkingPage::copy_of(self.page(from).ok_or(Errno::IO)?);
+        self.pages.insert(page, copy);
         Ok(page)
     }
 
     /// Frees a metadata page.
     pub fn free_page(&mut self, page: PagePtr) {
         if let Some(working) = self.pages.remove(&page)
-            && working.fresh
+            && working.is_fresh()
         {
             // Nothing durable ever knew of it: usable again at once.
             self.allocated.remove(&page);
@@ -505,36 +494,36 @@ impl<'a> Change<'a> {
         Ok(number)
     }
 
-    fn working(&mut self, page: PagePtr) -> Result<&mut WorkingPage, Errno> {
-        match self.pages.entry(page) {
-            std::collections::hash_map::Entry::Occupied(entry) => Ok(entry.into_mut()),
-            std::collections::hash_map::Entry::Vacant(entry) => {
-                let live = self.state.pool.page(page).ok_or(Errno::IO)?;
-                let words = zeroed_page();
-                for (word, live) in words.iter().zip(live) {
-                    word.store(live.load(Ordering::Relaxed), Ordering::Relaxed);
-                }
-                Ok(entry.insert(WorkingPage {
-                    words,
-                    fresh: false,
-                }))
-            }
-        }
+    /// The live page, if it has a word of that index.
+    fn live(&self, page: PagePtr, index: usize) -> Result<&PageWords, Errno> {
+        let live = self.state.pool.page(page).ok_or(Errno::IO)?;
+        live.get(index).map(|_| live).ok_or(Errno::IO)
+    }
+
+    /// A word of a metadata page. EIO if the page is none.
+    pub fn word(&self, page: PagePtr, index: usize) -> Result<u64, Errno> {
+        let live = self.live(page, index)?;
+        Ok(match self.pages.get(&page) {
+            Some(working) => working.word(live, index),
+            None => live[index].load(Ordering::Relaxed),
+        })
     }
 
     /// Sets a word of a metadata page. EIO if the page is none.
     pub fn set_word(&mut self, page: PagePtr, index: usize, value: u64) -> Result<(), Errno> {
-        self.working(page)?
-            .words
-            .get(index)
-            .ok_or(Errno::IO)?
-            .store(value, Ordering::Relaxed);
+        let live = self.state.pool.page(page).ok_or(Errno::IO)?;
+        live.get(index).ok_or(Errno::IO)?;
+        let working = self.pages.entry(page);
+        let working = working.or_insert_with(WorkingPage::of_live);
+        working.set(live, index, value);
         Ok(())
     }
 
     /// A metadata page to be changed in place. EIO if the page is none.
     pub fn edit(&mut self, page: PagePtr) -> Result<&PageWords, Errno> {
-        self.working(page).map(|working| &*working.words)
+        let live = self.state.pool.page(page).ok_or(Errno::IO)?;
+        let working = self.pages.entry(page);
+        Ok(working.or_insert_with(WorkingPage::of_live).words(live))
     }
 
     /// Whether nothing changes but, perhaps, marks.
@@ -625,7 +614,7 @@ impl<'a> Change<'a> {
             redo.put(Target::Segments, offset, entry.as_bytes());
         }
         for (&page, working) in in_order(&self.pages) {
-            if working.fresh {
+            if working.is_fresh() {
                 continue;
             }
             // A page freed after it was changed need not be written.
@@ -633,12 +622,9 @@ impl<'a> Change<'a> {
                 continue;
             }
             let live = self.state.pool.page(page).ok_or(Errno::IO)?;
-            for (index, (new, old)) in working.words.iter().zip(live).enumerate() {
-                let new = new.load(Ordering::Relaxed);
-                if new != old.load(Ordering::Relaxed) {
-                    let offset = page.address() + index as u64 * 8;
-                    redo.put(Target::Pages, offset, &new.to_le_bytes());
-                }
+            for (index, new) in working.changed(live) {
+                let offset = page.address() + index as u64 * 8;
+                redo.put(Target::Pages, offset, &new.to_le_bytes());
             }
         }
         for (&number, inode) in in_order(&self.inodes) {
@@ -691,12 +677,13 @@ impl<'a> Change<'a> {
         let space = self.state.pool.space();
         let mut bytes = [0u8; PAGE_SIZE as usize];
         for (&page, working) in in_order(&self.pages) {
-            if !working.fresh {
+            if !working.is_fresh() {
                 continue;
             }
             let offset = self.state.pool.mapped_offset(page).ok_or(Errno::IO)?;
             let (chunks, _) = bytes.as_chunks_mut::<8>();
-            for (chunk, word) in chunks.iter_mut().zip(working.words.iter()) {
+            let words = working.whole().ok_or(Errno::IO)?;
+            for (chunk, word) in chunks.iter_mut().zip(words) {
                 *chunk = word.load(Ordering::Relaxed).to_le_bytes();
             }
             space.stream_from(offset, &bytes).ok_or(Errno::IO)?;

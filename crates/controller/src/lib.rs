@@ -7,6 +7,7 @@
 //! | `mkfs`, `pool`, `files` | making, opening and mapping a pool; the controller's own tables |
 //! | `beneath` | whether there is room for a pool |
 //! | `journal`, `change` | one atomic step of the verified state |
+//! | `working` | a page as a change leaves it |
 //! | `state`, `space`, `slots` | the tables: shadow inodes, numbers, segments, pages, places of inodes |
 //! | `apply` | a verified delta becomes a change |
 //! | `sessions`, `arena` | who is there, and what they were sent |
@@ -60,6 +61,7 @@ mod space;
 mod state;
 mod violations;
 mod watches;
+mod working;
 
 pub use crate::core::Options;
 pub use aside::{ASIDE, Head, SetAside};

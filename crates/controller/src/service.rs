@@ -149,7 +149,8 @@ impl Service {
                     self.set_awake(1);
                     continue;
                 }
-            } else if !busy {
+            } else {
+                // Whoever was answered, or is about to ask, may be waiting for this processor.
                 std::thread::yield_now();
             }
             self.wait(&mut events, timeout)?;

@@ -1,7 +1,8 @@
 //! Small requests through control memory.
 //!
 //! The session claims a slot, fills it, submits, rings the doorbell and waits: first spinning
-//! (an awake controller answers within microseconds), then on the slot's futex. The controller
+//! (an awake controller answers within microseconds) and giving way now and then, then on the slot's
+//! futex. The controller
 //! polls doorbells while there is work and sleeps in `epoll` on the wake descriptor otherwise.
 //!
 //! # Invariants
@@ -22,6 +23,14 @@ use std::time::{Duration, Instant};
 const SPIN_ROUNDS: u32 = 4_000;
 #[cfg(shuttle)]
 const SPIN_ROUNDS: u32 = 2;
+
+/// Rounds between two occasions for others to run: the controller may be waiting for this very
+/// processor.
+const GIVE_WAY_ROUNDS: u32 = 128;
+/// Before the first of them.
+const FIRST_ROUNDS: u32 = 8;
+/// Whoever runs so long meanwhile does more than answer: better to sleep.
+const OTHERS_RUN: Duration = Duration::from_micros(50);
 
 /// The part of control memory through which requests go.
 #[derive(Clone, Copy)]
@@ -177,7 +186,15 @@ impl<'a> Ring<'a> {
             }
             rounds += 1;
             if rounds < SPIN_ROUNDS {
-                spin_hint();
+                if rounds % GIVE_WAY_ROUNDS != FIRST_ROUNDS {
+                    spin_hint();
+                    continue;
+                }
+                let before = Instant::now();
+                give_way();
+                if before.elapsed() > OTHERS_RUN {
+                    rounds = SPIN_ROUNDS;
+                }
                 continue;
             }
             let left = deadline.saturating_duration_since(Instant::now());

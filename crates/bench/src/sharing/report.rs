@@ -111,7 +111,7 @@ impl Report {
         writeln!(
             text,
             "\nOperations a second, medians of {} rounds. Private: one session alone, on a file or \
-             in a directory of its own, as large.\n\n\
+             in a directory of its own, as large (of 1,000,000 names: in the same).\n\n\
              | operation | private | shared, both sessions together | shared / private | part of \
              the one that did less |\n| --- | ---: | ---: | ---: | ---: |",
             self.rounds

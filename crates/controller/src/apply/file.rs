@@ -7,9 +7,8 @@
 
 use crate::change::Change;
 use arck_core_state::index::{FANOUT, HEIGHT_MAX, capacity, height_for, slot};
-use arck_core_state::{IndexRoot, InodeNumber, PagePtr, Pages};
+use arck_core_state::{IndexRoot, InodeNumber, PagePtr};
 use rustix::io::Errno;
-use std::sync::atomic::Ordering;
 
 /// Sets entries of one index; remembers the last leaf, since neighbours follow each other.
 pub struct Setter {
@@ -18,8 +17,7 @@ pub struct Setter {
 }
 
 fn read(change: &Change<'_>, page: PagePtr, slot: usize) -> Result<u64, Errno> {
-    let words = change.page(page).ok_or(Errno::IO)?;
-    Ok(words[slot].load(Ordering::Relaxed))
+    change.word(page, slot)
 }
 
 impl Setter {

@@ -1,0 +1,175 @@
+//! A metadata page as a change leaves it, in private memory.
+//!
+//! Most hand-overs change a word of an index page that nobody has looked at lately: copying all of
+//! it, and comparing all of it afterwards, would fetch 64 cache lines for one.
+//!
+//! # Invariants
+//! * A page that is not fresh is its live page with `few` on top, until it is made `whole`; from
+//!   then on `whole` alone counts.
+//! * A fresh page is whole from the beginning: nobody looks at what stood there.
+
+use arck_core_state::{PageWords, zeroed_page};
+use std::cell::OnceCell;
+use std::sync::atomic::Ordering;
+
+/// Words changed at most before the page is copied.
+const FEW_MAX: usize = 16;
+
+/// See the module's head.
+pub struct WorkingPage {
+    is_fresh: bool,
+    /// Changed words by index, each once.
+    few: Vec<(u16, u64)>,
+    whole: OnceCell<Box<PageWords>>,
+}
+
+impl WorkingPage {
+    /// A new page, zeroed.
+    pub fn fresh() -> WorkingPage {
+        WorkingPage {
+            is_fresh: true,
+            few: Vec::new(),
+            whole: OnceCell::from(zeroed_page()),
+        }
+    }
+
+    /// A new page with these contents.
+    pub fn copy_of(old: &PageWords) -> WorkingPage {
+        let page = WorkingPage::fresh();
+        for (word, old) in page.words(old).iter().zip(old) {
+            word.store(old.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        page
+    }
+
+    /// The live page, nothing changed yet.
+    pub fn of_live() -> WorkingPage {
+        WorkingPage {
+            is_fresh: false,
+            few: Vec::new(),
+            whole: OnceCell::new(),
+        }
+    }
+
+    pub fn is_fresh(&self) -> bool {
+        self.is_fresh
+    }
+
+    /// All of it, if it is whole already.
+    pub fn whole(&self) -> Option<&PageWords> {
+        self.whole.get().map(|words| &**words)
+    }
+
+    /// All of it; `live` is what stands in the pool.
+    pub fn words(&self, live: &PageWords) -> &PageWords {
+        self.whole.get_or_init(|| {
+            let words = zeroed_page();
+            for (word, live) in words.iter().zip(live) {
+                word.store(live.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
+            for &(index, value) in &self.few {
+                words[usize::from(index)].store(value, Ordering::Relaxed);
+            }
+            words
+        })
+    }
+
+    /// One word, whose index is below 512.
+    pub fn word(&self, live: &PageWords, index: usize) -> u64 {
+        if let Some(words) = self.whole.get() {
+            return words[index].load(Ordering::Relaxed);
+        }
+        let changed = self.few.iter().find(|(at, _)| usize::from(*at) == index);
+        changed.map_or_else(|| live[index].load(Ordering::Relaxed), |&(_, value)| value)
+    }
+
+    /// Sets a word, whose index is below 512.
+    pub fn set(&mut self, live: &PageWords, index: usize, value: u64) {
+        if self.whole.get().is_none() {
+            if let Some(known) = self
+                .few
+                .iter_mut()
+                .find(|(at, _)| usize::from(*at) == index)
+            {
+                known.1 = value;
+                return;
+            }
+            if self.few.len() < FEW_MAX {
+                self.few.push((index as u16, value));
+                return;
+            }
+        }
+        self.words(live)[index].store(value, Ordering::Relaxed);
+    }
+
+    /// The words that differ from the live page's, ascending.
+    pub fn changed(&self, live: &PageWords) -> Vec<(usize, u64)> {
+        let differs = |&(index, value): &(usize, u64)| value != live[index].load(Ordering::Relaxed);
+        match self.whole.get() {
+            Some(words) => {
+                let all = words.iter().map(|word| word.load(Ordering::Relaxed));
+                all.enumerate().filter(differs).collect()
+            }
+            None => {
+                let few = self.few.iter();
+                let few = few.map(|&(index, value)| (usize::from(index), value));
+                let mut changed: Vec<_> = few.filter(differs).collect();
+                changed.sort_unstable();
+                changed
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+
+    fn page(value: impl Fn(usize) -> u64) -> PageWords {
+        std::array::from_fn(|index| AtomicU64::new(value(index)))
+    }
+
+    #[test]
+    fn few_or_many_words_come_to_the_same() {
+        for count in [1, 2, FEW_MAX, FEW_MAX + 1, 200] {
+            let live = page(|index| index as u64);
+            let mut working = WorkingPage::of_live();
+            // Downwards, some of them twice, one of them as it was.
+            for index in (0..count).rev() {
+                working.set(&live, index * 2 + 1, 7);
+                working.set(&live, index * 2 + 1, 1_000);
+            }
+            working.set(&live, 511, 511);
+            assert_eq!(working.whole().is_none(), count < FEW_MAX);
+            let expected: Vec<(usize, u64)> = (0..count).map(|i| (i * 2 + 1, 1_000)).collect();
+            assert_eq!(working.changed(&live), expected);
+            assert_eq!((working.word(&live, 1), working.word(&live, 2)), (1_000, 2));
+            let words = working.words(&live);
+            assert_eq!(words[1].load(Ordering::Relaxed), 1_000);
+            assert_eq!(words[510].load(Ordering::Relaxed), 510);
+            // Whole now, and the same.
+            working.set(&live, 2, 9);
+            let mut more = expected.clone();
+            more.insert(1, (2, 9));
+            assert_eq!(working.changed(&live), more);
+        }
+    }
+
+    #[test]
+    fn fresh_pages_are_whole() {
+        let live = page(|_| 1);
+        assert_eq!(WorkingPage::copy_of(&page(|_| 3)).word(&live, 511), 3);
+        let fresh = WorkingPage::fresh();
+        assert!(fresh.is_fresh() && fresh.whole().is_some());
+        assert_eq!(fresh.word(&live, 0), 0);
+        // Changed in place, as a live page that is whole.
+        for mut working in [fresh, WorkingPage::of_live()] {
+            working.words(&live)[9].store(5, Ordering::Relaxed);
+            assert_eq!(working.word(&live, 9), 5);
+            working.set(&live, 10, 6);
+            let changed = working.changed(&live);
+            assert!(changed.contains(&(9, 5)) && changed.contains(&(10, 6)));
+        }
+    }
+}
