@@ -6,6 +6,9 @@
 //!   has its bit set. So a page that a fold drops becomes free here without a message.
 //! * `taken` bits are set under `lock`; they are cleared, in any order, once nothing of this
 //!   session refers to the page but the verified state.
+//! * Neither taking nor releasing a page takes longer the more segments there are: a segment is
+//!   found by its number in `table`, and the search for a free page goes on where the last one
+//!   ended, so that it passes each full segment once a round.
 
 use crate::region::{AtomicOffset, Lock, Offset, ThreadSlot};
 use crate::region_shared;
@@ -16,6 +19,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Words of bits for the largest segment (16 MiB, 4096 pages).
 const WORDS: usize = 64;
+/// Segments in a leaf of the table.
+const LEAF: usize = 512;
 
 region_shared! {
     /// A data segment of this session.
@@ -32,36 +37,69 @@ region_shared! {
     pub struct DataPages {
         lock: Lock,
         segments: AtomicU32,
-        /// All own segments; the first is the one being filled.
+        /// All own segments.
         first: AtomicOffset<OwnSegment>,
+        /// The one in which a page was found last.
+        current: AtomicOffset<OwnSegment>,
+        /// Own segments by number: a leaf for each [`LEAF`] of the pool's.
+        table: AtomicOffset<AtomicOffset<SegmentLeaf>>,
+    }
+
+    /// See [`DataPages`].
+    pub struct SegmentLeaf {
+        segments: [AtomicOffset<OwnSegment>; LEAF],
     }
 }
 
 impl DataPages {
-    fn find<'s>(&self, session: &'s Session, segment: SegmentNumber) -> Option<&'s OwnSegment> {
-        // Own segments are never freed while the session lives: no epoch is needed.
-        let mut at = self.first.load(Ordering::Acquire);
-        while let Some(own) = session.region().try_get(at) {
-            if own.number.load(Ordering::Relaxed) == segment {
-                return Some(own);
-            }
-            at = own.next.load(Ordering::Acquire);
+    /// Where the leaf of a segment hangs. `None`: there is no table yet, or no such segment.
+    fn leaf<'s>(
+        &self,
+        session: &'s Session,
+        segment: SegmentNumber,
+    ) -> Option<&'s AtomicOffset<SegmentLeaf>> {
+        let table = self.table.load(Ordering::Acquire).non_null()?;
+        if segment >= session.geometry().segment_count {
+            return None;
         }
-        None
+        let place = segment as usize / LEAF * size_of::<AtomicOffset<SegmentLeaf>>();
+        session
+            .region()
+            .try_get(Offset::from_raw(table.raw() + place as u64))
+    }
+
+    fn find<'s>(&self, session: &'s Session, segment: SegmentNumber) -> Option<&'s OwnSegment> {
+        // Own segments, and the table, are never freed while the session lives: no epoch is needed.
+        let region = session.region();
+        let leaf = region.try_get(self.leaf(session, segment)?.load(Ordering::Acquire))?;
+        region.try_get(leaf.segments[segment as usize % LEAF].load(Ordering::Acquire))
     }
 
     /// Takes a free page of an own segment. `None`: none is left, see [`DataPages::grow`].
     pub fn take(&self, session: &Session, slot: &ThreadSlot<'_>) -> Option<PagePtr> {
         let _locked = self.lock.lock(slot.holder());
         let region = session.region();
-        let mut at = self.first.load(Ordering::Relaxed);
-        while let Some(own) = region.try_get(at) {
+        let current = self.current.load(Ordering::Relaxed);
+        let mut at = current;
+        let mut is_again = false;
+        loop {
+            let Some(own) = region.try_get(at) else {
+                if is_again || current.is_null() {
+                    return None;
+                }
+                is_again = true;
+                at = self.first.load(Ordering::Relaxed);
+                continue;
+            };
             if let Some(page) = own.take(session) {
+                self.current.store(at, Ordering::Relaxed);
                 return Some(page);
             }
             at = own.next.load(Ordering::Relaxed);
+            if is_again && at == current {
+                return None;
+            }
         }
-        None
     }
 
     /// Whether some own segment has a free page.
@@ -110,24 +148,53 @@ impl DataPages {
             next: AtomicOffset::default(),
             taken: std::array::from_fn(|_| AtomicU64::new(0)),
         };
-        let own = session
-            .region()
-            .allocate(slot, own)
+        let region = session.region();
+        self.make_table(session, slot)?;
+        let leaf = region
+            .allocate_zeroed::<SegmentLeaf>(slot, 1)
             .map_err(|_| Errno::NOMEM)?;
-        let number = session
-            .grant_segment()
-            .inspect_err(|_| session.region().free(slot, own))?;
-        let granted = &session.region().get(own).number;
-        granted.store(number, Ordering::Relaxed);
+        let own = region
+            .allocate(slot, own)
+            .map_err(|_| Errno::NOMEM)
+            .inspect_err(|_| region.free(slot, leaf))?;
+        let granted = session.grant_segment().and_then(|number| {
+            let place = self.leaf(session, number).ok_or(Errno::PROTO)?;
+            Ok((number, place))
+        });
+        let (number, place) = granted.inspect_err(|_| {
+            region.free(slot, leaf);
+            region.free(slot, own);
+        })?;
+        region.get(own).number.store(number, Ordering::Relaxed);
         let _locked = self.lock.lock(slot.holder());
+        let leaf =
+            match place.compare_exchange(Offset::NULL, leaf, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => leaf,
+                Err(other) => {
+                    region.free(slot, leaf);
+                    other
+                }
+            };
+        region.get(leaf).segments[number as usize % LEAF].store(own, Ordering::Release);
         let first: Offset<OwnSegment> = self.first.load(Ordering::Relaxed);
-        session
-            .region()
-            .get(own)
-            .next
-            .store(first, Ordering::Relaxed);
+        region.get(own).next.store(first, Ordering::Relaxed);
         self.first.store(own, Ordering::Release);
+        self.current.store(own, Ordering::Relaxed);
         self.segments.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The table's upper part, made with the first segment.
+    fn make_table(&self, session: &Session, slot: &ThreadSlot<'_>) -> Result<(), Errno> {
+        let _locked = self.lock.lock(slot.holder());
+        if self.table.load(Ordering::Relaxed).is_null() {
+            let leaves = (session.geometry().segment_count as usize).div_ceil(LEAF);
+            let table = session
+                .region()
+                .allocate_zeroed::<AtomicOffset<SegmentLeaf>>(slot, leaves)
+                .map_err(|_| Errno::NOMEM)?;
+            self.table.store(table, Ordering::Release);
+        }
         Ok(())
     }
 }
@@ -155,8 +222,6 @@ impl OwnSegment {
                 };
             }
         }
-        // A full segment is not searched again word by word each time: the next search starts
-        // where this one did, and pages that become free are found on the next round.
         None
     }
 }
