@@ -29,6 +29,12 @@ pub(crate) const GROWTH_AGAIN: Duration = Duration::from_millis(5);
 /// ended.
 const WASTED_MAX: Duration = Duration::from_millis(500);
 
+/// An owner keeps an inode against other writers so many times as long as it took to fold it for the
+/// owner, if that is longer than a lease.
+const EARNED: u32 = 2;
+/// But no longer than this.
+const EARNED_MAX: Duration = Duration::from_millis(8);
+
 /// Answer now, or look again at a later time.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Reply {
@@ -242,13 +248,13 @@ impl Core {
                 continue;
             }
             others.entry(owner).or_default().push(number);
-            if let Some(since) = self
+            if let Some(owned) = self
                 .sessions
                 .get(&owner)
                 .and_then(|other| other.owned.get(&number))
-                .map(|owned| owned.since)
             {
-                not_before = not_before.max(Some(since + self.options.lease));
+                let lease = self.options.lease.max(owned.earned);
+                not_before = not_before.max(Some(owned.since + lease));
             }
         }
         if let Some(not_before) = not_before
@@ -262,9 +268,11 @@ impl Core {
         }
         // Early, so that nothing is folded for nothing.
         self.refuse_mapped(session, inodes)?;
+        let folding = Instant::now();
         for (owner, numbers) in others {
             self.reclaim(owner, &numbers)?;
         }
+        let earned = (folding.elapsed() * EARNED).min(EARNED_MAX);
         let granting = self.meter.now();
         self.refuse_mapped(session, inodes)?;
         // Folding may have changed modes, or ended inodes.
@@ -276,6 +284,13 @@ impl Core {
             }
         }
         self.give(session, &wanted)?;
+        if let Some(session) = self.sessions.get_mut(&session) {
+            for number in &wanted {
+                if let Some(owned) = session.owned.get_mut(number) {
+                    owned.earned = earned;
+                }
+            }
+        }
         self.meter.add(granting, |m| &mut m.grant);
         Ok(Reply::Now(Response::Done))
     }

@@ -41,6 +41,9 @@ const RECEIPT_BYTES: usize = 64 << 20;
 pub struct Owned {
     /// Since when; the lease counts from here.
     pub since: Instant,
+    /// The least that the lease is: a multiple of what it took to take the inode over, so that two
+    /// writers whose changes are costly to fold get something done between two folds.
+    pub earned: Duration,
     /// Place in the arena's branch table.
     pub slot: u32,
     /// When it was last folded for a reader.
@@ -63,6 +66,7 @@ impl Owned {
     pub fn new(since: Instant, slot: u32) -> Owned {
         Owned {
             since,
+            earned: Duration::ZERO,
             slot,
             folded: None,
             refusal: None,
