@@ -169,13 +169,26 @@ pub fn main(arguments: &SharingArguments) -> Outcome<()> {
     let machine = Machine::look();
 
     let mut pair = [Process::start(&bench, "a")?, Process::start(&bench, "b")?];
+    let mut made: Vec<String> = Vec::new();
     for &subject in &subjects {
-        // By the first: to the second, all pages are another session's.
-        pair[0].ask(&subject.make("shared"))?;
-        if subject.path("private") != subject.path("shared") {
-            pair[0].ask(&subject.make("private"))?;
+        // Files are written in both orders, but made once.
+        if made.contains(&subject.path("shared")) {
+            continue;
+        }
+        for owner in ["shared", "private"] {
+            if !made.contains(&subject.path(owner)) {
+                pair[0].ask(&subject.make(owner))?;
+                made.push(subject.path(owner));
+            }
         }
         pair[0].ask(&Order::GiveUp)?;
+        if let Subject::File { bytes, .. } = subject {
+            // Of the shared file each session has half of the pages, as when both have written for a
+            // while: the other's are copied where they are written.
+            let (path, pages) = (subject.path("shared"), bytes / PAGE);
+            pair[1].ask(&Order::Half { path, pages })?;
+            pair[1].ask(&Order::GiveUp)?;
+        }
     }
     let mut rows: Vec<Row> = subjects.iter().map(|s| Row::new(s.name())).collect();
     let mut meter = turns::Meter::connect(&bench.pool())?;

@@ -31,7 +31,7 @@ const WASTED_MAX: Duration = Duration::from_millis(500);
 
 /// An owner keeps an inode against other writers so many times as long as it took to fold it for the
 /// owner, if that is longer than a lease.
-const EARNED: u32 = 2;
+const EARNED: u32 = 4;
 /// But no longer than this.
 const EARNED_MAX: Duration = Duration::from_millis(8);
 

@@ -23,6 +23,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 pub enum Order {
     /// A file of so many bytes, written.
     File { path: String, bytes: u64 },
+    /// Every other page of a file written over, from the second on.
+    Half { path: String, pages: u64 },
     /// A directory with so many files.
     Directory { path: String, names: u64 },
     /// Everything folded, nothing owned.
@@ -202,6 +204,13 @@ impl Session {
                     self.calls.write(file, &data, place)?;
                 }
                 self.files.insert(path.clone(), file);
+                Ok(Answer::Done)
+            }
+            Order::Half { path, pages } => {
+                let file = self.file(path)?;
+                for page in (1..*pages).step_by(2) {
+                    self.calls.write(file, &[2; PAGE], page * PAGE as u64)?;
+                }
                 Ok(Answer::Done)
             }
             Order::Directory { path, names } => {
