@@ -16,6 +16,7 @@ use arck_core_state::geometry::SessionNumber;
 use arck_core_state::layout;
 use arck_protocol::message::MESSAGE_MAX;
 use arck_protocol::socket::{self, Answer, Call, DESCRIPTORS_MAX};
+use arck_protocol::wait::Courtesy;
 use arck_protocol::{PROTOCOL_VERSION, Request, Response, ring};
 use arck_verifier::Credentials;
 use rustix::buffer::spare_capacity;
@@ -82,6 +83,7 @@ pub struct Service {
     end: Arc<AtomicU32>,
     last_request: Instant,
     orphans_checked: Instant,
+    courtesy: Courtesy,
     /// Told the number of connections, whenever it changes.
     connection_count: Arc<AtomicU32>,
 }
@@ -115,6 +117,7 @@ impl Service {
             end,
             last_request: Instant::now(),
             orphans_checked: Instant::now(),
+            courtesy: Courtesy::new(),
             connection_count,
         })
     }
@@ -151,7 +154,7 @@ impl Service {
                 }
             } else {
                 // Whoever was answered, or is about to ask, may be waiting for this processor.
-                std::thread::yield_now();
+                self.courtesy.give_way();
             }
             self.wait(&mut events, timeout)?;
             if timeout != Some(Duration::ZERO) {

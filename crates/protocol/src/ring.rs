@@ -12,7 +12,7 @@
 
 use crate::control::{ControlHeader, ControlMemory, RequestSlot, slot_state};
 use crate::message::{MESSAGE_MAX, Request, Response};
-use crate::wait::{futex_wait, futex_wake, give_way};
+use crate::wait::{Courtesy, futex_wait, futex_wake, give_way};
 use arck_core_state::primitive::{Ordering, spin_hint};
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
@@ -29,8 +29,8 @@ const SPIN_ROUNDS: u32 = 2;
 const GIVE_WAY_ROUNDS: u32 = 128;
 /// Before the first of them.
 const FIRST_ROUNDS: u32 = 8;
-/// Whoever runs so long meanwhile does more than answer: better to sleep.
-const OTHERS_RUN: Duration = Duration::from_micros(50);
+/// This process's.
+static COURTESY: Courtesy = Courtesy::new();
 
 /// The part of control memory through which requests go.
 #[derive(Clone, Copy)]
@@ -190,11 +190,7 @@ impl<'a> Ring<'a> {
                     spin_hint();
                     continue;
                 }
-                let before = Instant::now();
-                give_way();
-                if before.elapsed() > OTHERS_RUN {
-                    rounds = SPIN_ROUNDS;
-                }
+                COURTESY.give_way();
                 continue;
             }
             let left = deadline.saturating_duration_since(Instant::now());

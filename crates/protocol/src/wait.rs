@@ -6,6 +6,8 @@
 //!   deadlock.
 
 use arck_core_state::primitive::AtomicU32;
+use rustix::time::{ClockId, clock_gettime};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Sleeps while the word has the value `expected`, at most `timeout`. May wake for nothing.
@@ -33,6 +35,50 @@ pub fn give_way() {
     std::thread::yield_now();
     #[cfg(shuttle)]
     shuttle::thread::yield_now();
+}
+
+/// Gives way to whoever is waited for, who may be waiting for this very processor; but not where
+/// programs that have nothing to do with it would run for as long as the kernel lets them.
+pub struct Courtesy {
+    /// Until when others go first no more: nanoseconds of CLOCK_MONOTONIC.
+    crowded: AtomicU64,
+}
+
+/// Whoever runs so long, in nanoseconds, has nothing to do with it, or much to do.
+const OTHERS_RUN: u64 = 400_000;
+/// For so long after that, in nanoseconds, nobody is let go first: what is lost so is a small part.
+const CROWDED: u64 = 20_000_000;
+
+impl Courtesy {
+    pub const fn new() -> Courtesy {
+        Courtesy {
+            crowded: AtomicU64::new(0),
+        }
+    }
+
+    /// May be called by many threads: it is a hint.
+    pub fn give_way(&self) {
+        let before = now();
+        if before < self.crowded.load(Ordering::Relaxed) {
+            return;
+        }
+        give_way();
+        let after = now();
+        if after - before > OTHERS_RUN {
+            self.crowded.store(after + CROWDED, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Default for Courtesy {
+    fn default() -> Self {
+        Courtesy::new()
+    }
+}
+
+fn now() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 #[cfg(shuttle)]
