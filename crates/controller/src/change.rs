@@ -327,6 +327,13 @@ impl<'a> Change<'a> {
         if kind == SegmentKind::Metadata && !self.state.space.has_segment_for_class() {
             return Err(Errno::NOSPC);
         }
+        self.add_segment_of(kind, label)?;
+        let page = self.state.space.allocate_labelled(kind, label);
+        page.ok_or(Errno::NOSPC)
+    }
+
+    /// A segment for a class. ENOSPC.
+    pub fn add_segment_of(&mut self, kind: SegmentKind, label: u32) -> Result<(), Errno> {
         let state = &mut *self.state;
         let segment = state.space.find_class_segment(&state.pool)?;
         if kind == SegmentKind::Metadata {
@@ -339,8 +346,7 @@ impl<'a> Change<'a> {
             ..SegmentEntry::default()
         };
         self.set_segment(segment, entry);
-        let page = self.state.space.allocate_labelled(kind, label);
-        page.ok_or(Errno::NOSPC)
+        Ok(())
     }
 
     /// A page for data that the controller moves to the class that is allocated for. ENOSPC.

@@ -258,6 +258,7 @@ impl Core {
         copied: Copied,
         extra: impl FnOnce(&mut Change<'_>, &mut Vec<InodeNumber>) -> Result<(), Errno>,
     ) -> Result<Vec<InodeNumber>, Failure> {
+        self.note_kept();
         let Some(session) = self.sessions.get(&owner) else {
             return Err(Errno::NOENT.into());
         };
@@ -291,7 +292,6 @@ impl Core {
         let kept_for_others = self.kept_for_others(owner);
         let pages_for_splits = self.pages_for_splits(owner, folded as u64);
         let touched = self.touched_by(&changes);
-        self.note_kept();
         let mut change = Change::new(&mut self.state);
         change.limit_splits(pages_for_splits);
         for (number, _) in mapped {

@@ -324,8 +324,34 @@ impl Seen {
 impl Core {
     /// What is to stay free for folds, for who allocates pages of a class.
     pub fn note_kept(&mut self) {
-        if self.state.space.shared {
+        if !self.state.space.shared {
+            return;
+        }
+        self.state.space.kept = self.kept_pages();
+        if !self.state.space.has_segment_for_class() {
+            // Room that sessions do not use keeps no class from having a segment.
+            self.lower_rooms();
             self.state.space.kept = self.kept_pages();
+        }
+    }
+
+    /// Space for what a user will make, while there is plenty: where the pool fills, what folds
+    /// promise keeps classes from getting segments.
+    pub fn prepare_classes(&mut self, who: &Credentials) {
+        if !self.state.space.shared || self.state.is_privileged(who) {
+            return;
+        }
+        for class in [Class::world(), Class::only(who.uid)] {
+            self.note_kept();
+            let label = self.state.classes.label(Some(&class));
+            if label == NOBODY || !self.state.space.lacks(label) {
+                continue;
+            }
+            let mut change = Change::new(&mut self.state);
+            let added = change.add_segment_of(SegmentKind::Metadata, label);
+            if let Err(errno) = added.and_then(|()| change.commit(Weight::Fold)) {
+                tracing::warn!("no segment for what user {} makes: {errno}", who.uid);
+            }
         }
     }
 

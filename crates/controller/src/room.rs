@@ -138,7 +138,7 @@ impl Core {
     }
 
     /// Takes back the room that sessions do not use.
-    fn lower_rooms(&mut self) {
+    pub fn lower_rooms(&mut self) {
         let mut lowered = Vec::new();
         for session in self.sessions.values_mut().filter(|s| s.live.is_some()) {
             let (room, used) = (session.room(), session.used());

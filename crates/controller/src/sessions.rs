@@ -475,8 +475,10 @@ impl Core {
             wake,
         };
         live.control().header.awake.store(1, Ordering::SeqCst);
+        let who = credentials.clone();
         let session = Session::new(number, credentials, index, arena, Some(live));
         self.sessions.insert(number, session);
+        self.prepare_classes(&who);
         self.give_first_room(number);
         self.publish_free_counts(true);
         Ok((number, (welcome, descriptors)))

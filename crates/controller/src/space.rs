@@ -202,6 +202,15 @@ impl Space {
         Some(page)
     }
 
+    /// Whether there is no segment for a class's metadata yet, and plenty of space for one.
+    pub fn lacks(&self, label: u32) -> bool {
+        let is_of =
+            |entry: &SegmentEntry| (entry.kind(), entry.class) == (SegmentKind::Metadata, label);
+        self.has_segment_for_class()
+            && self.free_segments > self.geometry.segment_count / 4
+            && !self.segments.iter().any(is_of)
+    }
+
     /// Whether a segment may be used for a class: none of those kept for metadata, or for folds.
     pub fn has_segment_for_class(&self) -> bool {
         let left = self

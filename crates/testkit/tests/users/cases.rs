@@ -25,6 +25,7 @@ pub const ALL: &[Case] = &[
     ),
     ("writers_of_one_file", writers_of_one_file),
     ("nothing_else_can_be_mapped", nothing_else_can_be_mapped),
+    ("a_full_pool", a_full_pool),
     (
         "a_full_pool_is_closed_all_the_same",
         a_full_pool_is_closed_all_the_same,
@@ -569,5 +570,52 @@ fn a_full_pool_is_closed_all_the_same() {
         assert_eq!(places_of(eve, text), [0; 0]);
     });
     world.as_user(ROOT, |root| assert_eq!(root.get(&path), Ok(text.to_vec())));
+    assert_eq!(world.violations(), "");
+}
+
+/// Where there is no space for classes, nothing is lost, and nobody sees what he may not.
+fn a_full_pool() {
+    let world = World::new(16 * MIB);
+    let content = |i: u32| vec![i as u8; 40_000];
+    world.together(
+        ANN,
+        |ann, turns| {
+            ann.mkdir("/open", 0o755);
+            ann.mkdir("/closed", 0o700);
+            let mut files = 0;
+            let full = loop {
+                let folder = if files % 2 == 0 { "open" } else { "closed" };
+                match ann.try_put(&format!("/{folder}/{files}"), &content(files)) {
+                    Ok(()) => files += 1,
+                    Err(errno) => break errno,
+                }
+            };
+            assert_eq!(full, Errno::NOSPC, "after {files} files");
+            assert!(files > 20, "{files} files");
+            turns.next();
+            for i in 0..files {
+                let folder = if i % 2 == 0 { "open" } else { "closed" };
+                assert_eq!(ann.get(&format!("/{folder}/{i}")), Ok(content(i)), "{i}");
+                ann.unlink(&format!("/{folder}/{i}")).unwrap();
+            }
+            turns.pass();
+        },
+        BOB,
+        |bob, turns| {
+            for i in 0..20 {
+                let open = bob.get(&format!("/open/{i}"));
+                let there = i % 2 == 0;
+                assert!(
+                    open == Ok(content(i)) && there
+                        || open == Err(Errno::NOENT) && !there
+                        || matches!(open, Err(Errno::NOSPC | Errno::ACCESS)),
+                    "{i}: {:?}",
+                    open.map(|content| content.len())
+                );
+                assert_eq!(bob.get(&format!("/closed/{i}")), Err(Errno::ACCESS));
+            }
+            turns.next();
+        },
+    );
     assert_eq!(world.violations(), "");
 }
