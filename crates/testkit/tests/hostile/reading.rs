@@ -178,6 +178,8 @@ pub const ATTACKS: &[Attack] = &[
                     })),
                     "EACCES"
                 );
+                // Nor is he told who has locks of it.
+                assert_eq!(said(&a.ask(&Request::TestLock { range })), "EACCES");
             }
             "EACCES".into()
         },
