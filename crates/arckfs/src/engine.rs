@@ -32,6 +32,10 @@ pub enum Stop {
     Fix(Fix),
 }
 
+/// How long threads are waited for that give back what a fold has freed, and how often.
+const GIVING_BACK: std::time::Duration = std::time::Duration::from_micros(200);
+const GIVING_BACK_MAX: u32 = 500;
+
 /// What an attempt needs before it is made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fix {
@@ -564,7 +568,7 @@ impl Engine {
                         Err(Errno::NOSPC) => {
                             // What the deltas take is less than what is kept for them.
                             self.fold_all()?;
-                            stock.arena.ask_for_room(session, pages, true)
+                            self.ask_for_room_freed(pages)
                         }
                         other => other,
                     }
@@ -597,6 +601,20 @@ impl Engine {
                 ownership::commit(session, &wanted[..count], false)
             }
         }
+    }
+
+    /// Asks for the room that a fold has shown to be free: also what other threads are about to give
+    /// back of it.
+    fn ask_for_room_freed(&self, pages: u32) -> Result<(), Errno> {
+        let arena = &self.session.state().arena;
+        for _ in 0..GIVING_BACK_MAX {
+            let others_give_back = self.state.refreshing.load(Ordering::Acquire) != 0;
+            match arena.ask_for_room(self.session, pages, true) {
+                Err(Errno::NOSPC) if others_give_back => std::thread::sleep(GIVING_BACK),
+                other => return other,
+            }
+        }
+        Err(Errno::NOSPC)
     }
 
     /// Gets more room; where there is none, folds first, since a fold frees what it replaces.

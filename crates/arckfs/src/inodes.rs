@@ -163,7 +163,15 @@ impl<'a> Context<'a> {
         }
         let had_delta = inode.is_directory() && inode.overlaid.load(Ordering::Acquire) != 0;
         self.note_lost(inode, header);
+        // Others find the view up to date before all is given back that its delta used.
+        let refreshing = had_delta.then_some(&self.state.refreshing);
+        if let Some(refreshing) = refreshing {
+            refreshing.fetch_add(1, Ordering::AcqRel);
+        }
         let refreshed = self.refresh_view(inode, header, generation, of);
+        if let Some(refreshing) = refreshing {
+            refreshing.fetch_sub(1, Ordering::AcqRel);
+        }
         if had_delta && refreshed.is_ok() {
             // The fold took more along, as a rule: what it ended gives its pages back.
             let _ = self.refresh_dirty();
@@ -476,10 +484,19 @@ impl<'a> Context<'a> {
     /// Brings the views of all inodes whose deltas were folded up to date, so that what their
     /// deltas used is free again.
     pub fn refresh_dirty(&self) -> Attempt<()> {
-        let mut at = {
+        let first = {
             let _locked = self.state.dirty_lock.lock(self.slot().holder());
+            self.state.refreshing.fetch_add(1, Ordering::AcqRel);
             self.state.dirty_first.swap(LAST, Ordering::AcqRel)
         };
+        let outcome = self.refresh_all(first);
+        self.state.refreshing.fetch_sub(1, Ordering::AcqRel);
+        outcome
+    }
+
+    /// Of those on the list that begins there.
+    fn refresh_all(&self, first: InodeNumber) -> Attempt<()> {
+        let mut at = first;
         let mut outcome = Ok(());
         while at != 0 && at != LAST {
             let inode = self.cached(at)?;

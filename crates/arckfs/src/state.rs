@@ -52,7 +52,8 @@ region_shared! {
         pub counts: AtomicU64,
         /// Held by the thread that makes room by a fold, until what it freed can be had.
         pub room: Lock,
-        pub reserved: AtomicU32,
+        /// Threads that are giving back what folded deltas used.
+        pub refreshing: AtomicU32,
         pub line: [AtomicU64; 2],
 
         /// Inodes that died unborn, oldest first, whose numbers can be used again once no thread
