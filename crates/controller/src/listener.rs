@@ -68,7 +68,7 @@ pub fn bind_socket(pool: &Pool, shared: bool) -> Result<OwnedFd> {
     Ok(listener)
 }
 
-/// Who is at the other end, supplementary groups included.
+/// Who is at the other end, supplementary groups included; an error where the kernel does not say.
 pub fn peer(socket: BorrowedFd<'_>) -> std::result::Result<Credentials, Errno> {
     let user = rustix::net::sockopt::socket_peercred(socket)?;
     let mut groups = vec![0u32; 64];
@@ -88,13 +88,14 @@ pub fn peer(socket: BorrowedFd<'_>) -> std::result::Result<Credentials, Errno> {
             groups.truncate(length as usize / 4);
             break;
         }
+        let errno = std::io::Error::last_os_error();
         // Too many groups: the kernel has said how much room they take.
         if (length as usize) / 4 > groups.len() && length as usize / 4 <= 1 << 16 {
             groups.resize(length as usize / 4, 0);
             continue;
         }
-        groups.clear();
-        break;
+        // Not "in no group": modes can also take from a group what all others have.
+        return Err(Errno::from_io_error(&errno).unwrap_or(Errno::ACCESS));
     }
     Ok(Credentials {
         session: 0,

@@ -376,12 +376,13 @@ impl Service {
     fn connect(&mut self, socket: OwnedFd) {
         let credentials = match peer(socket.as_fd()) {
             Ok(credentials) if self.may_connect(credentials.uid) => credentials,
-            welcome => {
-                if welcome.is_ok() {
-                    let errno = Errno::AGAIN.raw_os_error();
-                    let answer = Answer::Error(errno, "too many connections".into());
-                    send(socket.as_fd(), &answer, &[]);
-                }
+            turned_away => {
+                let (errno, text) = match turned_away {
+                    Ok(_) => (Errno::AGAIN, "too many connections"),
+                    Err(errno) => (errno, "the kernel does not say whose program this is"),
+                };
+                let answer = Answer::Error(errno.raw_os_error(), text.into());
+                send(socket.as_fd(), &answer, &[]);
                 return self.closer.close([socket]);
             }
         };
