@@ -9,25 +9,20 @@
 //!   stored; all of it is made durable.
 //! * A page freed here is not allocated again here.
 
+mod commit;
+
 use crate::classes::{Class, Condition, NOBODY, Wish};
 use crate::files::{CONTROLLER, FOREIGN, SegmentEntry, SegmentKind};
-use crate::journal::{Redo, Target};
-use crate::slots::place;
 use crate::state::State;
 use crate::working::WorkingPage;
-use arck_core_state::header::{
-    FOLD_OFFSET, HEADER_SIZE, HeaderKind, OWNERSHIP_OFFSET, identity_word, state_word,
-};
-use arck_core_state::inode::INODE_SIZE;
+use arck_core_state::header::{HeaderKind, identity_word, state_word};
 use arck_core_state::{
-    FileKind, HeaderCopy, Inode, InodeNumber, Ownership, PAGE_SIZE, PagePtr, PageWords, Pages,
-    SegmentNumber,
+    FileKind, HeaderCopy, Inode, InodeNumber, Ownership, PagePtr, PageWords, Pages, SegmentNumber,
 };
 use foldhash::{HashMap, HashSet};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
-use std::sync::atomic::{Ordering, fence};
-use zerocopy::IntoBytes;
+use std::sync::atomic::Ordering;
 
 /// The words of a header that a change sets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -110,13 +105,6 @@ pub struct Change<'a> {
     moved_pages: Vec<PagePtr>,
     moved_places: Vec<u64>,
     committed: bool,
-}
-
-/// What stands in a map, in the order in which it lies in memory.
-fn in_order<K: Ord, V>(map: &HashMap<K, V>) -> Vec<(&K, &V)> {
-    let mut entries: Vec<_> = map.iter().collect();
-    entries.sort_unstable_by_key(|(key, _)| *key);
-    entries
 }
 
 impl Pages for Change<'_> {
@@ -548,280 +536,6 @@ impl<'a> Change<'a> {
             && self.inodes.is_empty()
             && self.bits.is_empty()
             && self.segments.is_empty()
-    }
-
-    /// Commits. ENOSPC (the journal cannot grow) and EIO come before anything is applied; then
-    /// nothing has changed.
-    pub fn commit(mut self, weight: Weight) -> Result<(), Errno> {
-        self.free_empty_inode_pages();
-        let redo = self.redo()?;
-        self.state.journal.reserve(redo.size())?;
-        self.write_fresh()?;
-        self.state.crash_point("fresh pages written");
-        let sync = weight == Weight::Fold;
-        {
-            let State { pool, journal, .. } = &mut *self.state;
-            journal.write(&redo, pool, sync)?;
-        }
-        self.committed = true;
-        self.state.crash_point("journal written");
-        self.apply(&redo, sync);
-        self.state.crash_point("applied");
-        self.update_tables();
-        self.zero_moved();
-        Ok(())
-    }
-
-    /// Zeroes what has moved: whoever mapped its old place sees nothing there any more. It is in
-    /// nobody's use, and not allocated again before this.
-    fn zero_moved(&self) {
-        let zeroes = [0u8; PAGE_SIZE as usize];
-        let pages = self
-            .moved_pages
-            .iter()
-            .map(|page| (page.address(), PAGE_SIZE));
-        let places = self.moved_places.iter();
-        let places = places.map(|&address| (address, INODE_SIZE as u64));
-        for (address, length) in pages.chain(places) {
-            let page = PagePtr::of_address(address);
-            let Some(offset) = self.state.pool.mapped_offset(page) else {
-                continue;
-            };
-            let memory = self.state.pool.space();
-            let at = offset + (address % PAGE_SIZE) as usize;
-            // In range: the segment is mapped.
-            let _ = memory.copy_from(at, &zeroes[..length as usize]);
-            let _ = memory.flush(at, length as usize);
-        }
-        if !(self.moved_pages.is_empty() && self.moved_places.is_empty()) {
-            arck_pm::fence();
-        }
-    }
-
-    fn free_empty_inode_pages(&mut self) {
-        let mut freed: BTreeMap<PagePtr, u32> = BTreeMap::new();
-        for &address in &self.freed_places {
-            let (page, slot) = place(address);
-            *freed.entry(page).or_insert(0) |= 1 << slot;
-        }
-        for (page, mask) in freed {
-            let label = self.state.space.label_of(page);
-            if self.state.slots.would_be_empty(label, page, mask) {
-                self.bits.insert(page.0, false);
-            }
-        }
-    }
-
-    /// Everything that changes in place, as redo records.
-    fn redo(&self) -> Result<Redo, Errno> {
-        let mut redo = Redo::default();
-        for (&segment, entry) in &self.segments {
-            let offset = u64::from(segment) * crate::files::SEGMENT_ENTRY_SIZE;
-            redo.put(Target::Segments, offset, entry.as_bytes());
-        }
-        for (&page, working) in in_order(&self.pages) {
-            if working.is_fresh() {
-                continue;
-            }
-            // A page freed after it was changed need not be written.
-            if self.bits.get(&page.0) == Some(&false) {
-                continue;
-            }
-            let live = self.state.pool.page(page).ok_or(Errno::IO)?;
-            for (index, new) in working.changed(live) {
-                let offset = page.address() + index as u64 * 8;
-                redo.put(Target::Pages, offset, &new.to_le_bytes());
-            }
-        }
-        for (&number, inode) in in_order(&self.inodes) {
-            let (Some(new), Some(old)) = (inode, self.state.shadow(number)) else {
-                continue;
-            };
-            if self.new_inodes.contains_key(&number) {
-                continue;
-            }
-            let address = self.state.header_copy(number).ok_or(Errno::IO)?.inode;
-            let (new, _) = new.as_bytes().as_chunks::<8>();
-            let (old, _) = old.as_bytes().as_chunks::<8>();
-            for (index, (new, old)) in new.iter().zip(old).enumerate() {
-                if new != old {
-                    redo.put(Target::Pages, address + index as u64 * 8, new);
-                }
-            }
-        }
-        let mut words: BTreeMap<u64, u64> = BTreeMap::new();
-        for (&page, &is) in &self.bits {
-            let word = words
-                .entry(page / 64)
-                .or_insert_with(|| self.state.space.word(page / 64));
-            let bit = 1 << (page % 64);
-            if is {
-                *word |= bit;
-            } else {
-                *word &= !bit;
-            }
-        }
-        for (index, word) in words {
-            redo.put(Target::Bitmap, index * 8, &word.to_le_bytes());
-        }
-        for (&number, header) in in_order(&self.headers) {
-            let live = self.state.pool.headers();
-            let at = u64::from(number) * HEADER_SIZE as u64;
-            for (index, word) in header.words().into_iter().enumerate() {
-                let offset = at + 8 * (index as u64 + 1);
-                let old = live.load_u64(offset as usize, Ordering::Relaxed);
-                if old != Some(word) {
-                    redo.put(Target::Headers, offset, &word.to_le_bytes());
-                }
-            }
-        }
-        Ok(redo)
-    }
-
-    /// Pages and inodes that nothing refers to yet go to their place directly.
-    fn write_fresh(&self) -> Result<(), Errno> {
-        let space = self.state.pool.space();
-        let mut bytes = [0u8; PAGE_SIZE as usize];
-        for (&page, working) in in_order(&self.pages) {
-            if !working.is_fresh() {
-                continue;
-            }
-            let offset = self.state.pool.mapped_offset(page).ok_or(Errno::IO)?;
-            let (chunks, _) = bytes.as_chunks_mut::<8>();
-            let words = working.whole().ok_or(Errno::IO)?;
-            for (chunk, word) in chunks.iter_mut().zip(words) {
-                *chunk = word.load(Ordering::Relaxed).to_le_bytes();
-            }
-            space.stream_from(offset, &bytes).ok_or(Errno::IO)?;
-            self.write_back(offset, bytes.len())?;
-        }
-        for (number, &address) in in_order(&self.new_inodes) {
-            let Some(Some(inode)) = self.inodes.get(number) else {
-                continue;
-            };
-            let page = PagePtr::of_address(address);
-            let offset = self.state.pool.mapped_offset(page).ok_or(Errno::IO)?
-                + (address % PAGE_SIZE) as usize;
-            space
-                .stream_from(offset, inode.as_bytes())
-                .ok_or(Errno::IO)?;
-            self.write_back(offset, INODE_SIZE)?;
-        }
-        arck_pm::fence();
-        Ok(())
-    }
-
-    fn write_back(&self, offset: usize, length: usize) -> Result<(), Errno> {
-        match self.state.pool.space().slice(offset, length) {
-            Some(range) => self.state.pool.write_back(range),
-            None => Ok(()),
-        }
-    }
-
-    /// The inodes that readers must see change in one step.
-    fn sequenced(&self) -> Vec<InodeNumber> {
-        let mut numbers: Vec<InodeNumber> = self.inodes.keys().copied().collect();
-        for (&number, header) in &self.headers {
-            let differs = self.state.header_copy(number).is_some_and(|live| {
-                (live.inode, live.kind, live.generation)
-                    != (header.inode, header.kind, header.generation)
-            });
-            if differs && !self.inodes.contains_key(&number) {
-                numbers.push(number);
-            }
-        }
-        numbers
-    }
-
-    /// Applies what the journal holds. Nothing can fail any more.
-    fn apply(&mut self, redo: &Redo, sync: bool) {
-        let pool = &self.state.pool;
-        let numbers = self.sequenced();
-        for &number in &numbers {
-            if let Some(header) = pool.header(number) {
-                // Odd already only after a crash, which recovery mends.
-                let sequence = header.sequence.load(Ordering::Relaxed);
-                header.sequence.store(sequence | 1, Ordering::Relaxed);
-            }
-        }
-        fence(Ordering::SeqCst);
-        let is_last = |target, offset| {
-            target == Target::Headers
-                && matches!(offset % HEADER_SIZE as u64, FOLD_OFFSET | OWNERSHIP_OFFSET)
-        };
-        let store = |last: bool| {
-            for (target, offset, bytes) in redo.records() {
-                let memory = target.memory(pool);
-                let (words, rest) = bytes.as_chunks::<8>();
-                for (index, word) in words.iter().enumerate() {
-                    let at = offset + index as u64 * 8;
-                    if is_last(target, at) == last {
-                        // Only whole aligned words are ever put; see `redo`.
-                        let stored = memory.store_u64(
-                            at as usize,
-                            u64::from_le_bytes(*word),
-                            Ordering::Release,
-                        );
-                        debug_assert!(stored.is_some());
-                    }
-                }
-                debug_assert!(rest.is_empty());
-            }
-        };
-        store(false);
-        self.state.crash_point("half applied");
-        fence(Ordering::SeqCst);
-        for &number in &numbers {
-            if let Some(header) = pool.header(number) {
-                let sequence = header.sequence.load(Ordering::Relaxed);
-                header.sequence.store(sequence + 1, Ordering::Release);
-            }
-        }
-        // Stored in ascending order: of each header the fold number, then the ownership.
-        store(true);
-        for &number in self.headers.keys() {
-            // A mark on a header whose ownership does not change has no redo record.
-            if let Some(header) = pool.header(number) {
-                let ownership = header.ownership();
-                if ownership.is_marked() {
-                    header
-                        .ownership
-                        .store(ownership.unmarked().0, Ordering::Release);
-                }
-            }
-        }
-        for (target, offset, bytes) in redo.records() {
-            let memory = target.memory(pool);
-            // In range: it was stored to.
-            let _ = memory.flush(offset as usize, bytes.len());
-            if sync
-                && let Some(range) = memory.slice(offset as usize, bytes.len())
-                && let Err(errno) = pool.write_back(range)
-            {
-                tracing::error!("writing the verified state back: {errno}");
-            }
-        }
-        arck_pm::fence();
-    }
-
-    fn update_tables(&mut self) {
-        let state = &mut *self.state;
-        let born = self.taken_places.len() as u64;
-        state.granted = state.granted.saturating_sub(born + self.freed_granted);
-        for (page, is) in std::mem::take(&mut self.bits) {
-            state.space.set_used(PagePtr(page), is);
-        }
-        for (number, inode) in std::mem::take(&mut self.inodes) {
-            state.set_shadow(number, inode);
-        }
-        for address in std::mem::take(&mut self.freed_places) {
-            let label = state.space.label_of(PagePtr::of_address(address));
-            state.slots.free(label, address);
-        }
-        for number in std::mem::take(&mut self.freed_numbers) {
-            state.orphans.remove(&number);
-            state.numbers.give_back(number);
-        }
     }
 }
 
