@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::listener::{bind_socket, peer, spare};
 use crate::ownership::Reply;
 use crate::sessions::{Session, descriptors_max, may_have_more};
+use crate::watches::closes_at_once;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::layout;
 use arck_protocol::message::MESSAGE_MAX;
@@ -469,7 +470,12 @@ impl Service {
             Ok(answered) => answered,
             Err((errno, text)) => (Answer::Error(errno.raw_os_error(), text), Vec::new()),
         };
-        self.closer.close(received);
+        // What is asked next is to find the sender's end of a description to be the last one.
+        let (at_once, others): (Vec<_>, Vec<_>) = received
+            .into_iter()
+            .partition(|received| closes_at_once(received.as_fd()));
+        drop(at_once);
+        self.closer.close(others);
         let Some(connection) = self.connections.get(&token) else {
             return;
         };

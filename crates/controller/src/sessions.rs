@@ -369,11 +369,11 @@ fn reopen(descriptor: &OwnedFd) -> Result<OwnedFd, Errno> {
     )
 }
 
-/// Descriptors that this process may have, less some for itself.
+/// Descriptors that this process may have, less some for itself: 64, or a quarter of few.
 pub fn descriptors_max() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let limit = limit.current.map_or(usize::MAX, |limit| limit as usize);
-    limit.saturating_sub(64)
+    limit - (limit / 4).min(64)
 }
 
 /// Whether somebody who has `own` of something gets another one, of which there are `capacity`:

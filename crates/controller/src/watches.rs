@@ -24,6 +24,15 @@ pub struct Watches {
     names: HashMap<i32, u64>,
 }
 
+/// Bytes of a description's file that are freed while everybody waits.
+const SMALL: i64 = 64 << 10;
+
+/// Whether closing it waits for nobody, as closing a small memory file does.
+pub fn closes_at_once(description: BorrowedFd<'_>) -> bool {
+    rustix::fs::fcntl_get_seals(description).is_ok()
+        && rustix::fs::fstat(description).is_ok_and(|status| status.st_blocks * 512 <= SMALL)
+}
+
 impl Watches {
     /// What to wait for; `None` if nothing was ever watched.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
