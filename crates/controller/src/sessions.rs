@@ -401,8 +401,14 @@ impl Core {
         let others = self.sessions.len() - own;
         // A session takes four descriptors, and more while it is opened.
         let capacity = SESSIONS_MAX.min(descriptors_max() / 4);
-        if !may_have_more(own, others, capacity, self.is_trusted(credentials.uid)) {
-            return Err(Errno::AGAIN);
+        let is_trusted = self.is_trusted(credentials.uid);
+        if !may_have_more(own, others, capacity, is_trusted) {
+            // Who may have all there is has them all.
+            let lacks_descriptors = is_trusted && capacity < SESSIONS_MAX;
+            return Err(match lacks_descriptors {
+                true => Errno::MFILE,
+                false => Errno::AGAIN,
+            });
         }
         let index = (0..SESSIONS_MAX)
             .find(|index| self.sessions.values().all(|s| s.index != *index))

@@ -354,9 +354,9 @@ pub const ATTACKS: &[Attack] = &[
             let (_socket, descriptors) = received(a);
             let mut said = Vec::new();
             for descriptor in &descriptors {
+                let file = descriptor.as_raw_fd();
                 // SAFETY: fcntl with integer arguments on a descriptor that lives.
-                let leased =
-                    unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK) };
+                let leased = unsafe { libc::fcntl(file, libc::F_SETLEASE, libc::F_RDLCK) };
                 said.push(if leased == 0 {
                     "leased".to_owned()
                 } else {

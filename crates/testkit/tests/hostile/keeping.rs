@@ -148,9 +148,9 @@ pub const ATTACKS: &[Attack] = &[
                 assert_eq!(map(libc::PROT_READ | libc::PROT_WRITE), libc::MAP_FAILED);
                 let readable = map(libc::PROT_READ);
                 assert_ne!(readable, libc::MAP_FAILED);
+                let both = libc::PROT_READ | libc::PROT_WRITE;
                 // SAFETY: of the map just made.
-                let changed =
-                    unsafe { libc::mprotect(readable, 4096, libc::PROT_READ | libc::PROT_WRITE) };
+                let changed = unsafe { libc::mprotect(readable, 4096, both) };
                 assert_eq!(changed, -1);
                 errno_name(std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
             });

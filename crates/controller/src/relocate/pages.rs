@@ -1,0 +1,196 @@
+//! The pages of an inode, and how they are moved: names or data, index, extended attributes.
+//!
+//! # Invariant
+//! What is moved is copied; the old page is given back, emptied, by who asked for the move.
+
+use crate::apply::file::Setter;
+use crate::change::Change;
+use crate::classes::Class;
+use crate::pool::numbered;
+use crate::state::State;
+use arck_core_state::directory::{BucketPage, CHAIN_MAX, next_page};
+use arck_core_state::superblock::Durability;
+use arck_core_state::{
+    FileKind, IndexRoot, Inode, InodeNumber, PAGE_SIZE, PagePtr, Pages, SegmentNumber, index,
+    layout,
+};
+use arck_pm::{MapOptions, Mapping};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::atomic::Ordering;
+
+/// A page of an inode's index.
+pub(super) struct IndexPage {
+    pointer: PagePtr,
+    /// 0: what the index leads to; above: index pages.
+    level: u32,
+    /// First page number that it covers.
+    first: u64,
+}
+
+/// All pages of an index, those that lead to others first.
+pub(super) fn index_pages(pages: &impl Pages, root: IndexRoot) -> Result<Vec<IndexPage>, Errno> {
+    let mut found = Vec::new();
+    let mut waiting = vec![IndexPage {
+        pointer: PagePtr(root.pointer()),
+        level: root.height(),
+        first: 0,
+    }];
+    while let Some(at) = waiting.pop() {
+        if at.pointer.is_null() {
+            continue;
+        }
+        if let Some(below) = at.level.checked_sub(1) {
+            let step = index::capacity(below);
+            let words = pages.page(at.pointer).ok_or(Errno::IO)?;
+            for (slot, word) in words.iter().enumerate() {
+                waiting.push(IndexPage {
+                    pointer: PagePtr(word.load(Ordering::Relaxed)),
+                    level: below,
+                    first: at.first + slot as u64 * step,
+                });
+            }
+        }
+        found.push(at);
+    }
+    Ok(found)
+}
+
+/// The chain of a bucket.
+pub(super) fn chain(pages: &impl Pages, first: PagePtr) -> Result<Vec<PagePtr>, Errno> {
+    let mut found = Vec::new();
+    let mut at = first;
+    while !at.is_null() && found.len() < CHAIN_MAX {
+        found.push(at);
+        let page = pages.page(at).ok_or(Errno::IO)?;
+        at = next_page(page);
+    }
+    Ok(found)
+}
+
+/// All pages of what is in an inode: names or data, index, extended attributes.
+pub(super) fn contents(pages: &impl Pages, inode: &Inode) -> Result<Vec<PagePtr>, Errno> {
+    let mut found = Vec::new();
+    for page in index_pages(pages, inode.root)? {
+        if page.level == 0 && inode.kind() == Some(FileKind::Directory) {
+            found.extend(chain(pages, page.pointer)?);
+        } else {
+            found.push(page.pointer);
+        }
+    }
+    if !inode.attributes.is_null() {
+        found.push(inode.attributes);
+    }
+    Ok(found)
+}
+
+/// Copies data pages, through mappings of their segments.
+#[derive(Default)]
+pub(super) struct Copier {
+    from: HashMap<SegmentNumber, Mapping>,
+    to: HashMap<SegmentNumber, Mapping>,
+}
+
+impl Copier {
+    pub(super) fn copy(&mut self, state: &State, from: PagePtr, to: PagePtr) -> Result<(), Errno> {
+        let geometry = state.pool.geometry();
+        let map = |page: PagePtr, flags, options: MapOptions| {
+            let name = numbered(layout::SEGMENTS, geometry.segment_of(page));
+            let file = state.pool.open_file(&name, flags)?;
+            let length = usize::try_from(geometry.segment_size).map_err(|_| Errno::NOMEM)?;
+            let dax = state.pool.durability() == Durability::Dax;
+            Mapping::new(&file, 0, length, options.synchronous(dax)).map_err(|e| e.errno())
+        };
+        let source = match self.from.entry(geometry.segment_of(from)) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(map(from, OFlags::RDONLY, MapOptions::READ_ONLY)?),
+        };
+        let target = match self.to.entry(geometry.segment_of(to)) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(map(to, OFlags::RDWR, MapOptions::READ_WRITE)?),
+        };
+        let within = |page: PagePtr| (page.address() % geometry.segment_size) as usize;
+        let mut bytes = [0u8; PAGE_SIZE as usize];
+        // The session that has it may have truncated the file.
+        source
+            .bytes()
+            .try_copy_to(within(from), &mut bytes)
+            .map_err(|error| error.errno())?;
+        let target = target.bytes();
+        target
+            .stream_from(within(to), &bytes)
+            .and_then(|()| target.slice(within(to), bytes.len()))
+            .map_or(Err(Errno::IO), |range| state.pool.write_back(range))
+    }
+}
+
+/// Moves what is in an inode to a class.
+pub(super) struct Mover<'a> {
+    /// To which.
+    pub(super) class: Option<Class>,
+    /// Whether a data page may stay that has this label.
+    pub(super) stays: &'a dyn Fn(&State, u32) -> bool,
+    pub(super) copier: Copier,
+    /// Data pages that the inode has left; they are not free yet.
+    pub(super) left: Vec<PagePtr>,
+}
+
+impl Mover<'_> {
+    pub(super) fn contents(
+        &mut self,
+        change: &mut Change<'_>,
+        number: InodeNumber,
+    ) -> Result<(), Errno> {
+        let mut inode = change.inode(number).ok_or(Errno::STALE)?;
+        let label = change.state.classes.label(self.class.as_ref());
+        change.allocate_for_class(label);
+        let is_directory = inode.kind() == Some(FileKind::Directory);
+        let mut setter = Setter::new(IndexRoot::EMPTY);
+        let pages = index_pages(change, inode.root)?;
+        for page in &pages {
+            if page.level != 0 {
+                continue;
+            }
+            let new = if is_directory {
+                bucket(change, page.pointer)?
+            } else {
+                self.data(change, page.pointer)?
+            };
+            setter.set(change, page.first, new)?;
+        }
+        for page in pages.iter().filter(|page| page.level != 0) {
+            change.move_page(page.pointer);
+        }
+        inode.root = setter.root();
+        if !inode.attributes.is_null() {
+            inode.attributes = self.data(change, inode.attributes)?;
+        }
+        arck_pm::fence();
+        change.set_inode(inode);
+        Ok(())
+    }
+
+    pub(super) fn data(&mut self, change: &mut Change<'_>, old: PagePtr) -> Result<PagePtr, Errno> {
+        if (self.stays)(change.state, change.state.space.label_of(old)) {
+            return Ok(old);
+        }
+        let new = change.new_data_page()?;
+        self.copier.copy(change.state, old, new)?;
+        self.left.push(old);
+        Ok(new)
+    }
+}
+
+/// Moves the chain of a bucket.
+pub(super) fn bucket(change: &mut Change<'_>, first: PagePtr) -> Result<PagePtr, Errno> {
+    let mut next = PagePtr::NULL;
+    for &old in chain(change, first)?.iter().rev() {
+        let new = change.copy_page(old)?;
+        BucketPage(change.edit(new)?).set_next(next);
+        change.move_page(old);
+        next = new;
+    }
+    Ok(next)
+}

@@ -1,0 +1,272 @@
+//! Classes that became tighter: what has to move is found, moved, and emptied where it was, or hidden.
+//!
+//! # Invariant
+//! See the head of [`super`]: whatever fails, nobody new is sent what he may not read.
+
+use super::Touched;
+use super::pages::contents;
+use crate::change::{Change, Weight};
+use crate::classes::{Class, Classes, Condition, NOBODY, Wish};
+use crate::core::Core;
+use crate::files::{CONTROLLER, HIDDEN, SegmentEntry, SegmentKind};
+use crate::pool::numbered;
+use crate::state::{State, buckets};
+use arck_core_state::directory::for_each_in_bucket;
+use arck_core_state::{
+    FileKind, InodeNumber, PAGE_SIZE, PagePtr, ROOT_INODE, SegmentNumber, layout,
+};
+use arck_verifier::VerifiedState;
+use rustix::fs::{FallocateFlags, OFlags};
+use rustix::io::Errno;
+use std::collections::{BTreeSet, HashMap};
+
+/// What one run of [`Core::tighten`] knows already, so that its work follows from how much there is
+/// to look at: not from how often it is named, nor from how deep it lies.
+#[derive(Default)]
+struct Seen {
+    /// Who may search a directory and all above; as long as no rights change.
+    search: HashMap<InodeNumber, Option<Class>>,
+    /// Directories of which all that is in them has been looked at (`true`: whether its place is
+    /// right or not), and who could search them then.
+    within: HashMap<(InodeNumber, bool), Option<Class>>,
+}
+
+impl Seen {
+    /// As [`Class::of_search`].
+    fn search_class(&mut self, state: &State, directory: InodeNumber) -> Option<Class> {
+        let mut above = Vec::new();
+        let mut at = directory;
+        let mut class = loop {
+            if let Some(known) = self.search.get(&at) {
+                break known.clone();
+            }
+            // Damage, a cycle too: nobody's.
+            let inode = state.inode(at).filter(|_| above.len() < 1 << 20)?;
+            above.push(inode);
+            if at == ROOT_INODE {
+                break Some(Class::world());
+            }
+            at = inode.parent;
+        };
+        for inode in above.iter().rev() {
+            class = class.and_then(|class| class.and(Condition::of(inode, Wish::Search)));
+            self.search.insert(inode.number, class.clone());
+        }
+        class
+    }
+}
+
+impl Core {
+    /// Puts what may have got a tighter class where only those in it can read it, directories with
+    /// all that is beneath. Takes as long as there is to look at and to move.
+    ///
+    /// What moves is folded, which may make classes tighter in turn. That waits its turn here: a
+    /// session can close thousands of directories within each other, and the stack is finite.
+    pub(crate) fn tighten(&mut self, touched: Vec<Touched>) {
+        if !self.state.space.shared {
+            return;
+        }
+        self.touched.extend(touched);
+        if std::mem::replace(&mut self.tightening, true) {
+            return;
+        }
+        let mut seen = Seen::default();
+        while let Some(at) = self.touched.pop() {
+            let waiting = self.touched.len();
+            if let Err(errno) = self.tighten_one(&at, &mut seen) {
+                tracing::error!("inode {}: others may still read it: {errno}", at.number);
+                self.hide_contents(at.number);
+            }
+            if self.touched.len() > waiting {
+                seen.search.clear();
+            }
+            if at.deep {
+                self.look_within(&at, &mut seen);
+            }
+        }
+        self.tightening = false;
+    }
+
+    /// All that is in a directory is to be looked at, unless it has been since its class changed.
+    fn look_within(&mut self, at: &Touched, seen: &mut Seen) {
+        let Some(inode) = self.state.directory(at.number).copied() else {
+            return;
+        };
+        let class = seen.search_class(&self.state, at.number);
+        let key = (at.number, at.whole);
+        if seen.within.get(&key) == Some(&class) {
+            return;
+        }
+        seen.within.insert(key, class);
+        let mut found = Vec::new();
+        for place in 0..buckets(&inode) {
+            // What is damaged has been logged.
+            let _ = for_each_in_bucket(&self.state, inode.root, place, |dentry, _, _, _, _| {
+                found.push(Touched {
+                    attributes: at.whole,
+                    whole: at.whole,
+                    ..Touched::moved(dentry, at.number)
+                });
+            });
+        }
+        self.touched.append(&mut found);
+    }
+
+    fn tighten_one(&mut self, at: &Touched, seen: &mut Seen) -> Result<(), Errno> {
+        let number = at.number;
+        let Some(inode) = self.state.shadow(number).copied() else {
+            return Ok(());
+        };
+        let label = self.state.label_of_inode(number);
+        let parent = match inode.kind() {
+            Some(FileKind::Directory) if number == ROOT_INODE => None,
+            Some(FileKind::Directory) => Some(inode.parent),
+            _ => at.via,
+        };
+        let place = match parent {
+            Some(directory) => seen.search_class(&self.state, directory),
+            // The root's, or the class that it had.
+            None if number == ROOT_INODE => Some(Class::world()),
+            // Who may read it by the names that are left is not known here: it is its owner's until
+            // somebody asks by one of them.
+            None if at.unlinked => {
+                let class = self.state.classes.get(label).cloned();
+                class.and_then(|class| class.and(Condition::only(inode.uid)))
+            }
+            None => self.state.classes.get(label).cloned(),
+        };
+        let moves = !self.state.classes.is_within(label, place.as_ref());
+        if !moves && !at.attributes {
+            return Ok(());
+        }
+        let read = match inode.kind() {
+            Some(FileKind::Link) => place.clone(),
+            _ => place
+                .clone()
+                .and_then(|class| class.and(Condition::of(&inode, Wish::Read))),
+        };
+        let within = |classes: &Classes, label| classes.is_within(label, read.as_ref());
+        let outside =
+            |page: &PagePtr| !within(&self.state.classes, self.state.space.label_of(*page));
+        let has_outside = contents(&self.state, &inode)?.iter().any(outside);
+        if !moves && !has_outside {
+            return Ok(());
+        }
+        let new_label = match moves {
+            true => self.state.classes.label(place.as_ref()),
+            false => label,
+        };
+        let stays_mapped = has_outside && self.refuse_moving(number).is_err();
+        if !has_outside || stays_mapped {
+            if moves {
+                self.note_kept();
+                self.change_inode(number, |change| {
+                    change.allocate_for_class(new_label);
+                    change.move_inode(number)
+                })?;
+            }
+            if stays_mapped {
+                // Whoever can see it already goes on, as with any map; nobody else will.
+                self.hide_contents(number);
+            }
+            return Ok(());
+        }
+        let stays = |state: &State, label: u32| within(&state.classes, label);
+        match self.move_contents(number, Some(new_label), &stays) {
+            Ok(left) => self.empty_and_free(&left),
+            Err(Errno::NOSPC) => {
+                // No room for its data, which somebody may have seen to. For metadata some is kept:
+                // nobody is shown attributes and names any more, or let in by the inode's place.
+                self.move_contents(number, Some(new_label), &|_, _| true)?;
+                Err(Errno::NOSPC)
+            }
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Punches pages that nothing refers to any more, so that even a mapping that was kept shows
+    /// nothing, and then frees them. What fails with one page (a session can use up the memory of
+    /// the pool's file system) leaves the others as they should be: that page stays out of use.
+    pub(super) fn empty_and_free(&mut self, pages: &[PagePtr]) -> Result<(), Errno> {
+        if pages.is_empty() {
+            return Ok(());
+        }
+        let geometry = self.state.pool.geometry();
+        let file = |page: PagePtr| {
+            let name = numbered(layout::SEGMENTS, geometry.segment_of(page));
+            let file = self.state.pool.open_file(&name, OFlags::RDWR)?;
+            Ok::<_, Errno>((file, page.address() % geometry.segment_size))
+        };
+        let punch = |page: PagePtr| {
+            let (file, at) = file(page)?;
+            let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            rustix::fs::fallocate(&file, punch, at, PAGE_SIZE)
+        };
+        let allocate = |page: PagePtr| {
+            let (file, at) = file(page)?;
+            crate::pool::allocate(&file, at, PAGE_SIZE)
+        };
+        // All of them before any is allocated again, which is what can fail.
+        let (mut empty, shown): (Vec<PagePtr>, Vec<PagePtr>) =
+            pages.iter().partition(|&&page| punch(page).is_ok());
+        let emptied = empty.len();
+        empty.retain(|&page| allocate(page).is_ok());
+        if empty.len() < pages.len() {
+            tracing::error!(
+                "{} pages that moved cannot be used again; of them, {} can still be read by who \
+                 could before",
+                pages.len() - empty.len(),
+                pages.len() - emptied
+            );
+        }
+        self.hide_segments(&shown);
+        let mut change = Change::new(&mut self.state);
+        for page in empty {
+            change.set_data_page_used(page, false);
+        }
+        change.commit(Weight::Fold)
+    }
+
+    /// See [`hide_segments`](Self::hide_segments); of what is in an inode.
+    fn hide_contents(&mut self, number: InodeNumber) {
+        if let Some(inode) = self.state.shadow(number).copied() {
+            let pages = contents(&self.state, &inode).unwrap_or_default();
+            self.hide_segments(&pages);
+        }
+    }
+
+    /// Where pages could not be moved: nobody is sent their data segments from now on, until they
+    /// have been.
+    fn hide_segments(&mut self, pages: &[PagePtr]) {
+        let geometry = self.state.pool.geometry();
+        let segments: BTreeSet<SegmentNumber> = pages
+            .iter()
+            .map(|&page| geometry.segment_of(page))
+            .collect();
+        if segments.is_empty() {
+            return;
+        }
+        let mut change = Change::new(&mut self.state);
+        for segment in segments {
+            if let Some(entry) = change.state.space.entry(segment)
+                && entry.kind() == SegmentKind::Data
+                && entry.class != NOBODY
+            {
+                // Those who have it go on seeing it: nothing else is put there.
+                let uid = match entry.uid {
+                    CONTROLLER => HIDDEN,
+                    uid => uid,
+                };
+                let hidden = SegmentEntry {
+                    class: NOBODY,
+                    uid,
+                    ..entry
+                };
+                change.set_segment(segment, hidden);
+            }
+        }
+        if let Err(errno) = change.commit(Weight::Fold) {
+            tracing::error!("segments of what could not be moved stay as they are: {errno}");
+        }
+    }
+}
