@@ -171,12 +171,7 @@ pub fn main(arguments: &BesideArguments) -> Outcome<()> {
         beside: OPERATIONS.iter().enumerate().map(row).collect(),
     };
     print!("{}", report.markdown());
-    if let Some(path) = &arguments.json {
-        let text = serde_json::to_string_pretty(&report).map_err(|error| error.to_string())?;
-        std::fs::write(path, text + "\n")
-            .map_err(|error| format!("{}: {error}", path.display()))?;
-    }
-    Ok(())
+    crate::report::save(arguments.json.as_deref(), &report)
 }
 
 impl Report {

@@ -121,12 +121,7 @@ pub fn main(arguments: &CountArguments) -> Outcome<()> {
             which.join(", ")
         );
     }
-    if let Some(path) = &arguments.json {
-        let text = serde_json::to_string_pretty(&lines).map_err(|error| error.to_string())?;
-        std::fs::write(path, text + "\n")
-            .map_err(|error| format!("{}: {error}", path.display()))?;
-    }
-    Ok(())
+    crate::report::save(arguments.json.as_deref(), &lines)
 }
 
 fn count(bench: &Bench, way: Way, library: Option<&Path>) -> Outcome<Vec<Line>> {

@@ -236,17 +236,12 @@ pub fn main(arguments: &FloorArguments) -> Outcome<()> {
     for (name, factor) in &pairs {
         println!("| {name} | {factor:.2} |");
     }
-    if let Some(path) = &arguments.json {
-        let json = serde_json::json!({ "machine": machine, "nanoseconds": cases
+    let json = serde_json::json!({ "machine": machine, "nanoseconds": cases
             .iter()
             .map(|(name, time)| (name.to_string(), serde_json::json!(time)))
             .collect::<serde_json::Map<_, _>>(), "two_threads": pairs
             .iter()
             .map(|(name, factor)| (name.to_string(), serde_json::json!(factor)))
             .collect::<serde_json::Map<_, _>>() });
-        let text = serde_json::to_string_pretty(&json).map_err(|error| error.to_string())?;
-        std::fs::write(path, text + "\n")
-            .map_err(|error| format!("{}: {error}", path.display()))?;
-    }
-    Ok(())
+    crate::report::save(arguments.json.as_deref(), &json)
 }

@@ -106,12 +106,7 @@ pub fn main(arguments: &MicroArguments) -> Outcome<()> {
         report.runs.push(run);
     }
     print!("{}", report.markdown());
-    if let Some(path) = &arguments.json {
-        let text = serde_json::to_string_pretty(&report).map_err(|error| error.to_string())?;
-        std::fs::write(path, text + "\n")
-            .map_err(|error| format!("{}: {error}", path.display()))?;
-    }
-    Ok(())
+    crate::report::save(arguments.json.as_deref(), &report)
 }
 
 fn measure(

@@ -5,6 +5,7 @@ use crate::measure::Measurement;
 use clap::ValueEnum;
 use serde::Serialize;
 use std::fmt::Write;
+use std::path::Path;
 
 /// Everything that `micro` found out.
 #[derive(Serialize)]
@@ -131,4 +132,11 @@ impl Report {
         }
         Ok(())
     }
+}
+
+/// Writes `report` to `path` as JSON, if there is a path. Errors name it.
+pub fn save(path: Option<&Path>, report: &impl Serialize) -> Result<(), String> {
+    let Some(path) = path else { return Ok(()) };
+    let text = serde_json::to_string_pretty(report).map_err(|error| error.to_string())?;
+    std::fs::write(path, text + "\n").map_err(|error| format!("{}: {error}", path.display()))
 }

@@ -105,11 +105,7 @@ pub fn main(arguments: &StartArguments) -> Outcome<()> {
         small_file: (free - left) / SMALL_FILES as f64,
     };
     print!("{}", report.markdown());
-    if let Some(path) = &arguments.json {
-        let text = serde_json::to_string_pretty(&report).map_err(|error| error.to_string())?;
-        fs::write(path, text + "\n").map_err(|error| format!("{}: {error}", path.display()))?;
-    }
-    Ok(())
+    crate::report::save(arguments.json.as_deref(), &report)
 }
 
 /// Times of processes, in milliseconds.

@@ -1,8 +1,8 @@
 //! What root does with another user's pool leaves the pool that user's. Needs root, to be two
 //! users; says so where it is not.
 
-use crate::support::{Place, preload_library, succeeded};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown};
+use crate::support::{Place, succeeded};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -23,18 +23,7 @@ impl Users {
             eprintln!("not root: what root leaves to others is not tested");
             return None;
         }
-        let place = Place::new();
-        chown(place.path(), Some(OTHER), Some(OTHER)).unwrap();
-        let everybody = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(place.path(), everybody.clone()).unwrap();
-        let arck = place.path().join("arck");
-        std::fs::copy(env!("CARGO_BIN_EXE_arck"), &arck).unwrap();
-        let library = preload_library();
-        let copy = place.path().join(library.file_name().unwrap());
-        std::fs::copy(library, &copy).unwrap();
-        for file in [&arck, &copy] {
-            std::fs::set_permissions(file, everybody.clone()).unwrap();
-        }
+        let (place, arck) = Place::of_users(OTHER);
         Some(Users { place, arck })
     }
     fn pool(&self) -> PathBuf {

@@ -1,6 +1,7 @@
 //! The command, pools to try it on, and what its output has to look like.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -49,6 +50,23 @@ impl Place {
             .tempdir_in("/dev/shm")
             .unwrap();
         Place { directory }
+    }
+    /// One that all may search and that belongs to `owner`, with a copy of the command, and of the
+    /// library beside it, that all can reach. Needs root.
+    pub fn of_users(owner: u32) -> (Place, PathBuf) {
+        let place = Place::new();
+        chown(place.path(), Some(owner), Some(owner)).unwrap();
+        let everybody = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(place.path(), everybody.clone()).unwrap();
+        let arck = place.path().join("arck");
+        std::fs::copy(env!("CARGO_BIN_EXE_arck"), &arck).unwrap();
+        let library = preload_library();
+        let copy = place.path().join(library.file_name().unwrap());
+        std::fs::copy(library, &copy).unwrap();
+        for file in [&arck, &copy] {
+            std::fs::set_permissions(file, everybody.clone()).unwrap();
+        }
+        (place, arck)
     }
     pub fn path(&self) -> &Path {
         self.directory.path()

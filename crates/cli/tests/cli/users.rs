@@ -1,8 +1,7 @@
 //! `arck serve --shared`: programs of several users on one pool, each with his own rights. Needs
 //! root, to become them; says so where it is not.
 
-use crate::support::{Place, Serving, preload_library, refused, succeeded};
-use std::os::unix::fs::{PermissionsExt, chown};
+use crate::support::{Place, Serving, refused, succeeded};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -28,18 +27,7 @@ impl Users {
             user, 0,
             "these tests become other users: run them as root (sudo -E cargo test)"
         );
-        let place = Place::new();
-        chown(place.path(), Some(SERVER.0), Some(SERVER.0)).unwrap();
-        let everybody = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(place.path(), everybody.clone()).unwrap();
-        let arck = place.path().join("arck");
-        std::fs::copy(env!("CARGO_BIN_EXE_arck"), &arck).unwrap();
-        let library = preload_library();
-        let copy = place.path().join(library.file_name().unwrap());
-        std::fs::copy(library, &copy).unwrap();
-        for file in [&arck, &copy] {
-            std::fs::set_permissions(file, everybody.clone()).unwrap();
-        }
+        let (place, arck) = Place::of_users(SERVER.0);
         let users = Users {
             place,
             arck,
