@@ -7,6 +7,9 @@
 //! * An attempt that stops before it has published leaves everything as it was.
 //! * After publishing, [`Context::confirm`] looks at the headers again (DESIGN section 5).
 
+mod fixes;
+
+use crate::credentials::Credentials;
 use crate::interface::{Errno, Failure};
 use crate::listing::Scratch;
 use crate::paths::PathCache;
@@ -18,10 +21,8 @@ use arck_libfs_kit::arena_pages::Short;
 use arck_libfs_kit::ownership::{self, Owner, Straddled};
 use arck_libfs_kit::region::{Guard, ThreadSlot};
 use arck_libfs_kit::{Operation, Session, ThreadContext};
-use arck_protocol::Request;
 use arck_protocol::operation::Expected;
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::Ordering;
 
 /// Why an attempt ended early.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,10 +32,6 @@ pub enum Stop {
     /// To be made again after this.
     Fix(Fix),
 }
-
-/// How long threads are waited for that give back what a fold has freed, and how often.
-const GIVING_BACK: std::time::Duration = std::time::Duration::from_micros(200);
-const GIVING_BACK_MAX: u32 = 500;
 
 /// What an attempt needs before it is made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,15 +107,8 @@ const ATTEMPTS_MAX: usize = 100_000;
 /// between the look-up and the look at the inode, each time by another thread's work.
 const STALE_ATTEMPTS: u32 = 32;
 
-/// How long a thread sleeps that has found another between the change of a name and that of a
-/// count of links, where that has not run meanwhile: a few instructions.
-const LINKS_PAUSE: std::time::Duration = std::time::Duration::from_micros(50);
-
 /// How often one call finds that what a name led to is gone.
 const STALE_NAMES_MAX: u32 = 100;
-
-/// Arena pages in use (16 MiB) at which a session folds by itself.
-const DELTA_PAGES_FOLD: u64 = 4096;
 
 /// One attempt.
 pub struct Context<'a> {
@@ -152,65 +142,6 @@ pub struct Written {
     pub at: u64,
     pub asked: usize,
     pub done: usize,
-}
-
-/// Who the process is, as the controller saw it at the greeting.
-#[derive(Clone, Debug)]
-pub struct Credentials {
-    pub uid: u32,
-    pub gid: u32,
-    pub groups: Vec<u32>,
-}
-
-impl Credentials {
-    /// Effective ids of this process.
-    pub fn of_process() -> Credentials {
-        Credentials {
-            uid: rustix::process::geteuid().as_raw(),
-            gid: rustix::process::getegid().as_raw(),
-            groups: rustix::process::getgroups()
-                .unwrap_or_default()
-                .into_iter()
-                .map(|gid| gid.as_raw())
-                .collect(),
-        }
-    }
-    pub fn in_group(&self, gid: u32) -> bool {
-        self.gid == gid || self.groups.contains(&gid)
-    }
-    /// `wanted`: 4 read, 2 write, 1 execute or search. EACCES.
-    pub fn check(&self, inode: &CachedInode, wanted: u32) -> Result<(), Errno> {
-        let mode = inode.mode.load(Ordering::Relaxed);
-        if self.uid == 0 {
-            // Root may do everything, but execute only what somebody may execute.
-            let executable = inode.is_directory() || mode & 0o111 != 0 || wanted & 1 == 0;
-            return if executable {
-                Ok(())
-            } else {
-                Err(Errno::ACCESS)
-            };
-        }
-        let bits = if self.uid == inode.uid.load(Ordering::Relaxed) {
-            mode >> 6
-        } else if self.in_group(inode.gid.load(Ordering::Relaxed)) {
-            mode >> 3
-        } else {
-            mode
-        };
-        if bits & wanted == wanted {
-            Ok(())
-        } else {
-            Err(Errno::ACCESS)
-        }
-    }
-    /// Owner of the inode or root. EPERM.
-    pub fn check_owner(&self, inode: &CachedInode) -> Result<(), Errno> {
-        if self.uid == 0 || self.uid == inode.uid.load(Ordering::Relaxed) {
-            Ok(())
-        } else {
-            Err(Errno::PERM)
-        }
-    }
 }
 
 /// What [`Context::confirm`] found.
@@ -490,182 +421,5 @@ impl Engine {
             Failure::Errno(errno) => errno,
             Failure::Outside(_) => Errno::XDEV,
         })
-    }
-
-    #[cold]
-    pub fn fix(&self, thread: &'static ThreadContext, fix: Fix) -> Result<(), Errno> {
-        let (session, slot) = (self.session, thread.slot());
-        let stock = session.state();
-        match fix {
-            Fix::Again => Ok(()),
-            Fix::Own(numbers) => {
-                let mut wanted = [0; 4];
-                let mut count = 0;
-                for number in numbers.into_iter().filter(|&number| number != 0) {
-                    let header = session.header(number).ok_or(Errno::STALE)?;
-                    ownership::wait_unmarked(header)?;
-                    if !matches!(ownership::owner(session, header), Owner::Us(_)) {
-                        wanted[count] = number;
-                        count += 1;
-                    }
-                }
-                if count == 0 {
-                    return Ok(());
-                }
-                match self.acquire(&wanted[..count]) {
-                    // As many owned as a session may: give up what is not needed right now.
-                    Err(Errno::NOBUFS) => {
-                        self.give_up_all()?;
-                        ownership::acquire(session, &wanted[..count])
-                    }
-                    other => other,
-                }
-            }
-            Fix::Recall(number) => ownership::recall(session, number),
-            Fix::TakeOver(number) => match self.acquire(&[number]) {
-                // Whatever needs it asks again, and tells why it cannot be had.
-                Err(_) => ownership::recall(session, number),
-                owned => owned,
-            },
-            Fix::Admit(inode, contents) => session.ask(&Request::Admit { inode, contents }),
-            Fix::Wait(number) => {
-                ownership::wait_unmarked(session.header(number).ok_or(Errno::STALE)?)
-            }
-            Fix::Busy(number) => self.run_local(|context| {
-                let inode = context.cached(number)?;
-                drop(context.lock_whole(inode));
-                Ok(())
-            }),
-            Fix::Turn(number) | Fix::OwnTurn(number) => {
-                // Cached inodes stay where they are: waiting for one keeps nobody's epoch.
-                if let Some(inode) = self.known(number) {
-                    drop(inode.turn.lock(slot.holder()));
-                }
-                Ok(())
-            }
-            Fix::Numbers => self.with_room(|| stock.numbers.refill(session, slot), || false),
-            Fix::DataPages => self.with_room(
-                || stock.data.grow(session, slot),
-                || stock.data.has_free(session),
-            ),
-            Fix::ArenaPages => {
-                let spare = || stock.arena.used() < DELTA_PAGES_FOLD;
-                if !spare() {
-                    // Enough has gathered: a fold now, so that neither the arena nor the time
-                    // to recover it grows without bound.
-                    self.fold_all()?;
-                    if spare() {
-                        return Ok(());
-                    }
-                }
-                let enough = || spare() && stock.arena.has_free();
-                self.with_room(|| stock.arena.grow(session), enough)
-            }
-            Fix::Room(pages) => match stock.arena.ask_for_room(session, pages, false) {
-                Err(Errno::NOSPC) => {
-                    let _alone = self.state.room.lock(slot.holder());
-                    match stock.arena.ask_for_room(session, pages, false) {
-                        Err(Errno::NOSPC) => {
-                            // What the deltas take is less than what is kept for them.
-                            self.fold_all()?;
-                            self.ask_for_room_freed(pages)
-                        }
-                        other => other,
-                    }
-                }
-                other => other,
-            },
-            Fix::Memory => {
-                self.fold_all()?;
-                // After three, all is free that no thread looks at.
-                (0..3).for_each(|_| slot.collect());
-                Ok(())
-            }
-            Fix::Links => {
-                std::thread::sleep(LINKS_PAUSE);
-                Ok(())
-            }
-            Fix::Counts => {
-                // Without a lock that who is at it could need.
-                drop(self.state.counts_lock.lock(slot.holder()));
-                self.run_local(|context| context.settle_counts())
-            }
-            Fix::BranchSlot(branch) => stock.arena.grow_branches(session, branch),
-            Fix::Commit(numbers) => {
-                let mut wanted = [0; 2];
-                let mut count = 0;
-                for number in numbers.into_iter().filter(|&number| number != 0) {
-                    wanted[count] = number;
-                    count += 1;
-                }
-                ownership::commit(session, &wanted[..count], false)
-            }
-        }
-    }
-
-    /// Asks for the room that a fold has shown to be free: also what other threads are about to give
-    /// back of it.
-    fn ask_for_room_freed(&self, pages: u32) -> Result<(), Errno> {
-        let arena = &self.session.state().arena;
-        for _ in 0..GIVING_BACK_MAX {
-            let others_give_back = self.state.refreshing.load(Ordering::Acquire) != 0;
-            match arena.ask_for_room(self.session, pages, true) {
-                Err(Errno::NOSPC) if others_give_back => std::thread::sleep(GIVING_BACK),
-                other => return other,
-            }
-        }
-        Err(Errno::NOSPC)
-    }
-
-    /// Gets more room; where there is none, folds first, since a fold frees what it replaces.
-    fn with_room(
-        &self,
-        mut grow: impl FnMut() -> Result<(), Errno>,
-        enough: impl Fn() -> bool,
-    ) -> Result<(), Errno> {
-        match grow() {
-            Err(Errno::NOSPC) => {
-                // Another thread may be at it, and has not yet given back what its fold freed.
-                let thread = self.session.thread()?;
-                let _alone = self.state.room.lock(thread.slot().holder());
-                if enough() {
-                    return Ok(());
-                }
-                match grow() {
-                    Err(Errno::NOSPC) => {}
-                    other => return other,
-                }
-                self.fold_all()?;
-                if enough() { Ok(()) } else { grow() }
-            }
-            Err(Errno::NOBUFS) => {
-                self.give_up_all()?;
-                grow()
-            }
-            other => other,
-        }
-    }
-
-    /// Folds and releases everything: what is needed is acquired again.
-    fn give_up_all(&self) -> Result<(), Errno> {
-        self.commit_all(true)?;
-        self.run_local(|context| context.refresh_dirty())
-    }
-
-    /// Folds all that this session has changed, and takes back what the deltas used; but what was
-    /// refused.
-    pub fn fold_all(&self) -> Result<(), Errno> {
-        self.commit_all(false)?;
-        self.run_local(|context| context.refresh_dirty())
-    }
-
-    fn commit_all(&self, release: bool) -> Result<(), Errno> {
-        let request = Request::CommitAll { release };
-        match ownership::ask_until_settled(self.session, &request) {
-            // What is refused is reported by operations on it, and by no others: all else was
-            // folded.
-            Err(Errno::IO) => Ok(()),
-            other => other,
-        }
     }
 }

@@ -8,7 +8,8 @@
 //!   being used for anything else. It changes under the inode's lock, with the word.
 //! * Nothing in a page is believed: another session may have written it (`extended::Page`).
 
-use crate::engine::{Attempt, Context, Credentials, Fix, Published, Stop};
+use crate::credentials::Credentials;
+use crate::engine::{Attempt, Context, Fix, Published, Stop};
 use crate::interface::Errno;
 use crate::state::{CachedInode, flag};
 use crate::time::now;

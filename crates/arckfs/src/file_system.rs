@@ -10,8 +10,9 @@ mod space;
 mod status;
 
 use crate::births::Birth;
+use crate::credentials::Credentials;
 use crate::descriptions::{Externals, Opened};
-use crate::engine::{Attempt, Context, Credentials, Engine, Fix, Stop};
+use crate::engine::{Attempt, Context, Engine, Fix, Stop};
 use crate::inodes;
 use crate::interface::*;
 use crate::listing;

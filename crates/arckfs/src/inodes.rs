@@ -9,20 +9,16 @@
 
 use crate::engine::{Attempt, Context, Engine, Fix, Stop};
 use crate::interface::Errno;
-use crate::state::{AuxiliaryState, CachedInode, InodeLeaf, LAST, LEAF, Lane, begun, flag};
+use crate::state::{AuxiliaryState, CachedInode, InodeLeaf, LEAF, begun, flag};
 use arck_core_state::directory::Dentry;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{FileKind, HeaderCopy, Inode, InodeNumber, LiveHeader, Ownership};
 use arck_libfs_kit::Session;
-use arck_libfs_kit::delta;
 use arck_libfs_kit::ownership::{self, Owner};
-use arck_libfs_kit::region::{AtomicOffset, Lock, Offset};
+use arck_libfs_kit::region::{AtomicOffset, Offset};
 use arck_protocol::operation::Expected;
 use arck_protocol::{Request, Response};
-use std::sync::atomic::{AtomicU32, Ordering};
-
-/// Dead inodes that a thread keeps for itself at most.
-const DEAD_MOST: u32 = 64;
+use std::sync::atomic::Ordering;
 
 /// Leaves that a table for `inode_count` numbers has.
 pub fn leaf_count(inode_count: u32) -> usize {
@@ -184,7 +180,7 @@ impl<'a> Context<'a> {
     }
 
     /// Notes that what the view shows of this session's changes was set aside.
-    fn note_lost(&self, inode: &CachedInode, header: &LiveHeader) {
+    pub fn note_lost(&self, inode: &CachedInode, header: &LiveHeader) {
         let expected = inode.expected();
         if expected.fold != 0
             && expected.fold == header.evicted()
@@ -314,7 +310,7 @@ impl<'a> Context<'a> {
 
     /// Whether what the view was made for is over, and its delta, if it has one, with it. Under
     /// the inode's lock: whatever was decided before it was taken may not be so any more.
-    fn has_ended(&self, inode: &CachedInode, header: &LiveHeader) -> Attempt<bool> {
+    pub fn has_ended(&self, inode: &CachedInode, header: &LiveHeader) -> Attempt<bool> {
         if header.ownership().is_marked() {
             // Nobody knows yet.
             return Err(Fix::Wait(inode.number()).into());
@@ -426,245 +422,6 @@ impl<'a> Context<'a> {
             self.unmoved(inode)?;
         }
         Ok(())
-    }
-
-    /// Forgets a delta that does not exist any more and frees what it used. Under the inode's
-    /// lock as a whole.
-    pub fn discard_delta(&self, inode: &'static CachedInode) {
-        let stock = self.session.state();
-        self.discard_overlay(inode);
-        for lane in self.lanes(inode) {
-            let mut page = lane.tail_first.load(Ordering::Relaxed);
-            let mut bound = arck_core_state::arena::ARENA_PAGES;
-            while page != 0 && bound != 0 {
-                let next = self
-                    .session
-                    .arena()
-                    .load_u64(page as usize * 4096, Ordering::Acquire)
-                    .map_or(0, |word| (word >> 32) as u32);
-                stock.arena.release(self.session, self.slot(), page);
-                page = next;
-                bound -= 1;
-            }
-            lane.forget_tail();
-        }
-        let root = inode.delta_root();
-        if root.0 != 0 {
-            let mut interior = Vec::new();
-            delta::for_each_entry(
-                self.session,
-                root,
-                &mut |_, entry| {
-                    stock
-                        .data
-                        .release(self.session, arck_core_state::PagePtr(entry))
-                },
-                &mut |page| interior.push(page),
-            );
-            for page in interior {
-                stock.arena.release(self.session, self.slot(), page);
-            }
-        }
-        self.release_extended(inode.attributes.swap(0, Ordering::AcqRel));
-        inode.root.store(0, Ordering::Release);
-        inode.limit.store(u64::MAX, Ordering::Release);
-        inode.branch.store(begun::NOT, Ordering::Release);
-    }
-
-    /// Whether nothing of a delta is left in the view.
-    pub fn has_no_delta(&self, inode: &'static CachedInode) -> bool {
-        let relaxed = Ordering::Relaxed;
-        inode.branch.load(relaxed) == begun::NOT
-            && inode.root.load(relaxed) == 0
-            && inode.attributes.load(relaxed) == 0
-            && inode.limit.load(relaxed) == u64::MAX
-            && self.lanes(inode).all(Lane::is_empty)
-    }
-
-    /// Brings the views of all inodes whose deltas were folded up to date, so that what their
-    /// deltas used is free again.
-    pub fn refresh_dirty(&self) -> Attempt<()> {
-        let first = {
-            let _locked = self.state.dirty_lock.lock(self.slot().holder());
-            self.state.refreshing.fetch_add(1, Ordering::AcqRel);
-            self.state.dirty_first.swap(LAST, Ordering::AcqRel)
-        };
-        let outcome = self.refresh_all(first);
-        self.state.refreshing.fetch_sub(1, Ordering::AcqRel);
-        outcome
-    }
-
-    /// Of those on the list that begins there.
-    fn refresh_all(&self, first: InodeNumber) -> Attempt<()> {
-        let mut at = first;
-        let mut outcome = Ok(());
-        while at != 0 && at != LAST {
-            let inode = self.cached(at)?;
-            at = inode.dirty_next.swap(0, Ordering::AcqRel);
-            if outcome.is_ok() {
-                outcome = self.refresh_if_folded(inode);
-            }
-            if inode.branch.load(Ordering::Acquire) != begun::NOT {
-                self.note_dirty(inode);
-            }
-        }
-        outcome
-    }
-
-    /// Brings a view up to date if the delta that it has was folded, or is over otherwise.
-    pub fn refresh_if_folded(&self, inode: &'static CachedInode) -> Attempt<()> {
-        let header = self.header(inode.number())?;
-        if inode.expected().still_holds(header) {
-            return Ok(());
-        }
-        if header.ownership().is_marked() {
-            return Err(Fix::Wait(inode.number()).into());
-        }
-        if header.ownership().is_refused()
-            && ownership::owner(self.session, header) == Owner::Us(inode.expected())
-        {
-            // Not folded, and perhaps it will be yet.
-            return Ok(());
-        }
-        self.note_lost(inode, header);
-        if inode.has(flag::LOST) || matches!(ownership::owner(self.session, header), Owner::Other) {
-            // The view is made, from what they are recalled for, when somebody asks for it.
-            let _locked = self.lock_now(inode)?;
-            if self.has_ended(inode, header)? {
-                self.discard_delta(inode);
-                inode.sequence.store(u64::MAX, Ordering::Release);
-            }
-            return Ok(());
-        }
-        match self.refresh(inode, header, inode.generation()) {
-            // Gone: nothing of its delta is left but what it used.
-            Err(Stop::Failure(_)) => {
-                let _locked = self.lock_now(inode)?;
-                if header.generation() == inode.generation() && !self.has_ended(inode, header)? {
-                    return Ok(());
-                }
-                let died_unborn = inode.has(flag::UNBORN)
-                    && inode.has(flag::UNLINKED)
-                    && header.kind() == HeaderKind::Granted
-                    && header.ownership().session() == self.session.number()
-                    && inode.refuse_openings();
-                if died_unborn {
-                    self.end_unborn(inode);
-                } else {
-                    self.discard_delta(inode);
-                }
-                Ok(())
-            }
-            other => other,
-        }
-    }
-
-    /// Notes that an inode has a delta. Under its lock.
-    pub fn note_dirty(&self, inode: &CachedInode) {
-        let (state, number) = (self.state, inode.number());
-        if inode.is_directory() {
-            let next = &inode.changed_next;
-            self.list_number(number, next, &state.changed_first, &state.changed_lock);
-        }
-        let next = &inode.dirty_next;
-        self.list_number(number, next, &state.dirty_first, &state.dirty_lock);
-    }
-
-    /// Puts a number before the `first` of a list, if it is not in it.
-    fn list_number(&self, number: u32, next: &AtomicU32, first: &AtomicU32, lock: &Lock) {
-        let claimed = next.compare_exchange(0, LAST, Ordering::AcqRel, Ordering::Acquire);
-        if claimed.is_ok() {
-            let _locked = lock.lock(self.slot().holder());
-            let second = first.swap(number, Ordering::AcqRel);
-            next.store(if second == 0 { LAST } else { second }, Ordering::Release);
-        }
-    }
-
-    /// Queues the number of an inode that died unborn, until no thread looks at it any more: with
-    /// the thread's own first, many of which are handed on at once.
-    pub fn queue_reuse(&self, inode: &'static CachedInode) {
-        let region = self.session.region();
-        let offset = self.offset_of(inode.number());
-        inode.reuse_epoch.store(region.epoch(), Ordering::Relaxed);
-        inode.reuse_next.store(Offset::NULL, Ordering::Relaxed);
-        let Some(dead) = self.spares.dead(self.slot()) else {
-            return self.hand_on(offset, inode);
-        };
-        match region.try_get(dead.last.load(Ordering::Relaxed)) {
-            Some(last) => last.reuse_next.store(offset, Ordering::Relaxed),
-            None => dead.first.store(offset, Ordering::Relaxed),
-        }
-        dead.last.store(offset, Ordering::Relaxed);
-        let count = dead.count.load(Ordering::Relaxed) + 1;
-        dead.count.store(count, Ordering::Relaxed);
-        if count < DEAD_MOST {
-            return;
-        }
-        let first = dead.first.swap(Offset::NULL, Ordering::Relaxed);
-        dead.last.store(Offset::NULL, Ordering::Relaxed);
-        dead.count.store(0, Ordering::Relaxed);
-        self.hand_on(first, inode);
-    }
-
-    /// Appends a list of dead inodes, from `first` to `last`, to the session's queue.
-    fn hand_on(&self, first: Offset<CachedInode>, last: &'static CachedInode) {
-        let region = self.session.region();
-        let end = self.offset_of(last.number());
-        let _locked = self.state.reuse_lock.lock(self.slot().holder());
-        match region.try_get(self.state.reuse_last.load(Ordering::Relaxed)) {
-            Some(last) => last.reuse_next.store(first, Ordering::Relaxed),
-            None => self.state.reuse_first.store(first, Ordering::Relaxed),
-        }
-        self.state.reuse_last.store(end, Ordering::Relaxed);
-    }
-
-    /// A number of the thread's own dead, if the oldest has been dead long enough.
-    fn take_dead_number(&self) -> Option<InodeNumber> {
-        let region = self.session.region();
-        let dead = self.spares.dead(self.slot())?;
-        let first = region.try_get(dead.first.load(Ordering::Relaxed))?;
-        if first.reuse_epoch.load(Ordering::Relaxed) + 2 > region.epoch() {
-            return None;
-        }
-        let next = first.reuse_next.load(Ordering::Relaxed);
-        dead.first.store(next, Ordering::Relaxed);
-        if next.is_null() {
-            dead.last.store(Offset::NULL, Ordering::Relaxed);
-        }
-        let count = dead.count.load(Ordering::Relaxed);
-        dead.count.store(count.saturating_sub(1), Ordering::Relaxed);
-        Some(first.number())
-    }
-
-    /// An unborn number: one that died long enough ago, or a new one from the stock.
-    pub fn take_number(&self) -> Attempt<InodeNumber> {
-        let taken = self.spares.take_number(self.slot(), || {
-            self.take_dead_number()
-                .or_else(|| self.take_shared_number())
-        });
-        match taken {
-            Some(number) => Ok(number),
-            // Or this thread has no spares.
-            None => Ok(self.take_shared_number().ok_or(Fix::Numbers)?),
-        }
-    }
-
-    fn take_shared_number(&self) -> Option<InodeNumber> {
-        let region = self.session.region();
-        {
-            let _locked = self.state.reuse_lock.lock(self.slot().holder());
-            if let Some(first) = region.try_get(self.state.reuse_first.load(Ordering::Relaxed))
-                && first.reuse_epoch.load(Ordering::Relaxed) + 2 <= region.epoch()
-            {
-                let next = first.reuse_next.load(Ordering::Relaxed);
-                self.state.reuse_first.store(next, Ordering::Relaxed);
-                if next.is_null() {
-                    self.state.reuse_last.store(Offset::NULL, Ordering::Relaxed);
-                }
-                return Some(first.number());
-            }
-        }
-        self.session.state().numbers.take(self.session, self.slot())
     }
 
     /// The offset of a cached inode, for links in the region.

@@ -1,0 +1,171 @@
+//! Which inodes have a delta, and what becomes of a delta that is over: folded, taken away or
+//! refused.
+//!
+//! # Invariants
+//! * An inode whose branch is begun is on the session's list (`dirty_first`, under `dirty_lock`) or
+//!   being looked at by the one thread that took the list (`refreshing` counts those).
+//! * A page of a delta is given back once, under the lock of its inode, and only when the header
+//!   says that the delta is no longer one.
+
+use crate::engine::{Attempt, Context, Fix, Stop};
+use crate::state::{CachedInode, LAST, Lane, begun, flag};
+use arck_core_state::InodeNumber;
+use arck_core_state::header::HeaderKind;
+use arck_libfs_kit::delta;
+use arck_libfs_kit::ownership::{self, Owner};
+use arck_libfs_kit::region::Lock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+impl<'a> Context<'a> {
+    /// Forgets a delta that does not exist any more and frees what it used. Under the inode's
+    /// lock as a whole.
+    pub fn discard_delta(&self, inode: &'static CachedInode) {
+        let stock = self.session.state();
+        self.discard_overlay(inode);
+        for lane in self.lanes(inode) {
+            let mut page = lane.tail_first.load(Ordering::Relaxed);
+            let mut bound = arck_core_state::arena::ARENA_PAGES;
+            while page != 0 && bound != 0 {
+                let next = self
+                    .session
+                    .arena()
+                    .load_u64(page as usize * 4096, Ordering::Acquire)
+                    .map_or(0, |word| (word >> 32) as u32);
+                stock.arena.release(self.session, self.slot(), page);
+                page = next;
+                bound -= 1;
+            }
+            lane.forget_tail();
+        }
+        let root = inode.delta_root();
+        if root.0 != 0 {
+            let mut interior = Vec::new();
+            delta::for_each_entry(
+                self.session,
+                root,
+                &mut |_, entry| {
+                    stock
+                        .data
+                        .release(self.session, arck_core_state::PagePtr(entry))
+                },
+                &mut |page| interior.push(page),
+            );
+            for page in interior {
+                stock.arena.release(self.session, self.slot(), page);
+            }
+        }
+        self.release_extended(inode.attributes.swap(0, Ordering::AcqRel));
+        inode.root.store(0, Ordering::Release);
+        inode.limit.store(u64::MAX, Ordering::Release);
+        inode.branch.store(begun::NOT, Ordering::Release);
+    }
+
+    /// Whether nothing of a delta is left in the view.
+    pub fn has_no_delta(&self, inode: &'static CachedInode) -> bool {
+        let relaxed = Ordering::Relaxed;
+        inode.branch.load(relaxed) == begun::NOT
+            && inode.root.load(relaxed) == 0
+            && inode.attributes.load(relaxed) == 0
+            && inode.limit.load(relaxed) == u64::MAX
+            && self.lanes(inode).all(Lane::is_empty)
+    }
+
+    /// Brings the views of all inodes whose deltas were folded up to date, so that what their
+    /// deltas used is free again.
+    pub fn refresh_dirty(&self) -> Attempt<()> {
+        let first = {
+            let _locked = self.state.dirty_lock.lock(self.slot().holder());
+            self.state.refreshing.fetch_add(1, Ordering::AcqRel);
+            self.state.dirty_first.swap(LAST, Ordering::AcqRel)
+        };
+        let outcome = self.refresh_all(first);
+        self.state.refreshing.fetch_sub(1, Ordering::AcqRel);
+        outcome
+    }
+
+    /// Of those on the list that begins there.
+    fn refresh_all(&self, first: InodeNumber) -> Attempt<()> {
+        let mut at = first;
+        let mut outcome = Ok(());
+        while at != 0 && at != LAST {
+            let inode = self.cached(at)?;
+            at = inode.dirty_next.swap(0, Ordering::AcqRel);
+            if outcome.is_ok() {
+                outcome = self.refresh_if_folded(inode);
+            }
+            if inode.branch.load(Ordering::Acquire) != begun::NOT {
+                self.note_dirty(inode);
+            }
+        }
+        outcome
+    }
+
+    /// Brings a view up to date if the delta that it has was folded, or is over otherwise.
+    pub fn refresh_if_folded(&self, inode: &'static CachedInode) -> Attempt<()> {
+        let header = self.header(inode.number())?;
+        if inode.expected().still_holds(header) {
+            return Ok(());
+        }
+        if header.ownership().is_marked() {
+            return Err(Fix::Wait(inode.number()).into());
+        }
+        if header.ownership().is_refused()
+            && ownership::owner(self.session, header) == Owner::Us(inode.expected())
+        {
+            // Not folded, and perhaps it will be yet.
+            return Ok(());
+        }
+        self.note_lost(inode, header);
+        if inode.has(flag::LOST) || matches!(ownership::owner(self.session, header), Owner::Other) {
+            // The view is made, from what they are recalled for, when somebody asks for it.
+            let _locked = self.lock_now(inode)?;
+            if self.has_ended(inode, header)? {
+                self.discard_delta(inode);
+                inode.sequence.store(u64::MAX, Ordering::Release);
+            }
+            return Ok(());
+        }
+        match self.refresh(inode, header, inode.generation()) {
+            // Gone: nothing of its delta is left but what it used.
+            Err(Stop::Failure(_)) => {
+                let _locked = self.lock_now(inode)?;
+                if header.generation() == inode.generation() && !self.has_ended(inode, header)? {
+                    return Ok(());
+                }
+                let died_unborn = inode.has(flag::UNBORN)
+                    && inode.has(flag::UNLINKED)
+                    && header.kind() == HeaderKind::Granted
+                    && header.ownership().session() == self.session.number()
+                    && inode.refuse_openings();
+                if died_unborn {
+                    self.end_unborn(inode);
+                } else {
+                    self.discard_delta(inode);
+                }
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// Notes that an inode has a delta. Under its lock.
+    pub fn note_dirty(&self, inode: &CachedInode) {
+        let (state, number) = (self.state, inode.number());
+        if inode.is_directory() {
+            let next = &inode.changed_next;
+            self.list_number(number, next, &state.changed_first, &state.changed_lock);
+        }
+        let next = &inode.dirty_next;
+        self.list_number(number, next, &state.dirty_first, &state.dirty_lock);
+    }
+
+    /// Puts a number before the `first` of a list, if it is not in it.
+    fn list_number(&self, number: u32, next: &AtomicU32, first: &AtomicU32, lock: &Lock) {
+        let claimed = next.compare_exchange(0, LAST, Ordering::AcqRel, Ordering::Acquire);
+        if claimed.is_ok() {
+            let _locked = lock.lock(self.slot().holder());
+            let second = first.swap(number, Ordering::AcqRel);
+            next.store(if second == 0 { LAST } else { second }, Ordering::Release);
+        }
+    }
+}
