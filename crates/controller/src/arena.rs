@@ -4,11 +4,12 @@
 //! * It is read by guarded copies from a read-only mapping, and only where the controller has
 //!   allocated it: reading elsewhere could allocate, or fault.
 //! * A branch slot belongs to one inode at a time.
-//! * Its file is grown by a thread of its own, for which nobody waits long: the session has the
-//!   file too, and can hold its lock for ever with a write whose source never comes.
+//! * Its file is grown by a worker ([`crate::workers`]), for which nobody waits long.
 
 use crate::files;
+use crate::lent::{Allowance, with_slack};
 use crate::pool::{Pool, allocate, numbered};
+use crate::workers::Workers;
 use arck_core_state::arena::{
     ARENA_PAGES, ARENA_SPAN, ArenaHeader, BRANCH_PAGES, BRANCHES_PER_PAGE, DELTA_FIRST, MAGIC,
 };
@@ -20,7 +21,7 @@ use arck_verifier::{ArenaSource, CopyFault};
 use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 use zerocopy::IntoBytes;
 
@@ -38,6 +39,11 @@ pub struct Arena {
     free_slots: Vec<u32>,
     next_slot: u32,
     growth: Option<Growth>,
+    /// Bytes that the file system took for a new one beyond what was asked for.
+    overhead: u64,
+    workers: Workers,
+    /// Whose workers grow it.
+    user: u32,
 }
 
 /// The file is being grown to so many pages.
@@ -60,6 +66,11 @@ pub enum Grown {
     Later,
 }
 
+/// Bytes of an arena of so many pages.
+fn bytes_of(branch_pages: u32, delta_pages: u32) -> u64 {
+    (1 + u64::from(branch_pages) + u64::from(delta_pages)) * PAGE_SIZE
+}
+
 /// Name of a session's arena file.
 pub fn name(session: SessionNumber) -> String {
     numbered(layout::ARENAS, session)
@@ -67,7 +78,12 @@ pub fn name(session: SessionNumber) -> String {
 
 impl Arena {
     /// Makes a new arena. ENOSPC, EMFILE.
-    pub fn create(pool: &Pool, session: SessionNumber) -> Result<Arena, Errno> {
+    pub fn create(
+        pool: &Pool,
+        session: SessionNumber,
+        user: u32,
+        workers: &Workers,
+    ) -> Result<Arena, Errno> {
         let file = pool.open_file(&name(session), OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)?;
         let make = || {
             rustix::fs::ftruncate(&file, ARENA_SPAN)?;
@@ -83,7 +99,12 @@ impl Arena {
                 u64::from(FIRST_DELTA_PAGES) * PAGE_SIZE,
             )?;
             rustix::io::pwrite(&file, header.as_bytes(), 0)?;
-            Arena::map(pool, session, FIRST_BRANCH_PAGES, FIRST_DELTA_PAGES)
+            let blocks = rustix::fs::fstat(&file)?.st_blocks;
+            let pages = (FIRST_BRANCH_PAGES, FIRST_DELTA_PAGES);
+            let mut arena = Arena::map(pool, session, pages, user, workers)?;
+            let bytes = u64::try_from(blocks).unwrap_or(0) * 512;
+            arena.overhead = bytes.saturating_sub(arena.granted());
+            Ok(arena)
         };
         make().inspect_err(|_| pool.remove_file(&name(session)))
     }
@@ -92,8 +113,9 @@ impl Arena {
     pub fn map(
         pool: &Pool,
         session: SessionNumber,
-        branch_pages: u32,
-        delta_pages: u32,
+        (branch_pages, delta_pages): (u32, u32),
+        user: u32,
+        workers: &Workers,
     ) -> Result<Arena, Errno> {
         let file = pool.open_file(&name(session), OFlags::RDWR)?;
         let readable = pool.open_file(&name(session), OFlags::RDONLY)?;
@@ -113,6 +135,9 @@ impl Arena {
             free_slots: Vec::new(),
             next_slot: 0,
             growth: None,
+            overhead: 0,
+            workers: workers.clone(),
+            user,
         })
     }
 
@@ -121,8 +146,38 @@ impl Arena {
         (self.branch_pages, self.delta_pages)
     }
 
-    /// Makes sure that so many pages are allocated, or that a thread sees to it. ENOSPC; EAGAIN;
-    /// EINVAL beyond the greatest size.
+    /// Bytes that are allocated, or are being allocated.
+    pub fn granted(&self) -> u64 {
+        let (mut branch_pages, mut delta_pages) = self.pages();
+        if let Some(growth) = &self.growth {
+            branch_pages = branch_pages.max(growth.branch_pages);
+            delta_pages = delta_pages.max(growth.delta_pages);
+        }
+        bytes_of(branch_pages, delta_pages)
+    }
+
+    /// Bytes that are allocated when it has grown to so many pages. EINVAL beyond the greatest size.
+    pub fn bytes_with(&self, (branch_pages, delta_pages): (u32, u32)) -> Result<u64, Errno> {
+        if branch_pages > BRANCH_PAGES || delta_pages > ARENA_PAGES - DELTA_FIRST {
+            return Err(Errno::INVAL);
+        }
+        let (branch_now, delta_now) = self.pages();
+        let grown = bytes_of(branch_pages.max(branch_now), delta_pages.max(delta_now));
+        Ok(grown.max(self.granted()))
+    }
+
+    /// What the file may be when it has grown to so many pages. EINVAL beyond the greatest size.
+    pub fn allowance(&self, session: SessionNumber, pages: (u32, u32)) -> Result<Allowance, Errno> {
+        Ok(Allowance {
+            session,
+            user: self.user,
+            size: ARENA_SPAN,
+            bytes: with_slack(self.bytes_with(pages)?, self.overhead),
+        })
+    }
+
+    /// Makes sure that so many pages are allocated, or that a worker sees to it. ENOSPC; EINVAL
+    /// beyond the greatest size.
     pub fn grow(&mut self, branch_pages: u32, delta_pages: u32) -> Result<Grown, Errno> {
         if branch_pages > BRANCH_PAGES || delta_pages > ARENA_PAGES - DELTA_FIRST {
             return Err(Errno::INVAL);
@@ -147,10 +202,14 @@ impl Arena {
             if branch_pages <= self.branch_pages && delta_pages <= self.delta_pages {
                 return Ok(Grown::Now);
             }
-            self.growth = Some(self.begin_growth(
-                branch_pages.max(self.branch_pages),
-                delta_pages.max(self.delta_pages),
-            )?);
+            let branch_pages = branch_pages.max(self.branch_pages);
+            let delta_pages = delta_pages.max(self.delta_pages);
+            match self.begin_growth(branch_pages, delta_pages) {
+                Ok(growth) => self.growth = Some(growth),
+                // When another of the user's workers has ended.
+                Err(Errno::AGAIN) => return Ok(Grown::Later),
+                Err(errno) => return Err(errno),
+            }
         }
     }
 
@@ -160,7 +219,7 @@ impl Arena {
             (1, self.branch_pages, branch_pages),
             (DELTA_FIRST, self.delta_pages, delta_pages),
         ];
-        let allocate_parts = move || {
+        let allocate_parts = move || -> Result<(), Errno> {
             for (first, from, to) in parts {
                 if to > from {
                     let start = u64::from(first) + u64::from(from);
@@ -169,14 +228,7 @@ impl Arena {
             }
             Ok(())
         };
-        let (sender, outcome) = channel();
-        std::thread::Builder::new()
-            .name("arck-arena".into())
-            .spawn(move || {
-                // Nobody listens any more if the session has ended.
-                let _ = sender.send(allocate_parts());
-            })
-            .map_err(|_| Errno::AGAIN)?;
+        let outcome = self.workers.start(self.user, allocate_parts)?;
         Ok(Growth {
             branch_pages,
             delta_pages,
@@ -185,20 +237,20 @@ impl Arena {
         })
     }
 
-    /// Makes sure that so many branch slots are free, as far as there can be, or that a thread
-    /// sees to it. ENOSPC, EAGAIN.
-    pub fn ensure_slots(&mut self, count: usize) -> Result<Grown, Errno> {
+    /// Branch pages that there have to be so that so many slots are free, as far as there can be;
+    /// `None`: as many as there are.
+    pub fn pages_for_slots(&self, count: usize) -> Option<u32> {
         let unused = self.branch_pages * BRANCHES_PER_PAGE - self.next_slot;
         let missing = count.saturating_sub(self.free_slots.len() + unused as usize);
         if missing == 0 || self.branch_pages == BRANCH_PAGES {
-            return Ok(Grown::Now);
+            return None;
         }
         let pages = (missing as u32).div_ceil(BRANCHES_PER_PAGE);
         let wanted = (self.branch_pages * 2).max(self.branch_pages + pages);
-        self.grow(wanted.min(BRANCH_PAGES), self.delta_pages)
+        Some(wanted.min(BRANCH_PAGES))
     }
 
-    /// A free branch slot, taken. ENOSPC: see [`Arena::ensure_slots`].
+    /// A free branch slot, taken. ENOSPC: see [`Arena::pages_for_slots`].
     pub fn take_slot(&mut self) -> Result<u32, Errno> {
         if let Some(slot) = self.free_slots.pop() {
             return Ok(slot);

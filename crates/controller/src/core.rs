@@ -8,7 +8,9 @@
 use crate::classes::Classes;
 use crate::error::{Error, Result};
 use crate::journal::Journal;
+use crate::lent::{Lent, Lookout};
 use crate::locks::LockTable;
+use crate::memory::{Remains, TakenBack};
 use crate::meter::Meter;
 use crate::pool::Pool;
 use crate::recovery;
@@ -18,12 +20,15 @@ use crate::space::Space;
 use crate::state::{CrashHook, State};
 use crate::violations;
 use crate::watches::Watches;
+use crate::workers::Workers;
 use arck_core_state::InodeNumber;
 use arck_core_state::geometry::SessionNumber;
 use arck_pm::PersistOption;
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -79,7 +84,12 @@ pub struct Core {
     /// until they are due.
     pub(crate) refusals: BTreeSet<(Instant, SessionNumber, InodeNumber)>,
     /// Sessions that are gone, and whose arenas are still there.
-    pub(crate) remains: BTreeSet<SessionNumber>,
+    pub(crate) remains: BTreeMap<SessionNumber, Remains>,
+    /// Does what a session could make last for ever.
+    pub workers: Workers,
+    /// What sessions were sent to write.
+    pub lookout: Lookout,
+    pub(crate) taken_back: BTreeMap<Lent, TakenBack>,
     published: (u64, u64),
     /// While a pool is opened: what dead sessions left is not all known.
     pub recovering: bool,
@@ -104,6 +114,13 @@ impl Core {
         let classes = Classes::open(pool.path(), pool.directory())?;
         let mut state = State::new(pool, journal, space, classes, options.crash_hook.clone());
         recovery::scan(&mut state)?;
+        let notice = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let lookout = notice
+            .and_then(|notice| {
+                let directory = rustix::io::fcntl_dupfd_cloexec(state.pool.directory(), 0)?;
+                Ok(Lookout::new(directory, Arc::new(notice)))
+            })
+            .map_err(Error::system(path, "eventfd"))?;
         let mut core = Core {
             state,
             sessions: BTreeMap::new(),
@@ -112,7 +129,10 @@ impl Core {
             options,
             meter: Meter::default(),
             refusals: BTreeSet::new(),
-            remains: BTreeSet::new(),
+            remains: BTreeMap::new(),
+            workers: Workers::default(),
+            lookout,
+            taken_back: BTreeMap::new(),
             published: (u64::MAX, u64::MAX),
             recovering: true,
             touched: Vec::new(),

@@ -14,7 +14,9 @@
 //! | `classes`, `relocate` | who may read what, and moving what is where they cannot, or others can |
 //! | `fold`, `ownership`, `orphans`, `locks`, `watches`, `move_names`, `requests` | what sessions ask for |
 //! | `refusals`, `violations`, `aside` | what becomes of a delta that was refused, the log of it, where it is kept |
-//! | `reach` | who can still write what was sent; arenas of sessions that are gone |
+//! | `reach` | who can still write what was sent |
+//! | `lent`, `memory` | what that takes of the pool's file system, and who takes more than he may |
+//! | `workers` | does what a session could make last for ever, in threads of their own |
 //! | `recovery` | after a crash |
 //! | `meter` | what hand-overs take, for whoever asks |
 //! | `service`, `listener` | the thread that does it all, and its socket |
@@ -39,9 +41,11 @@ mod error;
 mod files;
 mod fold;
 mod journal;
+mod lent;
 mod listener;
 mod locks;
 mod maps;
+mod memory;
 mod meter;
 mod mkfs;
 mod move_names;
@@ -61,6 +65,7 @@ mod space;
 mod state;
 mod violations;
 mod watches;
+mod workers;
 mod working;
 
 pub use crate::core::Options;

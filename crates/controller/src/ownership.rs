@@ -11,6 +11,8 @@ use crate::change::{Change, Weight};
 use crate::classes::Class;
 use crate::core::Core;
 use crate::fold::{After, Failure};
+use crate::lent::Lent;
+use crate::memory::Remains;
 use crate::sessions::{OWNED_MAX, Owned};
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::HeaderKind;
@@ -117,20 +119,21 @@ impl Core {
         if !self.make_spare(self.pages_for_numbers(count as u64)) {
             return Errno::NOSPC.into();
         }
+        let owned = self.sessions.get(&session).map_or(0, |s| s.owned.len());
+        if owned + count > OWNED_MAX {
+            return Errno::NOBUFS.into();
+        }
+        match self.ensure_slots(session, count) {
+            Ok(Grown::Now) => {}
+            Ok(Grown::Later) => return Reply::Later(Instant::now() + GROWTH_AGAIN),
+            Err(errno) => return errno.into(),
+        }
         let Core {
             state, sessions, ..
         } = self;
         let Some(session) = sessions.get_mut(&session) else {
             return Errno::NOENT.into();
         };
-        if session.owned.len() + count > OWNED_MAX {
-            return Errno::NOBUFS.into();
-        }
-        match session.arena.ensure_slots(count) {
-            Ok(Grown::Now) => {}
-            Ok(Grown::Later) => return Reply::Later(Instant::now() + GROWTH_AGAIN),
-            Err(errno) => return errno.into(),
-        }
         let mut numbers = Vec::with_capacity(count);
         let mut slots = Vec::with_capacity(count);
         let mut failed = None;
@@ -262,8 +265,7 @@ impl Core {
         {
             return Ok(Reply::Later(not_before));
         }
-        let own = self.sessions.get_mut(&session).ok_or(Errno::NOENT)?;
-        if own.arena.ensure_slots(inodes.len())? == Grown::Later {
+        if self.ensure_slots(session, inodes.len())? == Grown::Later {
             return Ok(Reply::Later(Instant::now() + GROWTH_AGAIN));
         }
         // Early, so that nothing is folded for nothing.
@@ -571,6 +573,14 @@ impl Core {
             return;
         };
         let (index, segments) = (session.index, session.segments.clone());
+        let remains = Remains {
+            user: Some(session.credentials.uid),
+            bytes: session.arena.granted(),
+        };
+        self.lookout.ended(Lent::Arena(number));
+        for &segment in &segments {
+            self.lookout.ended(Lent::Segment(segment));
+        }
         for &segment in &session.mapped {
             self.state.space.note_sent(segment, false);
         }
@@ -579,7 +589,7 @@ impl Core {
         }
         crate::arena::clear_entry(&self.state.pool, index);
         self.sessions.remove(&number);
-        self.remains.insert(number);
+        self.remains.insert(number, remains);
         self.remove_remains();
         self.free_orphans(None);
         self.publish_free_counts(false);
@@ -650,10 +660,15 @@ impl Core {
         let segment = state
             .space
             .find_data_segment(&state.pool, uid, label, kept)?;
-        let file = state.pool.open_file(
-            &crate::pool::numbered(arck_core_state::layout::SEGMENTS, segment),
-            rustix::fs::OFlags::RDWR,
-        )?;
+        let file = state
+            .pool
+            .open_file(&Lent::Segment(segment).name(), rustix::fs::OFlags::RDWR)?;
+        let number = session.number;
+        self.lend_segment(number, uid, segment);
+        let Core {
+            state, sessions, ..
+        } = self;
+        let session = sessions.get_mut(&number).ok_or(Errno::NOENT)?;
         let mut change = Change::new(state);
         change.set_segment(
             segment,

@@ -195,8 +195,9 @@ pub fn recover(core: &mut Core, arenas_count: bool) -> Result<()> {
         let arena = match Arena::map(
             &core.state.pool,
             entry.session,
-            entry.branch_pages,
-            entry.delta_pages,
+            (entry.branch_pages, entry.delta_pages),
+            entry.uid,
+            &core.workers,
         ) {
             Ok(arena) => arena,
             Err(errno) => {
@@ -238,6 +239,7 @@ pub fn recover(core: &mut Core, arenas_count: bool) -> Result<()> {
     );
     core.abandon_segments(&ownerless).map_err(failed)?;
     core.find_remains();
+    core.lend_leftovers();
     core.free_orphans(None);
     Ok(())
 }

@@ -149,14 +149,7 @@ impl Core {
         if delta_pages > self.options.arena_pages {
             return Errno::NOSPC.into();
         }
-        let Core {
-            state, sessions, ..
-        } = self;
-        let Some(session) = sessions.get_mut(&session) else {
-            return Errno::NOENT.into();
-        };
-        let grown = session.arena.grow(branch_pages, delta_pages);
-        crate::arena::store_pages(&state.pool, session.index, &session.arena);
+        let grown = self.grow_to(session, branch_pages, delta_pages);
         match grown {
             Ok(Grown::Now) => Ok(()).into(),
             Ok(Grown::Later) => Reply::Later(Instant::now() + GROWTH_AGAIN),

@@ -44,6 +44,8 @@ const LISTENER: u64 = 0;
 const STOP: u64 = 1;
 /// Descriptions with locks, of which some were closed.
 const DESCRIPTIONS: u64 = 2;
+/// Files of sessions that have outgrown what they may take.
+const OUTGROWN: u64 = 3;
 /// First name of a connection; its wake descriptor's is one more.
 const FIRST_TOKEN: u64 = 4;
 /// Connections at once.
@@ -101,7 +103,12 @@ impl Service {
         let failed = |operation| Error::system(path.clone(), operation);
         let listener = bind_socket(&core.state.pool, core.options.shared)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed("epoll_create"))?;
-        for (descriptor, token) in [(listener.as_fd(), LISTENER), (stop, STOP)] {
+        let outgrown = core.lookout.notice();
+        for (descriptor, token) in [
+            (listener.as_fd(), LISTENER),
+            (stop, STOP),
+            (outgrown.as_fd(), OUTGROWN),
+        ] {
             let data = epoll::EventData::new_u64(token);
             epoll::add(&epoll, descriptor, data, epoll::EventFlags::IN)
                 .map_err(failed("epoll_ctl"))?;
@@ -346,9 +353,27 @@ impl Service {
             LISTENER => self.accept(),
             STOP => {}
             DESCRIPTIONS => self.core.drop_closed_locks(),
+            OUTGROWN => self.close_outgrown(),
             // A wake descriptor: the doorbells are looked at in the next round.
             token if !token.is_multiple_of(2) => {}
             token => self.packet(token, flags),
+        }
+    }
+
+    /// Closes sessions whose files have outgrown what they may take.
+    fn close_outgrown(&mut self) {
+        // Only that it is readable matters, until it has been read.
+        let _ = rustix::io::read(&*self.core.lookout.notice(), &mut [0; 8]);
+        for (lent, found) in self.core.lookout.take_outgrown() {
+            if let Some(session) = self.core.outgrown(lent, found) {
+                let mut connections = self.connections.iter();
+                let token = connections.find(|(_, of)| of.session == Some(session));
+                match token.map(|(&token, _)| token) {
+                    Some(token) => self.disconnect(token),
+                    None => self.end_session(session),
+                }
+            }
+            self.core.take_back(lent);
         }
     }
 

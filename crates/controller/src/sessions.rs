@@ -10,6 +10,7 @@
 use crate::arena::{self, Arena, Reader};
 use crate::core::Core;
 use crate::files::{GROUPS_MAX, SESSIONS_MAX, SegmentKind, SessionEntry};
+use crate::lent::Lent;
 use crate::pool::numbered;
 use arck_core_state::arena::branch_offset;
 use arck_core_state::branch::{BRANCH_SIZE, StoredBranch};
@@ -402,7 +403,15 @@ impl Core {
         // A session takes four descriptors, and more while it is opened.
         let capacity = SESSIONS_MAX.min(descriptors_max() / 4);
         let is_trusted = self.is_trusted(credentials.uid);
-        if !may_have_more(own, others, capacity, is_trusted) {
+        let user = credentials.uid;
+        let mut may_have =
+            may_have_more(own + self.count_remains(user), others, capacity, is_trusted);
+        if !may_have {
+            // Of those that have just ended.
+            self.remove_remains();
+            may_have = may_have_more(own + self.count_remains(user), others, capacity, is_trusted);
+        }
+        if !may_have {
             // Who may have all there is has them all.
             let lacks_descriptors = is_trusted && capacity < SESSIONS_MAX;
             return Err(match lacks_descriptors {
@@ -448,8 +457,10 @@ impl Core {
         for (place, &group) in entry.groups.iter_mut().zip(&credentials.groups) {
             *place = group;
         }
-        let arena = Arena::create(pool, number)?;
+        let arena = Arena::create(pool, number, user, &self.workers)?;
         (entry.branch_pages, entry.delta_pages) = arena.pages();
+        let allowance = arena.allowance(number, arena.pages())?;
+        self.lookout.lend(Lent::Arena(number), allowance);
         let descriptors = (|| {
             Ok::<_, Errno>(vec![
                 pool.open_file(layout::HEADERS, OFlags::RDONLY)?,
@@ -464,7 +475,10 @@ impl Core {
             arena::store_entry(pool, index, &entry)?;
             Ok(descriptors)
         })
-        .inspect_err(|_| pool.remove_file(&arena::name(number)))?;
+        .inspect_err(|_| {
+            pool.remove_file(&arena::name(number));
+            self.lookout.forget(Lent::Arena(number));
+        })?;
         let superblock = pool.superblock();
         let welcome = Welcome {
             session: number,

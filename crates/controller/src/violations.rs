@@ -69,6 +69,15 @@ pub enum Event {
         file: Option<String>,
         because: String,
     },
+    /// The session was closed: a file of the pool that it was sent to write was found to be longer
+    /// than it may be, or to take more memory (bytes, of which so many are allowed).
+    Outgrown {
+        session: SessionNumber,
+        file: String,
+        size: u64,
+        bytes: u64,
+        allowed: u64,
+    },
     /// So many lines of this user were left out before this one.
     Suppressed { count: u64 },
 }
@@ -80,7 +89,7 @@ impl Event {
             Event::Refused { session, inode, .. }
             | Event::Repaired { session, inode }
             | Event::SetAside { session, inode, .. } => Some((session, inode)),
-            Event::Suppressed { .. } => None,
+            Event::Outgrown { .. } | Event::Suppressed { .. } => None,
         }
     }
 }
@@ -137,6 +146,11 @@ impl Core {
             .sessions
             .get(&session)
             .map_or(u32::MAX, |session| session.credentials.uid);
+        self.log_event_of(uid, event)
+    }
+
+    /// As [`log_event`](Self::log_event); of a user whose session may be gone.
+    pub(crate) fn log_event_of(&mut self, uid: u32, event: Event) -> bool {
         let window = self
             .violations_logged
             .entry(uid)

@@ -43,6 +43,8 @@ pub enum Outcome {
     Pending,
     Repaired,
     SetAside,
+    /// The session was closed.
+    Closed,
 }
 
 /// The rows of a log, in its order. What was set aside along with something else, without having
@@ -79,6 +81,23 @@ pub fn rows(entries: Vec<Entry>) -> Vec<Row> {
             Event::Suppressed { count } => {
                 rows.push(Row {
                     suppressed: Some(count),
+                    ..row
+                });
+                continue;
+            }
+            Event::Outgrown {
+                session,
+                file,
+                size,
+                bytes,
+                allowed,
+            } => {
+                rows.push(Row {
+                    session: Some(session),
+                    detail: Some(format!(
+                        "{file}: {size} bytes long, {bytes} allocated of at most {allowed}"
+                    )),
+                    outcome: Some(Outcome::Closed),
                     ..row
                 });
                 continue;
@@ -151,12 +170,16 @@ fn write_table(pool: &Path, rows: &[Row], out: &mut Vec<u8>) -> std::io::Result<
             (Some(group), Some(rule), Some(offset)) => {
                 writeln!(out, "{group} {rule} at {offset:#x}: {detail}")?;
             }
+            _ if row.outcome == Some(Outcome::Closed) => writeln!(out, "more memory: {detail}")?,
             _ => writeln!(out, "along with another inode: {detail}")?,
         }
         let became = match (row.outcome, &row.file) {
             (Some(Outcome::Repaired), _) => "repaired by its session".to_owned(),
             (Some(Outcome::SetAside), Some(file)) => {
                 format!("set aside in {}", pool.join(file).display())
+            }
+            (Some(Outcome::Closed), _) => {
+                "its session was closed, and the rest taken back".to_owned()
             }
             (Some(Outcome::SetAside), None) => "lost: it could not be set aside".to_owned(),
             _ => "not settled yet: its session may still repair it".to_owned(),
@@ -279,6 +302,29 @@ mod tests {
                 (Some(4), Some(10), aside, Some("aside/a")),
                 (Some(5), Some(12), aside, None),
             ]
+        );
+    }
+
+    #[test]
+    fn who_took_too_much_memory_is_told_of() {
+        let rows = rows(vec![entry(Event::Outgrown {
+            session: 3,
+            file: "segments/00000007".into(),
+            size: 4096,
+            bytes: 9000,
+            allowed: 5000,
+        })]);
+        assert_eq!(
+            (rows[0].session, rows[0].outcome),
+            (Some(3), Some(Outcome::Closed))
+        );
+        let mut text = Vec::new();
+        print(Path::new("pool"), &rows, &mut text);
+        let text = String::from_utf8(text).unwrap();
+        assert!(
+            text.contains("segments/00000007: 4096 bytes long, 9000 allocated of at most 5000")
+                && text.contains("its session was closed"),
+            "{text}"
         );
     }
 }

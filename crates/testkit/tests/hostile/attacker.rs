@@ -106,6 +106,11 @@ impl Attacker {
         }
     }
 
+    /// Ends the session, as one that has done with it.
+    pub fn end(self) {
+        self.client.goodbye();
+    }
+
     /// The verified inode at a path.
     pub fn find(&self, path: &str) -> InodeNumber {
         path.split('/').fold(ROOT, |directory, name| {

@@ -37,7 +37,7 @@ fn few_descriptors(scene: &mut Scene, _: &mut Role) {
 }
 
 /// Whether a connection has ended, after whatever was still said on it.
-fn is_closed(socket: &OwnedFd) -> bool {
+pub fn is_closed(socket: &OwnedFd) -> bool {
     let mut buffer = [0; MESSAGE_MAX];
     loop {
         match receive(socket.as_fd(), &mut buffer) {

@@ -15,7 +15,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 const HEADERS: usize = 0;
 const BITMAP: usize = 1;
 const CONTROL: usize = 2;
-const ARENA: usize = 5;
+/// The segment comes after it.
+pub const ARENA: usize = 5;
 /// Segments that an attacker keeps.
 const KEPT: usize = 4;
 

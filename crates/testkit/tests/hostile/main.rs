@@ -11,6 +11,7 @@ mod arena;
 mod attacker;
 mod endless;
 mod exhausting;
+mod filling;
 mod holding;
 mod honest;
 mod keeping;
@@ -29,13 +30,14 @@ use std::time::Instant;
 use table::{Attack, Outcome};
 
 fn attacks() -> Vec<&'static Attack> {
-    let groups: [&[Attack]; 7] = [
+    let groups: [&[Attack]; 8] = [
         arena::ATTACKS,
         tree::ATTACKS,
         races::ATTACKS,
         holding::ATTACKS,
         keeping::ATTACKS,
         exhausting::ATTACKS,
+        filling::ATTACKS,
         reading::ATTACKS,
     ];
     groups.into_iter().flatten().collect()

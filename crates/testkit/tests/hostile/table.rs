@@ -9,8 +9,10 @@ use super::attacker::Attacker;
 use super::process::{ATTACK_BOUND, BOUND, Role, has_users};
 use super::raw::check::check;
 use super::world::{ATTACKER_USER, KEEPER_USER, ROOT_USER, THIRD_USER, VICTIM_USER};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use std::ffi::CString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Bytes of the pool that is attacked.
@@ -27,6 +29,8 @@ pub struct Attack {
     /// Nobody gets anything new while the attacker is there: the victim may be told ENOSPC, and a
     /// latecomer comes only after it.
     pub fills: bool,
+    /// The pool lies in a file system of so many bytes, where there are users.
+    pub memory: Option<u64>,
     /// Means nothing unless attacker, victim and controller are different users.
     pub needs_users: bool,
     /// What the attacker does; gives what stopped it.
@@ -49,6 +53,7 @@ pub const fn case(
         stop,
         needs_privilege: false,
         fills: false,
+        memory: None,
         needs_users: false,
         run,
         meanwhile: nothing,
@@ -65,6 +70,14 @@ impl Attack {
     pub const fn when_full(self) -> Attack {
         Attack {
             fills: true,
+            ..self
+        }
+    }
+
+    /// The same, with little memory for the pool's file system.
+    pub const fn in_little_memory(self) -> Attack {
+        Attack {
+            memory: Some(super::filling::MEMORY),
             ..self
         }
     }
@@ -99,17 +112,42 @@ pub enum Outcome {
 
 /// A pool, who serves it, and who works on it.
 pub struct Scene {
+    /// What is mounted on the directory goes first.
+    _memory: Option<Mounted>,
     directory: tempfile::TempDir,
     controller: Option<Role>,
     victim: Option<Role>,
 }
 
+/// A file system that is mounted for as long as this lives.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    /// One of memory.
+    fn memory(path: &Path, bytes: u64) -> Mounted {
+        let options = CString::new(format!("size={bytes}")).expect("plain text");
+        let flags = MountFlags::empty();
+        mount("arck-hostile", path, "tmpfs", flags, options.as_c_str()).expect("a file system");
+        Mounted(path.to_path_buf())
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // Who still has a file of it keeps it, unseen.
+        let _ = unmount(&self.0, UnmountFlags::DETACH);
+    }
+}
+
 impl Scene {
-    fn new() -> Scene {
+    fn new(memory: Option<u64>) -> Scene {
         let directory = tempfile::Builder::new()
             .prefix("arck-hostile-")
             .tempdir_in("/dev/shm")
             .expect("a directory in /dev/shm");
+        let memory = memory
+            .filter(|_| has_users())
+            .map(|bytes| Mounted::memory(directory.path(), bytes));
         if has_users() {
             let owner = Some(KEEPER_USER.0);
             std::os::unix::fs::chown(directory.path(), owner, owner).expect("chown");
@@ -117,6 +155,7 @@ impl Scene {
             std::fs::set_permissions(directory.path(), mode).expect("chmod");
         }
         let mut scene = Scene {
+            _memory: memory,
             directory,
             controller: None,
             victim: None,
@@ -241,7 +280,7 @@ pub fn run(attack: &Attack) -> Outcome {
         return Outcome::NotRun;
     }
     let attempt = || {
-        let mut scene = Scene::new();
+        let mut scene = Scene::new(attack.memory);
         let mut attacker = scene.start_attacker(attack.name);
         let stopped = attacker.line(ATTACK_BOUND);
         assert_eq!(stopped, attack.stop, "what stopped it");
