@@ -144,6 +144,8 @@ impl Core {
         if !was_clean {
             // What a change of permissions was about to move.
             core.tighten(vec![Touched::all()]);
+            // And what one that was interrupted has left.
+            core.clear_leftovers();
         }
         Ok(core)
     }

@@ -15,6 +15,7 @@
 //! * An owner's delta is folded in the same step, and its fold number ends: a store of its own into
 //!   a page that moves is made again.
 
+mod leftovers;
 mod pages;
 mod tighten;
 

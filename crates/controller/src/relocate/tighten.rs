@@ -237,7 +237,7 @@ impl Core {
 
     /// Where pages could not be moved: nobody is sent their data segments from now on, until they
     /// have been.
-    fn hide_segments(&mut self, pages: &[PagePtr]) {
+    pub(super) fn hide_segments(&mut self, pages: &[PagePtr]) {
         let geometry = self.state.pool.geometry();
         let segments: BTreeSet<SegmentNumber> = pages
             .iter()

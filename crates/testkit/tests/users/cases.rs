@@ -34,7 +34,7 @@ pub const ALL: &[Case] = &[
     ("names_that_are_removed", names_that_are_removed),
 ];
 
-fn big(byte: u8) -> Vec<u8> {
+pub fn big(byte: u8) -> Vec<u8> {
     (0..50_000u32).map(|i| byte ^ (i / 7) as u8).collect()
 }
 
@@ -342,13 +342,14 @@ fn writers_of_one_file() {
 }
 
 /// Where in the pool this process can see `needle`: it maps whatever it is sent.
-fn places_of(session: &Session, needle: &[u8]) -> Vec<u64> {
+pub fn places_of(session: &Session, needle: &[u8]) -> Vec<u64> {
     let session = session.0.session();
     let mut found = Vec::new();
     let mut page = [0; 4096];
     for number in 0..session.geometry().page_count() {
         let seen = session.page_bytes(PagePtr(number)).is_some_and(|bytes| {
             bytes.try_copy_to(0, &mut page).is_ok()
+                && page != [0; 4096]
                 && page.windows(needle.len()).any(|part| part == needle)
         });
         if seen {

@@ -2,6 +2,9 @@
 //! groups, and the pool is served by another user. Needs root, to become them.
 
 mod cases;
+#[path = "../../../controller/tests/common/check.rs"]
+mod check;
+mod crashes;
 mod random;
 mod world;
 
@@ -23,8 +26,11 @@ fn main() -> std::process::ExitCode {
         .collect();
     let mut failed = 0;
     let mut ran = 0;
-    let random: Case = ("random_trees", random::random_trees);
-    for (name, case) in cases::ALL.iter().chain([&random]) {
+    let more: [Case; 2] = [
+        ("moves_that_are_cut_off", crashes::moves_that_are_cut_off),
+        ("random_trees", random::random_trees),
+    ];
+    for (name, case) in cases::ALL.iter().chain(&more) {
         if !wanted.is_empty() && !wanted.iter().any(|part| name.contains(part.as_str())) {
             continue;
         }

@@ -10,6 +10,8 @@ use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// The user who serves the pool.
@@ -68,6 +70,13 @@ impl Child {
         status
     }
 
+    /// Whether it has; not to be waited for again then.
+    fn has_ended(&self) -> bool {
+        let mut status = 0;
+        // SAFETY: as in `wait`.
+        unsafe { libc::waitpid(self.0, &raw mut status, libc::WNOHANG) == self.0 }
+    }
+
     /// Waits for it, and fails if it did.
     pub fn ended(self, what: &str) {
         assert_eq!(self.wait(), 0, "{what} failed; see above");
@@ -117,12 +126,30 @@ impl World {
         self.directory.path().join("pool")
     }
 
+    /// Where it stands at which point of a commit, counted from 0, the controller is to die.
+    pub fn fuse(&self) -> PathBuf {
+        self.directory.path().join("fuse")
+    }
+
     pub fn serve(&mut self) {
         let pool = self.pool();
+        let fuse = self.fuse();
         let (mut here, mut there) = UnixStream::pair().expect("a pair of sockets");
         let server = Child::start(User(SERVER, &[SERVER]), || {
+            let passed = AtomicU32::new(0);
+            let hook = move |_: &'static str| {
+                let Ok(text) = std::fs::read_to_string(&fuse) else {
+                    return;
+                };
+                let at: u32 = text.parse().expect("a number");
+                if passed.fetch_add(1, Ordering::SeqCst) == at {
+                    // SAFETY: integers only; ends this process.
+                    unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+                }
+            };
             let options = Options {
                 shared: true,
+                crash_hook: Some(Arc::new(hook)),
                 ..Options::default()
             };
             let controller = Controller::open(&pool, options).expect("open");
@@ -149,6 +176,18 @@ impl World {
         }
     }
 
+    /// Whether the controller has ended by itself; then it is gone.
+    pub fn has_died(&mut self) -> bool {
+        let died = self
+            .server
+            .as_ref()
+            .is_none_or(|(server, _)| server.has_ended());
+        if died {
+            self.server = None;
+        }
+        died
+    }
+
     /// Kills the controller.
     pub fn crash(&mut self) {
         if let Some((server, _)) = self.server.take() {
@@ -160,6 +199,19 @@ impl World {
     pub fn as_user(&self, user: User, what: impl FnOnce(&Session)) {
         let pool = self.pool();
         Child::start(user, || Session::run(&pool, what)).ended(&format!("user {}", user.0));
+    }
+
+    /// A user whose session lasts while this process does something else; it is his turn first.
+    pub fn beside(&self, user: User, what: impl FnOnce(&Session, &mut Turns)) -> (Child, Turns) {
+        let pool = self.pool();
+        let (here, there) = UnixStream::pair().expect("a pair of sockets");
+        let mut turns = Turns(there);
+        let child = Child::start(user, || {
+            close(&here);
+            let session = Session(connect(&pool));
+            what(&session, &mut turns);
+        });
+        (child, Turns(here))
     }
 
     /// Two users at the same time, each with a session that lasts; they take turns.
