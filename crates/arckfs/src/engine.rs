@@ -110,6 +110,11 @@ const STALE_ATTEMPTS: u32 = 32;
 /// How often one call finds that what a name led to is gone.
 const STALE_NAMES_MAX: u32 = 100;
 
+/// How often one call that walked a path is told by the controller that it may not reach what the path
+/// led to, before it tells the program: directories may have moved, or been closed, since they were
+/// walked, and what the path leads to now is another question.
+const DENIED_MAX: u32 = 8;
+
 /// One attempt.
 pub struct Context<'a> {
     pub session: &'static Session,
@@ -127,12 +132,21 @@ pub struct Context<'a> {
 #[derive(Default)]
 pub struct Recalled {
     numbers: RefCell<Vec<InodeNumber>>,
+    /// How often the controller has refused what the call needed.
+    denied: Cell<u32>,
     /// Memory has been made free for the call already.
     memory: Cell<bool>,
     /// A turn that the call has had to take.
     turn: RefCell<Option<Turn>>,
     /// A write whose bytes stand, and which is still to be stamped.
     written: Cell<Option<Written>>,
+}
+
+impl Recalled {
+    /// Whether a path is to be walked again after the controller has said EACCES.
+    fn is_to_be_asked_again(&self) -> bool {
+        self.denied.replace(self.denied.get() + 1) < DENIED_MAX
+    }
 }
 
 /// See [`Recalled`].
@@ -156,6 +170,11 @@ pub enum Confirmed {
 impl<'a> Context<'a> {
     pub fn slot(&self) -> &'static ThreadSlot<'static> {
         self.thread.slot()
+    }
+
+    /// Whether the path is to be walked again after the controller has said EACCES.
+    pub fn is_to_be_asked_again(&self) -> bool {
+        self.recalled.is_to_be_asked_again()
     }
 
     /// Enters the operation, once an attempt is going to publish.
@@ -375,6 +394,7 @@ impl Engine {
     ) -> Result<T, Failure> {
         let thread = self.session.thread()?;
         let recalled = Recalled::default();
+        let by_path = stale_names != 0;
         let mut stale = 0;
         for _ in 0..ATTEMPTS_MAX {
             let context = Context {
@@ -404,6 +424,7 @@ impl Engine {
                 }
                 Stop::Fix(fix) => match self.fix(thread, fix) {
                     Err(Errno::STALE) if stale_names != 0 => stale_names -= 1,
+                    Err(Errno::ACCESS) if by_path && recalled.is_to_be_asked_again() => {}
                     fixed => fixed?,
                 },
             }

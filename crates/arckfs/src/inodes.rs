@@ -370,6 +370,10 @@ impl<'a> Context<'a> {
             directory: directory.number(),
             name: name.to_vec(),
         });
+        if asked == Err(Errno::ACCESS) && self.is_to_be_asked_again() {
+            // The directory may have moved since it was walked to.
+            return Err(Fix::Again.into());
+        }
         match asked? {
             Response::Found {
                 inode,

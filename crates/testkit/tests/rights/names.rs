@@ -6,6 +6,7 @@ use super::board::Board;
 use super::world::{ANN, BOB, EVE, ROOT, Session, User, World, plain};
 use arck_testkit::{Random, Shorthand};
 use arckfs::{At, Errno};
+use std::time::Duration;
 
 const SIZE: u64 = 128 << 20;
 
@@ -147,24 +148,57 @@ fn directory_with_unfolded_removes(seed: u64) {
 }
 
 const FINISHED: usize = 0;
+/// What each has done: nobody is alone.
+const FIRST: usize = 1;
+const SECOND: usize = 2;
 
-/// Two sessions and nobody's turn; the second until the first has ended.
+/// How far the other has come.
+struct Pace<'b> {
+    board: &'b Board,
+    other: usize,
+}
+
+impl Pace<'_> {
+    /// Waits until the other has done fewer things more than this, or has ended; or a moment.
+    fn wait(&self, random: &mut Random, below: u64) {
+        let more = random.below(below);
+        if random.percent(30) {
+            std::thread::sleep(Duration::from_micros(random.below(300)));
+            return;
+        }
+        let now = self.board.get(self.other);
+        while self.board.get(self.other) < now + more
+            && self.board.get(FINISHED) == 0
+            && !self.board.has_failed()
+        {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Two sessions and nobody's turn; the second until the first has ended. What each does is counted.
 fn against(
     world: &World,
     users: (User, User),
     seed: u64,
-    first: impl FnOnce(&Session, Random),
-    second: impl Fn(&Session, &mut Random),
+    first: impl FnOnce(&Session, Random, &mut dyn FnMut()),
+    second: impl Fn(&Session, &mut Random, &Pace<'_>),
 ) {
     let board = Board::new();
     let one = board.start(world, users.0, |session| {
-        first(session, Random::new(seed));
+        let mut done = || board.add(FIRST);
+        first(session, Random::new(seed), &mut done);
         board.add(FINISHED);
     });
     let two = board.start(world, users.1, |session| {
         let mut random = Random::new(seed + 1);
+        let pace = Pace {
+            board: &board,
+            other: FIRST,
+        };
         while board.get(FINISHED) == 0 && !board.has_failed() {
-            second(session, &mut random);
+            second(session, &mut random, &pace);
+            board.add(SECOND);
         }
     });
     one.ended("the first");
@@ -179,9 +213,13 @@ fn directory_removed_at_the_same_time(seed: u64) {
             &world,
             pair,
             seed,
-            |session, mut random| {
+            |session, mut random, done| {
                 let (mut made, mut gone) = (0, 0);
-                for round in 0..400u64 {
+                for round in 0u64.. {
+                    if made >= 100 && gone >= 100 {
+                        break;
+                    }
+                    done();
                     let path = format!("/open/directory/file{}", random.below(3));
                     let content = round.to_le_bytes();
                     let flags = libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY;
@@ -200,7 +238,7 @@ fn directory_removed_at_the_same_time(seed: u64) {
                 }
                 println!("  {made} times made, {gone} times without a directory");
             },
-            |session, random| {
+            |session, random, pace| {
                 match plain(
                     session
                         .0
@@ -213,11 +251,12 @@ fn directory_removed_at_the_same_time(seed: u64) {
                     Err(Errno::EXIST) => {}
                     Err(errno) => panic!("mkdir: {errno}"),
                 }
-                std::thread::sleep(std::time::Duration::from_micros(random.below(300)));
+                pace.wait(random, 4);
                 match rmdir(session, "/open/directory") {
                     Ok(()) | Err(Errno::NOTEMPTY) => {}
                     Err(errno) => panic!("rmdir: {errno}"),
                 }
+                pace.wait(random, 3);
             },
         );
     }
@@ -232,11 +271,12 @@ fn links_to_what_is_removed(seed: u64) {
             &world,
             pair,
             seed,
-            |session, mut random| {
+            |session, mut random, done| {
                 for round in 0..400u64 {
+                    done();
                     let path = format!("/open/file{}", random.below(2));
                     session.put(&path, &round.to_le_bytes(), 0o666);
-                    std::thread::sleep(std::time::Duration::from_micros(random.below(200)));
+                    std::thread::sleep(Duration::from_micros(random.below(200)));
                     let stat = session.stat(&path).expect("mine");
                     assert!((1..=2).contains(&stat.links), "{} links", stat.links);
                     assert_eq!(session.get(&path), Ok(round.to_le_bytes().to_vec()));
@@ -244,7 +284,8 @@ fn links_to_what_is_removed(seed: u64) {
                     assert_eq!(session.stat(&path).err(), Some(Errno::NOENT));
                 }
             },
-            |session, random| {
+            |session, random, pace| {
+                pace.wait(random, 2);
                 let path = format!("/open/file{}", random.below(2));
                 match session.link(&path, "/open/link") {
                     Ok(()) => {
@@ -275,8 +316,9 @@ fn renames_over_what_is_written(seed: u64) {
             &world,
             pair,
             seed,
-            |session, mut random| {
+            |session, mut random, done| {
                 for round in 0..200 {
+                    done();
                     let open = session.0.open_at_root("/open/target", libc::O_RDWR);
                     let handle = plain(open).unwrap_or_else(|e| panic!("round {round}: {e}"));
                     for _ in 0..4 {
@@ -291,7 +333,8 @@ fn renames_over_what_is_written(seed: u64) {
                     session.0.close(handle);
                 }
             },
-            |session, random| {
+            |session, random, pace| {
+                pace.wait(random, 2);
                 let byte = 101 + random.below(100) as u8;
                 session.put("/open/new", &[byte; 8192], 0o666);
                 let renamed = session.rename("/open/new", "/open/target");
