@@ -10,6 +10,7 @@
 //! | `working` | a page as a change leaves it |
 //! | `state`, `space`, `slots` | the tables: shadow inodes, numbers, segments, pages, places of inodes |
 //! | `apply` | a verified delta becomes a change |
+//! | `segment_files` | making the files of segments, and making them anew |
 //! | `sessions`, `arena` | who is there, and what they were sent |
 //! | `classes`, `relocate` | who may read what, and moving what is where they cannot, or others can |
 //! | `fold`, `ownership`, `orphans`, `locks`, `watches`, `move_names`, `requests` | what sessions ask for |
@@ -58,11 +59,14 @@ mod refusals;
 mod relocate;
 mod requests;
 mod room;
+mod segment_files;
 mod service;
 mod sessions;
 mod slots;
 mod space;
 mod state;
+#[cfg(test)]
+mod testing;
 mod violations;
 mod watches;
 mod workers;

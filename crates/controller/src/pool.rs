@@ -15,14 +15,18 @@ use arck_core_state::{
 use arck_pm::{
     AddressSpace, DurabilityMode, MapOptions, Mapping, PersistOption, PersistPolicy, SharedBytes,
 };
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Headers are allocated in the backing this many bytes at a time.
 const HEADER_STEP: u64 = 64 << 10;
+
+/// A test's hook, called in place of `fsync`.
+pub type SyncHook = Arc<dyn Fn(BorrowedFd<'_>) -> std::result::Result<(), Errno> + Send + Sync>;
 
 /// An open pool.
 pub struct Pool {
@@ -42,6 +46,8 @@ pub struct Pool {
     pages_read: Cell<u64>,
     /// Bytes of the header table that are allocated.
     headers_allocated: u64,
+    /// Called in place of fsync.
+    sync_hook: Option<SyncHook>,
 }
 
 /// Durability as the superblock says it.
@@ -265,6 +271,7 @@ impl Pool {
             pages_read: Cell::new(0),
             superblock,
             headers_allocated: 0,
+            sync_hook: None,
         };
         Ok((pool, was_clean, same_boot))
     }
@@ -333,6 +340,23 @@ impl Pool {
         self.space.bytes()
     }
 
+    /// Makes a file's contents and size, or a folder's names, durable; nothing to do where a crash
+    /// of the machine leaves nothing.
+    pub fn sync(&self, file: impl AsFd) -> std::result::Result<(), Errno> {
+        match &self.sync_hook {
+            _ if self.superblock.durability == Durability::Volatile => Ok(()),
+            Some(hook) => hook(file.as_fd()),
+            None => rustix::fs::fsync(file),
+        }
+    }
+
+    /// For tests: `hook` takes the place of `fsync`, and the pool counts as one of this durability.
+    #[cfg(test)]
+    pub fn record_syncs(&mut self, durability: Durability, hook: SyncHook) {
+        self.superblock.durability = durability;
+        self.sync_hook = Some(hook);
+    }
+
     /// Writes a mapped range back, in `paged` mode; nothing to do otherwise.
     pub fn write_back(&self, range: SharedBytes<'_>) -> std::result::Result<(), Errno> {
         if self.is_paged() {
@@ -398,15 +422,6 @@ impl Pool {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(errno) => tracing::warn!("cannot remove {name}: {errno}"),
         }
-    }
-
-    /// Creates a segment's file if need be and allocates all of it in the backing. ENOSPC.
-    pub fn allocate_segment(&self, segment: SegmentNumber) -> std::result::Result<(), Errno> {
-        let file = self.open_file(
-            &numbered(layout::SEGMENTS, segment),
-            OFlags::RDWR | OFlags::CREATE,
-        )?;
-        allocate(&file, 0, self.geometry().segment_size)
     }
 
     /// Maps a metadata segment for reading and writing.

@@ -339,10 +339,10 @@ impl Space {
     /// Makes an empty segment's file anew, where there are several users: who kept a mapping of
     /// the old one keeps what was in it, and sees nothing of what comes.
     fn renew(&self, pool: &Pool, segment: SegmentNumber) -> Result<(), Errno> {
-        if self.shared {
-            pool.remove_file(&numbered(layout::SEGMENTS, segment));
+        match self.shared {
+            true => pool.replace_segment(segment),
+            false => pool.allocate_segment(segment),
         }
-        pool.allocate_segment(segment)
     }
 
     /// A segment for a session's data: an ownerless one of the same user and class that is at
@@ -435,6 +435,9 @@ impl Space {
     }
 }
 
+/// Whether nobody can write a segment's file; there may be none, where no room was left for a new one.
 fn is_out_of_reach(pool: &Pool, segment: SegmentNumber) -> bool {
-    pool.reach(&numbered(layout::SEGMENTS, segment)) == Reach::Nobodys
+    let name = numbered(layout::SEGMENTS, segment);
+    pool.reach(&name) == Reach::Nobodys
+        || pool.open_file(&name, OFlags::RDONLY).err() == Some(Errno::NOENT)
 }

@@ -1,0 +1,169 @@
+//! The files of segments: making them, and making them anew.
+//!
+//! # Invariants
+//! * A new file takes its place whole, by a rename, and is durable there before this returns, and so
+//!   before the journal's entry that says whose the segment is: whatever a crash leaves, no segment
+//!   has the file of a user that its label does not name, and none that is in use has none.
+//! * All of a file is allocated in the backing before it is there.
+
+use crate::pool::{Pool, allocate, numbered};
+use arck_core_state::{SegmentNumber, layout};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+/// A file of the folder that is no segment's yet.
+fn unfinished() -> String {
+    format!("{}/new", layout::SEGMENTS)
+}
+
+impl Pool {
+    /// Makes sure that a segment has a file, and that all of it is allocated in the backing; a file
+    /// that is made here is durable. ENOSPC.
+    pub fn allocate_segment(&self, segment: SegmentNumber) -> Result<(), Errno> {
+        match self.open_file(&numbered(layout::SEGMENTS, segment), OFlags::RDWR) {
+            Ok(file) => allocate(&file, 0, self.geometry().segment_size),
+            Err(Errno::NOENT) => self.replace_segment(segment),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Gives a segment a new file, durably: who has the old one open or mapped keeps that. ENOSPC;
+    /// blocks for as long as somebody holds the lock of the old one.
+    pub fn replace_segment(&self, segment: SegmentNumber) -> Result<(), Errno> {
+        match self.put_in_place(segment) {
+            Err(Errno::NOSPC | Errno::DQUOT) => {
+                // There is no room for both; the old one holds nothing that counts. If it is all
+                // that is lost, the segment has no file until there is room for one.
+                self.remove_file(&numbered(layout::SEGMENTS, segment));
+                self.put_in_place(segment)?;
+            }
+            other => other?,
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        self.sync(rustix::fs::openat(
+            self.directory(),
+            layout::SEGMENTS,
+            flags,
+            Mode::empty(),
+        )?)
+    }
+
+    fn put_in_place(&self, segment: SegmentNumber) -> Result<(), Errno> {
+        let unfinished = unfinished();
+        // Of a start that ended here.
+        self.remove_file(&unfinished);
+        let make = || {
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+            let file = self.open_file(&unfinished, flags)?;
+            allocate(&file, 0, self.geometry().segment_size)?;
+            self.sync(&file)?;
+            let (folder, name) = (self.directory(), numbered(layout::SEGMENTS, segment));
+            rustix::fs::renameat(folder, &unfinished, folder, name)
+        };
+        make().inspect_err(|_| self.remove_file(&unfinished))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::SegmentKind;
+    use crate::testing::TestCore;
+    use arck_core_state::superblock::Durability;
+    use std::collections::HashMap;
+    use std::os::unix::fs::MetadataExt;
+    use std::path::Path;
+    use std::sync::{Arc, Mutex};
+
+    /// What a disk would hold after a power loss: of the folder of segments, the names and which
+    /// files they named when it was last made durable; of files, the size that they had.
+    #[derive(Default)]
+    struct Disk {
+        names: HashMap<String, u64>,
+        sizes: HashMap<u64, u64>,
+    }
+
+    fn names(folder: &Path) -> HashMap<String, u64> {
+        let entries = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
+        entries
+            .map(|entry| {
+                let inode = entry.metadata().unwrap().ino();
+                (entry.file_name().into_string().unwrap(), inode)
+            })
+            .collect()
+    }
+
+    /// When the journal says that a segment is another user's, or a class's, that it has a file, and
+    /// which, would survive a power loss.
+    #[test]
+    fn new_files_are_durable_before_they_count() {
+        let disk = Arc::new(Mutex::new(Disk::default()));
+        let checked = Arc::new(Mutex::new(Vec::new()));
+        let mut test = TestCore::with_points({
+            let (disk, checked) = (disk.clone(), checked.clone());
+            move |pool, point| {
+                if point != "journal written" {
+                    return;
+                }
+                let disk = disk.lock().unwrap();
+                for (name, inode) in names(&pool.join(layout::SEGMENTS)) {
+                    let durable = disk.names.get(&name) == Some(&inode)
+                        && disk.sizes.get(&inode) == Some(&(2 << 20));
+                    checked.lock().unwrap().push((name, inode, durable));
+                }
+            }
+        });
+        let folder = test.path().join(layout::SEGMENTS);
+        {
+            let mut disk = disk.lock().unwrap();
+            disk.names = names(&folder);
+            disk.sizes = disk.names.values().map(|&inode| (inode, 2 << 20)).collect();
+        }
+        let hook = {
+            let disk = disk.clone();
+            move |file: rustix::fd::BorrowedFd<'_>| {
+                let status = rustix::fs::fstat(file)?;
+                let mut disk = disk.lock().unwrap();
+                if status.st_mode & libc::S_IFMT == libc::S_IFDIR {
+                    disk.names = names(&folder);
+                } else {
+                    disk.sizes
+                        .insert(status.st_ino, u64::try_from(status.st_size).unwrap());
+                }
+                Ok(())
+            }
+        };
+        let pool = &mut test.core.state.pool;
+        pool.record_syncs(Durability::Paged, Arc::new(hook));
+        let segment_size = pool.geometry().segment_size;
+        assert_eq!(segment_size, 2 << 20);
+
+        // One user takes all; what he leaves goes to another, and to classes.
+        let ann = test.session(1001, &[1001]);
+        let mut segments = Vec::new();
+        while let Ok((segment, _)) = test.core.grant_segment(ann) {
+            segments.push(segment);
+        }
+        test.core.end_session(ann, libc::ESHUTDOWN);
+        let pool = test.path();
+        let file = |segment| {
+            let name = pool.join(numbered(layout::SEGMENTS, segment));
+            std::fs::metadata(name).unwrap().ino()
+        };
+        let before: Vec<u64> = segments.iter().map(|&segment| file(segment)).collect();
+        let bob = test.session(1002, &[1002]);
+        test.core.grant_segment(bob).unwrap();
+        let after: Vec<u64> = segments.iter().map(|&segment| file(segment)).collect();
+        assert_ne!(before, after, "no segment was made anew");
+        let given = |kind| {
+            let of_kind = |&&segment: &&u32| test.core.state.space.kind(segment) == kind;
+            segments.iter().filter(of_kind).count()
+        };
+        assert!(given(SegmentKind::Data) > 0);
+        let checked = checked.lock().unwrap();
+        assert!(checked.iter().any(|(_, inode, _)| after.contains(inode)));
+        for (name, inode, durable) in checked.iter() {
+            assert!(durable, "segment {name}: file {inode}");
+        }
+    }
+}

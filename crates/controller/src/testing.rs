@@ -1,0 +1,61 @@
+//! A pool of a few segments and its controller's state, for tests that ask it directly, as whoever
+//! they like.
+//!
+//! # Invariant
+//! * Nothing here is in a controller that is built to be used.
+
+use crate::core::{Core, Options};
+use crate::mkfs::{MkfsOptions, mkfs};
+use arck_core_state::geometry::SessionNumber;
+use arck_verifier::Credentials;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Gone when dropped.
+pub struct TestCore {
+    pub core: Core,
+    folder: tempfile::TempDir,
+}
+
+impl TestCore {
+    /// A pool of 16 MiB that is served to all users; `hook` is called at the named points of every commit, with the pool's folder.
+    pub fn with_points(hook: impl Fn(&Path, &'static str) + Send + Sync + 'static) -> TestCore {
+        let folder = tempfile::Builder::new()
+            .prefix("arck-core-")
+            .tempdir_in("/dev/shm")
+            .unwrap();
+        let pool = folder.path().join("pool");
+        let made = MkfsOptions {
+            size: 16 << 20,
+            mode: 0o1777,
+            force: false,
+        };
+        mkfs(&pool, &made, &mut |_, _| {}).unwrap();
+        let at = pool.clone();
+        let options = Options {
+            shared: true,
+            crash_hook: Some(Arc::new(move |point| hook(&at, point))),
+            ..Options::default()
+        };
+        TestCore {
+            core: Core::open(&pool, options).unwrap(),
+            folder,
+        }
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.folder.path().join("pool")
+    }
+
+    /// A session of a user, the first of whose groups is his own.
+    pub fn session(&mut self, uid: u32, groups: &[u32]) -> SessionNumber {
+        let credentials = Credentials {
+            session: 0,
+            uid,
+            gid: groups[0],
+            groups: groups[1..].to_vec(),
+        };
+        let (number, _) = self.core.open_session(credentials).unwrap();
+        number
+    }
+}
