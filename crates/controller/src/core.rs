@@ -7,6 +7,7 @@
 
 use crate::classes::Classes;
 use crate::error::{Error, Result};
+use crate::holdings::Counted;
 use crate::journal::Journal;
 use crate::lent::{Lent, Lookout};
 use crate::locks::LockTable;
@@ -90,6 +91,7 @@ pub struct Core {
     /// What sessions were sent to write.
     pub lookout: Lookout,
     pub(crate) taken_back: BTreeMap<Lent, TakenBack>,
+    pub(crate) counted: Counted,
     published: (u64, u64),
     /// While a pool is opened: what dead sessions left is not all known.
     pub recovering: bool,
@@ -133,6 +135,7 @@ impl Core {
             workers: Workers::default(),
             lookout,
             taken_back: BTreeMap::new(),
+            counted: Counted::default(),
             published: (u64::MAX, u64::MAX),
             recovering: true,
             touched: Vec::new(),

@@ -395,6 +395,9 @@ impl Core {
             session.keep_receipts(session.stuck(), receipts);
         }
         session.disown(&released);
+        if copied.straddled {
+            self.bound_receipts(owner);
+        }
         self.meter.add(verified, |m| &mut m.fold);
         Ok(dying)
     }

@@ -17,6 +17,7 @@
 //! | `refusals`, `violations`, `aside` | what becomes of a delta that was refused, the log of it, where it is kept |
 //! | `reach` | who can still write what was sent |
 //! | `lent`, `memory` | what that takes of the pool's file system, and who takes more than he may |
+//! | `holdings` | what a user may hold of numbers and segments without using it |
 //! | `workers` | does what a session could make last for ever, in threads of their own |
 //! | `recovery` | after a crash |
 //! | `meter` | what hand-overs take, for whoever asks |
@@ -41,6 +42,7 @@ mod core;
 mod error;
 mod files;
 mod fold;
+mod holdings;
 mod journal;
 mod lent;
 mod listener;

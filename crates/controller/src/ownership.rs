@@ -123,6 +123,9 @@ impl Core {
         if owned + count > OWNED_MAX {
             return Errno::NOBUFS.into();
         }
+        if !self.may_hold_numbers(session, count) {
+            return Errno::NOSPC.into();
+        }
         match self.ensure_slots(session, count) {
             Ok(Grown::Now) => {}
             Ok(Grown::Later) => return Reply::Later(Instant::now() + GROWTH_AGAIN),
@@ -187,6 +190,7 @@ impl Core {
             return errno.into();
         }
         state.granted += numbers.len() as u64;
+        session.unborn += numbers.len();
         session.next_grant = (session.next_grant * 2).min(GRANT_MAX);
         let since = Instant::now();
         for (&number, &slot) in numbers.iter().zip(&slots) {
@@ -647,6 +651,13 @@ impl Core {
     ) -> Result<(arck_core_state::SegmentNumber, rustix::fd::OwnedFd), Errno> {
         if self.state.space.has_segment_for_data() {
             self.make_spare(self.state.pool.geometry().pages_per_segment());
+        }
+        if !self.may_hold_segment(session) {
+            // What it has filled may not have been told of.
+            let _ = self.commit_all(session, false);
+            if !self.may_hold_segment(session) {
+                return Err(Errno::NOSPC);
+            }
         }
         let kept = self.kept_pages();
         let Core {

@@ -25,7 +25,7 @@ use rustix::event::EventfdFlags;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -128,6 +128,8 @@ pub struct Session {
     pub(crate) room: u64,
     /// Inode numbers to grant at the next request; doubles from grant to grant.
     pub next_grant: usize,
+    /// Numbers granted to it that are unborn, and perhaps some that are not any more.
+    pub(crate) unborn: usize,
     receipts: VecDeque<KeptFold>,
     receipt_bytes: usize,
     /// Greatest fold number whose receipt had to go while somebody might have asked for it.
@@ -194,6 +196,7 @@ impl Session {
             mapped: HashSet::default(),
             room: 0,
             next_grant: FIRST_GRANT,
+            unborn: 0,
             receipts: VecDeque::new(),
             receipt_bytes: 0,
             receipts_lost: 0,
@@ -222,12 +225,19 @@ impl Session {
             bytes,
         });
         while self.receipt_bytes > RECEIPT_BYTES && self.receipts.len() > 1 {
-            if let Some(old) = self.receipts.pop_front() {
-                self.receipt_bytes -= old.bytes;
-                let folds = old.receipts.iter().map(|kept| kept.fold);
-                self.receipts_lost = folds.fold(self.receipts_lost, u64::max);
-            }
+            self.lose_oldest_receipts();
         }
+    }
+
+    /// Gives up the receipts of the oldest fold; how many bytes that were.
+    fn lose_oldest_receipts(&mut self) -> usize {
+        let Some(old) = self.receipts.pop_front() else {
+            return 0;
+        };
+        self.receipt_bytes -= old.bytes;
+        let folds = old.receipts.iter().map(|kept| kept.fold);
+        self.receipts_lost = folds.fold(self.receipts_lost, u64::max);
+        old.bytes
     }
 
     /// An operation asks for the receipt right after it has left: receipts go once all who were
@@ -386,6 +396,40 @@ pub fn may_have_more(own: usize, others: usize, capacity: usize, is_trusted: boo
 }
 
 impl Core {
+    /// After a fold of a session's: the receipts of all sessions of its user together take no more
+    /// than [`RECEIPT_BYTES`], but for the last. Root and the pool's user may have so much for each.
+    pub(crate) fn bound_receipts(&mut self, last: SessionNumber) {
+        let Some(user) = self.sessions.get(&last).map(|s| s.credentials.uid) else {
+            return;
+        };
+        if self.is_trusted(user) {
+            return;
+        }
+        let sessions = &mut self.sessions;
+        let total = |sessions: &BTreeMap<SessionNumber, Session>| -> usize {
+            let of_user = sessions.values().filter(|s| s.credentials.uid == user);
+            of_user.map(|s| s.receipt_bytes).sum()
+        };
+        if total(sessions) <= RECEIPT_BYTES {
+            return;
+        }
+        for session in sessions.values_mut().filter(|s| s.credentials.uid == user) {
+            session.drop_asked_receipts();
+        }
+        let mut left = total(sessions);
+        while left > RECEIPT_BYTES {
+            let candidates = sessions.values_mut().filter(|session| {
+                let may_lose = session.number != last || session.receipts.len() > 1;
+                session.credentials.uid == user && may_lose
+            });
+            let most = candidates.max_by_key(|session| session.receipt_bytes);
+            match most.map_or(0, Session::lose_oldest_receipts) {
+                0 => return,
+                bytes => left -= bytes,
+            }
+        }
+    }
+
     /// Whether a user may take all that there is: root, and the pool's own.
     pub fn is_trusted(&self, uid: u32) -> bool {
         uid == 0 || uid == self.state.pool.superblock().uid

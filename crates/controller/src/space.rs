@@ -281,6 +281,18 @@ impl Space {
         }
     }
 
+    /// Pages of segments in nobody's use, beyond the reserve.
+    pub fn grantable(&self) -> u64 {
+        u64::from(self.free_segments.saturating_sub(self.reserve()))
+            * self.geometry.pages_per_segment()
+    }
+
+    /// Pages of a segment that are not in use.
+    pub fn unused_in(&self, segment: SegmentNumber) -> u64 {
+        let used = self.used_in.get(segment as usize).copied().unwrap_or(0);
+        self.geometry.pages_per_segment() - u64::from(used)
+    }
+
     /// Whether a segment in nobody's use is there beyond the reserve.
     pub fn has_segment_for_data(&self) -> bool {
         self.free_segments > self.reserve()

@@ -181,6 +181,11 @@ impl Client {
         ring::request(self.control(), self.wake.as_fd(), request, PATIENCE)
     }
 
+    /// Asks, and does not wait for the answer.
+    pub fn submit(&self, request: &Request) -> Result<usize, Errno> {
+        ring::submit(self.control(), self.wake.as_fd(), request)
+    }
+
     pub fn done(&self, request: &Request) {
         assert_eq!(self.ask(request), Response::Done, "{request:?}");
     }

@@ -18,7 +18,7 @@ pub struct Attacker {
     client: Client,
     pub pool: PathBuf,
     /// What it says to each line that it is told once the attack is made.
-    pub when_asked: Option<Box<dyn FnMut() -> String>>,
+    pub when_asked: Option<Box<dyn FnMut() -> String + Send>>,
 }
 
 impl Deref for Attacker {

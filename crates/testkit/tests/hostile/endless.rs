@@ -6,7 +6,7 @@
 //! `vm.unprivileged_userfaultfd` is 1), so the descriptor is made before the process becomes its
 //! user; a FUSE file, which every user can have where `fusermount` is installed, does the same.
 
-use rustix::fd::{FromRawFd, OwnedFd, RawFd};
+use rustix::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -30,21 +30,30 @@ pub fn prepare() {
     });
 }
 
-/// Begins to write to a file, at its beginning, what never comes. Returns when the writer is
-/// stuck in it.
-pub fn hold_inode_lock(file: RawFd) -> Result<(), String> {
-    use rustix::fd::AsRawFd;
+/// Bytes of a source.
+const LENGTH: usize = 1 << 16;
+
+/// Memory whose first bytes never come.
+#[derive(Clone, Copy)]
+pub struct Source(pub usize);
+
+/// One that a userfaultfd is to serve, made once.
+pub fn unserved() -> Result<Source, String> {
+    static SOURCE: OnceLock<Result<usize, String>> = OnceLock::new();
+    SOURCE.get_or_init(register).clone().map(Source)
+}
+
+fn register() -> Result<usize, String> {
     let faults = match FAULTS.get() {
         Some(Ok(faults)) => faults.as_raw_fd(),
         Some(Err(why)) => return Err(why.clone()),
         None => return Err("not prepared".into()),
     };
-    const LENGTH: usize = 1 << 16;
     let failed = |what: &str| format!("{what}: {}", std::io::Error::last_os_error());
     let mut api = [UFFD_API, 0, 0];
     // SAFETY: a private map of its own; ioctls of userfaultfd with structures of the sizes that
     // their numbers say, which live during the calls.
-    let source = unsafe {
+    unsafe {
         if libc::ioctl(faults, UFFDIO_API, api.as_mut_ptr()) != 0 {
             return Err(failed("UFFDIO_API"));
         }
@@ -63,13 +72,18 @@ pub fn hold_inode_lock(file: RawFd) -> Result<(), String> {
         if libc::ioctl(faults, UFFDIO_REGISTER, register.as_mut_ptr()) != 0 {
             return Err(failed("UFFDIO_REGISTER"));
         }
-        source as usize
-    };
+        Ok(source as usize)
+    }
+}
+
+/// Begins to write to a file, at its beginning, what never comes. Returns when the writer is
+/// stuck in it, and has the file's lock.
+pub fn hold_inode_lock(file: RawFd, Source(source): Source) -> Result<(), String> {
     let (sender, thread) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         // SAFETY: a system call without arguments.
         let _ = sender.send(unsafe { libc::gettid() });
-        // SAFETY: the descriptor lives as long as the process, and the kernel only reads the map.
+        // SAFETY: whoever calls keeps the descriptor, and the kernel only reads the map.
         unsafe { libc::pwrite(file, source as *const libc::c_void, LENGTH, 0) };
     });
     let thread = thread.recv().map_err(|error| error.to_string())?;

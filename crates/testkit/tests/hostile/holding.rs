@@ -24,6 +24,10 @@ const BOUNDED: &str = "a bounded wait";
 /// Folds with an operation in flight that never asks for a receipt.
 const STRADDLED_FOLDS: u64 = 300;
 const RECEIPT_PAGES: u64 = 256;
+/// Sessions that each have receipts kept.
+const RECEIPT_SESSIONS: usize = 6;
+/// Sessions with an arena that is locked.
+const LOCKED_SESSIONS: usize = 40;
 /// Inodes of which each has to be folded with the next.
 const CHAIN: usize = 6000;
 
@@ -80,6 +84,53 @@ fn claims_map(a: &Attacker, place: usize, number: InodeNumber) {
         .header
         .maps
         .store(MAP_SLOTS as u32, Ordering::SeqCst);
+}
+
+/// Has so many receipts kept for an operation that never asks for them.
+fn keeps_receipts(a: &mut Attacker, folds: u64) {
+    // An index of many pages with nothing in them, so that each receipt is large.
+    let root = a.allocate();
+    for place in 0..RECEIPT_PAGES {
+        let page = a.allocate();
+        a.scribble(root, 8 * place, &u64::from(page).to_le_bytes());
+    }
+    a.enter(0);
+    for round in 0..folds {
+        let file = a.own("attacker/second");
+        let said = a.forge(file, |b| {
+            b.size = 4096 + round % 2;
+            b.root = IndexRoot::new(u64::from(root), 2);
+        });
+        assert_eq!(said, "accepted");
+    }
+}
+
+/// Locks a session's arena for as long as the process lives.
+fn lock_arena(a: &Attacker) -> Result<(), String> {
+    super::endless::unserved()
+        .and_then(|source| super::endless::hold_inode_lock(a.arena_file.as_raw_fd(), source))
+        .map_err(|why| format!("cannot be made here: {why}"))
+}
+
+/// A request that makes the arena much larger.
+const MUCH: Request = Request::GrowArena {
+    branch_pages: 64,
+    delta_pages: 1024,
+};
+
+/// Nobody waits for what stays locked.
+fn others_work(scene: &mut Scene, _: &mut Role) {
+    for _ in 0..3 {
+        scene.victim_works();
+        scene.third_works();
+    }
+}
+
+/// Few of the controller's threads wait for it.
+fn few_workers(scene: &mut Scene, attacker: &mut Role) {
+    others_work(scene, attacker);
+    let workers = scene.controller_threads("arck-worker");
+    assert!((1..=8).contains(&workers), "{workers} workers");
 }
 
 pub const ATTACKS: &[Attack] = &[
@@ -172,21 +223,7 @@ pub const ATTACKS: &[Attack] = &[
         "never fetches a receipt",
         "a bounded store of receipts",
         |a| {
-            // An index of many pages with nothing in them, so that each receipt is large.
-            let root = a.allocate();
-            for place in 0..RECEIPT_PAGES {
-                let page = a.allocate();
-                a.scribble(root, 8 * place, &u64::from(page).to_le_bytes());
-            }
-            a.enter(0);
-            for round in 0..STRADDLED_FOLDS {
-                let file = a.own("attacker/second");
-                let said = a.forge(file, |b| {
-                    b.size = 4096 + round % 2;
-                    b.root = IndexRoot::new(u64::from(root), 2);
-                });
-                assert_eq!(said, "accepted");
-            }
+            keeps_receipts(a, STRADDLED_FOLDS);
             "a bounded store of receipts".into()
         },
     )
@@ -194,6 +231,27 @@ pub const ATTACKS: &[Attack] = &[
         let bytes = scene.controller_memory();
         assert!(bytes < 512 << 20, "{bytes} bytes of memory");
     }),
+    case(
+        "hold",
+        "never fetches a receipt, in many sessions",
+        "a bounded store of receipts",
+        |a| {
+            let mut sessions = Vec::new();
+            for _ in 0..RECEIPT_SESSIONS {
+                let mut session = Attacker::connect(&a.pool);
+                keeps_receipts(&mut session, 80);
+                sessions.push(session);
+            }
+            std::mem::forget(sessions);
+            "a bounded store of receipts".into()
+        },
+    )
+    .and(|scene, _| {
+        // Eighty mebibytes each would be more.
+        let bytes = scene.controller_memory();
+        assert!(bytes < 384 << 20, "{bytes} bytes of memory");
+    })
+    .for_users(),
     case(
         "hold",
         "a fold that draws in thousands, one after another",
@@ -378,17 +436,14 @@ pub const ATTACKS: &[Attack] = &[
         "its arena locked by a write whose source never comes",
         BOUNDED,
         |a| {
-            if let Err(why) = super::endless::hold_inode_lock(a.arena_file.as_raw_fd()) {
-                return format!("cannot be made here: {why}");
+            if let Err(why) = lock_arena(a) {
+                return why;
             }
             let pool = a.pool.clone();
             // Its own requests may wait for ever.
             let client = std::mem::replace(&mut **a, Client::connect(&pool));
             std::thread::spawn(move || {
-                let _ = client.try_ask(&Request::GrowArena {
-                    branch_pages: 64,
-                    delta_pages: 1024,
-                });
+                let _ = client.try_ask(&MUCH);
                 for _ in 0..64 {
                     let _ = client.try_ask(&Request::GrantInodes { count: 256 });
                 }
@@ -396,20 +451,15 @@ pub const ATTACKS: &[Attack] = &[
             BOUNDED.into()
         },
     )
-    .and(|scene, _| {
-        for _ in 0..3 {
-            scene.victim_works();
-            scene.third_works();
-        }
-    })
+    .and(others_work)
     .with_privilege(),
     case(
         "hold",
         "its arena locked for ever when it ends",
         BOUNDED,
         |a| {
-            if let Err(why) = super::endless::hold_inode_lock(a.arena_file.as_raw_fd()) {
-                return format!("cannot be made here: {why}");
+            if let Err(why) = lock_arena(a) {
+                return why;
             }
             let pool = a.pool.clone();
             let client = std::mem::replace(&mut **a, Client::connect(&pool));
@@ -417,11 +467,32 @@ pub const ATTACKS: &[Attack] = &[
             BOUNDED.into()
         },
     )
-    .and(|scene, _| {
-        for _ in 0..3 {
-            scene.victim_works();
-            scene.third_works();
-        }
-    })
+    .and(others_work)
+    .with_privilege(),
+    case(
+        "hold",
+        "the arenas of many sessions locked for ever, grown and ended",
+        BOUNDED,
+        |a| {
+            for round in 0..LOCKED_SESSIONS {
+                let session = Attacker::connect(&a.pool);
+                if let Err(why) = lock_arena(&session) {
+                    return why;
+                }
+                std::thread::spawn(move || {
+                    if round % 2 == 0 {
+                        let _ = session.try_ask(&MUCH);
+                    } else {
+                        // Asked, and gone before it is answered.
+                        let asked = session.submit(&MUCH);
+                        assert!(asked.is_ok(), "{asked:?}");
+                        session.end();
+                    }
+                });
+            }
+            BOUNDED.into()
+        },
+    )
+    .and(few_workers)
     .with_privilege(),
 ];

@@ -26,8 +26,8 @@ pub struct Attack {
     pub stop: &'static str,
     /// Needs something that only root gets, before it becomes the attacker's user.
     pub needs_privilege: bool,
-    /// Nobody gets anything new while the attacker is there: the victim may be told ENOSPC, and a
-    /// latecomer comes only after it.
+    /// Where there are no users, nobody gets anything new while the attacker is there: the victim
+    /// may be told ENOSPC, and a latecomer comes only after it.
     pub fills: bool,
     /// The pool lies in a file system of so many bytes, where there are users.
     pub memory: Option<u64>,
@@ -66,7 +66,7 @@ impl Attack {
         Attack { meanwhile, ..self }
     }
 
-    /// The same, that leaves nothing for others until the attacker is gone.
+    /// The same, that leaves nothing for others of its user until the attacker is gone.
     pub const fn when_full(self) -> Attack {
         Attack {
             fills: true,
@@ -221,6 +221,17 @@ impl Scene {
         kibibytes.expect("a number") << 10
     }
 
+    /// Threads of the controller that have a name.
+    pub fn controller_threads(&self, name: &str) -> usize {
+        let folder = format!("/proc/{}/task", self.controller().id());
+        let threads = std::fs::read_dir(folder).expect("its threads").flatten();
+        let names = threads.map(|thread| std::fs::read_to_string(thread.path().join("comm")));
+        names
+            .flatten()
+            .filter(|found| found.trim_end() == name)
+            .count()
+    }
+
     /// The controller has at most so many descriptors, soon.
     pub fn controller_has_at_most(&self, bound: usize) {
         let folder = format!("/proc/{}/fd", self.controller().id());
@@ -286,7 +297,7 @@ pub fn run(attack: &Attack) -> Outcome {
         assert_eq!(stopped, attack.stop, "what stopped it");
         scene.victim_works();
         (attack.meanwhile)(&mut scene, &mut attacker);
-        if !attack.fills {
+        if !attack.fills || has_users() {
             scene.third_works();
         }
         attacker.kill();
