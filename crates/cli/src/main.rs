@@ -1,9 +1,11 @@
 //! `arck`: makes pools, serves them, runs programs on them. One subcommand, one module.
 //!
 //! Invariant: whatever goes wrong is one line on standard error that says what and what to do,
-//! and exit status 1; wrong usage is exit status 2.
+//! and exit status 1; wrong usage is exit status 2. (`check` tells of a pool by its status: 1 if
+//! something is wrong with it, 2 if that could not be found out.)
 
 mod bench;
+mod check;
 mod mkfs;
 mod nested;
 mod owner;
@@ -32,6 +34,8 @@ enum Command {
     Run(run::RunArguments),
     /// List what was refused on a pool, and show what was set aside
     Violations(violations::ViolationsArguments),
+    /// Check a pool as a whole
+    Check(check::CheckArguments),
     /// Measure: what operations, sharing, threads and programs' starts take
     Bench(bench::BenchArguments),
 }
@@ -42,6 +46,7 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => serve::main(&arguments),
         Command::Run(arguments) => run::main(arguments),
         Command::Violations(arguments) => violations::main(&arguments),
+        Command::Check(arguments) => check::main(&arguments),
         Command::Bench(arguments) => bench::main(&arguments),
     }
 }

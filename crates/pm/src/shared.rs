@@ -213,6 +213,20 @@ impl<'a> SharedBytes<'a> {
         fetch_add_u32
     );
 
+    /// The `N` words from byte `offset` on, as [`atomic_u64`](Self::atomic_u64) gives one.
+    #[inline]
+    pub fn atomic_words<const N: usize>(&self, offset: usize) -> Option<&'a [AtomicU64; N]> {
+        let words = self
+            .address_of(offset, size_of::<[AtomicU64; N]>())?
+            .cast::<[AtomicU64; N]>();
+        if !words.is_aligned() {
+            return None;
+        }
+        // SAFETY: inside the view, aligned, valid for 'a, nothing but atomics, and everybody
+        // accesses them atomically or by assembly.
+        Some(unsafe { &*words })
+    }
+
     /// Copies out of the view.
     #[inline]
     pub fn copy_to(&self, offset: usize, destination: &mut [u8]) -> Option<()> {

@@ -1,0 +1,162 @@
+//! The whole-pool check: reads a pool as it lies in its files and tells every invariant of the
+//! format that does not hold.
+//!
+//! Written against `docs/format.md`, not against the controller or the verifier: what they think
+//! that they have written is of no interest here. Nothing of a pool is changed by [`check`].
+//!
+//! | module | idea |
+//! | --- | --- |
+//! | `pool`, `memory`, `tables`, `journal` | the files, and what a crash left in the journal |
+//! | `inode`, `directory` | one inode with all of its pages |
+//! | `survey` | all inodes, in parallel; what they add up to |
+//! | `finding`, `paths` | telling of it |
+//!
+//! # Invariants
+//! * Every byte is taken for what a hostile or broken machine may have put there: all walks are
+//!   bounded, and no number is used before it is checked.
+//! * A pool that is as the format says has no findings, closed or not.
+//!
+//! A pool that was not closed is checked as the next controller will find it: with the journal's
+//! last entry applied. What sessions had changed and nobody has folded yet is no part of it.
+#![forbid(unsafe_code)]
+
+mod directory;
+mod finding;
+mod inode;
+mod journal;
+mod memory;
+mod paths;
+mod pool;
+mod survey;
+mod tables;
+
+pub use finding::{Finding, Place, Rule, quoted};
+
+use arck_core_state::superblock::SuperblockError;
+use arck_core_state::{Inode, InodeNumber};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+/// Why a pool could not be checked.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("there is no pool at {}", path.display())]
+    Missing { path: PathBuf },
+    #[error("cannot check {}: {reason}", path.display())]
+    Superblock {
+        path: PathBuf,
+        reason: SuperblockError,
+    },
+    #[error("cannot {operation} {}: {}", path.display(), plain(*errno))]
+    System {
+        path: PathBuf,
+        operation: &'static str,
+        errno: Errno,
+    },
+    #[error("{} is being served; end its controller first", path.display())]
+    Served { path: PathBuf },
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl Error {
+    pub(crate) fn system(
+        path: &Path,
+        operation: &'static str,
+    ) -> impl FnOnce(Errno) -> Error + use<> {
+        let path = path.to_path_buf();
+        move |errno| Error::System {
+            path,
+            operation,
+            errno,
+        }
+    }
+}
+
+/// An error of the system, without its number.
+pub(crate) fn plain(errno: Errno) -> String {
+    let text = errno.to_string();
+    match text.find(" (os error") {
+        Some(end) => text[..end].to_owned(),
+        None => text,
+    }
+}
+
+/// What can go wrong with a check as a whole.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// How to check.
+#[derive(Clone, Copy)]
+pub struct Options<'a> {
+    /// Threads; 0 = as many as there are processors.
+    pub threads: usize,
+    /// Findings that are kept; more are counted.
+    pub findings_max: usize,
+    /// Told how many inode numbers are done, of how many; from several threads.
+    pub progress: Option<&'a (dyn Fn(u64, u64) + Sync)>,
+    /// Set by somebody who wants no answer any more: [`Error::Interrupted`].
+    pub stop: Option<&'a AtomicBool>,
+}
+
+impl Default for Options<'_> {
+    fn default() -> Self {
+        Options {
+            threads: 0,
+            findings_max: 1000,
+            progress: None,
+            stop: None,
+        }
+    }
+}
+
+/// What a check found.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    /// What is wrong, by rule, inode and place.
+    pub findings: Vec<Finding>,
+    /// Findings beyond those that are kept.
+    pub more: u64,
+    /// The pool was closed by its controller.
+    pub closed: bool,
+    /// Sessions whose changes are not folded yet; in a pool that was not closed.
+    pub unfolded: u64,
+    /// Living inodes, orphans among them.
+    pub inodes: u64,
+    pub directories: u64,
+    pub orphans: u64,
+    pub names: u64,
+    /// Pages in use.
+    pub pages: u64,
+}
+
+impl Report {
+    /// Nothing was found.
+    pub fn is_clean(&self) -> bool {
+        self.findings.is_empty() && self.more == 0
+    }
+}
+
+/// Checks a pool that nobody serves. Blocks; nobody can begin to serve the pool meanwhile.
+///
+/// # Errors
+/// [`Error`]: no pool, no superblock, files that cannot be read.
+pub fn check(path: &Path, options: &Options<'_>) -> Result<Report> {
+    let mut findings = Vec::new();
+    let pool = pool::Pool::open(path, &mut findings)?;
+    if pool.served {
+        return Err(Error::Served { path: path.into() });
+    }
+    survey::check(&pool, findings, options)
+}
+
+/// Every path of a pool, with the inode that it leads to; for a pool that [`check`] found well.
+/// The root's is empty, names are joined by `/`.
+///
+/// # Errors
+/// As [`check`].
+pub fn paths(path: &Path) -> Result<BTreeMap<Vec<u8>, (InodeNumber, Inode)>> {
+    let pool = pool::Pool::open(path, &mut Vec::new())?;
+    Ok(paths::all(&pool))
+}

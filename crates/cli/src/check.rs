@@ -1,0 +1,222 @@
+//! `arck check`: looks at a pool as a whole, and tells what is not as it has to be.
+//!
+//! Invariant: nothing is said of a pool in order, and nothing of it is changed. A finding is one
+//! line on standard output, all else goes to standard error.
+
+use arck_check::{Finding, Options, Report};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Options of `arck check`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  arck check /dev/shm/pool             says nothing if all is well
+  arck check /dev/shm/pool --verbose   and what there is, if it is
+  arck check /dev/shm/pool --json      findings and sums as JSON, an object a line
+
+A finding is a line: rule, inode, path where one is known, what is wrong, and where it stands in
+the pool's files. File contents are not looked at. The rules are told in docs/check.md.
+
+Exit status: 0 nothing was found; 1 something was; 2 the pool could not be checked.")]
+pub struct CheckArguments {
+    /// Directory of the pool [default: $ARCK_POOL, else /dev/shm/arck-$USER]
+    #[arg(value_name = "POOL")]
+    pool: Option<PathBuf>,
+
+    /// JSON: an object for each finding, then one with the sums
+    #[arg(long)]
+    json: bool,
+
+    /// Say what there is, on standard error
+    #[arg(long, short)]
+    verbose: bool,
+
+    /// Tell at most so many findings, and the number of the others
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    limit: usize,
+
+    /// Threads [default: as many as there are processors]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    threads: usize,
+}
+
+/// Something was found.
+const FOUND: u8 = 1;
+/// The pool could not be checked.
+const FAILED: u8 = 2;
+
+/// Checks.
+pub fn main(arguments: &CheckArguments) -> ExitCode {
+    let pool = arguments
+        .pool
+        .clone()
+        .unwrap_or_else(crate::run::default_pool);
+    match run(arguments, &pool) {
+        Ok(report) if report.is_clean() => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::from(FOUND),
+        Err(line) => {
+            eprintln!("arck check: {line}");
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+fn run(arguments: &CheckArguments, pool: &Path) -> Result<Report, String> {
+    crate::nested::refuse(pool)?;
+    let bar = Bar::new("checking");
+    let progress = |done: u64, all: u64| bar.set(done, all);
+    let options = Options {
+        threads: arguments.threads,
+        findings_max: arguments.limit,
+        progress: Some(&progress),
+        stop: None,
+    };
+    let report = arck_check::check(pool, &options);
+    bar.end();
+    let report = report.map_err(|error| error.to_string())?;
+    let mut text = Vec::new();
+    if arguments.json {
+        json(&report, &mut text);
+    } else {
+        for finding in &report.findings {
+            // Into memory.
+            let _ = writeln!(text, "{finding}");
+        }
+        if report.more > 0 {
+            let _ = writeln!(text, "and {} more", report.more);
+        }
+    }
+    // Whoever reads it may have seen enough.
+    let _ = io::stdout().write_all(&text);
+    if arguments.verbose {
+        eprintln!("arck check: {}", sums(pool, &report));
+    }
+    Ok(report)
+}
+
+fn sums(pool: &Path, report: &Report) -> String {
+    let state = match (report.closed, report.unfolded) {
+        (true, _) => "closed".to_owned(),
+        (false, 0) => "not closed".to_owned(),
+        (false, n) => format!("not closed, changes of {n} sessions not folded"),
+    };
+    format!(
+        "{}: {} ({state}): {} inodes, {} directories, {} names, {} pages in use",
+        pool.display(),
+        match report.findings.len() as u64 + report.more {
+            0 => "well".to_owned(),
+            1 => "1 finding".to_owned(),
+            n => format!("{n} findings"),
+        },
+        report.inodes,
+        report.directories,
+        report.names,
+        report.pages,
+    )
+}
+
+/// A finding as JSON.
+#[derive(Serialize)]
+struct JsonFinding<'a> {
+    rule: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    inode: Option<u32>,
+    /// Bytes that are no UTF-8 are replaced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<String>,
+    detail: &'a str,
+    place: String,
+}
+
+/// The last line.
+#[derive(Serialize)]
+struct JsonSums {
+    findings: u64,
+    closed: bool,
+    unfolded_sessions: u64,
+    inodes: u64,
+    directories: u64,
+    orphans: u64,
+    names: u64,
+    pages: u64,
+}
+
+fn line(value: &impl Serialize, text: &mut Vec<u8>) {
+    // Numbers, strings and nothing else: there is always a JSON of that.
+    let _ = serde_json::to_writer(&mut *text, value);
+    text.push(b'\n');
+}
+
+fn json(report: &Report, text: &mut Vec<u8>) {
+    for finding in &report.findings {
+        line(&JsonFinding::of(finding), text);
+    }
+    let sums = JsonSums {
+        findings: report.findings.len() as u64 + report.more,
+        closed: report.closed,
+        unfolded_sessions: report.unfolded,
+        inodes: report.inodes,
+        directories: report.directories,
+        orphans: report.orphans,
+        names: report.names,
+        pages: report.pages,
+    };
+    line(&sums, text);
+}
+
+impl JsonFinding<'_> {
+    fn of(finding: &Finding) -> JsonFinding<'_> {
+        let path = finding.path.as_deref();
+        JsonFinding {
+            rule: finding.rule.name(),
+            inode: finding.inode,
+            path: path.map(|path| String::from_utf8_lossy(path).into_owned()),
+            detail: &finding.detail,
+            place: finding.place.to_string(),
+        }
+    }
+}
+
+/// A bar on standard error, if that is a terminal, for work that takes longer than a moment.
+struct Bar {
+    bar: ProgressBar,
+    since: std::time::Instant,
+}
+
+/// Before that nobody waits.
+const MOMENT: Duration = Duration::from_millis(500);
+
+impl Bar {
+    fn new(what: &'static str) -> Bar {
+        let bar = ProgressBar::hidden();
+        let template = format!("{what} {{bar:40}} {{percent}}% {{elapsed}} of about {{duration}}");
+        if let Ok(style) = ProgressStyle::with_template(&template) {
+            bar.set_style(style);
+        }
+        let since = std::time::Instant::now();
+        Bar { bar, since }
+    }
+
+    fn set(&self, done: u64, all: u64) {
+        if self.since.elapsed() < MOMENT {
+            return;
+        }
+        if self.bar.is_hidden() && io::stderr().is_terminal() {
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+            self.bar.set_length(all);
+        }
+        // Threads tell in any order.
+        if done > self.bar.position() {
+            self.bar.set_position(done);
+        }
+    }
+
+    fn end(&self) {
+        self.bar.finish_and_clear();
+    }
+}
