@@ -7,7 +7,7 @@
 
 use super::attacker::Attacker;
 use super::process::{ATTACK_BOUND, BOUND, Role, has_users};
-use super::raw::check::check;
+use super::raw::check::check_metadata;
 use super::world::{ATTACKER_USER, KEEPER_USER, ROOT_USER, THIRD_USER, VICTIM_USER};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::ffi::CString;
@@ -269,7 +269,7 @@ impl Scene {
         };
         let controller = self.controller.take().expect("a controller");
         controller.end();
-        let tree = check(&self.pool());
+        let tree = check_metadata(&self.pool());
         for path in [
             "/victim/inner",
             "/victim/file-0",
