@@ -7,7 +7,10 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 # For each target of `make fuzz`.
 SECONDS ?= 30
 
-.PHONY: all build demo test test-threads model fuzz bench lint doc prepare install clean
+# Virtual machines for `make test-vm`; SEED= says which.
+ROUNDS ?= 16
+
+.PHONY: all build demo test test-threads test-vm model fuzz bench lint doc prepare install clean
 
 all: build
 
@@ -28,6 +31,10 @@ test: prepare
 # ArckFS's threads under ThreadSanitizer; needs a nightly compiler with its sources.
 test-threads: prepare
 	scripts/threads
+
+# Persistent memory, emulated with its whole machine, whose power is cut at random instants.
+test-vm: prepare
+	scripts/test-vm $(ROUNDS) $(SEED)
 
 # A million schedules of the ownership protocol, seven times those of `make test`.
 model: prepare
