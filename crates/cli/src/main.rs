@@ -11,6 +11,7 @@ mod nested;
 mod owner;
 mod run;
 mod serve;
+mod status;
 mod violations;
 
 use clap::{Parser, Subcommand};
@@ -32,6 +33,8 @@ enum Command {
     Serve(serve::ServeArguments),
     /// Run a program on a pool
     Run(run::RunArguments),
+    /// Tell how a served pool is, and what is being closed
+    Status(status::StatusArguments),
     /// List what was refused on a pool, and show what was set aside
     Violations(violations::ViolationsArguments),
     /// Check a pool as a whole
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         Command::Mkfs(arguments) => mkfs::main(&arguments),
         Command::Serve(arguments) => serve::main(&arguments),
         Command::Run(arguments) => run::main(arguments),
+        Command::Status(arguments) => status::main(&arguments),
         Command::Violations(arguments) => violations::main(&arguments),
         Command::Check(arguments) => check::main(&arguments),
         Command::Bench(arguments) => bench::main(&arguments),

@@ -16,6 +16,7 @@ use crate::meter::Meter;
 use crate::pool::Pool;
 use crate::recovery;
 use crate::relocate::Touched;
+use crate::relocate::closing::Closings;
 use crate::sessions::Session;
 use crate::space::Space;
 use crate::state::{CrashHook, State};
@@ -97,8 +98,8 @@ pub struct Core {
     pub recovering: bool,
     /// What folds have changed that may tighten a class; looked at when the fold is done.
     pub(crate) touched: Vec<Touched>,
-    /// Somebody is at it: see [`Core::tighten`].
-    pub(crate) tightening: bool,
+    /// What of that is not done yet.
+    pub(crate) closings: Closings,
     /// What was logged lately, to log no more than a few lines a second.
     pub(crate) violations_logged: violations::Windows,
 }
@@ -139,7 +140,7 @@ impl Core {
             published: (u64::MAX, u64::MAX),
             recovering: true,
             touched: Vec::new(),
-            tightening: false,
+            closings: Closings::default(),
             violations_logged: violations::Windows::new(),
         };
         recovery::recover(&mut core, same_boot || was_clean)?;
@@ -147,9 +148,11 @@ impl Core {
         if !was_clean {
             // What a change of permissions was about to move.
             core.tighten(vec![Touched::all()]);
+            core.finish_closing();
             // And what one that was interrupted has left.
             core.clear_leftovers();
         }
+        core.finish_closing();
         Ok(core)
     }
 
@@ -159,6 +162,7 @@ impl Core {
         for number in numbers {
             self.end_session(number, libc::ESHUTDOWN);
         }
+        self.finish_closing();
         self.free_orphans(None);
         self.remove_remains();
         self.finish_log();

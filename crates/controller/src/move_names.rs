@@ -87,7 +87,9 @@ impl Core {
                 let mut touched = Vec::new();
                 for end in [from, to] {
                     let dentry = self.state.lookup(end.directory, end.name);
-                    touched.extend(dentry.map(|dentry| Touched::moved(dentry, end.directory)));
+                    touched.extend(
+                        dentry.map(|dentry| Touched::moved(dentry, end.directory, end.name)),
+                    );
                 }
                 self.tighten(touched);
                 Reply::Now(Response::Done)

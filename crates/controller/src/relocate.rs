@@ -7,14 +7,15 @@
 //! # Invariants
 //! * Whoever is in the class of a page's segment may search every directory on one path to its
 //!   inode, as the permissions are now, and, if it is not the inode itself, read the inode; or he
-//!   is the user who wrote the page. Between a change of permissions and the end of
-//!   [`Core::tighten`] no session is sent anything.
+//!   is the user who wrote the page. Between a change of permissions and the end of its
+//!   [closing](closing) those who could may still do.
 //! * What moves because a class became tighter leaves zeroes behind: metadata when the change is
 //!   done; of data a hole is punched before the page is free, because its owner uses it again as
 //!   soon as it is.
 //! * An owner's delta is folded in the same step, and its fold number ends: a store of its own into
 //!   a page that moves is made again.
 
+pub(crate) mod closing;
 mod leftovers;
 mod pages;
 mod tighten;
@@ -38,11 +39,14 @@ use rustix::io::Errno;
 use std::collections::BTreeSet;
 
 /// An inode whose class may be tighter than it was.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Touched {
     number: InodeNumber,
-    /// A directory in which it has got a name.
+    /// 0: any.
+    generation: u32,
+    /// A directory in which it has a name, and which.
     via: Option<InodeNumber>,
+    name: Box<[u8]>,
     /// It has lost a name, and has others.
     unlinked: bool,
     /// Its own mode or owner has changed.
@@ -51,6 +55,8 @@ pub struct Touched {
     deep: bool,
     /// What is in everything beneath is looked at, whether its place is right or not.
     whole: bool,
+    /// Of a directory: the first of its buckets that has not been looked into.
+    from: u64,
 }
 
 impl Touched {
@@ -58,11 +64,9 @@ impl Touched {
     pub fn attributes(number: InodeNumber, tighter: bool) -> Touched {
         Touched {
             number,
-            via: None,
-            unlinked: false,
             attributes: true,
             deep: tighter,
-            whole: false,
+            ..Touched::default()
         }
     }
 
@@ -75,14 +79,14 @@ impl Touched {
     }
 
     /// It has a name in another directory.
-    pub fn moved(dentry: Dentry, to: InodeNumber) -> Touched {
+    pub fn moved(dentry: Dentry, to: InodeNumber, name: &[u8]) -> Touched {
         Touched {
             number: dentry.inode,
+            generation: dentry.generation,
             via: Some(to),
-            unlinked: false,
-            attributes: false,
+            name: name.into(),
             deep: dentry.kind == FileKind::Directory,
-            whole: false,
+            ..Touched::default()
         }
     }
 
@@ -90,11 +94,8 @@ impl Touched {
     fn unlinked(number: InodeNumber) -> Touched {
         Touched {
             number,
-            via: None,
             unlinked: true,
-            attributes: false,
-            deep: false,
-            whole: false,
+            ..Touched::default()
         }
     }
 }
@@ -372,11 +373,11 @@ impl Core {
                     unlinked.push(Touched::unlinked(dentry.inode));
                 }
             }
-            for (_, dentry) in &inode.names_added {
+            for (name, dentry) in &inode.names_added {
                 // One that is born here is born in its class; a directory stays with its parent.
                 let lives = self.state.shadow(dentry.inode).is_some();
                 if lives && dentry.kind != FileKind::Directory {
-                    touched.push(Touched::moved(*dentry, inode.inode));
+                    touched.push(Touched::moved(*dentry, inode.inode, name));
                 }
             }
         }

@@ -15,6 +15,7 @@ use crate::sessions::{Session, descriptors_max, may_have_more};
 use crate::watches::closes_at_once;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::layout;
+use arck_protocol::Status;
 use arck_protocol::message::MESSAGE_MAX;
 use arck_protocol::socket::{self, Answer, Call, DESCRIPTORS_MAX};
 use arck_protocol::wait::Courtesy;
@@ -69,6 +70,24 @@ struct Deferred {
     received: u64,
 }
 
+/// An answer that is held back until what its request has closed is closed.
+struct Held {
+    to: Asker,
+    /// The closings that it waits for: above the first number, up to the second.
+    closings: (u64, u64),
+    /// It is given then all the same.
+    due: Instant,
+}
+
+enum Asker {
+    Slot(SessionNumber, usize, Response),
+    /// A connection, which has said goodbye.
+    Connection(u64),
+}
+
+/// Nobody's answer is held back longer: whoever asks gives up after 30 s.
+const HELD_MAX: Duration = Duration::from_secs(20);
+
 /// Looks at the doorbells between two looks at the sockets, while polling.
 const ROUNDS: u32 = 32;
 
@@ -83,6 +102,7 @@ pub struct Service {
     closer: Closer,
     next_token: u64,
     deferred: Vec<Deferred>,
+    held: Vec<Held>,
     end: Arc<AtomicU32>,
     last_request: Instant,
     orphans_checked: Instant,
@@ -122,6 +142,7 @@ impl Service {
             closer: Closer::default(),
             next_token: FIRST_TOKEN,
             deferred: Vec::new(),
+            held: Vec::new(),
             end,
             last_request: Instant::now(),
             orphans_checked: Instant::now(),
@@ -148,6 +169,10 @@ impl Service {
                 }
                 std::hint::spin_loop();
             }
+            if self.core.close_slice() {
+                busy = true;
+            }
+            self.answer_held();
             if busy {
                 self.last_request = Instant::now();
             }
@@ -272,6 +297,7 @@ impl Service {
                 .deferred
                 .iter()
                 .any(|d| (d.session, d.slot) == (number, slot))
+                || self.held.iter().any(|held| held.is_of(number, slot))
             {
                 continue;
             }
@@ -290,7 +316,12 @@ impl Service {
     }
 
     fn serve(&mut self, session: SessionNumber, slot: usize, request: Request, received: u64) {
+        let closings = self.core.closings.last();
         match self.core.request(session, &request) {
+            Reply::Now(response) if closes(&request) && self.is_closing_since(closings) => {
+                let to = Asker::Slot(session, slot, response);
+                self.hold(to, closings);
+            }
             Reply::Now(response) => {
                 self.core.publish_free_counts(false);
                 if let Request::Acquire { .. } | Request::Recall { .. } | Request::Commit { .. } =
@@ -314,6 +345,53 @@ impl Service {
                 request,
                 received,
             }),
+        }
+    }
+
+    fn is_closing_since(&self, closings: u64) -> bool {
+        let last = self.core.closings.last();
+        self.core.closings.any_under_way(closings, last)
+    }
+
+    fn hold(&mut self, to: Asker, closings: u64) {
+        self.held.push(Held {
+            to,
+            closings: (closings, self.core.closings.last()),
+            due: Instant::now() + HELD_MAX,
+        });
+    }
+
+    /// Gives the answers that have been held back long enough.
+    fn answer_held(&mut self) {
+        if self.held.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        let closings = &self.core.closings;
+        let is_over = |held: &Held| {
+            let (after, to) = held.closings;
+            held.due <= now || !closings.any_under_way(after, to)
+        };
+        let (over, held): (Vec<_>, Vec<_>) = std::mem::take(&mut self.held)
+            .into_iter()
+            .partition(is_over);
+        self.held = held;
+        for held in over {
+            match held.to {
+                Asker::Slot(session, slot, response) => {
+                    let session = self.core.sessions.get(&session);
+                    if let Some(live) = session.and_then(|s| s.live.as_ref()) {
+                        ring::respond(live.control(), slot, &response);
+                    }
+                }
+                Asker::Connection(token) => {
+                    if let Some(connection) = self.connections.get(&token)
+                        && !send(connection.socket.as_fd(), &Answer::Done, &[])
+                    {
+                        self.disconnect(token);
+                    }
+                }
+            }
         }
     }
 
@@ -463,6 +541,7 @@ impl Service {
         self.deferred.retain(|deferred| deferred.session != session);
         self.poll_session(session);
         self.deferred.retain(|deferred| deferred.session != session);
+        self.held.retain(|held| !held.is_of_session(session));
         self.core.end_session(session, libc::EIO);
     }
 
@@ -491,7 +570,11 @@ impl Service {
             send(connection.socket.as_fd(), &answer, &[]);
             return self.disconnect(token);
         };
+        let closings = self.core.closings.last();
         let (answer, descriptors) = match self.call(token, &call, &received) {
+            Ok(_) if call == Call::Goodbye && self.is_closing_since(closings) => {
+                return self.hold(Asker::Connection(token), closings);
+            }
             Ok(answered) => answered,
             Err((errno, text)) => (Answer::Error(errno.raw_os_error(), text), Vec::new()),
         };
@@ -604,10 +687,25 @@ impl Service {
                 measured.bytes_journaled = self.core.state.journal.take_bytes();
                 Ok((Answer::Measured(measured), Vec::new()))
             }
+            Call::Status => Ok((Answer::Status(self.status()), Vec::new())),
             Call::Shutdown => {
                 self.end.store(End::Clean as u32, Ordering::SeqCst);
                 Ok((Answer::Done, Vec::new()))
             }
+        }
+    }
+
+    fn status(&self) -> Status {
+        let [closings, waiting, work, moved, longest] = self.core.closings.progress();
+        Status {
+            sessions: self.core.sessions.len() as u64,
+            pages_free: self.core.state.space.pages_free(),
+            inodes_free: self.core.state.numbers.count_free(),
+            closings,
+            waiting,
+            work,
+            moved,
+            longest,
         }
     }
 
@@ -662,6 +760,29 @@ impl Service {
         drop(connections);
         closed
     }
+}
+
+impl Held {
+    fn is_of(&self, session: SessionNumber, slot: usize) -> bool {
+        matches!(&self.to, Asker::Slot(of, at, _) if (*of, *at) == (session, slot))
+    }
+
+    fn is_of_session(&self, session: SessionNumber) -> bool {
+        matches!(&self.to, Asker::Slot(of, ..) if *of == session)
+    }
+}
+
+/// Whether a request is one by which a session makes its own changes of rights known: it is answered
+/// when they are done. Who merely looks at what another has changed is not kept waiting.
+fn closes(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Commit { .. }
+            | Request::CommitAll { .. }
+            | Request::Sync { .. }
+            | Request::SetOwner { .. }
+            | Request::MoveDirectory { .. }
+    )
 }
 
 fn send(socket: BorrowedFd<'_>, answer: &Answer, descriptors: &[BorrowedFd<'_>]) -> bool {

@@ -167,6 +167,7 @@ pub fn seeds() -> Vec<Seed> {
         Call::Goodbye,
         Call::Shutdown,
         Call::Measure { on: true },
+        Call::Status,
         Call::ShareLocks {
             inode: 1,
             name: 2,
@@ -192,6 +193,7 @@ pub fn seeds() -> Vec<Seed> {
         Answer::Segments(vec![1, 2]),
         Answer::Done,
         Answer::Measured(HandOvers::default()),
+        Answer::Status(arck_protocol::Status::default()),
         Answer::Error(13, "no".to_owned()),
     ];
     for (at, answer) in welcome.iter().chain(&answers).enumerate() {

@@ -20,11 +20,13 @@ pub mod message;
 pub mod operation;
 pub mod ring;
 pub mod socket;
+pub mod status;
 pub mod wait;
 pub mod wire;
 
 pub use control::ControlMemory;
 pub use message::{InodeList, LockMode, Request, Response};
+pub use status::Status;
 
 /// Version of the protocol; another one is refused at the greeting.
-pub const PROTOCOL_VERSION: u32 = 5;
+pub const PROTOCOL_VERSION: u32 = 6;

@@ -4,6 +4,7 @@
 
 use crate::measure::HandOvers;
 use crate::message::MESSAGE_MAX;
+use crate::status::Status;
 use crate::wire::{Malformed, Reader, Writer};
 use arck_core_state::{Geometry, InodeNumber, SegmentNumber};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -45,6 +46,8 @@ pub enum Call {
     /// Measures hand-overs from now on, or no longer; only the pool's user may ask. Needs no
     /// session. → [`Answer::Measured`], since the last such call; EPERM.
     Measure { on: bool },
+    /// How the pool is. Needs no session, and anybody may ask. → [`Answer::Status`].
+    Status,
 }
 
 /// What it gets.
@@ -56,6 +59,7 @@ pub enum Answer {
     Segments(Vec<SegmentNumber>),
     Done,
     Measured(HandOvers),
+    Status(Status),
     /// errno and one line for the user.
     Error(i32, String),
 }
@@ -91,6 +95,7 @@ impl Call {
             Call::GrantSegment => w.u8(3)?,
             Call::Goodbye => w.u8(4)?,
             Call::Shutdown => w.u8(5)?,
+            Call::Status => w.u8(8)?,
             Call::Measure { on } => {
                 w.u8(7)?;
                 w.u8(u8::from(*on))?;
@@ -120,6 +125,7 @@ impl Call {
                 owner: r.u64()?,
             },
             7 => Call::Measure { on: r.boolean()? },
+            8 => Call::Status,
             _ => return Err(Malformed),
         };
         r.end()?;
@@ -158,6 +164,10 @@ impl Answer {
                 w.u8(5)?;
                 measured.encode(&mut w)?;
             }
+            Answer::Status(status) => {
+                w.u8(6)?;
+                status.encode(&mut w)?;
+            }
         }
         Ok(w.used())
     }
@@ -192,6 +202,7 @@ impl Answer {
                 Answer::Error(errno, String::from_utf8_lossy(r.bytes()?).into_owned())
             }
             5 => Answer::Measured(HandOvers::decode(&mut r)?),
+            6 => Answer::Status(Status::decode(&mut r)?),
             _ => return Err(Malformed),
         };
         r.end()?;

@@ -4,6 +4,7 @@ mod mistakes;
 mod owners;
 mod pools;
 mod running;
+mod status;
 mod support;
 mod users;
 mod violations;

@@ -4,6 +4,7 @@
 //! See the head of [`super`]: whatever fails, nobody new is sent what he may not read.
 
 use super::Touched;
+use super::closing::Closing;
 use super::pages::contents;
 use crate::change::{Change, Weight};
 use crate::classes::{Class, Classes, Condition, NOBODY, Wish};
@@ -20,16 +21,12 @@ use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 use std::collections::{BTreeSet, HashMap};
 
-/// What one run of [`Core::tighten`] knows already, so that its work follows from how much there is
-/// to look at: not from how often it is named, nor from how deep it lies.
+/// Who may search a directory and all above; as long as no rights change.
 #[derive(Default)]
-struct Seen {
-    /// Who may search a directory and all above; as long as no rights change.
-    search: HashMap<InodeNumber, Option<Class>>,
-    /// Directories of which all that is in them has been looked at (`true`: whether its place is
-    /// right or not), and who could search them then.
-    within: HashMap<(InodeNumber, bool), Option<Class>>,
-}
+pub(super) struct Seen(HashMap<InodeNumber, Option<Class>>);
+
+/// Buckets of a directory that are looked at in one step.
+const BUCKETS: u64 = 32;
 
 impl Seen {
     /// As [`Class::of_search`].
@@ -37,7 +34,7 @@ impl Seen {
         let mut above = Vec::new();
         let mut at = directory;
         let mut class = loop {
-            if let Some(known) = self.search.get(&at) {
+            if let Some(known) = self.0.get(&at) {
                 break known.clone();
             }
             // Damage, a cycle too: nobody's.
@@ -50,66 +47,79 @@ impl Seen {
         };
         for inode in above.iter().rev() {
             class = class.and_then(|class| class.and(Condition::of(inode, Wish::Search)));
-            self.search.insert(inode.number, class.clone());
+            self.0.insert(inode.number, class.clone());
         }
         class
     }
 }
 
 impl Core {
-    /// Puts what may have got a tighter class where only those in it can read it, directories with
-    /// all that is beneath. Takes as long as there is to look at and to move.
-    ///
-    /// What moves is folded, which may make classes tighter in turn. That waits its turn here: a
-    /// session can close thousands of directories within each other, and the stack is finite.
-    pub(crate) fn tighten(&mut self, touched: Vec<Touched>) {
-        if !self.state.space.shared {
+    /// Looks at one inode, and has what is in it looked at.
+    pub(super) fn close_one(&mut self, at: Touched, closing: &mut Closing, seen: &mut Seen) {
+        self.closings.note_work(1);
+        if !self.is_as_touched(&at) {
             return;
         }
-        self.touched.extend(touched);
-        if std::mem::replace(&mut self.tightening, true) {
-            return;
+        // What is looked at in part has been looked at itself.
+        if at.from == 0
+            && let Err(errno) = self.tighten_one(&at, seen)
+        {
+            tracing::error!("inode {}: others may still read it: {errno}", at.number);
+            self.hide_contents(at.number);
         }
-        let mut seen = Seen::default();
-        while let Some(at) = self.touched.pop() {
-            let waiting = self.touched.len();
-            if let Err(errno) = self.tighten_one(&at, &mut seen) {
-                tracing::error!("inode {}: others may still read it: {errno}", at.number);
-                self.hide_contents(at.number);
-            }
-            if self.touched.len() > waiting {
-                seen.search.clear();
-            }
-            if at.deep {
-                self.look_within(&at, &mut seen);
-            }
+        if !self.touched.is_empty() {
+            // Folds have changed more rights.
+            seen.0.clear();
         }
-        self.tightening = false;
+        if at.deep {
+            self.look_within(at, closing);
+        }
     }
 
-    /// All that is in a directory is to be looked at, unless it has been since its class changed.
-    fn look_within(&mut self, at: &Touched, seen: &mut Seen) {
+    /// Whether an inode still is what was touched, where it was touched. If it has got another name
+    /// since, that has been touched too.
+    fn is_as_touched(&self, at: &Touched) -> bool {
+        let header = self.state.header_copy(at.number);
+        if at.generation != 0 && header.is_none_or(|header| header.generation != at.generation) {
+            return false;
+        }
+        match at.via {
+            // Of a directory it is its parent that counts.
+            Some(directory) if self.state.directory(at.number).is_none() => {
+                let found = self.state.lookup(directory, &at.name);
+                found.is_some_and(|dentry| dentry.inode == at.number)
+            }
+            _ => true,
+        }
+    }
+
+    /// All that is in a directory is to be looked at, unless it has been for this closing: some of
+    /// its names now, the others when those are through.
+    fn look_within(&mut self, at: Touched, closing: &mut Closing) {
         let Some(inode) = self.state.directory(at.number).copied() else {
             return;
         };
-        let class = seen.search_class(&self.state, at.number);
-        let key = (at.number, at.whole);
-        if seen.within.get(&key) == Some(&class) {
+        if at.from == 0 && !closing.within.insert((at.number, at.whole)) {
             return;
         }
-        seen.within.insert(key, class);
+        // Buckets that are split meanwhile leave their names here or behind the last.
+        let end = buckets(&inode).min(at.from + BUCKETS);
         let mut found = Vec::new();
-        for place in 0..buckets(&inode) {
+        for place in at.from..end {
             // What is damaged has been logged.
-            let _ = for_each_in_bucket(&self.state, inode.root, place, |dentry, _, _, _, _| {
+            let _ = for_each_in_bucket(&self.state, inode.root, place, |dentry, _, name, _, _| {
                 found.push(Touched {
                     attributes: at.whole,
                     whole: at.whole,
-                    ..Touched::moved(dentry, at.number)
+                    ..Touched::moved(dentry, at.number, name.as_bytes())
                 });
             });
         }
-        self.touched.append(&mut found);
+        self.closings.note_work(end - at.from);
+        if end < buckets(&inode) {
+            closing.waiting.push(Touched { from: end, ..at });
+        }
+        closing.waiting.append(&mut found);
     }
 
     fn tighten_one(&mut self, at: &Touched, seen: &mut Seen) -> Result<(), Errno> {
@@ -148,10 +158,14 @@ impl Core {
         let within = |classes: &Classes, label| classes.is_within(label, read.as_ref());
         let outside =
             |page: &PagePtr| !within(&self.state.classes, self.state.space.label_of(*page));
-        let has_outside = contents(&self.state, &inode)?.iter().any(outside);
+        let pages = contents(&self.state, &inode)?;
+        let has_outside = pages.iter().any(outside);
         if !moves && !has_outside {
             return Ok(());
         }
+        self.closings.note_move();
+        self.closings
+            .note_work(if has_outside { pages.len() as u64 } else { 0 });
         let new_label = match moves {
             true => self.state.classes.label(place.as_ref()),
             false => label,

@@ -1,0 +1,54 @@
+//! How a served pool is, for whoever asks ([`Call::Status`](crate::socket::Call::Status)).
+//!
+//! Invariant: nothing in it tells what any file is called, or holds.
+
+use crate::wire::{Malformed, Reader, Writer};
+
+/// Counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Status {
+    pub sessions: u64,
+    /// Pages of 4096 bytes in nobody's use.
+    pub pages_free: u64,
+    pub inodes_free: u64,
+    /// Changes of rights of which what follows is not done yet.
+    pub closings: u64,
+    /// Inodes of which it is known that they have to be looked at for that.
+    pub waiting: u64,
+    /// Inodes looked at and pages moved for that, since the controller was started.
+    pub work: u64,
+    /// Inodes moved.
+    pub moved: u64,
+    /// Most work done between two looks at what sessions ask.
+    pub longest: u64,
+}
+
+/// Numbers in a message.
+const FIELDS: usize = 8;
+
+impl Status {
+    fn words(&mut self) -> [&mut u64; FIELDS] {
+        [
+            &mut self.sessions,
+            &mut self.pages_free,
+            &mut self.inodes_free,
+            &mut self.closings,
+            &mut self.waiting,
+            &mut self.work,
+            &mut self.moved,
+            &mut self.longest,
+        ]
+    }
+
+    pub(crate) fn encode(mut self, w: &mut Writer<'_>) -> Result<(), Malformed> {
+        self.words().into_iter().try_for_each(|word| w.u64(*word))
+    }
+
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Status, Malformed> {
+        let mut status = Status::default();
+        for word in status.words() {
+            *word = r.u64()?;
+        }
+        Ok(status)
+    }
+}
