@@ -8,7 +8,8 @@
 //! | --- | --- |
 //! | `pool`, `memory`, `tables`, `journal` | the files, and what a crash left in the journal |
 //! | `inode`, `directory` | one inode with all of its pages |
-//! | `survey` | all inodes, in parallel; what they add up to |
+//! | `survey`, `sums` | all inodes, in parallel; what they add up to |
+//! | `served` | the same while a controller changes it |
 //! | `finding`, `paths` | telling of it |
 //!
 //! # Invariants
@@ -27,6 +28,8 @@ mod journal;
 mod memory;
 mod paths;
 mod pool;
+mod served;
+mod sums;
 mod survey;
 mod tables;
 
@@ -55,8 +58,14 @@ pub enum Error {
         operation: &'static str,
         errno: Errno,
     },
-    #[error("{} is being served; end its controller first", path.display())]
-    Served { path: PathBuf },
+    #[error("{} is served, and its controller does not answer", path.display())]
+    Silent { path: PathBuf },
+    #[error(
+        "{} changes too much to be sure of {suspicions} suspicions; check it when there is less \
+         to do, or when nobody serves it",
+        path.display()
+    )]
+    Busy { path: PathBuf, suspicions: usize },
     #[error("interrupted")]
     Interrupted,
 }
@@ -118,6 +127,8 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// Findings beyond those that are kept.
     pub more: u64,
+    /// Somebody serves it.
+    pub served: bool,
     /// The pool was closed by its controller.
     pub closed: bool,
     /// Sessions whose changes are not folded yet; in a pool that was not closed.
@@ -138,15 +149,17 @@ impl Report {
     }
 }
 
-/// Checks a pool that nobody serves. Blocks; nobody can begin to serve the pool meanwhile.
+/// Checks a pool. Blocks. Nobody can begin to serve the pool meanwhile; if somebody does already,
+/// what is checked is the verified state, and what is merely being changed is no finding.
 ///
 /// # Errors
-/// [`Error`]: no pool, no superblock, files that cannot be read.
+/// [`Error`]: no pool, no superblock, files that cannot be read; of a pool that is served, that
+/// it changes too much for half a minute to be sure of what looks wrong.
 pub fn check(path: &Path, options: &Options<'_>) -> Result<Report> {
     let mut findings = Vec::new();
     let pool = pool::Pool::open(path, &mut findings)?;
     if pool.served {
-        return Err(Error::Served { path: path.into() });
+        return served::check(path, options);
     }
     survey::check(&pool, findings, options)
 }

@@ -71,7 +71,7 @@ pub(crate) fn name(pool: &Pool, findings: &mut [Finding]) {
         pages: HashSet::default(),
         found: Vec::new(),
     };
-    for number in pool.headers_in_use.iter().cloned().flatten() {
+    for number in pool.numbers().into_iter().flatten() {
         if directory(pool, number).is_some() {
             look(pool, &mut sink, number);
         }

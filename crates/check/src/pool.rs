@@ -5,7 +5,8 @@
 //! * While nobody serves the pool it is locked (shared, so that several may look), and nobody can
 //!   begin to.
 //! * What the journal holds and the files do not yet lies over them: what is read is the pool as
-//!   the next controller begins with it. Over a pool that is served lies nothing.
+//!   the next controller begins with it. Over a pool that is served lies nothing; what is read of
+//!   it is as it is at that moment.
 
 use crate::finding::{Finding, Place, Rule};
 use crate::journal::{self, Journal, Target};
@@ -19,10 +20,11 @@ use arck_core_state::{
 };
 use foldhash::HashMap;
 use rustix::fd::OwnedFd;
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Largest journal, bytes.
@@ -35,13 +37,17 @@ pub(crate) struct Pool {
     pub superblock: Superblock,
     pub geometry: Geometry,
     headers: Memory,
-    /// Numbers of headers that were ever written; the others are free.
-    pub headers_in_use: Vec<Range<InodeNumber>>,
+    headers_file: Option<OwnedFd>,
+    /// Numbers of headers that the journal changes.
+    over_numbers: Vec<Range<InodeNumber>>,
     bitmap: Memory,
-    pub segments: Vec<SegmentEntry>,
+    segments: Vec<SegmentEntry>,
+    /// As it is now, of a pool that is served.
+    live_segments: Memory,
     pub sessions: Vec<SessionEntry>,
     pub next_session: u64,
-    metadata: Vec<Option<Memory>>,
+    /// Mapped when they are first looked at.
+    metadata: Vec<OnceLock<Option<Segment>>>,
     /// Words of tables, by byte offset, and pages, as the journal's entry leaves them.
     over_headers: HashMap<u64, u64>,
     over_bitmap: HashMap<u64, u64>,
@@ -108,9 +114,11 @@ impl Pool {
             superblock,
             geometry,
             headers: Memory::Held(Vec::new()),
-            headers_in_use: Vec::new(),
+            headers_file: None,
+            over_numbers: Vec::new(),
             bitmap: Memory::Held(Vec::new()),
             segments: Vec::new(),
+            live_segments: Memory::Held(Vec::new()),
             sessions: Vec::new(),
             next_session: 0,
             metadata: Vec::new(),
@@ -129,17 +137,7 @@ impl Pool {
         let geometry = self.geometry;
         let size = geometry.header_table_size();
         if let Some((file, memory)) = self.table(layout::HEADERS, size, findings)? {
-            let each = HEADER_SIZE as u64;
-            let number = |at: u64| {
-                InodeNumber::try_from(at)
-                    .unwrap_or(InodeNumber::MAX)
-                    .min(geometry.inode_count)
-            };
-            let parts = memory::parts(&file, size).into_iter();
-            self.headers_in_use = parts
-                .map(|part| number(part.start / each).max(1)..number(part.end.div_ceil(each)))
-                .filter(|part| !part.is_empty())
-                .collect();
+            self.headers_file = Some(file);
             self.headers = memory;
         }
         let size = geometry.page_bitmap_size();
@@ -153,10 +151,11 @@ impl Pool {
             self.sessions = tables::sessions(&bytes);
         }
         let size = u64::from(geometry.segment_count) * SEGMENT_ENTRY as u64;
-        let mut table = match self.table(layout::SEGMENT_TABLE, size, findings)? {
-            Some((_, memory)) => copy(&memory),
-            None => Vec::new(),
-        };
+        let mut table = Vec::new();
+        if let Some((_, memory)) = self.table(layout::SEGMENT_TABLE, size, findings)? {
+            table = copy(&memory);
+            self.live_segments = memory;
+        }
         table.resize(size as usize, 0);
         let journal = self.journal(findings)?;
         let entry = if self.served {
@@ -191,8 +190,6 @@ impl Pool {
                         None => findings.push(senseless(record.at)),
                     }
                 }
-                // Numbers are looked at once.
-                self.headers_in_use = joined(std::mem::take(&mut self.headers_in_use));
                 if late > 0 && self.superblock.clean {
                     findings.push(Finding {
                         rule: Rule::Journal,
@@ -263,33 +260,73 @@ impl Pool {
         }
     }
 
+    /// Maps the metadata segments of a pool that nobody serves.
     fn map_segments(&mut self, findings: &mut Vec<Finding>) -> Result<()> {
+        self.metadata = (0..self.geometry.segment_count)
+            .map(|_| OnceLock::new())
+            .collect();
+        if self.served {
+            return Ok(());
+        }
         let size = self.geometry.segment_size;
-        for (segment, entry) in self.segments.iter().enumerate() {
-            let name = format!("{}/{segment:08x}", layout::SEGMENTS);
-            let wanted = match entry.kind() {
-                SegmentKind::Metadata => true,
-                SegmentKind::Data | SegmentKind::Free => false,
-            };
-            let memory = match memory::open(&self.directory, &name) {
-                _ if !wanted => None,
-                Ok(file) => {
-                    let (memory, has) =
-                        Memory::of(&file, size).map_err(self.failed(&name, "map"))?;
+        for segment in 0..self.geometry.segment_count {
+            if self.segment_kind(segment) != SegmentKind::Metadata {
+                continue;
+            }
+            let name = segment_name(segment);
+            let mapped = match Segment::map(&self.directory, segment, size) {
+                Ok(mapped) => {
+                    let has = mapped.length;
                     if has < size {
                         findings.push(file_finding(name, format!("has {has} bytes of {size}")));
                     }
-                    Some(memory)
+                    Some(mapped)
                 }
                 Err(Errno::NOENT) => {
                     findings.push(file_finding(name, "is missing".into()));
                     None
                 }
-                Err(errno) => return Err(self.failed(&name, "open")(errno)),
+                Err(errno) => return Err(self.failed(&name, "map")(errno)),
             };
-            self.metadata.push(memory);
+            if let Some(place) = self.metadata.get(segment as usize) {
+                // Nobody else has it yet.
+                let _ = place.set(mapped);
+            }
         }
         Ok(())
+    }
+
+    fn segment(&self, segment: SegmentNumber) -> Option<&Memory> {
+        let place = self.metadata.get(segment as usize)?;
+        if let Some(mapped) = place.get() {
+            return mapped.as_ref().map(|mapped| &mapped.memory);
+        }
+        if self.segment_kind(segment) != SegmentKind::Metadata {
+            // It may become one.
+            return None;
+        }
+        let map = || Segment::map(&self.directory, segment, self.geometry.segment_size).ok();
+        place.get_or_init(map).as_ref().map(|mapped| &mapped.memory)
+    }
+
+    /// Whether every segment that was mapped is still the file of that name: an empty one may get
+    /// a new file while the pool is served.
+    pub fn is_mapped_as_it_is(&self) -> bool {
+        (0..).zip(&self.metadata).all(|(segment, place)| {
+            let Some(Some(mapped)) = place.get() else {
+                return true;
+            };
+            let name = segment_name(segment);
+            let status = rustix::fs::statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW);
+            status.is_ok_and(|status| (status.st_dev, status.st_ino) == mapped.identity)
+        })
+    }
+
+    /// Counts the entries of the journal: it moves with every change of the verified state.
+    pub fn journal_sequence(&self) -> Option<u64> {
+        let file = memory::open(&self.directory, layout::JOURNAL).ok()?;
+        let bytes = memory::read(&file, 16).ok()?;
+        Some(u64::from_le_bytes(bytes.get(8..16)?.try_into().ok()?))
     }
 
     /// Lays a record over what is in place; gives the number of words that differ. `None`: it
@@ -313,7 +350,7 @@ impl Pool {
                     {
                         self.over_headers.insert(at, word);
                         let number = InodeNumber::try_from(at / HEADER_SIZE as u64).ok()?;
-                        self.headers_in_use.push(number..number + 1);
+                        self.over_numbers.push(number..number + 1);
                         late += 1;
                     }
                 }
@@ -358,7 +395,7 @@ impl Pool {
             return None;
         }
         let segment = self.geometry.segment_of(pointer);
-        let memory = self.metadata.get(segment as usize)?.as_ref()?;
+        let memory = self.segment(segment)?;
         let in_segment = pointer.0 - self.geometry.first_page(segment).0;
         let offset = usize::try_from(in_segment * PAGE_SIZE).ok()?;
         memory.bytes().atomic_words(offset)
@@ -395,9 +432,27 @@ impl Pool {
         self.bitmap.word(index * 8)
     }
 
+    /// An entry of the segment table: as it is now, or as the journal leaves it.
+    pub fn segment_entry(&self, segment: SegmentNumber) -> SegmentEntry {
+        if !self.served {
+            let entry = self.segments.get(segment as usize);
+            return entry.copied().unwrap_or_default();
+        }
+        let mut bytes = [0; SEGMENT_ENTRY];
+        for (chunk, offset) in bytes
+            .as_chunks_mut::<8>()
+            .0
+            .iter_mut()
+            .zip((0..).step_by(8))
+        {
+            let at = u64::from(segment) * SEGMENT_ENTRY as u64 + offset;
+            *chunk = self.live_segments.word(at).to_le_bytes();
+        }
+        SegmentEntry::decode(&bytes)
+    }
+
     pub fn segment_kind(&self, segment: SegmentNumber) -> SegmentKind {
-        let entry = self.segments.get(segment as usize);
-        entry.map_or(SegmentKind::Free, SegmentEntry::kind)
+        self.segment_entry(segment).kind()
     }
 
     /// Kind of the segment of a page that the pool contains.
@@ -405,10 +460,58 @@ impl Pool {
         self.segment_kind(self.geometry.segment_of(page))
     }
 
-    /// One past the last number that was ever used.
-    pub fn numbers_end(&self) -> InodeNumber {
-        self.headers_in_use.iter().map(|r| r.end).max().unwrap_or(0)
+    /// Numbers of headers that were ever written; the others are free.
+    pub fn numbers(&self) -> Vec<Range<InodeNumber>> {
+        let each = HEADER_SIZE as u64;
+        let most = self.geometry.inode_count;
+        let number = |at: u64| InodeNumber::try_from(at).unwrap_or(most).min(most);
+        let mut numbers = self.over_numbers.clone();
+        if let Some(file) = &self.headers_file {
+            let parts = memory::parts(file, self.geometry.header_table_size()).into_iter();
+            numbers
+                .extend(parts.map(|p| number(p.start / each).max(1)..number(p.end.div_ceil(each))));
+        }
+        numbers.retain(|range| !range.is_empty());
+        joined(numbers)
     }
+
+    /// Whether nobody has the pool's lock any more who serves it.
+    pub fn is_left(&self) -> bool {
+        let flags = FlockOperation::NonBlockingLockShared;
+        memory::open(&self.directory, layout::LOCK)
+            .is_ok_and(|file| rustix::fs::flock(&file, flags).is_ok())
+    }
+}
+
+/// A metadata segment's file, mapped.
+struct Segment {
+    memory: Memory,
+    /// Device and inode of the file.
+    identity: (u64, u64),
+    /// Bytes of the file.
+    length: u64,
+}
+
+impl Segment {
+    fn map(
+        directory: &OwnedFd,
+        segment: SegmentNumber,
+        size: u64,
+    ) -> std::result::Result<Segment, Errno> {
+        let file = memory::open(directory, &segment_name(segment))?;
+        let status = rustix::fs::fstat(&file)?;
+        let (memory, length) = Memory::of(&file, size)?;
+        Ok(Segment {
+            memory,
+            identity: (status.st_dev, status.st_ino),
+            length,
+        })
+    }
+}
+
+/// The file of a segment.
+pub(crate) fn segment_name(segment: SegmentNumber) -> String {
+    format!("{}/{segment:08x}", layout::SEGMENTS)
 }
 
 /// Ranges in order, those that meet as one.

@@ -9,16 +9,15 @@
 //! * Of a page that several want, all of them are told; which of them was the first, and has what
 //!   lies behind it, is chance.
 
-use crate::finding::{Finding, Place, Rule, bit_place, byte_place, header_place};
+use crate::finding::{Finding, Rule, byte_place};
 use crate::inode::{Known, Link, Look, Sink, Use};
 use crate::pool::Pool;
-use crate::tables::{GROUPS, SegmentKind};
-use crate::{Error, Options, Report, Result, memory, paths};
-use arck_core_state::arena::{ARENA_PAGES, BRANCH_PAGES, DELTA_FIRST};
+use crate::{Error, Options, Report, Result, paths, sums};
 use arck_core_state::directory::{UNIT_SIZE, UNITS_OFFSET};
 use arck_core_state::header::HeaderKind;
-use arck_core_state::{FileKind, Inode, InodeNumber, PAGE_SIZE, PagePtr, ROOT_INODE, layout};
+use arck_core_state::{FileKind, Inode, InodeNumber, PagePtr};
 use foldhash::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -28,30 +27,32 @@ const PORTION: u64 = 512;
 const WORTH_A_THREAD: u64 = 8192;
 
 /// Bits of what is known of a number.
-const ALIVE: u8 = 1;
-const DIRECTORY: u8 = 2;
-const ORPHAN: u8 = 4;
+pub(crate) const ALIVE: u8 = 1;
+pub(crate) const DIRECTORY: u8 = 2;
+pub(crate) const ORPHAN: u8 = 4;
 
 /// What the inodes add up to.
-struct Tally<'a> {
-    pool: &'a Pool,
+pub(crate) struct Tally<'a> {
+    pub pool: &'a Pool,
+    /// The numbers that are looked at.
+    pub numbers: Vec<Range<InodeNumber>>,
+    /// The page bitmap as it was when the inodes were read.
+    pub marked: Option<Vec<u64>>,
     /// Pages that one inode has.
-    used: Vec<AtomicU64>,
+    pub used: Vec<AtomicU64>,
     /// Pages that hold inodes.
-    inode_pages: Vec<AtomicU64>,
+    pub inode_pages: Vec<AtomicU64>,
     /// Of each number: what it is, its link count, the names that lead to it, and, of a
     /// directory, its parent.
-    kinds: Vec<AtomicU8>,
-    links: Vec<AtomicU32>,
-    names: Vec<AtomicU32>,
-    parents: Vec<AtomicU32>,
+    pub kinds: Vec<AtomicU8>,
+    pub links: Vec<AtomicU32>,
+    pub names: Vec<AtomicU32>,
+    pub parents: Vec<AtomicU32>,
     /// Pages that more than one inode wants.
-    twice: Mutex<HashSet<PagePtr>>,
+    pub twice: Mutex<HashSet<PagePtr>>,
     findings: Mutex<Vec<Finding>>,
     names_seen: AtomicU64,
-    /// Portions given out.
-    next: AtomicU64,
-    stop: &'a AtomicBool,
+    pub stop: &'a AtomicBool,
     findings_max: usize,
     findings_seen: AtomicU64,
 }
@@ -67,7 +68,7 @@ fn set(bits: &[AtomicU64], page: PagePtr) -> bool {
         .is_none_or(|word| word.fetch_or(bit, Ordering::Relaxed) & bit != 0)
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     // Nothing is left half done in there.
     mutex
         .lock()
@@ -75,7 +76,8 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl Tally<'_> {
-    fn keep(&self, finding: Finding) {
+    /// Keeps a finding, or counts it.
+    pub fn keep(&self, finding: Finding) {
         let seen = self.findings_seen.fetch_add(1, Ordering::Relaxed);
         if seen < self.findings_max as u64 {
             lock(&self.findings).push(finding);
@@ -104,13 +106,22 @@ impl Sink for Counter<'_, '_> {
     }
 
     fn name(&mut self, link: Link, name: &[u8]) {
+        let leads = leads_to(self.0.pool, &link);
+        self.count(&link, leads, name);
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.0.stop.load(Ordering::Relaxed)
+    }
+}
+
+impl Counter<'_, '_> {
+    fn count(&self, link: &Link, leads: Leads, name: &[u8]) {
         let tally = self.0;
         tally.names_seen.fetch_add(1, Ordering::Relaxed);
-        let leads = leads_to(tally.pool, &link);
-        if leads == Leads::Well
+        if matches!(leads, Leads::Well | Leads::OtherParent)
             && let Some(count) = tally.names.get(link.target as usize)
         {
-            // More than there can be dentries is not counted.
             count.fetch_add(1, Ordering::Relaxed);
         }
         if let Some((rule, what)) = leads.told() {
@@ -125,15 +136,6 @@ impl Sink for Counter<'_, '_> {
                 detail: format!("name {name} leads to inode {}, {what}", link.target),
             });
         }
-        if leads == Leads::OtherParent
-            && let Some(count) = tally.names.get(link.target as usize)
-        {
-            count.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    fn is_stopped(&self) -> bool {
-        self.0.stop.load(Ordering::Relaxed)
     }
 }
 
@@ -181,49 +183,106 @@ pub(crate) fn leads_to(pool: &Pool, link: &Link) -> Leads {
     Leads::Well
 }
 
+/// Nobody wants it to stop.
+static NEVER: AtomicBool = AtomicBool::new(false);
+
+impl<'a> Tally<'a> {
+    pub fn new(
+        pool: &'a Pool,
+        numbers: Vec<Range<InodeNumber>>,
+        findings: Vec<Finding>,
+        options: &Options<'a>,
+    ) -> Tally<'a> {
+        let end = u64::from(numbers.last().map_or(0, |range| range.end));
+        let pages = pool.geometry.page_count().div_ceil(64);
+        Tally {
+            pool,
+            numbers,
+            marked: None,
+            used: words(pages),
+            inode_pages: words(pages),
+            kinds: words(end),
+            links: words(end),
+            names: words(end),
+            parents: words(end),
+            twice: Mutex::new(HashSet::default()),
+            findings_seen: AtomicU64::new(findings.len() as u64),
+            findings: Mutex::new(findings),
+            names_seen: AtomicU64::new(0),
+            stop: options.stop.unwrap_or(&NEVER),
+            findings_max: options.findings_max,
+        }
+    }
+
+    /// The page bitmap as it was at that moment.
+    pub fn set_marked(&mut self, marked: Vec<u64>) {
+        self.marked = Some(marked);
+    }
+
+    /// What an inode is, and all that it has: instead of looking at it.
+    pub fn add(&self, number: InodeNumber, known: &Known, pages: &[(PagePtr, Use)]) {
+        self.is(number, known);
+        let mut counter = Counter(self);
+        for &(page, what) in pages {
+            counter.claim(number, page, what);
+        }
+    }
+
+    /// A name of a directory, and where it leads.
+    pub fn add_name(&self, link: &Link, leads: Leads, name: &[u8]) {
+        Counter(self).count(link, leads, name);
+    }
+
+    /// What all of it adds up to; `users` finds who has a page.
+    pub fn finish(&self, users: impl FnOnce(HashSet<PagePtr>) -> Users) -> Report {
+        sums::tables(self);
+        sums::counts(self);
+        sums::tree(self);
+        sums::space(self, users);
+        let mut report = self.report();
+        let seen = self.findings_seen.load(Ordering::Relaxed);
+        report.more = seen - report.findings.len() as u64;
+        report.findings.sort_unstable();
+        report
+    }
+
+    fn is(&self, number: InodeNumber, known: &Known) {
+        let at = number as usize;
+        let is_directory = known.kind == FileKind::Directory;
+        let bits = ALIVE
+            | if is_directory { DIRECTORY } else { 0 }
+            | if known.orphan { ORPHAN } else { 0 };
+        self.kinds[at].store(bits, Ordering::Relaxed);
+        self.links[at].store(known.inode.links, Ordering::Relaxed);
+        if is_directory {
+            self.parents[at].store(known.inode.parent, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Who has which page.
+pub(crate) type Users = HashMap<PagePtr, Vec<(InodeNumber, Use)>>;
+
 /// Checks everything; `findings` are those that opening the pool had.
 pub(crate) fn check(pool: &Pool, findings: Vec<Finding>, options: &Options<'_>) -> Result<Report> {
-    let never = AtomicBool::new(false);
-    let numbers = u64::from(pool.numbers_end());
-    let pages = pool.geometry.page_count().div_ceil(64);
-    let tally = Tally {
-        pool,
-        used: words(pages),
-        inode_pages: words(pages),
-        kinds: words(numbers),
-        links: words(numbers),
-        names: words(numbers),
-        parents: words(numbers),
-        twice: Mutex::new(HashSet::default()),
-        findings_seen: AtomicU64::new(findings.len() as u64),
-        findings: Mutex::new(findings),
-        names_seen: AtomicU64::new(0),
-        next: AtomicU64::new(0),
-        stop: options.stop.unwrap_or(&never),
-        findings_max: options.findings_max,
-    };
-    tables(&tally);
+    let tally = Tally::new(pool, pool.numbers(), findings, options);
     look_at_all(&tally, options);
-    counts(&tally);
-    tree(&tally);
-    space(&tally);
-    let mut report = tally.report();
+    let mut report = tally.finish(|wanted| users(&tally, wanted));
     if tally.stop.load(Ordering::Relaxed) {
         return Err(Error::Interrupted);
     }
-    report.more = tally.findings_seen.load(Ordering::Relaxed) - report.findings.len() as u64;
     paths::name(pool, &mut report.findings);
     report.findings.sort_unstable();
     Ok(report)
 }
 
-fn look_at_all(tally: &Tally<'_>, options: &Options<'_>) {
-    let all: u64 = tally
-        .pool
-        .headers_in_use
-        .iter()
-        .map(|r| u64::from(r.end - r.start))
-        .sum();
+/// Calls `work` for all numbers, in portions, from several threads.
+pub(crate) fn in_portions(
+    numbers: &[Range<InodeNumber>],
+    options: &Options<'_>,
+    work: impl Fn(&mut dyn Iterator<Item = InodeNumber>) + Sync,
+) {
+    let all: u64 = numbers.iter().map(|r| u64::from(r.end - r.start)).sum();
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let wanted = if options.threads == 0 {
         processors
@@ -231,15 +290,15 @@ fn look_at_all(tally: &Tally<'_>, options: &Options<'_>) {
         options.threads
     };
     let threads = wanted.min((all / WORTH_A_THREAD) as usize + 1);
-    let work = || {
-        while !tally.stop.load(Ordering::Relaxed) {
-            let from = tally.next.fetch_add(PORTION, Ordering::Relaxed);
+    let stop = options.stop.unwrap_or(&NEVER);
+    let next = AtomicU64::new(0);
+    let portions = || {
+        while !stop.load(Ordering::Relaxed) {
+            let from = next.fetch_add(PORTION, Ordering::Relaxed);
             if from >= all {
                 break;
             }
-            for number in portion(tally.pool, from) {
-                look_at(tally, number);
-            }
+            work(&mut portion(numbers, from));
             if let Some(progress) = options.progress {
                 progress((from + PORTION).min(all), all);
             }
@@ -248,17 +307,28 @@ fn look_at_all(tally: &Tally<'_>, options: &Options<'_>) {
     std::thread::scope(|scope| {
         for _ in 1..threads {
             // Without them it takes longer.
-            let _ = std::thread::Builder::new().spawn_scoped(scope, work);
+            let _ = std::thread::Builder::new().spawn_scoped(scope, portions);
         }
-        work();
+        portions();
     });
 }
 
-/// The numbers from the `from`th of those in use on.
-fn portion(pool: &Pool, mut from: u64) -> impl Iterator<Item = InodeNumber> {
+fn look_at_all(tally: &Tally<'_>, options: &Options<'_>) {
+    in_portions(&tally.numbers, options, |numbers| {
+        for number in numbers {
+            look_at(tally, number);
+        }
+    });
+}
+
+/// The numbers from the `from`th on.
+fn portion(
+    ranges: &[Range<InodeNumber>],
+    mut from: u64,
+) -> impl Iterator<Item = InodeNumber> + use<> {
     let mut left = PORTION;
     let mut numbers = Vec::new();
-    for range in &pool.headers_in_use {
+    for range in ranges {
         let length = u64::from(range.end - range.start);
         if from >= length {
             from -= length;
@@ -285,351 +355,20 @@ fn look_at(tally: &Tally<'_>, number: InodeNumber) {
         number,
         header: tally.pool.header(number),
     };
-    let Some(Known {
-        inode,
-        kind,
-        orphan,
-    }) = look.check()
-    else {
-        return;
-    };
-    let at = number as usize;
-    let is_directory = kind == FileKind::Directory;
-    let bits = ALIVE | if is_directory { DIRECTORY } else { 0 } | if orphan { ORPHAN } else { 0 };
-    tally.kinds[at].store(bits, Ordering::Relaxed);
-    tally.links[at].store(inode.links, Ordering::Relaxed);
-    if is_directory {
-        tally.parents[at].store(inode.parent, Ordering::Relaxed);
-    }
-}
-
-/// Segment table, session table, and the files of data segments.
-fn tables(tally: &Tally<'_>) {
-    let pool = tally.pool;
-    let told = |rule, place, detail| {
-        tally.keep(Finding {
-            rule,
-            inode: None,
-            path: None,
-            place,
-            detail,
-        });
-    };
-    for (index, entry) in pool.sessions.iter().enumerate() {
-        let place = |field: usize| Place::File(layout::SESSION_TABLE, (entry.at + field) as u64);
-        let said = |field, detail| told(Rule::SessionTable, place(field), detail);
-        let session = entry.session;
-        if pool.superblock.clean {
-            said(0, format!("session {session}, and the pool was closed"));
-        }
-        if u64::from(session) >= pool.next_session {
-            said(
-                0,
-                format!(
-                    "session {session}, and the next one is {}",
-                    pool.next_session
-                ),
-            );
-        }
-        if pool.sessions[..index]
-            .iter()
-            .any(|other| other.session == session)
-        {
-            said(0, format!("session {session} is there twice"));
-        }
-        if entry.groups > GROUPS {
-            said(4, format!("session {session} has {} groups", entry.groups));
-        }
-        if u64::from(entry.branch_pages) > u64::from(BRANCH_PAGES)
-            || u64::from(entry.delta_pages) > u64::from(ARENA_PAGES) - u64::from(DELTA_FIRST)
-        {
-            let (branch, delta) = (entry.branch_pages, entry.delta_pages);
-            said(
-                16,
-                format!("session {session} has {branch} branch pages, {delta} delta pages"),
-            );
-        }
-    }
-    for (segment, entry) in (0..).zip(&pool.segments) {
-        let said = |field: u64, detail| {
-            let at = u64::from(segment) * crate::tables::SEGMENT_ENTRY as u64 + field;
-            told(
-                Rule::SegmentTable,
-                Place::File(layout::SEGMENT_TABLE, at),
-                detail,
-            );
-        };
-        if entry.kind > 2 {
-            said(0, format!("segment {segment} is of kind {}", entry.kind));
-        }
-        if entry.owner != 0 {
-            if entry.kind() != SegmentKind::Data {
-                said(
-                    8,
-                    format!("segment {segment} has an owner, and is not of data"),
-                );
-            } else if pool.superblock.clean {
-                let owner = entry.owner;
-                said(
-                    8,
-                    format!("segment {segment} is session {owner}'s, and the pool was closed"),
-                );
-            }
-        }
-        if entry.flags > 1 {
-            said(
-                16,
-                format!("segment {segment} has flags {:#x}", entry.flags),
-            );
-        }
-        if entry.kind() == SegmentKind::Data {
-            let pages = pool.geometry.pages_per_segment();
-            let first = pool.geometry.first_page(segment).0 / 64;
-            let last = (0..pages / 64)
-                .rev()
-                .find(|word| pool.bits(first + word) != 0);
-            let Some(word) = last else { continue };
-            let bit = 63 - u64::from(pool.bits(first + word).leading_zeros());
-            let wanted = (word * 64 + bit + 1) * PAGE_SIZE;
-            let name = format!("{}/{segment:08x}", layout::SEGMENTS);
-            let status = memory::open(&pool.directory, &name).and_then(rustix::fs::fstat);
-            let has = status.map(|status| u64::try_from(status.st_size).unwrap_or(0));
-            let detail = match has {
-                Ok(has) if has >= wanted => continue,
-                Ok(has) => format!("has {has} bytes, and {wanted} are in use"),
-                Err(errno) => format!("cannot be opened, and is in use: {}", crate::plain(errno)),
-            };
-            told(Rule::Files, Place::Whole(name), detail);
-        }
-    }
-    if pool.segment_kind(0) != SegmentKind::Metadata {
-        let place = Place::File(layout::SEGMENT_TABLE, 0);
-        told(
-            Rule::SegmentTable,
-            place,
-            "segment 0 is not of metadata".into(),
-        );
-    }
-}
-
-/// Link counts and names.
-fn counts(tally: &Tally<'_>) {
-    let is_alive = |number: InodeNumber| {
-        tally.kinds.get(number as usize).is_some_and(|kind| {
-            kind.load(Ordering::Relaxed) & (ALIVE | DIRECTORY | ORPHAN) == ALIVE | DIRECTORY
-        })
-    };
-    if !is_alive(ROOT_INODE) {
-        tally.keep(Finding {
-            rule: Rule::Tree,
-            inode: Some(ROOT_INODE),
-            path: None,
-            place: header_place(ROOT_INODE, 0),
-            detail: "there is no root directory".into(),
-        });
-    }
-    for number in tally.pool.headers_in_use.iter().cloned().flatten() {
-        let at = number as usize;
-        let kind = tally.kinds[at].load(Ordering::Relaxed);
-        if kind & ALIVE == 0 {
-            continue;
-        }
-        let links = tally.links[at].load(Ordering::Relaxed);
-        let names = tally.names[at].load(Ordering::Relaxed);
-        let (rule, detail) = if kind & ORPHAN != 0 {
-            // A name that leads to it is a finding by itself.
-            continue;
-        } else if kind & DIRECTORY != 0 {
-            let parent = tally.parents[at].load(Ordering::Relaxed);
-            let wanted = u32::from(number != ROOT_INODE);
-            if number == ROOT_INODE && parent != ROOT_INODE {
-                (Rule::Parent, format!("the root's parent is {parent}"))
-            } else if names == wanted {
-                continue;
-            } else {
-                (Rule::Parent, format!("a directory with {names} names"))
-            }
-        } else if names == links && names > 0 {
-            continue;
-        } else {
-            (Rule::Links, format!("{links} links, and {names} names"))
-        };
-        let address = tally.pool.header(number).inode;
-        let pages = tally.pool.geometry.pages_per_segment();
-        let field = if rule == Rule::Parent { 80 } else { 12 };
-        let page = PagePtr::of_address(address);
-        tally.keep(Finding {
-            rule,
-            inode: Some(number),
-            path: None,
-            place: byte_place(pages, page, address % PAGE_SIZE + field),
-            detail,
-        });
-    }
-}
-
-/// Every directory leads to the root: what does not is in a circle, or beneath one, or beneath
-/// what is no directory.
-fn tree(tally: &Tally<'_>) {
-    let end = tally.parents.len();
-    let mut reaches = vec![false; end];
-    let mut looked = vec![false; end];
-    for first in tally.pool.headers_in_use.iter().cloned().flatten() {
-        let is_directory = |at: usize| {
-            tally.kinds.get(at).is_some_and(|kind| {
-                kind.load(Ordering::Relaxed) & (DIRECTORY | ORPHAN) == DIRECTORY
-            })
-        };
-        let mut way = Vec::new();
-        let mut at = first as usize;
-        // Until something is known, or nothing is to be known.
-        while is_directory(at) && !looked[at] && at != ROOT_INODE as usize {
-            looked[at] = true;
-            way.push(at);
-            at = tally.parents[at].load(Ordering::Relaxed) as usize;
-        }
-        let well = at == ROOT_INODE as usize || (at < end && reaches[at]);
-        for &passed in &way {
-            reaches[passed] = well;
-        }
-        // Beneath what has been told of, or what has no directory above: that has no name, or one
-        // in something else, and is told of as such.
-        let circle = (!well)
-            .then(|| way.iter().position(|&passed| passed == at))
-            .flatten();
-        if let Some(begin) = circle {
-            let members = &way[begin..];
-            let Some(&least) = members.iter().min() else {
-                continue;
-            };
-            tally.keep(Finding {
-                rule: Rule::Tree,
-                inode: InodeNumber::try_from(least).ok(),
-                path: None,
-                place: header_place(least as InodeNumber, 0),
-                detail: format!(
-                    "a circle of {} directories, cut off from the root",
-                    members.len()
-                ),
-            });
-        }
-    }
-}
-
-/// The page bitmap against what is used.
-fn space(tally: &Tally<'_>) {
-    let pool = tally.pool;
-    let mut wanted: HashSet<PagePtr> = std::mem::take(&mut *lock(&tally.twice));
-    let mut leaked = Runs::default();
-    let mut unmarked = Vec::new();
-    for (index, (used, inodes)) in tally.used.iter().zip(&tally.inode_pages).enumerate() {
-        let (used, inodes) = (used.load(Ordering::Relaxed), inodes.load(Ordering::Relaxed));
-        let marked = pool.bits(index as u64);
-        // Page 0 is nobody's and never free.
-        let claimed = used | inodes | u64::from(index == 0);
-        let page = |bit: u32| PagePtr(index as u64 * 64 + u64::from(bit));
-        for bit in bits(used & inodes) {
-            wanted.insert(page(bit));
-        }
-        for bit in bits(claimed & !marked) {
-            unmarked.push(page(bit));
-        }
-        if marked & !claimed == 0 {
-            continue;
-        }
-        for bit in bits(marked & !claimed).filter(|&bit| page(bit).0 < pool.geometry.page_count()) {
-            leaked.add(page(bit));
-        }
-    }
-    for (first, count) in leaked.runs {
-        let kind = pool.kind_of(first);
-        let detail = match count {
-            1 => format!(
-                "page {:#x} is marked as in use, and nothing uses it ({kind:?})",
-                first.0
-            ),
-            _ => format!(
-                "{count} pages from {:#x} on are marked as in use, and nothing uses them ({kind:?})",
-                first.0
-            ),
-        };
-        tally.keep(Finding {
-            rule: Rule::PageLeaked,
-            inode: None,
-            path: None,
-            place: bit_place(first),
-            detail,
-        });
-    }
-    let twice: Vec<PagePtr> = wanted.iter().copied().collect();
-    wanted.extend(&unmarked);
-    if wanted.is_empty() || tally.stop.load(Ordering::Relaxed) {
-        return;
-    }
-    let users = users(tally, wanted);
-    for page in twice {
-        let users = users.get(&page).map(Vec::as_slice).unwrap_or_default();
-        let told: Vec<String> = users
-            .iter()
-            .map(|(inode, what)| format!("{} of inode {inode}", what.name()))
-            .collect();
-        tally.keep(Finding {
-            rule: Rule::PageOnce,
-            inode: users.first().map(|user| user.0),
-            path: None,
-            place: page_place(pool, page),
-            detail: format!("page {:#x} is {}", page.0, told.join(" and ")),
-        });
-    }
-    for page in unmarked {
-        let user = users.get(&page).and_then(|users| users.first());
-        let what = user.map_or("the page that is never used", |user| user.1.name());
-        tally.keep(Finding {
-            rule: Rule::PageUsed,
-            inode: user.map(|user| user.0),
-            path: None,
-            place: bit_place(page),
-            detail: format!("{what} {:#x} is not marked as in use", page.0),
-        });
-    }
-}
-
-fn page_place(pool: &Pool, page: PagePtr) -> Place {
-    byte_place(pool.geometry.pages_per_segment(), page, 0)
-}
-
-fn bits(mut word: u64) -> impl Iterator<Item = u32> {
-    std::iter::from_fn(move || {
-        let bit = (word != 0).then(|| word.trailing_zeros())?;
-        word &= word - 1;
-        Some(bit)
-    })
-}
-
-/// Pages that follow each other.
-#[derive(Default)]
-struct Runs {
-    runs: Vec<(PagePtr, u64)>,
-}
-
-impl Runs {
-    fn add(&mut self, page: PagePtr) {
-        match self.runs.last_mut() {
-            Some((first, count)) if first.0 + *count == page.0 => *count += 1,
-            _ => self.runs.push((page, 1)),
-        }
+    if let Some(known) = look.check() {
+        tally.is(number, &known);
     }
 }
 
 /// Looks again at all inodes, for who uses these pages.
-fn users(tally: &Tally<'_>, wanted: HashSet<PagePtr>) -> HashMap<PagePtr, Vec<(InodeNumber, Use)>> {
-    struct Users<'t, 'a> {
+fn users(tally: &Tally<'_>, wanted: HashSet<PagePtr>) -> Users {
+    struct Seeker<'t, 'a> {
         tally: &'t Tally<'a>,
         used: Vec<AtomicU64>,
         wanted: HashSet<PagePtr>,
-        found: HashMap<PagePtr, Vec<(InodeNumber, Use)>>,
+        found: Users,
     }
-    impl Sink for Users<'_, '_> {
+    impl Sink for Seeker<'_, '_> {
         fn finding(&mut self, _: Finding) {}
         fn claim(&mut self, of: InodeNumber, page: PagePtr, what: Use) -> bool {
             if self.wanted.contains(&page) {
@@ -646,13 +385,13 @@ fn users(tally: &Tally<'_>, wanted: HashSet<PagePtr>) -> HashMap<PagePtr, Vec<(I
             self.tally.stop.load(Ordering::Relaxed)
         }
     }
-    let mut sink = Users {
+    let mut sink = Seeker {
         tally,
         used: words(tally.used.len() as u64),
         wanted,
         found: HashMap::default(),
     };
-    for number in tally.pool.headers_in_use.iter().cloned().flatten() {
+    for number in tally.numbers.iter().cloned().flatten() {
         let look = Look {
             pool: tally.pool,
             sink: &mut sink,

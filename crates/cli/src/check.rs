@@ -101,6 +101,7 @@ fn run(arguments: &CheckArguments, pool: &Path) -> Result<Report, String> {
 
 fn sums(pool: &Path, report: &Report) -> String {
     let state = match (report.closed, report.unfolded) {
+        _ if report.served => "served".to_owned(),
         (true, _) => "closed".to_owned(),
         (false, 0) => "not closed".to_owned(),
         (false, n) => format!("not closed, changes of {n} sessions not folded"),
@@ -137,6 +138,7 @@ struct JsonFinding<'a> {
 #[derive(Serialize)]
 struct JsonSums {
     findings: u64,
+    served: bool,
     closed: bool,
     unfolded_sessions: u64,
     inodes: u64,
@@ -158,6 +160,7 @@ fn json(report: &Report, text: &mut Vec<u8>) {
     }
     let sums = JsonSums {
         findings: report.findings.len() as u64 + report.more,
+        served: report.served,
         closed: report.closed,
         unfolded_sessions: report.unfolded,
         inodes: report.inodes,

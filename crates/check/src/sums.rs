@@ -1,0 +1,337 @@
+//! What all inodes add up to: tables, link counts, the tree, and the page bitmap.
+//!
+//! Invariant: nothing here follows a pointer of the pool; it compares what the survey counted.
+
+use crate::finding::{Finding, Place, Rule, bit_place, byte_place, header_place};
+use crate::memory;
+use crate::pool::{Pool, segment_name};
+use crate::survey::{ALIVE, DIRECTORY, ORPHAN, Tally, Users, lock};
+use crate::tables::{GROUPS, SegmentKind};
+use arck_core_state::arena::{ARENA_PAGES, BRANCH_PAGES, DELTA_FIRST};
+use arck_core_state::{InodeNumber, PAGE_SIZE, PagePtr, ROOT_INODE, layout};
+use foldhash::HashSet;
+use std::sync::atomic::Ordering;
+
+/// Segment table, session table, and the files of data segments.
+pub(crate) fn tables(tally: &Tally<'_>) {
+    let pool = tally.pool;
+    let told = |rule, place, detail| {
+        tally.keep(Finding {
+            rule,
+            inode: None,
+            path: None,
+            place,
+            detail,
+        });
+    };
+    // Those of a pool that is served come and go.
+    let sessions = if pool.served { &[][..] } else { &pool.sessions };
+    for (index, entry) in sessions.iter().enumerate() {
+        let place = |field: usize| Place::File(layout::SESSION_TABLE, (entry.at + field) as u64);
+        let said = |field, detail| told(Rule::SessionTable, place(field), detail);
+        let session = entry.session;
+        if pool.superblock.clean {
+            said(0, format!("session {session}, and the pool was closed"));
+        }
+        if u64::from(session) >= pool.next_session {
+            said(
+                0,
+                format!(
+                    "session {session}, and the next one is {}",
+                    pool.next_session
+                ),
+            );
+        }
+        if pool.sessions[..index]
+            .iter()
+            .any(|other| other.session == session)
+        {
+            said(0, format!("session {session} is there twice"));
+        }
+        if entry.groups > GROUPS {
+            said(4, format!("session {session} has {} groups", entry.groups));
+        }
+        if u64::from(entry.branch_pages) > u64::from(BRANCH_PAGES)
+            || u64::from(entry.delta_pages) > u64::from(ARENA_PAGES) - u64::from(DELTA_FIRST)
+        {
+            let (branch, delta) = (entry.branch_pages, entry.delta_pages);
+            said(
+                16,
+                format!("session {session} has {branch} branch pages, {delta} delta pages"),
+            );
+        }
+    }
+    for segment in 0..pool.geometry.segment_count {
+        let entry = pool.segment_entry(segment);
+        let said = |field: u64, detail| {
+            let at = u64::from(segment) * crate::tables::SEGMENT_ENTRY as u64 + field;
+            told(
+                Rule::SegmentTable,
+                Place::File(layout::SEGMENT_TABLE, at),
+                detail,
+            );
+        };
+        if entry.kind > 2 {
+            said(0, format!("segment {segment} is of kind {}", entry.kind));
+        }
+        if entry.owner != 0 {
+            if entry.kind() != SegmentKind::Data {
+                said(
+                    8,
+                    format!("segment {segment} has an owner, and is not of data"),
+                );
+            } else if pool.superblock.clean {
+                let owner = entry.owner;
+                said(
+                    8,
+                    format!("segment {segment} is session {owner}'s, and the pool was closed"),
+                );
+            }
+        }
+        if entry.flags > 1 {
+            said(
+                16,
+                format!("segment {segment} has flags {:#x}", entry.flags),
+            );
+        }
+        if entry.kind() == SegmentKind::Data {
+            let pages = pool.geometry.pages_per_segment();
+            let first = pool.geometry.first_page(segment).0 / 64;
+            let last = (0..pages / 64)
+                .rev()
+                .find(|word| pool.bits(first + word) != 0);
+            let Some(word) = last else { continue };
+            let bit = 63 - u64::from(pool.bits(first + word).leading_zeros());
+            let wanted = (word * 64 + bit + 1) * PAGE_SIZE;
+            let name = segment_name(segment);
+            let status = memory::open(&pool.directory, &name).and_then(rustix::fs::fstat);
+            let has = status.map(|status| u64::try_from(status.st_size).unwrap_or(0));
+            let detail = match has {
+                Ok(has) if has >= wanted => continue,
+                Ok(has) => format!("has {has} bytes, and {wanted} are in use"),
+                Err(errno) => format!("cannot be opened, and is in use: {}", crate::plain(errno)),
+            };
+            told(Rule::Files, Place::Whole(name), detail);
+        }
+    }
+    if pool.segment_kind(0) != SegmentKind::Metadata {
+        let place = Place::File(layout::SEGMENT_TABLE, 0);
+        told(
+            Rule::SegmentTable,
+            place,
+            "segment 0 is not of metadata".into(),
+        );
+    }
+}
+
+/// Link counts and names.
+pub(crate) fn counts(tally: &Tally<'_>) {
+    let is_alive = |number: InodeNumber| {
+        tally.kinds.get(number as usize).is_some_and(|kind| {
+            kind.load(Ordering::Relaxed) & (ALIVE | DIRECTORY | ORPHAN) == ALIVE | DIRECTORY
+        })
+    };
+    if !is_alive(ROOT_INODE) {
+        tally.keep(Finding {
+            rule: Rule::Tree,
+            inode: Some(ROOT_INODE),
+            path: None,
+            place: header_place(ROOT_INODE, 0),
+            detail: "there is no root directory".into(),
+        });
+    }
+    for number in tally.numbers.iter().cloned().flatten() {
+        let at = number as usize;
+        let kind = tally.kinds[at].load(Ordering::Relaxed);
+        if kind & ALIVE == 0 {
+            continue;
+        }
+        let links = tally.links[at].load(Ordering::Relaxed);
+        let names = tally.names[at].load(Ordering::Relaxed);
+        let (rule, detail) = if kind & ORPHAN != 0 {
+            // A name that leads to it is a finding by itself.
+            continue;
+        } else if kind & DIRECTORY != 0 {
+            let parent = tally.parents[at].load(Ordering::Relaxed);
+            let wanted = u32::from(number != ROOT_INODE);
+            if number == ROOT_INODE && parent != ROOT_INODE {
+                (Rule::Parent, format!("the root's parent is {parent}"))
+            } else if names == wanted {
+                continue;
+            } else {
+                (Rule::Parent, format!("a directory with {names} names"))
+            }
+        } else if names == links && names > 0 {
+            continue;
+        } else {
+            (Rule::Links, format!("{links} links, and {names} names"))
+        };
+        let address = tally.pool.header(number).inode;
+        let pages = tally.pool.geometry.pages_per_segment();
+        let field = if rule == Rule::Parent { 80 } else { 12 };
+        let page = PagePtr::of_address(address);
+        tally.keep(Finding {
+            rule,
+            inode: Some(number),
+            path: None,
+            place: byte_place(pages, page, address % PAGE_SIZE + field),
+            detail,
+        });
+    }
+}
+
+/// Every directory leads to the root: what does not is in a circle, or beneath one, or beneath
+/// what is no directory.
+pub(crate) fn tree(tally: &Tally<'_>) {
+    let end = tally.parents.len();
+    let mut reaches = vec![false; end];
+    let mut looked = vec![false; end];
+    for first in tally.numbers.iter().cloned().flatten() {
+        let is_directory = |at: usize| {
+            tally.kinds.get(at).is_some_and(|kind| {
+                kind.load(Ordering::Relaxed) & (DIRECTORY | ORPHAN) == DIRECTORY
+            })
+        };
+        let mut way = Vec::new();
+        let mut at = first as usize;
+        // Until something is known, or nothing is to be known.
+        while is_directory(at) && !looked[at] && at != ROOT_INODE as usize {
+            looked[at] = true;
+            way.push(at);
+            at = tally.parents[at].load(Ordering::Relaxed) as usize;
+        }
+        let well = at == ROOT_INODE as usize || (at < end && reaches[at]);
+        for &passed in &way {
+            reaches[passed] = well;
+        }
+        // Beneath what has been told of, or what has no directory above: that has no name, or one
+        // in something else, and is told of as such.
+        let circle = (!well)
+            .then(|| way.iter().position(|&passed| passed == at))
+            .flatten();
+        if let Some(begin) = circle {
+            let members = &way[begin..];
+            let Some(&least) = members.iter().min() else {
+                continue;
+            };
+            tally.keep(Finding {
+                rule: Rule::Tree,
+                inode: InodeNumber::try_from(least).ok(),
+                path: None,
+                place: header_place(least as InodeNumber, 0),
+                detail: format!(
+                    "a circle of {} directories, cut off from the root",
+                    members.len()
+                ),
+            });
+        }
+    }
+}
+
+/// The page bitmap against what is used.
+pub(crate) fn space(tally: &Tally<'_>, find_users: impl FnOnce(HashSet<PagePtr>) -> Users) {
+    let pool = tally.pool;
+    let mut wanted: HashSet<PagePtr> = std::mem::take(&mut *lock(&tally.twice));
+    let mut leaked = Runs::default();
+    let mut unmarked = Vec::new();
+    for (index, (used, inodes)) in tally.used.iter().zip(&tally.inode_pages).enumerate() {
+        let (used, inodes) = (used.load(Ordering::Relaxed), inodes.load(Ordering::Relaxed));
+        let marked = match &tally.marked {
+            Some(marked) => marked.get(index).copied().unwrap_or(0),
+            None => pool.bits(index as u64),
+        };
+        // Page 0 is nobody's and never free.
+        let claimed = used | inodes | u64::from(index == 0);
+        let page = |bit: u32| PagePtr(index as u64 * 64 + u64::from(bit));
+        for bit in bits(used & inodes) {
+            wanted.insert(page(bit));
+        }
+        for bit in bits(claimed & !marked) {
+            unmarked.push(page(bit));
+        }
+        if marked & !claimed == 0 {
+            continue;
+        }
+        for bit in bits(marked & !claimed).filter(|&bit| page(bit).0 < pool.geometry.page_count()) {
+            leaked.add(page(bit));
+        }
+    }
+    for (first, count) in leaked.runs {
+        let kind = pool.kind_of(first);
+        let detail = match count {
+            1 => format!(
+                "page {:#x} is marked as in use, and nothing uses it ({kind:?})",
+                first.0
+            ),
+            _ => format!(
+                "{count} pages from {:#x} on are marked as in use, and nothing uses them ({kind:?})",
+                first.0
+            ),
+        };
+        tally.keep(Finding {
+            rule: Rule::PageLeaked,
+            inode: None,
+            path: None,
+            place: bit_place(first),
+            detail,
+        });
+    }
+    let twice: Vec<PagePtr> = wanted.iter().copied().collect();
+    wanted.extend(&unmarked);
+    if wanted.is_empty() || tally.stop.load(Ordering::Relaxed) {
+        return;
+    }
+    let users = find_users(wanted);
+    for page in twice {
+        let users = users.get(&page).map(Vec::as_slice).unwrap_or_default();
+        let told: Vec<String> = users
+            .iter()
+            .map(|(inode, what)| format!("{} of inode {inode}", what.name()))
+            .collect();
+        tally.keep(Finding {
+            rule: Rule::PageOnce,
+            inode: users.first().map(|user| user.0),
+            path: None,
+            place: page_place(pool, page),
+            detail: format!("page {:#x} is {}", page.0, told.join(" and ")),
+        });
+    }
+    for page in unmarked {
+        let user = users.get(&page).and_then(|users| users.first());
+        let what = user.map_or("the page that is never used", |user| user.1.name());
+        tally.keep(Finding {
+            rule: Rule::PageUsed,
+            inode: user.map(|user| user.0),
+            path: None,
+            place: bit_place(page),
+            detail: format!("{what} {:#x} is not marked as in use", page.0),
+        });
+    }
+}
+
+fn page_place(pool: &Pool, page: PagePtr) -> Place {
+    byte_place(pool.geometry.pages_per_segment(), page, 0)
+}
+
+fn bits(mut word: u64) -> impl Iterator<Item = u32> {
+    std::iter::from_fn(move || {
+        let bit = (word != 0).then(|| word.trailing_zeros())?;
+        word &= word - 1;
+        Some(bit)
+    })
+}
+
+/// Pages that follow each other.
+#[derive(Default)]
+struct Runs {
+    runs: Vec<(PagePtr, u64)>,
+}
+
+impl Runs {
+    fn add(&mut self, page: PagePtr) {
+        match self.runs.last_mut() {
+            Some((first, count)) if first.0 + *count == page.0 => *count += 1,
+            _ => self.runs.push((page, 1)),
+        }
+    }
+}
