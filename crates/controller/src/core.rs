@@ -13,6 +13,7 @@ use crate::lent::{Lent, Lookout};
 use crate::locks::LockTable;
 use crate::memory::{Remains, TakenBack};
 use crate::meter::Meter;
+use crate::orphans::Charges;
 use crate::pool::Pool;
 use crate::recovery;
 use crate::relocate::Touched;
@@ -93,6 +94,8 @@ pub struct Core {
     pub lookout: Lookout,
     pub(crate) taken_back: BTreeMap<Lent, TakenBack>,
     pub(crate) counted: Counted,
+    /// Orphans that stay at the expense of a user: see [`crate::orphans`].
+    pub(crate) charged: Charges,
     published: (u64, u64),
     /// While a pool is opened: what dead sessions left is not all known.
     pub recovering: bool,
@@ -137,6 +140,7 @@ impl Core {
             lookout,
             taken_back: BTreeMap::new(),
             counted: Counted::default(),
+            charged: Charges::default(),
             published: (u64::MAX, u64::MAX),
             recovering: true,
             touched: Vec::new(),

@@ -294,7 +294,7 @@ impl Core {
         let touched = self.touched_by(&changes);
         let mut change = Change::new(&mut self.state);
         change.limit_splits(pages_for_splits);
-        for (number, _) in mapped {
+        for (number, _) in mapped.into_keys() {
             change.keep_pages_of(number);
         }
         let mut dying = apply::apply(&mut change, &changes)?;
@@ -366,6 +366,10 @@ impl Core {
             let generation = self.state.header_copy(of).map_or(0, |copy| copy.generation);
             self.state.orphans.insert(keeper);
             self.state.keepers.insert(keeper, (of, generation));
+            if self.state.space.shared {
+                // Whether it may stay is to be looked at.
+                dying.push(keeper);
+            }
         }
         let Some(session) = self.sessions.get_mut(&owner) else {
             return Ok(dying);

@@ -9,7 +9,8 @@
 //!   is marked, the heavy barrier issued, and then the tables are read. So either it waits for
 //!   the fold, or the fold sees its map.
 //! * While a session lists a writable map of a file that it may write, no other session becomes
-//!   its owner. What it lists of anything else counts for nothing: anybody can claim anything.
+//!   its owner. What it lists of anything else counts for nothing: anybody can claim anything. How
+//!   many pages are kept for a user is bounded ([`crate::orphans`]).
 
 use crate::apply::file::Setter;
 use crate::change::Change;
@@ -20,10 +21,13 @@ use arck_core_state::header::HeaderKind;
 use arck_core_state::{FileKind, IndexRoot, Inode, InodeNumber, Ownership, PAGE_SIZE, PagePtr};
 use arck_protocol::control::{MAP_WRITABLE, map_entry};
 use arck_verifier::VerifiedState;
-use foldhash::HashSet;
+use foldhash::HashMap;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
+
+/// Inodes with their generations, and the sessions that list maps of them.
+pub type Mapped = HashMap<(InodeNumber, u32), Vec<SessionNumber>>;
 
 /// An orphan that keeps pages, and the inode whose they were.
 pub type Keeper = (InodeNumber, InodeNumber);
@@ -46,8 +50,9 @@ impl Core {
         kind == Some(FileKind::File) && self.may_open(who, number, 0o2)
     }
 
-    /// Those of the inodes of which any session has a map. After a barrier.
-    pub fn mapped(&self, wanted: &BTreeSet<(InodeNumber, u32)>) -> HashSet<(InodeNumber, u32)> {
+    /// Those of the inodes of which any session says that it has a map, and which do. After a
+    /// barrier.
+    pub fn mapped(&self, wanted: &BTreeSet<(InodeNumber, u32)>) -> Mapped {
         // There is no session 0: all are others.
         mapped(&self.sessions, 0, |number, generation| {
             wanted.contains(&(number, generation))
@@ -64,7 +69,7 @@ pub fn mapped_by_others(
     sessions: &BTreeMap<SessionNumber, Session>,
     session: SessionNumber,
     set: &BTreeSet<InodeNumber>,
-) -> HashSet<(InodeNumber, u32)> {
+) -> Mapped {
     mapped(sessions, session, |number, _| set.contains(&number))
 }
 
@@ -87,14 +92,17 @@ fn mapped(
     sessions: &BTreeMap<SessionNumber, Session>,
     session: SessionNumber,
     is_wanted: impl Fn(InodeNumber, u32) -> bool,
-) -> HashSet<(InodeNumber, u32)> {
-    let mut found = HashSet::default();
-    for (_, entries) in others(sessions, session) {
+) -> Mapped {
+    let mut found = Mapped::default();
+    for (who, entries) in others(sessions, session) {
         for entry in entries.into_iter().filter(|&entry| entry != 0) {
             let entry = entry & !MAP_WRITABLE;
             let (number, generation) = (entry as u32, (entry >> 32) as u32);
             if is_wanted(number, generation) {
-                found.insert((number, generation));
+                let sessions = found.entry((number, generation)).or_default();
+                if sessions.last() != Some(&who) {
+                    sessions.push(who);
+                }
             }
         }
     }

@@ -1,6 +1,13 @@
-//! Inodes without a name: they live on while some session lists them as open.
+//! Inodes without a name: they live on while some session lists them as open, and what they keep
+//! from being used again is bounded where that session's user has no business with them.
 //!
-//! # Invariant
+//! A session can list what it likes. But it may well have a file open that its user could not open:
+//! descriptors are passed on. So such a list counts too, as far as what it keeps is little.
+//!
+//! # Invariants
+//! * Where there are several users, what a user keeps of inodes that he could not open when they
+//!   lost their last name, or whose map he could not have, is no more than [`Budget::of`] says; and so are
+//!   pages that were taken from a file while he had a map of it, whether he could open it or not.
 //! * Before open tables are read, every session can see in the header that the inode is an
 //!   orphan, and the heavy barrier has been issued: a session that lists it later sees that
 //!   when it looks at the header for the second time.
@@ -25,8 +32,79 @@ const FREED_AT_ONCE: usize = 1024;
 /// Orphans that have to stay, and the sessions that list them as open.
 type Listed = HashMap<InodeNumber, Vec<SessionNumber>>;
 
+/// An orphan that a user keeps, and could keep too many of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Charge {
+    user: u32,
+    /// He could not open what it is, or has pages of.
+    is_stranger: bool,
+    /// With its inode.
+    pages: u64,
+}
+
+/// What a user so keeps, or may.
+#[derive(Clone, Copy, Debug, Default)]
+struct Budget {
+    inodes: u64,
+    pages: u64,
+}
+
+impl Budget {
+    /// In a pool of so many pages. For a stranger: a few files whose descriptors he was passed. For
+    /// whoever has maps: what others rewrite of some large files.
+    fn of(is_stranger: bool, page_count: u64) -> Budget {
+        match is_stranger {
+            true => Budget {
+                inodes: 256,
+                pages: page_count / 64,
+            },
+            false => Budget {
+                inodes: 1 << 16,
+                pages: page_count / 8,
+            },
+        }
+    }
+}
+
+/// All charges, and what they come to for each user.
+#[derive(Default)]
+pub(crate) struct Charges {
+    of: BTreeMap<InodeNumber, Charge>,
+    totals: HashMap<(u32, bool), Budget>,
+}
+
+impl Charges {
+    fn remove(&mut self, number: InodeNumber) {
+        let Some(charge) = self.of.remove(&number) else {
+            return;
+        };
+        let key = (charge.user, charge.is_stranger);
+        if let Some(total) = self.totals.get_mut(&key) {
+            total.inodes -= 1;
+            total.pages -= charge.pages;
+            if total.inodes == 0 {
+                self.totals.remove(&key);
+            }
+        }
+    }
+
+    /// Charges an orphan that is charged to nobody, if that is within the budget.
+    fn try_add(&mut self, number: InodeNumber, charge: Charge, budget: Budget) -> bool {
+        let key = (charge.user, charge.is_stranger);
+        let mut total = self.totals.get(&key).copied().unwrap_or_default();
+        total.inodes += 1;
+        total.pages += charge.pages;
+        let fits = total.inodes <= budget.inodes && total.pages <= budget.pages;
+        if fits {
+            self.totals.insert(key, total);
+            self.of.insert(number, charge);
+        }
+        fits
+    }
+}
+
 impl Core {
-    /// Frees those of the given orphans (`None`: of all) that no session lists.
+    /// Frees those of the given orphans (`None`: of all) that no session lists that counts.
     pub fn free_orphans(&mut self, which: Option<&[InodeNumber]>) {
         let candidates: Vec<InodeNumber> = match which {
             Some(which) => which
@@ -41,10 +119,7 @@ impl Core {
         }
         let listed = self.listed(&candidates);
         self.note_users(&candidates, &listed);
-        let unlisted: Vec<InodeNumber> = candidates
-            .into_iter()
-            .filter(|number| !listed.contains_key(number))
-            .collect();
+        let unlisted = self.charge(candidates, &listed);
         for part in unlisted.chunks(FREED_AT_ONCE) {
             if let Err(errno) = self.free_inodes(part) {
                 // They stay orphans, and are tried again.
@@ -71,7 +146,10 @@ impl Core {
                 if entry != 0
                     && let Some(&number) = wanted.get(&entry)
                 {
-                    listed.entry(number).or_default().push(session.number);
+                    let sessions = listed.entry(number).or_default();
+                    if sessions.last() != Some(&session.number) {
+                        sessions.push(session.number);
+                    }
                 }
             }
         }
@@ -82,9 +160,65 @@ impl Core {
         };
         let kept_for = keepers().map(|(_, of)| *of).collect();
         let mapped = self.mapped(&kept_for);
-        let needed = keepers().filter(|(_, of)| mapped.contains(of));
-        listed.extend(needed.map(|(number, _)| (*number, Vec::new())));
+        let needed = keepers().filter_map(|(number, of)| Some((*number, mapped.get(of)?.clone())));
+        listed.extend(needed);
         listed
+    }
+
+    /// Of the given orphans, those that are to be freed. What stays although that is bounded is
+    /// charged to one of those who list it; what was so charged before comes first.
+    fn charge(&mut self, mut candidates: Vec<InodeNumber>, listed: &Listed) -> Vec<InodeNumber> {
+        if !self.state.space.shared {
+            candidates.retain(|number| !listed.contains_key(number));
+            return candidates;
+        }
+        candidates.sort_by_key(|number| !self.charged.of.contains_key(number));
+        for &number in &candidates {
+            self.charged.remove(number);
+        }
+        let page_count = self.state.pool.geometry().page_count();
+        candidates.retain(|&number| {
+            let listed = listed.get(&number).map_or(&[][..], Vec::as_slice);
+            let Some(charges) = self.who_keeps(number, listed) else {
+                return false;
+            };
+            !charges.into_iter().any(|charge| {
+                let budget = Budget::of(charge.is_stranger, page_count);
+                self.charged.try_add(number, charge, budget)
+            })
+        });
+        candidates
+    }
+
+    /// Those of whom one may keep an orphan at his expense; `None`: it stays at nobody's.
+    fn who_keeps(&self, number: InodeNumber, listed: &[SessionNumber]) -> Option<Vec<Charge>> {
+        let keeper = self.state.keepers.get(&number);
+        let of = keeper.map_or(number, |&(of, _)| of);
+        let pages = self.state.shadow(number).map_or(0, |inode| inode.pages) + 1;
+        let mut charges = Vec::new();
+        for session in listed.iter().filter_map(|number| self.sessions.get(number)) {
+            let user = session.credentials.uid;
+            if self.is_trusted(user) {
+                return None;
+            }
+            let may_open = match self.state.orphan_users.get(&of) {
+                Some(users) => users.contains(&user),
+                None => [0o4, 0o2]
+                    .into_iter()
+                    .any(|wanted| self.may_open(session.number, of, wanted)),
+            };
+            if keeper.is_none() && may_open {
+                return None;
+            }
+            charges.push(Charge {
+                user,
+                is_stranger: !may_open,
+                pages,
+            });
+        }
+        // Who may have a map of it first.
+        charges.sort_by_key(|charge| charge.is_stranger);
+        Some(charges)
     }
 
     /// Of orphans that are new, which users have them open. A session can list what it likes: it
@@ -138,6 +272,7 @@ impl Core {
         for number in numbers {
             self.state.keepers.remove(number);
             self.state.orphan_users.remove(number);
+            self.charged.remove(*number);
         }
         for (owner, numbers) in owners {
             if let Some(session) = self.sessions.get_mut(&owner) {
@@ -153,5 +288,35 @@ impl Core {
             apply::free(&mut change, number)?;
         }
         change.commit(Weight::Fold)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_charged_is_bounded_and_given_back() {
+        let mut charges = Charges::default();
+        let budget = Budget {
+            inodes: 3,
+            pages: 10,
+        };
+        let charge = |user, pages| Charge {
+            user,
+            is_stranger: true,
+            pages,
+        };
+        assert!(charges.try_add(1, charge(5, 8), budget));
+        assert!(!charges.try_add(2, charge(5, 3), budget));
+        assert!(charges.try_add(2, charge(5, 1), budget));
+        assert!(charges.try_add(3, charge(5, 1), budget));
+        assert!(!charges.try_add(4, charge(5, 0), budget), "too many");
+        assert!(charges.try_add(4, charge(6, 10), budget), "another user");
+        charges.remove(1);
+        charges.remove(1);
+        assert!(charges.try_add(5, charge(5, 8), budget));
+        (1..=5).for_each(|number| charges.remove(number));
+        assert!(charges.of.is_empty() && charges.totals.is_empty());
     }
 }

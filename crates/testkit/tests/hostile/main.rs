@@ -12,6 +12,7 @@ mod attacker;
 mod endless;
 mod exhausting;
 mod filling;
+mod hoarding;
 mod holding;
 mod honest;
 mod keeping;
@@ -30,7 +31,7 @@ use std::time::Instant;
 use table::{Attack, Outcome};
 
 fn attacks() -> Vec<&'static Attack> {
-    let groups: [&[Attack]; 8] = [
+    let groups: [&[Attack]; 9] = [
         arena::ATTACKS,
         tree::ATTACKS,
         races::ATTACKS,
@@ -38,6 +39,7 @@ fn attacks() -> Vec<&'static Attack> {
         keeping::ATTACKS,
         exhausting::ATTACKS,
         filling::ATTACKS,
+        hoarding::ATTACKS,
         reading::ATTACKS,
     ];
     groups.into_iter().flatten().collect()
@@ -55,6 +57,7 @@ fn main() {
         "victim" => honest::victim(pool),
         "writer" => honest::writer(pool, &arguments[1]),
         "third" => honest::third(pool),
+        "rewriter" => hoarding::rewriter(pool),
         "reader" => honest::reader(pool, &arguments[1]),
         "attacker" => {
             let attack = attacks()

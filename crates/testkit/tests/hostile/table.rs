@@ -177,7 +177,7 @@ impl Scene {
         self.directory.path().join("pool")
     }
 
-    fn pool_text(&self) -> String {
+    pub fn pool_text(&self) -> String {
         self.pool().to_str().expect("plain text").to_owned()
     }
 
