@@ -30,6 +30,7 @@ use arck_protocol::message::{LockHolder, LockMode, LockRange};
 use arck_protocol::{InodeList, Request, Response};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 pub use memory::{MapRequest, MoveRequest};
 
@@ -62,11 +63,28 @@ impl FileSystem {
         options: &ConnectOptions,
         memory: u64,
     ) -> Result<FileSystem, ConnectError> {
+        FileSystem::connect_patiently(options, memory, Duration::ZERO)
+    }
+
+    /// As [`FileSystem::connect`], waiting for a controller where there is none, as long as requests
+    /// wait for one: for a program whose like is on the pool already.
+    pub fn connect_waiting(options: &ConnectOptions) -> Result<FileSystem, ConnectError> {
+        let memory = arck_libfs_kit::session::REGION_SIZE;
+        let patience = arck_libfs_kit::connection::patience();
+        FileSystem::connect_patiently(options, memory, patience)
+    }
+
+    fn connect_patiently(
+        options: &ConnectOptions,
+        memory: u64,
+        patience: Duration,
+    ) -> Result<FileSystem, ConnectError> {
         let failed = |error: arck_libfs_kit::ConnectError| ConnectError {
             message: error.to_string(),
             errno: error.errno(),
         };
-        let session = Session::connect_within(&options.pool, memory).map_err(failed)?;
+        let session =
+            Session::connect_patiently(&options.pool, memory, patience).map_err(failed)?;
         let state = inodes::create_state(session).map_err(|errno| ConnectError {
             message: format!("{}: preparing the session: {errno}", options.pool.display()),
             errno,
@@ -94,9 +112,10 @@ impl FileSystem {
     }
 
     /// In a forked child: forgets the parent's session without touching it (no message, no
-    /// unmapping of what the parent shares); the child then calls `connect` for its own.
+    /// unmapping of what the parent shares but the arena); the child then calls `connect` for its own.
     pub fn abandon_after_fork(self) {
         thread::forget_all();
+        self.engine.session.forget_after_fork();
         std::mem::forget(self);
     }
 

@@ -166,6 +166,16 @@ impl Arena {
         Ok(grown.max(self.granted()))
     }
 
+    /// Takes for overhead what the file system has taken beyond what was asked for until now; of a
+    /// session that an earlier controller opened.
+    pub fn take_overhead_as_it_is(&mut self) {
+        /// More would be the session's doing.
+        const OVERHEAD_MAX: u64 = 1 << 20;
+        let blocks = rustix::fs::fstat(&self.file).map_or(0, |status| status.st_blocks);
+        let bytes = u64::try_from(blocks).unwrap_or(0) * 512;
+        self.overhead = bytes.saturating_sub(self.granted()).min(OVERHEAD_MAX);
+    }
+
     /// What the file may be when it has grown to so many pages. EINVAL beyond the greatest size.
     pub fn allowance(&self, session: SessionNumber, pages: (u32, u32)) -> Result<Allowance, Errno> {
         Ok(Allowance {
@@ -262,6 +272,20 @@ impl Arena {
         Ok(self.next_slot - 1)
     }
 
+    /// Takes all slots, of which these are in use; those that are not.
+    pub fn take_all_slots(&mut self, used: impl Iterator<Item = u32>) -> Vec<u32> {
+        self.next_slot = self.branch_pages * BRANCHES_PER_PAGE;
+        let mut is_used = vec![false; self.next_slot as usize];
+        for slot in used {
+            if let Some(is_used) = is_used.get_mut(slot as usize) {
+                *is_used = true;
+            }
+        }
+        (0..self.next_slot)
+            .filter(|&slot| !is_used[slot as usize])
+            .collect()
+    }
+
     pub fn free_slot(&mut self, slot: u32) {
         self.free_slots.push(slot);
     }
@@ -346,19 +370,18 @@ pub fn clear_entry(pool: &Pool, index: usize) {
 
 /// All entries of the session table that count, with their indexes.
 pub fn entries(pool: &Pool) -> Vec<(usize, files::SessionEntry)> {
-    let mut found = Vec::new();
-    for index in 0..files::SESSIONS_MAX {
-        let offset = files::SESSION_TABLE_FIRST + index * files::SESSION_ENTRY_SIZE;
-        let mut bytes = [0u8; files::SESSION_ENTRY_SIZE];
-        if pool.session_table().copy_to(offset, &mut bytes).is_none() {
-            break;
-        }
-        let entry: files::SessionEntry = zerocopy::transmute!(bytes);
-        if entry.session != 0 {
-            found.push((index, entry));
-        }
-    }
-    found
+    (0..files::SESSIONS_MAX)
+        .filter_map(|index| Some((index, entry(pool, index)?)))
+        .collect()
+}
+
+/// An entry of the session table, if it counts.
+pub fn entry(pool: &Pool, index: usize) -> Option<files::SessionEntry> {
+    let offset = files::SESSION_TABLE_FIRST + index * files::SESSION_ENTRY_SIZE;
+    let mut bytes = [0u8; files::SESSION_ENTRY_SIZE];
+    pool.session_table().copy_to(offset, &mut bytes)?;
+    let entry: files::SessionEntry = zerocopy::transmute!(bytes);
+    (entry.session != 0).then_some(entry)
 }
 
 /// A session number that was never used; durable before it is given.

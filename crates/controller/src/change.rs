@@ -104,6 +104,8 @@ pub struct Change<'a> {
     /// What has moved elsewhere, and is zeroed in its old place when the change is done.
     moved_pages: Vec<PagePtr>,
     moved_places: Vec<u64>,
+    /// Word of the session table that says that a request was done.
+    done: Option<(u64, u64)>,
     committed: bool,
 }
 
@@ -138,6 +140,7 @@ impl<'a> Change<'a> {
             kept: BTreeMap::new(),
             taken_numbers: Vec::new(),
             splits_left: u64::MAX,
+            done: None,
             label: NOBODY,
             final_modes: HashMap::default(),
             moved_pages: Vec::new(),
@@ -528,6 +531,12 @@ impl<'a> Change<'a> {
                 .is_some_and(|live| HeaderWords::of(&live) == *header)
         };
         self.is_ownership_only() && self.headers.iter().all(same)
+    }
+
+    /// Says, in the same atomic step, that the request that is served now was done: it must not be
+    /// done again for a session that outlives this controller.
+    pub fn completes_request(&mut self) {
+        self.done = self.state.serving;
     }
 
     /// Whether nothing but headers changes.

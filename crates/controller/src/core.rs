@@ -52,6 +52,9 @@ pub struct Options {
     /// Delta pages that the arena of a session may have, and with them what it may have unfolded;
     /// no fewer than the 64 with which it begins.
     pub arena_pages: u32,
+    /// After a start, requests that would need sessions which outlived another controller wait so
+    /// long for them to come back.
+    pub take_up: Duration,
     /// Serves all users; else root and the pool's user alone.
     pub shared: bool,
     /// Called at named points of every commit; for tests that want a crash there.
@@ -68,6 +71,7 @@ impl Default for Options {
             patience: Duration::from_millis(2),
             polling: Duration::from_micros(100),
             arena_pages: u32::MAX,
+            take_up: Duration::from_secs(2),
             shared: false,
             crash_hook: None,
         }
@@ -86,6 +90,9 @@ pub struct Core {
     /// When grace periods end: of which session's which inode. Those that ended otherwise stay
     /// until they are due.
     pub(crate) refusals: BTreeSet<(Instant, SessionNumber, InodeNumber)>,
+    /// Sessions that are away: see [`crate::take_up`].
+    pub(crate) away: usize,
+    pub(crate) opened: Instant,
     /// Sessions that are gone, and whose arenas are still there.
     pub(crate) remains: BTreeMap<SessionNumber, Remains>,
     /// Does what a session could make last for ever.
@@ -135,6 +142,8 @@ impl Core {
             options,
             meter: Meter::default(),
             refusals: BTreeSet::new(),
+            away: 0,
+            opened: Instant::now(),
             remains: BTreeMap::new(),
             workers: Workers::default(),
             lookout,
@@ -149,6 +158,7 @@ impl Core {
         };
         recovery::recover(&mut core, same_boot || was_clean)?;
         core.recovering = false;
+        core.opened = Instant::now();
         if !was_clean {
             // What a change of permissions was about to move.
             core.tighten(vec![Touched::all()]);

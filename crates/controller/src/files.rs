@@ -102,7 +102,16 @@ pub struct SessionEntry {
     /// Pages of the arena's two parts that are allocated, changed by one 8-byte store.
     pub branch_pages: u32,
     pub delta_pages: u32,
-    pub reserved: [u32; 10],
+    /// By which the session proves itself to a controller that is started while it is there.
+    pub secret: [u64; 2],
+    /// Its room ([`crate::room`]), for such a controller; changed by one store, without a flush:
+    /// after a failure of the machine no session is there.
+    pub room: u64,
+    /// The last request of it that was done and must not be done twice, in the same way; but this
+    /// goes through the journal.
+    pub done: u64,
+    /// Fold numbers up to this one may have receipts that are lost.
+    pub receipts_lost: u64,
     pub groups: [u32; GROUPS_MAX],
 }
 
@@ -111,6 +120,18 @@ pub const SESSION_ENTRY_SIZE: usize = 256;
 const _: () = assert!(size_of::<SessionEntry>() == SESSION_ENTRY_SIZE);
 /// Byte offset of the word with the two page counts.
 pub const SESSION_PAGES_OFFSET: usize = 16;
+/// Of the word with the room.
+pub const SESSION_ROOM_OFFSET: usize = 40;
+/// Of the word with the last request that was done.
+pub const SESSION_DONE_OFFSET: usize = 48;
+/// Of the word with the receipts that are lost.
+pub const SESSION_LOST_OFFSET: usize = 56;
+const _: () = {
+    assert!(std::mem::offset_of!(SessionEntry, branch_pages) == SESSION_PAGES_OFFSET);
+    assert!(std::mem::offset_of!(SessionEntry, room) == SESSION_ROOM_OFFSET);
+    assert!(std::mem::offset_of!(SessionEntry, done) == SESSION_DONE_OFFSET);
+    assert!(std::mem::offset_of!(SessionEntry, receipts_lost) == SESSION_LOST_OFFSET);
+};
 /// The table begins with a page that holds the next session number (8 bytes).
 pub const SESSION_TABLE_FIRST: usize = PAGE_SIZE as usize;
 /// Bytes of the session table.

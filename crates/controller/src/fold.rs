@@ -17,7 +17,7 @@ use crate::change::{Change, Weight};
 use crate::core::Core;
 use crate::maps;
 use crate::meter;
-use crate::sessions::{KeptReceipt, Receipt};
+use crate::receipts::{KeptReceipt, Receipt};
 use crate::state::State;
 use arck_core_state::branch::BRANCH_SIZE;
 use arck_core_state::geometry::SessionNumber;
@@ -346,13 +346,43 @@ impl Core {
             return Err(Errno::NOSPC.into());
         }
         let accepted: Vec<InodeNumber> = copied.set.iter().copied().collect();
-        // Before the session can learn that these delta pages are free.
+        let mut receipts = Vec::new();
+        if copied.straddled {
+            for member in &copied.members {
+                let has_new_fold =
+                    released.contains(&member.number) || renewed.contains(&member.number);
+                if has_new_fold && !with_delta.contains(&member.number) {
+                    receipts.push(KeptReceipt {
+                        inode: member.number,
+                        fold: member.header.fold,
+                        kind: Receipt::Nothing,
+                    });
+                }
+            }
+            for delta in copied.deltas {
+                if !skipped.contains(&delta.inode) {
+                    receipts.push(KeptReceipt {
+                        inode: delta.inode,
+                        fold: delta.branch.fold,
+                        kind: Receipt::Copy(Box::new(delta)),
+                    });
+                }
+            }
+        }
+        let has_receipts = !receipts.is_empty();
         if let Some(session) = self.sessions.get_mut(&owner) {
-            session.set_room(room.saturating_sub(folded as u64));
+            let pool = &change.state.pool;
+            session.keep_receipts(pool, session.stuck(), receipts);
+            // Before the session can learn that these delta pages are free.
+            session.set_room(pool, room.saturating_sub(folded as u64));
         }
         if let Err(errno) = change.commit(weight) {
             if let Some(session) = self.sessions.get_mut(&owner) {
-                session.set_room(room);
+                let pool = &self.state.pool;
+                session.set_room(pool, room);
+                if has_receipts {
+                    session.receipts.take_back(pool, session.whose());
+                }
             }
             return Err(errno.into());
         }
@@ -374,30 +404,6 @@ impl Core {
         let Some(session) = self.sessions.get_mut(&owner) else {
             return Ok(dying);
         };
-        if copied.straddled {
-            let mut receipts = Vec::new();
-            for member in &copied.members {
-                let has_new_fold =
-                    released.contains(&member.number) || renewed.contains(&member.number);
-                if has_new_fold && !with_delta.contains(&member.number) {
-                    receipts.push(KeptReceipt {
-                        inode: member.number,
-                        fold: member.header.fold,
-                        kind: Receipt::Nothing,
-                    });
-                }
-            }
-            for delta in copied.deltas {
-                if !skipped.contains(&delta.inode) {
-                    receipts.push(KeptReceipt {
-                        inode: delta.inode,
-                        fold: delta.branch.fold,
-                        kind: Receipt::Copy(Box::new(delta)),
-                    });
-                }
-            }
-            session.keep_receipts(session.stuck(), receipts);
-        }
         session.disown(&released);
         if copied.straddled {
             self.bound_receipts(owner);

@@ -16,12 +16,14 @@
 
 use crate::error::{Error, Result};
 use crate::pool::{Pool, allocate};
-use arck_core_state::layout;
+use arck_core_state::header::{FOLD_OFFSET, HEADER_SIZE, OWNERSHIP_OFFSET};
 use arck_core_state::superblock::Durability;
+use arck_core_state::{InodeNumber, layout};
 use arck_pm::{MapOptions, Mapping, SharedBytes};
 use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
+use std::sync::atomic::{Ordering, fence};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// "ARCKREDO".
@@ -38,6 +40,10 @@ pub enum Target {
     Segments = 2,
     /// Bytes of the pool's address space, in metadata segments.
     Pages = 3,
+    Sessions = 4,
+    /// Nothing is stored: the bytes are the numbers (u64) of the inodes that readers must see
+    /// change in one step.
+    Sequences = 5,
 }
 
 impl Target {
@@ -47,6 +53,8 @@ impl Target {
             1 => Some(Target::Bitmap),
             2 => Some(Target::Segments),
             3 => Some(Target::Pages),
+            4 => Some(Target::Sessions),
+            5 => Some(Target::Sequences),
             _ => None,
         }
     }
@@ -54,7 +62,8 @@ impl Target {
     /// The memory that the target names.
     pub fn memory(self, pool: &Pool) -> SharedBytes<'_> {
         match self {
-            Target::Headers => pool.headers(),
+            Target::Headers | Target::Sequences => pool.headers(),
+            Target::Sessions => pool.session_table(),
             Target::Bitmap => pool.bitmap(),
             Target::Segments => pool.segment_table(),
             Target::Pages => pool.space(),
@@ -131,9 +140,58 @@ impl Redo {
         (ENTRY_HEADER + self.bytes.len()) as u64
     }
 
-    /// The records, in order.
+    /// The records of what is stored, in order.
     pub fn records(&self) -> impl Iterator<Item = (Target, u64, &[u8])> {
-        records(&self.bytes)
+        records(&self.bytes).filter(|(target, ..)| *target != Target::Sequences)
+    }
+
+    /// The inodes that readers must see change in one step.
+    pub fn sequenced(&self) -> Vec<InodeNumber> {
+        let listed = records(&self.bytes).filter(|(target, ..)| *target == Target::Sequences);
+        let numbers = listed.flat_map(|(_, _, bytes)| bytes.as_chunks::<8>().0);
+        numbers
+            .filter_map(|bytes| InodeNumber::try_from(u64::from_le_bytes(*bytes)).ok())
+            .collect()
+    }
+
+    /// Stores what the records say, in the order that operations and readers rely on: sequence
+    /// words become odd, everything but fold numbers and owners is stored, sequence words become
+    /// even, then each header's fold number and after it its owner. What is out of range, which is
+    /// in no valid entry, is left out. Flushes nothing.
+    pub fn store(&self, pool: &Pool, half: impl FnOnce()) {
+        let numbers = self.sequenced();
+        let headers = || numbers.iter().filter_map(|&number| pool.header(number));
+        for header in headers() {
+            // Odd already only if a controller died here.
+            let sequence = header.sequence.load(Ordering::Relaxed);
+            header.sequence.store(sequence | 1, Ordering::Relaxed);
+        }
+        fence(Ordering::SeqCst);
+        let store = |last: bool| {
+            for (target, offset, bytes) in self.records() {
+                let memory = target.memory(pool);
+                // Only whole aligned words are ever put.
+                for (index, word) in bytes.as_chunks::<8>().0.iter().enumerate() {
+                    let at = offset + index as u64 * 8;
+                    let is_last = target == Target::Headers
+                        && matches!(at % HEADER_SIZE as u64, FOLD_OFFSET | OWNERSHIP_OFFSET);
+                    if is_last == last {
+                        let word = u64::from_le_bytes(*word);
+                        let stored = memory.store_u64(at as usize, word, Ordering::Release);
+                        debug_assert!(stored.is_some());
+                    }
+                }
+            }
+        };
+        store(false);
+        half();
+        fence(Ordering::SeqCst);
+        for header in headers() {
+            let sequence = header.sequence.load(Ordering::Relaxed);
+            header.sequence.store(sequence + 1, Ordering::Release);
+        }
+        // In ascending order: of each header the fold number, then the ownership.
+        store(true);
     }
 }
 

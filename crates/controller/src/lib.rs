@@ -56,6 +56,7 @@ mod orphans;
 mod ownership;
 mod pool;
 mod reach;
+mod receipts;
 mod recovery;
 mod refusals;
 mod relocate;
@@ -67,6 +68,7 @@ mod sessions;
 mod slots;
 mod space;
 mod state;
+mod take_up;
 #[cfg(test)]
 mod testing;
 mod violations;

@@ -54,6 +54,11 @@ impl Core {
     /// barrier.
     pub fn mapped(&self, wanted: &BTreeSet<(InodeNumber, u32)>) -> Mapped {
         // There is no session 0: all are others.
+        if self.any_away() {
+            let away = || self.sessions.values().filter(|s| s.is_away);
+            let of = |&inode: &(InodeNumber, u32)| (inode, away().map(|s| s.number).collect());
+            return wanted.iter().map(of).collect();
+        }
         mapped(&self.sessions, 0, |number, generation| {
             wanted.contains(&(number, generation))
         })
@@ -70,7 +75,15 @@ pub fn mapped_by_others(
     session: SessionNumber,
     set: &BTreeSet<InodeNumber>,
 ) -> Mapped {
-    mapped(sessions, session, |number, _| set.contains(&number))
+    let mut found = mapped(sessions, session, |number, _| set.contains(&number));
+    let away = sessions.values().filter(|s| s.is_away && s.number != session);
+    for away in away {
+        // It may have maps of any of them.
+        for &number in set {
+            found.entry((number, 0)).or_default().push(away.number);
+        }
+    }
+    found
 }
 
 fn others(
@@ -113,17 +126,22 @@ fn mapped(
 pub fn keep_pages(change: &mut Change<'_>) -> Result<Vec<Keeper>, Errno> {
     let mut keepers = Vec::new();
     for (of, pages) in change.take_kept() {
-        let keeper = make_keeper(change, &pages)?;
+        let keeper = make_keeper(change, of, &pages)?;
         keepers.push((keeper, of));
     }
     Ok(keepers)
 }
 
-fn make_keeper(change: &mut Change<'_>, pages: &[PagePtr]) -> Result<InodeNumber, Errno> {
+fn make_keeper(
+    change: &mut Change<'_>,
+    of: InodeNumber,
+    pages: &[PagePtr],
+) -> Result<InodeNumber, Errno> {
     let number = change.take_number()?;
     change.allocate_for_class(crate::classes::NOBODY);
     change.state.pool.allocate_headers(number)?;
     let fold = change.state.numbers.fold();
+    let kept_generation = change.header(of)?.generation;
     let generation = change.header(number)?.generation.max(1);
     let mut setter = Setter::new(IndexRoot::EMPTY);
     for (place, &page) in pages.iter().enumerate() {
@@ -144,8 +162,9 @@ fn make_keeper(change: &mut Change<'_>, pages: &[PagePtr]) -> Result<InodeNumber
         changed: 0,
         created: 0,
         pages: pages.len() as u64,
-        parent: 0,
-        entries: 0,
+        // For a controller that comes after this one.
+        parent: of,
+        entries: kept_generation.into(),
         class: 0,
         reserved0: 0,
         attributes: PagePtr::NULL,
@@ -161,4 +180,10 @@ fn make_keeper(change: &mut Change<'_>, pages: &[PagePtr]) -> Result<InodeNumber
     header.fold = fold;
     header.class = 0;
     Ok(number)
+}
+
+/// Whose pages an orphan keeps, if it is a keeper: of files, only keepers have a parent.
+pub fn kept_for(inode: &Inode) -> Option<(InodeNumber, u32)> {
+    let is_keeper = inode.kind() == Some(FileKind::File) && inode.links == 0 && inode.parent != 0;
+    is_keeper.then_some((inode.parent, inode.entries as u32))
 }

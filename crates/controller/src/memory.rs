@@ -112,6 +112,7 @@ impl Core {
         for segment in 0..self.state.pool.geometry().segment_count {
             let entry = self.state.space.entry(segment).unwrap_or_default();
             if entry.kind() == crate::files::SegmentKind::Data
+                && !self.sessions.contains_key(&entry.owner)
                 && entry.uid < crate::files::HIDDEN
                 && self.state.pool.reach(&Lent::Segment(segment).name()) == Reach::Somebodys
             {
@@ -209,8 +210,22 @@ impl Core {
     pub fn find_remains(&mut self) {
         let folder = self.state.pool.path().join(layout::ARENAS);
         let entries = std::fs::read_dir(folder).into_iter().flatten();
-        let names = entries.flatten().map(|entry| entry.file_name());
-        for session in names.filter_map(|name| u32::from_str_radix(name.to_str()?, 16).ok()) {
+        for name in entries.flatten().map(|entry| entry.file_name()) {
+            let Some(name) = name.to_str() else { continue };
+            let (number, is_arena) = match name.split_once('.') {
+                Some((number, _)) => (number, false),
+                None => (name, true),
+            };
+            let Ok(session) = u32::from_str_radix(number, 16) else {
+                continue;
+            };
+            if self.sessions.contains_key(&session) {
+                continue;
+            }
+            if !is_arena {
+                crate::receipts::remove(&self.state.pool, session);
+                continue;
+            }
             let bytes = arck_core_state::arena::ARENA_SPAN;
             let remains = Remains { user: None, bytes };
             self.remains.entry(session).or_insert(remains);

@@ -141,6 +141,7 @@ impl Core {
                     // The session goes on working: look again.
                     return Err(Errno::AGAIN);
                 }
+                change.completes_request();
                 Move {
                     change,
                     who: &who,

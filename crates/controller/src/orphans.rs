@@ -114,7 +114,8 @@ impl Core {
                 .collect(),
             None => self.state.orphans.iter().copied().collect(),
         };
-        if candidates.is_empty() {
+        // One that is away may have any of them open.
+        if candidates.is_empty() || self.any_away() {
             return;
         }
         let listed = self.listed(&candidates);

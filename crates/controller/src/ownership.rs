@@ -251,7 +251,15 @@ impl Core {
         let mut not_before: Option<Instant> = None;
         for &number in inodes {
             let owner = self.check_own(session, number)?.ownership.session();
-            if owner == 0 || owner == session {
+            if owner == session {
+                continue;
+            }
+            // A session that is away may have a map of a file, which counts only when it is back.
+            let kind = self.state.inode(number).and_then(|inode| inode.kind());
+            if kind == Some(FileKind::File) || self.owner_is_away(owner) {
+                not_before = not_before.max(self.put_off_for_away());
+            }
+            if owner == 0 {
                 continue;
             }
             others.entry(owner).or_default().push(number);
@@ -412,6 +420,9 @@ impl Core {
                 // The verified state is the newest there is, until the owner has repaired it.
                 continue;
             }
+            if session.is_away {
+                not_before = not_before.max(self.put_off_for_away());
+            }
             let lease_over = owned.since.elapsed() > self.options.lease;
             // What was done before the reader asked is visible here, without a barrier.
             if session.has_branch(number, &header) {
@@ -550,6 +561,7 @@ impl Core {
         let Some(session) = self.sessions.get_mut(&number) else {
             return;
         };
+        session.is_away = false;
         if let Some(live) = session.live.take() {
             let control = live.control();
             control
@@ -585,6 +597,7 @@ impl Core {
         for &segment in &segments {
             self.lookout.ended(Lent::Segment(segment));
         }
+        crate::receipts::remove(&self.state.pool, number);
         for &segment in &session.mapped {
             self.state.space.note_sent(segment, false);
         }
@@ -593,6 +606,7 @@ impl Core {
         }
         crate::arena::clear_entry(&self.state.pool, index);
         self.sessions.remove(&number);
+        self.count_away();
         self.remains.insert(number, remains);
         self.remove_remains();
         self.free_orphans(None);

@@ -4,13 +4,10 @@
 //! * Everything here can be interrupted and done again.
 //! * A session that died is treated as one that hangs: its arena is copied, verified, folded.
 //!   What is refused is set aside, and nothing else is affected.
-//! * When it is done nobody owns anything, and no number is granted.
-//!
-//! Sessions whose processes are still there when a controller is started again are recovered
-//! like dead ones: what they had done is folded, and the next thing they ask or check tells them
-//! that they own nothing any more. Taking them up instead needs their control memory, which goes
-//! with the controller; it would replace the call of `end_session` in [`recover`] by waiting for
-//! them to connect again.
+//! * When it is done, nobody owns anything, and no number is granted, but to sessions that are
+//!   still there ([`crate::take_up`]).
+//! * Sessions that are still there read the pool meanwhile, and work on what they own: they see
+//!   an entry of the journal applied as they see any change.
 
 use crate::arena::{self, Arena};
 use crate::change::{Change, Weight};
@@ -24,7 +21,6 @@ use crate::slots::place;
 use crate::state::State;
 use arck_core_state::header::{HEADER_SIZE, HeaderKind};
 use arck_core_state::{Inode, InodeNumber, PAGE_SIZE, PagePtr, layout};
-use arck_verifier::Credentials;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
@@ -34,36 +30,35 @@ use std::time::Instant;
 pub fn replay(pool: &mut Pool, journal: &mut Journal) -> Result<()> {
     let redo = journal.read().unwrap_or_default();
     // The segment table first: it says what the other records may address.
-    for pass in [true, false] {
-        for (target, offset, bytes) in redo.records() {
-            if (target == Target::Segments) != pass {
-                continue;
-            }
+    for (target, offset, bytes) in redo.records() {
+        if target == Target::Segments {
             let memory = target.memory(pool);
-            let is_mapped = target != Target::Pages
-                || pool
-                    .mapped_offset(PagePtr::of_address(offset))
-                    .is_some_and(|_| offset % PAGE_SIZE + bytes.len() as u64 <= PAGE_SIZE)
-                || spans_mapped_pages(pool, offset, bytes.len());
-            let applied = usize::try_from(offset)
+            let stored = usize::try_from(offset)
                 .ok()
-                .filter(|_| is_mapped)
-                .and_then(|at| {
-                    memory.copy_from(at, bytes)?;
-                    memory.flush(at, bytes.len())?;
-                    Some(())
-                });
-            if applied.is_none() {
-                return Err(damaged(pool, "the journal addresses what is not there"));
-            }
-        }
-        arck_pm::fence();
-        if pass {
-            map_metadata(pool)?;
+                .and_then(|at| memory.copy_from(at, bytes));
+            stored.ok_or_else(|| damaged(pool, NOT_THERE))?;
         }
     }
+    map_metadata(pool)?;
+    for (target, offset, bytes) in redo.records() {
+        let memory = target.memory(pool);
+        let is_mapped = target != Target::Pages || spans_mapped_pages(pool, offset, bytes.len());
+        usize::try_from(offset)
+            .ok()
+            .filter(|at| is_mapped && at % 8 == 0)
+            .and_then(|at| memory.slice(at, bytes.len()))
+            .ok_or_else(|| damaged(pool, NOT_THERE))?;
+    }
+    redo.store(pool, || {});
+    for (target, offset, bytes) in redo.records() {
+        // In range, as was seen above.
+        let _ = target.memory(pool).flush(offset as usize, bytes.len());
+    }
+    arck_pm::fence();
     Ok(())
 }
+
+const NOT_THERE: &str = "the journal addresses what is not there";
 
 fn spans_mapped_pages(pool: &Pool, offset: u64, length: usize) -> bool {
     let last = offset + (length as u64).saturating_sub(1);
@@ -143,6 +138,9 @@ pub fn scan(state: &mut State) -> Result<()> {
                 state.set_shadow(number, Some(inode));
                 if copy.kind == HeaderKind::Orphan {
                     state.orphans.insert(number);
+                    if let Some(of) = crate::maps::kept_for(&inode) {
+                        state.keepers.insert(number, of);
+                    }
                 }
             }
         }
@@ -164,7 +162,7 @@ pub fn scan(state: &mut State) -> Result<()> {
     Ok(())
 }
 
-/// Ends every session that the tables still know.
+/// Ends every session that the tables still know and that is not there any more.
 pub fn recover(core: &mut Core, arenas_count: bool) -> Result<()> {
     let entries = arena::entries(&core.state.pool);
     let mut owned: HashMap<u32, Vec<(InodeNumber, u32)>> = HashMap::new();
@@ -185,7 +183,12 @@ pub fn recover(core: &mut Core, arenas_count: bool) -> Result<()> {
         }
     }
     let may_fold = arenas_count || !core.state.pool.is_paged();
-    for (index, entry) in entries {
+    let there = crate::take_up::those_there(&core.state.pool, &entries);
+    // Those that are there first: their rooms are kept for them, whatever is folded.
+    let (living, dead): (Vec<_>, Vec<_>) = entries
+        .into_iter()
+        .partition(|(_, entry)| there.contains(&entry.session));
+    for (index, entry) in living.into_iter().chain(dead) {
         let inodes = owned.remove(&entry.session).unwrap_or_default();
         if !may_fold {
             nobodys.extend(inodes.iter().map(|&(number, _)| number));
@@ -207,15 +210,14 @@ pub fn recover(core: &mut Core, arenas_count: bool) -> Result<()> {
                 continue;
             }
         };
-        let groups = entry.groups.len().min(entry.group_count as usize);
-        let credentials = Credentials {
-            session: entry.session,
-            uid: entry.uid,
-            gid: entry.gid,
-            groups: entry.groups[..groups].to_vec(),
-        };
+        if there.contains(&entry.session) {
+            core.expect_back(index, &entry, arena, &inodes);
+            continue;
+        }
+        let credentials = crate::take_up::credentials(&entry);
         let mut session = Session::new(entry.session, credentials, index, arena, None);
-        session.set_room(u64::from(session.arena.pages().1));
+        let room = u64::from(session.arena.pages().1);
+        session.set_room(&core.state.pool, room);
         let since = Instant::now();
         session.owned = inodes
             .into_iter()
@@ -224,13 +226,16 @@ pub fn recover(core: &mut Core, arenas_count: bool) -> Result<()> {
         core.sessions.insert(entry.session, session);
         core.end_session(entry.session, libc::EIO);
     }
+    core.count_away();
     release(core, &nobodys)?;
     let ownerless: Vec<_> = (0..core.state.pool.geometry().segment_count)
         .filter(|&segment| {
             core.state
                 .space
                 .entry(segment)
-                .is_some_and(|entry: SegmentEntry| entry.owner != 0)
+                .is_some_and(|entry: SegmentEntry| {
+                    entry.owner != 0 && !core.sessions.contains_key(&entry.owner)
+                })
         })
         .collect();
     let failed = Error::system(

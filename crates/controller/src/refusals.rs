@@ -14,7 +14,8 @@ use crate::arena::Reader;
 use crate::change::{Change, Weight};
 use crate::core::Core;
 use crate::fold::{After, Failure, heavy_barrier, unmark};
-use crate::sessions::{KeptReceipt, Receipt, Refusal};
+use crate::receipts::{KeptReceipt, Receipt};
+use crate::sessions::Refusal;
 use crate::violations::Event;
 use arck_core_state::InodeNumber;
 use arck_core_state::geometry::SessionNumber;
@@ -258,17 +259,25 @@ impl Core {
                 header.evicted.store(lost.fold, Ordering::Release);
             }
         }
+        if let Some(session) = self.sessions.get_mut(&owner) {
+            session.keep_receipts(&change.state.pool, flights, receipts);
+        }
         let committed = evicted.and_then(|()| change.commit(Weight::Ownership));
         unmark(&self.state, &set);
         match committed {
             Ok(()) => {
                 self.forget_refusals(owner, &set);
                 if let Some(session) = self.sessions.get_mut(&owner) {
-                    session.keep_receipts(flights, receipts);
                     session.disown(&released);
                 }
             }
-            Err(errno) => tracing::error!("taking inode {inode} away: {errno}"),
+            Err(errno) => {
+                tracing::error!("taking inode {inode} away: {errno}");
+                if let Some(session) = self.sessions.get_mut(&owner) {
+                    let whose = session.whose();
+                    session.receipts.take_back(&self.state.pool, whose);
+                }
+            }
         }
     }
 

@@ -9,8 +9,8 @@ use crate::fold::{After, Failure};
 use crate::locks;
 use crate::mkfs::now;
 use crate::ownership::{GROWTH_AGAIN, Reply};
+use crate::receipts::Receipt;
 use crate::relocate::{self, Touched};
-use crate::sessions::Receipt;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::{FileKind, InodeNumber};
 use arck_protocol::message::{LockRange, RECEIPT_MAX};
@@ -172,9 +172,10 @@ impl Core {
         let Some(session) = self.sessions.get(&session) else {
             return Errno::NOENT.into();
         };
-        match session.receipt(inode, fold) {
+        let receipt = session.receipts.find(inode, fold);
+        match receipt {
             Receipt::Whole => Reply::Now(Response::Done),
-            Receipt::Copy(delta) => match delta.arena_bytes(offset, length) {
+            Receipt::Copy(_) | Receipt::Pieces(_) => match receipt.arena_bytes(offset, length) {
                 Some(bytes) => Reply::Now(Response::Bytes(bytes.to_vec())),
                 None => Errno::NODATA.into(),
             },

@@ -19,8 +19,10 @@
 //!   fills more than its room is folded only as far as that leaves the rooms of others.
 
 use crate::core::Core;
+use crate::files;
 use crate::fold::heavy_barrier;
 use crate::ownership::Reply;
+use crate::pool::Pool;
 use crate::sessions::Session;
 use arck_core_state::geometry::SessionNumber;
 use arck_protocol::Response;
@@ -53,8 +55,16 @@ impl Session {
         self.room
     }
 
-    pub fn set_room(&mut self, pages: u64) {
+    /// The pool's session table says it too, for a controller that comes after this one.
+    pub fn set_room(&mut self, pool: &Pool, pages: u64) {
         self.room = pages;
+        let entry = files::SESSION_TABLE_FIRST + self.index * files::SESSION_ENTRY_SIZE;
+        // In range: the session has its place there.
+        let _ = pool.session_table().store_u64(
+            entry + files::SESSION_ROOM_OFFSET,
+            pages,
+            Ordering::Release,
+        );
         if let Some(live) = &self.live {
             let room = &live.control().header.delta_room;
             room.store(pages, Ordering::SeqCst);
@@ -107,7 +117,7 @@ impl Core {
     pub fn give_first_room(&mut self, session: SessionNumber) {
         let plenty = self.spare_pages() / PAGES_PER_DELTA_PAGE / 4;
         if let Some(session) = self.sessions.get_mut(&session) {
-            session.set_room(plenty.min(FIRST_ROOM));
+            session.set_room(&self.state.pool, plenty.min(FIRST_ROOM));
         }
     }
 
@@ -143,7 +153,7 @@ impl Core {
         for session in self.sessions.values_mut().filter(|s| s.live.is_some()) {
             let (room, used) = (session.room(), session.used());
             if used < room {
-                session.set_room(used);
+                session.set_room(&self.state.pool, used);
                 lowered.push((session.number, room));
             }
         }
@@ -154,7 +164,8 @@ impl Core {
         for (number, before) in lowered {
             if let Some(session) = self.sessions.get_mut(&number) {
                 let used = session.used().min(before);
-                session.set_room(session.room().max(used));
+                let room = session.room().max(used);
+                session.set_room(&self.state.pool, room);
             }
         }
     }
@@ -193,7 +204,7 @@ impl Core {
         let (room, used) = (session.room(), session.used());
         let raised = (used + ROOM_STEP).min(room + share);
         if raised > room {
-            session.set_room(raised);
+            session.set_room(&self.state.pool, raised);
         }
         session.room() >= used + pages
     }

@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::listener::{bind_socket, peer, spare};
 use crate::ownership::Reply;
 use crate::sessions::{Session, descriptors_max, may_have_more};
+use crate::take_up::AWAY_INTERVAL;
 use crate::watches::closes_at_once;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::layout;
@@ -106,6 +107,7 @@ pub struct Service {
     end: Arc<AtomicU32>,
     last_request: Instant,
     orphans_checked: Instant,
+    away_checked: Instant,
     courtesy: Courtesy,
     /// Told the number of connections, whenever it changes.
     connection_count: Arc<AtomicU32>,
@@ -146,6 +148,7 @@ impl Service {
             end,
             last_request: Instant::now(),
             orphans_checked: Instant::now(),
+            away_checked: Instant::now(),
             courtesy: Courtesy::new(),
             connection_count,
         })
@@ -202,6 +205,7 @@ impl Service {
                 self.last_request = Instant::now();
             }
             self.check_orphans();
+            self.check_away();
             self.core.evict_due();
             self.core.publish_free_counts(false);
         }
@@ -245,6 +249,9 @@ impl Service {
         }
         if !self.core.state.orphans.is_empty() || !self.core.remains.is_empty() {
             timeout = Some(timeout.map_or(ORPHAN_INTERVAL, |t| t.min(ORPHAN_INTERVAL)));
+        }
+        if self.core.any_away() {
+            timeout = Some(timeout.map_or(AWAY_INTERVAL, |t| t.min(AWAY_INTERVAL)));
         }
         timeout
     }
@@ -307,6 +314,7 @@ impl Service {
                     ring::respond(live.control(), slot, &Response::Error(errno.raw_os_error()));
                 }
                 Some(Ok(request)) => {
+                    self.core.note_serving(number, slot);
                     let received = self.core.meter.now();
                     self.serve(number, slot, request, received);
                 }
@@ -395,6 +403,14 @@ impl Service {
         }
     }
 
+    /// Looks for sessions that were away and have come to their end.
+    fn check_away(&mut self) {
+        if self.core.any_away() && self.away_checked.elapsed() > AWAY_INTERVAL {
+            self.away_checked = Instant::now();
+            self.core.end_departed();
+        }
+    }
+
     fn run_deferred(&mut self) -> bool {
         if self.deferred.is_empty() {
             return false;
@@ -408,6 +424,7 @@ impl Service {
         let any = !due.is_empty();
         for deferred in due {
             self.core.meter.add(deferred.received, |m| &mut m.deferred);
+            self.core.note_serving(deferred.session, deferred.slot);
             self.serve(
                 deferred.session,
                 deferred.slot,
@@ -560,10 +577,11 @@ impl Service {
             }
             Err(_) => return self.disconnect(token),
         };
-        // Descriptors come with the one call that is about one, and with no other.
+        // Descriptors come with the calls that are about one, and with no other.
+        let takes_one = |call: &Call| matches!(call, Call::ShareLocks { .. } | Call::Resume { .. });
         let call = call
             .ok()
-            .filter(|call| received.is_empty() || matches!(call, Call::ShareLocks { .. }));
+            .filter(|call| received.is_empty() || takes_one(call));
         let Some(call) = call else {
             self.closer.close(received);
             let answer = Answer::Error(Errno::PROTO.raw_os_error(), "malformed packet".into());
@@ -638,6 +656,30 @@ impl Service {
                     return Err((errno, "the session could not be opened".to_owned()));
                 }
                 Ok((Answer::Welcome(welcome), descriptors))
+            }
+            Call::Resume { version, .. } if *version != PROTOCOL_VERSION => Err((
+                Errno::PROTONOSUPPORT,
+                format!("protocol version {version} is not spoken here, but {PROTOCOL_VERSION}"),
+            )),
+            Call::Resume { .. } if session.is_some() => {
+                Err((Errno::ISCONN, "this connection has a session".to_owned()))
+            }
+            Call::Resume {
+                session, secret, ..
+            } => {
+                let text = "that session cannot be gone on with";
+                let [control] = received else {
+                    return Err((Errno::INVAL, text.to_owned()));
+                };
+                let wake = self
+                    .core
+                    .resume(&connection.credentials, *session, *secret, control.as_fd())
+                    .map_err(said(text))?;
+                if let Err(errno) = self.watch(*session, token) {
+                    self.core.lose(*session);
+                    return Err((errno, text.to_owned()));
+                }
+                Ok((Answer::Resumed, vec![wake]))
             }
             Call::MapSegments { segments } => {
                 let session = need?;

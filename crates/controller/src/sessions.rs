@@ -11,7 +11,8 @@ use crate::arena::{self, Arena, Reader};
 use crate::core::Core;
 use crate::files::{GROUPS_MAX, SESSIONS_MAX, SegmentKind, SessionEntry};
 use crate::lent::Lent;
-use crate::pool::numbered;
+use crate::pool::{Pool, numbered};
+use crate::receipts::{Flights, KeptReceipt, RECEIPT_BYTES, Receipts, Whose};
 use arck_core_state::arena::branch_offset;
 use arck_core_state::branch::{BRANCH_SIZE, StoredBranch};
 use arck_core_state::geometry::SessionNumber;
@@ -19,13 +20,13 @@ use arck_core_state::{HeaderCopy, InodeNumber, SegmentNumber, layout};
 use arck_pm::{MapOptions, Mapping};
 use arck_protocol::control::{CONTROL_SIZE, ControlMemory};
 use arck_protocol::socket::Welcome;
-use arck_verifier::{ArenaSource, CopiedDelta, Credentials, Rule};
+use arck_verifier::{ArenaSource, Credentials, Rule};
 use foldhash::{HashMap, HashSet};
 use rustix::event::EventfdFlags;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -33,10 +34,6 @@ use std::time::{Duration, Instant};
 pub const OWNED_MAX: usize = 1 << 19;
 /// Inode numbers of a first grant: many sessions create a file or two.
 const FIRST_GRANT: usize = 16;
-/// Bytes of receipts that are kept for a session at most, and so for operations that stay away
-/// however long.
-const RECEIPT_BYTES: usize = 64 << 20;
-
 /// How an inode is owned.
 #[derive(Clone, Copy, Debug)]
 pub struct Owned {
@@ -77,7 +74,7 @@ impl Owned {
 
 /// The parts of a session whose process may be there.
 pub struct Live {
-    control: Mapping,
+    pub(crate) control: Mapping,
     pub wake: OwnedFd,
 }
 
@@ -89,28 +86,6 @@ impl Live {
     }
 }
 
-/// Operations of a session that were in flight at some time: threads and their counters.
-#[derive(Clone, Debug, Default)]
-pub struct Flights {
-    waiting: Vec<(usize, u64)>,
-}
-
-impl Flights {
-    /// Whether all of them have left, and have begun something else since (or are gone).
-    fn all_went_on(&self, control: &ControlMemory) -> bool {
-        self.waiting
-            .iter()
-            .all(|&(index, counter)| control.threads[index].counter().wrapping_sub(counter) >= 2)
-    }
-
-    /// Forgets those that have left since; true when none is left.
-    pub fn all_left(&mut self, control: &ControlMemory) -> bool {
-        self.waiting
-            .retain(|&(index, counter)| control.threads[index].counter() == counter);
-        self.waiting.is_empty()
-    }
-}
-
 /// A session.
 pub struct Session {
     pub number: SessionNumber,
@@ -118,8 +93,10 @@ pub struct Session {
     /// Its place in the session table.
     pub index: usize,
     pub arena: Arena,
-    /// `None` while a dead session is being recovered.
+    /// `None` while a dead session is being recovered, or a living one is away.
     pub live: Option<Live>,
+    /// It was there before this controller, and has not come back yet: see [`crate::take_up`].
+    pub is_away: bool,
     pub owned: HashMap<InodeNumber, Owned>,
     pub segments: Vec<SegmentNumber>,
     /// Segments that it was sent read-only.
@@ -130,51 +107,11 @@ pub struct Session {
     pub next_grant: usize,
     /// Numbers granted to it that are unborn, and perhaps some that are not any more.
     pub(crate) unborn: usize,
-    receipts: VecDeque<KeptFold>,
-    receipt_bytes: usize,
-    /// Greatest fold number whose receipt had to go while somebody might have asked for it.
-    receipts_lost: u64,
+    pub receipts: Receipts,
     /// Operations for which a fold has waited in vain: none waits for them again.
     stuck: Flights,
     /// Branch slots that are free once these operations have left: they may store there yet.
     vacated: Vec<(Flights, Vec<u32>)>,
-}
-
-/// The receipts of a fold that ended fold numbers while operations were in flight.
-struct KeptFold {
-    /// Who may ask: until it begins another operation.
-    flights: Flights,
-    receipts: Vec<KeptReceipt>,
-    bytes: usize,
-}
-
-/// What became of a delta: inode, the fold number that ended.
-pub struct KeptReceipt {
-    pub inode: InodeNumber,
-    pub fold: u64,
-    pub kind: Receipt,
-}
-
-/// What a fold made of what an operation stored that straddled it.
-#[derive(Clone, Debug)]
-pub enum Receipt {
-    /// Nothing was in flight: all that was stored was taken along.
-    Whole,
-    /// Taken along is what stands in this copy.
-    Copy(Box<CopiedDelta>),
-    /// There was nothing to take along.
-    Nothing,
-    /// Nobody knows any more, or the delta was set aside.
-    Lost,
-}
-
-impl Receipt {
-    fn size(&self) -> usize {
-        match self {
-            Receipt::Copy(delta) => 256 + delta.pages.len() * 4200,
-            _ => 64,
-        }
-    }
 }
 
 impl Session {
@@ -191,15 +128,14 @@ impl Session {
             index,
             arena,
             live,
+            is_away: false,
             owned: HashMap::default(),
             segments: Vec::new(),
             mapped: HashSet::default(),
             room: 0,
             next_grant: FIRST_GRANT,
             unborn: 0,
-            receipts: VecDeque::new(),
-            receipt_bytes: 0,
-            receipts_lost: 0,
+            receipts: Receipts::default(),
             stuck: Flights::default(),
             vacated: Vec::new(),
         }
@@ -210,68 +146,19 @@ impl Session {
         self.stuck.clone()
     }
 
-    /// Keeps what a fold made of deltas for the operations that straddled it (`flights`): as
-    /// long as one of them may still ask, or until there is too much; the oldest go first.
-    pub fn keep_receipts(&mut self, flights: Flights, receipts: Vec<KeptReceipt>) {
-        self.drop_asked_receipts();
-        if receipts.is_empty() {
-            return;
-        }
-        let bytes = receipts.iter().map(|kept| kept.kind.size()).sum();
-        self.receipt_bytes += bytes;
-        self.receipts.push_back(KeptFold {
-            flights,
-            receipts,
-            bytes,
-        });
-        while self.receipt_bytes > RECEIPT_BYTES && self.receipts.len() > 1 {
-            self.lose_oldest_receipts();
+    /// Whose receipts they are.
+    pub fn whose(&self) -> Whose {
+        Whose {
+            session: self.number,
+            index: self.index,
         }
     }
 
-    /// Gives up the receipts of the oldest fold; how many bytes that were.
-    fn lose_oldest_receipts(&mut self) -> usize {
-        let Some(old) = self.receipts.pop_front() else {
-            return 0;
-        };
-        self.receipt_bytes -= old.bytes;
-        let folds = old.receipts.iter().map(|kept| kept.fold);
-        self.receipts_lost = folds.fold(self.receipts_lost, u64::max);
-        old.bytes
-    }
-
-    /// An operation asks for the receipt right after it has left: receipts go once all who were
-    /// in flight have begun another operation.
-    fn drop_asked_receipts(&mut self) {
-        let Some(live) = &self.live else { return };
-        let control = live.control();
-        let bytes = &mut self.receipt_bytes;
-        self.receipts.retain(|fold| {
-            let done = fold.flights.all_went_on(control);
-            if done {
-                *bytes -= fold.bytes;
-            }
-            !done
-        });
-    }
-
-    /// The receipt of the fold that ended fold number `fold` of `inode`.
-    pub fn receipt(&self, inode: InodeNumber, fold: u64) -> Receipt {
-        self.receipts
-            .iter()
-            .rev()
-            .flat_map(|kept| &kept.receipts)
-            .find(|kept| (kept.inode, kept.fold) == (inode, fold))
-            .map_or_else(
-                || {
-                    if fold <= self.receipts_lost {
-                        Receipt::Lost
-                    } else {
-                        Receipt::Whole
-                    }
-                },
-                |kept| kept.kind.clone(),
-            )
+    /// See [`Receipts::keep`].
+    pub fn keep_receipts(&mut self, pool: &Pool, flights: Flights, receipts: Vec<KeptReceipt>) {
+        let whose = self.whose();
+        let control = self.live.as_ref().map(Live::control);
+        self.receipts.keep(pool, whose, control, flights, receipts);
     }
 
     /// Whether there is anything to fold of an inode, as of now.
@@ -290,16 +177,11 @@ impl Session {
 
     /// Whoever is inside an operation now; to be asked after a heavy barrier.
     pub fn in_flight(&self) -> Flights {
-        let Some(live) = &self.live else {
+        match &self.live {
+            Some(live) => Flights::inside(live.control()),
+            None if self.is_away => Flights::unknown(),
             // Its threads are gone; whatever they were doing stays as it stands.
-            return Flights::default();
-        };
-        let slots = live.control().operations().iter().enumerate();
-        let inside = slots
-            .map(|(index, slot)| (index, slot.counter()))
-            .filter(|(_, counter)| counter & 1 == 1);
-        Flights {
-            waiting: inside.collect(),
+            None => Flights::default(),
         }
     }
 
@@ -307,18 +189,20 @@ impl Session {
     /// False if anything has not left.
     pub fn wait_in_flight(&mut self, patience: Duration) -> bool {
         let mut waiting = self.in_flight();
-        if waiting.waiting.is_empty() {
+        if waiting.are_none() {
             self.stuck = Flights::default();
             return true;
         }
         let Some(live) = &self.live else {
-            return true;
+            // Most of what is in flight will have left.
+            std::thread::sleep(patience);
+            self.stuck = waiting;
+            return false;
         };
         let control = live.control();
         let mut ignored = std::mem::take(&mut self.stuck);
         ignored.all_left(control);
-        let stuck = &ignored.waiting;
-        waiting.waiting.retain(|flight| !stuck.contains(flight));
+        waiting.leave_out(&ignored);
         let started = Instant::now();
         let mut rounds = 0u32;
         while !waiting.all_left(control) {
@@ -332,9 +216,9 @@ impl Session {
                 std::hint::spin_loop();
             }
         }
-        ignored.waiting.append(&mut waiting.waiting);
+        ignored.append(waiting);
         self.stuck = ignored;
-        self.stuck.waiting.is_empty()
+        self.stuck.are_none()
     }
 
     /// Forgets inodes that it owned. Operations that began before their headers were marked may
@@ -346,11 +230,28 @@ impl Session {
             .map(|owned| owned.slot)
             .collect();
         let flights = self.in_flight();
-        if flights.waiting.is_empty() {
+        if flights.are_none() {
             slots.drain(..).for_each(|slot| self.arena.free_slot(slot));
         } else if !slots.is_empty() {
             self.vacated.push((flights, slots));
         }
+    }
+
+    /// Slots of which it is not known who may yet store there.
+    pub(crate) fn vacate(&mut self, slots: Vec<u32>) {
+        self.vacated.push((self.in_flight(), slots));
+    }
+
+    /// Its control memory is known from now on: what was in flight is at most what is in flight now.
+    pub(crate) fn attach(&mut self, live: Live) {
+        let inside = Flights::inside(live.control());
+        self.stuck.become_known(&inside);
+        for (flights, _) in &mut self.vacated {
+            flights.become_known(&inside);
+        }
+        self.receipts.become_known(live.control());
+        self.live = Some(live);
+        self.is_away = false;
     }
 
     /// A free branch slot, taken. ENOSPC.
@@ -366,6 +267,17 @@ impl Session {
             });
         }
         self.arena.take_slot()
+    }
+}
+
+/// Hard to guess.
+fn secret() -> Result<[u64; 2], Errno> {
+    let mut secret = [0u64; 2];
+    // SAFETY: writes to the 16 bytes of `secret` at most.
+    let length = unsafe { libc::getrandom(secret.as_mut_ptr().cast(), 16, 0) };
+    match length {
+        16 => Ok(secret),
+        _ => Err(Errno::AGAIN),
     }
 }
 
@@ -405,16 +317,19 @@ impl Core {
         if self.is_trusted(user) {
             return;
         }
+        let pool = &self.state.pool;
         let sessions = &mut self.sessions;
         let total = |sessions: &BTreeMap<SessionNumber, Session>| -> usize {
             let of_user = sessions.values().filter(|s| s.credentials.uid == user);
-            of_user.map(|s| s.receipt_bytes).sum()
+            of_user.map(|s| s.receipts.bytes()).sum()
         };
         if total(sessions) <= RECEIPT_BYTES {
             return;
         }
         for session in sessions.values_mut().filter(|s| s.credentials.uid == user) {
-            session.drop_asked_receipts();
+            let control = session.live.as_ref().map(Live::control);
+            let whose = session.whose();
+            session.receipts.drop_asked(pool, whose, control);
         }
         let mut left = total(sessions);
         while left > RECEIPT_BYTES {
@@ -422,8 +337,12 @@ impl Core {
                 let may_lose = session.number != last || session.receipts.len() > 1;
                 session.credentials.uid == user && may_lose
             });
-            let most = candidates.max_by_key(|session| session.receipt_bytes);
-            match most.map_or(0, Session::lose_oldest_receipts) {
+            let most = candidates.max_by_key(|session| session.receipts.bytes());
+            let lost = most.map_or(0, |session| {
+                let whose = session.whose();
+                session.receipts.lose_oldest(pool, whose)
+            });
+            match lost {
                 0 => return,
                 bytes => left -= bytes,
             }
@@ -495,7 +414,10 @@ impl Core {
             gid: credentials.gid,
             branch_pages: 0,
             delta_pages: 0,
-            reserved: [0; 10],
+            secret: secret()?,
+            room: 0,
+            done: 0,
+            receipts_lost: 0,
             groups: [0; GROUPS_MAX],
         };
         for (place, &group) in entry.groups.iter_mut().zip(&credentials.groups) {
@@ -512,7 +434,7 @@ impl Core {
                 reopen(&control)?,
                 wake_sent,
                 group,
-                pool.open_file(&arena::name(number), OFlags::RDWR)?,
+                crate::take_up::open_arena(pool, number)?,
             ])
         })()
         .and_then(|descriptors| {
@@ -533,6 +455,7 @@ impl Core {
             flush: u32::from(pool.flushes()),
             branch_pages: entry.branch_pages,
             delta_pages: entry.delta_pages,
+            secret: entry.secret,
         };
         let live = Live {
             control: mapping,

@@ -41,6 +41,8 @@ pub struct State {
     pub orphan_users: BTreeMap<InodeNumber, BTreeSet<u32>>,
     /// Of them, those that only keep pages of a mapped inode: which one, and its generation.
     pub keepers: BTreeMap<InodeNumber, (InodeNumber, u32)>,
+    /// The request that is served now: where the session table says that it was done, and how.
+    pub serving: Option<(u64, u64)>,
     inodes: ShadowInodes,
     pub(crate) crash_hook: Option<CrashHook>,
 }
@@ -134,6 +136,7 @@ impl State {
             orphans: BTreeSet::new(),
             orphan_users: BTreeMap::new(),
             keepers: BTreeMap::new(),
+            serving: None,
             inodes: ShadowInodes::default(),
             crash_hook,
         }

@@ -168,6 +168,11 @@ pub fn seeds() -> Vec<Seed> {
         Call::Shutdown,
         Call::Measure { on: true },
         Call::Status,
+        Call::Resume {
+            version: 6,
+            session: 7,
+            secret: [8, u64::MAX],
+        },
         Call::ShareLocks {
             inode: 1,
             name: 2,
@@ -187,11 +192,13 @@ pub fn seeds() -> Vec<Seed> {
             flush: 0,
             branch_pages: 3,
             delta_pages: 4,
+            secret: [5, 6],
         })
     });
     let answers = [
         Answer::Segments(vec![1, 2]),
         Answer::Done,
+        Answer::Resumed,
         Answer::Measured(HandOvers::default()),
         Answer::Status(arck_protocol::Status::default()),
         Answer::Error(13, "no".to_owned()),

@@ -11,6 +11,7 @@
 //! * [`ownership`]: what this session owns, and what to do when a fold got in between.
 
 pub mod arena_pages;
+pub mod connection;
 pub mod data_pages;
 pub mod delta;
 pub mod numbers;

@@ -5,7 +5,7 @@
 //! * Whether a record that straddled a fold was folded is decided by the receipt, never by the
 //!   verified state, which others may have changed since (DESIGN section 5).
 
-use crate::session::{PATIENCE, Session};
+use crate::session::Session;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{InodeNumber, LiveHeader};
 use arck_protocol::operation::{self, Expected};
@@ -43,21 +43,17 @@ pub fn owner(session: &Session, header: &LiveHeader) -> Owner {
     }
 }
 
-/// Waits, bounded, until no fold is under way on the inode. ETIMEDOUT.
-pub fn wait_unmarked(header: &LiveHeader) -> Result<(), Errno> {
+/// Waits, bounded, until no fold is under way on the inode. EAGAIN, EIO.
+pub fn wait_unmarked(session: &Session, header: &LiveHeader) -> Result<(), Errno> {
     let mut rounds = 0u32;
-    let mut deadline = None;
+    let mut since = None;
     while header.ownership().is_marked() {
         rounds += 1;
         if rounds < 200 {
             std::hint::spin_loop();
             continue;
         }
-        let deadline = *deadline.get_or_insert_with(|| Instant::now() + PATIENCE);
-        if Instant::now() > deadline {
-            return Err(Errno::TIMEDOUT);
-        }
-        std::thread::sleep(Duration::from_micros(20));
+        session.pause(*since.get_or_insert_with(Instant::now))?;
     }
     Ok(())
 }
@@ -73,7 +69,7 @@ pub fn acquire_missing(session: &Session, numbers: &[InodeNumber]) -> Result<(),
     let mut missing = Vec::with_capacity(numbers.len());
     for &number in numbers {
         let header = session.header(number).ok_or(Errno::STALE)?;
-        wait_unmarked(header)?;
+        wait_unmarked(session, header)?;
         if !matches!(owner(session, header), Owner::Us(_)) {
             missing.push(number);
         }
@@ -137,7 +133,7 @@ pub fn straddled_after(
     published: &[u8],
     last: &[u8],
 ) -> Result<Straddled, Errno> {
-    wait_unmarked(header)?;
+    wait_unmarked(session, header)?;
     operation::straddled_after(header, expected, published, last, |length| {
         session.request(&Request::Receipt {
             inode: number,

@@ -11,10 +11,10 @@
 //!   zeroes in their place, so that whoever comes late does no harm, and the controller can grant
 //!   again what the session had.
 //!
-//! Locks: `socket` is held for one exchange with the controller and never while another lock of
-//! this module is taken.
+//! Locks: the connection's, and never while another lock of this module is taken.
 
 use crate::arena_pages::ArenaPages;
+use crate::connection::{self, Connection, PATIENCE};
 use crate::data_pages::DataPages;
 use crate::numbers::Numbers;
 use crate::region::Region;
@@ -34,17 +34,15 @@ use arck_protocol::control::{CONTROL_SIZE, ControlMemory};
 use arck_protocol::operation::LightBarrier;
 use arck_protocol::socket::{Answer, Call, Welcome};
 use arck_protocol::{PROTOCOL_VERSION, Request, Response, ring, socket};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::cell::Cell;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// How long a request may take before the LibFS gives up on the controller.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub use crate::connection::connect_socket;
+
 /// Address space of the group region, in bytes, if nothing else is said; memory is used as it
 /// fills.
 pub const REGION_SIZE: u64 = 16 << 30;
@@ -123,9 +121,7 @@ pub struct Session {
     number: SessionNumber,
     welcome: Welcome,
     durability: Durability,
-    /// `None` once the session has ended.
-    socket: Mutex<Option<OwnedFd>>,
-    wake: OwnedFd,
+    connection: Connection,
     control_mapping: Mapping,
     headers: Mapping,
     bitmap: Mapping,
@@ -148,6 +144,16 @@ impl Session {
     /// pages of 4096 bytes, a few MiB at least. What does not fit into it is ENOMEM, or ENFILE for
     /// open files, which have a sixteenth of it.
     pub fn connect_within(pool: &Path, region_size: u64) -> Result<&'static Session, ConnectError> {
+        Session::connect_patiently(pool, region_size, Duration::ZERO)
+    }
+
+    /// The same, waiting at most `patience` where nobody serves the pool: for a program whose like
+    /// is on it already, while its controller is started again.
+    pub fn connect_patiently(
+        pool: &Path,
+        region_size: u64,
+        patience: Duration,
+    ) -> Result<&'static Session, ConnectError> {
         let name = || pool.display().to_string();
         let system = |what: &'static str| {
             move |errno: Errno| ConnectError::System {
@@ -163,13 +169,14 @@ impl Session {
                 errno: error.errno(),
             }
         };
-        let socket = connect_socket(pool).map_err(|errno| match errno {
-            Errno::NOENT if !pool.join(layout::SUPERBLOCK).exists() => {
-                ConnectError::NoPool { pool: name() }
-            }
-            Errno::NOENT | Errno::CONNREFUSED => ConnectError::NotServed { pool: name() },
-            errno => system("cannot reach the controller")(errno),
-        })?;
+        let socket =
+            connection::connect_patiently(pool, patience).map_err(|errno| match errno {
+                Errno::NOENT if !pool.join(layout::SUPERBLOCK).exists() => {
+                    ConnectError::NoPool { pool: name() }
+                }
+                Errno::NOENT | Errno::CONNREFUSED => ConnectError::NotServed { pool: name() },
+                errno => system("cannot reach the controller")(errno),
+            })?;
         let (answer, descriptors) = socket::call(
             &socket,
             &Call::Hello {
@@ -214,10 +221,16 @@ impl Session {
         let session = Session {
             number: welcome.session,
             durability,
-            socket: Mutex::new(Some(socket)),
-            wake,
             control_mapping: Mapping::new(&control, 0, CONTROL_SIZE, read_write)
                 .map_err(mapped("mapping control memory"))?,
+            connection: Connection::new(
+                pool,
+                connection::patience(),
+                &welcome,
+                socket,
+                wake,
+                control,
+            ),
             headers: Mapping::new(&headers, 0, size(geometry.header_table_size()), read_only)
                 .map_err(mapped("mapping the inode headers"))?,
             bitmap: Mapping::new(&bitmap, 0, size(geometry.page_bitmap_size()), read_only)
@@ -315,7 +328,11 @@ impl Session {
     /// look: [`Request::Admit`], or for what is no directory [`Request::LookUp`], may help.
     pub fn verified(&self, number: InodeNumber) -> Result<Option<(HeaderCopy, Inode)>, Errno> {
         let header = self.header(number).ok_or(Errno::STALE)?;
-        for _ in 0..1_000 {
+        let mut since = None;
+        for round in 0u32.. {
+            if round > 1_000 {
+                self.pause(*since.get_or_insert_with(Instant::now))?;
+            }
             let Some(sequence) = header.read_begin() else {
                 continue;
             };
@@ -337,10 +354,31 @@ impl Session {
         Err(Errno::AGAIN)
     }
 
+    /// Waits, for no more than some time, for a controller that was in the middle of something
+    /// when it was looked at; `since` when. EAGAIN if that is too long, EIO if the controller is
+    /// gone and does not come back.
+    pub(crate) fn pause(&self, since: Instant) -> Result<(), Errno> {
+        let waited = since.elapsed();
+        if waited > Duration::from_millis(50) && self.connection.is_cut() {
+            self.connection.restore(self.control())?;
+        } else if waited > PATIENCE.max(self.connection.patience()) {
+            return Err(Errno::AGAIN);
+        }
+        std::thread::sleep(Duration::from_micros(if waited.as_millis() < 10 {
+            20
+        } else {
+            1000
+        }));
+        Ok(())
+    }
+
     /// Asks the controller. Blocks; must not be called inside an operation, since a fold waits
     /// for operations.
     pub fn request(&self, request: &Request) -> Result<Response, Errno> {
-        match ring::request(self.control(), self.wake.as_fd(), request, PATIENCE)? {
+        let patience = self.connection.patience();
+        let (control, wake) = (self.control(), self.connection.wake());
+        let index = ring::submit_within(control, wake, request, patience)?;
+        match self.connection.finish(control, index)? {
             Response::Error(errno) => Err(Errno::from_raw_os_error(errno)),
             response => Ok(response),
         }
@@ -348,7 +386,7 @@ impl Session {
 
     /// Submits a request without waiting; its answer is fetched by [`Session::finish`].
     pub fn submit(&self, request: &Request) -> Result<usize, Errno> {
-        ring::submit(self.control(), self.wake.as_fd(), request)
+        ring::submit(self.control(), self.connection.wake(), request)
     }
 
     /// The answer to a submitted request: `wait` as long as for any other, or ETIMEDOUT if there
@@ -357,7 +395,7 @@ impl Session {
         if !wait && !ring::is_answered(self.control(), index) {
             return Err(Errno::TIMEDOUT);
         }
-        match ring::finish(self.control(), index, PATIENCE)? {
+        match self.connection.finish(self.control(), index)? {
             Response::Error(errno) => Err(Errno::from_raw_os_error(errno)),
             response => Ok(response),
         }
@@ -381,11 +419,20 @@ impl Session {
         call: &Call,
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<(Answer, Vec<OwnedFd>), Errno> {
-        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
-        let socket = socket.as_ref().ok_or(Errno::NOTCONN)?;
-        match socket::call_with(socket, call, descriptors)? {
-            (Answer::Error(errno, _), _) => Err(Errno::from_raw_os_error(errno)),
-            answer => Ok(answer),
+        let began = Instant::now();
+        loop {
+            let called = self
+                .connection
+                .call(call, descriptors, Some(self.control()));
+            match called {
+                // It has no descriptors left, or no memory: others give theirs back some time.
+                Err(Errno::MFILE | Errno::NFILE)
+                    if began.elapsed() < self.connection.patience() =>
+                {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                other => return other,
+            }
         }
     }
 
@@ -404,7 +451,8 @@ impl Session {
 
     /// Ends the session: the controller folds and releases everything before this returns.
     pub fn goodbye(&self) -> Result<(), Errno> {
-        self.call(&Call::Goodbye).map(|_| ())
+        // A controller that is gone recovers the session when it is started again.
+        self.connection.call(&Call::Goodbye, &[], None).map(|_| ())
     }
 
     /// Ends the session, if that has not been done, and gives back all that it holds of files
@@ -429,8 +477,14 @@ impl Session {
             let _ = mapping.replace_by_zeroes();
         }
         self.region.give_back_memory();
-        let mut socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
-        *socket = None;
+        self.connection.close();
+    }
+
+    /// In a forked child, of its parent's session: gives up what would make it look as if this
+    /// process were one of the session's. Nothing of the session may be used any more.
+    pub fn forget_after_fork(&self) {
+        // Where the kernel has no memory for another mapping the old one just stays.
+        let _ = self.arena.replace_by_zeroes();
     }
 
     /// Bytes of the pool from a page on; the page's segment is mapped if it is not yet.
@@ -522,7 +576,7 @@ impl Session {
         };
         // Another thread may have been granted or have mapped it meanwhile: mapping a second
         // time read-only would take a writable mapping away, so it is decided under the lock.
-        let _one_at_a_time = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self.connection.one_at_a_time();
         match access.load(Ordering::Acquire) {
             UNMAPPED => {
                 self.pool
@@ -551,7 +605,7 @@ impl Session {
             return Err(Errno::PROTO);
         };
         let access = self.access.get(segment as usize).ok_or(Errno::PROTO)?;
-        let _one_at_a_time = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self.connection.one_at_a_time();
         let length = self.geometry().segment_size as usize;
         let options = MapOptions::READ_WRITE.synchronous(self.durability == Durability::Dax);
         self.pool
@@ -585,30 +639,6 @@ impl Pages for Session {
         // SAFETY: 4096 mapped bytes, page aligned, alive as long as `self`; all atomics.
         Some(unsafe { &*bytes.as_ptr().cast::<PageWords>() })
     }
-}
-
-/// Connects to `POOL/socket`, through a descriptor of the directory so that the length of the
-/// path does not matter. ENOENT, ECONNREFUSED: nobody serves the pool.
-pub fn connect_socket(pool: &Path) -> Result<OwnedFd, Errno> {
-    use rustix::fs::{Mode, OFlags};
-    let directory = rustix::fs::open(
-        pool,
-        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )?;
-    let path = format!(
-        "/proc/self/fd/{}/{}",
-        rustix::fd::AsRawFd::as_raw_fd(&directory),
-        layout::SOCKET
-    );
-    let socket = rustix::net::socket_with(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )?;
-    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-    Ok(socket)
 }
 
 /// Registers the process for the controller's barrier.

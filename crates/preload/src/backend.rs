@@ -89,7 +89,8 @@ fn open_session_locked() -> Result<&'static FileSystem, Errno> {
         pool: std::ffi::OsStr::from_bytes(POOL.get()).into(),
         mount: MOUNT.get().to_vec(),
     };
-    let connected = catch_unwind(|| crate::reserved::guard(|| FileSystem::connect(&options)));
+    let connected =
+        catch_unwind(|| crate::reserved::guard(|| FileSystem::connect_waiting(&options)));
     match connected {
         Ok(Ok(session)) => {
             let identity = session.pool_identity();

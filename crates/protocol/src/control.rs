@@ -64,7 +64,9 @@ pub struct RequestSlot {
     pub state: AtomicU32,
     /// Bytes of the payload in use.
     pub length: AtomicU32,
-    pub reserved: AtomicU64,
+    /// Counts the requests that were submitted here: with the slot's number it names a request,
+    /// so that none is done twice when the controller dies between doing and answering it.
+    pub count: AtomicU64,
     pub payload: [AtomicU64; PAYLOAD_WORDS],
 }
 
@@ -91,7 +93,7 @@ impl Default for RequestSlot {
         RequestSlot {
             state: AtomicU32::new(slot_state::FREE),
             length: AtomicU32::new(0),
-            reserved: AtomicU64::new(0),
+            count: AtomicU64::new(0),
             payload: std::array::from_fn(|_| AtomicU64::new(0)),
         }
     }

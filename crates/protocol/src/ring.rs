@@ -103,6 +103,21 @@ pub fn submit(
     ring.submit(ring.try_claim().ok_or(Errno::BUSY)?, write, request)
 }
 
+/// The same, waiting at most `patience` for a slot. EBUSY.
+pub fn submit_within(
+    control: &ControlMemory,
+    wake: BorrowedFd<'_>,
+    request: &Request,
+    patience: Duration,
+) -> Result<usize, Errno> {
+    let write = || {
+        let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
+    };
+    let ring = Ring::from(control);
+    let index = ring.claim(Instant::now() + patience)?;
+    ring.submit(index, write, request)
+}
+
 /// Whether a submitted request has its answer, or will never have one.
 pub fn is_answered(control: &ControlMemory, index: usize) -> bool {
     control.header.closed.load(Ordering::Acquire) != 0
@@ -119,6 +134,25 @@ pub fn finish(
     patience: Duration,
 ) -> Result<Response, Errno> {
     Ring::from(control).finish(index, Instant::now() + patience)
+}
+
+/// Takes a submitted request back that no controller is there to answer; false if it has been
+/// answered. To be called only while no controller can have the control memory.
+pub fn withdraw(control: &ControlMemory, index: usize) -> bool {
+    let Some(slot) = control.requests.get(index) else {
+        return false;
+    };
+    let (from, to) = (slot_state::SUBMITTED, slot_state::FREE);
+    let withdrawn = slot
+        .state
+        .compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
+    withdrawn.is_ok()
+}
+
+/// For a controller that takes a session up: has every slot rung, since another controller may
+/// have taken the bells of those that stand submitted.
+pub fn ring_all(control: &ControlMemory) {
+    control.header.doorbell.store(u64::MAX, Ordering::SeqCst);
 }
 
 /// The controller's side: takes the rung slots, as a bit set.
@@ -167,6 +201,7 @@ impl<'a> Ring<'a> {
             }
         };
         put(slot, &buffer[..length]);
+        slot.count.fetch_add(1, Ordering::Relaxed);
         slot.state.store(slot_state::SUBMITTED, Ordering::Release);
         self.header.doorbell.fetch_or(1 << index, Ordering::SeqCst);
         if self.header.awake.load(Ordering::SeqCst) == 0 {

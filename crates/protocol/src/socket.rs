@@ -39,6 +39,15 @@ pub enum Call {
         name: u64,
         owner: u64,
     },
+    /// Instead of `Hello`, to a controller that was started while the session was there: goes on with
+    /// the session that an earlier one had opened. `secret` is what that one gave it; its control
+    /// memory comes with the call. → [`Answer::Resumed`]; ESTALE if there is no such session (any
+    /// more), EACCES if it is another user's or the secret is wrong, EBUSY if it is connected.
+    Resume {
+        version: u32,
+        session: u32,
+        secret: [u64; 2],
+    },
     /// Orderly end: everything is folded and released before the answer `Done`.
     Goodbye,
     /// Asks a controller to end cleanly; only the pool's user may.
@@ -56,6 +65,9 @@ pub enum Answer {
     /// Descriptors: headers (read-only), page bitmap (read-only), control memory, wake (an
     /// eventfd), group region (an empty memfd, sized by the session), arena (read-write).
     Welcome(Welcome),
+    /// One descriptor: wake, in place of the old one. Every request that stands submitted in control
+    /// memory is answered.
+    Resumed,
     Segments(Vec<SegmentNumber>),
     Done,
     Measured(HandOvers),
@@ -78,6 +90,8 @@ pub struct Welcome {
     /// Pages of branch table and of delta already allocated in the arena.
     pub branch_pages: u32,
     pub delta_pages: u32,
+    /// By which the session proves itself to a later controller ([`Call::Resume`]).
+    pub secret: [u64; 2],
 }
 
 impl Call {
@@ -99,6 +113,17 @@ impl Call {
             Call::Measure { on } => {
                 w.u8(7)?;
                 w.u8(u8::from(*on))?;
+            }
+            Call::Resume {
+                version,
+                session,
+                secret,
+            } => {
+                w.u8(9)?;
+                w.u32(*version)?;
+                w.u32(*session)?;
+                w.u64(secret[0])?;
+                w.u64(secret[1])?;
             }
             Call::ShareLocks { inode, name, owner } => {
                 w.u8(6)?;
@@ -126,6 +151,11 @@ impl Call {
             },
             7 => Call::Measure { on: r.boolean()? },
             8 => Call::Status,
+            9 => Call::Resume {
+                version: r.u32()?,
+                session: r.u32()?,
+                secret: [r.u64()?, r.u64()?],
+            },
             _ => return Err(Malformed),
         };
         r.end()?;
@@ -149,12 +179,15 @@ impl Answer {
                 w.u32(welcome.flush)?;
                 w.u32(welcome.branch_pages)?;
                 w.u32(welcome.delta_pages)?;
+                w.u64(welcome.secret[0])?;
+                w.u64(welcome.secret[1])?;
             }
             Answer::Segments(segments) => {
                 w.u8(2)?;
                 w.list(segments)?;
             }
             Answer::Done => w.u8(3)?,
+            Answer::Resumed => w.u8(7)?,
             Answer::Error(errno, text) => {
                 w.u8(4)?;
                 w.u32(errno.unsigned_abs())?;
@@ -193,6 +226,7 @@ impl Answer {
                     flush: r.u32()?,
                     branch_pages: r.u32()?,
                     delta_pages: r.u32()?,
+                    secret: [r.u64()?, r.u64()?],
                 })
             }
             2 => Answer::Segments(r.list()?),
@@ -203,6 +237,7 @@ impl Answer {
             }
             5 => Answer::Measured(HandOvers::decode(&mut r)?),
             6 => Answer::Status(Status::decode(&mut r)?),
+            7 => Answer::Resumed,
             _ => return Err(Malformed),
         };
         r.end()?;
@@ -305,6 +340,7 @@ mod tests {
             flush: 1,
             branch_pages: 1,
             delta_pages: 2,
+            secret: [3, 4],
         });
         let mut buffer = [0; MESSAGE_MAX];
         let length = answer.encode(&mut buffer).unwrap();
@@ -326,6 +362,11 @@ mod tests {
             Call::Goodbye,
             Call::Shutdown,
             Call::Measure { on: true },
+            Call::Resume {
+                version: 6,
+                session: 7,
+                secret: [8, 9],
+            },
             Call::ShareLocks {
                 inode: 1,
                 name: 2,

@@ -34,7 +34,7 @@ impl Engine {
                 let mut count = 0;
                 for number in numbers.into_iter().filter(|&number| number != 0) {
                     let header = session.header(number).ok_or(Errno::STALE)?;
-                    ownership::wait_unmarked(header)?;
+                    ownership::wait_unmarked(session, header)?;
                     if !matches!(ownership::owner(session, header), Owner::Us(_)) {
                         wanted[count] = number;
                         count += 1;
@@ -60,7 +60,7 @@ impl Engine {
             },
             Fix::Admit(inode, contents) => session.ask(&Request::Admit { inode, contents }),
             Fix::Wait(number) => {
-                ownership::wait_unmarked(session.header(number).ok_or(Errno::STALE)?)
+                ownership::wait_unmarked(session, session.header(number).ok_or(Errno::STALE)?)
             }
             Fix::Busy(number) => self.run_local(|context| {
                 let inode = context.cached(number)?;

@@ -4,13 +4,13 @@ use super::{Change, Weight};
 use crate::journal::{Redo, Target};
 use crate::slots::place;
 use crate::state::State;
-use arck_core_state::header::{FOLD_OFFSET, HEADER_SIZE, OWNERSHIP_OFFSET};
+use arck_core_state::header::HEADER_SIZE;
 use arck_core_state::inode::INODE_SIZE;
 use arck_core_state::{InodeNumber, PAGE_SIZE, PagePtr, Pages};
 use foldhash::HashMap;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
 
 /// What stands in a map, in the order in which it lies in memory.
@@ -86,6 +86,17 @@ impl Change<'_> {
     /// Everything that changes in place, as redo records.
     fn redo(&self) -> Result<Redo, Errno> {
         let mut redo = Redo::default();
+        let sequenced: Vec<u8> = self
+            .sequenced()
+            .into_iter()
+            .flat_map(|number| u64::from(number).to_le_bytes())
+            .collect();
+        if !sequenced.is_empty() {
+            redo.put(Target::Sequences, 0, &sequenced);
+        }
+        if let Some((offset, word)) = self.done {
+            redo.put(Target::Sessions, offset, &word.to_le_bytes());
+        }
         for (&segment, entry) in &self.segments {
             let offset = u64::from(segment) * crate::files::SEGMENT_ENTRY_SIZE;
             redo.put(Target::Segments, offset, entry.as_bytes());
@@ -207,49 +218,7 @@ impl Change<'_> {
     /// Applies what the journal holds. Nothing can fail any more.
     fn apply(&mut self, redo: &Redo, sync: bool) {
         let pool = &self.state.pool;
-        let numbers = self.sequenced();
-        for &number in &numbers {
-            if let Some(header) = pool.header(number) {
-                // Odd already only after a crash, which recovery mends.
-                let sequence = header.sequence.load(Ordering::Relaxed);
-                header.sequence.store(sequence | 1, Ordering::Relaxed);
-            }
-        }
-        fence(Ordering::SeqCst);
-        let is_last = |target, offset| {
-            target == Target::Headers
-                && matches!(offset % HEADER_SIZE as u64, FOLD_OFFSET | OWNERSHIP_OFFSET)
-        };
-        let store = |last: bool| {
-            for (target, offset, bytes) in redo.records() {
-                let memory = target.memory(pool);
-                let (words, rest) = bytes.as_chunks::<8>();
-                for (index, word) in words.iter().enumerate() {
-                    let at = offset + index as u64 * 8;
-                    if is_last(target, at) == last {
-                        // Only whole aligned words are ever put; see `redo`.
-                        let stored = memory.store_u64(
-                            at as usize,
-                            u64::from_le_bytes(*word),
-                            Ordering::Release,
-                        );
-                        debug_assert!(stored.is_some());
-                    }
-                }
-                debug_assert!(rest.is_empty());
-            }
-        };
-        store(false);
-        self.state.crash_point("half applied");
-        fence(Ordering::SeqCst);
-        for &number in &numbers {
-            if let Some(header) = pool.header(number) {
-                let sequence = header.sequence.load(Ordering::Relaxed);
-                header.sequence.store(sequence + 1, Ordering::Release);
-            }
-        }
-        // Stored in ascending order: of each header the fold number, then the ownership.
-        store(true);
+        redo.store(pool, || self.state.crash_point("half applied"));
         for &number in self.headers.keys() {
             // A mark on a header whose ownership does not change has no redo record.
             if let Some(header) = pool.header(number) {

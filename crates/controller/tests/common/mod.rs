@@ -19,7 +19,7 @@ use arck_core_state::{
 use arck_pm::{AddressSpace, MapOptions, Mapping};
 use arck_protocol::control::{CONTROL_SIZE, ControlMemory, open_entry};
 use arck_protocol::operation::{LightBarrier, OperationSlot};
-use arck_protocol::socket::{Answer, Call, Welcome, call};
+use arck_protocol::socket::{Answer, Call, Welcome, call, call_with};
 use arck_protocol::{InodeList, PROTOCOL_VERSION, Request, Response, ring};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -79,6 +79,7 @@ pub struct Client {
     bitmap: Mapping,
     arena: Mapping,
     pub arena_file: OwnedFd,
+    pub control_file: OwnedFd,
     wake: OwnedFd,
     space: AddressSpace,
     mapped: RefCell<Vec<bool>>,
@@ -149,6 +150,7 @@ impl Client {
             bitmap: map(&bitmap, geometry.page_bitmap_size(), MapOptions::READ_ONLY),
             arena: map(&arena, ARENA_SPAN, MapOptions::READ_WRITE),
             arena_file: arena,
+            control_file: control,
             space: AddressSpace::reserve(geometry.span() as usize).unwrap(),
             mapped: RefCell::new(vec![false; geometry.segment_count as usize]),
             delta_pages: welcome.delta_pages,
@@ -164,6 +166,32 @@ impl Client {
             overlay: BTreeMap::new(),
             births: HashMap::new(),
         }
+    }
+
+    /// Goes on with the session at a controller that was started meanwhile.
+    pub fn resume(&mut self, pool: &Path) {
+        let socket = dial(pool);
+        let (answer, mut descriptors) = self.resume_as(&socket, self.welcome.secret).unwrap();
+        assert_eq!(answer, Answer::Resumed);
+        self.wake = descriptors.pop().unwrap();
+        self.socket = socket;
+    }
+
+    pub fn resume_as(
+        &self,
+        socket: &OwnedFd,
+        secret: [u64; 2],
+    ) -> Result<(Answer, Vec<OwnedFd>), Errno> {
+        let resume = Call::Resume {
+            version: PROTOCOL_VERSION,
+            session: self.welcome.session,
+            secret,
+        };
+        call_with(socket, &resume, &[self.control_file.as_fd()])
+    }
+
+    pub fn finish(&self, slot: usize) -> Response {
+        ring::finish(self.control(), slot, PATIENCE).unwrap()
     }
 
     // ---- messages

@@ -100,6 +100,9 @@ impl FileSystem {
             open: Mutex::new((0, HashMap::new())),
         })
     }
+    pub fn connect_waiting(options: &ConnectOptions) -> Result<FileSystem, ConnectError> {
+        FileSystem::connect(options)
+    }
     pub fn abandon_after_fork(self) {
         for open in self
             .open

@@ -1,0 +1,265 @@
+//! Taking up sessions that were there before this controller.
+//!
+//! A controller that is started after another one was killed finds sessions in the table. Whether
+//! one of them is still there the kernel says: its arena was sent to it locked (`flock`), the lock
+//! belongs to the open file that its mapping keeps, and so lasts exactly as long as some process of
+//! it has the arena mapped: not longer than an exec, and whatever became of its socket. A session
+//! that is not there is recovered as any that died. One that is, is *away* until it connects again
+//! ([`Core::resume`]), and stays the owner of what it owns, which the pool's headers say.
+//!
+//! # Invariants
+//! * Of a session that is away, what its control memory would say is taken for the worst: every
+//!   thread may be in an operation (so each fold keeps receipts), every inode may be open (no
+//!   orphan is freed) or mapped (pages that a mapped file might lose are kept). Nobody waits for
+//!   it longer than [`Options::take_up`](crate::Options) after the start.
+//! * What it hands over is believed no more than what it writes: its control memory is a sealed
+//!   memory file of the right size, and everything in it is looked at as ever.
+//! * A session is taken up for the user that opened it, and for who knows its secret.
+
+use crate::arena::{self, Arena};
+use crate::core::Core;
+use crate::files::{
+    SESSION_DONE_OFFSET, SESSION_ENTRY_SIZE, SESSION_TABLE_FIRST, SegmentKind, SessionEntry,
+};
+use crate::lent::Lent;
+use crate::pool::Pool;
+use crate::receipts::Receipts;
+use crate::sessions::{Live, Owned, Session};
+use arck_core_state::geometry::SessionNumber;
+use arck_core_state::{InodeNumber, SegmentNumber};
+use arck_pm::{MapOptions, Mapping};
+use arck_protocol::control::CONTROL_SIZE;
+use arck_protocol::{Request, ring};
+use arck_verifier::Credentials;
+use rustix::event::EventfdFlags;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{FlockOperation, OFlags, SealFlags};
+use rustix::io::Errno;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// How often it is looked whether sessions that are away are still there.
+pub const AWAY_INTERVAL: Duration = Duration::from_millis(250);
+/// So long a request that needs a session that is away is put off at a time.
+const AGAIN: Duration = Duration::from_millis(5);
+/// The type that statfs(2) tells of memory files.
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+
+/// A descriptor of a session's arena to be sent to it, locked for as long as it is mapped.
+pub fn open_arena(pool: &Pool, session: SessionNumber) -> Result<OwnedFd, Errno> {
+    let file = pool.open_file(&arena::name(session), OFlags::RDWR)?;
+    // Where there are no such locks, no session outlives its controller.
+    let _ = rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared);
+    Ok(file)
+}
+
+/// Whether some process still has a session's arena mapped.
+fn is_there(pool: &Pool, session: SessionNumber) -> bool {
+    let Ok(file) = pool.open_file(&arena::name(session), OFlags::RDONLY) else {
+        return false;
+    };
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
+}
+
+/// Of the entries of the session table, those of sessions that are still there.
+pub fn those_there(pool: &Pool, entries: &[(usize, SessionEntry)]) -> Vec<SessionNumber> {
+    let numbers = entries.iter().map(|(_, entry)| entry.session);
+    numbers.filter(|&number| is_there(pool, number)).collect()
+}
+
+/// The user of a session, as its entry says.
+pub fn credentials(entry: &SessionEntry) -> Credentials {
+    let groups = entry.groups.len().min(entry.group_count as usize);
+    Credentials {
+        session: entry.session,
+        uid: entry.uid,
+        gid: entry.gid,
+        groups: entry.groups[..groups].to_vec(),
+    }
+}
+
+impl Core {
+    /// Makes a session known that is there and away, with what it owns.
+    pub fn expect_back(
+        &mut self,
+        index: usize,
+        entry: &SessionEntry,
+        mut arena: Arena,
+        owned: &[(InodeNumber, u32)],
+    ) {
+        let number = entry.session;
+        let spare = arena.take_all_slots(owned.iter().map(|&(_, slot)| slot));
+        let mut session = Session::new(number, credentials(entry), index, arena, None);
+        session.is_away = true;
+        let since = Instant::now();
+        let entries = owned.iter();
+        session.owned = entries
+            .map(|&(number, slot)| (number, Owned::new(since, slot)))
+            .collect();
+        session.vacate(spare);
+        let pool = &self.state.pool;
+        session.receipts =
+            Receipts::read(pool, session.whose(), entry.receipts_lost, |inode, fold| {
+                pool.header(inode)
+                    .is_some_and(|header| header.fold() == fold)
+            });
+        let most = u64::from(session.arena.pages().1);
+        session.set_room(pool, entry.room.min(most));
+        let segments = 0..pool.geometry().segment_count;
+        let owner = |segment: SegmentNumber| {
+            let entry = self.state.space.entry(segment)?;
+            (entry.kind() == SegmentKind::Data).then_some(entry.owner)
+        };
+        session.segments = segments
+            .clone()
+            .filter(|&segment| owner(segment) == Some(number))
+            .collect();
+        // It may have been sent any of them.
+        for segment in segments {
+            if session.mapped.insert(segment) {
+                self.state.space.note_sent(segment, true);
+            }
+        }
+        // What it was sent to write is looked at as before.
+        session.arena.take_overhead_as_it_is();
+        if let Ok(allowance) = session.arena.allowance(number, session.arena.pages()) {
+            self.lookout.lend(Lent::Arena(number), allowance);
+        }
+        for &segment in &session.segments {
+            self.lend_segment(number, entry.uid, segment);
+        }
+        session.unborn = owned.len();
+        self.sessions.insert(number, session);
+    }
+
+    pub fn any_away(&self) -> bool {
+        self.away != 0
+    }
+
+    /// Whether a request is to be put off that would be served better if sessions that are away
+    /// were back: until then, or until they have had their time.
+    pub fn put_off_for_away(&self) -> Option<Instant> {
+        let now = Instant::now();
+        let waits = self.any_away() && now < self.opened + self.options.take_up;
+        waits.then(|| now + AGAIN)
+    }
+
+    /// Whether an inode's owner is away.
+    pub fn owner_is_away(&self, owner: SessionNumber) -> bool {
+        self.any_away() && self.sessions.get(&owner).is_some_and(|s| s.is_away)
+    }
+
+    /// Counts those that are away, after any has come or gone.
+    pub fn count_away(&mut self) {
+        self.away = self.sessions.values().filter(|s| s.is_away).count();
+    }
+
+    /// Ends those sessions that are not there any more, of those that were away.
+    pub fn end_departed(&mut self) {
+        if !self.any_away() {
+            return;
+        }
+        let away = self.sessions.values().filter(|s| s.is_away);
+        let departed: Vec<SessionNumber> = away
+            .map(|session| session.number)
+            .filter(|&number| !is_there(&self.state.pool, number))
+            .collect();
+        for number in departed {
+            self.end_session(number, libc::EIO);
+        }
+    }
+
+    /// A session that has just been taken up is away again.
+    pub fn lose(&mut self, number: SessionNumber) {
+        if let Some(session) = self.sessions.get_mut(&number) {
+            session.live = None;
+            session.is_away = true;
+        }
+        self.count_away();
+    }
+
+    /// Notes which request is served now ([`State::serving`](crate::state::State)).
+    pub fn note_serving(&mut self, number: SessionNumber, slot: usize) {
+        let session = self.sessions.get(&number);
+        self.state.serving = session.and_then(|session| {
+            let request = session.live.as_ref()?.control().requests.get(slot)?;
+            let count = request.count.load(Ordering::Relaxed);
+            let entry = SESSION_TABLE_FIRST + session.index * SESSION_ENTRY_SIZE;
+            let token = request_token(number, slot, count);
+            Some(((entry + SESSION_DONE_OFFSET) as u64, token))
+        });
+    }
+
+    /// Takes a session up again, whose control memory this is; the wake descriptor that it gets.
+    /// ESTALE, EACCES, EBUSY; EINVAL if that is no control memory.
+    pub fn resume(
+        &mut self,
+        who: &Credentials,
+        number: SessionNumber,
+        secret: [u64; 2],
+        control: BorrowedFd<'_>,
+    ) -> Result<OwnedFd, Errno> {
+        let session = self.sessions.get_mut(&number).ok_or(Errno::STALE)?;
+        let known = &session.credentials;
+        let groups = &who.groups[..who.groups.len().min(crate::files::GROUPS_MAX)];
+        let is_same = (known.uid, known.gid, &known.groups[..]) == (who.uid, who.gid, groups);
+        let entry = arena::entry(&self.state.pool, session.index).ok_or(Errno::STALE)?;
+        if !is_same || entry.secret != secret {
+            return Err(Errno::ACCESS);
+        }
+        if !session.is_away {
+            return Err(Errno::BUSY);
+        }
+        let mapping = map_control(control)?;
+        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let sent = rustix::io::fcntl_dupfd_cloexec(&wake, 0)?;
+        let live = Live {
+            control: mapping,
+            wake,
+        };
+        let header = &live.control().header;
+        header.awake.store(1, Ordering::SeqCst);
+        header.closed.store(0, Ordering::SeqCst);
+        answer_done(&live, number, entry.done);
+        ring::ring_all(live.control());
+        session.attach(live);
+        let room = session.room();
+        session.set_room(&self.state.pool, room);
+        self.count_away();
+        self.publish_free_counts(true);
+        Ok(sent)
+    }
+}
+
+/// Maps what a session says is its control memory.
+fn map_control(control: BorrowedFd<'_>) -> Result<Mapping, Errno> {
+    // The only question that nothing but the kernel answers, whatever file it is.
+    let seals = rustix::fs::fcntl_get_seals(control).map_err(|_| Errno::INVAL)?;
+    let needed = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    let status = rustix::fs::fstat(control)?;
+    let system = rustix::fs::fstatfs(control)?;
+    // Pages of the other kind of memory files, huge ones, may be missing when they are touched.
+    let is_memory = system.f_type as u64 == TMPFS_MAGIC;
+    if !seals.contains(needed) || !is_memory || status.st_size != CONTROL_SIZE as i64 {
+        return Err(Errno::INVAL);
+    }
+    Mapping::new(&control.as_fd(), 0, CONTROL_SIZE, MapOptions::READ_WRITE)
+        .map_err(|_| Errno::INVAL)
+}
+
+/// What names a request of a session: its slot, and which of those that went through it.
+pub fn request_token(session: SessionNumber, slot: usize, count: u64) -> u64 {
+    u64::from(session) << 32 | (slot as u64 & 0xff) << 24 | count & 0xff_ffff
+}
+
+/// The request that the last controller had done when it died, and perhaps had not answered.
+fn answer_done(live: &Live, session: SessionNumber, done: u64) {
+    let control = live.control();
+    for (slot, request) in control.requests.iter().enumerate() {
+        if request_token(session, slot, request.count.load(Ordering::Relaxed)) == done
+            && let Some(Ok(Request::MoveDirectory { .. })) = ring::receive(control, slot)
+        {
+            ring::respond(control, slot, &arck_protocol::Response::Done);
+        }
+    }
+}

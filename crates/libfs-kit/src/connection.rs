@@ -1,0 +1,398 @@
+//! The connection with the controller, and what is done while there is none.
+//!
+//! A controller may end at any time and be started again. The session does not end with it: what it
+//! owns it can go on changing. Whatever needs the controller waits here, at most
+//! [`Connection::patience`], connects again by itself, and proves which session it is; the request
+//! that waited stands in control memory, which the new controller gets, and is answered by it.
+//!
+//! # Invariants
+//! * The numbers of the descriptors stay the same for as long as the session lives: others of the
+//!   process know by them whose they are.
+//! * `socket` is held for one exchange, or while the connection is made anew.
+//! * A request is taken back only while the connection is cut, under that lock: no controller has
+//!   the control memory then.
+//! * One line on standard error per outage.
+
+use arck_core_state::layout;
+use arck_protocol::control::ControlMemory;
+use arck_protocol::message::MESSAGE_MAX;
+use arck_protocol::socket::{self, Answer, Call, Welcome};
+use arck_protocol::{PROTOCOL_VERSION, ring};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use rustix::io::{DupFlags, Errno};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::mem::ManuallyDrop;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a request may take, and how long a controller that is gone is waited for, if
+/// `ARCK_WAIT` (seconds) does not say otherwise.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Pause between two attempts to connect.
+const PAUSE: Duration = Duration::from_millis(20);
+/// A controller that is there and does not answer for so long is worth a line.
+const SILENT: Duration = Duration::from_secs(3);
+
+/// What `ARCK_WAIT` says.
+pub fn patience() -> Duration {
+    let wish = std::env::var("ARCK_WAIT").ok();
+    let seconds = wish.and_then(|text| text.trim().parse::<f64>().ok());
+    let seconds = seconds.filter(|seconds| (0.0..1e6).contains(seconds));
+    seconds.map_or(PATIENCE, Duration::from_secs_f64)
+}
+
+struct Socket {
+    /// `None` once the session has ended.
+    socket: Option<OwnedFd>,
+    /// Answers that nobody waits for any more, and that are still to come.
+    owed: u32,
+}
+
+/// See the module's head.
+pub struct Connection {
+    pool: PathBuf,
+    session: u32,
+    secret: [u64; 2],
+    patience: Duration,
+    socket: Mutex<Socket>,
+    /// The socket's number; -1 once the session has ended.
+    number: AtomicI32,
+    wake: OwnedFd,
+    control: OwnedFd,
+    /// It was waited for in vain: nobody waits again until it is back.
+    gave_up: AtomicBool,
+    has_said: AtomicBool,
+}
+
+impl Connection {
+    pub fn new(
+        pool: &Path,
+        patience: Duration,
+        welcome: &Welcome,
+        socket: OwnedFd,
+        wake: OwnedFd,
+        control: OwnedFd,
+    ) -> Connection {
+        Connection {
+            // The program may change its directory.
+            pool: std::path::absolute(pool).unwrap_or_else(|_| pool.into()),
+            session: welcome.session,
+            secret: welcome.secret,
+            patience,
+            number: AtomicI32::new(socket.as_raw_fd()),
+            socket: Mutex::new(Socket {
+                socket: Some(socket),
+                owed: 0,
+            }),
+            wake,
+            control,
+            gave_up: AtomicBool::new(false),
+            has_said: AtomicBool::new(false),
+        }
+    }
+
+    /// How long whatever needs the controller waits for it.
+    pub fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    pub fn wake(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    /// To be held while segments are mapped, so that none is mapped twice.
+    pub fn one_at_a_time(&self) -> impl Drop + '_ {
+        self.lock()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Socket> {
+        self.socket.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives the connection up for good.
+    pub fn close(&self) {
+        let mut socket = self.lock();
+        self.number.store(-1, Ordering::Release);
+        socket.socket = None;
+    }
+
+    /// Whether the controller's end is closed. A system call.
+    pub fn is_cut(&self) -> bool {
+        let number = self.number.load(Ordering::Acquire);
+        if number < 0 {
+            return false;
+        }
+        // SAFETY: the socket's, which stays open under that number as long as the session; where
+        // the session ends meanwhile the answer does not matter.
+        let socket = unsafe { BorrowedFd::borrow_raw(number) };
+        is_cut(socket)
+    }
+
+    /// If the connection is cut: connects again. Blocks, at most as long as `patience` says. EIO if
+    /// there is no controller by then, or it does not know the session any more.
+    pub fn restore(&self, control: &ControlMemory) -> Result<(), Errno> {
+        self.restore_locked(&mut self.lock(), control)
+    }
+
+    fn restore_locked(&self, socket: &mut Socket, control: &ControlMemory) -> Result<(), Errno> {
+        let Some(old) = &socket.socket else {
+            return Err(Errno::IO);
+        };
+        if !is_cut(old.as_fd()) {
+            return Ok(());
+        }
+        let deadline = match self.gave_up.load(Ordering::Relaxed) {
+            true => Instant::now(),
+            false => Instant::now() + self.patience,
+        };
+        loop {
+            match self.resume(old.as_fd()) {
+                Ok(()) => break,
+                Err(Errno::STALE | Errno::ACCESS | Errno::PROTONOSUPPORT | Errno::INVAL) => {
+                    // It has come to its end. So for everybody who waits.
+                    self.say("does not know this program's session any more");
+                    let closed = Errno::IO.raw_os_error().unsigned_abs();
+                    control.header.closed.store(closed, Ordering::SeqCst);
+                    return Err(Errno::IO);
+                }
+                Err(_) if Instant::now() >= deadline => {
+                    self.gave_up.store(true, Ordering::Relaxed);
+                    return Err(Errno::IO);
+                }
+                Err(_) => {
+                    self.say_waiting("is gone");
+                    std::thread::sleep(PAUSE);
+                }
+            }
+        }
+        socket.owed = 0;
+        self.gave_up.store(false, Ordering::Relaxed);
+        self.has_said.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// One attempt. The new socket and wake descriptor take the old ones' numbers.
+    fn resume(&self, old: BorrowedFd<'_>) -> Result<(), Errno> {
+        let fresh = connect_socket(&self.pool)?;
+        let call = Call::Resume {
+            version: PROTOCOL_VERSION,
+            session: self.session,
+            secret: self.secret,
+        };
+        send(fresh.as_fd(), &call, &[self.control.as_fd()])?;
+        if !wait_readable(fresh.as_fd(), self.patience) {
+            return Err(Errno::TIMEDOUT);
+        }
+        let (answer, descriptors) = receive(fresh.as_fd())?;
+        let wake = match (answer, descriptors.as_slice()) {
+            (Answer::Resumed, [wake]) => wake,
+            (Answer::Error(errno, _), _) => return Err(Errno::from_raw_os_error(errno)),
+            _ => return Err(Errno::PROTO),
+        };
+        replace(self.wake.as_fd(), wake)?;
+        replace(old, &fresh)
+    }
+
+    /// One exchange. `again`: if the controller is gone, it is waited for, and the call made again.
+    /// ETIMEDOUT if it does not answer in time.
+    pub fn call(
+        &self,
+        call: &Call,
+        descriptors: &[BorrowedFd<'_>],
+        again: Option<&ControlMemory>,
+    ) -> Result<(Answer, Vec<OwnedFd>), Errno> {
+        let mut socket = self.lock();
+        loop {
+            match self.exchange(&mut socket, call, descriptors) {
+                Err(Errno::CONNRESET | Errno::PIPE | Errno::NOTCONN) if socket.socket.is_some() => {
+                    let control = again.ok_or(Errno::CONNRESET)?;
+                    self.restore_locked(&mut socket, control)?;
+                }
+                Ok((Answer::Error(errno, _), _)) => {
+                    return Err(Errno::from_raw_os_error(errno));
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn exchange(
+        &self,
+        socket: &mut Socket,
+        call: &Call,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(Answer, Vec<OwnedFd>), Errno> {
+        let Socket { socket, owed } = socket;
+        let socket = socket.as_ref().ok_or(Errno::NOTCONN)?.as_fd();
+        send(socket, call, descriptors)?;
+        *owed += 1;
+        loop {
+            if !wait_readable(socket, SILENT.min(self.patience)) {
+                self.say_waiting("does not answer");
+                let rest = self.patience.saturating_sub(SILENT);
+                if !wait_readable(socket, rest) {
+                    return Err(Errno::TIMEDOUT);
+                }
+            }
+            let answered = receive(socket)?;
+            *owed -= 1;
+            // What an earlier call gave up waiting for comes first.
+            if *owed == 0 {
+                return Ok(answered);
+            }
+        }
+    }
+
+    /// The answer to a request that was submitted. Blocks; see the module's head. EIO, ETIMEDOUT.
+    pub fn finish(
+        &self,
+        control: &ControlMemory,
+        index: usize,
+    ) -> Result<arck_protocol::Response, Errno> {
+        // How often it is looked whether the controller is still there.
+        const LOOK: Duration = Duration::from_millis(100);
+        let mut began = Instant::now();
+        loop {
+            let waited = began.elapsed();
+            let left = self.patience.saturating_sub(waited);
+            match ring::finish(control, index, LOOK.min(left)) {
+                Err(Errno::TIMEDOUT) if self.is_cut() => {
+                    let restored = self.restore(control);
+                    began = Instant::now();
+                    if let Err(errno) = restored
+                        && self.withdraw(control, index)
+                    {
+                        return Err(errno);
+                    }
+                }
+                Err(Errno::TIMEDOUT) if waited < self.patience => {
+                    if waited > SILENT {
+                        self.say_waiting("does not answer");
+                    }
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Takes a request back that nobody is there to answer.
+    fn withdraw(&self, control: &ControlMemory, index: usize) -> bool {
+        let socket = self.lock();
+        let is_cut = socket
+            .socket
+            .as_ref()
+            .is_none_or(|socket| is_cut(socket.as_fd()));
+        is_cut && ring::withdraw(control, index)
+    }
+
+    fn say_waiting(&self, what: &str) {
+        if self.patience >= PAUSE {
+            let seconds = self.patience.as_secs_f64();
+            self.say(&format!(
+                "{what}; waiting for it, at most {seconds} s (arck serve {})",
+                self.pool.display()
+            ));
+        }
+    }
+
+    fn say(&self, what: &str) {
+        if self.has_said.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let line = format!("arck: the controller of {} {what}\n", self.pool.display());
+        // SAFETY: at worst it is not open.
+        let standard_error = unsafe { BorrowedFd::borrow_raw(2) };
+        // Nobody may be listening.
+        let _ = rustix::io::write(standard_error, line.as_bytes());
+    }
+}
+
+fn is_cut(socket: BorrowedFd<'_>) -> bool {
+    let mut asked = [PollFd::from_borrowed_fd(socket, PollFlags::IN)];
+    let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+    matches!(poll(&mut asked, Some(&Timespec::default())), Ok(1..))
+        && asked[0].revents().intersects(gone)
+}
+
+/// False when the time is over.
+fn wait_readable(socket: BorrowedFd<'_>, patience: Duration) -> bool {
+    let deadline = Instant::now() + patience;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let time = Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(left.subsec_nanos()),
+        };
+        match poll(
+            &mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)],
+            Some(&time),
+        ) {
+            Ok(0) => return false,
+            Err(Errno::INTR) => {}
+            // What is wrong shows when it is read.
+            Ok(_) | Err(_) => return true,
+        }
+    }
+}
+
+fn send(socket: BorrowedFd<'_>, call: &Call, descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    let mut buffer = [0u8; MESSAGE_MAX];
+    let length = call.encode(&mut buffer).map_err(|_| Errno::INVAL)?;
+    socket::send(socket, &buffer[..length], descriptors)
+}
+
+fn receive(socket: BorrowedFd<'_>) -> Result<(Answer, Vec<OwnedFd>), Errno> {
+    let mut buffer = [0u8; MESSAGE_MAX];
+    let (length, descriptors) = socket::receive(socket, &mut buffer)?;
+    if length == 0 {
+        return Err(Errno::CONNRESET);
+    }
+    let answer = Answer::decode(&buffer[..length]).map_err(|_| Errno::PROTO)?;
+    Ok((answer, descriptors))
+}
+
+/// Puts another open file in the place of `old`, whose number stays.
+fn replace(old: BorrowedFd<'_>, fresh: &OwnedFd) -> Result<(), Errno> {
+    // SAFETY: the number of a descriptor that its owner keeps; it is not closed here.
+    let mut place = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(old.as_raw_fd()) });
+    rustix::io::dup3(fresh, &mut place, DupFlags::CLOEXEC)
+}
+
+/// As [`connect_socket`], waiting at most `patience` for a controller that is about to be started
+/// again.
+pub fn connect_patiently(pool: &Path, patience: Duration) -> Result<OwnedFd, Errno> {
+    let deadline = Instant::now() + patience;
+    loop {
+        match connect_socket(pool) {
+            Err(Errno::CONNREFUSED | Errno::NOENT)
+                if Instant::now() < deadline && pool.join(layout::SUPERBLOCK).exists() =>
+            {
+                std::thread::sleep(PAUSE);
+            }
+            other => return other,
+        }
+    }
+}
+
+/// Connects to `POOL/socket`, through a descriptor of the directory so that the length of the
+/// path does not matter. ENOENT, ECONNREFUSED: nobody serves the pool.
+pub fn connect_socket(pool: &Path) -> Result<OwnedFd, Errno> {
+    use rustix::fs::{Mode, OFlags};
+    let directory = rustix::fs::open(
+        pool,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
+    let path = format!("/proc/self/fd/{}/{}", directory.as_raw_fd(), layout::SOCKET);
+    let socket = rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
+}
