@@ -164,7 +164,7 @@ fn make_keeper(
         pages: pages.len() as u64,
         // For a controller that comes after this one.
         parent: of,
-        entries: kept_generation.into(),
+        entries: kept_generation,
         class: 0,
         reserved0: 0,
         attributes: PagePtr::NULL,
@@ -185,5 +185,5 @@ fn make_keeper(
 /// Whose pages an orphan keeps, if it is a keeper: of files, only keepers have a parent.
 pub fn kept_for(inode: &Inode) -> Option<(InodeNumber, u32)> {
     let is_keeper = inode.kind() == Some(FileKind::File) && inode.links == 0 && inode.parent != 0;
-    is_keeper.then_some((inode.parent, inode.entries as u32))
+    is_keeper.then_some((inode.parent, inode.entries))
 }

@@ -32,7 +32,7 @@ use arck_protocol::control::CONTROL_SIZE;
 use arck_protocol::{Request, ring};
 use arck_verifier::Credentials;
 use rustix::event::EventfdFlags;
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{FlockOperation, OFlags, SealFlags};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
@@ -243,8 +243,7 @@ fn map_control(control: BorrowedFd<'_>) -> Result<Mapping, Errno> {
     if !seals.contains(needed) || !is_memory || status.st_size != CONTROL_SIZE as i64 {
         return Err(Errno::INVAL);
     }
-    Mapping::new(&control.as_fd(), 0, CONTROL_SIZE, MapOptions::READ_WRITE)
-        .map_err(|_| Errno::INVAL)
+    Mapping::new(control, 0, CONTROL_SIZE, MapOptions::READ_WRITE).map_err(|_| Errno::INVAL)
 }
 
 /// What names a request of a session: its slot, and which of those that went through it.

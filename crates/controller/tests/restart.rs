@@ -252,6 +252,8 @@ fn a_reader_sees_no_half_of_what_is_applied_again() {
         client.acquire(&[ROOT]);
         let file = client.create(ROOT, b"file", FileKind::File);
         client.commit(&[ROOT], false);
+        // Maps what it will look at.
+        reader.inode(file);
         let ends = &AtomicU32::new(0);
         std::thread::scope(|scope| {
             let looking = scope.spawn(move || {
