@@ -16,6 +16,9 @@ pub(crate) enum Target {
     Bitmap,
     Segments,
     Pages,
+    Sessions,
+    /// Numbers of inodes; nothing is stored.
+    Sequences,
 }
 
 /// "These bytes go there."
@@ -78,6 +81,8 @@ pub(crate) fn decode(bytes: &[u8]) -> Journal<'_> {
                 1 => Target::Bitmap,
                 2 => Target::Segments,
                 3 => Target::Pages,
+                4 => Target::Sessions,
+                5 => Target::Sequences,
                 _ => return None,
             };
             let length = crate::tables::word(records, at + 4) as usize;

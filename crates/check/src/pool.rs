@@ -362,6 +362,13 @@ impl Pool {
                     }
                 }
                 Target::Segments => {}
+                // Says nothing of what is stored: which requests were done.
+                Target::Sessions => {
+                    (at < crate::tables::SESSION_TABLE as u64).then_some(())?;
+                }
+                Target::Sequences => {
+                    (word < u64::from(self.geometry.inode_count)).then_some(())?;
+                }
                 Target::Pages => {
                     let page = PagePtr::of_address(at);
                     let slot = (at % PAGE_SIZE / 8) as usize;
