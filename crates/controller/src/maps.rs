@@ -76,7 +76,9 @@ pub fn mapped_by_others(
     set: &BTreeSet<InodeNumber>,
 ) -> Mapped {
     let mut found = mapped(sessions, session, |number, _| set.contains(&number));
-    let away = sessions.values().filter(|s| s.is_away && s.number != session);
+    let away = sessions
+        .values()
+        .filter(|s| s.is_away && s.number != session);
     for away in away {
         // It may have maps of any of them.
         for &number in set {
