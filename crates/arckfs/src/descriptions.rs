@@ -459,7 +459,11 @@ impl<'a> Context<'a> {
     fn take_open_place(&self, inode: &CachedInode) -> Result<usize, Errno> {
         let table = &self.session.control().open;
         let entry = open_entry(inode.number(), inode.generation());
+        let opens = &self.session.control().header.opens;
         let take = |place: usize| {
+            if opens.load(Ordering::Relaxed) <= place as u32 {
+                opens.fetch_max(place as u32 + 1, Ordering::SeqCst);
+            }
             table[place].load(Ordering::Relaxed) == 0
                 && table[place]
                     .compare_exchange(0, entry, Ordering::SeqCst, Ordering::Relaxed)

@@ -16,7 +16,7 @@ use crate::paths::PathCache;
 use crate::spares::Spares;
 use crate::state::{AuxiliaryState, CachedInode};
 use crate::turns::Turn;
-use arck_core_state::{InodeNumber, LiveHeader};
+use arck_core_state::{Inode, InodeNumber, LiveHeader};
 use arck_libfs_kit::arena_pages::Short;
 use arck_libfs_kit::ownership::{self, Owner, Straddled};
 use arck_libfs_kit::region::{Guard, ThreadSlot};
@@ -132,6 +132,10 @@ pub struct Context<'a> {
 #[derive(Default)]
 pub struct Recalled {
     numbers: RefCell<Vec<InodeNumber>>,
+    /// Inodes of which the controller has told, since they cannot be mapped, and in which state.
+    told: RefCell<Vec<(u64, Inode)>>,
+    /// Inodes to which it has been asked the way.
+    shown: RefCell<Vec<InodeNumber>>,
     /// How often the controller has refused what the call needed.
     denied: Cell<u32>,
     /// Memory has been made free for the call already.
@@ -143,6 +147,11 @@ pub struct Recalled {
 }
 
 impl Recalled {
+    /// What the controller has told of an inode: the sequence of its header, and the inode.
+    pub(crate) fn note_told(&self, told: (u64, Inode)) {
+        self.told.borrow_mut().push(told);
+    }
+
     /// Whether a path is to be walked again after the controller has said EACCES.
     fn is_to_be_asked_again(&self) -> bool {
         self.denied.replace(self.denied.get() + 1) < DENIED_MAX
@@ -170,6 +179,29 @@ pub enum Confirmed {
 impl<'a> Context<'a> {
     pub fn slot(&self) -> &'static ThreadSlot<'static> {
         self.thread.slot()
+    }
+
+    /// Whether the controller has refused what the call needed.
+    #[inline]
+    pub fn was_denied(&self) -> bool {
+        self.recalled.denied.get() != 0
+    }
+
+    /// What the controller has told of an inode, if it still is so.
+    pub fn told(&self, number: InodeNumber, sequence: u64) -> Option<Inode> {
+        let told = self.recalled.told.borrow();
+        let of_now = |told: &&(u64, Inode)| told.1.number == number && told.0 == sequence;
+        told.iter().rev().find(of_now).map(|told| told.1)
+    }
+
+    /// Notes that the controller is asked the way to an inode; whether it has been for this call.
+    pub fn note_shown(&self, number: InodeNumber) -> bool {
+        let mut shown = self.recalled.shown.borrow_mut();
+        let before = shown.contains(&number);
+        if !before {
+            shown.push(number);
+        }
+        before
     }
 
     /// Whether the path is to be walked again after the controller has said EACCES.
@@ -422,6 +454,11 @@ impl Engine {
                     *recalled.turn.borrow_mut() =
                         Some(Turn::on(self.session, inode, thread.slot().holder()));
                 }
+                Stop::Fix(Fix::Admit(number, false)) => match self.admit(number, &recalled) {
+                    Err(Errno::STALE) if stale_names != 0 => stale_names -= 1,
+                    Err(Errno::ACCESS) if by_path && recalled.is_to_be_asked_again() => {}
+                    admitted => admitted?,
+                },
                 Stop::Fix(fix) => match self.fix(thread, fix) {
                     Err(Errno::STALE) if stale_names != 0 => stale_names -= 1,
                     Err(Errno::ACCESS) if by_path && recalled.is_to_be_asked_again() => {}

@@ -322,7 +322,16 @@ impl<'a> Context<'a> {
     /// As [`Session::verified`], with the fix where this session cannot look.
     pub fn verified(&self, number: InodeNumber) -> Attempt<Option<(HeaderCopy, Inode)>> {
         match self.session.verified(number) {
-            Err(Errno::ACCESS) => Err(Fix::Admit(number, false).into()),
+            Err(Errno::ACCESS) => {
+                let header = self.header(number)?;
+                let sequence = header.read_begin().ok_or(Fix::Again)?;
+                let copy = header.copy();
+                let told = self.told(number, sequence);
+                match told.filter(|_| header.read_end(sequence)) {
+                    Some(inode) => Ok(Some((HeaderCopy { sequence, ..copy }, inode))),
+                    None => Err(Fix::Admit(number, false).into()),
+                }
+            }
             other => Ok(other?),
         }
     }
@@ -336,6 +345,11 @@ impl<'a> Context<'a> {
         name: &[u8],
         dentry: Dentry,
     ) -> Attempt<&'static CachedInode> {
+        if self.was_denied() && !self.note_shown(dentry.inode) {
+            // The controller judges an inode by where it lies, unless it is shown the way.
+            self.ask_for_name(directory, name)?;
+            return Err(Fix::Again.into());
+        }
         let viewed = self.view(dentry.inode, dentry.generation);
         self.or_ask(viewed, directory, name, dentry.inode)
     }
@@ -350,7 +364,10 @@ impl<'a> Context<'a> {
         number: InodeNumber,
     ) -> Attempt<&'static CachedInode> {
         match viewed {
-            Err(Stop::Fix(Fix::Admit(denied, false))) if denied == number => {
+            // Once: where it cannot be mapped all the same, it is told of by message.
+            Err(Stop::Fix(Fix::Admit(denied, false)))
+                if denied == number && !self.note_shown(number) =>
+            {
                 self.ask_for_name(directory, name)?;
                 Err(Fix::Again.into())
             }

@@ -24,6 +24,7 @@ mod ahead;
 mod attributes;
 mod births;
 mod buckets;
+mod by_message;
 mod counts;
 mod credentials;
 mod descriptions;

@@ -5,6 +5,7 @@
 //! * No session can make a request of another wait longer than the bounded waits in
 //!   [`Options`].
 
+use crate::by_message::ByMessage;
 use crate::classes::Classes;
 use crate::error::{Error, Result};
 use crate::holdings::Counted;
@@ -110,6 +111,8 @@ pub struct Core {
     pub(crate) touched: Vec<Touched>,
     /// What of that is not done yet.
     pub(crate) closings: Closings,
+    /// What is read by message, and by whom.
+    pub(crate) by_message: ByMessage,
     /// What was logged lately, to log no more than a few lines a second.
     pub(crate) violations_logged: violations::Windows,
 }
@@ -153,6 +156,7 @@ impl Core {
             published: (u64::MAX, u64::MAX),
             recovering: true,
             touched: Vec::new(),
+            by_message: ByMessage::default(),
             closings: Closings::default(),
             violations_logged: violations::Windows::new(),
         };

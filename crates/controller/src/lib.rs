@@ -35,6 +35,7 @@ mod apply;
 mod arena;
 mod aside;
 mod beneath;
+mod by_message;
 mod change;
 mod classes;
 mod closer;

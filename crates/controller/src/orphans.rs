@@ -142,7 +142,7 @@ impl Core {
         let mut listed: Listed = Listed::default();
         for session in self.sessions.values() {
             let Some(live) = &session.live else { continue };
-            for entry in &live.control().open {
+            for entry in live.control().opens() {
                 let entry = entry.load(Ordering::Acquire);
                 if entry != 0
                     && let Some(&number) = wanted.get(&entry)
@@ -238,7 +238,7 @@ impl Core {
                 let may = |inode: Inode| {
                     who.uid == inode.uid || who.may(&inode, 0o4) || who.may(&inode, 0o2)
                 };
-                self.state.admits(label, who) && inode.is_some_and(may)
+                self.state.admits(label, who) && inode.is_some_and(may) || self.keeps(who, number)
             };
             let sessions = listed.get(&number).into_iter().flatten();
             let users = sessions

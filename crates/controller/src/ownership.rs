@@ -578,6 +578,7 @@ impl Core {
             }
         }
         self.locks.drop_session(number);
+        self.by_message.forget_session(number);
         // The release is done for all at once below.
         self.fold_all(number, false, |core, inode, _| {
             if core.fold_or_take_away(number, inode, After::Keep).is_err() {

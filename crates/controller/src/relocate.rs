@@ -51,6 +51,8 @@ pub struct Touched {
     unlinked: bool,
     /// Its own mode or owner has changed.
     attributes: bool,
+    /// As it was, if that has.
+    old: Option<Inode>,
     /// Of a directory: with all that is beneath.
     deep: bool,
     /// What is in everything beneath is looked at, whether its place is right or not.
@@ -60,10 +62,11 @@ pub struct Touched {
 }
 
 impl Touched {
-    /// Its mode or owner has changed. `tighter`: so that fewer may search it, perhaps.
-    pub fn attributes(number: InodeNumber, tighter: bool) -> Touched {
+    /// Its mode or owner has changed; it was `old`. `tighter`: so that fewer may search it, perhaps.
+    pub fn attributes(number: InodeNumber, old: Option<Inode>, tighter: bool) -> Touched {
         Touched {
             number,
+            old,
             attributes: true,
             deep: tighter,
             ..Touched::default()
@@ -74,7 +77,7 @@ impl Touched {
     pub fn all() -> Touched {
         Touched {
             whole: true,
-            ..Touched::attributes(ROOT_INODE, true)
+            ..Touched::attributes(ROOT_INODE, None, true)
         }
     }
 
@@ -189,7 +192,17 @@ impl Core {
                 .admits(self.state.label_of_inode(dentry.inode), &who)
         {
             let class = Class::of_search(|number| self.state.inode(number), directory);
-            self.move_place(dentry.inode, class.as_ref())?;
+            let moved = self.move_place(dentry.inode, class.as_ref());
+            if !self
+                .state
+                .admits(self.state.label_of_inode(dentry.inode), &who)
+            {
+                // Where there is no class or no room for it, it is told of by message.
+                match moved {
+                    Ok(()) | Err(Errno::NOSPC) => self.show(session, dentry.inode),
+                    Err(errno) => return Err(errno),
+                }
+            }
         }
         if who.may(&inode, 4) {
             // Its names one by one will do, if it is full.
@@ -224,6 +237,18 @@ impl Core {
     /// Moves an inode to a place of a class; ENOSPC if that class has none.
     fn move_place(&mut self, number: InodeNumber, class: Option<&Class>) -> Result<(), Errno> {
         self.note_kept();
+        if let Some(inode) = self
+            .state
+            .directory(number)
+            .is_none()
+            .then(|| self.state.shadow(number))
+            .flatten()
+            .copied()
+        {
+            // Of a file with names in several classes: who has it open by another name goes on.
+            let openers = self.openers();
+            self.keep_rights(&openers, &inode, &inode, class);
+        }
         let label = self.state.classes.label(class);
         self.change_inode(number, |change| {
             change.allocate_for_class(label);
@@ -250,7 +275,14 @@ impl Core {
             return Ok(());
         }
         self.refuse_moving(number)?;
-        self.move_contents(number, None, &stays).map(|_| ())
+        self.move_contents(number, None, &stays)?;
+        let inode = *self.state.shadow(number).ok_or(Errno::STALE)?;
+        let outside = |page: &PagePtr| !stays(&self.state, self.state.space.label_of(*page));
+        match contents(&self.state, &inode)?.iter().any(outside) {
+            // There is no class for it, or no room in that.
+            true => Err(Errno::NOSPC),
+            false => Ok(()),
+        }
     }
 
     /// EBUSY if an inode is in a writable shared map of a session that may write it: it keeps its
@@ -364,7 +396,7 @@ impl Core {
                     (Some(_), None) => false,
                     (Some(old), Some(new)) => old.implies(&new),
                 };
-                touched.push(Touched::attributes(inode.inode, !wider));
+                touched.push(Touched::attributes(inode.inode, Some(*old), !wider));
             }
             for (_, dentry) in &inode.names_removed {
                 // One that had no other name is an orphan now, or has got a name with the same fold.

@@ -84,6 +84,13 @@ impl Core {
             Request::Sync { inodes } => self.sync(session, inodes.as_slice()),
             Request::LookUp { directory, name } => self.look_up(session, *directory, name),
             Request::Admit { inode, contents } => self.admit(session, *inode, *contents),
+            Request::Inspect { inode } => self.inspect(session, *inode),
+            Request::Read {
+                inode,
+                generation,
+                position,
+                length,
+            } => self.read(session, *inode, *generation, *position, *length),
             Request::Ping => Reply::Now(Response::Done),
         }
     }
@@ -223,6 +230,7 @@ impl Core {
         let Some(header) = self.state.header_copy(number) else {
             return Errno::STALE.into();
         };
+        let old = self.state.shadow(number).copied();
         // A new inode has to be born first: with the directory in which it is.
         let owner = header.ownership.session();
         if owner == session
@@ -263,7 +271,7 @@ impl Core {
         match folded {
             Ok(()) => {
                 self.give_up_unwritable(owner, number);
-                self.tighten(vec![Touched::attributes(number, true)]);
+                self.tighten(vec![Touched::attributes(number, old, true)]);
                 Reply::Now(Response::Done)
             }
             Err(failure) => failure.into(),

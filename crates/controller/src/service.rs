@@ -439,6 +439,7 @@ impl Service {
         if self.orphans_checked.elapsed() > ORPHAN_INTERVAL {
             self.orphans_checked = Instant::now();
             self.core.free_orphans(None);
+            self.core.forget_kept();
             self.core.remove_remains();
         }
     }

@@ -120,6 +120,13 @@ fn requests() -> Vec<Request> {
             inode: 9,
             contents: true,
         },
+        Request::Inspect { inode: 9 },
+        Request::Read {
+            inode: 9,
+            generation: 1,
+            position: 4096,
+            length: 2000,
+        },
         Request::Ping,
     ]
 }

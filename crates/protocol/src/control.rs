@@ -49,6 +49,10 @@ pub struct ControlHeader {
     /// Written by the session: one more than the highest place of `threads` that was ever used;
     /// 0 = it does not say. Before an operation is entered there, by a read-modify-write.
     pub threads: AtomicU32,
+    /// Written by the session: one more than the highest place of `open` that was ever used; 0 = it
+    /// does not say. Before anything is listed there.
+    pub opens: AtomicU32,
+    reserved: AtomicU32,
     /// Delta pages that the session may use for what adds names or pages of files: for so many, a
     /// fold finds room.
     pub delta_room: AtomicU64,
@@ -81,6 +85,8 @@ impl Default for ControlHeader {
             inodes_free: AtomicU64::new(0),
             maps: AtomicU32::new(0),
             threads: AtomicU32::new(0),
+            opens: AtomicU32::new(0),
+            reserved: AtomicU32::new(0),
             delta_room: AtomicU64::new(0),
             delta_used: AtomicU64::new(0),
         }
@@ -161,6 +167,14 @@ impl ControlMemory {
         &self.maps[..used.min(MAP_SLOTS)]
     }
 
+    /// The open table, as far as it is in use.
+    pub fn opens(&self) -> &[AtomicU64] {
+        match self.header.opens.load(Ordering::Acquire) as usize {
+            0 => &self.open,
+            used => &self.open[..used.min(OPEN_SLOTS)],
+        }
+    }
+
     /// The operation slots, as far as they are in use: a look at all of them is as long as many a fold.
     pub fn operations(&self) -> &[OperationSlot] {
         match self.header.threads.load(Ordering::Acquire) as usize {
@@ -169,10 +183,10 @@ impl ControlMemory {
         }
     }
 
-    /// Whether the open table lists the inode. Reads the whole table.
+    /// Whether the open table lists the inode. Reads all of the table that is in use.
     pub fn lists(&self, number: InodeNumber, generation: u32) -> bool {
         let wanted = open_entry(number, generation);
-        self.open
+        self.opens()
             .iter()
             .any(|entry| entry.load(Ordering::Acquire) == wanted)
     }

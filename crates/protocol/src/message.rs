@@ -12,6 +12,9 @@ pub const GRANT_MAX: usize = 256;
 /// Longest piece of a receipt that one request reads, in bytes.
 pub const RECEIPT_MAX: usize = 1024;
 
+/// Most bytes of a file that one request reads.
+pub const READ_MAX: usize = 2000;
+
 /// A short list of inode numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct InodeList {
@@ -142,6 +145,17 @@ pub enum Request {
     /// which it must have read permission. It moves to segments of its class, if need be.
     /// → `Done`; EACCES; EBUSY if it is in a shared map of another session; ENOSPC, ESTALE.
     Admit { inode: InodeNumber, contents: bool },
+    /// The verified inode, as stored, behind 8 bytes of its header's sequence: for who may see it and
+    /// cannot map it. → [`Response::Bytes`]; EACCES, ESTALE.
+    Inspect { inode: InodeNumber },
+    /// At most [`READ_MAX`] bytes of a file, for who may read it, or could when he opened it, and
+    /// cannot map it. → [`Response::Bytes`], fewer at the end of the file; EACCES, ESTALE, EISDIR.
+    Read {
+        inode: InodeNumber,
+        generation: u32,
+        position: u64,
+        length: u32,
+    },
     /// Nothing; for measuring and for waking.
     Ping,
 }
@@ -186,6 +200,8 @@ const STOP_WAITING: u8 = 17;
 const LOOK_UP: u8 = 18;
 const ADMIT: u8 = 19;
 const MORE_ROOM: u8 = 16;
+const INSPECT: u8 = 20;
+const READ: u8 = 21;
 
 const DONE: u8 = 1;
 const ERROR: u8 = 2;
@@ -362,6 +378,22 @@ impl Request {
                 w.u32(*inode)?;
                 w.u8(u8::from(*contents))?;
             }
+            Request::Inspect { inode } => {
+                w.u8(INSPECT)?;
+                w.u32(*inode)?;
+            }
+            Request::Read {
+                inode,
+                generation,
+                position,
+                length,
+            } => {
+                w.u8(READ)?;
+                w.u32(*inode)?;
+                w.u32(*generation)?;
+                w.u64(*position)?;
+                w.u32(*length)?;
+            }
             Request::Ping => w.u8(PING)?,
         }
         Ok(writer.used())
@@ -437,6 +469,13 @@ impl Request {
             ADMIT => Request::Admit {
                 inode: r.u32()?,
                 contents: r.boolean()?,
+            },
+            INSPECT => Request::Inspect { inode: r.u32()? },
+            READ => Request::Read {
+                inode: r.u32()?,
+                generation: r.u32()?,
+                position: r.u64()?,
+                length: r.u32()?,
             },
             PING => Request::Ping,
             _ => return Err(Malformed),
@@ -599,6 +638,13 @@ mod tests {
                 inode: 9,
                 contents: true,
             },
+            Request::Inspect { inode: 4 },
+            Request::Read {
+                inode: 4,
+                generation: 5,
+                position: 6,
+                length: 7,
+            },
             Request::Ping,
         ];
         for request in requests {
@@ -615,7 +661,7 @@ mod tests {
             Response::Error(28),
             Response::Violation("rule".into()),
             Response::Inodes((0..GRANT_MAX as u32).collect()),
-            Response::Bytes(vec![7; RECEIPT_MAX]),
+            Response::Bytes(vec![7; READ_MAX]),
             Response::Conflict(range()),
             Response::Found {
                 inode: 1,

@@ -103,13 +103,19 @@ impl FileSystem {
     ) -> Result<usize, Errno> {
         in_range(position, buffer.len())?;
         let (number, generation) = description.identity()?;
-        self.engine.run_local(|context| {
+        let read = self.engine.run_local(|context| {
             let inode = context.view(number, generation)?;
             if inode.is_directory() {
                 return Err(Errno::ISDIR.into());
             }
             context.read_at(inode, buffer, position)
-        })
+        });
+        match read {
+            Err(denied @ (Errno::ACCESS | Errno::BUSY | Errno::NOSPC)) => self
+                .engine
+                .read_by_message((number, generation), buffer, position, denied),
+            read => read,
+        }
     }
 
     /// Writes; short only if the pool is full, the file at its largest, or not all of the buffer

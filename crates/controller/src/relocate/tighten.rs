@@ -6,6 +6,7 @@
 use super::Touched;
 use super::closing::Closing;
 use super::pages::contents;
+use crate::by_message::Openers;
 use crate::change::{Change, Weight};
 use crate::classes::{Class, Classes, Condition, NOBODY, Wish};
 use crate::core::Core;
@@ -21,9 +22,13 @@ use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 use std::collections::{BTreeSet, HashMap};
 
-/// Who may search a directory and all above; as long as no rights change.
+/// Of one slice: who may search a directory and all above, as long as no rights change.
 #[derive(Default)]
-pub(super) struct Seen(HashMap<InodeNumber, Option<Class>>);
+pub(super) struct Seen {
+    search: HashMap<InodeNumber, Option<Class>>,
+    /// What sessions have open, once somebody has looked.
+    openers: Option<Openers>,
+}
 
 /// Buckets of a directory that are looked at in one step.
 const BUCKETS: u64 = 32;
@@ -34,7 +39,7 @@ impl Seen {
         let mut above = Vec::new();
         let mut at = directory;
         let mut class = loop {
-            if let Some(known) = self.0.get(&at) {
+            if let Some(known) = self.search.get(&at) {
                 break known.clone();
             }
             // Damage, a cycle too: nobody's.
@@ -47,7 +52,7 @@ impl Seen {
         };
         for inode in above.iter().rev() {
             class = class.and_then(|class| class.and(Condition::of(inode, Wish::Search)));
-            self.0.insert(inode.number, class.clone());
+            self.search.insert(inode.number, class.clone());
         }
         class
     }
@@ -69,7 +74,7 @@ impl Core {
         }
         if !self.touched.is_empty() {
             // Folds have changed more rights.
-            seen.0.clear();
+            seen.search.clear();
         }
         if at.deep {
             self.look_within(at, closing);
@@ -146,6 +151,14 @@ impl Core {
             None => self.state.classes.get(label).cloned(),
         };
         let moves = !self.state.classes.is_within(label, place.as_ref());
+        let is_open_to_change = moves || at.attributes || self.is_shown(number);
+        let whose = (!moves).then_some(inode.uid);
+        if is_open_to_change && inode.kind() != Some(FileKind::Directory) && self.has_others(whose)
+        {
+            let openers = seen.openers.get_or_insert_with(|| self.openers());
+            let old = at.old.as_ref().unwrap_or(&inode);
+            self.keep_rights(openers, old, &inode, place.as_ref());
+        }
         if !moves && !at.attributes {
             return Ok(());
         }
@@ -196,6 +209,14 @@ impl Core {
             }
             Err(errno) => Err(errno),
         }
+    }
+
+    /// Whether there are sessions that are neither trusted nor, if that is said, of a file's owner.
+    fn has_others(&self, owner: Option<u32>) -> bool {
+        self.sessions.values().any(|session| {
+            let who = &session.credentials;
+            Some(who.uid) != owner && !self.state.is_privileged(who)
+        })
     }
 
     /// Punches pages that nothing refers to any more, so that even a mapping that was kept shows

@@ -13,6 +13,7 @@
 
 mod board;
 mod names;
+mod open;
 mod oracle;
 mod storm;
 mod trees;
@@ -45,7 +46,12 @@ fn main() -> std::process::ExitCode {
     let rounds: u64 = number("ARCK_RIGHTS_ROUNDS").unwrap_or(1);
     let mut failed = 0;
     let mut ran = 0;
-    for (name, case) in storm::ALL.iter().chain(names::ALL).chain(trees::ALL) {
+    for (name, case) in storm::ALL
+        .iter()
+        .chain(names::ALL)
+        .chain(trees::ALL)
+        .chain(open::ALL)
+    {
         if !wanted.is_empty() && !wanted.iter().any(|part| name.contains(part.as_str())) {
             continue;
         }

@@ -1,0 +1,357 @@
+//! Descriptors that were open when a right went away, and files whose names are in directories of
+//! different classes: what the kernel does on a directory of the host, the pool does.
+
+use super::Case;
+use super::world::{ANN, BOB, EVE, ROOT, Session, World, plain};
+use arck_testkit::{Random, Shorthand};
+use arckfs::{Errno, Handle};
+use std::fs::File;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+pub const ALL: &[Case] = &[
+    ("descriptors_outlive_rights", descriptors_outlive_rights),
+    (
+        "a_descriptor_s_right_ends_with_it",
+        a_descriptors_right_ends_with_it,
+    ),
+    (
+        "links_in_two_closed_directories",
+        links_in_two_closed_directories,
+    ),
+];
+
+/// The same on the pool and on a directory of the host.
+struct Both<'s> {
+    session: &'s Session,
+    host: PathBuf,
+}
+
+/// A file that is open on both.
+struct Open<'s> {
+    session: &'s Session,
+    pool: Handle,
+    host: File,
+}
+
+fn errno(error: std::io::Error) -> Errno {
+    Errno::from_io_error(&error).expect("an errno")
+}
+
+impl<'s> Both<'s> {
+    fn at(&self, path: &str) -> PathBuf {
+        self.host.join(&path[1..])
+    }
+
+    fn mkdir(&self, path: &str, mode: u32) {
+        self.session.mkdir(path, mode);
+        std::fs::create_dir(self.at(path)).expect("mkdir");
+        self.set(path, mode);
+    }
+
+    fn set(&self, path: &str, mode: u32) {
+        std::fs::set_permissions(self.at(path), PermissionsExt::from_mode(mode)).expect("chmod");
+    }
+
+    fn chmod(&self, path: &str, mode: u32) {
+        self.session.chmod(path, mode);
+        self.session.fold();
+        self.set(path, mode);
+    }
+
+    fn put(&self, path: &str, content: &[u8], mode: u32) {
+        self.session.put(path, content, mode);
+        self.session.fold();
+        std::fs::write(self.at(path), content).expect("written");
+        self.set(path, mode);
+    }
+
+    /// Overwrites a part.
+    fn write(&self, path: &str, content: &[u8], at: u64) {
+        let handle = self.session.0.open_at_root(path, libc::O_WRONLY);
+        let handle = plain(handle).expect("mine");
+        let written = self.session.0.write(handle, content, Some(at));
+        assert_eq!(written, Ok(content.len()));
+        self.session.0.close(handle);
+        let file = File::options().write(true).open(self.at(path));
+        file.expect("mine")
+            .write_all_at(content, at)
+            .expect("written");
+    }
+
+    fn rename(&self, from: &str, to: &str) {
+        self.session.rename(from, to).expect("renamed");
+        self.session.fold();
+        std::fs::rename(self.at(from), self.at(to)).expect("renamed");
+    }
+
+    fn unlink(&self, path: &str) {
+        self.session.unlink(path).expect("removed");
+        self.session.fold();
+        std::fs::remove_file(self.at(path)).expect("removed");
+    }
+
+    fn link(&self, from: &str, to: &str) {
+        self.session.link(from, to).expect("linked");
+        self.session.fold();
+        std::fs::hard_link(self.at(from), self.at(to)).expect("linked");
+    }
+
+    fn chown(&self, path: &str, uid: u32, gid: u32) {
+        self.session.try_chown(path, uid, gid).expect("chown");
+        std::os::unix::fs::chown(self.at(path), Some(uid), Some(gid)).expect("chown");
+    }
+
+    fn open(&self, path: &str) -> Result<Open<'s>, Errno> {
+        let pool = plain(self.session.0.open_at_root(path, libc::O_RDONLY));
+        let host = File::open(self.at(path)).map_err(errno);
+        assert_eq!(pool.as_ref().err(), host.as_ref().err(), "opening {path}");
+        Ok(Open {
+            session: self.session,
+            pool: pool?,
+            host: host?,
+        })
+    }
+
+    /// Whether it can be read by its path, and what is there.
+    fn get(&self, path: &str) -> Result<Vec<u8>, Errno> {
+        let pool = self.session.get(path);
+        let host = std::fs::read(self.at(path)).map_err(errno);
+        let lengths = |read: &Result<Vec<u8>, Errno>| read.as_ref().map(Vec::len).map_err(|&e| e);
+        assert_eq!(lengths(&pool), lengths(&host), "{path}");
+        assert!(pool == host, "{path} holds something else");
+        pool
+    }
+}
+
+impl Open<'_> {
+    /// Parts here and there, the end, and what lies beyond.
+    fn compare(&self, seed: u64, what: &str) {
+        let mut random = Random::new(seed);
+        let stat = self.session.0.stat_handle(self.pool);
+        let stat = stat.unwrap_or_else(|errno| panic!("{what}: fstat: {errno}"));
+        let meta = self.host.metadata().expect("fstat");
+        assert_eq!(
+            (
+                stat.mode,
+                stat.size,
+                stat.uid,
+                stat.gid,
+                u64::from(stat.links)
+            ),
+            (
+                meta.mode(),
+                meta.size(),
+                meta.uid(),
+                meta.gid(),
+                meta.nlink()
+            ),
+            "{what}"
+        );
+        for _ in 0..20 {
+            let at = random.below(meta.size() + 5000);
+            let length = 1 + random.below(20_000) as usize;
+            let (mut pool, mut host) = (vec![0; length], vec![0; length]);
+            let read = self.session.0.read(self.pool, &mut pool, Some(at));
+            let read = read.unwrap_or_else(|errno| panic!("{what}: reading at {at}: {errno}"));
+            let mut on_host = 0;
+            while let Ok(more @ 1..) = self.host.read_at(&mut host[on_host..], at + on_host as u64)
+            {
+                on_host += more;
+            }
+            assert_eq!(read, on_host, "{what}: {length} at {at}");
+            assert!(pool == host, "{what}: {length} at {at} differ");
+        }
+    }
+}
+
+fn big(byte: u8) -> Vec<u8> {
+    (0..50_000u32).map(|i| byte ^ (i / 7) as u8).collect()
+}
+
+fn make_host(world: &World) -> PathBuf {
+    let host = world.pool().with_file_name("host");
+    std::fs::create_dir(&host).expect("mkdir");
+    std::fs::set_permissions(&host, PermissionsExt::from_mode(0o777)).expect("chmod");
+    host
+}
+
+fn both<'s>(session: &'s Session, host: &Path) -> Both<'s> {
+    Both {
+        session,
+        host: host.to_path_buf(),
+    }
+}
+
+/// Files that are closed each in its way, read on by who has them open: also what is written later.
+fn descriptors_outlive_rights(seed: u64) {
+    const WAYS: [&str; 6] = ["mode", "above", "moved", "name", "last", "never-read"];
+    let world = World::new(128 << 20);
+    let host = make_host(&world);
+    let path = |way: &str| format!("/{way}/within/file");
+    world.together(
+        ANN,
+        |ann, turns| {
+            let ann = both(ann, &host);
+            ann.mkdir("/closed", 0o700);
+            for (at, way) in WAYS.into_iter().enumerate() {
+                ann.mkdir(&format!("/{way}"), 0o755);
+                ann.mkdir(&format!("/{way}/within"), 0o755);
+                ann.put(&path(way), &big(at as u8), 0o644);
+            }
+            ann.link(&path("name"), "/closed/name");
+            turns.next();
+            ann.chmod(&path("mode"), 0);
+            ann.chmod(&path("never-read"), 0o600);
+            ann.chmod("/above", 0o700);
+            ann.rename("/moved/within", "/closed/moved");
+            ann.unlink(&path("name"));
+            ann.unlink(&path("last"));
+            turns.next();
+            // What is written now is read too: the descriptor is to the file, not to what was in it.
+            ann.chmod(&path("mode"), 0o600);
+            for path in [
+                &path("mode"),
+                &path("above"),
+                "/closed/moved/file",
+                "/closed/name",
+            ] {
+                ann.write(path, b"written later", 4090);
+                ann.write(path, &big(99), 60_000);
+            }
+            ann.chmod(&path("mode"), 0);
+            turns.next();
+            turns.pass();
+        },
+        EVE,
+        |eve, turns| {
+            let eve = both(eve, &host);
+            let open: Vec<_> = WAYS
+                .map(|way| (way, eve.open(&path(way)).expect("open")))
+                .into();
+            for (way, open) in &open {
+                if *way != "never-read" {
+                    open.compare(seed, way);
+                }
+            }
+            turns.next();
+            for (way, open) in &open {
+                open.compare(seed + 1, way);
+                if *way != "last" {
+                    assert!(eve.open(&path(way)).is_err(), "{way}");
+                }
+            }
+            turns.next();
+            for (way, open) in &open {
+                open.compare(seed + 2, way);
+            }
+            turns.next();
+        },
+    );
+    assert_eq!(world.violations(), "");
+}
+
+/// Whoever closes it has lost it; and nobody has it who had not opened it.
+fn a_descriptors_right_ends_with_it(_seed: u64) {
+    let world = World::new(128 << 20);
+    let ask = |session: &Session, (inode, generation): (u32, u32)| {
+        let request = arck_protocol::Request::Read {
+            inode,
+            generation,
+            position: 0,
+            length: 10,
+        };
+        session.0.session().request(&request)
+    };
+    let secret = b"for those who may read it";
+    world.as_user(ANN, |ann| {
+        ann.put("/file", &big(1), 0o644);
+        ann.put("/other", secret, 0o600);
+    });
+    world.together(
+        EVE,
+        |eve, turns| {
+            let inode = |path| u32::try_from(eve.stat(path).expect("there").inode).expect("one");
+            let generation = |number| eve.0.session().header(number).expect("one").generation();
+            let file = inode("/file");
+            let file = (file, generation(file));
+            let other = inode("/other");
+            let other = (other, generation(other));
+            let open = plain(eve.0.open_at_root("/file", libc::O_RDONLY)).expect("open");
+            // Past the library: what it may not open is not told, listed as open or not.
+            assert_eq!(ask(eve, other), Err(Errno::ACCESS));
+            let table = &eve.0.session().control().open;
+            let entry = arck_protocol::control::open_entry(other.0, other.1);
+            let free = table
+                .iter()
+                .position(|at| at.load(std::sync::atomic::Ordering::SeqCst) == 0);
+            table[free.expect("room")].store(entry, std::sync::atomic::Ordering::SeqCst);
+            assert_eq!(ask(eve, other), Err(Errno::ACCESS));
+            turns.next();
+            assert!(ask(eve, file).is_ok());
+            assert_eq!(ask(eve, other), Err(Errno::ACCESS));
+            eve.0.close(open);
+            assert_eq!(ask(eve, file), Err(Errno::ACCESS));
+            assert_eq!(eve.get("/file"), Err(Errno::ACCESS));
+            turns.pass();
+        },
+        ANN,
+        |ann, turns| {
+            ann.chmod("/file", 0o600);
+            ann.chmod("/other", 0o400);
+            ann.fold();
+            turns.next();
+        },
+    );
+    // Bob never had it.
+    world.as_user(BOB, |bob| {
+        let stat = bob.stat("/file").expect("its attributes");
+        let number = u32::try_from(stat.inode).expect("one");
+        let generation = bob.0.session().header(number).expect("one").generation();
+        assert_eq!(ask(bob, (number, generation)), Err(Errno::ACCESS));
+    });
+    assert_eq!(world.violations(), "");
+}
+
+/// Each reads it by the name that he can reach, in turns, also while another has it open.
+fn links_in_two_closed_directories(seed: u64) {
+    let world = World::new(128 << 20);
+    let host = make_host(&world);
+    world.as_user(ROOT, |root| {
+        let root = both(root, &host);
+        root.mkdir("/ann-and-bob", 0o750);
+        root.mkdir("/eve", 0o700);
+        root.put("/ann-and-bob/file", &big(1), 0o644);
+        root.link("/ann-and-bob/file", "/eve/file");
+        root.chown("/ann-and-bob", 1001, 2000);
+        root.chown("/eve", 1003, 1003);
+    });
+    world.together(
+        BOB,
+        |bob, turns| {
+            let bob = both(bob, &host);
+            let open = bob.open("/ann-and-bob/file").expect("open");
+            for round in 0..5 {
+                assert_eq!(bob.get("/ann-and-bob/file"), Ok(big(1)));
+                assert_eq!(bob.get("/eve/file"), Err(Errno::ACCESS));
+                open.compare(seed + round, "bob's");
+                turns.next();
+                open.compare(seed + round, "bob's");
+            }
+            turns.pass();
+        },
+        EVE,
+        |eve, turns| {
+            let eve = both(eve, &host);
+            let open = eve.open("/eve/file").expect("open");
+            for round in 0..5 {
+                assert_eq!(eve.get("/eve/file"), Ok(big(1)));
+                assert_eq!(eve.get("/ann-and-bob/file"), Err(Errno::ACCESS));
+                open.compare(seed + round, "eve's");
+                turns.next();
+                open.compare(seed + round, "eve's");
+            }
+        },
+    );
+    assert_eq!(world.violations(), "");
+}
