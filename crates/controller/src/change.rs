@@ -190,7 +190,7 @@ impl<'a> Change<'a> {
     pub fn allocate_for(&mut self, inode: &Inode) {
         if self.state.space.shared {
             let class = self.read_class(inode);
-            self.label = self.state.classes.label(class.as_ref());
+            self.label = self.state.label(class.as_ref());
         }
     }
 
@@ -568,6 +568,9 @@ impl Drop for Change<'_> {
         }
         for (segment, former) in std::mem::take(&mut self.former_segments).into_iter().rev() {
             self.state.space.set_entry(segment, former);
+            if former.kind() != SegmentKind::Metadata {
+                self.state.pool.unmap_metadata(segment);
+            }
         }
     }
 }

@@ -113,6 +113,8 @@ pub struct Core {
     pub(crate) closings: Closings,
     /// What is read by message, and by whom.
     pub(crate) by_message: ByMessage,
+    /// When segments were given back last.
+    pub(crate) gave_back: Option<Instant>,
     /// What was logged lately, to log no more than a few lines a second.
     pub(crate) violations_logged: violations::Windows,
 }
@@ -127,7 +129,8 @@ impl Core {
         recovery::replay(&mut pool, &mut journal)?;
         let mut space = Space::load(&pool);
         space.shared |= options.shared;
-        let classes = Classes::open(pool.path(), pool.directory())?;
+        let labels = space.labels();
+        let classes = Classes::open(pool.path(), pool.directory(), |n| labels.contains(&n))?;
         let mut state = State::new(pool, journal, space, classes, options.crash_hook.clone());
         recovery::scan(&mut state)?;
         let notice = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
@@ -158,17 +161,16 @@ impl Core {
             touched: Vec::new(),
             by_message: ByMessage::default(),
             closings: Closings::default(),
+            gave_back: None,
             violations_logged: violations::Windows::new(),
         };
         recovery::recover(&mut core, same_boot || was_clean)?;
         core.recovering = false;
         core.opened = Instant::now();
         if !was_clean {
-            // What a change of permissions was about to move.
-            core.tighten(vec![Touched::all()]);
-            core.finish_closing();
-            // And what one that was interrupted has left.
+            // What moves that were cut off have left, and then what was about to move.
             core.clear_leftovers();
+            core.tighten(vec![Touched::all()]);
         }
         core.finish_closing();
         Ok(core)

@@ -35,7 +35,7 @@ pub struct SegmentEntry {
     /// User of the last owner: a segment with pages in use goes to nobody else.
     /// [`CONTROLLER`]: data that the controller moved to a class.
     pub uid: u32,
-    /// [`FOREIGN`].
+    /// [`FOREIGN`], [`STALE`].
     pub flags: u32,
     pub reserved: [u32; 3],
 }
@@ -47,6 +47,9 @@ pub const HIDDEN: u32 = u32::MAX - 1;
 /// Flag of a data segment: it has had pages of files of other users than `uid`, and so goes to no
 /// other session while it has pages in use.
 pub const FOREIGN: u32 = 1;
+
+/// Flag of a free segment: its file was used, and somebody may have kept a mapping of it.
+pub const STALE: u32 = 2;
 
 /// Bytes of a segment entry.
 pub const SEGMENT_ENTRY_SIZE: u64 = 32;

@@ -12,6 +12,7 @@
 //! | `apply` | a verified delta becomes a change |
 //! | `segment_files` | making the files of segments, and making them anew |
 //! | `sessions`, `arena` | who is there, and what they were sent |
+//! | `give_back` | segments that nobody needs any more, for whoever does |
 //! | `classes`, `relocate` | who may read what, and moving what is where they cannot, or others can |
 //! | `fold`, `ownership`, `orphans`, `locks`, `watches`, `move_names`, `requests` | what sessions ask for |
 //! | `refusals`, `violations`, `aside` | what becomes of a delta that was refused, the log of it, where it is kept |
@@ -43,6 +44,7 @@ mod core;
 mod error;
 mod files;
 mod fold;
+mod give_back;
 mod holdings;
 mod journal;
 mod lent;

@@ -674,6 +674,7 @@ impl Core {
                 return Err(Errno::NOSPC);
             }
         }
+        self.note_kept();
         let kept = self.kept_pages();
         let Core {
             state, sessions, ..
@@ -682,7 +683,7 @@ impl Core {
         let uid = session.credentials.uid;
         let is_class = state.space.shared && !state.is_privileged(&session.credentials);
         let class = is_class.then(|| Class::only(uid));
-        let label = state.classes.label(class.as_ref());
+        let label = state.label(class.as_ref());
         let segment = state
             .space
             .find_data_segment(&state.pool, uid, label, kept)?;

@@ -424,14 +424,12 @@ impl Pool {
         }
     }
 
-    /// Maps a metadata segment for reading and writing.
+    /// Maps a metadata segment for reading and writing, in place of what was mapped there: its file
+    /// may be another one.
     pub fn map_metadata(&mut self, segment: SegmentNumber) -> std::result::Result<(), Errno> {
         let Some(mapped) = self.mapped.get_mut(segment as usize) else {
             return Err(Errno::INVAL);
         };
-        if *mapped {
-            return Ok(());
-        }
         let size = self.superblock.geometry.segment_size;
         let file = rustix::fs::openat(
             &self.directory,
@@ -455,6 +453,19 @@ impl Pool {
             .map_err(|error| error.errno())?;
         *mapped = true;
         Ok(())
+    }
+
+    /// A segment is none of metadata any more; nothing refers to it.
+    pub fn unmap_metadata(&mut self, segment: SegmentNumber) {
+        let size = self.superblock.geometry.segment_size as usize;
+        if let Some(mapped) = self.mapped.get_mut(segment as usize)
+            && *mapped
+        {
+            *mapped = false;
+            if let Err(error) = self.space.unmap(segment as usize * size, size) {
+                tracing::warn!("segment {segment} stays mapped: {error}");
+            }
+        }
     }
 
     /// An entry of the stored segment table.

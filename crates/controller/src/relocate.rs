@@ -126,6 +126,9 @@ impl Core {
             self.lower_rooms();
             self.state.space.kept = self.kept_pages();
         }
+        if !self.state.space.has_segment_for_class() {
+            self.give_back_segments();
+        }
     }
 
     /// Space for what a user will make, while there is plenty: where the pool fills, what folds
@@ -136,7 +139,7 @@ impl Core {
         }
         for class in [Class::world(), Class::only(who.uid)] {
             self.note_kept();
-            let label = self.state.classes.label(Some(&class));
+            let label = self.state.label(Some(&class));
             if label == NOBODY || !self.state.space.lacks(label) {
                 continue;
             }
@@ -249,7 +252,7 @@ impl Core {
             let openers = self.openers();
             self.keep_rights(&openers, &inode, &inode, class);
         }
-        let label = self.state.classes.label(class);
+        let label = self.state.label(class);
         self.change_inode(number, |change| {
             change.allocate_for_class(label);
             change.move_inode(number)

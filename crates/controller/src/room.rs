@@ -135,6 +135,9 @@ impl Core {
             return true;
         }
         self.lower_rooms();
+        if self.spare_pages() < pages {
+            self.give_back_segments();
+        }
         let with_room = self.sessions.values().filter(|s| s.room() != 0);
         let with_room: Vec<SessionNumber> = with_room.map(|s| s.number).collect();
         for session in with_room {

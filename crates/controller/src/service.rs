@@ -163,6 +163,8 @@ impl Service {
                 end if end == End::Kill as u32 => return Ok(()),
                 _ => break,
             }
+            // Nothing is being done: nobody has a label in his hands.
+            self.core.state.classes.settle();
             let mut busy = false;
             for _ in 0..ROUNDS {
                 busy |= self.poll_doorbells();

@@ -8,17 +8,18 @@
 //! * A page of a class is allocated in a segment of that class, or in one of *nobody*.
 //! * Where there are several users, a segment that goes to another user or class is empty, no
 //!   session looks at it, and its file is another one: what was mapped before shows nothing new.
+//!   One that nobody needs becomes free first ([`crate::give_back`]), which its entry remembers.
 //! * A data segment that had an owner is given to another one, or used for metadata, only after
 //!   a read lease has shown that no writable descriptor or mapping of it is left.
 
 use crate::classes::NOBODY;
-use crate::files::{CONTROLLER, FOREIGN, SegmentEntry, SegmentKind};
+use crate::files::{CONTROLLER, FOREIGN, STALE, SegmentEntry, SegmentKind};
 use crate::pool::{Pool, numbered};
 use crate::reach::Reach;
 use arck_core_state::{Geometry, PagePtr, SegmentNumber, layout};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 
 /// The controller's own view of space.
@@ -43,6 +44,10 @@ pub struct Space {
     pub shared: bool,
     /// Metadata pages that are to stay free for folds ([`crate::room`]).
     pub kept: u64,
+    /// Something may be empty that was not when [`Space::find_unused`] was called last.
+    pub may_have_unused: bool,
+    /// Labels may be on no segment that were on some.
+    pub has_lost_labels: bool,
 }
 
 impl Space {
@@ -70,6 +75,8 @@ impl Space {
             sent: vec![0; segments.len()],
             shared: segments.iter().any(|entry| entry.class != NOBODY),
             kept: 0,
+            may_have_unused: true,
+            has_lost_labels: true,
             segments,
         };
         for segment in 0..geometry.segment_count {
@@ -127,6 +134,7 @@ impl Space {
             } else {
                 count.saturating_sub(1)
             };
+            self.may_have_unused |= *count == 0;
         }
     }
 
@@ -160,6 +168,7 @@ impl Space {
             self.used_count -= 1;
             self.used_in[segment] -= 1;
             self.metadata_free += u64::from(is_metadata);
+            self.may_have_unused |= self.used_in[segment] == 0;
         }
     }
 
@@ -267,6 +276,8 @@ impl Space {
             SegmentKind::Metadata if place.class == NOBODY => self.metadata_free -= free,
             SegmentKind::Metadata | SegmentKind::Data => {}
         }
+        self.has_lost_labels |= place.class != NOBODY && place.class != entry.class;
+        self.may_have_unused |= entry.owner == 0;
         *place = entry;
         match entry.kind() {
             SegmentKind::Free => {
@@ -317,7 +328,10 @@ impl Space {
             for segment in start..self.geometry.segment_count {
                 if self.kind(segment) == SegmentKind::Free {
                     self.first_free = segment;
-                    pool.allocate_segment(segment)?;
+                    match self.segments[segment as usize].flags & STALE {
+                        0 => pool.allocate_segment(segment)?,
+                        _ => self.make_ready(pool, segment, 0, false)?,
+                    }
                     return Ok(segment);
                 }
             }
@@ -444,6 +458,35 @@ impl Space {
         let segment = empty.ok_or(Errno::NOSPC)?;
         self.renew(pool, segment)?;
         Ok(segment)
+    }
+}
+
+impl Space {
+    /// The labels that are on segments, each once.
+    pub fn labels(&self) -> HashSet<u32> {
+        self.segments.iter().map(|entry| entry.class).collect()
+    }
+
+    /// Segments with nothing in them that no session has or looks at, and that nobody can write.
+    /// Of the metadata of each class in `kept` all but one.
+    pub fn find_unused(&mut self, pool: &Pool, kept: &HashSet<u32>) -> Vec<SegmentNumber> {
+        self.may_have_unused = false;
+        let mut kept = kept.clone();
+        let mut found = Vec::new();
+        for segment in 0..self.geometry.segment_count {
+            let entry = self.segments[segment as usize];
+            let is_unused = self.used_in[segment as usize] == 0
+                && self.sent[segment as usize] == 0
+                && match entry.kind() {
+                    SegmentKind::Free => false,
+                    SegmentKind::Metadata => !kept.remove(&entry.class),
+                    SegmentKind::Data => entry.owner == 0 && is_out_of_reach(pool, segment),
+                };
+            if is_unused {
+                found.push(segment);
+            }
+        }
+        found
     }
 }
 

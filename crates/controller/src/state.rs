@@ -7,7 +7,7 @@
 //! * Fold numbers come from one counter and never repeat: at start it begins above every number
 //!   that any header holds, and each number used is stored in a header.
 
-use crate::classes::Classes;
+use crate::classes::{Class, Classes};
 use crate::journal::Journal;
 use crate::pool::Pool;
 use crate::slots::InodeSlots;
@@ -151,6 +151,20 @@ impl State {
     pub fn label_of_inode(&self, number: InodeNumber) -> u32 {
         let address = self.header_copy(number).map_or(0, |copy| copy.inode);
         self.space.label_of(PagePtr::of_address(address))
+    }
+
+    /// The label of a class: see [`Classes::label`]. Where there are too many, numbers that are on
+    /// no segment are used again.
+    pub fn label(&mut self, class: Option<&Class>) -> u32 {
+        if let Some(class) = class
+            && self.classes.is_full_for(class)
+            && self
+                .classes
+                .take_may_free(std::mem::take(&mut self.space.has_lost_labels))
+        {
+            self.classes.free_unused(&self.space.labels());
+        }
+        self.classes.label(class)
     }
 
     /// Whether a session may be sent what has this label.

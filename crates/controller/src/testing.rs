@@ -18,7 +18,12 @@ pub struct TestCore {
 }
 
 impl TestCore {
-    /// A pool of 16 MiB that is served to all users; `hook` is called at the named points of every commit, with the pool's folder.
+    /// A pool of 16 MiB that is served to all users.
+    pub fn new() -> TestCore {
+        TestCore::with_points(|_, _| {})
+    }
+
+    /// The same; `hook` is called at the named points of every commit, with the pool's folder.
     pub fn with_points(hook: impl Fn(&Path, &'static str) + Send + Sync + 'static) -> TestCore {
         let folder = tempfile::Builder::new()
             .prefix("arck-core-")

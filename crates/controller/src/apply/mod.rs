@@ -137,7 +137,7 @@ fn born(change: &mut Change<'_>, birth: &Birth) -> Result<(), Errno> {
     if change.state.space.shared {
         // Its own mode has no part in it: who may search its directory may see its attributes.
         let class = change.search_class(birth.parent);
-        let label = change.state.classes.label(class.as_ref());
+        let label = change.state.label(class.as_ref());
         change.allocate_for_class(label);
     }
     let address = change.place_inode(inode)?;

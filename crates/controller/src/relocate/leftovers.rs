@@ -5,7 +5,8 @@
 //! nothing in segments that sessions were sent, or will be.
 //!
 //! # Invariants
-//! * Runs while a pool is opened, when what had to move has moved and no session is served.
+//! * Runs while a pool is opened, when nobody owns anything and no session is served; and before
+//!   any segment is given back, whose file could be seen without being looked at here.
 //! * Afterwards nothing but what the verified state refers to can be seen in a segment of a class,
 //!   through a mapping that was kept from before either; and every data page that nothing refers to
 //!   is free, unless it could not be emptied.

@@ -144,7 +144,7 @@ impl Mover<'_> {
         number: InodeNumber,
     ) -> Result<(), Errno> {
         let mut inode = change.inode(number).ok_or(Errno::STALE)?;
-        let label = change.state.classes.label(self.class.as_ref());
+        let label = change.state.label(self.class.as_ref());
         change.allocate_for_class(label);
         let is_directory = inode.kind() == Some(FileKind::Directory);
         let mut setter = Setter::new(IndexRoot::EMPTY);

@@ -180,7 +180,7 @@ impl Core {
         self.closings
             .note_work(if has_outside { pages.len() as u64 } else { 0 });
         let new_label = match moves {
-            true => self.state.classes.label(place.as_ref()),
+            true => self.state.label(place.as_ref()),
             false => label,
         };
         let stays_mapped = has_outside && self.refuse_moving(number).is_err();
