@@ -88,7 +88,12 @@ pub(crate) fn tables(tally: &Tally<'_>) {
                 );
             }
         }
-        if entry.flags > 1 {
+        let known = match entry.kind() {
+            SegmentKind::Free => 2,
+            SegmentKind::Metadata => 0,
+            SegmentKind::Data => 1,
+        };
+        if entry.flags & !known != 0 {
             said(
                 16,
                 format!("segment {segment} has flags {:#x}", entry.flags),
