@@ -55,7 +55,7 @@ pub(crate) struct Pool {
     /// Somebody serves it.
     pub served: bool,
     /// Held while nobody does.
-    _lock: Option<OwnedFd>,
+    _lock: Option<Lock>,
 }
 
 /// The words of a header, each loaded once.
@@ -95,6 +95,17 @@ impl Pages for Pool {
     }
 }
 
+/// The pool's lock, held until it is dropped.
+struct Lock(OwnedFd);
+
+impl Drop for Lock {
+    /// Closing would do, but for a moment a child that was just forked has the file open too.
+    fn drop(&mut self) {
+        // Fails only for a descriptor that is none.
+        let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
 impl Pool {
     /// Opens a pool. What is wrong with its files and tables goes to `findings`.
     pub fn open(path: &Path, findings: &mut Vec<Finding>) -> Result<Pool> {
@@ -127,7 +138,7 @@ impl Pool {
             over_pages: HashMap::default(),
             served,
             directory,
-            _lock: lock,
+            _lock: lock.map(Lock),
         };
         pool.load(findings)?;
         Ok(pool)
