@@ -16,6 +16,9 @@ use arck_core_state::index::{FANOUT, HEIGHT_MAX, capacity};
 use arck_core_state::{FileKind, Inode, InodeNumber, PAGE_SIZE, PagePtr, Pages};
 use std::sync::atomic::Ordering;
 
+/// Sequences and fold numbers beyond this are damage: who goes on counting there overflows.
+pub(crate) const COUNTED_MAX: u64 = 1 << 62;
+
 /// What a page is used for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Use {
@@ -163,6 +166,13 @@ impl<S: Sink> Look<'_, S> {
 
     fn ownership(&mut self) {
         let header = self.header;
+        // Both count up from 1: further than this nobody has ever counted.
+        if header.fold > COUNTED_MAX {
+            self.of_header(16, format!("fold number {:#x}", header.fold));
+        }
+        if header.sequence > COUNTED_MAX {
+            self.of_header(0, format!("sequence {:#x}", header.sequence));
+        }
         let session = header.ownership.session();
         if session != 0 {
             if header.branch_slot() as usize >= BRANCH_SLOTS as usize {
@@ -232,7 +242,8 @@ impl<S: Sink> Look<'_, S> {
                 let detail = format!("size {} of a directory", inode.size);
                 self.of_inode(Rule::Inode, 24, detail);
             }
-        } else {
+        } else if self.header.kind() != HeaderKind::Orphan as u8 {
+            // An orphan may keep pages of a file, and says of which.
             for (field, value) in [(80, inode.parent), (84, inode.entries)] {
                 if value != 0 {
                     let name = if field == 80 { "parent" } else { "entries" };

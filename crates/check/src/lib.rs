@@ -10,6 +10,7 @@
 //! | `inode`, `directory` | one inode with all of its pages |
 //! | `survey`, `sums` | all inodes, in parallel; what they add up to |
 //! | `served` | the same while a controller changes it |
+//! | `repair` | making it whole again |
 //! | `finding`, `paths` | telling of it |
 //!
 //! # Invariants
@@ -28,12 +29,14 @@ mod journal;
 mod memory;
 mod paths;
 mod pool;
+mod repair;
 mod served;
 mod sums;
 mod survey;
 mod tables;
 
 pub use finding::{Finding, Place, Rule, quoted};
+pub use repair::Repaired;
 
 use arck_core_state::superblock::SuperblockError;
 use arck_core_state::{Inode, InodeNumber};
@@ -66,6 +69,10 @@ pub enum Error {
         path.display()
     )]
     Busy { path: PathBuf, suspicions: usize },
+    #[error("{} is in use; end who serves or checks it first", path.display())]
+    Served { path: PathBuf },
+    #[error("{} has no room for a repair; nothing was changed", path.display())]
+    NoRoom { path: PathBuf },
     #[error("interrupted")]
     Interrupted,
 }
@@ -162,6 +169,16 @@ pub fn check(path: &Path, options: &Options<'_>) -> Result<Report> {
         return served::check(path, options);
     }
     survey::check(&pool, findings, options)
+}
+
+/// Repairs a pool that nobody serves: all that [`check`] finds. One that it finds nothing of is not
+/// touched. Blocks until all is durable.
+///
+/// # Errors
+/// As [`check`]; somebody serves or checks the pool; it has no room for what has to be written
+/// anew, and then nothing was changed but files that were too short.
+pub fn repair(path: &Path, options: &Options<'_>) -> Result<Repaired> {
+    repair::repair(path, options)
 }
 
 /// Every path of a pool, with the inode that it leads to; for a pool that [`check`] found well.

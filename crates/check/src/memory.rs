@@ -27,13 +27,18 @@ impl Memory {
                 .map_err(|error| error.errno())?;
             return Ok((Memory::Mapped(mapping), has));
         }
-        let bytes = read(file, has.min(size))?;
+        Ok((Memory::held(file, size)?, has))
+    }
+
+    /// A private copy of at most `size` bytes of an open file.
+    pub fn held(file: &OwnedFd, size: u64) -> Result<Memory, Errno> {
+        let bytes = read(file, size)?;
         let words = bytes.chunks(8).map(|chunk| {
             let mut word = [0; 8];
             word[..chunk.len()].copy_from_slice(chunk);
             AtomicU64::new(u64::from_le_bytes(word))
         });
-        Ok((Memory::Held(words.collect()), has))
+        Ok(Memory::Held(words.collect()))
     }
 
     pub fn bytes(&self) -> SharedBytes<'_> {
@@ -59,7 +64,8 @@ pub(crate) fn open(directory: impl AsFd, name: &str) -> Result<OwnedFd, Errno> {
 
 /// The first `length` bytes of a file, or what there is of them.
 pub(crate) fn read(file: &OwnedFd, length: u64) -> Result<Vec<u8>, Errno> {
-    let length = usize::try_from(length).map_err(|_| Errno::FBIG)?;
+    let has = u64::try_from(rustix::fs::fstat(file)?.st_size).unwrap_or(0);
+    let length = usize::try_from(length.min(has)).map_err(|_| Errno::FBIG)?;
     let mut bytes = vec![0; length];
     let mut at = 0;
     while at < length {

@@ -52,10 +52,15 @@ pub(crate) struct Pool {
     over_headers: HashMap<u64, u64>,
     over_bitmap: HashMap<u64, u64>,
     over_pages: HashMap<u64, Box<PageWords>>,
+    over_sessions: Vec<(u64, u64)>,
+    /// The segment table as the journal leaves it.
+    pub table: Vec<u8>,
+    /// Segments of all kinds can be looked into: their kinds are not believed.
+    pub reads_all: bool,
     /// Somebody serves it.
     pub served: bool,
     /// Held while nobody does.
-    _lock: Option<Lock>,
+    lock: Option<Lock>,
 }
 
 /// The words of a header, each loaded once.
@@ -136,9 +141,12 @@ impl Pool {
             over_headers: HashMap::default(),
             over_bitmap: HashMap::default(),
             over_pages: HashMap::default(),
+            over_sessions: Vec::new(),
             served,
             directory,
-            _lock: lock.map(Lock),
+            lock: lock.map(Lock),
+            table: Vec::new(),
+            reads_all: false,
         };
         pool.load(findings)?;
         Ok(pool)
@@ -163,7 +171,8 @@ impl Pool {
         }
         let size = u64::from(geometry.segment_count) * SEGMENT_ENTRY as u64;
         let mut table = Vec::new();
-        if let Some((_, memory)) = self.table(layout::SEGMENT_TABLE, size, findings)? {
+        let whole = size.next_multiple_of(PAGE_SIZE);
+        if let Some((_, memory)) = self.table(layout::SEGMENT_TABLE, whole, findings)? {
             table = copy(&memory);
             self.live_segments = memory;
         }
@@ -192,6 +201,7 @@ impl Pool {
         }
         let entries = table.chunks_exact(SEGMENT_ENTRY);
         self.segments = entries.map(SegmentEntry::decode).collect();
+        self.table = table;
         self.map_segments(findings)?;
         match &entry {
             Journal::Entry(records) => {
@@ -312,9 +322,14 @@ impl Pool {
         if let Some(mapped) = place.get() {
             return mapped.as_ref().map(|mapped| &mapped.memory);
         }
-        if self.segment_kind(segment) != SegmentKind::Metadata {
+        let is_metadata = self.segment_kind(segment) == SegmentKind::Metadata;
+        if !is_metadata && !self.reads_all {
             // It may become one.
             return None;
+        }
+        if !is_metadata {
+            let hold = || Segment::hold(&self.directory, segment, self.geometry.segment_size).ok();
+            return place.get_or_init(hold).as_ref().map(|held| &held.memory);
         }
         let map = || Segment::map(&self.directory, segment, self.geometry.segment_size).ok();
         place.get_or_init(map).as_ref().map(|mapped| &mapped.memory)
@@ -376,6 +391,7 @@ impl Pool {
                 // Says nothing of what is stored: which requests were done.
                 Target::Sessions => {
                     (at < crate::tables::SESSION_TABLE as u64).then_some(())?;
+                    self.over_sessions.push((at, word));
                 }
                 Target::Sequences => {
                     (word < u64::from(self.geometry.inode_count)).then_some(())?;
@@ -493,6 +509,56 @@ impl Pool {
         joined(numbers)
     }
 
+    /// What the journal holds and is not in place.
+    pub fn late_words(&self) -> Vec<(Target, Vec<(u64, u64)>)> {
+        let sorted = |words: &HashMap<u64, u64>| {
+            let mut words: Vec<_> = words.iter().map(|(&at, &word)| (at, word)).collect();
+            words.sort_unstable();
+            words
+        };
+        let mut pages = Vec::new();
+        for (&page, words) in &self.over_pages {
+            let first = PagePtr(page).address();
+            pages.extend(
+                (first..)
+                    .step_by(8)
+                    .zip(words.iter().map(|word| word.load(Ordering::Relaxed))),
+            );
+        }
+        pages.sort_unstable();
+        let table = self.table.as_chunks::<8>().0.iter();
+        let segments = (0..)
+            .step_by(8)
+            .zip(table.map(|word| u64::from_le_bytes(*word)))
+            .collect();
+        vec![
+            (Target::Segments, segments),
+            (Target::Headers, sorted(&self.over_headers)),
+            (Target::Bitmap, sorted(&self.over_bitmap)),
+            (Target::Pages, pages),
+            (Target::Sessions, self.over_sessions.clone()),
+        ]
+    }
+
+    /// Keeps others from looking too. False: somebody does.
+    pub fn lock_alone(&mut self) -> Result<bool> {
+        let failed = |operation| Error::system(&self.path.join(layout::LOCK), operation);
+        if self.lock.is_none() {
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+            let mode = Mode::RUSR | Mode::WUSR;
+            let opened = rustix::fs::openat(&self.directory, layout::LOCK, flags, mode);
+            self.lock = Some(Lock(opened.map_err(failed("open"))?));
+        }
+        let Some(lock) = &self.lock else {
+            return Ok(false);
+        };
+        match rustix::fs::flock(&lock.0, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(true),
+            Err(Errno::WOULDBLOCK) => Ok(false),
+            Err(errno) => Err(failed("flock")(errno)),
+        }
+    }
+
     /// Whether nobody has the pool's lock any more who serves it.
     pub fn is_left(&self) -> bool {
         let flags = FlockOperation::NonBlockingLockShared;
@@ -523,6 +589,24 @@ impl Segment {
             memory,
             identity: (status.st_dev, status.st_ino),
             length,
+        })
+    }
+}
+
+impl Segment {
+    /// A copy: who had the segment may still cut it off.
+    fn hold(
+        directory: &OwnedFd,
+        segment: SegmentNumber,
+        size: u64,
+    ) -> std::result::Result<Segment, Errno> {
+        let file = memory::open(directory, &segment_name(segment))?;
+        let status = rustix::fs::fstat(&file)?;
+        let memory = Memory::held(&file, size)?;
+        Ok(Segment {
+            memory,
+            identity: (status.st_dev, status.st_ino),
+            length: u64::try_from(status.st_size).unwrap_or(0),
         })
     }
 }

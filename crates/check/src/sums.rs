@@ -26,6 +26,11 @@ pub(crate) fn tables(tally: &Tally<'_>) {
     };
     // Those of a pool that is served come and go.
     let sessions = if pool.served { &[][..] } else { &pool.sessions };
+    if pool.next_session == 0 || pool.next_session > u64::from(u32::MAX) {
+        let detail = format!("the next session is {:#x}", pool.next_session);
+        let place = Place::File(layout::SESSION_TABLE, 0);
+        told(Rule::SessionTable, place, detail);
+    }
     for (index, entry) in sessions.iter().enumerate() {
         let place = |field: usize| Place::File(layout::SESSION_TABLE, (entry.at + field) as u64);
         let said = |field, detail| told(Rule::SessionTable, place(field), detail);
@@ -88,12 +93,7 @@ pub(crate) fn tables(tally: &Tally<'_>) {
                 );
             }
         }
-        let known = match entry.kind() {
-            SegmentKind::Free => 2,
-            SegmentKind::Metadata => 0,
-            SegmentKind::Data => 1,
-        };
-        if entry.flags & !known != 0 {
+        if entry.flags & !entry.kind().flags() != 0 {
             said(
                 16,
                 format!("segment {segment} has flags {:#x}", entry.flags),
@@ -105,16 +105,17 @@ pub(crate) fn tables(tally: &Tally<'_>) {
             let last = (0..pages / 64)
                 .rev()
                 .find(|word| pool.bits(first + word) != 0);
-            let Some(word) = last else { continue };
-            let bit = 63 - u64::from(pool.bits(first + word).leading_zeros());
-            let wanted = (word * 64 + bit + 1) * PAGE_SIZE;
+            let wanted = last.map_or(0, |word| {
+                let bit = 63 - u64::from(pool.bits(first + word).leading_zeros());
+                (word * 64 + bit + 1) * PAGE_SIZE
+            });
             let name = segment_name(segment);
             let status = memory::open(&pool.directory, &name).and_then(rustix::fs::fstat);
             let has = status.map(|status| u64::try_from(status.st_size).unwrap_or(0));
             let detail = match has {
                 Ok(has) if has >= wanted => continue,
                 Ok(has) => format!("has {has} bytes, and {wanted} are in use"),
-                Err(errno) => format!("cannot be opened, and is in use: {}", crate::plain(errno)),
+                Err(errno) => format!("cannot be opened: {}", crate::plain(errno)),
             };
             told(Rule::Files, Place::Whole(name), detail);
         }

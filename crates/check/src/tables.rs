@@ -14,6 +14,20 @@ pub(crate) enum SegmentKind {
     Data,
 }
 
+impl SegmentKind {
+    /// The flags that a segment of this kind can have.
+    pub fn flags(self) -> u32 {
+        match self {
+            SegmentKind::Free => USED,
+            SegmentKind::Metadata => 0,
+            SegmentKind::Data => 1,
+        }
+    }
+}
+
+/// Flag of a free segment: its file was used, and goes to nobody.
+pub(crate) const USED: u32 = 2;
+
 /// Bytes of an entry of the segment table.
 pub(crate) const SEGMENT_ENTRY: usize = 32;
 

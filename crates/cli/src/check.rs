@@ -1,6 +1,7 @@
 //! `arck check`: looks at a pool as a whole, and tells what is not as it has to be.
 //!
-//! Invariant: nothing is said of a pool in order, and nothing of it is changed. A finding is one
+//! Invariant: nothing is said of a pool in order, and nothing of it is changed; of others only by
+//! `--repair`. A finding is one
 //! line on standard output, all else goes to standard error.
 
 use arck_check::{Finding, Options, Report};
@@ -18,19 +19,28 @@ use std::time::Duration;
   arck check /dev/shm/pool             says nothing if all is well
   arck check /dev/shm/pool --verbose   and what there is, if it is
   arck check /dev/shm/pool --json      findings and sums as JSON, an object a line
+  arck check /dev/shm/pool --repair    mends what it finds; nobody may serve the pool
 
 A finding is a line: rule, inode, path where one is known, what is wrong, and where it stands in
 the pool's files. File contents are not looked at. The rules are told in docs/check.md.
 
-Exit status: 0 nothing was found; 1 something was; 2 the pool could not be checked.")]
+--repair keeps what is in order where it is, and puts what has lost its name or its directory into
+/lost+found. It changes the pool in one step, through its journal, and one in order not at all.
+
+Exit status: 0 nothing was found; 1 something was (with --repair: and is mended); 2 the pool could
+not be checked, or not be mended.")]
 pub struct CheckArguments {
     /// Directory of the pool [default: $ARCK_POOL, else /dev/shm/arck-$USER]
     #[arg(value_name = "POOL")]
     pool: Option<PathBuf>,
 
-    /// JSON: an object for each finding, then one with the sums
+    /// JSON: an object for each finding, one with the sums, one for each thing that was mended
     #[arg(long)]
     json: bool,
+
+    /// Mend what is found, and tell what was done
+    #[arg(long)]
+    repair: bool,
 
     /// Say what there is, on standard error
     #[arg(long, short)]
@@ -76,9 +86,27 @@ fn run(arguments: &CheckArguments, pool: &Path) -> Result<Report, String> {
         progress: Some(&progress),
         stop: None,
     };
-    let report = arck_check::check(pool, &options);
-    bar.end();
-    let report = report.map_err(|error| error.to_string())?;
+    let mut actions = Vec::new();
+    let report = if arguments.repair {
+        crate::owner::become_owner(pool)?;
+        let repaired = arck_check::repair(pool, &options);
+        bar.end();
+        let repaired = repaired.map_err(|error| error.to_string())?;
+        if !repaired.after.is_clean() {
+            let left = repaired.after.findings.first().map(ToString::to_string);
+            return Err(format!(
+                "{} could not be mended whole: {}",
+                pool.display(),
+                left.unwrap_or_default()
+            ));
+        }
+        actions = repaired.actions;
+        repaired.before
+    } else {
+        let report = arck_check::check(pool, &options);
+        bar.end();
+        report.map_err(|error| error.to_string())?
+    };
     let mut text = Vec::new();
     if arguments.json {
         json(&report, &mut text);
@@ -89,6 +117,14 @@ fn run(arguments: &CheckArguments, pool: &Path) -> Result<Report, String> {
         }
         if report.more > 0 {
             let _ = writeln!(text, "and {} more", report.more);
+        }
+    }
+    for action in &actions {
+        if arguments.json {
+            line(&JsonAction { action }, &mut text);
+        } else {
+            // Into memory.
+            let _ = writeln!(text, "repaired: {action}");
         }
     }
     // Whoever reads it may have seen enough.
@@ -134,7 +170,13 @@ struct JsonFinding<'a> {
     place: String,
 }
 
-/// The last line.
+/// Something that a repair has done.
+#[derive(Serialize)]
+struct JsonAction<'a> {
+    action: &'a str,
+}
+
+/// The sums.
 #[derive(Serialize)]
 struct JsonSums {
     findings: u64,

@@ -53,6 +53,22 @@ impl TestPool {
         pool
     }
 
+    /// Serves a pool that is there; it stays when this is dropped.
+    pub fn adopt(path: &Path) -> TestPool {
+        let directory = tempfile::Builder::new()
+            .prefix("arck-test-")
+            .tempdir_in("/dev/shm")
+            .expect("a directory in /dev/shm");
+        std::os::unix::fs::symlink(path, directory.path().join("pool")).expect("a link");
+        let mut pool = TestPool {
+            directory,
+            controller: None,
+            options: Options::default(),
+        };
+        pool.serve();
+        pool
+    }
+
     pub fn path(&self) -> PathBuf {
         self.directory.path().join("pool")
     }
