@@ -19,6 +19,7 @@ use crate::pool::Pool;
 use crate::recovery;
 use crate::relocate::Touched;
 use crate::relocate::closing::Closings;
+use crate::relocate::emptying::Emptyings;
 use crate::sessions::Session;
 use crate::space::Space;
 use crate::state::{CrashHook, State};
@@ -35,6 +36,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+
+/// So long is waited at the end for pages that are being emptied.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How a controller behaves.
 #[derive(Clone)]
@@ -102,6 +106,8 @@ pub struct Core {
     pub lookout: Lookout,
     pub(crate) taken_back: BTreeMap<Lent, TakenBack>,
     pub(crate) counted: Counted,
+    /// Pages that moved away, and that cannot be emptied yet.
+    pub(crate) emptyings: Emptyings,
     /// Orphans that stay at the expense of a user: see [`crate::orphans`].
     pub(crate) charged: Charges,
     published: (u64, u64),
@@ -131,6 +137,8 @@ impl Core {
         space.shared |= options.shared;
         let labels = space.labels();
         let classes = Classes::open(pool.path(), pool.directory(), |n| labels.contains(&n))?;
+        let workers = Workers::default();
+        space.workers = workers.clone();
         let mut state = State::new(pool, journal, space, classes, options.crash_hook.clone());
         recovery::scan(&mut state)?;
         let notice = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
@@ -151,11 +159,12 @@ impl Core {
             away: 0,
             opened: Instant::now(),
             remains: BTreeMap::new(),
-            workers: Workers::default(),
+            workers,
             lookout,
             taken_back: BTreeMap::new(),
             counted: Counted::default(),
             charged: Charges::default(),
+            emptyings: Emptyings::default(),
             published: (u64::MAX, u64::MAX),
             recovering: true,
             touched: Vec::new(),
@@ -183,6 +192,7 @@ impl Core {
             self.end_session(number, libc::ESHUTDOWN);
         }
         self.finish_closing();
+        self.finish_emptying(CLOSE_PATIENCE);
         self.free_orphans(None);
         self.remove_remains();
         self.finish_log();
@@ -192,6 +202,11 @@ impl Core {
                 operation: "fsync",
                 errno,
             })?;
+        }
+        if !self.emptyings.is_empty() {
+            // The next start finds what should have been emptied.
+            tracing::warn!("some pages could not be emptied: the pool is not marked as clean");
+            return Ok(());
         }
         self.state.pool.mark_clean()
     }

@@ -16,6 +16,7 @@
 //!   a page that moves is made again.
 
 pub(crate) mod closing;
+pub(crate) mod emptying;
 mod leftovers;
 mod pages;
 mod tighten;

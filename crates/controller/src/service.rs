@@ -249,7 +249,10 @@ impl Service {
             let left = due.saturating_duration_since(Instant::now());
             timeout = Some(timeout.map_or(left, |t| t.min(left)));
         }
-        if !self.core.state.orphans.is_empty() || !self.core.remains.is_empty() {
+        let is_something_left = !self.core.state.orphans.is_empty()
+            || !self.core.remains.is_empty()
+            || !self.core.emptyings.is_empty();
+        if is_something_left {
             timeout = Some(timeout.map_or(ORPHAN_INTERVAL, |t| t.min(ORPHAN_INTERVAL)));
         }
         if self.core.any_away() {
@@ -443,6 +446,7 @@ impl Service {
             self.core.free_orphans(None);
             self.core.forget_kept();
             self.core.remove_remains();
+            self.core.finish_emptying(Duration::ZERO);
         }
     }
 

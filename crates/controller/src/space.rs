@@ -16,11 +16,18 @@ use crate::classes::NOBODY;
 use crate::files::{CONTROLLER, FOREIGN, STALE, SegmentEntry, SegmentKind};
 use crate::pool::{Pool, numbered};
 use crate::reach::Reach;
+use crate::workers::Workers;
 use arck_core_state::{Geometry, PagePtr, SegmentNumber, layout};
-use rustix::fs::OFlags;
+use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::time::Duration;
+
+/// So long is waited for a segment to be made ready before it is given up for another: for as long
+/// as no machine needs.
+const PREPARE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The controller's own view of space.
 pub struct Space {
@@ -42,6 +49,11 @@ pub struct Space {
     sent: Vec<u32>,
     /// There are other users than root and the pool's: see [`crate::classes`].
     pub shared: bool,
+    /// Segments with pages that cannot be emptied yet: they go to nobody.
+    quarantined: BTreeSet<SegmentNumber>,
+    /// Segments that are being made ready for somebody, and have kept that waiting: no more do.
+    preparing: BTreeMap<SegmentNumber, Receiver<Result<(), Errno>>>,
+    pub workers: Workers,
     /// Metadata pages that are to stay free for folds ([`crate::room`]).
     pub kept: u64,
     /// Something may be empty that was not when [`Space::find_unused`] was called last.
@@ -77,6 +89,9 @@ impl Space {
             kept: 0,
             may_have_unused: true,
             has_lost_labels: true,
+            quarantined: BTreeSet::new(),
+            preparing: BTreeMap::new(),
+            workers: Workers::default(),
             segments,
         };
         for segment in 0..geometry.segment_count {
@@ -352,8 +367,22 @@ impl Space {
     }
 
     fn is_adoptable(&self, segment: SegmentNumber) -> bool {
-        self.entry(segment)
-            .is_some_and(|entry| entry.kind() == SegmentKind::Data && entry.owner == 0)
+        let is_nobodys =
+            |entry: SegmentEntry| entry.kind() == SegmentKind::Data && entry.owner == 0;
+        self.entry(segment).is_some_and(is_nobodys)
+            && !self.quarantined.contains(&segment)
+            && !self.preparing.contains_key(&segment)
+    }
+
+    /// From now on these segments go to nobody, whoever gives them up.
+    pub fn quarantine(&mut self, segments: impl IntoIterator<Item = SegmentNumber>) {
+        self.quarantined.extend(segments);
+    }
+
+    /// Of those in quarantine, all others may be given again.
+    pub fn keep_in_quarantine(&mut self, segments: &BTreeSet<SegmentNumber>) {
+        self.quarantined
+            .retain(|segment| segments.contains(segment));
     }
 
     /// Whether no session looks at an empty segment that is to become another's: then its file
@@ -381,6 +410,7 @@ impl Space {
         label: u32,
         kept: u64,
     ) -> Result<SegmentNumber, Errno> {
+        self.settle();
         let all = self.geometry.pages_per_segment() as u32;
         let is_same = |entry: &SegmentEntry| {
             entry.uid == uid && entry.class == label && entry.flags & FOREIGN == 0
@@ -394,26 +424,32 @@ impl Space {
             })
             .collect();
         candidates.sort_unstable();
-        let mut roomy = candidates.iter().filter(|&&(used, _)| used <= all / 2);
-        if let Some(&(used, segment)) = roomy.find(|&&(_, s)| is_out_of_reach(pool, s)) {
-            self.make_ready(
-                pool,
-                segment,
-                used,
-                is_same(&self.segments[segment as usize]),
-            )?;
-            return Ok(segment);
+        let (roomy, tight): (Vec<_>, Vec<_>) = candidates
+            .into_iter()
+            .partition(|&(used, _)| used <= all / 2);
+        for (used, segment) in roomy {
+            let same = is_same(&self.segments[segment as usize]);
+            if is_out_of_reach(pool, segment) {
+                match self.make_ready(pool, segment, used, same) {
+                    // Whoever pinned its pages keeps it: another one.
+                    Err(Errno::AGAIN) => {}
+                    other => return other.map(|()| segment),
+                }
+            }
         }
         match self.find_segment(pool, SegmentKind::Data, kept) {
             Err(Errno::NOSPC) => {}
             other => return other,
         }
-        let mut tight = candidates.iter().filter(|&&(used, _)| used > all / 2);
-        let &(used, segment) = tight
-            .find(|&&(_, s)| is_out_of_reach(pool, s))
-            .ok_or(Errno::NOSPC)?;
-        self.make_ready(pool, segment, used, true)?;
-        Ok(segment)
+        for (used, segment) in tight {
+            if is_out_of_reach(pool, segment) {
+                match self.make_ready(pool, segment, used, true) {
+                    Err(Errno::AGAIN) => {}
+                    other => return other.map(|()| segment),
+                }
+            }
+        }
+        Err(Errno::NOSPC)
     }
 
     /// Makes a segment whole that had an owner and is out of reach: of its length and allocated,
@@ -421,7 +457,7 @@ impl Space {
     /// `same`), leftovers, and what pinned pages (which leases say nothing of) might still write,
     /// are gone first.
     fn make_ready(
-        &self,
+        &mut self,
         pool: &Pool,
         segment: SegmentNumber,
         used: u32,
@@ -433,13 +469,30 @@ impl Space {
         }
         let file = pool.open_file(&numbered(layout::SEGMENTS, segment), OFlags::RDWR)?;
         let size = self.geometry.segment_size;
-        rustix::fs::ftruncate(&file, size)?;
-        if changes {
-            let punch =
-                rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
-            rustix::fs::fallocate(&file, punch, 0, size)?;
+        let user = self.entry(segment).unwrap_or_default().uid;
+        let work = move || {
+            rustix::fs::ftruncate(&file, size)?;
+            if changes {
+                let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                rustix::fs::fallocate(&file, punch, 0, size)?;
+            }
+            crate::pool::allocate(&file, 0, size)
+        };
+        let worker = self.workers.start(user, work)?;
+        match worker.recv_timeout(PREPARE_PATIENCE) {
+            Ok(prepared) => prepared,
+            Err(RecvTimeoutError::Timeout) => {
+                self.preparing.insert(segment, worker);
+                Err(Errno::AGAIN)
+            }
+            Err(RecvTimeoutError::Disconnected) => Err(Errno::IO),
         }
-        pool.allocate_segment(segment)
+    }
+
+    /// What kept somebody waiting may have been made ready since.
+    fn settle(&mut self) {
+        self.preparing
+            .retain(|_, worker| worker.try_recv() == Err(TryRecvError::Empty));
     }
 
     /// A segment for data that the controller moves to a class: a new one, or an empty one that

@@ -11,14 +11,10 @@ use crate::change::{Change, Weight};
 use crate::classes::{Class, Classes, Condition, NOBODY, Wish};
 use crate::core::Core;
 use crate::files::{CONTROLLER, HIDDEN, SegmentEntry, SegmentKind};
-use crate::pool::numbered;
 use crate::state::{State, buckets};
 use arck_core_state::directory::for_each_in_bucket;
-use arck_core_state::{
-    FileKind, InodeNumber, PAGE_SIZE, PagePtr, ROOT_INODE, SegmentNumber, layout,
-};
+use arck_core_state::{FileKind, InodeNumber, PagePtr, ROOT_INODE, SegmentNumber};
 use arck_verifier::VerifiedState;
-use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 use std::collections::{BTreeSet, HashMap};
 
@@ -217,49 +213,6 @@ impl Core {
             let who = &session.credentials;
             Some(who.uid) != owner && !self.state.is_privileged(who)
         })
-    }
-
-    /// Punches pages that nothing refers to any more, so that even a mapping that was kept shows
-    /// nothing, and then frees them. What fails with one page (a session can use up the memory of
-    /// the pool's file system) leaves the others as they should be: that page stays out of use.
-    pub(super) fn empty_and_free(&mut self, pages: &[PagePtr]) -> Result<(), Errno> {
-        if pages.is_empty() {
-            return Ok(());
-        }
-        let geometry = self.state.pool.geometry();
-        let file = |page: PagePtr| {
-            let name = numbered(layout::SEGMENTS, geometry.segment_of(page));
-            let file = self.state.pool.open_file(&name, OFlags::RDWR)?;
-            Ok::<_, Errno>((file, page.address() % geometry.segment_size))
-        };
-        let punch = |page: PagePtr| {
-            let (file, at) = file(page)?;
-            let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            rustix::fs::fallocate(&file, punch, at, PAGE_SIZE)
-        };
-        let allocate = |page: PagePtr| {
-            let (file, at) = file(page)?;
-            crate::pool::allocate(&file, at, PAGE_SIZE)
-        };
-        // All of them before any is allocated again, which is what can fail.
-        let (mut empty, shown): (Vec<PagePtr>, Vec<PagePtr>) =
-            pages.iter().partition(|&&page| punch(page).is_ok());
-        let emptied = empty.len();
-        empty.retain(|&page| allocate(page).is_ok());
-        if empty.len() < pages.len() {
-            tracing::error!(
-                "{} pages that moved cannot be used again; of them, {} can still be read by who \
-                 could before",
-                pages.len() - empty.len(),
-                pages.len() - emptied
-            );
-        }
-        self.hide_segments(&shown);
-        let mut change = Change::new(&mut self.state);
-        for page in empty {
-            change.set_data_page_used(page, false);
-        }
-        change.commit(Weight::Fold)
     }
 
     /// See [`hide_segments`](Self::hide_segments); of what is in an inode.

@@ -9,10 +9,10 @@ use super::raw::Client;
 use super::table::{Attack, Scene, case};
 use super::world::OPEN;
 use arck_core_state::index::IndexRoot;
-use arck_core_state::{FileKind, InodeNumber};
+use arck_core_state::{FileKind, InodeNumber, PAGE_SIZE, PagePtr};
 use arck_protocol::control::{MAP_SLOTS, map_entry};
 use arck_protocol::message::{LockHolder, LockRange};
-use arck_protocol::socket::{Call, call};
+use arck_protocol::socket::{Answer, Call, call};
 use arck_protocol::{InodeList, LockMode, PROTOCOL_VERSION, Request};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::process::Signal;
@@ -494,5 +494,42 @@ pub const ATTACKS: &[Attack] = &[
         },
     )
     .and(few_workers)
+    .with_privilege(),
+    case(
+        "hold",
+        "its segment locked for ever, when a file in it is closed",
+        BOUNDED,
+        |a| {
+            // Anybody may write it, until its owner closes it.
+            let theirs = a.own("sticky/theirs");
+            let (answer, files) = call(&a.socket, &Call::GrantSegment).expect("an answer");
+            let Answer::Segments(segments) = answer else {
+                panic!("{answer:?}");
+            };
+            let geometry = a.welcome.geometry;
+            let first = geometry.first_page(segments[0]);
+            let pages = (0..geometry.pages_per_segment()).map(|at| PagePtr(first.0 + at));
+            let page = pages
+                .into_iter()
+                .find(|&page| !a.is_used(page))
+                .expect("a free page");
+            let at = page.address() % geometry.segment_size;
+            rustix::io::pwrite(&files[0], &[8; PAGE_SIZE as usize], at).expect("its own segment");
+            a.set_entry(theirs, 0, page.0);
+            assert_eq!(a.commit_of(theirs), "accepted");
+            let locked = super::endless::unserved()
+                .and_then(|source| super::endless::hold_inode_lock(files[0].as_raw_fd(), source));
+            std::mem::forget(files);
+            match locked {
+                Ok(()) => BOUNDED.into(),
+                Err(why) => format!("cannot be made here: {why}"),
+            }
+        },
+    )
+    .and(|scene, attacker| {
+        assert_eq!(scene.closes("sticky/theirs"), "closed");
+        assert_eq!(scene.reads("sticky/theirs"), "EACCES");
+        few_workers(scene, attacker);
+    })
     .with_privilege(),
 ];

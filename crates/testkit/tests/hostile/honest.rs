@@ -104,6 +104,21 @@ pub fn writer(pool: &Path, path: &str) {
     }
 }
 
+/// A session that lets nobody else at a file of its own.
+pub fn closer(pool: &Path, path: &str) {
+    become_user();
+    let fs = connect(pool);
+    match fs.change_mode(At::Root, path.as_bytes(), 0o600, 0) {
+        Ok(()) => {
+            // Before anybody is told of it, it is so.
+            fs.fold(true).expect("folded");
+            tell("closed");
+        }
+        Err(Failure::Errno(errno)) => tell(&errno_name(errno.raw_os_error())),
+        Err(failure) => panic!("{path}: {failure:?}"),
+    }
+}
+
 /// Looks at everything below a directory, contents included; gives the number of names.
 fn walk(fs: &FileSystem, directory: &str, depth: u32) -> usize {
     assert!(depth < 1000, "{directory} has no end");

@@ -56,6 +56,7 @@ fn main() {
         "builder" => honest::builder(pool),
         "victim" => honest::victim(pool),
         "writer" => honest::writer(pool, &arguments[1]),
+        "closer" => honest::closer(pool, &arguments[1]),
         "third" => honest::third(pool),
         "rewriter" => hoarding::rewriter(pool),
         "reader" => honest::reader(pool, &arguments[1]),

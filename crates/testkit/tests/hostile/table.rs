@@ -203,6 +203,15 @@ impl Scene {
         line
     }
 
+    /// What the victim's user, in a fresh session, is told when it lets nobody else at a file of its
+    /// own: an error, or `closed`.
+    pub fn closes(&self, path: &str) -> String {
+        let mut closer = Role::start("closer", VICTIM_USER, &[&self.pool_text(), path]);
+        let line = closer.line(BOUND);
+        closer.end();
+        line
+    }
+
     /// What the victim's user, in a fresh session, finds when it writes to a file: an error, or
     /// `written`.
     pub fn writes(&self, path: &str) -> String {
