@@ -299,7 +299,7 @@ impl Core {
 /// Which of reading (4) and writing (2) an inode's mode lets a user do.
 fn bits(who: &Credentials, inode: &Inode) -> u32 {
     let reads = inode.kind() == Some(FileKind::Link) || who.may(inode, 4);
-    u32::from(reads) * 4 | u32::from(who.may(inode, 2)) * 2
+    (u32::from(reads) * 4) | (u32::from(who.may(inode, 2)) * 2)
 }
 
 /// Bytes of a data page. EIO: its session has cut its file off.

@@ -524,6 +524,7 @@ impl Space {
     /// Of the metadata of each class in `kept` all but one.
     pub fn find_unused(&mut self, pool: &Pool, kept: &HashSet<u32>) -> Vec<SegmentNumber> {
         self.may_have_unused = false;
+        self.settle();
         let mut kept = kept.clone();
         let mut found = Vec::new();
         for segment in 0..self.geometry.segment_count {
@@ -533,7 +534,9 @@ impl Space {
                 && match entry.kind() {
                     SegmentKind::Free => false,
                     SegmentKind::Metadata => !kept.remove(&entry.class),
-                    SegmentKind::Data => entry.owner == 0 && is_out_of_reach(pool, segment),
+                    SegmentKind::Data => {
+                        self.is_adoptable(segment) && is_out_of_reach(pool, segment)
+                    }
                 };
             if is_unused {
                 found.push(segment);
