@@ -8,17 +8,13 @@
 
 use crate::arena::Grown;
 use crate::change::{Change, Weight};
-use crate::classes::Class;
 use crate::core::Core;
 use crate::fold::{After, Failure};
-use crate::lent::Lent;
-use crate::memory::Remains;
 use crate::sessions::{OWNED_MAX, Owned};
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{FileKind, HeaderCopy, Inode, InodeNumber, Ownership};
 use arck_protocol::Response;
-use arck_protocol::message::GRANT_MAX;
 use arck_verifier::{Credentials, VerifiedState};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -108,95 +104,8 @@ impl Core {
 
     /// A new epoch; epochs are compared for equality only, together with a fold number that is
     /// never used twice.
-    fn ownership_for(session: SessionNumber, fold: u64) -> Ownership {
+    pub(crate) fn ownership_for(session: SessionNumber, fold: u64) -> Ownership {
         Ownership::new(session, fold as u32)
-    }
-
-    /// Grants new inode numbers, perhaps fewer than asked for. ENOSPC.
-    pub fn grant_inodes(&mut self, session: SessionNumber, count: u32) -> Reply {
-        let next = self.sessions.get(&session).map_or(1, |s| s.next_grant);
-        let count = (count as usize).clamp(1, GRANT_MAX).min(next);
-        if !self.make_spare(self.pages_for_numbers(count as u64)) {
-            return Errno::NOSPC.into();
-        }
-        let owned = self.sessions.get(&session).map_or(0, |s| s.owned.len());
-        if owned + count > OWNED_MAX {
-            return Errno::NOBUFS.into();
-        }
-        if !self.may_hold_numbers(session, count) {
-            return Errno::NOSPC.into();
-        }
-        match self.ensure_slots(session, count) {
-            Ok(Grown::Now) => {}
-            Ok(Grown::Later) => return Reply::Later(Instant::now() + GROWTH_AGAIN),
-            Err(errno) => return errno.into(),
-        }
-        let Core {
-            state, sessions, ..
-        } = self;
-        let Some(session) = sessions.get_mut(&session) else {
-            return Errno::NOENT.into();
-        };
-        let mut numbers = Vec::with_capacity(count);
-        let mut slots = Vec::with_capacity(count);
-        let mut failed = None;
-        while numbers.len() < count {
-            let Some(number) = state.numbers.take() else {
-                break;
-            };
-            let slot = state
-                .pool
-                .allocate_headers(number)
-                .and_then(|()| session.take_slot());
-            match slot {
-                Ok(slot) => {
-                    numbers.push(number);
-                    slots.push(slot);
-                }
-                Err(errno) => {
-                    state.numbers.give_back(number);
-                    failed = Some(errno);
-                    break;
-                }
-            }
-        }
-        if numbers.is_empty() {
-            return failed.unwrap_or(Errno::NOSPC).into();
-        }
-        crate::arena::store_pages(&state.pool, session.index, &session.arena);
-        let mut change = Change::new(state);
-        let mut granted = Ok(());
-        for (&number, &slot) in numbers.iter().zip(&slots) {
-            let fold = change.state.numbers.fold();
-            granted = change.header(number).map(|header| {
-                header.kind = HeaderKind::Granted;
-                header.file_kind = None;
-                header.inode = 0;
-                header.generation = header.generation.max(1);
-                header.branch_slot = slot;
-                header.fold = fold;
-                header.ownership = Core::ownership_for(session.number, fold);
-            });
-            if granted.is_err() {
-                break;
-            }
-        }
-        let granted = granted.and_then(|()| change.commit(Weight::Ownership));
-        if let Err(errno) = granted {
-            for (number, slot) in numbers.into_iter().zip(slots) {
-                state.numbers.give_back(number);
-                session.arena.free_slot(slot);
-            }
-            return errno.into();
-        }
-        state.granted += numbers.len() as u64;
-        session.unborn += numbers.len();
-        session.next_grant = (session.next_grant * 2).min(GRANT_MAX);
-        let since = Instant::now();
-        for (&number, &slot) in numbers.iter().zip(&slots) {
-            session.owned.insert(number, Owned::new(since, slot));
-        }
-        Reply::Now(Response::Inodes(numbers))
     }
 
     /// Checks that a session may become the owner of an inode. ESTALE, EACCES.
@@ -497,7 +406,7 @@ impl Core {
     /// Folds in slices; where a slice is refused, one by one. Tells `refused` of those that
     /// cannot be folded, and gives the first failure. What is left when refusals have taken
     /// [`WASTED_MAX`] is not folded.
-    fn fold_all(
+    pub(crate) fn fold_all(
         &mut self,
         session: SessionNumber,
         release: bool,
@@ -554,161 +463,5 @@ impl Core {
             }
         }
         first
-    }
-
-    /// Ends a session, whatever became of its processes: folds, sets aside, releases.
-    pub fn end_session(&mut self, number: SessionNumber, errno: i32) {
-        let Some(session) = self.sessions.get_mut(&number) else {
-            return;
-        };
-        session.is_away = false;
-        if let Some(live) = session.live.take() {
-            let control = live.control();
-            control
-                .header
-                .closed
-                .store(errno.unsigned_abs(), std::sync::atomic::Ordering::SeqCst);
-            for slot in &control.requests {
-                // Whoever waits for an answer looks at `closed` when it wakes.
-                let _ = rustix::thread::futex::wake(
-                    &slot.state,
-                    rustix::thread::futex::Flags::empty(),
-                    u32::MAX,
-                );
-            }
-        }
-        self.locks.drop_session(number);
-        self.by_message.forget_session(number);
-        // The release is done for all at once below.
-        self.fold_all(number, false, |core, inode, _| {
-            if core.fold_or_take_away(number, inode, After::Keep).is_err() {
-                core.take_away(number, inode, &Failure::Errno(Errno::NOSPC));
-            }
-        });
-        self.release_rest(number);
-        let Some(session) = self.sessions.get(&number) else {
-            return;
-        };
-        let (index, segments) = (session.index, session.segments.clone());
-        let remains = Remains {
-            user: Some(session.credentials.uid),
-            bytes: session.arena.granted(),
-        };
-        self.lookout.ended(Lent::Arena(number));
-        for &segment in &segments {
-            self.lookout.ended(Lent::Segment(segment));
-        }
-        crate::receipts::remove(&self.state.pool, number);
-        for &segment in &session.mapped {
-            self.state.space.note_sent(segment, false);
-        }
-        if let Err(errno) = self.abandon_segments(&segments) {
-            tracing::error!("giving back the segments of session {number}: {errno}");
-        }
-        crate::arena::clear_entry(&self.state.pool, index);
-        self.sessions.remove(&number);
-        self.count_away();
-        self.remains.insert(number, remains);
-        self.remove_remains();
-        self.free_orphans(None);
-        self.publish_free_counts(false);
-    }
-
-    /// Frees granted numbers that were never born, and releases what is still owned.
-    fn release_rest(&mut self, number: SessionNumber) {
-        let Some(session) = self.sessions.get(&number) else {
-            return;
-        };
-        let owned: Vec<InodeNumber> = session.owned.keys().copied().collect();
-        for part in owned.chunks(4096) {
-            let mut change = Change::new(&mut self.state);
-            let mut release = || {
-                for &inode in part {
-                    let fold = change.state.numbers.fold();
-                    let header = change.header(inode)?;
-                    header.fold = fold;
-                    header.ownership = Ownership::SHARED;
-                    header.branch_slot = 0;
-                    if header.kind == HeaderKind::Granted {
-                        change.free_inode(inode)?;
-                    }
-                }
-                Ok::<(), Errno>(())
-            };
-            let released = release().and_then(|()| change.commit(Weight::Ownership));
-            if let Err(errno) = released {
-                tracing::error!("releasing what session {number} owned: {errno}");
-            }
-        }
-    }
-
-    /// Data segments of a session that is gone: nobody's, until they are granted again.
-    pub fn abandon_segments(
-        &mut self,
-        segments: &[arck_core_state::SegmentNumber],
-    ) -> Result<(), Errno> {
-        if segments.is_empty() {
-            return Ok(());
-        }
-        let mut change = Change::new(&mut self.state);
-        for &segment in segments {
-            if let Some(entry) = change.state.space.entry(segment) {
-                change.set_segment(segment, crate::files::SegmentEntry { owner: 0, ..entry });
-            }
-        }
-        change.commit(Weight::Fold)
-    }
-
-    /// Grants a data segment, read-write. ENOSPC.
-    pub fn grant_segment(
-        &mut self,
-        session: SessionNumber,
-    ) -> Result<(arck_core_state::SegmentNumber, rustix::fd::OwnedFd), Errno> {
-        if self.state.space.has_segment_for_data() {
-            self.make_spare(self.state.pool.geometry().pages_per_segment());
-        }
-        if !self.may_hold_segment(session) {
-            // What it has filled may not have been told of.
-            let _ = self.commit_all(session, false);
-            if !self.may_hold_segment(session) {
-                return Err(Errno::NOSPC);
-            }
-        }
-        self.note_kept();
-        let kept = self.kept_pages();
-        let Core {
-            state, sessions, ..
-        } = self;
-        let session = sessions.get_mut(&session).ok_or(Errno::NOENT)?;
-        let uid = session.credentials.uid;
-        let is_class = state.space.shared && !state.is_privileged(&session.credentials);
-        let class = is_class.then(|| Class::only(uid));
-        let label = state.label(class.as_ref());
-        let segment = state
-            .space
-            .find_data_segment(&state.pool, uid, label, kept)?;
-        let file = state
-            .pool
-            .open_file(&Lent::Segment(segment).name(), rustix::fs::OFlags::RDWR)?;
-        let number = session.number;
-        self.lend_segment(number, uid, segment);
-        let Core {
-            state, sessions, ..
-        } = self;
-        let session = sessions.get_mut(&number).ok_or(Errno::NOENT)?;
-        let mut change = Change::new(state);
-        change.set_segment(
-            segment,
-            crate::files::SegmentEntry {
-                kind: crate::files::SegmentKind::Data as u32,
-                class: label,
-                owner: session.number,
-                uid,
-                ..crate::files::SegmentEntry::default()
-            },
-        );
-        change.commit(Weight::Fold)?;
-        session.segments.push(segment);
-        Ok((segment, file))
     }
 }

@@ -6,6 +6,11 @@
 //! * A connection that misbehaves is closed; it never makes the others wait.
 //! * A wake descriptor is never read (see [`crate::sessions`]).
 
+mod calls;
+mod held;
+
+use self::calls::send;
+use self::held::{Asker, Held, closes};
 use crate::closer::Closer;
 use crate::core::Core;
 use crate::error::{Error, Result};
@@ -13,14 +18,11 @@ use crate::listener::{bind_socket, peer, spare};
 use crate::ownership::Reply;
 use crate::sessions::{Session, descriptors_max, may_have_more};
 use crate::take_up::AWAY_INTERVAL;
-use crate::watches::closes_at_once;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::layout;
-use arck_protocol::Status;
-use arck_protocol::message::MESSAGE_MAX;
-use arck_protocol::socket::{self, Answer, Call, DESCRIPTORS_MAX};
+use arck_protocol::socket::Answer;
 use arck_protocol::wait::Courtesy;
-use arck_protocol::{PROTOCOL_VERSION, Request, Response, ring};
+use arck_protocol::{Request, Response, ring};
 use arck_verifier::Credentials;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
@@ -70,24 +72,6 @@ struct Deferred {
     /// When it was taken from its slot, if that is measured.
     received: u64,
 }
-
-/// An answer that is held back until what its request has closed is closed.
-struct Held {
-    to: Asker,
-    /// The closings that it waits for: above the first number, up to the second.
-    closings: (u64, u64),
-    /// It is given then all the same.
-    due: Instant,
-}
-
-enum Asker {
-    Slot(SessionNumber, usize, Response),
-    /// A connection, which has said goodbye.
-    Connection(u64),
-}
-
-/// Nobody's answer is held back longer: whoever asks gives up after 30 s.
-const HELD_MAX: Duration = Duration::from_secs(20);
 
 /// Looks at the doorbells between two looks at the sockets, while polling.
 const ROUNDS: u32 = 32;
@@ -361,53 +345,6 @@ impl Service {
         }
     }
 
-    fn is_closing_since(&self, closings: u64) -> bool {
-        let last = self.core.closings.last();
-        self.core.closings.any_under_way(closings, last)
-    }
-
-    fn hold(&mut self, to: Asker, closings: u64) {
-        self.held.push(Held {
-            to,
-            closings: (closings, self.core.closings.last()),
-            due: Instant::now() + HELD_MAX,
-        });
-    }
-
-    /// Gives the answers that have been held back long enough.
-    fn answer_held(&mut self) {
-        if self.held.is_empty() {
-            return;
-        }
-        let now = Instant::now();
-        let closings = &self.core.closings;
-        let is_over = |held: &Held| {
-            let (after, to) = held.closings;
-            held.due <= now || !closings.any_under_way(after, to)
-        };
-        let (over, held): (Vec<_>, Vec<_>) = std::mem::take(&mut self.held)
-            .into_iter()
-            .partition(is_over);
-        self.held = held;
-        for held in over {
-            match held.to {
-                Asker::Slot(session, slot, response) => {
-                    let session = self.core.sessions.get(&session);
-                    if let Some(live) = session.and_then(|s| s.live.as_ref()) {
-                        ring::respond(live.control(), slot, &response);
-                    }
-                }
-                Asker::Connection(token) => {
-                    if let Some(connection) = self.connections.get(&token)
-                        && !send(connection.socket.as_fd(), &Answer::Done, &[])
-                    {
-                        self.disconnect(token);
-                    }
-                }
-            }
-        }
-    }
-
     /// Looks for sessions that were away and have come to their end.
     fn check_away(&mut self) {
         if self.core.any_away() && self.away_checked.elapsed() > AWAY_INTERVAL {
@@ -569,212 +506,6 @@ impl Service {
         self.core.end_session(session, libc::EIO);
     }
 
-    fn packet(&mut self, token: u64, flags: epoll::EventFlags) {
-        let Some(connection) = self.connections.get(&token) else {
-            return;
-        };
-        let mut buffer = [0u8; MESSAGE_MAX];
-        let (call, received) = match socket::receive(connection.socket.as_fd(), &mut buffer) {
-            Ok((0, _)) => return self.disconnect(token),
-            Ok((length, received)) => (Call::decode(&buffer[..length]), received),
-            Err(Errno::AGAIN)
-                if !flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR) =>
-            {
-                return;
-            }
-            Err(_) => return self.disconnect(token),
-        };
-        // Descriptors come with the calls that are about one, and with no other.
-        let takes_one = |call: &Call| matches!(call, Call::ShareLocks { .. } | Call::Resume { .. });
-        let call = call
-            .ok()
-            .filter(|call| received.is_empty() || takes_one(call));
-        let Some(call) = call else {
-            self.closer.close(received);
-            let answer = Answer::Error(Errno::PROTO.raw_os_error(), "malformed packet".into());
-            send(connection.socket.as_fd(), &answer, &[]);
-            return self.disconnect(token);
-        };
-        let closings = self.core.closings.last();
-        let (answer, descriptors) = match self.call(token, &call, &received) {
-            Ok(_) if call == Call::Goodbye && self.is_closing_since(closings) => {
-                return self.hold(Asker::Connection(token), closings);
-            }
-            Ok(answered) => answered,
-            Err((errno, text)) => (Answer::Error(errno.raw_os_error(), text), Vec::new()),
-        };
-        // What is asked next is to find the sender's end of a description to be the last one.
-        let (at_once, others): (Vec<_>, Vec<_>) = received
-            .into_iter()
-            .partition(|received| closes_at_once(received.as_fd()));
-        drop(at_once);
-        self.closer.close(others);
-        let Some(connection) = self.connections.get(&token) else {
-            return;
-        };
-        let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
-        if !send(connection.socket.as_fd(), &answer, &borrowed) {
-            self.disconnect(token);
-        }
-    }
-
-    fn call(
-        &mut self,
-        token: u64,
-        call: &Call,
-        received: &[OwnedFd],
-    ) -> std::result::Result<(Answer, Vec<OwnedFd>), (Errno, String)> {
-        let connection = self
-            .connections
-            .get(&token)
-            .ok_or((Errno::NOTCONN, String::new()))?;
-        let said = |text: &str| {
-            let text = text.to_owned();
-            move |errno: Errno| (errno, text)
-        };
-        let session = connection.session;
-        let need = session.ok_or((Errno::PROTO, "no session: say hello first".to_owned()));
-        match call {
-            Call::Hello { version } if *version != PROTOCOL_VERSION => Err((
-                Errno::PROTONOSUPPORT,
-                format!(
-                    "protocol version {version} is not spoken here, but {PROTOCOL_VERSION}: use a \
-                     LibFS and a controller of the same release"
-                ),
-            )),
-            Call::Hello { .. } if session.is_some() => {
-                Err((Errno::ISCONN, "this connection has a session".to_owned()))
-            }
-            Call::Hello { .. }
-                if !self.core.options.shared
-                    && !self.core.state.is_privileged(&connection.credentials) =>
-            {
-                let text = "it is served for its own user; for all users: arck serve --shared";
-                Err((Errno::ACCESS, text.to_owned()))
-            }
-            Call::Hello { .. } => {
-                let credentials = connection.credentials.clone();
-                let (number, (welcome, descriptors)) = self
-                    .core
-                    .open_session(credentials)
-                    .map_err(said("the session could not be opened"))?;
-                if let Err(errno) = self.watch(number, token) {
-                    self.core.end_session(number, libc::EIO);
-                    return Err((errno, "the session could not be opened".to_owned()));
-                }
-                Ok((Answer::Welcome(welcome), descriptors))
-            }
-            Call::Resume { version, .. } if *version != PROTOCOL_VERSION => Err((
-                Errno::PROTONOSUPPORT,
-                format!("protocol version {version} is not spoken here, but {PROTOCOL_VERSION}"),
-            )),
-            Call::Resume { .. } if session.is_some() => {
-                Err((Errno::ISCONN, "this connection has a session".to_owned()))
-            }
-            Call::Resume {
-                session, secret, ..
-            } => {
-                let text = "that session cannot be gone on with";
-                let [control] = received else {
-                    return Err((Errno::INVAL, text.to_owned()));
-                };
-                let wake = self
-                    .core
-                    .resume(&connection.credentials, *session, *secret, control.as_fd())
-                    .map_err(said(text))?;
-                if let Err(errno) = self.watch(*session, token) {
-                    self.core.lose(*session);
-                    return Err((errno, text.to_owned()));
-                }
-                Ok((Answer::Resumed, vec![wake]))
-            }
-            Call::MapSegments { segments } => {
-                let session = need?;
-                if segments.is_empty() || segments.len() > DESCRIPTORS_MAX {
-                    return Err((Errno::INVAL, "1 to 16 segments at once".to_owned()));
-                }
-                let descriptors = self
-                    .core
-                    .map_segments(session, segments)
-                    .map_err(said("a segment cannot be mapped"))?;
-                Ok((Answer::Segments(segments.clone()), descriptors))
-            }
-            Call::GrantSegment => {
-                let (segment, file) = self
-                    .core
-                    .grant_segment(need?)
-                    .map_err(said("no segment can be granted"))?;
-                Ok((Answer::Segments(vec![segment]), vec![file]))
-            }
-            Call::ShareLocks { inode, name, owner } => {
-                let session = need?;
-                let text = "locks of that description cannot be shared";
-                let [description] = received else {
-                    return Err((Errno::INVAL, text.to_owned()));
-                };
-                self.core
-                    .share_locks(session, *inode, *name, *owner, description.as_fd())
-                    .map_err(said(text))?;
-                self.watch_descriptions().map_err(said(text))?;
-                Ok((Answer::Done, Vec::new()))
-            }
-            Call::Goodbye => {
-                let session = need?;
-                self.end_session(session);
-                if let Some(connection) = self.connections.get_mut(&token) {
-                    connection.session = None;
-                }
-                Ok((Answer::Done, Vec::new()))
-            }
-            Call::Measure { .. } | Call::Shutdown if !self.is_pools_user(connection) => {
-                Err((Errno::PERM, "only the pool's user may".to_owned()))
-            }
-            Call::Measure { on } => {
-                let pages_read = self.core.state.pool.take_pages_read();
-                let mut measured = self.core.meter.take(*on);
-                measured.pages_read = pages_read;
-                measured.bytes_journaled = self.core.state.journal.take_bytes();
-                Ok((Answer::Measured(measured), Vec::new()))
-            }
-            Call::Status => Ok((Answer::Status(self.status()), Vec::new())),
-            Call::Shutdown => {
-                self.end.store(End::Clean as u32, Ordering::SeqCst);
-                Ok((Answer::Done, Vec::new()))
-            }
-        }
-    }
-
-    fn status(&self) -> Status {
-        let [closings, waiting, work, moved, longest] = self.core.closings.progress();
-        Status {
-            sessions: self.core.sessions.len() as u64,
-            pages_free: self.core.state.space.pages_free(),
-            inodes_free: self.core.state.numbers.count_free(),
-            closings,
-            waiting,
-            work,
-            moved,
-            longest,
-        }
-    }
-
-    fn is_pools_user(&self, connection: &Connection) -> bool {
-        let uid = connection.credentials.uid;
-        uid == 0 || uid == self.core.state.pool.superblock().uid
-    }
-
-    /// Wakes from now on when descriptions with locks are closed.
-    fn watch_descriptions(&self) -> std::result::Result<(), Errno> {
-        let Some(watches) = self.core.watches.descriptor() else {
-            return Ok(());
-        };
-        let data = epoll::EventData::new_u64(DESCRIPTIONS);
-        match epoll::add(&self.epoll, watches, data, epoll::EventFlags::IN) {
-            Err(Errno::EXIST) => Ok(()),
-            other => other,
-        }
-    }
-
     fn watch(&mut self, session: SessionNumber, token: u64) -> std::result::Result<(), Errno> {
         let wake = self
             .core
@@ -809,36 +540,4 @@ impl Service {
         drop(connections);
         closed
     }
-}
-
-impl Held {
-    fn is_of(&self, session: SessionNumber, slot: usize) -> bool {
-        matches!(&self.to, Asker::Slot(of, at, _) if (*of, *at) == (session, slot))
-    }
-
-    fn is_of_session(&self, session: SessionNumber) -> bool {
-        matches!(&self.to, Asker::Slot(of, ..) if *of == session)
-    }
-}
-
-/// Whether a request is one by which a session makes its own changes of rights known: it is answered
-/// when they are done. Who merely looks at what another has changed is not kept waiting.
-fn closes(request: &Request) -> bool {
-    matches!(
-        request,
-        Request::Commit { .. }
-            | Request::CommitAll { .. }
-            | Request::Sync { .. }
-            | Request::SetOwner { .. }
-            | Request::MoveDirectory { .. }
-    )
-}
-
-fn send(socket: BorrowedFd<'_>, answer: &Answer, descriptors: &[BorrowedFd<'_>]) -> bool {
-    let mut buffer = [0u8; MESSAGE_MAX];
-    answer
-        .encode(&mut buffer)
-        .ok()
-        .and_then(|length| socket::send(socket, &buffer[..length], descriptors).ok())
-        .is_some()
 }

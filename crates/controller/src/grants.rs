@@ -1,0 +1,162 @@
+//! Grants: inode numbers that are not born yet, and data segments.
+//!
+//! # Invariants
+//! * A number is granted to one session at a time, and owned by it from then on; its branch slot is
+//!   the session's too.
+//! * A segment belongs to one session, durably before its descriptor is sent.
+
+use crate::arena::Grown;
+use crate::change::{Change, Weight};
+use crate::classes::Class;
+use crate::core::Core;
+use crate::lent::Lent;
+use crate::ownership::{GROWTH_AGAIN, Reply};
+use crate::sessions::{OWNED_MAX, Owned};
+use arck_core_state::geometry::SessionNumber;
+use arck_core_state::header::HeaderKind;
+use arck_protocol::Response;
+use arck_protocol::message::GRANT_MAX;
+use rustix::io::Errno;
+use std::time::Instant;
+
+impl Core {
+    /// Grants new inode numbers, perhaps fewer than asked for. ENOSPC.
+    pub fn grant_inodes(&mut self, session: SessionNumber, count: u32) -> Reply {
+        let next = self.sessions.get(&session).map_or(1, |s| s.next_grant);
+        let count = (count as usize).clamp(1, GRANT_MAX).min(next);
+        if !self.make_spare(self.pages_for_numbers(count as u64)) {
+            return Errno::NOSPC.into();
+        }
+        let owned = self.sessions.get(&session).map_or(0, |s| s.owned.len());
+        if owned + count > OWNED_MAX {
+            return Errno::NOBUFS.into();
+        }
+        if !self.may_hold_numbers(session, count) {
+            return Errno::NOSPC.into();
+        }
+        match self.ensure_slots(session, count) {
+            Ok(Grown::Now) => {}
+            Ok(Grown::Later) => return Reply::Later(Instant::now() + GROWTH_AGAIN),
+            Err(errno) => return errno.into(),
+        }
+        let Core {
+            state, sessions, ..
+        } = self;
+        let Some(session) = sessions.get_mut(&session) else {
+            return Errno::NOENT.into();
+        };
+        let mut numbers = Vec::with_capacity(count);
+        let mut slots = Vec::with_capacity(count);
+        let mut failed = None;
+        while numbers.len() < count {
+            let Some(number) = state.numbers.take() else {
+                break;
+            };
+            let slot = state
+                .pool
+                .allocate_headers(number)
+                .and_then(|()| session.take_slot());
+            match slot {
+                Ok(slot) => {
+                    numbers.push(number);
+                    slots.push(slot);
+                }
+                Err(errno) => {
+                    state.numbers.give_back(number);
+                    failed = Some(errno);
+                    break;
+                }
+            }
+        }
+        if numbers.is_empty() {
+            return failed.unwrap_or(Errno::NOSPC).into();
+        }
+        crate::arena::store_pages(&state.pool, session.index, &session.arena);
+        let mut change = Change::new(state);
+        let mut granted = Ok(());
+        for (&number, &slot) in numbers.iter().zip(&slots) {
+            let fold = change.state.numbers.fold();
+            granted = change.header(number).map(|header| {
+                header.kind = HeaderKind::Granted;
+                header.file_kind = None;
+                header.inode = 0;
+                header.generation = header.generation.max(1);
+                header.branch_slot = slot;
+                header.fold = fold;
+                header.ownership = Core::ownership_for(session.number, fold);
+            });
+            if granted.is_err() {
+                break;
+            }
+        }
+        let granted = granted.and_then(|()| change.commit(Weight::Ownership));
+        if let Err(errno) = granted {
+            for (number, slot) in numbers.into_iter().zip(slots) {
+                state.numbers.give_back(number);
+                session.arena.free_slot(slot);
+            }
+            return errno.into();
+        }
+        state.granted += numbers.len() as u64;
+        session.unborn += numbers.len();
+        session.next_grant = (session.next_grant * 2).min(GRANT_MAX);
+        let since = Instant::now();
+        for (&number, &slot) in numbers.iter().zip(&slots) {
+            session.owned.insert(number, Owned::new(since, slot));
+        }
+        Reply::Now(Response::Inodes(numbers))
+    }
+
+    /// Grants a data segment, read-write. ENOSPC.
+    pub fn grant_segment(
+        &mut self,
+        session: SessionNumber,
+    ) -> Result<(arck_core_state::SegmentNumber, rustix::fd::OwnedFd), Errno> {
+        if self.state.space.has_segment_for_data() {
+            self.make_spare(self.state.pool.geometry().pages_per_segment());
+        }
+        if !self.may_hold_segment(session) {
+            // What it has filled may not have been told of.
+            let _ = self.commit_all(session, false);
+            if !self.may_hold_segment(session) {
+                return Err(Errno::NOSPC);
+            }
+        }
+        self.note_kept();
+        let kept = self.kept_pages();
+        let Core {
+            state, sessions, ..
+        } = self;
+        let session = sessions.get_mut(&session).ok_or(Errno::NOENT)?;
+        let uid = session.credentials.uid;
+        let is_class = state.space.shared && !state.is_privileged(&session.credentials);
+        let class = is_class.then(|| Class::only(uid));
+        let label = state.label(class.as_ref());
+        let segment = state
+            .space
+            .find_data_segment(&state.pool, uid, label, kept)?;
+        let file = state
+            .pool
+            .open_file(&Lent::Segment(segment).name(), rustix::fs::OFlags::RDWR)?;
+        let number = session.number;
+        self.lend_segment(number, uid, segment);
+        let Core {
+            state, sessions, ..
+        } = self;
+        let session = sessions.get_mut(&number).ok_or(Errno::NOENT)?;
+        let mut change = Change::new(state);
+        change.set_segment(
+            segment,
+            crate::files::SegmentEntry {
+                kind: crate::files::SegmentKind::Data as u32,
+                class: label,
+                owner: session.number,
+                uid,
+                ..crate::files::SegmentEntry::default()
+            },
+        );
+        change.commit(Weight::Fold)?;
+        session.segments.push(segment);
+        Ok((segment, file))
+    }
+}

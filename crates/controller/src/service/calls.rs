@@ -1,0 +1,238 @@
+//! What comes by a connection's socket: greetings, and whatever is about descriptors.
+//!
+//! # Invariants
+//! * A packet is copied once, then decoded; what is malformed closes the connection.
+//! * Descriptors that were received are closed where it can keep nobody waiting (see
+//!   [`crate::closer`]), but for those whose closing the next request is to find done.
+
+use super::held::Asker;
+use super::{Connection, DESCRIPTIONS, End, Service};
+use crate::watches::closes_at_once;
+use arck_protocol::message::MESSAGE_MAX;
+use arck_protocol::socket::{self, Answer, Call, DESCRIPTORS_MAX};
+use arck_protocol::{PROTOCOL_VERSION, Status};
+use rustix::event::epoll;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use std::sync::atomic::Ordering;
+
+impl Service {
+    pub(super) fn packet(&mut self, token: u64, flags: epoll::EventFlags) {
+        let Some(connection) = self.connections.get(&token) else {
+            return;
+        };
+        let mut buffer = [0u8; MESSAGE_MAX];
+        let (call, received) = match socket::receive(connection.socket.as_fd(), &mut buffer) {
+            Ok((0, _)) => return self.disconnect(token),
+            Ok((length, received)) => (Call::decode(&buffer[..length]), received),
+            Err(Errno::AGAIN)
+                if !flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR) =>
+            {
+                return;
+            }
+            Err(_) => return self.disconnect(token),
+        };
+        // Descriptors come with the calls that are about one, and with no other.
+        let takes_one = |call: &Call| matches!(call, Call::ShareLocks { .. } | Call::Resume { .. });
+        let call = call
+            .ok()
+            .filter(|call| received.is_empty() || takes_one(call));
+        let Some(call) = call else {
+            self.closer.close(received);
+            let answer = Answer::Error(Errno::PROTO.raw_os_error(), "malformed packet".into());
+            send(connection.socket.as_fd(), &answer, &[]);
+            return self.disconnect(token);
+        };
+        let closings = self.core.closings.last();
+        let (answer, descriptors) = match self.call(token, &call, &received) {
+            Ok(_) if call == Call::Goodbye && self.is_closing_since(closings) => {
+                return self.hold(Asker::Connection(token), closings);
+            }
+            Ok(answered) => answered,
+            Err((errno, text)) => (Answer::Error(errno.raw_os_error(), text), Vec::new()),
+        };
+        // What is asked next is to find the sender's end of a description to be the last one.
+        let (at_once, others): (Vec<_>, Vec<_>) = received
+            .into_iter()
+            .partition(|received| closes_at_once(received.as_fd()));
+        drop(at_once);
+        self.closer.close(others);
+        let Some(connection) = self.connections.get(&token) else {
+            return;
+        };
+        let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
+        if !send(connection.socket.as_fd(), &answer, &borrowed) {
+            self.disconnect(token);
+        }
+    }
+
+    fn call(
+        &mut self,
+        token: u64,
+        call: &Call,
+        received: &[OwnedFd],
+    ) -> std::result::Result<(Answer, Vec<OwnedFd>), (Errno, String)> {
+        let connection = self
+            .connections
+            .get(&token)
+            .ok_or((Errno::NOTCONN, String::new()))?;
+        let said = |text: &str| {
+            let text = text.to_owned();
+            move |errno: Errno| (errno, text)
+        };
+        let session = connection.session;
+        let need = session.ok_or((Errno::PROTO, "no session: say hello first".to_owned()));
+        match call {
+            Call::Hello { version } if *version != PROTOCOL_VERSION => Err((
+                Errno::PROTONOSUPPORT,
+                format!(
+                    "protocol version {version} is not spoken here, but {PROTOCOL_VERSION}: use a \
+                     LibFS and a controller of the same release"
+                ),
+            )),
+            Call::Hello { .. } if session.is_some() => {
+                Err((Errno::ISCONN, "this connection has a session".to_owned()))
+            }
+            Call::Hello { .. }
+                if !self.core.options.shared
+                    && !self.core.state.is_privileged(&connection.credentials) =>
+            {
+                let text = "it is served for its own user; for all users: arck serve --shared";
+                Err((Errno::ACCESS, text.to_owned()))
+            }
+            Call::Hello { .. } => {
+                let credentials = connection.credentials.clone();
+                let (number, (welcome, descriptors)) = self
+                    .core
+                    .open_session(credentials)
+                    .map_err(said("the session could not be opened"))?;
+                if let Err(errno) = self.watch(number, token) {
+                    self.core.end_session(number, libc::EIO);
+                    return Err((errno, "the session could not be opened".to_owned()));
+                }
+                Ok((Answer::Welcome(welcome), descriptors))
+            }
+            Call::Resume { version, .. } if *version != PROTOCOL_VERSION => Err((
+                Errno::PROTONOSUPPORT,
+                format!("protocol version {version} is not spoken here, but {PROTOCOL_VERSION}"),
+            )),
+            Call::Resume { .. } if session.is_some() => {
+                Err((Errno::ISCONN, "this connection has a session".to_owned()))
+            }
+            Call::Resume {
+                session, secret, ..
+            } => {
+                let text = "that session cannot be gone on with";
+                let [control] = received else {
+                    return Err((Errno::INVAL, text.to_owned()));
+                };
+                let wake = self
+                    .core
+                    .resume(&connection.credentials, *session, *secret, control.as_fd())
+                    .map_err(said(text))?;
+                if let Err(errno) = self.watch(*session, token) {
+                    self.core.lose(*session);
+                    return Err((errno, text.to_owned()));
+                }
+                Ok((Answer::Resumed, vec![wake]))
+            }
+            Call::MapSegments { segments } => {
+                let session = need?;
+                if segments.is_empty() || segments.len() > DESCRIPTORS_MAX {
+                    return Err((Errno::INVAL, "1 to 16 segments at once".to_owned()));
+                }
+                let descriptors = self
+                    .core
+                    .map_segments(session, segments)
+                    .map_err(said("a segment cannot be mapped"))?;
+                Ok((Answer::Segments(segments.clone()), descriptors))
+            }
+            Call::GrantSegment => {
+                let (segment, file) = self
+                    .core
+                    .grant_segment(need?)
+                    .map_err(said("no segment can be granted"))?;
+                Ok((Answer::Segments(vec![segment]), vec![file]))
+            }
+            Call::ShareLocks { inode, name, owner } => {
+                let session = need?;
+                let text = "locks of that description cannot be shared";
+                let [description] = received else {
+                    return Err((Errno::INVAL, text.to_owned()));
+                };
+                self.core
+                    .share_locks(session, *inode, *name, *owner, description.as_fd())
+                    .map_err(said(text))?;
+                self.watch_descriptions().map_err(said(text))?;
+                Ok((Answer::Done, Vec::new()))
+            }
+            Call::Goodbye => {
+                let session = need?;
+                self.end_session(session);
+                if let Some(connection) = self.connections.get_mut(&token) {
+                    connection.session = None;
+                }
+                Ok((Answer::Done, Vec::new()))
+            }
+            Call::Measure { .. } | Call::Shutdown if !self.is_pools_user(connection) => {
+                Err((Errno::PERM, "only the pool's user may".to_owned()))
+            }
+            Call::Measure { on } => {
+                let pages_read = self.core.state.pool.take_pages_read();
+                let mut measured = self.core.meter.take(*on);
+                measured.pages_read = pages_read;
+                measured.bytes_journaled = self.core.state.journal.take_bytes();
+                Ok((Answer::Measured(measured), Vec::new()))
+            }
+            Call::Status => Ok((Answer::Status(self.status()), Vec::new())),
+            Call::Shutdown => {
+                self.end.store(End::Clean as u32, Ordering::SeqCst);
+                Ok((Answer::Done, Vec::new()))
+            }
+        }
+    }
+
+    fn status(&self) -> Status {
+        let [closings, waiting, work, moved, longest] = self.core.closings.progress();
+        Status {
+            sessions: self.core.sessions.len() as u64,
+            pages_free: self.core.state.space.pages_free(),
+            inodes_free: self.core.state.numbers.count_free(),
+            closings,
+            waiting,
+            work,
+            moved,
+            longest,
+        }
+    }
+
+    fn is_pools_user(&self, connection: &Connection) -> bool {
+        let uid = connection.credentials.uid;
+        uid == 0 || uid == self.core.state.pool.superblock().uid
+    }
+
+    /// Wakes from now on when descriptions with locks are closed.
+    fn watch_descriptions(&self) -> std::result::Result<(), Errno> {
+        let Some(watches) = self.core.watches.descriptor() else {
+            return Ok(());
+        };
+        let data = epoll::EventData::new_u64(DESCRIPTIONS);
+        match epoll::add(&self.epoll, watches, data, epoll::EventFlags::IN) {
+            Err(Errno::EXIST) => Ok(()),
+            other => other,
+        }
+    }
+}
+
+pub(super) fn send(
+    socket: BorrowedFd<'_>,
+    answer: &Answer,
+    descriptors: &[BorrowedFd<'_>],
+) -> bool {
+    let mut buffer = [0u8; MESSAGE_MAX];
+    answer
+        .encode(&mut buffer)
+        .ok()
+        .and_then(|length| socket::send(socket, &buffer[..length], descriptors).ok())
+        .is_some()
+}
