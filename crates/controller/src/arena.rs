@@ -8,7 +8,7 @@
 
 use crate::files;
 use crate::lent::{Allowance, with_slack};
-use crate::pool::{Pool, allocate, numbered};
+use crate::pool::{Pool, allocate, numbered, resized};
 use crate::workers::Workers;
 use arck_core_state::arena::{
     ARENA_PAGES, ARENA_SPAN, ArenaHeader, BRANCH_PAGES, BRANCHES_PER_PAGE, DELTA_FIRST, MAGIC,
@@ -16,6 +16,7 @@ use arck_core_state::arena::{
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::superblock::Durability;
 use arck_core_state::{PAGE_SIZE, layout};
+use arck_pm::record::{self, FileChange, file_id};
 use arck_pm::{MapOptions, Mapping};
 use arck_verifier::{ArenaSource, CopyFault};
 use rustix::fd::OwnedFd;
@@ -87,6 +88,7 @@ impl Arena {
         let file = pool.open_file(&name(session), OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)?;
         let make = || {
             rustix::fs::ftruncate(&file, ARENA_SPAN)?;
+            resized(&file);
             let header = ArenaHeader {
                 magic: MAGIC,
                 session,
@@ -99,6 +101,11 @@ impl Arena {
                 u64::from(FIRST_DELTA_PAGES) * PAGE_SIZE,
             )?;
             rustix::io::pwrite(&file, header.as_bytes(), 0)?;
+            record::file(|| FileChange::Written {
+                file: file_id(&file),
+                offset: 0,
+                bytes: header.as_bytes().to_vec(),
+            });
             let blocks = rustix::fs::fstat(&file)?.st_blocks;
             let pages = (FIRST_BRANCH_PAGES, FIRST_DELTA_PAGES);
             let mut arena = Arena::map(pool, session, pages, user, workers)?;

@@ -18,6 +18,7 @@
 use crate::error::{Error, Result};
 use crate::files::{CLASS_WORDS, StoredClass};
 use arck_core_state::{Inode, InodeNumber, layout};
+use arck_pm::record::{self, FileChange, file_id};
 use arck_verifier::Credentials;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
@@ -262,6 +263,10 @@ impl Classes {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = rustix::fs::openat(directory, layout::CLASSES, flags, Mode::RUSR | Mode::WUSR)
             .map_err(failed("open"))?;
+        record::file(|| FileChange::Named {
+            file: file_id(&file),
+            name: layout::CLASSES.into(),
+        });
         let mut classes = Classes {
             file,
             table: Vec::new(),
@@ -390,7 +395,16 @@ impl Classes {
         if written != size_of::<StoredClass>() {
             return Err(Errno::NOSPC);
         }
-        rustix::fs::fdatasync(&self.file)
+        record::file(|| FileChange::Written {
+            file: file_id(&self.file),
+            offset: at,
+            bytes: stored.as_bytes().to_vec(),
+        });
+        rustix::fs::fdatasync(&self.file)?;
+        record::file(|| FileChange::Synced {
+            file: file_id(&self.file),
+        });
+        Ok(())
     }
 }
 

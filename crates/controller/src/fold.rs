@@ -23,6 +23,7 @@ use arck_core_state::branch::BRANCH_SIZE;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{InodeNumber, Ownership, PAGE_SIZE};
+use arck_pm::record::stored;
 use arck_protocol::operation::mark;
 use arck_verifier::{CopiedDelta, PageBudget, SetMember, Violation, closure, copy_delta, verify};
 use foldhash::HashSet;
@@ -89,6 +90,7 @@ pub fn unmark<'a>(state: &State, set: impl IntoIterator<Item = &'a InodeNumber>)
                 header
                     .ownership
                     .store(ownership.unmarked().0, Ordering::Release);
+                stored(&header.ownership);
             }
         }
     }
@@ -171,6 +173,7 @@ impl Core {
             for &number in &fresh {
                 if let Some(header) = self.state.pool.header(number) {
                     mark(header);
+                    stored(&header.ownership);
                 }
             }
             let begun = self.meter.now();

@@ -19,6 +19,7 @@ use crate::pool::{Pool, allocate};
 use arck_core_state::header::{FOLD_OFFSET, HEADER_SIZE, OWNERSHIP_OFFSET};
 use arck_core_state::superblock::Durability;
 use arck_core_state::{InodeNumber, layout};
+use arck_pm::record::stored;
 use arck_pm::{MapOptions, Mapping, SharedBytes};
 use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
@@ -165,6 +166,7 @@ impl Redo {
             // Odd already only if a controller died here.
             let sequence = header.sequence.load(Ordering::Relaxed);
             header.sequence.store(sequence | 1, Ordering::Relaxed);
+            stored(&header.sequence);
         }
         fence(Ordering::SeqCst);
         let store = |last: bool| {
@@ -189,6 +191,7 @@ impl Redo {
         for header in headers() {
             let sequence = header.sequence.load(Ordering::Relaxed);
             header.sequence.store(sequence + 1, Ordering::Release);
+            stored(&header.sequence);
         }
         // In ascending order: of each header the fold number, then the ownership.
         store(true);

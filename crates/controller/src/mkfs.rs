@@ -5,13 +5,14 @@
 
 use crate::error::{Error, Result};
 use crate::files::{self, SegmentEntry, SegmentKind};
-use crate::pool::{self, allocate, durability_of, numbered};
+use crate::pool::{self, allocate, durability_of, numbered, resized};
 use arck_core_state::header::{HeaderKind, identity_word, state_word};
 use arck_core_state::superblock::{Durability, Superblock};
 use arck_core_state::{
     FileKind, Geometry, IndexRoot, Inode, PAGE_SIZE, PagePtr, ROOT_INODE, layout,
 };
 use arck_pm::DurabilityMode;
+use arck_pm::record::{self, FileChange, file_id};
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -77,6 +78,7 @@ pub fn mkfs(
     let headers = create(path, &directory, layout::HEADERS)?;
     rustix::fs::ftruncate(&headers, geometry.header_table_size())
         .map_err(Error::system(path.join(layout::HEADERS), "ftruncate"))?;
+    resized(&headers);
     let table = |name: &'static str, size: u64| -> Result<OwnedFd> {
         let file = create(path, &directory, name)?;
         allocate(&file, 0, size).map_err(Error::system(path.join(name), "allocate"))?;
@@ -153,6 +155,9 @@ pub fn mkfs(
     write(path, &sessions, &1u64.to_le_bytes(), 0)?;
     for file in [&headers, &bitmap, &segments, &sessions, &journal, &first] {
         rustix::fs::fsync(file).map_err(Error::system(path, "fsync"))?;
+        record::file(|| FileChange::Synced {
+            file: file_id(file),
+        });
     }
 
     let seed = pool::identifier("/proc/sys/kernel/random/uuid");
@@ -181,18 +186,30 @@ fn errno_of(error: &std::io::Error) -> Errno {
 }
 
 fn create(path: &Path, directory: &OwnedFd, name: &str) -> Result<OwnedFd> {
-    rustix::fs::openat(
+    let file = rustix::fs::openat(
         directory,
         name,
         OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC,
         Mode::RUSR | Mode::WUSR,
     )
-    .map_err(Error::system(path.join(name), "create"))
+    .map_err(Error::system(path.join(name), "create"))?;
+    record::file(|| FileChange::Named {
+        file: file_id(&file),
+        name: name.into(),
+    });
+    Ok(file)
 }
 
 fn write(path: &Path, file: &OwnedFd, bytes: &[u8], offset: u64) -> Result<()> {
     match rustix::io::pwrite(file, bytes, offset) {
-        Ok(written) if written == bytes.len() => Ok(()),
+        Ok(written) if written == bytes.len() => {
+            record::file(|| FileChange::Written {
+                file: file_id(file),
+                offset,
+                bytes: bytes.to_vec(),
+            });
+            Ok(())
+        }
         Ok(_) => Err(Error::system(path, "write")(Errno::NOSPC)),
         Err(errno) => Err(Error::system(path, "write")(errno)),
     }
@@ -279,6 +296,7 @@ fn refuse_reflink(path: &Path, directory: &OwnedFd) -> Result<()> {
     for name in names {
         // Leftovers of the probe; nothing depends on them.
         let _ = rustix::fs::unlinkat(directory, name, AtFlags::empty());
+        record::file(|| FileChange::Removed { name: name.into() });
     }
     if shares? {
         return Err(Error::Reflink { path: path.into() });

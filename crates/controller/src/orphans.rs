@@ -19,6 +19,7 @@ use crate::fold::{heavy_barrier, unmark};
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::{Inode, InodeNumber};
 use arck_protocol::control::open_entry;
+use arck_pm::record::stored;
 use arck_protocol::operation::mark;
 use arck_verifier::Credentials;
 use foldhash::HashMap;
@@ -261,6 +262,7 @@ impl Core {
             if owner != 0 {
                 // No operation begins on it any more.
                 mark(header);
+                stored(&header.ownership);
                 owners.entry(owner).or_default().push(number);
             }
         }

@@ -12,6 +12,7 @@ use arck_core_state::superblock::{Durability, Superblock};
 use arck_core_state::{
     Geometry, InodeNumber, LiveHeader, PAGE_SIZE, PagePtr, PageWords, Pages, SegmentNumber, layout,
 };
+use arck_pm::record::{self, FileChange, file_id};
 use arck_pm::{
     AddressSpace, DurabilityMode, MapOptions, Mapping, PersistOption, PersistPolicy, SharedBytes,
 };
@@ -183,14 +184,27 @@ pub fn write_superblock(path: &Path, directory: &OwnedFd, superblock: &Superbloc
         Mode::RUSR | Mode::WUSR,
     )
     .map_err(context("open"))?;
+    let id = file_id(&file);
+    let named = |name: &str| FileChange::Named {
+        file: id,
+        name: name.into(),
+    };
+    record::file(|| named(temporary));
     let bytes = superblock.encode();
     let written = rustix::io::pwrite(&file, &bytes, 0).map_err(context("write"))?;
     if written != bytes.len() {
         return Err(context("write")(Errno::NOSPC));
     }
+    record::file(|| FileChange::Written {
+        file: id,
+        offset: 0,
+        bytes: bytes.to_vec(),
+    });
     rustix::fs::fsync(&file).map_err(context("fsync"))?;
+    record::file(|| FileChange::Synced { file: id });
     rustix::fs::renameat(directory, temporary, directory, layout::SUPERBLOCK)
         .map_err(context("rename"))?;
+    record::file(|| named(layout::SUPERBLOCK));
     rustix::fs::fsync(directory).map_err(context("fsync"))
 }
 
@@ -408,18 +422,26 @@ impl Pool {
 
     /// A fresh open of one of the pool's files; never a duplicate.
     pub fn open_file(&self, name: &str, flags: OFlags) -> std::result::Result<OwnedFd, Errno> {
-        rustix::fs::openat(
+        let file = rustix::fs::openat(
             &self.directory,
             name,
             flags | OFlags::CLOEXEC | OFlags::NOFOLLOW,
             Mode::RUSR | Mode::WUSR,
-        )
+        )?;
+        if flags.contains(OFlags::CREATE) {
+            record::file(|| FileChange::Named {
+                file: file_id(&file),
+                name: name.into(),
+            });
+        }
+        Ok(file)
     }
 
     /// Removes one of the pool's files; that it is not there is no error.
     pub fn remove_file(&self, name: &str) {
         match rustix::fs::unlinkat(&self.directory, name, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => {}
+            Ok(()) => record::file(|| FileChange::Removed { name: name.into() }),
+            Err(Errno::NOENT) => {}
             Err(errno) => tracing::warn!("cannot remove {name}: {errno}"),
         }
     }
@@ -505,7 +527,10 @@ pub fn allocate(file: impl AsFd, offset: u64, length: u64) -> std::result::Resul
     let file = file.as_fd();
     loop {
         match rustix::fs::fallocate(file, FallocateFlags::empty(), offset, length) {
-            Ok(()) => return Ok(()),
+            Ok(()) => {
+                resized(file);
+                return Ok(());
+            }
             Err(Errno::INTR) => continue,
             Err(Errno::OPNOTSUPP) => break,
             Err(errno) => return Err(errno),
@@ -523,5 +548,25 @@ pub fn allocate(file: impl AsFd, offset: u64, length: u64) -> std::result::Resul
         }
         at += written as u64;
     }
+    resized(file);
     Ok(())
+}
+
+/// Tells a trace, if one is recorded, how long a file is now.
+pub fn resized(file: impl AsFd) {
+    let file = file.as_fd();
+    record::file(|| FileChange::Length {
+        file: file_id(file),
+        len: rustix::fs::fstat(file).map_or(0, |status| u64::try_from(status.st_size).unwrap_or(0)),
+    });
+}
+
+/// Tells a trace, if one is recorded, that a range of a file was punched.
+pub fn punched(file: impl AsFd, offset: u64, len: u64) {
+    let file = file.as_fd();
+    record::file(|| FileChange::Punched {
+        file: file_id(file),
+        offset,
+        len,
+    });
 }

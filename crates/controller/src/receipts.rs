@@ -22,6 +22,7 @@ use arck_core_state::{InodeNumber, PAGE_SIZE, layout};
 use arck_protocol::control::ControlMemory;
 use arck_verifier::CopiedDelta;
 use rustix::fs::OFlags;
+use arck_pm::record::{self, FileChange, file_id};
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -363,6 +364,11 @@ fn append(pool: &Pool, session: SessionNumber, at: u64, bytes: &[u8]) -> Result<
             Err(errno) => return Err(errno),
         }
     }
+    record::file(|| FileChange::Written {
+        file: file_id(&file),
+        offset: at,
+        bytes: bytes.to_vec(),
+    });
     Ok(())
 }
 

@@ -21,6 +21,7 @@ use crate::slots::place;
 use crate::state::State;
 use arck_core_state::header::{HEADER_SIZE, HeaderKind};
 use arck_core_state::{Inode, InodeNumber, PAGE_SIZE, PagePtr, layout};
+use arck_pm::record::stored;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
@@ -113,10 +114,12 @@ pub fn scan(state: &mut State) -> Result<()> {
         highest_fold = highest_fold.max(copy.fold);
         if copy.sequence & 1 == 1 {
             header.sequence.store(copy.sequence + 1, Ordering::Release);
+            stored(&header.sequence);
         }
         let bare = copy.ownership.bare();
         if copy.ownership != bare {
             header.ownership.store(bare.0, Ordering::Release);
+            stored(&header.ownership);
         }
         if copy.generation != 0 {
             last_used = number;

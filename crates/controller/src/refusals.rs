@@ -20,6 +20,7 @@ use crate::violations::Event;
 use arck_core_state::InodeNumber;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::HeaderKind;
+use arck_pm::record::stored;
 use arck_protocol::operation::mark;
 use arck_verifier::{CopiedDelta, PageBudget, copy_readable};
 use rustix::io::Errno;
@@ -64,6 +65,7 @@ impl Core {
             if let Some(header) = self.state.pool.header(number) {
                 let refused = header.ownership().refused();
                 header.ownership.store(refused.0, Ordering::Release);
+                stored(&header.ownership);
             }
         }
         if !is_known {
@@ -203,6 +205,7 @@ impl Core {
         }
         if let Some(header) = self.state.pool.header(inode) {
             mark(header);
+            stored(&header.ownership);
         }
         heavy_barrier();
         let mut set = BTreeSet::from([inode]);
@@ -212,6 +215,7 @@ impl Core {
             for child in self.unborn(owner, delta, *is_whole) {
                 if let Some(header) = self.state.pool.header(child) {
                     mark(header);
+                    stored(&header.ownership);
                 }
                 set.insert(child);
             }
@@ -257,6 +261,7 @@ impl Core {
             // Before the fold number changes by which the session learns of it.
             if let Some(header) = change.state.pool.header(lost.inode) {
                 header.evicted.store(lost.fold, Ordering::Release);
+                stored(&header.evicted);
             }
         }
         if let Some(session) = self.sessions.get_mut(&owner) {

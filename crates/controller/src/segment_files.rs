@@ -8,6 +8,7 @@
 
 use crate::pool::{Pool, allocate, numbered};
 use arck_core_state::{SegmentNumber, layout};
+use arck_pm::record::{self, FileChange, file_id};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
@@ -58,7 +59,12 @@ impl Pool {
             allocate(&file, 0, self.geometry().segment_size)?;
             self.sync(&file)?;
             let (folder, name) = (self.directory(), numbered(layout::SEGMENTS, segment));
-            rustix::fs::renameat(folder, &unfinished, folder, name)
+            rustix::fs::renameat(folder, &unfinished, folder, &name)?;
+            record::file(|| FileChange::Named {
+                file: file_id(&file),
+                name,
+            });
+            Ok(())
         };
         make().inspect_err(|_| self.remove_file(&unfinished))
     }

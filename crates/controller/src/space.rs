@@ -14,7 +14,7 @@
 
 use crate::classes::NOBODY;
 use crate::files::{CONTROLLER, FOREIGN, STALE, SegmentEntry, SegmentKind};
-use crate::pool::{Pool, numbered};
+use crate::pool::{Pool, numbered, punched, resized};
 use crate::reach::Reach;
 use crate::workers::Workers;
 use arck_core_state::{Geometry, PagePtr, SegmentNumber, layout};
@@ -472,9 +472,11 @@ impl Space {
         let user = self.entry(segment).unwrap_or_default().uid;
         let work = move || {
             rustix::fs::ftruncate(&file, size)?;
+            resized(&file);
             if changes {
                 let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
                 rustix::fs::fallocate(&file, punch, 0, size)?;
+                punched(&file, 0, size);
             }
             crate::pool::allocate(&file, 0, size)
         };

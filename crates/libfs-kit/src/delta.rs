@@ -93,6 +93,7 @@ impl<'s> Branch<'s> {
     }
 
     /// One field, whose store commits an operation by itself.
+    #[track_caller]
     pub fn set<P: DurableSet>(&self, field: u64, value: u64, proof: P) -> Result<Flushed, Errno> {
         Ok(self
             .bytes
@@ -102,17 +103,20 @@ impl<'s> Branch<'s> {
     }
 
     /// One field that refers to nothing (a time, a mode), not flushed yet.
+    #[track_caller]
     pub fn put(&self, field: u64, value: u64) -> Result<Dirty<'s>, Errno> {
         self.bytes.write_u64(field as usize, value).ok_or(OUTSIDE)
     }
 
     /// Flushes all of it, for one who cannot know whether its beginning is durable.
+    #[track_caller]
     pub fn flush(&self) -> Result<Flushed, Errno> {
         let bytes = self.bytes.dirty(0, size_of::<StoredBranch>());
         Ok(bytes.ok_or(OUTSIDE)?.flush())
     }
 
     /// Flushes the first line after several [`Branch::put`]s.
+    #[track_caller]
     pub fn flush_line_0(&self) -> Result<Flushed, Errno> {
         Ok(self.bytes.dirty(0, 64).ok_or(OUTSIDE)?.flush())
     }

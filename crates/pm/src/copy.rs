@@ -38,6 +38,7 @@ pub(crate) use routines::{copy_bytes, fill_bytes, stream_lines, stream_word};
 /// # Safety
 /// Both ranges are mapped for the access made, and do not overlap.
 #[inline(always)]
+#[track_caller]
 pub unsafe fn copy(destination: *mut u8, source: *const u8, len: usize) {
     if control::load().records() {
         // SAFETY: as this function's contract says.
@@ -68,6 +69,7 @@ pub unsafe fn copy_out(destination: *mut u8, source: *const u8, len: usize) {
 /// # Safety
 /// As [`copy`].
 #[inline]
+#[track_caller]
 pub unsafe fn stream(destination: *mut u8, source: *const u8, len: usize) {
     let control = control::load();
     if control.records() {
@@ -109,6 +111,7 @@ pub unsafe fn stream(destination: *mut u8, source: *const u8, len: usize) {
 ///
 /// # Safety
 /// As [`copy`].
+#[track_caller]
 pub unsafe fn stream_and_fence(destination: *mut u8, source: *const u8, len: usize) {
     let control = control::load();
     if control.records() || control.flushes() {
@@ -142,6 +145,7 @@ pub unsafe fn stream_and_fence(destination: *mut u8, source: *const u8, len: usi
 /// # Safety
 /// `destination` is aligned to 8 bytes and mapped writable.
 #[inline(always)]
+#[track_caller]
 pub unsafe fn stream_u64(destination: *mut u64, value: u64) {
     let control = control::load();
     if control.records() {
@@ -170,10 +174,11 @@ pub unsafe fn stream_u64(destination: *mut u64, value: u64) {
 ///
 /// # Safety
 /// The range is mapped writable.
+#[track_caller]
 pub unsafe fn zero(destination: *mut u8, len: usize) {
     if control::load().records() {
         // SAFETY: as this function's contract says.
-        unsafe { for_zeroes(destination, len, |to, from, part| copy(to, from, part)) };
+        unsafe { for_zeroes(destination, len, Stores::Cached) };
         return;
     }
     // SAFETY: as this function's contract says.
@@ -184,16 +189,18 @@ pub unsafe fn zero(destination: *mut u8, len: usize) {
 ///
 /// # Safety
 /// The range is mapped writable.
+#[track_caller]
 pub unsafe fn stream_zero(destination: *mut u8, len: usize) {
     // SAFETY: as this function's contract says.
-    unsafe { for_zeroes(destination, len, |to, from, part| stream(to, from, part)) }
+    unsafe { for_zeroes(destination, len, Stores::Streaming) }
 }
 
-/// Calls `each` on successive parts of the range with as many zeroes.
+/// Stores zeroes, in successive parts of the range.
 ///
 /// # Safety
-/// The range is one that `each` may write.
-unsafe fn for_zeroes(destination: *mut u8, len: usize, each: impl Fn(*mut u8, *const u8, usize)) {
+/// The range is mapped writable.
+#[track_caller]
+unsafe fn for_zeroes(destination: *mut u8, len: usize, stores: Stores) {
     static ZEROES: [u8; 4096] = [0; 4096];
     let mut done = 0;
     while done < len {
@@ -201,7 +208,13 @@ unsafe fn for_zeroes(destination: *mut u8, len: usize, each: impl Fn(*mut u8, *c
         // SAFETY: `done < len`, inside the range of the contract.
         let to = unsafe { destination.add(done) };
         let part = (ZEROES.len() - to as usize % ZEROES.len()).min(len - done);
-        each(to, ZEROES.as_ptr(), part);
+        // SAFETY: inside the range of the contract; the source is as long as a part.
+        unsafe {
+            match stores {
+                Stores::Cached => copy(to, ZEROES.as_ptr(), part),
+                Stores::Streaming => stream(to, ZEROES.as_ptr(), part),
+            }
+        }
         done += part;
     }
 }
@@ -215,6 +228,7 @@ unsafe fn for_zeroes(destination: *mut u8, len: usize, each: impl Fn(*mut u8, *c
 ///
 /// # Safety
 /// As [`guarded::guarded_copy`].
+#[track_caller]
 pub unsafe fn guarded_store(
     destination: *mut u8,
     source: *const u8,

@@ -65,6 +65,7 @@ pub(crate) fn lines_of(address: usize, len: usize) -> (usize, usize) {
 /// # Safety
 /// The range is mapped readable (a flush of an unmapped address faults).
 #[inline(always)]
+#[track_caller]
 pub unsafe fn flush_range(address: *const u8, len: usize) {
     let control = control::load();
     if control.records() {
@@ -117,6 +118,7 @@ unsafe fn flush_line(_: FlushInstruction, _: *const u8) {}
 
 /// Waits until everything this thread has flushed or streamed is durable.
 #[inline(always)]
+#[track_caller]
 pub fn fence() {
     let control = control::load();
     if control.records() {

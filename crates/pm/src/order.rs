@@ -140,6 +140,7 @@ impl<'a, T> Dirty<'a, T> {
 
     /// Starts writing the range back. Does not wait.
     #[inline(always)]
+    #[track_caller]
     pub fn flush(self) -> Flushed<T> {
         // SAFETY: a view's range is mapped.
         unsafe { flush_range(self.range.as_ptr(), self.range.len()) };
@@ -179,6 +180,7 @@ impl<'a, T> Dirty<'a, T> {
 impl<'a> Published<'a> {
     /// Starts writing the published word back.
     #[inline(always)]
+    #[track_caller]
     pub fn flush(self) -> Flushed {
         self.word.flush()
     }
@@ -284,6 +286,7 @@ tuples! {
 
 /// Fences once and makes every token of the set durable.
 #[inline(always)]
+#[track_caller]
 pub fn fence<S: FlushedSet>(set: S) -> S::Durable {
     crate::flush::fence();
     set.fenced(Seal(()))
@@ -293,6 +296,7 @@ pub fn fence<S: FlushedSet>(set: S) -> S::Durable {
 /// only after everything in `proof` is durable. The word itself is durable once
 /// the returned token is flushed and fenced.
 #[inline(always)]
+#[track_caller]
 pub fn publish<P: DurableSet>(target: &AtomicU64, value: u64, proof: P) -> Published<'_> {
     proof.proven(Seal(()));
     if control::load().records() {
@@ -313,6 +317,7 @@ pub fn publish<P: DurableSet>(target: &AtomicU64, value: u64, proof: P) -> Publi
 /// # Errors
 /// What was in the word instead of `current`, and the proof back.
 #[inline(always)]
+#[track_caller]
 pub fn publish_exchange<P: DurableSet>(
     target: &AtomicU64,
     current: u64,
@@ -343,6 +348,7 @@ pub fn publish_exchange<P: DurableSet>(
 /// It may become visible before earlier ordinary stores of this thread that no
 /// fence has ordered; what `proof` stands for is fenced and never overtaken.
 #[inline(always)]
+#[track_caller]
 pub fn publish_streaming<P: DurableSet>(target: &AtomicU64, value: u64, proof: P) -> Flushed {
     proof.proven(Seal(()));
     // SAFETY: a reference to an atomic is aligned and writable.
@@ -360,6 +366,7 @@ fn word_token(target: &AtomicU64) -> Dirty<'_> {
 impl<'a> SharedBytes<'a> {
     /// Stores bytes with ordinary stores.
     #[inline(always)]
+    #[track_caller]
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Option<Dirty<'a>> {
         let range = self.slice(offset, bytes.len())?;
         range.copy_from(0, bytes)?;
@@ -368,6 +375,7 @@ impl<'a> SharedBytes<'a> {
 
     /// Stores one aligned word (release).
     #[inline(always)]
+    #[track_caller]
     pub fn write_u64(&self, offset: usize, value: u64) -> Option<Dirty<'a>> {
         self.store_u64(offset, value, Ordering::Release)?;
         Some(Dirty::new(self.slice(offset, 8)?))
@@ -375,6 +383,7 @@ impl<'a> SharedBytes<'a> {
 
     /// Zeroes a range with ordinary stores.
     #[inline]
+    #[track_caller]
     pub fn write_zero(&self, offset: usize, len: usize) -> Option<Dirty<'a>> {
         self.fill_zero(offset, len)?;
         Some(Dirty::new(self.slice(offset, len)?))
@@ -382,6 +391,7 @@ impl<'a> SharedBytes<'a> {
 
     /// Stores bytes past the cache: flushed already.
     #[inline(always)]
+    #[track_caller]
     pub fn stream(&self, offset: usize, bytes: &[u8]) -> Option<Flushed> {
         self.stream_from(offset, bytes)?;
         Some(Flushed::new())
@@ -393,6 +403,7 @@ impl<'a> SharedBytes<'a> {
     /// # Errors
     /// As [`SharedBytes::try_copy_from`].
     #[inline]
+    #[track_caller]
     pub fn try_stream(&self, offset: usize, bytes: &[u8]) -> crate::Result<Flushed> {
         self.try_copy_from(offset, bytes, copy::Stores::Streaming)?;
         Ok(Flushed::new())
@@ -400,6 +411,7 @@ impl<'a> SharedBytes<'a> {
 
     /// Streams zeroes.
     #[inline]
+    #[track_caller]
     pub fn stream_zeroes(&self, offset: usize, len: usize) -> Option<Flushed> {
         self.stream_zero(offset, len)?;
         Some(Flushed::new())
@@ -407,6 +419,7 @@ impl<'a> SharedBytes<'a> {
 
     /// Stores one aligned word past the cache: flushed already.
     #[inline(always)]
+    #[track_caller]
     pub fn stream_word(&self, offset: usize, value: u64) -> Option<Flushed> {
         self.stream_u64(offset, value)?;
         Some(Flushed::new())
@@ -421,6 +434,7 @@ impl<'a> SharedBytes<'a> {
 
     /// [`publish`] in the word at byte `offset`.
     #[inline(always)]
+    #[track_caller]
     pub fn publish<P: DurableSet>(
         &self,
         offset: usize,

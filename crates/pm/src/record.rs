@@ -15,14 +15,19 @@
 //! * Flushes and fences are traced whatever the policy: the trace says what the
 //!   program asked for, so it can be explored on volatile memory.
 //! * Every event names its thread, because a fence only concerns what its own
-//!   thread has flushed.
+//!   thread has flushed, and the place in the source that asked for it, so that a
+//!   replay can leave out what one place does.
+//! * What is done to files by system calls is traced by whoever does it ([`file`]), and a word that
+//!   was stored by other means than this crate's right behind its store ([`stored`]).
 //!
 //! Addresses are those of this process. A file mapped twice (controller and
 //! LibFS in one test process) is told apart by [`EventKind::Map`], which each
 //! [`crate::Mapping`] and [`crate::AddressSpace`] records.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::os::fd::AsFd;
+use std::panic::Location;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::control;
@@ -35,9 +40,15 @@ use crate::flush::{CACHE_LINE, lines_of};
 pub struct Event {
     /// The thread: small numbers in order of first appearance in the process.
     pub thread: u32,
+    /// Who asked for it: the first caller outside this crate that is not itself marked
+    /// `track_caller`.
+    pub site: Site,
     /// What happened.
     pub kind: EventKind,
 }
+
+/// A place in the source.
+pub type Site = &'static Location<'static>;
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,8 +92,58 @@ pub enum EventKind {
     },
     /// A fence.
     Fence,
+    /// A system call changed a file of the pool.
+    File(FileChange),
     /// A note by the program under test.
     Mark(String),
+}
+
+/// What a system call did to a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FileChange {
+    /// The file has this name in the pool now (created or renamed), and no other; what had the name
+    /// before is gone.
+    Named {
+        /// The file.
+        file: FileId,
+        /// Path from the pool's directory on.
+        name: String,
+    },
+    /// The name is gone, and the file with it.
+    Removed {
+        /// Path from the pool's directory on.
+        name: String,
+    },
+    /// The file has this length now; what is new is zeroes.
+    Length {
+        /// The file.
+        file: FileId,
+        /// Bytes.
+        len: u64,
+    },
+    /// Bytes were written; durable after the next [`FileChange::Synced`] of the file.
+    Written {
+        /// The file.
+        file: FileId,
+        /// Byte offset in it.
+        offset: u64,
+        /// What was written.
+        bytes: Vec<u8>,
+    },
+    /// Everything written to the file is durable.
+    Synced {
+        /// The file.
+        file: FileId,
+    },
+    /// A range was punched: it is zeroes now.
+    Punched {
+        /// The file.
+        file: FileId,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
 }
 
 /// A file, as `fstat` names it.
@@ -159,6 +220,7 @@ pub fn is_recording() -> bool {
 }
 
 /// Puts a note into the trace, if one is recorded.
+#[track_caller]
 pub fn mark(label: &str) {
     if control::load().records() {
         push(&mut trace(), EventKind::Mark(label.to_owned()));
@@ -179,6 +241,45 @@ pub fn mapped(address: *const u8, len: usize, file: FileId, offset: u64) {
     }
 }
 
+/// The file behind a descriptor; zeroes, which are nobody's, if the kernel does not say.
+pub fn file_id(file: impl AsFd) -> FileId {
+    rustix::fs::fstat(file.as_fd()).map_or(
+        FileId {
+            device: 0,
+            inode: 0,
+        },
+        |status| FileId {
+            device: status.st_dev,
+            inode: status.st_ino,
+        },
+    )
+}
+
+/// Puts what a system call did to a file into the trace, if one is recorded; `change` is not called
+/// otherwise. Called right after the system call.
+#[inline]
+#[track_caller]
+pub fn file(change: impl FnOnce() -> FileChange) {
+    if control::load().records() {
+        let change = EventKind::File(change());
+        push(&mut trace(), change);
+    }
+}
+
+/// Puts a word of mapped memory into the trace as it stands, if one is recorded: right after a store
+/// that was not made through this crate, by the only thread that stores to the word.
+#[inline]
+#[track_caller]
+pub fn stored(word: &AtomicU64) {
+    if control::load().records() {
+        let kind = EventKind::Store {
+            address: word.as_ptr() as u64,
+            bytes: word.load(Ordering::Relaxed).to_ne_bytes().to_vec(),
+        };
+        push(&mut trace(), kind);
+    }
+}
+
 pub(crate) fn unmapped(address: *const u8, len: usize) {
     if control::load().records() {
         let kind = EventKind::Unmap {
@@ -189,20 +290,24 @@ pub(crate) fn unmapped(address: *const u8, len: usize) {
     }
 }
 
+#[track_caller]
 fn push(trace: &mut Option<Vec<Event>>, kind: EventKind) {
     if let Some(events) = trace {
         events.push(Event {
             thread: this_thread(),
+            site: Location::caller(),
             kind,
         });
     }
 }
 
 #[cold]
+#[track_caller]
 pub(crate) fn flush(address: *const u8, len: usize) {
     push_flushes(&mut trace(), address as usize, len);
 }
 
+#[track_caller]
 fn push_flushes(trace: &mut Option<Vec<Event>>, address: usize, len: usize) {
     let (first, count) = lines_of(address, len);
     for index in 0..count {
@@ -216,12 +321,14 @@ fn push_flushes(trace: &mut Option<Vec<Event>>, address: usize, len: usize) {
 }
 
 #[cold]
+#[track_caller]
 pub(crate) fn fence() {
     push(&mut trace(), EventKind::Fence);
 }
 
 /// Makes an atomic store and traces the bytes it says it stored, if any.
 #[cold]
+#[track_caller]
 pub(crate) fn atomic_store<R, const N: usize>(
     address: *const u8,
     store: impl FnOnce() -> (R, Option<[u8; N]>),
@@ -244,6 +351,7 @@ pub(crate) fn atomic_store<R, const N: usize>(
 /// # Safety
 /// As [`copy::copy`].
 #[cold]
+#[track_caller]
 pub(crate) unsafe fn store(destination: *mut u8, source: *const u8, len: usize, stores: Stores) {
     let mut bytes = vec![0; len];
     // SAFETY: the source is the caller's, the buffer as long.
@@ -260,6 +368,7 @@ pub(crate) unsafe fn store(destination: *mut u8, source: *const u8, len: usize, 
 /// # Safety
 /// As [`copy::guarded_store`].
 #[cold]
+#[track_caller]
 pub(crate) unsafe fn guarded_store(
     destination: *mut u8,
     source: *const u8,
@@ -277,6 +386,7 @@ pub(crate) unsafe fn guarded_store(
     outcome
 }
 
+#[track_caller]
 fn push_stores(trace: &mut Option<Vec<Event>>, address: usize, bytes: &[u8], stores: Stores) {
     if stores == Stores::Cached {
         push_cached(trace, address, bytes);
@@ -295,6 +405,7 @@ fn push_stores(trace: &mut Option<Vec<Event>>, address: usize, bytes: &[u8], sto
     }
 }
 
+#[track_caller]
 fn push_cached(trace: &mut Option<Vec<Event>>, address: usize, bytes: &[u8]) {
     if !bytes.is_empty() {
         push(
@@ -307,6 +418,7 @@ fn push_cached(trace: &mut Option<Vec<Event>>, address: usize, bytes: &[u8]) {
     }
 }
 
+#[track_caller]
 fn push_streamed(trace: &mut Option<Vec<Event>>, address: usize, bytes: &[u8]) {
     if !bytes.is_empty() {
         push(

@@ -185,7 +185,7 @@ impl Replay {
             }
             EventKind::Flush { line } => self.flush(index, event.thread, *line),
             EventKind::Fence => self.fence(index, event.thread),
-            EventKind::Mark(_) => {}
+            EventKind::File(_) | EventKind::Mark(_) => {}
         }
     }
 

@@ -6,7 +6,11 @@ use proptest::prelude::*;
 const REGION: Region = Region::Memory { address: 0x1000 };
 
 fn event(thread: u32, kind: EventKind) -> Event {
-    Event { thread, kind }
+    Event {
+        thread,
+        site: std::panic::Location::caller(),
+        kind,
+    }
 }
 
 fn store(thread: u32, address: u64, bytes: &[u8]) -> Event {

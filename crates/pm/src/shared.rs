@@ -67,6 +67,7 @@ macro_rules! atomic_access {
 
         /// Stores the word at byte `offset` (`order`: Relaxed, Release or SeqCst).
         #[inline(always)]
+        #[track_caller]
         pub fn $store(&self, offset: usize, value: $type, order: Ordering) -> Option<()> {
             let word = self.$get(offset)?;
             if control::load().records() {
@@ -83,6 +84,7 @@ macro_rules! atomic_access {
         /// Replaces `current` by `new` at byte `offset`; `Err` holds what was there
         /// instead. Acquire on both outcomes, release on success.
         #[inline]
+        #[track_caller]
         pub fn $exchange(
             &self,
             offset: usize,
@@ -107,6 +109,7 @@ macro_rules! atomic_access {
         /// Adds to the word at byte `offset`, wrapping; returns the old value.
         /// Acquire and release.
         #[inline]
+        #[track_caller]
         pub fn $add(&self, offset: usize, addend: $type) -> Option<$type> {
             let word = self.$get(offset)?;
             Some(if control::load().records() {
@@ -256,6 +259,7 @@ impl<'a> SharedBytes<'a> {
 
     /// Copies into the view with ordinary stores; not flushed.
     #[inline]
+    #[track_caller]
     pub fn copy_from(&self, offset: usize, source: &[u8]) -> Option<()> {
         // SAFETY: a slice is readable; it cannot overlap the view (see `copy_to`).
         unsafe { self.copy_from_ptr(offset, source.as_ptr(), source.len()) }
@@ -266,6 +270,7 @@ impl<'a> SharedBytes<'a> {
     /// # Safety
     /// `source` is readable for `len` bytes and does not overlap the view.
     #[inline]
+    #[track_caller]
     pub unsafe fn copy_from_ptr(&self, offset: usize, source: *const u8, len: usize) -> Option<()> {
         let destination = self.address_of(offset, len)?;
         // SAFETY: the destination is inside the view, the source as promised.
@@ -276,6 +281,7 @@ impl<'a> SharedBytes<'a> {
     /// Copies into the view past the cache ([`copy::stream`]); durable after
     /// the next fence of this thread.
     #[inline]
+    #[track_caller]
     pub fn stream_from(&self, offset: usize, source: &[u8]) -> Option<()> {
         // SAFETY: as in `copy_from`.
         unsafe { self.stream_from_ptr(offset, source.as_ptr(), source.len()) }
@@ -286,6 +292,7 @@ impl<'a> SharedBytes<'a> {
     /// # Safety
     /// As [`copy_from_ptr`](Self::copy_from_ptr).
     #[inline]
+    #[track_caller]
     pub unsafe fn stream_from_ptr(
         &self,
         offset: usize,
@@ -299,6 +306,7 @@ impl<'a> SharedBytes<'a> {
     }
 
     /// Streams whatever the policy says, and fences ([`copy::stream_and_fence`]).
+    #[track_caller]
     pub fn stream_and_fence_from(&self, offset: usize, source: &[u8]) -> Option<()> {
         let destination = self.address_of(offset, source.len())?;
         // SAFETY: as in `copy_from`.
@@ -308,6 +316,7 @@ impl<'a> SharedBytes<'a> {
 
     /// Streams one aligned word ([`copy::stream_u64`]).
     #[inline]
+    #[track_caller]
     pub fn stream_u64(&self, offset: usize, value: u64) -> Option<()> {
         let word = self.atomic_u64(offset)?;
         // SAFETY: inside the view and aligned.
@@ -317,6 +326,7 @@ impl<'a> SharedBytes<'a> {
 
     /// Copies `len` bytes from another view, which must not overlap this range
     /// (`None` if it does).
+    #[track_caller]
     pub fn copy_from_shared(&self, offset: usize, source: SharedBytes<'_>) -> Option<()> {
         let destination = self.address_of(offset, source.len)?;
         let (to, from) = (destination as usize, source.as_ptr() as usize);
@@ -329,6 +339,7 @@ impl<'a> SharedBytes<'a> {
     }
 
     /// Fills a range with zeroes, with ordinary stores; not flushed.
+    #[track_caller]
     pub fn fill_zero(&self, offset: usize, len: usize) -> Option<()> {
         let destination = self.address_of(offset, len)?;
         // SAFETY: inside the view.
@@ -337,6 +348,7 @@ impl<'a> SharedBytes<'a> {
     }
 
     /// Fills a range with zeroes past the cache; durable after the next fence.
+    #[track_caller]
     pub fn stream_zero(&self, offset: usize, len: usize) -> Option<()> {
         let destination = self.address_of(offset, len)?;
         // SAFETY: inside the view.
@@ -346,6 +358,7 @@ impl<'a> SharedBytes<'a> {
 
     /// Starts writing back the lines of a range; durable after the next fence.
     #[inline]
+    #[track_caller]
     pub fn flush(&self, offset: usize, len: usize) -> Option<()> {
         let address = self.address_of(offset, len)?;
         // SAFETY: inside the view, hence mapped.
@@ -393,6 +406,7 @@ impl<'a> SharedBytes<'a> {
     /// # Safety
     /// As [`copy_from_ptr`](Self::copy_from_ptr).
     #[inline]
+    #[track_caller]
     pub unsafe fn try_copy_from_ptr(
         &self,
         offset: usize,
@@ -410,6 +424,7 @@ impl<'a> SharedBytes<'a> {
     ///
     /// # Errors
     /// As [`try_copy_to`](Self::try_copy_to).
+    #[track_caller]
     pub fn try_copy_from(&self, offset: usize, source: &[u8], stores: Stores) -> Result<()> {
         // SAFETY: a slice is readable and cannot overlap the view.
         unsafe { self.try_copy_from_ptr(offset, source.as_ptr(), source.len(), stores) }

@@ -7,6 +7,7 @@ use crate::state::State;
 use arck_core_state::header::HEADER_SIZE;
 use arck_core_state::inode::INODE_SIZE;
 use arck_core_state::{InodeNumber, PAGE_SIZE, PagePtr, Pages};
+use arck_pm::record::stored;
 use foldhash::HashMap;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -227,6 +228,7 @@ impl Change<'_> {
                     header
                         .ownership
                         .store(ownership.unmarked().0, Ordering::Release);
+                    stored(&header.ownership);
                 }
             }
         }

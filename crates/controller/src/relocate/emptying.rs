@@ -72,6 +72,7 @@ fn empty(folder: &OwnedFd, geometry: Geometry, pages: &[PagePtr], progress: &Ato
         let file = rustix::fs::openat(folder, name, flags, Mode::empty());
         match file.and_then(|file| {
             rustix::fs::fallocate(&file, punch, at, length)?;
+            crate::pool::punched(&file, at, length);
             Ok(file)
         }) {
             Ok(file) => punched.push((file, at, length, run)),

@@ -229,7 +229,11 @@ impl Core {
         // All of them before any is allocated again, which is what can fail.
         let (punched, shown): (Vec<&[PagePtr]>, Vec<&[PagePtr]>) = runs.iter().partition(|run| {
             let (at, length) = range(run);
-            rustix::fs::fallocate(&file, punch, at, length).is_ok()
+            let done = rustix::fs::fallocate(&file, punch, at, length).is_ok();
+            if done {
+                crate::pool::punched(&file, at, length);
+            }
+            done
         });
         emptied.shown.extend(shown.concat());
         for run in punched {
