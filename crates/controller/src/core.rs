@@ -62,6 +62,10 @@ pub struct Options {
     pub take_up: Duration,
     /// Serves all users; else root and the pool's user alone.
     pub shared: bool,
+    /// So many inodes are folded at once where all of a session's are; for tests that want each
+    /// alone.
+    #[doc(hidden)]
+    pub slice: usize,
     /// Called at named points of every commit; for tests that want a crash there.
     #[doc(hidden)]
     pub crash_hook: Option<CrashHook>,
@@ -78,6 +82,7 @@ impl Default for Options {
             arena_pages: u32::MAX,
             take_up: Duration::from_secs(2),
             shared: false,
+            slice: 512,
             crash_hook: None,
         }
     }

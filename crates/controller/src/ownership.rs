@@ -412,7 +412,7 @@ impl Core {
         release: bool,
         mut refused: impl FnMut(&mut Core, InodeNumber, &Failure),
     ) -> Option<Failure> {
-        const SLICE: usize = 512;
+        let size = self.options.slice.max(1);
         let after = if release { After::Release } else { After::Keep };
         let owner = self.sessions.get(&session)?;
         // What was done before this was asked is visible, without a barrier: what has no branch
@@ -436,7 +436,7 @@ impl Core {
         // Each refusal may cost a copy of all that hangs together, so a session could make
         // thousands of them last for minutes.
         let mut wasted = Duration::ZERO;
-        for slice in sound.chunks(SLICE).chain(refused_before.chunks(1)) {
+        for slice in sound.chunks(size).chain(refused_before.chunks(1)) {
             let began = Instant::now();
             let Err(failure) = self.fold(session, slice, after) else {
                 continue;

@@ -6,6 +6,7 @@
 //! directory in memory.
 
 pub mod differential;
+pub mod explorer;
 pub mod history;
 mod random;
 

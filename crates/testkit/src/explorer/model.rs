@@ -1,0 +1,508 @@
+//! The operations that are explored, what each does to a tree, and which trees a crash may leave.
+//!
+//! # Invariant
+//! The model knows names, kinds, link counts, sizes, contents, modes and extended attributes by
+//! itself; only the times that an operation gives are taken from the session that made it.
+
+use super::tree::{Content, Node, Tree};
+use arck_core_state::{FileKind, InodeNumber, PAGE_SIZE};
+use arckfs::{At, Failure, FileSystem, Handle, SetTime, Subject, Timestamp};
+use std::collections::BTreeMap;
+
+/// One call of ArckFS, or a fold.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Operation {
+    Create(&'static str),
+    MakeDirectory(&'static str),
+    Link(&'static str, &'static str),
+    /// Target, path.
+    Symlink(&'static str, &'static str),
+    Unlink(&'static str),
+    RemoveDirectory(&'static str),
+    Rename(&'static str, &'static str),
+    Exchange(&'static str, &'static str),
+    /// Path, offset, bytes, what fills them.
+    Write(&'static str, u64, usize, u8),
+    /// At the end.
+    Append(&'static str, usize, u8),
+    Truncate(&'static str, u64),
+    /// Path, mode of fallocate(2), offset, bytes.
+    Allocate(&'static str, i32, u64, u64),
+    ChangeMode(&'static str, u32),
+    /// Path, seconds of last access and of last change of contents.
+    SetTimes(&'static str, i64, i64),
+    SetAttribute(&'static str, &'static str, &'static str),
+    RemoveAttribute(&'static str, &'static str),
+    /// Folds what the session has changed; true: and gives up what it owns.
+    Commit(bool),
+}
+
+use Operation as O;
+
+/// What fills `length` bytes of a write: no two pages alike, and no zero.
+pub fn filling(length: usize, fill: u8) -> Vec<u8> {
+    (0..length)
+        .map(|at| (fill.wrapping_mul(31).wrapping_add((at / 8 % 251) as u8)) | 1)
+        .collect()
+}
+
+impl Operation {
+    /// What has to be opened before.
+    pub fn prepare(&self, session: &FileSystem) -> Option<Handle> {
+        let (path, flags) = match self {
+            O::Write(path, ..) | O::Allocate(path, ..) => (path, libc::O_WRONLY),
+            O::Append(path, ..) => (path, libc::O_WRONLY | libc::O_APPEND),
+            _ => return None,
+        };
+        Some(
+            session
+                .open(At::Root, path.as_bytes(), flags, 0)
+                .unwrap_or_else(|failure| panic!("opening for {self:?}: {failure:?}")),
+        )
+    }
+
+    /// Makes the call. Gives what was created, to be closed.
+    pub fn run(
+        &self,
+        session: &FileSystem,
+        handle: Option<Handle>,
+    ) -> Result<Option<Handle>, Failure> {
+        let at = At::Root;
+        let handle = |_: &str| handle.expect("it was prepared");
+        match *self {
+            O::Create(path) => {
+                let flags = libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY;
+                return session.open(at, path.as_bytes(), flags, 0o644).map(Some);
+            }
+            O::MakeDirectory(path) => session.make_directory(at, path.as_bytes(), 0o755)?,
+            O::Link(from, to) => session.link(at, from.as_bytes(), at, to.as_bytes(), 0)?,
+            O::Symlink(target, path) => session.symlink(target.as_bytes(), at, path.as_bytes())?,
+            O::Unlink(path) => session.unlink(at, path.as_bytes(), 0)?,
+            O::RemoveDirectory(path) => {
+                session.unlink(at, path.as_bytes(), libc::AT_REMOVEDIR)?;
+            }
+            O::Rename(from, to) => session.rename(at, from.as_bytes(), at, to.as_bytes(), 0)?,
+            O::Exchange(from, to) => session.rename(
+                at,
+                from.as_bytes(),
+                at,
+                to.as_bytes(),
+                libc::RENAME_EXCHANGE,
+            )?,
+            O::Write(path, offset, length, fill) => {
+                let written =
+                    session.write(handle(path), &filling(length, fill), Some(offset))?;
+                assert_eq!(written, length);
+            }
+            O::Append(path, length, fill) => {
+                let written = session.write(handle(path), &filling(length, fill), None)?;
+                assert_eq!(written, length);
+            }
+            O::Truncate(path, size) => session.truncate(at, path.as_bytes(), size)?,
+            O::Allocate(path, mode, offset, length) => {
+                session.allocate(handle(path), mode, offset, length)?;
+            }
+            O::ChangeMode(path, mode) => session.change_mode(at, path.as_bytes(), mode, 0)?,
+            O::SetTimes(path, accessed, modified) => {
+                let time = |seconds| {
+                    SetTime::At(Timestamp {
+                        seconds,
+                        nanoseconds: 7,
+                    })
+                };
+                session.set_times(at, path.as_bytes(), time(accessed), time(modified), 0)?;
+            }
+            O::SetAttribute(path, name, value) => session.set_extended(
+                Subject::Path(at, path.as_bytes(), 0),
+                name.as_bytes(),
+                value.as_bytes(),
+                0,
+            )?,
+            O::RemoveAttribute(path, name) => session
+                .remove_extended(Subject::Path(at, path.as_bytes(), 0), name.as_bytes())?,
+            O::Commit(release) => session
+                .session()
+                .ask(&arck_protocol::Request::CommitAll { release })?,
+        }
+        Ok(None)
+    }
+
+    /// The range of bytes of which a crash may leave any mixture, before and after.
+    fn torn_range(&self, before: &Tree) -> Option<(InodeNumber, u64, u64)> {
+        match *self {
+            O::Write(path, offset, length, _) => {
+                let number = *before.paths.get(path)?;
+                Some((number, offset, offset + length as u64))
+            }
+            O::Append(path, length, _) => {
+                let number = *before.paths.get(path)?;
+                let size = before.nodes[&number].size;
+                Some((number, size, size + length as u64))
+            }
+            O::Allocate(path, _, offset, length) => {
+                let number = *before.paths.get(path)?;
+                Some((number, offset, offset + length))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// An empty pool.
+pub fn empty() -> Tree {
+    let root = Node {
+        mode: FileKind::Directory.mode_bits() | 0o755,
+        links: 2,
+        ..Node::default()
+    };
+    Tree {
+        paths: BTreeMap::from([(String::new(), 1)]),
+        nodes: BTreeMap::from([(1, root)]),
+        last: 1,
+    }
+}
+
+fn parent(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(parent, _)| parent)
+}
+
+fn is_directory(node: &Node) -> bool {
+    FileKind::from_mode(node.mode) == Some(FileKind::Directory)
+}
+
+fn put(content: &mut Content, offset: u64, bytes: &[u8]) {
+    let mut done = 0;
+    while done < bytes.len() {
+        let at = offset + done as u64;
+        let within = (at % PAGE_SIZE) as usize;
+        let part = (PAGE_SIZE as usize - within).min(bytes.len() - done);
+        let page = content
+            .entry(at / PAGE_SIZE)
+            .or_insert_with(|| vec![0; PAGE_SIZE as usize]);
+        page[within..within + part].copy_from_slice(&bytes[done..done + part]);
+        done += part;
+    }
+    content.retain(|_, page| page.iter().any(|&byte| byte != 0));
+}
+
+/// Shortens a content to `size` bytes.
+fn cut(content: &mut Content, size: u64) {
+    content.retain(|&page, _| page * PAGE_SIZE < size);
+    if let Some(last) = content.get_mut(&(size / PAGE_SIZE)) {
+        last[(size % PAGE_SIZE) as usize..].fill(0);
+    }
+    content.retain(|_, page| page.iter().any(|&byte| byte != 0));
+}
+
+impl Tree {
+    fn born(&mut self, path: &str, node: Node) {
+        self.last += 1;
+        let number = self.last;
+        if is_directory(&node) {
+            self.node(parent(path)).links += 1;
+        }
+        self.nodes.insert(number, node);
+        self.paths.insert(path.into(), number);
+    }
+
+    fn node(&mut self, path: &str) -> &mut Node {
+        let number = self.paths[path];
+        self.nodes.get_mut(&number).expect("a path leads to a node")
+    }
+
+    fn remove(&mut self, path: &str) {
+        let number = self.paths.remove(path).expect("the path is there");
+        let node = self.nodes.get_mut(&number).expect("a node");
+        node.links -= 1;
+        if is_directory(node) {
+            self.nodes.remove(&number);
+            self.node(parent(path)).links -= 1;
+        } else if node.links == 0 {
+            self.nodes.remove(&number);
+        }
+    }
+
+    /// Takes a name away, and what had no other.
+    pub fn take_away(&mut self, path: &str) {
+        self.remove(path);
+    }
+
+    /// Takes everything at and below a path away, to be put elsewhere.
+    fn lift(&mut self, path: &str) -> BTreeMap<String, InodeNumber> {
+        let below = format!("{path}/");
+        let (lifted, kept) = std::mem::take(&mut self.paths)
+            .into_iter()
+            .partition(|(other, _)| other == path || other.starts_with(&below));
+        self.paths = kept;
+        let lifted: BTreeMap<String, InodeNumber> = lifted;
+        if is_directory(&self.nodes[&lifted[path]]) {
+            self.node(parent(path)).links -= 1;
+        }
+        lifted
+    }
+
+    fn lay(&mut self, lifted: BTreeMap<String, InodeNumber>, from: &str, to: &str) {
+        if is_directory(&self.nodes[&lifted[from]]) {
+            self.node(parent(to)).links += 1;
+        }
+        for (path, number) in lifted {
+            self.paths.insert(format!("{to}{}", &path[from.len()..]), number);
+        }
+    }
+
+    /// The tree after an operation, but for times.
+    pub fn apply(&mut self, operation: &Operation) {
+        let made = |kind: FileKind, mode: u32, links| Node {
+            mode: kind.mode_bits() | mode,
+            links,
+            ..Node::default()
+        };
+        match *operation {
+            O::Create(path) => self.born(path, made(FileKind::File, 0o644, 1)),
+            O::MakeDirectory(path) => self.born(path, made(FileKind::Directory, 0o755, 2)),
+            O::Symlink(target, path) => {
+                let mut node = made(FileKind::Link, 0o777, 1);
+                node.size = target.len() as u64;
+                put(&mut node.content, 0, target.as_bytes());
+                self.born(path, node);
+            }
+            O::Link(from, to) => {
+                self.node(from).links += 1;
+                let number = self.paths[from];
+                self.paths.insert(to.into(), number);
+            }
+            O::Unlink(path) | O::RemoveDirectory(path) => self.remove(path),
+            O::Rename(from, to) => {
+                let lifted = self.lift(from);
+                if self.paths.contains_key(to) {
+                    self.remove(to);
+                }
+                self.lay(lifted, from, to);
+            }
+            O::Exchange(from, to) => {
+                let (one, other) = (self.lift(from), self.lift(to));
+                self.lay(one, from, to);
+                self.lay(other, to, from);
+            }
+            O::Write(path, offset, length, fill) => {
+                let node = self.node(path);
+                put(&mut node.content, offset, &filling(length, fill));
+                node.size = node.size.max(offset + length as u64);
+            }
+            O::Append(path, length, fill) => {
+                let node = self.node(path);
+                put(&mut node.content, node.size, &filling(length, fill));
+                node.size += length as u64;
+            }
+            O::Truncate(path, size) => {
+                let node = self.node(path);
+                cut(&mut node.content, size);
+                node.size = size;
+            }
+            O::Allocate(path, mode, offset, length) => {
+                let node = self.node(path);
+                let end = offset + length;
+                if mode & !libc::FALLOC_FL_KEEP_SIZE != 0 {
+                    let last = end.min(node.size);
+                    if offset < last {
+                        put(&mut node.content, offset, &vec![0; (last - offset) as usize]);
+                    }
+                }
+                if mode & libc::FALLOC_FL_KEEP_SIZE == 0 {
+                    node.size = node.size.max(end);
+                }
+            }
+            O::ChangeMode(path, mode) => {
+                let node = self.node(path);
+                node.mode = node.mode & !0o7777 | mode;
+            }
+            O::SetAttribute(path, name, value) => {
+                let attributes = &mut self.node(path).attributes;
+                attributes.insert(name.into(), value.into());
+            }
+            O::RemoveAttribute(path, name) => {
+                self.node(path).attributes.remove(name.as_bytes());
+            }
+            O::SetTimes(..) | O::Commit(_) => {}
+        }
+    }
+
+    /// Takes over times as a session tells them, and compares the rest with what it tells.
+    pub fn observe(&mut self, session: &FileSystem) {
+        for (path, number) in &self.paths {
+            let told = session
+                .stat(At::Root, path.as_bytes(), libc::AT_SYMLINK_NOFOLLOW)
+                .unwrap_or_else(|failure| panic!("stat of {path:?}: {failure:?}"));
+            let node = self.nodes.get_mut(number).expect("a node");
+            let size = if is_directory(node) { 0 } else { told.size };
+            assert_eq!(
+                (node.mode, node.links, node.size),
+                (told.mode, told.links, size),
+                "{path:?} live"
+            );
+            let nanoseconds =
+                |time: Timestamp| time.seconds * 1_000_000_000 + i64::from(time.nanoseconds);
+            node.times = [told.accessed, told.modified, told.changed].map(nanoseconds);
+        }
+    }
+
+    /// Which paths lead to the same inode: each path with the first one of them.
+    fn shape(&self) -> BTreeMap<&str, (&str, u32)> {
+        let mut first: BTreeMap<InodeNumber, &str> = BTreeMap::new();
+        self.paths
+            .iter()
+            .map(|(path, number)| {
+                let first = *first.entry(*number).or_insert(path);
+                let kind = self.nodes[number].mode & 0o170_000;
+                (path.as_str(), (first, kind))
+            })
+            .collect()
+    }
+}
+
+/// Whether `found` is a tree that may be there when everything up to `before` has returned and
+/// `flight` (an operation, and the tree after it) has not.
+pub fn check(
+    found: &Tree,
+    before: &Tree,
+    flight: Option<(&Operation, &Tree)>,
+) -> Result<(), String> {
+    let shape = found.shape();
+    let after = flight.map(|(_, after)| after);
+    let torn = flight.and_then(|(operation, _)| operation.torn_range(before));
+    let mut outcome = None;
+    // An exchange of two files has the same names before and after.
+    for (base, other) in [(Some(before), after), (after, Some(before))] {
+        let Some(base) = base.filter(|base| base.shape() == shape) else {
+            continue;
+        };
+        match check_nodes(found, base, other, torn) {
+            Ok(()) => return Ok(()),
+            Err(error) => outcome = outcome.or(Some(error)),
+        }
+    }
+    Err(outcome.unwrap_or_else(|| {
+        let names: Vec<&str> = shape.keys().copied().collect();
+        let wanted: Vec<&str> = before.shape().keys().copied().collect();
+        format!("names are {names:?}, before were {wanted:?}")
+    }))
+}
+
+/// Compares what names lead to: each field is as in `base` or as in `other`.
+fn check_nodes(
+    found: &Tree,
+    base: &Tree,
+    other: Option<&Tree>,
+    torn: Option<(InodeNumber, u64, u64)>,
+) -> Result<(), String> {
+    for (path, number) in &base.paths {
+        let here = &found.nodes[&found.paths[path]];
+        let node = &base.nodes[number];
+        let other = other
+            .and_then(|tree| tree.nodes.get(number))
+            .unwrap_or(node);
+        macro_rules! one_of {
+            ($what:expr, $found:expr, $one:expr, $other:expr) => {
+                if $found != $one && $found != $other {
+                    return Err(format!(
+                        "{} of {path:?}: {:x?}, may be {:x?} or {:x?}",
+                        $what, $found, $one, $other
+                    ));
+                }
+            };
+        }
+        one_of!("links", here.links, node.links, node.links);
+        one_of!("mode", here.mode, node.mode, other.mode);
+        for (index, what) in ["atime", "mtime", "ctime"].into_iter().enumerate() {
+            one_of!(
+                what,
+                here.times[index],
+                node.times[index],
+                other.times[index]
+            );
+        }
+        one_of!(
+            "attributes",
+            here.attributes,
+            node.attributes,
+            other.attributes
+        );
+        one_of!("size", here.size, node.size, other.size);
+        match torn {
+            Some((torn, start, end)) if torn == *number => {
+                check_torn(here, [node, other], start, end)
+                    .map_err(|error| format!("{path:?}: {error}"))?;
+            }
+            _ => {
+                let old = here.size == node.size && here.content == node.content;
+                let new = here.size == other.size && here.content == other.content;
+                if !old && !new {
+                    return Err(format!(
+                        "content of {path:?} (of {} bytes): {}",
+                        here.size,
+                        first_difference(&here.content, &node.content)
+                    ));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn byte(content: &Content, at: u64) -> u8 {
+    content
+        .get(&(at / PAGE_SIZE))
+        .map_or(0, |page| page[(at % PAGE_SIZE) as usize])
+}
+
+fn first_difference(found: &Content, wanted: &Content) -> String {
+    let pages = found.keys().chain(wanted.keys());
+    let differs = pages
+        .flat_map(|page| page * PAGE_SIZE..(page + 1) * PAGE_SIZE)
+        .find(|&at| byte(found, at) != byte(wanted, at));
+    differs.map_or("its size".into(), |at| {
+        format!(
+            "byte {at} is {:#x}, was {:#x}",
+            byte(found, at),
+            byte(wanted, at)
+        )
+    })
+}
+
+/// Within the range, every byte is as before or as after; what lies beyond the old size is there
+/// whole if the new size is. Outside, nothing has changed.
+fn check_torn(here: &Node, states: [&Node; 2], start: u64, end: u64) -> Result<(), String> {
+    let old = if states[0].size <= states[1].size {
+        states[0].size
+    } else {
+        states[1].size
+    };
+    let pages = states
+        .iter()
+        .flat_map(|node| node.content.keys())
+        .chain(here.content.keys());
+    let pages: std::collections::BTreeSet<u64> = pages.copied().collect();
+    let grown = here.size > old;
+    // The longer state is the later one where sizes differ.
+    let later = if states[0].size > states[1].size {
+        states[0]
+    } else {
+        states[1]
+    };
+    for page in pages {
+        for at in page * PAGE_SIZE..((page + 1) * PAGE_SIZE).min(here.size) {
+            let found = byte(&here.content, at);
+            let may = if grown && at >= old {
+                [byte(&later.content, at); 2]
+            } else if (start..end).contains(&at) {
+                states.map(|node| byte(&node.content, at))
+            } else {
+                [byte(&states[0].content, at); 2]
+            };
+            if !may.contains(&found) {
+                return Err(format!("byte {at} is {found:#x}, may be {may:x?}"));
+            }
+        }
+    }
+    Ok(())
+}

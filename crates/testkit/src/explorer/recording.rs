@@ -1,0 +1,268 @@
+//! Runs a workload on a new small pool and records it: LibFS and controller in one trace, from
+//! mkfs on.
+//!
+//! # Invariants
+//! * Marks say when an operation begins and when it has returned: between two operations nothing
+//!   is in flight but what their sessions left unfenced.
+//! * What the trace says of the pool's files is what they hold (`assert_whole`), so no
+//!   store has got past it.
+
+use super::image::{Memory, WORDS, page_of};
+use super::model::{self, Operation};
+use super::tree::Tree;
+use crate::connect;
+use arck_controller::{Controller, MkfsOptions, Options, mkfs};
+use arck_core_state::{FileKind, PAGE_SIZE};
+use arck_pm::PersistOption;
+use arck_pm::record::{Event, EventKind, Recording, mark};
+use arckfs::{At, FileSystem};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::Duration;
+
+/// Which session makes a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Who {
+    First,
+    /// A second session: what it touches is handed over.
+    Second,
+}
+
+/// A sequence of operations on a new pool.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    pub name: String,
+    /// Made before, and folded.
+    pub setup: Vec<Operation>,
+    pub steps: Vec<(Who, Operation)>,
+    /// Crashes are looked at from this step on; before it, the workload is like another one.
+    pub from: usize,
+}
+
+/// A workload that ran, and what there is to be found after each step.
+pub struct Part {
+    pub workload: Workload,
+    /// Before the first step, and after each.
+    pub states: Vec<Tree>,
+    /// The files when the setup was done.
+    pub memory: Memory,
+    /// What happened from then on, until the last step had returned.
+    pub events: Range<usize>,
+}
+
+/// Workloads that ran one after the other on one pool, in one trace.
+pub struct Group {
+    pub events: Vec<Event>,
+    pub parts: Vec<Part>,
+}
+
+/// What the marks in a trace say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Moment {
+    /// The setup is done.
+    Start,
+    Begin(usize),
+    End(usize),
+    /// Nothing is looked at from here on.
+    Stop,
+}
+
+impl Moment {
+    fn put(self) {
+        mark(&match self {
+            Moment::Start => "start".into(),
+            Moment::Begin(step) => format!("begin {step}"),
+            Moment::End(step) => format!("end {step}"),
+            Moment::Stop => "stop".into(),
+        });
+    }
+
+    pub fn read(mark: &str) -> Option<Moment> {
+        let (what, step) = mark.split_once(' ').unwrap_or((mark, "0"));
+        let step = step.parse().ok()?;
+        Some(match what {
+            "start" => Moment::Start,
+            "begin" => Moment::Begin(step),
+            "end" => Moment::End(step),
+            "stop" => Moment::Stop,
+            _ => return None,
+        })
+    }
+}
+
+/// Size of the pools.
+const POOL: u64 = 16 << 20;
+
+/// A controller's options while a workload is recorded.
+fn options() -> Options {
+    Options {
+        // As on persistent memory.
+        persist: PersistOption::Always,
+        patience: Duration::from_secs(5),
+        grace: Duration::from_millis(1),
+        ..Options::default()
+    }
+}
+
+fn make(session: &FileSystem, operation: &Operation, moment: impl Fn(bool)) {
+    let handle = operation.prepare(session);
+    moment(false);
+    let outcome = operation.run(session, handle);
+    moment(true);
+    let made = outcome.unwrap_or_else(|failure| panic!("{operation:?}: {failure:?}"));
+    for handle in handle.into_iter().chain(made) {
+        session.close(handle);
+    }
+}
+
+/// Runs and records workloads, one after the other on one pool that two sessions use, everything
+/// removed in between.
+pub fn record(recording: &Recording, workloads: &[Workload]) -> Group {
+    let directory = tempfile::Builder::new()
+        .prefix("arck-explorer-")
+        .tempdir_in("/dev/shm")
+        .expect("a directory in /dev/shm");
+    let path = directory.path().join("pool");
+    recording.take();
+    let made = MkfsOptions {
+        size: POOL,
+        mode: 0o755,
+        force: false,
+    };
+    mkfs(&path, &made, &mut |_, _| {}).expect("mkfs");
+    let controller = Controller::open(&path, options())
+        .and_then(Controller::spawn)
+        .expect("a controller");
+    let first = connect(&path);
+    let second = connect(&path);
+    let mut tree = model::empty();
+    let mut states = Vec::new();
+    for workload in workloads {
+        clear(&first, &mut tree);
+        for operation in &workload.setup {
+            make(&first, operation, |_| {});
+            tree.apply(operation);
+        }
+        make(&first, &Operation::Commit(false), |_| {});
+        tree.observe(&first);
+        Moment::Start.put();
+        let mut after = vec![tree.clone()];
+        for (step, (who, operation)) in workload.steps.iter().enumerate() {
+            let session = match who {
+                Who::First => &first,
+                Who::Second => &second,
+            };
+            make(session, operation, |done| {
+                if done {
+                    Moment::End(step).put();
+                } else {
+                    Moment::Begin(step).put();
+                }
+            });
+            tree.apply(operation);
+            tree.observe(session);
+            after.push(tree.clone());
+        }
+        Moment::Stop.put();
+        states.push(after);
+    }
+    // Whatever the controller does now it does at its leisure: when it has ended, nobody stores.
+    controller.kill();
+    let events = recording.take();
+    assert_whole(&events, &path);
+    drop((first, second));
+    recording.take();
+    let parts = cut(&events, workloads, states);
+    Group { events, parts }
+}
+
+/// Removes everything.
+fn clear(session: &FileSystem, tree: &mut Tree) {
+    while let Some((path, number)) = tree.paths.last_key_value().filter(|(path, _)| !path.is_empty())
+    {
+        let kind = FileKind::from_mode(tree.nodes[number].mode);
+        let flags = if kind == Some(FileKind::Directory) {
+            libc::AT_REMOVEDIR
+        } else {
+            0
+        };
+        session
+            .unlink(At::Root, path.as_bytes(), flags)
+            .unwrap_or_else(|failure| panic!("removing {path:?}: {failure:?}"));
+        tree.take_away(&path.clone());
+    }
+}
+
+/// The parts of a trace.
+fn cut(events: &[Event], workloads: &[Workload], states: Vec<Vec<Tree>>) -> Vec<Part> {
+    let mut memory = Memory::default();
+    let mut parts: Vec<Part> = Vec::new();
+    let mut states = states.into_iter().zip(workloads);
+    for (index, event) in events.iter().enumerate() {
+        memory.step(event);
+        let EventKind::Mark(mark) = &event.kind else {
+            continue;
+        };
+        match Moment::read(mark) {
+            Some(Moment::Start) => {
+                let (states, workload) = states.next().expect("as many starts as workloads");
+                parts.push(Part {
+                    workload: workload.clone(),
+                    states,
+                    memory: memory.clone(),
+                    events: index + 1..index + 1,
+                });
+            }
+            Some(Moment::Stop) => {
+                let part = parts.last_mut().expect("a stop follows a start");
+                part.events.end = index;
+            }
+            _ => {}
+        }
+    }
+    parts
+}
+
+/// Compares what a trace leaves, nothing lost, with the files.
+fn assert_whole(events: &[Event], pool: &Path) {
+    let mut memory = Memory::default();
+    for event in events {
+        memory.step(event);
+    }
+    let mut pages: BTreeMap<_, [u64; WORDS]> =
+        memory.pages.iter().map(|(&key, page)| (key, **page)).collect();
+    for (&line, pieces) in &memory.lines {
+        let (key, first) = page_of(line);
+        let page = pages.entry(key).or_insert([0; WORDS]);
+        for piece in pieces {
+            let word = &mut page[first + usize::from(piece.word)];
+            *word = piece.apply(*word);
+        }
+    }
+    for (name, &number) in &memory.names {
+        let file = std::fs::File::open(pool.join(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let length = file.metadata().expect("a file's length").len();
+        let traced = memory.lengths.get(&number).copied().unwrap_or(0);
+        assert_eq!(traced, length, "{name}");
+        // Of an arena only what the trace knows: it is a gigabyte of holes.
+        let all = if name.starts_with("arenas/") { 0 } else { length / PAGE_SIZE };
+        let known = pages.range((number, 0)..=(number, u64::MAX)).map(|(key, _)| key.1);
+        let wanted: std::collections::BTreeSet<u64> = (0..all).chain(known).collect();
+        for page in wanted {
+            let mut bytes = [0u8; PAGE_SIZE as usize];
+            let there = (length - page * PAGE_SIZE).min(PAGE_SIZE) as usize;
+            file.read_exact_at(&mut bytes[..there], page * PAGE_SIZE)
+                .expect("a page");
+            for (index, bytes) in bytes.chunks_exact(8).enumerate() {
+                let found = u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
+                let traced = pages.get(&(number, page)).map_or(0, |page| page[index]);
+                assert_eq!(
+                    traced, found,
+                    "word {index} of page {page} of {name}: a store is not in the trace"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! The crash explorer: what a failure of the machine may leave of short workloads, recovered and
+//! looked at ([`arck_testkit::explorer`]); and whether it sees when a flush, a fence or a streaming
+//! store is left out.
+//!
+//! `ARCK_EXPLORER=full`: everything in depth (an hour or so). `ARCK_EXPLORER_ONLY=TEXT`: only
+//! workloads with this text in their names, with a line for each. Its own `main`: it starts itself
+//! again as workers, since a process records one trace at a time.
+
+mod places;
+mod worker;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
+
+/// How much is tried.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Depth {
+    Quick,
+    Full,
+}
+
+fn depth() -> Depth {
+    match std::env::var("ARCK_EXPLORER").as_deref() {
+        Ok("full") => Depth::Full,
+        _ => Depth::Quick,
+    }
+}
+
+/// Processes at once.
+fn workers() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// What workers told, added up.
+#[derive(Default)]
+struct Told {
+    sums: BTreeMap<String, u64>,
+    failures: Vec<String>,
+    /// Of what was left out: by which workload it was noticed.
+    places: BTreeMap<String, Option<String>>,
+}
+
+impl Told {
+    fn line(&mut self, line: &str) {
+        let mut words = line.splitn(3, '\t');
+        match (words.next(), words.next(), words.next()) {
+            (Some("count"), Some(what), Some(number)) => {
+                *self.sums.entry(what.into()).or_default() += number.parse().unwrap_or(0);
+            }
+            (Some("noticed"), Some(place), Some(by)) => {
+                self.places.insert(place.into(), Some(by.into()));
+            }
+            (Some("unnoticed"), Some(place), _) => {
+                self.places.entry(place.into()).or_insert(None);
+            }
+            (Some("failed"), Some(text), _) => self.failures.push(text.into()),
+            _ => println!("{line}"),
+        }
+    }
+}
+
+/// Runs the workers and collects what they tell.
+fn run(phase: &str) -> Told {
+    let count = workers();
+    let this = std::env::current_exe().expect("this program");
+    let mut children: Vec<_> = (0..count)
+        .map(|worker| {
+            Command::new(&this)
+                .env("ARCK_EXPLORER_WORKER", format!("{phase} {worker} {count}"))
+                .stdout(Stdio::piped())
+                .spawn()
+                .expect("a worker")
+        })
+        .collect();
+    let mut told = Told::default();
+    std::thread::scope(|scope| {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        for child in &mut children {
+            let output = child.stdout.take().expect("its output");
+            let sender = sender.clone();
+            scope.spawn(move || {
+                for line in BufReader::new(output).lines().map_while(Result::ok) {
+                    let _ = sender.send(line);
+                }
+            });
+        }
+        drop(sender);
+        for line in receiver {
+            told.line(&line);
+        }
+    });
+    for mut child in children {
+        match child.wait() {
+            Ok(status) if status.success() => {}
+            Ok(status) => told.failures.push(format!("a worker ended with {status}")),
+            Err(error) => told.failures.push(format!("a worker: {error}")),
+        }
+    }
+    told
+}
+
+fn main() -> ExitCode {
+    if let Ok(what) = std::env::var("ARCK_EXPLORER_WORKER") {
+        worker::main(&what);
+        return ExitCode::SUCCESS;
+    }
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.iter().any(|argument| argument == "--list") {
+        println!("crash_explorer: test");
+        return ExitCode::SUCCESS;
+    }
+    let mut passed = 0;
+    let mut failed = 0;
+    let mut end = |name: &str, failures: &[String]| {
+        if failures.is_empty() {
+            passed += 1;
+            println!("test {name} ... ok");
+        } else {
+            failed += 1;
+            println!("test {name} ... FAILED");
+            for failure in failures.iter().take(20) {
+                println!("    {failure}");
+            }
+        }
+    };
+
+    let begun = Instant::now();
+    let told = run("explore");
+    let sum = |what: &str| told.sums.get(what).copied().unwrap_or(0);
+    println!(
+        "{} workloads, {} moments, {} states ({} of them after a second crash), {} distinct images \
+         recovered, in {:.0} s with {} processes",
+        sum("workloads"),
+        sum("moments"),
+        sum("states"),
+        sum("nested"),
+        sum("images"),
+        begun.elapsed().as_secs_f64(),
+        workers(),
+    );
+    let mut failures = told.failures;
+    if std::env::var_os("ARCK_EXPLORER_ONLY").is_none() && sum("states") < 100_000 {
+        failures.push(format!("{} states are too few", sum("states")));
+    }
+    end("every_state_recovers_to_one_that_is_allowed", &failures);
+
+    if std::env::var_os("ARCK_EXPLORER_ONLY").is_none() {
+        let begun = Instant::now();
+        let told = run("places");
+        let mut failures = told.failures;
+        failures.extend(places::report(&told.places));
+        println!("in {:.0} s", begun.elapsed().as_secs_f64());
+        end("what_is_left_out_is_noticed", &failures);
+    }
+    println!(
+        "\ntest result: {}. {passed} passed; {failed} failed; 0 ignored; 0 measured; 0 filtered out",
+        if failed == 0 { "ok" } else { "FAILED" }
+    );
+    if failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
