@@ -237,11 +237,11 @@ impl<'a> Context<'a> {
         let root = IndexRoot::new(page.0, 0);
         let stored = || -> Attempt<()> {
             let bytes = session.page_bytes(page).ok_or(Errno::IO)?;
-            let data = bytes.try_stream(0, target).map_err(|error| error.errno())?;
-            let rest = PAGE_SIZE as usize - target.len();
-            let zeroes = bytes.stream_zeroes(target.len(), rest).ok_or(Errno::IO)?;
-            // The page is private until the branch leads to it; the branch until it is born.
-            let _data = order::fence(data.join(zeroes));
+            let mut whole = [0u8; PAGE_SIZE as usize];
+            let place = whole.get_mut(..target.len());
+            place.ok_or(Errno::NAMETOOLONG)?.copy_from_slice(target);
+            // In one piece: the line in which the target ends would be flushed twice.
+            let data = bytes.try_stream(0, &whole).map_err(|error| error.errno())?;
             let mut content = StoredBranch::unchanged(
                 inode.number(),
                 inode.generation(),
@@ -253,7 +253,9 @@ impl<'a> Context<'a> {
             content.modified = time;
             content.changed = time;
             content.parent = inode.parent.load(Ordering::Relaxed);
-            let _branch = order::fence(Branch::at(session, slot)?.begin(&content)?);
+            // Nobody looks at page or branch before the inode is born, so one fence does for both.
+            let branch = Branch::at(session, slot)?.begin(&content)?;
+            let _durable = order::fence((data, branch));
             Ok(())
         };
         if let Err(stop) = stored() {

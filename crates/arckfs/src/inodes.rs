@@ -262,6 +262,10 @@ impl<'a> Context<'a> {
             inode.uid.store(verified.uid, Ordering::Relaxed);
             inode.gid.store(verified.gid, Ordering::Relaxed);
             inode.base_links.store(verified.links, Ordering::Relaxed);
+            // A move of its name changes the inode too, and a fold keeps the later time.
+            inode
+                .changed
+                .fetch_max(verified.changed as u64, Ordering::Relaxed);
             if inode.is_directory() {
                 // The controller moves directories, whatever their owner does meanwhile.
                 inode.parent.store(verified.parent, Ordering::Release);

@@ -188,7 +188,8 @@ fn attributes_and_data(change: &mut Change<'_>, wanted: &InodeChange<'_>) -> Res
         inode.modified = modified;
     }
     if let Some(changed) = wanted.changed {
-        inode.changed = changed;
+        // The controller may have changed it since: a move of its name counts too.
+        inode.changed = inode.changed.max(changed);
     }
     if let Some(accessed) = wanted.accessed {
         inode.accessed = accessed;

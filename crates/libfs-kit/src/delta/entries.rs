@@ -88,21 +88,19 @@ pub fn index_pages_needed(session: &Session, root: IndexRoot, page: u64) -> usiz
     0
 }
 
-/// Zeroes a fresh index page and puts one entry into it.
+/// Makes a fresh index page of zeroes and one entry.
 fn fresh_index_page(
     session: &Session,
     page: u32,
     slot: usize,
     entry: u64,
 ) -> Result<Durable, Errno> {
-    let bytes = page_bytes(session, page)?;
-    let behind = (slot + 1) * 8;
-    let zeroed = bytes.stream_zeroes(0, slot * 8).ok_or(OUTSIDE)?;
-    let rest = bytes
-        .stream_zeroes(behind, PAGE_SIZE as usize - behind)
-        .ok_or(OUTSIDE)?;
-    let word = bytes.stream_word(slot * 8, entry).ok_or(OUTSIDE)?;
-    Ok(order::fence(zeroed.join(rest).join(word)))
+    // In one piece: the line with the entry would be flushed twice.
+    let mut whole = [0u8; PAGE_SIZE as usize];
+    let place = whole.get_mut(slot * 8..slot * 8 + 8).ok_or(OUTSIDE)?;
+    place.copy_from_slice(&entry.to_ne_bytes());
+    let stored = page_bytes(session, page)?.stream(0, &whole);
+    Ok(order::fence(stored.ok_or(OUTSIDE)?))
 }
 
 /// Sets the delta's entry for file page `page` to `entry`, growing the index by `fresh` pages

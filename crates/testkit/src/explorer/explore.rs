@@ -16,7 +16,8 @@ use super::recording::{Group, Moment, Part};
 use super::stage::Stage;
 use super::tree::{self, Tree};
 use crate::Random;
-use arck_controller::{ASIDE, Controller, Options, VIOLATIONS_LOG};
+use arck_controller::{ASIDE, Controller, Error, Options, VIOLATIONS_LOG};
+use arck_core_state::layout;
 use arck_pm::PersistOption;
 use arck_pm::record::{Event, EventKind, FileChange, Recording};
 use foldhash::{HashMap, HashSet};
@@ -59,6 +60,9 @@ impl std::ops::AddAssign for Counts {
     }
 }
 
+/// What there is before mkfs is done.
+const NO_POOL: &str = "no pool";
+
 /// What a recovery left.
 type Outcome = Rc<Result<Tree, String>>;
 
@@ -66,6 +70,8 @@ type Outcome = Rc<Result<Tree, String>>;
 pub struct Explorer<'r> {
     recording: &'r Recording,
     stage: Stage,
+    /// The pool is served to all users.
+    shared: bool,
     random: Random,
     bounds: Bounds,
     pub counts: Counts,
@@ -123,6 +129,7 @@ impl<'r> Explorer<'r> {
         Explorer {
             recording,
             stage: Stage::new(),
+            shared: false,
             random: Random::new(bounds.seed),
             bounds,
             counts: Counts::default(),
@@ -148,6 +155,7 @@ impl<'r> Explorer<'r> {
         self.outcomes.clear();
         self.allowed.clear();
         self.random = Random::new(self.bounds.seed);
+        self.shared = group.shared;
         let mut memory = part.memory.clone();
         memory.dropped = dropped;
         let mut progress = Progress {
@@ -415,7 +423,11 @@ impl<'r> Explorer<'r> {
     }
 
     fn judge(part: &Part, outcome: &Outcome, progress: Progress) -> Result<(), String> {
-        let tree = outcome.as_ref().as_ref().map_err(String::clone)?;
+        let tree = match outcome.as_ref() {
+            // It was being made.
+            Err(error) if error == NO_POOL && progress.returned == 0 => return Ok(()),
+            outcome => outcome.as_ref().map_err(String::clone)?,
+        };
         let before = &part.states[progress.returned];
         let flight = progress.in_flight.then(|| {
             let operation = &part.workload.steps[progress.returned].1;
@@ -436,6 +448,7 @@ impl<'r> Explorer<'r> {
         let options = Options {
             // The trace says what it asks for.
             persist: PersistOption::Never,
+            shared: self.shared,
             // Half of the time what a session left is folded inode by inode, as far as that goes:
             // with many, the slices fall anywhere.
             slice: if hash & 1 == 0 { 512 } else { 1 },
@@ -447,7 +460,10 @@ impl<'r> Explorer<'r> {
         let opened = opened.map(drop);
         self.recording.take();
         self.stage.note(&events);
+        let is_pool = memory.names.contains_key(layout::SUPERBLOCK);
         let outcome = match opened {
+            Err(Error::Missing { .. }) if !is_pool => Err(NO_POOL.into()),
+            Ok(()) if !is_pool => Err("a pool without a superblock".into()),
             Err(error) => Err(format!("recovery: {error}")),
             Ok(()) => match (path.join(VIOLATIONS_LOG), path.join(ASIDE)) {
                 (log, _) if log.exists() => {

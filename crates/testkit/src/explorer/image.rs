@@ -183,11 +183,6 @@ impl Memory {
         self.version += 1;
     }
 
-    /// Files that appear get numbers above this one.
-    pub fn begin_numbers_at(&mut self, number: FileNumber) {
-        self.files = number;
-    }
-
     /// Sets a durable word.
     fn settle_word(&mut self, line: LineKey, word: u8, piece: &Piece) {
         let (key, first) = page_of(line);

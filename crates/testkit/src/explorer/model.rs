@@ -370,7 +370,7 @@ pub fn check(
     let shape = found.shape();
     let after = flight.map(|(_, after)| after);
     let torn = flight.and_then(|(operation, _)| operation.torn_range(before));
-    let mut outcome = None;
+    let mut outcome: Option<String> = None;
     // An exchange of two files has the same names before and after.
     for (base, other) in [(Some(before), after), (after, Some(before))] {
         let Some(base) = base.filter(|base| base.shape() == shape) else {
@@ -378,7 +378,12 @@ pub fn check(
         };
         match check_nodes(found, base, other, torn) {
             Ok(()) => return Ok(()),
-            Err(error) => outcome = outcome.or(Some(error)),
+            Err(error) => {
+                outcome = Some(match outcome {
+                    None => error,
+                    Some(before) => format!("neither as before ({before}) nor as after ({error})"),
+                });
+            }
         }
     }
     Err(outcome.unwrap_or_else(|| {

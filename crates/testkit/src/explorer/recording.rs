@@ -54,6 +54,8 @@ pub struct Part {
 
 /// Workloads that ran one after the other on one pool, in one trace.
 pub struct Group {
+    /// The pool is served to all users.
+    pub shared: bool,
     pub events: Vec<Event>,
     pub parts: Vec<Part>,
 }
@@ -96,8 +98,9 @@ impl Moment {
 const POOL: u64 = 16 << 20;
 
 /// A controller's options while a workload is recorded.
-fn options() -> Options {
+fn options(shared: bool) -> Options {
     Options {
+        shared,
         // As on persistent memory.
         persist: PersistOption::Always,
         patience: Duration::from_secs(5),
@@ -119,7 +122,7 @@ fn make(session: &FileSystem, operation: &Operation, moment: impl Fn(bool)) {
 
 /// Runs and records workloads, one after the other on one pool that two sessions use, everything
 /// removed in between.
-pub fn record(recording: &Recording, workloads: &[Workload]) -> Group {
+pub fn record(recording: &Recording, workloads: &[Workload], shared: bool) -> Group {
     let directory = tempfile::Builder::new()
         .prefix("arck-explorer-")
         .tempdir_in("/dev/shm")
@@ -132,7 +135,7 @@ pub fn record(recording: &Recording, workloads: &[Workload]) -> Group {
         force: false,
     };
     mkfs(&path, &made, &mut |_, _| {}).expect("mkfs");
-    let controller = Controller::open(&path, options())
+    let controller = Controller::open(&path, options(shared))
         .and_then(Controller::spawn)
         .expect("a controller");
     let first = connect(&path);
@@ -175,7 +178,107 @@ pub fn record(recording: &Recording, workloads: &[Workload]) -> Group {
     drop((first, second));
     recording.take();
     let parts = cut(&events, workloads, states);
-    Group { events, parts }
+    Group {
+        shared,
+        events,
+        parts,
+    }
+}
+
+/// The life of a pool: made, served, changed by sessions that come and go, ended cleanly and by a
+/// kill, served again. Crashes are looked at from the first system call on.
+pub fn record_life(recording: &Recording) -> Group {
+    let directory = tempfile::Builder::new()
+        .prefix("arck-explorer-")
+        .tempdir_in("/dev/shm")
+        .expect("a directory in /dev/shm");
+    let path = directory.path().join("pool");
+    recording.take();
+    let mut steps = Vec::new();
+    let mut states = Vec::new();
+    let mut tree = model::empty();
+    let nothing = (Who::First, Operation::Commit(false));
+    // Nothing changes by what is done here.
+    macro_rules! quietly {
+        ($work:expr) => {{
+            states.push(tree.clone());
+            Moment::Begin(steps.len()).put();
+            let result = $work;
+            Moment::End(steps.len()).put();
+            steps.push(nothing.clone());
+            result
+        }};
+    }
+    let made = MkfsOptions {
+        size: POOL,
+        mode: 0o755,
+        force: false,
+    };
+    let serve = || {
+        Controller::open(&path, options(false))
+            .and_then(Controller::spawn)
+            .expect("a controller")
+    };
+    quietly!(mkfs(&path, &made, &mut |_, _| {}).expect("mkfs"));
+    let mut controller = quietly!(serve());
+    let rounds = [
+        (Operation::MakeDirectory("d"), Operation::Create("d/n"), true),
+        (Operation::Write("d/n", 0, 5000, 1), Operation::Create("f"), false),
+        (Operation::Rename("f", "d/f"), Operation::Append("d/n", 5000, 2), true),
+    ];
+    for (one, other, clean) in rounds {
+        let session = quietly!(connect(&path));
+        if states.len() == 3 {
+            tree.observe(&session);
+            for state in &mut states {
+                *state = tree.clone();
+            }
+        }
+        let change = |operation: Operation, tree: &mut Tree, steps: &mut Vec<_>, states: &mut Vec<Tree>| {
+            states.push(tree.clone());
+            let step = steps.len();
+            make(&session, &operation, |done| {
+                if done {
+                    Moment::End(step).put();
+                } else {
+                    Moment::Begin(step).put();
+                }
+            });
+            tree.apply(&operation);
+            tree.observe(&session);
+            steps.push((Who::First, operation));
+        };
+        change(one, &mut tree, &mut steps, &mut states);
+        change(other, &mut tree, &mut steps, &mut states);
+        if clean {
+            quietly!(session.disconnect().expect("a clean end"));
+            quietly!(controller.stop().expect("a clean end"));
+        } else {
+            quietly!(controller.kill());
+            drop(session);
+        }
+        controller = quietly!(serve());
+    }
+    controller.kill();
+    states.push(tree);
+    let events = recording.take();
+    let workload = Workload {
+        name: "the life of a pool".into(),
+        setup: Vec::new(),
+        steps,
+        from: 0,
+    };
+    let part = Part {
+        workload,
+        states,
+        memory: Memory::default(),
+        events: 0..events.len(),
+    };
+    Group {
+        shared: false,
+        events,
+        parts: vec![part],
+    }
 }
 
 /// Removes everything.

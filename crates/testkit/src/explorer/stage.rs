@@ -36,6 +36,8 @@ pub struct Stage {
     known: HashMap<PageKey, Option<Rc<Page>>>,
     /// Names that a recovery made.
     extra: Vec<String>,
+    /// The number that a file got that a recovery made; they count down.
+    last: FileNumber,
     zero: Rc<Page>,
 }
 
@@ -74,6 +76,7 @@ impl Stage {
             files: BTreeMap::new(),
             known: HashMap::default(),
             extra: Vec::new(),
+            last: FileNumber::MAX,
             zero: Rc::new([0; WORDS]),
         }
     }
@@ -275,11 +278,52 @@ impl Stage {
                 FileChange::Written { .. } | FileChange::Synced { .. } => {}
             }
         }
+        self.map_made();
+    }
+
+    /// Maps the segments that a recovery made, or made as long as they have to be, to be read.
+    fn map_made(&mut self) {
+        let unmapped = |file: &StageFile| file.mapping.is_none();
+        let shorter = self.files.iter().filter(|(_, file)| unmapped(file));
+        let mut names: Vec<String> = shorter.map(|(name, _)| name.clone()).collect();
+        names.extend(self.extra.iter().filter(|name| !self.files.contains_key(*name)).cloned());
+        for name in names.into_iter().filter(|name| is_mapped(name)) {
+            let path = self.directory.path().join(&name);
+            // It may be gone already.
+            let Ok(file) = File::options().read(true).write(true).open(path) else {
+                continue;
+            };
+            let length = file.metadata().map_or(0, |status| status.len());
+            let mapped = Mapping::new(&file, 0, length as usize, MapOptions::READ_WRITE);
+            // There is nothing to map in an empty one.
+            let Ok(mapping) = mapped else {
+                continue;
+            };
+            self.last -= 1;
+            let number = self.files.get(&name).map_or(self.last, |file| file.number);
+            let made = StageFile {
+                number,
+                id: file_id(&file),
+                mapping: Some(mapping),
+                length,
+                content: None,
+            };
+            self.files.insert(name, made);
+        }
     }
 
     /// The map of a file.
     pub fn mapping(&self, name: &str) -> Option<&Mapping> {
         self.files.get(name)?.mapping.as_ref()
+    }
+
+    /// The names of the files in a folder.
+    pub fn names_in(&self, folder: &str) -> Vec<String> {
+        let names = self.files.keys().filter_map(|name| {
+            let (of, name) = name.split_once('/')?;
+            (of == folder).then(|| name.to_owned())
+        });
+        names.collect()
     }
 
     /// The pages of a file that were ever put there or stored to, in order.

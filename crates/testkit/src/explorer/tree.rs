@@ -139,6 +139,13 @@ pub fn read(stage: &Stage) -> Result<Tree, String> {
             inodes.insert(number, (inode, kind));
         }
     }
+    // A number that a session had is not given again.
+    let sessions = stage.mapping(layout::SESSION_TABLE).ok_or("no session table")?;
+    let next = words(sessions, 0).map_or(0, |page| word(page, 0));
+    for arena in stage.names_in(layout::ARENAS) {
+        let number = u64::from_str_radix(&arena, 16).unwrap_or(u64::MAX);
+        ensure!(number < next, "session {number} is to be given again");
+    }
     let mut tree = Tree::default();
     let mut names: HashMap<InodeNumber, u32> = HashMap::new();
     let mut subdirectories: HashMap<InodeNumber, u32> = HashMap::new();

@@ -9,6 +9,7 @@ use super::recording::{Who, Workload};
 use super::tree::Tree;
 use crate::Random;
 use arck_core_state::FileKind;
+use std::sync::LazyLock;
 
 /// What is there, folded, before each workload.
 pub fn setup() -> Vec<O> {
@@ -102,7 +103,7 @@ pub fn applies(tree: &Tree, operation: &O) -> bool {
     match *operation {
         O::Create(path) | O::MakeDirectory(path) | O::Symlink(_, path) => is_free(path),
         O::Link(from, to) => is_file(from) && is_free(to),
-        O::Unlink(path) => is_file(path),
+        O::Unlink(path) => kind(tree, path).is_some_and(|kind| kind != FileKind::Directory),
         O::RemoveDirectory(path) => {
             kind(tree, path) == Some(FileKind::Directory) && is_empty(tree, path)
         }
@@ -146,7 +147,7 @@ fn workload(steps: Vec<(Who, O)>, from: usize) -> Workload {
         })
         .collect();
     Workload {
-        name: names.join(", "),
+        name: names.join(", ").replace("zzzzzzzz", ""),
         setup: setup(),
         steps,
         from,
@@ -215,6 +216,183 @@ pub fn pairs() -> Vec<Workload> {
         }
     }
     found
+}
+
+/// What is set free is used again at once: pages, numbers, places, the same names.
+pub fn chains() -> Vec<Workload> {
+    let chains = [
+        vec![
+            O::Append("f", 5000, 20),
+            O::Truncate("f", 50),
+            O::Append("g", 5000, 21),
+        ],
+        vec![
+            O::Append("f", 5000, 20),
+            O::Truncate("f", 0),
+            O::Write("g", 0, 8192, 21),
+        ],
+        vec![
+            O::Create("n"),
+            O::Write("n", 0, 5000, 20),
+            O::Unlink("n"),
+            O::Create("q"),
+            O::Write("q", 0, 5000, 21),
+        ],
+        vec![
+            O::Create("n"),
+            O::Write("n", 0, 5000, 20),
+            O::Rename("g", "n"),
+            O::Create("q"),
+            O::Append("f", 5000, 21),
+        ],
+        vec![
+            O::SetAttribute("f", "user.one", "1"),
+            O::SetAttribute("f", "user.two", "2"),
+            O::Append("g", 5000, 20),
+            O::RemoveAttribute("f", "user.one"),
+            O::Append("g", 5000, 21),
+        ],
+        vec![
+            O::MakeDirectory("m"),
+            O::Create("m/n"),
+            O::Unlink("m/n"),
+            O::RemoveDirectory("m"),
+            O::MakeDirectory("m"),
+            O::Create("m/n"),
+        ],
+        vec![
+            O::Symlink("d/x", "k"),
+            O::Unlink("k"),
+            O::Symlink("elsewhere", "k"),
+            O::Append("g", 5000, 20),
+        ],
+        vec![
+            O::Append("f", 9000, 20),
+            O::Allocate(
+                "f",
+                libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
+                0,
+                12288,
+            ),
+            O::Append("g", 9000, 21),
+        ],
+        vec![
+            O::Truncate("f", 0),
+            O::Commit(false),
+            O::Append("g", 9000, 20),
+            O::Append("f", 9000, 21),
+        ],
+        vec![
+            O::Unlink("d/x"),
+            O::Commit(false),
+            O::Create("d/x"),
+            O::Append("d/x", 9000, 20),
+        ],
+        vec![
+            O::Write("f", 2_200_000, 50, 20),
+            O::Write("f", 4_400_000, 50, 21),
+            O::Truncate("f", 100),
+            O::Write("f", 2_200_000, 50, 22),
+        ],
+        vec![
+            O::Link("f", "d/h"),
+            O::Unlink("f"),
+            O::Rename("d/h", "e/h"),
+            O::Link("e/h", "f"),
+            O::Unlink("e/h"),
+        ],
+        vec![
+            O::Rename("f", "d/r"),
+            O::Rename("d/x", "f"),
+            O::Rename("d/r", "e/x"),
+            O::RemoveDirectory("d/s"),
+        ],
+        // What stood behind the end, or in a page before, is not seen again.
+        vec![O::Truncate("f", 50), O::Truncate("f", 20_000)],
+        vec![O::Truncate("f", 50), O::Commit(false), O::Truncate("f", 20_000)],
+        vec![O::Truncate("f", 50), O::Append("f", 5000, 20)],
+        vec![O::Truncate("f", 50), O::Commit(true), O::Write("f", 40_000, 50, 20)],
+        vec![
+            O::Append("g", 9000, 20),
+            O::Truncate("g", 0),
+            O::Allocate("f", 0, 5000, 10_000),
+        ],
+        vec![
+            O::Append("g", 9000, 20),
+            O::Truncate("g", 0),
+            O::Write("f", 40_000, 50, 21),
+        ],
+        vec![
+            O::Append("g", 9000, 20),
+            O::Truncate("g", 0),
+            O::Create("n"),
+            O::Append("n", 100, 21),
+            O::Symlink("elsewhere", "k"),
+            O::SetAttribute("n", "user.one", "1"),
+        ],
+        // More records than one page of a delta holds.
+        (0..3)
+            .flat_map(|_| [O::Create("n"), O::Rename("n", long(0)), O::Unlink(long(0))])
+            .chain((0..10).map(|index| O::Create(long(index))))
+            .chain((0..10).map(|index| O::Unlink(long(index))))
+            .collect(),
+    ];
+    let mut found = Vec::new();
+    for chain in chains {
+        let mut tree = base();
+        for operation in &chain {
+            assert!(applies(&tree, operation), "{operation:?} in {chain:?}");
+            tree.apply(operation);
+        }
+        let steps = chain.into_iter().chain([O::Commit(false)]);
+        found.push(workload(steps.map(|o| (Who::First, o)).collect(), 0));
+    }
+    found
+}
+
+/// A name of 255 bytes, which takes nine units of a record page.
+fn long(index: usize) -> &'static str {
+    static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| {
+        (0..10)
+            .map(|index| format!("{index}{}", "z".repeat(254)))
+            .collect()
+    });
+    &NAMES[index]
+}
+
+/// Changes of rights on a pool that is served to all: what is there moves to other read classes.
+pub fn relocations() -> Vec<Workload> {
+    let chains = [
+        vec![O::ChangeMode("d", 0o700), O::Commit(false)],
+        vec![O::ChangeMode("d", 0o700), O::Commit(true), O::Create("d/n"), O::Commit(false)],
+        vec![O::ChangeMode("f", 0o600), O::Commit(false), O::Append("f", 5000, 20)],
+        vec![
+            O::ChangeMode("d", 0o700),
+            O::Commit(false),
+            O::Rename("f", "d/f"),
+            O::Commit(false),
+            O::Rename("d/f", "f"),
+        ],
+        vec![O::ChangeMode("e", 0o711), O::Rename("d", "e/d"), O::Commit(false)],
+        vec![
+            O::ChangeMode("e", 0o700),
+            O::Commit(false),
+            O::Rename("d", "e/d"),
+            O::Write("f", 0, 100, 20),
+            O::Commit(true),
+        ],
+        vec![
+            O::Link("f", "d/h"),
+            O::ChangeMode("d", 0o700),
+            O::Commit(false),
+            O::Unlink("f"),
+            O::Commit(false),
+        ],
+    ];
+    chains
+        .into_iter()
+        .map(|chain| workload(chain.into_iter().map(|o| (Who::First, o)).collect(), 0))
+        .collect()
 }
 
 /// Three operations drawn by a seed, each now and then by a second session, now and then folded.

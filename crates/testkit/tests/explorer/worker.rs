@@ -4,7 +4,7 @@ use crate::{Depth, depth};
 use arck_pm::record::Recording;
 use arck_testkit::explorer::explore::{Bounds, Explorer, sites};
 use arck_testkit::explorer::image::Dropped;
-use arck_testkit::explorer::recording::{Group, Workload, record};
+use arck_testkit::explorer::recording::{Group, Workload, record, record_life};
 use arck_testkit::explorer::workloads;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -14,26 +14,61 @@ const SEED: u64 = 20_261_122;
 /// Workloads that run on one pool.
 const GROUP: usize = 24;
 
-/// Workloads and how deep to look.
-fn jobs() -> Vec<(Workload, Bounds)> {
-    let bounds = |combinations, stores, nested| Bounds {
+/// What runs on one pool.
+enum Run {
+    Workloads(Vec<Workload>),
+    /// On a pool that is served to all users.
+    Shared(Vec<Workload>),
+    Life,
+}
+
+impl Run {
+    fn record(&self, recording: &Recording) -> Group {
+        match self {
+            Run::Workloads(workloads) => record(recording, workloads, false),
+            Run::Shared(workloads) => record(recording, workloads, true),
+            Run::Life => record_life(recording),
+        }
+    }
+}
+
+fn bounds(combinations: usize, stores: bool, nested: usize) -> Bounds {
+    Bounds {
         combinations,
         stores,
         nested,
         nested_moments: 3,
         seed: SEED,
-    };
-    let (single, pair, triples) = match depth() {
-        Depth::Quick => (bounds(48, true, 60), bounds(3, false, 400), 100),
+    }
+}
+
+fn in_groups(workloads: Vec<Workload>) -> impl Iterator<Item = Run> {
+    let groups: Vec<Vec<Workload>> = workloads.chunks(GROUP).map(<[_]>::to_vec).collect();
+    groups.into_iter().map(Run::Workloads)
+}
+
+/// What runs, and how deep to look.
+fn jobs() -> Vec<(Run, Bounds)> {
+    if let Ok(text) = std::env::var("ARCK_EXPLORER_ONLY") {
+        let mut all = workloads::single();
+        all.extend(workloads::chains());
+        all.extend(workloads::pairs());
+        all.retain(|workload| workload.name.contains(&text));
+        return in_groups(all).map(|run| (run, bounds(64, true, 20))).collect();
+    }
+    let (deep, shallow, triples) = match depth() {
+        Depth::Quick => (bounds(40, true, 60), bounds(3, false, 400), 100),
         Depth::Full => (bounds(512, true, 5), bounds(32, true, 50), 3000),
     };
-    let mut jobs: Vec<(Workload, Bounds)> = Vec::new();
-    jobs.extend(workloads::single().into_iter().map(|w| (w, single)));
-    jobs.extend(workloads::pairs().into_iter().map(|w| (w, pair)));
-    jobs.extend(workloads::triples(triples, SEED).into_iter().map(|w| (w, pair)));
-    if let Ok(text) = std::env::var("ARCK_EXPLORER_ONLY") {
-        jobs.retain(|(workload, _)| workload.name.contains(&text));
-    }
+    let few = |run| (run, shallow);
+    let mut jobs = vec![
+        (Run::Life, deep),
+        (Run::Shared(workloads::relocations()), deep),
+    ];
+    jobs.extend(in_groups(workloads::single()).map(|run| (run, deep)));
+    jobs.extend(in_groups(workloads::chains()).map(|run| (run, deep)));
+    jobs.extend(in_groups(workloads::pairs()).map(few));
+    jobs.extend(in_groups(workloads::triples(triples, SEED)).map(few));
     jobs
 }
 
@@ -52,21 +87,17 @@ pub fn main(what: &str) {
 
 fn explore(recording: &Recording, worker: usize, count: usize) {
     let tells_each = std::env::var_os("ARCK_EXPLORER_ONLY").is_some();
-    let jobs = jobs();
-    let mine: Vec<&[(Workload, Bounds)]> =
-        jobs.chunks(GROUP).skip(worker).step_by(count).collect();
-    for jobs in mine {
-        let workloads: Vec<Workload> = jobs.iter().map(|(workload, _)| workload.clone()).collect();
-        let group = record(recording, &workloads);
-        let mut explorer = Explorer::new(recording, jobs[0].1);
-        for (part, (workload, bounds)) in group.parts.iter().zip(jobs) {
-            explorer.set_bounds(*bounds);
+    let mine = jobs().into_iter().skip(worker).step_by(count);
+    for (run, bounds) in mine {
+        let group = run.record(recording);
+        let mut explorer = Explorer::new(recording, bounds);
+        for part in &group.parts {
             let (begun, before) = (Instant::now(), explorer.counts);
             let outcome = explorer.explore(&group, part, None);
             if tells_each {
                 println!(
                     "{}: {} events, {} states, {} images, {:.2} s",
-                    workload.name,
+                    part.workload.name,
                     part.events.len(),
                     explorer.counts.states - before.states,
                     explorer.counts.images - before.images,
@@ -92,16 +123,12 @@ fn explore(recording: &Recording, worker: usize, count: usize) {
 
 /// Leaves out what each place in the source does, in turn, until somebody notices.
 fn places(recording: &Recording, worker: usize, count: usize) {
-    let bounds = Bounds {
-        combinations: 24,
-        stores: true,
-        nested: 0,
-        nested_moments: 0,
-        seed: SEED,
-    };
-    let mut workloads = workloads::single();
-    workloads.extend(workloads::pairs().into_iter().skip(7).step_by(29));
-    let groups: Vec<Group> = workloads.chunks(GROUP).map(|part| record(recording, part)).collect();
+    let mut runs: Vec<Run> = in_groups(workloads::single()).collect();
+    runs.extend(in_groups(workloads::chains()));
+    runs.push(Run::Shared(workloads::relocations()));
+    runs.push(Run::Life);
+    runs.extend(in_groups(workloads::pairs().into_iter().skip(7).step_by(29).collect()));
+    let groups: Vec<Group> = runs.iter().map(|run| run.record(recording)).collect();
     let mut met: BTreeMap<Dropped, Vec<(usize, usize)>> = BTreeMap::new();
     for (group_index, group) in groups.iter().enumerate() {
         for (part_index, part) in group.parts.iter().enumerate() {
@@ -111,7 +138,7 @@ fn places(recording: &Recording, worker: usize, count: usize) {
             }
         }
     }
-    let mut explorer = Explorer::new(recording, bounds);
+    let mut explorer = Explorer::new(recording, bounds(24, true, 0));
     for (site, parts) in met {
         let text = format!("{site:?}");
         let hash = text.bytes().fold(0usize, |sum, byte| sum.wrapping_mul(31) + usize::from(byte));
