@@ -10,9 +10,11 @@
 use crate::engine::{Attempt, Context, Engine, Fix, Stop};
 use crate::interface::Errno;
 use crate::state::{AuxiliaryState, CachedInode, InodeLeaf, LEAF, begun, flag};
+use arck_core_state::branch::{UNCHANGED_TIME, offset};
 use arck_core_state::directory::Dentry;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{FileKind, HeaderCopy, Inode, InodeNumber, LiveHeader, Ownership};
+use arck_libfs_kit::delta::Branch;
 use arck_libfs_kit::Session;
 use arck_libfs_kit::ownership::{self, Owner};
 use arck_libfs_kit::region::{AtomicOffset, Offset};
@@ -262,10 +264,20 @@ impl<'a> Context<'a> {
             inode.uid.store(verified.uid, Ordering::Relaxed);
             inode.gid.store(verified.gid, Ordering::Relaxed);
             inode.base_links.store(verified.links, Ordering::Relaxed);
-            // A move of its name changes the inode too, and a fold keeps the later time.
-            inode
-                .changed
-                .fetch_max(verified.changed as u64, Ordering::Relaxed);
+            if let Some(slot) = expected.branch_slot(header)
+                && let Ok(branch) = Branch::at(self.session, slot)
+            {
+                // What the delta says nothing of (it stores no time that was the verified one): the
+                // controller may have moved the inode's name since.
+                for (field, at, time) in [
+                    (&inode.modified, offset::MODIFIED, verified.modified),
+                    (&inode.changed, offset::CHANGED, verified.changed),
+                ] {
+                    if branch.load(at) == UNCHANGED_TIME as u64 {
+                        field.store(time as u64, Ordering::Relaxed);
+                    }
+                }
+            }
             if inode.is_directory() {
                 // The controller moves directories, whatever their owner does meanwhile.
                 inode.parent.store(verified.parent, Ordering::Release);

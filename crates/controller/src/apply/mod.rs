@@ -188,8 +188,7 @@ fn attributes_and_data(change: &mut Change<'_>, wanted: &InodeChange<'_>) -> Res
         inode.modified = modified;
     }
     if let Some(changed) = wanted.changed {
-        // The controller may have changed it since: a move of its name counts too.
-        inode.changed = inode.changed.max(changed);
+        inode.changed = changed;
     }
     if let Some(accessed) = wanted.accessed {
         inode.accessed = accessed;

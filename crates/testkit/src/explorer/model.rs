@@ -418,14 +418,6 @@ fn check_nodes(
         }
         one_of!("links", here.links, node.links, node.links);
         one_of!("mode", here.mode, node.mode, other.mode);
-        for (index, what) in ["atime", "mtime", "ctime"].into_iter().enumerate() {
-            one_of!(
-                what,
-                here.times[index],
-                node.times[index],
-                other.times[index]
-            );
-        }
         one_of!(
             "attributes",
             here.attributes,
@@ -449,6 +441,14 @@ fn check_nodes(
                     ));
                 }
             }
+        }
+        for (index, what) in ["atime", "mtime", "ctime"].into_iter().enumerate() {
+            one_of!(
+                what,
+                here.times[index],
+                node.times[index],
+                other.times[index]
+            );
         }
     }
     Ok(())

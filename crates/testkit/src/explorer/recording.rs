@@ -171,11 +171,11 @@ pub fn record(recording: &Recording, workloads: &[Workload], shared: bool) -> Gr
         Moment::Stop.put();
         states.push(after);
     }
-    // Whatever the controller does now it does at its leisure: when it has ended, nobody stores.
-    controller.kill();
+    // Nobody asks for anything: the controller's thread waits.
     let events = recording.take();
     assert_whole(&events, &path);
     drop((first, second));
+    controller.kill();
     recording.take();
     let parts = cut(&events, workloads, states);
     Group {
@@ -254,8 +254,8 @@ pub fn record_life(recording: &Recording) -> Group {
             quietly!(session.disconnect().expect("a clean end"));
             quietly!(controller.stop().expect("a clean end"));
         } else {
+            quietly!(drop(session));
             quietly!(controller.kill());
-            drop(session);
         }
         controller = quietly!(serve());
     }
@@ -350,7 +350,10 @@ fn assert_whole(events: &[Event], pool: &Path) {
         let traced = memory.lengths.get(&number).copied().unwrap_or(0);
         assert_eq!(traced, length, "{name}");
         // Of an arena only what the trace knows: it is a gigabyte of holes.
-        let all = if name.starts_with("arenas/") { 0 } else { length / PAGE_SIZE };
+        let all = match name.starts_with("arenas/") {
+            true => 0,
+            false => length / PAGE_SIZE,
+        };
         let known = pages.range((number, 0)..=(number, u64::MAX)).map(|(key, _)| key.1);
         let wanted: std::collections::BTreeSet<u64> = (0..all).chain(known).collect();
         for page in wanted {

@@ -42,7 +42,7 @@ pub struct Stage {
 }
 
 fn is_mapped(name: &str) -> bool {
-    name.contains('/')
+    (name.contains('/') && !name.contains('.'))
         || [
             layout::HEADERS,
             layout::PAGE_BITMAP,

@@ -143,7 +143,9 @@ pub fn read(stage: &Stage) -> Result<Tree, String> {
     let sessions = stage.mapping(layout::SESSION_TABLE).ok_or("no session table")?;
     let next = words(sessions, 0).map_or(0, |page| word(page, 0));
     for arena in stage.names_in(layout::ARENAS) {
-        let number = u64::from_str_radix(&arena, 16).unwrap_or(u64::MAX);
+        let Ok(number) = u64::from_str_radix(&arena, 16) else {
+            continue;
+        };
         ensure!(number < next, "session {number} is to be given again");
     }
     let mut tree = Tree::default();
