@@ -97,7 +97,7 @@ const NONE: Choice = Choice { prefix: 0, free: 0 };
 
 impl Choice {
     /// Calls `each` for the pieces that survive, in order.
-    fn survivors<'p>(self, pieces: &'p [Piece]) -> impl Iterator<Item = &'p Piece> {
+    fn survivors(self, pieces: &[Piece]) -> impl Iterator<Item = &Piece> {
         let (mut ordered, mut free) = (0, 0);
         pieces.iter().filter(move |piece| {
             if piece.is_free() {
@@ -204,11 +204,12 @@ impl<'r> Explorer<'r> {
                 EventKind::Store { .. } | EventKind::Stream { .. } | EventKind::File(_)
             );
             if active && self.bounds.stores && is_store && memory.version != tried {
-                self.store(part, &memory, index, progress).map_err(|error| {
-                    let name = &part.workload.name;
-                    let place = Place::from(event.site);
-                    format!("{name}, event {index} at {place:?} ({progress:?}): {error}")
-                })?;
+                self.store(part, &memory, index, progress)
+                    .map_err(|error| {
+                        let name = &part.workload.name;
+                        let place = Place::from(event.site);
+                        format!("{name}, event {index} at {place:?} ({progress:?}): {error}")
+                    })?;
             }
         }
         // Whatever follows the last step.
@@ -248,11 +249,7 @@ impl<'r> Explorer<'r> {
     fn combinations(
         &mut self,
         memory: &Memory,
-        each: &mut dyn FnMut(
-            &mut Self,
-            &Memory,
-            &dyn Fn(LineKey) -> Choice,
-        ) -> Result<(), String>,
+        each: &mut dyn FnMut(&mut Self, &Memory, &dyn Fn(LineKey) -> Choice) -> Result<(), String>,
     ) -> Result<(), String> {
         self.counts.moments += 1;
         let lines: Vec<(LineKey, usize, usize)> = memory
@@ -306,9 +303,7 @@ impl<'r> Explorer<'r> {
         let chosen: Vec<LineKey> = if lines.len() <= bound / 4 {
             lines.iter().map(|line| line.0).collect()
         } else {
-            (0..bound / 4)
-                .map(|_| self.random.pick(&lines).0)
-                .collect()
+            (0..bound / 4).map(|_| self.random.pick(&lines).0).collect()
         };
         for &one in &chosen {
             each(self, memory, &|line| if line == one { ALL } else { NONE })?;

@@ -90,8 +90,7 @@ impl Operation {
                 libc::RENAME_EXCHANGE,
             )?,
             O::Write(path, offset, length, fill) => {
-                let written =
-                    session.write(handle(path), &filling(length, fill), Some(offset))?;
+                let written = session.write(handle(path), &filling(length, fill), Some(offset))?;
                 assert_eq!(written, length);
             }
             O::Append(path, length, fill) => {
@@ -118,8 +117,9 @@ impl Operation {
                 value.as_bytes(),
                 0,
             )?,
-            O::RemoveAttribute(path, name) => session
-                .remove_extended(Subject::Path(at, path.as_bytes(), 0), name.as_bytes())?,
+            O::RemoveAttribute(path, name) => {
+                session.remove_extended(Subject::Path(at, path.as_bytes(), 0), name.as_bytes())?
+            }
             O::Commit(release) => session
                 .session()
                 .ask(&arck_protocol::Request::CommitAll { release })?,
@@ -246,7 +246,8 @@ impl Tree {
             self.node(parent(to)).links += 1;
         }
         for (path, number) in lifted {
-            self.paths.insert(format!("{to}{}", &path[from.len()..]), number);
+            self.paths
+                .insert(format!("{to}{}", &path[from.len()..]), number);
         }
     }
 
@@ -305,7 +306,11 @@ impl Tree {
                 if mode & !libc::FALLOC_FL_KEEP_SIZE != 0 {
                     let last = end.min(node.size);
                     if offset < last {
-                        put(&mut node.content, offset, &vec![0; (last - offset) as usize]);
+                        put(
+                            &mut node.content,
+                            offset,
+                            &vec![0; (last - offset) as usize],
+                        );
                     }
                 }
                 if mode & libc::FALLOC_FL_KEEP_SIZE == 0 {

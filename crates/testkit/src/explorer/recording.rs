@@ -222,9 +222,21 @@ pub fn record_life(recording: &Recording) -> Group {
     quietly!(mkfs(&path, &made, &mut |_, _| {}).expect("mkfs"));
     let mut controller = quietly!(serve());
     let rounds = [
-        (Operation::MakeDirectory("d"), Operation::Create("d/n"), true),
-        (Operation::Write("d/n", 0, 5000, 1), Operation::Create("f"), false),
-        (Operation::Rename("f", "d/f"), Operation::Append("d/n", 5000, 2), true),
+        (
+            Operation::MakeDirectory("d"),
+            Operation::Create("d/n"),
+            true,
+        ),
+        (
+            Operation::Write("d/n", 0, 5000, 1),
+            Operation::Create("f"),
+            false,
+        ),
+        (
+            Operation::Rename("f", "d/f"),
+            Operation::Append("d/n", 5000, 2),
+            true,
+        ),
     ];
     for (one, other, clean) in rounds {
         let session = quietly!(connect(&path));
@@ -234,20 +246,21 @@ pub fn record_life(recording: &Recording) -> Group {
                 *state = tree.clone();
             }
         }
-        let change = |operation: Operation, tree: &mut Tree, steps: &mut Vec<_>, states: &mut Vec<Tree>| {
-            states.push(tree.clone());
-            let step = steps.len();
-            make(&session, &operation, |done| {
-                if done {
-                    Moment::End(step).put();
-                } else {
-                    Moment::Begin(step).put();
-                }
-            });
-            tree.apply(&operation);
-            tree.observe(&session);
-            steps.push((Who::First, operation));
-        };
+        let change =
+            |operation: Operation, tree: &mut Tree, steps: &mut Vec<_>, states: &mut Vec<Tree>| {
+                states.push(tree.clone());
+                let step = steps.len();
+                make(&session, &operation, |done| {
+                    if done {
+                        Moment::End(step).put();
+                    } else {
+                        Moment::Begin(step).put();
+                    }
+                });
+                tree.apply(&operation);
+                tree.observe(&session);
+                steps.push((Who::First, operation));
+            };
         change(one, &mut tree, &mut steps, &mut states);
         change(other, &mut tree, &mut steps, &mut states);
         if clean {
@@ -283,7 +296,10 @@ pub fn record_life(recording: &Recording) -> Group {
 
 /// Removes everything.
 fn clear(session: &FileSystem, tree: &mut Tree) {
-    while let Some((path, number)) = tree.paths.last_key_value().filter(|(path, _)| !path.is_empty())
+    while let Some((path, number)) = tree
+        .paths
+        .last_key_value()
+        .filter(|(path, _)| !path.is_empty())
     {
         let kind = FileKind::from_mode(tree.nodes[number].mode);
         let flags = if kind == Some(FileKind::Directory) {
@@ -334,8 +350,11 @@ fn assert_whole(events: &[Event], pool: &Path) {
     for event in events {
         memory.step(event);
     }
-    let mut pages: BTreeMap<_, [u64; WORDS]> =
-        memory.pages.iter().map(|(&key, page)| (key, **page)).collect();
+    let mut pages: BTreeMap<_, [u64; WORDS]> = memory
+        .pages
+        .iter()
+        .map(|(&key, page)| (key, **page))
+        .collect();
     for (&line, pieces) in &memory.lines {
         let (key, first) = page_of(line);
         let page = pages.entry(key).or_insert([0; WORDS]);
@@ -354,7 +373,9 @@ fn assert_whole(events: &[Event], pool: &Path) {
             true => 0,
             false => length / PAGE_SIZE,
         };
-        let known = pages.range((number, 0)..=(number, u64::MAX)).map(|(key, _)| key.1);
+        let known = pages
+            .range((number, 0)..=(number, u64::MAX))
+            .map(|(key, _)| key.1);
         let wanted: std::collections::BTreeSet<u64> = (0..all).chain(known).collect();
         for page in wanted {
             let mut bytes = [0u8; PAGE_SIZE as usize];

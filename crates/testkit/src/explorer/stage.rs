@@ -62,6 +62,12 @@ pub fn words(mapping: &Mapping, page: u64) -> Option<&PageWords> {
     Some(unsafe { &*bytes.as_ptr().cast::<PageWords>() })
 }
 
+impl Default for Stage {
+    fn default() -> Stage {
+        Stage::new()
+    }
+}
+
 impl Stage {
     pub fn new() -> Stage {
         let directory = tempfile::Builder::new()
@@ -106,8 +112,11 @@ impl Stage {
             .filter(|key| !self.known.contains_key(key))
             .copied()
             .collect();
-        let numbers: HashMap<FileNumber, &StageFile> =
-            self.files.values().map(|file| (file.number, file)).collect();
+        let numbers: HashMap<FileNumber, &StageFile> = self
+            .files
+            .values()
+            .map(|file| (file.number, file))
+            .collect();
         for key in missing.into_iter().chain(unknown) {
             let page = content(&key).unwrap_or(&self.zero).clone();
             let Some(file) = numbers.get(&key.0) else {
@@ -286,7 +295,12 @@ impl Stage {
         let unmapped = |file: &StageFile| file.mapping.is_none();
         let shorter = self.files.iter().filter(|(_, file)| unmapped(file));
         let mut names: Vec<String> = shorter.map(|(name, _)| name.clone()).collect();
-        names.extend(self.extra.iter().filter(|name| !self.files.contains_key(*name)).cloned());
+        names.extend(
+            self.extra
+                .iter()
+                .filter(|name| !self.files.contains_key(*name))
+                .cloned(),
+        );
         for name in names.into_iter().filter(|name| is_mapped(name)) {
             let path = self.directory.path().join(&name);
             // It may be gone already.

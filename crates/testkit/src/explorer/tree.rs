@@ -12,8 +12,8 @@ use arck_core_state::superblock::Superblock;
 use arck_core_state::{
     FileKind, Geometry, Inode, InodeNumber, PAGE_SIZE, PagePtr, PageWords, Pages, layout,
 };
-use std::collections::{BTreeMap, BTreeSet, HashMap};
 use arck_pm::Mapping;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
 
 /// The pages of a file that are not all zeroes.
@@ -118,14 +118,22 @@ pub fn read(stage: &Stage) -> Result<Tree, String> {
                 .ok_or_else(|| format!("kind of header {number}"))?;
             ensure!(header[3] & 1 == 0, "header {number} is marked");
             ensure!(header[0] & 1 == 0, "header {number} is odd");
-            ensure!(header[3] == 0 || number == 0, "header {number} has the owner {:#x}", header[3]);
+            ensure!(
+                header[3] == 0 || number == 0,
+                "header {number} has the owner {:#x}",
+                header[3]
+            );
             ensure!(kind != HeaderKind::Granted, "header {number} is granted");
             if !matches!(kind, HeaderKind::Alive | HeaderKind::Orphan) {
                 continue;
             }
             let inode = Inode::read(&reader, header[1])
                 .ok_or_else(|| format!("inode {number} is not at {:#x}", header[1]))?;
-            ensure!(inode.number == number, "inode {number} says {}", inode.number);
+            ensure!(
+                inode.number == number,
+                "inode {number} says {}",
+                inode.number
+            );
             ensure!(
                 inode.generation == header[4] as u32,
                 "generation of {number}"
@@ -140,7 +148,9 @@ pub fn read(stage: &Stage) -> Result<Tree, String> {
         }
     }
     // A number that a session had is not given again.
-    let sessions = stage.mapping(layout::SESSION_TABLE).ok_or("no session table")?;
+    let sessions = stage
+        .mapping(layout::SESSION_TABLE)
+        .ok_or("no session table")?;
     let next = words(sessions, 0).map_or(0, |page| word(page, 0));
     for arena in stage.names_in(layout::ARENAS) {
         let Ok(number) = u64::from_str_radix(&arena, 16) else {
@@ -176,23 +186,32 @@ pub fn read(stage: &Stage) -> Result<Tree, String> {
         let leaves = walk(&reader, inode, &mut used)?;
         if inode.kind() == Some(FileKind::Directory) {
             node.size = 0;
-            list(&reader, superblock.hash_seed, inode, &mut used, |name, target, kind| {
-                let (found, _) = inodes
-                    .get(&target.0)
-                    .ok_or_else(|| format!("{name:?} in {number} leads to {}", target.0))?;
-                ensure!(
-                    (found.generation, found.kind()) == (target.1, Some(kind)),
-                    "{name:?} in {number} leads to another generation or kind"
-                );
-                *names.entry(target.0).or_default() += 1;
-                if kind == FileKind::Directory {
-                    ensure!(found.parent == number, "parent of {}", target.0);
-                    *subdirectories.entry(number).or_default() += 1;
-                }
-                let before = children.entry(number).or_default().insert(name.clone(), target.0);
-                ensure!(before.is_none(), "{name:?} twice in {number}");
-                Ok(())
-            })?;
+            list(
+                &reader,
+                superblock.hash_seed,
+                inode,
+                &mut used,
+                |name, target, kind| {
+                    let (found, _) = inodes
+                        .get(&target.0)
+                        .ok_or_else(|| format!("{name:?} in {number} leads to {}", target.0))?;
+                    ensure!(
+                        (found.generation, found.kind()) == (target.1, Some(kind)),
+                        "{name:?} in {number} leads to another generation or kind"
+                    );
+                    *names.entry(target.0).or_default() += 1;
+                    if kind == FileKind::Directory {
+                        ensure!(found.parent == number, "parent of {}", target.0);
+                        *subdirectories.entry(number).or_default() += 1;
+                    }
+                    let before = children
+                        .entry(number)
+                        .or_default()
+                        .insert(name.clone(), target.0);
+                    ensure!(before.is_none(), "{name:?} twice in {number}");
+                    Ok(())
+                },
+            )?;
         } else {
             ensure!(
                 leaves.len() as u64 == inode.pages,
@@ -221,7 +240,10 @@ pub fn read(stage: &Stage) -> Result<Tree, String> {
         if inode.kind() == Some(FileKind::Directory) {
             let below = subdirectories.get(&number).copied().unwrap_or(0);
             ensure!(inode.links == 2 + below, "links of directory {number}");
-            ensure!(named == u32::from(number != 1), "names of directory {number}");
+            ensure!(
+                named == u32::from(number != 1),
+                "names of directory {number}"
+            );
         } else {
             ensure!(
                 inode.links == named && named > 0,
@@ -320,11 +342,7 @@ fn list(
 }
 
 /// Marks what an inode's index has as used; gives the leaves.
-fn walk(
-    reader: &Reader<'_>,
-    inode: &Inode,
-    used: &mut Used,
-) -> Result<Vec<(u64, u64)>, String> {
+fn walk(reader: &Reader<'_>, inode: &Inode, used: &mut Used) -> Result<Vec<(u64, u64)>, String> {
     let mut leaves = Vec::new();
     if inode.root.pointer() == 0 {
         return Ok(leaves);

@@ -309,9 +309,17 @@ pub fn chains() -> Vec<Workload> {
         ],
         // What stood behind the end, or in a page before, is not seen again.
         vec![O::Truncate("f", 50), O::Truncate("f", 20_000)],
-        vec![O::Truncate("f", 50), O::Commit(false), O::Truncate("f", 20_000)],
+        vec![
+            O::Truncate("f", 50),
+            O::Commit(false),
+            O::Truncate("f", 20_000),
+        ],
         vec![O::Truncate("f", 50), O::Append("f", 5000, 20)],
-        vec![O::Truncate("f", 50), O::Commit(true), O::Write("f", 40_000, 50, 20)],
+        vec![
+            O::Truncate("f", 50),
+            O::Commit(true),
+            O::Write("f", 40_000, 50, 20),
+        ],
         vec![
             O::Append("g", 9000, 20),
             O::Truncate("g", 0),
@@ -364,8 +372,17 @@ fn long(index: usize) -> &'static str {
 pub fn relocations() -> Vec<Workload> {
     let chains = [
         vec![O::ChangeMode("d", 0o700), O::Commit(false)],
-        vec![O::ChangeMode("d", 0o700), O::Commit(true), O::Create("d/n"), O::Commit(false)],
-        vec![O::ChangeMode("f", 0o600), O::Commit(false), O::Append("f", 5000, 20)],
+        vec![
+            O::ChangeMode("d", 0o700),
+            O::Commit(true),
+            O::Create("d/n"),
+            O::Commit(false),
+        ],
+        vec![
+            O::ChangeMode("f", 0o600),
+            O::Commit(false),
+            O::Append("f", 5000, 20),
+        ],
         vec![
             O::ChangeMode("d", 0o700),
             O::Commit(false),
@@ -373,7 +390,11 @@ pub fn relocations() -> Vec<Workload> {
             O::Commit(false),
             O::Rename("d/f", "f"),
         ],
-        vec![O::ChangeMode("e", 0o711), O::Rename("d", "e/d"), O::Commit(false)],
+        vec![
+            O::ChangeMode("e", 0o711),
+            O::Rename("d", "e/d"),
+            O::Commit(false),
+        ],
         vec![
             O::ChangeMode("e", 0o700),
             O::Commit(false),
@@ -408,7 +429,11 @@ pub fn triples(count: usize, seed: u64) -> Vec<Workload> {
             let operation = random.pick(&all).clone();
             if let Some(next) = after(&tree, &operation) {
                 tree = next;
-                let who = if random.percent(20) { Who::Second } else { Who::First };
+                let who = if random.percent(20) {
+                    Who::Second
+                } else {
+                    Who::First
+                };
                 steps.push((who, operation));
             }
         }

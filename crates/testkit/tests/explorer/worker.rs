@@ -54,10 +54,12 @@ fn jobs() -> Vec<(Run, Bounds)> {
         all.extend(workloads::chains());
         all.extend(workloads::pairs());
         all.retain(|workload| workload.name.contains(&text));
-        return in_groups(all).map(|run| (run, bounds(64, true, 20))).collect();
+        return in_groups(all)
+            .map(|run| (run, bounds(64, true, 20)))
+            .collect();
     }
     let (deep, shallow, triples) = match depth() {
-        Depth::Quick => (bounds(40, true, 60), bounds(3, false, 400), 100),
+        Depth::Quick | Depth::Places => (bounds(40, true, 60), bounds(3, false, 400), 100),
         Depth::Full => (bounds(512, true, 5), bounds(32, true, 50), 3000),
     };
     let few = |run| (run, shallow);
@@ -127,7 +129,9 @@ fn places(recording: &Recording, worker: usize, count: usize) {
     runs.extend(in_groups(workloads::chains()));
     runs.push(Run::Shared(workloads::relocations()));
     runs.push(Run::Life);
-    runs.extend(in_groups(workloads::pairs().into_iter().skip(7).step_by(29).collect()));
+    runs.extend(in_groups(
+        workloads::pairs().into_iter().skip(7).step_by(29).collect(),
+    ));
     let groups: Vec<Group> = runs.iter().map(|run| run.record(recording)).collect();
     let mut met: BTreeMap<Dropped, Vec<(usize, usize)>> = BTreeMap::new();
     for (group_index, group) in groups.iter().enumerate() {
@@ -141,7 +145,9 @@ fn places(recording: &Recording, worker: usize, count: usize) {
     let mut explorer = Explorer::new(recording, bounds(24, true, 0));
     for (site, parts) in met {
         let text = format!("{site:?}");
-        let hash = text.bytes().fold(0usize, |sum, byte| sum.wrapping_mul(31) + usize::from(byte));
+        let hash = text
+            .bytes()
+            .fold(0usize, |sum, byte| sum.wrapping_mul(31) + usize::from(byte));
         if hash % count != worker {
             continue;
         }
