@@ -179,8 +179,34 @@ impl<'a> Context<'a> {
             }
         }
         // Even where the ids stay as they are, set-id bits of a program go.
+        let drops = self.set_id_bits(inode) != 0;
+        // To change nothing is anybody's right, and moves the time of change.
+        let of_others = self.credentials.uid != 0 && self.credentials.uid != old_uid;
+        Ok(new_uid || new_gid || of_others || (drops && !inode.is_directory()))
+    }
+
+    /// The set-id bits that a file has and loses when it is written, or chown is called.
+    fn set_id_bits(&self, inode: &CachedInode) -> u32 {
+        let (mode, gid) = (
+            inode.mode.load(Ordering::Relaxed),
+            inode.gid.load(Ordering::Relaxed),
+        );
+        let who = self.credentials;
+        let keeps_group = mode & 0o010 == 0 && (who.uid == 0 || who.in_group(gid));
+        mode & if keeps_group { 0o4000 } else { 0o6000 }
+    }
+
+    /// Before a file is written: that it has no set-id bits any more that a write takes away.
+    #[inline]
+    pub fn expect_no_set_id(&self, inode: &CachedInode) -> Attempt<()> {
         let mode = inode.mode.load(Ordering::Relaxed);
-        let drops = mode & 0o4000 != 0 || mode & 0o2010 == 0o2010;
-        Ok(new_uid || new_gid || (drops && !inode.is_directory()))
+        if mode & 0o6000 == 0 {
+            return Ok(());
+        }
+        let is_root = self.credentials.uid == 0;
+        match is_root || inode.is_directory() || self.set_id_bits(inode) == 0 {
+            true => Ok(()),
+            false => Err(crate::engine::Fix::DropSetId(inode.number()).into()),
+        }
     }
 }

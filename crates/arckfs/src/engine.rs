@@ -44,6 +44,8 @@ pub enum Fix {
     TakeOver(InodeNumber),
     /// That the attributes of an inode can be mapped; its contents too, if that is said.
     Admit(InodeNumber, bool),
+    /// That the set-id bits of a file are gone that a write takes away.
+    DropSetId(InodeNumber),
     /// The fold of an inode to end.
     Wait(InodeNumber),
     /// The lock of an inode, which could not be waited for under another lock.

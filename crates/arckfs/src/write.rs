@@ -121,6 +121,9 @@ impl<'a> Context<'a> {
             self.stamp_written(inode)?;
             return Ok((before.done, before.at));
         }
+        if !data.is_empty() {
+            self.expect_no_set_id(inode)?;
+        }
         let length = data.len() as u64;
         let end = match position {
             Position::At(position) => position.saturating_add(length),
@@ -290,6 +293,7 @@ impl<'a> Context<'a> {
         if new > FILE_SIZE_MAX {
             return Err(Errno::FBIG.into());
         }
+        self.expect_no_set_id(inode)?;
         let _locked = self.lock_whole(inode);
         self.heed_turn(inode)?;
         let expected = self.begin_change(inode)?;

@@ -91,6 +91,7 @@ impl Core {
                 position,
                 length,
             } => self.read(session, *inode, *generation, *position, *length),
+            Request::DropSetId { inode } => self.drop_set_id(session, *inode),
             Request::Ping => Reply::Now(Response::Done),
         }
     }
@@ -244,9 +245,14 @@ impl Core {
         if let Err(errno) = self.may_chown(&who, number, uid, gid) {
             return errno.into();
         }
+        let is_new = self.state.shadow(number).is_none_or(|inode| {
+            (uid != u32::MAX && uid != inode.uid) || (gid != u32::MAX && gid != inode.gid)
+        });
+        let asker = who.clone();
         let change_owner = move |change: &mut crate::change::Change<'_>,
                                  _: &mut Vec<InodeNumber>| {
             let mut inode = change.inode(number).ok_or(Errno::STALE)?;
+            let set_id = arck_verifier::set_id_bits(&asker, &inode);
             if uid != u32::MAX {
                 inode.uid = uid;
             }
@@ -254,26 +260,70 @@ impl Core {
                 inode.gid = gid;
             }
             if inode.kind() != Some(FileKind::Directory) {
-                inode.mode &= !0o4000;
-                if inode.mode & 0o010 != 0 {
-                    inode.mode &= !0o2000;
-                }
+                inode.mode &= !set_id;
             }
             inode.changed = now();
             change.set_inode(inode);
-            relocate::note_user(change, &inode)
+            match is_new {
+                true => relocate::note_user(change, &inode),
+                false => Ok(()),
+            }
         };
-        let mut folded = self.fold_and(owner, &[number], After::Keep, change_owner);
+        let mut folded = self.fold_and(owner, &[number], After::Keep, change_owner.clone());
         if owner == 0 || matches!(folded, Err(Failure::Violation(_) | Failure::Unsettled(_))) {
             // Nobody's, or its owner's delta is refused: the verified state changes alone.
             folded = self.change_alone(change_owner);
         }
         match folded {
             Ok(()) => {
+                if !is_new {
+                    return Reply::Now(Response::Done);
+                }
                 self.give_up_unwritable(owner, number);
                 self.tighten(vec![Touched::attributes(number, old, true)]);
                 Reply::Now(Response::Done)
             }
+            Err(failure) => failure.into(),
+        }
+    }
+
+    /// See [`Request::DropSetId`].
+    fn drop_set_id(&mut self, session: SessionNumber, number: InodeNumber) -> Reply {
+        let Some(who) = self.sessions.get(&session).map(|s| s.credentials.clone()) else {
+            return Errno::NOENT.into();
+        };
+        let Some(header) = self.state.header_copy(number) else {
+            return Errno::STALE.into();
+        };
+        let owner = header.ownership.session();
+        // A new inode has to be born first, and the mode to be what its owner last made it.
+        if owner != 0
+            && let Err(failure) = self.fold(owner, &[number], After::Keep)
+            && owner == session
+        {
+            return failure.into();
+        }
+        // Who owns it may have had it open when he lost the right.
+        if owner != session && !self.may_open(session, number, 0o2) {
+            return Errno::ACCESS.into();
+        }
+        let drop_bits = move |change: &mut crate::change::Change<'_>, _: &mut Vec<InodeNumber>| {
+            let mut inode = change.inode(number).ok_or(Errno::STALE)?;
+            if inode.kind() == Some(FileKind::File)
+                && let Some(mode) = arck_verifier::mode_after_write(&who, &inode)
+            {
+                inode.mode = (inode.mode & !0o7777) | mode;
+                inode.changed = now();
+                change.set_inode(inode);
+            }
+            Ok(())
+        };
+        let mut dropped = self.fold_and(owner, &[number], After::Keep, drop_bits.clone());
+        if owner == 0 || matches!(dropped, Err(Failure::Violation(_) | Failure::Unsettled(_))) {
+            dropped = self.change_alone(drop_bits);
+        }
+        match dropped {
+            Ok(()) => Reply::Now(Response::Done),
             Err(failure) => failure.into(),
         }
     }
@@ -305,6 +355,15 @@ impl Core {
         }
         if who.is_root() {
             return Ok(());
+        }
+        if uid == u32::MAX && gid == u32::MAX && who.uid != inode.uid {
+            // Anybody may, as on Linux, as long as no set-id bits would go: it moves the time of
+            // change.
+            let is_directory = inode.kind() == Some(FileKind::Directory);
+            return match arck_verifier::set_id_bits(who, inode) != 0 && !is_directory {
+                true => Err(Errno::PERM),
+                false => Ok(()),
+            };
         }
         let keeps_user = uid == u32::MAX || uid == inode.uid;
         let may_group = gid == u32::MAX || gid == inode.gid || who.in_group(gid);

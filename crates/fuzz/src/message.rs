@@ -127,6 +127,7 @@ fn requests() -> Vec<Request> {
             position: 4096,
             length: 2000,
         },
+        Request::DropSetId { inode: 9 },
         Request::Ping,
     ]
 }

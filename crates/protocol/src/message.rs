@@ -156,6 +156,9 @@ pub enum Request {
         position: u64,
         length: u32,
     },
+    /// That the set-id bits of a file go that a write takes away: before a session writes it. → `Done`;
+    /// EACCES, ESTALE.
+    DropSetId { inode: InodeNumber },
     /// Nothing; for measuring and for waking.
     Ping,
 }
@@ -202,6 +205,7 @@ const ADMIT: u8 = 19;
 const MORE_ROOM: u8 = 16;
 const INSPECT: u8 = 20;
 const READ: u8 = 21;
+const DROP_SET_ID: u8 = 22;
 
 const DONE: u8 = 1;
 const ERROR: u8 = 2;
@@ -394,6 +398,10 @@ impl Request {
                 w.u64(*position)?;
                 w.u32(*length)?;
             }
+            Request::DropSetId { inode } => {
+                w.u8(DROP_SET_ID)?;
+                w.u32(*inode)?;
+            }
             Request::Ping => w.u8(PING)?,
         }
         Ok(writer.used())
@@ -477,6 +485,7 @@ impl Request {
                 position: r.u64()?,
                 length: r.u32()?,
             },
+            DROP_SET_ID => Request::DropSetId { inode: r.u32()? },
             PING => Request::Ping,
             _ => return Err(Malformed),
         };
@@ -645,6 +654,7 @@ mod tests {
                 position: 6,
                 length: 7,
             },
+            Request::DropSetId { inode: 8 },
             Request::Ping,
         ];
         for request in requests {

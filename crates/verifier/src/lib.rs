@@ -39,6 +39,7 @@ pub use change::{Birth, Changes, InodeChange};
 pub use closure::closure;
 pub use copy::{ArenaSource, CopiedDelta, CopyFault, PageBudget, copy_delta, copy_readable};
 pub use fold_set::SetMember;
+pub use permission::{mode_after_write, set_id_bits};
 pub use rule::{Rule, Violation};
 pub use state::{Credentials, VerifiedState};
 pub use verify::verify;

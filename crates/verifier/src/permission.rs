@@ -204,13 +204,22 @@ pub(crate) fn check_extended(
     Err(Violation::new(rule, delta.inode, at, detail))
 }
 
-/// The mode after a write: who writes a file of another user takes its set-id bits away.
-/// `None` if that changes nothing.
-pub(crate) fn mode_after_write(who: &Credentials, inode: &Inode) -> Option<u32> {
+/// The mode after a write: who writes a file takes its set-id bits away, as on Linux, be it his own;
+/// not root. `None` if that changes nothing.
+pub fn mode_after_write(who: &Credentials, inode: &Inode) -> Option<u32> {
+    let taken = match who.is_root() {
+        true => 0,
+        false => set_id_bits(who, inode),
+    };
+    (taken != 0).then_some(inode.mode & 0o7777 & !taken)
+}
+
+/// The set-id bits that a file has and loses when it is written, or chown is called.
+pub fn set_id_bits(who: &Credentials, inode: &Inode) -> u32 {
     let mut taken = SET_USER_ID;
-    if inode.mode & GROUP_EXECUTE != 0 {
+    let member = who.is_root() || who.in_group(inode.gid);
+    if inode.mode & GROUP_EXECUTE != 0 || !member {
         taken |= SET_GROUP_ID;
     }
-    let stays = who.is_root() || who.uid == inode.uid || inode.mode & taken == 0;
-    (!stays).then_some(inode.mode & 0o7777 & !taken)
+    inode.mode & taken
 }

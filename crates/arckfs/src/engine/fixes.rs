@@ -59,6 +59,7 @@ impl Engine {
                 owned => owned,
             },
             Fix::Admit(inode, contents) => session.ask(&Request::Admit { inode, contents }),
+            Fix::DropSetId(inode) => session.ask(&Request::DropSetId { inode }),
             Fix::Wait(number) => {
                 ownership::wait_unmarked(session, session.header(number).ok_or(Errno::STALE)?)
             }

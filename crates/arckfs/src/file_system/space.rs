@@ -40,8 +40,8 @@ impl FileSystem {
             _ => return Err(Errno::OPNOTSUPP),
         };
         self.usable(handle, true)?;
-        self.on_handle(handle, |_, inode| match inode.kind() {
-            Some(FileKind::File) => Ok(()),
+        self.on_handle(handle, |context, inode| match inode.kind() {
+            Some(FileKind::File) => context.expect_no_set_id(inode),
             Some(FileKind::Directory) => Err(Errno::ISDIR.into()),
             _ => Err(Errno::NODEV.into()),
         })?;

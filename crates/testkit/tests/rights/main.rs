@@ -15,6 +15,7 @@ mod board;
 mod names;
 mod open;
 mod oracle;
+mod set_id;
 mod storm;
 mod trees;
 mod worker;
@@ -51,6 +52,7 @@ fn main() -> std::process::ExitCode {
         .chain(names::ALL)
         .chain(trees::ALL)
         .chain(open::ALL)
+        .chain(set_id::ALL)
     {
         if !wanted.is_empty() && !wanted.iter().any(|part| name.contains(part.as_str())) {
             continue;

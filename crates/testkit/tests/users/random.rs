@@ -106,9 +106,12 @@ fn draw(random: &mut Random, tag: u64) -> String {
     } else {
         &file
     };
-    // Set-group-id is for directories: what writing makes of a file's is another test's business.
     let plain = mode & 0o777;
-    let of_any = if *any == file { plain } else { mode };
+    // Of files, too: writing takes the bits away again.
+    let of_any = match *any == file && random.percent(40) {
+        true => *random.pick(&[0o4755, 0o6755, 0o2755, 0o2644, 0o6666, 0o2775]),
+        false => mode,
+    };
     match random.below(20) {
         0..=3 => format!("mkdir {directory} {mode}"),
         4..=6 => format!("create {file} {plain} {tag}"),
@@ -119,11 +122,7 @@ fn draw(random: &mut Random, tag: u64) -> String {
         14..=15 => format!("chmod {any} {of_any}"),
         16 => {
             let uid = random.pick(&[u32::MAX, 1001, 1002, 1003]);
-            // At least one of them: chown to nothing at all is allowed to anybody by the host.
-            let gid = match *random.pick(&[u32::MAX, 2000, 1001, 1002]) {
-                u32::MAX if *uid == u32::MAX => 2000,
-                gid => gid,
-            };
+            let gid = *random.pick(&[u32::MAX, 2000, 1001, 1002]);
             format!("chown {any} {uid} {gid}")
         }
         17 if random.percent(50) => format!("rename {directory} {}", other(random, 'd')),

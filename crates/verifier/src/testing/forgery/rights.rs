@@ -175,8 +175,8 @@ impl Rights<'_> {
             ensure(write && (!is_link || owner), "contents may not be written")?;
             if !owner {
                 kept &= !0o4000;
-                let executable = old.mode & 0o010 != 0;
-                kept &= if executable { !0o2000 } else { !0 };
+                let drops = old.mode & 0o010 != 0 || !self.who.in_group(old.gid);
+                kept &= if drops { !0o2000 } else { !0 };
             }
         }
         if owner {
