@@ -76,6 +76,26 @@ impl<'s> Worker<'s> {
         }
     }
 
+    /// What is there after a write that ended so: it may have begun while it still was allowed. `old`
+    /// bytes begin at `from` in the file, and `new` ones `at` behind that; the old ones end with the
+    /// file, or are of a slot.
+    fn settle(&self, handle: Handle, from: u64, old: &[u8], at: usize, new: &[u8]) -> Vec<u8> {
+        let length = match from {
+            0 if at != 0 || new.len() != SLOT => old.len().max(at + new.len()),
+            _ => SLOT,
+        };
+        let mut found = vec![0; length];
+        let read = self.session.0.read(handle, &mut found, Some(from));
+        found.truncate(read.unwrap_or_else(|errno| panic!("reading what is open: {errno}")));
+        assert!(found.len() >= old.len(), "{} bytes are gone", old.len());
+        for (place, byte) in found.iter().enumerate() {
+            let was = old.get(place).unwrap_or(&0);
+            let is = place.checked_sub(at).and_then(|place| new.get(place));
+            assert!(byte == was || Some(byte) == is, "byte {place} is neither");
+        }
+        found
+    }
+
     pub fn step(&mut self) {
         let place = self.oracle.some_name(&mut self.random);
         let few = self.oracle.names.len() < 12;
@@ -152,7 +172,7 @@ impl<'s> Worker<'s> {
     fn write(&mut self, place: &Place) {
         let path = path(place);
         let fs = &self.session.0;
-        let opened = plain(fs.open_at_root(&path, libc::O_WRONLY));
+        let opened = plain(fs.open_at_root(&path, libc::O_RDWR));
         let Some(handle) = self.note(&format!("opening {path}"), opened) else {
             return;
         };
@@ -161,6 +181,11 @@ impl<'s> Worker<'s> {
         let length = 1 + self.random.below(5000) as usize;
         let bytes = self.random.bytes(length);
         let written = fs.write(handle, &bytes, Some(at as u64));
+        if written == Err(Errno::ACCESS) {
+            let old = self.oracle.file(place).content.clone();
+            let found = self.settle(handle, 0, &old, at, &bytes);
+            self.oracle.file(place).content = found;
+        }
         fs.close(handle);
         if let Some(written) = self.note_written(&format!("writing {path}"), written) {
             assert_eq!(written, length, "{path}");
@@ -248,12 +273,16 @@ impl<'s> Worker<'s> {
         let which = self.random.below(SHARED as u64) as usize;
         let path = shared_path(which);
         let fs = &self.session.0;
-        let opened = plain(fs.open_at_root(&path, libc::O_WRONLY));
+        let opened = plain(fs.open_at_root(&path, libc::O_RDWR));
         let Some(handle) = self.note(&format!("opening {path}"), opened) else {
             return;
         };
         let bytes = self.random.bytes(SLOT);
         let written = fs.write(handle, &bytes, Some(self.start()));
+        if written == Err(Errno::ACCESS) {
+            let old = self.shared[which].clone();
+            self.shared[which] = self.settle(handle, self.start(), &old, 0, &bytes);
+        }
         fs.close(handle);
         if let Some(written) = self.note_written(&format!("writing {path}"), written) {
             assert_eq!(written, SLOT, "{path}");
@@ -294,6 +323,10 @@ impl<'s> Worker<'s> {
         if self.random.percent(50) {
             let bytes = self.random.bytes(SLOT);
             let written = self.session.0.write(handle, &bytes, Some(self.start()));
+            if written == Err(Errno::ACCESS) {
+                let old = self.shared[which].clone();
+                self.shared[which] = self.settle(handle, self.start(), &old, 0, &bytes);
+            }
             if let Some(written) = self.note_written(&format!("writing, {what}"), written) {
                 assert_eq!(written, SLOT, "{what}");
                 self.shared[which] = bytes;
