@@ -81,8 +81,8 @@ impl<'s> Worker<'s> {
     /// file, or are of a slot.
     fn settle(&self, handle: Handle, from: u64, old: &[u8], at: usize, new: &[u8]) -> Vec<u8> {
         let length = match from {
-            0 if at != 0 || new.len() != SLOT => old.len().max(at + new.len()),
-            _ => SLOT,
+            _ if old.len() == SLOT && new.len() == SLOT => SLOT,
+            _ => old.len().max(at + new.len()),
         };
         let mut found = vec![0; length];
         let read = self.session.0.read(handle, &mut found, Some(from));
