@@ -7,6 +7,7 @@
 use crate::board::{Board, ROUNDS_MAX};
 use crate::guest::WORKERS;
 use crate::machine::{Machine, Parts};
+use crate::medium::{FIGURES, Medium};
 use arck_testkit::Random;
 use std::fs::File;
 use std::io::Write;
@@ -43,6 +44,8 @@ struct Settings {
     directory: PathBuf,
     rounds: u64,
     seed: u64,
+    /// The emulator's plugin that keeps apart what is in the medium; without it, all is.
+    plugin: Option<PathBuf>,
 }
 
 fn settings(options: &[&str]) -> Result<Settings, String> {
@@ -50,11 +53,13 @@ fn settings(options: &[&str]) -> Result<Settings, String> {
         parts: Parts {
             image_size: IMAGE_SIZE,
             processors: 2,
+            persist: "auto".to_owned(),
             ..Parts::default()
         },
         directory: PathBuf::new(),
         rounds: 16,
         seed: 1,
+        plugin: None,
     };
     let parts = &mut settings.parts;
     for pair in options.chunks(2) {
@@ -73,6 +78,8 @@ fn settings(options: &[&str]) -> Result<Settings, String> {
             "--initial-files" => parts.initial_files = value.into(),
             "--directory" => settings.directory = value.into(),
             "--processors" => parts.processors = number()?,
+            "--persist" => parts.persist = value.to_owned(),
+            "--plugin" => settings.plugin = Some(value.into()),
             "--rounds" => settings.rounds = number()?.min(ROUNDS_MAX - 1),
             "--seed" => settings.seed = number()?,
             _ => return Err(format!("unknown option {name}")),
@@ -83,13 +90,42 @@ fn settings(options: &[&str]) -> Result<Settings, String> {
     Ok(settings)
 }
 
-/// Runs all rounds.
+/// Runs all rounds. With nothing flushed (`--persist never`), something has to be missing.
 pub fn main(options: &[&str]) -> Result<(), String> {
     let settings = settings(options)?;
-    let describe = |error: std::io::Error| format!("{}: {error}", settings.parts.image.display());
+    if settings.parts.persist == "auto" {
+        return rounds(settings);
+    }
+    match rounds(settings) {
+        Ok(()) => Err("nothing was flushed, and nothing was missed: the test is blind".to_owned()),
+        // Before the first cut nothing can be lost.
+        Err(error) if error.contains(LOSS) && !error.starts_with("round 0") => {
+            let line = error.lines().next().unwrap_or_default();
+            println!("nothing was flushed, and it shows: {line}");
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Begins what a machine says that does not find what it should.
+const LOSS: &str = "FAILED: lost";
+
+fn rounds(mut settings: Settings) -> Result<(), String> {
+    let directory = settings.directory.clone();
+    let describe = |error: std::io::Error| format!("{}: {error}", directory.display());
     File::create(&settings.parts.image)
         .and_then(|file| file.set_len(IMAGE_SIZE))
         .map_err(describe)?;
+    let medium = match &settings.plugin {
+        Some(plugin) => {
+            Some(Medium::create(plugin, &settings.directory, IMAGE_SIZE).map_err(describe)?)
+        }
+        None => None,
+    };
+    if let Some(medium) = &medium {
+        settings.parts.further = medium.words(&settings.parts.image);
+    }
     let board = Board::create(&settings.parts.board)?;
     board.set_seed(settings.seed);
     println!("{} rounds, seed {}", settings.rounds, settings.seed);
@@ -104,7 +140,17 @@ pub fn main(options: &[&str]) -> Result<(), String> {
         } else {
             Some(draw(round, &mut random))
         };
+        // How much of what was not flushed stays: nothing, half, everything.
+        let percent = *random.pick(&[0, 0, 50, 50, 100]);
         let result = run(&settings, &board, round, cut.as_ref())?;
+        let lines = match &medium {
+            Some(medium) => {
+                let settled = medium.settle(&settings.parts.image, percent, &mut random);
+                let lines = settled.map_err(describe)?;
+                format!("of {} cached lines {} stay", lines.cached, lines.kept)
+            }
+            None => "all cached lines stay".to_owned(),
+        };
         let done: Vec<u64> = (0..WORKERS).map(|w| board.slot(round, w).done()).collect();
         acknowledged += done.iter().sum::<u64>();
         let checked = result.checked.map_or("-".to_owned(), |time| {
@@ -118,11 +164,23 @@ pub fn main(options: &[&str]) -> Result<(), String> {
             )
         });
         println!(
-            "round {round}: mounted after {:.1} s, checked after {checked}; {ending}; {done:?} steps \
-             acknowledged; {:.1} s",
+            "round {round}: mounted after {:.1} s, checked after {checked}; {ending}; {lines}; {done:?} \
+             steps acknowledged; {:.1} s",
             result.booted.as_secs_f64(),
             result.all.as_secs_f64()
         );
+    }
+    if let Some(medium) = &medium {
+        let figures = medium.figures().map_err(describe)?;
+        let text: Vec<String> = figures
+            .iter()
+            .zip(FIGURES)
+            .map(|(count, name)| format!("{count} {name}"))
+            .collect();
+        println!("the plugin saw {}", text.join(", "));
+        if figures.contains(&0) {
+            return Err("the plugin is blind: it has to see some of each".to_owned());
+        }
     }
     println!(
         "{} cuts, {acknowledged} acknowledged steps, nothing lost: {:.0} s",
@@ -224,7 +282,8 @@ fn watch(
             Err(_) if finished => break,
             Err(error) => return Err(error),
         };
-        let mut event = line.strip_prefix("vm: ").unwrap_or_default();
+        // Behind what the firmware left on the line, maybe.
+        let mut event = line.split_once("vm: ").map_or("", |(_, event)| event);
         if event.starts_with("FAILED") {
             return Err(event.to_owned());
         }
@@ -241,7 +300,8 @@ fn watch(
         {
             if (0..WORKERS).all(|worker| board.slot(number, worker).done() >= FIRST_STEPS) {
                 event = BUSY;
-            } else if since.elapsed() > BEGIN_MAX {
+            }
+            if since.elapsed() > BEGIN_MAX {
                 return Err("the workers do not begin".to_owned());
             }
         }

@@ -26,6 +26,8 @@ pub struct Parts {
     pub image_size: u64,
     pub board: PathBuf,
     pub processors: u64,
+    /// Which stores the controller and its sessions flush: `auto`, or `never` to see that it shows.
+    pub persist: String,
     /// Further words for the emulator.
     pub further: Vec<String>,
 }
@@ -57,6 +59,11 @@ impl Machine {
                 path.display()
             )
         };
+        // The plugin knows where a kernel without randomisation has all memory mapped.
+        let words = format!(
+            "console=ttyS0 quiet panic=-1 oops=panic nokaslr no5lvl arck_persist={}",
+            parts.persist
+        );
         command
             .args(["-accel", "tcg", "-machine", "pc,nvdimm=on", "-cpu", "max"])
             .args(["-smp", &parts.processors.to_string()])
@@ -72,7 +79,7 @@ impl Machine {
             .arg(&parts.kernel)
             .arg("-initrd")
             .arg(&parts.initial_files)
-            .args(["-append", "console=ttyS0 quiet panic=-1 oops=panic"])
+            .args(["-append", &words])
             .args(["-object", &memory("media", &parts.image, parts.image_size)])
             .args(["-device", "nvdimm,memdev=media"])
             .args([

@@ -9,6 +9,8 @@
 //! | `board` | what is acknowledged, in memory that both see |
 //! | `host` | rounds: boot, check, work, cut |
 //! | `machine` | one virtual machine and its console |
+//! | `medium` | what a cut leaves of what was in the processor's cache |
+//! | `flushes` | makes a program's flushes visible to the emulator |
 //! | `guest` | workers, and the check of what they left |
 //! | `storm` | random steps and the model of what they make |
 //! | `tree` | what is there, and whether it may be |
@@ -17,15 +19,17 @@
 //! The exit status is 0 only if every round was checked.
 
 mod board;
+mod flushes;
 mod guest;
 mod host;
 mod machine;
+mod medium;
 mod storm;
 mod tree;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: vm host OPTION VALUE...   (see scripts/test-vm)
+const USAGE: &str = "usage: vm host OPTION VALUE... | vm observe PROGRAM   (see scripts/test-vm)
        vm work WORKER | vm check | vm final | vm synchronous PROCESS POOL   (in the machine)";
 
 fn main() -> ExitCode {
@@ -33,6 +37,10 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let result = match words[..] {
         ["host", ref options @ ..] => host::main(options),
+        ["observe", program] => match flushes::observe(program.as_ref()) {
+            Ok(0) => Err(format!("{program} has no clwb")),
+            other => other.map(drop),
+        },
         ["work", worker] => match worker.parse() {
             Ok(worker) => guest::work(worker),
             Err(_) => Err(USAGE.to_owned()),
