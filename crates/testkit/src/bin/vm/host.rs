@@ -10,12 +10,14 @@ use crate::machine::{Machine, Parts};
 use crate::medium::{FIGURES, Medium};
 use arck_testkit::Random;
 use std::fs::File;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Bytes of the persistent memory.
 const IMAGE_SIZE: u64 = 256 << 20;
+
+/// Bytes before the file system: what says that the namespace is for direct access.
+const INFORMATION_SIZE: u64 = 2 << 20;
 
 /// When the power is cut: so long after the machine said so, or, where that is [`BUSY`], after each
 /// worker has done its first steps.
@@ -145,7 +147,12 @@ fn rounds(mut settings: Settings) -> Result<(), String> {
         let result = run(&settings, &board, round, cut.as_ref())?;
         let lines = match &medium {
             Some(medium) => {
-                let settled = medium.settle(&settings.parts.image, percent, &mut random);
+                let settled = medium.settle(
+                    &settings.parts.image,
+                    INFORMATION_SIZE,
+                    percent,
+                    &mut random,
+                );
                 let lines = settled.map_err(describe)?;
                 format!("of {} cached lines {} stay", lines.cached, lines.kept)
             }
@@ -229,14 +236,6 @@ fn run(settings: &Settings, board: &Board, round: u64, cut: Option<&Cut>) -> Res
     let mut machine = Machine::start(&settings.parts, log)?;
     let result = watch(&mut machine, board, round, cut);
     let said = machine.cut();
-    // The console says nothing that has to be kept if nothing is wrong with it.
-    let mut log = File::options()
-        .append(true)
-        .open(&log_path)
-        .map_err(|e| format!("{}: {e}", log_path.display()))?;
-    for line in &said {
-        writeln!(log, "{line}").map_err(|e| format!("{}: {e}", log_path.display()))?;
-    }
     let alarm = said
         .iter()
         .find(|line| ALARMS.iter().any(|alarm| line.contains(alarm)));

@@ -36,6 +36,7 @@ pub struct Parts {
 pub struct Machine {
     child: Child,
     lines: Receiver<String>,
+    log: File,
     /// All that the console said, for the report of a failure.
     pub said: Vec<String>,
 }
@@ -122,6 +123,7 @@ impl Machine {
         Ok(Machine {
             child,
             lines,
+            log,
             said: Vec::new(),
         })
     }
@@ -136,6 +138,8 @@ impl Machine {
         });
         match self.lines.recv_timeout(wait) {
             Ok(line) => {
+                // While it runs, so that one can look at a machine that hangs.
+                let _ = writeln!(self.log, "{line}");
                 self.said.push(line.clone());
                 Ok(Some(line))
             }
@@ -152,6 +156,7 @@ impl Machine {
     pub fn cut(mut self) -> Vec<String> {
         self.end();
         while let Ok(line) = self.lines.recv() {
+            let _ = writeln!(self.log, "{line}");
             self.said.push(line);
         }
         std::mem::take(&mut self.said)

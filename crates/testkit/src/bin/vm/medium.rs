@@ -71,10 +71,13 @@ impl Medium {
         Ok(std::array::from_fn(|_| words.next().unwrap_or_default()))
     }
 
-    /// Decides for each line that is not in the medium whether it stays: `percent` in a hundred do.
+    /// Decides for each line that is not in the medium whether it stays: `percent` in a hundred do,
+    /// and all before byte `kernels`, where the kernel stores through a mapping of its own that the
+    /// plugin does not know.
     pub fn settle(
         &self,
         memory: &Path,
+        kernels: u64,
         percent: u64,
         random: &mut Random,
     ) -> std::io::Result<Lines> {
@@ -87,6 +90,10 @@ impl Medium {
             memory.read_exact_at(&mut one, at)?;
             medium.read_exact_at(&mut other, at)?;
             if one == other {
+                continue;
+            }
+            if at < kernels {
+                medium.write_all_at(&one, at)?;
                 continue;
             }
             for (cached, kept) in one.chunks_mut(LINE).zip(other.chunks_mut(LINE)) {
@@ -126,7 +133,7 @@ mod tests {
                 .set_len(size as u64)
                 .unwrap();
             let lines = medium
-                .settle(&memory, percent, &mut Random::new(3))
+                .settle(&memory, 0, percent, &mut Random::new(3))
                 .unwrap();
             assert_eq!(lines.cached, 16_384);
             assert!(range.contains(&lines.kept), "{lines:?}");
