@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::holdings::Counted;
 use crate::journal::Journal;
 use crate::lent::{Lent, Lookout};
-use crate::locks::LockTable;
+use crate::lock_log::Locks;
 use crate::memory::{Remains, TakenBack};
 use crate::meter::Meter;
 use crate::orphans::Charges;
@@ -92,7 +92,7 @@ impl Default for Options {
 pub struct Core {
     pub state: State,
     pub sessions: BTreeMap<SessionNumber, Session>,
-    pub locks: LockTable,
+    pub locks: Locks,
     /// Descriptions with locks that several processes have open.
     pub watches: Watches,
     pub options: Options,
@@ -153,10 +153,11 @@ impl Core {
                 Ok(Lookout::new(directory, Arc::new(notice)))
             })
             .map_err(Error::system(path, "eventfd"))?;
+        let locks = Locks::open(&state.pool, same_boot && !was_clean);
         let mut core = Core {
             state,
             sessions: BTreeMap::new(),
-            locks: LockTable::default(),
+            locks,
             watches: Watches::default(),
             options,
             meter: Meter::default(),
@@ -179,6 +180,13 @@ impl Core {
             violations_logged: violations::Windows::new(),
         };
         recovery::recover(&mut core, same_boot || was_clean)?;
+        let Core {
+            locks,
+            sessions,
+            state,
+            ..
+        } = &mut core;
+        locks.keep_sessions(&state.pool, |session| sessions.contains_key(&session));
         core.recovering = false;
         core.opened = Instant::now();
         if !was_clean {

@@ -35,7 +35,7 @@ impl Core {
                 );
             }
         }
-        self.locks.drop_session(number);
+        self.locks.drop_session(&self.state.pool, number);
         self.by_message.forget_session(number);
         // The release is done for all at once below.
         self.fold_all(number, false, |core, inode, _| {

@@ -51,6 +51,7 @@ mod holdings;
 mod journal;
 mod lent;
 mod listener;
+mod lock_log;
 mod locks;
 mod maps;
 mod memory;

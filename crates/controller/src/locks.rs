@@ -16,7 +16,7 @@ use arck_core_state::geometry::SessionNumber;
 use arck_protocol::LockMode;
 use arck_protocol::message::{LockHolder, LockRange};
 use rustix::io::Errno;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 /// Locks that a session may hold, or a description: each request looks at all of an inode.
@@ -98,6 +98,40 @@ fn conflicts(held: &Held, session: SessionNumber, wanted: &LockRange) -> bool {
 }
 
 impl LockTable {
+    /// Whether there are no locks, and no descriptions that could have some.
+    pub fn is_empty(&self) -> bool {
+        self.by_inode.is_empty() && self.shared.is_empty()
+    }
+
+    /// Shared descriptions: name and inode.
+    pub fn shared(&self) -> impl Iterator<Item = (u64, InodeNumber)> {
+        self.shared.iter().map(|(&name, &inode)| (name, inode))
+    }
+
+    /// All locks; those of shared descriptions are of session 0.
+    pub fn all(&self) -> impl Iterator<Item = (SessionNumber, LockRange)> {
+        let held = self.by_inode.values().flatten();
+        held.map(|held| match held.keeper {
+            Keeper::Session(session) => (session, held.range),
+            Keeper::Description(_) => (0, held.range),
+        })
+    }
+
+    /// Sessions that have locks of their own.
+    pub fn holders(&self) -> BTreeSet<SessionNumber> {
+        let holders = self.all().map(|(session, _)| session);
+        holders.filter(|&session| session != 0).collect()
+    }
+
+    /// Whether a holder has a lock on an inode, or on any (0).
+    pub fn holds(&self, session: SessionNumber, inode: InodeNumber, holder: &LockHolder) -> bool {
+        let has = |held: &Vec<Held>| held.iter().any(|held| same_holder(held, session, holder));
+        match inode {
+            0 => self.by_inode.values().any(has),
+            inode => self.by_inode.get(&inode).is_some_and(has),
+        }
+    }
+
     /// A lock that stands in the way, as F_GETLK tells it.
     pub fn test(&self, session: SessionNumber, wanted: &LockRange) -> Option<LockRange> {
         if wanted.mode == LockMode::Unlock {

@@ -56,8 +56,8 @@ impl Core {
                 }
                 self.drop_closed_locks();
                 match waits {
-                    true => self.locks.wait(session, range, Instant::now()).into(),
-                    false => self.locks.set(session, range).into(),
+                    true => self.locks.wait(&self.state.pool, session, range).into(),
+                    false => self.locks.set(&self.state.pool, session, range).into(),
                 }
             }
             Request::StopWaiting { range } => {
@@ -74,7 +74,8 @@ impl Core {
                 Reply::Now(found.map_or(Response::Done, Response::Conflict))
             }
             Request::DropLocks { inode, holder } => {
-                self.locks.drop_holder(session, *inode, holder);
+                self.locks
+                    .drop_holder(&self.state.pool, session, *inode, holder);
                 Reply::Now(Response::Done)
             }
             Request::Forget { inode } => {
@@ -139,7 +140,8 @@ impl Core {
         }
         self.drop_closed_locks();
         self.watches.watch(description, name)?;
-        let shared = self.locks.share(session, inode, name, owner);
+        let pool = &self.state.pool;
+        let shared = self.locks.share(pool, session, inode, name, owner);
         if shared == Err(Errno::NOLCK) {
             self.watches.forget(name);
         }
@@ -148,8 +150,9 @@ impl Core {
 
     /// Drops the locks of shared descriptions that were closed.
     pub fn drop_closed_locks(&mut self) {
+        self.locks.drop_untold(&self.state.pool);
         for name in self.watches.closed() {
-            self.locks.closed(name);
+            self.locks.closed(&self.state.pool, name);
         }
     }
 

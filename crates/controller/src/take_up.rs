@@ -55,8 +55,11 @@ pub fn open_arena(pool: &Pool, session: SessionNumber) -> Result<OwnedFd, Errno>
 
 /// Whether some process still has a session's arena mapped.
 fn is_there(pool: &Pool, session: SessionNumber) -> bool {
-    let Ok(file) = pool.open_file(&arena::name(session), OFlags::RDONLY) else {
-        return false;
+    let file = match pool.open_file(&arena::name(session), OFlags::RDONLY) {
+        Ok(file) => file,
+        Err(Errno::NOENT) => return false,
+        // Nobody knows: it is asked again.
+        Err(_) => return true,
     };
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
 }
@@ -121,7 +124,7 @@ impl Core {
             }
         }
         // What it was sent to write is looked at as before.
-        session.arena.take_overhead_as_it_is();
+        session.arena.allow_for_what_was_under_way();
         if let Ok(allowance) = session.arena.allowance(number, session.arena.pages()) {
             self.lookout.lend(Lent::Arena(number), allowance);
         }

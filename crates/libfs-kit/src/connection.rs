@@ -44,6 +44,13 @@ pub fn patience() -> Duration {
     seconds.map_or(PATIENCE, Duration::from_secs_f64)
 }
 
+/// A description that other processes have open too, by a number that it had, and which file it is.
+struct Told {
+    number: i32,
+    file: (u64, u64),
+    call: Call,
+}
+
 struct Socket {
     /// `None` once the session has ended.
     socket: Option<OwnedFd>,
@@ -62,6 +69,8 @@ pub struct Connection {
     number: AtomicI32,
     wake: OwnedFd,
     control: OwnedFd,
+    /// Descriptions of which a controller was told by this process, to tell the next one of.
+    told: Mutex<Vec<Told>>,
     /// It was waited for in vain: nobody waits again until it is back.
     gave_up: AtomicBool,
     has_said: AtomicBool,
@@ -89,6 +98,7 @@ impl Connection {
             }),
             wake,
             control,
+            told: Mutex::new(Vec::new()),
             gave_up: AtomicBool::new(false),
             has_said: AtomicBool::new(false),
         }
@@ -151,9 +161,14 @@ impl Connection {
         loop {
             match self.resume(old.as_fd()) {
                 Ok(()) => break,
-                Err(Errno::STALE | Errno::ACCESS | Errno::PROTONOSUPPORT | Errno::INVAL) => {
+                Err(
+                    errno @ (Errno::STALE | Errno::ACCESS | Errno::PROTONOSUPPORT | Errno::INVAL),
+                ) => {
                     // It has come to its end. So for everybody who waits.
-                    self.say("does not know this program's session any more");
+                    self.has_said.store(false, Ordering::Relaxed);
+                    self.say(&format!(
+                        "does not go on with this program's session: {errno}"
+                    ));
                     let closed = Errno::IO.raw_os_error().unsigned_abs();
                     control.header.closed.store(closed, Ordering::SeqCst);
                     return Err(Errno::IO);
@@ -169,9 +184,37 @@ impl Connection {
             }
         }
         socket.owed = 0;
+        self.tell_again(socket);
         self.gave_up.store(false, Ordering::Relaxed);
         self.has_said.store(false, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Notes that a description was told of.
+    pub fn note_told(&self, description: BorrowedFd<'_>, call: &Call) {
+        let Ok(file) = identity(description) else {
+            return;
+        };
+        let number = description.as_raw_fd();
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.retain(|other| other.number != number);
+        told.push(Told {
+            number,
+            file,
+            call: call.clone(),
+        });
+    }
+
+    /// Tells a new controller of the descriptions that are still there.
+    fn tell_again(&self, socket: &mut Socket) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.retain(|told| {
+            // SAFETY: only asked which file it is, and sent if it is the one that it was; should it
+            // be closed meanwhile, the kernel says so.
+            let description = unsafe { BorrowedFd::borrow_raw(told.number) };
+            identity(description) == Ok(told.file)
+                && self.exchange(socket, &told.call, &[description]).is_ok()
+        });
     }
 
     /// One attempt. The new socket and wake descriptor take the old ones' numbers.
@@ -308,6 +351,10 @@ impl Connection {
         // Nobody may be listening.
         let _ = rustix::io::write(standard_error, line.as_bytes());
     }
+}
+
+fn identity(file: BorrowedFd<'_>) -> Result<(u64, u64), Errno> {
+    rustix::fs::fstat(file).map(|status| (status.st_dev, status.st_ino))
 }
 
 fn is_cut(socket: BorrowedFd<'_>) -> bool {

@@ -446,7 +446,9 @@ impl Session {
         owner: u64,
     ) -> Result<(), Errno> {
         let call = Call::ShareLocks { inode, name, owner };
-        self.call_with(&call, &[description]).map(|_| ())
+        self.call_with(&call, &[description])?;
+        self.connection.note_told(description, &call);
+        Ok(())
     }
 
     /// Ends the session: the controller folds and releases everything before this returns.

@@ -2,7 +2,7 @@
 //! on, without an error and without losing anything.
 
 use arck_testkit::{Random, Shorthand, TestPool};
-use arckfs::{At, Errno, Failure, FileSystem};
+use arckfs::{At, Errno, Failure, FileSystem, LockKind, LockOwner, LockRequest};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -110,6 +110,59 @@ fn a_session_that_dies_while_it_is_away_is_recovered() {
     assert_eq!(other.get("file").unwrap(), b"content");
     file(&other, "file", b"taken over");
     assert_eq!(other.get("file").unwrap(), b"taken over");
+}
+
+fn lock(kind: LockKind, owner: LockOwner, start: u64) -> LockRequest {
+    LockRequest {
+        kind,
+        start,
+        end: start + 10,
+        owner,
+    }
+}
+
+#[test]
+fn locks_outlive_the_controller() {
+    let mut pool = TestPool::new(SIZE);
+    let (fs, other) = (pool.session(), pool.session());
+    file(&fs, "file", b"content");
+    let open = fs.open_at_root("file", libc::O_RDWR).unwrap();
+    let theirs = other.open_at_root("file", libc::O_RDWR).unwrap();
+    let (take, free) = (LockKind::Exclusive, LockKind::Unlock);
+    let ours = |kind, start| fs.lock(open, lock(kind, LockOwner::Description, start), false, None);
+    let try_other = |start| {
+        let wanted = lock(take, LockOwner::Description, start);
+        let taken = other.lock(theirs, wanted, false, None);
+        if taken.is_ok() {
+            let unlock = lock(free, LockOwner::Description, start);
+            other.lock(theirs, unlock, false, None).unwrap();
+        }
+        taken
+    };
+    // Taken and dropped often enough for the log to be written anew.
+    for start in 0..20_000 {
+        ours(take, start % 50 * 20).unwrap();
+        if start % 50 != 7 {
+            ours(free, start % 50 * 20).unwrap();
+        }
+    }
+    for _ in 0..3 {
+        pool.kill();
+        pool.serve();
+        assert_eq!(try_other(140), Err(Errno::AGAIN));
+        assert_eq!(try_other(160), Ok(()));
+    }
+    ours(free, 140).unwrap();
+    pool.kill();
+    pool.serve();
+    assert_eq!(try_other(140), Ok(()));
+    // Those of a session that is not there any more are gone.
+    ours(take, 140).unwrap();
+    pool.kill();
+    fs.session().forget_after_fork();
+    std::mem::forget(fs);
+    pool.serve();
+    assert_eq!(try_other(140), Ok(()));
 }
 
 /// What a thread of a session knows of its own names.

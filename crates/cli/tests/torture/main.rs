@@ -6,7 +6,7 @@
 //!
 //!     ARCK_TORTURE=300 ARCK_TORTURE_SEED=7 cargo test -p arck-cli --test torture
 //!
-//! runs so many rounds (default: 24) with another seed. What the seed decides is who is killed when,
+//! runs so many rounds (default: 16) with another seed. What the seed decides is who is killed when,
 //! not what the threads of the machine do meanwhile.
 //!
 //! # Invariant
@@ -196,7 +196,7 @@ fn main() {
     if arguments.iter().any(|word| word == "--list") {
         return println!("torture: test");
     }
-    let rounds = number("ARCK_TORTURE", 24);
+    let rounds = number("ARCK_TORTURE", 16);
     let seed = number("ARCK_TORTURE_SEED", 1);
     let mut random = Random::new(seed);
     let place = Place::new();
