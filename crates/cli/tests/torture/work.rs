@@ -46,7 +46,7 @@ fn checksum(bytes: &[u8]) -> u32 {
 
 /// A record: number, length, contents, checksum.
 fn record(number: u64) -> Vec<u8> {
-    let length = (number * 2_654_435_761 >> 8) % 6000;
+    let length = ((number * 2_654_435_761) >> 8) % 6000;
     let mut record = Vec::new();
     record.extend(number.to_le_bytes());
     record.extend(length.to_le_bytes());
@@ -95,10 +95,8 @@ fn read_file(name: &str, first: u64) -> Option<(u64, u64)> {
 fn read_log(name: &str, least: u64) -> (u64, u64) {
     let mut first = least / RECORDS * RECORDS;
     // A log that goes on may be some files further by now.
-    let ahead = (0..KEPT * 4).map(|file| first + file * RECORDS);
-    let last = ahead
-        .filter(|&number| file_of(name, number).exists())
-        .last();
+    let mut ahead = (0..KEPT * 4).map(|file| first + file * RECORDS);
+    let last = ahead.rfind(|&number| file_of(name, number).exists());
     first = last.unwrap_or(first);
     if let Some(before) = first.checked_sub(RECORDS) {
         let whole = read_file(name, before).is_none_or(|(count, _)| count == RECORDS);
