@@ -37,7 +37,7 @@ const ASIDE_PAGES: usize = 4096;
 const ASIDE_CHILDREN: usize = 256;
 /// A delta that is refused with operations in flight is looked at so often before it is taken for
 /// a violation.
-const UNSETTLED_MAX: u32 = 5;
+pub(crate) const UNSETTLED_MAX: u32 = 5;
 /// Inodes that are taken away at most because another cannot be folded without them.
 const OTHERS_MAX: u32 = 16;
 /// How long a delta that is right, but for which there is no space, is kept before it is tried again.

@@ -19,25 +19,30 @@ pub(crate) mod closing;
 pub(crate) mod emptying;
 mod leftovers;
 mod pages;
+#[cfg(test)]
+mod tests;
 mod tighten;
 
 use crate::change::{Change, Weight};
 use crate::classes::{Class, Condition, NOBODY, Wish};
 use crate::core::Core;
 use crate::files::SegmentKind;
-use crate::fold::{After, Failure, heavy_barrier};
+use crate::fold::{After, Failure, heavy_barrier, unmark};
 use crate::maps;
 use crate::ownership::Reply;
+use crate::refusals::UNSETTLED_MAX;
 use crate::state::State;
 use arck_core_state::directory::Dentry;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{FileKind, Inode, InodeNumber, PagePtr, ROOT_INODE};
 use arck_protocol::Response;
+use arck_protocol::operation::mark;
 use arck_verifier::{Changes, Credentials, VerifiedState};
 use pages::{Copier, Mover, contents};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 /// An inode whose class may be tighter than it was.
 #[derive(Clone, Debug, Default)]
@@ -273,15 +278,15 @@ impl Core {
         if inode.kind() != Some(FileKind::Link) && !who.may(&inode, 4) {
             return Err(Errno::ACCESS);
         }
-        let stays = |state: &State, label: u32| state.classes.admits(label, who);
-        let outside = |page: &PagePtr| !stays(&self.state, self.state.space.label_of(*page));
+        let stays = |state: &State, page| state.classes.admits(state.space.label_of(page), who);
+        let outside = |page: &PagePtr| !stays(&self.state, *page);
         if !contents(&self.state, &inode)?.iter().any(outside) {
             return Ok(());
         }
         self.refuse_moving(number)?;
         self.move_contents(number, None, &stays)?;
         let inode = *self.state.shadow(number).ok_or(Errno::STALE)?;
-        let outside = |page: &PagePtr| !stays(&self.state, self.state.space.label_of(*page));
+        let outside = |page: &PagePtr| !stays(&self.state, *page);
         match contents(&self.state, &inode)?.iter().any(outside) {
             // There is no class for it, or no room in that.
             true => Err(Errno::NOSPC),
@@ -315,7 +320,7 @@ impl Core {
         &mut self,
         number: InodeNumber,
         place: Option<u32>,
-        stays: &dyn Fn(&State, u32) -> bool,
+        stays: &dyn Fn(&State, PagePtr) -> bool,
     ) -> Result<Vec<PagePtr>, Errno> {
         self.note_kept();
         let mut mover = Mover {
@@ -348,7 +353,10 @@ impl Core {
         Ok(mover.left)
     }
 
-    /// A change of one inode, with the fold of what its owner has changed of it.
+    /// A change of one inode, with the fold of what its owner has changed of it. If that is refused
+    /// the verified state changes alone, when no operation is in flight that may yet store into
+    /// pages that move; from an owner in the middle of one who does not come to an end, the inode is
+    /// taken away, whose delta is set aside.
     fn change_inode(
         &mut self,
         number: InodeNumber,
@@ -357,13 +365,44 @@ impl Core {
         let header = self.state.header_copy(number).ok_or(Errno::STALE)?;
         let owner = header.ownership.session();
         if owner != 0 && header.kind == HeaderKind::Alive {
-            match self.fold_and(owner, &[number], After::Renew, |change, _| what(change)) {
-                Ok(()) => return Ok(()),
-                Err(Failure::Errno(errno)) => return Err(errno),
-                // Its delta is refused: the verified state changes alone.
-                Err(Failure::Violation(_) | Failure::Unsettled(_)) => {}
+            let mut unsettled = 0;
+            loop {
+                match self.fold_and(owner, &[number], After::Renew, |change, _| what(change)) {
+                    Ok(()) => return Ok(()),
+                    Err(Failure::Errno(errno)) => return Err(errno),
+                    Err(Failure::Unsettled(_)) if unsettled < UNSETTLED_MAX => {
+                        unsettled += 1;
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    Err(failure @ Failure::Unsettled(_)) => {
+                        self.take_away(owner, number, &failure);
+                        break;
+                    }
+                    Err(Failure::Violation(_)) => {
+                        if let Some(header) = self.state.pool.header(number) {
+                            mark(header);
+                        }
+                        heavy_barrier();
+                        let patience = self.options.patience;
+                        if let Some(session) = self.sessions.get_mut(&owner) {
+                            session.wait_in_flight(patience);
+                        }
+                        break;
+                    }
+                }
             }
         }
+        let changed = self.change_verified(header.generation, &mut what);
+        // Where the header does not change, the commit has left the mark.
+        unmark(&self.state, &[number]);
+        changed
+    }
+
+    fn change_verified(
+        &mut self,
+        generation: u32,
+        what: &mut dyn FnMut(&mut Change<'_>) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
         let mut keepers = Vec::new();
         let changed = self.change_alone(|change, _| {
             what(change)?;
@@ -374,7 +413,7 @@ impl Core {
             Ok(()) => {
                 for (keeper, of) in keepers {
                     self.state.orphans.insert(keeper);
-                    self.state.keepers.insert(keeper, (of, header.generation));
+                    self.state.keepers.insert(keeper, (of, generation));
                 }
                 Ok(())
             }

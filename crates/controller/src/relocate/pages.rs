@@ -130,8 +130,8 @@ impl Copier {
 pub(super) struct Mover<'a> {
     /// To which.
     pub(super) class: Option<Class>,
-    /// Whether a data page may stay that has this label.
-    pub(super) stays: &'a dyn Fn(&State, u32) -> bool,
+    /// Whether a data page may stay.
+    pub(super) stays: &'a dyn Fn(&State, PagePtr) -> bool,
     pub(super) copier: Copier,
     /// Data pages that the inode has left; they are not free yet.
     pub(super) left: Vec<PagePtr>,
@@ -173,7 +173,7 @@ impl Mover<'_> {
     }
 
     pub(super) fn data(&mut self, change: &mut Change<'_>, old: PagePtr) -> Result<PagePtr, Errno> {
-        if (self.stays)(change.state, change.state.space.label_of(old)) {
+        if (self.stays)(change.state, old) {
             return Ok(old);
         }
         let new = change.new_data_page()?;

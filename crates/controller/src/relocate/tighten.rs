@@ -180,7 +180,7 @@ impl Core {
             false => label,
         };
         let stays_mapped = has_outside && self.refuse_moving(number).is_err();
-        if !has_outside || stays_mapped {
+        if !has_outside {
             if moves {
                 self.note_kept();
                 self.change_inode(number, |change| {
@@ -188,15 +188,26 @@ impl Core {
                     change.move_inode(number)
                 })?;
             }
-            if stays_mapped {
-                // Whoever can see it already goes on, as with any map; nobody else will.
-                self.hide_contents(number);
-            }
             return Ok(());
         }
-        let stays = |state: &State, label: u32| within(&state.classes, label);
+        // A writable map goes to pages of segments that sessions were sent to write, and those stay:
+        // whoever can see them already goes on, as with any map; nobody else will. That keeps others
+        // from nothing but what users of such maps have written themselves.
+        let is_mapped = |state: &State, page: PagePtr| stays_mapped && was_lent(state, page);
+        let fits = |state: &State, page| within(&state.classes, state.space.label_of(page));
+        let stays = |state: &State, page| fits(state, page) || is_mapped(state, page);
+        let hidden = |core: &mut Core| {
+            let inode = core.state.shadow(number).copied();
+            let pages = inode.and_then(|inode| contents(&core.state, &inode).ok());
+            let mut pages = pages.unwrap_or_default();
+            pages.retain(|&page| is_mapped(&core.state, page) && !fits(&core.state, page));
+            core.hide_segments(&pages);
+        };
         match self.move_contents(number, Some(new_label), &stays) {
-            Ok(left) => self.empty_and_free(&left),
+            Ok(left) => {
+                hidden(self);
+                self.empty_and_free(&left)
+            }
             Err(Errno::NOSPC) => {
                 // No room for its data, which somebody may have seen to. For metadata some is kept:
                 // nobody is shown attributes and names any more, or let in by the inode's place.
@@ -257,4 +268,12 @@ impl Core {
             tracing::error!("segments of what could not be moved stay as they are: {errno}");
         }
     }
+}
+
+/// Whether a data page is in a segment that a session was sent to write.
+fn was_lent(state: &State, page: PagePtr) -> bool {
+    let segment = state.pool.geometry().segment_of(page);
+    state.space.entry(segment).is_some_and(|entry| {
+        entry.kind() == SegmentKind::Data && !matches!(entry.uid, CONTROLLER | HIDDEN)
+    })
 }

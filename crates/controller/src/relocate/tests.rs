@@ -1,0 +1,155 @@
+//! Moves beside sessions that claim maps, or are in the middle of something.
+
+use super::*;
+use crate::files::SegmentKind;
+use crate::testing::TestCore;
+use arck_core_state::arena::branch_offset;
+use arck_core_state::branch::StoredBranch;
+use arck_core_state::geometry::FILE_SIZE_MAX;
+use arck_core_state::{HeaderCopy, IndexRoot, PAGE_SIZE};
+use arck_protocol::control::map_entry;
+use arck_protocol::operation::LightBarrier;
+use std::os::unix::fs::FileExt;
+use zerocopy::IntoBytes;
+
+impl TestCore {
+    /// A file of a user that everybody may read, of one page that the controller has moved there.
+    fn readable_file(&mut self, uid: u32) -> (InodeNumber, PagePtr) {
+        let state = &mut self.core.state;
+        let world = state.label(Some(&Class::world()));
+        let mut change = Change::new(state);
+        change.allocate_for_class(world);
+        let page = change.new_data_page().unwrap();
+        let number = change.take_number().unwrap();
+        change.state.pool.allocate_headers(number).unwrap();
+        let generation = change.header(number).unwrap().generation.max(1);
+        let address = change
+            .place_inode(Inode {
+                number,
+                generation,
+                mode: FileKind::File.mode_bits() | 0o644,
+                links: 1,
+                uid,
+                gid: uid,
+                size: PAGE_SIZE,
+                root: IndexRoot::new(page.0, 0),
+                accessed: 0,
+                modified: 0,
+                changed: 0,
+                created: 0,
+                pages: 1,
+                parent: 0,
+                entries: 0,
+                class: 0,
+                reserved0: 0,
+                attributes: PagePtr::NULL,
+                reserved: [0; 3],
+            })
+            .unwrap();
+        let fold = change.state.numbers.fold();
+        let header = change.header(number).unwrap();
+        header.inode = address;
+        header.kind = HeaderKind::Alive;
+        header.file_kind = Some(FileKind::File);
+        header.generation = generation;
+        header.fold = fold;
+        change.commit(Weight::Fold).unwrap();
+        (number, page)
+    }
+
+    fn header(&self, number: InodeNumber) -> HeaderCopy {
+        self.core.state.header_copy(number).unwrap()
+    }
+
+    fn class_of(&self, page: PagePtr) -> Option<Class> {
+        let label = self.core.state.space.label_of(page);
+        self.core.state.classes.get(label).cloned()
+    }
+
+    fn page_of_file(&self, number: InodeNumber) -> PagePtr {
+        self.core.state.data_page(number, 0)
+    }
+}
+
+/// Who says that he has a writable map of his file, and closes it, keeps others from nothing: where
+/// he cannot have it mapped writable it moves as any other, and what is beside it stays.
+#[test]
+fn a_map_hides_nothing_of_others() {
+    let mut test = TestCore::new();
+    let ann = test.session(1001, &[1001]);
+    let (anns, old) = test.readable_file(1001);
+    let (bobs, beside) = test.readable_file(1002);
+    let geometry = test.core.state.pool.geometry();
+    assert_eq!(geometry.segment_of(old), geometry.segment_of(beside));
+    let control = test.core.sessions[&ann].live.as_ref().unwrap().control();
+    let entry = map_entry(anns, test.header(anns).generation, true);
+    control.maps[0].store(entry, std::sync::atomic::Ordering::SeqCst);
+    let used = &control.header.maps;
+    used.store(1, std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(test.core.refuse_moving(anns), Err(Errno::BUSY));
+
+    let before = *test.core.state.shadow(anns).unwrap();
+    let mut change = Change::new(&mut test.core.state);
+    change.set_inode(Inode {
+        mode: FileKind::File.mode_bits() | 0o600,
+        ..before
+    });
+    change.commit(Weight::Fold).unwrap();
+    let closed = Touched::attributes(anns, Some(before), true);
+    test.core.tighten(vec![closed]);
+    test.core.finish_closing();
+
+    assert_eq!(test.page_of_file(bobs), beside);
+    assert_eq!(test.class_of(beside), Some(Class::world()));
+    let now = test.page_of_file(anns);
+    assert_ne!(now, old);
+    assert_eq!(test.class_of(now), Some(Class::only(1001)));
+    assert!(!test.core.state.space.is_used(old));
+    let eve = test.session(1003, &[1003]);
+    let segment = geometry.segment_of(beside);
+    assert_eq!(test.core.state.space.kind(segment), SegmentKind::Data);
+    test.core.map_segments(eve, &[segment]).unwrap();
+}
+
+/// An owner in the middle of an operation that does not come to an end: when what is in the file
+/// moves he is told, and what he has changed is set aside, not kept as if nothing had happened.
+#[test]
+fn an_owner_who_does_not_settle_is_told() {
+    let mut test = TestCore::new();
+    let ann = test.session(1001, &[1001]);
+    let (file, _) = test.readable_file(1001);
+    while !matches!(test.core.acquire(ann, &[file]), Reply::Now(_)) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let header = test.header(file);
+    assert_eq!(header.ownership.session(), ann);
+    let control = test.core.sessions[&ann].live.as_ref().unwrap().control();
+    control.threads[0].enter(LightBarrier::Fence);
+    // Half of something.
+    let epoch = header.ownership.epoch();
+    let mut branch = StoredBranch::unchanged(file, header.generation, epoch, header.fold);
+    branch.size = FILE_SIZE_MAX + PAGE_SIZE;
+    let arena = test.path().join(crate::arena::name(ann));
+    let arena = std::fs::File::options().write(true).open(arena).unwrap();
+    let at = branch_offset(header.branch_slot).unwrap();
+    arena.write_all_at(branch.as_bytes(), at).unwrap();
+
+    let folded = test.core.fold(ann, &[file], After::Keep);
+    assert!(matches!(folded, Err(Failure::Unsettled(_))), "{folded:?}");
+    test.core
+        .change_inode(file, |change| {
+            change.allocate_for_class(NOBODY);
+            change.move_inode(file)
+        })
+        .unwrap();
+    let now = test.header(file);
+    assert_ne!(now.inode, header.inode);
+    assert_ne!(
+        now.fold, header.fold,
+        "the operation would find all as it was"
+    );
+    assert!(!now.ownership.is_marked());
+    let live = test.core.state.pool.header(file).unwrap();
+    let evicted = live.evicted.load(std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(evicted, header.fold);
+}
