@@ -26,6 +26,9 @@ pub(super) struct Seen {
     openers: Option<Openers>,
 }
 
+/// How often an inode is looked at again at once because its own fold has changed its rights.
+const OWN_CHANGES_MAX: u32 = 4;
+
 /// Buckets of a directory that are looked at in one step.
 const BUCKETS: u64 = 32;
 
@@ -56,25 +59,52 @@ impl Seen {
 
 impl Core {
     /// Looks at one inode, and has what is in it looked at.
-    pub(super) fn close_one(&mut self, at: Touched, closing: &mut Closing, seen: &mut Seen) {
+    pub(super) fn close_one(&mut self, mut at: Touched, closing: &mut Closing, seen: &mut Seen) {
         self.closings.note_work(1);
         if !self.is_as_touched(&at) {
             return;
         }
         // What is looked at in part has been looked at itself.
-        if at.from == 0
-            && let Err(errno) = self.tighten_one(&at, seen)
-        {
-            tracing::error!("inode {}: others may still read it: {errno}", at.number);
-            self.hide_contents(at.number);
-        }
-        if !self.touched.is_empty() {
-            // Folds have changed more rights.
-            seen.search.clear();
+        if at.from == 0 {
+            let known = self.touched.len();
+            self.close_itself(&at, known, seen);
+            for _ in 0..OWN_CHANGES_MAX {
+                let Some(own) = self.take_own_change(at.number, known) else {
+                    break;
+                };
+                self.close_itself(&own, known, seen);
+                if own.deep {
+                    at.deep = true;
+                    closing.within.remove(&(at.number, false));
+                    closing.within.remove(&(at.number, true));
+                }
+                at.whole |= own.whole;
+            }
         }
         if at.deep {
             self.look_within(at, closing);
         }
+    }
+
+    /// `known`: so many inodes have been touched before.
+    fn close_itself(&mut self, at: &Touched, known: usize, seen: &mut Seen) {
+        if let Err(errno) = self.tighten_one(at, seen) {
+            tracing::error!("inode {}: others may still read it: {errno}", at.number);
+            self.hide_contents(at.number);
+        }
+        if self.touched.len() > known {
+            // Folds have changed more rights.
+            seen.search.clear();
+        }
+    }
+
+    /// Takes out what the fold that an inode moved with has changed of its own rights: if that
+    /// waited its turn, all that is beneath would be looked at once more for each directory of a
+    /// chain.
+    fn take_own_change(&mut self, number: InodeNumber, known: usize) -> Option<Touched> {
+        let is_own = |touched: &Touched| touched.number == number && touched.attributes;
+        let place = self.touched.iter().skip(known).position(is_own)?;
+        Some(self.touched.remove(known + place))
     }
 
     /// Whether an inode still is what was touched, where it was touched. If it has got another name
