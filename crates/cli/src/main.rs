@@ -4,6 +4,7 @@
 //! and exit status 1; wrong usage is exit status 2. (`check` tells of a pool by its status: 1 if
 //! something is wrong with it, 2 if that could not be found out.)
 
+mod archive;
 mod bench;
 mod check;
 mod mkfs;
@@ -39,6 +40,10 @@ enum Command {
     Violations(violations::ViolationsArguments),
     /// Check a pool as a whole
     Check(check::CheckArguments),
+    /// Write a pool to a tar archive, also while it is in use
+    Export(archive::ExportArguments),
+    /// Read a tar archive into a pool
+    Import(archive::ImportArguments),
     /// Measure: what operations, sharing, threads and programs' starts take
     Bench(bench::BenchArguments),
 }
@@ -51,6 +56,8 @@ fn main() -> ExitCode {
         Command::Status(arguments) => status::main(&arguments),
         Command::Violations(arguments) => violations::main(&arguments),
         Command::Check(arguments) => check::main(&arguments),
+        Command::Export(arguments) => archive::export(&arguments),
+        Command::Import(arguments) => archive::import(&arguments),
         Command::Bench(arguments) => bench::main(&arguments),
     }
 }

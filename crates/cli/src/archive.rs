@@ -1,0 +1,178 @@
+//! `arck export` and `arck import`: a pool as a tar archive, by a session on it.
+//!
+//! A session, not the controller: it gets what it may read and nothing else, reading recalls what
+//! others have not had folded yet, and nobody waits for it longer than for any other reader.
+//!
+//! # Invariants
+//! * Everything goes through in a stream; of a file that is being exported its contents are held,
+//!   beyond 64 MiB in a temporary file, so that they are those of one moment.
+//! * What could not be carried over is told, a line each, and makes the status 1.
+
+mod export;
+mod import;
+
+use arckfs::{ConnectOptions, Errno, Failure, FileSystem};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressDrawTarget};
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Options of `arck export`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  arck export /dev/shm/pool > pool.tar
+  arck export /dev/shm/pool --path home/me | zstd > me.tar.zst
+
+The pool may be in use: each file is as it was at one moment, and others may be as they were at
+another. Names, modes, owners, times to the nanosecond, user.* attributes, hard and symbolic links
+and named pipes are kept (PAX format, which GNU tar and others read); sockets are not. Holes of
+sparse files are written as zeroes.
+
+Exit status: 0 all is in the archive; 1 something is not, which was told.")]
+pub struct ExportArguments {
+    /// Directory of the pool [default: $ARCK_POOL, else /dev/shm/arck-$USER]
+    #[arg(value_name = "POOL")]
+    pool: Option<PathBuf>,
+
+    /// Only what is at this path in the pool, and beneath
+    #[arg(long, value_name = "PATH")]
+    path: Option<PathBuf>,
+}
+
+/// Options of `arck import`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  arck import /dev/shm/pool < pool.tar
+  zstd -d < me.tar.zst | arck import /dev/shm/pool
+
+Files that are there are replaced, directories stay and get what is new. Owners are kept if root
+imports. Pages of zeroes become holes. Devices cannot be in a pool, nor sparse files as GNU tar
+writes them with --format=posix --sparse; attributes whose values have line breaks are left out.
+
+Exit status: 0 all is in the pool; 1 something is not, which was told.")]
+pub struct ImportArguments {
+    /// Directory of the pool [default: $ARCK_POOL, else /dev/shm/arck-$USER]
+    #[arg(value_name = "POOL")]
+    pool: Option<PathBuf>,
+
+    /// Files belong to whoever imports them, even if that is root
+    #[arg(long)]
+    no_same_owner: bool,
+}
+
+/// What is told while it runs, and what went wrong.
+struct Told {
+    command: &'static str,
+    wrong: u64,
+    bar: ProgressBar,
+    since: Instant,
+    entries: u64,
+    bytes: u64,
+}
+
+/// Before that nobody waits.
+const MOMENT: Duration = Duration::from_millis(500);
+
+impl Told {
+    fn new(command: &'static str) -> Told {
+        Told {
+            command,
+            wrong: 0,
+            bar: ProgressBar::hidden(),
+            since: Instant::now(),
+            entries: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Something could not be carried over.
+    fn wrong(&mut self, path: &[u8], why: impl std::fmt::Display) {
+        self.wrong += 1;
+        let line = format!("arck {}: {}: {why}", self.command, arck_check::quoted(path));
+        self.bar.suspend(|| eprintln!("{line}"));
+    }
+
+    /// One more is done.
+    fn entry(&mut self, bytes: u64) {
+        self.entries += 1;
+        self.bytes += bytes;
+        if !self.entries.is_multiple_of(64) || self.since.elapsed() < MOMENT {
+            return;
+        }
+        if self.bar.is_hidden() && io::stderr().is_terminal() {
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        self.bar.set_message(format!(
+            "{} entries, {} MiB",
+            self.entries,
+            self.bytes >> 20
+        ));
+        self.bar.tick();
+    }
+}
+
+/// An error as users read it.
+fn plain(failure: impl Into<Failure>) -> String {
+    match failure.into() {
+        Failure::Errno(errno) => crate::run::plain(&errno.into()),
+        Failure::Outside(path) => {
+            format!("leads out of the pool, to {}", arck_check::quoted(&path))
+        }
+    }
+}
+
+/// Runs `work` with a session on the pool.
+fn with_session(
+    command: &'static str,
+    pool: Option<&Path>,
+    work: impl FnOnce(&FileSystem, &mut Told) -> Result<(), String>,
+) -> ExitCode {
+    let mut told = Told::new(command);
+    let done = crate::run::locate(pool).and_then(|pool| {
+        let user = crate::run::User::attach(&pool, None)?;
+        let options = ConnectOptions {
+            pool,
+            mount: b"/arck".to_vec(),
+        };
+        let fs = FileSystem::connect(&options).map_err(|error| error.to_string())?;
+        let done = work(&fs, &mut told);
+        let ended = fs
+            .disconnect()
+            .map_err(|errno: Errno| format!("ending the session: {}", plain(errno)));
+        let line = user.end();
+        done.and(ended).and(line.map_or(Ok(()), Err))
+    });
+    told.bar.finish_and_clear();
+    match done {
+        Ok(()) if told.wrong == 0 => ExitCode::SUCCESS,
+        Ok(()) => ExitCode::FAILURE,
+        Err(line) => {
+            eprintln!("arck {command}: {line}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Exports.
+pub fn export(arguments: &ExportArguments) -> ExitCode {
+    if io::stdout().is_terminal() {
+        eprintln!(
+            "arck export: an archive is nothing for a terminal; send it to a file or program"
+        );
+        return ExitCode::FAILURE;
+    }
+    with_session("export", arguments.pool.as_deref(), |fs, told| {
+        let path = arguments.path.as_deref().unwrap_or(Path::new(""));
+        export::export(fs, path, told)
+    })
+}
+
+/// Imports.
+pub fn import(arguments: &ImportArguments) -> ExitCode {
+    let keeps_owners = rustix::process::geteuid().is_root() && !arguments.no_same_owner;
+    with_session("import", arguments.pool.as_deref(), |fs, told| {
+        import::import(fs, keeps_owners, told)
+    })
+}

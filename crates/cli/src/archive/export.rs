@@ -1,0 +1,393 @@
+//! A pool to a tar archive on standard output.
+//!
+//! # Invariant
+//! A file's contents and attributes are those of one moment: the inode's sequence word, all that
+//! its owner had changed having been folded, was the same before and after they were read.
+
+use super::{Told, plain};
+use arckfs::{At, Attributes, Errno, Failure, FileSystem, Handle, Subject, Timestamp};
+use std::collections::HashMap;
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Stdout, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tar::{Builder, EntryType, Header};
+use tempfile::SpooledTempFile;
+
+/// Contents beyond this many bytes are held in a file.
+const HELD: usize = 64 << 20;
+/// How often a file that changes is read again.
+const AGAIN: usize = 20;
+/// Longer than a lease: within one the controller need not fold again.
+const LEASE: Duration = Duration::from_millis(2);
+
+struct Export<'f> {
+    fs: &'f FileSystem,
+    tar: Builder<BufWriter<Stdout>>,
+    told: &'f mut Told,
+    /// Files with several names, and the first of them.
+    linked: HashMap<u64, Vec<u8>>,
+}
+
+/// Exports what is at `path` and beneath.
+pub fn export(fs: &FileSystem, path: &Path, told: &mut Told) -> Result<(), String> {
+    let top = path.as_os_str().as_bytes();
+    let top = top.strip_prefix(b"/").unwrap_or(top).to_vec();
+    let mut export = Export {
+        fs,
+        tar: Builder::new(BufWriter::with_capacity(1 << 20, io::stdout())),
+        told,
+        linked: HashMap::new(),
+    };
+    let broken = |error: io::Error| format!("writing the archive: {}", crate::run::plain(&error));
+    let mut waiting = vec![top.clone()];
+    while let Some(path) = waiting.pop() {
+        match export.entry(&path) {
+            Ok(true) => match export.names(&path) {
+                Ok(names) => waiting.extend(names.into_iter().rev().map(|name| {
+                    let mut below = path.clone();
+                    if !below.is_empty() {
+                        below.push(b'/');
+                    }
+                    below.extend_from_slice(&name);
+                    below
+                })),
+                Err(failure) => export.told.wrong(&path, plain(failure)),
+            },
+            Ok(false) => {}
+            // Gone since its directory was read.
+            Err(Wrong::Pool(Failure::Errno(Errno::NOENT))) if path != top => {}
+            Err(Wrong::Pool(failure)) => export.told.wrong(&path, plain(failure)),
+            Err(Wrong::Archive(error)) => return Err(broken(error)),
+        }
+    }
+    let mut out = export.tar.into_inner().map_err(broken)?;
+    out.flush().map_err(broken)
+}
+
+enum Wrong {
+    Pool(Failure),
+    Archive(io::Error),
+}
+
+impl From<Failure> for Wrong {
+    fn from(failure: Failure) -> Wrong {
+        Wrong::Pool(failure)
+    }
+}
+impl From<Errno> for Wrong {
+    fn from(errno: Errno) -> Wrong {
+        Wrong::Pool(errno.into())
+    }
+}
+impl From<io::Error> for Wrong {
+    fn from(error: io::Error) -> Wrong {
+        Wrong::Archive(error)
+    }
+}
+
+/// Seconds with a fraction, as PAX headers have them.
+fn decimal(time: Timestamp) -> String {
+    if time.seconds < 0 && time.nanoseconds > 0 {
+        // -1.5 s is second -2 and half a second.
+        return format!(
+            "-{}.{:09}",
+            -(time.seconds + 1),
+            1_000_000_000 - time.nanoseconds
+        );
+    }
+    format!("{}.{:09}", time.seconds, time.nanoseconds)
+}
+
+impl Export<'_> {
+    fn stat(&self, path: &[u8]) -> Result<Attributes, Failure> {
+        self.fs.stat(At::Root, path, libc::AT_SYMLINK_NOFOLLOW)
+    }
+
+    /// Sequence word of an inode, and whether another session owns it.
+    fn sequence(&self, inode: u64) -> (u64, bool) {
+        let number = u32::try_from(inode).unwrap_or(0);
+        self.fs
+            .session()
+            .header(number)
+            .map_or((0, false), |header| {
+                let is_owned = header.ownership().session() != 0;
+                (header.sequence.load(Ordering::Acquire), is_owned)
+            })
+    }
+
+    /// Writes one entry; true if it is a directory.
+    fn entry(&mut self, path: &[u8]) -> Result<bool, Wrong> {
+        let found = self.stat(path)?;
+        let first = self.linked.get(&found.inode).cloned();
+        let kind = found.mode & libc::S_IFMT;
+        if let Some(first) = first {
+            self.write(
+                path,
+                &found,
+                EntryType::Link,
+                Some(&first),
+                Vec::new(),
+                &mut io::empty(),
+            )?;
+            return Ok(false);
+        }
+        match kind {
+            libc::S_IFDIR => {
+                let extended = self.extended(path);
+                self.write(
+                    path,
+                    &found,
+                    EntryType::Directory,
+                    None,
+                    extended,
+                    &mut io::empty(),
+                )?;
+                return Ok(true);
+            }
+            libc::S_IFREG => self.file(path)?,
+            libc::S_IFLNK => {
+                let mut target = vec![0; 4096];
+                let length = self.fs.read_link(At::Root, path, &mut target)?;
+                target.truncate(length);
+                self.write(
+                    path,
+                    &found,
+                    EntryType::Symlink,
+                    Some(&target),
+                    Vec::new(),
+                    &mut io::empty(),
+                )?;
+            }
+            libc::S_IFIFO => {
+                self.write(
+                    path,
+                    &found,
+                    EntryType::Fifo,
+                    None,
+                    Vec::new(),
+                    &mut io::empty(),
+                )?;
+            }
+            _ => {
+                self.told.wrong(path, "a socket is nothing for an archive");
+                return Ok(false);
+            }
+        }
+        if found.links > 1 {
+            self.linked.insert(found.inode, path.to_vec());
+        }
+        Ok(false)
+    }
+
+    fn file(&mut self, path: &[u8]) -> Result<(), Wrong> {
+        let flags = libc::O_RDONLY | libc::O_NOFOLLOW;
+        let handle = self.fs.open(At::Root, path, flags, 0)?;
+        let read = self.read_at_rest(path, handle);
+        self.fs.close(handle);
+        let (found, extended, mut content, at_rest) = read?;
+        if !at_rest {
+            self.told.wrong(
+                path,
+                "it changes all the time, and is as it was at several moments",
+            );
+        }
+        self.write(
+            path,
+            &found,
+            EntryType::Regular,
+            None,
+            extended,
+            &mut content,
+        )
+    }
+
+    /// Attributes and contents of one moment; the last says whether that was so.
+    #[allow(clippy::type_complexity)]
+    fn read_at_rest(
+        &mut self,
+        path: &[u8],
+        handle: Handle,
+    ) -> Result<(Attributes, Vec<(Vec<u8>, Vec<u8>)>, SpooledTempFile, bool), Wrong> {
+        let mut turn = 0;
+        loop {
+            turn += 1;
+            let found = self.fs.stat_handle(handle)?;
+            let (before, _) = self.sequence(found.inode);
+            let content = self.read(handle, found.size)?;
+            let extended = self.extended(path);
+            let (_, is_owned) = self.sequence(found.inode);
+            if is_owned {
+                std::thread::sleep(LEASE);
+            }
+            let again = self.fs.stat_handle(handle)?;
+            let (after, _) = self.sequence(found.inode);
+            let at_rest = before == after && again == found && before & 1 == 0;
+            if at_rest || turn == AGAIN {
+                return Ok((found, extended, content, at_rest));
+            }
+        }
+    }
+
+    fn read(&self, handle: Handle, size: u64) -> Result<SpooledTempFile, Wrong> {
+        let mut content = SpooledTempFile::new(HELD);
+        let mut buffer = vec![0; usize::try_from(size).unwrap_or(0).clamp(1, 1 << 20)];
+        let mut at = 0;
+        while at < size {
+            let wanted = usize::try_from(size - at)
+                .unwrap_or(usize::MAX)
+                .min(buffer.len());
+            let count = self.fs.read(handle, &mut buffer[..wanted], Some(at))?;
+            if count == 0 {
+                break;
+            }
+            content.write_all(&buffer[..count])?;
+            at += count as u64;
+        }
+        // It became shorter: then it is read again, and the archive's size holds all the same.
+        io::copy(&mut io::repeat(0).take(size - at), &mut content)?;
+        content.seek(SeekFrom::Start(0))?;
+        Ok(content)
+    }
+
+    /// Extended attributes; those that cannot be read are told.
+    fn extended(&mut self, path: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let subject = Subject::Path(At::Root, path, libc::AT_SYMLINK_NOFOLLOW);
+        let mut names = vec![0; 1 << 16];
+        let length = match self.fs.list_extended(subject, &mut names) {
+            Ok(length) => length,
+            Err(Failure::Errno(Errno::NOTSUP)) => 0,
+            Err(failure) => {
+                self.told
+                    .wrong(path, format!("its attributes: {}", plain(failure)));
+                0
+            }
+        };
+        let mut found = Vec::new();
+        for name in names[..length]
+            .split(|&byte| byte == 0)
+            .filter(|name| !name.is_empty())
+        {
+            let mut value = vec![0; 1 << 16];
+            match self.fs.get_extended(subject, name, &mut value) {
+                Ok(length) => {
+                    value.truncate(length);
+                    found.push((name.to_vec(), value));
+                }
+                Err(failure) => {
+                    self.told
+                        .wrong(path, format!("an attribute: {}", plain(failure)));
+                }
+            }
+        }
+        found
+    }
+
+    /// Writes a PAX header with what an old one has no room for, and the entry.
+    fn write(
+        &mut self,
+        path: &[u8],
+        found: &Attributes,
+        kind: EntryType,
+        target: Option<&[u8]>,
+        extended: Vec<(Vec<u8>, Vec<u8>)>,
+        content: &mut dyn Read,
+    ) -> Result<(), Wrong> {
+        let mut name = if path.is_empty() {
+            b"./".to_vec()
+        } else {
+            path.to_vec()
+        };
+        if kind == EntryType::Directory && !name.ends_with(b"/") {
+            name.push(b'/');
+        }
+        let mut header = Header::new_ustar();
+        let mut more: Vec<(String, Vec<u8>)> = Vec::new();
+        more.push(("mtime".into(), decimal(found.modified).into_bytes()));
+        more.push(("atime".into(), decimal(found.accessed).into_bytes()));
+        let size = if kind == EntryType::Regular {
+            found.size
+        } else {
+            0
+        };
+        if let Some(fields) = header.as_ustar_mut() {
+            let fits = |text: &[u8], room: usize| text.len() < room && text.is_ascii();
+            let length = name.len().min(fields.name.len());
+            fields.name[..length].copy_from_slice(&name[..length]);
+            if !fits(&name, 100) {
+                more.push(("path".into(), name.clone()));
+            }
+            if let Some(target) = target {
+                let length = target.len().min(fields.linkname.len());
+                fields.linkname[..length].copy_from_slice(&target[..length]);
+                if !fits(target, 100) {
+                    more.push(("linkpath".into(), target.to_vec()));
+                }
+            }
+        }
+        header.set_entry_type(kind);
+        header.set_mode(found.mode & 0o7777);
+        // The greatest numbers that the old header has room for.
+        for (key, value, most) in [
+            ("uid", u64::from(found.uid), 0o7777777),
+            ("gid", u64::from(found.gid), 0o7777777),
+            ("size", size, 0o77777777777),
+        ] {
+            if value > most {
+                more.push((key.into(), value.to_string().into_bytes()));
+            }
+        }
+        header.set_uid(found.uid.into());
+        header.set_gid(found.gid.into());
+        header.set_size(size);
+        let seconds = u64::try_from(found.modified.seconds).unwrap_or(0);
+        header.set_mtime(seconds.min(0o77777777777));
+        header.set_cksum();
+        for (key, value) in extended {
+            let key = String::from_utf8_lossy(&key).into_owned();
+            more.push((format!("SCHILY.xattr.{key}"), value));
+        }
+        let more = more
+            .iter()
+            .map(|(key, value)| (key.as_str(), value.as_slice()));
+        self.tar.append_pax_extensions(more)?;
+        self.tar.append(&header, content)?;
+        self.told.entry(size);
+        Ok(())
+    }
+
+    /// The names in a directory.
+    fn names(&self, path: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
+        let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW;
+        let at = if path.is_empty() { &b"."[..] } else { path };
+        let handle = self.fs.open(At::Root, at, flags, 0)?;
+        let mut names = Vec::new();
+        let mut buffer = vec![0; 1 << 16];
+        let read = loop {
+            let used = match self.fs.read_directory(handle, &mut buffer) {
+                Ok(0) => break Ok(()),
+                Ok(used) => used,
+                Err(errno) => break Err(errno),
+            };
+            // Records as getdents64 gives them.
+            let mut at = 0;
+            while let Some(record) = buffer[..used].get(at..).filter(|rest| rest.len() > 19) {
+                let length = usize::from(u16::from_ne_bytes([record[16], record[17]]));
+                let name = record.get(19..length).unwrap_or_default();
+                let end = name
+                    .iter()
+                    .position(|&byte| byte == 0)
+                    .unwrap_or(name.len());
+                if !matches!(&name[..end], b"." | b"..") {
+                    names.push(name[..end].to_vec());
+                }
+                at += length.max(20);
+            }
+        };
+        self.fs.close(handle);
+        read?;
+        names.sort_unstable();
+        Ok(names)
+    }
+}

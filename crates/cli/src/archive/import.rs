@@ -1,0 +1,325 @@
+//! A tar archive on standard input to a pool.
+//!
+//! # Invariants
+//! * Nothing is made outside of the pool's root: paths with `..` are refused, and symbolic links
+//!   on the way to an entry are not followed out of the pool.
+//! * Modes and times of directories are set when all is in them.
+
+use super::{Told, plain};
+use arckfs::{At, Errno, Failure, FileSystem, Handle, SetTime, Subject, Timestamp};
+use std::io::{self, Read};
+use tar::{Archive, Entry, EntryType};
+
+/// Written at once; a multiple of a page.
+const STEP: usize = 1 << 20;
+const PAGE: usize = 4096;
+
+/// What an entry has besides its contents.
+struct Attributes {
+    mode: u32,
+    uid: u32,
+    gid: u32,
+    accessed: Option<Timestamp>,
+    modified: Timestamp,
+    extended: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+struct Import<'f> {
+    fs: &'f FileSystem,
+    keeps_owners: bool,
+    told: &'f mut Told,
+    /// Directories, to be finished.
+    directories: Vec<(Vec<u8>, Attributes)>,
+}
+
+/// Imports all of standard input.
+pub fn import(fs: &FileSystem, keeps_owners: bool, told: &mut Told) -> Result<(), String> {
+    let broken = |error: io::Error| format!("reading the archive: {}", crate::run::plain(&error));
+    let mut archive = Archive::new(io::BufReader::with_capacity(STEP, io::stdin()));
+    let mut import = Import {
+        fs,
+        keeps_owners,
+        told,
+        directories: Vec::new(),
+    };
+    for entry in archive.entries().map_err(broken)? {
+        let mut entry = entry.map_err(broken)?;
+        let named = entry.path_bytes().into_owned();
+        match import.entry(&mut entry, &named) {
+            Ok(()) => import.told.entry(entry.size()),
+            Err(Wrong::Archive(error)) => return Err(broken(error)),
+            Err(Wrong::Pool(Failure::Errno(Errno::NOSPC))) => {
+                return Err(format!("{}: the pool is full", arck_check::quoted(&named)));
+            }
+            Err(Wrong::Pool(failure)) => import.told.wrong(&named, plain(failure)),
+            Err(Wrong::Kind(what)) => import.told.wrong(&named, what),
+        }
+    }
+    for (path, attributes) in std::mem::take(&mut import.directories).into_iter().rev() {
+        if let Err(failure) = import.finish(&path, &attributes, libc::AT_SYMLINK_NOFOLLOW) {
+            import.told.wrong(&path, plain(failure));
+        }
+    }
+    Ok(())
+}
+
+enum Wrong {
+    Pool(Failure),
+    Archive(io::Error),
+    Kind(&'static str),
+}
+
+impl From<Failure> for Wrong {
+    fn from(failure: Failure) -> Wrong {
+        Wrong::Pool(failure)
+    }
+}
+impl From<Errno> for Wrong {
+    fn from(errno: Errno) -> Wrong {
+        Wrong::Pool(errno.into())
+    }
+}
+impl From<io::Error> for Wrong {
+    fn from(error: io::Error) -> Wrong {
+        Wrong::Archive(error)
+    }
+}
+
+/// A path as the pool takes it; `None` if it leads out.
+fn inside(path: &[u8]) -> Option<Vec<u8>> {
+    let mut parts: Vec<&[u8]> = Vec::new();
+    for part in path.split(|&byte| byte == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => return None,
+            part => parts.push(part),
+        }
+    }
+    Some(parts.join(&b'/'))
+}
+
+/// Seconds with or without a fraction.
+fn time(text: &str) -> Option<Timestamp> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let seconds: i64 = whole.parse().ok()?;
+    let digits: String = fraction
+        .chars()
+        .chain("000000000".chars())
+        .take(9)
+        .collect();
+    let nanoseconds: u32 = digits.parse().ok()?;
+    if whole.starts_with('-') && nanoseconds > 0 {
+        return Some(Timestamp {
+            seconds: seconds.checked_sub(1)?,
+            nanoseconds: 1_000_000_000 - nanoseconds,
+        });
+    }
+    Some(Timestamp {
+        seconds,
+        nanoseconds,
+    })
+}
+
+impl Import<'_> {
+    fn entry(&mut self, entry: &mut Entry<'_, impl Read>, named: &[u8]) -> Result<(), Wrong> {
+        let kind = entry.header().entry_type();
+        let attributes = self.attributes(entry)?;
+        let path = inside(named).ok_or(Wrong::Kind("leads out of the pool"))?;
+        if path.is_empty() {
+            // The root.
+            self.directories.push((b".".to_vec(), attributes));
+            return Ok(());
+        }
+        self.parents(&path)?;
+        if kind == EntryType::Directory {
+            match self.fs.make_directory(At::Root, &path, 0o700) {
+                Ok(()) => {}
+                Err(Failure::Errno(Errno::EXIST)) => self.is_directory(&path)?,
+                Err(failure) => return Err(failure.into()),
+            }
+            self.directories.push((path, attributes));
+            return Ok(());
+        }
+        if let Err(failure) = self.fs.unlink(At::Root, &path, 0)
+            && !matches!(failure, Failure::Errno(Errno::NOENT))
+        {
+            return Err(failure.into());
+        }
+        match kind {
+            EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
+                let flags = libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY | libc::O_NOFOLLOW;
+                let handle = self.fs.open(At::Root, &path, flags, 0o600)?;
+                let written = self.content(entry, handle);
+                self.fs.close(handle);
+                written?;
+            }
+            EntryType::Symlink | EntryType::Link => {
+                let target = entry
+                    .link_name_bytes()
+                    .ok_or(Wrong::Kind("a link without a target"))?;
+                if kind == EntryType::Link {
+                    let target = inside(&target).ok_or(Wrong::Kind("leads out of the pool"))?;
+                    self.fs.link(At::Root, &target, At::Root, &path, 0)?;
+                    return Ok(());
+                }
+                self.fs.symlink(&target, At::Root, &path)?;
+            }
+            EntryType::Fifo => self
+                .fs
+                .make_node(At::Root, &path, libc::S_IFIFO | 0o600, 0)?,
+            EntryType::Char | EntryType::Block => {
+                return Err(Wrong::Kind("a pool has no devices"));
+            }
+            _ => return Err(Wrong::Kind("an entry of an unknown kind")),
+        }
+        self.finish(&path, &attributes, libc::AT_SYMLINK_NOFOLLOW)?;
+        Ok(())
+    }
+
+    fn is_directory(&self, path: &[u8]) -> Result<(), Wrong> {
+        let found = self.fs.stat(At::Root, path, libc::AT_SYMLINK_NOFOLLOW)?;
+        if found.mode & libc::S_IFMT == libc::S_IFDIR {
+            Ok(())
+        } else {
+            Err(Wrong::Kind("there is something that is no directory"))
+        }
+    }
+
+    /// Makes the directories above that the archive does not have.
+    fn parents(&self, path: &[u8]) -> Result<(), Wrong> {
+        for (end, _) in path.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
+            let above = &path[..end];
+            match self.fs.stat(At::Root, above, libc::AT_SYMLINK_NOFOLLOW) {
+                Ok(found) if found.mode & libc::S_IFMT == libc::S_IFDIR => {}
+                Ok(_) => return Err(Wrong::Kind("is beneath what is no directory")),
+                Err(Failure::Errno(Errno::NOENT)) => {
+                    self.fs.make_directory(At::Root, above, 0o755)?;
+                }
+                Err(failure) => return Err(failure.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn attributes(&mut self, entry: &mut Entry<'_, impl Read>) -> Result<Attributes, Wrong> {
+        let header = entry.header();
+        let number = |value: io::Result<u64>| value.map(|value| u32::try_from(value).unwrap_or(0));
+        let mut attributes = Attributes {
+            mode: header.mode()? & 0o7777,
+            uid: number(header.uid())?,
+            gid: number(header.gid())?,
+            accessed: None,
+            modified: Timestamp {
+                seconds: i64::try_from(header.mtime()?).unwrap_or(0),
+                nanoseconds: 0,
+            },
+            extended: Vec::new(),
+        };
+        let (mut is_sparse, mut broken) = (false, false);
+        for extension in entry.pax_extensions()?.into_iter().flatten() {
+            // Lines end where a value has a line break: the reader does not look at lengths.
+            let Ok(extension) = extension else {
+                broken = true;
+                continue;
+            };
+            let key = extension.key_bytes();
+            let text = extension.value().unwrap_or_default();
+            if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
+                attributes
+                    .extended
+                    .push((name.to_vec(), extension.value_bytes().to_vec()));
+                continue;
+            }
+            match key {
+                b"mtime" => attributes.modified = time(text).unwrap_or(attributes.modified),
+                b"atime" => attributes.accessed = time(text),
+                b"uid" => attributes.uid = text.parse().unwrap_or(attributes.uid),
+                b"gid" => attributes.gid = text.parse().unwrap_or(attributes.gid),
+                _ => is_sparse |= key.starts_with(b"GNU.sparse."),
+            }
+        }
+        if broken {
+            let path = entry.path_bytes().into_owned();
+            self.told.wrong(
+                &path,
+                "an attribute whose value has a line break is left out",
+            );
+        }
+        if is_sparse {
+            return Err(Wrong::Kind(
+                "is sparse as GNU tar writes it with --format=posix: use --format=gnu",
+            ));
+        }
+        Ok(attributes)
+    }
+
+    fn content(&self, entry: &mut Entry<'_, impl Read>, handle: Handle) -> Result<(), Wrong> {
+        let mut buffer = vec![0; STEP];
+        let (mut at, mut end) = (0u64, 0u64);
+        loop {
+            let mut have = 0;
+            while have < STEP {
+                match entry.read(&mut buffer[have..])? {
+                    0 => break,
+                    count => have += count,
+                }
+            }
+            if have == 0 {
+                break;
+            }
+            // Pages of zeroes are left out.
+            let mut from = 0;
+            while from < have {
+                let is_zero = |page: &[u8]| page.iter().all(|&byte| byte == 0);
+                let pages = |from: usize| buffer[from..have].chunks(PAGE);
+                let holes: usize = pages(from)
+                    .take_while(|p| is_zero(p))
+                    .map(<[u8]>::len)
+                    .sum();
+                from += holes;
+                let data: usize = pages(from)
+                    .take_while(|p| !is_zero(p))
+                    .map(<[u8]>::len)
+                    .sum();
+                let mut done = 0;
+                while done < data {
+                    let position = at + (from + done) as u64;
+                    let bytes = &buffer[from + done..from + data];
+                    done += self.fs.write(handle, bytes, Some(position))?;
+                    end = position + done as u64;
+                }
+                if data > 0 {
+                    end = at + (from + data) as u64;
+                }
+                from += data;
+            }
+            at += have as u64;
+        }
+        if end < at {
+            self.fs.truncate_handle(handle, at)?;
+        }
+        Ok(())
+    }
+
+    /// Owner, attributes, mode and times, in this order: each may change what the next one sets.
+    fn finish(&self, path: &[u8], attributes: &Attributes, flags: i32) -> Result<(), Failure> {
+        if self.keeps_owners {
+            let (uid, gid) = (attributes.uid, attributes.gid);
+            self.fs.change_owner(At::Root, path, uid, gid, flags)?;
+        }
+        for (name, value) in &attributes.extended {
+            // Others than the user's are not for a pool.
+            if name.starts_with(b"user.") {
+                let subject = Subject::Path(At::Root, path, flags);
+                self.fs.set_extended(subject, name, value, 0)?;
+            }
+        }
+        let is_link = self.fs.stat(At::Root, path, flags)?.mode & libc::S_IFMT == libc::S_IFLNK;
+        if !is_link {
+            self.fs.change_mode(At::Root, path, attributes.mode, 0)?;
+        }
+        let accessed = attributes.accessed.map_or(SetTime::Omit, SetTime::At);
+        let modified = SetTime::At(attributes.modified);
+        self.fs.set_times(At::Root, path, accessed, modified, flags)
+    }
+}

@@ -1,0 +1,293 @@
+//! `arck export` and `arck import`: what goes through an archive comes back, GNU tar agrees, and
+//! files that change meanwhile are each of one moment.
+
+use crate::support::{Place, Serving, arck, mkfs};
+use arckfs::{At, ConnectOptions, FileSystem, SetTime, Subject, Timestamp};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+fn session(pool: &Path) -> FileSystem {
+    let options = ConnectOptions {
+        pool: pool.to_path_buf(),
+        mount: b"/arck".to_vec(),
+    };
+    FileSystem::connect(&options).unwrap()
+}
+
+fn export(pool: &Path) -> Vec<u8> {
+    let output = arck().arg("export").arg(pool).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && text.is_empty(), "{text}");
+    output.stdout
+}
+
+fn import(pool: &Path, archive: &Path) -> Output {
+    let input = std::fs::File::open(archive).unwrap();
+    let mut command = arck();
+    command.arg("import").arg(pool).stdin(input);
+    command.output().unwrap()
+}
+
+fn imported(pool: &Path, archive: &Path) {
+    let output = import(pool, archive);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && text.is_empty(), "{text}");
+}
+
+fn tar(arguments: &[&str], directory: &Path) -> String {
+    let mut command = Command::new("tar");
+    let output = command
+        .args(arguments)
+        .current_dir(directory)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{text}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn put(fs: &FileSystem, path: &str, parts: &[(u64, &[u8])]) {
+    let flags = libc::O_CREAT | libc::O_WRONLY;
+    let handle = fs.open(At::Root, path.as_bytes(), flags, 0o640).unwrap();
+    for (at, part) in parts {
+        assert_eq!(fs.write(handle, part, Some(*at)), Ok(part.len()));
+    }
+    fs.close(handle);
+}
+
+/// Something of everything, times before 1970 and long names among it.
+fn fill(fs: &FileSystem) {
+    let long = "n".repeat(200);
+    fs.make_directory(At::Root, b"d", 0o755).unwrap();
+    fs.make_directory(At::Root, format!("d/{long}").as_bytes(), 0o1777)
+        .unwrap();
+    put(fs, "empty", &[]);
+    put(fs, "d/text", &[(0, b"some text")]);
+    put(fs, &format!("d/{long}/{long}"), &[(0, &[7; 10_000])]);
+    put(fs, "sparse", &[(5 << 20, b"end")]);
+    put(fs, "d/tail", &[(0, b"x")]);
+    let handle = fs.open(At::Root, b"d/tail", libc::O_WRONLY, 0).unwrap();
+    fs.truncate_handle(handle, 123_456).unwrap();
+    fs.close(handle);
+    fs.link(At::Root, b"d/text", At::Root, b"z-other", 0)
+        .unwrap();
+    fs.symlink(format!("d/{long}/x").as_bytes(), At::Root, b"link")
+        .unwrap();
+    fs.symlink(b"d", At::Root, b"d/to").unwrap();
+    fs.make_node(At::Root, b"d/pipe", libc::S_IFIFO | 0o620, 0)
+        .unwrap();
+    fs.set_extended(
+        Subject::Path(At::Root, b"d/text", 0),
+        b"user.k",
+        b"v\0=w",
+        0,
+    )
+    .unwrap();
+    fs.set_extended(Subject::Path(At::Root, b"d", 0), b"user.dir", b"", 0)
+        .unwrap();
+    fs.change_mode(At::Root, b"d/text", 0o4751, 0).unwrap();
+    let names: [&[u8]; 4] = [b"d/text", b"link", b"d/pipe", b"d"];
+    for (seconds, name) in [1_600_000_000, -5, 0, 3].into_iter().zip(names) {
+        let time = |nanoseconds| {
+            SetTime::At(Timestamp {
+                seconds,
+                nanoseconds,
+            })
+        };
+        let flags = libc::AT_SYMLINK_NOFOLLOW;
+        fs.set_times(At::Root, name, time(1), time(999_999_999), flags)
+            .unwrap();
+    }
+}
+
+#[test]
+fn what_is_exported_comes_back() {
+    let place = Place::made();
+    let mut serving = Serving::start(&place.pool(), &[]);
+    let fs = session(&place.pool());
+    fill(&fs);
+    // Not folded: the archive has it all the same.
+    let archive = place.path().join("archive.tar");
+    std::fs::write(&archive, export(&place.pool())).unwrap();
+    fs.disconnect().unwrap();
+    serving.signal(libc::SIGTERM);
+    assert!(serving.process.wait().unwrap().success());
+
+    // Into another pool, twice, which nobody serves; and out again: the same bytes.
+    let other = place.path().join("other");
+    assert!(mkfs(&other, &["--size", "32M"]).status.success());
+    for _ in 0..2 {
+        imported(&other, &archive);
+        let again = export(&other);
+        assert!(again == std::fs::read(&archive).unwrap());
+    }
+    let checked = arck().arg("check").arg(&other).output().unwrap();
+    assert!(checked.status.success(), "{checked:?}");
+
+    // GNU tar reads it.
+    let out = place.path().join("out");
+    std::fs::create_dir(&out).unwrap();
+    tar(&["-xpf", archive.to_str().unwrap(), "--xattrs"], &out);
+    let status = |name: &str| std::fs::symlink_metadata(out.join(name)).unwrap();
+    let text = status("d/text");
+    assert_eq!(
+        (text.mtime(), text.mtime_nsec()),
+        (1_600_000_000, 999_999_999)
+    );
+    assert_eq!((text.mode() & 0o7777, text.nlink()), (0o4751, 2));
+    assert_eq!(text.ino(), status("z-other").ino());
+    assert_eq!(
+        (status("link").mtime(), status("link").mtime_nsec()),
+        (-5, 999_999_999)
+    );
+    assert_eq!(
+        (status("d").mtime(), status("d").mtime_nsec()),
+        (3, 999_999_999)
+    );
+    assert_eq!(status("sparse").len(), (5 << 20) + 3);
+    assert_eq!(std::fs::read(out.join("d/tail")).unwrap().len(), 123_456);
+    let long = "n".repeat(200);
+    let deep = std::fs::read(out.join(format!("d/{long}/{long}"))).unwrap();
+    assert!(deep == [7; 10_000]);
+}
+
+#[test]
+fn archives_of_gnu_tar_are_imported() {
+    let place = Place::made();
+    let tree = place.path().join("tree");
+    std::fs::create_dir_all(tree.join("a/b")).unwrap();
+    let long = "m".repeat(180);
+    std::fs::write(tree.join("a/b").join(&long), vec![3; 70_000]).unwrap();
+    std::fs::write(tree.join("a/file"), b"text").unwrap();
+    std::fs::hard_link(tree.join("a/file"), tree.join("a/twin")).unwrap();
+    std::os::unix::fs::symlink(&long, tree.join("a/b/link")).unwrap();
+    let holes = std::fs::File::create(tree.join("holes")).unwrap();
+    holes.set_len(3 << 20).unwrap();
+    drop(holes);
+    for format in ["gnu", "pax"] {
+        let archive = place.path().join(format!("{format}.tar"));
+        let name = archive.to_str().unwrap().to_owned();
+        let mut arguments = vec!["-cf", &name, "--format", format];
+        if format == "gnu" {
+            arguments.push("--sparse");
+        }
+        arguments.push(".");
+        tar(&arguments, &tree);
+        imported(&place.pool(), &archive);
+        let out = place.path().join(format!("out-{format}"));
+        std::fs::create_dir(&out).unwrap();
+        let exported = place.path().join("exported.tar");
+        std::fs::write(&exported, export(&place.pool())).unwrap();
+        tar(&["-xpf", exported.to_str().unwrap()], &out);
+        let same = Command::new("diff")
+            .arg("-r")
+            .args([&tree, &out])
+            .output()
+            .unwrap();
+        assert!(same.status.success(), "{same:?}");
+        for name in ["a", "a/file", "a/b/link", "holes"] {
+            let one = std::fs::symlink_metadata(tree.join(name)).unwrap();
+            let other = std::fs::symlink_metadata(out.join(name)).unwrap();
+            let told = |m: &std::fs::Metadata| (m.mode(), m.uid(), m.gid(), m.mtime(), m.nlink());
+            assert_eq!(told(&one), told(&other), "{name}");
+            if format == "pax" {
+                assert_eq!(one.mtime_nsec(), other.mtime_nsec(), "{name}");
+            }
+        }
+    }
+    // Holes take nothing.
+    let mut serving = Serving::start(&place.pool(), &[]);
+    let fs = session(&place.pool());
+    assert_eq!(fs.stat(At::Root, b"holes", 0).unwrap().blocks, 0);
+    fs.disconnect().unwrap();
+    serving.signal(libc::SIGTERM);
+    assert!(serving.process.wait().unwrap().success());
+}
+
+#[test]
+fn a_file_is_of_one_moment_while_others_write() {
+    let place = Place::made();
+    let mut serving = Serving::start(&place.pool(), &[]);
+    let stop = AtomicBool::new(false);
+    let fs = session(&place.pool());
+    put(&fs, "file", &[(0, &[0; 300_000])]);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let handle = fs.open(At::Root, b"file", libc::O_RDWR, 0).unwrap();
+            let mut version = 0u8;
+            while !stop.load(Ordering::Relaxed) {
+                version = version.wrapping_add(1);
+                let whole = vec![version; 300_000];
+                assert_eq!(fs.write(handle, &whole, Some(0)), Ok(whole.len()));
+                // So that there are moments between.
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+            fs.close(handle);
+        });
+        for _ in 0..8 {
+            let output = arck().arg("export").arg(place.pool()).output().unwrap();
+            let told = String::from_utf8_lossy(&output.stderr).into_owned();
+            let archive = output.stdout;
+            let at = archive.windows(5).position(|w| w == b"ustar").unwrap();
+            assert!(at > 0);
+            let mut found = tar::Archive::new(&archive[..]);
+            for entry in found.entries().unwrap() {
+                let mut entry = entry.unwrap();
+                if entry.path_bytes()[..] != b"file"[..] {
+                    continue;
+                }
+                let mut content = Vec::new();
+                std::io::Read::read_to_end(&mut entry, &mut content).unwrap();
+                assert_eq!(content.len(), 300_000);
+                let uniform = content.iter().all(|&byte| byte == content[0]);
+                // Either it is of one moment, or it is told that it is not.
+                assert!(uniform || told.contains("several moments"), "{told}");
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        writer.join().unwrap();
+    });
+    fs.disconnect().unwrap();
+    serving.signal(libc::SIGTERM);
+    assert!(serving.process.wait().unwrap().success());
+}
+
+#[test]
+fn what_cannot_be_carried_over_is_told() {
+    let place = Place::made();
+    let archive = place.path().join("bad.tar");
+    std::fs::write(&archive, vec![b'x'; 5000]).unwrap();
+    let output = import(&place.pool(), &archive);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text.starts_with("arck import: reading the archive: "),
+        "{text}"
+    );
+    assert_eq!(text.lines().count(), 1);
+    // Out of the pool, and what cannot be.
+    let tree = place.path().join("tree");
+    std::fs::create_dir_all(tree.join("in")).unwrap();
+    std::fs::write(tree.join("good"), b"text").unwrap();
+    std::fs::write(place.path().join("evil"), b"text").unwrap();
+    let name = place.path().join("up.tar");
+    tar(&["-cPf", name.to_str().unwrap(), "../evil", "good"], &tree);
+    let output = import(&place.pool(), &name);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(text, "arck import: ../evil: leads out of the pool\n");
+    let mut list = Command::new("tar");
+    let mut list = list
+        .arg("-t")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = list.stdin.take().unwrap();
+    std::io::Write::write_all(&mut input, &export(&place.pool())).unwrap();
+    drop(input);
+    let listed = list.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&listed.stdout), "./\ngood\n");
+}
