@@ -54,6 +54,8 @@ struct Told {
 struct Socket {
     /// `None` once the session has ended.
     socket: Option<OwnedFd>,
+    /// Control memory, for the next controller; as long as there is a socket.
+    control: Option<OwnedFd>,
     /// Answers that nobody waits for any more, and that are still to come.
     owed: u32,
 }
@@ -68,7 +70,6 @@ pub struct Connection {
     /// The socket's number; -1 once the session has ended.
     number: AtomicI32,
     wake: OwnedFd,
-    control: OwnedFd,
     /// Descriptions of which a controller was told by this process, to tell the next one of.
     told: Mutex<Vec<Told>>,
     /// It was waited for in vain: nobody waits again until it is back.
@@ -94,10 +95,10 @@ impl Connection {
             number: AtomicI32::new(socket.as_raw_fd()),
             socket: Mutex::new(Socket {
                 socket: Some(socket),
+                control: Some(control),
                 owed: 0,
             }),
             wake,
-            control,
             told: Mutex::new(Vec::new()),
             gave_up: AtomicBool::new(false),
             has_said: AtomicBool::new(false),
@@ -127,6 +128,7 @@ impl Connection {
         let mut socket = self.lock();
         self.number.store(-1, Ordering::Release);
         socket.socket = None;
+        socket.control = None;
     }
 
     /// Whether the controller's end is closed. A system call.
@@ -148,7 +150,7 @@ impl Connection {
     }
 
     fn restore_locked(&self, socket: &mut Socket, control: &ControlMemory) -> Result<(), Errno> {
-        let Some(old) = &socket.socket else {
+        let (Some(old), Some(memory)) = (&socket.socket, &socket.control) else {
             return Err(Errno::IO);
         };
         if !is_cut(old.as_fd()) {
@@ -159,7 +161,7 @@ impl Connection {
             false => Instant::now() + self.patience,
         };
         loop {
-            match self.resume(old.as_fd()) {
+            match self.resume(old.as_fd(), memory.as_fd()) {
                 Ok(()) => break,
                 Err(
                     errno @ (Errno::STALE | Errno::ACCESS | Errno::PROTONOSUPPORT | Errno::INVAL),
@@ -218,14 +220,14 @@ impl Connection {
     }
 
     /// One attempt. The new socket and wake descriptor take the old ones' numbers.
-    fn resume(&self, old: BorrowedFd<'_>) -> Result<(), Errno> {
+    fn resume(&self, old: BorrowedFd<'_>, control: BorrowedFd<'_>) -> Result<(), Errno> {
         let fresh = connect_socket(&self.pool)?;
         let call = Call::Resume {
             version: PROTOCOL_VERSION,
             session: self.session,
             secret: self.secret,
         };
-        send(fresh.as_fd(), &call, &[self.control.as_fd()])?;
+        send(fresh.as_fd(), &call, &[control])?;
         if !wait_readable(fresh.as_fd(), self.patience) {
             return Err(Errno::TIMEDOUT);
         }
@@ -268,7 +270,7 @@ impl Connection {
         call: &Call,
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<(Answer, Vec<OwnedFd>), Errno> {
-        let Socket { socket, owed } = socket;
+        let Socket { socket, owed, .. } = socket;
         let socket = socket.as_ref().ok_or(Errno::NOTCONN)?.as_fd();
         send(socket, call, descriptors)?;
         *owed += 1;
