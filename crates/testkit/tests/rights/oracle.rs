@@ -31,7 +31,7 @@ pub const ATTRIBUTE: &[u8] = b"user.own";
 
 /// Where a directory is while it can be reached.
 pub fn path((directory, name): &Place) -> String {
-    format!("/work/d{directory}/{name}")
+    format!("/common/d{directory}/{name}")
 }
 
 impl Oracle {
@@ -113,7 +113,7 @@ impl Oracle {
     /// Exactly what is known is there; everything can be reached.
     pub fn look_at_all(&mut self, session: &Session, directories: usize) {
         for directory in 0..directories {
-            let names = session.names(&format!("/work/d{directory}"));
+            let names = session.names(&format!("/common/d{directory}"));
             let mut names = names.unwrap_or_else(|errno| panic!("d{directory}: {errno}"));
             names.retain(|name| name.starts_with(&self.prefix));
             let known = self.names.keys().chain(&self.directories);

@@ -35,7 +35,7 @@ const RESTORED: usize = 3;
 type Change = fn(&Session, &mut Random);
 
 fn work(at: usize) -> String {
-    format!("/work/d{at}")
+    format!("/common/d{at}")
 }
 
 fn some_directory(random: &mut Random) -> String {
@@ -46,7 +46,7 @@ fn some_directory(random: &mut Random) -> String {
 fn storm(seed: u64, changers: &[(User, Change)], allowed: Allowed) {
     let mut world = World::new(256 << 20);
     world.as_user(ANN, |ann| {
-        ann.mkdir("/work", 0o777);
+        ann.mkdir("/common", 0o777);
         ann.mkdir("/closed", 0o700);
         for at in 0..DIRECTORIES {
             ann.mkdir(&work(at), mode_of(at));
@@ -129,10 +129,10 @@ fn mode_of(directory: usize) -> u32 {
 
 /// Where everything was, and for everybody.
 fn open_everything(root: &Session) {
-    if root.stat("/closed/work").is_ok() {
-        root.rename("/closed/work", "/work").expect("moved back");
+    if root.stat("/closed/common").is_ok() {
+        root.rename("/closed/common", "/common").expect("moved back");
     }
-    root.chmod("/work", 0o777);
+    root.chmod("/common", 0o777);
     for at in 0..DIRECTORIES {
         let away = format!("/closed/d{at}");
         if root.stat(&away).is_ok() {
@@ -153,7 +153,7 @@ fn must(what: &str, result: Result<(), Errno>) {
 const MODES: [u32; 6] = [0, 0o700, 0o711, 0o755, 0o777, 0o777];
 
 fn chmod_of_what_is_above(seed: u64) {
-    let change: Change = |ann, random| ann.chmod("/work", *random.pick(&MODES));
+    let change: Change = |ann, random| ann.chmod("/common", *random.pick(&MODES));
     storm(seed, &[(ANN, change)], &[Errno::ACCESS]);
 }
 
@@ -161,7 +161,7 @@ fn chmod_of_directories(seed: u64) {
     let change: Change = |ann, random| {
         // Taken from all and given back at once, now and then.
         let directory = some_directory(random);
-        must("chmod /work", ann.try_chmod("/work", 0o777));
+        must("chmod /common", ann.try_chmod("/common", 0o777));
         ann.chmod(&directory, *random.pick(&MODES));
         if random.percent(30) {
             ann.chmod(&directory, 0o777);
@@ -182,7 +182,7 @@ fn give(root: &Session, path: &str, random: &mut Random) {
 }
 
 fn chown_of_what_is_above(seed: u64) {
-    let change: Change = |root, random| give(root, "/work", random);
+    let change: Change = |root, random| give(root, "/common", random);
     storm(seed, &[(ROOT, change)], &[Errno::ACCESS]);
 }
 
@@ -210,7 +210,7 @@ fn directories_that_move(seed: u64) {
 }
 
 fn what_is_above_moves(seed: u64) {
-    let change: Change = |ann, random| there_and_back(ann, "/work", "/closed/work", random);
+    let change: Change = |ann, random| there_and_back(ann, "/common", "/closed/common", random);
     storm(seed, &[(ANN, change)], MOVED);
 }
 
@@ -237,7 +237,7 @@ fn all_at_once(seed: u64) {
     let ann: Change = |ann, random| match random.below(4) {
         // Root has it given to somebody else meanwhile.
         0 => allow(ann.try_chmod(&some_directory(random), *random.pick(&MODES))),
-        1 => allow(ann.try_chmod("/work", *random.pick(&MODES))),
+        1 => allow(ann.try_chmod("/common", *random.pick(&MODES))),
         2 => {
             let at = random.below(DIRECTORIES as u64) as usize;
             let (from, to) = (work(at), format!("/closed/d{at}"));
@@ -253,7 +253,7 @@ fn all_at_once(seed: u64) {
     };
     let root: Change = |root, random| {
         let path = match random.below(3) {
-            0 => "/work".to_owned(),
+            0 => "/common".to_owned(),
             1 => some_directory(random),
             _ => shared_path(random.below(SHARED as u64) as usize),
         };

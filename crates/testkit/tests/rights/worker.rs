@@ -34,7 +34,7 @@ pub struct Worker<'s> {
 }
 
 pub fn shared_path(which: usize) -> String {
-    format!("/work/shared{which}")
+    format!("/common/shared{which}")
 }
 
 impl<'s> Worker<'s> {
