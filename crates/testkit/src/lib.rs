@@ -7,6 +7,7 @@
 
 pub mod differential;
 pub mod explorer;
+pub mod harness;
 pub mod history;
 mod random;
 

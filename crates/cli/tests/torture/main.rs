@@ -81,7 +81,7 @@ impl Scene {
     fn kill_one(&mut self, random: &mut Random) {
         let which = random.below(self.workloads.len() as u64) as usize;
         let group = random.below(2) == 0;
-        self.workloads[which].kill(group);
+        self.workloads[which].runner().kill(group);
         self.count(if group { "groups" } else { "processes" });
     }
 
@@ -91,7 +91,7 @@ impl Scene {
             0 | 1 => self.kill_one(random),
             2 => {
                 for workload in &mut self.workloads {
-                    workload.kill(true);
+                    workload.runner().kill(true);
                 }
                 self.count("all groups at once");
             }
@@ -146,7 +146,10 @@ impl Scene {
         for (workload, before) in self.workloads.iter_mut().zip(before) {
             while workload.acknowledged() <= before {
                 let name = workload.name();
-                assert!(workload.is_running(), "{context}: {name} has ended");
+                assert!(
+                    workload.runner().is_running(),
+                    "{context}: {name} has ended"
+                );
                 assert!(
                     began.elapsed() < PATIENCE,
                     "{context}: {name} does not go on"
@@ -235,13 +238,13 @@ fn main() {
     // All at once, and a pool that nobody serves.
     scene.kill_controller();
     for workload in &mut scene.workloads {
-        workload.kill(true);
+        workload.runner().kill(true);
     }
     check_pool(&scene.place.pool(), "killed");
     scene.serve();
     scene.settle("at last");
     for workload in &mut scene.workloads {
-        workload.kill(true);
+        workload.runner().kill(true);
     }
     let acknowledged: Vec<String> = scene
         .workloads

@@ -16,12 +16,10 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 pub trait Workload {
-    fn name(&self) -> String;
+    fn name(&self) -> &'static str;
     /// How much is acknowledged until now.
     fn acknowledged(&mut self) -> u64;
-    fn is_running(&mut self) -> bool;
-    /// Kills the process that uses the pool, or all of its group.
-    fn kill(&mut self, group: bool);
+    fn runner(&mut self) -> &mut Runner;
     /// Everything acknowledged is there. Starts it again if it does not run.
     fn check(&mut self, pool: &Path, context: &str);
 }
@@ -104,19 +102,20 @@ fn worker(pool: &Path, words: &[&str]) -> Program {
 
 /// What the workloads have in common: a program that may run, and was killed by the test or not.
 #[derive(Default)]
-struct Runner {
+pub struct Runner {
     program: Option<Program>,
     was_killed: bool,
 }
 
 impl Runner {
-    fn is_running(&mut self) -> bool {
+    pub fn is_running(&mut self) -> bool {
         self.program
             .as_mut()
             .is_some_and(|program| !program.has_ended())
     }
 
-    fn kill(&mut self, group: bool) {
+    /// Kills the process that uses the pool, or all of its group.
+    pub fn kill(&mut self, group: bool) {
         if let Some(program) = &mut self.program {
             program.kill(group);
         }
@@ -170,8 +169,8 @@ impl Log {
 }
 
 impl Workload for Log {
-    fn name(&self) -> String {
-        self.name.to_owned()
+    fn name(&self) -> &'static str {
+        self.name
     }
     fn acknowledged(&mut self) -> u64 {
         for line in self.runner.lines() {
@@ -181,11 +180,8 @@ impl Workload for Log {
         }
         self.records
     }
-    fn is_running(&mut self) -> bool {
-        self.runner.is_running()
-    }
-    fn kill(&mut self, group: bool) {
-        self.runner.kill(group);
+    fn runner(&mut self) -> &mut Runner {
+        &mut self.runner
     }
     fn check(&mut self, pool: &Path, context: &str) {
         let is_over = self.runner.is_over(self.name, context);
@@ -278,8 +274,8 @@ impl Storm {
 }
 
 impl Workload for Storm {
-    fn name(&self) -> String {
-        self.name.to_owned()
+    fn name(&self) -> &'static str {
+        self.name
     }
     fn acknowledged(&mut self) -> u64 {
         for line in self.runner.lines() {
@@ -293,11 +289,8 @@ impl Workload for Storm {
         }
         self.done
     }
-    fn is_running(&mut self) -> bool {
-        self.runner.is_running()
-    }
-    fn kill(&mut self, group: bool) {
-        self.runner.kill(group);
+    fn runner(&mut self) -> &mut Runner {
+        &mut self.runner
     }
     fn check(&mut self, pool: &Path, context: &str) {
         let is_over = self.runner.is_over(self.name, context);
@@ -365,8 +358,8 @@ impl Sqlite {
 }
 
 impl Workload for Sqlite {
-    fn name(&self) -> String {
-        self.name.to_owned()
+    fn name(&self) -> &'static str {
+        self.name
     }
     fn acknowledged(&mut self) -> u64 {
         for line in self.runner.lines() {
@@ -378,11 +371,8 @@ impl Workload for Sqlite {
         }
         self.rows
     }
-    fn is_running(&mut self) -> bool {
-        self.runner.is_running()
-    }
-    fn kill(&mut self, group: bool) {
-        self.runner.kill(group);
+    fn runner(&mut self) -> &mut Runner {
+        &mut self.runner
     }
     fn check(&mut self, pool: &Path, context: &str) {
         if !self.runner.is_over(self.name, context) {
@@ -488,8 +478,8 @@ fn exchange(stream: &mut BufReader<UnixStream>, command: &str) -> Option<String>
 }
 
 impl Workload for Redis {
-    fn name(&self) -> String {
-        self.name.to_owned()
+    fn name(&self) -> &'static str {
+        self.name
     }
     fn acknowledged(&mut self) -> u64 {
         let is_over = !self.runner.is_running();
@@ -503,11 +493,8 @@ impl Workload for Redis {
         }
         self.keys
     }
-    fn is_running(&mut self) -> bool {
-        self.runner.is_running()
-    }
-    fn kill(&mut self, group: bool) {
-        self.runner.kill(group);
+    fn runner(&mut self) -> &mut Runner {
+        &mut self.runner
     }
     fn check(&mut self, pool: &Path, context: &str) {
         if !self.runner.is_over(self.name, context) {

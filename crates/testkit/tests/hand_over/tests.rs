@@ -3,11 +3,12 @@
 use super::other::{Other, lock};
 use arck_core_state::InodeNumber;
 use arck_core_state::header::HeaderKind;
+use arck_testkit::harness::Case;
 use arck_testkit::{Shorthand, TestPool};
 use arckfs::{At, Errno, FileSystem, Handle};
 use std::time::Duration;
 
-pub const ALL: &[(&str, fn())] = &[
+pub const ALL: &[Case] = &[
     ("a_stopped_owner", a_stopped_owner),
     ("a_dead_owner", a_dead_owner),
     ("an_owner_inside_an_operation", an_owner_inside_an_operation),

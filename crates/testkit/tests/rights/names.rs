@@ -3,7 +3,7 @@
 
 use super::Case;
 use super::board::Board;
-use super::world::{ANN, BOB, EVE, ROOT, Session, User, World, plain};
+use super::world::{ANN, BOB, EVE, ROOT, Session, Turns, User, World, plain};
 use arck_testkit::{Random, Shorthand};
 use arckfs::{At, Errno};
 use std::time::Duration;
@@ -45,6 +45,22 @@ fn world() -> World {
     world
 }
 
+/// Makes a directory, cannot remove it while the other has something in it, and removes it then.
+fn make_and_remove(session: &Session, turns: &mut Turns) {
+    for round in 0..20 {
+        session.mkdir("/open/directory", 0o777);
+        turns.next();
+        assert_eq!(
+            rmdir(session, "/open/directory"),
+            Err(Errno::NOTEMPTY),
+            "round {round}"
+        );
+        turns.next();
+        assert_eq!(rmdir(session, "/open/directory"), Ok(()), "round {round}");
+        turns.next();
+    }
+}
+
 fn directory_with_unfolded_creates(seed: u64) {
     let world = world();
     for (worker, remover) in PAIRS {
@@ -78,20 +94,7 @@ fn directory_with_unfolded_creates(seed: u64) {
                 turns.pass();
             },
             remover,
-            |session, turns| {
-                for round in 0..20 {
-                    session.mkdir("/open/directory", 0o777);
-                    turns.next();
-                    assert_eq!(
-                        rmdir(session, "/open/directory"),
-                        Err(Errno::NOTEMPTY),
-                        "round {round}"
-                    );
-                    turns.next();
-                    assert_eq!(rmdir(session, "/open/directory"), Ok(()), "round {round}");
-                    turns.next();
-                }
-            },
+            make_and_remove,
         );
     }
     assert_eq!(world.violations(), "");
@@ -128,20 +131,7 @@ fn directory_with_unfolded_removes(seed: u64) {
                 turns.pass();
             },
             remover,
-            |session, turns| {
-                for round in 0..20 {
-                    session.mkdir("/open/directory", 0o777);
-                    turns.next();
-                    assert_eq!(
-                        rmdir(session, "/open/directory"),
-                        Err(Errno::NOTEMPTY),
-                        "round {round}"
-                    );
-                    turns.next();
-                    assert_eq!(rmdir(session, "/open/directory"), Ok(()), "round {round}");
-                    turns.next();
-                }
-            },
+            make_and_remove,
         );
     }
     assert_eq!(world.violations(), "");

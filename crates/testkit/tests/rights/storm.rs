@@ -130,7 +130,8 @@ fn mode_of(directory: usize) -> u32 {
 /// Where everything was, and for everybody.
 fn open_everything(root: &Session) {
     if root.stat("/closed/common").is_ok() {
-        root.rename("/closed/common", "/common").expect("moved back");
+        root.rename("/closed/common", "/common")
+            .expect("moved back");
     }
     root.chmod("/common", 0o777);
     for at in 0..DIRECTORIES {
