@@ -424,9 +424,10 @@ impl<'r> Explorer<'r> {
             outcome => outcome.as_ref().map_err(String::clone)?,
         };
         let before = &part.states[progress.returned];
-        let flight = progress.in_flight.then(|| {
-            let operation = &part.workload.steps[progress.returned].1;
-            (operation, &part.states[progress.returned + 1])
+        let flight = progress.in_flight.then(|| model::Flight {
+            operation: &part.workload.steps[progress.returned].1,
+            after: &part.states[progress.returned + 1],
+            clock: &part.clocks[progress.returned],
         });
         model::check(tree, before, flight)
     }

@@ -2,12 +2,18 @@
 //!
 //! # Invariant
 //! The model knows names, kinds, link counts, sizes, contents, modes and extended attributes by
-//! itself; only the times that an operation gives are taken from the session that made it.
+//! itself; only the times that an operation gives are taken from the session that made it. A call
+//! that is made in several steps stamps the file at each: of what did not return, times may be
+//! those of a step, which the clock told while the call was under way.
 
 use super::tree::{Content, Node, Tree};
 use arck_core_state::{FileKind, InodeNumber, PAGE_SIZE};
 use arckfs::{At, Failure, FileSystem, Handle, SetTime, Subject, Timestamp};
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+/// What the clock that stamps files told before a call and after it; nanoseconds.
+pub type Clock = RangeInclusive<i64>;
 
 /// One call of ArckFS, or a fold.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -127,25 +133,45 @@ impl Operation {
         Ok(None)
     }
 
-    /// The range of bytes of which a crash may leave any mixture, before and after.
-    fn torn_range(&self, before: &Tree) -> Option<(InodeNumber, u64, u64)> {
-        match *self {
-            O::Write(path, offset, length, _) => {
-                let number = *before.paths.get(path)?;
-                Some((number, offset, offset + length as u64))
-            }
-            O::Append(path, length, _) => {
-                let number = *before.paths.get(path)?;
-                let size = before.nodes[&number].size;
-                Some((number, size, size + length as u64))
-            }
+    /// What a crash may leave half done.
+    fn torn(&self, before: &Tree, clock: &Clock) -> Option<Torn> {
+        let (path, start, length, stamps) = match *self {
+            O::Write(path, offset, length, _) => (path, Some(offset), length as u64, None),
+            O::Append(path, length, _) => (path, None, length as u64, None),
+            // Its size, its ends, and its pages, one after the other.
             O::Allocate(path, _, offset, length) => {
-                let number = *before.paths.get(path)?;
-                Some((number, offset, offset + length))
+                (path, Some(offset), length, Some(clock.clone()))
             }
-            _ => None,
-        }
+            _ => return None,
+        };
+        let number = *before.paths.get(path)?;
+        let start = start.unwrap_or(before.nodes[&number].size);
+        Some(Torn {
+            number,
+            start,
+            end: start + length,
+            stamps,
+        })
     }
+}
+
+/// A call that has not returned.
+#[derive(Clone, Copy)]
+pub struct Flight<'a> {
+    pub operation: &'a Operation,
+    /// When it has.
+    pub after: &'a Tree,
+    pub clock: &'a Clock,
+}
+
+/// What of an inode a call changes step by step.
+struct Torn {
+    number: InodeNumber,
+    /// Bytes of which a crash may leave any mixture, before and after.
+    start: u64,
+    end: u64,
+    /// What else its times of modification and change may be.
+    stamps: Option<Clock>,
 }
 
 /// An empty pool.
@@ -366,22 +392,18 @@ impl Tree {
 }
 
 /// Whether `found` is a tree that may be there when everything up to `before` has returned and
-/// `flight` (an operation, and the tree after it) has not.
-pub fn check(
-    found: &Tree,
-    before: &Tree,
-    flight: Option<(&Operation, &Tree)>,
-) -> Result<(), String> {
+/// `flight` has not.
+pub fn check(found: &Tree, before: &Tree, flight: Option<Flight<'_>>) -> Result<(), String> {
     let shape = found.shape();
-    let after = flight.map(|(_, after)| after);
-    let torn = flight.and_then(|(operation, _)| operation.torn_range(before));
+    let after = flight.map(|flight| flight.after);
+    let torn = flight.and_then(|flight| flight.operation.torn(before, flight.clock));
     let mut outcome: Option<String> = None;
     // An exchange of two files has the same names before and after.
     for (base, other) in [(Some(before), after), (after, Some(before))] {
         let Some(base) = base.filter(|base| base.shape() == shape) else {
             continue;
         };
-        match check_nodes(found, base, other, torn) {
+        match check_nodes(found, base, other, torn.as_ref()) {
             Ok(()) => return Ok(()),
             Err(error) => {
                 outcome = Some(match outcome {
@@ -403,7 +425,7 @@ fn check_nodes(
     found: &Tree,
     base: &Tree,
     other: Option<&Tree>,
-    torn: Option<(InodeNumber, u64, u64)>,
+    torn: Option<&Torn>,
 ) -> Result<(), String> {
     for (path, number) in &base.paths {
         let here = &found.nodes[&found.paths[path]];
@@ -430,12 +452,13 @@ fn check_nodes(
             other.attributes
         );
         one_of!("size", here.size, node.size, other.size);
+        let torn = torn.filter(|torn| torn.number == *number);
         match torn {
-            Some((torn, start, end)) if torn == *number => {
-                check_torn(here, [node, other], start, end)
+            Some(torn) => {
+                check_torn(here, [node, other], torn.start, torn.end)
                     .map_err(|error| format!("{path:?}: {error}"))?;
             }
-            _ => {
+            None => {
                 let old = here.size == node.size && here.content == node.content;
                 let new = here.size == other.size && here.content == other.content;
                 if !old && !new {
@@ -448,6 +471,10 @@ fn check_nodes(
             }
         }
         for (index, what) in ["atime", "mtime", "ctime"].into_iter().enumerate() {
+            let stamps = torn.and_then(|torn| torn.stamps.as_ref());
+            if index > 0 && stamps.is_some_and(|clock| clock.contains(&here.times[index])) {
+                continue;
+            }
             one_of!(
                 what,
                 here.times[index],

@@ -8,14 +8,15 @@
 //!   store has got past it.
 
 use super::image::{Memory, WORDS, page_of};
-use super::model::{self, Operation};
+use super::model::{self, Clock, Operation};
 use super::tree::Tree;
 use crate::connect;
-use arck_controller::{Controller, MkfsOptions, Options, mkfs};
+use arck_controller::{Controller, MkfsOptions, Options, RunningController, mkfs};
 use arck_core_state::{FileKind, PAGE_SIZE};
 use arck_pm::PersistOption;
 use arck_pm::record::{Event, EventKind, Recording, mark};
 use arckfs::{At, FileSystem};
+use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -46,6 +47,8 @@ pub struct Part {
     pub workload: Workload,
     /// Before the first step, and after each.
     pub states: Vec<Tree>,
+    /// Of each step: what the clock said before it and when it had returned.
+    pub clocks: Vec<Clock>,
     /// The files when the setup was done.
     pub memory: Memory,
     /// What happened from then on, until the last step had returned.
@@ -109,14 +112,40 @@ fn options(shared: bool) -> Options {
     }
 }
 
-fn make(session: &FileSystem, operation: &Operation, moment: impl Fn(bool)) {
+/// What the clock that stamps files says.
+fn now() -> i64 {
+    let time = clock_gettime(ClockId::RealtimeCoarse);
+    time.tv_sec * 1_000_000_000 + time.tv_nsec
+}
+
+fn make(session: &FileSystem, operation: &Operation, moment: impl Fn(bool)) -> Clock {
     let handle = operation.prepare(session);
+    let begun = now();
     moment(false);
     let outcome = operation.run(session, handle);
     moment(true);
+    let clock = begun..=now();
     let made = outcome.unwrap_or_else(|failure| panic!("{operation:?}: {failure:?}"));
     for handle in handle.into_iter().chain(made) {
         session.close(handle);
+    }
+    clock
+}
+
+/// Ends the controller and waits for its workers: nobody stores any more. Even when nobody waits for
+/// an answer it may be at work, on numbers that a session has asked for ahead of its need.
+fn end(controller: RunningController) {
+    controller.kill();
+    let works = || {
+        let tasks = std::fs::read_dir("/proc/self/task").expect("the threads");
+        tasks.flatten().any(|task| {
+            let name = std::fs::read(task.path().join("comm"));
+            // It may have ended meanwhile.
+            name.is_ok_and(|name| name.starts_with(b"arck-worker"))
+        })
+    };
+    while works() {
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -152,30 +181,30 @@ pub fn record(recording: &Recording, workloads: &[Workload], shared: bool) -> Gr
         tree.observe(&first);
         Moment::Start.put();
         let mut after = vec![tree.clone()];
+        let mut clocks = Vec::new();
         for (step, (who, operation)) in workload.steps.iter().enumerate() {
             let session = match who {
                 Who::First => &first,
                 Who::Second => &second,
             };
-            make(session, operation, |done| {
+            clocks.push(make(session, operation, |done| {
                 if done {
                     Moment::End(step).put();
                 } else {
                     Moment::Begin(step).put();
                 }
-            });
+            }));
             tree.apply(operation);
             tree.observe(session);
             after.push(tree.clone());
         }
         Moment::Stop.put();
-        states.push(after);
+        states.push((after, clocks));
     }
-    // Nobody asks for anything: the controller's thread waits.
+    end(controller);
     let events = recording.take();
     assert_whole(&events, &path);
     drop((first, second));
-    controller.kill();
     recording.take();
     let parts = cut(&events, workloads, states);
     Group {
@@ -196,12 +225,14 @@ pub fn record_life(recording: &Recording) -> Group {
     recording.take();
     let mut steps = Vec::new();
     let mut states = Vec::new();
+    let mut clocks = Vec::new();
     let mut tree = model::empty();
     let nothing = (Who::First, Operation::Commit(false));
     // Nothing changes by what is done here.
     macro_rules! quietly {
         ($work:expr) => {{
             states.push(tree.clone());
+            clocks.push(0..=0);
             Moment::Begin(steps.len()).put();
             let result = $work;
             Moment::End(steps.len()).put();
@@ -246,23 +277,20 @@ pub fn record_life(recording: &Recording) -> Group {
                 *state = tree.clone();
             }
         }
-        let change =
-            |operation: Operation, tree: &mut Tree, steps: &mut Vec<_>, states: &mut Vec<Tree>| {
-                states.push(tree.clone());
-                let step = steps.len();
-                make(&session, &operation, |done| {
-                    if done {
-                        Moment::End(step).put();
-                    } else {
-                        Moment::Begin(step).put();
-                    }
-                });
-                tree.apply(&operation);
-                tree.observe(&session);
-                steps.push((Who::First, operation));
-            };
-        change(one, &mut tree, &mut steps, &mut states);
-        change(other, &mut tree, &mut steps, &mut states);
+        for operation in [one, other] {
+            states.push(tree.clone());
+            let step = steps.len();
+            clocks.push(make(&session, &operation, |done| {
+                if done {
+                    Moment::End(step).put();
+                } else {
+                    Moment::Begin(step).put();
+                }
+            }));
+            tree.apply(&operation);
+            tree.observe(&session);
+            steps.push((Who::First, operation));
+        }
         if clean {
             quietly!(session.disconnect().expect("a clean end"));
             quietly!(controller.stop().expect("a clean end"));
@@ -272,7 +300,7 @@ pub fn record_life(recording: &Recording) -> Group {
         }
         controller = quietly!(serve());
     }
-    controller.kill();
+    end(controller);
     states.push(tree);
     let events = recording.take();
     let workload = Workload {
@@ -284,6 +312,7 @@ pub fn record_life(recording: &Recording) -> Group {
     let part = Part {
         workload,
         states,
+        clocks,
         memory: Memory::default(),
         events: 0..events.len(),
     };
@@ -315,7 +344,11 @@ fn clear(session: &FileSystem, tree: &mut Tree) {
 }
 
 /// The parts of a trace.
-fn cut(events: &[Event], workloads: &[Workload], states: Vec<Vec<Tree>>) -> Vec<Part> {
+fn cut(
+    events: &[Event],
+    workloads: &[Workload],
+    states: Vec<(Vec<Tree>, Vec<Clock>)>,
+) -> Vec<Part> {
     let mut memory = Memory::default();
     let mut parts: Vec<Part> = Vec::new();
     let mut states = states.into_iter().zip(workloads);
@@ -326,10 +359,12 @@ fn cut(events: &[Event], workloads: &[Workload], states: Vec<Vec<Tree>>) -> Vec<
         };
         match Moment::read(mark) {
             Some(Moment::Start) => {
-                let (states, workload) = states.next().expect("as many starts as workloads");
+                let ((states, clocks), workload) =
+                    states.next().expect("as many starts as workloads");
                 parts.push(Part {
                     workload: workload.clone(),
                     states,
+                    clocks,
                     memory: memory.clone(),
                     events: index + 1..index + 1,
                 });
