@@ -11,13 +11,10 @@ use crate::pool::{Header, Pool};
 use crate::tables::SegmentKind;
 use arck_core_state::arena::BRANCH_SLOTS;
 use arck_core_state::geometry::{FILE_SIZE_MAX, LINKS_MAX, PATH_MAX};
-use arck_core_state::header::HeaderKind;
+use arck_core_state::header::{COUNTED_MAX, HeaderKind};
 use arck_core_state::index::{FANOUT, HEIGHT_MAX, capacity};
 use arck_core_state::{FileKind, Inode, InodeNumber, PAGE_SIZE, PagePtr, Pages};
 use std::sync::atomic::Ordering;
-
-/// Sequences and fold numbers beyond this are damage: who goes on counting there overflows.
-pub(crate) const COUNTED_MAX: u64 = 1 << 62;
 
 /// What a page is used for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -166,7 +163,6 @@ impl<S: Sink> Look<'_, S> {
 
     fn ownership(&mut self) {
         let header = self.header;
-        // Both count up from 1: further than this nobody has ever counted.
         if header.fold > COUNTED_MAX {
             self.of_header(16, format!("fold number {:#x}", header.fold));
         }

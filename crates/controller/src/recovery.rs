@@ -19,7 +19,7 @@ use crate::pool::Pool;
 use crate::sessions::{Owned, Session};
 use crate::slots::place;
 use crate::state::State;
-use arck_core_state::header::{HEADER_SIZE, HeaderKind};
+use arck_core_state::header::{COUNTED_MAX, HEADER_SIZE, HeaderKind};
 use arck_core_state::{Inode, InodeNumber, PAGE_SIZE, PagePtr, layout};
 use arck_pm::record::stored;
 use rustix::io::Errno;
@@ -111,6 +111,12 @@ pub fn scan(state: &mut State) -> Result<()> {
             break;
         };
         let copy = header.copy();
+        for (what, number_of) in [("sequence", copy.sequence), ("fold number", copy.fold)] {
+            if number_of > COUNTED_MAX {
+                let detail = format!("the {what} of inode {number} is {number_of:#x}");
+                return Err(damaged(&state.pool, detail));
+            }
+        }
         highest_fold = highest_fold.max(copy.fold);
         if copy.sequence & 1 == 1 {
             header.sequence.store(copy.sequence + 1, Ordering::Release);

@@ -5,10 +5,12 @@
 mod common;
 
 use arck_controller::{Controller, Options};
-use arck_core_state::FileKind;
+use arck_core_state::header::{COUNTED_MAX, HEADER_SIZE};
+use arck_core_state::{FileKind, layout};
 use common::check::{Tree, check};
 use common::{Client, ROOT, TestPool};
 use proptest::prelude::*;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -32,6 +34,33 @@ fn recover(pool: &Path) -> Tree {
         .stop()
         .unwrap();
     check(pool)
+}
+
+/// Who went on counting from there would overflow: it is damage, and told as that.
+#[test]
+fn numbers_that_nobody_has_counted_to_are_damage() {
+    let pool = TestPool::new(16 << 20);
+    pool.serve().stop().unwrap();
+    let headers = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(pool.path().join(layout::HEADERS))
+        .unwrap();
+    let root = HEADER_SIZE as u64 * u64::from(ROOT);
+    for (field, told) in [(0, "sequence"), (16, "fold number")] {
+        let mut before = [0; 8];
+        headers.read_exact_at(&mut before, root + field).unwrap();
+        for value in [u64::MAX, u64::MAX - 1, COUNTED_MAX + 1] {
+            headers
+                .write_all_at(&value.to_le_bytes(), root + field)
+                .unwrap();
+            let opened = Controller::open(&pool.path(), Options::default());
+            let error = opened.err().expect("it is damaged").to_string();
+            assert!(error.contains(told), "{error}");
+        }
+        headers.write_all_at(&before, root + field).unwrap();
+    }
+    recover(&pool.path());
 }
 
 /// Options whose hook copies the pool at every point of every commit while `armed` is set.

@@ -17,6 +17,10 @@ use crate::primitive::{AtomicU64, Ordering, fence, spin_hint};
 /// Bytes of a header.
 pub const HEADER_SIZE: usize = 64;
 
+/// Sequences and fold numbers count up from 1: further than this nobody has ever counted, and who
+/// went on from there would overflow. Greater ones are damage.
+pub const COUNTED_MAX: u64 = 1 << 62;
+
 /// Who owns an inode, packed in one word: session number (bits 32..64), whether its delta is
 /// refused (bit 31), ownership epoch (bits 1..31), fold mark (bit 0). Session 0 = shared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -22,12 +22,12 @@ mod space;
 mod tree;
 
 use crate::finding::{Finding, Rule};
-use crate::inode::{COUNTED_MAX, Link, Look, Sink, Use};
+use crate::inode::{Link, Look, Sink, Use};
 use crate::pool::{Header, Pool, segment_name};
 use crate::tables::{GROUPS, SEGMENT_ENTRY, SESSION_TABLE, SegmentKind};
 use crate::{Error, Options, Report, Result, survey};
 use arck_core_state::arena::{ARENA_PAGES, BRANCH_PAGES, BRANCH_SLOTS, DELTA_FIRST};
-use arck_core_state::header::{HeaderKind, identity_word, state_word};
+use arck_core_state::header::{COUNTED_MAX, HeaderKind, identity_word, state_word};
 use arck_core_state::inode::INODE_SIZE;
 use arck_core_state::{FileKind, Inode, InodeNumber, Ownership, PAGE_SIZE, PagePtr, Pages, layout};
 use foldhash::{HashMap, HashSet};
