@@ -38,6 +38,7 @@ impl DerefMut for Attacker {
 pub fn attacker(pool: &Path, attack: &Attack) {
     if attack.needs_privilege {
         super::endless::prepare();
+        super::unanswered::prepare();
     }
     become_user();
     let mut attacker = Attacker::connect(pool);

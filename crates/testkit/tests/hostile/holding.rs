@@ -532,4 +532,26 @@ pub const ATTACKS: &[Attack] = &[
         few_workers(scene, attacker);
     })
     .with_privilege(),
+    case(
+        "hold",
+        "its arena locked by a write from a FUSE file that nobody serves",
+        BOUNDED,
+        |a| {
+            let locked = super::unanswered::unanswered().and_then(|source| {
+                super::endless::hold_inode_lock(a.arena_file.as_raw_fd(), source)
+            });
+            if let Err(why) = locked {
+                return format!("cannot be made here: {why}");
+            }
+            let pool = a.pool.clone();
+            let client = std::mem::replace(&mut **a, Client::connect(&pool));
+            std::thread::spawn(move || {
+                let _ = client.try_ask(&MUCH);
+                client.goodbye();
+            });
+            BOUNDED.into()
+        },
+    )
+    .and(few_workers)
+    .with_privilege(),
 ];

@@ -2,7 +2,7 @@
 
 use super::attacker::{Attacker, errno_name};
 use super::holding::received;
-use super::pinned::Pinned;
+use super::pinned::{Pinned, Piped};
 use super::table::{Attack, case};
 use arck_core_state::layout;
 use arck_pm::{MapOptions, Mapping};
@@ -279,5 +279,37 @@ pub const ATTACKS: &[Attack] = &[
             "punched before the grant".into()
         },
     )
+    .for_users(),
+    case(
+        "keep",
+        "keeps pages of segments in pipes, and looks at them",
+        "nothing seen",
+        |a| {
+            let size = a.welcome.geometry.segment_size as usize;
+            let files = segments_of_ended(a);
+            let put = |file: &OwnedFd| {
+                rustix::io::pwrite(file, &vec![0xcc; size], 0).expect("its own segment");
+                let map = Mapping::new(file, 0, size, MapOptions::READ_WRITE).expect("a map");
+                Piped::new(map.as_ptr())
+            };
+            let pipes: Result<Vec<Piped>, String> = files.iter().map(put).collect();
+            let pipes = match pipes {
+                Ok(pipes) => pipes,
+                Err(why) => return format!("cannot be made here: {why}"),
+            };
+            drop(files);
+            let look = move || {
+                let is_own = |pipe: &Piped| pipe.look().iter().all(|&byte| byte == 0xcc);
+                match pipes.iter().all(is_own) {
+                    true => "nothing seen".to_owned(),
+                    false => "seen".to_owned(),
+                }
+            };
+            let seen = look();
+            a.when_asked = Some(Box::new(look));
+            seen
+        },
+    )
+    .and(super::reading::looks_again)
     .for_users(),
 ];

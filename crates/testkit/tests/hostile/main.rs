@@ -24,6 +24,7 @@ mod raw;
 mod reading;
 mod table;
 mod tree;
+mod unanswered;
 mod world;
 
 use std::path::Path;

@@ -171,3 +171,58 @@ impl Pinned {
         u32::try_from(result).map_err(|_| format!("errno {}", -result))
     }
 }
+
+/// Pages that a pipe refers to, whatever becomes of map and file.
+pub struct Piped {
+    read: OwnedFd,
+    write: OwnedFd,
+    /// To look at them, and leave them where they are.
+    copy: (OwnedFd, OwnedFd),
+    length: usize,
+}
+
+/// Bytes of a pipe: as many as everybody may have.
+pub const PIPE: usize = 1 << 20;
+
+fn pipe() -> Result<(OwnedFd, OwnedFd), String> {
+    let (read, write) = rustix::pipe::pipe().map_err(|error| format!("pipe: {error}"))?;
+    rustix::pipe::fcntl_setpipe_size(&write, PIPE).map_err(|error| format!("a pipe: {error}"))?;
+    Ok((read, write))
+}
+
+impl Piped {
+    /// Puts memory that is mapped now into a pipe, by vmsplice.
+    pub fn new(address: *mut u8) -> Result<Piped, String> {
+        let (read, write) = pipe()?;
+        let vector = libc::iovec {
+            iov_base: address.cast(),
+            iov_len: PIPE,
+        };
+        // SAFETY: one vector that lives during the call; what it names is only referred to.
+        let length = unsafe { libc::vmsplice(write.as_raw_fd(), &raw const vector, 1, 0) };
+        match usize::try_from(length) {
+            Ok(length) if length > 0 => Ok(Piped {
+                read,
+                write,
+                copy: pipe()?,
+                length,
+            }),
+            _ => Err(failed("vmsplice")),
+        }
+    }
+
+    /// What stands in the pages now.
+    pub fn look(&self) -> Vec<u8> {
+        let (read, write) = (&self.copy.0, &self.copy.1);
+        // SAFETY: descriptors that live, and a length.
+        let length = unsafe { libc::tee(self.read.as_raw_fd(), write.as_raw_fd(), self.length, 0) };
+        let length = usize::try_from(length).expect("what is in the pipe");
+        assert!(length > 0 && self.write.as_raw_fd() >= 0);
+        let mut bytes = vec![0; length];
+        let mut at = 0;
+        while at < length {
+            at += rustix::io::read(read, &mut bytes[at..]).expect("what is in the pipe");
+        }
+        bytes
+    }
+}

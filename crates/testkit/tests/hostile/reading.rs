@@ -57,7 +57,7 @@ fn holds(maps: &[Mapping], wanted: &[u8]) -> bool {
     })
 }
 
-fn looks_again(scene: &mut Scene, attacker: &mut Role) {
+pub fn looks_again(scene: &mut Scene, attacker: &mut Role) {
     for step in 0..3 {
         scene.victim_works();
         scene.third_works();
