@@ -465,12 +465,18 @@ impl<'a> Change<'a> {
     /// A data page is no longer part of the inode.
     pub fn drop_data_page(&mut self, of: InodeNumber, page: PagePtr) {
         match self.kept.get_mut(&of) {
-            Some(kept) => kept.push(page),
+            Some(kept) => {
+                kept.push(page);
+                // It may have become part of the inode in this very change, before what is in there
+                // moved: only what is set after this is part of it.
+                self.bits.remove(&page.0);
+            }
             None => self.set_data_page_used(page, false),
         }
     }
 
-    /// What was dropped of inodes whose pages are kept, and is not part of anything again.
+    /// What was dropped of inodes whose pages are kept, and did not become part of anything after
+    /// that.
     pub fn take_kept(&mut self) -> Vec<(InodeNumber, Vec<PagePtr>)> {
         let mut kept = std::mem::take(&mut self.kept);
         for pages in kept.values_mut() {

@@ -61,6 +61,14 @@ impl TestCore {
         self.core.state.header_copy(number).unwrap()
     }
 
+    /// As the session that owns an inode would.
+    fn store_branch(&self, owner: SessionNumber, header: &HeaderCopy, branch: &StoredBranch) {
+        let arena = self.path().join(crate::arena::name(owner));
+        let arena = std::fs::File::options().write(true).open(arena).unwrap();
+        let at = branch_offset(header.branch_slot).unwrap();
+        arena.write_all_at(branch.as_bytes(), at).unwrap();
+    }
+
     fn class_of(&self, page: PagePtr) -> Option<Class> {
         let label = self.core.state.space.label_of(page);
         self.core.state.classes.get(label).cloned()
@@ -111,6 +119,41 @@ fn a_map_hides_nothing_of_others() {
     test.core.map_segments(eve, &[segment]).unwrap();
 }
 
+/// What an owner has just written of a file that somebody says is mapped moves in the step that folds
+/// it: the pages that it leaves at once are kept, and free when nobody has a map any more.
+#[test]
+fn what_is_folded_and_moved_at_once_leaks_nothing() {
+    let mut test = TestCore::new();
+    let ann = test.session(1001, &[1001]);
+    let bob = test.session(1002, &[1002]);
+    let (file, old) = test.readable_file(1001);
+    while !matches!(test.core.acquire(ann, &[file]), Reply::Now(_)) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let header = test.header(file);
+    let (segment, _) = test.core.grant_segment(ann).unwrap();
+    let written = test.core.state.pool.geometry().first_page(segment);
+    let epoch = header.ownership.epoch();
+    let mut branch = StoredBranch::unchanged(file, header.generation, epoch, header.fold);
+    branch.root = IndexRoot::new(written.0, 0);
+    test.store_branch(ann, &header, &branch);
+    let control = test.core.sessions[&bob].live.as_ref().unwrap().control();
+    let entry = map_entry(file, header.generation, false);
+    control.maps[0].store(entry, std::sync::atomic::Ordering::SeqCst);
+    let used = &control.header.maps;
+    used.store(1, std::sync::atomic::Ordering::SeqCst);
+
+    test.core.move_contents(file, None, &|_, _| false).unwrap();
+    let now = test.page_of_file(file);
+    assert!(now != written && now != old);
+    let is_used = |test: &TestCore, page| test.core.state.space.is_used(page);
+    assert!(is_used(&test, old), "bob may have it mapped");
+    test.core.end_session(bob, libc::ESHUTDOWN);
+    test.core.end_session(ann, libc::ESHUTDOWN);
+    assert_eq!(test.page_of_file(file), now);
+    assert!(is_used(&test, now) && !is_used(&test, old) && !is_used(&test, written));
+}
+
 /// An owner in the middle of an operation that does not come to an end: when what is in the file
 /// moves he is told, and what he has changed is set aside, not kept as if nothing had happened.
 #[test]
@@ -129,10 +172,7 @@ fn an_owner_who_does_not_settle_is_told() {
     let epoch = header.ownership.epoch();
     let mut branch = StoredBranch::unchanged(file, header.generation, epoch, header.fold);
     branch.size = FILE_SIZE_MAX + PAGE_SIZE;
-    let arena = test.path().join(crate::arena::name(ann));
-    let arena = std::fs::File::options().write(true).open(arena).unwrap();
-    let at = branch_offset(header.branch_slot).unwrap();
-    arena.write_all_at(branch.as_bytes(), at).unwrap();
+    test.store_branch(ann, &header, &branch);
 
     let folded = test.core.fold(ann, &[file], After::Keep);
     assert!(matches!(folded, Err(Failure::Unsettled(_))), "{folded:?}");
