@@ -20,6 +20,12 @@ use std::time::{Duration, Instant};
 /// Makes a pool if there is none, and serves it until it is told to stop.
 pub fn controller(pool: &Path, size: &str) {
     become_user();
+    // For the harness, which shows it when something goes wrong.
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_max_level(tracing_subscriber::filter::LevelFilter::INFO)
+        .init();
     if !pool.exists() {
         let options = MkfsOptions {
             size: size.parse().expect("a size"),

@@ -6,8 +6,9 @@
 //! * A process that is still there when its handle is dropped is ended by its id.
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Within this time everybody who is not an attacker is answered, whatever attackers do.
@@ -28,6 +29,34 @@ pub fn has_users() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+/// What processes said on their standard error, for when something goes wrong.
+#[derive(Clone, Default)]
+pub struct Log(Arc<Mutex<String>>);
+
+impl Log {
+    /// What was said, by processes that have ended.
+    pub fn text(&self) -> String {
+        // The last of it may still be on its way. A process that cannot end holds nobody up.
+        let started = Instant::now();
+        while Arc::strong_count(&self.0) > 1 && started.elapsed() < Duration::from_secs(2) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.0.lock().expect("nobody panics with it").clone()
+    }
+
+    /// Adds what a process says from now on.
+    fn follow(&self, output: ChildStderr) {
+        let log = self.0.clone();
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                let mut log = log.lock().expect("nobody panics with it");
+                log.push_str(&line);
+                log.push('\n');
+            }
+        });
+    }
+}
+
 /// A process in a role.
 pub struct Role {
     name: String,
@@ -39,17 +68,28 @@ pub struct Role {
 impl Role {
     /// Starts this program in a role; as `user` where that is possible.
     pub fn start(role: &str, user: User, arguments: &[&str]) -> Role {
+        Role::start_with(role, user, arguments, None)
+    }
+
+    /// The same; what it says on its standard error goes to `log`.
+    pub fn start_with(role: &str, user: User, arguments: &[&str], log: Option<&Log>) -> Role {
         let mut command = Command::new("/proc/self/exe");
         command
             .args(arguments)
             .env(ROLE, role)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
+        if log.is_some() {
+            command.stderr(Stdio::piped());
+        }
         if has_users() {
             command.env(USER, user.0.to_string());
         }
         let mut child = command.spawn().expect("a process");
         let output = child.stdout.take().expect("its output");
+        if let (Some(log), Some(errors)) = (log, child.stderr.take()) {
+            log.follow(errors);
+        }
         let (sender, lines) = channel();
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {

@@ -6,7 +6,7 @@
 //!   the pool, when nobody serves it any more, is a whole file system.
 
 use super::attacker::Attacker;
-use super::process::{ATTACK_BOUND, BOUND, Role, has_users};
+use super::process::{ATTACK_BOUND, BOUND, Log, Role, has_users};
 use super::raw::check::check_metadata;
 use super::world::{ATTACKER_USER, KEEPER_USER, ROOT_USER, THIRD_USER, VICTIM_USER};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
@@ -140,7 +140,7 @@ impl Drop for Mounted {
 }
 
 impl Scene {
-    fn new(memory: Option<u64>) -> Scene {
+    fn new(memory: Option<u64>, log: &Log) -> Scene {
         let directory = tempfile::Builder::new()
             .prefix("arck-hostile-")
             .tempdir_in("/dev/shm")
@@ -161,7 +161,8 @@ impl Scene {
             victim: None,
         };
         let pool = scene.pool_text();
-        let mut controller = Role::start("controller", KEEPER_USER, &[&pool, POOL_SIZE]);
+        let arguments = [pool.as_str(), POOL_SIZE];
+        let mut controller = Role::start_with("controller", KEEPER_USER, &arguments, Some(log));
         assert_eq!(controller.line(BOUND), "serving");
         scene.controller = Some(controller);
         let mut builder = Role::start("builder", ROOT_USER, &[&pool]);
@@ -299,8 +300,9 @@ pub fn run(attack: &Attack) -> Outcome {
     if attack.needs_users && !has_users() {
         return Outcome::NotRun;
     }
+    let log = Log::default();
     let attempt = || {
-        let mut scene = Scene::new(attack.memory);
+        let mut scene = Scene::new(attack.memory, &log);
         let mut attacker = scene.start_attacker(attack.name);
         let stopped = attacker.line(ATTACK_BOUND);
         assert_eq!(stopped, attack.stop, "what stopped it");
@@ -321,6 +323,10 @@ pub fn run(attack: &Attack) -> Outcome {
             .downcast_ref::<String>()
             .cloned()
             .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-        Outcome::Failed(text.unwrap_or_default())
+        Outcome::Failed(format!(
+            "{}\nThe controller's log:\n{}",
+            text.unwrap_or_default(),
+            log.text()
+        ))
     })
 }

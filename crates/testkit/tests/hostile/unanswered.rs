@@ -4,6 +4,8 @@
 //!
 //! # Invariant
 //! * The server does not even take the request to read: so it ends when the reader is killed.
+//! * The kernel has learnt that it need not ask when the file is closed: else a process that ends
+//!   with it would wait for its own answer, for ever.
 
 use super::endless::Source;
 use rustix::fd::OwnedFd;
@@ -19,6 +21,7 @@ static MOUNTED: OnceLock<Result<(OwnedFd, PathBuf), String>> = OnceLock::new();
 
 const GETATTR: u32 = 3;
 const OPEN: u32 = 14;
+const FLUSH: u32 = 25;
 const INIT: u32 = 26;
 /// Bytes of the file.
 const LENGTH: u64 = 1 << 16;
@@ -56,10 +59,10 @@ fn mount_file() -> Result<(OwnedFd, PathBuf), (&'static str, std::io::Error)> {
     Ok((server, path))
 }
 
-/// Answers until the file is open and its length known.
+/// Answers until the file has been closed once, and is open again.
 fn serve(server: &OwnedFd) -> Result<(), String> {
     let mut buffer = vec![0u8; 1 << 17];
-    let mut is_open = false;
+    let mut was_closed = false;
     loop {
         let length = rustix::io::read(server, &mut buffer[..]).map_err(|e| e.to_string())?;
         let word = |at: usize| u32::from_le_bytes(buffer[at..at + 4].try_into().expect("four"));
@@ -95,8 +98,8 @@ fn serve(server: &OwnedFd) -> Result<(), String> {
         answer.extend(&buffer[8..16]);
         answer.extend(body);
         rustix::io::write(server, &answer).map_err(|e| e.to_string())?;
-        is_open |= opcode == OPEN;
-        if is_open && opcode == GETATTR {
+        was_closed |= opcode == FLUSH;
+        if was_closed && opcode == OPEN {
             return Ok(());
         }
     }
@@ -110,10 +113,15 @@ pub fn unanswered() -> Result<Source, String> {
         None => return Err("not prepared".into()),
     };
     let server = std::thread::spawn(move || serve(server));
-    let file = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-        .map_err(|error| format!("opening the file: {error}"))?;
+    let open_file = || {
+        open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|error| format!("opening the file: {error}"))
+    };
+    let file = open_file()?;
     let status = rustix::fs::fstat(&file).map_err(|error| error.to_string())?;
     assert_eq!(status.st_size as u64, LENGTH);
+    drop(file);
+    let file = open_file()?;
     server.join().map_err(|_| "the server ended".to_owned())??;
     // SAFETY: a new map, of a file; nobody reads it but the kernel.
     let map = unsafe {
