@@ -134,6 +134,11 @@ impl Client {
         let Answer::Welcome(welcome) = answer else {
             panic!("{answer:?}");
         };
+        Client::of(socket, welcome, descriptors)
+    }
+
+    /// With what a session was sent when it was opened, in whichever process.
+    pub fn of(socket: OwnedFd, welcome: Welcome, descriptors: Vec<OwnedFd>) -> Client {
         let [headers, bitmap, control, wake, _group, arena]: [OwnedFd; 6] =
             descriptors.try_into().unwrap();
         let geometry = welcome.geometry;

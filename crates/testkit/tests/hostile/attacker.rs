@@ -43,12 +43,7 @@ pub fn attacker(pool: &Path, attack: &Attack) {
     become_user();
     let mut attacker = Attacker::connect(pool);
     let stopped = (attack.run)(&mut attacker);
-    tell(&stopped);
-    while told().is_some() {
-        if let Some(look) = &mut attacker.when_asked {
-            tell(&look());
-        }
-    }
+    attacker.stays(&stopped);
 }
 
 /// What a response says, short.
@@ -58,6 +53,14 @@ pub fn said(response: &Response) -> String {
         Response::Error(errno) => errno_name(*errno),
         Response::Violation(text) => text.split(" broken").next().unwrap_or(text).to_owned(),
         other => format!("{other:?}"),
+    }
+}
+
+/// What all of them say, if it is the same.
+pub fn all_the_same(said: Vec<String>) -> String {
+    match said.iter().all(|one| *one == said[0]) {
+        true => said[0].clone(),
+        false => format!("{said:?}"),
     }
 }
 
@@ -100,10 +103,24 @@ pub fn errno_name(errno: i32) -> String {
 
 impl Attacker {
     pub fn connect(pool: &Path) -> Attacker {
+        Attacker::of(Client::connect(pool), pool)
+    }
+
+    pub fn of(client: Client, pool: &Path) -> Attacker {
         Attacker {
-            client: Client::connect(pool),
+            client,
             pool: pool.to_path_buf(),
             when_asked: None,
+        }
+    }
+
+    /// Says what stopped it, and stays until it is told to go.
+    pub fn stays(mut self, stopped: &str) {
+        tell(stopped);
+        while told().is_some() {
+            if let Some(look) = &mut self.when_asked {
+                tell(&look());
+            }
         }
     }
 

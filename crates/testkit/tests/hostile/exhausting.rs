@@ -20,7 +20,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
 
-const VERSION: Call = Call::Hello {
+pub const VERSION: Call = Call::Hello {
     version: PROTOCOL_VERSION,
 };
 /// More than there can be of anything that is limited.
@@ -29,7 +29,7 @@ const MANY: usize = 1 << 17;
 const FEW_DESCRIPTORS: usize = 100;
 const GIVEN_BACK: &str = "all is given back";
 const CLOSED: &str = "connection closed";
-const ANSWERED: &str = "everybody is answered";
+pub const ANSWERED: &str = "everybody is answered";
 
 /// The controller has as many descriptors as ever.
 fn few_descriptors(scene: &mut Scene, _: &mut Role) {
@@ -108,7 +108,7 @@ fn until_refused(ask: impl Fn() -> Response) -> String {
 }
 
 /// Everything in a session's own control memory that the controller looks at, over and over.
-fn garbage_for_ever(a: &Attacker, words: [u64; 4]) {
+pub fn garbage_for_ever(a: &Attacker, words: [u64; 4]) {
     let control = a.control_again();
     std::thread::spawn(move || {
         let control = control();

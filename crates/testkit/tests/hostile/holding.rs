@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 
 /// Of fcntl(2).
 const F_SETSIG: libc::c_int = 10;
-const BOUNDED: &str = "a bounded wait";
+pub const BOUNDED: &str = "a bounded wait";
 /// Folds with an operation in flight that never asks for a receipt.
 const STRADDLED_FOLDS: u64 = 300;
 const RECEIPT_PAGES: u64 = 256;
@@ -32,7 +32,7 @@ const LOCKED_SESSIONS: usize = 40;
 const CHAIN: usize = 6000;
 
 /// Owns what others want, with something to fold in it.
-fn owns_open(a: &mut Attacker) -> InodeNumber {
+pub fn owns_open(a: &mut Attacker) -> InodeNumber {
     let directory = a.own(OPEN);
     a.birth_with(directory, b"attackers", |_| {});
     directory

@@ -1,6 +1,6 @@
 //! Attacks with what a session was sent: more than it grants, and longer than it lasts.
 
-use super::attacker::{Attacker, errno_name};
+use super::attacker::{Attacker, all_the_same, errno_name};
 use super::holding::received;
 use super::pinned::{Pinned, Piped};
 use super::table::{Attack, case};
@@ -27,14 +27,6 @@ fn error_of<T>(result: Result<T, rustix::io::Errno>) -> String {
     }
 }
 
-/// What all of them say, if it is the same.
-fn all_the_same(said: Vec<String>) -> String {
-    match said.iter().all(|one| *one == said[0]) {
-        true => said[0].clone(),
-        false => format!("{said:?}"),
-    }
-}
-
 fn reopen(descriptor: &OwnedFd) -> String {
     let path = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
     error_of(rustix::fs::open(path, OFlags::RDWR, Mode::empty()))
@@ -57,7 +49,7 @@ fn segments_of_ended(a: &Attacker) -> Vec<OwnedFd> {
 }
 
 /// Writes to segments for as long as the process lives.
-fn scribble_for_ever(a: &Attacker, files: Vec<OwnedFd>) {
+pub fn scribble_for_ever(a: &Attacker, files: Vec<OwnedFd>) {
     let size = a.welcome.geometry.segment_size as usize;
     let bytes = vec![0xbb; 1 << 16];
     std::thread::spawn(move || {

@@ -16,12 +16,14 @@ mod hoarding;
 mod holding;
 mod honest;
 mod keeping;
+mod passing;
 mod pinned;
 mod process;
 mod races;
 #[path = "../../../controller/tests/common/mod.rs"]
 mod raw;
 mod reading;
+mod restarting;
 mod table;
 mod tree;
 mod unanswered;
@@ -32,12 +34,14 @@ use std::time::Instant;
 use table::{Attack, Outcome};
 
 fn attacks() -> Vec<&'static Attack> {
-    let groups: [&[Attack]; 9] = [
+    let groups: [&[Attack]; 11] = [
         arena::ATTACKS,
         tree::ATTACKS,
         races::ATTACKS,
         holding::ATTACKS,
         keeping::ATTACKS,
+        passing::ATTACKS,
+        restarting::ATTACKS,
         exhausting::ATTACKS,
         filling::ATTACKS,
         hoarding::ATTACKS,
@@ -60,6 +64,7 @@ fn main() {
         "closer" => honest::closer(pool, &arguments[1]),
         "third" => honest::third(pool),
         "rewriter" => hoarding::rewriter(pool),
+        "second" => passing::second(pool, &arguments[1], &arguments[2]),
         "reader" => honest::reader(pool, &arguments[1]),
         "attacker" => {
             let attack = attacks()

@@ -23,7 +23,7 @@ fn alive(a: &Attacker) -> Vec<InodeNumber> {
 }
 
 /// Everything that the attacker is sent if it asks for every segment.
-fn all_segments(a: &Attacker) -> Vec<Mapping> {
+pub fn all_segments(a: &Attacker) -> Vec<Mapping> {
     let size = a.welcome.geometry.segment_size as usize;
     let mut maps = Vec::new();
     for segment in 0..a.welcome.geometry.segment_count {
@@ -42,7 +42,7 @@ fn all_segments(a: &Attacker) -> Vec<Mapping> {
 }
 
 /// Whether the secret is to be seen in any of them.
-fn is_seen(maps: &[Mapping]) -> bool {
+pub fn is_seen(maps: &[Mapping]) -> bool {
     holds(maps, SECRET)
 }
 

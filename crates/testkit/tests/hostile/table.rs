@@ -117,6 +117,7 @@ pub struct Scene {
     directory: tempfile::TempDir,
     controller: Option<Role>,
     victim: Option<Role>,
+    log: Log,
 }
 
 /// A file system that is mounted for as long as this lives.
@@ -159,19 +160,33 @@ impl Scene {
             directory,
             controller: None,
             victim: None,
+            log: log.clone(),
         };
+        scene.start_controller();
         let pool = scene.pool_text();
-        let arguments = [pool.as_str(), POOL_SIZE];
-        let mut controller = Role::start_with("controller", KEEPER_USER, &arguments, Some(log));
-        assert_eq!(controller.line(BOUND), "serving");
-        scene.controller = Some(controller);
         let mut builder = Role::start("builder", ROOT_USER, &[&pool]);
         assert_eq!(builder.line(BOUND), "built");
         builder.end();
-        let mut victim = Role::start("victim", VICTIM_USER, &[&pool]);
+        // It says when it waits for a controller.
+        let mut victim = Role::start_with("victim", VICTIM_USER, &[&pool], Some(log));
         assert_eq!(victim.line(BOUND), "ready");
         scene.victim = Some(victim);
         scene
+    }
+
+    fn start_controller(&mut self) {
+        let pool = self.pool_text();
+        let arguments = [pool.as_str(), POOL_SIZE];
+        let log = Some(&self.log);
+        let mut controller = Role::start_with("controller", KEEPER_USER, &arguments, log);
+        assert_eq!(controller.line(BOUND), "serving");
+        self.controller = Some(controller);
+    }
+
+    /// The controller is killed, and another one started.
+    pub fn restart_controller(&mut self) {
+        self.controller.take().expect("a controller").kill();
+        self.start_controller();
     }
 
     pub fn pool(&self) -> PathBuf {
