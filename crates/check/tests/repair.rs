@@ -9,11 +9,9 @@ use arck_check::Options;
 use arck_core_state::{FileKind, Inode, PAGE_SIZE, PagePtr};
 use arck_testkit::{Random, Shorthand, TestPool};
 use arckfs::{At, FileSystem};
-use common::{Copy, made};
+use common::{Copy, made, segment_size};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-
-const SEGMENT: u64 = 2 << 20;
 
 /// Bytes of a file of the pool, from and to.
 type Range = (String, u64, u64);
@@ -29,14 +27,18 @@ struct Original {
 
 impl Original {
     fn word(&self, address: u64) -> u64 {
-        let name = format!("segments/{:08x}", address / SEGMENT);
-        let at = (address % SEGMENT) as usize;
+        let name = format!("segments/{:08x}", address / segment_size());
+        let at = (address % segment_size()) as usize;
         u64::from_le_bytes(self.files[&name][at..at + 8].try_into().unwrap())
     }
 
     fn bytes(address: u64, length: u64) -> Range {
-        let name = format!("segments/{:08x}", address / SEGMENT);
-        (name, address % SEGMENT, address % SEGMENT + length)
+        let name = format!("segments/{:08x}", address / segment_size());
+        (
+            name,
+            address % segment_size(),
+            address % segment_size() + length,
+        )
     }
 
     /// Index pages, bucket pages, data pages.
@@ -223,8 +225,8 @@ fn damage(copy: &Copy, original: &Original, random: &mut Random) -> (String, Vec
         }
         8 => {
             let name = (*random.pick(&metadata)).clone();
-            copy.write(&(name.clone(), 0), &vec![0; SEGMENT as usize]);
-            (format!("{name} is zeroes"), vec![(name, 0, SEGMENT)])
+            copy.write(&(name.clone(), 0), &vec![0; segment_size() as usize]);
+            (format!("{name} is zeroes"), vec![(name, 0, segment_size())])
         }
         9 => {
             let name = (*random.pick(&names)).clone();

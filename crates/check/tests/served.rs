@@ -3,6 +3,7 @@
 mod common;
 
 use arck_check::{Options, Report, Rule};
+use arck_core_state::Geometry;
 use arck_testkit::{Random, Shorthand, TestPool, connect};
 use arckfs::{At, Errno, Failure};
 use common::fill;
@@ -138,7 +139,8 @@ fn what_is_broken_is_a_finding() {
     let header = std::fs::read(path.join("headers")).unwrap();
     let at = number as usize * 64 + 8;
     let address = u64::from_le_bytes(header[at..at + 8].try_into().unwrap());
-    let (size, page) = (2 << 20, 16_000);
+    let size = Geometry::for_pool_size(64 << 20).unwrap().segment_size;
+    let page = 16_000;
     let cases: [(Rule, String, u64, u64); 3] = [
         (
             Rule::PageLeaked,

@@ -94,11 +94,11 @@ pub fn main(arguments: &MkfsArguments) -> ExitCode {
         Ok(superblock) => {
             if std::io::stdout().is_terminal() {
                 println!(
-                    "{}: {}: {} segments of {} MiB, {} inodes, {:?}",
+                    "{}: {}: {} segments of {}, {} inodes, {:?}",
                     pool.display(),
                     arck_controller::size_text(superblock.geometry.span()),
                     superblock.geometry.segment_count,
-                    superblock.geometry.segment_size >> 20,
+                    arck_controller::size_text(superblock.geometry.segment_size),
                     superblock.geometry.inode_count,
                     superblock.durability,
                 );

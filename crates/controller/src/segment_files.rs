@@ -81,6 +81,9 @@ mod tests {
     use std::path::Path;
     use std::sync::{Arc, Mutex};
 
+    /// Bytes of a segment of the pool.
+    const SEGMENT: u64 = 256 << 10;
+
     /// What a disk would hold after a power loss: of the folder of segments, the names and which
     /// files they named when it was last made durable; of files, the size that they had.
     #[derive(Default)]
@@ -114,7 +117,7 @@ mod tests {
                 let disk = disk.lock().unwrap();
                 for (name, inode) in names(&pool.join(layout::SEGMENTS)) {
                     let durable = disk.names.get(&name) == Some(&inode)
-                        && disk.sizes.get(&inode) == Some(&(2 << 20));
+                        && disk.sizes.get(&inode) == Some(&SEGMENT);
                     checked.lock().unwrap().push((name, inode, durable));
                 }
             }
@@ -123,7 +126,7 @@ mod tests {
         {
             let mut disk = disk.lock().unwrap();
             disk.names = names(&folder);
-            disk.sizes = disk.names.values().map(|&inode| (inode, 2 << 20)).collect();
+            disk.sizes = disk.names.values().map(|&inode| (inode, SEGMENT)).collect();
         }
         let hook = {
             let disk = disk.clone();
@@ -142,7 +145,7 @@ mod tests {
         let pool = &mut test.core.state.pool;
         pool.record_syncs(Durability::Paged, Arc::new(hook));
         let segment_size = pool.geometry().segment_size;
-        assert_eq!(segment_size, 2 << 20);
+        assert_eq!(segment_size, SEGMENT);
 
         // One user takes all; what he leaves goes to another, and to classes.
         let ann = test.session(1001, &[1001]);

@@ -62,7 +62,7 @@ impl PagePtr {
 /// The fixed shape of a pool, as the superblock tells it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Geometry {
-    /// Bytes in a segment: a power of two from 2 to 16 MiB.
+    /// Bytes in a segment: a power of two from 256 KiB to 16 MiB.
     pub segment_size: u64,
     pub segment_count: u32,
     /// Entries in the header table, entry 0 included.
@@ -74,19 +74,30 @@ impl Geometry {
     pub const POOL_SIZE_MIN: u64 = 16 << 20;
     /// Largest pool, in bytes.
     pub const POOL_SIZE_MAX: u64 = 1 << 44;
+    /// Smallest segment, in bytes: its pages fill a word of the page bitmap.
+    pub const SEGMENT_SIZE_MIN: u64 = 64 * PAGE_SIZE;
+    /// Largest segment, in bytes.
+    pub const SEGMENT_SIZE_MAX: u64 = 16 << 20;
 
-    /// The shape for a pool of `size` bytes: segments of 2 MiB below 1 GiB, 4 below 16, 8 below
-    /// 64, else 16; one inode for each page. `None` outside the limits.
+    /// The shape for a pool of `size` bytes: segments of 256 KiB below 32 MiB, 512 KiB below 64 MiB,
+    /// 1 MiB below 128 MiB, 2 MiB below 1 GiB, 4 MiB below 16 GiB, 8 MiB below 64 GiB, else 16 MiB;
+    /// one inode for each page. `None` outside the limits.
+    ///
+    /// Each user who writes takes segments of his own, and each read class another: even a small
+    /// pool has enough for a few users. In a large one they are long, for short tables and few maps.
     pub fn for_pool_size(size: u64) -> Option<Geometry> {
         if !(Self::POOL_SIZE_MIN..=Self::POOL_SIZE_MAX).contains(&size) {
             return None;
         }
-        let gib = 1u64 << 30;
+        let (mib, gib) = (1u64 << 20, 1u64 << 30);
         let segment_size = match size {
-            s if s < gib => 2u64 << 20,
-            s if s < 16 * gib => 4 << 20,
-            s if s < 64 * gib => 8 << 20,
-            _ => 16 << 20,
+            s if s < 32 * mib => Self::SEGMENT_SIZE_MIN,
+            s if s < 64 * mib => mib / 2,
+            s if s < 128 * mib => mib,
+            s if s < gib => 2 * mib,
+            s if s < 16 * gib => 4 * mib,
+            s if s < 64 * gib => 8 * mib,
+            _ => Self::SEGMENT_SIZE_MAX,
         };
         let inodes = (size / PAGE_SIZE).clamp(4096, u64::from(u32::MAX) / 2);
         Some(Geometry {
@@ -100,7 +111,7 @@ impl Geometry {
     /// read from a superblock is checked by this before anything is computed from it.
     pub fn is_sane(&self) -> bool {
         self.segment_size.is_power_of_two()
-            && (2 << 20..=16 << 20).contains(&self.segment_size)
+            && (Self::SEGMENT_SIZE_MIN..=Self::SEGMENT_SIZE_MAX).contains(&self.segment_size)
             && self.segment_count >= 4
             && self.segment_size * u64::from(self.segment_count) <= Self::POOL_SIZE_MAX
             && (4096..=u32::MAX / 2).contains(&self.inode_count)
@@ -135,5 +146,38 @@ impl Geometry {
     /// Bytes of the page bitmap: one bit per page.
     pub fn page_bitmap_size(&self) -> u64 {
         self.page_count().div_ceil(8).next_multiple_of(PAGE_SIZE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All shapes are ones that a superblock may name, use all but the last segment's worth of the
+    /// size, and have segments enough for several users.
+    #[test]
+    fn shapes_of_all_sizes() {
+        let mut size = Geometry::POOL_SIZE_MIN;
+        let mut last = 0;
+        while size <= Geometry::POOL_SIZE_MAX {
+            for size in [size, size + PAGE_SIZE, 2 * size - PAGE_SIZE] {
+                let Some(shape) = Geometry::for_pool_size(size) else {
+                    assert!(size > Geometry::POOL_SIZE_MAX);
+                    continue;
+                };
+                assert!(shape.is_sane(), "{shape:?}");
+                assert!(shape.pages_per_segment().is_multiple_of(64), "{shape:?}");
+                assert!(shape.segment_count >= 64, "{shape:?}");
+                assert!(shape.segment_size >= last, "{shape:?}");
+                assert!((0..shape.segment_size).contains(&(size - shape.span())));
+                last = shape.segment_size;
+            }
+            size *= 2;
+        }
+        assert_eq!(last, Geometry::SEGMENT_SIZE_MAX);
+        assert_eq!(
+            Geometry::for_pool_size(Geometry::POOL_SIZE_MIN - 1),
+            None::<Geometry>
+        );
     }
 }

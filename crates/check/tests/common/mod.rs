@@ -4,7 +4,7 @@
 
 use arck_check::{Options, Report, Rule};
 use arck_core_state::superblock::Superblock;
-use arck_core_state::{Inode, PAGE_SIZE};
+use arck_core_state::{Geometry, Inode, PAGE_SIZE};
 use arck_testkit::{Shorthand, TestPool};
 use arckfs::{At, FileSystem};
 use std::collections::BTreeMap;
@@ -29,9 +29,17 @@ pub fn fill(fs: &FileSystem) {
     fs.symlink(b"../small", At::Root, b"d/e/link").unwrap();
 }
 
+/// Bytes of the pools that are damaged here.
+pub const POOL_SIZE: u64 = 24 << 20;
+
+/// Bytes of their segments.
+pub fn segment_size() -> u64 {
+    Geometry::for_pool_size(POOL_SIZE).unwrap().segment_size
+}
+
 /// A closed pool with something of everything in it.
 pub fn made() -> TestPool {
-    let mut pool = TestPool::new(24 << 20);
+    let mut pool = TestPool::new(POOL_SIZE);
     pool.stop();
     // The same each time: so are the places of names.
     let place = pool.path().join("superblock");
@@ -119,7 +127,7 @@ impl Copy {
 
     /// The place of a byte of the pool's address space.
     pub fn place(&self, address: u64) -> (String, u64) {
-        let size = 2 << 20;
+        let size = segment_size();
         (format!("segments/{:08x}", address / size), address % size)
     }
 

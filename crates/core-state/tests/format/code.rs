@@ -267,6 +267,8 @@ pub fn constants() -> BTreeMap<String, i128> {
         geometry::ROOT_INODE,
         Geometry::POOL_SIZE_MIN,
         Geometry::POOL_SIZE_MAX,
+        Geometry::SEGMENT_SIZE_MIN,
+        Geometry::SEGMENT_SIZE_MAX,
         header::HEADER_SIZE,
         header::SEQUENCE_OFFSET,
         header::INODE_OFFSET,

@@ -6,6 +6,7 @@ mod cases;
 mod check;
 mod crashes;
 mod random;
+mod small;
 mod world;
 
 use arck_testkit::harness::{self, Case};
@@ -13,6 +14,10 @@ use arck_testkit::harness::{self, Case};
 fn main() -> std::process::ExitCode {
     let more: &[Case] = &[
         ("moves_that_are_cut_off", crashes::moves_that_are_cut_off),
+        (
+            "five_users_in_a_small_pool",
+            small::five_users_in_a_small_pool,
+        ),
         ("random_trees", random::random_trees),
     ];
     let all = [cases::ALL, more].concat();
