@@ -36,13 +36,13 @@ const CASES: &[Case] = &[
     ),
     (
         "a segment of an unknown kind",
-        |copy| copy.set(&("segment-table".into(), 32 * 11), 9),
+        |copy| copy.set(&("segment-table".into(), 32 * 80), 9),
         &[Rule::SegmentTable],
     ),
     (
         "a segment with an owner",
         |copy| {
-            let table: Vec<u64> = (0..12)
+            let table: Vec<u64> = (0..90)
                 .map(|s| copy.word(&("segment-table".into(), 32 * s)))
                 .collect();
             let data = table.iter().position(|&entry| entry as u32 == 2).unwrap();
