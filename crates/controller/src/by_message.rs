@@ -103,6 +103,22 @@ impl Core {
         }
     }
 
+    /// What a session has made, and there was no room for in a class that it is in: it knows the way.
+    pub(crate) fn show_born(&mut self, session: SessionNumber, born: &[InodeNumber]) {
+        if !self.state.space.shared {
+            return;
+        }
+        let Some(who) = self.sessions.get(&session).map(|s| s.credentials.clone()) else {
+            return;
+        };
+        for &number in born {
+            let is_alive = self.state.is_alive(number);
+            if is_alive && !self.state.admits(self.state.label_of_inode(number), &who) {
+                self.show(session, number);
+            }
+        }
+    }
+
     /// Of a closing: whether what is known here of an inode may have to change, whatever its class.
     pub(crate) fn is_shown(&self, number: InodeNumber) -> bool {
         self.by_message.shown.contains_key(&number)

@@ -392,6 +392,14 @@ impl Core {
 
         self.touched.extend(touched);
         self.note_accepted(owner, &accepted);
+        let born = |member: &&SetMember| member.header.kind == HeaderKind::Granted;
+        let born: Vec<InodeNumber> = copied
+            .members
+            .iter()
+            .filter(born)
+            .map(|m| m.number)
+            .collect();
+        self.show_born(owner, &born);
         for &number in &dying {
             self.state.orphans.insert(number);
         }

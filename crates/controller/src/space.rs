@@ -29,6 +29,9 @@ use std::time::Duration;
 /// as no machine needs.
 const PREPARE_PATIENCE: Duration = Duration::from_secs(1);
 
+/// Bytes that are kept back for metadata in small pools.
+const RESERVE_MIN: u64 = 2 << 20;
+
 /// The controller's own view of space.
 pub struct Space {
     geometry: Geometry,
@@ -193,9 +196,10 @@ impl Space {
         (self.geometry.page_count() - self.used_count).saturating_sub(kept)
     }
 
-    /// Segments kept back for metadata.
+    /// Segments kept back for metadata: a part of the pool, and at least [`RESERVE_MIN`].
     fn reserve(&self) -> u32 {
-        (self.geometry.segment_count / 32).max(1)
+        let least = RESERVE_MIN.div_ceil(self.geometry.segment_size);
+        (self.geometry.segment_count / 32).max(least as u32)
     }
 
     /// Metadata pages that could still be allocated.
@@ -235,12 +239,13 @@ impl Space {
             && !self.segments.iter().any(is_of)
     }
 
-    /// Whether a segment may be used for a class: none of those kept for metadata, or for folds.
+    /// Whether a segment may be used for a class: half of those kept for metadata, and none that
+    /// folds may need.
     pub fn has_segment_for_class(&self) -> bool {
         let left = self
             .metadata_headroom()
             .saturating_sub(self.geometry.pages_per_segment());
-        self.has_segment_for_data() && left >= self.kept
+        self.free_segments > self.reserve().div_ceil(2) && left >= self.kept
     }
 
     /// Allocates a metadata page of *nobody*, of a segment that is there already; `None`: a new
