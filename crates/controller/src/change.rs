@@ -326,7 +326,7 @@ impl<'a> Change<'a> {
     /// A segment for a class. ENOSPC.
     pub fn add_segment_of(&mut self, kind: SegmentKind, label: u32) -> Result<(), Errno> {
         let state = &mut *self.state;
-        let segment = state.space.find_class_segment(&state.pool)?;
+        let segment = state.space.find_class_segment(&state.pool, kind)?;
         if kind == SegmentKind::Metadata {
             state.pool.map_metadata(segment)?;
         }

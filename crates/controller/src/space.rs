@@ -31,6 +31,9 @@ const PREPARE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Bytes that are kept back for metadata in small pools.
 const RESERVE_MIN: u64 = 2 << 20;
+/// Bytes that are kept back, where there are several users, for metadata of classes; at most an
+/// eighth of the pool.
+const CLASS_RESERVE: u64 = 4 << 20;
 
 /// The controller's own view of space.
 pub struct Space {
@@ -192,7 +195,7 @@ impl Space {
 
     /// Pages in nobody's use, for `statfs`.
     pub fn pages_free(&self) -> u64 {
-        let kept = u64::from(self.reserve()) * self.geometry.pages_per_segment();
+        let kept = u64::from(self.kept_from_data()) * self.geometry.pages_per_segment();
         (self.geometry.page_count() - self.used_count).saturating_sub(kept)
     }
 
@@ -200,6 +203,13 @@ impl Space {
     fn reserve(&self) -> u32 {
         let least = RESERVE_MIN.div_ceil(self.geometry.segment_size);
         (self.geometry.segment_count / 32).max(least as u32)
+    }
+
+    /// Segments that are given to no session: those for metadata of *nobody*, and of classes.
+    fn kept_from_data(&self) -> u32 {
+        let most = CLASS_RESERVE / self.geometry.segment_size;
+        let for_classes = (most as u32).min(self.geometry.segment_count / 8);
+        self.reserve() + if self.shared { for_classes } else { 0 }
     }
 
     /// Metadata pages that could still be allocated.
@@ -239,13 +249,13 @@ impl Space {
             && !self.segments.iter().any(is_of)
     }
 
-    /// Whether a segment may be used for a class: half of those kept for metadata, and none that
-    /// folds may need.
+    /// Whether a segment may be used for a class: none of those kept for metadata of *nobody*, or
+    /// for folds.
     pub fn has_segment_for_class(&self) -> bool {
         let left = self
             .metadata_headroom()
             .saturating_sub(self.geometry.pages_per_segment());
-        self.free_segments > self.reserve().div_ceil(2) && left >= self.kept
+        self.free_segments > self.reserve() && left >= self.kept
     }
 
     /// Allocates a metadata page of *nobody*, of a segment that is there already; `None`: a new
@@ -314,7 +324,7 @@ impl Space {
 
     /// Pages of segments in nobody's use, beyond the reserve.
     pub fn grantable(&self) -> u64 {
-        u64::from(self.free_segments.saturating_sub(self.reserve()))
+        u64::from(self.free_segments.saturating_sub(self.kept_from_data()))
             * self.geometry.pages_per_segment()
     }
 
@@ -326,7 +336,7 @@ impl Space {
 
     /// Whether a segment in nobody's use is there beyond the reserve.
     pub fn has_segment_for_data(&self) -> bool {
-        self.free_segments > self.reserve()
+        self.free_segments > self.kept_from_data()
     }
 
     /// A free segment with its backing allocated: for metadata any, for data only beyond the
@@ -343,18 +353,8 @@ impl Space {
             .saturating_sub(self.geometry.pages_per_segment());
         let may_take_free =
             kind == SegmentKind::Metadata || (self.has_segment_for_data() && left >= kept);
-        if may_take_free {
-            let start = self.first_free;
-            for segment in start..self.geometry.segment_count {
-                if self.kind(segment) == SegmentKind::Free {
-                    self.first_free = segment;
-                    match self.segments[segment as usize].flags & STALE {
-                        0 => pool.allocate_segment(segment)?,
-                        _ => self.make_ready(pool, segment, 0, false)?,
-                    }
-                    return Ok(segment);
-                }
-            }
+        if may_take_free && let Some(segment) = self.take_free(pool)? {
+            return Ok(segment);
         }
         if kind == SegmentKind::Metadata {
             for segment in 0..self.geometry.segment_count {
@@ -369,6 +369,20 @@ impl Space {
             }
         }
         Err(Errno::NOSPC)
+    }
+
+    /// A free segment with its backing allocated, if there is one. ENOSPC.
+    fn take_free(&mut self, pool: &Pool) -> Result<Option<SegmentNumber>, Errno> {
+        let mut free = self.first_free..self.geometry.segment_count;
+        let Some(segment) = free.find(|&segment| self.kind(segment) == SegmentKind::Free) else {
+            return Ok(None);
+        };
+        self.first_free = segment;
+        match self.segments[segment as usize].flags & STALE {
+            0 => pool.allocate_segment(segment)?,
+            _ => self.make_ready(pool, segment, 0, false)?,
+        }
+        Ok(Some(segment))
     }
 
     fn is_adoptable(&self, segment: SegmentNumber) -> bool {
@@ -502,11 +516,17 @@ impl Space {
             .retain(|_, worker| worker.try_recv() == Err(TryRecvError::Empty));
     }
 
-    /// A segment for data that the controller moves to a class: a new one, or an empty one that
-    /// nobody has. ENOSPC.
-    pub fn find_class_segment(&mut self, pool: &Pool) -> Result<SegmentNumber, Errno> {
-        if self.has_segment_for_class() {
-            let segment = self.find_segment(pool, SegmentKind::Data, self.kept)?;
+    /// A segment for metadata of a class, or for data that the controller moves to one: a new one,
+    /// or an empty one that nobody has. ENOSPC.
+    pub fn find_class_segment(
+        &mut self,
+        pool: &Pool,
+        kind: SegmentKind,
+    ) -> Result<SegmentNumber, Errno> {
+        if self.has_segment_for_class()
+            && (kind == SegmentKind::Metadata || self.has_segment_for_data())
+            && let Some(segment) = self.take_free(pool)?
+        {
             return Ok(segment);
         }
         let empty = (0..self.geometry.segment_count).find(|&segment| {
