@@ -402,6 +402,10 @@ impl<'a> Context<'a> {
         let _locked = self.lock_whole(inode);
         if !inode.is_directory() {
             if inode.links() == 0 {
+                if !is_marked {
+                    let pages = inode.pages.load(Ordering::Relaxed);
+                    self.session.state().data.note_dropped(pages);
+                }
                 inode.set(flag::UNLINKED, true);
             } else {
                 // A link was made meanwhile.

@@ -385,6 +385,8 @@ impl Engine {
             return Ok(());
         }
         if inode.has(flag::UNLINKED) {
+            let pages = inode.pages.load(Ordering::Relaxed);
+            self.session.state().data.note_dropped(pages);
             self.run_local(|context| {
                 context.dispose(inode);
                 Ok(())

@@ -361,6 +361,7 @@ impl FileSystem {
             }
             // As above.
             let _ = self.engine.unlist_open(inode);
+            self.engine.give_back();
         }
     }
 

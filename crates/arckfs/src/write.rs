@@ -333,9 +333,10 @@ impl<'a> Context<'a> {
         }
         if new < old {
             self.drop_entries(inode, &branch, pages_of(new))?;
-            inode
-                .pages
-                .store(self.count_pages(inode), Ordering::Relaxed);
+            let left = self.count_pages(inode);
+            let before = inode.pages.swap(left, Ordering::Relaxed);
+            let dropped = before.saturating_sub(left);
+            self.session.state().data.note_dropped(dropped);
         }
         Ok(())
     }

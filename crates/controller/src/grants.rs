@@ -9,13 +9,15 @@ use crate::arena::Grown;
 use crate::change::{Change, Weight};
 use crate::classes::Class;
 use crate::core::Core;
+use crate::files::SegmentKind;
 use crate::lent::Lent;
 use crate::ownership::{GROWTH_AGAIN, Reply};
 use crate::sessions::{OWNED_MAX, Owned};
+use arck_core_state::SegmentNumber;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::HeaderKind;
 use arck_protocol::Response;
-use arck_protocol::message::GRANT_MAX;
+use arck_protocol::message::{GIVE_BACK_MAX, GRANT_MAX};
 use rustix::io::Errno;
 use std::time::Instant;
 
@@ -107,13 +109,44 @@ impl Core {
         Reply::Now(Response::Inodes(numbers))
     }
 
+    /// See [`arck_protocol::Request::GiveBack`]. The session may go on writing what it gave back: nobody
+    /// gets that before nobody can any more.
+    pub fn take_segments_back(
+        &mut self,
+        number: SessionNumber,
+        segments: &[SegmentNumber],
+    ) -> Reply {
+        if segments.len() > GIVE_BACK_MAX {
+            return Errno::INVAL.into();
+        }
+        let pages = self.state.pool.geometry().pages_per_segment();
+        let is_empty = |core: &Core, segment| core.state.space.unused_in(segment) == pages;
+        let is_own = |segment: &&SegmentNumber| {
+            let entry = self.state.space.entry(**segment).unwrap_or_default();
+            entry.kind() == SegmentKind::Data && entry.owner == number && is_empty(self, **segment)
+        };
+        let empty: Vec<SegmentNumber> = segments.iter().filter(is_own).copied().collect();
+        if let Err(errno) = self.abandon_segments(&empty) {
+            return errno.into();
+        }
+        if let Some(session) = self.sessions.get_mut(&number) {
+            session.segments.retain(|segment| !empty.contains(segment));
+        }
+        for &segment in &empty {
+            self.lookout.ended(Lent::Segment(segment));
+        }
+        self.publish_free_counts(false);
+        Reply::Now(Response::Done)
+    }
+
     /// Grants a data segment, read-write. ENOSPC.
     pub fn grant_segment(
         &mut self,
         session: SessionNumber,
     ) -> Result<(arck_core_state::SegmentNumber, rustix::fd::OwnedFd), Errno> {
-        if self.state.space.has_segment_for_data() {
-            self.make_spare(self.state.pool.geometry().pages_per_segment());
+        match self.state.space.has_segment_for_data() {
+            true => drop(self.make_spare(self.state.pool.geometry().pages_per_segment())),
+            false => self.give_back_segments(),
         }
         if !self.may_hold_segment(session) {
             // What it has filled may not have been told of.

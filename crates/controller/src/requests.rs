@@ -93,6 +93,7 @@ impl Core {
                 length,
             } => self.read(session, *inode, *generation, *position, *length),
             Request::DropSetId { inode } => self.drop_set_id(session, *inode),
+            Request::GiveBack { segments } => self.take_segments_back(session, segments),
             Request::Ping => Reply::Now(Response::Done),
         }
     }

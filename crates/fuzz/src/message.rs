@@ -128,6 +128,9 @@ fn requests() -> Vec<Request> {
             length: 2000,
         },
         Request::DropSetId { inode: 9 },
+        Request::GiveBack {
+            segments: vec![3, 4],
+        },
         Request::Ping,
     ]
 }

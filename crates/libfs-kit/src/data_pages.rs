@@ -6,6 +6,8 @@
 //!   has its bit set. So a page that a fold drops becomes free here without a message.
 //! * `taken` bits are set under `lock`; they are cleared, in any order, once nothing of this
 //!   session refers to the page but the verified state.
+//! * Of a segment that is given back ([`DataPages::withdraw`]) no page is taken any more; it has none
+//!   that is not free, and whatever was read of it does not count.
 //! * Neither taking nor releasing a page takes longer the more segments there are: a segment is
 //!   found by its number in `table`, and the search for a free page goes on where the last one
 //!   ended, so that it passes each full segment once a round.
@@ -19,6 +21,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Words of bits for the largest segment (16 MiB, 4096 pages).
 const WORDS: usize = 64;
+/// Empty segments that a session keeps when it gives others back.
+const KEPT_EMPTY: usize = 2;
+/// It gives none back while the pool has so many times as much free as it holds.
+const PLENTY: u64 = 4;
 /// Segments in a leaf of the table.
 const LEAF: usize = 512;
 
@@ -30,6 +36,8 @@ region_shared! {
         hint: AtomicU32,
         /// Next in the list of own segments.
         next: AtomicOffset<OwnSegment>,
+        /// 1 once it was given back: it stays in the list, for when it is granted again.
+        is_withdrawn: AtomicU64,
         taken: [AtomicU64; WORDS],
     }
 
@@ -37,6 +45,8 @@ region_shared! {
     pub struct DataPages {
         lock: Lock,
         segments: AtomicU32,
+        /// Pages that files have lost since somebody last looked whether segments can be given back.
+        dropped: AtomicU64,
         /// All own segments.
         first: AtomicOffset<OwnSegment>,
         /// The one in which a page was found last.
@@ -117,7 +127,7 @@ impl DataPages {
                     | session.bitmap_word(first as usize + index)
                     == u64::MAX
             });
-            if !full {
+            if !full && own.is_withdrawn.load(Ordering::Acquire) == 0 {
                 return true;
             }
             at = own.next.load(Ordering::Acquire);
@@ -146,6 +156,7 @@ impl DataPages {
             number: AtomicU32::new(0),
             hint: AtomicU32::new(0),
             next: AtomicOffset::default(),
+            is_withdrawn: AtomicU64::new(0),
             taken: std::array::from_fn(|_| AtomicU64::new(0)),
         };
         let region = session.region();
@@ -175,13 +186,70 @@ impl DataPages {
                     other
                 }
             };
-        region.get(leaf).segments[number as usize % LEAF].store(own, Ordering::Release);
+        self.segments.fetch_add(1, Ordering::Relaxed);
+        let place = &region.get(leaf).segments[number as usize % LEAF];
+        let former = place.load(Ordering::Acquire);
+        if let Some(again) = region.try_get(former) {
+            // It was given back, and is on the list.
+            again.is_withdrawn.store(0, Ordering::Release);
+            self.current.store(former, Ordering::Relaxed);
+            region.free(slot, own);
+            return Ok(());
+        }
+        place.store(own, Ordering::Release);
         let first: Offset<OwnSegment> = self.first.load(Ordering::Relaxed);
         region.get(own).next.store(first, Ordering::Relaxed);
         self.first.store(own, Ordering::Release);
         self.current.store(own, Ordering::Relaxed);
-        self.segments.fetch_add(1, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Files have lost so many pages.
+    pub fn note_dropped(&self, pages: u64) {
+        self.dropped.fetch_add(pages, Ordering::Relaxed);
+    }
+
+    /// Whether so much was dropped since this was last so, while others would get little, that giving
+    /// back is worth a fold.
+    #[inline]
+    pub fn may_give_back(&self, session: &Session) -> bool {
+        let pages = session.geometry().pages_per_segment();
+        if self.dropped.load(Ordering::Relaxed) < KEPT_EMPTY as u64 * pages {
+            return false;
+        }
+        self.dropped.store(0, Ordering::Relaxed);
+        let own = u64::from(self.segments.load(Ordering::Relaxed)) * pages;
+        let free = session.control().header.pages_free.load(Ordering::Relaxed);
+        own > KEPT_EMPTY as u64 * pages && free < own * PLENTY
+    }
+
+    /// Gives back own segments in which nothing is, but for [`KEPT_EMPTY`]. Outside of operations.
+    pub fn give_back(&self, session: &Session, slot: &ThreadSlot<'_>) -> Result<(), Errno> {
+        let withdrawn = self.withdraw(session, slot);
+        match withdrawn.is_empty() {
+            true => Ok(()),
+            false => session.give_back(&withdrawn),
+        }
+    }
+
+    /// Own segments in which nothing is, but for some: no page of them is taken from now on.
+    fn withdraw(&self, session: &Session, slot: &ThreadSlot<'_>) -> Vec<SegmentNumber> {
+        let _locked = self.lock.lock(slot.holder());
+        let mut kept = 0;
+        let mut withdrawn = Vec::new();
+        let mut at = self.first.load(Ordering::Relaxed);
+        while let Some(own) = session.region().try_get(at) {
+            if own.is_withdrawn.load(Ordering::Relaxed) == 0 && own.is_empty(session) {
+                kept += 1;
+                if kept > KEPT_EMPTY {
+                    own.is_withdrawn.store(1, Ordering::Release);
+                    self.segments.fetch_sub(1, Ordering::Relaxed);
+                    withdrawn.push(own.number.load(Ordering::Relaxed));
+                }
+            }
+            at = own.next.load(Ordering::Relaxed);
+        }
+        withdrawn
     }
 
     /// The table's upper part, made with the first segment.
@@ -200,7 +268,26 @@ impl DataPages {
 }
 
 impl OwnSegment {
+    /// Whether all its pages are free. Under the lock of [`DataPages`].
+    fn is_empty(&self, session: &Session) -> bool {
+        let geometry = session.geometry();
+        let words = (geometry.pages_per_segment() / 64) as usize;
+        let first = geometry.first_page(self.number.load(Ordering::Relaxed)).0 / 64;
+        // In this order: what is not taken any more may be in use since.
+        self.taken
+            .iter()
+            .take(words)
+            .enumerate()
+            .all(|(index, taken)| {
+                taken.load(Ordering::Acquire) == 0
+                    && session.bitmap_word(first as usize + index) == 0
+            })
+    }
+
     fn take(&self, session: &Session) -> Option<PagePtr> {
+        if self.is_withdrawn.load(Ordering::Relaxed) != 0 {
+            return None;
+        }
         let geometry = session.geometry();
         let words = (geometry.pages_per_segment() / 64) as usize;
         let first = geometry.first_page(self.number.load(Ordering::Relaxed));

@@ -191,6 +191,24 @@ impl Engine {
         self.run_local(|context| context.refresh_dirty())
     }
 
+    /// Where this session has lost much data, and others would get little: gives back the segments
+    /// that are empty now. After an operation that may have dropped pages. What fails is not told: the
+    /// room is then the session's until its end.
+    #[inline]
+    pub fn give_back(&self) {
+        if self.session.state().data.may_give_back(self.session) {
+            let _ = self.give_back_segments();
+        }
+    }
+
+    #[cold]
+    fn give_back_segments(&self) -> Result<(), Errno> {
+        self.fold_all()?;
+        let thread = self.session.thread()?;
+        let data = &self.session.state().data;
+        data.give_back(self.session, thread.slot())
+    }
+
     fn commit_all(&self, release: bool) -> Result<(), Errno> {
         let request = Request::CommitAll { release };
         match ownership::ask_until_settled(self.session, &request) {

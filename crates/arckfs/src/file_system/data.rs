@@ -354,7 +354,9 @@ impl FileSystem {
         self.not_path_only(handle)?;
         self.usable(handle, true).map_err(|_| Errno::INVAL)?;
         self.on_handle(handle, |context, inode| context.resize(inode, size))?;
-        self.settle_handle(handle)
+        self.settle_handle(handle)?;
+        self.engine.give_back();
+        Ok(())
     }
 
     /// After a change of size: see [`FileSystem::settle_maps`].
@@ -385,6 +387,7 @@ impl FileSystem {
         if crate::mappings::any() {
             self.settle_maps(number, generation);
         }
+        self.engine.give_back();
         Ok(())
     }
 

@@ -36,7 +36,7 @@ impl FileSystem {
     pub fn unlink(&self, at: At, path: &[u8], flags: AtFlags) -> Result<(), Failure> {
         let start = self.start_of(at, path)?;
         let directory = flags & libc::AT_REMOVEDIR != 0;
-        self.engine.run(|context| {
+        let unlinked = self.engine.run(|context| {
             context.walk(start, trim_end(path), false, |place| match place.last {
                 Last::Name(name) if directory => context.remove_directory(place.directory, name),
                 Last::Name(name) => {
@@ -59,7 +59,9 @@ impl FileSystem {
                 Last::DotDot if directory => Err(Errno::NOTEMPTY.into()),
                 _ => Err(Errno::ISDIR.into()),
             })
-        })
+        });
+        self.engine.give_back();
+        unlinked
     }
 
     /// `flags`: RENAME_NOREPLACE, RENAME_EXCHANGE; EINVAL for others.
@@ -109,6 +111,7 @@ impl FileSystem {
             })
         })?;
         let Some((from, from_name, to, to_name)) = renamed else {
+            self.engine.give_back();
             return Ok(());
         };
         let owned = [from, to];

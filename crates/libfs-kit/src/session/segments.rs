@@ -1,0 +1,203 @@
+//! The segments of the pool in this process: mapped on first use, those of the session's own for
+//! writing.
+//!
+//! # Invariants
+//! * `access` says how a segment is mapped; it changes under the connection's lock, after the mapping.
+//! * Own segments are mapped until they are given back ([`Session::give_back`]); then zeroes stand in
+//!   their place, until they are mapped anew.
+
+use super::Session;
+use arck_core_state::superblock::Durability;
+use arck_core_state::{PAGE_SIZE, PagePtr, PageWords, Pages, SegmentNumber};
+use arck_pm::SharedBytes;
+use arck_pm::mapping::{Access, MapOptions};
+use arck_pm::placing::{self, Protection};
+use arck_protocol::Request;
+use arck_protocol::message::GIVE_BACK_MAX;
+use arck_protocol::socket::{Answer, Call};
+use rustix::io::Errno;
+use std::cell::Cell;
+use std::sync::atomic::Ordering;
+
+thread_local! {
+    /// Set where a segment could not be mapped for lack of permission.
+    pub(super) static DENIED: Cell<bool> = const { Cell::new(false) };
+}
+
+pub(super) const UNMAPPED: u8 = 0;
+const READ_ONLY: u8 = 1;
+const OWN: u8 = 2;
+
+const READ: Protection = libc::PROT_READ as Protection;
+const WRITE: Protection = libc::PROT_WRITE as Protection;
+
+impl Session {
+    /// Bytes of the pool from a page on; the page's segment is mapped if it is not yet.
+    #[inline]
+    pub fn page_bytes(&self, page: PagePtr) -> Option<SharedBytes<'_>> {
+        if !self.geometry().contains(page) {
+            return None;
+        }
+        self.reach(page)?;
+        self.pool
+            .bytes()
+            .slice(usize::try_from(page.address()).ok()?, PAGE_SIZE as usize)
+    }
+
+    #[inline]
+    fn reach(&self, page: PagePtr) -> Option<u8> {
+        let segment = self.geometry().segment_of(page);
+        match self.access.get(segment as usize)?.load(Ordering::Acquire) {
+            UNMAPPED => self.map_segment(segment).ok(),
+            access => Some(access),
+        }
+    }
+
+    /// Whether this session may store to the page: it lies in a data segment of its own.
+    #[inline]
+    pub fn is_own(&self, page: PagePtr) -> bool {
+        self.geometry().contains(page)
+            && self
+                .access
+                .get(self.geometry().segment_of(page) as usize)
+                .is_some_and(|access| access.load(Ordering::Acquire) == OWN)
+    }
+
+    /// Maps `count` pages from `page` on, all of one segment, at `address` too, for the program
+    /// itself. EACCES if `protection` asks for more than this session may do there; EFAULT if
+    /// they are not of one segment; ENOMEM. The range stays mapped, as something, in any case.
+    ///
+    /// # Safety
+    /// `address` is the start of `count` pages that [`arck_pm::placing::reserve`] reserved.
+    pub unsafe fn place_pages(
+        &self,
+        page: PagePtr,
+        count: u64,
+        address: usize,
+        protection: Protection,
+    ) -> Result<(), Errno> {
+        let last = PagePtr(page.0 + count.saturating_sub(1));
+        let geometry = self.geometry();
+        if !geometry.contains(page)
+            || !geometry.contains(last)
+            || geometry.segment_of(page) != geometry.segment_of(last)
+        {
+            return Err(Errno::FAULT);
+        }
+        let given = match self.reach(page) {
+            Some(OWN) => READ | WRITE,
+            Some(_) if protection & WRITE == 0 => READ,
+            Some(_) | None => return Err(Errno::ACCESS),
+        };
+        let offset = usize::try_from(page.address()).map_err(|_| Errno::FAULT)?;
+        let length = usize::try_from(count * PAGE_SIZE).map_err(|_| Errno::FAULT)?;
+        let source = self
+            .pool
+            .bytes()
+            .slice(offset, length)
+            .ok_or(Errno::FAULT)?;
+        // SAFETY: the caller's promise; the segment is mapped as a whole.
+        unsafe { placing::duplicate(source, given, address, protection) }
+    }
+
+    fn offset_of(&self, segment: SegmentNumber) -> usize {
+        segment as usize * self.geometry().segment_size as usize
+    }
+
+    #[cold]
+    fn map_segment(&self, segment: SegmentNumber) -> Result<u8, Errno> {
+        let access = self.access.get(segment as usize).ok_or(Errno::FAULT)?;
+        // EACCES (it is in nobody's use) is not remembered: a pointer into it was read while it
+        // changed, as a rule, and the segment may be in use a moment later.
+        let called = self.call(&Call::MapSegments {
+            segments: vec![segment],
+        });
+        if matches!(called, Err(Errno::ACCESS)) {
+            DENIED.set(true);
+        }
+        let (answer, descriptors) = called?;
+        let (Answer::Segments(_), [descriptor]) = (&answer, descriptors.as_slice()) else {
+            return Err(Errno::PROTO);
+        };
+        // Another thread may have been granted or have mapped it meanwhile: mapping a second
+        // time read-only would take a writable mapping away, so it is decided under the lock.
+        let _one_at_a_time = self.connection.one_at_a_time();
+        match access.load(Ordering::Acquire) {
+            UNMAPPED => {
+                self.pool
+                    .map(
+                        self.offset_of(segment),
+                        self.geometry().segment_size as usize,
+                        descriptor,
+                        0,
+                        MapOptions::READ_ONLY,
+                    )
+                    .map_err(|error| error.errno())?;
+                access.store(READ_ONLY, Ordering::Release);
+                Ok(READ_ONLY)
+            }
+            mapped => Ok(mapped),
+        }
+    }
+
+    /// One more data segment of this session's own, mapped read-write and populated. ENOSPC.
+    pub fn grant_segment(&self) -> Result<SegmentNumber, Errno> {
+        let (answer, descriptors) = self.call(&Call::GrantSegment)?;
+        let (Answer::Segments(segments), [descriptor]) = (&answer, descriptors.as_slice()) else {
+            return Err(Errno::PROTO);
+        };
+        let &[segment] = segments.as_slice() else {
+            return Err(Errno::PROTO);
+        };
+        let access = self.access.get(segment as usize).ok_or(Errno::PROTO)?;
+        let _one_at_a_time = self.connection.one_at_a_time();
+        let length = self.geometry().segment_size as usize;
+        let options = MapOptions::READ_WRITE.synchronous(self.durability == Durability::Dax);
+        self.pool
+            .map(self.offset_of(segment), length, descriptor, 0, options)
+            .map_err(|error| error.errno())?;
+        // Faults taken now, all at once, cost less than one by one on the path of a write;
+        // failing to populate is no failure to map.
+        let _ = self
+            .pool
+            .populate(self.offset_of(segment), length, Access::ReadWrite);
+        access.store(OWN, Ordering::Release);
+        Ok(segment)
+    }
+
+    /// Gives data segments of this session's own back, in which nothing is, and will be: from now on
+    /// nothing of them is reached here before it is mapped anew. Blocks for an answer.
+    pub fn give_back(&self, segments: &[SegmentNumber]) -> Result<(), Errno> {
+        let length = self.geometry().segment_size as usize;
+        for part in segments.chunks(GIVE_BACK_MAX) {
+            {
+                let _one_at_a_time = self.connection.one_at_a_time();
+                for &segment in part {
+                    let access = self.access.get(segment as usize).ok_or(Errno::INVAL)?;
+                    // A thread that reads by a pointer that counts no more sees zeroes.
+                    let replaced = self.pool.replace_by_zeroes(self.offset_of(segment), length);
+                    replaced.map_err(|error| error.errno())?;
+                    access.store(UNMAPPED, Ordering::Release);
+                }
+            }
+            self.ask(&Request::GiveBack {
+                segments: part.to_vec(),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Faults in a part of the arena that was just allocated.
+    pub fn populate_arena(&self, offset: u64, length: u64) {
+        let _ = self.arena.populate(offset as usize, length as usize);
+    }
+}
+
+impl Pages for Session {
+    #[inline]
+    fn page(&self, page: PagePtr) -> Option<&PageWords> {
+        let bytes = self.page_bytes(page)?;
+        // SAFETY: 4096 mapped bytes, page aligned, alive as long as `self`; all atomics.
+        Some(unsafe { &*bytes.as_ptr().cast::<PageWords>() })
+    }
+}

@@ -1,0 +1,535 @@
+//! How requests and responses are encoded: a byte that says which, then its fields in order.
+//!
+//! # Invariants
+//! * What is decoded is bounded by the message's length, and nothing is left over; whatever the bytes,
+//!   nothing panics.
+//! * What decodes is encoded to the same bytes.
+
+use super::*;
+use crate::wire::{Malformed, Reader, Writer};
+
+const GRANT_INODES: u8 = 1;
+const ACQUIRE: u8 = 2;
+const COMMIT: u8 = 3;
+const COMMIT_ALL: u8 = 4;
+const RECALL: u8 = 5;
+const MOVE_DIRECTORY: u8 = 6;
+const SET_OWNER: u8 = 7;
+const GROW_ARENA: u8 = 8;
+const RECEIPT: u8 = 9;
+const LOCK: u8 = 10;
+const TEST_LOCK: u8 = 11;
+const DROP_LOCKS: u8 = 12;
+const FORGET: u8 = 13;
+const SYNC: u8 = 14;
+const PING: u8 = 15;
+const STOP_WAITING: u8 = 17;
+const LOOK_UP: u8 = 18;
+const ADMIT: u8 = 19;
+const MORE_ROOM: u8 = 16;
+const INSPECT: u8 = 20;
+const READ: u8 = 21;
+const DROP_SET_ID: u8 = 22;
+const GIVE_BACK: u8 = 23;
+
+const DONE: u8 = 1;
+const ERROR: u8 = 2;
+const VIOLATION: u8 = 3;
+const INODES: u8 = 4;
+const BYTES: u8 = 5;
+const CONFLICT: u8 = 6;
+const FOUND: u8 = 7;
+
+fn put_inodes(w: &mut Writer, inodes: &InodeList) -> Result<(), Malformed> {
+    w.list(inodes.as_slice())
+}
+
+fn get_inodes(r: &mut Reader) -> Result<InodeList, Malformed> {
+    InodeList::new(&r.list()?).ok_or(Malformed)
+}
+
+fn put_holder(w: &mut Writer, holder: &LockHolder) -> Result<(), Malformed> {
+    w.u8(holder.family)?;
+    w.u64(holder.owner)?;
+    w.u32(holder.process)
+}
+
+fn get_holder(r: &mut Reader) -> Result<LockHolder, Malformed> {
+    let family = r.u8()?;
+    if family > 4 {
+        return Err(Malformed);
+    }
+    Ok(LockHolder {
+        family,
+        owner: r.u64()?,
+        process: r.u32()?,
+    })
+}
+
+fn put_range(w: &mut Writer, range: &LockRange) -> Result<(), Malformed> {
+    w.u32(range.inode)?;
+    w.u8(match range.mode {
+        LockMode::Unlock => 0,
+        LockMode::Shared => 1,
+        LockMode::Exclusive => 2,
+    })?;
+    w.u64(range.start)?;
+    w.u64(range.end)?;
+    put_holder(w, &range.holder)
+}
+
+fn get_range(r: &mut Reader) -> Result<LockRange, Malformed> {
+    let inode = r.u32()?;
+    let mode = match r.u8()? {
+        0 => LockMode::Unlock,
+        1 => LockMode::Shared,
+        2 => LockMode::Exclusive,
+        _ => return Err(Malformed),
+    };
+    let (start, end) = (r.u64()?, r.u64()?);
+    if start >= end {
+        return Err(Malformed);
+    }
+    Ok(LockRange {
+        inode,
+        mode,
+        start,
+        end,
+        holder: get_holder(r)?,
+    })
+}
+
+impl Request {
+    /// Encodes into `buffer`; gives the bytes used.
+    pub fn encode(&self, buffer: &mut [u8]) -> Result<usize, Malformed> {
+        let mut writer = Writer::new(buffer);
+        let w = &mut writer;
+        match self {
+            Request::GrantInodes { count } => {
+                w.u8(GRANT_INODES)?;
+                w.u32(*count)?;
+            }
+            Request::Acquire { inodes } => {
+                w.u8(ACQUIRE)?;
+                put_inodes(w, inodes)?;
+            }
+            Request::Commit { inodes, release } => {
+                w.u8(COMMIT)?;
+                put_inodes(w, inodes)?;
+                w.u8(u8::from(*release))?;
+            }
+            Request::CommitAll { release } => {
+                w.u8(COMMIT_ALL)?;
+                w.u8(u8::from(*release))?;
+            }
+            Request::Recall { inodes } => {
+                w.u8(RECALL)?;
+                put_inodes(w, inodes)?;
+            }
+            Request::MoveDirectory {
+                from,
+                from_name,
+                to,
+                to_name,
+                flags,
+            } => {
+                w.u8(MOVE_DIRECTORY)?;
+                w.u32(*from)?;
+                w.bytes(from_name)?;
+                w.u32(*to)?;
+                w.bytes(to_name)?;
+                w.u32(*flags)?;
+            }
+            Request::SetOwner { inode, uid, gid } => {
+                w.u8(SET_OWNER)?;
+                w.u32(*inode)?;
+                w.u32(*uid)?;
+                w.u32(*gid)?;
+            }
+            Request::GrowArena {
+                branch_pages,
+                delta_pages,
+            } => {
+                w.u8(GROW_ARENA)?;
+                w.u32(*branch_pages)?;
+                w.u32(*delta_pages)?;
+            }
+            Request::MoreRoom { pages, pressing } => {
+                w.u8(MORE_ROOM)?;
+                w.u32(*pages)?;
+                w.u8(u8::from(*pressing))?;
+            }
+            Request::Receipt {
+                inode,
+                fold,
+                offset,
+                length,
+            } => {
+                w.u8(RECEIPT)?;
+                w.u32(*inode)?;
+                w.u64(*fold)?;
+                w.u64(*offset)?;
+                w.u32(*length)?;
+            }
+            Request::Lock { range, waits } => {
+                w.u8(LOCK)?;
+                put_range(w, range)?;
+                w.u8(u8::from(*waits))?;
+            }
+            Request::StopWaiting { range } => {
+                w.u8(STOP_WAITING)?;
+                put_range(w, range)?;
+            }
+            Request::TestLock { range } => {
+                w.u8(TEST_LOCK)?;
+                put_range(w, range)?;
+            }
+            Request::DropLocks { inode, holder } => {
+                w.u8(DROP_LOCKS)?;
+                w.u32(*inode)?;
+                put_holder(w, holder)?;
+            }
+            Request::Forget { inode } => {
+                w.u8(FORGET)?;
+                w.u32(*inode)?;
+            }
+            Request::Sync { inodes } => {
+                w.u8(SYNC)?;
+                put_inodes(w, inodes)?;
+            }
+            Request::LookUp { directory, name } => {
+                w.u8(LOOK_UP)?;
+                w.u32(*directory)?;
+                w.bytes(name)?;
+            }
+            Request::Admit { inode, contents } => {
+                w.u8(ADMIT)?;
+                w.u32(*inode)?;
+                w.u8(u8::from(*contents))?;
+            }
+            Request::Inspect { inode } => {
+                w.u8(INSPECT)?;
+                w.u32(*inode)?;
+            }
+            Request::Read {
+                inode,
+                generation,
+                position,
+                length,
+            } => {
+                w.u8(READ)?;
+                w.u32(*inode)?;
+                w.u32(*generation)?;
+                w.u64(*position)?;
+                w.u32(*length)?;
+            }
+            Request::DropSetId { inode } => {
+                w.u8(DROP_SET_ID)?;
+                w.u32(*inode)?;
+            }
+            Request::GiveBack { segments } => {
+                w.u8(GIVE_BACK)?;
+                w.list(segments)?;
+            }
+            Request::Ping => w.u8(PING)?,
+        }
+        Ok(writer.used())
+    }
+
+    /// Decodes a private copy.
+    pub fn decode(bytes: &[u8]) -> Result<Request, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let r = &mut reader;
+        let request = match r.u8()? {
+            GRANT_INODES => Request::GrantInodes { count: r.u32()? },
+            ACQUIRE => Request::Acquire {
+                inodes: get_inodes(r)?,
+            },
+            COMMIT => Request::Commit {
+                inodes: get_inodes(r)?,
+                release: r.boolean()?,
+            },
+            COMMIT_ALL => Request::CommitAll {
+                release: r.boolean()?,
+            },
+            RECALL => Request::Recall {
+                inodes: get_inodes(r)?,
+            },
+            MOVE_DIRECTORY => Request::MoveDirectory {
+                from: r.u32()?,
+                from_name: r.bytes()?.to_vec(),
+                to: r.u32()?,
+                to_name: r.bytes()?.to_vec(),
+                flags: r.u32()?,
+            },
+            SET_OWNER => Request::SetOwner {
+                inode: r.u32()?,
+                uid: r.u32()?,
+                gid: r.u32()?,
+            },
+            GROW_ARENA => Request::GrowArena {
+                branch_pages: r.u32()?,
+                delta_pages: r.u32()?,
+            },
+            MORE_ROOM => Request::MoreRoom {
+                pages: r.u32()?,
+                pressing: r.boolean()?,
+            },
+            RECEIPT => Request::Receipt {
+                inode: r.u32()?,
+                fold: r.u64()?,
+                offset: r.u64()?,
+                length: r.u32()?,
+            },
+            LOCK => Request::Lock {
+                range: get_range(r)?,
+                waits: r.boolean()?,
+            },
+            STOP_WAITING => Request::StopWaiting {
+                range: get_range(r)?,
+            },
+            TEST_LOCK => Request::TestLock {
+                range: get_range(r)?,
+            },
+            DROP_LOCKS => Request::DropLocks {
+                inode: r.u32()?,
+                holder: get_holder(r)?,
+            },
+            FORGET => Request::Forget { inode: r.u32()? },
+            SYNC => Request::Sync {
+                inodes: get_inodes(r)?,
+            },
+            LOOK_UP => Request::LookUp {
+                directory: r.u32()?,
+                name: r.bytes()?.to_vec(),
+            },
+            ADMIT => Request::Admit {
+                inode: r.u32()?,
+                contents: r.boolean()?,
+            },
+            INSPECT => Request::Inspect { inode: r.u32()? },
+            READ => Request::Read {
+                inode: r.u32()?,
+                generation: r.u32()?,
+                position: r.u64()?,
+                length: r.u32()?,
+            },
+            DROP_SET_ID => Request::DropSetId { inode: r.u32()? },
+            GIVE_BACK => Request::GiveBack {
+                segments: r.list()?,
+            },
+            PING => Request::Ping,
+            _ => return Err(Malformed),
+        };
+        reader.end()?;
+        Ok(request)
+    }
+}
+
+impl Response {
+    /// Encodes into `buffer`; gives the bytes used.
+    pub fn encode(&self, buffer: &mut [u8]) -> Result<usize, Malformed> {
+        let mut writer = Writer::new(buffer);
+        let w = &mut writer;
+        match self {
+            Response::Done => w.u8(DONE)?,
+            Response::Error(errno) => {
+                w.u8(ERROR)?;
+                w.u32(errno.unsigned_abs())?;
+            }
+            Response::Violation(text) => {
+                w.u8(VIOLATION)?;
+                let mut end = text.len().min(512);
+                while !text.is_char_boundary(end) {
+                    end -= 1;
+                }
+                w.bytes(&text.as_bytes()[..end])?;
+            }
+            Response::Inodes(inodes) => {
+                w.u8(INODES)?;
+                w.list(inodes)?;
+            }
+            Response::Bytes(bytes) => {
+                w.u8(BYTES)?;
+                w.bytes(bytes)?;
+            }
+            Response::Conflict(range) => {
+                w.u8(CONFLICT)?;
+                put_range(w, range)?;
+            }
+            Response::Found {
+                inode,
+                generation,
+                kind,
+            } => {
+                w.u8(FOUND)?;
+                w.u32(*inode)?;
+                w.u32(*generation)?;
+                w.u8(*kind)?;
+            }
+        }
+        Ok(writer.used())
+    }
+
+    /// Decodes a private copy.
+    pub fn decode(bytes: &[u8]) -> Result<Response, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let r = &mut reader;
+        let response = match r.u8()? {
+            DONE => Response::Done,
+            ERROR => Response::Error(i32::try_from(r.u32()?).map_err(|_| Malformed)?),
+            VIOLATION => {
+                Response::Violation(String::from_utf8(r.bytes()?.to_vec()).map_err(|_| Malformed)?)
+            }
+            INODES => Response::Inodes(r.list()?),
+            BYTES => Response::Bytes(r.bytes()?.to_vec()),
+            CONFLICT => Response::Conflict(get_range(r)?),
+            FOUND => Response::Found {
+                inode: r.u32()?,
+                generation: r.u32()?,
+                kind: r.u8()?,
+            },
+            _ => return Err(Malformed),
+        };
+        reader.end()?;
+        Ok(response)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn holder() -> LockHolder {
+        LockHolder {
+            family: 2,
+            owner: 9,
+            process: 10,
+        }
+    }
+
+    fn range() -> LockRange {
+        LockRange {
+            inode: 3,
+            mode: LockMode::Shared,
+            start: 1 << 30,
+            end: u64::MAX,
+            holder: holder(),
+        }
+    }
+
+    #[test]
+    fn every_message_survives_and_no_prefix_does() {
+        let some = InodeList::new(&[1, 2, 3]).unwrap();
+        let requests = [
+            Request::GrantInodes { count: 7 },
+            Request::Acquire { inodes: some },
+            Request::Commit {
+                inodes: some,
+                release: true,
+            },
+            Request::CommitAll { release: false },
+            Request::Recall {
+                inodes: InodeList::default(),
+            },
+            Request::MoveDirectory {
+                from: 1,
+                from_name: b"a".to_vec(),
+                to: 2,
+                to_name: vec![b'x'; 255],
+                flags: 1,
+            },
+            Request::SetOwner {
+                inode: 5,
+                uid: 6,
+                gid: u32::MAX,
+            },
+            Request::GrowArena {
+                branch_pages: 1,
+                delta_pages: 2,
+            },
+            Request::MoreRoom {
+                pages: 9,
+                pressing: true,
+            },
+            Request::Receipt {
+                inode: 1,
+                fold: 2,
+                offset: 3,
+                length: 4,
+            },
+            Request::Lock {
+                range: range(),
+                waits: true,
+            },
+            Request::StopWaiting { range: range() },
+            Request::TestLock { range: range() },
+            Request::DropLocks {
+                inode: 0,
+                holder: holder(),
+            },
+            Request::Forget { inode: 5 },
+            Request::Sync { inodes: some },
+            Request::LookUp {
+                directory: 4,
+                name: b"name".to_vec(),
+            },
+            Request::Admit {
+                inode: 9,
+                contents: true,
+            },
+            Request::Inspect { inode: 4 },
+            Request::Read {
+                inode: 4,
+                generation: 5,
+                position: 6,
+                length: 7,
+            },
+            Request::DropSetId { inode: 8 },
+            Request::GiveBack {
+                segments: (0..GIVE_BACK_MAX as u32).collect(),
+            },
+            Request::Ping,
+        ];
+        for request in requests {
+            let mut buffer = [0; MESSAGE_MAX];
+            let used = request.encode(&mut buffer).unwrap();
+            assert_eq!(Request::decode(&buffer[..used]), Ok(request));
+            for shorter in 0..used {
+                assert_eq!(Request::decode(&buffer[..shorter]), Err(Malformed));
+            }
+            assert_eq!(Request::decode(&buffer[..used + 1]), Err(Malformed));
+        }
+        let responses = [
+            Response::Done,
+            Response::Error(28),
+            Response::Violation("rule".into()),
+            Response::Inodes((0..GRANT_MAX as u32).collect()),
+            Response::Bytes(vec![7; READ_MAX]),
+            Response::Conflict(range()),
+            Response::Found {
+                inode: 1,
+                generation: 2,
+                kind: 8,
+            },
+        ];
+        for response in responses {
+            let mut buffer = [0; MESSAGE_MAX];
+            let used = response.encode(&mut buffer).unwrap();
+            assert_eq!(Response::decode(&buffer[..used]), Ok(response));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn decoding_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            if let Ok(request) = Request::decode(&bytes) {
+                let mut buffer = [0; MESSAGE_MAX];
+                let used = request.encode(&mut buffer).unwrap();
+                prop_assert_eq!(&buffer[..used], &bytes[..]);
+            }
+            let _ = Response::decode(&bytes);
+        }
+    }
+}
