@@ -270,6 +270,7 @@ pub fn constants() -> BTreeMap<String, i128> {
         Geometry::SEGMENT_SIZE_MIN,
         Geometry::SEGMENT_SIZE_MAX,
         header::HEADER_SIZE,
+        header::COUNTED_MAX,
         header::SEQUENCE_OFFSET,
         header::INODE_OFFSET,
         header::FOLD_OFFSET,
