@@ -112,16 +112,21 @@ impl Pages for Client {
     }
 }
 
+/// A socket like the controller's.
+pub fn seqpacket() -> OwnedFd {
+    let flags = SocketFlags::CLOEXEC;
+    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap()
+}
+
+/// A connection, if there is a controller.
+pub fn try_dial(pool: &Path) -> Result<OwnedFd, Errno> {
+    let socket = seqpacket();
+    connect(&socket, &SocketAddrUnix::new(pool.join("socket"))?)?;
+    Ok(socket)
+}
+
 pub fn dial(pool: &Path) -> OwnedFd {
-    let socket = socket_with(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .unwrap();
-    connect(&socket, &SocketAddrUnix::new(pool.join("socket")).unwrap()).unwrap();
-    socket
+    try_dial(pool).unwrap()
 }
 
 impl Client {

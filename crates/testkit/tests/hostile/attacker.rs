@@ -218,6 +218,17 @@ impl Attacker {
         move || unsafe { ControlMemory::from_pointer(place as *const u8) }
     }
 
+    /// Another session of this process, that does something over and over.
+    pub fn for_ever(&self, what: impl Fn(&Client) + Send + 'static) {
+        let pool = self.pool.clone();
+        std::thread::spawn(move || {
+            let client = Client::connect(&pool);
+            loop {
+                what(&client);
+            }
+        });
+    }
+
     /// The arena mapped once more, for another thread.
     pub fn arena_again(&self) -> Mapping {
         let span = arck_core_state::arena::ARENA_SPAN as usize;

@@ -283,8 +283,7 @@ pub const ATTACKS: &[Attack] = &[
         "never refused".into()
     })
     .and(|scene, _| {
-        let bytes = scene.controller_memory();
-        assert!(bytes < 256 << 20, "{bytes} bytes of memory");
+        scene.controller_has_less_memory(256 << 20);
     }),
     case(
         "exhaust",
@@ -466,12 +465,8 @@ pub const ATTACKS: &[Attack] = &[
             for _ in 0..2000 {
                 a.number();
             }
-            let pool = a.pool.clone();
-            std::thread::spawn(move || {
-                let client = Client::connect(&pool);
-                loop {
-                    let _ = client.try_ask(&Request::CommitAll { release: true });
-                }
+            a.for_ever(|client| {
+                let _ = client.try_ask(&Request::CommitAll { release: true });
             });
             flood_for_ever(a, &[4]);
             ANSWERED.into()

@@ -187,14 +187,10 @@ pub const ATTACKS: &[Attack] = &[
         BOUNDED,
         |a| {
             let wanted = [a.find(OPEN), a.find("common"), a.find("common/both")];
-            let pool = a.pool.clone();
-            std::thread::spawn(move || {
-                let client = Client::connect(&pool);
-                loop {
-                    let inodes = InodeList::new(&wanted).expect("three");
-                    // Told no, or not in time: once more.
-                    let _ = client.try_ask(&Request::Acquire { inodes });
-                }
+            a.for_ever(move |client| {
+                let inodes = InodeList::new(&wanted).expect("three");
+                // Told no, or not in time: once more.
+                let _ = client.try_ask(&Request::Acquire { inodes });
             });
             BOUNDED.into()
         },
@@ -205,15 +201,11 @@ pub const ATTACKS: &[Attack] = &[
         BOUNDED,
         |a| {
             let victim = a.find("victim");
-            let pool = a.pool.clone();
-            std::thread::spawn(move || {
-                let client = Client::connect(&pool);
-                loop {
-                    let mut numbers: Vec<_> = client.names(victim).into_values().collect();
-                    numbers.push(victim);
-                    let inodes = InodeList::new(&numbers).expect("a few");
-                    let _ = client.try_ask(&Request::Recall { inodes });
-                }
+            a.for_ever(move |client| {
+                let mut numbers: Vec<_> = client.names(victim).into_values().collect();
+                numbers.push(victim);
+                let inodes = InodeList::new(&numbers).expect("a few");
+                let _ = client.try_ask(&Request::Recall { inodes });
             });
             BOUNDED.into()
         },
@@ -228,8 +220,7 @@ pub const ATTACKS: &[Attack] = &[
         },
     )
     .and(|scene, _| {
-        let bytes = scene.controller_memory();
-        assert!(bytes < 512 << 20, "{bytes} bytes of memory");
+        scene.controller_has_less_memory(512 << 20);
     }),
     case(
         "hold",
@@ -248,8 +239,7 @@ pub const ATTACKS: &[Attack] = &[
     )
     .and(|scene, _| {
         // Eighty mebibytes each would be more.
-        let bytes = scene.controller_memory();
-        assert!(bytes < 384 << 20, "{bytes} bytes of memory");
+        scene.controller_has_less_memory(384 << 20);
     })
     .for_users(),
     case(

@@ -48,6 +48,15 @@ fn segments_of_ended(a: &Attacker) -> Vec<OwnedFd> {
     files
 }
 
+/// What is made of each of such segments; else why it cannot be made on this machine.
+fn made_of_ended<T>(
+    a: &Attacker,
+    make: impl Fn(&OwnedFd) -> Result<T, String>,
+) -> Result<Vec<T>, String> {
+    let made: Result<Vec<T>, String> = segments_of_ended(a).iter().map(make).collect();
+    made.map_err(|why| format!("cannot be made here: {why}"))
+}
+
 /// Writes to segments for as long as the process lives.
 pub fn scribble_for_ever(a: &Attacker, files: Vec<OwnedFd>) {
     let size = a.welcome.geometry.segment_size as usize;
@@ -244,18 +253,15 @@ pub const ATTACKS: &[Attack] = &[
         "punched before the grant",
         |a| {
             let size = a.welcome.geometry.segment_size as usize;
-            let files = segments_of_ended(a);
             let pin = |file: &OwnedFd| {
                 let map = Mapping::new(file, 0, size, MapOptions::READ_WRITE).expect("a map");
                 // A buffer is a gibibyte at most, and pinned memory is limited: half of each.
                 Pinned::new(map.as_ptr(), size / 2)
             };
-            let pins: Result<Vec<Pinned>, String> = files.iter().map(pin).collect();
-            let pins = match pins {
+            let pins = match made_of_ended(a, pin) {
                 Ok(pins) => pins,
-                Err(why) => return format!("cannot be made here: {why}"),
+                Err(why) => return why,
             };
-            drop(files);
             let source = memfd_create("junk", MemfdFlags::CLOEXEC).expect("a file");
             rustix::io::pwrite(&source, &vec![0xdd; size], 0).expect("junk");
             for pin in &pins {
@@ -278,18 +284,15 @@ pub const ATTACKS: &[Attack] = &[
         "nothing seen",
         |a| {
             let size = a.welcome.geometry.segment_size as usize;
-            let files = segments_of_ended(a);
             let put = |file: &OwnedFd| {
                 rustix::io::pwrite(file, &vec![0xcc; size], 0).expect("its own segment");
                 let map = Mapping::new(file, 0, size, MapOptions::READ_WRITE).expect("a map");
                 Piped::new(map.as_ptr())
             };
-            let pipes: Result<Vec<Piped>, String> = files.iter().map(put).collect();
-            let pipes = match pipes {
+            let pipes = match made_of_ended(a, put) {
                 Ok(pipes) => pipes,
-                Err(why) => return format!("cannot be made here: {why}"),
+                Err(why) => return why,
             };
-            drop(files);
             let look = move || {
                 let is_own = |pipe: &Piped| pipe.look().iter().all(|&byte| byte == 0xcc);
                 match pipes.iter().all(is_own) {

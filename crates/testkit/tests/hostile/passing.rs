@@ -9,7 +9,7 @@ use super::exhausting::{VERSION, garbage_for_ever};
 use super::holding::{BOUNDED, owns_open};
 use super::keeping::scribble_for_ever;
 use super::process::{ATTACK_BOUND, Role, User, become_user};
-use super::raw::{Client, dial};
+use super::raw::{Client, dial, seqpacket};
 use super::reading::{all_segments, is_seen};
 use super::table::{Attack, Scene, case};
 use super::world::{ATTACKER_USER, THIRD_USER, VICTIM_USER};
@@ -18,10 +18,7 @@ use arck_protocol::message::MESSAGE_MAX;
 use arck_protocol::operation::LightBarrier;
 use arck_protocol::socket::{Answer, Call, call, receive, send};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept, bind, connect, listen,
-    socket_with,
-};
+use rustix::net::{SocketAddrUnix, accept, bind, connect, listen};
 use rustix::process::Signal;
 use std::path::Path;
 
@@ -36,11 +33,6 @@ const GOES_ON_AS_ANOTHER: &str = "dies, and a process of another user goes on";
 const ENDED: &str = "used by another user's process when it has ended";
 const TAKEN_UP: &str = "taken up by another user's process";
 const ASKED: &str = "EACCES";
-
-fn seqpacket() -> OwnedFd {
-    let flags = SocketFlags::CLOEXEC;
-    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("a socket")
-}
 
 /// Where a process hands on what it has: nobody's file, and gone with the process.
 fn address(process: u32) -> SocketAddrUnix {

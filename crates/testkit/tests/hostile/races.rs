@@ -86,6 +86,19 @@ fn folds(a: &Attacker, number: InodeNumber, count: &mut usize) {
     }
 }
 
+/// Some folds of an inode while a place in the arena turns from one form into the other, and some when
+/// the first, good one stays.
+fn flipping_folds(
+    a: &Attacker,
+    number: InodeNumber,
+    at: u64,
+    forms: [&[u8]; 2],
+    count: &mut usize,
+) {
+    flipping(a, at, forms, |a| folds(a, number, count));
+    folds(a, number, count);
+}
+
 /// Records of a new name in a directory in two forms, one good and one not, over and over.
 fn records(a: &mut Attacker, bad: impl Fn(&mut arck_core_state::record::Record<'_>)) -> String {
     let mut count = 0;
@@ -111,9 +124,7 @@ fn records(a: &mut Attacker, bad: impl Fn(&mut arck_core_state::record::Record<'
         record.encode(seed, &mut second[0]).expect("room");
         let length = record.units().max(2) * RECORD_UNIT;
         let forms = [&forms[0][..length], &forms[1][..length]];
-        flipping(a, at, forms, |a| folds(a, directory, &mut count));
-        // The good form stays.
-        folds(a, directory, &mut count);
+        flipping_folds(a, directory, at, forms, &mut count);
         for name in a.names(directory).keys() {
             assert!(name.starts_with(b"good-"), "a name {name:?}");
         }
@@ -134,8 +145,7 @@ fn branch_words(
         a.edit_branch(file, |b| b.size = 4096);
         let at = a.slot_offset(file) + place;
         let [good, bad] = forms.map(u64::to_le_bytes);
-        flipping(a, at, [&good, &bad], |a| folds(a, file, &mut count));
-        folds(a, file, &mut count);
+        flipping_folds(a, file, at, [&good, &bad], &mut count);
         check(a, file);
     }
     "what was copied was checked".into()
@@ -269,10 +279,7 @@ pub const ATTACKS: &[Attack] = &[
                 let forms = [good, good | effect::REMOVE_SOURCE].map(u32::to_le_bytes);
                 let at = u64::from(place.unit) * RECORD_UNIT as u64 + 4;
                 let mut count = 0;
-                flipping(a, at, [&forms[0], &forms[1]], |a| {
-                    folds(a, directory, &mut count)
-                });
-                folds(a, directory, &mut count);
+                flipping_folds(a, directory, at, [&forms[0], &forms[1]], &mut count);
                 assert!(a.names(directory).contains_key(&b"theirs"[..]));
             }
             COPIED.into()
@@ -297,10 +304,7 @@ pub const ATTACKS: &[Attack] = &[
                 });
                 let forms = [own.0.to_le_bytes(), theirs.0.to_le_bytes()];
                 let at = u64::from(page) * PAGE_SIZE;
-                flipping(a, at, [&forms[0], &forms[1]], |a| {
-                    folds(a, file, &mut count)
-                });
-                folds(a, file, &mut count);
+                flipping_folds(a, file, at, [&forms[0], &forms[1]], &mut count);
                 let now = a.page_of(file, 0);
                 assert!(now == own || now.is_null(), "page {now:?}");
             }
@@ -318,10 +322,7 @@ pub const ATTACKS: &[Attack] = &[
                 a.edit_branch(file, |b| b.root = IndexRoot::new(u64::from(page), 2));
                 let forms = [[0; 8], u64::from(page).to_le_bytes()];
                 let at = u64::from(page) * PAGE_SIZE;
-                flipping(a, at, [&forms[0], &forms[1]], |a| {
-                    folds(a, file, &mut count)
-                });
-                folds(a, file, &mut count);
+                flipping_folds(a, file, at, [&forms[0], &forms[1]], &mut count);
             }
             COPIED.into()
         },
@@ -340,10 +341,7 @@ pub const ATTACKS: &[Attack] = &[
                 let page = a.branch(directory).tails[0];
                 let forms = [[0; 4], page.to_le_bytes()];
                 let at = u64::from(page) * PAGE_SIZE + 4;
-                flipping(a, at, [&forms[0], &forms[1]], |a| {
-                    folds(a, directory, &mut count)
-                });
-                folds(a, directory, &mut count);
+                flipping_folds(a, directory, at, [&forms[0], &forms[1]], &mut count);
             }
             COPIED.into()
         },

@@ -46,6 +46,14 @@ pub fn is_seen(maps: &[Mapping]) -> bool {
     holds(maps, SECRET)
 }
 
+/// What is said of that.
+fn looked(maps: &[Mapping]) -> String {
+    match is_seen(maps) {
+        true => "seen".into(),
+        false => "nothing seen".into(),
+    }
+}
+
 fn holds(maps: &[Mapping], wanted: &[u8]) -> bool {
     let mut page = vec![0; PAGE_SIZE as usize];
     maps.iter().any(|map| {
@@ -71,11 +79,7 @@ pub const ATTACKS: &[Attack] = &[
         "asks for every segment, and looks for a secret",
         "nothing seen",
         |a| {
-            let maps = all_segments(a);
-            match is_seen(&maps) {
-                true => "seen".into(),
-                false => "nothing seen".into(),
-            }
+            looked(&all_segments(a))
         },
     )
     .for_users(),
@@ -97,10 +101,7 @@ pub const ATTACKS: &[Attack] = &[
             let maps = all_segments(a);
             // It is seen what may be.
             assert!(holds(&maps, PUBLIC));
-            match is_seen(&maps) {
-                true => "seen".into(),
-                false => "nothing seen".into(),
-            }
+            looked(&maps)
         },
     )
     .for_users(),
@@ -110,10 +111,7 @@ pub const ATTACKS: &[Attack] = &[
         "nothing seen",
         |a| {
             let maps = all_segments(a);
-            a.when_asked = Some(Box::new(move || match is_seen(&maps) {
-                true => "seen".into(),
-                false => "nothing seen".into(),
-            }));
+            a.when_asked = Some(Box::new(move || looked(&maps)));
             "nothing seen".into()
         },
     )

@@ -8,6 +8,7 @@ use super::attacker::{Attacker, all_the_same, errno_name};
 use super::exhausting::{ANSWERED, VERSION, garbage_for_ever};
 use super::holding::{BOUNDED, owns_open};
 use super::process::{ATTACK_BOUND, BOUND, Role};
+use super::raw::try_dial;
 use super::table::{Attack, Scene, case};
 use arck_protocol::control::{
     CONTROL_SIZE, ControlMemory, MAP_SLOTS, map_entry, open_entry, slot_state,
@@ -18,7 +19,6 @@ use arck_protocol::{PROTOCOL_VERSION, Request};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -36,14 +36,6 @@ const GARBAGE: &str = "comes back with garbage in its control memory";
 const CLAIMS_ALL: &str = "never comes back, and claims all that there is";
 const FLOODED: &str = "floods of connections, with all of these at once";
 const REFUSED: &str = "EACCES, ESTALE";
-
-/// A connection, if there is a controller.
-fn try_dial(pool: &Path) -> Result<OwnedFd, Errno> {
-    let flags = SocketFlags::CLOEXEC;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-    connect(&socket, &SocketAddrUnix::new(pool.join("socket"))?)?;
-    Ok(socket)
-}
 
 /// The call by which a session is gone on with.
 pub fn resume_of(welcome: &Welcome) -> Call {

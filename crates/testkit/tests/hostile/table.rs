@@ -237,13 +237,14 @@ impl Scene {
         line
     }
 
-    /// Bytes of memory that the controller has for itself.
-    pub fn controller_memory(&self) -> u64 {
+    /// The controller has less than so many bytes of memory for itself.
+    pub fn controller_has_less_memory(&self, bound: u64) {
         let path = format!("/proc/{}/status", self.controller().id());
         let status = std::fs::read_to_string(path).expect("a status");
         let line = status.lines().find(|line| line.starts_with("RssAnon:"));
         let kibibytes = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
-        kibibytes.expect("a number") << 10
+        let bytes = kibibytes.expect("a number") << 10;
+        assert!(bytes < bound, "{bytes} bytes of memory");
     }
 
     /// Threads of the controller that have a name.
