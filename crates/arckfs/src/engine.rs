@@ -109,8 +109,11 @@ const ATTEMPTS_MAX: usize = 100_000;
 /// between the look-up and the look at the inode, each time by another thread's work.
 const STALE_ATTEMPTS: u32 = 32;
 
-/// How often one call finds that what a name led to is gone.
-const STALE_NAMES_MAX: u32 = 100;
+/// How often one call finds that what a path led to is gone, before it takes it that there is nothing.
+const STALE_PATHS_MAX: u32 = 132;
+
+/// After so many of them whoever makes and removes it gets the processor in between.
+const STALE_PATHS_QUICK: u32 = 8;
 
 /// How often one call that walked a path is told by the controller that it may not reach what the path
 /// led to, before it tells the program: directories may have moved, or been closed, since they were
@@ -130,7 +133,7 @@ pub struct Context<'a> {
     recalled: &'a Recalled,
 }
 
-/// Inodes recalled for one call: each once, so that the call ends.
+/// Inodes recalled for one call: each once for each walk, so that the call ends.
 #[derive(Default)]
 pub struct Recalled {
     numbers: RefCell<Vec<InodeNumber>>,
@@ -152,6 +155,15 @@ impl Recalled {
     /// What the controller has told of an inode: the sequence of its header, and the inode.
     pub(crate) fn note_told(&self, told: (u64, Inode)) {
         self.told.borrow_mut().push(told);
+    }
+
+    /// For a path that is walked again from its start, since what it led to is gone: others have
+    /// changed what was recalled before that.
+    #[cold]
+    fn begin_again(&self) {
+        self.numbers.borrow_mut().clear();
+        self.told.borrow_mut().clear();
+        self.shown.borrow_mut().clear();
     }
 
     /// Whether a path is to be walked again after the controller has said EACCES.
@@ -414,21 +426,21 @@ pub struct Engine {
 
 impl Engine {
     /// Runs attempts until one succeeds or fails for good. What a name led to may be gone before
-    /// it is looked at: then the path is walked again.
+    /// it is looked at: then the path is walked again from its start, as if it never had been. ENOENT
+    /// if it leads time and again to what is gone by then.
     #[inline]
     pub fn run<T>(&self, attempt: impl FnMut(&Context<'_>) -> Attempt<T>) -> Result<T, Failure> {
-        self.run_again(attempt, STALE_NAMES_MAX)
+        self.run_again(attempt, true)
     }
 
     #[inline(always)]
     fn run_again<T>(
         &self,
         mut attempt: impl FnMut(&Context<'_>) -> Attempt<T>,
-        mut stale_names: u32,
+        by_path: bool,
     ) -> Result<T, Failure> {
         let thread = self.session.thread()?;
         let recalled = Recalled::default();
-        let by_path = stale_names != 0;
         let mut stale = 0;
         for _ in 0..ATTEMPTS_MAX {
             let context = Context {
@@ -447,25 +459,36 @@ impl Engine {
                 Err(stop) => stop,
             };
             drop(context);
-            match stop {
-                Stop::Failure(Failure::Errno(Errno::STALE)) if stale < STALE_ATTEMPTS => stale += 1,
-                Stop::Failure(Failure::Errno(Errno::STALE)) if stale_names != 0 => stale_names -= 1,
+            let fixed = match stop {
+                Stop::Failure(Failure::Errno(Errno::STALE)) if by_path => Err(Errno::STALE),
+                Stop::Failure(Failure::Errno(Errno::STALE)) if stale < STALE_ATTEMPTS => {
+                    stale += 1;
+                    Ok(())
+                }
                 Stop::Failure(failure) => return Err(failure),
                 Stop::Fix(Fix::OwnTurn(number)) => {
                     let inode = self.known(number).ok_or(Errno::STALE)?;
                     *recalled.turn.borrow_mut() =
                         Some(Turn::on(self.session, inode, thread.slot().holder()));
+                    Ok(())
                 }
-                Stop::Fix(Fix::Admit(number, false)) => match self.admit(number, &recalled) {
-                    Err(Errno::STALE) if stale_names != 0 => stale_names -= 1,
-                    Err(Errno::ACCESS) if by_path && recalled.is_to_be_asked_again() => {}
-                    admitted => admitted?,
-                },
-                Stop::Fix(fix) => match self.fix(thread, fix) {
-                    Err(Errno::STALE) if stale_names != 0 => stale_names -= 1,
-                    Err(Errno::ACCESS) if by_path && recalled.is_to_be_asked_again() => {}
-                    fixed => fixed?,
-                },
+                Stop::Fix(Fix::Admit(number, false)) => self.admit(number, &recalled),
+                Stop::Fix(fix) => self.fix(thread, fix),
+            };
+            match fixed {
+                Ok(()) => {}
+                Err(Errno::STALE) if by_path && stale == STALE_PATHS_MAX => {
+                    return Err(Errno::NOENT.into());
+                }
+                Err(Errno::STALE) if by_path => {
+                    stale += 1;
+                    recalled.begin_again();
+                    if stale > STALE_PATHS_QUICK {
+                        std::thread::yield_now();
+                    }
+                }
+                Err(Errno::ACCESS) if by_path && recalled.is_to_be_asked_again() => {}
+                Err(errno) => return Err(errno.into()),
             }
         }
         Err(Errno::AGAIN.into())
@@ -477,9 +500,10 @@ impl Engine {
         &self,
         attempt: impl FnMut(&Context<'_>) -> Attempt<T>,
     ) -> Result<T, Errno> {
-        self.run_again(attempt, 0).map_err(|failure| match failure {
-            Failure::Errno(errno) => errno,
-            Failure::Outside(_) => Errno::XDEV,
-        })
+        self.run_again(attempt, false)
+            .map_err(|failure| match failure {
+                Failure::Errno(errno) => errno,
+                Failure::Outside(_) => Errno::XDEV,
+            })
     }
 }
