@@ -6,7 +6,7 @@
 
 use super::attacker::{Attacker, errno_name, said};
 use super::process::Role;
-use super::raw::{Client, dial};
+use super::raw::dial;
 use super::table::{Attack, Scene, case};
 use arck_core_state::arena::{ARENA_PAGES, ArenaHeader};
 use arck_protocol::control::slot_state;

@@ -78,9 +78,7 @@ pub const ATTACKS: &[Attack] = &[
         "read",
         "asks for every segment, and looks for a secret",
         "nothing seen",
-        |a| {
-            looked(&all_segments(a))
-        },
+        |a| looked(&all_segments(a)),
     )
     .for_users(),
     case(
