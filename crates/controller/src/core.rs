@@ -14,7 +14,7 @@ use crate::lent::{Lent, Lookout};
 use crate::lock_log::Locks;
 use crate::memory::{Remains, TakenBack};
 use crate::meter::Meter;
-use crate::orphans::Charges;
+use crate::orphans::{Charges, Pace};
 use crate::pool::Pool;
 use crate::recovery;
 use crate::relocate::Touched;
@@ -115,6 +115,7 @@ pub struct Core {
     pub(crate) emptyings: Emptyings,
     /// Orphans that stay at the expense of a user: see [`crate::orphans`].
     pub(crate) charged: Charges,
+    pub(crate) pace: Pace,
     published: (u64, u64),
     /// While a pool is opened: what dead sessions left is not all known.
     pub recovering: bool,
@@ -170,6 +171,7 @@ impl Core {
             taken_back: BTreeMap::new(),
             counted: Counted::default(),
             charged: Charges::default(),
+            pace: Pace::default(),
             emptyings: Emptyings::default(),
             published: (u64::MAX, u64::MAX),
             recovering: true,

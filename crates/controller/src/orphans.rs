@@ -26,6 +26,7 @@ use foldhash::HashMap;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 /// Orphans freed in one change.
 const FREED_AT_ONCE: usize = 1024;
@@ -104,8 +105,36 @@ impl Charges {
     }
 }
 
+/// Places of open tables that are looked at whenever an inode loses its last name: half a millisecond's
+/// worth, more than programs have open.
+const LISTINGS_AT_ONCE: usize = 1 << 18;
+/// More than that are looked at for no more than one part in so many of the time.
+const SHARE: u32 = 20;
+
+/// When open tables that are very long, all together, are looked at again. Whoever makes them long
+/// delays the freeing of what others delete, and not what others ask.
+#[derive(Default)]
+pub(crate) struct Pace {
+    again: Option<Instant>,
+}
+
+impl Pace {
+    /// Whether so many places may be looked at now.
+    fn may_look(&self, places: usize, now: Instant) -> bool {
+        places <= LISTINGS_AT_ONCE || self.again.is_none_or(|again| again <= now)
+    }
+
+    /// So many were looked at, from when to when.
+    fn looked(&mut self, places: usize, began: Instant, now: Instant) {
+        if places > LISTINGS_AT_ONCE {
+            self.again = Some(now + now.saturating_duration_since(began) * SHARE);
+        }
+    }
+}
+
 impl Core {
-    /// Frees those of the given orphans (`None`: of all) that no session lists that counts.
+    /// Frees those of the given orphans (`None`: of all) that no session lists that counts. Where very
+    /// much is listed, perhaps later: the service asks for all now and then.
     pub fn free_orphans(&mut self, which: Option<&[InodeNumber]>) {
         let candidates: Vec<InodeNumber> = match which {
             Some(which) => which
@@ -119,7 +148,14 @@ impl Core {
         if candidates.is_empty() || self.any_away() {
             return;
         }
+        let live = self.sessions.values().filter_map(|s| s.live.as_ref());
+        let places: usize = live.map(|live| live.control().opens().len()).sum();
+        let began = Instant::now();
+        if !self.pace.may_look(places, began) {
+            return;
+        }
         let listed = self.listed(&candidates);
+        self.pace.looked(places, began, Instant::now());
         self.note_users(&candidates, &listed);
         let unlisted = self.charge(candidates, &listed);
         for part in unlisted.chunks(FREED_AT_ONCE) {
@@ -297,6 +333,28 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn long_tables_are_looked_at_now_and_then() {
+        let begin = Instant::now();
+        let at = |millis| begin + Duration::from_millis(millis);
+        let mut pace = Pace::default();
+        let (few, many) = (LISTINGS_AT_ONCE, LISTINGS_AT_ONCE + 1);
+        let mut looking = 0;
+        let mut free_at = 0;
+        for now in 0..10_000 {
+            assert!(pace.may_look(few, at(now)));
+            pace.looked(few, at(now), at(now + 1));
+            if now >= free_at && pace.may_look(many, at(now)) {
+                // 7 ms each time.
+                free_at = now + 7;
+                pace.looked(many, at(now), at(free_at));
+                looking += 7;
+            }
+        }
+        assert!((300..=500).contains(&looking), "{looking} ms of 10,000");
+    }
 
     #[test]
     fn what_is_charged_is_bounded_and_given_back() {

@@ -203,8 +203,10 @@ impl State {
             return number == arck_core_state::ROOT_INODE || self.may_search(who, directory.parent);
         }
         if self.orphans.contains(&number) {
-            let users = self.orphan_users.get(&number);
-            return users.is_some_and(|users| users.contains(&who.uid));
+            // Of one that has not been looked at yet, whoever could a moment ago.
+            if let Some(users) = self.orphan_users.get(&number) {
+                return users.contains(&who.uid);
+            }
         }
         let page = PagePtr::of_address(copy.inode);
         self.classes.admits(self.space.label_of(page), who)

@@ -5,11 +5,13 @@ mod common;
 use arck_controller::Options;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{FileKind, PAGE_SIZE};
+use arck_protocol::control::OPEN_SLOTS;
 use arck_protocol::message::{LockHolder, LockRange};
 use arck_protocol::{InodeList, LockMode, Request, Response};
 use common::check::check;
-use common::{Client, ROOT, TestPool};
+use common::{Client, PATIENCE, ROOT, TestPool};
 use rustix::io::Errno;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -395,6 +397,56 @@ fn an_open_file_outlives_its_name() {
     assert_eq!(one.header(second).kind(), HeaderKind::Orphan);
     two.goodbye();
     assert_eq!(one.header(second).kind(), HeaderKind::Free);
+    one.goodbye();
+    controller.stop().unwrap();
+    check(&pool.path());
+}
+
+/// Tables that are long all together are not looked at each time; what is listed stays, and all else
+/// is freed in the end.
+#[test]
+fn files_are_freed_although_much_is_listed() {
+    let pool = TestPool::new(32 << 20);
+    let controller = pool.serve();
+    let listing: Vec<Client> = (0..4).map(|_| Client::connect(&pool.path())).collect();
+    for client in &listing {
+        let opens = &client.control().header.opens;
+        opens.store(OPEN_SLOTS as u32, Ordering::SeqCst);
+    }
+    let mut one = Client::connect(&pool.path());
+    one.acquire(&[ROOT]);
+    let names: Vec<Vec<u8>> = (0..40).map(|i| format!("file{i}").into_bytes()).collect();
+    let files: Vec<u32> = names
+        .iter()
+        .map(|name| one.create(ROOT, name, FileKind::File))
+        .collect();
+    one.commit_all(false);
+    listing[3].list_open(OPEN_SLOTS - 1, files[7]);
+    for name in &names {
+        one.remove(ROOT, name);
+        one.commit_all(false);
+    }
+    let kinds = || {
+        let kind = |&file: &u32| one.header(file).kind();
+        files.iter().map(kind).collect::<Vec<_>>()
+    };
+    let began = Instant::now();
+    while kinds()
+        .iter()
+        .filter(|&&kind| kind != HeaderKind::Free)
+        .count()
+        > 1
+    {
+        assert!(began.elapsed() < PATIENCE, "{:?}", kinds());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(one.header(files[7]).kind(), HeaderKind::Orphan);
+    listing[3].unlist(OPEN_SLOTS - 1);
+    while one.header(files[7]).kind() != HeaderKind::Free {
+        assert!(began.elapsed() < 2 * PATIENCE, "{:?}", kinds());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    listing.into_iter().for_each(Client::goodbye);
     one.goodbye();
     controller.stop().unwrap();
     check(&pool.path());
