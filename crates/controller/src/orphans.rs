@@ -105,9 +105,9 @@ impl Charges {
     }
 }
 
-/// Places of open tables that are looked at whenever an inode loses its last name: half a millisecond's
-/// worth, more than programs have open.
-const LISTINGS_AT_ONCE: usize = 1 << 18;
+/// Places of open tables that are looked at whenever an inode loses its last name: eight tables that are
+/// full, which is more than programs have open.
+const LISTINGS_AT_ONCE: usize = 1 << 20;
 /// More than that are looked at for no more than one part in so many of the time.
 const SHARE: u32 = 20;
 

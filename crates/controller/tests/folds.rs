@@ -408,7 +408,7 @@ fn an_open_file_outlives_its_name() {
 fn files_are_freed_although_much_is_listed() {
     let pool = TestPool::new(32 << 20);
     let controller = pool.serve();
-    let listing: Vec<Client> = (0..4).map(|_| Client::connect(&pool.path())).collect();
+    let listing: Vec<Client> = (0..9).map(|_| Client::connect(&pool.path())).collect();
     for client in &listing {
         let opens = &client.control().header.opens;
         opens.store(OPEN_SLOTS as u32, Ordering::SeqCst);
