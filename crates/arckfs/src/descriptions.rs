@@ -200,6 +200,7 @@ impl Engine {
 
     /// A new description of an inode that [`Context::list_open`] has listed. ENFILE.
     pub fn new_description(&self, inode: &CachedInode, flags: i32) -> Result<Handle, Errno> {
+        let _inside = self.inside()?;
         let thread = self.session.thread()?;
         let area = self.session.region();
         let size = size_of::<Description>() as u64;
@@ -236,10 +237,18 @@ impl Engine {
         slot.offset.store(0, Ordering::Relaxed);
         slot.listing.store(Offset::NULL, Ordering::Relaxed);
         slot.external.store(0, Ordering::Relaxed);
-        slot.other.store(0, Ordering::Relaxed);
+        slot.begin(self.session.member());
         // Nobody else changes the word of a free slot.
         let life = ((slot.references.load(Ordering::Relaxed) >> LIFE) + 1) % LIVES;
         slot.references.store(life << LIFE | 1, Ordering::Release);
+        let (number, generation) = (inode.number(), inode.generation());
+        let is_of_now = |known: &'static CachedInode| std::ptr::eq(known, inode);
+        if self.session.is_of_group() && !self.known(number).is_some_and(is_of_now) {
+            // Built anew since it was listed; what is gone meanwhile is ESTALE at its next use.
+            let _ = self.run_inside(thread.slot(), |context| {
+                context.list_open(context.view(number, generation)?)
+            });
+        }
         NonZeroU64::new(life << LIFE | (index + 1))
             .map(Handle)
             .ok_or(Errno::NFILE)
@@ -251,6 +260,7 @@ impl Engine {
         handle: Handle,
         externals: &Externals,
     ) -> Result<bool, Errno> {
+        let _inside = self.inside()?;
         let slot = self.description(handle)?;
         if slot.refer(-1)? != 1 {
             return Ok(false);
@@ -345,12 +355,18 @@ impl Engine {
 
     /// Keeps a snapshot of names with the description.
     pub fn keep_listing(&self, description: Opened, listing: &[u8]) -> Result<(), Errno> {
-        self.drop_listing(description)?;
         let thread = self.session.thread()?;
         let region = self.session.region();
-        let bytes = region
-            .allocate_bytes(thread.slot(), listing.len().max(1))
-            .map_err(|_| Errno::NOMEM)?;
+        let (bytes, _inside) = loop {
+            let inside = self.inside()?;
+            self.drop_listing(description)?;
+            match region.allocate_bytes(thread.slot(), listing.len().max(1)) {
+                Ok(bytes) => break (bytes, inside),
+                // Not for want of it: it is built anew at the next try.
+                Err(_) if inside.is_some() && region.is_damaged() => {}
+                Err(_) => return Err(Errno::NOMEM),
+            }
+        };
         region.write_bytes(bytes, listing);
         description
             .listing_end
@@ -365,6 +381,7 @@ impl Engine {
         if description.listing.load(Ordering::Acquire).is_null() {
             return Ok(());
         }
+        let _inside = self.inside()?;
         let listing: Offset<AtomicU8> = description.listing.swap(Offset::NULL, Ordering::AcqRel);
         if !listing.is_null() {
             let thread = self.session.thread()?;
@@ -381,7 +398,14 @@ impl Engine {
     pub fn unlist_open(&self, inode: &'static CachedInode) -> Result<(), Errno> {
         let number = inode.number();
         let slot = self.session.thread()?.slot();
-        if !close_once(self.session, self.state, &self.spares, slot, inode) {
+        let inside = self.inside()?;
+        // The view of now: it may have been built anew since it was looked up.
+        let Some(inode) = self.known(number) else {
+            return Ok(());
+        };
+        let was_last = close_once(self.session, self.state, &self.spares, slot, inode);
+        drop(inside);
+        if !was_last {
             return Ok(());
         }
         if inode.has(flag::UNLINKED) {

@@ -12,6 +12,7 @@ mod fixes;
 use crate::credentials::Credentials;
 use crate::interface::{Errno, Failure};
 use crate::listing::Scratch;
+use crate::mappings;
 use crate::paths::PathCache;
 use crate::spares::Spares;
 use crate::state::{AuxiliaryState, CachedInode};
@@ -23,6 +24,7 @@ use arck_libfs_kit::region::{Guard, ThreadSlot};
 use arck_libfs_kit::{Operation, Session, ThreadContext};
 use arck_protocol::operation::Expected;
 use std::cell::{Cell, RefCell};
+use std::sync::atomic::Ordering;
 
 /// Why an attempt ended early.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,6 +149,8 @@ pub struct Recalled {
     memory: Cell<bool>,
     /// A turn that the call has had to take.
     turn: RefCell<Option<Turn>>,
+    /// The attempt has published: it is not made again as if it had not.
+    published: Cell<bool>,
     /// A write whose bytes stand, and which is still to be stamped.
     written: Cell<Option<Written>>,
 }
@@ -280,6 +284,9 @@ impl<'a> Context<'a> {
         let number = inode.number();
         let header = self.header(number)?;
         let expected = inode.expected();
+        if self.session.is_of_group() && self.session.region().is_damaged() {
+            return Err(Errno::IO.into());
+        }
         if expected.still_holds(header) && expected.ownership.session() == self.session.number() {
             return Ok(expected);
         }
@@ -308,6 +315,7 @@ impl<'a> Context<'a> {
         inodes: &[(&CachedInode, Expected)],
         published: Published,
     ) -> Attempt<Confirmed> {
+        self.recalled.published.set(true);
         if self.all_hold(inodes)? {
             return Ok(Confirmed::Standing);
         }
@@ -443,22 +451,20 @@ impl Engine {
         let recalled = Recalled::default();
         let mut stale = 0;
         for _ in 0..ATTEMPTS_MAX {
-            let context = Context {
-                session: self.session,
-                state: self.state,
-                thread,
-                guard: thread.slot().pin(),
-                operation: RefCell::new(None),
-                credentials: &self.credentials,
-                paths: &self.paths,
-                spares: &self.spares,
-                recalled: &recalled,
-            };
-            let stop = match attempt(&context) {
+            if self.session.is_of_group() && !thread.slot().is_pinned() {
+                self.be_one_of_group()?;
+            }
+            recalled.published.set(false);
+            let attempted = self.attempt(thread, &recalled, &mut attempt);
+            let is_done = recalled.published.get() && !matches!(attempted, Err(Stop::Fix(_)));
+            if self.is_damaged(thread) && !is_done {
+                // Whatever it has found.
+                continue;
+            }
+            let stop = match attempted {
                 Ok(value) => return Ok(value),
                 Err(stop) => stop,
             };
-            drop(context);
             let fixed = match stop {
                 Stop::Failure(Failure::Errno(Errno::STALE)) if by_path => Err(Errno::STALE),
                 Stop::Failure(Failure::Errno(Errno::STALE)) if stale < STALE_ATTEMPTS => {
@@ -473,10 +479,15 @@ impl Engine {
                     Ok(())
                 }
                 Stop::Fix(Fix::Admit(number, false)) => self.admit(number, &recalled),
-                Stop::Fix(fix) => self.fix(thread, fix),
+                Stop::Fix(fix) => {
+                    // What it changes of the auxiliary state nobody builds anew meanwhile.
+                    let _inside = self.session.is_of_group().then(|| thread.slot().pin());
+                    self.fix(thread, fix)
+                }
             };
             match fixed {
                 Ok(()) => {}
+                Err(_) if self.is_damaged(thread) => {}
                 Err(Errno::STALE) if by_path && stale == STALE_PATHS_MAX => {
                     return Err(Errno::NOENT.into());
                 }
@@ -492,6 +503,86 @@ impl Engine {
             }
         }
         Err(Errno::AGAIN.into())
+    }
+
+    #[inline(always)]
+    fn attempt<T>(
+        &self,
+        thread: &'static ThreadContext,
+        recalled: &Recalled,
+        attempt: &mut impl FnMut(&Context<'_>) -> Attempt<T>,
+    ) -> Attempt<T> {
+        let context = Context {
+            session: self.session,
+            state: self.state,
+            thread,
+            guard: thread.slot().pin(),
+            operation: RefCell::new(None),
+            credentials: &self.credentials,
+            paths: &self.paths,
+            spares: &self.spares,
+            recalled,
+        };
+        attempt(&context)
+    }
+
+    /// One attempt, of the thread that builds the auxiliary state anew: what it needs it does not get.
+    pub fn run_inside<T>(
+        &self,
+        slot: &'static ThreadSlot<'static>,
+        mut attempt: impl FnMut(&Context<'_>) -> Attempt<T>,
+    ) -> Result<T, Errno> {
+        let _inside = slot.pin();
+        let recalled = Recalled::default();
+        match self.attempt(self.session.thread()?, &recalled, &mut attempt) {
+            Ok(value) => Ok(value),
+            Err(Stop::Failure(Failure::Errno(errno))) => Err(errno),
+            Err(_) => Err(Errno::AGAIN),
+        }
+    }
+
+    /// Whether a member of the group died inside the auxiliary state, and it is still to be built
+    /// anew, which this thread can wait for.
+    #[inline]
+    fn is_damaged(&self, thread: &'static ThreadContext) -> bool {
+        self.session.is_of_group()
+            && self.session.region().is_damaged()
+            && !thread.slot().is_pinned()
+    }
+
+    /// Keeps the auxiliary state from being built anew, outside of an attempt, until it is dropped;
+    /// of a session of one process nothing.
+    #[inline]
+    pub fn inside(&self) -> Result<Option<Guard<'static>>, Errno> {
+        if !self.session.is_of_group() {
+            return Ok(None);
+        }
+        let slot = self.session.thread()?.slot();
+        loop {
+            let is_within = slot.is_pinned();
+            let inside = slot.pin();
+            if is_within || !self.session.region().is_damaged() {
+                return Ok(Some(inside));
+            }
+            drop(inside);
+            self.rebuild()?;
+        }
+    }
+
+    /// Before a call in a group of several processes: what others have left is cleared away, and the
+    /// maps of this one show what others have changed.
+    #[inline]
+    fn be_one_of_group(&self) -> Result<(), Errno> {
+        if self.session.any_departed() {
+            self.clear_departed()?;
+        }
+        if self.session.region().is_damaged() {
+            self.rebuild()?;
+        }
+        if mappings::take_moved(self.state.maps_moved.load(Ordering::Acquire)) {
+            self.catch_up_with_maps();
+        }
+        Ok(())
     }
 
     /// As [`Engine::run`], for operations that take no path.

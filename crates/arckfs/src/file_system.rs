@@ -25,6 +25,7 @@ use crate::write::Position;
 use arck_core_state::geometry::PATH_MAX;
 use arck_core_state::superblock::Durability;
 use arck_core_state::{FileKind, InodeNumber, ROOT_INODE};
+use arck_libfs_kit::session::SessionOptions;
 use arck_libfs_kit::{Session, ownership, thread};
 use arck_protocol::message::{LockHolder, LockMode, LockRange};
 use arck_protocol::{InodeList, Request, Response};
@@ -58,7 +59,7 @@ impl FileSystem {
         FileSystem::connect_within(options, arck_libfs_kit::session::REGION_SIZE)
     }
 
-    /// The same with at most `memory` bytes of auxiliary state: see [`Session::connect_within`].
+    /// The same with at most `memory` bytes of auxiliary state: see [`SessionOptions`].
     pub fn connect_within(
         options: &ConnectOptions,
         memory: u64,
@@ -83,9 +84,14 @@ impl FileSystem {
             message: error.to_string(),
             errno: error.errno(),
         };
-        let session =
-            Session::connect_patiently(&options.pool, memory, patience).map_err(failed)?;
-        let state = inodes::create_state(session).map_err(|errno| ConnectError {
+        let wish = SessionOptions {
+            region_size: memory,
+            patience,
+            group: &options.group,
+            prepare: |session| inodes::create_state(session).map(drop),
+        };
+        let session = Session::connect_with(&options.pool, &wish).map_err(failed)?;
+        let state = inodes::find_state(session).map_err(|errno| ConnectError {
             message: format!("{}: preparing the session: {errno}", options.pool.display()),
             errno,
         })?;
@@ -95,7 +101,7 @@ impl FileSystem {
                 state,
                 credentials: Credentials::of_process(),
                 paths: PathCache::default(),
-                spares: Spares::default(),
+                spares: Spares::of_state(session.region(), state),
                 listing: listing::Scratch::default(),
             },
             externals: Externals::default(),
@@ -352,7 +358,7 @@ impl FileSystem {
             // Fails only where the session itself is lost; then the controller cleans up.
             let _ = self.drop_process_locks(handle);
         }
-        let has_locks = description.other.load(Ordering::Relaxed) != 0;
+        let has_locks = description.has_locks();
         if let Ok(true) = self.engine.release_description(handle, &self.externals)
             && let Some(inode) = inode
         {
@@ -414,7 +420,7 @@ impl FileSystem {
         description
             .external
             .store(self.externals.add(memory), Ordering::Release);
-        if description.other.load(Ordering::Relaxed) != 0
+        if description.has_locks()
             && let Ok((inode, _)) = description.identity()
         {
             // Where it fails, the locks stay this session's.

@@ -9,6 +9,7 @@
 
 use crate::engine::{Attempt, Context, Engine, Fix, Stop};
 use crate::interface::Errno;
+use crate::spares::Spares;
 use crate::state::{AuxiliaryState, CachedInode, InodeLeaf, LEAF, begun, flag};
 use arck_core_state::branch::{UNCHANGED_TIME, offset};
 use arck_core_state::directory::Dentry;
@@ -493,26 +494,39 @@ fn store_verified(inode: &CachedInode, verified: &Inode) {
 }
 
 /// The auxiliary state of a new session.
-pub fn create_state(session: &'static Session) -> Result<&'static AuxiliaryState, Errno> {
-    use arck_libfs_kit::region::HashTable;
-    let thread = session.thread()?;
+pub fn create_state(session: &'static Session) -> Result<(), Errno> {
     let region = session.region();
-    let no_memory = |_| Errno::NOMEM;
     let state = region
-        .allocate_zeroed::<AuxiliaryState>(thread.slot(), 1)
-        .map_err(no_memory)?;
-    let overlay = HashTable::create(region, thread.slot()).map_err(no_memory)?;
-    let leaves = region
-        .allocate_zeroed::<AtomicOffset<InodeLeaf>>(
-            thread.slot(),
-            leaf_count(session.geometry().inode_count),
-        )
-        .map_err(no_memory)?;
-    let live = region.get(state);
-    live.overlay.store(overlay, Ordering::Release);
-    live.inodes.store(leaves, Ordering::Release);
+        .allocate_zeroed::<AuxiliaryState>(session.thread()?.slot(), 1)
+        .map_err(|_| Errno::NOMEM)?;
+    begin_state(session, region.get(state))?;
     if let Some(root) = region.auxiliary_root(1) {
         root.store(state.raw(), Ordering::Release);
     }
-    Ok(live)
+    Ok(())
+}
+
+/// What a state that is all zero leads to. ENOMEM.
+pub fn begin_state(session: &'static Session, state: &AuxiliaryState) -> Result<(), Errno> {
+    use arck_libfs_kit::region::HashTable;
+    let (region, slot) = (session.region(), session.thread()?.slot());
+    let no_memory = |_| Errno::NOMEM;
+    let overlay = HashTable::create(region, slot).map_err(no_memory)?;
+    let count = leaf_count(session.geometry().inode_count);
+    let leaves = region
+        .allocate_zeroed::<AtomicOffset<InodeLeaf>>(slot, count)
+        .map_err(no_memory)?;
+    let spares = Spares::create(region, slot)?;
+    state.spares.store(spares, Ordering::Release);
+    state.overlay.store(overlay, Ordering::Release);
+    state.inodes.store(leaves, Ordering::Release);
+    Ok(())
+}
+
+/// The state that [`create_state`] has made, in this process or another member of its group.
+pub fn find_state(session: &'static Session) -> Result<&'static AuxiliaryState, Errno> {
+    let region = session.region();
+    let root = region.auxiliary_root(1).ok_or(Errno::IO)?;
+    let state = Offset::from_raw(root.load(Ordering::Acquire));
+    region.try_get(state).ok_or(Errno::IO)
 }

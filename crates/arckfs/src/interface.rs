@@ -12,6 +12,9 @@ pub struct ConnectOptions {
     /// Absolute path prefix under which the pool appears to programs, e.g. `/arck`; no trailing
     /// slash. Absolute symbolic-link targets below it stay inside the pool.
     pub mount: Vec<u8>,
+    /// The trust group to be one of: its programs have one session together, and trust each other.
+    /// At most 64 bytes; empty: none.
+    pub group: Vec<u8>,
 }
 
 /// Why a session could not be opened; `Display` says what to do about it, in one line.

@@ -171,6 +171,15 @@ impl<'a> Context<'a> {
     #[cold]
     pub fn remap(&self, inode: &'static CachedInode, first: u64, end: u64) {
         let mut table = lock();
+        if inode.maps().0 > u32::from(table.has_any_of(self.session, inode)) {
+            // The other processes do so when they come by.
+            self.state.maps_moved.fetch_add(1, Ordering::AcqRel);
+        }
+        self.remap_here(&mut table, inode, first..end);
+    }
+
+    fn remap_here(&self, table: &mut Locked, inode: &'static CachedInode, pages: Range<u64>) {
+        let (first, end) = (pages.start, pages.end);
         for map in table
             .iter_mut()
             .filter(|map| map.is_of(self.session, inode))
@@ -181,6 +190,13 @@ impl<'a> Context<'a> {
                 inode.set(flag::UNSETTLED, true);
             }
         }
+    }
+
+    /// Whether processes of the group may have maps of the inode whose pages this one cannot place:
+    /// what it drops of its own pages they may still show.
+    pub fn is_mapped_elsewhere(&self, inode: &CachedInode) -> bool {
+        let here = inode.has(flag::MAPPED) && lock().has_any_of(self.session, inode);
+        inode.maps().0 > u32::from(here)
     }
 
     /// Places a new map and puts it into the table. Under the inode's lock, which this takes;
@@ -246,7 +262,7 @@ impl<'a> Context<'a> {
         let _locked = self.lock_whole(inode);
         self.unmoved(inode)?;
         inode.set(flag::UNSETTLED, false);
-        self.remap(inode, 0, u64::MAX);
+        self.remap_here(&mut lock(), inode, 0..u64::MAX);
         if inode.has(flag::UNSETTLED) {
             return Err(Fix::Again.into());
         }

@@ -4,65 +4,72 @@
 //!
 //! # Invariants
 //! * A number, slot or place stands in one thread's spares, or in the session's own lists, or is in use.
-//! * A thread's spares are changed by that thread alone (found by its slot in the region; slots
-//!   change hands with the ordering of their claim). They are atomics, each used relaxed.
+//! * A thread's spares are changed by that thread alone. They stand in the region by its slot there,
+//!   so whoever claims the slot when the thread is gone, in whichever process, goes on with them;
+//!   slots change hands with the ordering of their claim. They are atomics, each used relaxed.
 
-use crate::state::CachedInode;
+use crate::state::{AuxiliaryState, CachedInode};
 use arck_core_state::InodeNumber;
-use arck_libfs_kit::region::{AtomicOffset, ThreadSlot};
-use std::sync::OnceLock;
+use arck_libfs_kit::region::{AtomicOffset, Offset, Region, THREAD_SLOTS, ThreadSlot};
+use arck_libfs_kit::region_shared;
+use rustix::io::Errno;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Threads that have spares; slots with higher numbers use the session's lists.
-const THREADS: usize = 1024;
 /// Description slots kept by a thread.
 const KEPT: usize = 14;
 /// Inode numbers kept by a thread.
 const NUMBERS: usize = 31;
 
-/// Inodes that died unborn, oldest first, linked by `reuse_next`, not yet handed on to the
-/// session's queue. Changed by its thread alone.
-#[derive(Default)]
-pub struct Dead {
-    pub first: AtomicOffset<CachedInode>,
-    pub last: AtomicOffset<CachedInode>,
-    pub count: AtomicU32,
-}
+region_shared! {
+    /// Inodes that died unborn, oldest first, linked by `reuse_next`, not yet handed on to the
+    /// session's queue. Changed by its thread alone.
+    pub struct Dead {
+        pub first: AtomicOffset<CachedInode>,
+        pub last: AtomicOffset<CachedInode>,
+        pub count: AtomicU32,
+        pub reserved: AtomicU32,
+    }
 
-/// Four cache lines of a thread. (Processors fetch lines in pairs.)
-#[derive(Default)]
-#[repr(align(128))]
-struct ThreadSpares {
-    count: AtomicU32,
-    /// Place in the open table plus one; 0 = none known.
-    place: AtomicU32,
-    descriptions: [AtomicU32; KEPT],
-    numbers_count: AtomicU32,
-    numbers: [AtomicU32; NUMBERS],
-    dead: Dead,
-}
-
-/// The spares of all threads of this process.
-pub struct Spares {
-    threads: Box<[OnceLock<Box<ThreadSpares>>]>,
-}
-
-impl Default for Spares {
-    fn default() -> Self {
-        Spares {
-            threads: (0..THREADS).map(|_| OnceLock::new()).collect(),
-        }
+    /// Four cache lines of a thread. (Processors fetch lines in pairs.)
+    pub struct ThreadSpares {
+        count: AtomicU32,
+        /// Place in the open table plus one; 0 = none known.
+        place: AtomicU32,
+        descriptions: [AtomicU32; KEPT],
+        numbers_count: AtomicU32,
+        numbers: [AtomicU32; NUMBERS],
+        dead: Dead,
+        apart: [AtomicU32; 10],
     }
 }
 
+const _: () = assert!(size_of::<ThreadSpares>() == 256);
+
+/// The spares of all threads.
+pub struct Spares {
+    region: &'static Region,
+    state: &'static AuxiliaryState,
+}
+
 impl Spares {
+    /// Room for all threads' in a new region. ENOMEM.
+    pub fn create(region: &Region, slot: &ThreadSlot<'_>) -> Result<Offset<ThreadSpares>, Errno> {
+        // More than a page, and so at the beginning of one.
+        region
+            .allocate_zeroed::<ThreadSpares>(slot, THREAD_SLOTS)
+            .map_err(|_| Errno::NOMEM)
+    }
+
+    /// Those that [`Spares::create`] has made room for.
+    pub fn of_state(region: &'static Region, state: &'static AuxiliaryState) -> Spares {
+        Spares { region, state }
+    }
+
     #[inline]
-    fn of(&self, slot: &ThreadSlot<'_>) -> Option<&ThreadSpares> {
-        let place = self.threads.get(usize::from(slot.holder().thread))?;
-        Some(match place.get() {
-            Some(spares) => spares,
-            None => place.get_or_init(Box::default),
-        })
+    fn of(&self, slot: &ThreadSlot<'_>) -> Option<&'static ThreadSpares> {
+        let place = u64::from(slot.holder().thread) * size_of::<ThreadSpares>() as u64;
+        let first = self.state.spares.load(Ordering::Acquire);
+        self.region.try_get(Offset::from_raw(first.raw() + place))
     }
 
     /// The thread's dead inodes.

@@ -15,6 +15,7 @@
 //! cached inodes by ascending number, directories before what they hold where both are needed;
 //! then stocks of the kit; then the region's own.
 
+use crate::spares::ThreadSpares;
 use arck_core_state::Ownership;
 use arck_core_state::branch::TAILS;
 use arck_core_state::geometry::InodeNumber;
@@ -54,7 +55,10 @@ region_shared! {
         pub room: Lock,
         /// Threads that are giving back what folded deltas used.
         pub refreshing: AtomicU32,
-        pub line: [AtomicU64; 2],
+        /// What threads keep at hand, by their slots.
+        pub spares: AtomicOffset<ThreadSpares>,
+        /// Moves when maps of other processes of the group do not show what they should.
+        pub maps_moved: AtomicU64,
 
         /// Inodes that died unborn, oldest first, whose numbers can be used again once no thread
         /// is still looking at the old one; protected by `reuse_lock`.
@@ -79,7 +83,10 @@ region_shared! {
         pub changed_lock: Lock,
         /// Held by who looks at all of them.
         pub counts_lock: Lock,
-        pub dirty_line: [AtomicU64; 4],
+        /// Held by who clears away what members of the group have left that are gone.
+        pub departed_lock: Lock,
+        pub dirty_rest: AtomicU32,
+        pub dirty_line: [AtomicU64; 3],
     }
 
     /// Part of the table of cached inodes.
@@ -92,7 +99,7 @@ region_shared! {
         pub lock: ReadWriteLock,
         pub number: AtomicU32,
         pub generation: AtomicU32,
-        /// [`flag`] bits.
+        /// [`flag`] bits, and counts of maps: see [`CachedInode::maps`].
         pub flags: AtomicU32,
         /// What the header said when the view was made: unmarked ownership, fold number, and
         /// the even sequence; a sequence of `u64::MAX` means that there is no view.
@@ -222,7 +229,8 @@ region_shared! {
         pub listing_read: AtomicU64,
         /// Index into [`crate::FileSystem`]'s external descriptions plus one; 0 = none.
         pub external: AtomicU32,
-        /// While free: the next free one. While in use: 1 once it has been given a lock.
+        /// While free: the next free one. While in use: whose it is, and whether it has been given a
+        /// lock; see [`Description::member`].
         pub other: AtomicU32,
     }
 }
@@ -293,6 +301,12 @@ pub mod flag {
     /// Verified directories are being removed from it: see [`crate::ahead`].
     pub const REMOVING: u32 = 512;
 }
+
+/// In [`CachedInode::flags`]: where counts of maps stand, of which there are as many as members.
+const MAPS: u32 = 14;
+const WRITABLE_MAPS: u32 = 23;
+/// No fewer than there are members.
+const MANY_MAPS: u32 = 255;
 
 /// In [`CachedInode::opened`]: it is open for nobody, and nobody may open it.
 pub const REFUSED: u64 = 1 << 63;
@@ -402,6 +416,33 @@ impl CachedInode {
             self.flags.fetch_and(!flag, Ordering::AcqRel);
         }
     }
+    /// Processes of the group that have live maps of it, and those whose maps can be written.
+    pub fn maps(&self) -> (u32, u32) {
+        let flags = self.flags.load(Ordering::SeqCst);
+        (flags >> MAPS & 0x1ff, flags >> WRITABLE_MAPS)
+    }
+    /// Counts the maps of a process, which it had or has now: whether any, and any writable.
+    pub fn count_maps(&self, had: (bool, bool), has: (bool, bool)) {
+        let one = |is: bool, at: u32| if is { 1u32 << at } else { 0 };
+        let sum = |(any, writable)| one(any, MAPS) + one(writable, WRITABLE_MAPS);
+        let change = sum(has).wrapping_sub(sum(had));
+        self.flags.fetch_add(change, Ordering::SeqCst);
+    }
+    /// From now on it counts as mapped by more processes than there are.
+    pub fn keep_maps(&self, writable: bool) {
+        self.count_maps((false, false), (true, writable));
+        let many = if writable {
+            MANY_MAPS << MAPS | MANY_MAPS << WRITABLE_MAPS
+        } else {
+            MANY_MAPS << MAPS
+        };
+        self.flags.fetch_add(many, Ordering::SeqCst);
+    }
+    /// Where the open table lists it.
+    pub fn place(&self) -> Option<usize> {
+        let place = self.opened.load(Ordering::SeqCst) >> 32;
+        (place as usize & 0x3fff_ffff).checked_sub(1)
+    }
     /// Clears a flag; whether it was set. One of several threads is told so.
     pub fn take(&self, flag: u32) -> bool {
         self.flags.fetch_and(!flag, Ordering::AcqRel) & flag != 0
@@ -454,6 +495,58 @@ impl CachedInode {
     }
     pub fn verified_root(&self) -> IndexRoot {
         IndexRoot(self.base_root.load(Ordering::Acquire))
+    }
+}
+
+impl AuxiliaryState {
+    /// All words zero, as in a new region: nobody else is inside.
+    pub fn clear(&self) {
+        for word in [&self.paths, &self.counts, &self.maps_moved] {
+            word.store(0, Ordering::Relaxed);
+        }
+        for lock in [
+            &self.inodes_lock,
+            &self.room,
+            &self.reuse_lock,
+            &self.dirty_lock,
+            &self.descriptions_lock,
+            &self.changed_lock,
+            &self.counts_lock,
+            &self.departed_lock,
+        ] {
+            lock.reset();
+        }
+        for number in [
+            &self.spread,
+            &self.refreshing,
+            &self.open_hint,
+            &self.dirty_first,
+            &self.description_free,
+            &self.description_end,
+            &self.changed_first,
+        ] {
+            number.store(0, Ordering::Relaxed);
+        }
+        self.reuse_first.store(Offset::NULL, Ordering::Relaxed);
+        self.reuse_last.store(Offset::NULL, Ordering::Relaxed);
+    }
+}
+
+impl Description {
+    /// Of one in use: the member of the group that has it, from 1.
+    pub fn member(&self) -> u16 {
+        (self.other.load(Ordering::Relaxed) >> 16) as u16
+    }
+    /// Takes it for a member.
+    pub fn begin(&self, member: u16) {
+        self.other.store(u32::from(member) << 16, Ordering::Relaxed);
+    }
+    /// Whether it has been given a lock.
+    pub fn has_locks(&self) -> bool {
+        self.other.load(Ordering::Relaxed) & 1 != 0
+    }
+    pub fn set_has_locks(&self) {
+        self.other.fetch_or(1, Ordering::Relaxed);
     }
 }
 

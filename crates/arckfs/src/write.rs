@@ -371,6 +371,10 @@ impl<'a> Context<'a> {
         if root.height() == 0 && first == 0 {
             inode.root.store(0, Ordering::Release);
         }
+        if self.session.is_of_group() && self.is_mapped_elsewhere(inode) {
+            // They stay nobody's until the session ends.
+            return Ok(());
+        }
         for (_, entry) in dropped {
             self.session
                 .state()

@@ -91,6 +91,7 @@ pub fn main(arguments: &WorkerArguments) -> Outcome<()> {
         let options = ConnectOptions {
             pool: arguments.pool.clone(),
             mount: MOUNT.into(),
+            group: Vec::new(),
         };
         let file_system = FileSystem::connect(&options).map_err(|error| error.to_string())?;
         let calls = DirectCalls { file_system };

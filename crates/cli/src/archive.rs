@@ -135,6 +135,7 @@ fn with_session(
         let options = ConnectOptions {
             pool,
             mount: b"/arck".to_vec(),
+            group: Vec::new(),
         };
         let fs = FileSystem::connect(&options).map_err(|error| error.to_string())?;
         let done = work(&fs, &mut told);

@@ -15,6 +15,7 @@ mod program;
 mod report;
 mod signals;
 
+use arck_protocol::socket::GROUP_NAME_MAX;
 use clap::{Args, ValueEnum};
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -54,7 +55,8 @@ Where arck run itself fails, 1; if its options are wrong, 2.
 Examples:
   arck run -- ls -l /arck
   arck run --pool /dev/shm/pool --report -- sqlite3 /arck/data.db
-  arck run --pool /dev/shm/pool --mount /data -- sh      a shell in which /data is the pool")]
+  arck run --pool /dev/shm/pool --mount /data -- sh      a shell in which /data is the pool
+  arck run --group shop -- ./server                      one session with whoever says --group shop")]
 pub struct RunArguments {
     /// Directory of the pool [default: $ARCK_POOL, else /dev/shm/arck-$USER]
     #[arg(long, value_name = "DIRECTORY")]
@@ -63,6 +65,12 @@ pub struct RunArguments {
     /// Path under which the command sees the pool; it should not exist on the host
     #[arg(long, value_name = "PATH", default_value = "/arck")]
     mount: PathBuf,
+
+    /// Trust group to be one of: its programs have one session together, see each other's changes
+    /// at once and pay nothing for them, and trust each other; only programs of the same user join
+    /// [default: $ARCK_GROUP, else each program has a session of its own]
+    #[arg(long, value_name = "NAME", value_parser = group_name)]
+    group: Option<String>,
 
     /// Say at exit what was intercepted, on standard error or in FILE (JSON if it ends in .json)
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
@@ -77,6 +85,14 @@ pub struct RunArguments {
     // follows the command's first word is the command's, options included.
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     command: Vec<OsString>,
+}
+
+/// A name that a trust group can have.
+fn group_name(name: &str) -> Result<String, String> {
+    match name.len() {
+        1..=GROUP_NAME_MAX => Ok(name.to_owned()),
+        _ => Err(format!("a name has 1 to {GROUP_NAME_MAX} bytes")),
+    }
 }
 
 /// When stores are flushed (`--persist`).
@@ -207,6 +223,9 @@ fn run(arguments: &RunArguments) -> Result<ExitStatus, Refusal> {
         )
         .env("ARCK_POOL", &pool)
         .env("ARCK_MOUNT", mount);
+    if let Some(group) = &arguments.group {
+        command.env("ARCK_GROUP", group);
+    }
     if let Some(collector) = &collector {
         command.env("ARCK_REPORT", collector.path());
     }

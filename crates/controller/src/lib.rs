@@ -54,6 +54,7 @@ mod listener;
 mod lock_log;
 mod locks;
 mod maps;
+mod members;
 mod memory;
 mod meter;
 mod mkfs;

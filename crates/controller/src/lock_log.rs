@@ -38,6 +38,7 @@ const DROP_HOLDER: u8 = 2;
 const DROP_SESSION: u8 = 3;
 const SHARE: u8 = 4;
 const CLOSED: u8 = 5;
+const DROP_PROCESS: u8 = 6;
 
 #[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -117,6 +118,7 @@ impl Record {
             DROP_HOLDER => table.drop_holder(self.session, self.inode, &self.range().holder),
             DROP_SESSION => table.drop_session(self.session),
             SHARE => drop(table.share(self.session, self.inode, self.name, self.owner)),
+            DROP_PROCESS => table.drop_process(self.session, self.process),
             CLOSED => table.closed(self.name),
             _ => {}
         }
@@ -349,6 +351,21 @@ impl Locks {
                 ..Record::default()
             });
         }
+    }
+
+    /// As [`LockTable::drop_process`].
+    pub fn drop_process(&mut self, pool: &Pool, session: SessionNumber, process: u32) {
+        if !self.table.has_any_of(session, process) {
+            return;
+        }
+        let _ = self.prepare(pool);
+        self.table.drop_process(session, process);
+        self.write(Record {
+            operation: DROP_PROCESS,
+            session,
+            process,
+            ..Record::default()
+        });
     }
 
     /// As [`LockTable::share`]; the description is watched from now on.

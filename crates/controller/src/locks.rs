@@ -333,6 +333,26 @@ impl LockTable {
         self.waiting.retain(|waiting| waiting.session != session);
     }
 
+    /// Whether a process of a session has locks, or waits for one.
+    pub fn has_any_of(&self, session: SessionNumber, process: u32) -> bool {
+        let mut waiting = self.waiting.iter();
+        waiting.any(|w| w.session == session && w.range.holder.process == process)
+            || self
+                .all()
+                .any(|(of, range)| of == session && range.holder.process == process)
+    }
+
+    /// Drops the locks of one process of a session.
+    pub fn drop_process(&mut self, session: SessionNumber, process: u32) {
+        self.retain(0, |held| {
+            held.keeper != Keeper::Session(session) || held.range.holder.process != process
+        });
+        let is_its = |waiting: &Waiting| {
+            waiting.session == session && waiting.range.holder.process == process
+        };
+        self.waiting.retain(|waiting| !is_its(waiting));
+    }
+
     fn retain(&mut self, inode: InodeNumber, keeps: impl Fn(&Held) -> bool) {
         let counts = &mut self.counts;
         let mut filter = |held: &Held| {

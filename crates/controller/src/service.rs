@@ -15,6 +15,7 @@ use crate::closer::Closer;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::listener::{bind_socket, peer, spare};
+use crate::members::Left;
 use crate::ownership::Reply;
 use crate::sessions::{Session, descriptors_max, may_have_more};
 use crate::take_up::AWAY_INTERVAL;
@@ -25,7 +26,7 @@ use arck_protocol::wait::Courtesy;
 use arck_protocol::{Request, Response, ring};
 use arck_verifier::Credentials;
 use rustix::buffer::spare_capacity;
-use rustix::event::{Timespec, epoll};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
@@ -61,6 +62,9 @@ struct Connection {
     socket: OwnedFd,
     credentials: Credentials,
     session: Option<SessionNumber>,
+    /// Which of the session's members it is, and its process.
+    member: u16,
+    process: u32,
 }
 
 /// A request that waits for a lease to end.
@@ -405,12 +409,12 @@ impl Service {
         let _ = rustix::io::read(&*self.core.lookout.notice(), &mut [0; 8]);
         for (lent, found) in self.core.lookout.take_outgrown() {
             if let Some(session) = self.core.outgrown(lent, found) {
-                let mut connections = self.connections.iter();
-                let token = connections.find(|(_, of)| of.session == Some(session));
-                match token.map(|(&token, _)| token) {
-                    Some(token) => self.disconnect(token),
-                    None => self.end_session(session),
-                }
+                let connections = self.connections.iter();
+                let its = connections.filter(|(_, of)| of.session == Some(session));
+                let tokens: Vec<u64> = its.map(|(&token, _)| token).collect();
+                tokens.into_iter().for_each(|token| self.disconnect(token));
+                // Where it has no connection, it is away.
+                self.end_session(session);
             }
             self.core.take_back(lent);
         }
@@ -463,6 +467,8 @@ impl Service {
                 socket,
                 credentials,
                 session: None,
+                member: 0,
+                process: 0,
             },
         );
         self.count_connections();
@@ -490,11 +496,47 @@ impl Service {
         };
         self.count_connections();
         if let Some(session) = connection.session {
-            self.end_session(session);
+            self.leave(session, connection.member);
         }
         // It is closed some time soon, and must not be heard of until then.
         let _ = epoll::delete(&self.epoll, &connection.socket);
         self.closer.close([connection.socket]);
+    }
+
+    /// A process of a session has gone.
+    fn leave(&mut self, session: SessionNumber, member: u16) {
+        // What it had asked before is still done, as far as it can be.
+        self.poll_session(session);
+        match self.core.leave_session(session, member) {
+            Left::Nobody => self.end_session(session),
+            Left::Others(submitted) => {
+                let is_its = |slot: usize| submitted & 1 << slot != 0;
+                self.deferred
+                    .retain(|d| d.session != session || !is_its(d.slot));
+                self.held
+                    .retain(|held| !(0..32).any(|slot| is_its(slot) && held.is_of(session, slot)));
+                let live = self.core.sessions.get(&session);
+                if let Some(live) = live.and_then(|session| session.live.as_ref()) {
+                    let ring = ring::Ring::from(live.control());
+                    (0..32)
+                        .filter(|&slot| is_its(slot))
+                        .for_each(|slot| ring.free(slot));
+                }
+            }
+        }
+    }
+
+    /// A process that greets has no other program any more: connections of what it was before it
+    /// executed this one are closed, and may be seen here only after its greeting.
+    fn disconnect_predecessors(&mut self, process: u32) {
+        let of_process = self.connections.iter().filter(|(_, connection)| {
+            connection.session.is_some() && connection.process == process
+        });
+        let gone: Vec<u64> = of_process
+            .filter(|(_, connection)| is_cut(connection.socket.as_fd()))
+            .map(|(&token, _)| token)
+            .collect();
+        gone.into_iter().for_each(|token| self.disconnect(token));
     }
 
     fn end_session(&mut self, session: SessionNumber) {
@@ -506,7 +548,13 @@ impl Service {
         self.core.end_session(session, libc::EIO);
     }
 
-    fn watch(&mut self, session: SessionNumber, token: u64) -> std::result::Result<(), Errno> {
+    fn watch(
+        &mut self,
+        session: SessionNumber,
+        member: u16,
+        process: u32,
+        token: u64,
+    ) -> std::result::Result<(), Errno> {
         let wake = self
             .core
             .sessions
@@ -514,14 +562,17 @@ impl Service {
             .and_then(|s| s.live.as_ref())
             .map(|live| live.wake.as_fd())
             .ok_or(Errno::NOENT)?;
-        epoll::add(
-            &self.epoll,
-            wake,
-            epoll::EventData::new_u64(token + 1),
-            epoll::EventFlags::IN | epoll::EventFlags::ET,
-        )?;
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        let data = epoll::EventData::new_u64(token + 1);
+        match epoll::add(&self.epoll, wake, data, flags) {
+            // All members have the same.
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno),
+        }
         if let Some(connection) = self.connections.get_mut(&token) {
             connection.session = Some(session);
+            connection.member = member;
+            connection.process = process;
         }
         Ok(())
     }
@@ -540,4 +591,13 @@ impl Service {
         drop(connections);
         closed
     }
+}
+
+/// Whether the other end of a connection is closed.
+fn is_cut(socket: BorrowedFd<'_>) -> bool {
+    let mut asked = [PollFd::from_borrowed_fd(socket, PollFlags::IN)];
+    matches!(poll(&mut asked, Some(&Timespec::default())), Ok(1..))
+        && asked[0]
+            .revents()
+            .intersects(PollFlags::HUP | PollFlags::ERR)
 }

@@ -11,6 +11,7 @@ use crate::arena::{self, Arena, Reader};
 use crate::core::Core;
 use crate::files::{GROUPS_MAX, SESSIONS_MAX, SegmentKind, SessionEntry};
 use crate::lent::Lent;
+use crate::members::{Group, Members};
 use crate::pool::{Pool, numbered};
 use crate::receipts::{Flights, KeptReceipt, RECEIPT_BYTES, Receipts, Whose};
 use arck_core_state::arena::branch_offset;
@@ -19,7 +20,7 @@ use arck_core_state::geometry::SessionNumber;
 use arck_core_state::{HeaderCopy, InodeNumber, SegmentNumber, layout};
 use arck_pm::{MapOptions, Mapping};
 use arck_protocol::control::{CONTROL_SIZE, ControlMemory};
-use arck_protocol::socket::Welcome;
+use arck_protocol::socket::{Caller, Welcome};
 use arck_verifier::{ArenaSource, Credentials, Rule};
 use foldhash::{HashMap, HashSet};
 use rustix::event::EventfdFlags;
@@ -92,6 +93,8 @@ pub struct Session {
     pub credentials: Credentials,
     /// Its place in the session table.
     pub index: usize,
+    /// Its processes; none while it is away.
+    pub members: Members,
     pub arena: Arena,
     /// `None` while a dead session is being recovered, or a living one is away.
     pub live: Option<Live>,
@@ -126,6 +129,7 @@ impl Session {
             number,
             credentials,
             index,
+            members: Members::default(),
             arena,
             live,
             is_away: false,
@@ -354,17 +358,22 @@ impl Core {
         uid == 0 || uid == self.state.pool.superblock().uid
     }
 
-    /// Opens a session for a connection. EMFILE, ENOSPC; EAGAIN when there are too many.
+    /// Opens a session for a connection, or joins one. EMFILE, ENOSPC; EAGAIN when there are too
+    /// many.
     pub fn open_session(
         &mut self,
         credentials: Credentials,
+        caller: &Caller,
     ) -> Result<(SessionNumber, Greeting), Errno> {
+        if let Some(joined) = self.join_session(&credentials, caller) {
+            return joined;
+        }
         let own = self.sessions.values();
         let own = own.filter(|session| session.credentials.uid == credentials.uid);
         let own = own.count();
         let others = self.sessions.len() - own;
-        // A session takes four descriptors, and more while it is opened.
-        let capacity = SESSIONS_MAX.min(descriptors_max() / 4);
+        // A session takes six descriptors at most, and more while it is opened.
+        let capacity = SESSIONS_MAX.min(descriptors_max() / 6);
         let is_trusted = self.is_trusted(credentials.uid);
         let user = credentials.uid;
         let mut may_have =
@@ -398,10 +407,9 @@ impl Core {
         )?;
         let mapping = Mapping::new(&control, 0, CONTROL_SIZE, MapOptions::READ_WRITE)
             .map_err(|error| error.errno())?;
-        let group = rustix::fs::memfd_create("arck-group", MemfdFlags::CLOEXEC)?;
+        let region = rustix::fs::memfd_create("arck-group", MemfdFlags::CLOEXEC)?;
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let wake_sent = rustix::io::dup(&wake)?;
-        rustix::io::fcntl_setfd(&wake_sent, rustix::io::FdFlags::CLOEXEC)?;
+        let wake_sent = rustix::io::fcntl_dupfd_cloexec(&wake, 0)?;
         let number = arena::next_session(pool)?;
         let credentials = Credentials {
             session: number,
@@ -427,52 +435,76 @@ impl Core {
         (entry.branch_pages, entry.delta_pages) = arena.pages();
         let allowance = arena.allowance(number, arena.pages())?;
         self.lookout.lend(Lent::Arena(number), allowance);
-        let descriptors = (|| {
-            Ok::<_, Errno>(vec![
-                pool.open_file(layout::HEADERS, OFlags::RDONLY)?,
-                pool.open_file(layout::PAGE_BITMAP, OFlags::RDONLY)?,
-                reopen(&control)?,
-                wake_sent,
-                group,
-                crate::take_up::open_arena(pool, number)?,
-            ])
-        })()
-        .and_then(|descriptors| {
-            arena::store_entry(pool, index, &entry)?;
-            Ok(descriptors)
-        })
-        .inspect_err(|_| {
+        arena::store_entry(pool, index, &entry).inspect_err(|_| {
             pool.remove_file(&arena::name(number));
             self.lookout.forget(Lent::Arena(number));
         })?;
-        let superblock = pool.superblock();
-        let welcome = Welcome {
-            session: number,
-            geometry: superblock.geometry,
-            uuid: superblock.uuid,
-            hash_seed: superblock.hash_seed,
-            durability: superblock.durability as u32,
-            flush: u32::from(pool.flushes()),
-            branch_pages: entry.branch_pages,
-            delta_pages: entry.delta_pages,
-            secret: entry.secret,
-        };
         let live = Live {
             control: mapping,
             wake,
         };
         live.control().header.awake.store(1, Ordering::SeqCst);
         let who = credentials.clone();
-        let session = Session::new(number, credentials, index, arena, Some(live));
+        let mut session = Session::new(number, credentials, index, arena, Some(live));
+        session.members.group = Some(Group {
+            name: caller.group.clone(),
+            control,
+            region,
+        });
+        let member = session.join_as_first(caller.process)?;
         self.sessions.insert(number, session);
+        let greeting = self.greeting(number, member, wake_sent);
+        if let Some(session) = self.sessions.get_mut(&number)
+            && caller.group.is_empty()
+        {
+            // Nobody joins it.
+            session.members.group = None;
+        }
+        let greeting = greeting.inspect_err(|_| self.end_session(number, libc::EIO))?;
         self.prepare_classes(&who);
         self.give_first_room(number);
         self.publish_free_counts(true);
-        Ok((number, (welcome, descriptors)))
+        Ok((number, greeting))
     }
 
-    /// Read-only descriptors of segments. EACCES for a segment of nobody's or beyond the table, and
-    /// for one of a class that the session is not in.
+    /// What a new member of a session is sent.
+    pub(crate) fn greeting(
+        &self,
+        number: SessionNumber,
+        member: u16,
+        wake: OwnedFd,
+    ) -> Result<Greeting, Errno> {
+        let session = self.sessions.get(&number).ok_or(Errno::STALE)?;
+        let group = session.members.group.as_ref().ok_or(Errno::STALE)?;
+        let pool = &self.state.pool;
+        let entry = arena::entry(pool, session.index).ok_or(Errno::STALE)?;
+        let descriptors = vec![
+            pool.open_file(layout::HEADERS, OFlags::RDONLY)?,
+            pool.open_file(layout::PAGE_BITMAP, OFlags::RDONLY)?,
+            reopen(&group.control)?,
+            wake,
+            reopen(&group.region)?,
+            crate::take_up::open_arena(pool, number)?,
+        ];
+        let superblock = pool.superblock();
+        let (branch_pages, delta_pages) = session.arena.pages();
+        let welcome = Welcome {
+            session: number,
+            member,
+            geometry: superblock.geometry,
+            uuid: superblock.uuid,
+            hash_seed: superblock.hash_seed,
+            durability: superblock.durability as u32,
+            flush: u32::from(pool.flushes()),
+            branch_pages,
+            delta_pages,
+            secret: entry.secret,
+        };
+        Ok((welcome, descriptors))
+    }
+
+    /// Descriptors of segments: of the session's own to write, else to read. EACCES for a segment of
+    /// nobody's or beyond the table, and for one of a class that the session is not in.
     pub fn map_segments(
         &mut self,
         session: SessionNumber,
@@ -492,7 +524,11 @@ impl Core {
                 return Err(Errno::ACCESS);
             }
             let name = numbered(layout::SEGMENTS, segment);
-            descriptors.push(state.pool.open_file(&name, OFlags::RDONLY)?);
+            let access = match is_own {
+                true => OFlags::RDWR,
+                false => OFlags::RDONLY,
+            };
+            descriptors.push(state.pool.open_file(&name, access)?);
             if session.mapped.insert(segment) {
                 state.space.note_sent(segment, true);
             }

@@ -22,17 +22,19 @@ use crate::files::{
     SESSION_DONE_OFFSET, SESSION_ENTRY_SIZE, SESSION_TABLE_FIRST, SegmentKind, SessionEntry,
 };
 use crate::lent::Lent;
+use crate::members::{Group, Members, are_same};
 use crate::pool::Pool;
 use crate::receipts::Receipts;
 use crate::sessions::{Live, Owned, Session};
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::{InodeNumber, SegmentNumber};
 use arck_pm::{MapOptions, Mapping};
-use arck_protocol::control::CONTROL_SIZE;
+use arck_protocol::control::{CONTROL_SIZE, MEMBERS};
+use arck_protocol::socket::Caller;
 use arck_protocol::{Request, ring};
 use arck_verifier::Credentials;
 use rustix::event::EventfdFlags;
-use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FlockOperation, OFlags, SealFlags};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
@@ -44,6 +46,14 @@ pub const AWAY_INTERVAL: Duration = Duration::from_millis(250);
 const AGAIN: Duration = Duration::from_millis(5);
 /// The type that statfs(2) tells of memory files.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
+
+/// Who comes back to a session ([`Call::Resume`](arck_protocol::socket::Call::Resume)).
+pub struct Returning<'a> {
+    pub number: SessionNumber,
+    pub secret: [u64; 2],
+    pub member: u16,
+    pub caller: &'a Caller,
+}
 
 /// A descriptor of a session's arena to be sent to it, locked for as long as it is mapped.
 pub fn open_arena(pool: &Pool, session: SessionNumber) -> Result<OwnedFd, Errno> {
@@ -177,6 +187,7 @@ impl Core {
         if let Some(session) = self.sessions.get_mut(&number) {
             session.live = None;
             session.is_away = true;
+            session.members = Members::default();
         }
         self.count_away();
     }
@@ -193,27 +204,46 @@ impl Core {
         });
     }
 
-    /// Takes a session up again, whose control memory this is; the wake descriptor that it gets.
-    /// ESTALE, EACCES, EBUSY; EINVAL if that is no control memory.
+    /// Takes a member of a session up again, and with the first the session, whose control memory
+    /// this is; the wake descriptor that it gets. A group's region comes too, for those who join it
+    /// later. ESTALE, EACCES, EBUSY; EINVAL if that is no control memory.
     pub fn resume(
         &mut self,
         who: &Credentials,
-        number: SessionNumber,
-        secret: [u64; 2],
-        control: BorrowedFd<'_>,
+        returning: &Returning<'_>,
+        received: &[OwnedFd],
     ) -> Result<OwnedFd, Errno> {
+        let Returning { number, member, .. } = *returning;
         let session = self.sessions.get_mut(&number).ok_or(Errno::STALE)?;
-        let known = &session.credentials;
-        let groups = &who.groups[..who.groups.len().min(crate::files::GROUPS_MAX)];
-        let is_same = (known.uid, known.gid, &known.groups[..]) == (who.uid, who.gid, groups);
         let entry = arena::entry(&self.state.pool, session.index).ok_or(Errno::STALE)?;
-        if !is_same || entry.secret != secret {
+        if !are_same(&session.credentials, who) || entry.secret != returning.secret {
             return Err(Errno::ACCESS);
         }
-        if !session.is_away {
-            return Err(Errno::BUSY);
+        let (control, region) = match received {
+            [control] => (control, None),
+            [control, region] if !returning.caller.group.is_empty() => (control, Some(region)),
+            _ => return Err(Errno::INVAL),
+        };
+        if member == 0 || usize::from(member) >= MEMBERS {
+            return Err(Errno::INVAL);
         }
-        let mapping = map_control(control)?;
+        if let Some(live) = &session.live {
+            // Another member was first, and its control memory is what counts.
+            session
+                .members
+                .come_back(member, returning.caller.process)?;
+            return rustix::io::fcntl_dupfd_cloexec(&live.wake, 0);
+        }
+        let mapping = map_control(control.as_fd())?;
+        if let Some(region) = region {
+            // No descriptor whose closing could keep anybody waiting.
+            rustix::fs::fcntl_get_seals(region).map_err(|_| Errno::INVAL)?;
+            session.members.group = Some(Group {
+                name: returning.caller.group.clone(),
+                control: rustix::io::fcntl_dupfd_cloexec(control, 0)?,
+                region: rustix::io::fcntl_dupfd_cloexec(region, 0)?,
+            });
+        }
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let sent = rustix::io::fcntl_dupfd_cloexec(&wake, 0)?;
         let live = Live {
@@ -226,6 +256,9 @@ impl Core {
         answer_done(&live, number, entry.done);
         ring::ring_all(live.control());
         session.attach(live);
+        session
+            .members
+            .come_back(member, returning.caller.process)?;
         let room = session.room();
         session.set_room(&self.state.pool, room);
         self.count_away();

@@ -7,6 +7,7 @@
 use crate::core::{Core, Options};
 use crate::mkfs::{MkfsOptions, mkfs};
 use arck_core_state::geometry::SessionNumber;
+use arck_protocol::socket::Caller;
 use arck_verifier::Credentials;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -60,7 +61,10 @@ impl TestCore {
             gid: groups[0],
             groups: groups[1..].to_vec(),
         };
-        let (number, _) = self.core.open_session(credentials).unwrap();
+        let (number, _) = self
+            .core
+            .open_session(credentials, &Caller::default())
+            .unwrap();
         number
     }
 }

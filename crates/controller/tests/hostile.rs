@@ -7,8 +7,8 @@ use arck_core_state::FileKind;
 use arck_core_state::branch::BRANCH_SIZE;
 use arck_protocol::control::{REQUEST_SLOTS, slot_state};
 use arck_protocol::message::{LockHolder, LockRange, MESSAGE_MAX};
-use arck_protocol::socket::{Answer, Call, call, call_with, receive, send};
-use arck_protocol::{LockMode, PROTOCOL_VERSION, Request, Response};
+use arck_protocol::socket::{Answer, Call, Caller, call, call_with, receive, send};
+use arck_protocol::{LockMode, Request, Response};
 use common::check::check;
 use common::{Client, ROOT, TestPool, dial};
 use proptest::prelude::*;
@@ -41,12 +41,15 @@ fn the_greeting_comes_first_and_once() {
     let segments = vec![0];
     let early = call(&socket, &Call::MapSegments { segments }).unwrap().0;
     assert_eq!(error(&early), Errno::PROTO);
-    let other = call(&socket, &Call::Hello { version: 99 }).unwrap().0;
+    let other_version = Call::Hello {
+        version: 99,
+        caller: Caller::default(),
+    };
+    let other = call(&socket, &other_version).unwrap().0;
     assert_eq!(error(&other), Errno::PROTONOSUPPORT);
-    let version = PROTOCOL_VERSION;
-    let (welcome, _) = call(&socket, &Call::Hello { version }).unwrap();
+    let (welcome, _) = call(&socket, &Call::hello(b"")).unwrap();
     assert!(matches!(welcome, Answer::Welcome(_)));
-    let again = call(&socket, &Call::Hello { version }).unwrap().0;
+    let again = call(&socket, &Call::hello(b"")).unwrap().0;
     assert_eq!(error(&again), Errno::ISCONN);
     for segments in [vec![], vec![7], vec![1 << 30], vec![0; 17]] {
         let answer = call(&socket, &Call::MapSegments { segments }).unwrap().0;
@@ -71,8 +74,7 @@ fn only_memory_files_stand_for_descriptions() {
     let memory = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     let ask = |share: &Call, files: &[BorrowedFd<'_>]| call_with(&socket, share, files).unwrap().0;
     assert_eq!(error(&ask(&share, &[memory.as_fd()])), Errno::PROTO);
-    let version = PROTOCOL_VERSION;
-    call(&socket, &Call::Hello { version }).unwrap();
+    call(&socket, &Call::hello(b"")).unwrap();
     assert_eq!(error(&ask(&share, &[])), Errno::INVAL);
     assert_eq!(error(&ask(&share, &[file.as_fd()])), Errno::INVAL);
     assert_eq!(error(&ask(&share, &[socket.as_fd()])), Errno::INVAL);
@@ -96,8 +98,7 @@ fn the_name_of_a_shared_description_is_told_to_nobody() {
     let pool = TestPool::new(16 << 20);
     let controller = pool.serve();
     let socket = dial(&pool.path());
-    let version = PROTOCOL_VERSION;
-    call(&socket, &Call::Hello { version }).unwrap();
+    call(&socket, &Call::hello(b"")).unwrap();
     let (inode, name) = (ROOT, 0x1234_5678_9abc);
     let file = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     let owner = 0;

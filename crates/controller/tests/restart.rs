@@ -5,7 +5,7 @@ mod common;
 use arck_controller::{Options, RunningController};
 use arck_core_state::{FileKind, Inode};
 use arck_protocol::control::CONTROL_SIZE;
-use arck_protocol::socket::{Answer, Call, call, call_with};
+use arck_protocol::socket::{Answer, Call, Caller, call, call_with};
 use arck_protocol::{PROTOCOL_VERSION, Request, Response, ring};
 use common::check::{Tree, check};
 use common::{Client, ROOT, TestPool, dial};
@@ -88,6 +88,8 @@ fn nobody_goes_on_with_the_session_of_another() {
         version: PROTOCOL_VERSION,
         session,
         secret,
+        member: 1,
+        caller: Caller::default(),
     };
     let control = [client.control_file.as_fd()];
     let of_none = resume(client.welcome.session + 7);

@@ -9,7 +9,7 @@ use arck_protocol::measure::HandOvers;
 use arck_protocol::message::{
     InodeList, LockHolder, LockMode, LockRange, MESSAGE_MAX, Request, Response,
 };
-use arck_protocol::socket::{Answer, Call, Welcome};
+use arck_protocol::socket::{Answer, Call, Caller, Welcome};
 
 const REQUEST: u8 = 0;
 const RESPONSE: u8 = 1;
@@ -170,7 +170,8 @@ pub fn seeds() -> Vec<Seed> {
         add(RESPONSE, format!("response-{at}"), &encode);
     }
     let calls = [
-        Call::Hello { version: 1 },
+        Call::hello(b""),
+        Call::hello(b"group"),
         Call::MapSegments {
             segments: vec![1, 2],
         },
@@ -180,9 +181,11 @@ pub fn seeds() -> Vec<Seed> {
         Call::Measure { on: true },
         Call::Status,
         Call::Resume {
-            version: 6,
+            version: arck_protocol::PROTOCOL_VERSION,
             session: 7,
             secret: [8, u64::MAX],
+            member: 9,
+            caller: Caller::of_process(b"group"),
         },
         Call::ShareLocks {
             inode: 1,
@@ -196,6 +199,7 @@ pub fn seeds() -> Vec<Seed> {
     let welcome = Geometry::for_pool_size(64 << 20).map(|geometry| {
         Answer::Welcome(Welcome {
             session: 1,
+            member: 2,
             geometry,
             uuid: [7; 16],
             hash_seed: 2,

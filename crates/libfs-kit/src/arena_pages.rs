@@ -70,6 +70,20 @@ impl ArenaPages {
         Ok(())
     }
 
+    /// In a new generation of the auxiliary state, when no delta is left: all pages are free. ENOMEM.
+    pub fn begin_again(&self, session: &Session, slot: &ThreadSlot<'_>) -> Result<(), Errno> {
+        self.lock.reset();
+        let (delta_pages, branch_pages) = (&self.delta_pages, &self.branch_pages);
+        let allocated = [delta_pages, branch_pages].map(|pages| pages.load(Ordering::Relaxed));
+        self.begin(session, slot)?;
+        delta_pages.store(allocated[0], Ordering::Relaxed);
+        branch_pages.store(allocated[1], Ordering::Relaxed);
+        self.hint.store(0, Ordering::Relaxed);
+        let used = self.used() as i64;
+        self.count(session, -used);
+        Ok(())
+    }
+
     fn words<'s>(&self, slot: &ThreadSlot<'s>) -> &'s [AtomicU64] {
         slot.region()
             .get_slice(self.taken.load(Ordering::Acquire), WORDS)

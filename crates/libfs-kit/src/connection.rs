@@ -16,7 +16,7 @@
 use arck_core_state::layout;
 use arck_protocol::control::ControlMemory;
 use arck_protocol::message::MESSAGE_MAX;
-use arck_protocol::socket::{self, Answer, Call, Welcome};
+use arck_protocol::socket::{self, Answer, Call, Caller, Welcome};
 use arck_protocol::{PROTOCOL_VERSION, ring};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -54,8 +54,10 @@ struct Told {
 struct Socket {
     /// `None` once the session has ended.
     socket: Option<OwnedFd>,
-    /// Control memory, for the next controller; as long as there is a socket.
+    /// Control memory, and the region of a group, for the next controller; as long as there is a
+    /// socket.
     control: Option<OwnedFd>,
+    region: Option<OwnedFd>,
     /// Answers that nobody waits for any more, and that are still to come.
     owed: u32,
 }
@@ -65,6 +67,8 @@ pub struct Connection {
     pool: PathBuf,
     session: u32,
     secret: [u64; 2],
+    member: u16,
+    group: Vec<u8>,
     patience: Duration,
     socket: Mutex<Socket>,
     /// The socket's number; -1 once the session has ended.
@@ -78,6 +82,7 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// `group`: the trust group's name and region.
     pub fn new(
         pool: &Path,
         patience: Duration,
@@ -85,17 +90,25 @@ impl Connection {
         socket: OwnedFd,
         wake: OwnedFd,
         control: OwnedFd,
+        group: Option<(&[u8], OwnedFd)>,
     ) -> Connection {
+        let (group, region) = match group {
+            Some((name, region)) => (name.to_vec(), Some(region)),
+            None => (Vec::new(), None),
+        };
         Connection {
             // The program may change its directory.
             pool: std::path::absolute(pool).unwrap_or_else(|_| pool.into()),
             session: welcome.session,
             secret: welcome.secret,
+            member: welcome.member,
+            group,
             patience,
             number: AtomicI32::new(socket.as_raw_fd()),
             socket: Mutex::new(Socket {
                 socket: Some(socket),
                 control: Some(control),
+                region,
                 owed: 0,
             }),
             wake,
@@ -129,6 +142,7 @@ impl Connection {
         self.number.store(-1, Ordering::Release);
         socket.socket = None;
         socket.control = None;
+        socket.region = None;
     }
 
     /// Whether the controller's end is closed. A system call.
@@ -153,6 +167,8 @@ impl Connection {
         let (Some(old), Some(memory)) = (&socket.socket, &socket.control) else {
             return Err(Errno::IO);
         };
+        let memory = [Some(memory), socket.region.as_ref()];
+        let memory: Vec<BorrowedFd<'_>> = memory.into_iter().flatten().map(AsFd::as_fd).collect();
         if !is_cut(old.as_fd()) {
             return Ok(());
         }
@@ -161,7 +177,7 @@ impl Connection {
             false => Instant::now() + self.patience,
         };
         loop {
-            match self.resume(old.as_fd(), memory.as_fd()) {
+            match self.resume(old.as_fd(), &memory) {
                 Ok(()) => break,
                 Err(
                     errno @ (Errno::STALE | Errno::ACCESS | Errno::PROTONOSUPPORT | Errno::INVAL),
@@ -220,14 +236,16 @@ impl Connection {
     }
 
     /// One attempt. The new socket and wake descriptor take the old ones' numbers.
-    fn resume(&self, old: BorrowedFd<'_>, control: BorrowedFd<'_>) -> Result<(), Errno> {
+    fn resume(&self, old: BorrowedFd<'_>, memory: &[BorrowedFd<'_>]) -> Result<(), Errno> {
         let fresh = connect_socket(&self.pool)?;
         let call = Call::Resume {
             version: PROTOCOL_VERSION,
             session: self.session,
             secret: self.secret,
+            member: self.member,
+            caller: Caller::of_process(&self.group),
         };
-        send(fresh.as_fd(), &call, &[control])?;
+        send(fresh.as_fd(), &call, memory)?;
         if !wait_readable(fresh.as_fd(), self.patience) {
             return Err(Errno::TIMEDOUT);
         }

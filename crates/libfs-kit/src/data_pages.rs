@@ -85,8 +85,71 @@ impl DataPages {
         region.try_get(leaf.segments[segment as usize % LEAF].load(Ordering::Acquire))
     }
 
+    /// In a new generation of the auxiliary state, when no delta is left: what the verified state does
+    /// not use is free, and in `keeping` not what was taken either. ENOMEM.
+    pub fn begin_again(
+        &self,
+        session: &Session,
+        slot: &ThreadSlot<'_>,
+        keeping: bool,
+    ) -> Result<(), Errno> {
+        self.lock.reset();
+        let region = session.region();
+        let mut at = self.first.load(Ordering::Relaxed);
+        let mut old = Vec::new();
+        let most = session.geometry().segment_count as usize;
+        while old.len() < most
+            && let Some(own) = region.try_get(at)
+        {
+            old.push(own);
+            at = own.next.load(Ordering::Relaxed);
+        }
+        self.segments.store(0, Ordering::Relaxed);
+        self.first.store(Offset::NULL, Ordering::Relaxed);
+        self.current.store(Offset::NULL, Ordering::Relaxed);
+        self.table.store(Offset::NULL, Ordering::Release);
+        self.make_table(session, slot)?;
+        for before in old {
+            let taken = |index: usize| match keeping {
+                true => before.taken[index].load(Ordering::Relaxed),
+                false => 0,
+            };
+            let own = OwnSegment {
+                number: AtomicU32::new(0),
+                hint: AtomicU32::new(0),
+                next: AtomicOffset::default(),
+                is_withdrawn: AtomicU64::new(0),
+                taken: std::array::from_fn(|index| AtomicU64::new(taken(index))),
+            };
+            let own = region.allocate(slot, own).map_err(|_| Errno::NOMEM)?;
+            let leaf = region
+                .allocate_zeroed::<SegmentLeaf>(slot, 1)
+                .map_err(|_| Errno::NOMEM)?;
+            let number = before.number.load(Ordering::Relaxed);
+            let place = self.leaf(session, number).ok_or(Errno::IO)?;
+            self.put(session, slot, number, (own, leaf), place);
+        }
+        Ok(())
+    }
+
+    /// Whether a segment is one of the session's own.
+    pub fn has(&self, session: &Session, segment: SegmentNumber) -> bool {
+        let own = self.find(session, segment);
+        own.is_some_and(|own| own.is_withdrawn.load(Ordering::Acquire) == 0)
+    }
+
     /// Takes a free page of an own segment. `None`: none is left, see [`DataPages::grow`].
     pub fn take(&self, session: &Session, slot: &ThreadSlot<'_>) -> Option<PagePtr> {
+        let page = self.take_any(session, slot)?;
+        if !session.can_write(page) {
+            // Another member was granted it, and this process can map nothing more.
+            self.release(session, page);
+            return None;
+        }
+        Some(page)
+    }
+
+    fn take_any(&self, session: &Session, slot: &ThreadSlot<'_>) -> Option<PagePtr> {
         let _locked = self.lock.lock(slot.holder());
         let region = session.region();
         let current = self.current.load(Ordering::Relaxed);
@@ -176,6 +239,20 @@ impl DataPages {
             region.free(slot, leaf);
             region.free(slot, own);
         })?;
+        self.put(session, slot, number, (own, leaf), place);
+        Ok(())
+    }
+
+    /// Puts a segment into list and table; `leaf` is the table's there if it has none yet.
+    fn put(
+        &self,
+        session: &Session,
+        slot: &ThreadSlot<'_>,
+        number: SegmentNumber,
+        (own, leaf): (Offset<OwnSegment>, Offset<SegmentLeaf>),
+        place: &AtomicOffset<SegmentLeaf>,
+    ) {
+        let region = session.region();
         region.get(own).number.store(number, Ordering::Relaxed);
         let _locked = self.lock.lock(slot.holder());
         let leaf =
@@ -194,14 +271,13 @@ impl DataPages {
             again.is_withdrawn.store(0, Ordering::Release);
             self.current.store(former, Ordering::Relaxed);
             region.free(slot, own);
-            return Ok(());
+            return;
         }
         place.store(own, Ordering::Release);
         let first: Offset<OwnSegment> = self.first.load(Ordering::Relaxed);
         region.get(own).next.store(first, Ordering::Relaxed);
         self.first.store(own, Ordering::Release);
         self.current.store(own, Ordering::Relaxed);
-        Ok(())
     }
 
     /// Files have lost so many pages.
@@ -213,6 +289,10 @@ impl DataPages {
     /// back is worth a fold.
     #[inline]
     pub fn may_give_back(&self, session: &Session) -> bool {
+        if session.is_of_group() {
+            // Other members have them mapped.
+            return false;
+        }
         let pages = session.geometry().pages_per_segment();
         if self.dropped.load(Ordering::Relaxed) < KEPT_EMPTY as u64 * pages {
             return false;

@@ -6,10 +6,14 @@
 //!   of it is in effect.
 //! * `lock` protects the stock and the request under way; it is held for a few loads and stores.
 
+use crate::delta::Branch;
 use crate::region::{Lock, ThreadSlot};
 use crate::region_shared;
 use crate::session::Session;
-use arck_core_state::InodeNumber;
+use arck_core_state::arena::branch_offset;
+use arck_core_state::branch::{BRANCH_SIZE, StoredBranch};
+use arck_core_state::header::HeaderKind;
+use arck_core_state::{InodeNumber, LiveHeader};
 use arck_protocol::message::GRANT_MAX;
 use arck_protocol::{Request, Response};
 use rustix::io::Errno;
@@ -31,7 +35,47 @@ region_shared! {
     }
 }
 
+/// Ends what was begun of an unborn inode, so that its number can be used for another. False if
+/// that cannot be done.
+fn end_branch(session: &Session, number: InodeNumber, header: &LiveHeader) -> bool {
+    let slot = header.branch_slot();
+    let mut bytes = [0; BRANCH_SIZE];
+    let read =
+        branch_offset(slot).and_then(|offset| session.arena().copy_to(offset as usize, &mut bytes));
+    let (generation, epoch) = (header.generation(), header.ownership().epoch());
+    if read.is_none()
+        || StoredBranch::decode(&bytes, number, generation, epoch, header.fold()).is_none()
+    {
+        return true;
+    }
+    let ended = Branch::at(session, slot).and_then(|branch| branch.end());
+    ended.map(arck_pm::order::fence).is_ok()
+}
+
 impl Numbers {
+    /// In a new generation of the auxiliary state, when no birth is under way: the stock is what was
+    /// granted to the session and is unborn. Blocks while numbers asked for are on their way.
+    pub fn begin_again(&self, session: &Session, slot: &ThreadSlot<'_>) {
+        self.lock.reset();
+        if let Some(pending) = self.pending.swap(0, Ordering::Relaxed).checked_sub(1) {
+            // They are found below.
+            let _ = session.finish(pending as usize, true);
+        }
+        self.count.store(0, Ordering::Relaxed);
+        let unborn = (1..session.geometry().inode_count).filter(|&number| {
+            session.header(number).is_some_and(|header| {
+                header.kind() == HeaderKind::Granted
+                    && header.ownership().session() == session.number()
+                    && end_branch(session, number, header)
+            })
+        });
+        // Of all of them what was begun is ended, also of those for which there is no room here.
+        let unborn: Vec<InodeNumber> = unborn.collect();
+        let unborn = &unborn[..unborn.len().min(STOCK)];
+        let _locked = self.lock.lock(slot.holder());
+        self.put(unborn.iter().copied());
+    }
+
     /// An unborn number, if one is in stock. Does not block.
     pub fn take(&self, session: &Session, slot: &ThreadSlot<'_>) -> Option<InodeNumber> {
         let _locked = self.lock.lock(slot.holder());

@@ -19,7 +19,7 @@ use crate::arena_pages::ArenaPages;
 use crate::connection::{self, Connection, PATIENCE};
 use crate::data_pages::DataPages;
 use crate::numbers::Numbers;
-use crate::region::Region;
+use crate::region::{Region, RegionError};
 use crate::region_shared;
 use crate::thread::ThreadContext;
 use arck_core_state::arena::ARENA_SPAN;
@@ -31,8 +31,9 @@ use arck_pm::{AddressSpace, SharedBytes};
 use arck_protocol::control::{CONTROL_SIZE, ControlMemory};
 use arck_protocol::operation::LightBarrier;
 use arck_protocol::socket::{Answer, Call, Welcome};
-use arck_protocol::{PROTOCOL_VERSION, Request, Response, ring, socket};
+use arck_protocol::{Request, Response, ring, socket};
 use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -99,6 +100,125 @@ impl State {
         let _ = session.state.set(state);
         Ok(())
     }
+
+    /// In a new generation of the auxiliary state, with nothing unfolded. Where `keeping`, no page is
+    /// free that was taken. ENOMEM.
+    pub fn begin_again(&self, session: &'static Session, keeping: bool) -> Result<(), Errno> {
+        let slot = session.thread()?.slot();
+        self.arena.begin_again(session, slot)?;
+        self.data.begin_again(session, slot, keeping)?;
+        self.numbers.begin_again(session, slot);
+        Ok(())
+    }
+
+    /// What another member has made.
+    fn find(session: &'static Session) -> Result<(), Errno> {
+        let root = session.region().auxiliary_root(0).ok_or(Errno::IO)?;
+        let state = crate::region::Offset::from_raw(root.load(Ordering::Acquire));
+        let _ = session.state.set(state);
+        Ok(())
+    }
+}
+
+/// How a session is opened.
+pub struct SessionOptions<'a> {
+    /// Bytes of the group region, which holds all auxiliary state: pages of 4096, a few MiB at
+    /// least. What does not fit into it is ENOMEM, or ENFILE for open files, which have a sixteenth
+    /// of it. Of no effect for who joins a group.
+    pub region_size: u64,
+    /// How long to wait where nobody serves the pool: for a program whose like is on it already,
+    /// while its controller is started again.
+    pub patience: Duration,
+    /// The trust group to be one of, at most [`socket::GROUP_NAME_MAX`] bytes; empty: none.
+    pub group: &'a [u8],
+    /// Makes the LibFS's own part of a new region; others wait until it is done.
+    pub prepare: fn(&'static Session) -> Result<(), Errno>,
+}
+
+impl Default for SessionOptions<'_> {
+    fn default() -> Self {
+        SessionOptions {
+            region_size: REGION_SIZE,
+            patience: Duration::ZERO,
+            group: b"",
+            prepare: |_| Ok(()),
+        }
+    }
+}
+
+/// The region of a session, held (by a lock of its file) for as long as it is not whole.
+struct FoundRegion {
+    file: OwnedFd,
+    region: Region,
+    /// Another member has made it.
+    is_ready: bool,
+}
+
+/// Why there is no region.
+#[derive(Debug, thiserror::Error)]
+enum NoRegion {
+    #[error("another program of the group is making its shared memory, and does not go on")]
+    Busy,
+    #[error("the group's shared memory: {0}")]
+    Region(#[from] RegionError),
+    #[error("the group's shared memory: {0}")]
+    System(#[from] Errno),
+}
+
+impl NoRegion {
+    fn errno(&self) -> Errno {
+        match self {
+            NoRegion::Busy => Errno::AGAIN,
+            NoRegion::Region(RegionError::Incompatible { .. }) => Errno::PROTONOSUPPORT,
+            NoRegion::Region(_) => Errno::NOMEM,
+            NoRegion::System(errno) => *errno,
+        }
+    }
+}
+
+impl FoundRegion {
+    /// The region in `file`; made if nobody has, or whoever did died over it.
+    fn of(file: OwnedFd, options: &SessionOptions<'_>) -> Result<FoundRegion, NoRegion> {
+        if options.group.is_empty() {
+            rustix::fs::ftruncate(&file, options.region_size)?;
+            let region = Region::create(&file, options.region_size)?;
+            return Ok(FoundRegion {
+                file,
+                region,
+                is_ready: false,
+            });
+        }
+        // Let go of by the kernel if this process dies, and with the file once it is whole.
+        let deadline = Instant::now() + PATIENCE;
+        while let Err(errno) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            if errno != Errno::WOULDBLOCK && errno != Errno::INTR {
+                return Err(errno.into());
+            }
+            if Instant::now() > deadline {
+                return Err(NoRegion::Busy);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        match Region::open(&file) {
+            Ok(region) if region.is_ready() => Ok(FoundRegion {
+                file,
+                region,
+                is_ready: true,
+            }),
+            Err(error @ RegionError::Incompatible { .. }) => Err(error.into()),
+            _ => {
+                // What is there nobody has finished.
+                rustix::fs::ftruncate(&file, 0)?;
+                rustix::fs::ftruncate(&file, options.region_size)?;
+                let region = Region::create(&file, options.region_size)?;
+                Ok(FoundRegion {
+                    file,
+                    region,
+                    is_ready: false,
+                })
+            }
+        }
+    }
 }
 
 /// See the module's head.
@@ -113,6 +233,7 @@ pub struct Session {
     arena: Mapping,
     pool: AddressSpace,
     access: Box<[AtomicU8]>,
+    is_of_group: bool,
     region: Region,
     state: std::sync::OnceLock<crate::region::Offset<State>>,
     barrier: LightBarrier,
@@ -122,22 +243,13 @@ pub struct Session {
 impl Session {
     /// Connects and maps. Blocks until the controller answers.
     pub fn connect(pool: &Path) -> Result<&'static Session, ConnectError> {
-        Session::connect_within(pool, REGION_SIZE)
+        Session::connect_with(pool, &SessionOptions::default())
     }
 
-    /// The same with a group region, which holds all auxiliary state, of `region_size` bytes:
-    /// pages of 4096 bytes, a few MiB at least. What does not fit into it is ENOMEM, or ENFILE for
-    /// open files, which have a sixteenth of it.
-    pub fn connect_within(pool: &Path, region_size: u64) -> Result<&'static Session, ConnectError> {
-        Session::connect_patiently(pool, region_size, Duration::ZERO)
-    }
-
-    /// The same, waiting at most `patience` where nobody serves the pool: for a program whose like
-    /// is on it already, while its controller is started again.
-    pub fn connect_patiently(
+    /// The same, as `options` say.
+    pub fn connect_with(
         pool: &Path,
-        region_size: u64,
-        patience: Duration,
+        options: &SessionOptions<'_>,
     ) -> Result<&'static Session, ConnectError> {
         let name = || pool.display().to_string();
         let system = |what: &'static str| {
@@ -155,20 +267,15 @@ impl Session {
             }
         };
         let socket =
-            connection::connect_patiently(pool, patience).map_err(|errno| match errno {
+            connection::connect_patiently(pool, options.patience).map_err(|errno| match errno {
                 Errno::NOENT if !pool.join(layout::SUPERBLOCK).exists() => {
                     ConnectError::NoPool { pool: name() }
                 }
                 Errno::NOENT | Errno::CONNREFUSED => ConnectError::NotServed { pool: name() },
                 errno => system("cannot reach the controller")(errno),
             })?;
-        let (answer, descriptors) = socket::call(
-            &socket,
-            &Call::Hello {
-                version: PROTOCOL_VERSION,
-            },
-        )
-        .map_err(system("the controller did not answer"))?;
+        let (answer, descriptors) = socket::call(&socket, &Call::hello(options.group))
+            .map_err(system("the controller did not answer"))?;
         let welcome = match answer {
             Answer::Welcome(welcome) => welcome,
             Answer::Error(errno, reason) => {
@@ -196,13 +303,15 @@ impl Session {
         let read_only = MapOptions::READ_ONLY;
         let read_write = MapOptions::READ_WRITE;
         let sync = read_write.synchronous(durability == Durability::Dax);
-        rustix::fs::ftruncate(&region, region_size).map_err(system("sizing the group region"))?;
-        let region =
-            Region::create(&region, region_size).map_err(|error| ConnectError::Refused {
-                pool: name(),
-                reason: error.to_string(),
-                errno: Errno::NOMEM,
-            })?;
+        let found = FoundRegion::of(region, options).map_err(|error| ConnectError::Refused {
+            pool: name(),
+            reason: error.to_string(),
+            errno: error.errno(),
+        })?;
+        let shared = (!options.group.is_empty())
+            .then(|| rustix::io::fcntl_dupfd_cloexec(&found.file, 0))
+            .transpose()
+            .map_err(system("keeping the group region"))?;
         let session = Session {
             number: welcome.session,
             durability,
@@ -215,6 +324,7 @@ impl Session {
                 socket,
                 wake,
                 control,
+                shared.map(|region| (options.group, region)),
             ),
             headers: Mapping::new(&headers, 0, size(geometry.header_table_size()), read_only)
                 .map_err(mapped("mapping the inode headers"))?,
@@ -227,15 +337,39 @@ impl Session {
             access: (0..geometry.segment_count)
                 .map(|_| AtomicU8::new(segments::UNMAPPED))
                 .collect(),
-            region,
+            is_of_group: !options.group.is_empty(),
+            region: found.region,
             state: std::sync::OnceLock::new(),
             barrier: register_barrier(),
             ended: AtomicBool::new(false),
             welcome,
         };
         let session: &'static Session = Box::leak(Box::new(session));
-        State::create(session).map_err(system("preparing the group region"))?;
+        let prepared = match found.is_ready {
+            true => State::find(session),
+            false => State::create(session).and_then(|()| (options.prepare)(session)),
+        };
+        if prepared.is_ok() {
+            // From now on others find it as it is.
+            session.region.set_ready();
+        }
+        let _ = flock(&found.file, FlockOperation::Unlock);
+        if session.is_of_group {
+            session.region.watch(&session.control().header.departed);
+        }
+        prepared.map_err(system("preparing the group region"))?;
         Ok(session)
+    }
+
+    /// Which member of the session this process is.
+    pub fn member(&self) -> u16 {
+        self.welcome.member
+    }
+
+    /// Whether other processes may have the session too.
+    #[inline]
+    pub fn is_of_group(&self) -> bool {
+        self.is_of_group
     }
 
     pub fn number(&self) -> SessionNumber {
@@ -362,16 +496,18 @@ impl Session {
     pub fn request(&self, request: &Request) -> Result<Response, Errno> {
         let patience = self.connection.patience();
         let (control, wake) = (self.control(), self.connection.wake());
-        let index = ring::submit_within(control, wake, request, patience)?;
+        let index = ring::submit_within(control, self.member(), wake, request, patience)?;
         match self.connection.finish(control, index)? {
             Response::Error(errno) => Err(Errno::from_raw_os_error(errno)),
             response => Ok(response),
         }
     }
 
-    /// Submits a request without waiting; its answer is fetched by [`Session::finish`].
+    /// Submits a request without waiting; its answer is fetched by [`Session::finish`], by any
+    /// member of the group.
     pub fn submit(&self, request: &Request) -> Result<usize, Errno> {
-        ring::submit(self.control(), self.connection.wake(), request)
+        // Nobody's in particular: it is not given up when this process ends.
+        ring::submit(self.control(), 0, self.connection.wake(), request)
     }
 
     /// The answer to a submitted request: `wait` as long as for any other, or ETIMEDOUT if there

@@ -109,7 +109,7 @@ fn find_or_claim(session: &'static Session) -> Result<&'static ThreadContext, Er
     }
     let slot = session
         .region()
-        .claim_thread_slot(1)
+        .claim_thread_slot(session.member())
         .map_err(|_| Errno::AGAIN)?;
     let (control, place) = (session.control(), slot.holder().thread);
     let operation = control
@@ -126,9 +126,10 @@ fn find_or_claim(session: &'static Session) -> Result<&'static ThreadContext, Er
             .get()
             .unsigned_abs(),
     );
+    let member = u64::from(session.member());
     operation
         .thread
-        .store(process, std::sync::atomic::Ordering::Release);
+        .store(process | member << 32, std::sync::atomic::Ordering::Release);
     let context: &'static ThreadContext = Box::leak(Box::new(ThreadContext {
         session,
         slot,

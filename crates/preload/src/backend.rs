@@ -7,7 +7,7 @@
 //! * [`inside`] is the only way to run LibFS code: it marks the thread (signals are put off,
 //!   libc's calls pass), and turns a panic into EIO.
 
-use crate::settings::{MOUNT, POOL};
+use crate::settings::{GROUP, MOUNT, POOL};
 use crate::{raw, thread};
 pub use arckfs::{
     At, Attributes, ConnectOptions, Errno, ExternalDescription, Failure, Handle, LockKind,
@@ -88,6 +88,7 @@ fn open_session_locked() -> Result<&'static FileSystem, Errno> {
     let options = ConnectOptions {
         pool: std::ffi::OsStr::from_bytes(POOL.get()).into(),
         mount: MOUNT.get().to_vec(),
+        group: GROUP.get().to_vec(),
     };
     let connected =
         catch_unwind(|| crate::reserved::guard(|| FileSystem::connect_waiting(&options)));

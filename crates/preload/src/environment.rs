@@ -82,9 +82,10 @@ impl Executed {
             let mut directory = [0u8; settings::PATH_MAX];
             let directory_length = directory::name(&mut directory).unwrap_or(0).max(1) as usize - 1;
             let host = host_setting();
-            let added: [(&[u8], &[u8]); 8] = [
+            let added: [(&[u8], &[u8]); 9] = [
                 (b"ARCK_POOL=", settings::POOL.get()),
                 (b"ARCK_MOUNT=", settings::MOUNT.get()),
+                (b"ARCK_GROUP=", settings::GROUP.get()),
                 (b"ARCK_REPORT=", settings::REPORT.get()),
                 (b"ARCK_NET=", settings::NET.get()),
                 (b"ARCK_PATCH=", settings::PATCH.get()),

@@ -51,6 +51,8 @@ impl Setting {
 pub static READY: AtomicBool = AtomicBool::new(false);
 /// Directory of the pool (ARCK_POOL).
 pub static POOL: Setting = Setting::new();
+/// The trust group (ARCK_GROUP); empty: none.
+pub static GROUP: Setting = Setting::new();
 /// Where it appears (ARCK_MOUNT), without a trailing slash.
 pub static MOUNT: Setting = Setting::new();
 /// Where the report goes (ARCK_REPORT): a path, or `fd:N`.
@@ -126,6 +128,7 @@ pub fn read() -> bool {
     let mut fits = POOL.set(pool) && MOUNT.set(mount);
     for (name, setting) in [
         (&b"ARCK_REPORT"[..], &REPORT),
+        (b"ARCK_GROUP", &GROUP),
         (b"ARCK_CWD", &START_DIRECTORY),
         (b"ARCK_NET", &NET),
         (b"ARCK_PATCH", &PATCH),

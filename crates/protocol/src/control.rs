@@ -19,6 +19,8 @@ pub const PAYLOAD_WORDS: usize = 254;
 pub const THREAD_SLOTS: usize = 1024;
 /// Inodes that a session can list as open.
 pub const OPEN_SLOTS: usize = 1 << 17;
+/// Members of a trust group, by their numbers; 0 is none.
+pub const MEMBERS: usize = 256;
 /// Inodes of which a session can have maps.
 pub const MAP_SLOTS: usize = 1 << 13;
 
@@ -59,6 +61,12 @@ pub struct ControlHeader {
     /// Delta pages that the session uses. It counts a page, and then looks at `delta_room` once
     /// more (after a [`light barrier`](crate::operation::LightBarrier)).
     pub delta_used: AtomicU64,
+    /// Members of a trust group that are gone and not yet cleared away by others: one bit each. Set
+    /// by the controller, which gives a number to nobody while its bit is set; taken by the member
+    /// that has cleared it away.
+    pub departed: [AtomicU64; MEMBERS / 64],
+    /// For each request slot, the member that claimed it.
+    pub claimers: [AtomicU32; REQUEST_SLOTS],
 }
 
 /// One request and then its response.
@@ -89,6 +97,8 @@ impl Default for ControlHeader {
             reserved: AtomicU32::new(0),
             delta_room: AtomicU64::new(0),
             delta_used: AtomicU64::new(0),
+            departed: std::array::from_fn(|_| AtomicU64::new(0)),
+            claimers: std::array::from_fn(|_| AtomicU32::new(0)),
         }
     }
 }
@@ -108,10 +118,13 @@ impl Default for RequestSlot {
 /// States of a request slot.
 pub mod slot_state {
     pub const FREE: u32 = 0;
-    /// A thread of the session fills it in.
-    pub const CLAIMED: u32 = 1;
     pub const SUBMITTED: u32 = 2;
     pub const DONE: u32 = 3;
+
+    /// A thread of this member of the session fills it in.
+    pub const fn claimed_by(member: u16) -> u32 {
+        1 | (member as u32) << 8
+    }
 }
 
 /// Bytes of control memory.

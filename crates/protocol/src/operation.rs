@@ -25,7 +25,7 @@ use std::sync::atomic::compiler_fence;
 #[repr(C, align(64))]
 pub struct OperationSlot {
     counter: AtomicU64,
-    /// Process id (low half) and slot owner's thread id (high half); 0 = free slot.
+    /// Process id (low half) and the number of the member that it is (high half); 0 = free slot.
     pub thread: AtomicU64,
     reserved: [AtomicU64; 6],
 }
@@ -79,6 +79,11 @@ impl OperationSlot {
     /// Raw counter.
     pub fn counter(&self) -> u64 {
         self.counter.load(Ordering::Acquire)
+    }
+
+    /// Whether a thread of a member has the slot.
+    pub fn is_of(&self, member: u16) -> bool {
+        self.thread.load(Ordering::Acquire) >> 32 == u64::from(member)
     }
 
     /// Frees the slot of a thread that is gone, whatever it was doing.

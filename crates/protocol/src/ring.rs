@@ -38,6 +38,18 @@ pub struct Ring<'a> {
     pub header: &'a ControlHeader,
     /// At most 32: [`Ring::rung`] has a bit for each.
     pub requests: &'a [RequestSlot],
+    /// Who claims slots: the number of a member of the session.
+    pub member: u16,
+}
+
+impl<'a> Ring<'a> {
+    /// A member's.
+    pub fn of(control: &'a ControlMemory, member: u16) -> Ring<'a> {
+        Ring {
+            member,
+            ..Ring::from(control)
+        }
+    }
 }
 
 impl<'a> From<&'a ControlMemory> for Ring<'a> {
@@ -45,6 +57,7 @@ impl<'a> From<&'a ControlMemory> for Ring<'a> {
         Ring {
             header: &control.header,
             requests: &control.requests,
+            member: 0,
         }
     }
 }
@@ -78,6 +91,7 @@ fn take(slot: &RequestSlot, buffer: &mut [u8; MESSAGE_MAX]) -> Option<usize> {
 /// then, and the slot stays with the controller. EBUSY if no slot becomes free in that time.
 pub fn request(
     control: &ControlMemory,
+    member: u16,
     wake: BorrowedFd<'_>,
     request: &Request,
     patience: Duration,
@@ -86,26 +100,28 @@ pub fn request(
         // A full counter means that the controller will wake anyway.
         let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
     };
-    Ring::from(control).request(write, request, patience)
+    Ring::of(control, member).request(write, request, patience)
 }
 
 /// Submits a request whose answer is fetched later by [`finish`]; does not block. The number of
 /// its slot. EBUSY if no slot is free.
 pub fn submit(
     control: &ControlMemory,
+    member: u16,
     wake: BorrowedFd<'_>,
     request: &Request,
 ) -> Result<usize, Errno> {
     let write = || {
         let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
     };
-    let ring = Ring::from(control);
+    let ring = Ring::of(control, member);
     ring.submit(ring.try_claim().ok_or(Errno::BUSY)?, write, request)
 }
 
 /// The same, waiting at most `patience` for a slot. EBUSY.
 pub fn submit_within(
     control: &ControlMemory,
+    member: u16,
     wake: BorrowedFd<'_>,
     request: &Request,
     patience: Duration,
@@ -113,7 +129,7 @@ pub fn submit_within(
     let write = || {
         let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
     };
-    let ring = Ring::from(control);
+    let ring = Ring::of(control, member);
     let index = ring.claim(Instant::now() + patience)?;
     ring.submit(index, write, request)
 }
@@ -248,18 +264,56 @@ impl<'a> Ring<'a> {
 
     /// A free slot, claimed.
     pub fn try_claim(self) -> Option<usize> {
-        self.requests.iter().position(|slot| {
+        let claimed = slot_state::claimed_by(self.member);
+        let index = self.requests.iter().position(|slot| {
             slot.state.load(Ordering::Relaxed) == slot_state::FREE
                 && slot
                     .state
                     .compare_exchange(
                         slot_state::FREE,
-                        slot_state::CLAIMED,
+                        claimed,
                         Ordering::Acquire,
                         Ordering::Relaxed,
                     )
                     .is_ok()
-        })
+        })?;
+        // The state says so no longer once the request is submitted.
+        if let Some(claimer) = self.header.claimers.get(index) {
+            claimer.store(u32::from(self.member), Ordering::Relaxed);
+        }
+        Some(index)
+    }
+
+    /// For a member that is gone: frees what it had claimed, and answers that nobody will fetch.
+    /// Gives the slots that it has submitted and that are still to be served, as a bit set: to be
+    /// freed by [`Ring::free`] instead of being answered. The controller's side.
+    pub fn leave(self) -> u32 {
+        let mut submitted = 0;
+        for (index, slot) in self.requests.iter().enumerate() {
+            let claimed = slot_state::claimed_by(self.member);
+            let _ = slot.state.compare_exchange(
+                claimed,
+                slot_state::FREE,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            );
+            let claimer = self.header.claimers.get(index);
+            if claimer.is_some_and(|c| c.load(Ordering::Relaxed) == u32::from(self.member)) {
+                match slot.state.load(Ordering::Acquire) {
+                    slot_state::DONE => slot.state.store(slot_state::FREE, Ordering::Release),
+                    slot_state::SUBMITTED => submitted |= 1 << index,
+                    _ => {}
+                }
+            }
+        }
+        submitted
+    }
+
+    /// Frees a slot whose answer nobody waits for.
+    pub fn free(self, index: usize) {
+        if let Some(slot) = self.requests.get(index) {
+            slot.state.store(slot_state::FREE, Ordering::Release);
+        }
     }
 
     fn claim(self, deadline: Instant) -> Result<usize, Errno> {

@@ -2,6 +2,7 @@
 //!
 //! One packet is one message. A session sends one at a time and waits for the answer.
 
+use crate::PROTOCOL_VERSION;
 use crate::measure::HandOvers;
 use crate::message::MESSAGE_MAX;
 use crate::status::Status;
@@ -21,10 +22,13 @@ pub const DESCRIPTORS_MAX: usize = 16;
 /// What a session sends.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Call {
-    /// First packet. → [`Answer::Welcome`].
-    Hello { version: u32 },
-    /// Read-only descriptors of these segments (at most [`DESCRIPTORS_MAX`]), in this order.
-    /// → [`Answer::Segments`]; EACCES if one is of a class that the session is not in.
+    /// First packet. → [`Answer::Welcome`]: a session of the caller's own, or, if programs of the
+    /// same user, with the same groups, have a session under the same name of a trust group, a
+    /// place in theirs. EAGAIN if that has no place left.
+    Hello { version: u32, caller: Caller },
+    /// Descriptors of these segments (at most [`DESCRIPTORS_MAX`]), in this order: read-write of
+    /// the session's own data segments, read-only of others. → [`Answer::Segments`]; EACCES if one
+    /// is of a class that the session is not in.
     MapSegments { segments: Vec<SegmentNumber> },
     /// A data segment of its own, read-write. → [`Answer::Segments`] with one entry; ENOSPC.
     GrantSegment,
@@ -41,14 +45,18 @@ pub enum Call {
     },
     /// Instead of `Hello`, to a controller that was started while the session was there: goes on with
     /// the session that an earlier one had opened. `secret` is what that one gave it; its control
-    /// memory comes with the call. → [`Answer::Resumed`]; ESTALE if there is no such session (any
-    /// more), EACCES if it is another user's or the secret is wrong, EBUSY if it is connected.
+    /// memory comes with the call, and of a trust group its region too. Each member of a group does
+    /// so for itself. → [`Answer::Resumed`]; ESTALE if there is no such session (any more), EACCES
+    /// if it is another user's or the secret is wrong, EBUSY if the member is connected.
     Resume {
         version: u32,
         session: u32,
         secret: [u64; 2],
+        member: u16,
+        caller: Caller,
     },
-    /// Orderly end: everything is folded and released before the answer `Done`.
+    /// Orderly end of a program. If it is the last one of the session, everything is folded and
+    /// released before the answer `Done`.
     Goodbye,
     /// Asks a controller to end cleanly; only the pool's user may.
     Shutdown,
@@ -59,11 +67,51 @@ pub enum Call {
     Status,
 }
 
+/// Longest name of a trust group, in bytes.
+pub const GROUP_NAME_MAX: usize = 64;
+
+/// Which process greets, and in whose company (DESIGN section 8).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Caller {
+    /// Its process id, as it tells it with its locks.
+    pub process: u32,
+    /// The trust group that it is one of; empty: none, it has a session for itself.
+    pub group: Vec<u8>,
+}
+
+impl Caller {
+    /// This process.
+    pub fn of_process(group: &[u8]) -> Caller {
+        let process = rustix::process::getpid().as_raw_nonzero().get();
+        Caller {
+            process: process.unsigned_abs(),
+            group: group.to_vec(),
+        }
+    }
+
+    fn encode(&self, w: &mut Writer) -> Result<(), Malformed> {
+        w.u32(self.process)?;
+        w.bytes(&self.group)
+    }
+
+    fn decode(r: &mut Reader) -> Result<Caller, Malformed> {
+        let process = r.u32()?;
+        let group = r.bytes()?;
+        match group.len() {
+            ..=GROUP_NAME_MAX => Ok(Caller {
+                process,
+                group: group.to_vec(),
+            }),
+            _ => Err(Malformed),
+        }
+    }
+}
+
 /// What it gets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
     /// Descriptors: headers (read-only), page bitmap (read-only), control memory, wake (an
-    /// eventfd), group region (an empty memfd, sized by the session), arena (read-write).
+    /// eventfd), group region (a memfd, empty until a member makes the region), arena (read-write).
     Welcome(Welcome),
     /// One descriptor: wake, in place of the old one. Every request that stands submitted in control
     /// memory is answered.
@@ -80,6 +128,8 @@ pub enum Answer {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Welcome {
     pub session: u32,
+    /// Which member of the session the process is, from 1.
+    pub member: u16,
     pub geometry: Geometry,
     pub uuid: [u8; 16],
     pub hash_seed: u64,
@@ -95,12 +145,21 @@ pub struct Welcome {
 }
 
 impl Call {
+    /// The greeting of this process, as one of a trust group (empty: of none).
+    pub fn hello(group: &[u8]) -> Call {
+        Call::Hello {
+            version: PROTOCOL_VERSION,
+            caller: Caller::of_process(group),
+        }
+    }
+
     pub fn encode(&self, buffer: &mut [u8]) -> Result<usize, Malformed> {
         let mut w = Writer::new(buffer);
         match self {
-            Call::Hello { version } => {
+            Call::Hello { version, caller } => {
                 w.u8(1)?;
                 w.u32(*version)?;
+                caller.encode(&mut w)?;
             }
             Call::MapSegments { segments } => {
                 w.u8(2)?;
@@ -118,12 +177,16 @@ impl Call {
                 version,
                 session,
                 secret,
+                member,
+                caller,
             } => {
                 w.u8(9)?;
                 w.u32(*version)?;
                 w.u32(*session)?;
                 w.u64(secret[0])?;
                 w.u64(secret[1])?;
+                w.u32(u32::from(*member))?;
+                caller.encode(&mut w)?;
             }
             Call::ShareLocks { inode, name, owner } => {
                 w.u8(6)?;
@@ -137,7 +200,29 @@ impl Call {
     pub fn decode(bytes: &[u8]) -> Result<Call, Malformed> {
         let mut r = Reader::new(bytes);
         let call = match r.u8()? {
-            1 => Call::Hello { version: r.u32()? },
+            kind @ (1 | 9) => {
+                let version = r.u32()?;
+                if version != PROTOCOL_VERSION {
+                    // What else another version says, nobody here knows.
+                    return Ok(Call::Hello {
+                        version,
+                        caller: Caller::default(),
+                    });
+                }
+                match kind {
+                    1 => Call::Hello {
+                        version,
+                        caller: Caller::decode(&mut r)?,
+                    },
+                    _ => Call::Resume {
+                        version,
+                        session: r.u32()?,
+                        secret: [r.u64()?, r.u64()?],
+                        member: u16::try_from(r.u32()?).map_err(|_| Malformed)?,
+                        caller: Caller::decode(&mut r)?,
+                    },
+                }
+            }
             2 => Call::MapSegments {
                 segments: r.list()?,
             },
@@ -151,11 +236,6 @@ impl Call {
             },
             7 => Call::Measure { on: r.boolean()? },
             8 => Call::Status,
-            9 => Call::Resume {
-                version: r.u32()?,
-                session: r.u32()?,
-                secret: [r.u64()?, r.u64()?],
-            },
             _ => return Err(Malformed),
         };
         r.end()?;
@@ -170,6 +250,7 @@ impl Answer {
             Answer::Welcome(welcome) => {
                 w.u8(1)?;
                 w.u32(welcome.session)?;
+                w.u32(u32::from(welcome.member))?;
                 w.u64(welcome.geometry.segment_size)?;
                 w.u32(welcome.geometry.segment_count)?;
                 w.u32(welcome.geometry.inode_count)?;
@@ -209,6 +290,7 @@ impl Answer {
         let answer = match r.u8()? {
             1 => {
                 let session = r.u32()?;
+                let member = u16::try_from(r.u32()?).map_err(|_| Malformed)?;
                 let geometry = Geometry {
                     segment_size: r.u64()?,
                     segment_count: r.u32()?,
@@ -219,6 +301,7 @@ impl Answer {
                 }
                 Answer::Welcome(Welcome {
                     session,
+                    member,
                     geometry,
                     uuid: r.raw(16)?.try_into().map_err(|_| Malformed)?,
                     hash_seed: r.u64()?,
@@ -333,6 +416,7 @@ mod tests {
         .unwrap();
         let answer = Answer::Welcome(Welcome {
             session: 3,
+            member: 1,
             geometry: Geometry::for_pool_size(64 << 20).unwrap(),
             uuid: [1; 16],
             hash_seed: 5,
@@ -354,7 +438,14 @@ mod tests {
     #[test]
     fn calls_survive() {
         for call in [
-            Call::Hello { version: 1 },
+            Call::Hello {
+                version: PROTOCOL_VERSION,
+                caller: Caller::of_process(b"editors"),
+            },
+            Call::Hello {
+                version: 1,
+                caller: Caller::default(),
+            },
             Call::MapSegments {
                 segments: vec![1, 2, 3],
             },
@@ -363,9 +454,11 @@ mod tests {
             Call::Shutdown,
             Call::Measure { on: true },
             Call::Resume {
-                version: 6,
+                version: PROTOCOL_VERSION,
                 session: 7,
                 secret: [8, 9],
+                member: 10,
+                caller: Caller::of_process(b"editors"),
             },
             Call::ShareLocks {
                 inode: 1,

@@ -109,9 +109,15 @@ impl TestPool {
 
 /// Opens a session on a served pool.
 pub fn connect(pool: &Path) -> FileSystem {
+    connect_as(pool, b"")
+}
+
+/// The same as one of a trust group.
+pub fn connect_as(pool: &Path, group: &[u8]) -> FileSystem {
     FileSystem::connect(&ConnectOptions {
         pool: pool.to_path_buf(),
         mount: MOUNT.to_vec(),
+        group: group.to_vec(),
     })
     .expect("connect")
 }

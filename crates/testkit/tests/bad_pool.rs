@@ -91,6 +91,7 @@ fn connecting_where_nobody_serves() {
         FileSystem::connect(&ConnectOptions {
             pool: pool.to_path_buf(),
             mount: MOUNT.to_vec(),
+            group: Vec::new(),
         })
         .err()
         .expect("an error")

@@ -11,6 +11,7 @@ fn within(pool: &TestPool, memory: u64) -> FileSystem {
     let options = ConnectOptions {
         pool: pool.path(),
         mount: MOUNT.to_vec(),
+        group: Vec::new(),
     };
     FileSystem::connect_within(&options, memory).expect("connect")
 }

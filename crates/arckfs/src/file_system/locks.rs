@@ -107,7 +107,7 @@ impl FileSystem {
                 }
             }
             (_, LockOwner::Description | LockOwner::Flock) => {
-                description.other.store(1, Ordering::Relaxed);
+                description.set_has_locks();
             }
         }
         description.still()?;

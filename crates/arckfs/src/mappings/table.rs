@@ -17,7 +17,11 @@ struct Table {
     locked: AtomicBool,
     count: AtomicUsize,
     forked: AtomicBool,
+    /// The value of the group's `maps_moved` at which all maps were right.
+    seen: AtomicU64,
     maps: UnsafeCell<Vec<Map>>,
+    /// What the process has added to the counts of inodes: session, inode, with a writable map.
+    counted: UnsafeCell<Vec<(usize, InodeNumber, bool)>>,
 }
 
 // SAFETY: `maps` is only reached through `Locked`, of which there is one at a time.
@@ -27,8 +31,17 @@ static TABLE: Table = Table {
     locked: AtomicBool::new(false),
     count: AtomicUsize::new(0),
     forked: AtomicBool::new(false),
+    seen: AtomicU64::new(0),
     maps: UnsafeCell::new(Vec::new()),
+    counted: UnsafeCell::new(Vec::new()),
 };
+
+/// Whether there are maps that others of the group may have made wrong since they were right last;
+/// then they are to be brought up to date, from now on with what is changed after `moved`.
+#[inline]
+pub fn take_moved(moved: u64) -> bool {
+    any() && TABLE.seen.swap(moved, Ordering::AcqRel) != moved
+}
 
 /// Whether there are live maps at all: whoever hands memory calls on asks this first.
 #[inline(always)]
@@ -133,6 +146,25 @@ impl Locked {
             .collect()
     }
 
+    /// Whether the process has maps of an inode.
+    pub(super) fn has_any_of(&self, session: &Session, inode: &CachedInode) -> bool {
+        self.iter().any(|map| map.is_of(session, inode))
+    }
+
+    /// Counts the process's maps of an inode among those of the group. Under the inode's lock.
+    fn count(&self, session: &Session, inode: &CachedInode, now: Option<bool>) {
+        // SAFETY: the lock is held, and nobody else has a reference into it.
+        let counted = unsafe { &mut *TABLE.counted.get() };
+        let (of, number) = (address_of(session), inode.number());
+        let place = counted.iter().position(|c| (c.0, c.1) == (of, number));
+        let before = place.map(|place| counted.swap_remove(place).2);
+        let counts = |maps: Option<bool>| (maps.is_some(), maps == Some(true));
+        inode.count_maps(counts(before), counts(now));
+        if let Some(is_writable) = now {
+            counted.push((of, number, is_writable));
+        }
+    }
+
     /// Lists the maps of an inode for the controller to see, and `more`, which is to be made
     /// (writable or not), before the header is looked at. ENFILE.
     pub fn list(
@@ -155,8 +187,15 @@ impl Locked {
         let used = control.maps();
         let listed = map_entry(number, generation, false);
         let place = used.iter().position(|entry| is_entry(entry, listed));
-        let value = is_writable.map_or(0, |writable| map_entry(number, generation, writable));
-        inode.set(flag::MAPPED, value != 0);
+        self.count(session, inode, is_writable);
+        // Of all processes of the group.
+        let (maps, writable_maps) = inode.maps();
+        let (is_mapped, is_writable) = (maps != 0, writable_maps != 0);
+        let value = match is_mapped {
+            true => map_entry(number, generation, is_writable),
+            false => 0,
+        };
+        inode.set(flag::MAPPED, is_mapped);
         if value == 0 {
             inode.set(flag::UNSETTLED, false);
         }

@@ -144,6 +144,7 @@ pub fn main(pool: &Path) -> Outcome<()> {
     let options = ConnectOptions {
         pool: pool.to_owned(),
         mount: crate::worker::MOUNT.into(),
+        group: Vec::new(),
     };
     let file_system = FileSystem::connect(&options).map_err(|error| error.to_string())?;
     let mut session = Session {

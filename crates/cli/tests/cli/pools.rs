@@ -211,7 +211,6 @@ fn more_than_there_is_room_for_is_refused_before_any_harm() {
 
 #[test]
 fn out_of_descriptors_it_turns_away_and_goes_on() {
-    use arck_protocol::PROTOCOL_VERSION;
     use arck_protocol::socket::{Answer, Call, call};
     use rustix::net::{
         AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with,
@@ -234,8 +233,7 @@ fn out_of_descriptors_it_turns_away_and_goes_on() {
         .unwrap();
         let address = SocketAddrUnix::new(place.pool().join("socket")).unwrap();
         connect(&socket, &address).unwrap();
-        let version = PROTOCOL_VERSION;
-        let answer = call(&socket, &Call::Hello { version }).map(|(answer, _)| answer);
+        let answer = call(&socket, &Call::hello(b"")).map(|(answer, _)| answer);
         (socket, answer)
     };
     let mut sessions = Vec::new();

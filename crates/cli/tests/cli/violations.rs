@@ -18,6 +18,7 @@ fn session(pool: &Path) -> FileSystem {
     let options = ConnectOptions {
         pool: pool.to_path_buf(),
         mount: b"/arck".to_vec(),
+        group: Vec::new(),
     };
     FileSystem::connect(&options).unwrap()
 }

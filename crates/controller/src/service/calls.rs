@@ -7,6 +7,8 @@
 
 use super::held::Asker;
 use super::{Connection, DESCRIPTIONS, End, Service};
+use crate::members::Left;
+use crate::take_up::Returning;
 use crate::watches::closes_at_once;
 use arck_protocol::message::MESSAGE_MAX;
 use arck_protocol::socket::{self, Answer, Call, DESCRIPTORS_MAX};
@@ -83,7 +85,7 @@ impl Service {
         let session = connection.session;
         let need = session.ok_or((Errno::PROTO, "no session: say hello first".to_owned()));
         match call {
-            Call::Hello { version } if *version != PROTOCOL_VERSION => Err((
+            Call::Hello { version, .. } if *version != PROTOCOL_VERSION => Err((
                 Errno::PROTONOSUPPORT,
                 format!(
                     "protocol version {version} is not spoken here, but {PROTOCOL_VERSION}: use a \
@@ -100,14 +102,15 @@ impl Service {
                 let text = "it is served for its own user; for all users: arck serve --shared";
                 Err((Errno::ACCESS, text.to_owned()))
             }
-            Call::Hello { .. } => {
+            Call::Hello { caller, .. } => {
                 let credentials = connection.credentials.clone();
+                self.disconnect_predecessors(caller.process);
                 let (number, (welcome, descriptors)) = self
                     .core
-                    .open_session(credentials)
+                    .open_session(credentials, caller)
                     .map_err(said("the session could not be opened"))?;
-                if let Err(errno) = self.watch(number, token) {
-                    self.core.end_session(number, libc::EIO);
+                if let Err(errno) = self.watch(number, welcome.member, caller.process, token) {
+                    self.leave(number, welcome.member);
                     return Err((errno, "the session could not be opened".to_owned()));
                 }
                 Ok((Answer::Welcome(welcome), descriptors))
@@ -120,18 +123,27 @@ impl Service {
                 Err((Errno::ISCONN, "this connection has a session".to_owned()))
             }
             Call::Resume {
-                session, secret, ..
+                session,
+                secret,
+                member,
+                caller,
+                ..
             } => {
                 let text = "that session cannot be gone on with";
-                let [control] = received else {
-                    return Err((Errno::INVAL, text.to_owned()));
+                let returning = Returning {
+                    number: *session,
+                    secret: *secret,
+                    member: *member,
+                    caller,
                 };
                 let wake = self
                     .core
-                    .resume(&connection.credentials, *session, *secret, control.as_fd())
+                    .resume(&connection.credentials, &returning, received)
                     .map_err(said(text))?;
-                if let Err(errno) = self.watch(*session, token) {
-                    self.core.lose(*session);
+                if let Err(errno) = self.watch(*session, *member, caller.process, token) {
+                    if self.core.leave_session(*session, *member) == Left::Nobody {
+                        self.core.lose(*session);
+                    }
                     return Err((errno, text.to_owned()));
                 }
                 Ok((Answer::Resumed, vec![wake]))
@@ -168,7 +180,8 @@ impl Service {
             }
             Call::Goodbye => {
                 let session = need?;
-                self.end_session(session);
+                let member = connection.member;
+                self.leave(session, member);
                 if let Some(connection) = self.connections.get_mut(&token) {
                     connection.session = None;
                 }

@@ -19,7 +19,7 @@ use arck_core_state::{
 use arck_pm::{AddressSpace, MapOptions, Mapping};
 use arck_protocol::control::{CONTROL_SIZE, ControlMemory, open_entry};
 use arck_protocol::operation::{LightBarrier, OperationSlot};
-use arck_protocol::socket::{Answer, Call, Welcome, call, call_with};
+use arck_protocol::socket::{Answer, Call, Caller, Welcome, call, call_with};
 use arck_protocol::{InodeList, PROTOCOL_VERSION, Request, Response, ring};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -131,9 +131,15 @@ pub fn dial(pool: &Path) -> OwnedFd {
 
 impl Client {
     pub fn connect(pool: &Path) -> Client {
+        Client::connect_as(pool, Caller::of_process(b""))
+    }
+
+    /// As one of a trust group, perhaps.
+    pub fn connect_as(pool: &Path, caller: Caller) -> Client {
         let socket = dial(pool);
         let hello = Call::Hello {
             version: PROTOCOL_VERSION,
+            caller,
         };
         let (answer, descriptors) = call(&socket, &hello).unwrap();
         let Answer::Welcome(welcome) = answer else {
@@ -196,6 +202,8 @@ impl Client {
             version: PROTOCOL_VERSION,
             session: self.welcome.session,
             secret,
+            member: self.welcome.member,
+            caller: Caller::of_process(b""),
         };
         call_with(socket, &resume, &[self.control_file.as_fd()])
     }
@@ -212,16 +220,34 @@ impl Client {
     }
 
     pub fn ask(&self, request: &Request) -> Response {
-        ring::request(self.control(), self.wake.as_fd(), request, PATIENCE).unwrap()
+        ring::request(
+            self.control(),
+            self.welcome.member,
+            self.wake.as_fd(),
+            request,
+            PATIENCE,
+        )
+        .unwrap()
     }
 
     pub fn try_ask(&self, request: &Request) -> Result<Response, Errno> {
-        ring::request(self.control(), self.wake.as_fd(), request, PATIENCE)
+        ring::request(
+            self.control(),
+            self.welcome.member,
+            self.wake.as_fd(),
+            request,
+            PATIENCE,
+        )
     }
 
     /// Asks, and does not wait for the answer.
     pub fn submit(&self, request: &Request) -> Result<usize, Errno> {
-        ring::submit(self.control(), self.wake.as_fd(), request)
+        ring::submit(
+            self.control(),
+            self.welcome.member,
+            self.wake.as_fd(),
+            request,
+        )
     }
 
     pub fn done(&self, request: &Request) {

@@ -43,6 +43,14 @@ region_shared! {
     }
 }
 
+impl Bag {
+    /// Empty.
+    pub fn reset(&self) {
+        self.count.store(0, Ordering::Relaxed);
+        self.next.store(0, Ordering::Relaxed);
+    }
+}
+
 /// All thread slots of the region are in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("all {THREAD_SLOTS} thread slots of the region are in use")]
@@ -163,7 +171,7 @@ impl Region {
         cleared
     }
 
-    /// Whether a member died while it changed the allocator's own state. From then on allocations
+    /// Whether a member died while it may have been changing something. From then on allocations
     /// fail with [`OutOfMemory`](super::OutOfMemory) and freed memory is lost, but nobody waits for
     /// the dead; what was allocated stays readable until the LibFS builds a new region from the
     /// core state.
@@ -189,7 +197,7 @@ impl Region {
         }
     }
 
-    fn slots_used(&self) -> u16 {
+    pub(super) fn slots_used(&self) -> u16 {
         let used = self.header().slots_used.load(Ordering::SeqCst);
         used.min(THREAD_SLOTS as u64) as u16
     }
@@ -318,6 +326,12 @@ impl<'r> ThreadSlot<'r> {
     /// The region that this is a slot of.
     pub fn region(&self) -> &'r Region {
         self.region
+    }
+
+    /// Whether the thread has pinned the epoch, and so is inside the LibFS.
+    #[inline]
+    pub fn is_pinned(&self) -> bool {
+        self.pins.get() != 0
     }
 
     /// The name under which this thread holds locks.

@@ -44,7 +44,12 @@ region_shared! {
         pub stray: AtomicU64,
         /// Bytes retired but leaked because nothing could be allocated to remember them.
         pub leaked: AtomicU64,
-        pub reserved: [AtomicU64; 3],
+        /// 1 once the LibFS has made its own part.
+        pub ready: AtomicU64,
+        /// Held by who builds the auxiliary state anew.
+        pub rebuilding: Lock,
+        pub reserved0: AtomicU32,
+        pub reserved: [AtomicU64; 1],
         /// The global epoch of reclamation, on a line of its own.
         pub epoch: AtomicU64,
         pub epoch_line: [AtomicU64; 7],

@@ -6,6 +6,7 @@
 //! that bit set wakes a sleeper, and a thread that slept takes the lock with the bit set, because
 //! there may be more sleepers.
 
+use super::departed;
 use super::primitive::{self, AtomicU32};
 use std::sync::atomic::Ordering;
 
@@ -105,6 +106,19 @@ impl Lock {
                 continue;
             }
             primitive::wait(&self.word, seen | CONTENDED);
+            let waited_for = seen | CONTENDED;
+            if self.word.load(Ordering::Relaxed) == waited_for
+                && departed::may_take_over(&self.word, Holder::from_word(seen))
+            {
+                let mine = holder.word() | CONTENDED;
+                if self
+                    .word
+                    .compare_exchange(waited_for, mine, Ordering::Acquire, Ordering::Relaxed)
+                    .is_ok()
+                {
+                    return LockGuard { lock: self };
+                }
+            }
         }
     }
 
@@ -117,6 +131,11 @@ impl Lock {
     /// Who holds the lock at this moment; `None` if nobody does.
     pub fn holder(&self) -> Option<Holder> {
         Holder::from_word(self.word.load(Ordering::Acquire))
+    }
+
+    /// Frees the lock, whoever has it: for one that nobody can be using.
+    pub fn reset(&self) {
+        self.word.store(0, Ordering::Release);
     }
 
     /// Frees the lock if a thread of the dead member `member` holds it, and says whether it did.

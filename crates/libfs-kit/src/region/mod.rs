@@ -33,7 +33,9 @@
 //! ```
 
 mod allocator;
+pub mod departed;
 pub mod epoch;
+mod generation;
 mod hash_table;
 mod layout;
 mod lock;
@@ -167,6 +169,27 @@ impl Region {
         region.initialise_heap();
         header.magic.store(layout::MAGIC, Ordering::Release);
         Ok(region)
+    }
+
+    /// Tells waits for the region's locks where to look for members that are gone.
+    pub fn watch(&'static self, departed: &'static departed::Set) {
+        let size = self.size() as usize;
+        departed::watch(
+            self.base_address(),
+            size,
+            departed,
+            &self.auxiliary().damaged,
+        );
+    }
+
+    /// Says that what the LibFS keeps in a new region is there, for members that open it.
+    pub fn set_ready(&self) {
+        self.header().ready.store(1, Ordering::Release);
+    }
+
+    /// Whether somebody has said so.
+    pub fn is_ready(&self) -> bool {
+        self.header().ready.load(Ordering::Acquire) != 0
     }
 
     /// Bytes of address space in the region.

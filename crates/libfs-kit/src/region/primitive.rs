@@ -46,11 +46,19 @@ mod system {
     #[cfg(not(miri))]
     use rustix::thread::futex;
 
+    /// After so many nanoseconds a sleeper looks whether whom it waits for is still there.
+    #[cfg(not(miri))]
+    const LOOK: i64 = 50_000_000;
+
     /// Sleeps until woken, if `word` still holds `expected`; may return early for no reason.
     #[cfg(not(miri))]
     pub fn wait(word: &AtomicU32, expected: u32) {
+        let time = futex::Timespec {
+            tv_sec: 0,
+            tv_nsec: LOOK,
+        };
         // Every outcome (woken, value changed, interrupted) means the same to the caller: look again.
-        let _ = futex::wait(word, futex::Flags::empty(), expected, None);
+        let _ = futex::wait(word, futex::Flags::empty(), expected, Some(&time));
     }
 
     #[cfg(miri)]

@@ -6,6 +6,7 @@
 //! sleeper is a writer, or was), so a stream of readers cannot keep a writer out for ever; for the
 //! same reason reading is **not recursive**.
 
+use super::departed;
 use super::lock::{CONTENDED, Holder};
 use super::primitive::{self, AtomicU32};
 use std::sync::atomic::Ordering;
@@ -159,6 +160,24 @@ impl ReadWriteLock {
                 continue;
             }
             primitive::wait(&self.word, seen | CONTENDED);
+            let waited_for = seen | CONTENDED;
+            let writer = (seen & WRITER != 0).then(|| Holder::from_word(seen));
+            if self.word.load(Ordering::Relaxed) == waited_for
+                && departed::may_take_over(&self.word, writer.flatten())
+                // As if it were free. Who has it, if it lives, has nothing to protect any more.
+                && let Some(mine) = change(0)
+                && self
+                    .word
+                    .compare_exchange(
+                        waited_for,
+                        mine | CONTENDED,
+                        Ordering::Acquire,
+                        Ordering::Relaxed,
+                    )
+                    .is_ok()
+            {
+                return;
+            }
         }
     }
 

@@ -15,6 +15,7 @@ use arck_pm::placing::{self, Protection};
 use arck_protocol::Request;
 use arck_protocol::message::GIVE_BACK_MAX;
 use arck_protocol::socket::{Answer, Call};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -56,11 +57,28 @@ impl Session {
     /// Whether this session may store to the page: it lies in a data segment of its own.
     #[inline]
     pub fn is_own(&self, page: PagePtr) -> bool {
-        self.geometry().contains(page)
-            && self
-                .access
-                .get(self.geometry().segment_of(page) as usize)
-                .is_some_and(|access| access.load(Ordering::Acquire) == OWN)
+        if !self.geometry().contains(page) {
+            return false;
+        }
+        let segment = self.geometry().segment_of(page);
+        match self.access.get(segment as usize) {
+            Some(access) if access.load(Ordering::Acquire) == OWN => true,
+            // Another member may have been granted it.
+            Some(_) if self.is_of_group && self.state().data.has(self, segment) => {
+                self.can_write(page)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether a page of a data segment of the session's can be written here, where perhaps
+    /// another member was granted it.
+    #[inline]
+    pub fn can_write(&self, page: PagePtr) -> bool {
+        let segment = self.geometry().segment_of(page);
+        let access = self.access.get(segment as usize);
+        access.is_some_and(|access| access.load(Ordering::Acquire) == OWN)
+            || self.is_of_group && self.map_segment(segment) == Ok(OWN)
     }
 
     /// Maps `count` pages from `page` on, all of one segment, at `address` too, for the program
@@ -122,22 +140,25 @@ impl Session {
         // Another thread may have been granted or have mapped it meanwhile: mapping a second
         // time read-only would take a writable mapping away, so it is decided under the lock.
         let _one_at_a_time = self.connection.one_at_a_time();
-        match access.load(Ordering::Acquire) {
-            UNMAPPED => {
-                self.pool
-                    .map(
-                        self.offset_of(segment),
-                        self.geometry().segment_size as usize,
-                        descriptor,
-                        0,
-                        MapOptions::READ_ONLY,
-                    )
-                    .map_err(|error| error.errno())?;
-                access.store(READ_ONLY, Ordering::Release);
-                Ok(READ_ONLY)
-            }
-            mapped => Ok(mapped),
+        let mapped = access.load(Ordering::Acquire);
+        let given = match rustix::fs::fcntl_getfl(descriptor)?.contains(OFlags::RDWR) {
+            // Only what another member was granted; else it is one that was given back.
+            true if self.is_of_group => OWN,
+            _ => READ_ONLY,
+        };
+        if mapped >= given {
+            return Ok(mapped);
         }
+        let options = match given {
+            OWN => MapOptions::READ_WRITE.synchronous(self.durability == Durability::Dax),
+            _ => MapOptions::READ_ONLY,
+        };
+        let length = self.geometry().segment_size as usize;
+        self.pool
+            .map(self.offset_of(segment), length, descriptor, 0, options)
+            .map_err(|error| error.errno())?;
+        access.store(given, Ordering::Release);
+        Ok(given)
     }
 
     /// One more data segment of this session's own, mapped read-write and populated. ENOSPC.

@@ -54,7 +54,11 @@ impl Rings {
 
     fn ring(&self, session: usize) -> Ring<'_> {
         let (header, requests) = &self.sessions[session];
-        Ring { header, requests }
+        Ring {
+            header,
+            requests,
+            member: 1,
+        }
     }
 
     fn set_awake(&self, awake: u32) {

@@ -12,7 +12,7 @@ use arck_core_state::arena::{ARENA_PAGES, ArenaHeader};
 use arck_protocol::control::slot_state;
 use arck_protocol::message::{LockHolder, LockRange, MESSAGE_MAX};
 use arck_protocol::socket::{Answer, Call, call, call_with, receive, send};
-use arck_protocol::{LockMode, PROTOCOL_VERSION, Request, Response};
+use arck_protocol::{LockMode, Request, Response};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -20,9 +20,6 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
 
-pub const VERSION: Call = Call::Hello {
-    version: PROTOCOL_VERSION,
-};
 /// More than there can be of anything that is limited.
 const MANY: usize = 1 << 17;
 /// Descriptors that the controller has at most for a few sessions.
@@ -55,7 +52,7 @@ fn packets(a: &Attacker, packets: &[&[u8]], has_session: bool) -> String {
     for packet in packets {
         let socket = dial(&a.pool);
         if has_session {
-            call(&socket, &VERSION).expect("a session");
+            call(&socket, &Call::hello(b"")).expect("a session");
         }
         send(socket.as_fd(), packet, &[]).expect("sent");
         assert!(is_closed(&socket), "{packet:?}");
@@ -157,7 +154,7 @@ pub const ATTACKS: &[Attack] = &[
         for round in 0..1000 {
             let socket = dial(&a.pool);
             if round % 4 == 0 {
-                call(&socket, &VERSION).expect("a session");
+                call(&socket, &Call::hello(b"")).expect("a session");
             }
         }
         GIVEN_BACK.into()
@@ -171,7 +168,7 @@ pub const ATTACKS: &[Attack] = &[
             let mut sockets = Vec::new();
             loop {
                 let socket = dial(&a.pool);
-                match call(&socket, &VERSION).expect("an answer").0 {
+                match call(&socket, &Call::hello(b"")).expect("an answer").0 {
                     Answer::Welcome(_) => sockets.push(socket),
                     Answer::Error(errno, _) => {
                         std::mem::forget(sockets);
@@ -336,7 +333,7 @@ pub const ATTACKS: &[Attack] = &[
     ),
     case("exhaust", "half packets, and more than one", CLOSED, |a| {
         let mut whole = [0; MESSAGE_MAX];
-        let length = VERSION.encode(&mut whole).expect("room");
+        let length = Call::hello(b"").encode(&mut whole).expect("room");
         let twice = [&whole[..length], &whole[..length]].concat();
         packets(
             a,
@@ -363,7 +360,7 @@ pub const ATTACKS: &[Attack] = &[
                 for _ in 0..50 {
                     let socket = dial(&a.pool);
                     // Told what is wrong, or not even that.
-                    let _ = call_with(&socket, &VERSION, &files);
+                    let _ = call_with(&socket, &Call::hello(b""), &files);
                     assert!(is_closed(&socket));
                 }
             }
@@ -420,7 +417,7 @@ pub const ATTACKS: &[Attack] = &[
         CLOSED,
         |a| {
             let socket = dial(&a.pool);
-            call(&socket, &VERSION).expect("a session");
+            call(&socket, &Call::hello(b"")).expect("a session");
             let mut packet = [0; MESSAGE_MAX];
             let segments = vec![0];
             let length = Call::MapSegments { segments }
@@ -519,7 +516,7 @@ pub const ATTACKS: &[Attack] = &[
 /// Sends a greeting with other credentials.
 fn send_as(socket: &OwnedFd, uid: u32) -> Result<(), Errno> {
     let mut packet = [0u8; MESSAGE_MAX];
-    let length = VERSION.encode(&mut packet).expect("room");
+    let length = Call::hello(b"").encode(&mut packet).expect("room");
     let mut vector = libc::iovec {
         iov_base: packet.as_mut_ptr().cast(),
         iov_len: length,

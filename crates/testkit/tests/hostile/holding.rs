@@ -13,7 +13,7 @@ use arck_core_state::{FileKind, InodeNumber, PAGE_SIZE, PagePtr};
 use arck_protocol::control::{MAP_SLOTS, map_entry};
 use arck_protocol::message::{LockHolder, LockRange};
 use arck_protocol::socket::{Answer, Call, call};
-use arck_protocol::{InodeList, LockMode, PROTOCOL_VERSION, Request};
+use arck_protocol::{InodeList, LockMode, Request};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::process::Signal;
 use std::sync::atomic::Ordering;
@@ -50,8 +50,7 @@ fn stopped(scene: &mut Scene, attacker: &mut Role) {
 /// All descriptors that a session is sent, of a session that does nothing else.
 pub fn received(a: &Attacker) -> (OwnedFd, Vec<OwnedFd>) {
     let socket = super::raw::dial(&a.pool);
-    let version = PROTOCOL_VERSION;
-    let (_, mut descriptors) = call(&socket, &Call::Hello { version }).expect("an answer");
+    let (_, mut descriptors) = call(&socket, &Call::hello(b"")).expect("an answer");
     let (_, segment) = call(&socket, &Call::GrantSegment).expect("an answer");
     descriptors.extend(segment);
     (socket, descriptors)

@@ -5,7 +5,7 @@
 //! * The second process has nothing but what it was handed: it asks for nothing of its own.
 
 use super::attacker::{Attacker, all_the_same, errno_name, said};
-use super::exhausting::{VERSION, garbage_for_ever};
+use super::exhausting::garbage_for_ever;
 use super::holding::{BOUNDED, owns_open};
 use super::keeping::scribble_for_ever;
 use super::process::{ATTACK_BOUND, Role, User, become_user};
@@ -43,7 +43,7 @@ fn address(process: u32) -> SocketAddrUnix {
 /// A session with segments, given to the first process that asks for it.
 fn hand_on(a: &Attacker, has_ended: bool) {
     let socket = dial(&a.pool);
-    let (answer, mut files) = call(&socket, &VERSION).expect("an answer");
+    let (answer, mut files) = call(&socket, &Call::hello(b"")).expect("an answer");
     assert_eq!(files.len(), GREETING, "{answer:?}");
     files.extend((0..SEGMENTS).flat_map(|_| {
         let (_, segment) = call(&socket, &Call::GrantSegment).expect("an answer");

@@ -5,7 +5,7 @@
 //! * The victim's session outlives every controller, and is told nothing of it.
 
 use super::attacker::{Attacker, all_the_same, errno_name};
-use super::exhausting::{ANSWERED, VERSION, garbage_for_ever};
+use super::exhausting::{ANSWERED, garbage_for_ever};
 use super::holding::{BOUNDED, owns_open};
 use super::process::{ATTACK_BOUND, BOUND, Role};
 use super::raw::try_dial;
@@ -14,7 +14,7 @@ use arck_protocol::control::{
     CONTROL_SIZE, ControlMemory, MAP_SLOTS, map_entry, open_entry, slot_state,
 };
 use arck_protocol::operation::LightBarrier;
-use arck_protocol::socket::{Answer, Call, Welcome, call_with, send};
+use arck_protocol::socket::{Answer, Call, Caller, Welcome, call_with, send};
 use arck_protocol::{PROTOCOL_VERSION, Request};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
@@ -43,6 +43,8 @@ pub fn resume_of(welcome: &Welcome) -> Call {
         version: PROTOCOL_VERSION,
         session: welcome.session,
         secret: welcome.secret,
+        member: welcome.member,
+        caller: Caller::of_process(b""),
     }
 }
 
@@ -73,6 +75,8 @@ fn claims_all(a: &Attacker, said: &Arc<Mutex<BTreeSet<String>>>) {
                         version: PROTOCOL_VERSION,
                         session,
                         secret: secrets[thread],
+                        member: 1,
+                        caller: Caller::of_process(b""),
                     };
                     // There may be no controller for a while.
                     if let Ok(one) = said_of(&pool, &call, &control) {
@@ -268,7 +272,7 @@ pub const ATTACKS: &[Attack] = &[
                     };
                     // A session, packets that are none, or nothing at all.
                     match thread {
-                        0 => drop(call_with(&socket, &VERSION, &[])),
+                        0 => drop(call_with(&socket, &Call::hello(b""), &[])),
                         1 => drop(send(socket.as_fd(), &[0xff; 100], &[socket.as_fd()])),
                         _ => kept.push(socket),
                     }

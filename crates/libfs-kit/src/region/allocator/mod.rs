@@ -257,7 +257,8 @@ impl Region {
     /// Takes a lock of the auxiliary part; `None` if what it protects is damaged.
     pub(super) fn enter<'a>(&self, lock: &'a Lock, holder: Holder) -> Option<LockGuard<'a>> {
         let guard = lock.lock(holder);
-        (!self.is_damaged()).then_some(guard)
+        let damaged = self.auxiliary().damaged.load(Ordering::Acquire);
+        (damaged != super::generation::DAMAGED).then_some(guard)
     }
 
     #[inline]
@@ -305,6 +306,19 @@ impl Region {
         statistics.pages_dirty = auxiliary.pool.pages_dirty();
         statistics.pages_mapped = statistics.pages_in_use + statistics.pages_dirty;
         statistics
+    }
+}
+
+impl SlotCache {
+    /// As it is in a new region.
+    pub fn reset(&self) {
+        for magazine in &self.magazines {
+            magazine.count.store(0, Ordering::Relaxed);
+        }
+        for list in [&self.bag, &self.oldest, &self.newest] {
+            list.store(0, Ordering::Relaxed);
+        }
+        self.emergency.reset();
     }
 }
 

@@ -107,6 +107,27 @@ impl Region {
         self.auxiliary().pool.frontier.store(1, Relaxed);
     }
 
+    /// Nothing is free, or ever freed, of what was used before.
+    pub(in super::super) fn reset_pages(&self) {
+        let pool = &self.auxiliary().pool;
+        pool.lock.reset();
+        for bin in &pool.bins {
+            bin.store(0, Relaxed);
+        }
+        for word in &pool.occupied {
+            word.store(0, Relaxed);
+        }
+        for count in [&pool.in_use, &pool.large, &pool.dirty] {
+            count.store(0, Relaxed);
+        }
+        // A page in between, which is no neighbour to be merged with.
+        let border = pool.frontier.load(Relaxed);
+        if border < self.layout.heap_pages {
+            self.descriptor(border).state.store(LARGE, Relaxed);
+            pool.frontier.store(border + 1, Relaxed);
+        }
+    }
+
     /// The descriptor of a page. The number is below the heap's page count.
     pub(super) fn descriptor(&self, page: u32) -> &PageDescriptor {
         let place = u64::from(page) * size_of::<PageDescriptor>() as u64;

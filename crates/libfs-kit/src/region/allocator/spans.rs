@@ -29,6 +29,13 @@ region_shared! {
 }
 
 impl CentralList {
+    /// As it is in a new region.
+    pub fn reset(&self) {
+        self.lock.reset();
+        self.partial.store(0, Relaxed);
+        self.out.store(0, Relaxed);
+    }
+
     pub fn objects_out(&self) -> u64 {
         self.out.load(Relaxed)
     }

@@ -1,0 +1,93 @@
+//! What members of the trust group leave behind that are gone: their open files.
+//!
+//! # Invariants
+//! * One thread of the group clears away at a time, under `departed_lock` of the auxiliary state;
+//!   whoever finds it held goes on without.
+//! * A member's descriptions are used by that member alone, so they are nobody's when it has gone.
+//!   What it shared with others (a forked child, say) they have descriptions of their own of.
+
+use crate::descriptions::Externals;
+use crate::engine::Engine;
+use crate::interface::{Errno, Handle};
+use crate::mappings;
+use crate::state::Description;
+use std::num::NonZeroU64;
+use std::sync::atomic::Ordering;
+
+impl Engine {
+    /// Clears away what members have left that are gone, unless one has left the group's memory
+    /// damaged (see [`crate::rebuild`]).
+    #[cold]
+    pub fn clear_departed(&self) -> Result<(), Errno> {
+        let thread = self.session.thread()?;
+        let _inside = thread.slot().pin();
+        let lock = &self.state.departed_lock;
+        let Some(_locked) = lock.try_lock(thread.slot().holder()) else {
+            // By one who has gone itself, perhaps.
+            let holder = lock.holder().map(|holder| holder.member);
+            if let Some(member) = self.session.departed().find(|&gone| Some(gone) == holder) {
+                lock.release_dead(member);
+            }
+            return Ok(());
+        };
+        for member in self.session.departed() {
+            if !self.session.clear_slots_of(member) {
+                return Ok(());
+            }
+            self.close_all_of(member)?;
+            self.session.forget_departed(member);
+        }
+        Ok(())
+    }
+
+    /// Brings the process's maps up to date with what others of the group have changed.
+    #[cold]
+    pub fn catch_up_with_maps(&self) {
+        let listings: Vec<_> = mappings::lock()
+            .iter()
+            .map(|map| map.listing.clone())
+            .filter(|listing| listing.is_of(self.session))
+            .collect();
+        for listing in listings {
+            // What is gone shows what it shows.
+            let _ = self.run_local(|context| {
+                let inode = context.view(listing.number, listing.generation)?;
+                context.settle(inode)
+            });
+        }
+    }
+
+    /// Closes all that a member had open. Its locks the controller has dropped.
+    fn close_all_of(&self, member: u16) -> Result<(), Errno> {
+        let none = Externals::default();
+        let end = self.state.description_end.load(Ordering::Acquire);
+        let region = self.session.region();
+        let size = size_of::<Description>() as u64;
+        for index in 0..u64::from(end) {
+            let slots = region.session_area::<Description>(index * size, 1);
+            let Some(slot) = slots.and_then(|slots| slots.first()) else {
+                break;
+            };
+            let references = slot.references.load(Ordering::Acquire);
+            if references as u32 == 0 || slot.member() != member {
+                continue;
+            }
+            // Numbers of memory that only its own process had.
+            slot.external.store(0, Ordering::Relaxed);
+            slot.lock.release_dead(member);
+            let last = references & !u64::from(u32::MAX) | 1;
+            slot.references.store(last, Ordering::SeqCst);
+            let number_and_life = references & !u64::from(u32::MAX) | (index + 1);
+            let Some(handle) = NonZeroU64::new(number_and_life).map(Handle) else {
+                continue;
+            };
+            let number = slot.inode.load(Ordering::Relaxed);
+            if self.release_description(handle, &none)?
+                && let Some(inode) = self.known(number)
+            {
+                self.unlist_open(inode)?;
+            }
+        }
+        Ok(())
+    }
+}

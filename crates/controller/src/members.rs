@@ -1,0 +1,177 @@
+//! The processes of a session: a trust group (DESIGN section 8).
+//!
+//! Programs of one user that give the name of a group share one session: what one of them owns all
+//! of them own, and none pays for what another did. The first makes the session, others join it,
+//! and it ends with the last.
+//!
+//! # Invariants
+//! * Only a process with the same user, group and further groups joins: to others the name says
+//!   nothing, and they get a session of their own under it.
+//! * A member's number is given to no other process before the group has cleared away what the
+//!   member left in its shared memory (`departed` in control memory).
+//! * What is the kernel's or the controller's to know of a member ends with it: its locks, its
+//!   operations in flight, its requests.
+
+use crate::core::Core;
+use crate::files::GROUPS_MAX;
+use crate::sessions::{Greeting, Live, Session};
+use arck_core_state::geometry::SessionNumber;
+use arck_protocol::control::{ControlMemory, MEMBERS};
+use arck_protocol::ring::Ring;
+use arck_protocol::socket::Caller;
+use arck_verifier::Credentials;
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+/// What a group has besides its session.
+pub struct Group {
+    pub name: Vec<u8>,
+    /// Control memory and region, for those who join.
+    pub control: OwnedFd,
+    pub region: OwnedFd,
+}
+
+/// The processes of a session.
+#[derive(Default)]
+pub struct Members {
+    /// `None`: there is only one, and nobody joins.
+    pub group: Option<Group>,
+    /// Process ids by member number.
+    processes: BTreeMap<u16, u32>,
+}
+
+impl Members {
+    pub fn is_empty(&self) -> bool {
+        self.processes.is_empty()
+    }
+
+    pub fn has(&self, member: u16) -> bool {
+        self.processes.contains_key(&member)
+    }
+
+    /// Notes a process under a number that is free. EAGAIN if none is.
+    pub fn add(&mut self, process: u32, control: &ControlMemory) -> Result<u16, Errno> {
+        let may_be_used = |member: &u16| {
+            let (word, bit) = (usize::from(*member) / 64, u32::from(*member) % 64);
+            let departed = control.header.departed[word].load(Ordering::Acquire);
+            !self.has(*member) && departed & 1 << bit == 0
+        };
+        let member = (1..MEMBERS as u16).find(may_be_used).ok_or(Errno::AGAIN)?;
+        self.processes.insert(member, process);
+        Ok(member)
+    }
+
+    /// Notes a process that had this number at an earlier controller. EBUSY if it is connected.
+    pub fn come_back(&mut self, member: u16, process: u32) -> Result<(), Errno> {
+        if self.has(member) {
+            return Err(Errno::BUSY);
+        }
+        self.processes.insert(member, process);
+        Ok(())
+    }
+
+    fn remove(&mut self, member: u16) -> Option<u32> {
+        self.processes.remove(&member)
+    }
+
+    fn is_named(&self, name: &[u8]) -> bool {
+        self.group.as_ref().is_some_and(|group| group.name == name)
+    }
+}
+
+/// Whether they are the same user with the same groups, as far as a session remembers them.
+pub fn are_same(known: &Credentials, who: &Credentials) -> bool {
+    let first = |groups: &[u32]| groups[..groups.len().min(GROUPS_MAX)].to_vec();
+    (known.uid, known.gid) == (who.uid, who.gid) && first(&known.groups) == first(&who.groups)
+}
+
+/// What becomes of a session when one of its processes has gone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Left {
+    /// Nobody is left: it ends.
+    Nobody,
+    /// Others are. Of these request slots (a bit set) nobody waits for the answer any more.
+    Others(u32),
+}
+
+impl Core {
+    /// A place in the session of a group, if there is one that this process may join. EAGAIN if it
+    /// has no place left; EMFILE.
+    pub fn join_session(
+        &mut self,
+        credentials: &Credentials,
+        caller: &Caller,
+    ) -> Option<Result<(SessionNumber, Greeting), Errno>> {
+        if caller.group.is_empty() {
+            return None;
+        }
+        let is_theirs = |session: &&mut Session| {
+            session.live.is_some()
+                && session.members.is_named(&caller.group)
+                && are_same(&session.credentials, credentials)
+        };
+        let session = self.sessions.values_mut().find(is_theirs)?;
+        let number = session.number;
+        let joined = session.join(caller.process);
+        Some(joined.and_then(|(member, wake)| {
+            let greeting = self.greeting(number, member, wake);
+            if greeting.is_err()
+                && let Some(session) = self.sessions.get_mut(&number)
+            {
+                session.members.remove(member);
+            }
+            Ok((number, greeting?))
+        }))
+    }
+
+    /// A process of a session has gone, whatever it was doing. What it has asked and nobody has
+    /// begun to do is the caller's to forget.
+    pub fn leave_session(&mut self, number: SessionNumber, member: u16) -> Left {
+        let Some(session) = self.sessions.get_mut(&number) else {
+            return Left::Nobody;
+        };
+        let Some(process) = session.members.remove(member) else {
+            return match session.members.is_empty() {
+                true => Left::Nobody,
+                false => Left::Others(0),
+            };
+        };
+        if session.members.is_empty() {
+            return Left::Nobody;
+        }
+        let mut submitted = 0;
+        if let Some(live) = &session.live {
+            let control = live.control();
+            for slot in control
+                .operations()
+                .iter()
+                .filter(|slot| slot.is_of(member))
+            {
+                slot.clear();
+            }
+            submitted = Ring::of(control, member).leave();
+            let (word, bit) = (usize::from(member) / 64, u32::from(member) % 64);
+            control.header.departed[word].fetch_or(1 << bit, Ordering::AcqRel);
+        }
+        // Threads of another member cannot have its locks: they tell another process.
+        self.locks.drop_process(&self.state.pool, number, process);
+        Left::Others(submitted)
+    }
+}
+
+impl Session {
+    /// The process for which the session is opened.
+    pub fn join_as_first(&mut self, process: u32) -> Result<u16, Errno> {
+        let live = self.live.as_ref().ok_or(Errno::AGAIN)?;
+        self.members.add(process, live.control())
+    }
+
+    fn join(&mut self, process: u32) -> Result<(u16, OwnedFd), Errno> {
+        let live = self.live.as_ref().ok_or(Errno::AGAIN)?;
+        let wake = rustix::io::fcntl_dupfd_cloexec(&live.wake, 0)?;
+        let member = self.members.add(process, Live::control(live))?;
+        Ok((member, wake))
+    }
+}

@@ -1,0 +1,60 @@
+//! What a wait for a lock has to know of members that are gone.
+//!
+//! A lock that died with its holder is let go of by nobody. Whoever has waited for it a while looks
+//! here: if the member that the lock names has gone, or the region is damaged already, it takes the
+//! lock over. What the lock protects may be half changed; so the region is marked damaged first,
+//! and from then on the LibFS believes nothing of the auxiliary state and publishes nothing
+//! ([`Region::is_damaged`](super::Region::is_damaged)).
+//!
+//! # Invariant
+//! A region is in the list from before its members can die until the end of the process.
+
+use super::lock::Holder;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// Words of a set of members, one bit each.
+pub type Set = [AtomicU64];
+
+struct Watched {
+    /// Addresses of the region.
+    from: usize,
+    to: usize,
+    departed: &'static Set,
+    damaged: &'static AtomicU32,
+}
+
+static WATCHED: Mutex<Vec<Watched>> = Mutex::new(Vec::new());
+
+/// Whether a member is in a set.
+pub fn has(set: &Set, member: u16) -> bool {
+    let word = set.get(usize::from(member) / 64);
+    word.is_some_and(|word| word.load(Ordering::Acquire) & 1 << (member % 64) != 0)
+}
+
+/// Notes a region, and where it is told which of its members are gone.
+pub fn watch(from: usize, size: usize, departed: &'static Set, damaged: &'static AtomicU32) {
+    let mut watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
+    watched.push(Watched {
+        from,
+        to: from + size,
+        departed,
+        damaged,
+    });
+}
+
+/// For a wait that has taken long: whether the lock in `word`, held by `holder` if it names one,
+/// is to be taken over.
+#[cold]
+pub fn may_take_over(word: &AtomicU32, holder: Option<Holder>) -> bool {
+    let address = std::ptr::from_ref(word) as usize;
+    let watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut regions = watched.iter();
+    let Some(region) = regions.find(|region| (region.from..region.to).contains(&address)) else {
+        return false;
+    };
+    if holder.is_some_and(|holder| has(region.departed, holder.member)) {
+        region.damaged.store(1, Ordering::SeqCst);
+    }
+    region.damaged.load(Ordering::SeqCst) != 0
+}

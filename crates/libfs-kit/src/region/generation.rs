@@ -1,0 +1,70 @@
+//! Building the auxiliary state anew, after a member died inside it.
+//!
+//! A new generation begins beside the old one: nothing of the old generation's memory is used
+//! again, so whoever still has a reference into it sees what was, and disturbs nobody. (Its pages
+//! stay allocated until the group ends; a member seldom dies just there.)
+//!
+//! # Invariants
+//! * One thread builds at a time, under [`Region::rebuilding`], while the region is marked damaged
+//!   and no other thread is inside ([`Region::is_left_by_all_but`]).
+//! * What was allocated before [`Region::begin_generation`] is never given back to the allocator
+//!   after it.
+
+use super::allocator::CentralList;
+use super::lock::Lock;
+use super::{Region, ThreadSlot};
+use std::sync::atomic::Ordering;
+
+/// Values of the mark: nothing is believed, nor allocated; another generation is being built.
+pub(super) const DAMAGED: u32 = 1;
+const BUILDING: u32 = 2;
+
+impl Region {
+    /// To be held by who builds the auxiliary state anew.
+    pub fn rebuilding(&self) -> &Lock {
+        &self.header().rebuilding
+    }
+
+    /// Whether a thread of a member is inside, or was when it died.
+    pub fn has_inside(&self, member: u16) -> bool {
+        (0..self.slots_used())
+            .map(|index| self.slot_line(index))
+            .any(|line| {
+                line.owner.load(Ordering::Acquire) == u32::from(member) + 1
+                    && line.epoch.load(Ordering::SeqCst) != 0
+            })
+    }
+
+    /// What a member was changing when it died is half changed.
+    pub fn begin_damage(&self) {
+        self.auxiliary().damaged.store(DAMAGED, Ordering::SeqCst);
+    }
+
+    /// Whether no thread but this one is inside the LibFS.
+    pub fn is_left_by_all_but(&self, slot: &ThreadSlot<'_>) -> bool {
+        let others = (0..self.slots_used()).filter(|&index| index != slot.index());
+        others
+            .map(|index| self.slot_line(index))
+            .all(|line| line.epoch.load(Ordering::SeqCst) == 0)
+    }
+
+    /// Forgets all that was allocated. The roots stay, and what they lead to is the LibFS's to begin
+    /// again where it is.
+    pub fn begin_generation(&self) {
+        let auxiliary = self.auxiliary();
+        auxiliary.orphans_lock.reset();
+        auxiliary.orphans.store(0, Ordering::Relaxed);
+        auxiliary.classes.iter().for_each(CentralList::reset);
+        self.reset_pages();
+        for index in 0..super::THREAD_SLOTS as u16 {
+            self.slot_cache(index).reset();
+        }
+        auxiliary.generation.fetch_add(1, Ordering::SeqCst);
+        auxiliary.damaged.store(BUILDING, Ordering::SeqCst);
+    }
+
+    /// The auxiliary state is whole again.
+    pub fn end_damage(&self) {
+        self.auxiliary().damaged.store(0, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,440 @@
+//! Trust groups: several members of one session, each with mappings of its own at addresses of its
+//! own. Members in this process stand for processes where nobody is killed.
+//!
+//!     cargo test -p arck-testkit --test group [-- WORD]
+
+use arck_testkit::harness::{self, Case};
+use arck_testkit::{Random, Shorthand, TestPool, connect_as};
+use arckfs::{At, Errno, FileSystem};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+const POOL: u64 = 128 << 20;
+/// Names that are a member's own.
+const OWN: u64 = 40;
+const CHANGES: u64 = 1500;
+
+const TESTS: &[Case] = &[
+    ("a_group_has_one_session", a_group_has_one_session),
+    ("members_see_what_members_do", members_see_what_members_do),
+    ("members_at_once", members_at_once),
+    (
+        "a_session_lasts_as_long_as_a_member",
+        a_session_lasts_as_long_as_a_member,
+    ),
+    ("processes_that_end", processes_that_end),
+    ("killed_at_any_instant", killed_at_any_instant),
+];
+
+fn main() -> ExitCode {
+    if let Some(pool) = std::env::var_os("ARCK_GROUP_MEMBER") {
+        member(pool.as_ref());
+        return ExitCode::SUCCESS;
+    }
+    harness::run(
+        TESTS
+            .iter()
+            .map(|&(name, test)| harness::trial(name, test))
+            .collect(),
+    )
+}
+
+fn number_of(fs: &FileSystem) -> u32 {
+    fs.session().number()
+}
+
+/// Members of one group have one session; others have their own.
+fn a_group_has_one_session() {
+    let pool = TestPool::new(POOL);
+    let [one, two, other, none] = [&b"a"[..], b"a", b"b", b""].map(|g| connect_as(&pool.path(), g));
+    assert_eq!(number_of(&one), number_of(&two));
+    assert_eq!(one.session().member(), 1);
+    assert_eq!(two.session().member(), 2);
+    for fs in [&other, &none] {
+        assert_ne!(number_of(&one), number_of(fs));
+        assert_eq!(fs.session().member(), 1);
+    }
+    assert_ne!(number_of(&other), number_of(&none));
+    let bases = [&one, &two].map(|fs| fs.session().region().base_address());
+    assert_ne!(bases[0], bases[1], "a region at two addresses");
+}
+
+/// What one member does the others see at their next call, without a fold.
+fn members_see_what_members_do() {
+    let pool = TestPool::new(POOL);
+    let members: Vec<FileSystem> = (0..4).map(|_| connect_as(&pool.path(), b"g")).collect();
+    for round in 0..40usize {
+        let [one, two, three] = [0, 1, 2].map(|at| &members[(round + at) % members.len()]);
+        let directory = format!("d{round}");
+        one.make_directory(At::Root, directory.as_bytes(), 0o755)
+            .expect("mkdir");
+        let name = format!("{directory}/file");
+        let content: Vec<u8> = (0..20_000 + round)
+            .map(|at| (at * 7 + round) as u8)
+            .collect();
+        two.put(&name, &content).expect("put");
+        assert_eq!(three.get(&name), Ok(content.clone()));
+        // In place, and by one who has not been granted the pages.
+        let changed: Vec<u8> = content.iter().map(|byte| byte ^ 0xff).collect();
+        let file = three.open_at_root(&name, libc::O_RDWR).expect("open");
+        assert_eq!(three.write(file, &changed[..9000], Some(4096)), Ok(9000));
+        three.close(file);
+        let mut wanted = content.clone();
+        wanted[4096..13096].copy_from_slice(&changed[..9000]);
+        assert_eq!(one.get(&name), Ok(wanted.clone()));
+        assert_eq!(two.get(&name), Ok(wanted));
+        let moved = format!("{directory}/moved");
+        two.rename(At::Root, name.as_bytes(), At::Root, moved.as_bytes(), 0)
+            .expect("rename");
+        assert_eq!(three.names(&directory), Ok(vec!["moved".to_owned()]));
+        one.unlink(At::Root, moved.as_bytes(), 0).expect("unlink");
+        two.unlink(At::Root, directory.as_bytes(), libc::AT_REMOVEDIR)
+            .expect("rmdir");
+        let gone = three.stat(At::Root, directory.as_bytes(), 0).map(drop);
+        assert_eq!(gone, Err(Errno::NOENT.into()));
+    }
+}
+
+/// A change that a member makes among names of its own.
+enum Change {
+    Put(String, Vec<u8>),
+    Unlink(String),
+    Rename(String, String),
+}
+
+impl Change {
+    fn random(member: u64, random: &mut Random) -> Change {
+        let name = format!("d/{member}-{}", random.below(OWN));
+        let other = format!("d/{member}-{}", random.below(OWN));
+        match random.below(4) {
+            0 | 1 => {
+                let length = random.below(9000) as usize;
+                Change::Put(name, random.bytes(length))
+            }
+            2 => Change::Unlink(name),
+            _ => Change::Rename(name, other),
+        }
+    }
+
+    /// Makes it; `own` has which of the member's names are there, and with what.
+    fn make(&self, fs: &FileSystem, own: &BTreeMap<String, Vec<u8>>) {
+        match self {
+            Change::Put(name, content) => fs.put(name, content).expect("put"),
+            Change::Unlink(name) => {
+                let removed = fs.unlink(At::Root, name.as_bytes(), 0);
+                let there = own.contains_key(name);
+                assert_eq!(removed.is_ok(), there, "unlink {name}: {removed:?}");
+            }
+            Change::Rename(name, other) => {
+                let moved = fs.rename(At::Root, name.as_bytes(), At::Root, other.as_bytes(), 0);
+                let there = own.contains_key(name);
+                assert_eq!(moved.is_ok(), there, "rename {name}: {moved:?}");
+            }
+        }
+    }
+
+    fn note(self, own: &mut BTreeMap<String, Vec<u8>>) {
+        match self {
+            Change::Put(name, content) => drop(own.insert(name, content)),
+            Change::Unlink(name) => drop(own.remove(&name)),
+            Change::Rename(name, other) => {
+                if let Some(content) = own.remove(&name) {
+                    own.insert(other, content);
+                }
+            }
+        }
+    }
+}
+
+fn change(fs: &FileSystem, member: u64, random: &mut Random, own: &mut BTreeMap<String, Vec<u8>>) {
+    let change = Change::random(member, random);
+    change.make(fs, own);
+    change.note(own);
+}
+
+/// What a session sees: names with contents.
+fn seen(fs: &FileSystem) -> BTreeMap<String, Vec<u8>> {
+    let names = fs.names("d").expect("a listing");
+    let with_content = names.into_iter().map(|name| {
+        let name = format!("d/{name}");
+        let content = fs.get(&name).expect("a file");
+        (name, content)
+    });
+    with_content.collect()
+}
+
+/// Members that work in one directory at the same time, while the controller folds.
+fn members_at_once() {
+    let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
+    println!("seed {seed}");
+    let pool = TestPool::new(POOL);
+    let members: Vec<FileSystem> = (0..4).map(|_| connect_as(&pool.path(), b"g")).collect();
+    members[0]
+        .make_directory(At::Root, b"d", 0o777)
+        .expect("mkdir");
+    let reader = pool.session();
+    let mut owns = vec![BTreeMap::new(); members.len()];
+    std::thread::scope(|scope| {
+        let working: Vec<_> = members
+            .iter()
+            .zip(&mut owns)
+            .enumerate()
+            .map(|(at, (fs, own))| {
+                scope.spawn(move || {
+                    let mut random = Random::new(seed ^ at as u64);
+                    for _ in 0..CHANGES {
+                        change(fs, at as u64, &mut random, own);
+                    }
+                })
+            })
+            .collect();
+        while working.iter().any(|thread| !thread.is_finished()) {
+            // Each look is a fold.
+            let _ = reader.names("d");
+        }
+    });
+    let all: BTreeMap<String, Vec<u8>> = owns.into_iter().flatten().collect();
+    for fs in members.iter().chain([&reader]) {
+        assert_eq!(seen(fs), all);
+    }
+    assert_eq!(pool.violations(), "");
+}
+
+/// The one who made it may go.
+fn a_session_lasts_as_long_as_a_member() {
+    let pool = TestPool::new(POOL);
+    let one = connect_as(&pool.path(), b"g");
+    one.make_directory(At::Root, b"d", 0o777).expect("mkdir");
+    one.put("d/file", b"of one").expect("put");
+    let two = connect_as(&pool.path(), b"g");
+    let number = number_of(&two);
+    let held = two.open_at_root("d/file", libc::O_RDWR).expect("open");
+    drop(one);
+    let mut buffer = [0; 16];
+    assert_eq!(two.read(held, &mut buffer, Some(0)), Ok(6));
+    assert_eq!(two.write(held, b"by two", Some(0)), Ok(6));
+    two.unlink(At::Root, b"d/file", 0).expect("unlink");
+    assert_eq!(two.read(held, &mut buffer, Some(0)), Ok(6));
+    assert_eq!(&buffer[..6], b"by two");
+    let three = connect_as(&pool.path(), b"g");
+    assert_eq!(number_of(&three), number);
+    assert_eq!(three.names("d"), Ok(Vec::new()));
+    drop(two);
+    drop(three);
+    let four = connect_as(&pool.path(), b"g");
+    assert_ne!(number_of(&four), number);
+    assert_eq!(four.names("d"), Ok(Vec::new()));
+}
+
+/// Another process of the group.
+struct Process {
+    child: Child,
+    told: BufReader<ChildStdout>,
+}
+
+impl Process {
+    /// `work`: the seed of its changes, or nothing, for one that opens files and waits.
+    fn start(pool: &TestPool, work: &str) -> Process {
+        let mut child = Command::new(std::env::current_exe().expect("this program"))
+            .env("ARCK_GROUP_MEMBER", pool.path())
+            .env("ARCK_GROUP_WORK", work)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a process");
+        let told = BufReader::new(child.stdout.take().expect("its output"));
+        Process { child, told }
+    }
+
+    /// Waits for its next line.
+    fn says(&mut self) -> String {
+        let mut line = String::new();
+        self.told.read_line(&mut line).expect("a line");
+        line.trim().to_owned()
+    }
+}
+
+/// What such a process does: opens files, says so, and waits for its end.
+fn member(pool: &std::path::Path) {
+    let fs = connect_as(pool, b"g");
+    println!("{}", fs.session().number());
+    let work = std::env::var("ARCK_GROUP_WORK").unwrap_or_default();
+    if let Ok(seed) = work.parse() {
+        let mut random = Random::new(seed);
+        let mut own = BTreeMap::new();
+        for done in 1.. {
+            change(&fs, seed, &mut random, &mut own);
+            println!("{done}");
+        }
+    }
+    let process = std::process::id();
+    for at in 0..10 {
+        let name = format!("d/{process}-{at}");
+        fs.put(&name, name.as_bytes()).expect("put");
+        fs.open_at_root(&name, libc::O_RDWR).expect("open");
+        if at % 2 == 0 {
+            fs.unlink(At::Root, name.as_bytes(), 0).expect("unlink");
+        }
+    }
+    println!("ready");
+    let _ = std::io::stdin().read_line(&mut String::new());
+    // As a program ends: nothing is said to anybody.
+    std::process::exit(0);
+}
+
+/// More processes come and go, by themselves or killed while they wait, than there are numbers for.
+fn processes_that_end() {
+    let pool = TestPool::new(POOL);
+    let fs = connect_as(&pool.path(), b"g");
+    fs.make_directory(At::Root, b"d", 0o777).expect("mkdir");
+    let free = fs.statistics().map(|s| s.inodes_free).expect("statistics");
+    let held = fs
+        .open_at_root("d/held", libc::O_RDWR | libc::O_CREAT)
+        .expect("open");
+    for round in 0..300 {
+        let mut process = Process::start(&pool, "");
+        assert_eq!(process.says(), number_of(&fs).to_string());
+        assert_eq!(process.says(), "ready");
+        if round % 2 == 0 {
+            process.child.kill().expect("killed");
+        } else {
+            drop(process.child.stdin.take());
+        }
+        process.child.wait().expect("its end");
+        assert_eq!(fs.write(held, b"here", Some(0)), Ok(4));
+        let names = fs.names("d").expect("a listing");
+        assert_eq!(names.len(), 6, "round {round}: {names:?}");
+        for name in names.iter().filter(|name| *name != "held") {
+            let name = format!("d/{name}");
+            assert_eq!(fs.get(&name), Ok(name.clone().into_bytes()));
+            fs.unlink(At::Root, name.as_bytes(), 0).expect("unlink");
+        }
+    }
+    fs.fold(false).expect("a fold");
+    let left = fs.statistics().map(|s| s.inodes_free).expect("statistics");
+    // Stocks, but nothing of what they had open.
+    assert!(free - left < 1200, "{free} inodes were free, {left} are");
+    assert_eq!(pool.violations(), "");
+}
+
+/// Processes that work are killed, wherever they are; who works beside them meets no error, what was
+/// open stays open, and all that was done is there.
+fn killed_at_any_instant() {
+    let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0) >> 1;
+    println!("seed {seed}");
+    let rounds =
+        std::env::var("ARCK_GROUP_ROUNDS").map_or(60, |text| text.parse().expect("rounds"));
+    let pool = TestPool::new(POOL);
+    let members: Vec<FileSystem> = (0..2).map(|_| connect_as(&pool.path(), b"g")).collect();
+    let fs = &members[0];
+    fs.make_directory(At::Root, b"d", 0o777).expect("mkdir");
+    let reader = pool.session();
+    let is_over = AtomicBool::new(false);
+    let mut owns = vec![BTreeMap::new(); members.len()];
+    let mut random = Random::new(seed);
+    let mut anew = 0;
+    std::thread::scope(|scope| {
+        for (at, (fs, own)) in members.iter().zip(&mut owns).enumerate() {
+            let is_over = &is_over;
+            scope.spawn(move || {
+                let mut random = Random::new(seed ^ at as u64);
+                let held = fs.open_at_root(&format!("held-{at}"), libc::O_RDWR | libc::O_CREAT);
+                let held = held.expect("open");
+                fs.fold(false).expect("a fold");
+                fs.unlink(At::Root, format!("held-{at}").as_bytes(), 0)
+                    .expect("unlink");
+                let mut count = 0u64;
+                while !is_over.load(Ordering::Relaxed) {
+                    change(fs, at as u64, &mut random, own);
+                    let mut seen = [0; 8];
+                    if count != 0 {
+                        assert_eq!(fs.read(held, &mut seen, Some(0)), Ok(8));
+                        assert_eq!(u64::from_le_bytes(seen), count);
+                    }
+                    count += 1;
+                    assert_eq!(fs.write(held, &count.to_le_bytes(), Some(0)), Ok(8));
+                }
+            });
+        }
+        let over = TellOver(&is_over);
+        for round in 0..rounds {
+            let of_worker = (seed >> 20) + 1000 + round;
+            let mut worker = Process::start(&pool, &of_worker.to_string());
+            assert_eq!(worker.says(), number_of(fs).to_string(), "round {round}");
+            std::thread::sleep(Duration::from_micros(random.below(40_000)));
+            if round % 8 == 0 {
+                let _ = reader.names("d");
+            }
+            worker.child.kill().expect("killed");
+            worker.child.wait().expect("its end");
+            let mut told = String::new();
+            worker.told.read_to_string(&mut told).expect("its lines");
+            let whole = told.rfind('\n').map_or("", |end| &told[..end]);
+            let done: usize = whole
+                .lines()
+                .last()
+                .map_or(0, |line| line.parse().expect("a number"));
+            let mut its = Random::new(of_worker);
+            let mut own = BTreeMap::new();
+            (0..done).for_each(|_| Change::random(of_worker, &mut its).note(&mut own));
+            let mut next = own.clone();
+            Change::random(of_worker, &mut its).note(&mut next);
+            let prefix = format!("d/{of_worker}-");
+            let mut there = seen_of(fs, &prefix);
+            // Of a file that it was replacing, what it had written.
+            there.retain(|name, content| {
+                let same = own.get(name) == Some(content) || next.get(name) == Some(content);
+                assert!(
+                    same || next.contains_key(name),
+                    "round {round}: {name}, {done} done"
+                );
+                same
+            });
+            let mut wanted = own.clone();
+            wanted.retain(|name, content| next.get(name) == Some(content));
+            for (name, content) in &wanted {
+                assert_eq!(
+                    there.get(name),
+                    Some(content),
+                    "round {round}: {name}, {done} done"
+                );
+            }
+            for name in fs.names("d").expect("a listing") {
+                let name = format!("d/{name}");
+                if name.starts_with(&prefix) {
+                    fs.unlink(At::Root, name.as_bytes(), 0).expect("unlink");
+                }
+            }
+            anew = fs.session().region().generation() - 1;
+        }
+        drop(over);
+    });
+    println!("{rounds} killed, the group's memory built anew {anew} times");
+    let all: BTreeMap<String, Vec<u8>> = owns.into_iter().flatten().collect();
+    for fs in members.iter().chain([&reader]) {
+        assert_eq!(seen(fs), all);
+    }
+    assert_eq!(pool.violations(), "");
+}
+
+/// Tells the others also when a round has failed.
+struct TellOver<'a>(&'a AtomicBool);
+
+impl Drop for TellOver<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The files in `d` whose names begin so.
+fn seen_of(fs: &FileSystem, prefix: &str) -> BTreeMap<String, Vec<u8>> {
+    let names = fs.names("d").expect("a listing").into_iter();
+    let names = names.map(|name| format!("d/{name}"));
+    let names = names.filter(|name| name.starts_with(prefix));
+    names
+        .map(|name| (name.clone(), fs.get(&name).expect("a file")))
+        .collect()
+}
