@@ -10,6 +10,7 @@
 //! | `micro` | the command that starts workers and reports |
 //! | `threads` | two threads beside one |
 //! | `sharing` | two sessions on one file and in one directory; hand-overs |
+//! | `recovery` | until a pool with many files is served again |
 //! | `count`, `trace` | system calls for each operation, counted from outside by ptrace |
 //! | `beside` | what the preload library costs calls that are not on the pool |
 //! | `start` | starting a program, memory and storage for each file |
@@ -30,6 +31,7 @@ mod machine;
 mod measure;
 mod micro;
 mod pool;
+mod recovery;
 mod report;
 mod sharing;
 mod start;
@@ -66,6 +68,8 @@ enum Command {
     Threads(threads::ThreadsArguments),
     /// What two sessions get done that share a file or a directory, and what a hand-over takes
     Sharing(sharing::SharingArguments),
+    /// How long it takes until a pool with many files is served: after a clean end, and after kills
+    Recovery(recovery::RecoveryArguments),
     /// What the other commands start
     #[command(hide = true)]
     Worker(worker::WorkerArguments),
@@ -80,6 +84,7 @@ fn run(arguments: Arguments) -> Outcome<()> {
         Some(Command::Floor(arguments)) => floor::main(&arguments),
         Some(Command::Threads(arguments)) => threads::main(&arguments),
         Some(Command::Sharing(arguments)) => sharing::main(&arguments),
+        Some(Command::Recovery(arguments)) => recovery::main(&arguments),
         Some(Command::Worker(arguments)) => worker::main(&arguments),
         None => {
             run(Arguments::parse_from(["arck-bench", "micro"]))?;

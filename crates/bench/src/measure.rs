@@ -24,6 +24,12 @@ fn processor_time() -> f64 {
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
+/// Nanoseconds of CLOCK_MONOTONIC, which all processes see alike.
+pub fn monotonic() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 /// Times `body`, which does `operations`.
 pub fn timed(operations: u64, body: impl FnOnce() -> Outcome<()>) -> Outcome<Sample> {
     let processor = processor_time();

@@ -10,8 +10,9 @@ use crate::Outcome;
 use arck_controller::{Controller, MkfsOptions, Options, mkfs};
 use arck_pm::{DurabilityMode, PersistOption, PersistPolicy};
 use std::io::{PipeReader, PipeWriter, Read};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 /// Where scratch directories are made.
 const MEMORY: &str = "/dev/shm";
@@ -20,12 +21,18 @@ const MEMORY: &str = "/dev/shm";
 pub struct Bench {
     server: Server,
     directory: tempfile::TempDir,
+    /// The command that serves it.
+    arck: Option<PathBuf>,
+    persist: PersistOption,
+    shared: bool,
     pub mode: DurabilityMode,
     pub policy: PersistPolicy,
 }
 
 /// A controller's process.
 enum Server {
+    /// It has ended.
+    None,
     Command(Child),
     Forked {
         process: libc::pid_t,
@@ -64,6 +71,16 @@ fn beside(name: &str) -> Option<PathBuf> {
 impl Bench {
     /// Makes a pool of `size` bytes and has it served.
     pub fn start(size: u64, persist: PersistOption, arck: Option<&Path>) -> Outcome<Bench> {
+        Bench::start_as(size, persist, arck, false)
+    }
+
+    /// The same; `shared`: served to all users, by the command.
+    pub fn start_as(
+        size: u64,
+        persist: PersistOption,
+        arck: Option<&Path>,
+        shared: bool,
+    ) -> Outcome<Bench> {
         let directory = tempfile::Builder::new()
             .prefix("arck-bench-")
             .tempdir_in(MEMORY)
@@ -78,16 +95,82 @@ impl Bench {
         };
         mkfs(&pool, &options, &mut |_, _| {}).map_err(|error| error.to_string())?;
         let mode = DurabilityMode::probe(&pool).map_err(|error| error.to_string())?;
-        let server = match arck {
-            Some(arck) => serve_by_command(arck, &pool, persist)?,
-            None => serve_by_fork(&pool, persist)?,
-        };
-        Ok(Bench {
-            server,
+        let mut bench = Bench {
+            server: Server::None,
             directory,
+            arck: arck.map(Path::to_owned),
+            persist,
+            shared,
             mode,
             policy: persist.policy(mode),
-        })
+        };
+        bench.serve()?;
+        Ok(bench)
+    }
+
+    /// Has the pool served, which nobody serves; it is when this returns.
+    pub fn serve(&mut self) -> Outcome<()> {
+        let pool = self.pool();
+        self.server = match &self.arck {
+            Some(arck) => serve_by_command(arck, &pool, self.persist, self.shared)?,
+            None => serve_by_fork(&pool, self.persist)?,
+        };
+        Ok(())
+    }
+
+    /// Ends the controller cleanly, and waits for it.
+    pub fn stop(&mut self) -> Outcome<()> {
+        match std::mem::replace(&mut self.server, Server::None) {
+            Server::None => Ok(()),
+            Server::Command(mut child) => {
+                drop(child.stdin.take());
+                if self.shared {
+                    // SAFETY: our own child, which has not been waited for.
+                    unsafe { libc::kill(child.id().cast_signed(), libc::SIGTERM) };
+                }
+                match child.wait() {
+                    Ok(status) if status.success() => Ok(()),
+                    other => Err(format!("the controller ended badly: {other:?}")),
+                }
+            }
+            Server::Forked { process, line } => {
+                drop(line);
+                // SAFETY: waits for our own child; no status is asked for.
+                unsafe { libc::waitpid(process, std::ptr::null_mut(), 0) };
+                Ok(())
+            }
+        }
+    }
+
+    /// Kills the controller, and waits until it is gone.
+    pub fn kill(&mut self) {
+        match std::mem::replace(&mut self.server, Server::None) {
+            Server::None => {}
+            Server::Command(mut child) => {
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+            Server::Forked { process, .. } => {
+                // SAFETY: our own child, which is waited for then; no status is asked for.
+                unsafe {
+                    libc::kill(process, libc::SIGKILL);
+                    libc::waitpid(process, std::ptr::null_mut(), 0);
+                }
+            }
+        }
+    }
+
+    /// Bytes that the controller's process has had resident at most; 0 if nobody knows.
+    pub fn server_memory(&self) -> f64 {
+        let process = match &self.server {
+            Server::None => return 0.0,
+            Server::Command(child) => child.id(),
+            Server::Forked { process, .. } => process.cast_unsigned(),
+        };
+        let text = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let number = line.and_then(|rest| rest.split_whitespace().next());
+        number.map_or(0.0, |number| number.parse().unwrap_or(0.0) * 1024.0)
     }
 
     pub fn pool(&self) -> PathBuf {
@@ -100,6 +183,7 @@ impl Bench {
     /// What serves the pool, in words.
     pub fn server(&self) -> &'static str {
         match self.server {
+            Server::None => "none",
             Server::Command(_) => "arck serve",
             Server::Forked { .. } => "forked",
         }
@@ -130,42 +214,61 @@ impl Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        match &mut self.server {
-            Server::Command(child) => {
-                // It serves until its standard input ends.
-                drop(child.stdin.take());
-                let _ = child.wait();
-            }
-            Server::Forked { process, line } => {
-                drop(line.take());
-                // SAFETY: waits for our own child; no status is asked for.
-                unsafe { libc::waitpid(*process, std::ptr::null_mut(), 0) };
-            }
-        }
+        // There is nobody left who would want to know.
+        let _ = self.stop();
     }
 }
 
-fn serve_by_command(arck: &Path, pool: &Path, persist: PersistOption) -> Outcome<Server> {
-    let mut child = Command::new(arck)
+fn serve_by_command(
+    arck: &Path,
+    pool: &Path,
+    persist: PersistOption,
+    shared: bool,
+) -> Outcome<Server> {
+    let whose = if shared { "--shared" } else { "--private" };
+    let mut command = Command::new(arck);
+    if shared {
+        let end_with_us = || {
+            // SAFETY: numbers only.
+            match unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) } {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        };
+        // SAFETY: it makes one system call, and allocates nothing.
+        unsafe { command.pre_exec(end_with_us) };
+    }
+    let mut child = command
         .arg("serve")
         .arg(pool)
-        .args(["--private", "--ready-fd", "1"])
+        .args([whose, "--ready-fd", "1"])
         .args(["--persist", &persist.to_string()])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .map_err(|error| format!("{}: {error}", arck.display()))?;
-    let mut word = [0; 6];
-    let ready = match &mut child.stdout {
-        Some(output) => output.read_exact(&mut word).is_ok() && word == *b"ready\n",
-        None => false,
-    };
+    let ready = child.stdout.as_mut().is_some_and(is_ready);
     if !ready {
         let _ = child.kill();
         let _ = child.wait();
         return Err(format!("{} serve did not start", arck.display()));
     }
     Ok(Server::Command(child))
+}
+
+/// Whether a controller says that it is ready; how far it is with that it may say before.
+fn is_ready(status: &mut ChildStdout) -> bool {
+    let mut line = Vec::new();
+    let mut byte = [0];
+    // Byte by byte: what it says later is for others.
+    while status.read_exact(&mut byte).is_ok() {
+        match byte[0] {
+            b'\n' if line.starts_with(b"opening ") => line.clear(),
+            b'\n' => return line == b"ready",
+            other => line.push(other),
+        }
+    }
+    false
 }
 
 fn serve_by_fork(pool: &Path, persist: PersistOption) -> Outcome<Server> {

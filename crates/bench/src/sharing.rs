@@ -21,7 +21,7 @@ mod turns;
 
 use crate::Outcome;
 use crate::machine::Machine;
-use crate::measure::median;
+use crate::measure::{median, monotonic};
 use crate::pool::{self, Bench};
 use arck_pm::PersistOption;
 use clap::Args;
@@ -266,7 +266,7 @@ fn throughput(
         other => Err(format!("a session answered {other:?}")),
     };
     // Time to get ready: what begins later than it should is measured from when it begins.
-    let soon = || session::now() + 2_000_000;
+    let soon = || monotonic() + 2_000_000;
     for turn in 0..2 {
         if (round + turn).is_multiple_of(2) {
             private = rate(pair[0].ask(&order("private", 0, soon()))?)?;

@@ -27,6 +27,8 @@ pub enum Task {
     Small,
     Threads,
     Sharing,
+    Make,
+    First,
 }
 
 #[derive(Args)]
@@ -62,6 +64,13 @@ pub fn main(arguments: &WorkerArguments) -> Outcome<()> {
     }
     if arguments.task == Task::Sharing {
         return crate::sharing::session(&arguments.pool);
+    }
+    if arguments.task == Task::Make {
+        return crate::recovery::make(&arguments.pool);
+    }
+    if arguments.task == Task::First {
+        let path = arguments.filter.as_deref().unwrap_or_default();
+        return crate::recovery::first(&arguments.pool, path);
     }
     let base = if arguments.preloaded {
         MOUNT.to_owned()

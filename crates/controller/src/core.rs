@@ -16,10 +16,12 @@ use crate::memory::{Remains, TakenBack};
 use crate::meter::Meter;
 use crate::orphans::{Charges, Pace};
 use crate::pool::Pool;
+use crate::progress::{ProgressHook, Reporter, Step};
 use crate::recovery;
 use crate::relocate::Touched;
 use crate::relocate::closing::Closings;
 use crate::relocate::emptying::Emptyings;
+use crate::scan::{self, Division};
 use crate::sessions::Session;
 use crate::space::Space;
 use crate::state::{CrashHook, State};
@@ -62,6 +64,11 @@ pub struct Options {
     pub take_up: Duration,
     /// Serves all users; else root and the pool's user alone.
     pub shared: bool,
+    /// Told how far the opening of a pool has come.
+    pub progress: Option<ProgressHook>,
+    /// By how many threads headers and inodes are read when a pool is opened; for tests.
+    #[doc(hidden)]
+    pub division: Division,
     /// So many inodes are folded at once where all of a session's are; for tests that want each
     /// alone.
     #[doc(hidden)]
@@ -82,6 +89,8 @@ impl Default for Options {
             arena_pages: u32::MAX,
             take_up: Duration::from_secs(2),
             shared: false,
+            progress: None,
+            division: Division::default(),
             slice: 512,
             crash_hook: None,
         }
@@ -119,6 +128,8 @@ pub struct Core {
     published: (u64, u64),
     /// While a pool is opened: what dead sessions left is not all known.
     pub recovering: bool,
+    /// Tells how far the opening is.
+    pub(crate) progress: Reporter,
     /// What folds have changed that may tighten a class; looked at when the fold is done.
     pub(crate) touched: Vec<Touched>,
     /// What of that is not done yet.
@@ -136,6 +147,7 @@ impl Core {
     /// left that died.
     pub fn open(path: &Path, options: Options) -> Result<Core> {
         arck_pm::guarded::install_guard();
+        let mut progress = Reporter::new(options.progress.clone());
         let (mut pool, was_clean, same_boot) = Pool::open(path, options.persist)?;
         let mut journal = Journal::open(&pool)?;
         recovery::replay(&mut pool, &mut journal)?;
@@ -146,7 +158,7 @@ impl Core {
         let workers = Workers::default();
         space.workers = workers.clone();
         let mut state = State::new(pool, journal, space, classes, options.crash_hook.clone());
-        recovery::scan(&mut state)?;
+        let held = scan::scan(&mut state, options.division, &mut progress)?;
         let notice = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let lookout = notice
             .and_then(|notice| {
@@ -175,13 +187,14 @@ impl Core {
             emptyings: Emptyings::default(),
             published: (u64::MAX, u64::MAX),
             recovering: true,
+            progress,
             touched: Vec::new(),
             by_message: ByMessage::default(),
             closings: Closings::default(),
             gave_back: None,
             violations_logged: violations::Windows::new(),
         };
-        recovery::recover(&mut core, same_boot || was_clean)?;
+        recovery::recover(&mut core, held, same_boot || was_clean)?;
         let Core {
             locks,
             sessions,
@@ -194,9 +207,14 @@ impl Core {
         if !was_clean {
             // What moves that were cut off have left, and then what was about to move.
             core.clear_leftovers();
+            let numbers = u64::from(scan::numbers_end(&core.state.pool));
+            let all = if core.state.space.shared { numbers } else { 0 };
+            core.progress.begin(Step::Rights, all);
             core.tighten(vec![Touched::all()]);
         }
         core.finish_closing();
+        core.progress.end();
+        tracing::info!("opened in {:.3} s", core.progress.elapsed().as_secs_f64());
         Ok(core)
     }
 

@@ -77,7 +77,9 @@ impl Core {
         let Some(session) = self.sessions.get(&number) else {
             return;
         };
-        let owned: Vec<InodeNumber> = session.owned.keys().copied().collect();
+        let mut owned: Vec<InodeNumber> = session.owned.keys().copied().collect();
+        // In order, so that a recovery is the same each time.
+        owned.sort_unstable();
         for part in owned.chunks(4096) {
             let mut change = Change::new(&mut self.state);
             let mut release = || {

@@ -20,7 +20,7 @@
 //! | `lent`, `memory` | what that takes of the pool's file system, and who takes more than he may |
 //! | `holdings` | what a user may hold of numbers and segments without using it |
 //! | `workers` | does what a session could make last for ever, in threads of their own |
-//! | `recovery` | after a crash |
+//! | `scan`, `recovery`, `progress` | opening a pool, after a crash too; how far it has come |
 //! | `meter` | what hand-overs take, for whoever asks |
 //! | `service`, `listener` | the thread that does it all, and its socket |
 //! | `closer` | closes what sessions sent, in threads of its own |
@@ -62,6 +62,7 @@ mod move_names;
 mod orphans;
 mod ownership;
 mod pool;
+mod progress;
 mod reach;
 mod receipts;
 mod recovery;
@@ -69,6 +70,7 @@ mod refusals;
 mod relocate;
 mod requests;
 mod room;
+mod scan;
 mod segment_files;
 mod service;
 mod sessions;
@@ -88,6 +90,8 @@ pub use aside::{ASIDE, Head, SetAside};
 pub use beneath::check_room;
 pub use error::{Error, Result, size_text};
 pub use mkfs::{MkfsOptions, mkfs};
+pub use progress::{Progress, ProgressHook, Step};
+pub use scan::Division;
 pub use state::CrashHook;
 pub use violations::{Entry, Event, VIOLATIONS_LOG, VIOLATIONS_LOG_OLD, read_log};
 

@@ -438,6 +438,7 @@ impl Core {
         let mut wasted = Duration::ZERO;
         for slice in sound.chunks(size).chain(refused_before.chunks(1)) {
             let began = Instant::now();
+            self.progress.add(slice.len() as u64);
             let Err(failure) = self.fold(session, slice, after) else {
                 continue;
             };

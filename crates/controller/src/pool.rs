@@ -19,9 +19,9 @@ use arck_pm::{
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
-use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Headers are allocated in the backing this many bytes at a time.
 const HEADER_STEP: u64 = 64 << 10;
@@ -43,8 +43,8 @@ pub struct Pool {
     session_table: Mapping,
     space: AddressSpace,
     mapped: Vec<bool>,
-    /// Looks at pages, since [`Pool::take_pages_read`].
-    pages_read: Cell<u64>,
+    /// Looks at pages, since [`Pool::take_pages_read`]; some are missing where several threads look.
+    pages_read: AtomicU64,
     /// Bytes of the header table that are allocated.
     headers_allocated: u64,
     /// Called in place of fsync.
@@ -282,7 +282,7 @@ impl Pool {
             session_table,
             space,
             mapped: vec![false; geometry.segment_count as usize],
-            pages_read: Cell::new(0),
+            pages_read: AtomicU64::new(0),
             superblock,
             headers_allocated: 0,
             sync_hook: None,
@@ -382,7 +382,7 @@ impl Pool {
 
     /// Looks at pages of verified metadata since this was asked last.
     pub fn take_pages_read(&self) -> u64 {
-        self.pages_read.take()
+        self.pages_read.swap(0, Ordering::Relaxed)
     }
 
     /// Makes sure that the header table is allocated up to and including entry `number`.
@@ -515,7 +515,9 @@ impl Pages for Pool {
     fn page(&self, pointer: PagePtr) -> Option<&PageWords> {
         let offset = self.mapped_offset(pointer)?;
         let page = self.space().slice(offset, PAGE_SIZE as usize)?;
-        self.pages_read.set(self.pages_read.get() + 1);
+        // Not one step, which would cost more than looking.
+        let looks = self.pages_read.load(Ordering::Relaxed);
+        self.pages_read.store(looks + 1, Ordering::Relaxed);
         // SAFETY: the page lies in a segment that is mapped until `self` is dropped, is aligned
         // to 4096, and is 512 atomic words, for which every content is valid.
         Some(unsafe { &*page.as_ptr().cast::<PageWords>() })

@@ -1,4 +1,5 @@
-//! Opening a pool: replays the journal, rebuilds the tables, folds what dead sessions left.
+//! Opening a pool: replays the journal, and, once the tables are rebuilt ([`crate::scan`]), folds
+//! what dead sessions left.
 //!
 //! # Invariants
 //! * Everything here can be interrupted and done again.
@@ -16,15 +17,14 @@ use crate::error::{Error, Result};
 use crate::files::{SegmentEntry, SegmentKind};
 use crate::journal::{Journal, Target};
 use crate::pool::Pool;
+use crate::progress::Step;
+use crate::scan::Held;
 use crate::sessions::{Owned, Session};
-use crate::slots::place;
-use crate::state::State;
-use arck_core_state::header::{COUNTED_MAX, HEADER_SIZE, HeaderKind};
-use arck_core_state::{Inode, InodeNumber, PAGE_SIZE, PagePtr, layout};
-use arck_pm::record::stored;
+use arck_core_state::geometry::SessionNumber;
+use arck_core_state::header::HeaderKind;
+use arck_core_state::{InodeNumber, PAGE_SIZE, PagePtr, layout};
 use rustix::io::Errno;
-use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::Ordering;
+use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
 /// Applies the journal's last entry again, and maps the metadata segments.
@@ -91,104 +91,19 @@ fn map_metadata(pool: &mut Pool) -> Result<()> {
     Ok(())
 }
 
-/// Reads all headers and living inodes; takes marks and odd sequences away.
-pub fn scan(state: &mut State) -> Result<()> {
-    let end = state.pool.headers_end() / HEADER_SIZE as u64;
-    let end = InodeNumber::try_from(end).unwrap_or(InodeNumber::MAX);
-    let end = end.min(state.pool.geometry().inode_count);
-    if end > 0 {
-        state.pool.allocate_headers(end - 1).map_err(Error::system(
-            state.pool.path().join(layout::HEADERS),
-            "allocate",
-        ))?;
-    }
-    let mut highest_fold = 0;
-    let mut last_used = 0;
-    let mut free = Vec::new();
-    let mut taken: BTreeMap<PagePtr, u32> = BTreeMap::new();
-    for number in 1..end {
-        let Some(header) = state.pool.header(number) else {
-            break;
-        };
-        let copy = header.copy();
-        for (what, number_of) in [("sequence", copy.sequence), ("fold number", copy.fold)] {
-            if number_of > COUNTED_MAX {
-                let detail = format!("the {what} of inode {number} is {number_of:#x}");
-                return Err(damaged(&state.pool, detail));
-            }
-        }
-        highest_fold = highest_fold.max(copy.fold);
-        if copy.sequence & 1 == 1 {
-            header.sequence.store(copy.sequence + 1, Ordering::Release);
-            stored(&header.sequence);
-        }
-        let bare = copy.ownership.bare();
-        if copy.ownership != bare {
-            header.ownership.store(bare.0, Ordering::Release);
-            stored(&header.ownership);
-        }
-        if copy.generation != 0 {
-            last_used = number;
-        }
-        match copy.kind {
-            HeaderKind::Free => free.push(number),
-            HeaderKind::Granted => state.granted += 1,
-            HeaderKind::Alive | HeaderKind::Orphan => {
-                let inode = Inode::read(&state.pool, copy.inode)
-                    .filter(|inode| inode.number == number && inode.generation == copy.generation)
-                    .ok_or_else(|| {
-                        damaged(
-                            &state.pool,
-                            format!("inode {number} is not where its header says"),
-                        )
-                    })?;
-                let (page, slot) = place(copy.inode);
-                *taken.entry(page).or_insert(0) |= 1 << slot;
-                state.set_shadow(number, Some(inode));
-                if copy.kind == HeaderKind::Orphan {
-                    state.orphans.insert(number);
-                    if let Some(of) = crate::maps::kept_for(&inode) {
-                        state.keepers.insert(number, of);
-                    }
-                }
-            }
-        }
-    }
-    if !state.is_alive(arck_core_state::ROOT_INODE) {
-        return Err(damaged(&state.pool, "it has no root directory"));
-    }
-    state.numbers = crate::state::Numbers::new(
-        last_used + 1,
-        state.pool.geometry().inode_count,
-        highest_fold + 1,
-    );
-    for number in free.into_iter().rev().filter(|&number| number <= last_used) {
-        state.numbers.give_back(number);
-    }
-    for (page, mask) in taken {
-        state.slots.load(state.space.label_of(page), page, mask);
-    }
-    Ok(())
-}
-
 /// Ends every session that the tables still know and that is not there any more.
-pub fn recover(core: &mut Core, arenas_count: bool) -> Result<()> {
+/// `held`: what the headers say that sessions have.
+pub fn recover(core: &mut Core, held: Vec<Held>, arenas_count: bool) -> Result<()> {
     let entries = arena::entries(&core.state.pool);
-    let mut owned: HashMap<u32, Vec<(InodeNumber, u32)>> = HashMap::new();
+    let known: HashSet<SessionNumber> = entries.iter().map(|(_, entry)| entry.session).collect();
+    let mut owned: HashMap<SessionNumber, Vec<(InodeNumber, u32)>> = HashMap::new();
     let mut nobodys = Vec::new();
-    let end = core.state.pool.headers_end() / HEADER_SIZE as u64;
-    for number in 1..InodeNumber::try_from(end).unwrap_or(InodeNumber::MAX) {
-        let Some(header) = core.state.header_copy(number) else {
-            break;
-        };
-        let session = header.ownership.session();
-        if entries.iter().any(|(_, entry)| entry.session == session) {
-            owned
-                .entry(session)
-                .or_default()
-                .push((number, header.branch_slot));
-        } else if session != 0 || header.kind == HeaderKind::Granted {
-            nobodys.push(number);
+    for held in held {
+        if known.contains(&held.session) {
+            let inodes = owned.entry(held.session).or_default();
+            inodes.push((held.number, held.branch_slot));
+        } else {
+            nobodys.push(held.number);
         }
     }
     let may_fold = arenas_count || !core.state.pool.is_paged();
@@ -197,6 +112,17 @@ pub fn recover(core: &mut Core, arenas_count: bool) -> Result<()> {
     let (living, dead): (Vec<_>, Vec<_>) = entries
         .into_iter()
         .partition(|(_, entry)| there.contains(&entry.session));
+    let left = dead
+        .iter()
+        .filter_map(|(_, entry)| owned.get(&entry.session));
+    let left: usize = left.map(Vec::len).sum();
+    tracing::info!(
+        "{} sessions are still there, {} are gone, which had {left} inodes",
+        living.len(),
+        dead.len()
+    );
+    core.progress
+        .begin(Step::Sessions, (left + nobodys.len()) as u64);
     for (index, entry) in living.into_iter().chain(dead) {
         let inodes = owned.remove(&entry.session).unwrap_or_default();
         if !may_fold {
@@ -237,6 +163,7 @@ pub fn recover(core: &mut Core, arenas_count: bool) -> Result<()> {
     }
     core.count_away();
     release(core, &nobodys)?;
+    core.progress.end();
     let ownerless: Vec<_> = (0..core.state.pool.geometry().segment_count)
         .filter(|&segment| {
             core.state
@@ -281,6 +208,7 @@ fn release(core: &mut Core, numbers: &[InodeNumber]) -> Result<()> {
         release()
             .and_then(|()| change.commit(Weight::Ownership))
             .map_err(failed)?;
+        core.progress.add(part.len() as u64);
     }
     Ok(())
 }

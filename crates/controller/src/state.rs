@@ -54,7 +54,7 @@ struct ShadowInodes {
 }
 
 /// Inodes in a part.
-const PART: usize = 1024;
+pub const PART: usize = 1024;
 
 impl ShadowInodes {
     fn get(&self, number: InodeNumber) -> Option<&Inode> {

@@ -57,6 +57,11 @@ impl TestPool {
 
     /// Serves a pool that is there; it stays when this is dropped.
     pub fn adopt(path: &Path) -> TestPool {
+        TestPool::adopt_with(path, Options::default())
+    }
+
+    /// The same, its controller run with `options`.
+    pub fn adopt_with(path: &Path, options: Options) -> TestPool {
         let directory = tempfile::Builder::new()
             .prefix("arck-test-")
             .tempdir_in("/dev/shm")
@@ -65,7 +70,7 @@ impl TestPool {
         let mut pool = TestPool {
             directory,
             controller: None,
-            options: Options::default(),
+            options,
         };
         pool.serve();
         pool

@@ -6,11 +6,10 @@
 
 use crate::Outcome;
 use crate::calls::{Calls, DirectCalls};
-use crate::measure::Random;
+use crate::measure::{Random, monotonic as now};
 use crate::pool::Bench;
 use arck_protocol::Request;
 use arckfs::{ConnectOptions, FileSystem, Handle};
-use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
 use std::ffi::CString;
@@ -60,12 +59,6 @@ pub enum Answer {
     Timed { begin: u64, end: u64 },
     Count { operations: u64, time: u64 },
     Failed(String),
-}
-
-/// Nanoseconds of CLOCK_MONOTONIC.
-pub fn now() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// The other end: the process as the benchmark sees it.

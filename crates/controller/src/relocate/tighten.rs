@@ -61,6 +61,7 @@ impl Core {
     /// Looks at one inode, and has what is in it looked at.
     pub(super) fn close_one(&mut self, mut at: Touched, closing: &mut Closing, seen: &mut Seen) {
         self.closings.note_work(1);
+        self.progress.add(1);
         if !self.is_as_touched(&at) {
             return;
         }

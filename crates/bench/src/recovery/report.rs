@@ -1,0 +1,81 @@
+//! What `recovery` found out: a table in Markdown, and JSON.
+
+use super::Start;
+use crate::machine::Machine;
+use serde::Serialize;
+use std::fmt::Write;
+
+/// Everything.
+#[derive(Serialize)]
+pub struct Report {
+    pub machine: Machine,
+    pub files: u64,
+    /// In each file.
+    pub bytes: usize,
+    pub sessions: u64,
+    pub shared: bool,
+    pub persist: String,
+    pub rounds: usize,
+    /// Of the files, how many no fold had taken when nothing was meant to be folded.
+    pub unfolded: f64,
+    pub rows: Vec<Row>,
+    /// Seconds that a clean end takes, once no session is there.
+    pub stop: f64,
+}
+
+/// One case.
+#[derive(Serialize)]
+pub struct Row {
+    pub what: &'static str,
+    pub median: Start,
+    pub starts: Vec<Start>,
+}
+
+impl Report {
+    pub fn markdown(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        let _ = self.write(&mut text);
+        text
+    }
+
+    fn write(&self, text: &mut String) -> std::fmt::Result {
+        let machine = &self.machine;
+        writeln!(
+            text,
+            "{}, {} processors, Linux {}; {}; load {:.2}. `--persist {}`{}.\n\
+             {} files of {} bytes, made by {} sessions, those of one of them in one directory; medians \
+             of {} rounds.\n\n\
+             | before the start | served after, s | first answer after, s | longest of the rounds, s \
+             | controller's memory, MiB |\n| --- | ---: | ---: | ---: | ---: |",
+            machine.processor,
+            machine.processors,
+            machine.kernel,
+            machine.tmpfs,
+            machine.load,
+            self.persist,
+            if self.shared { ", `--shared`" } else { "" },
+            self.files,
+            self.bytes,
+            self.sessions,
+            self.rounds,
+        )?;
+        for row in &self.rows {
+            let longest = row.starts.iter().map(|start| start.answered);
+            writeln!(
+                text,
+                "| {} | {:.3} | {:.3} | {:.3} | {:.0} |",
+                row.what,
+                row.median.ready,
+                row.median.answered,
+                longest.fold(0.0, f64::max),
+                row.median.memory / f64::from(1 << 20),
+            )?;
+        }
+        writeln!(
+            text,
+            "\nNot folded when they were killed: {:.0} files. The clean end, all sessions gone: {:.3} s.",
+            self.unfolded, self.stop
+        )
+    }
+}
