@@ -92,6 +92,7 @@ fn connect(pool: &Path) -> Outcome<DirectCalls> {
     let options = ConnectOptions {
         pool: pool.to_path_buf(),
         mount: MOUNT.into(),
+        group: Vec::new(),
     };
     let file_system = FileSystem::connect(&options).map_err(|error| error.to_string())?;
     Ok(DirectCalls { file_system })
