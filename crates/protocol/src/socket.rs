@@ -26,6 +26,8 @@ pub enum Call {
     /// same user, with the same groups, have a session under the same name of a trust group, a
     /// place in theirs. EAGAIN if that has no place left.
     Hello { version: u32, caller: Caller },
+    /// A greeting of another version, of which nothing more is known. → [`Answer::Error`].
+    OtherVersion { version: u32 },
     /// Descriptors of these segments (at most [`DESCRIPTORS_MAX`]), in this order: read-write of
     /// the session's own data segments, read-only of others. → [`Answer::Segments`]; EACCES if one
     /// is of a class that the session is not in.
@@ -161,6 +163,10 @@ impl Call {
                 w.u32(*version)?;
                 caller.encode(&mut w)?;
             }
+            Call::OtherVersion { version } => {
+                w.u8(1)?;
+                w.u32(*version)?;
+            }
             Call::MapSegments { segments } => {
                 w.u8(2)?;
                 w.list(segments)?;
@@ -203,11 +209,7 @@ impl Call {
             kind @ (1 | 9) => {
                 let version = r.u32()?;
                 if version != PROTOCOL_VERSION {
-                    // What else another version says, nobody here knows.
-                    return Ok(Call::Hello {
-                        version,
-                        caller: Caller::default(),
-                    });
+                    return Ok(Call::OtherVersion { version });
                 }
                 match kind {
                     1 => Call::Hello {
@@ -442,10 +444,7 @@ mod tests {
                 version: PROTOCOL_VERSION,
                 caller: Caller::of_process(b"editors"),
             },
-            Call::Hello {
-                version: 1,
-                caller: Caller::default(),
-            },
+            Call::OtherVersion { version: 1 },
             Call::MapSegments {
                 segments: vec![1, 2, 3],
             },

@@ -85,7 +85,7 @@ impl Service {
         let session = connection.session;
         let need = session.ok_or((Errno::PROTO, "no session: say hello first".to_owned()));
         match call {
-            Call::Hello { version, .. } if *version != PROTOCOL_VERSION => Err((
+            Call::OtherVersion { version } => Err((
                 Errno::PROTONOSUPPORT,
                 format!(
                     "protocol version {version} is not spoken here, but {PROTOCOL_VERSION}: use a \
@@ -115,10 +115,6 @@ impl Service {
                 }
                 Ok((Answer::Welcome(welcome), descriptors))
             }
-            Call::Resume { version, .. } if *version != PROTOCOL_VERSION => Err((
-                Errno::PROTONOSUPPORT,
-                format!("protocol version {version} is not spoken here, but {PROTOCOL_VERSION}"),
-            )),
             Call::Resume { .. } if session.is_some() => {
                 Err((Errno::ISCONN, "this connection has a session".to_owned()))
             }
