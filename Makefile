@@ -10,7 +10,7 @@ SECONDS ?= 30
 # Virtual machines for `make test-vm`; SEED= says which.
 ROUNDS ?= 16
 
-.PHONY: all build demo test test-threads test-vm model fuzz bench lint doc prepare install clean
+.PHONY: all build demo test test-threads test-vm test-apps model fuzz bench lint doc prepare install clean
 
 all: build
 
@@ -36,6 +36,11 @@ test-threads: prepare
 test-vm: prepare
 	scripts/test-vm $(ROUNDS) $(SEED)
 
+# Whole programs (git, make, PostgreSQL, ...), unmodified, beside tmpfs; `scripts/test-apps git` for one.
+test-apps: prepare
+	scripts/prepare apps
+	scripts/test-apps
+
 # A million schedules of the ownership protocol, seven times those of `make test`.
 model: prepare
 	scripts/model 140000
@@ -52,6 +57,7 @@ lint: prepare
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path crates/fuzz/libfuzzer/Cargo.toml --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy -p arck-cli --test programs --locked -- -D warnings
 	shellcheck demo/demo demo/redis demo/tree scripts/* .ci/run
 
 doc: prepare

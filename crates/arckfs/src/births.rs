@@ -31,6 +31,9 @@ pub struct Birth<'t> {
     pub mode: u32,
     /// Of a symbolic link.
     pub target: &'t [u8],
+    /// It is listed as open before anybody can find it: whoever takes the right to it away right after
+    /// its birth leaves it to its maker.
+    pub opens: bool,
 }
 
 impl<'a> Context<'a> {
@@ -91,10 +94,16 @@ impl<'a> Context<'a> {
             source: b"",
         };
         let involved = [(directory, *expected)];
+        if birth.opens {
+            self.list_open(inode)?;
+        }
         let committed = self.commit_record(directory, expected, record, &involved, time);
         let (reference, confirmed) = match committed {
             Ok(committed) => committed,
             Err(stop) => {
+                if birth.opens {
+                    self.close_again(inode);
+                }
                 // What stops an attempt takes its record back, or comes before it; what fails it
                 // leaves open whether the record is there.
                 let ended = inode.branch.load(Ordering::Relaxed) == begun::NOT

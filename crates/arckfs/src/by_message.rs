@@ -1,5 +1,5 @@
-//! What this session may see and cannot map, by message: it was open when the right to read it went
-//! away, or there is no class for those who may read it.
+//! What this session may see or write and cannot map, by message: it was open when the right to it
+//! went away, there is no class for those who may read it, or it may be written and not read.
 //!
 //! # Invariants
 //! * Nothing is asked inside an operation or under a lock.
@@ -9,7 +9,7 @@ use crate::engine::{Engine, Recalled};
 use crate::interface::Errno;
 use arck_core_state::{Inode, InodeNumber};
 use arck_pm::guarded::guarded_copy;
-use arck_protocol::message::READ_MAX;
+use arck_protocol::message::{READ_MAX, WRITE_MAX};
 use arck_protocol::{Request, Response};
 use zerocopy::FromBytes;
 
@@ -79,5 +79,57 @@ impl Engine {
             }
         }
         Ok(done)
+    }
+
+    /// Has the controller write a buffer, at the end of the file with `append`; gives the bytes written
+    /// and the position behind them. `denied` is why it cannot be written in place, and what is told if
+    /// it may not be written at all. Every [`WRITE_MAX`] bytes are one write. Durable on return. EFAULT.
+    #[cold]
+    pub(crate) fn write_by_message(
+        &self,
+        (inode, generation): (InodeNumber, u32),
+        buffer: &[u8],
+        position: Option<u64>,
+        denied: Errno,
+    ) -> Result<(usize, u64), Errno> {
+        let mut done = 0;
+        let mut end = position.unwrap_or(0);
+        while done < buffer.len() {
+            let mut bytes = vec![0; (buffer.len() - done).min(WRITE_MAX)];
+            let source = buffer[done..].as_ptr();
+            // SAFETY: the target is a vector of as many bytes, which nobody else uses; the source is as
+            // much of the program's buffer, which need not be there.
+            let copied = unsafe { guarded_copy(bytes.as_mut_ptr(), source, bytes.len()) };
+            if let Err(fault) = copied {
+                bytes.truncate(fault.copied);
+            }
+            if bytes.is_empty() {
+                return if done == 0 {
+                    Err(Errno::FAULT)
+                } else {
+                    Ok((done, end))
+                };
+            }
+            let length = bytes.len();
+            let request = Request::Write {
+                inode,
+                generation,
+                position: end,
+                append: position.is_none(),
+                bytes,
+            };
+            match self.session.request(&request) {
+                Ok(Response::Bytes(at)) => {
+                    let at = at.try_into().map_err(|_| Errno::PROTO)?;
+                    end = u64::from_le_bytes(at);
+                }
+                Ok(_) => return Err(Errno::PROTO),
+                Err(_) if done != 0 => break,
+                Err(Errno::ACCESS | Errno::BUSY) => return Err(denied),
+                Err(errno) => return Err(errno),
+            }
+            done += length;
+        }
+        Ok((done, end))
     }
 }

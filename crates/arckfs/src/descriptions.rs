@@ -482,6 +482,24 @@ impl<'a> Context<'a> {
         Ok(())
     }
 
+    /// The same, of an inode that is opened because of the rights that its view shows: they are still
+    /// those when it is listed. Whoever takes a right away lets those keep it who list the inode then.
+    pub fn list_open_as_seen(&self, inode: &'static CachedInode) -> Attempt<()> {
+        self.list_open(inode)?;
+        let header = self.header(inode.number())?;
+        let seen = inode.sequence.load(Ordering::SeqCst);
+        if header.sequence.load(Ordering::SeqCst) == seen {
+            return Ok(());
+        }
+        self.close_again(inode);
+        Err(Fix::Again.into())
+    }
+
+    /// Takes a [`list_open`](Self::list_open) back of which nothing has come.
+    pub fn close_again(&self, inode: &CachedInode) {
+        close_once(self.session, self.state, self.spares, self.slot(), inode);
+    }
+
     fn take_open_place(&self, inode: &CachedInode) -> Result<usize, Errno> {
         let table = &self.session.control().open;
         let entry = open_entry(inode.number(), inode.generation());

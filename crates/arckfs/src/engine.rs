@@ -170,8 +170,10 @@ impl Recalled {
         self.shown.borrow_mut().clear();
     }
 
-    /// Whether a path is to be walked again after the controller has said EACCES.
+    /// Whether a path is to be walked again after the controller has said EACCES. The way is shown to
+    /// it again then: what was moved to where it may be reached may have been closed since.
     fn is_to_be_asked_again(&self) -> bool {
+        self.shown.borrow_mut().clear();
         self.denied.replace(self.denied.get() + 1) < DENIED_MAX
     }
 }

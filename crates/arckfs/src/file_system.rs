@@ -12,7 +12,7 @@ mod status;
 use crate::births::Birth;
 use crate::credentials::Credentials;
 use crate::descriptions::{Externals, Opened};
-use crate::engine::{Attempt, Context, Engine, Fix, Stop};
+use crate::engine::{Attempt, Context, Engine, Fix};
 use crate::inodes;
 use crate::interface::*;
 use crate::listing;
@@ -250,19 +250,11 @@ impl FileSystem {
         };
         let (inode, created) = self.engine.run(|context| {
             let (inode, created) = context.walk(start, path, follow, |place| {
-                let (inode, created) = context.open_place(place, create, exclusive, mode)?;
-                if created && let Err(stop) = context.list_open(inode) {
-                    // What cannot be opened has not been made either.
-                    if let (Stop::Failure(_), Last::Name(name)) = (&stop, &place.last) {
-                        let _ = context.unlink_name(place.directory, name);
-                    }
-                    return Err(stop);
-                }
-                Ok((inode, created))
+                context.open_place(place, create, exclusive, mode)
             })?;
             if !created {
                 context.may_open(inode, flags)?;
-                context.list_open(inode)?;
+                context.list_open_as_seen(inode)?;
             }
             Ok((inode, created))
         })?;
@@ -294,6 +286,7 @@ impl FileSystem {
             kind: FileKind::File,
             mode: mode & 0o7777,
             target: b"",
+            opens: true,
         };
         let inode = self.engine.run(|context| {
             let directory = context.resolve(start, path, flags & libc::O_NOFOLLOW == 0)?;

@@ -347,7 +347,11 @@ impl<'a> Context<'a> {
             reserve.keep(new);
         }
         reserve.take_back(&mut index);
-        outcome?;
+        if let Err(stop) = outcome {
+            // The next who has the lock goes on from there.
+            let _published = order::fence(published);
+            return Err(stop);
+        }
         if inode.has(flag::MAPPED) {
             self.remap(inode, from, last);
         }
@@ -404,6 +408,10 @@ impl<'a> Context<'a> {
                 let mut fresh = FreshPages::default();
                 let set = self.set_entry(inode, &branch, page, index::HOLE, &mut fresh, &proof);
                 self.give_index_pages(&mut fresh, 0);
+                if set.is_err() {
+                    // The next who has the lock goes on from there.
+                    let _stored = order::fence(stored.take());
+                }
                 Some(set?)
             } else {
                 let cleared = delta::clear_index_entry(self.session, &branch, root, page)?;

@@ -211,7 +211,7 @@ impl<'a> Context<'a> {
                 data.or(ahead).ok_or(Errno::IO)?
             } else {
                 match step.publish_entries(&data) {
-                    Ok(entries) => order::fence(entries),
+                    Ok(entries) => order::fence(entries).ok_or(Errno::IO)?,
                     Err(stop) => {
                         // Entries beyond the size must not wait there for the file to grow.
                         self.drop_entries(inode, &branch, pages_of(size))?;
@@ -236,7 +236,7 @@ impl<'a> Context<'a> {
             let only_bytes = step.count == 0;
             let entries = if !only_bytes {
                 let data = order::fence(step.stored.take());
-                Some(step.publish_entries(&data)?)
+                step.publish_entries(&data)?
             } else {
                 None
             };
@@ -300,15 +300,16 @@ impl<'a> Context<'a> {
         let old = inode.size.load(Ordering::Relaxed);
         let (branch, begun) = self.branch(inode, &expected)?;
         let time = now();
-        if new > old {
+        let begun = if new > old {
             let mut places = NO_PAGES;
             let mut step = Step::new(self, inode, branch, begun, &mut places);
             step.zero_tail(old)?;
             let data = order::fence(step.stored.take());
             let _entries = order::fence(step.publish_entries(&data)?);
+            None
         } else {
-            let _begun = order::fence(begun);
-        }
+            begun
+        };
         // One cache line, in this order: what reaches the medium is a prefix of it.
         self.put_times(inode, &branch, time)?;
         let _ = branch.put(offset::SIZE, new)?;
@@ -316,7 +317,7 @@ impl<'a> Context<'a> {
         if new < old {
             let _ = branch.put(offset::LIMIT, limit)?;
         }
-        let _durable = order::fence(branch.flush_line_0()?);
+        let _durable = order::fence((begun, branch.flush_line_0()?));
         inode.branch_is_durable();
         if !expected.still_holds(self.header(inode.number())?) {
             // Perhaps it has been folded: nothing of others may come before the next attempt.

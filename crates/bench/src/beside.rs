@@ -8,6 +8,8 @@
 use crate::Outcome;
 use crate::machine::Machine;
 use crate::measure::{Sample, median, timed};
+use crate::output;
+use crate::output::Output;
 use crate::pool::{self, Bench};
 use crate::worker::MOUNT;
 use arck_pm::PersistOption;
@@ -16,7 +18,7 @@ use serde::Serialize;
 use std::ffi::CString;
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 /// Calls of one kind in a round.
@@ -43,13 +45,8 @@ pub struct BesideArguments {
     #[arg(long, value_name = "N", default_value_t = 41)]
     rounds: usize,
 
-    /// Also write everything measured to this file
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-
-    /// The command that serves the pool [default: the one beside this executable; else a fork]
-    #[arg(long, value_name = "PATH")]
-    arck: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// One row: nanoseconds of processor time a call.
@@ -128,7 +125,7 @@ impl Side {
 }
 
 pub fn main(arguments: &BesideArguments) -> Outcome<()> {
-    let arck = pool::find_command(arguments.arck.as_deref())?;
+    let arck = arguments.output.command()?;
     let library = pool::find_library()
         .ok_or("libarck_preload.so is not beside this executable: build arck-preload")?;
     let bench = Bench::start(64 << 20, PersistOption::Auto, arck.as_deref())?;
@@ -170,35 +167,28 @@ pub fn main(arguments: &BesideArguments) -> Outcome<()> {
         rounds: arguments.rounds,
         beside: OPERATIONS.iter().enumerate().map(row).collect(),
     };
-    print!("{}", report.markdown());
-    crate::report::save(arguments.json.as_deref(), &report)
+    arguments.output.publish(&report)
 }
 
-impl Report {
-    fn markdown(&self) -> String {
-        let mut text = String::new();
-        // Writing to a string does not fail.
-        let _ = writeln!(
+impl output::Report for Report {
+    fn write(&self, text: &mut String) -> std::fmt::Result {
+        writeln!(
             text,
-            "{}, {} processors, Linux {}; load {:.2}.\nNanoseconds of processor time a call, on \
+            "{}.\nNanoseconds of processor time a call, on \
              files of the host, without and with the preload library (which has a file of the \
              pool open); medians of {} rounds on each side, alternating; added = median of the \
              differences of the pairs.\n\n| calls beside the pool | plain | under the preload \
              library | added |\n| --- | ---: | ---: | ---: |",
-            self.machine.processor,
-            self.machine.processors,
-            self.machine.kernel,
-            self.machine.load,
-            self.rounds
-        );
+            self.machine, self.rounds
+        )?;
         for row in &self.beside {
-            let _ = writeln!(
+            writeln!(
                 text,
                 "| {} | {:.0} | {:.0} | {:.0} |",
                 row.operation, row.plain, row.preload, row.difference
-            );
+            )?;
         }
-        text
+        Ok(())
     }
 }
 

@@ -7,13 +7,14 @@
 use crate::Outcome;
 use crate::calls::Calls;
 use crate::groups::PAGE;
+use crate::output::Output;
 use crate::pool::{self, Bench};
 use crate::trace::{self, Counted};
 use arck_pm::PersistOption;
 use clap::Args;
 use serde::Serialize;
 use std::ffi::CString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 
 /// Operations of each loop.
@@ -35,17 +36,12 @@ pub const LOOPS: [&str; 10] = [
 
 #[derive(Args)]
 pub struct CountArguments {
-    /// Also write the counts to this file
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-
     /// Size of the pool: bytes, or with K, M, G
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = pool::parse_size)]
     pool_size: u64,
 
-    /// The command that serves the pool [default: the one beside this executable; else a fork]
-    #[arg(long, value_name = "PATH")]
-    arck: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// What is called. tmpfs shows that the counting counts.
@@ -71,7 +67,7 @@ struct Line {
 }
 
 pub fn main(arguments: &CountArguments) -> Outcome<()> {
-    let arck = pool::find_command(arguments.arck.as_deref())?;
+    let arck = arguments.output.command()?;
     let library = pool::find_library();
     let bench = Bench::start(arguments.pool_size, PersistOption::Auto, arck.as_deref())?;
     let mut lines = count(&bench, Way::Direct, None)?;
@@ -121,7 +117,7 @@ pub fn main(arguments: &CountArguments) -> Outcome<()> {
             which.join(", ")
         );
     }
-    crate::report::save(arguments.json.as_deref(), &lines)
+    arguments.output.save(&lines)
 }
 
 fn count(bench: &Bench, way: Way, library: Option<&Path>) -> Outcome<Vec<Line>> {

@@ -243,5 +243,5 @@ pub fn main(arguments: &FloorArguments) -> Outcome<()> {
             .iter()
             .map(|(name, factor)| (name.to_string(), serde_json::json!(factor)))
             .collect::<serde_json::Map<_, _>>() });
-    crate::report::save(arguments.json.as_deref(), &json)
+    crate::output::save(arguments.json.as_deref(), &json)
 }

@@ -1,6 +1,7 @@
 //! Facts about the machine that stand beside every figure.
 
 use serde::Serialize;
+use std::fmt;
 
 /// See the module's head.
 #[derive(Clone, Debug, Serialize)]
@@ -16,6 +17,22 @@ pub struct Machine {
 
 fn read(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Machine {
+            processor,
+            processors,
+            kernel,
+            tmpfs,
+            load,
+        } = self;
+        write!(
+            formatter,
+            "{processor}, {processors} processors, Linux {kernel}; {tmpfs}; load {load:.2}"
+        )
+    }
 }
 
 impl Machine {

@@ -30,6 +30,7 @@ mod groups;
 mod machine;
 mod measure;
 mod micro;
+mod output;
 mod pool;
 mod recovery;
 mod report;

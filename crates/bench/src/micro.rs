@@ -3,12 +3,13 @@
 use crate::Outcome;
 use crate::machine::Machine;
 use crate::measure::Measurement;
+use crate::output::Output;
 use crate::pool::{self, Bench};
 use crate::report::{Clock, Report, Run};
 use arck_pm::PersistOption;
 use clap::{Args, ValueEnum};
 use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 
 /// How ArckFS is called.
@@ -35,10 +36,6 @@ pub struct MicroArguments {
     #[arg(long, value_name = "N", default_value_t = 7)]
     rounds: usize,
 
-    /// Also write everything measured to this file
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-
     /// Size of the pool: bytes, or with K, M, G
     #[arg(long, value_name = "SIZE", default_value = "2G", value_parser = pool::parse_size)]
     pool_size: u64,
@@ -64,13 +61,12 @@ pub struct MicroArguments {
     #[arg(long, value_enum, hide_possible_values = true, default_value = "wall")]
     clock: Clock,
 
-    /// The command that serves the pool [default: the one beside this executable; else a fork]
-    #[arg(long, value_name = "PATH")]
-    arck: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
 }
 
 pub fn main(arguments: &MicroArguments) -> Outcome<()> {
-    let arck = pool::find_command(arguments.arck.as_deref())?;
+    let arck = arguments.output.command()?;
     let library = pool::find_library();
     if library.is_none() && arguments.way.contains(&Way::Preload) {
         let line = "libarck_preload.so is not beside this executable: build arck-preload";
@@ -105,8 +101,7 @@ pub fn main(arguments: &MicroArguments) -> Outcome<()> {
         }
         report.runs.push(run);
     }
-    print!("{}", report.markdown());
-    crate::report::save(arguments.json.as_deref(), &report)
+    arguments.output.publish(&report)
 }
 
 fn measure(

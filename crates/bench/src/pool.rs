@@ -160,14 +160,31 @@ impl Bench {
         }
     }
 
-    /// Bytes that the controller's process has had resident at most; 0 if nobody knows.
-    pub fn server_memory(&self) -> f64 {
+    /// What the kernel tells of the controller's process; nothing if there is none.
+    fn server_file(&self, name: &str) -> String {
         let process = match &self.server {
-            Server::None => return 0.0,
+            Server::None => return String::new(),
             Server::Command(child) => child.id(),
             Server::Forked { process, .. } => process.cast_unsigned(),
         };
-        let text = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+        std::fs::read_to_string(format!("/proc/{process}/{name}")).unwrap_or_default()
+    }
+
+    /// Seconds of processor time that the controller's process has used; 0 if nobody knows.
+    pub fn server_time(&self) -> f64 {
+        let text = self.server_file("stat");
+        // Behind the name, which may hold anything; user and system time are fields 14 and 15.
+        let rest = text.rsplit(')').next().unwrap_or_default();
+        let ticks = rest.split_whitespace().skip(11).take(2);
+        let ticks: f64 = ticks.filter_map(|field| field.parse::<f64>().ok()).sum();
+        // SAFETY: a number in, a number out.
+        let each = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+        ticks / each.max(1) as f64
+    }
+
+    /// Bytes that the controller's process has had resident at most; 0 if nobody knows.
+    pub fn server_memory(&self) -> f64 {
+        let text = self.server_file("status");
         let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
         let number = line.and_then(|rest| rest.split_whitespace().next());
         number.map_or(0.0, |number| number.parse().unwrap_or(0.0) * 1024.0)

@@ -19,12 +19,13 @@ mod work;
 use crate::Outcome;
 use crate::machine::Machine;
 use crate::measure::{median, monotonic};
+use crate::output::Output;
 use crate::pool::{self, Bench};
 use arck_pm::PersistOption;
 use clap::Args;
 use report::{Report, Row};
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use work::{Maker, Work};
 
@@ -70,13 +71,8 @@ pub struct RecoveryArguments {
     #[arg(long, value_name = "SIZE", value_parser = pool::parse_size)]
     pool_size: Option<u64>,
 
-    /// Also write everything measured to this file
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-
-    /// The command that serves the pool [default: the one beside this executable]
-    #[arg(long, value_name = "PATH")]
-    arck: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// One start of a controller.
@@ -86,6 +82,8 @@ pub struct Start {
     pub ready: f64,
     /// Seconds until a session had its first answer.
     pub answered: f64,
+    /// Seconds of processor time that the controller has used by then, all of its threads.
+    pub processor: f64,
     /// Bytes that the controller had resident at most.
     pub memory: f64,
 }
@@ -111,7 +109,9 @@ impl Case {
 }
 
 pub fn main(arguments: &RecoveryArguments) -> Outcome<()> {
-    let arck = pool::find_command(arguments.arck.as_deref())?
+    let arck = arguments
+        .output
+        .command()?
         .ok_or("arck is not beside this executable: build arck-cli, or name it with --arck")?;
     let mut starts: [Vec<Start>; 3] = Default::default();
     let mut stops = Vec::new();
@@ -152,6 +152,7 @@ pub fn main(arguments: &RecoveryArguments) -> Outcome<()> {
             median: Start {
                 ready: of(|start| start.ready),
                 answered: of(|start| start.answered),
+                processor: of(|start| start.processor),
                 memory: of(|start| start.memory),
             },
             starts: starts.clone(),
@@ -169,8 +170,7 @@ pub fn main(arguments: &RecoveryArguments) -> Outcome<()> {
         rows: rows.collect(),
         stop: median(stops),
     };
-    print!("{}", report.markdown());
-    crate::report::save(arguments.json.as_deref(), &report)
+    arguments.output.publish(&report)
 }
 
 /// Bytes of a pool for the files. What sessions have not folded takes forty times its own pages of
@@ -232,6 +232,7 @@ fn start(bench: &mut Bench, arguments: &RecoveryArguments) -> Outcome<Start> {
     Ok(Start {
         ready: (ready - begin) as f64 / 1e9,
         answered: (answered - begin) as f64 / 1e9,
+        processor: bench.server_time(),
         memory: bench.server_memory(),
     })
 }

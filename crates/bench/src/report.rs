@@ -2,10 +2,10 @@
 
 use crate::machine::Machine;
 use crate::measure::Measurement;
+use crate::output;
 use clap::ValueEnum;
 use serde::Serialize;
 use std::fmt::Write;
-use std::path::Path;
 
 /// Everything that `micro` found out.
 #[derive(Serialize)]
@@ -70,29 +70,16 @@ fn cells(measurement: Option<&Measurement>, clock: Clock) -> [String; 3] {
     ]
 }
 
-impl Report {
-    /// For people, and for documents.
-    pub fn markdown(&self) -> String {
-        let mut text = String::new();
-        // Writing to a string does not fail.
-        let _ = self.write(&mut text);
-        text
-    }
-
+impl output::Report for Report {
     fn write(&self, text: &mut String) -> std::fmt::Result {
-        let machine = &self.machine;
         writeln!(
             text,
-            "{}, {} processors, Linux {}; {}; load {:.2}.\n\
+            "{}.\n\
              Nanoseconds an operation{}, one thread; medians of {} rounds on each side, alternating \
              in one process; factor = tmpfs / ArckFS, median of the pairs, above 1 ArckFS is \
              faster. Warm: every file was written, read and looked up in a round that is not \
              counted; memory of ArckFS's own segments is populated when they are granted.",
-            machine.processor,
-            machine.processors,
-            machine.kernel,
-            machine.tmpfs,
-            machine.load,
+            self.machine,
             match self.clock {
                 Clock::Wall => "",
                 Clock::Processor => " of processor time",
@@ -132,11 +119,4 @@ impl Report {
         }
         Ok(())
     }
-}
-
-/// Writes `report` to `path` as JSON, if there is a path. Errors name it.
-pub fn save(path: Option<&Path>, report: &impl Serialize) -> Result<(), String> {
-    let Some(path) = path else { return Ok(()) };
-    let text = serde_json::to_string_pretty(report).map_err(|error| error.to_string())?;
-    std::fs::write(path, text + "\n").map_err(|error| format!("{}: {error}", path.display()))
 }

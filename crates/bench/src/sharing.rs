@@ -22,12 +22,12 @@ mod turns;
 use crate::Outcome;
 use crate::machine::Machine;
 use crate::measure::{median, monotonic};
+use crate::output::Output;
 use crate::pool::{self, Bench};
 use arck_pm::PersistOption;
 use clap::Args;
 use report::{Report, Row, Throughput};
 use session::{Answer, Order, Process};
-use std::path::PathBuf;
 use std::time::Duration;
 
 pub use session::main as session;
@@ -68,13 +68,8 @@ pub struct SharingArguments {
     #[arg(long, value_name = "SIZE", value_parser = pool::parse_size)]
     pool_size: Option<u64>,
 
-    /// Also write everything measured to this file
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-
-    /// The command that serves the pool [default: the one beside this executable; else a fork]
-    #[arg(long, value_name = "PATH")]
-    arck: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// What two sessions share.
@@ -151,7 +146,7 @@ impl Subject {
 }
 
 pub fn main(arguments: &SharingArguments) -> Outcome<()> {
-    let arck = pool::find_command(arguments.arck.as_deref())?;
+    let arck = arguments.output.command()?;
     let subjects: Vec<Subject> = Subject::all(arguments.quick)
         .into_iter()
         .filter(|subject| match &arguments.filter {
@@ -236,8 +231,7 @@ pub fn main(arguments: &SharingArguments) -> Outcome<()> {
         turns,
         rows,
     };
-    print!("{}", report.markdown());
-    crate::report::save(arguments.json.as_deref(), &report)
+    arguments.output.publish(&report)
 }
 
 /// One round: both sessions on the shared one, and one of them alone on its own.

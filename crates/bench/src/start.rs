@@ -9,6 +9,8 @@
 use crate::Outcome;
 use crate::machine::Machine;
 use crate::measure::median;
+use crate::output;
+use crate::output::Output;
 use crate::pool::{self, Bench};
 use crate::worker::MOUNT;
 use arck_pm::PersistOption;
@@ -16,7 +18,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -34,13 +36,8 @@ pub struct StartArguments {
     #[arg(long, value_name = "N", default_value_t = 21)]
     rounds: usize,
 
-    /// Also write everything measured to this file
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-
-    /// The command that serves the pool [default: the one beside this executable; else a fork]
-    #[arg(long, value_name = "PATH")]
-    arck: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// Milliseconds of one way to start a program.
@@ -88,7 +85,7 @@ struct Report {
 }
 
 pub fn main(arguments: &StartArguments) -> Outcome<()> {
-    let arck = pool::find_command(arguments.arck.as_deref())?;
+    let arck = arguments.output.command()?;
     let library = pool::find_library()
         .ok_or("libarck_preload.so is not beside this executable: build arck-preload")?;
     let bench = Bench::start(512 << 20, PersistOption::Auto, arck.as_deref())?;
@@ -104,8 +101,7 @@ pub fn main(arguments: &StartArguments) -> Outcome<()> {
         preload: ask(&bench, Some(&library), "memory")?,
         small_file: (free - left) / SMALL_FILES as f64,
     };
-    print!("{}", report.markdown());
-    crate::report::save(arguments.json.as_deref(), &report)
+    arguments.output.publish(&report)
 }
 
 /// Times of processes, in milliseconds.
@@ -215,23 +211,15 @@ fn room(bench: &Bench, library: &Path, task: &str) -> Outcome<f64> {
     ask(bench, Some(library), task)
 }
 
-impl Report {
-    fn markdown(&self) -> String {
-        let mut text = String::new();
-        let _ = self.write(&mut text);
-        text
-    }
-
-    /// Writing to a string does not fail.
+impl output::Report for Report {
     fn write(&self, text: &mut String) -> std::fmt::Result {
-        let machine = &self.machine;
         writeln!(
             text,
-            "{}, {} processors, Linux {}; load {:.2}.\nMilliseconds of a process, plainly and under \
+            "{}.\nMilliseconds of a process, plainly and under \
              the preload library on a pool that is served already; medians of {} pairs, in turn; \
              added = median of the differences.\n\n| program | plain | under the preload library \
              | added |\n| --- | ---: | ---: | ---: |",
-            machine.processor, machine.processors, machine.kernel, machine.load, self.rounds
+            self.machine, self.rounds
         )?;
         for row in &self.start {
             writeln!(

@@ -9,7 +9,10 @@
 //! | `pool`, `memory`, `tables`, `journal` | the files, and what a crash left in the journal |
 //! | `inode`, `directory` | one inode with all of its pages |
 //! | `survey`, `sums` | all inodes, in parallel; what they add up to |
+//! | `lost` | files of data that are gone, and who had what in them |
+//! | `classes` | whether who may be sent something may read it |
 //! | `served` | the same while a controller changes it |
+//! | `superblock` | the superblock, and its copy |
 //! | `repair` | making it whole again |
 //! | `finding`, `paths` | telling of it |
 //!
@@ -22,16 +25,19 @@
 //! last entry applied. What sessions had changed and nobody has folded yet is no part of it.
 #![forbid(unsafe_code)]
 
+mod classes;
 mod directory;
 mod finding;
 mod inode;
 mod journal;
+mod lost;
 mod memory;
 mod paths;
 mod pool;
 mod repair;
 mod served;
 mod sums;
+mod superblock;
 mod survey;
 mod tables;
 
@@ -50,10 +56,12 @@ use std::sync::atomic::AtomicBool;
 pub enum Error {
     #[error("there is no pool at {}", path.display())]
     Missing { path: PathBuf },
-    #[error("cannot check {}: {reason}", path.display())]
+    #[error("cannot check {}: {reason}{}", path.display(), superblock::advice(*reason, *has_copy))]
     Superblock {
         path: PathBuf,
         reason: SuperblockError,
+        /// It has one that is whole.
+        has_copy: bool,
     },
     #[error("cannot {operation} {}: {}", path.display(), plain(*errno))]
     System {

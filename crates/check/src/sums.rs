@@ -3,7 +3,7 @@
 //! Invariant: nothing here follows a pointer of the pool; it compares what the survey counted.
 
 use crate::finding::{Finding, Place, Rule, bit_place, byte_place, header_place};
-use crate::memory;
+use crate::lost;
 use crate::pool::{Pool, segment_name};
 use crate::survey::{ALIVE, DIRECTORY, ORPHAN, Tally, Users, lock};
 use crate::tables::{GROUPS, SegmentKind};
@@ -99,25 +99,8 @@ pub(crate) fn tables(tally: &Tally<'_>) {
                 format!("segment {segment} has flags {:#x}", entry.flags),
             );
         }
-        if entry.kind() == SegmentKind::Data {
-            let pages = pool.geometry.pages_per_segment();
-            let first = pool.geometry.first_page(segment).0 / 64;
-            let last = (0..pages / 64)
-                .rev()
-                .find(|word| pool.bits(first + word) != 0);
-            let wanted = last.map_or(0, |word| {
-                let bit = 63 - u64::from(pool.bits(first + word).leading_zeros());
-                (word * 64 + bit + 1) * PAGE_SIZE
-            });
-            let name = segment_name(segment);
-            let status = memory::open(&pool.directory, &name).and_then(rustix::fs::fstat);
-            let has = status.map(|status| u64::try_from(status.st_size).unwrap_or(0));
-            let detail = match has {
-                Ok(has) if has >= wanted => continue,
-                Ok(has) => format!("has {has} bytes, and {wanted} are in use"),
-                Err(errno) => format!("cannot be opened: {}", crate::plain(errno)),
-            };
-            told(Rule::Files, Place::Whole(name), detail);
+        if let Some(detail) = lost::of(pool, segment).map(|file| file.detail()) {
+            told(Rule::Files, Place::Whole(segment_name(segment)), detail);
         }
     }
     if pool.segment_kind(0) != SegmentKind::Metadata {

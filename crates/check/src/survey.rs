@@ -9,8 +9,10 @@
 //! * Of a page that several want, all of them are told; which of them was the first, and has what
 //!   lies behind it, is chance.
 
+use crate::classes::{self, Labelled, Labels};
 use crate::finding::{Finding, Rule, byte_place};
 use crate::inode::{Known, Link, Look, Sink, Use};
+use crate::lost::Lost;
 use crate::pool::Pool;
 use crate::{Error, Options, Report, Result, paths, sums};
 use arck_core_state::directory::{UNIT_SIZE, UNITS_OFFSET};
@@ -52,6 +54,10 @@ pub(crate) struct Tally<'a> {
     pub twice: Mutex<HashSet<PagePtr>>,
     findings: Mutex<Vec<Finding>>,
     names_seen: AtomicU64,
+    /// Where files of data are gone.
+    pub lost: Option<Lost>,
+    /// Where who may read what is looked at.
+    pub labels: Option<Labels>,
     pub stop: &'a AtomicBool,
     findings_max: usize,
     findings_seen: AtomicU64,
@@ -86,14 +92,22 @@ impl Tally<'_> {
 }
 
 /// One thread's view of the tally.
-struct Counter<'t, 'a>(&'t Tally<'a>);
+struct Counter<'t, 'a>(&'t Tally<'a>, Option<Labelled>);
 
 impl Sink for Counter<'_, '_> {
     fn finding(&mut self, finding: Finding) {
         self.0.keep(finding);
     }
 
-    fn claim(&mut self, _of: InodeNumber, page: PagePtr, what: Use) -> bool {
+    fn claim(&mut self, of: InodeNumber, page: PagePtr, what: Use) -> bool {
+        if let Some(labels) = &self.0.labels {
+            labels.note(self.0.pool, of, page, what, &mut self.1);
+        }
+        if matches!(what, Use::Data | Use::Attributes)
+            && let Some(lost) = &self.0.lost
+        {
+            lost.note(self.0.pool, of, page);
+        }
         if what == Use::Inodes {
             set(&self.0.inode_pages, page);
             return true;
@@ -123,6 +137,9 @@ impl Counter<'_, '_> {
             && let Some(count) = tally.names.get(link.target as usize)
         {
             count.fetch_add(1, Ordering::Relaxed);
+            if let Some(labels) = &tally.labels {
+                labels.note_name(link.directory, link.target, link.kind);
+            }
         }
         if let Some((rule, what)) = leads.told() {
             let pages = tally.pool.geometry.pages_per_segment();
@@ -209,6 +226,8 @@ impl<'a> Tally<'a> {
             findings_seen: AtomicU64::new(findings.len() as u64),
             findings: Mutex::new(findings),
             names_seen: AtomicU64::new(0),
+            lost: Lost::of(pool),
+            labels: Labels::of(pool),
             stop: options.stop.unwrap_or(&NEVER),
             findings_max: options.findings_max,
         }
@@ -222,7 +241,7 @@ impl<'a> Tally<'a> {
     /// What an inode is, and all that it has: instead of looking at it.
     pub fn add(&self, number: InodeNumber, known: &Known, pages: &[(PagePtr, Use)]) {
         self.is(number, known);
-        let mut counter = Counter(self);
+        let mut counter = Counter(self, None);
         for &(page, what) in pages {
             counter.claim(number, page, what);
         }
@@ -230,7 +249,7 @@ impl<'a> Tally<'a> {
 
     /// A name of a directory, and where it leads.
     pub fn add_name(&self, link: &Link, leads: Leads, name: &[u8]) {
-        Counter(self).count(link, leads, name);
+        Counter(self, None).count(link, leads, name);
     }
 
     /// What all of it adds up to; `users` finds who has a page.
@@ -239,6 +258,9 @@ impl<'a> Tally<'a> {
         sums::counts(self);
         sums::tree(self);
         sums::space(self, users);
+        classes::check(self);
+        let lost = self.lost.iter().flat_map(|lost| lost.findings(self.pool));
+        lost.for_each(|finding| self.keep(finding));
         let mut report = self.report();
         let seen = self.findings_seen.load(Ordering::Relaxed);
         report.more = seen - report.findings.len() as u64;
@@ -348,7 +370,7 @@ fn portion(
 }
 
 fn look_at(tally: &Tally<'_>, number: InodeNumber) {
-    let mut counter = Counter(tally);
+    let mut counter = Counter(tally, None);
     let look = Look {
         pool: tally.pool,
         sink: &mut counter,

@@ -28,6 +28,11 @@ impl SegmentKind {
 /// Flag of a free segment: its file was used, and goes to nobody.
 pub(crate) const USED: u32 = 2;
 
+/// User of data segments that the controller fills, and of metadata of a class.
+pub(crate) const CONTROLLER: u32 = u32::MAX;
+/// User of such segments of data that are hidden.
+pub(crate) const HIDDEN: u32 = u32::MAX - 1;
+
 /// Bytes of an entry of the segment table.
 pub(crate) const SEGMENT_ENTRY: usize = 32;
 

@@ -10,6 +10,8 @@
 
 mod export;
 mod import;
+mod interrupt;
+mod sparse;
 
 use arckfs::{ConnectOptions, Errno, Failure, FileSystem};
 use clap::Args;
@@ -27,8 +29,10 @@ use std::time::{Duration, Instant};
 
 The pool may be in use: each file is as it was at one moment, and others may be as they were at
 another. Names, modes, owners, times to the nanosecond, user.* attributes, hard and symbolic links
-and named pipes are kept (PAX format, which GNU tar and others read); sockets are not. Holes of
-sparse files are written as zeroes.
+and named pipes are kept (PAX format, which GNU tar and others read); sockets are not. Files with
+holes are written as GNU tar writes sparse files (PAX 1.0).
+
+Ctrl-C ends it in order; the archive is not whole then.
 
 Exit status: 0 all is in the archive; 1 something is not, which was told.")]
 pub struct ExportArguments {
@@ -48,8 +52,10 @@ pub struct ExportArguments {
   zstd -d < me.tar.zst | arck import /dev/shm/pool
 
 Files that are there are replaced, directories stay and get what is new. Owners are kept if root
-imports. Pages of zeroes become holes. Devices cannot be in a pool, nor sparse files as GNU tar
-writes them with --format=posix --sparse; attributes whose values have line breaks are left out.
+imports. Pages of zeroes become holes, and holes stay holes (GNU tar's sparse files, but those of PAX
+version 0.0). Devices cannot be in a pool; attributes whose values have line breaks are left out.
+
+Ctrl-C ends it in order: what has come is in the pool, and nothing half.
 
 Exit status: 0 all is in the pool; 1 something is not, which was told.")]
 pub struct ImportArguments {
@@ -113,6 +119,30 @@ impl Told {
     }
 }
 
+/// Why an entry could not be carried over.
+enum Wrong {
+    Pool(Failure),
+    Archive(io::Error),
+    /// Said by us.
+    Kind(&'static str),
+}
+
+impl From<Failure> for Wrong {
+    fn from(failure: Failure) -> Wrong {
+        Wrong::Pool(failure)
+    }
+}
+impl From<Errno> for Wrong {
+    fn from(errno: Errno) -> Wrong {
+        Wrong::Pool(errno.into())
+    }
+}
+impl From<io::Error> for Wrong {
+    fn from(error: io::Error) -> Wrong {
+        Wrong::Archive(error)
+    }
+}
+
 /// An error as users read it.
 fn plain(failure: impl Into<Failure>) -> String {
     match failure.into() {
@@ -130,6 +160,7 @@ fn with_session(
     work: impl FnOnce(&FileSystem, &mut Told) -> Result<(), String>,
 ) -> ExitCode {
     let mut told = Told::new(command);
+    interrupt::watch();
     let done = crate::run::locate(pool).and_then(|pool| {
         let user = crate::run::User::attach(&pool, None)?;
         let options = ConnectOptions {

@@ -14,6 +14,7 @@ use std::process::{Command, ExitCode};
     disable_help_flag = true,
     after_help = "Examples:
   arck bench sharing        two sessions on one file and in one directory; hand-overs
+  arck bench recovery       until a pool with 1,000,000 files is served again
   arck bench micro          single operations beside tmpfs
   arck bench --help         all of them"
 )]

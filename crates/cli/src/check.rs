@@ -4,11 +4,11 @@
 //! `--repair`. A finding is one
 //! line on standard output, all else goes to standard error.
 
+use crate::bar::Bar;
 use arck_check::{Finding, Options, Report};
 use clap::Args;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -55,6 +55,9 @@ pub struct CheckArguments {
     threads: usize,
 }
 
+/// Before that nobody waits.
+const MOMENT: Duration = Duration::from_millis(500);
+
 /// Something was found.
 const FOUND: u8 = 1;
 /// The pool could not be checked.
@@ -78,7 +81,7 @@ pub fn main(arguments: &CheckArguments) -> ExitCode {
 
 fn run(arguments: &CheckArguments, pool: &Path) -> Result<Report, String> {
     crate::nested::refuse(pool)?;
-    let bar = Bar::new("checking");
+    let bar = Bar::new("checking".to_owned(), MOMENT);
     let progress = |done: u64, all: u64| bar.set(done, all);
     let options = Options {
         threads: arguments.threads,
@@ -224,44 +227,5 @@ impl JsonFinding<'_> {
             detail: &finding.detail,
             place: finding.place.to_string(),
         }
-    }
-}
-
-/// A bar on standard error, if that is a terminal, for work that takes longer than a moment.
-struct Bar {
-    bar: ProgressBar,
-    since: std::time::Instant,
-}
-
-/// Before that nobody waits.
-const MOMENT: Duration = Duration::from_millis(500);
-
-impl Bar {
-    fn new(what: &'static str) -> Bar {
-        let bar = ProgressBar::hidden();
-        let template = format!("{what} {{bar:40}} {{percent}}% {{elapsed}} of about {{duration}}");
-        if let Ok(style) = ProgressStyle::with_template(&template) {
-            bar.set_style(style);
-        }
-        let since = std::time::Instant::now();
-        Bar { bar, since }
-    }
-
-    fn set(&self, done: u64, all: u64) {
-        if self.since.elapsed() < MOMENT {
-            return;
-        }
-        if self.bar.is_hidden() && io::stderr().is_terminal() {
-            self.bar.set_draw_target(ProgressDrawTarget::stderr());
-            self.bar.set_length(all);
-        }
-        // Threads tell in any order.
-        if done > self.bar.position() {
-            self.bar.set_position(done);
-        }
-    }
-
-    fn end(&self) {
-        self.bar.finish_and_clear();
     }
 }

@@ -5,10 +5,12 @@
 //! something is wrong with it, 2 if that could not be found out.)
 
 mod archive;
+mod bar;
 mod bench;
 mod check;
 mod mkfs;
 mod nested;
+mod opening;
 mod owner;
 mod run;
 mod serve;

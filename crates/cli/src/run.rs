@@ -13,7 +13,7 @@
 mod pool;
 mod program;
 mod report;
-mod signals;
+pub mod signals;
 
 use arck_protocol::socket::GROUP_NAME_MAX;
 use clap::{Args, ValueEnum};
@@ -24,7 +24,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Component, Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 
-pub use pool::{USE_LOCK, User, default_pool, locate};
+pub use pool::{USE_LOCK, User, default_pool, locate, without_superblock};
 
 /// Longest mount path in bytes; the preload library refuses a longer one.
 const MOUNT_MAX: usize = 255;

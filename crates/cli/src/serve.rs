@@ -6,7 +6,8 @@
 
 mod deletion;
 
-use arck_controller::{Controller, Options, RunningController};
+use crate::opening;
+use arck_controller::{Controller, Options, ProgressHook, RunningController};
 use arck_pm::PersistOption;
 use clap::Args;
 use deletion::Deletion;
@@ -39,7 +40,8 @@ pub struct ServeArguments {
     #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = parse_persist)]
     persist: PersistOption,
 
-    /// Write the line `ready` to this descriptor once the pool is served
+    /// Write the line `ready` to this descriptor once the pool is served; with --private, lines that
+    /// begin with `opening` before, if that takes long
     #[arg(long, value_name = "N")]
     ready_fd: Option<RawFd>,
 
@@ -107,22 +109,26 @@ fn serve(arguments: &ServeArguments) -> Result<(), String> {
     // Before there are threads: they inherit the mask.
     let signals =
         ending_signals().map_err(|errno| format!("cannot watch for signals: {}", plain(errno)))?;
+    let pool = arguments
+        .pool
+        .clone()
+        .unwrap_or_else(crate::run::default_pool);
+    let (progress, opened) = tell_of_opening(arguments.private, ready.as_ref(), &pool);
     let options = Options {
         persist: arguments.persist,
+        progress: Some(progress),
         lease: Duration::from_micros(arguments.lease),
         grace: Duration::from_millis(arguments.grace),
         shared: arguments.shared,
         ..Options::default()
     };
-    let pool = arguments
-        .pool
-        .clone()
-        .unwrap_or_else(crate::run::default_pool);
     crate::nested::refuse(&pool)?;
     crate::owner::become_owner(&pool)?;
     let controller = Controller::open(&pool, options)
         .and_then(Controller::spawn)
-        .map_err(|error| error.to_string())?;
+        .map_err(|error| error.to_string());
+    opened();
+    let controller = controller?;
     let deletion = Deletion::watch(&pool)
         .map_err(|errno| format!("cannot watch {}: {}", pool.display(), plain(errno)))?;
     let say = |word: &str| {
@@ -162,6 +168,23 @@ fn serve(arguments: &ServeArguments) -> Result<(), String> {
         ));
     }
     controller.stop().map_err(|error| error.to_string())
+}
+
+/// Who is told how far the opening is, and what to call when it is over.
+fn tell_of_opening(
+    private: bool,
+    ready: Option<&OwnedFd>,
+    pool: &Path,
+) -> (ProgressHook, Box<dyn Fn()>) {
+    let pipe = ready.and_then(|ready| rustix::io::fcntl_dupfd_cloexec(ready, 3).ok());
+    match pipe.filter(|_| private) {
+        // Whoever started a private controller waits for it.
+        Some(pipe) => (opening::through(pipe), Box::new(|| {})),
+        None => {
+            let (hook, end) = opening::on_standard_error(pool);
+            (hook, Box::new(end))
+        }
+    }
 }
 
 /// An error number as the system words it.

@@ -93,9 +93,12 @@ fn check_pool(pool: &Path) -> Result<(), String> {
     match std::fs::metadata(pool.join(layout::SUPERBLOCK)) {
         Ok(_) => Ok(()),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            Err(format!(
-                "there is no pool at {shown}; name the directory of one: arck violations POOL"
-            ))
+            let advice = crate::run::without_superblock(pool);
+            Err(advice.unwrap_or_else(|| {
+                format!(
+                    "there is no pool at {shown}; name the directory of one: arck violations POOL"
+                )
+            }))
         }
         Err(error) => Err(format!(
             "cannot use the pool {shown}: {}; run this as its owner",

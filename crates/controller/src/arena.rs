@@ -22,6 +22,7 @@ use arck_verifier::{ArenaSource, CopyFault};
 use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 use zerocopy::IntoBytes;
@@ -322,28 +323,38 @@ impl ArenaSource for Reader<'_> {
     }
 }
 
-/// Stores a session's entry in the session table; counts once its number is stored.
+/// Stores a session's entry in the session table; counts once its number is stored. It is durable
+/// when the session can have done something: by the first fence of the change that makes it own an
+/// inode or a segment, and of its arena only what it owns is looked at. What a failure of the machine
+/// leaves before is an entry, perhaps with lines of another, of a session that owns nothing: this
+/// one, or the one before it in this place, whose end the journal holds.
 pub fn store_entry(pool: &Pool, index: usize, entry: &files::SessionEntry) -> Result<(), Errno> {
     let table = pool.session_table();
     let offset = files::SESSION_TABLE_FIRST + index * files::SESSION_ENTRY_SIZE;
     let bytes = entry.as_bytes();
     let identity = u64::from(entry.session) | u64::from(entry.group_count) << 32;
     let store = || {
-        table.store_u64(offset, 0, std::sync::atomic::Ordering::Release)?;
-        table.flush(offset, 8)?;
-        arck_pm::fence();
+        table.store_u64(offset, 0, Ordering::Release)?;
         table.copy_from(offset + 8, &bytes[8..])?;
+        table.store_u64(offset, identity, Ordering::Release)?;
         table.flush(offset, bytes.len())?;
-        arck_pm::fence();
-        table.store_u64(offset, identity, std::sync::atomic::Ordering::Release)?;
-        table.flush(offset, 8)?;
-        arck_pm::fence();
         Some(())
     };
     store().ok_or(Errno::INVAL)
 }
 
-/// Stores how much of a session's arena is allocated.
+/// Flushes a session's entry, to be fenced.
+pub fn flush_entry(pool: &Pool, index: usize) {
+    let offset = files::SESSION_TABLE_FIRST + index * files::SESSION_ENTRY_SIZE;
+    // In range: an entry was read there.
+    let _ = pool
+        .session_table()
+        .flush(offset, files::SESSION_ENTRY_SIZE);
+}
+
+/// Stores how much of a session's arena is allocated, durably if that has changed: what stands there
+/// already was made durable when it was stored, by the first change for a new session, or when the
+/// pool was opened.
 pub fn store_pages(pool: &Pool, index: usize, arena: &Arena) {
     let offset = files::SESSION_TABLE_FIRST
         + index * files::SESSION_ENTRY_SIZE
@@ -351,26 +362,23 @@ pub fn store_pages(pool: &Pool, index: usize, arena: &Arena) {
     let (branch_pages, delta_pages) = arena.pages();
     let word = u64::from(branch_pages) | u64::from(delta_pages) << 32;
     let table = pool.session_table();
-    if table
-        .store_u64(offset, word, std::sync::atomic::Ordering::Release)
-        .and_then(|()| table.flush(offset, 8))
-        .is_some()
+    if table.load_u64(offset, Ordering::Relaxed) != Some(word)
+        && table
+            .store_u64(offset, word, Ordering::Release)
+            .and_then(|()| table.flush(offset, 8))
+            .is_some()
     {
         arck_pm::fence();
     }
 }
 
-/// Takes a session's entry away.
+/// Takes a session's entry away, when the change that released what it owned is in the journal. Not
+/// durable: who finds it after a failure of the machine takes it away once more, of a session that
+/// owns nothing. Numbers of sessions are not used again.
 pub fn clear_entry(pool: &Pool, index: usize) {
     let offset = files::SESSION_TABLE_FIRST + index * files::SESSION_ENTRY_SIZE;
-    let table = pool.session_table();
-    if table
-        .store_u64(offset, 0, std::sync::atomic::Ordering::Release)
-        .and_then(|()| table.flush(offset, 8))
-        .is_some()
-    {
-        arck_pm::fence();
-    }
+    // In range: it was stored there.
+    let _ = pool.session_table().store_u64(offset, 0, Ordering::Release);
 }
 
 /// All entries of the session table that count, with their indexes.
@@ -393,12 +401,12 @@ pub fn entry(pool: &Pool, index: usize) -> Option<files::SessionEntry> {
 pub fn next_session(pool: &Pool) -> Result<SessionNumber, Errno> {
     let table = pool.session_table();
     let next = table
-        .load_u64(0, std::sync::atomic::Ordering::Relaxed)
+        .load_u64(0, Ordering::Relaxed)
         .ok_or(Errno::IO)?
         .max(1);
     let number = SessionNumber::try_from(next).map_err(|_| Errno::NOSPC)?;
     table
-        .store_u64(0, next + 1, std::sync::atomic::Ordering::Release)
+        .store_u64(0, next + 1, Ordering::Release)
         .and_then(|()| table.flush(0, 8))
         .ok_or(Errno::IO)?;
     arck_pm::fence();

@@ -17,18 +17,18 @@ use crate::classes::Class;
 use crate::core::Core;
 use crate::fold::{After, heavy_barrier};
 use crate::ownership::Reply;
-use crate::pool::numbered;
 use crate::state::State;
 use arck_core_state::geometry::SessionNumber;
-use arck_core_state::{FileKind, Inode, InodeNumber, PAGE_SIZE, PagePtr, layout};
+use arck_core_state::{FileKind, Inode, InodeNumber, PAGE_SIZE, PagePtr};
 use arck_pm::{MapOptions, Mapping};
 use arck_protocol::Response;
 use arck_protocol::control::open_entry;
 use arck_protocol::message::READ_MAX;
 use arck_verifier::{Credentials, VerifiedState};
+use foldhash::{HashMap, HashMapExt, HashSet};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
 
@@ -36,6 +36,10 @@ use zerocopy::IntoBytes;
 const SHOWN_MAX: usize = 4096;
 /// Inodes of which rights are kept; beyond that they go at once.
 const KEPT_MAX: usize = 1 << 16;
+
+/// Places of open tables that are looked at for one user: eight tables that are full. What else he lists
+/// keeps him no right, and others not waiting.
+const LISTED_MAX: usize = 1 << 20;
 
 /// Rights of an inode that went away while it was open.
 #[derive(Default)]
@@ -45,15 +49,48 @@ pub(crate) struct Kept {
     users: BTreeMap<u32, u32>,
 }
 
+/// An inode that is closed in the step under way.
+struct Leaving {
+    /// Before and after its own rights changed, if they did.
+    old: Inode,
+    inode: Inode,
+    /// Class of the place that it had, and of the one that it is to have.
+    from: Option<Class>,
+    place: Option<Class>,
+    /// It has no name; and who can get at it, if that is known.
+    orphan: bool,
+    users: Option<BTreeSet<u32>>,
+    /// Sessions to which it had been shown.
+    shown: Vec<SessionNumber>,
+}
+
+impl Leaving {
+    fn could_reach(&self, session: SessionNumber, who: &Credentials) -> bool {
+        let by_place = || self.from.as_ref().is_some_and(|from| from.admits(who));
+        match &self.users {
+            Some(users) => users.contains(&who.uid),
+            None => by_place() || !self.orphan && self.shown.contains(&session),
+        }
+    }
+
+    fn can_reach(&self, session: SessionNumber, who: &Credentials) -> bool {
+        match self.orphan {
+            true => self.could_reach(session, who),
+            false => self.place.as_ref().is_some_and(|place| place.admits(who)),
+        }
+    }
+}
+
 /// What is served by message, to whom.
 #[derive(Default)]
 pub(crate) struct ByMessage {
     kept: HashMap<InodeNumber, Kept>,
+    leaving: Vec<Leaving>,
     shown: HashMap<InodeNumber, Vec<SessionNumber>>,
 }
 
 /// Which sessions list which inodes as open.
-pub(crate) type Openers = HashMap<u64, Vec<SessionNumber>>;
+type Openers = HashMap<u64, Vec<SessionNumber>>;
 
 impl ByMessage {
     pub fn forget_session(&mut self, session: SessionNumber) {
@@ -61,6 +98,20 @@ impl ByMessage {
             sessions.retain(|&other| other != session);
             !sessions.is_empty()
         });
+    }
+
+    fn keep(&mut self, number: InodeNumber, generation: u32, uid: u32, rights: u32) {
+        if self.kept.len() >= KEPT_MAX && !self.kept.contains_key(&number) {
+            return;
+        }
+        let kept = self.kept.entry(number).or_default();
+        if kept.generation != generation {
+            *kept = Kept {
+                generation,
+                ..Kept::default()
+            };
+        }
+        *kept.users.entry(uid).or_default() |= rights;
     }
 
     fn rights(&self, number: InodeNumber, generation: u32, uid: u32) -> u32 {
@@ -72,15 +123,24 @@ impl ByMessage {
 }
 
 impl Core {
-    /// Which sessions list which inodes as open, now.
-    pub(crate) fn openers(&self) -> Openers {
+    /// Which sessions list which of some entries as open, now. Not those of users who may read
+    /// everything; and of each other user no more than [`LISTED_MAX`] places are looked at.
+    fn openers(&self, wanted: &HashSet<u64>) -> Openers {
         heavy_barrier();
         let mut openers = Openers::new();
+        let mut looked: HashMap<u32, usize> = HashMap::new();
         for session in self.sessions.values() {
             let Some(live) = &session.live else { continue };
-            for entry in live.control().opens() {
+            if self.state.is_privileged(&session.credentials) {
+                continue;
+            }
+            let looked = looked.entry(session.credentials.uid).or_default();
+            let listed = live.control().opens();
+            let listed = &listed[..listed.len().min(LISTED_MAX - *looked)];
+            *looked += listed.len();
+            for entry in listed {
                 let entry = entry.load(Ordering::Acquire);
-                if entry != 0 {
+                if entry != 0 && wanted.contains(&entry) {
                     let sessions = openers.entry(entry).or_default();
                     if sessions.last() != Some(&session.number) {
                         sessions.push(session.number);
@@ -125,59 +185,80 @@ impl Core {
     }
 
     /// An inode is about to be closed: to be for those in `place`, and of them for those whom it
-    /// lets read and write it as it is now. Those who have it open and could before keep what
-    /// they had; `old` is the inode as it was.
-    pub(crate) fn keep_rights(
-        &mut self,
-        openers: &Openers,
-        old: &Inode,
-        inode: &Inode,
-        place: Option<&Class>,
-    ) {
+    /// lets read and write it as it is now; `old` is the inode as it was. Those who have it open when
+    /// it has moved, and could before, are to keep what they had
+    /// ([`keep_rights`](Self::keep_rights)).
+    pub(crate) fn note_leaving(&mut self, old: &Inode, inode: &Inode, place: Option<&Class>) {
         let number = inode.number;
-        let label = self.state.label_of_inode(number);
-        let is_orphan = self.state.orphans.contains(&number);
         let shown = self.by_message.shown.remove(&number).unwrap_or_default();
-        let entry = open_entry(number, inode.generation);
-        let none = Vec::new();
-        let listing = openers.get(&entry).unwrap_or(&none);
-        for session in shown.iter().chain(listing) {
-            let Some(who) = self.sessions.get(session).map(|s| &s.credentials) else {
+        let orphan = self.state.orphans.contains(&number);
+        let leaving = Leaving {
+            old: *old,
+            inode: *inode,
+            from: self
+                .state
+                .classes
+                .get(self.state.label_of_inode(number))
+                .cloned(),
+            place: place.cloned(),
+            users: self
+                .state
+                .orphan_users
+                .get(&number)
+                .filter(|_| orphan)
+                .cloned(),
+            orphan,
+            shown,
+        };
+        for &session in &leaving.shown {
+            let who = self.sessions.get(&session).map(|s| s.credentials.clone());
+            if who.is_some_and(|who| leaving.can_reach(session, &who)) {
+                self.show(session, number);
+            }
+        }
+        self.by_message.leaving.push(leaving);
+    }
+
+    /// Looks at who has open what has been closed. After it has moved: whoever lists it later finds
+    /// that it is not where it was when he looked at his rights, and walks to it again.
+    pub(crate) fn keep_rights(&mut self) {
+        if self.by_message.leaving.is_empty() {
+            return;
+        }
+        let leaving = self.by_message.leaving.iter();
+        let wanted = leaving.map(|of| open_entry(of.inode.number, of.inode.generation));
+        let openers = self.openers(&wanted.collect());
+        for leaving in std::mem::take(&mut self.by_message.leaving) {
+            let (number, generation) = (leaving.inode.number, leaving.inode.generation);
+            let Some(listing) = openers.get(&open_entry(number, generation)) else {
                 continue;
             };
-            if self.state.is_privileged(who) {
-                continue;
-            }
-            let could_reach = match is_orphan {
-                true => self.state.may_reach(who, number),
-                false => self.state.admits(label, who) || shown.contains(session),
-            };
-            let can_reach = match is_orphan {
-                true => could_reach,
-                false => place.is_some_and(|place| place.admits(who)),
-            };
-            let uid = who.uid;
-            let had = self.by_message.rights(number, inode.generation, uid);
-            let had = had | if could_reach { bits(who, old) } else { 0 };
-            let has = if can_reach { bits(who, inode) } else { 0 };
-            if can_reach && shown.contains(session) {
-                self.show(*session, number);
-            }
-            if had & !has == 0 || !listing.contains(session) {
-                continue;
-            }
-            let kept = &mut self.by_message.kept;
-            if kept.len() >= KEPT_MAX && !kept.contains_key(&number) {
-                continue;
-            }
-            let kept = kept.entry(number).or_default();
-            if kept.generation != inode.generation {
-                *kept = Kept {
-                    generation: inode.generation,
-                    ..Kept::default()
+            for session in listing {
+                let Some(who) = self.sessions.get(session).map(|s| &s.credentials) else {
+                    continue;
                 };
+                if self.state.is_privileged(who) {
+                    continue;
+                }
+                let uid = who.uid;
+                let could_reach = leaving.could_reach(*session, who);
+                let can_reach = leaving.can_reach(*session, who);
+                let had = self.by_message.rights(number, generation, uid);
+                let had = had
+                    | if could_reach {
+                        bits(who, &leaving.old)
+                    } else {
+                        0
+                    };
+                let has = if can_reach {
+                    bits(who, &leaving.inode)
+                } else {
+                    0
+                };
+                if had & !has != 0 {
+                    self.by_message.keep(number, generation, uid, had & !has);
+                }
             }
-            *kept.users.entry(uid).or_default() |= had & !has;
         }
     }
 
@@ -186,7 +267,9 @@ impl Core {
         if self.by_message.kept.is_empty() {
             return;
         }
-        let openers = self.openers();
+        let kept = self.by_message.kept.iter();
+        let wanted = kept.map(|(&number, kept)| open_entry(number, kept.generation));
+        let openers = self.openers(&wanted.collect());
         let sessions = &self.sessions;
         self.by_message.kept.retain(|&number, kept| {
             let listing = openers.get(&open_entry(number, kept.generation));
@@ -204,14 +287,23 @@ impl Core {
 
     /// Users who keep a right of an inode.
     pub(crate) fn keeps(&self, who: &Credentials, number: InodeNumber) -> bool {
-        let generation = self.state.header_copy(number).map(|h| h.generation);
-        generation
-            .is_some_and(|generation| self.by_message.rights(number, generation, who.uid) != 0)
+        let Some(header) = self.state.header_copy(number) else {
+            return false;
+        };
+        let had = |leaving: &Leaving| {
+            leaving.inode.number == number
+                && leaving.inode.generation == header.generation
+                && leaving.could_reach(0, who)
+                && bits(who, &leaving.old) != 0
+        };
+        self.by_message.rights(number, header.generation, who.uid) != 0
+            || self.by_message.leaving.iter().any(had)
     }
 
-    /// Whether a session may have an inode's attributes (`wanted` 0) or contents (4) by message.
+    /// Whether a session may have an inode's attributes (`wanted` 0) or contents (4) by message, or
+    /// write it (2).
     /// ESTALE, EACCES.
-    fn may_be_told(
+    pub(crate) fn may_be_told(
         &self,
         session: SessionNumber,
         number: InodeNumber,
@@ -318,11 +410,11 @@ fn bits(who: &Credentials, inode: &Inode) -> u32 {
     (u32::from(reads) * 4) | (u32::from(who.may(inode, 2)) * 2)
 }
 
-/// Bytes of a data page. EIO: its session has cut its file off.
+/// Bytes of a data page. EIO: its session has cut its file off, or somebody has removed it.
 fn copy_out(state: &State, page: PagePtr, within: usize, target: &mut [u8]) -> Result<(), Errno> {
     let geometry = state.pool.geometry();
-    let name = numbered(layout::SEGMENTS, geometry.segment_of(page));
-    let file = state.pool.open_file(&name, OFlags::RDONLY)?;
+    let segment = geometry.segment_of(page);
+    let file = state.pool.open_segment(segment, OFlags::RDONLY)?;
     let offset = page.address() % geometry.segment_size;
     let mapping = Mapping::new(&file, offset, PAGE_SIZE as usize, MapOptions::READ_ONLY);
     let mapping = mapping.map_err(|error| error.errno())?;

@@ -326,6 +326,10 @@ impl<'a> Change<'a> {
     /// A segment for a class. ENOSPC.
     pub fn add_segment_of(&mut self, kind: SegmentKind, label: u32) -> Result<(), Errno> {
         let state = &mut *self.state;
+        let is_conjunction = |label| state.classes.is_conjunction(label);
+        if is_conjunction(label) && !state.space.has_segment_for_conjunction(is_conjunction) {
+            return Err(Errno::NOSPC);
+        }
         let segment = state.space.find_class_segment(&state.pool, kind)?;
         if kind == SegmentKind::Metadata {
             state.pool.map_metadata(segment)?;

@@ -39,7 +39,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// So long is waited at the end for pages that are being emptied.
+/// So long is waited, when a pool is opened and at its end, for pages that are being emptied.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How a controller behaves.
@@ -152,6 +152,7 @@ impl Core {
         let mut journal = Journal::open(&pool)?;
         recovery::replay(&mut pool, &mut journal)?;
         let mut space = Space::load(&pool);
+        recovery::look_for_data(&pool, &space)?;
         space.shared |= options.shared;
         let labels = space.labels();
         let classes = Classes::open(pool.path(), pool.directory(), |n| labels.contains(&n))?;
@@ -202,6 +203,7 @@ impl Core {
             ..
         } = &mut core;
         locks.keep_sessions(&state.pool, |session| sessions.contains_key(&session));
+        state.pool.mark_opened()?;
         core.recovering = false;
         core.opened = Instant::now();
         if !was_clean {
@@ -213,7 +215,12 @@ impl Core {
             core.tighten(vec![Touched::all()]);
         }
         core.finish_closing();
+        // Before anybody is served; but not for as long as somebody holds his segments.
+        core.finish_emptying(CLOSE_PATIENCE);
         core.progress.end();
+        // What has been applied so far was flushed by this thread; changes from now on, and their
+        // fences, may be another's.
+        arck_pm::fence();
         tracing::info!("opened in {:.3} s", core.progress.elapsed().as_secs_f64());
         Ok(core)
     }

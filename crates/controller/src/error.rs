@@ -18,16 +18,22 @@ pub enum Error {
     Missing { path: PathBuf },
     #[error("{path} is no pool: a pool is a directory, made by `arck mkfs`")]
     NoDirectory { path: PathBuf },
-    #[error("cannot use the pool {path}: {reason}")]
+    #[error("cannot use the pool {path}: {reason}{advice}")]
     Superblock {
         path: PathBuf,
         reason: SuperblockError,
+        /// What to do about it.
+        advice: String,
     },
     #[error(
-        "the pool {path} is damaged: the file {file} is missing or too small; restore the pool from a backup or make it anew"
+        "the pool {path} is damaged: the file {file} is missing or too small; `arck check {path}` tells what is \
+         affected, and with --repair mends what can be: what was in the file is lost. Or restore the pool from a backup"
     )]
     Truncated { path: PathBuf, file: String },
-    #[error("the pool {path} is damaged: {what}; restore the pool from a backup or make it anew")]
+    #[error(
+        "the pool {path} is damaged: {what}; `arck check {path}` tells what is affected, and with --repair mends \
+         what can be. Or restore the pool from a backup"
+    )]
     Damaged { path: PathBuf, what: String },
     #[error(
         "the pool {path} is already served{by}; stop that controller first, or, if `arck run` started it, \

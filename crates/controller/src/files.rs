@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //! * The segment table changes through the journal only.
-//! * A session entry counts only if its number is not 0; the number is stored last, after the
-//!   rest is durable, and taken away first.
+//! * A session entry counts only if its number is not 0; the number is stored last, and taken away
+//!   first. All of it is durable before the session owns anything.
 
 use arck_core_state::{PAGE_SIZE, SegmentNumber};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};

@@ -300,6 +300,7 @@ impl Core {
         for (number, _) in mapped.into_keys() {
             change.keep_pages_of(number);
         }
+        let born: Vec<InodeNumber> = changes.births.iter().map(|birth| birth.inode).collect();
         let mut dying = apply::apply(&mut change, &changes)?;
         extra(&mut change, &mut dying)?;
         let keepers = maps::keep_pages(&mut change)?;
@@ -392,13 +393,6 @@ impl Core {
 
         self.touched.extend(touched);
         self.note_accepted(owner, &accepted);
-        let born = |member: &&SetMember| member.header.kind == HeaderKind::Granted;
-        let born: Vec<InodeNumber> = copied
-            .members
-            .iter()
-            .filter(born)
-            .map(|m| m.number)
-            .collect();
         self.show_born(owner, &born);
         for &number in &dying {
             self.state.orphans.insert(number);

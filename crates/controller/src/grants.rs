@@ -168,9 +168,7 @@ impl Core {
         let segment = state
             .space
             .find_data_segment(&state.pool, uid, label, kept)?;
-        let file = state
-            .pool
-            .open_file(&Lent::Segment(segment).name(), rustix::fs::OFlags::RDWR)?;
+        let file = state.pool.open_segment(segment, rustix::fs::OFlags::RDWR)?;
         let number = session.number;
         self.lend_segment(number, uid, segment);
         let Core {

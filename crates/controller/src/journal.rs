@@ -12,7 +12,7 @@
 //! * What an entry addresses is in use once the entry is applied, or belongs to a table: so
 //!   applying the last entry again, whatever free space has been used for since, harms nobody.
 //! * An entry is valid if its checksum holds; the next one is written only after all of the
-//!   last has been applied durably.
+//!   last has been applied durably: by the first fence of the change that it belongs to.
 
 use crate::error::{Error, Result};
 use crate::pool::{Pool, allocate};

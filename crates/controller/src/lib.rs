@@ -77,6 +77,7 @@ mod sessions;
 mod slots;
 mod space;
 mod state;
+mod superblock;
 mod take_up;
 #[cfg(test)]
 mod testing;
@@ -84,6 +85,7 @@ mod violations;
 mod watches;
 mod workers;
 mod working;
+mod write_by_message;
 
 pub use crate::core::Options;
 pub use aside::{ASIDE, Head, SetAside};

@@ -1,7 +1,7 @@
 //! Makes a pool.
 //!
 //! # Invariant
-//! The superblock is written last: a pool whose making was interrupted is no pool.
+//! The superblock is written last, but for its copy: a pool whose making was interrupted is no pool.
 
 use crate::error::{Error, Result};
 use crate::files::{self, SegmentEntry, SegmentKind};
@@ -177,7 +177,9 @@ pub fn mkfs(
         boot: pool::boot_id(),
         uid: rustix::process::geteuid().as_raw(),
     };
-    pool::write_superblock(path, &directory, &superblock)?;
+    crate::superblock::write(path, &directory, &superblock)?;
+    // After it: a pool gets its copy when it is first served, if this is cut off here.
+    crate::superblock::keep_copy(path, &directory, &superblock)?;
     Ok(superblock)
 }
 
@@ -230,7 +232,7 @@ fn clear(path: &Path, directory: &OwnedFd, force: bool) -> Result<()> {
         return Ok(());
     }
     let is_pool = !matches!(
-        pool::read_superblock(path, directory),
+        crate::superblock::read(path, directory),
         Err(Error::Missing { .. }
             | Error::Superblock {
                 reason: arck_core_state::superblock::SuperblockError::NotAPool,
@@ -244,8 +246,9 @@ fn clear(path: &Path, directory: &OwnedFd, force: bool) -> Result<()> {
         return Err(Error::HoldsPool { path: path.into() });
     }
     let _lock = pool::lock(path, directory)?;
-    // The superblock first: what is half removed is no pool any more.
+    // The superblock first, and its copy before it: what is half removed is no pool any more.
     let files = [
+        layout::SUPERBLOCK_COPY,
         layout::SUPERBLOCK,
         layout::SOCKET,
         layout::HEADERS,

@@ -8,6 +8,7 @@
 
 use crate::error::{Error, Result};
 use crate::files::{self, SegmentEntry};
+use crate::superblock;
 use arck_core_state::superblock::{Durability, Superblock};
 use arck_core_state::{
     Geometry, InodeNumber, LiveHeader, PAGE_SIZE, PagePtr, PageWords, Pages, SegmentNumber, layout,
@@ -19,9 +20,10 @@ use arck_pm::{
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Headers are allocated in the backing this many bytes at a time.
 const HEADER_STEP: u64 = 64 << 10;
@@ -49,6 +51,8 @@ pub struct Pool {
     headers_allocated: u64,
     /// Called in place of fsync.
     sync_hook: Option<SyncHook>,
+    /// Segments whose files are gone, of which the log has told.
+    lost: Mutex<BTreeSet<SegmentNumber>>,
 }
 
 /// Durability as the superblock says it.
@@ -152,68 +156,12 @@ pub fn lock(path: &Path, directory: &OwnedFd) -> Result<PoolLock> {
     Ok(PoolLock(file))
 }
 
-/// Reads and checks the superblock.
-pub fn read_superblock(path: &Path, directory: &OwnedFd) -> Result<Superblock> {
-    let file = match rustix::fs::openat(
-        directory,
-        layout::SUPERBLOCK,
-        OFlags::RDONLY | OFlags::CLOEXEC,
-        Mode::empty(),
-    ) {
-        Ok(file) => file,
-        Err(Errno::NOENT) => return Err(Error::Missing { path: path.into() }),
-        Err(errno) => return Err(Error::system(path.join(layout::SUPERBLOCK), "open")(errno)),
-    };
-    let mut bytes = [0u8; arck_core_state::superblock::SUPERBLOCK_SIZE];
-    let length = rustix::io::pread(&file, &mut bytes[..], 0)
-        .map_err(Error::system(path.join(layout::SUPERBLOCK), "read"))?;
-    Superblock::decode(&bytes[..length]).map_err(|reason| Error::Superblock {
-        path: path.into(),
-        reason,
-    })
-}
-
-/// Replaces the superblock's file atomically.
-pub fn write_superblock(path: &Path, directory: &OwnedFd, superblock: &Superblock) -> Result<()> {
-    let temporary = "superblock.new";
-    let context = |operation| Error::system(path.join(temporary), operation);
-    let file = rustix::fs::openat(
-        directory,
-        temporary,
-        OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC,
-        Mode::RUSR | Mode::WUSR,
-    )
-    .map_err(context("open"))?;
-    let id = file_id(&file);
-    let named = |name: &str| FileChange::Named {
-        file: id,
-        name: name.into(),
-    };
-    record::file(|| named(temporary));
-    let bytes = superblock.encode();
-    let written = rustix::io::pwrite(&file, &bytes, 0).map_err(context("write"))?;
-    if written != bytes.len() {
-        return Err(context("write")(Errno::NOSPC));
-    }
-    record::file(|| FileChange::Written {
-        file: id,
-        offset: 0,
-        bytes: bytes.to_vec(),
-    });
-    rustix::fs::fsync(&file).map_err(context("fsync"))?;
-    record::file(|| FileChange::Synced { file: id });
-    rustix::fs::renameat(directory, temporary, directory, layout::SUPERBLOCK)
-        .map_err(context("rename"))?;
-    record::file(|| named(layout::SUPERBLOCK));
-    rustix::fs::fsync(directory).map_err(context("fsync"))
-}
-
 impl Pool {
     /// Opens, locks, checks and maps a pool; marks it as not cleanly closed. Says in addition
     /// whether it had been closed cleanly, and in this boot of the machine.
     pub fn open(path: &Path, persist: PersistOption) -> Result<(Pool, bool, bool)> {
         let directory = open_directory(path)?;
-        let mut superblock = read_superblock(path, &directory)?;
+        let mut superblock = superblock::read(path, &directory)?;
         let lock = lock(path, &directory)?;
         let geometry = superblock.geometry;
         let mode = DurabilityMode::probe_directory(&directory)
@@ -265,11 +213,9 @@ impl Pool {
         let space =
             AddressSpace::reserve(span).map_err(Error::mapping(path, "reserving address space"))?;
         let was_clean = superblock.clean;
-        let boot = boot_id();
-        let same_boot = superblock.boot == boot;
+        let same_boot = superblock.boot == boot_id();
         superblock.clean = false;
-        superblock.boot = boot;
-        write_superblock(path, &directory, &superblock)?;
+        superblock::write(path, &directory, &superblock)?;
         let pool = Pool {
             path: path.into(),
             directory,
@@ -286,14 +232,27 @@ impl Pool {
             superblock,
             headers_allocated: 0,
             sync_hook: None,
+            lost: Mutex::default(),
         };
         Ok((pool, was_clean, same_boot))
+    }
+
+    /// Says that what sessions have stored from now on is of this boot of the machine: not before
+    /// all of another one is discarded, so that an opening that is cut off discards it again.
+    pub fn mark_opened(&mut self) -> Result<()> {
+        superblock::keep_copy(&self.path, &self.directory, &self.superblock)?;
+        let boot = boot_id();
+        if self.superblock.boot == boot {
+            return Ok(());
+        }
+        self.superblock.boot = boot;
+        superblock::write(&self.path, &self.directory, &self.superblock)
     }
 
     /// Says that everything is folded and applied.
     pub fn mark_clean(&mut self) -> Result<()> {
         self.superblock.clean = true;
-        write_superblock(&self.path, &self.directory, &self.superblock)
+        superblock::write(&self.path, &self.directory, &self.superblock)
     }
 
     pub fn path(&self) -> &Path {
@@ -435,6 +394,12 @@ impl Pool {
             });
         }
         Ok(file)
+    }
+
+    /// A segment's file is gone; whether that is new.
+    pub fn note_lost(&self, segment: SegmentNumber) -> bool {
+        let lost = self.lost.lock();
+        lost.is_ok_and(|mut lost| lost.insert(segment))
     }
 
     /// Removes one of the pool's files; that it is not there is no error.

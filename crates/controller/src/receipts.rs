@@ -34,7 +34,7 @@ pub const RECEIPT_BYTES: usize = 64 << 20;
 const WASTED: u64 = 1 << 20;
 
 /// Operations of a session that were in flight at some time: threads and their counters.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Flights {
     waiting: Vec<(usize, u64)>,
     /// The session is away: any of its threads may have been.
@@ -79,6 +79,18 @@ impl Flights {
         if self.is_unknown {
             *self = inside.clone();
         }
+    }
+
+    /// Bytes that it takes, and its part of a record.
+    fn size(&self) -> usize {
+        64 + self.waiting.len() * size_of::<(usize, u64)>()
+    }
+
+    /// Takes others in; each operation is there once.
+    pub fn unite(&mut self, others: Flights) {
+        self.append(others);
+        self.waiting.sort_unstable();
+        self.waiting.dedup();
     }
 
     pub fn are_none(&self) -> bool {
@@ -166,7 +178,19 @@ struct KeptFold {
     /// Who may ask: until it begins another operation.
     flights: Flights,
     receipts: Vec<KeptReceipt>,
+    /// At least as many as it takes here, and in the file.
     bytes: usize,
+}
+
+impl KeptFold {
+    fn new(flights: Flights, receipts: Vec<KeptReceipt>) -> KeptFold {
+        let sizes = receipts.iter().map(|kept| kept.kind.size());
+        KeptFold {
+            bytes: flights.size() + sizes.sum::<usize>(),
+            flights,
+            receipts,
+        }
+    }
 }
 
 /// Whose receipts: the session, and its place in the session table.
@@ -194,13 +218,13 @@ pub fn name(session: SessionNumber) -> String {
 
 impl Receipts {
     /// The receipt of the fold that ended fold number `fold` of `inode`.
-    pub fn find(&self, inode: InodeNumber, fold: u64) -> Receipt {
+    pub fn find(&self, inode: InodeNumber, fold: u64) -> &Receipt {
         let kept = self.folds.iter().rev().flat_map(|kept| &kept.receipts);
         let mut same = kept.filter(|kept| (kept.inode, kept.fold) == (inode, fold));
         match same.next() {
-            Some(kept) => kept.kind.clone(),
-            None if fold <= self.lost => Receipt::Lost,
-            None => Receipt::Whole,
+            Some(kept) => &kept.kind,
+            None if fold <= self.lost => &Receipt::Lost,
+            None => &Receipt::Whole,
         }
     }
 
@@ -219,12 +243,8 @@ impl Receipts {
         if receipts.is_empty() {
             return;
         }
-        let bytes = receipts.iter().map(|kept| kept.kind.size()).sum();
-        let fold = KeptFold {
-            flights,
-            receipts,
-            bytes,
-        };
+        let fold = KeptFold::new(flights, receipts);
+        let bytes = fold.bytes;
         self.write(pool, whose, &fold);
         self.bytes += bytes;
         self.folds.push_back(fold);
@@ -485,13 +505,7 @@ fn decode(bytes: &[u8]) -> Option<(KeptFold, &[u8])> {
         };
         receipts.push(KeptReceipt { inode, fold, kind });
     }
-    let bytes = receipts.iter().map(|kept| kept.kind.size()).sum();
-    let fold = KeptFold {
-        flights,
-        receipts,
-        bytes,
-    };
-    Some((fold, behind))
+    Some((KeptFold::new(flights, receipts), behind))
 }
 
 /// The next word.
@@ -511,10 +525,32 @@ mod tests {
             fold: at as u64 + 100,
             kind,
         };
-        KeptFold {
-            flights,
-            receipts: kinds.into_iter().enumerate().map(kept).collect(),
-            bytes: 0,
+        KeptFold::new(flights, kinds.into_iter().enumerate().map(kept).collect())
+    }
+
+    /// A session may have a thousand operations in flight at each of its folds.
+    #[test]
+    fn a_fold_that_is_kept_counts_for_what_it_takes() {
+        for operations in [0, 1, 1024] {
+            let flights = Flights {
+                waiting: vec![(1, 1); operations],
+                is_unknown: false,
+            };
+            for kinds in [
+                vec![Receipt::Nothing],
+                vec![Receipt::Pieces(vec![
+                    (0, vec![1; 64]),
+                    (4096, vec![1; 4096]),
+                ])],
+            ] {
+                let kept = fold(flights.clone(), kinds);
+                let (written, memory) = (encode(&kept).len(), operations * 16);
+                assert!(
+                    kept.bytes >= written.max(memory),
+                    "{} of {written}",
+                    kept.bytes
+                );
+            }
         }
     }
 

@@ -20,6 +20,7 @@ use crate::pool::Pool;
 use crate::progress::Step;
 use crate::scan::Held;
 use crate::sessions::{Owned, Session};
+use crate::space::Space;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{InodeNumber, PAGE_SIZE, PagePtr, layout};
@@ -55,7 +56,8 @@ pub fn replay(pool: &mut Pool, journal: &mut Journal) -> Result<()> {
         // In range, as was seen above.
         let _ = target.memory(pool).flush(offset as usize, bytes.len());
     }
-    arck_pm::fence();
+    // No fence: it is all the same until there is another entry, and the first fence of the change
+    // that brings it makes this durable. A second failure before that finds this entry once more.
     Ok(())
 }
 
@@ -86,6 +88,22 @@ fn map_metadata(pool: &mut Pool) -> Result<()> {
                     errno => Error::system(pool.path().join(name), "mmap")(errno),
                 }
             })?;
+        }
+    }
+    Ok(())
+}
+
+/// Looks whether segments of data that anything is in have files.
+pub fn look_for_data(pool: &Pool, space: &Space) -> Result<()> {
+    let pages = pool.geometry().pages_per_segment();
+    for segment in 0..pool.geometry().segment_count {
+        let entry = space.entry(segment).unwrap_or_default();
+        let is_empty = entry.owner == 0 && space.unused_in(segment) == pages;
+        if entry.kind() == SegmentKind::Data && !is_empty && !pool.has_segment(segment) {
+            return Err(Error::Truncated {
+                path: pool.path().into(),
+                file: crate::pool::numbered(layout::SEGMENTS, segment),
+            });
         }
     }
     Ok(())
@@ -146,6 +164,9 @@ pub fn recover(core: &mut Core, held: Vec<Held>, arenas_count: bool) -> Result<(
             }
         };
         if there.contains(&entry.session) {
+            // The controller before may have died before it flushed what is to be seen there, and
+            // the session is told that it has what it has.
+            arena::flush_entry(&core.state.pool, index);
             core.expect_back(index, &entry, arena, &inodes);
             continue;
         }

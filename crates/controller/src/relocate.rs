@@ -39,7 +39,8 @@ use arck_core_state::{FileKind, Inode, InodeNumber, PagePtr, ROOT_INODE};
 use arck_protocol::Response;
 use arck_protocol::operation::mark;
 use arck_verifier::{Changes, Credentials, VerifiedState};
-use pages::{Copier, Mover, contents};
+pub(crate) use pages::Copier;
+use pages::{Mover, contents};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -255,14 +256,15 @@ impl Core {
             .copied()
         {
             // Of a file with names in several classes: who has it open by another name goes on.
-            let openers = self.openers();
-            self.keep_rights(&openers, &inode, &inode, class);
+            self.note_leaving(&inode, &inode, class);
         }
         let label = self.state.label(class);
-        self.change_inode(number, |change| {
+        let moved = self.change_inode(number, |change| {
             change.allocate_for_class(label);
             change.move_inode(number)
-        })?;
+        });
+        self.keep_rights();
+        moved?;
         if self.state.label_of_inode(number) == label {
             Ok(())
         } else {
@@ -296,7 +298,7 @@ impl Core {
 
     /// EBUSY if an inode is in a writable shared map of a session that may write it: it keeps its
     /// pages, since what is stored through the map goes to them.
-    fn refuse_moving(&self, number: InodeNumber) -> Result<(), Errno> {
+    pub(crate) fn refuse_moving(&self, number: InodeNumber) -> Result<(), Errno> {
         heavy_barrier();
         // There is no session 0: any.
         match self.is_mapped_writable(0, number) {
@@ -306,7 +308,7 @@ impl Core {
     }
 
     /// Whether any session has a map of an inode. After a barrier.
-    fn is_mapped(&self, number: InodeNumber) -> bool {
+    pub(crate) fn is_mapped(&self, number: InodeNumber) -> bool {
         let copy = self.state.header_copy(number);
         let generation = copy.map_or(0, |copy| copy.generation);
         !self
@@ -357,14 +359,14 @@ impl Core {
     /// the verified state changes alone, when no operation is in flight that may yet store into
     /// pages that move; from an owner in the middle of one who does not come to an end, the inode is
     /// taken away, whose delta is set aside.
-    fn change_inode(
+    pub(crate) fn change_inode(
         &mut self,
         number: InodeNumber,
         mut what: impl FnMut(&mut Change<'_>) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
         let header = self.state.header_copy(number).ok_or(Errno::STALE)?;
         let owner = header.ownership.session();
-        if owner != 0 && header.kind == HeaderKind::Alive {
+        if owner != 0 && matches!(header.kind, HeaderKind::Alive | HeaderKind::Orphan) {
             let mut unsettled = 0;
             loop {
                 match self.fold_and(owner, &[number], After::Renew, |change, _| what(change)) {

@@ -92,6 +92,16 @@ impl Core {
                 position,
                 length,
             } => self.read(session, *inode, *generation, *position, *length),
+            Request::Write {
+                inode,
+                generation,
+                position,
+                append,
+                bytes,
+            } => {
+                let place = (!append).then_some(*position);
+                self.write(session, (*inode, *generation), place, bytes)
+            }
             Request::DropSetId { inode } => self.drop_set_id(session, *inode),
             Request::GiveBack { segments } => self.take_segments_back(session, segments),
             Request::Ping => Reply::Now(Response::Done),
@@ -206,11 +216,10 @@ impl Core {
                 .map(|session| session.segments.clone())
                 .unwrap_or_default();
             for segment in segments {
-                let name = crate::pool::numbered(arck_core_state::layout::SEGMENTS, segment);
                 let synced = self
                     .state
                     .pool
-                    .open_file(&name, rustix::fs::OFlags::RDONLY)
+                    .open_segment(segment, rustix::fs::OFlags::RDONLY)
                     .and_then(rustix::fs::fdatasync);
                 if let Err(errno) = synced {
                     return errno.into();

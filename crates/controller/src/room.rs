@@ -27,7 +27,9 @@ use crate::sessions::Session;
 use arck_core_state::geometry::SessionNumber;
 use arck_protocol::Response;
 use rustix::io::Errno;
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 /// Metadata pages that folding one delta page may take, without splits of buckets: an overflow
 /// page for each of the at most 31 records that it holds. A page of a file's index takes at most
@@ -42,6 +44,9 @@ pub const PAGES_PER_DELTA_PAGE: u64 = PAGES_WITHOUT_SPLITS + PAGES_FOR_SPLITS;
 const ROOM_STEP: u64 = 512;
 /// Delta pages that a new session may fill at once, where there is plenty.
 const FIRST_ROOM: u64 = 64;
+
+/// Where space is short, sessions of which something is refused are folded for so long altogether.
+const REFUSED_TIME: Duration = Duration::from_millis(200);
 
 /// Metadata pages kept for granted inode numbers: the inodes, and what the controller makes by
 /// itself. Their names are in delta pages.
@@ -139,9 +144,15 @@ impl Core {
             self.give_back_segments();
         }
         let with_room = self.sessions.values().filter(|s| s.room() != 0);
-        let with_room: Vec<SessionNumber> = with_room.map(|s| s.number).collect();
+        let mut with_room: Vec<SessionNumber> = with_room.map(|s| s.number).collect();
+        // Those of whom nothing is refused first: others can make a fold of theirs last.
+        let refused: HashSet<SessionNumber> =
+            self.refusals.iter().map(|&(_, owner, _)| owner).collect();
+        with_room.sort_by_key(|session| refused.contains(session));
+        let began = Instant::now();
         for session in with_room {
-            if self.spare_pages() >= pages {
+            let is_too_long = refused.contains(&session) && began.elapsed() > REFUSED_TIME;
+            if is_too_long || self.spare_pages() >= pages {
                 break;
             }
             // What is refused is its owner's business.

@@ -5,11 +5,14 @@
 //!   before the journal's entry that says whose the segment is: whatever a crash leaves, no segment
 //!   has the file of a user that its label does not name, and none that is in use has none.
 //! * All of a file is allocated in the backing before it is there.
+//! * A segment of data without a file has nothing in it, and no session. If one has, somebody has removed
+//!   the file: such a pool is not opened; while it is served, who needs what was there gets EIO.
 
 use crate::pool::{Pool, allocate, numbered};
 use arck_core_state::{SegmentNumber, layout};
 use arck_pm::record::{self, FileChange, file_id};
-use rustix::fs::{Mode, OFlags};
+use rustix::fd::OwnedFd;
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 /// A file of the folder that is no segment's yet.
@@ -18,6 +21,30 @@ fn unfinished() -> String {
 }
 
 impl Pool {
+    /// Opens a segment's file. EIO if it is gone, of which the log tells once.
+    pub fn open_segment(&self, segment: SegmentNumber, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let name = numbered(layout::SEGMENTS, segment);
+        self.open_file(&name, flags).map_err(|errno| match errno {
+            Errno::NOENT => {
+                if self.note_lost(segment) {
+                    let path = self.path().display();
+                    tracing::error!(
+                        "the file {name} of the pool {path} is gone, and what was in it: reading it is EIO. \
+                         Stop the controller; then `arck check {path}` tells what is affected"
+                    );
+                }
+                Errno::IO
+            }
+            errno => errno,
+        })
+    }
+
+    /// Whether a segment has a file.
+    pub fn has_segment(&self, segment: SegmentNumber) -> bool {
+        let name = numbered(layout::SEGMENTS, segment);
+        rustix::fs::statat(self.directory(), name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    }
+
     /// Makes sure that a segment has a file, and that all of it is allocated in the backing; a file
     /// that is made here is durable. ENOSPC.
     pub fn allocate_segment(&self, segment: SegmentNumber) -> Result<(), Errno> {

@@ -4,13 +4,16 @@
 //! * While `awake` is 1 in the sessions' control memory the doorbells are polled; before the
 //!   thread sleeps it sets `awake` to 0 everywhere and looks at all doorbells once more.
 //! * A connection that misbehaves is closed; it never makes the others wait.
+//! * Who asks for much makes other users wait for one of his requests at a time (see [`shares`]).
 //! * A wake descriptor is never read (see [`crate::sessions`]).
 
 mod calls;
 mod held;
+mod shares;
 
 use self::calls::send;
 use self::held::{Asker, Held, closes};
+use self::shares::{SHARE, Shares};
 use crate::closer::Closer;
 use crate::core::Core;
 use crate::error::{Error, Result};
@@ -77,6 +80,9 @@ struct Deferred {
     received: u64,
 }
 
+/// What a session has asked when it ends is still done for so long.
+const LAST_REQUESTS: Duration = Duration::from_millis(500);
+
 /// Looks at the doorbells between two looks at the sockets, while polling.
 const ROUNDS: u32 = 32;
 
@@ -92,6 +98,9 @@ pub struct Service {
     next_token: u64,
     deferred: Vec<Deferred>,
     held: Vec<Held>,
+    shares: Shares,
+    /// The session at which the last round of doorbells ended early: the next begins behind it.
+    cut_off: SessionNumber,
     end: Arc<AtomicU32>,
     last_request: Instant,
     orphans_checked: Instant,
@@ -133,6 +142,8 @@ impl Service {
             next_token: FIRST_TOKEN,
             deferred: Vec::new(),
             held: Vec::new(),
+            shares: Shares::default(),
+            cut_off: 0,
             end,
             last_request: Instant::now(),
             orphans_checked: Instant::now(),
@@ -187,9 +198,16 @@ impl Service {
                 self.set_awake(1);
             }
             let mut any = false;
+            let mut looked = Instant::now();
             for event in events.drain(..) {
                 any = true;
                 self.event(event.data.u64(), event.flags);
+                if looked.elapsed() > SHARE {
+                    // Sessions of one user that end, one after another: others ask meanwhile.
+                    self.poll_doorbells();
+                    self.run_deferred();
+                    looked = Instant::now();
+                }
             }
             if any {
                 self.last_request = Instant::now();
@@ -262,21 +280,31 @@ impl Service {
             let doorbell = &live.control().header.doorbell;
             (doorbell.load(Ordering::SeqCst) != 0).then_some(session.number)
         };
-        let rung: Vec<SessionNumber> = self.core.sessions.values().filter_map(is_rung).collect();
+        let mut rung: Vec<SessionNumber> =
+            self.core.sessions.values().filter_map(is_rung).collect();
+        let first = rung.partition_point(|&number| number <= self.cut_off);
+        rung.rotate_left(first);
+        self.cut_off = 0;
+        self.shares.begin();
         let mut any = false;
         for number in rung {
-            any |= self.poll_session(number);
+            any |= self.poll_session(number, None);
         }
         any
     }
 
-    fn poll_session(&mut self, number: SessionNumber) -> bool {
-        let Some(live) = self
-            .core
-            .sessions
-            .get(&number)
-            .and_then(|s| s.live.as_ref())
-        else {
+    /// Answers what rang of a session: for `last`, if that is said; else as long as its user has
+    /// something left of the round, and the rest rings on.
+    fn poll_session(&mut self, number: SessionNumber, last: Option<Duration>) -> bool {
+        let began = Instant::now();
+        let Some(session) = self.core.sessions.get(&number) else {
+            return false;
+        };
+        let user = session.credentials.uid;
+        if last.is_none() && !self.shares.is_left(user) {
+            return true;
+        }
+        let Some(live) = &session.live else {
             return false;
         };
         let mut rung = ring::rung(live.control());
@@ -292,6 +320,9 @@ impl Service {
             else {
                 break;
             };
+            if last.is_some_and(|last| began.elapsed() > last) {
+                break;
+            }
             // One that waits for a lease already stays submitted: a false ring.
             if self
                 .deferred
@@ -309,8 +340,18 @@ impl Service {
                 Some(Ok(request)) => {
                     self.core.note_serving(number, slot);
                     let received = self.core.meter.now();
+                    let since = Instant::now();
                     self.serve(number, slot, request, received);
+                    self.shares.served(user, since);
                 }
+            }
+            if last.is_none() && rung != 0 && !self.shares.is_left(user) {
+                let live = self.core.sessions.get(&number);
+                if let Some(live) = live.and_then(|session| session.live.as_ref()) {
+                    ring::ring_again(live.control(), rung);
+                }
+                self.cut_off = number;
+                break;
             }
         }
         any
@@ -368,7 +409,16 @@ impl Service {
             .partition(|deferred| deferred.due <= now);
         self.deferred = later;
         let any = !due.is_empty();
+        self.shares.begin();
+        let mut put_off = Vec::new();
         for deferred in due {
+            let session = self.core.sessions.get(&deferred.session);
+            let user = session.map(|session| session.credentials.uid);
+            if user.is_some_and(|user| !self.shares.is_left(user)) {
+                put_off.push(deferred);
+                continue;
+            }
+            let since = Instant::now();
             self.core.meter.add(deferred.received, |m| &mut m.deferred);
             self.core.note_serving(deferred.session, deferred.slot);
             self.serve(
@@ -377,7 +427,12 @@ impl Service {
                 deferred.request,
                 deferred.received,
             );
+            if let Some(user) = user {
+                self.shares.served(user, since);
+            }
         }
+        put_off.append(&mut self.deferred);
+        self.deferred = put_off;
         any
     }
 
@@ -506,7 +561,7 @@ impl Service {
     /// A process of a session has gone.
     fn leave(&mut self, session: SessionNumber, member: u16) {
         // What it had asked before is still done, as far as it can be.
-        self.poll_session(session);
+        self.poll_session(session, Some(LAST_REQUESTS));
         match self.core.leave_session(session, member) {
             Left::Nobody => self.end_session(session),
             Left::Others(submitted) => {
@@ -542,7 +597,7 @@ impl Service {
     fn end_session(&mut self, session: SessionNumber) {
         // What it had asked before it ended is still done, as far as it can be.
         self.deferred.retain(|deferred| deferred.session != session);
-        self.poll_session(session);
+        self.poll_session(session, Some(LAST_REQUESTS));
         self.deferred.retain(|deferred| deferred.session != session);
         self.held.retain(|held| !held.is_of_session(session));
         self.core.end_session(session, libc::EIO);

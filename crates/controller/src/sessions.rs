@@ -12,7 +12,7 @@ use crate::core::Core;
 use crate::files::{GROUPS_MAX, SESSIONS_MAX, SegmentKind, SessionEntry};
 use crate::lent::Lent;
 use crate::members::{Group, Members};
-use crate::pool::{Pool, numbered};
+use crate::pool::Pool;
 use crate::receipts::{Flights, KeptReceipt, RECEIPT_BYTES, Receipts, Whose};
 use arck_core_state::arena::branch_offset;
 use arck_core_state::branch::{BRANCH_SIZE, StoredBranch};
@@ -35,6 +35,8 @@ use std::time::{Duration, Instant};
 pub const OWNED_MAX: usize = 1 << 19;
 /// Inode numbers of a first grant: many sessions create a file or two.
 const FIRST_GRANT: usize = 16;
+/// Sets of operations for which slots that were given up wait, each for one.
+const VACATED_MAX: usize = 8;
 /// How an inode is owned.
 #[derive(Clone, Copy, Debug)]
 pub struct Owned {
@@ -236,14 +238,45 @@ impl Session {
         let flights = self.in_flight();
         if flights.are_none() {
             slots.drain(..).for_each(|slot| self.arena.free_slot(slot));
-        } else if !slots.is_empty() {
-            self.vacated.push((flights, slots));
+        } else {
+            self.put_off(flights, slots);
         }
     }
 
     /// Slots of which it is not known who may yet store there.
     pub(crate) fn vacate(&mut self, slots: Vec<u32>) {
-        self.vacated.push((self.in_flight(), slots));
+        self.put_off(self.in_flight(), slots);
+    }
+
+    /// Slots that are free when these operations have left, or a little later: a session can have a
+    /// thousand in flight, and give up what it owns however often.
+    fn put_off(&mut self, flights: Flights, mut slots: Vec<u32>) {
+        if slots.is_empty() {
+            return;
+        }
+        self.free_vacated();
+        let are_many = self.vacated.len() >= VACATED_MAX;
+        match self.vacated.last_mut() {
+            Some((others, known)) if *others == flights => known.append(&mut slots),
+            Some((others, known)) if are_many => {
+                others.unite(flights);
+                known.append(&mut slots);
+            }
+            _ => self.vacated.push((flights, slots)),
+        }
+    }
+
+    fn free_vacated(&mut self) {
+        if let Some(live) = &self.live {
+            let arena = &mut self.arena;
+            self.vacated.retain_mut(|(flights, slots)| {
+                let left = flights.all_left(live.control());
+                if left {
+                    slots.drain(..).for_each(|slot| arena.free_slot(slot));
+                }
+                !left
+            });
+        }
     }
 
     /// Its control memory is known from now on: what was in flight is at most what is in flight now.
@@ -260,16 +293,7 @@ impl Session {
 
     /// A free branch slot, taken. ENOSPC.
     pub fn take_slot(&mut self) -> Result<u32, Errno> {
-        if let Some(live) = &self.live {
-            let arena = &mut self.arena;
-            self.vacated.retain_mut(|(flights, slots)| {
-                let left = flights.all_left(live.control());
-                if left {
-                    slots.drain(..).for_each(|slot| arena.free_slot(slot));
-                }
-                !left
-            });
-        }
+        self.free_vacated();
         self.arena.take_slot()
     }
 }
@@ -289,9 +313,10 @@ fn secret() -> Result<[u64; 2], Errno> {
 pub type Greeting = (Welcome, Vec<OwnedFd>);
 
 fn reopen(descriptor: &OwnedFd) -> Result<OwnedFd, Errno> {
+    // Files that a session handed in can be its own, with a lease: then EAGAIN, and nobody waits.
     rustix::fs::open(
         format!("/proc/self/fd/{}", descriptor.as_raw_fd()),
-        OFlags::RDWR | OFlags::CLOEXEC,
+        OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK,
         Mode::empty(),
     )
 }
@@ -523,12 +548,11 @@ impl Core {
             {
                 return Err(Errno::ACCESS);
             }
-            let name = numbered(layout::SEGMENTS, segment);
             let access = match is_own {
                 true => OFlags::RDWR,
                 false => OFlags::RDONLY,
             };
-            descriptors.push(state.pool.open_file(&name, access)?);
+            descriptors.push(state.pool.open_segment(segment, access)?);
             if session.mapped.insert(segment) {
                 state.space.note_sent(segment, true);
             }

@@ -35,6 +35,10 @@ const RESERVE_MIN: u64 = 2 << 20;
 /// eighth of the pool.
 const CLASS_RESERVE: u64 = 4 << 20;
 
+/// The part of a pool's segments that goes to classes of more than one condition at most, each of
+/// which takes whole segments: a user can make as many of them as his groups have combinations.
+const CONJUNCTIONS: u32 = 4;
+
 /// The controller's own view of space.
 pub struct Space {
     geometry: Geometry,
@@ -258,6 +262,13 @@ impl Space {
         self.free_segments > self.reserve() && left >= self.kept
     }
 
+    /// Whether there may be one more segment of the classes that `is_conjunction` says labels are of.
+    pub fn has_segment_for_conjunction(&self, is_conjunction: impl Fn(u32) -> bool) -> bool {
+        let labels = self.segments.iter().map(|entry| entry.class);
+        let taken = labels.filter(|&label| is_conjunction(label)).count();
+        taken < (self.geometry.segment_count / CONJUNCTIONS) as usize
+    }
+
     /// Allocates a metadata page of *nobody*, of a segment that is there already; `None`: a new
     /// segment is needed.
     pub fn allocate_metadata(&mut self) -> Option<PagePtr> {
@@ -450,8 +461,8 @@ impl Space {
             let same = is_same(&self.segments[segment as usize]);
             if is_out_of_reach(pool, segment) {
                 match self.make_ready(pool, segment, used, same) {
-                    // Whoever pinned its pages keeps it: another one.
-                    Err(Errno::AGAIN) => {}
+                    // Whoever pinned its pages keeps it, or its file is gone: another one.
+                    Err(Errno::AGAIN | Errno::IO) => {}
                     other => return other.map(|()| segment),
                 }
             }
@@ -463,7 +474,7 @@ impl Space {
         for (used, segment) in tight {
             if is_out_of_reach(pool, segment) {
                 match self.make_ready(pool, segment, used, true) {
-                    Err(Errno::AGAIN) => {}
+                    Err(Errno::AGAIN | Errno::IO) => {}
                     other => return other.map(|()| segment),
                 }
             }
@@ -483,10 +494,10 @@ impl Space {
         is_same: bool,
     ) -> Result<(), Errno> {
         let changes = used == 0 && !is_same;
-        if changes && self.shared {
+        if (changes && self.shared) || (used == 0 && !pool.has_segment(segment)) {
             return self.renew(pool, segment);
         }
-        let file = pool.open_file(&numbered(layout::SEGMENTS, segment), OFlags::RDWR)?;
+        let file = pool.open_segment(segment, OFlags::RDWR)?;
         let size = self.geometry.segment_size;
         let user = self.entry(segment).unwrap_or_default().uid;
         let work = move || {

@@ -13,7 +13,8 @@
 //!   orphan is freed) or mapped (pages that a mapped file might lose are kept). Nobody waits for
 //!   it longer than [`Options::take_up`](crate::Options) after the start.
 //! * What it hands over is believed no more than what it writes: its control memory is a sealed
-//!   memory file of the right size, and everything in it is looked at as ever.
+//!   memory file of the right size, and everything in it is looked at as ever; its group's region is
+//!   one that it can write already, and no file of the pool, since others are sent it anew.
 //! * A session is taken up for the user that opened it, and for who knows its secret.
 
 use crate::arena::{self, Arena};
@@ -42,6 +43,8 @@ use std::time::{Duration, Instant};
 
 /// How often it is looked whether sessions that are away are still there.
 pub const AWAY_INTERVAL: Duration = Duration::from_millis(250);
+/// So long sessions that have departed are ended at a time, and what is left of one.
+const DEPARTURES: Duration = Duration::from_millis(50);
 /// So long a request that needs a session that is away is put off at a time.
 const AGAIN: Duration = Duration::from_millis(5);
 /// The type that statfs(2) tells of memory files.
@@ -177,8 +180,13 @@ impl Core {
             .map(|session| session.number)
             .filter(|&number| !is_there(&self.state.pool, number))
             .collect();
+        let began = Instant::now();
         for number in departed {
             self.end_session(number, libc::EIO);
+            if began.elapsed() > DEPARTURES {
+                // Others ask meanwhile; the rest is seen next time.
+                break;
+            }
         }
     }
 
@@ -236,8 +244,7 @@ impl Core {
         }
         let mapping = map_control(control.as_fd())?;
         if let Some(region) = region {
-            // No descriptor whose closing could keep anybody waiting.
-            rustix::fs::fcntl_get_seals(region).map_err(|_| Errno::INVAL)?;
+            check_region(region.as_fd(), control.as_fd())?;
             session.members.group = Some(Group {
                 name: returning.caller.group.clone(),
                 control: rustix::io::fcntl_dupfd_cloexec(control, 0)?,
@@ -264,6 +271,23 @@ impl Core {
         self.count_away();
         self.publish_free_counts(true);
         Ok(sent)
+    }
+}
+
+/// Looks at what a session says is its group's region, before it is opened anew for those who join.
+/// EINVAL.
+fn check_region(region: BorrowedFd<'_>, control: BorrowedFd<'_>) -> Result<(), Errno> {
+    // The only question that nothing but the kernel answers, whatever file it is: no descriptor
+    // whose closing could keep anybody waiting.
+    rustix::fs::fcntl_get_seals(region).map_err(|_| Errno::INVAL)?;
+    // The controller may open files of the pool for writing that the session was sent to be read:
+    // the region is a memory file, as its control memory, which the session can write already.
+    let access = rustix::fs::fcntl_getfl(region)?;
+    let is_writable = access & OFlags::RWMODE == OFlags::RDWR;
+    let (region, control) = (rustix::fs::fstat(region)?, rustix::fs::fstat(control)?);
+    match is_writable && region.st_dev == control.st_dev {
+        true => Ok(()),
+        false => Err(Errno::INVAL),
     }
 }
 

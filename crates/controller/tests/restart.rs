@@ -5,13 +5,14 @@ mod common;
 use arck_controller::{Options, RunningController};
 use arck_core_state::{FileKind, Inode};
 use arck_protocol::control::CONTROL_SIZE;
-use arck_protocol::socket::{Answer, Call, Caller, call, call_with};
+use arck_protocol::socket::{Answer, Call, Caller, Welcome, call, call_with};
 use arck_protocol::{PROTOCOL_VERSION, Request, Response, ring};
 use common::check::{Tree, check};
 use common::{Client, ROOT, TestPool, dial};
-use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -116,6 +117,80 @@ fn nobody_goes_on_with_the_session_of_another() {
     client.commit(&[ROOT], false);
     client.goodbye();
     assert_eq!(scene.end().paths.len(), 1);
+}
+
+/// The first member of a trust group, raw: what it was sent.
+fn greets(path: &Path, caller: &Caller) -> (OwnedFd, Result<(Welcome, Vec<OwnedFd>), Errno>) {
+    let socket = dial(path);
+    let hello = Call::Hello {
+        version: PROTOCOL_VERSION,
+        caller: caller.clone(),
+    };
+    let answered = match call(&socket, &hello).unwrap() {
+        (Answer::Welcome(welcome), descriptors) => Ok((welcome, descriptors)),
+        (Answer::Error(errno, _), _) => Err(Errno::from_raw_os_error(errno)),
+        other => panic!("{other:?}"),
+    };
+    (socket, answered)
+}
+
+/// The controller opens a group's region anew for everybody who joins: who comes back could hand in
+/// a file of the pool that it was sent to be read, and have it opened for writing.
+#[test]
+fn a_region_that_is_handed_in_is_nothing_of_the_pool() {
+    let mut scene = Scene::new(options());
+    let path = scene.pool.path();
+    let caller = Caller {
+        process: 1,
+        group: b"thieves".to_vec(),
+    };
+    let (_socket, greeted) = greets(&path, &caller);
+    let (welcome, descriptors) = greeted.unwrap();
+    let [headers, bitmap, control, _, region, arena]: [OwnedFd; 6] =
+        descriptors.try_into().unwrap();
+    scene.restart();
+    let resume = Call::Resume {
+        version: PROTOCOL_VERSION,
+        session: welcome.session,
+        secret: welcome.secret,
+        member: welcome.member,
+        caller: caller.clone(),
+    };
+    let again = |flags| {
+        let place = format!("/proc/self/fd/{}", region.as_raw_fd());
+        rustix::fs::open(place, flags, Mode::empty()).unwrap()
+    };
+    let (to_read, place_only) = (again(OFlags::RDONLY), again(OFlags::PATH));
+    let null = std::fs::File::open("/dev/null").unwrap();
+    for file in [
+        headers.as_fd(),
+        bitmap.as_fd(),
+        arena.as_fd(),
+        to_read.as_fd(),
+        place_only.as_fd(),
+        null.as_fd(),
+    ] {
+        let handed_in = [control.as_fd(), file];
+        let refused = errno_of(call_with(&dial(&path), &resume, &handed_in));
+        assert_eq!(refused, Errno::INVAL);
+    }
+    // One of its own, with a lease: whoever joins is told so, and does not keep the controller waiting.
+    let leased = rustix::fs::memfd_create("leased", MemfdFlags::CLOEXEC).unwrap();
+    // SAFETY: fcntl with integer arguments on a descriptor that lives.
+    let lease = unsafe { libc::fcntl(leased.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK) };
+    assert_eq!(lease, 0);
+    // SAFETY: no handler is installed.
+    unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };
+    let back = dial(&path);
+    let handed_in = [control.as_fd(), leased.as_fd()];
+    let (answer, _) = call_with(&back, &resume, &handed_in).unwrap();
+    assert_eq!(answer, Answer::Resumed);
+    let (_other, joined) = greets(&path, &caller);
+    assert_eq!(joined.err(), Some(Errno::AGAIN));
+    // SAFETY: as above.
+    unsafe { libc::fcntl(leased.as_raw_fd(), libc::F_SETLEASE, libc::F_UNLCK) };
+    let (_other, joined) = greets(&path, &caller);
+    assert_eq!(joined.unwrap().0.session, welcome.session);
 }
 
 #[test]

@@ -3,6 +3,8 @@
 
 /// [`crate::superblock`].
 pub const SUPERBLOCK: &str = "superblock";
+/// What never changes of the superblock, written by `mkfs` and left alone after that.
+pub const SUPERBLOCK_COPY: &str = "superblock.copy";
 /// The header table: `inode_count` entries of 64 bytes.
 pub const HEADERS: &str = "headers";
 /// One bit per page: set while the verified state refers to the page.

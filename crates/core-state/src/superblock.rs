@@ -1,8 +1,9 @@
 //! The superblock: the first 4096 bytes of the file `superblock` in a pool's directory.
 //!
 //! # Invariant
-//! Written whole by `mkfs`; afterwards only the controller changes `clean`, `boot` and `mode`
-//! and then the checksum, by replacing the file atomically.
+//! Written whole by `mkfs`; afterwards only the controller changes `clean`, `boot` and `durability`
+//! and then the checksum, by replacing the file atomically. All else is in the copy too, which
+//! nobody touches as long as it is whole.
 
 use crate::geometry::Geometry;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -89,11 +90,29 @@ pub enum SuperblockError {
         "its format is version {found}, this program knows version {FORMAT_VERSION}; use the program that made it"
     )]
     OtherVersion { found: u32 },
-    #[error("its superblock is damaged (checksum or geometry); restore the pool from a backup")]
+    #[error("its superblock is damaged (checksum or geometry)")]
     Damaged,
 }
 
 impl Superblock {
+    /// As the copy has it: not closed, of no boot of the machine.
+    pub fn lasting(&self) -> Superblock {
+        Superblock {
+            clean: false,
+            boot: [0; 16],
+            ..self.clone()
+        }
+    }
+
+    /// Whether `copy` is one of this. The durability is found anew whenever a pool is opened.
+    pub fn is_copied_by(&self, copy: &Superblock) -> bool {
+        let same = Superblock {
+            durability: self.durability,
+            ..copy.clone()
+        };
+        same == self.lasting()
+    }
+
     pub fn encode(&self) -> [u8; SUPERBLOCK_SIZE] {
         let mut stored = StoredSuperblock::new_zeroed_block();
         stored.uuid = self.uuid;
@@ -190,6 +209,25 @@ mod tests {
             bad[at] ^= 0x10;
             assert!(Superblock::decode(&bad).is_err(), "byte {at}");
         }
+    }
+
+    #[test]
+    fn a_copy_is_known_by_what_never_changes() {
+        let copy = Superblock::decode(&sample().lasting().encode()).unwrap();
+        assert!(!copy.clean && copy.boot == [0; 16]);
+        let moved = Superblock {
+            durability: Durability::Paged,
+            clean: false,
+            boot: [3; 16],
+            ..sample()
+        };
+        assert!(sample().is_copied_by(&copy) && moved.is_copied_by(&copy));
+        assert!(!sample().is_copied_by(&sample()));
+        let other = Superblock {
+            hash_seed: 43,
+            ..copy
+        };
+        assert!(!sample().is_copied_by(&other));
     }
 
     #[test]

@@ -79,17 +79,10 @@ impl<'s> Branch<'s> {
 
     /// Ends a branch that an unborn inode had: it does not exist any more once durable.
     pub fn end(&self) -> Result<Flushed, Errno> {
-        let line_1 = self
-            .bytes
-            .write_u64(offset::FOLD_OF_LINE_1 as usize, 0)
-            .ok_or(OUTSIDE)?
-            .flush();
-        let line_0 = self
-            .bytes
-            .write_u64(offset::FOLD as usize, 0)
-            .ok_or(OUTSIDE)?
-            .flush();
-        Ok(line_0.join(line_1))
+        let line_1 = self.bytes.write_u64(offset::FOLD_OF_LINE_1 as usize, 0);
+        let line_0 = self.bytes.write_u64(offset::FOLD as usize, 0);
+        let ended = line_0.ok_or(OUTSIDE)?.flush();
+        Ok(ended.join(line_1.ok_or(OUTSIDE)?.flush()))
     }
 
     /// One field, whose store commits an operation by itself.

@@ -43,6 +43,7 @@ pub mod placing;
 pub mod record;
 pub mod replay;
 pub mod shared;
+pub mod traced_maps;
 
 pub use address_space::AddressSpace;
 pub use durability::{DurabilityMode, PersistOption};

@@ -21,6 +21,7 @@ use std::collections::{BTreeMap, HashMap};
 use crate::error::{Error, Result};
 use crate::flush::CACHE_LINE;
 use crate::record::{Event, EventKind, FileId};
+use crate::traced_maps::TracedMaps;
 
 const LINE: u64 = CACHE_LINE as u64;
 
@@ -103,14 +104,6 @@ struct Line {
 /// which event their pieces will be durable (`None`: the thread's own streamed ones).
 type Pending = Vec<(u64, Option<usize>)>;
 
-#[derive(Debug)]
-struct MappedFile {
-    address: u64,
-    len: u64,
-    file: FileId,
-    offset: u64,
-}
-
 /// A replay in progress; feed it events in order.
 #[derive(Debug)]
 pub struct Replay {
@@ -121,7 +114,7 @@ pub struct Replay {
     visible: Vec<u8>,
     lines: BTreeMap<u64, Line>,
     pending: HashMap<u32, Pending>,
-    maps: Vec<MappedFile>,
+    maps: TracedMaps<FileId>,
     next_event: usize,
     idle_flushes: Vec<usize>,
     idle_fences: Vec<usize>,
@@ -149,7 +142,7 @@ impl Replay {
             settled: initial,
             lines: BTreeMap::new(),
             pending: HashMap::new(),
-            maps: Vec::new(),
+            maps: TracedMaps::default(),
             next_event: 0,
             idle_flushes: Vec::new(),
             idle_fences: Vec::new(),
@@ -167,16 +160,9 @@ impl Replay {
                 file,
                 offset,
             } => {
-                self.unmap(*address, *len);
-                let (address, len, file, offset) = (*address, *len, *file, *offset);
-                self.maps.push(MappedFile {
-                    address,
-                    len,
-                    file,
-                    offset,
-                });
+                self.maps.map(*address, *len, *file, *offset);
             }
-            EventKind::Unmap { address, len } => self.unmap(*address, *len),
+            EventKind::Unmap { address, len } => self.maps.unmap(*address, *len),
             EventKind::Store { address, bytes } => {
                 self.store(index, event.thread, *address, bytes, false);
             }
@@ -242,34 +228,6 @@ impl Replay {
         &self.idle_fences
     }
 
-    fn unmap(&mut self, address: u64, len: u64) {
-        let end = address.saturating_add(len);
-        let mut kept = Vec::with_capacity(self.maps.len() + 1);
-        for map in self.maps.drain(..) {
-            let map_end = map.address + map.len;
-            if map_end <= address || end <= map.address {
-                kept.push(map);
-                continue;
-            }
-            if map.address < address {
-                kept.push(MappedFile {
-                    len: address - map.address,
-                    ..map
-                });
-            }
-            if end < map_end {
-                let skip = end - map.address;
-                kept.push(MappedFile {
-                    address: end,
-                    len: map_end - end,
-                    file: map.file,
-                    offset: map.offset + skip,
-                });
-            }
-        }
-        self.maps = kept;
-    }
-
     /// Where in the region an address lies.
     fn locate(&self, address: u64) -> Option<u64> {
         let offset = match self.region {
@@ -278,10 +236,8 @@ impl Replay {
                 file,
                 offset: start,
             } => {
-                let map = self.maps.iter().find(|map| {
-                    map.file == file && map.address <= address && address - map.address < map.len
-                })?;
-                (map.offset + (address - map.address)).checked_sub(start)?
+                let (found, offset) = self.maps.locate(address)?;
+                (found == file).then_some(offset)?.checked_sub(start)?
             }
         };
         (offset < self.settled.len() as u64).then_some(offset)

@@ -1,6 +1,8 @@
 //! Requests that a session makes and responses that it gets.
 
 mod encoding;
+#[cfg(any(test, feature = "testing"))]
+pub mod examples;
 
 use arck_core_state::{InodeNumber, SegmentNumber};
 
@@ -17,6 +19,8 @@ pub const RECEIPT_MAX: usize = 1024;
 
 /// Most bytes of a file that one request reads.
 pub const READ_MAX: usize = 2000;
+/// Most bytes of a file that one request writes.
+pub const WRITE_MAX: usize = 2000;
 
 /// A short list of inode numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -158,6 +162,17 @@ pub enum Request {
         generation: u32,
         position: u64,
         length: u32,
+    },
+    /// Writes at most [`WRITE_MAX`] bytes to a file, at its end with `append`: for who may write it, or
+    /// could when he opened it, and cannot own it or cannot map what is around them. Durable when it is
+    /// answered. → [`Response::Bytes`]: the position behind them, 8 bytes; EACCES, ESTALE, EISDIR,
+    /// EINVAL, EFBIG, ENOSPC; EBUSY if a session has it mapped for writing.
+    Write {
+        inode: InodeNumber,
+        generation: u32,
+        position: u64,
+        append: bool,
+        bytes: Vec<u8>,
     },
     /// That the set-id bits of a file go that a write takes away: before a session writes it. → `Done`;
     /// EACCES, ESTALE.

@@ -176,6 +176,12 @@ pub fn rung(control: &ControlMemory) -> u32 {
     Ring::from(control).rung()
 }
 
+/// Rings for slots that were taken and have not been looked at: they are looked at later.
+pub fn ring_again(control: &ControlMemory, slots: u32) {
+    let doorbell = &control.header.doorbell;
+    doorbell.fetch_or(u64::from(slots), Ordering::SeqCst);
+}
+
 /// The request in a rung slot. `None` if the slot is not submitted (a false ring); `Some(Err)`
 /// if it is malformed, to be answered EPROTO.
 pub fn receive(control: &ControlMemory, index: usize) -> Option<Result<Request, Errno>> {

@@ -10,8 +10,10 @@ pub mod explorer;
 pub mod harness;
 pub mod history;
 mod random;
+mod text;
 
 pub use random::Random;
+pub use text::differences;
 
 use arck_controller::{Controller, MkfsOptions, Options, RunningController, mkfs};
 use arckfs::{At, ConnectOptions, Errno, Failure, FileSystem, Handle};

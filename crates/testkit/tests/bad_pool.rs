@@ -155,6 +155,67 @@ fn missing_and_cut_files() {
     damaged(|pool| std::fs::remove_dir_all(pool.join(arck_core_state::layout::SEGMENTS)).unwrap());
 }
 
+/// The files of the segments of data.
+fn data_files(pool: &Path) -> Vec<String> {
+    let table = std::fs::read(pool.join(arck_core_state::layout::SEGMENT_TABLE)).unwrap();
+    let entries = table.chunks_exact(32).enumerate();
+    entries
+        .filter(|(_, entry)| entry[0] == 2)
+        .map(|(segment, _)| format!("segments/{segment:08x}"))
+        .collect()
+}
+
+#[test]
+fn missing_data() {
+    let mut pool = TestPool::new(POOL);
+    let session = pool.session();
+    session.put("file", &[7; 10_000]).unwrap();
+    session.disconnect().unwrap();
+    pool.stop();
+    let files = data_files(&pool.path());
+    let [file] = &files[..] else {
+        panic!("more than one segment of data: {files:?}")
+    };
+    let (place, away) = (pool.path().join(file), pool.path().join("away"));
+    std::fs::rename(&place, &away).unwrap();
+    let message = open_error(&pool.path());
+    is_one_line(&message, &pool.path(), &[file, "missing", "arck check"]);
+    // It comes back, and so does what was in it.
+    std::fs::rename(&away, &place).unwrap();
+    pool.serve();
+    let session = pool.session();
+    assert_eq!(session.get("file").unwrap(), [7; 10_000]);
+    // With nothing in it, it is not missed.
+    session.unlink(arckfs::At::Root, b"file", 0).unwrap();
+    session.disconnect().unwrap();
+    pool.stop();
+    std::fs::remove_file(&place).unwrap();
+    pool.serve();
+    let session = pool.session();
+    session.put("another", &[8; 10_000]).unwrap();
+    assert_eq!(session.get("another").unwrap(), [8; 10_000]);
+    session.disconnect().unwrap();
+}
+
+#[test]
+fn data_that_goes_missing_while_it_is_served() {
+    let pool = TestPool::new(POOL);
+    let session = pool.session();
+    session.put("file", &[7; 10_000]).unwrap();
+    session.disconnect().unwrap();
+    for file in data_files(&pool.path()) {
+        std::fs::remove_file(pool.path().join(file)).unwrap();
+    }
+    let session = pool.session();
+    let gone = arckfs::Failure::Errno(arckfs::Errno::IO);
+    assert_eq!(session.get("file").unwrap_err(), gone);
+    assert_eq!(session.get("file").unwrap_err(), gone);
+    // All else goes on.
+    session.put("another", &[8; 10_000]).unwrap();
+    assert_eq!(session.get("another").unwrap(), [8; 10_000]);
+    session.disconnect().unwrap();
+}
+
 #[test]
 fn sizes_and_places_for_a_pool() {
     let directory = temporary();

@@ -14,6 +14,10 @@ use std::sync::atomic::Ordering;
 /// How long threads are waited for that give back what a fold has freed, and how often.
 const GIVING_BACK: std::time::Duration = std::time::Duration::from_micros(200);
 const GIVING_BACK_MAX: u32 = 500;
+/// How often it is folded again where more delta pages than a few are in use after a fold: threads that
+/// were interrupted have published since, or are about to give back what was theirs.
+const FOLDED_MAX: u32 = 50;
+const FEW_PAGES: u64 = 8;
 
 /// How long a thread sleeps that has found another between the change of a name and that of a
 /// count of links, where that has not run meanwhile: a few instructions.
@@ -139,10 +143,16 @@ impl Engine {
     /// back of it.
     fn ask_for_room_freed(&self, pages: u32) -> Result<(), Errno> {
         let arena = &self.session.state().arena;
+        let mut folded = 0;
         for _ in 0..GIVING_BACK_MAX {
             let others_give_back = self.state.refreshing.load(Ordering::Acquire) != 0;
             match arena.ask_for_room(self.session, pages, true) {
                 Err(Errno::NOSPC) if others_give_back => std::thread::sleep(GIVING_BACK),
+                Err(Errno::NOSPC) if folded < FOLDED_MAX && arena.used() > FEW_PAGES => {
+                    folded += 1;
+                    std::thread::sleep(GIVING_BACK);
+                    self.fold_all()?;
+                }
                 other => return other,
             }
         }

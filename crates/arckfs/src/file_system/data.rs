@@ -303,6 +303,17 @@ impl FileSystem {
                         Ok((done, end))
                     };
                 }
+                Err(Errno::ACCESS) if readable.len() > done => {
+                    let at = (!append).then_some(end);
+                    let file = (number, generation);
+                    let rest = &readable[done..];
+                    let written = self.engine.write_by_message(file, rest, at, Errno::ACCESS);
+                    return match written {
+                        Ok((more, end)) => Ok((done + more, end)),
+                        Err(errno) if done == 0 => Err(errno),
+                        Err(_) => Ok((done, end)),
+                    };
+                }
                 Err(errno) if done == 0 => return Err(errno),
                 Err(_) => return Ok((done, end)),
             }

@@ -28,6 +28,7 @@ impl FileSystem {
                 kind: FileKind::Directory,
                 mode: mode & 0o1777,
                 target: b"",
+                opens: false,
             },
         )
     }
@@ -179,6 +180,7 @@ impl FileSystem {
                 kind: FileKind::Link,
                 mode: 0o777,
                 target,
+                opens: false,
             },
         )
     }
@@ -221,6 +223,7 @@ impl FileSystem {
                 kind,
                 mode: mode & 0o7777,
                 target: b"",
+                opens: false,
             },
         )
     }

@@ -75,6 +75,7 @@ impl<'a> Context<'a> {
                     kind: FileKind::File,
                     mode: mode & 0o7777,
                     target: b"",
+                    opens: true,
                 };
                 match self.create_absent(place.directory, name, birth, before) {
                     // Somebody else was faster.

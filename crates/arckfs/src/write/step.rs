@@ -260,22 +260,32 @@ impl<'c, 'a> Step<'c, 'a> {
     }
 
     /// Publishes the entries of all fresh pages. `data`: what they lead to, and the branch, is
-    /// durable. Gives the token of the stores.
-    pub(super) fn publish_entries(&mut self, data: &Option<Durable>) -> Attempt<Flushed> {
+    /// durable. Gives the token of the stores, if there are any. What was published before it fails
+    /// is durable: the next who has the lock goes on from there.
+    pub(super) fn publish_entries(&mut self, data: &Option<Durable>) -> Attempt<Option<Flushed>> {
         let context = self.context;
-        let mut token = self.branch.flush_line_0()?;
+        let mut token: Option<Flushed> = None;
         for index in 0..self.count {
             let (page, pointer) = self.fresh[index];
             let proof = data.as_ref().ok_or(Errno::IO)?;
             let null = context.data_page(self.inode, page)?.is_null();
             let pages = &mut self.index;
-            let stored =
-                context.set_entry(self.inode, &self.branch, page, pointer.0, pages, proof)?;
+            let set = context.set_entry(self.inode, &self.branch, page, pointer.0, pages, proof);
+            let stored = match set {
+                Ok(stored) => stored,
+                Err(stop) => {
+                    let _published = order::fence(token);
+                    return Err(stop);
+                }
+            };
             self.fresh[index].1 = PagePtr::NULL;
             if null {
                 self.inode.pages.fetch_add(1, Ordering::Relaxed);
             }
-            token = token.join(stored);
+            token = Some(match token {
+                Some(before) => before.join(stored),
+                None => stored,
+            });
         }
         Ok(token)
     }

@@ -2,6 +2,7 @@
 
 use super::Start;
 use crate::machine::Machine;
+use crate::output;
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -31,28 +32,17 @@ pub struct Row {
     pub starts: Vec<Start>,
 }
 
-impl Report {
-    pub fn markdown(&self) -> String {
-        let mut text = String::new();
-        // Writing to a string does not fail.
-        let _ = self.write(&mut text);
-        text
-    }
-
+impl output::Report for Report {
     fn write(&self, text: &mut String) -> std::fmt::Result {
-        let machine = &self.machine;
         writeln!(
             text,
-            "{}, {} processors, Linux {}; {}; load {:.2}. `--persist {}`{}.\n\
+            "{}. `--persist {}`{}.\n\
              {} files of {} bytes, made by {} sessions, those of one of them in one directory; medians \
              of {} rounds.\n\n\
              | before the start | served after, s | first answer after, s | longest of the rounds, s \
-             | controller's memory, MiB |\n| --- | ---: | ---: | ---: | ---: |",
-            machine.processor,
-            machine.processors,
-            machine.kernel,
-            machine.tmpfs,
-            machine.load,
+             | controller's processor time, s | its memory, MiB |\n\
+             | --- | ---: | ---: | ---: | ---: | ---: |",
+            self.machine,
             self.persist,
             if self.shared { ", `--shared`" } else { "" },
             self.files,
@@ -64,11 +54,12 @@ impl Report {
             let longest = row.starts.iter().map(|start| start.answered);
             writeln!(
                 text,
-                "| {} | {:.3} | {:.3} | {:.3} | {:.0} |",
+                "| {} | {:.3} | {:.3} | {:.3} | {:.2} | {:.0} |",
                 row.what,
                 row.median.ready,
                 row.median.answered,
                 longest.fold(0.0, f64::max),
+                row.median.processor,
                 row.median.memory / f64::from(1 << 20),
             )?;
         }

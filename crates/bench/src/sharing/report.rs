@@ -1,6 +1,7 @@
 //! What `sharing` found out: tables in Markdown, and JSON.
 
 use crate::machine::Machine;
+use crate::output;
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -81,32 +82,19 @@ pub struct Turns {
 }
 
 impl Report {
-    pub fn markdown(&self) -> String {
-        let mut text = String::new();
-        // Writing to a string does not fail.
-        let _ = self.write(&mut text);
-        text
-    }
-
     /// In whichever order a file is written, a hand-over is the same: measured once.
     fn handed_over(&self) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(|row| row.awake.turns != 0)
     }
+}
 
+impl output::Report for Report {
     fn write(&self, text: &mut String) -> std::fmt::Result {
-        let machine = &self.machine;
         writeln!(
             text,
-            "{}, {} processors, Linux {}; {}; load {:.2}. `--persist {}`: {}; controller: {}.\n\
+            "{}. `--persist {}`: {}; controller: {}.\n\
              Two sessions, each a process of its own, through the Rust API; default lease.",
-            machine.processor,
-            machine.processors,
-            machine.kernel,
-            machine.tmpfs,
-            machine.load,
-            self.persist,
-            self.flushing,
-            self.controller,
+            self.machine, self.persist, self.flushing, self.controller,
         )?;
         writeln!(
             text,

@@ -4,10 +4,11 @@
 //! into once.
 
 use crate::pool::Pool;
-use crate::tables::{SegmentEntry, SegmentKind};
+use crate::tables::{CONTROLLER, HIDDEN, SegmentEntry, SegmentKind};
 use arck_core_state::directory::{BUCKET_MAGIC, CHAIN_MAX, WORD_MAGIC, next_page};
 use arck_core_state::index::HEIGHT_MAX;
 use arck_core_state::{FileKind, Inode, InodeNumber, PagePtr, Pages, SegmentNumber};
+use foldhash::HashSet;
 use std::sync::atomic::Ordering;
 
 /// What an inode or a bucket weighs, against a pointer.
@@ -129,8 +130,8 @@ impl<'p> Kinds<'p> {
         }
     }
 
-    /// The segment table as it has to be.
-    pub fn entries(&self) -> Vec<SegmentEntry> {
+    /// The segment table as it has to be; `mislabelled` are to be nobody's.
+    pub fn entries(&self, mislabelled: &HashSet<SegmentNumber>) -> Vec<SegmentEntry> {
         let entry = |segment: SegmentNumber| {
             let mut entry = self.pool.segment_entry(segment);
             let votes = self
@@ -161,8 +162,14 @@ impl<'p> Kinds<'p> {
             if kind != SegmentKind::Data || self.pool.superblock.clean {
                 entry.owner = 0;
             }
-            if entry.class > CLASSES_MAX {
+            if entry.class > CLASSES_MAX || mislabelled.contains(&segment) {
                 entry.class = 0;
+                // What the controller had put there it hides; a session's user stays.
+                entry.uid = match (kind, entry.uid) {
+                    (SegmentKind::Data, CONTROLLER) => HIDDEN,
+                    (SegmentKind::Data, uid) => uid,
+                    _ => 0,
+                };
             }
             entry.flags &= kind.flags();
             entry

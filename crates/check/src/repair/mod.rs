@@ -3,6 +3,7 @@
 //!
 //! | module | idea |
 //! | --- | --- |
+//! | `tables` | files and tables that are missing, too short, or make no sense |
 //! | `kinds` | what segments are, and what anything refers to |
 //! | `space` | whose pages are, and where new ones go |
 //! | `files`, `names` | pages of files, names of directories |
@@ -19,19 +20,22 @@ mod kinds;
 mod names;
 mod plan;
 mod space;
+mod tables;
 mod tree;
 
 use crate::finding::{Finding, Rule};
 use crate::inode::{Link, Look, Sink, Use};
 use crate::pool::{Header, Pool, segment_name};
-use crate::tables::{GROUPS, SEGMENT_ENTRY, SESSION_TABLE, SegmentKind};
-use crate::{Error, Options, Report, Result, survey};
-use arck_core_state::arena::{ARENA_PAGES, BRANCH_PAGES, BRANCH_SLOTS, DELTA_FIRST};
+use crate::tables::SegmentKind;
+use crate::{Error, Options, Report, Result, classes, survey};
+use arck_core_state::arena::BRANCH_SLOTS;
 use arck_core_state::header::{COUNTED_MAX, HeaderKind, identity_word, state_word};
 use arck_core_state::inode::INODE_SIZE;
-use arck_core_state::{FileKind, Inode, InodeNumber, Ownership, PAGE_SIZE, PagePtr, Pages, layout};
+use arck_core_state::{
+    FileKind, Inode, InodeNumber, Ownership, PAGE_SIZE, PagePtr, Pages, SegmentNumber,
+};
 use foldhash::{HashMap, HashSet};
-use plan::{Files, Plan};
+use plan::Plan;
 use space::{Owner, Space};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -67,6 +71,7 @@ pub(crate) struct Saved {
 /// See [`crate::repair`].
 pub(crate) fn repair(path: &Path, options: &Options<'_>) -> Result<Repaired> {
     let mut done = Repaired::default();
+    let lost = tables::mend_superblock(path, &mut done.actions)?;
     for round in 0..ROUNDS {
         let mut findings = Vec::new();
         let mut pool = Pool::open(path, &mut findings)?;
@@ -76,12 +81,13 @@ pub(crate) fn repair(path: &Path, options: &Options<'_>) -> Result<Repaired> {
         let report = survey::check(&pool, findings, options)?;
         if round == 0 {
             done.before = report.clone();
+            done.before.findings.splice(..0, lost.clone());
         }
         done.after = report;
         if done.after.is_clean() {
             break;
         }
-        if mend_files(&pool, &mut done.actions)? {
+        if tables::mend_files(&pool, &mut done.actions)? {
             // Tables have become longer: from the beginning.
             drop(pool);
             pool = Pool::open(path, &mut Vec::new())?;
@@ -89,67 +95,13 @@ pub(crate) fn repair(path: &Path, options: &Options<'_>) -> Result<Repaired> {
                 return Err(Error::Served { path: path.into() });
             }
         }
-        mend_sessions(&pool, &mut done.actions)?;
+        tables::mend_sessions(&pool, &mut done.actions)?;
         pool.reads_all = true;
-        Repair::new(&pool, &mut done.actions).run()?;
+        let mislabelled = classes::mislabelled(&pool, &done.after.findings);
+        Repair::new(&pool, &mislabelled, &mut done.actions).run()?;
     }
     done.actions.truncate(ACTIONS_MAX);
     Ok(done)
-}
-
-/// Makes files that are missing or too short; whether there were any.
-fn mend_files(pool: &Pool, actions: &mut Vec<String>) -> Result<bool> {
-    let files = Files { pool };
-    let geometry = pool.geometry;
-    let table = u64::from(geometry.segment_count) * SEGMENT_ENTRY as u64;
-    let mut wanted = vec![
-        (layout::HEADERS.to_owned(), geometry.header_table_size()),
-        (layout::PAGE_BITMAP.to_owned(), geometry.page_bitmap_size()),
-        (layout::SESSION_TABLE.to_owned(), SESSION_TABLE as u64),
-        (
-            layout::SEGMENT_TABLE.to_owned(),
-            table.next_multiple_of(PAGE_SIZE),
-        ),
-        (layout::JOURNAL.to_owned(), 1 << 20),
-    ];
-    for segment in 0..geometry.segment_count {
-        if pool.segment_kind(segment) != SegmentKind::Free {
-            wanted.push((segment_name(segment), geometry.segment_size));
-        }
-    }
-    let mut mended = false;
-    for (name, length) in wanted {
-        if files.extend(&name, length)? {
-            actions.push(format!("filled {name} up with zeroes to {length} bytes"));
-            mended = true;
-        }
-    }
-    Ok(mended)
-}
-
-/// Entries of the session table that cannot be.
-fn mend_sessions(pool: &Pool, actions: &mut Vec<String>) -> Result<()> {
-    let files = Files { pool };
-    let mut numbers = HashSet::default();
-    let mut highest = 0;
-    for entry in &pool.sessions {
-        let is_sane = entry.groups <= GROUPS
-            && entry.branch_pages <= BRANCH_PAGES
-            && u64::from(entry.delta_pages) <= u64::from(ARENA_PAGES) - u64::from(DELTA_FIRST)
-            && u64::from(entry.session) < pool.next_session
-            && numbers.insert(entry.session);
-        if pool.superblock.clean || !is_sane {
-            files.clear_session(entry.at)?;
-            actions.push(format!("forgot session {}", entry.session));
-        } else {
-            highest = highest.max(u64::from(entry.session));
-        }
-    }
-    if pool.next_session == 0 || pool.next_session > u64::from(u32::MAX) {
-        files.set_next_session(highest + 1)?;
-        actions.push(format!("the next session is {}", highest + 1));
-    }
-    Ok(())
 }
 
 /// Notes whether anything was found.
@@ -183,9 +135,21 @@ struct Repair<'p, 'a> {
 }
 
 impl<'p, 'a> Repair<'p, 'a> {
-    fn new(pool: &'p Pool, actions: &'a mut Vec<String>) -> Repair<'p, 'a> {
+    fn new(
+        pool: &'p Pool,
+        mislabelled: &HashSet<SegmentNumber>,
+        actions: &'a mut Vec<String>,
+    ) -> Repair<'p, 'a> {
         let kinds = kinds::Kinds::new(pool);
-        let entries = kinds.entries();
+        let entries = kinds.entries(mislabelled);
+        let mut numbers: Vec<_> = mislabelled.iter().collect();
+        numbers.sort_unstable();
+        for segment in numbers {
+            actions.push(format!(
+                "nobody but root and the pool's user is sent {} any more",
+                segment_name(*segment)
+            ));
+        }
         Repair {
             pool,
             plan: Plan::default(),

@@ -15,11 +15,14 @@ use crate::pool::{Pool, segment_name};
 use crate::tables::SEGMENT_ENTRY;
 use crate::{Error, Result, memory};
 use arck_core_state::header::HEADER_SIZE;
+use arck_core_state::superblock::Superblock;
 use arck_core_state::{InodeNumber, PAGE_SIZE, PagePtr, PageWords, Pages, SegmentNumber, layout};
+use arck_pm::record::{self, FileChange, file_id};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 
 /// See the module's head.
@@ -105,7 +108,7 @@ impl Plan {
 
     /// Does it. Blocks until all is durable.
     pub fn commit(&self, pool: &Pool) -> Result<()> {
-        let files = Files { pool };
+        let files = Files::of(pool);
         // What the journal held is in place before it goes.
         files.apply(&pool.late_words())?;
         for (page, words) in &self.fresh {
@@ -150,19 +153,35 @@ pub(crate) type Words = (Target, Vec<(u64, u64)>);
 
 /// The pool's files, to be written.
 pub(crate) struct Files<'p> {
-    pub pool: &'p Pool,
+    pub path: &'p Path,
+    pub directory: &'p OwnedFd,
+    /// Bytes of a segment.
+    pub segment_size: u64,
 }
 
-impl Files<'_> {
+impl<'p> Files<'p> {
+    pub fn of(pool: &'p Pool) -> Files<'p> {
+        Files {
+            path: &pool.path,
+            directory: &pool.directory,
+            segment_size: pool.geometry.segment_size,
+        }
+    }
+
     fn failed(&self, name: &str, operation: &'static str) -> impl FnOnce(Errno) -> Error + use<> {
-        Error::system(&self.pool.path.join(name), operation)
+        Error::system(&self.path.join(name), operation)
     }
 
     fn open(&self, name: &str) -> Result<OwnedFd> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let mode = Mode::RUSR | Mode::WUSR;
-        rustix::fs::openat(&self.pool.directory, name, flags, mode)
-            .map_err(self.failed(name, "open"))
+        let file = rustix::fs::openat(self.directory, name, flags, mode)
+            .map_err(self.failed(name, "open"))?;
+        record::file(|| FileChange::Named {
+            file: file_id(&file),
+            name: name.into(),
+        });
+        Ok(file)
     }
 
     /// Makes a file, or makes it longer, with zeroes at the end; whether it had to.
@@ -172,6 +191,10 @@ impl Files<'_> {
         let is_short = u64::try_from(has.st_size).unwrap_or(0) < length;
         if is_short {
             rustix::fs::ftruncate(&file, length).map_err(self.failed(name, "extend"))?;
+            record::file(|| FileChange::Length {
+                file: file_id(&file),
+                len: length,
+            });
         }
         Ok(is_short)
     }
@@ -182,6 +205,11 @@ impl Files<'_> {
             match rustix::io::pwrite(&file, bytes, offset) {
                 Ok(0) => return Err(self.failed(name, "write")(Errno::NOSPC)),
                 Ok(count) => {
+                    record::file(|| FileChange::Written {
+                        file: file_id(&file),
+                        offset,
+                        bytes: bytes[..count].to_vec(),
+                    });
                     offset += count as u64;
                     bytes = &bytes[count..];
                 }
@@ -193,21 +221,21 @@ impl Files<'_> {
     }
 
     fn place(&self, address: u64) -> (String, u64) {
-        let size = self.pool.geometry.segment_size;
+        let size = self.segment_size;
         let segment = SegmentNumber::try_from(address / size).unwrap_or(SegmentNumber::MAX);
         (segment_name(segment), address % size)
     }
 
     fn write_page(&self, page: PagePtr, bytes: &[u8]) -> Result<()> {
         let (name, offset) = self.place(page.address());
-        self.extend(&name, self.pool.geometry.segment_size)?;
+        self.extend(&name, self.segment_size)?;
         self.write(&name, offset, bytes)
     }
 
     fn read_page(&self, page: PagePtr) -> [u8; PAGE_SIZE as usize] {
         let mut bytes = [0; PAGE_SIZE as usize];
         let (name, offset) = self.place(page.address());
-        if let Ok(file) = memory::open(&self.pool.directory, &name) {
+        if let Ok(file) = memory::open(self.directory, &name) {
             // What is not there is zeroes.
             let _ = rustix::io::pread(&file, &mut bytes[..], offset);
         }
@@ -247,8 +275,33 @@ impl Files<'_> {
     }
 
     fn sync(&self) -> Result<()> {
-        let synced = rustix::fs::syncfs(&self.pool.directory);
+        let synced = rustix::fs::syncfs(self.directory);
+        // All files: as one, the folder.
+        record::file(|| FileChange::Synced {
+            file: file_id(self.directory),
+        });
         synced.map_err(self.failed("", "sync"))
+    }
+
+    /// Replaces a superblock, or its copy, in one step. Durable.
+    pub fn replace(&self, name: &str, superblock: &Superblock) -> Result<()> {
+        let unfinished = "superblock.new";
+        // Of whoever was interrupted here.
+        let file = self.open(unfinished)?;
+        rustix::fs::ftruncate(&file, 0).map_err(self.failed(unfinished, "truncate"))?;
+        record::file(|| FileChange::Length {
+            file: file_id(&file),
+            len: 0,
+        });
+        self.write(unfinished, 0, &superblock.encode())?;
+        self.sync()?;
+        rustix::fs::renameat(self.directory, unfinished, self.directory, name)
+            .map_err(self.failed(name, "rename"))?;
+        record::file(|| FileChange::Named {
+            file: file_id(&file),
+            name: name.into(),
+        });
+        self.sync()
     }
 
     /// Clears the session table's entry at this byte.

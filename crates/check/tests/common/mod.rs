@@ -57,6 +57,8 @@ pub fn made() -> TestPool {
 /// A copy of a pool's directory.
 pub struct Copy {
     directory: tempfile::TempDir,
+    /// Bytes of a segment, as the superblock said when it was copied.
+    segment_size: u64,
 }
 
 impl Copy {
@@ -72,7 +74,16 @@ impl Copy {
             .status()
             .unwrap();
         assert!(copied.success());
-        Copy { directory }
+        // One that is damaged is of a pool of these here.
+        let superblock = std::fs::read(pool.join("superblock")).unwrap_or_default();
+        let segment_size = match Superblock::decode(&superblock) {
+            Ok(superblock) => superblock.geometry.segment_size,
+            Err(_) => segment_size(),
+        };
+        Copy {
+            directory,
+            segment_size,
+        }
     }
 
     pub fn path(&self) -> PathBuf {
@@ -125,9 +136,14 @@ impl Copy {
         )
     }
 
+    /// The segment that a byte of the pool's address space lies in.
+    pub fn segment(&self, address: u64) -> u64 {
+        address / self.segment_size
+    }
+
     /// The place of a byte of the pool's address space.
     pub fn place(&self, address: u64) -> (String, u64) {
-        let size = segment_size();
+        let size = self.segment_size;
         (format!("segments/{:08x}", address / size), address % size)
     }
 

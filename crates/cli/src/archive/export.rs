@@ -4,10 +4,12 @@
 //! A file's contents and attributes are those of one moment: the inode's sequence word, all that
 //! its owner had changed having been folded, was the same before and after they were read.
 
-use super::{Told, plain};
+use super::interrupt::{self, Until};
+use super::sparse::Map;
+use super::{Told, Wrong, plain};
 use arckfs::{At, Attributes, Errno, Failure, FileSystem, Handle, Subject, Timestamp};
 use std::collections::HashMap;
-use std::io::{self, BufWriter, Read, Seek, SeekFrom, Stdout, Write};
+use std::io::{self, BufWriter, Read as _, Seek, SeekFrom, Stdout, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -22,9 +24,21 @@ const AGAIN: usize = 20;
 /// Longer than a lease: within one the controller need not fold again.
 const LEASE: Duration = Duration::from_millis(2);
 
+/// What is said then.
+const INTERRUPTED: &str = "interrupted; the archive is not whole";
+
+/// What was read of a file.
+struct Read {
+    found: Attributes,
+    extended: Vec<(Vec<u8>, Vec<u8>)>,
+    /// What stands in its parts, one behind the other.
+    content: SpooledTempFile,
+    map: Map,
+}
+
 struct Export<'f> {
     fs: &'f FileSystem,
-    tar: Builder<BufWriter<Stdout>>,
+    tar: Builder<BufWriter<Until<Stdout>>>,
     told: &'f mut Told,
     /// Files with several names, and the first of them.
     linked: HashMap<u64, Vec<u8>>,
@@ -36,13 +50,19 @@ pub fn export(fs: &FileSystem, path: &Path, told: &mut Told) -> Result<(), Strin
     let top = top.strip_prefix(b"/").unwrap_or(top).to_vec();
     let mut export = Export {
         fs,
-        tar: Builder::new(BufWriter::with_capacity(1 << 20, io::stdout())),
+        tar: Builder::new(BufWriter::with_capacity(1 << 20, Until(io::stdout()))),
         told,
         linked: HashMap::new(),
     };
-    let broken = |error: io::Error| format!("writing the archive: {}", crate::run::plain(&error));
+    let broken = |error: io::Error| match interrupt::happened() {
+        true => INTERRUPTED.to_owned(),
+        false => format!("writing the archive: {}", crate::run::plain(&error)),
+    };
     let mut waiting = vec![top.clone()];
     while let Some(path) = waiting.pop() {
+        if interrupt::happened() {
+            return Err(INTERRUPTED.to_owned());
+        }
         match export.entry(&path) {
             Ok(true) => match export.names(&path) {
                 Ok(names) => waiting.extend(names.into_iter().rev().map(|name| {
@@ -59,6 +79,7 @@ pub fn export(fs: &FileSystem, path: &Path, told: &mut Told) -> Result<(), Strin
             // Gone since its directory was read.
             Err(Wrong::Pool(Failure::Errno(Errno::NOENT))) if path != top => {}
             Err(Wrong::Pool(failure)) => export.told.wrong(&path, plain(failure)),
+            Err(Wrong::Kind(what)) => export.told.wrong(&path, what),
             Err(Wrong::Archive(error)) => return Err(broken(error)),
         }
     }
@@ -66,25 +87,18 @@ pub fn export(fs: &FileSystem, path: &Path, told: &mut Told) -> Result<(), Strin
     out.flush().map_err(broken)
 }
 
-enum Wrong {
-    Pool(Failure),
-    Archive(io::Error),
+/// What an entry is called, and what it takes.
+struct Entry<'t> {
+    name: Vec<u8>,
+    kind: EntryType,
+    target: Option<&'t [u8]>,
+    /// Bytes in the archive.
+    size: u64,
 }
 
-impl From<Failure> for Wrong {
-    fn from(failure: Failure) -> Wrong {
-        Wrong::Pool(failure)
-    }
-}
-impl From<Errno> for Wrong {
-    fn from(errno: Errno) -> Wrong {
-        Wrong::Pool(errno.into())
-    }
-}
-impl From<io::Error> for Wrong {
-    fn from(error: io::Error) -> Wrong {
-        Wrong::Archive(error)
-    }
+/// The key of an extended attribute.
+fn attribute(name: &[u8]) -> String {
+    format!("SCHILY.xattr.{}", String::from_utf8_lossy(name))
 }
 
 /// Seconds with a fraction, as PAX headers have them.
@@ -123,27 +137,13 @@ impl Export<'_> {
         let first = self.linked.get(&found.inode).cloned();
         let kind = found.mode & libc::S_IFMT;
         if let Some(first) = first {
-            self.write(
-                path,
-                &found,
-                EntryType::Link,
-                Some(&first),
-                Vec::new(),
-                &mut io::empty(),
-            )?;
+            self.write(path, &found, EntryType::Link, Some(&first), Vec::new())?;
             return Ok(false);
         }
         match kind {
             libc::S_IFDIR => {
                 let extended = self.extended(path);
-                self.write(
-                    path,
-                    &found,
-                    EntryType::Directory,
-                    None,
-                    extended,
-                    &mut io::empty(),
-                )?;
+                self.write(path, &found, EntryType::Directory, None, extended)?;
                 return Ok(true);
             }
             libc::S_IFREG => self.file(path)?,
@@ -151,24 +151,10 @@ impl Export<'_> {
                 let mut target = vec![0; 4096];
                 let length = self.fs.read_link(At::Root, path, &mut target)?;
                 target.truncate(length);
-                self.write(
-                    path,
-                    &found,
-                    EntryType::Symlink,
-                    Some(&target),
-                    Vec::new(),
-                    &mut io::empty(),
-                )?;
+                self.write(path, &found, EntryType::Symlink, Some(&target), Vec::new())?;
             }
             libc::S_IFIFO => {
-                self.write(
-                    path,
-                    &found,
-                    EntryType::Fifo,
-                    None,
-                    Vec::new(),
-                    &mut io::empty(),
-                )?;
+                self.write(path, &found, EntryType::Fifo, None, Vec::new())?;
             }
             _ => {
                 self.told.wrong(path, "a socket is nothing for an archive");
@@ -186,36 +172,25 @@ impl Export<'_> {
         let handle = self.fs.open(At::Root, path, flags, 0)?;
         let read = self.read_at_rest(path, handle);
         self.fs.close(handle);
-        let (found, extended, mut content, at_rest) = read?;
+        let (mut read, at_rest) = read?;
         if !at_rest {
             self.told.wrong(
                 path,
                 "it changes all the time, and is as it was at several moments",
             );
         }
-        self.write(
-            path,
-            &found,
-            EntryType::Regular,
-            None,
-            extended,
-            &mut content,
-        )
+        let map = read.map.has_holes().then_some(&read.map);
+        self.write_file(path, &read.found, read.extended, map, &mut read.content)
     }
 
-    /// Attributes and contents of one moment; the last says whether that was so.
-    #[allow(clippy::type_complexity)]
-    fn read_at_rest(
-        &mut self,
-        path: &[u8],
-        handle: Handle,
-    ) -> Result<(Attributes, Vec<(Vec<u8>, Vec<u8>)>, SpooledTempFile, bool), Wrong> {
+    /// Attributes and contents; whether they are of one moment.
+    fn read_at_rest(&mut self, path: &[u8], handle: Handle) -> Result<(Read, bool), Wrong> {
         let mut turn = 0;
         loop {
             turn += 1;
             let found = self.fs.stat_handle(handle)?;
             let (before, _) = self.sequence(found.inode);
-            let content = self.read(handle, found.size)?;
+            let (content, map) = self.read(handle, found.size)?;
             let extended = self.extended(path);
             let (_, is_owned) = self.sequence(found.inode);
             if is_owned {
@@ -225,30 +200,70 @@ impl Export<'_> {
             let (after, _) = self.sequence(found.inode);
             let at_rest = before == after && again == found && before & 1 == 0;
             if at_rest || turn == AGAIN {
-                return Ok((found, extended, content, at_rest));
+                let read = Read {
+                    found,
+                    extended,
+                    content,
+                    map,
+                };
+                return Ok((read, at_rest));
             }
         }
     }
 
-    fn read(&self, handle: Handle, size: u64) -> Result<SpooledTempFile, Wrong> {
-        let mut content = SpooledTempFile::new(HELD);
-        let mut buffer = vec![0; usize::try_from(size).unwrap_or(0).clamp(1, 1 << 20)];
+    /// Where there is something in the first `size` bytes.
+    fn map(&self, handle: Handle, size: u64) -> Result<Map, Errno> {
+        let mut parts: Vec<(u64, u64)> = Vec::new();
         let mut at = 0;
         while at < size {
-            let wanted = usize::try_from(size - at)
-                .unwrap_or(usize::MAX)
-                .min(buffer.len());
-            let count = self.fs.read(handle, &mut buffer[..wanted], Some(at))?;
-            if count == 0 {
-                break;
+            let from = i64::try_from(at).map_err(|_| Errno::FBIG)?;
+            let begin = match self.fs.seek(handle, from, libc::SEEK_DATA) {
+                Ok(begin) if begin < size => begin.max(at),
+                Ok(_) | Err(Errno::NXIO) => break,
+                Err(errno) => return Err(errno),
+            };
+            let from = i64::try_from(begin).map_err(|_| Errno::FBIG)?;
+            let end = match self.fs.seek(handle, from, libc::SEEK_HOLE) {
+                Ok(end) => end.clamp(begin + 1, size),
+                // It became shorter: then it is read again.
+                Err(Errno::NXIO) => size,
+                Err(errno) => return Err(errno),
+            };
+            match parts.last_mut() {
+                Some((last, length)) if *last + *length == begin => *length += end - begin,
+                _ => parts.push((begin, end - begin)),
             }
-            content.write_all(&buffer[..count])?;
-            at += count as u64;
+            at = end;
         }
-        // It became shorter: then it is read again, and the archive's size holds all the same.
-        io::copy(&mut io::repeat(0).take(size - at), &mut content)?;
+        Ok(Map { size, parts })
+    }
+
+    fn read(&self, handle: Handle, size: u64) -> Result<(SpooledTempFile, Map), Wrong> {
+        let map = self.map(handle, size)?;
+        let mut content = SpooledTempFile::new(HELD);
+        let mut buffer = vec![0; usize::try_from(size).unwrap_or(0).clamp(1, 1 << 20)];
+        for &(begin, length) in &map.parts {
+            let end = begin + length;
+            let mut at = begin;
+            while at < end {
+                if interrupt::happened() {
+                    return Err(io::Error::other("interrupted").into());
+                }
+                let wanted = usize::try_from(end - at)
+                    .unwrap_or(usize::MAX)
+                    .min(buffer.len());
+                let count = self.fs.read(handle, &mut buffer[..wanted], Some(at))?;
+                if count == 0 {
+                    break;
+                }
+                content.write_all(&buffer[..count])?;
+                at += count as u64;
+            }
+            // It became shorter: then it is read again, and the archive's size holds all the same.
+            io::copy(&mut io::repeat(0).take(end - at), &mut content)?;
+        }
         content.seek(SeekFrom::Start(0))?;
-        Ok(content)
+        Ok((content, map))
     }
 
     /// Extended attributes; those that cannot be read are told.
@@ -284,7 +299,51 @@ impl Export<'_> {
         found
     }
 
-    /// Writes a PAX header with what an old one has no room for, and the entry.
+    /// Writes the entry of a file: of a sparse one its map, and the parts.
+    fn write_file(
+        &mut self,
+        path: &[u8],
+        found: &Attributes,
+        extended: Vec<(Vec<u8>, Vec<u8>)>,
+        map: Option<&Map>,
+        content: &mut dyn io::Read,
+    ) -> Result<(), Wrong> {
+        let mut more: Vec<(String, Vec<u8>)> = extended
+            .into_iter()
+            .map(|(key, value)| (attribute(&key), value))
+            .collect();
+        let Some(map) = map else {
+            let entry = Entry {
+                name: path.to_vec(),
+                kind: EntryType::Regular,
+                target: None,
+                size: found.size,
+            };
+            return self.write_entry(entry, found, more, content);
+        };
+        let before = map.encode();
+        for (key, value) in [
+            ("major", b"1".to_vec()),
+            ("minor", b"0".to_vec()),
+            ("name", path.to_vec()),
+            ("realsize", map.size.to_string().into_bytes()),
+        ] {
+            more.push((format!("GNU.sparse.{key}"), value));
+        }
+        // For who does not know all that.
+        let base = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
+        let mut name = b"GNUSparseFile.0/".to_vec();
+        name.extend(base.iter().filter(|byte| byte.is_ascii()).take(80));
+        let entry = Entry {
+            name,
+            kind: EntryType::Regular,
+            target: None,
+            size: before.len() as u64 + map.stored(),
+        };
+        self.write_entry(entry, found, more, &mut before.chain(content))
+    }
+
+    /// Writes the entry of what is no file.
     fn write(
         &mut self,
         path: &[u8],
@@ -292,12 +351,37 @@ impl Export<'_> {
         kind: EntryType,
         target: Option<&[u8]>,
         extended: Vec<(Vec<u8>, Vec<u8>)>,
-        content: &mut dyn Read,
     ) -> Result<(), Wrong> {
+        let more = extended
+            .into_iter()
+            .map(|(key, value)| (attribute(&key), value));
+        let entry = Entry {
+            name: path.to_vec(),
+            kind,
+            target,
+            size: 0,
+        };
+        self.write_entry(entry, found, more.collect(), &mut io::empty())
+    }
+
+    /// Writes a PAX header with what an old one has no room for, `more` among it, and the entry.
+    fn write_entry(
+        &mut self,
+        entry: Entry<'_>,
+        found: &Attributes,
+        extended: Vec<(String, Vec<u8>)>,
+        content: &mut dyn io::Read,
+    ) -> Result<(), Wrong> {
+        let Entry {
+            name: path,
+            kind,
+            target,
+            size,
+        } = entry;
         let mut name = if path.is_empty() {
             b"./".to_vec()
         } else {
-            path.to_vec()
+            path
         };
         if kind == EntryType::Directory && !name.ends_with(b"/") {
             name.push(b'/');
@@ -306,11 +390,6 @@ impl Export<'_> {
         let mut more: Vec<(String, Vec<u8>)> = Vec::new();
         more.push(("mtime".into(), decimal(found.modified).into_bytes()));
         more.push(("atime".into(), decimal(found.accessed).into_bytes()));
-        let size = if kind == EntryType::Regular {
-            found.size
-        } else {
-            0
-        };
         if let Some(fields) = header.as_ustar_mut() {
             let fits = |text: &[u8], room: usize| text.len() < room && text.is_ascii();
             let length = name.len().min(fields.name.len());
@@ -344,10 +423,7 @@ impl Export<'_> {
         let seconds = u64::try_from(found.modified.seconds).unwrap_or(0);
         header.set_mtime(seconds.min(0o77777777777));
         header.set_cksum();
-        for (key, value) in extended {
-            let key = String::from_utf8_lossy(&key).into_owned();
-            more.push((format!("SCHILY.xattr.{key}"), value));
-        }
+        more.extend(extended);
         let more = more
             .iter()
             .map(|(key, value)| (key.as_str(), value.as_slice()));

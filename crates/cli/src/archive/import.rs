@@ -5,7 +5,9 @@
 //!   on the way to an entry are not followed out of the pool.
 //! * Modes and times of directories are set when all is in them.
 
-use super::{Told, plain};
+use super::interrupt::{self, Until};
+use super::sparse::Map;
+use super::{Told, Wrong, plain};
 use arckfs::{At, Errno, Failure, FileSystem, Handle, SetTime, Subject, Timestamp};
 use std::io::{self, Read};
 use tar::{Archive, Entry, EntryType};
@@ -22,6 +24,46 @@ struct Attributes {
     accessed: Option<Timestamp>,
     modified: Timestamp,
     extended: Vec<(Vec<u8>, Vec<u8>)>,
+    sparse: Sparse,
+}
+
+/// What the header says of a sparse file.
+#[derive(Default)]
+struct Sparse {
+    is: bool,
+    major: u64,
+    minor: u64,
+    name: Option<Vec<u8>>,
+    size: Option<u64>,
+    map: Option<String>,
+}
+
+impl Sparse {
+    fn note(&mut self, key: &[u8], value: &[u8], text: &str) {
+        self.is = true;
+        match key {
+            b"major" => self.major = text.parse().unwrap_or(u64::MAX),
+            b"minor" => self.minor = text.parse().unwrap_or(u64::MAX),
+            b"name" => self.name = Some(value.to_vec()),
+            b"realsize" | b"size" => self.size = text.parse().ok(),
+            b"map" => self.map = Some(text.to_owned()),
+            _ => {}
+        }
+    }
+
+    /// The map, of which the contents may begin with the rest; `None`: the file is not sparse.
+    fn map(&self, from: &mut impl Read) -> Result<Option<Map>, Wrong> {
+        if !self.is {
+            return Ok(None);
+        }
+        match (self.major, self.minor, self.size, &self.map) {
+            (1, 0, Some(size), _) => Ok(Some(Map::read(size, from)?)),
+            (0, _, Some(size), Some(map)) => Ok(Some(Map::of_header(size, map)?)),
+            _ => Err(Wrong::Kind(
+                "is sparse in a way that is not known; write it with --sparse-version=1.0",
+            )),
+        }
+    }
 }
 
 struct Import<'f> {
@@ -34,54 +76,26 @@ struct Import<'f> {
 
 /// Imports all of standard input.
 pub fn import(fs: &FileSystem, keeps_owners: bool, told: &mut Told) -> Result<(), String> {
-    let broken = |error: io::Error| format!("reading the archive: {}", crate::run::plain(&error));
-    let mut archive = Archive::new(io::BufReader::with_capacity(STEP, io::stdin()));
+    let mut archive = Archive::new(io::BufReader::with_capacity(STEP, Until(io::stdin())));
     let mut import = Import {
         fs,
         keeps_owners,
         told,
         directories: Vec::new(),
     };
-    for entry in archive.entries().map_err(broken)? {
-        let mut entry = entry.map_err(broken)?;
-        let named = entry.path_bytes().into_owned();
-        match import.entry(&mut entry, &named) {
-            Ok(()) => import.told.entry(entry.size()),
-            Err(Wrong::Archive(error)) => return Err(broken(error)),
-            Err(Wrong::Pool(Failure::Errno(Errno::NOSPC))) => {
-                return Err(format!("{}: the pool is full", arck_check::quoted(&named)));
-            }
-            Err(Wrong::Pool(failure)) => import.told.wrong(&named, plain(failure)),
-            Err(Wrong::Kind(what)) => import.told.wrong(&named, what),
-        }
-    }
+    let done = import.entries(&mut archive);
+    // Also of an archive that ends in the middle.
     for (path, attributes) in std::mem::take(&mut import.directories).into_iter().rev() {
         if let Err(failure) = import.finish(&path, &attributes, libc::AT_SYMLINK_NOFOLLOW) {
             import.told.wrong(&path, plain(failure));
         }
     }
-    Ok(())
-}
-
-enum Wrong {
-    Pool(Failure),
-    Archive(io::Error),
-    Kind(&'static str),
-}
-
-impl From<Failure> for Wrong {
-    fn from(failure: Failure) -> Wrong {
-        Wrong::Pool(failure)
-    }
-}
-impl From<Errno> for Wrong {
-    fn from(errno: Errno) -> Wrong {
-        Wrong::Pool(errno.into())
-    }
-}
-impl From<io::Error> for Wrong {
-    fn from(error: io::Error) -> Wrong {
-        Wrong::Archive(error)
+    match done {
+        Err(_) if interrupt::happened() => Err(format!(
+            "interrupted; the first {} entries of the archive are in the pool",
+            import.told.entries
+        )),
+        done => done,
     }
 }
 
@@ -121,9 +135,36 @@ fn time(text: &str) -> Option<Timestamp> {
 }
 
 impl Import<'_> {
-    fn entry(&mut self, entry: &mut Entry<'_, impl Read>, named: &[u8]) -> Result<(), Wrong> {
+    fn entries(&mut self, archive: &mut Archive<impl Read>) -> Result<(), String> {
+        let broken =
+            |error: io::Error| format!("reading the archive: {}", crate::run::plain(&error));
+        for entry in archive.entries().map_err(broken)? {
+            let mut entry = entry.map_err(broken)?;
+            let mut named = entry.path_bytes().into_owned();
+            match self.entry(&mut entry, &mut named) {
+                Ok(()) => self.told.entry(entry.size()),
+                Err(Wrong::Archive(error)) => return Err(broken(error)),
+                Err(Wrong::Pool(Failure::Errno(Errno::NOSPC))) => {
+                    return Err(format!("{}: the pool is full", arck_check::quoted(&named)));
+                }
+                Err(Wrong::Pool(failure)) => self.told.wrong(&named, plain(failure)),
+                Err(Wrong::Kind(what)) => self.told.wrong(&named, what),
+            }
+        }
+        Ok(())
+    }
+
+    /// One entry; `named`: by what it is told of, its name in the archive at first.
+    fn entry(
+        &mut self,
+        entry: &mut Entry<'_, impl Read>,
+        named: &mut Vec<u8>,
+    ) -> Result<(), Wrong> {
         let kind = entry.header().entry_type();
         let attributes = self.attributes(entry)?;
+        if let Some(name) = &attributes.sparse.name {
+            named.clone_from(name);
+        }
         let path = inside(named).ok_or(Wrong::Kind("leads out of the pool"))?;
         if path.is_empty() {
             // The root.
@@ -149,8 +190,13 @@ impl Import<'_> {
             EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
                 let flags = libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY | libc::O_NOFOLLOW;
                 let handle = self.fs.open(At::Root, &path, flags, 0o600)?;
-                let written = self.content(entry, handle);
+                let written = self.content(entry, &attributes.sparse, handle);
+                let is_whole = written.is_ok();
                 self.fs.close(handle);
+                if !is_whole {
+                    // Nothing half: what is wrong with it is told.
+                    let _ = self.fs.unlink(At::Root, &path, 0);
+                }
                 written?;
             }
             EntryType::Symlink | EntryType::Link => {
@@ -214,8 +260,9 @@ impl Import<'_> {
                 nanoseconds: 0,
             },
             extended: Vec::new(),
+            sparse: Sparse::default(),
         };
-        let (mut is_sparse, mut broken) = (false, false);
+        let mut broken = false;
         for extension in entry.pax_extensions()?.into_iter().flatten() {
             // Lines end where a value has a line break: the reader does not look at lengths.
             let Ok(extension) = extension else {
@@ -235,7 +282,11 @@ impl Import<'_> {
                 b"atime" => attributes.accessed = time(text),
                 b"uid" => attributes.uid = text.parse().unwrap_or(attributes.uid),
                 b"gid" => attributes.gid = text.parse().unwrap_or(attributes.gid),
-                _ => is_sparse |= key.starts_with(b"GNU.sparse."),
+                _ => {
+                    if let Some(key) = key.strip_prefix(b"GNU.sparse.") {
+                        attributes.sparse.note(key, extension.value_bytes(), text);
+                    }
+                }
             }
         }
         if broken {
@@ -245,60 +296,71 @@ impl Import<'_> {
                 "an attribute whose value has a line break is left out",
             );
         }
-        if is_sparse {
-            return Err(Wrong::Kind(
-                "is sparse as GNU tar writes it with --format=posix: use --format=gnu",
-            ));
-        }
         Ok(attributes)
     }
 
-    fn content(&self, entry: &mut Entry<'_, impl Read>, handle: Handle) -> Result<(), Wrong> {
-        let mut buffer = vec![0; STEP];
-        let (mut at, mut end) = (0u64, 0u64);
+    /// Writes the contents of a file.
+    fn content(
+        &self,
+        entry: &mut Entry<'_, impl Read>,
+        sparse: &Sparse,
+        handle: Handle,
+    ) -> Result<(), Wrong> {
+        let Some(map) = sparse.map(entry)? else {
+            let size = self.part(entry, handle, 0, u64::MAX)?;
+            return Ok(self.fs.truncate_handle(handle, size)?);
+        };
+        for &(at, length) in &map.parts {
+            if self.part(entry, handle, at, length)? != length {
+                let short = io::Error::from(io::ErrorKind::UnexpectedEof);
+                return Err(short.into());
+            }
+        }
+        Ok(self.fs.truncate_handle(handle, map.size)?)
+    }
+
+    /// Writes at most `length` bytes from `start` on; gives how many there were. Pages of zeroes are
+    /// left out.
+    fn part(
+        &self,
+        from: &mut impl Read,
+        handle: Handle,
+        start: u64,
+        length: u64,
+    ) -> Result<u64, Wrong> {
+        let mut from = from.take(length);
+        let mut buffer = vec![0; usize::try_from(length).unwrap_or(STEP).clamp(1, STEP)];
+        let mut at = start;
         loop {
             let mut have = 0;
-            while have < STEP {
-                match entry.read(&mut buffer[have..])? {
-                    0 => break,
-                    count => have += count,
+            while have < buffer.len() {
+                match from.read(&mut buffer[have..]) {
+                    Ok(0) => break,
+                    Ok(count) => have += count,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error.into()),
                 }
             }
             if have == 0 {
-                break;
+                return Ok(at - start);
             }
-            // Pages of zeroes are left out.
-            let mut from = 0;
-            while from < have {
-                let is_zero = |page: &[u8]| page.iter().all(|&byte| byte == 0);
-                let pages = |from: usize| buffer[from..have].chunks(PAGE);
-                let holes: usize = pages(from)
-                    .take_while(|p| is_zero(p))
-                    .map(<[u8]>::len)
-                    .sum();
-                from += holes;
-                let data: usize = pages(from)
-                    .take_while(|p| !is_zero(p))
-                    .map(<[u8]>::len)
-                    .sum();
-                let mut done = 0;
-                while done < data {
-                    let position = at + (from + done) as u64;
-                    let bytes = &buffer[from + done..from + data];
-                    done += self.fs.write(handle, bytes, Some(position))?;
-                    end = position + done as u64;
+            let is_zero = |page: &[u8]| page.iter().all(|&byte| byte == 0);
+            let mut done = 0;
+            for same in buffer[..have]
+                .chunks(PAGE)
+                .collect::<Vec<_>>()
+                .chunk_by(|one, other| is_zero(one) == is_zero(other))
+            {
+                let end = done + same.iter().map(|page| page.len()).sum::<usize>();
+                let holes = same.first().is_some_and(|page| is_zero(page));
+                while !holes && done < end {
+                    let position = at + done as u64;
+                    done += self.fs.write(handle, &buffer[done..end], Some(position))?;
                 }
-                if data > 0 {
-                    end = at + (from + data) as u64;
-                }
-                from += data;
+                done = end;
             }
             at += have as u64;
         }
-        if end < at {
-            self.fs.truncate_handle(handle, at)?;
-        }
-        Ok(())
     }
 
     /// Owner, attributes, mode and times, in this order: each may change what the next one sets.

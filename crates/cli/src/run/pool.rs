@@ -14,7 +14,8 @@
 //! somebody's feet, and it needs no help to end: a killed `arck run` leaves none behind.
 
 use super::{plain, say};
-use crate::owner;
+use crate::bar::Bar;
+use crate::{opening, owner};
 use arck_core_state::layout;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{CWD, FlockOperation, MemfdFlags, Mode, OFlags, flock, memfd_create, openat};
@@ -32,7 +33,7 @@ use std::time::{Duration, Instant};
 /// The use lock's file in the pool's directory.
 pub const USE_LOCK: &str = "run.lock";
 
-/// How long a private controller may take until it serves.
+/// How long a private controller may take until it serves, or says how far it is.
 const START_LIMIT: Duration = Duration::from_secs(10);
 /// How long its end is waited for; it goes on by itself after that.
 const END_LIMIT: Duration = Duration::from_secs(30);
@@ -61,7 +62,7 @@ pub fn locate(named: Option<&Path>) -> Result<PathBuf, String> {
     crate::nested::refuse(&named)?;
     let pool = std::fs::canonicalize(&named).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => format!(
-            "there is no pool at {}; name one with --pool, or make it: arck mkfs {} --size 1G",
+            "there is no pool at {}; name the directory of one, or make it: arck mkfs {} --size 1G",
             named.display(),
             named.display()
         ),
@@ -77,17 +78,30 @@ pub fn locate(named: Option<&Path>) -> Result<PathBuf, String> {
             "{} is a file; a pool is a directory, made with: arck mkfs DIRECTORY --size 1G",
             pool.display()
         )),
-        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Err(format!(
-            "{} is not a pool (it has no superblock); name one with --pool, or make one: arck mkfs \
-             DIRECTORY --size 1G",
-            pool.display()
-        )),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => match without_superblock(&pool)
+        {
+            Some(advice) => Err(advice),
+            None => Err(format!(
+                "{} is not a pool (it has no superblock); name the directory of one, or make one: \
+                 arck mkfs DIRECTORY --size 1G",
+                pool.display()
+            )),
+        },
         Err(error) => Err(format!(
             "cannot use the pool {}: {}; use one of your own, or run this as its owner",
             pool.display(),
             plain(&error)
         )),
     }
+}
+
+/// What is to be done about a pool that has lost its superblock, if it has the copy.
+pub fn without_superblock(pool: &Path) -> Option<String> {
+    let has_copy = pool.join(layout::SUPERBLOCK_COPY).exists();
+    has_copy.then(|| {
+        let pool = pool.display();
+        format!("the superblock of {pool} is gone; from its copy it is put back by: arck check --repair {pool}")
+    })
 }
 
 /// One `arck run` as a user of a served pool.
@@ -268,7 +282,7 @@ fn connect_to(directory: &OwnedFd) -> Result<Option<OwnedFd>, Errno> {
 struct PrivateController {
     /// Its standard input is the pipe whose end tells it that its starter is gone.
     process: Child,
-    /// Says `ready`, later perhaps `busy`, each on a line.
+    /// Says how far it is if that takes long, `ready`, later perhaps `busy`, each on a line.
     status: ChildStdout,
     /// Its standard error, in memory.
     log: File,
@@ -315,7 +329,7 @@ impl PrivateController {
             status,
             log,
         };
-        match controller.next_word(START_LIMIT) {
+        match controller.first_word(pool) {
             Word::Line(line) if line == "ready" => Ok(controller),
             Word::TimeOut => {
                 controller.kill();
@@ -335,6 +349,24 @@ impl PrivateController {
                     said
                 })
             }
+        }
+    }
+
+    /// The first word that is not how far it is with opening the pool: as long as it says that, it
+    /// is waited for.
+    fn first_word(&mut self, pool: &Path) -> Word {
+        let what = format!("arck run: opening {}", pool.display());
+        let bar = Bar::new(what.clone(), Duration::ZERO);
+        loop {
+            let word = self.next_word(START_LIMIT);
+            if let Word::Line(line) = &word
+                && let Some((done, all, step)) = opening::read(line)
+            {
+                bar.step(&format!("{what}, {step}"), done, all);
+                continue;
+            }
+            bar.end();
+            return word;
         }
     }
 
@@ -433,6 +465,9 @@ mod tests {
             foreign.contains("not a pool") && foreign.contains("arck mkfs"),
             "{foreign}"
         );
+        std::fs::write(directory.join(layout::SUPERBLOCK_COPY), b"").unwrap();
+        let damaged = locate(Some(&directory)).unwrap_err();
+        assert!(damaged.contains("arck check --repair"), "{damaged}");
         std::fs::write(directory.join(layout::SUPERBLOCK), b"").unwrap();
         assert_eq!(
             locate(Some(&directory)).unwrap(),

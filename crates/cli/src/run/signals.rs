@@ -58,8 +58,19 @@ extern "C" fn pass_on(
 
 /// Installs the handlers. The command does not inherit them: `exec` resets handlers.
 pub fn forward() {
-    for signal in FORWARDED {
-        // SAFETY: plain structures, zeroed first; the handler only does what a handler may.
+    let handler = pass_on as *const () as usize;
+    // SAFETY: it takes what SA_SIGINFO has the kernel pass, and only does what a handler may.
+    unsafe { handle(&FORWARDED, handler, libc::SA_SIGINFO | libc::SA_RESTART) };
+}
+
+/// Has `handler` called for `signals`, but for those that are ignored: they stay so.
+///
+/// # Safety
+/// `handler` is the address of a function that takes what `flags` has the kernel pass, and that does
+/// only what a handler may, at any time until the program ends.
+pub unsafe fn handle(signals: &[libc::c_int], handler: usize, flags: libc::c_int) {
+    for &signal in signals {
+        // SAFETY: plain structures, zeroed first; the handler is the caller's promise.
         unsafe {
             let mut before: libc::sigaction = std::mem::zeroed();
             if libc::sigaction(signal, std::ptr::null(), &mut before) != 0
@@ -68,8 +79,8 @@ pub fn forward() {
                 continue;
             }
             let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = pass_on as *const () as usize;
-            action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+            action.sa_sigaction = handler;
+            action.sa_flags = flags;
             libc::sigemptyset(&mut action.sa_mask);
             libc::sigaction(signal, &action, std::ptr::null_mut());
         }

@@ -167,17 +167,20 @@ fn archives_of_gnu_tar_are_imported() {
     let holes = std::fs::File::create(tree.join("holes")).unwrap();
     holes.set_len(3 << 20).unwrap();
     drop(holes);
-    for format in ["gnu", "pax"] {
+    for (format, sparse) in [("gnu", ""), ("pax", "1.0"), ("pax", "0.1"), ("pax", "none")] {
         let archive = place.path().join(format!("{format}.tar"));
         let name = archive.to_str().unwrap().to_owned();
         let mut arguments = vec!["-cf", &name, "--format", format];
-        if format == "gnu" {
-            arguments.push("--sparse");
+        let version = format!("--sparse-version={sparse}");
+        match sparse {
+            "none" => {}
+            "" => arguments.push("--sparse"),
+            _ => arguments.extend(["--sparse", &version]),
         }
         arguments.push(".");
         tar(&arguments, &tree);
         imported(&place.pool(), &archive);
-        let out = place.path().join(format!("out-{format}"));
+        let out = place.path().join(format!("out-{format}-{sparse}"));
         std::fs::create_dir(&out).unwrap();
         let exported = place.path().join("exported.tar");
         std::fs::write(&exported, export(&place.pool())).unwrap();
@@ -202,6 +205,102 @@ fn archives_of_gnu_tar_are_imported() {
     let mut serving = Serving::start(&place.pool(), &[]);
     let fs = session(&place.pool());
     assert_eq!(fs.stat(At::Root, b"holes", 0).unwrap().blocks, 0);
+    fs.disconnect().unwrap();
+    serving.signal(libc::SIGTERM);
+    assert!(serving.process.wait().unwrap().success());
+}
+
+/// What is not there is neither read nor written.
+#[test]
+fn holes_take_nothing_in_an_archive() {
+    let place = Place::made();
+    let mut serving = Serving::start(&place.pool(), &[]);
+    let fs = session(&place.pool());
+    // A terabyte, with a page here and there; one that ends in a hole, one that is nothing else.
+    put(
+        &fs,
+        "large",
+        &[(0, b"begin"), (1 << 39, b"middle"), ((1 << 40) - 3, b"end")],
+    );
+    for name in ["tail", "nothing"] {
+        let parts: &[(u64, &[u8])] = if name == "tail" { &[(4096, b"x")] } else { &[] };
+        put(&fs, name, parts);
+        let handle = fs.open(At::Root, name.as_bytes(), libc::O_RDWR, 0).unwrap();
+        fs.truncate_handle(handle, 1 << 33).unwrap();
+        fs.close(handle);
+    }
+    let archive = place.path().join("archive.tar");
+    std::fs::write(&archive, export(&place.pool())).unwrap();
+    assert!(std::fs::metadata(&archive).unwrap().len() < 100_000);
+    let named = archive.to_str().unwrap();
+    let listed = tar(&["-tvf", named], place.path());
+    let sizes = [(1u64 << 40).to_string(), (1u64 << 33).to_string()];
+    assert!(sizes.iter().all(|size| listed.contains(size)), "{listed}");
+    assert!(!listed.contains("GNUSparseFile"), "{listed}");
+    let other = place.path().join("other");
+    assert!(mkfs(&other, &["--size", "16M"]).status.success());
+    imported(&other, &archive);
+    assert!(export(&other) == std::fs::read(&archive).unwrap());
+    fs.disconnect().unwrap();
+    serving.signal(libc::SIGTERM);
+    assert!(serving.process.wait().unwrap().success());
+}
+
+#[test]
+fn who_is_interrupted_ends_in_order_and_says_so() {
+    let place = Place::made();
+    let mut command = arck();
+    let mut import = command
+        .arg("import")
+        .arg(place.pool())
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A directory, a file, and the beginning of another one.
+    let tree = place.path().join("tree");
+    std::fs::create_dir_all(tree.join("d")).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o751);
+    std::fs::set_permissions(tree.join("d"), mode).unwrap();
+    std::fs::write(tree.join("d/first"), vec![1; 20_000]).unwrap();
+    std::fs::write(tree.join("d/second"), vec![2; 20_000_000]).unwrap();
+    let archive = place.path().join("archive.tar");
+    let named = archive.to_str().unwrap();
+    tar(
+        &["-cf", named, "--no-recursion", "d", "d/first", "d/second"],
+        &tree,
+    );
+    let bytes = std::fs::read(&archive).unwrap();
+    let mut input = import.stdin.take().unwrap();
+    std::io::Write::write_all(&mut input, &bytes[..4 << 20]).unwrap();
+    // More than a pipe holds was taken: it is in the middle of the second. The pipe stays open, and a
+    // signal may come just before it waits for more: then another one.
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let status = loop {
+        assert!(
+            std::time::Instant::now() < end,
+            "it does not hear SIGINT; is that ignored where the tests run?"
+        );
+        // SAFETY: a signal to our own child, which has not been waited for.
+        assert_eq!(unsafe { libc::kill(import.id() as i32, libc::SIGINT) }, 0);
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        if let Some(status) = import.try_wait().unwrap() {
+            break status;
+        }
+    };
+    assert_eq!(status.code(), Some(1));
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut import.stderr.take().unwrap(), &mut text).unwrap();
+    assert_eq!(
+        text,
+        "arck import: interrupted; the first 2 entries of the archive are in the pool\n"
+    );
+    drop(input);
+    let mut serving = Serving::start(&place.pool(), &[]);
+    let fs = session(&place.pool());
+    assert_eq!(fs.stat(At::Root, b"d/first", 0).unwrap().size, 20_000);
+    assert_eq!(fs.stat(At::Root, b"d", 0).unwrap().mode & 0o777, 0o751);
+    assert!(fs.stat(At::Root, b"d/second", 0).is_err());
     fs.disconnect().unwrap();
     serving.signal(libc::SIGTERM);
     assert!(serving.process.wait().unwrap().success());

@@ -1,6 +1,7 @@
 //! The `arck` command as users meet it: its files, its exit statuses, and what it says.
 
 mod archives;
+mod checking;
 mod mistakes;
 mod owners;
 mod pools;

@@ -24,6 +24,13 @@ pub trait Workload {
     fn check(&mut self, pool: &Path, context: &str);
 }
 
+/// How much a workload that has ended since the last check had acknowledged.
+fn acknowledged_at_end(workload: &mut impl Workload, context: &str) -> Option<u64> {
+    let name = workload.name();
+    let is_over = workload.runner().is_over(name, context);
+    is_over.then(|| workload.acknowledged())
+}
+
 /// A program under `arck run`, the leader of a process group, and the lines that it has said.
 struct Program {
     child: Child,
@@ -375,10 +382,9 @@ impl Workload for Sqlite {
         &mut self.runner
     }
     fn check(&mut self, pool: &Path, context: &str) {
-        if !self.runner.is_over(self.name, context) {
+        let Some(acknowledged) = acknowledged_at_end(self, context) else {
             return;
-        }
-        let acknowledged = self.acknowledged();
+        };
         self.ask(
             pool,
             "CREATE TABLE IF NOT EXISTS t (n INTEGER PRIMARY KEY, x TEXT)",
@@ -497,10 +503,9 @@ impl Workload for Redis {
         &mut self.runner
     }
     fn check(&mut self, pool: &Path, context: &str) {
-        if !self.runner.is_over(self.name, context) {
+        let Some(acknowledged) = acknowledged_at_end(self, context) else {
             return;
-        }
-        let acknowledged = self.acknowledged();
+        };
         let directory = format!("/arck/{}", self.name);
         let socket = self.socket.to_str().expect("a path").to_owned();
         let script = "mkdir -p \"$0\" && exec redis-server --port 0 --unixsocket \"$1\" --dir \"$0\" \

@@ -161,7 +161,10 @@ impl Change<'_> {
         Ok(redo)
     }
 
-    /// Pages and inodes that nothing refers to yet go to their place directly.
+    /// Pages and inodes that nothing refers to yet go to their place directly. The fence makes them
+    /// durable; with them what was copied for this change, the entry of a session that is to own
+    /// something by it, and what the change before this one, or recovery, has applied. So it is
+    /// there even if nothing is fresh.
     fn write_fresh(&self) -> Result<(), Errno> {
         let space = self.state.pool.space();
         let mut bytes = [0u8; PAGE_SIZE as usize];
@@ -243,7 +246,10 @@ impl Change<'_> {
                 tracing::error!("writing the verified state back: {errno}");
             }
         }
-        arck_pm::fence();
+        // No fence: until another entry takes the place of this one, it is applied again after a
+        // failure of the machine, and the fence that comes before that (see `write_fresh`, and
+        // `Core::open`) makes this durable. Whoever acts on what he sees here, a session that uses
+        // a page which is free now, or begins another branch, acts on what the journal holds.
     }
 
     fn update_tables(&mut self) {

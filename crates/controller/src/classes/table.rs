@@ -120,6 +120,11 @@ impl Classes {
         self.table.get((label as usize).checked_sub(1)?)?.as_ref()
     }
 
+    /// Whether a label is of a class of more than one condition.
+    pub fn is_conjunction(&self, label: u32) -> bool {
+        self.get(label).is_some_and(|class| class.0.len() > 1)
+    }
+
     /// The number of a class, if it has one.
     pub fn number(&self, class: &Class) -> Option<u32> {
         self.numbers.get(class).copied()

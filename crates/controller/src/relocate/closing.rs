@@ -149,6 +149,7 @@ impl Core {
             self.close_one(at, &mut closing, &mut seen);
         }
         self.closings.running = false;
+        self.keep_rights();
         if !closing.waiting.is_empty() {
             self.closings.under_way.push_back(closing);
         }

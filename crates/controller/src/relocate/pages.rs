@@ -6,13 +6,11 @@
 use crate::apply::file::Setter;
 use crate::change::Change;
 use crate::classes::Class;
-use crate::pool::numbered;
 use crate::state::State;
 use arck_core_state::directory::{BucketPage, CHAIN_MAX, next_page};
 use arck_core_state::superblock::Durability;
 use arck_core_state::{
     FileKind, IndexRoot, Inode, InodeNumber, PAGE_SIZE, PagePtr, Pages, SegmentNumber, index,
-    layout,
 };
 use arck_pm::{MapOptions, Mapping};
 use rustix::fs::OFlags;
@@ -86,43 +84,72 @@ pub(super) fn contents(pages: &impl Pages, inode: &Inode) -> Result<Vec<PagePtr>
     Ok(found)
 }
 
-/// Copies data pages, through mappings of their segments.
+/// Reads and writes data pages, through mappings of their segments.
 #[derive(Default)]
-pub(super) struct Copier {
+pub(crate) struct Copier {
     from: HashMap<SegmentNumber, Mapping>,
     to: HashMap<SegmentNumber, Mapping>,
 }
 
-impl Copier {
-    pub(super) fn copy(&mut self, state: &State, from: PagePtr, to: PagePtr) -> Result<(), Errno> {
-        let geometry = state.pool.geometry();
-        let map = |page: PagePtr, flags, options: MapOptions| {
-            let name = numbered(layout::SEGMENTS, geometry.segment_of(page));
-            let file = state.pool.open_file(&name, flags)?;
+/// The mapping of a page's segment, and where the page lies in it.
+fn mapped<'m>(
+    state: &State,
+    mappings: &'m mut HashMap<SegmentNumber, Mapping>,
+    page: PagePtr,
+    flags: OFlags,
+    options: MapOptions,
+) -> Result<(&'m Mapping, usize), Errno> {
+    let geometry = state.pool.geometry();
+    let segment = geometry.segment_of(page);
+    let mapping = match mappings.entry(segment) {
+        Entry::Occupied(entry) => entry.into_mut(),
+        Entry::Vacant(entry) => {
+            let file = state.pool.open_segment(segment, flags)?;
             let length = usize::try_from(geometry.segment_size).map_err(|_| Errno::NOMEM)?;
             let dax = state.pool.durability() == Durability::Dax;
-            Mapping::new(&file, 0, length, options.synchronous(dax)).map_err(|e| e.errno())
-        };
-        let source = match self.from.entry(geometry.segment_of(from)) {
-            Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => entry.insert(map(from, OFlags::RDONLY, MapOptions::READ_ONLY)?),
-        };
-        let target = match self.to.entry(geometry.segment_of(to)) {
-            Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => entry.insert(map(to, OFlags::RDWR, MapOptions::READ_WRITE)?),
-        };
-        let within = |page: PagePtr| (page.address() % geometry.segment_size) as usize;
-        let mut bytes = [0u8; PAGE_SIZE as usize];
-        // The session that has it may have truncated the file.
+            let mapping = Mapping::new(&file, 0, length, options.synchronous(dax));
+            entry.insert(mapping.map_err(|error| error.errno())?)
+        }
+    };
+    Ok((mapping, (page.address() % geometry.segment_size) as usize))
+}
+
+impl Copier {
+    /// EIO: the session that has the page has cut the file off, or somebody has removed it.
+    pub(crate) fn read(
+        &mut self,
+        state: &State,
+        page: PagePtr,
+        bytes: &mut [u8; PAGE_SIZE as usize],
+    ) -> Result<(), Errno> {
+        let options = MapOptions::READ_ONLY;
+        let (source, within) = mapped(state, &mut self.from, page, OFlags::RDONLY, options)?;
         source
             .bytes()
-            .try_copy_to(within(from), &mut bytes)
-            .map_err(|error| error.errno())?;
+            .try_copy_to(within, bytes)
+            .map_err(|error| error.errno())
+    }
+
+    /// Durable after the next fence.
+    pub(crate) fn write(
+        &mut self,
+        state: &State,
+        page: PagePtr,
+        bytes: &[u8; PAGE_SIZE as usize],
+    ) -> Result<(), Errno> {
+        let options = MapOptions::READ_WRITE;
+        let (target, within) = mapped(state, &mut self.to, page, OFlags::RDWR, options)?;
         let target = target.bytes();
         target
-            .stream_from(within(to), &bytes)
-            .and_then(|()| target.slice(within(to), bytes.len()))
+            .stream_from(within, bytes)
+            .and_then(|()| target.slice(within, bytes.len()))
             .map_or(Err(Errno::IO), |range| state.pool.write_back(range))
+    }
+
+    pub(super) fn copy(&mut self, state: &State, from: PagePtr, to: PagePtr) -> Result<(), Errno> {
+        let mut bytes = [0u8; PAGE_SIZE as usize];
+        self.read(state, from, &mut bytes)?;
+        self.write(state, to, &bytes)
     }
 }
 
@@ -167,7 +194,7 @@ impl Mover<'_> {
         if !inode.attributes.is_null() {
             inode.attributes = self.data(change, inode.attributes)?;
         }
-        arck_pm::fence();
+        // What was copied is durable by the first fence of the change.
         change.set_inode(inode);
         Ok(())
     }

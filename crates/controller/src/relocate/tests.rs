@@ -193,3 +193,52 @@ fn an_owner_who_does_not_settle_is_told() {
     let evicted = live.evicted.load(std::sync::atomic::Ordering::SeqCst);
     assert_eq!(evicted, header.fold);
 }
+
+/// Whoever makes classes of all combinations of his groups gets a part of the pool for them; the
+/// classes of everybody and of single users find room all the same.
+#[test]
+fn conjunctions_leave_segments_to_others() {
+    let mut test = TestCore::new();
+    let state = &mut test.core.state;
+    let segments = state.pool.geometry().segment_count;
+    let root = *state.shadow(ROOT_INODE).unwrap();
+    let class_of_groups = |groups: &[u32]| {
+        let condition = |class: Class, &gid: &u32| {
+            let directory = Inode {
+                mode: FileKind::Directory.mode_bits() | 0o710,
+                uid: 1001,
+                gid,
+                ..root
+            };
+            class.and(Condition::of(&directory, Wish::Search))
+        };
+        groups.iter().try_fold(Class::world(), condition).unwrap()
+    };
+    let mut made = 0;
+    let mut refused = 0;
+    for first in 0..40 {
+        for second in first + 1..40 {
+            let class = class_of_groups(&[2000 + first, 2000 + second]);
+            let label = state.label(Some(&class));
+            assert_ne!(label, NOBODY);
+            let mut change = Change::new(state);
+            change.allocate_for_class(label);
+            match change.new_data_page() {
+                Ok(_) => made += 1,
+                Err(errno) => {
+                    assert_eq!(errno, Errno::NOSPC);
+                    refused += 1;
+                }
+            }
+            change.commit(Weight::Fold).unwrap();
+        }
+    }
+    assert_eq!(made, segments / 4, "{refused} refused");
+    for class in [Class::world(), Class::only(1002), class_of_groups(&[2000])] {
+        let label = state.label(Some(&class));
+        let mut change = Change::new(state);
+        change.allocate_for_class(label);
+        change.new_data_page().unwrap();
+        change.commit(Weight::Fold).unwrap();
+    }
+}

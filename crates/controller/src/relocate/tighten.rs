@@ -6,7 +6,6 @@
 use super::Touched;
 use super::closing::Closing;
 use super::pages::contents;
-use crate::by_message::Openers;
 use crate::change::{Change, Weight};
 use crate::classes::{Class, Classes, Condition, NOBODY, Wish};
 use crate::core::Core;
@@ -22,8 +21,6 @@ use std::collections::{BTreeSet, HashMap};
 #[derive(Default)]
 pub(super) struct Seen {
     search: HashMap<InodeNumber, Option<Class>>,
-    /// What sessions have open, once somebody has looked.
-    openers: Option<Openers>,
 }
 
 /// How often an inode is looked at again at once because its own fold has changed its rights.
@@ -182,9 +179,7 @@ impl Core {
         let whose = (!moves).then_some(inode.uid);
         if is_open_to_change && inode.kind() != Some(FileKind::Directory) && self.has_others(whose)
         {
-            let openers = seen.openers.get_or_insert_with(|| self.openers());
-            let old = at.old.as_ref().unwrap_or(&inode);
-            self.keep_rights(openers, old, &inode, place.as_ref());
+            self.note_leaving(at.old.as_ref().unwrap_or(&inode), &inode, place.as_ref());
         }
         if !moves && !at.attributes {
             return Ok(());

@@ -19,11 +19,12 @@ pub fn check(pool: &Path) -> Tree {
     check_but(pool, |_| false)
 }
 
-/// The same, but for data segments that are too short: their sessions can cut them off, and lose
-/// what they held.
+/// The same, but for data segments that are too short, and whose pages were in them: their sessions
+/// can cut them off, and lose what they held.
 pub fn check_metadata(pool: &Path) -> Tree {
     check_but(pool, |finding| {
-        finding.rule == Rule::Files && finding.detail.ends_with("are in use")
+        let of_cut_off = ["are in use", "in what is missing"];
+        finding.rule == Rule::Files && of_cut_off.iter().any(|end| finding.detail.ends_with(end))
     })
 }
 

@@ -438,6 +438,7 @@ pub fn enumerations() -> BTreeMap<&'static str, BTreeMap<String, u64>> {
 pub fn files() -> BTreeMap<String, ()> {
     [
         layout::SUPERBLOCK,
+        layout::SUPERBLOCK_COPY,
         layout::HEADERS,
         layout::PAGE_BITMAP,
         layout::CLASSES,

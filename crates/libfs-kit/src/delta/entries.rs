@@ -148,6 +148,8 @@ pub fn set_index_entry<P: DurableSet>(
         let durable = durable.ok_or(OUTSIDE)?;
         return Ok((value, branch.set(offset::ROOT, value.0, (proof, durable))?));
     }
+    // The same entries in a higher tree: valid at once, and if it is lost, so is the new entry alone.
+    let mut raised: Option<Flushed> = None;
     while root.height() < needed {
         let new = fresh.take().ok_or(OUTSIDE)?;
         let below = if root.height() == 0 {
@@ -157,9 +159,12 @@ pub fn set_index_entry<P: DurableSet>(
         };
         let durable = fresh_index_page(session, new, 0, below)?;
         root = IndexRoot::new(u64::from(new), root.height() + 1);
-        // The same entries in a higher tree: valid at once, and harmless if it is lost.
-        let _raised = order::fence(branch.set(offset::ROOT, root.0, durable)?);
+        raised = Some(branch.set(offset::ROOT, root.0, durable)?);
     }
+    let join = |stored: Flushed| match raised {
+        Some(raised) => raised.join(stored),
+        None => stored,
+    };
     let mut at = root.pointer() as usize;
     for level in (2..=root.height()).rev() {
         let place = at * PAGE_SIZE as usize + index::slot(page, level) * 8;
@@ -188,14 +193,14 @@ pub fn set_index_entry<P: DurableSet>(
             .arena()
             .publish(place, pointer, (proof, durable))
             .ok_or(OUTSIDE)?;
-        return Ok((root, published.flush()));
+        return Ok((root, join(published.flush())));
     }
     let place = at * PAGE_SIZE as usize + index::slot(page, 1) * 8;
     let published = session
         .arena()
         .publish(place, entry, proof)
         .ok_or(OUTSIDE)?;
-    Ok((root, published.flush()))
+    Ok((root, join(published.flush())))
 }
 
 /// Sets the delta's entries for the file pages `first` and on, all at or beyond the file's size:

@@ -7,9 +7,9 @@
 //! got past the library would find nothing there.
 
 use super::support::served_by_pool_at;
-use arck_testkit::TestPool;
+use arck_testkit::{TestPool, differences};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 struct Application {
@@ -318,26 +318,6 @@ fn shown(output: &Output) -> String {
         String::from_utf8_lossy(&output.stderr),
         String::from_utf8_lossy(&output.stdout),
     )
-}
-
-/// The lines that only one of the two has, the first forty.
-fn differences(expected: &str, got: &str) -> String {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let write = |name: &str, text: &str| -> PathBuf {
-        let path = directory.path().join(name);
-        std::fs::write(&path, text).expect("a file");
-        path
-    };
-    let output = Command::new("diff")
-        .arg(write("expected", expected))
-        .arg(write("got", got))
-        .output()
-        .expect("diff runs");
-    String::from_utf8_lossy(&output.stdout)
-        .lines()
-        .take(40)
-        .map(|line| format!("{line}\n"))
-        .collect()
 }
 
 fn report_lines(report: &Path) -> Vec<serde_json::Value> {

@@ -31,6 +31,7 @@ const INSPECT: u8 = 20;
 const READ: u8 = 21;
 const DROP_SET_ID: u8 = 22;
 const GIVE_BACK: u8 = 23;
+const WRITE: u8 = 24;
 
 const DONE: u8 = 1;
 const ERROR: u8 = 2;
@@ -223,6 +224,20 @@ impl Request {
                 w.u64(*position)?;
                 w.u32(*length)?;
             }
+            Request::Write {
+                inode,
+                generation,
+                position,
+                append,
+                bytes,
+            } => {
+                w.u8(WRITE)?;
+                w.u32(*inode)?;
+                w.u32(*generation)?;
+                w.u64(*position)?;
+                w.u8(u8::from(*append))?;
+                w.bytes(bytes)?;
+            }
             Request::DropSetId { inode } => {
                 w.u8(DROP_SET_ID)?;
                 w.u32(*inode)?;
@@ -314,6 +329,13 @@ impl Request {
                 position: r.u64()?,
                 length: r.u32()?,
             },
+            WRITE => Request::Write {
+                inode: r.u32()?,
+                generation: r.u32()?,
+                position: r.u64()?,
+                append: r.boolean()?,
+                bytes: r.bytes()?.to_vec(),
+            },
             DROP_SET_ID => Request::DropSetId { inode: r.u32()? },
             GIVE_BACK => Request::GiveBack {
                 segments: r.list()?,
@@ -398,101 +420,13 @@ impl Response {
 
 #[cfg(test)]
 mod tests {
+    use super::super::examples;
     use super::*;
     use proptest::prelude::*;
 
-    fn holder() -> LockHolder {
-        LockHolder {
-            family: 2,
-            owner: 9,
-            process: 10,
-        }
-    }
-
-    fn range() -> LockRange {
-        LockRange {
-            inode: 3,
-            mode: LockMode::Shared,
-            start: 1 << 30,
-            end: u64::MAX,
-            holder: holder(),
-        }
-    }
-
     #[test]
     fn every_message_survives_and_no_prefix_does() {
-        let some = InodeList::new(&[1, 2, 3]).unwrap();
-        let requests = [
-            Request::GrantInodes { count: 7 },
-            Request::Acquire { inodes: some },
-            Request::Commit {
-                inodes: some,
-                release: true,
-            },
-            Request::CommitAll { release: false },
-            Request::Recall {
-                inodes: InodeList::default(),
-            },
-            Request::MoveDirectory {
-                from: 1,
-                from_name: b"a".to_vec(),
-                to: 2,
-                to_name: vec![b'x'; 255],
-                flags: 1,
-            },
-            Request::SetOwner {
-                inode: 5,
-                uid: 6,
-                gid: u32::MAX,
-            },
-            Request::GrowArena {
-                branch_pages: 1,
-                delta_pages: 2,
-            },
-            Request::MoreRoom {
-                pages: 9,
-                pressing: true,
-            },
-            Request::Receipt {
-                inode: 1,
-                fold: 2,
-                offset: 3,
-                length: 4,
-            },
-            Request::Lock {
-                range: range(),
-                waits: true,
-            },
-            Request::StopWaiting { range: range() },
-            Request::TestLock { range: range() },
-            Request::DropLocks {
-                inode: 0,
-                holder: holder(),
-            },
-            Request::Forget { inode: 5 },
-            Request::Sync { inodes: some },
-            Request::LookUp {
-                directory: 4,
-                name: b"name".to_vec(),
-            },
-            Request::Admit {
-                inode: 9,
-                contents: true,
-            },
-            Request::Inspect { inode: 4 },
-            Request::Read {
-                inode: 4,
-                generation: 5,
-                position: 6,
-                length: 7,
-            },
-            Request::DropSetId { inode: 8 },
-            Request::GiveBack {
-                segments: (0..GIVE_BACK_MAX as u32).collect(),
-            },
-            Request::Ping,
-        ];
-        for request in requests {
+        for request in examples::requests() {
             let mut buffer = [0; MESSAGE_MAX];
             let used = request.encode(&mut buffer).unwrap();
             assert_eq!(Request::decode(&buffer[..used]), Ok(request));
@@ -501,20 +435,7 @@ mod tests {
             }
             assert_eq!(Request::decode(&buffer[..used + 1]), Err(Malformed));
         }
-        let responses = [
-            Response::Done,
-            Response::Error(28),
-            Response::Violation("rule".into()),
-            Response::Inodes((0..GRANT_MAX as u32).collect()),
-            Response::Bytes(vec![7; READ_MAX]),
-            Response::Conflict(range()),
-            Response::Found {
-                inode: 1,
-                generation: 2,
-                kind: 8,
-            },
-        ];
-        for response in responses {
+        for response in examples::responses() {
             let mut buffer = [0; MESSAGE_MAX];
             let used = response.encode(&mut buffer).unwrap();
             assert_eq!(Response::decode(&buffer[..used]), Ok(response));

@@ -10,7 +10,10 @@
 //! # Invariant
 //! An image is recovered once per workload; what was found is asked again wherever it may be met.
 
-use super::image::{Dropped, LineKey, Memory, Page, PageKey, Piece, Place, mix_change, page_of};
+mod left_out;
+
+pub use self::left_out::{Recovery, sites};
+use super::image::{LineKey, Memory, Page, PageKey, Piece, Place, mix_change, page_of};
 use super::model;
 use super::recording::{Group, Moment, Part};
 use super::stage::Stage;
@@ -19,9 +22,9 @@ use crate::Random;
 use arck_controller::{ASIDE, Controller, Error, Options, VIOLATIONS_LOG};
 use arck_core_state::layout;
 use arck_pm::PersistOption;
-use arck_pm::record::{Event, EventKind, FileChange, Recording};
+use arck_pm::record::{Event, EventKind, Recording};
 use foldhash::{HashMap, HashSet};
-use std::collections::BTreeSet;
+use std::path::Path;
 use std::rc::Rc;
 
 /// How much is tried.
@@ -35,6 +38,8 @@ pub struct Bounds {
     pub nested: usize,
     /// Moments of that recovery, and combinations at each.
     pub nested_moments: usize,
+    /// Of what is recovered, one in so many is looked at by the whole-pool check too; 0: none.
+    pub checks: u64,
     pub seed: u64,
 }
 
@@ -49,6 +54,8 @@ pub struct Counts {
     pub images: u64,
     /// Of states and images, those that a second crash left, during recovery.
     pub nested: u64,
+    /// Of images, those that the whole-pool check has looked at when they were recovered.
+    pub checked: u64,
 }
 
 impl std::ops::AddAssign for Counts {
@@ -57,6 +64,7 @@ impl std::ops::AddAssign for Counts {
         self.states += other.states;
         self.images += other.images;
         self.nested += other.nested;
+        self.checked += other.checked;
     }
 }
 
@@ -72,12 +80,12 @@ pub struct Explorer<'r> {
     stage: Stage,
     /// The pool is served to all users.
     shared: bool,
+    /// What sessions left is always folded inode by inode.
+    in_slices: bool,
     random: Random,
     bounds: Bounds,
     pub counts: Counts,
     outcomes: HashMap<u64, Outcome>,
-    /// What the recoveries that were crashed did that could be left out.
-    pub recovery_sites: BTreeSet<Dropped>,
     /// Images that were found to be allowed, by what was returned and in flight.
     allowed: HashSet<(u64, usize, bool)>,
 }
@@ -117,6 +125,19 @@ fn counts(pieces: &[Piece]) -> (usize, usize) {
     (free, pieces.len() - free)
 }
 
+/// The whole-pool check of what a recovery left, which nobody serves and which was not closed.
+fn check_whole(pool: &Path) -> Result<(), String> {
+    let options = arck_check::Options {
+        threads: 1,
+        ..arck_check::Options::default()
+    };
+    let report = arck_check::check(pool, &options).map_err(|error| format!("check: {error}"))?;
+    match report.is_clean() && report.unfolded == 0 {
+        true => Ok(()),
+        false => Err(format!("check: {report:?}")),
+    }
+}
+
 /// A moment of the trace: what has returned, and whether the next step is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Progress {
@@ -130,11 +151,11 @@ impl<'r> Explorer<'r> {
             recording,
             stage: Stage::new(),
             shared: false,
+            in_slices: false,
             random: Random::new(bounds.seed),
             bounds,
             counts: Counts::default(),
             outcomes: HashMap::default(),
-            recovery_sites: BTreeSet::new(),
             allowed: HashSet::default(),
         }
     }
@@ -144,20 +165,14 @@ impl<'r> Explorer<'r> {
         self.bounds = bounds;
     }
 
-    /// Tries crashes of a workload, something of its trace left out if `dropped` says so. `Err`: the
-    /// first that left what may not be.
-    pub fn explore(
-        &mut self,
-        group: &Group,
-        part: &Part,
-        dropped: Option<Dropped>,
-    ) -> Result<(), String> {
+    /// Tries crashes of a workload. `Err`: the first that left what may not be.
+    pub fn explore(&mut self, group: &Group, part: &Part) -> Result<(), String> {
         self.outcomes.clear();
         self.allowed.clear();
         self.random = Random::new(self.bounds.seed);
         self.shared = group.shared;
+        self.in_slices = false;
         let mut memory = part.memory.clone();
-        memory.dropped = dropped;
         let mut progress = Progress {
             returned: 0,
             in_flight: false,
@@ -447,7 +462,11 @@ impl<'r> Explorer<'r> {
             shared: self.shared,
             // Half of the time what a session left is folded inode by inode, as far as that goes:
             // with many, the slices fall anywhere.
-            slice: if hash & 1 == 0 { 512 } else { 1 },
+            slice: if self.in_slices || hash & 1 == 1 {
+                1
+            } else {
+                512
+            },
             ..Options::default()
         };
         let path = self.stage.path().to_path_buf();
@@ -470,6 +489,13 @@ impl<'r> Explorer<'r> {
                 _ => tree::read(&self.stage),
             },
         };
+        let outcome = outcome.and_then(|tree| {
+            if self.bounds.checks != 0 && (hash >> 8).is_multiple_of(self.bounds.checks) {
+                self.counts.checked += 1;
+                check_whole(&path)?;
+            }
+            Ok(tree)
+        });
         if outcome.is_err() {
             // What it left besides must not be taken for the next one's.
             let _ = std::fs::remove_file(path.join(VIOLATIONS_LOG));
@@ -487,7 +513,6 @@ impl<'r> Explorer<'r> {
         events: &[Event],
         progress: Progress,
     ) -> Result<(), String> {
-        self.recovery_sites.extend(sites(events));
         let mut memory = memory.clone();
         memory.crash(pages);
         memory.rename_files(self.stage.ids());
@@ -527,19 +552,4 @@ impl<'r> Explorer<'r> {
         }
         Ok(())
     }
-}
-
-/// What of a trace can be left out.
-pub fn sites(events: &[Event]) -> BTreeSet<Dropped> {
-    let site = |event: &Event| {
-        let place = Place::from(event.site);
-        Some(match &event.kind {
-            EventKind::Flush { .. } => Dropped::Flush(place),
-            EventKind::Fence => Dropped::Fence(place),
-            EventKind::Stream { .. } => Dropped::Stream(place),
-            EventKind::File(FileChange::Synced { .. }) => Dropped::Sync(place),
-            _ => return None,
-        })
-    };
-    events.iter().filter_map(site).collect()
 }

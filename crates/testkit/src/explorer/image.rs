@@ -14,6 +14,7 @@
 //! images with the same hash are taken for the same.
 
 use arck_pm::record::{Event, EventKind, FileChange, FileId, Site};
+use arck_pm::traced_maps::TracedMaps;
 use foldhash::HashMap;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -101,14 +102,6 @@ impl Piece {
 /// A line of a file: file, line in it.
 pub type LineKey = (FileNumber, u64);
 
-#[derive(Clone, Debug)]
-struct MappedRange {
-    address: u64,
-    len: u64,
-    file: FileNumber,
-    offset: u64,
-}
-
 /// See the module's head.
 #[derive(Clone, Default)]
 pub struct Memory {
@@ -119,7 +112,7 @@ pub struct Memory {
     pub hash: u64,
     ids: HashMap<FileId, FileNumber>,
     files: FileNumber,
-    maps: Vec<MappedRange>,
+    maps: TracedMaps<FileNumber>,
     pending: HashMap<u32, Vec<(LineKey, Option<usize>)>>,
     event: usize,
     pub dropped: Option<Dropped>,
@@ -207,21 +200,16 @@ impl Memory {
                 file,
                 offset,
             } => {
-                self.unmap(*address, *len);
                 // Of other files than the pool's nothing is known.
-                if let Some(&file) = self.ids.get(file) {
-                    self.maps.push(MappedRange {
-                        address: *address,
-                        len: *len,
-                        file,
-                        offset: *offset,
-                    });
+                match self.ids.get(file) {
+                    Some(&file) => self.maps.map(*address, *len, file, *offset),
+                    None => self.maps.unmap(*address, *len),
                 }
             }
-            EventKind::Unmap { address, len } => self.unmap(*address, *len),
+            EventKind::Unmap { address, len } => self.maps.unmap(*address, *len),
             EventKind::Store { address, bytes } => {
                 let unordered = self.dropped == Some(Dropped::Order(place));
-                if let Some((file, offset)) = self.locate(*address) {
+                if let Some((file, offset)) = self.maps.locate(*address) {
                     self.store(index, event.thread, file, offset, bytes, |piece| {
                         piece.unordered = unordered;
                     });
@@ -229,7 +217,7 @@ impl Memory {
             }
             EventKind::Stream { address, bytes } => {
                 let streamed = self.dropped != Some(Dropped::Stream(place));
-                if let Some((file, offset)) = self.locate(*address) {
+                if let Some((file, offset)) = self.maps.locate(*address) {
                     self.store(index, event.thread, file, offset, bytes, |piece| {
                         piece.streamed = streamed;
                     });
@@ -238,7 +226,7 @@ impl Memory {
             EventKind::Flush { line } => {
                 if self.dropped != Some(Dropped::Flush(place))
                     && self.dropped != Some(Dropped::Stream(place))
-                    && let Some((file, offset)) = self.locate(*line)
+                    && let Some((file, offset)) = self.maps.locate(*line)
                 {
                     self.pend(event.thread, (file, offset / 64), Some(index));
                 }
@@ -318,41 +306,6 @@ impl Memory {
                 }
             }
         }
-    }
-
-    fn unmap(&mut self, address: u64, len: u64) {
-        let end = address.saturating_add(len);
-        let mut kept = Vec::with_capacity(self.maps.len() + 1);
-        for map in self.maps.drain(..) {
-            let map_end = map.address + map.len;
-            if map_end <= address || end <= map.address {
-                kept.push(map);
-                continue;
-            }
-            if map.address < address {
-                kept.push(MappedRange {
-                    len: address - map.address,
-                    ..map.clone()
-                });
-            }
-            if end < map_end {
-                kept.push(MappedRange {
-                    address: end,
-                    len: map_end - end,
-                    file: map.file,
-                    offset: map.offset + (end - map.address),
-                });
-            }
-        }
-        self.maps = kept;
-    }
-
-    fn locate(&self, address: u64) -> Option<(FileNumber, u64)> {
-        let map = self
-            .maps
-            .iter()
-            .find(|map| map.address <= address && address - map.address < map.len)?;
-        Some((map.file, map.offset + (address - map.address)))
     }
 
     fn store(
@@ -443,6 +396,113 @@ impl Memory {
         }
         if !pieces.is_empty() {
             self.lines.insert(line, pieces);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Random;
+    use arck_pm::replay::{Region, Replay};
+    use std::collections::BTreeSet;
+    use std::panic::Location;
+
+    const LENGTH: u64 = 2 * PAGE;
+    const ADDRESS: u64 = 16 * PAGE;
+    const FILE: FileId = FileId {
+        device: 1,
+        inode: 2,
+    };
+
+    /// Stores, flushes and fences of three threads, in few lines.
+    fn random_event(random: &mut Random) -> Event {
+        let line = ADDRESS + 64 * (random.below(4) + 62 * random.below(2));
+        let address = line + random.below(60);
+        let value = random.next_word();
+        let bytes = value.to_le_bytes()[..1 + random.below(8) as usize].to_vec();
+        Event {
+            thread: random.below(3) as u32,
+            site: Location::caller(),
+            kind: match random.below(8) {
+                0 | 1 => EventKind::Flush { line },
+                2 => EventKind::Fence,
+                3 | 4 => EventKind::Stream { address, bytes },
+                _ => EventKind::Store { address, bytes },
+            },
+        }
+    }
+
+    fn image(memory: &Memory, survives: impl Fn(usize) -> bool) -> Vec<u8> {
+        let mut words = vec![0u64; (LENGTH / 8) as usize];
+        for (&(_, page), content) in &memory.pages {
+            let first = page as usize * WORDS;
+            words[first..first + WORDS].copy_from_slice(&content[..]);
+        }
+        for (&(_, line), pieces) in &memory.lines {
+            for piece in pieces.iter().filter(|piece| survives(piece.event)) {
+                let word = &mut words[(line * LINE_WORDS) as usize + usize::from(piece.word)];
+                *word = piece.apply(*word);
+            }
+        }
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    /// Two replays of one model, made for different uses, leave the same.
+    #[test]
+    fn images_are_those_of_the_other_replay() {
+        let mut random = Random::new(7);
+        for round in 0..200 {
+            let site = Location::caller();
+            let begin = [
+                EventKind::File(FileChange::Named {
+                    file: FILE,
+                    name: "file".into(),
+                }),
+                EventKind::Map {
+                    address: ADDRESS,
+                    len: LENGTH,
+                    file: FILE,
+                    offset: 0,
+                },
+            ];
+            let mut events: Vec<Event> = begin
+                .into_iter()
+                .map(|kind| Event {
+                    thread: 0,
+                    site,
+                    kind,
+                })
+                .collect();
+            events.extend((0..60).map(|_| random_event(&mut random)));
+            let region = Region::File {
+                file: FILE,
+                offset: 0,
+            };
+            let mut memory = Memory::default();
+            let mut replay = Replay::new(region, vec![0; LENGTH as usize]).unwrap();
+            for (index, event) in events.iter().enumerate() {
+                memory.step(event);
+                replay.step(event);
+                let told = || format!("round {round}, event {index}: {event:?}");
+                assert!(
+                    image(&memory, |_| false) == replay.durable_image(),
+                    "{}",
+                    told()
+                );
+                assert!(
+                    image(&memory, |_| true) == replay.visible_image(),
+                    "{}",
+                    told()
+                );
+                let some: BTreeSet<usize> = (0..=index).filter(|_| random.percent(50)).collect();
+                let other = replay.image_with(|piece| some.contains(&piece.event));
+                assert!(
+                    image(&memory, |event| some.contains(&event)) == other,
+                    "{}",
+                    told()
+                );
+            }
         }
     }
 }

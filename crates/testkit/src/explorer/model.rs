@@ -8,6 +8,7 @@
 
 use super::tree::{Content, Node, Tree};
 use arck_core_state::{FileKind, InodeNumber, PAGE_SIZE};
+use arck_protocol::{Request, Response};
 use arckfs::{At, Failure, FileSystem, Handle, SetTime, Subject, Timestamp};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -29,6 +30,8 @@ pub enum Operation {
     Exchange(&'static str, &'static str),
     /// Path, offset, bytes, what fills them.
     Write(&'static str, u64, usize, u8),
+    /// The same, by a message to the controller: one that takes it whole.
+    Tell(&'static str, u64, usize, u8),
     /// At the end.
     Append(&'static str, usize, u8),
     Truncate(&'static str, u64),
@@ -98,6 +101,20 @@ impl Operation {
             O::Write(path, offset, length, fill) => {
                 let written = session.write(handle(path), &filling(length, fill), Some(offset))?;
                 assert_eq!(written, length);
+            }
+            O::Tell(path, offset, length, fill) => {
+                let inode = session.stat(at, path.as_bytes(), 0)?.inode as InodeNumber;
+                let header = session.session().header(inode).expect("a header");
+                let request = Request::Write {
+                    inode,
+                    generation: header.generation(),
+                    position: offset,
+                    append: false,
+                    bytes: filling(length, fill),
+                };
+                let end = (offset + length as u64).to_le_bytes().to_vec();
+                let told = session.session().request(&request);
+                assert_eq!(told, Ok(Response::Bytes(end)));
             }
             O::Append(path, length, fill) => {
                 let written = session.write(handle(path), &filling(length, fill), None)?;
@@ -311,7 +328,7 @@ impl Tree {
                 self.lay(one, from, to);
                 self.lay(other, to, from);
             }
-            O::Write(path, offset, length, fill) => {
+            O::Write(path, offset, length, fill) | O::Tell(path, offset, length, fill) => {
                 let node = self.node(path);
                 put(&mut node.content, offset, &filling(length, fill));
                 node.size = node.size.max(offset + length as u64);

@@ -245,10 +245,11 @@ pub fn record_life(recording: &Recording) -> Group {
         mode: 0o755,
         force: false,
     };
+    // Who opens it does nothing else: what that has left unfenced nobody else's fence is for.
     let serve = || {
-        Controller::open(&path, options(false))
-            .and_then(Controller::spawn)
-            .expect("a controller")
+        let open = || Controller::open(&path, options(false)).and_then(Controller::spawn);
+        let opened = std::thread::scope(|scope| scope.spawn(open).join());
+        opened.expect("a thread").expect("a controller")
     };
     quietly!(mkfs(&path, &made, &mut |_, _| {}).expect("mkfs"));
     let mut controller = quietly!(serve());
@@ -268,6 +269,13 @@ pub fn record_life(recording: &Recording) -> Group {
             Operation::Append("d/n", 5000, 2),
             true,
         ),
+        // Of what is still open the recovery frees the pages, last of all that it does.
+        (Operation::Unlink("d/n"), Operation::Commit(false), false),
+        (
+            Operation::Create("d/o"),
+            Operation::MakeDirectory("d/p"),
+            true,
+        ),
     ];
     for (one, other, clean) in rounds {
         let session = quietly!(connect(&path));
@@ -276,6 +284,10 @@ pub fn record_life(recording: &Recording) -> Group {
             for state in &mut states {
                 *state = tree.clone();
             }
+        }
+        if matches!(one, Operation::Unlink(_)) {
+            // Never closed.
+            let _ = Operation::Write("d/n", 0, 0, 0).prepare(&session);
         }
         for operation in [one, other] {
             states.push(tree.clone());
@@ -295,8 +307,8 @@ pub fn record_life(recording: &Recording) -> Group {
             quietly!(session.disconnect().expect("a clean end"));
             quietly!(controller.stop().expect("a clean end"));
         } else {
-            quietly!(drop(session));
             quietly!(controller.kill());
+            quietly!(drop(session));
         }
         controller = quietly!(serve());
     }

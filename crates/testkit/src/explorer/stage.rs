@@ -11,6 +11,7 @@
 use super::image::{FileNumber, Memory, Page, PageKey, WORDS};
 use arck_core_state::{PAGE_SIZE, PageWords, layout};
 use arck_pm::record::{Event, EventKind, FileChange, FileId, file_id};
+use arck_pm::traced_maps::TracedMaps;
 use arck_pm::{MapOptions, Mapping};
 use foldhash::HashMap;
 use std::collections::BTreeMap;
@@ -217,9 +218,7 @@ impl Stage {
     /// Takes note of what a recovery did to the files.
     pub fn note(&mut self, events: &[Event]) {
         let ids = self.ids();
-        // Address, end, file, offset in it.
-        let mut maps: Vec<(u64, u64, FileNumber, u64)> = Vec::new();
-        let mut last = (0, 0, 0, 0);
+        let mut maps: TracedMaps<FileNumber> = TracedMaps::default();
         let known = &mut self.known;
         let mut dirty = |file, offset: u64, len: u64| {
             for page in offset / PAGE_SIZE..(offset + len).div_ceil(PAGE_SIZE) {
@@ -234,22 +233,14 @@ impl Stage {
                     len,
                     file,
                     offset,
-                } => {
-                    let number = ids.get(file).copied().unwrap_or(0);
-                    // Behind are the older ones that it replaces.
-                    maps.insert(0, (*address, address + len, number, *offset));
-                    last = (0, 0, 0, 0);
-                }
+                } => match ids.get(file) {
+                    Some(&number) => maps.map(*address, *len, number, *offset),
+                    None => maps.unmap(*address, *len),
+                },
+                EventKind::Unmap { address, len } => maps.unmap(*address, *len),
                 EventKind::Store { address, bytes } | EventKind::Stream { address, bytes } => {
-                    if !(last.0..last.1).contains(address) {
-                        last = maps
-                            .iter()
-                            .find(|map| (map.0..map.1).contains(address))
-                            .copied()
-                            .unwrap_or_default();
-                    }
-                    if last.2 != 0 {
-                        dirty(last.2, last.3 + (address - last.0), bytes.len() as u64);
+                    if let Some((number, offset)) = maps.locate(*address) {
+                        dirty(number, offset, bytes.len() as u64);
                     }
                 }
                 EventKind::File(change) => changes.push(change),

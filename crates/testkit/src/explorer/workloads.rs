@@ -116,7 +116,8 @@ pub fn applies(tree: &Tree, operation: &O) -> bool {
         O::Exchange(from, to) => {
             is_file(from) && is_file(to) && tree.paths.get(from) != tree.paths.get(to)
         }
-        O::Write(path, ..) | O::Append(path, ..) | O::Truncate(path, _) => is_file(path),
+        O::Write(path, ..) | O::Tell(path, ..) => is_file(path),
+        O::Append(path, ..) | O::Truncate(path, _) => is_file(path),
         O::Allocate(path, ..) | O::SetTimes(path, ..) => is_file(path),
         O::ChangeMode(path, _) => kind(tree, path).is_some(),
         O::SetAttribute(path, ..) => is_file(path),
@@ -338,6 +339,54 @@ pub fn chains() -> Vec<Workload> {
             O::Symlink("elsewhere", "k"),
             O::SetAttribute("n", "user.one", "1"),
         ],
+        // Holes are filled in the clock tick of another change, with pages that were used before.
+        [O::Write("f", 60_000, 50, 20), O::Commit(false)]
+            .into_iter()
+            .chain((1..5).flat_map(|index| {
+                [
+                    O::Append("g", 9000, 21),
+                    O::Truncate("g", 0),
+                    O::Write("f", 100, 200, 22 + index),
+                    O::Write("f", 8192 * u64::from(index) + 2000, 50, 30),
+                    O::Commit(false),
+                ]
+            }))
+            .collect(),
+        // Records in pages that are there already.
+        vec![
+            O::Create("d/n"),
+            O::Create("n"),
+            O::Rename("n", "d/r"),
+            O::Create("m"),
+            O::Link("f", "d/h"),
+            O::Unlink("f"),
+            O::Rename("m", "e/m"),
+        ],
+        vec![
+            O::Create("d/n"),
+            O::Create("e/n"),
+            O::Create("n"),
+            O::Write("n", 0, 100, 20),
+            O::Link("n", "d/h"),
+            O::Unlink("n"),
+            O::Append("f", 100, 21),
+            O::Unlink("f"),
+            O::Rename("d/n", "e/m"),
+            O::Rename("d/h", "d/x"),
+        ],
+        // Numbers of what was never born are used again.
+        [O::Create("m")]
+            .into_iter()
+            .chain((0..6).flat_map(|index| {
+                [
+                    O::Create("n"),
+                    O::Write("n", 0, 5000, 20 + index),
+                    O::ChangeMode("n", 0o600),
+                    O::Unlink("n"),
+                ]
+            }))
+            .chain([O::Create("n"), O::Append("n", 50, 30)])
+            .collect(),
         // More records than one page of a delta holds.
         (0..3)
             .flat_map(|_| [O::Create("n"), O::Rename("n", long(0)), O::Unlink(long(0))])
@@ -345,17 +394,100 @@ pub fn chains() -> Vec<Workload> {
             .chain((0..10).map(|index| O::Unlink(long(index))))
             .collect(),
     ];
+    chains
+        .into_iter()
+        .map(|chain| chain_of(chain.into_iter().map(|o| (Who::First, o)).collect(), 0))
+        .collect()
+}
+
+/// Chains of many operations.
+pub fn long_chains() -> Vec<Workload> {
     let mut found = Vec::new();
-    for chain in chains {
-        let mut tree = base();
-        for operation in &chain {
-            assert!(applies(&tree, operation), "{operation:?} in {chain:?}");
-            tree.apply(operation);
-        }
-        let steps = chain.into_iter().chain([O::Commit(false)]);
-        found.push(workload(steps.map(|o| (Who::First, o)).collect(), 0));
-    }
+    // The number of one that was never born is used again after some births, and its branch begun
+    // anew, of which a line may be lost.
+    let of = |operation: O| (Who::First, operation);
+    let mut reused: Vec<(Who, O)> = [
+        O::Create("n"),
+        O::Write("n", 0, 5000, 20),
+        O::ChangeMode("n", 0o600),
+        O::Unlink("n"),
+    ]
+    .map(of)
+    .into();
+    let from = reused.len();
+    reused.extend((0..40).flat_map(|index| {
+        let name = short(index);
+        [of(O::Create(name)), of(O::Append(name, 50, 21))]
+    }));
+    found.push(chain_of(reused, from));
+    // A page of the index for each: the arena has to grow. Looked at from shortly before.
+    let pages = (1..72).map(|index| (Who::First, O::Write("g", index << 21, 50, 20)));
+    found.push(chain_of(pages.collect(), 58));
     found
+}
+
+/// What a second session changes of files that the first has made: pages that are not its own are
+/// copied, also where the delta's index is there already.
+pub fn taken_over() -> Vec<Workload> {
+    let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    let chains = [
+        vec![
+            O::Write("d/x", 0, 200, 20),
+            O::Write("d/x", 5000, 200, 21),
+            O::Write("d/x", 8900, 50, 22),
+        ],
+        vec![O::Write("f", 0, 200, 20), O::Truncate("f", 20_000)],
+        vec![O::Write("f", 0, 200, 20), O::Write("f", 40_000, 50, 21)],
+        vec![O::Write("f", 0, 200, 20), O::Append("f", 100, 21)],
+        vec![
+            O::Write("d/x", 0, 200, 20),
+            O::Allocate("d/x", punch, 4096, 4096),
+            O::Allocate("d/x", 0, 0, 9000),
+            O::Write("f", 0, 8192, 21),
+        ],
+        vec![
+            O::Write("f", 40_000, 50, 20),
+            O::Truncate("f", 5000),
+            O::Allocate("f", 0, 5000, 30_000),
+            O::Write("g", 0, 8192, 21),
+        ],
+    ];
+    let mut found: Vec<Workload> = chains
+        .into_iter()
+        .map(|chain| chain_of(chain.into_iter().map(|o| (Who::Second, o)).collect(), 0))
+        .collect();
+    // What stood behind the end in a page that the other session has written.
+    let growing = [
+        O::Write("d/x", 0, 200, 20),
+        O::Write("d/x", 5000, 200, 21),
+        O::Truncate("d/x", 20_000),
+    ];
+    let cut = [O::Truncate("d/x", 8500), O::Commit(true)].map(|o| (Who::First, o));
+    let growing = growing.map(|o| (Who::Second, o));
+    found.push(chain_of(
+        cut.into_iter().chain(growing.clone()).collect(),
+        2,
+    ));
+    found.push(chain_of(growing.into(), 0));
+    found
+}
+
+/// A workload of what is known to succeed, folded at its end.
+fn chain_of(mut steps: Vec<(Who, O)>, from: usize) -> Workload {
+    let mut tree = base();
+    for (_, operation) in &steps {
+        assert!(applies(&tree, operation), "{operation:?} in {steps:?}");
+        tree.apply(operation);
+    }
+    let last = steps.last().map_or(Who::First, |step| step.0);
+    steps.push((last, O::Commit(false)));
+    workload(steps, from)
+}
+
+fn short(index: usize) -> &'static str {
+    static NAMES: LazyLock<Vec<String>> =
+        LazyLock::new(|| (0..40).map(|index| format!("b{index}")).collect());
+    &NAMES[index]
 }
 
 /// A name of 255 bytes, which takes nine units of a record page.
@@ -407,6 +539,20 @@ pub fn relocations() -> Vec<Workload> {
             O::ChangeMode("d", 0o700),
             O::Commit(false),
             O::Unlink("f"),
+            O::Commit(false),
+        ],
+        // What a session has the controller write, beside what it has written itself.
+        vec![
+            O::Tell("f", 4000, 200, 20),
+            O::Append("f", 5000, 21),
+            O::Tell("f", 100, 1900, 22),
+            O::Write("f", 0, 50, 23),
+        ],
+        vec![
+            O::Commit(true),
+            O::Tell("d/x", 8900, 500, 20),
+            O::Tell("d/x", 60_000, 500, 21),
+            O::Tell("g", 2_200_000, 50, 22),
             O::Commit(false),
         ],
     ];

@@ -2,10 +2,11 @@
 //! looked at ([`arck_testkit::explorer`]); and whether it sees when a flush, a fence or a streaming
 //! store is left out.
 //!
-//! `ARCK_EXPLORER=full`: everything in depth, hours. `ARCK_EXPLORER=places`: only what happens if
-//! something is left out, with a line for each place. `ARCK_EXPLORER_ONLY=TEXT`: only workloads with
-//! this text in their names, with a line for each. Its own `main`: it starts itself again as
-//! workers, since a process records one trace at a time.
+//! `ARCK_EXPLORER=full`: everything in depth, hours. `ARCK_EXPLORER=noticed`: only what happens if
+//! something is left out that somebody has to notice, with a line for each place;
+//! `ARCK_EXPLORER=places`: if anything is. `ARCK_EXPLORER_ONLY=TEXT`: only workloads with this text in their names, or
+//! places, with a line for each. Its own `main`: it starts itself again as workers, since a process
+//! records one trace at a time.
 
 mod places;
 mod worker;
@@ -18,7 +19,10 @@ use std::time::Instant;
 /// How much is tried.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Depth {
+    /// States, and what somebody has to notice.
     Quick,
+    /// What somebody has to notice if it is left out.
+    Noticed,
     Places,
     Full,
 }
@@ -27,9 +31,13 @@ fn depth() -> Depth {
     match std::env::var("ARCK_EXPLORER").as_deref() {
         Ok("full") => Depth::Full,
         Ok("places") => Depth::Places,
+        Ok("noticed") => Depth::Noticed,
         _ => Depth::Quick,
     }
 }
+
+/// Characters that are told of how something was noticed, unless some places are asked for.
+const TOLD: usize = 200;
 
 /// Processes at once.
 fn workers() -> usize {
@@ -54,13 +62,35 @@ impl Told {
             }
             (Some("noticed"), Some(place), Some(by)) => {
                 self.places.insert(place.into(), Some(by.into()));
+                self.progress(place, &format!("noticed by {by}"));
             }
-            (Some("unnoticed"), Some(place), _) => {
+            (Some("unnoticed"), Some(place), Some(tried)) => {
                 self.places.entry(place.into()).or_insert(None);
+                self.progress(place, &format!("not noticed by {tried}"));
             }
             (Some("failed"), Some(text), _) => self.failures.push(text.into()),
             _ => println!("{line}"),
         }
+    }
+
+    fn progress(&self, place: &str, what: &str) {
+        if depth() == Depth::Quick {
+            return;
+        }
+        let all = self.sums.get("places").copied().unwrap_or(0);
+        // The names of chains, and what the verifier says, are long.
+        let most = match std::env::var_os("ARCK_EXPLORER_ONLY") {
+            Some(_) => usize::MAX,
+            None => TOLD,
+        };
+        let (head, tail) = match what.char_indices().nth(most) {
+            Some((at, _)) => (&what[..at], " ..."),
+            None => (what, ""),
+        };
+        println!(
+            "{:>3} of {all}: {place:<60} {head}{tail}",
+            self.places.len()
+        );
     }
 }
 
@@ -130,17 +160,22 @@ fn main() -> ExitCode {
     };
 
     let only = std::env::var_os("ARCK_EXPLORER_ONLY").is_some();
-    if depth() != Depth::Places {
+    if matches!(depth(), Depth::Quick | Depth::Full) {
         end(
             "every_state_recovers_to_one_that_is_allowed",
             &explore(only),
         );
     }
-    if depth() != Depth::Quick && !only {
+    let leaves_out = match depth() {
+        Depth::Quick | Depth::Full => !only,
+        Depth::Noticed | Depth::Places => true,
+    };
+    if leaves_out {
         let begun = Instant::now();
         let told = run("places");
         let mut failures = told.failures;
-        failures.extend(places::report(&told.places));
+        let all = matches!(depth(), Depth::Places | Depth::Full) && !only;
+        failures.extend(places::report(&told.places, all));
         println!("in {:.0} s", begun.elapsed().as_secs_f64());
         end("what_is_left_out_is_noticed", &failures);
     }
@@ -162,12 +197,13 @@ fn explore(only: bool) -> Vec<String> {
     let sum = |what: &str| told.sums.get(what).copied().unwrap_or(0);
     println!(
         "{} workloads, {} moments, {} states ({} of them after a second crash), {} distinct images \
-         recovered, in {:.0} s with {} processes",
+         recovered, {} of them looked at by the whole-pool check, in {:.0} s with {} processes",
         sum("workloads"),
         sum("moments"),
         sum("states"),
         sum("nested"),
         sum("images"),
+        sum("checked"),
         begun.elapsed().as_secs_f64(),
         workers(),
     );

@@ -2,163 +2,250 @@
 
 use std::collections::BTreeMap;
 
-/// Places that nobody notices, by what is left out, file and part of the line, and why they are
-/// there all the same. Those under "not shown" are open: no workload shows that they are needed, and
-/// nothing shows that they are not.
-const KNOWN: &[(&str, &str, &str, &str)] = &[
+/// Places that nobody notices, though they are there: what is left out, file, function, line, and
+/// why they are there all the same. An entry that is noticed after all fails the test.
+const UNNOTICED: &[(&str, &str, &str, &str, &str)] = &[
     (
         "Flush",
         "arckfs/src/write.rs",
-        "Some(branch.flush()?)",
-        "for a thread that finds a branch which another began and has not fenced: one thread has none such",
-    ),
-    (
-        "Flush",
-        "arckfs/src/write/step.rs",
-        "stream_zeroes(end, whole - end)",
-        "its first line is flushed by the data that ends in it too",
-    ),
-    (
-        "Flush",
-        "arckfs/src/write/step.rs",
-        "self.branch.flush_line_0()?",
-        "the line is flushed with size or times as well, unless both were stored in this clock tick",
-    ),
-    (
-        "Flush",
-        "libfs-kit/src/delta/entries.rs",
-        "branch.set(offset::ROOT",
-        "the same",
+        "branch",
+        "_ => Some(branch.flush()?),",
+        "for a thread that finds a branch which another began and has not fenced; sessions have one \
+         thread here",
     ),
     (
         "Flush",
         "libfs-kit/src/delta.rs",
-        ".flush()",
-        "line 1 of a branch that ends, and a partner named already: see the fences of both",
-    ),
-    (
-        "Flush",
-        "arckfs/src/space.rs",
-        "branch.flush_line_0()?",
-        "there for the proof that entries ask for; punching is rare",
+        "add_partner",
+        ".flush(),",
+        "for a thread that finds a partner which another has named and not fenced: the same",
     ),
     (
         "Fence",
         "arckfs/src/names.rs",
-        "order::fence((partner, begun))",
-        "partners count for folds of single inodes by a living controller; recovery folds all",
+        "add_link",
+        "let _stamped = order::fence((branch.flush_line_0()?, begun, partner));",
+        "for another thread that unlinks the other names, durably, while the record can be seen and is \
+         not fenced; one thread has fenced record and partner before it goes on",
     ),
     (
         "Fence",
         "arckfs/src/names.rs",
-        "order::fence((branch.flush_line_0()?, begun, partner))",
-        "the same",
+        "name_remover",
+        "let _named = order::fence((partner, begun));",
+        "the same: for another thread that changes the inode or the directory before the record is \
+         fenced",
     ),
     (
         "Fence",
-        "arckfs/src/names.rs",
-        "order::fence((one, other,",
-        "the same",
-    ),
-    (
-        "Flush",
-        "controller/src/arena.rs",
-        "table.flush(offset, 8)",
-        "words of one line of the session table: another flush of it follows before anything depends on it",
-    ),
-    (
-        "Flush",
-        "controller/src/arena.rs",
-        "table.flush(offset, bytes.len())",
-        "user and groups of the session: in the tests root, who is all zeroes",
-    ),
-    (
-        "Fence",
-        "controller/src/arena.rs",
-        "arck_pm::fence()",
-        "entries of places that were empty, and of sessions that own nothing any more",
+        "arckfs/src/write.rs",
+        "drop_entries",
+        "let _durable = order::fence(cleared);",
+        "for another thread that uses the pages, or makes the file grow, with fences of its own; the \
+         same thread's next fence comes before either counts",
     ),
     (
         "Fence",
         "arckfs/src/births.rs",
-        "Branch::at(self.session, slot)?.end()?",
-        "not shown: a branch of an unborn inode without a name is not looked at by recovery",
+        "end_branch",
+        "let _ended = order::fence(Branch::at(self.session, slot)?.end()?);",
+        "for another thread that uses the number or the pages; the same thread's next fence comes \
+         before either counts",
+    ),
+    (
+        "Flush",
+        "arckfs/src/space.rs",
+        "punch_step",
+        "let (_, proof) = order::fence((begun, branch.flush_line_0()?));",
+        "entries ask for a proof, and a hole has nothing else to prove; punching is rare",
     ),
     (
         "Fence",
         "arckfs/src/space.rs",
-        "order::fence(stored)",
-        "not shown: pages that are used again hold zeroes where the workloads look",
+        "punch_step",
+        "let (_, proof) = order::fence((begun, branch.flush_line_0()?));",
+        "the same",
     ),
     (
-        "Fence",
-        "arckfs/src/write.rs",
-        "order::fence(step.publish_entries(&data)?)",
-        "not shown: the entries and the size of a growing truncation",
+        "Flush",
+        "arckfs/src/write/step.rs",
+        "fresh",
+        ".add(bytes.stream_zeroes(0, within).ok_or(Errno::IO)?);",
+        "of the word in which the zeroes end and the data begins: it is flushed with the data",
     ),
     (
-        "Fence",
-        "arckfs/src/write.rs",
-        "order::fence(begun)",
-        "not shown: the same",
+        "Flush",
+        "arckfs/src/write/step.rs",
+        "fresh",
+        ".add(bytes.stream_zeroes(end, whole - end).ok_or(Errno::IO)?);",
+        "of the word in which the data ends: the same",
     ),
     (
         "Flush",
         "controller/src/change/commit.rs",
-        "memory.flush(at, length as usize)",
-        "zeroes what moved and is in nobody's use: secrecy, not recovery",
+        "zero_moved",
+        "let _ = memory.flush(at, length as usize);",
+        "secrecy: zeroes what moved and is in nobody's use; what is recovered does not show it",
+    ),
+    (
+        "Fence",
+        "controller/src/change/commit.rs",
+        "zero_moved",
+        "arck_pm::fence();",
+        "the same",
     ),
     (
         "Flush",
-        "controller/src/recovery.rs",
-        ".flush(offset as usize, bytes.len())",
-        "not shown: recovery is not crashed in this part of the test",
+        "controller/src/relocate/leftovers.rs",
+        "zero",
+        "let _ = memory.flush(offset + at, length);",
+        "secrecy, after a crash: the same",
+    ),
+    (
+        "Fence",
+        "controller/src/relocate/leftovers.rs",
+        "clear_leftovers",
+        "arck_pm::fence();",
+        "the same",
     ),
     (
         "Sync",
-        "controller/src/classes.rs",
-        "",
-        "a class that is lost is nobody's: what has it is read by asking",
+        "controller/src/classes/table.rs",
+        "store",
+        "record::file(|| FileChange::Synced {",
+        "secrecy and reach: a class that is lost is nobody's, and what has it is read by asking",
     ),
 ];
 
-/// The line of a place, as `Flush(testkit/src/lib.rs:1:1)` tells it.
-fn line_of(place: &str) -> Option<(String, String, String)> {
-    let (kind, rest) = place.split_once('(')?;
+/// Stores whose place among the stores to their line the code relies on. That others' is not noticed
+/// says nothing: there is nothing to leave out, since every store has some place.
+const ORDERED: &[(&str, &str, &str)] = &[
+    (
+        "libfs-kit/src/delta.rs",
+        "begin",
+        ".store_u64(index * 8, words[index], Ordering::Release)",
+    ),
+    (
+        "arckfs/src/write.rs",
+        "resize",
+        "let _ = branch.put(offset::SIZE, new)?;",
+    ),
+    (
+        "arckfs/src/write.rs",
+        "resize",
+        "let _ = branch.put(offset::LIMIT, limit)?;",
+    ),
+    (
+        "arckfs/src/write.rs",
+        "write_locked",
+        "let stored = branch.set(offset::SIZE, end, proof)?;",
+    ),
+    (
+        "arckfs/src/write/step.rs",
+        "put_first_page",
+        "let _ = self.branch.put(offset::ROOT, root.0)?;",
+    ),
+];
+
+/// A place in the source, told by what stands there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Known {
+    what: String,
+    file: String,
+    function: String,
+    /// The line, without what it begins and ends with that is blank.
+    text: String,
+}
+
+/// What stands at a place, as `Flush(testkit/src/lib.rs:1:1)` tells it.
+fn known(place: &str) -> Option<Known> {
+    let (what, rest) = place.split_once('(')?;
     let mut parts = rest.trim_end_matches(')').split(':');
     let (file, line) = (parts.next()?, parts.next()?.parse::<usize>().ok()?);
     let path = format!("{}/../{file}", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(path).ok()?;
-    let line = text.lines().nth(line.checked_sub(1)?)?;
-    Some((kind.into(), file.into(), line.trim().into()))
+    let lines: Vec<&str> = text.lines().take(line).collect();
+    let function = lines.iter().rev().find_map(|line| {
+        let (before, after) = line.split_once("fn ")?;
+        let is_head = before
+            .split_whitespace()
+            .all(|word| word.starts_with("pub") || word == "const" || word == "unsafe");
+        is_head.then(|| after.split(['(', '<']).next().unwrap_or_default())
+    });
+    Some(Known {
+        what: what.into(),
+        file: file.into(),
+        function: function.unwrap_or_default().into(),
+        text: lines.last()?.trim().into(),
+    })
 }
 
-/// Why nobody notices a place, if that is known.
-fn reason(place: &str) -> Option<&'static str> {
-    let (kind, file, line) = line_of(place)?;
-    KNOWN
-        .iter()
-        .find(|known| known.0 == kind && known.1 == file && line.contains(known.2))
-        .map(|known| known.3)
+/// Whether there is something to be noticed at a place: what is quickly done.
+pub fn is_to_be_noticed(place: &str) -> bool {
+    let is_listed = |known: Known| {
+        let mut listed = UNNOTICED.iter();
+        listed.any(|entry| known.is((entry.0, entry.1, entry.2, entry.3)))
+    };
+    !place.starts_with("Order") && !known(place).is_some_and(is_listed)
 }
 
-/// Prints the table; gives what nobody noticed and should have.
-pub fn report(places: &BTreeMap<String, Option<String>>) -> Vec<String> {
+impl Known {
+    fn is(&self, (what, file, function, text): (&str, &str, &str, &str)) -> bool {
+        (&*self.what, &*self.file, &*self.function, &*self.text) == (what, file, function, text)
+    }
+}
+
+/// Prints what nobody noticed; gives what somebody should have. `all`: all places were tried.
+pub fn report(places: &BTreeMap<String, Option<String>>, all: bool) -> Vec<String> {
     let mut failures = Vec::new();
-    let mut noticed = 0;
-    for (place, by) in places {
-        match (by, reason(place)) {
-            (Some(by), _) => {
-                noticed += 1;
-                println!("{place:<60} noticed by {by}");
-            }
-            (None, Some(reason)) => println!("{place:<60} not noticed: {reason}"),
-            (None, None) => {
-                println!("{place:<60} NOT NOTICED");
+    let mut unnoticed = Vec::new();
+    for (place, _) in places.iter().filter(|(_, by)| by.is_none()) {
+        let Some(known) = known(place) else {
+            failures.push(format!("{place} is not in the source"));
+            continue;
+        };
+        let reason = UNNOTICED
+            .iter()
+            .find(|entry| known.is((entry.0, entry.1, entry.2, entry.3)));
+        let is_order = known.what == "Order";
+        match reason {
+            Some(entry) => println!("{place:<60} not noticed: {}", entry.4),
+            None if is_order => {}
+            None => {
+                println!("{place:<60} NOT NOTICED: {known:?}");
                 failures.push(format!("{place} can be left out and nobody notices"));
             }
         }
+        unnoticed.push(known);
     }
-    println!("{noticed} of {} places noticed", places.len());
+    for &(what, file, function, text, _) in UNNOTICED {
+        if all
+            && !unnoticed
+                .iter()
+                .any(|known| known.is((what, file, function, text)))
+        {
+            failures.push(format!(
+                "{what} of `{text}` in {function} of {file} is noticed, or gone: it need not be listed"
+            ));
+        }
+    }
+    for &(file, function, text) in ORDERED {
+        let is_noticed = places.iter().any(|(place, by)| {
+            let is_it = || known(place).is_some_and(|k| k.is(("Order", file, function, text)));
+            by.is_some() && is_it()
+        });
+        if all && !is_noticed {
+            failures.push(format!(
+                "that `{text}` in {function} of {file} comes behind other stores to its line \
+                 is not noticed"
+            ));
+        }
+    }
+    for what in ["Flush", "Fence", "Stream", "Sync", "Order"] {
+        let of_it = places.iter().filter(|(place, _)| place.starts_with(what));
+        let (noticed, missed): (Vec<_>, Vec<_>) = of_it.partition(|(_, by)| by.is_some());
+        let all = noticed.len() + missed.len();
+        println!("{what}: {} of {all} places noticed", noticed.len());
+    }
     failures
 }

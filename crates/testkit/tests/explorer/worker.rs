@@ -1,8 +1,8 @@
 //! One process of the explorer: its share of the work, told line by line.
 
-use crate::{Depth, depth};
+use crate::{Depth, depth, places};
 use arck_pm::record::Recording;
-use arck_testkit::explorer::explore::{Bounds, Explorer, sites};
+use arck_testkit::explorer::explore::{Bounds, Explorer, Recovery, sites};
 use arck_testkit::explorer::image::Dropped;
 use arck_testkit::explorer::recording::{Group, Workload, record, record_life};
 use arck_testkit::explorer::workloads;
@@ -13,6 +13,9 @@ const SEED: u64 = 20_261_122;
 
 /// Workloads that run on one pool.
 const GROUP: usize = 24;
+
+/// One in so many recovered images is looked at by the whole-pool check too.
+const CHECKS: u64 = 100;
 
 /// What runs on one pool.
 enum Run {
@@ -38,6 +41,7 @@ fn bounds(combinations: usize, stores: bool, nested: usize) -> Bounds {
         stores,
         nested,
         nested_moments: 3,
+        checks: CHECKS,
         seed: SEED,
     }
 }
@@ -52,6 +56,8 @@ fn jobs() -> Vec<(Run, Bounds)> {
     if let Ok(text) = std::env::var("ARCK_EXPLORER_ONLY") {
         let mut all = workloads::single();
         all.extend(workloads::chains());
+        all.extend(workloads::taken_over());
+        all.extend(workloads::long_chains());
         all.extend(workloads::pairs());
         all.retain(|workload| workload.name.contains(&text));
         return in_groups(all)
@@ -59,7 +65,9 @@ fn jobs() -> Vec<(Run, Bounds)> {
             .collect();
     }
     let (deep, shallow, triples) = match depth() {
-        Depth::Quick | Depth::Places => (bounds(40, true, 60), bounds(3, false, 400), 100),
+        Depth::Quick | Depth::Noticed | Depth::Places => {
+            (bounds(40, true, 60), bounds(3, false, 400), 100)
+        }
         Depth::Full => (bounds(512, true, 5), bounds(32, true, 50), 3000),
     };
     let few = |run| (run, shallow);
@@ -69,6 +77,8 @@ fn jobs() -> Vec<(Run, Bounds)> {
     ];
     jobs.extend(in_groups(workloads::single()).map(|run| (run, deep)));
     jobs.extend(in_groups(workloads::chains()).map(|run| (run, deep)));
+    jobs.extend(in_groups(workloads::taken_over()).map(|run| (run, deep)));
+    jobs.extend(in_groups(workloads::long_chains()).map(few));
     jobs.extend(in_groups(workloads::pairs()).map(few));
     jobs.extend(in_groups(workloads::triples(triples, SEED)).map(few));
     jobs
@@ -83,7 +93,7 @@ pub fn main(what: &str) {
     let recording = Recording::start().expect("nobody else records");
     match phase {
         "explore" => explore(&recording, worker, count),
-        _ => places(&recording, worker, count),
+        _ => leave_out(&recording, worker, count),
     }
 }
 
@@ -95,7 +105,7 @@ fn explore(recording: &Recording, worker: usize, count: usize) {
         let mut explorer = Explorer::new(recording, bounds);
         for part in &group.parts {
             let (begun, before) = (Instant::now(), explorer.counts);
-            let outcome = explorer.explore(&group, part, None);
+            let outcome = explorer.explore(&group, part);
             if tells_each {
                 println!(
                     "{}: {} events, {} states, {} images, {:.2} s",
@@ -117,51 +127,126 @@ fn explore(recording: &Recording, worker: usize, count: usize) {
             ("states", counts.states),
             ("images", counts.images),
             ("nested", counts.nested),
+            ("checked", counts.checked),
         ] {
             println!("count\t{what}\t{number}");
         }
     }
 }
 
-/// Leaves out what each place in the source does, in turn, until somebody notices.
-fn places(recording: &Recording, worker: usize, count: usize) {
+/// Of the pairs that pass a place, and of the recoveries, so many are looked at with it left out.
+const PASSING: usize = 20;
+
+/// When so many images of one place have been looked at, what else passes it is not; of the order of
+/// stores half of it.
+const IMAGES: u64 = 40_000;
+
+/// What passes a place, with the number of its events.
+type Passing<T> = Vec<(usize, T)>;
+
+/// Some of what passes a place, the shortest first.
+fn chosen<T: Copy>(mut passing: Passing<T>) -> impl Iterator<Item = T> {
+    passing.sort_by_key(|&(length, _)| length);
+    let step = passing.len().div_ceil(PASSING).max(1);
+    passing.into_iter().step_by(step).map(|(_, one)| one)
+}
+
+/// Leaves out what each place in the source does, in turn, until somebody notices: first of
+/// workloads, then of recoveries.
+fn leave_out(recording: &Recording, worker: usize, count: usize) {
     let mut runs: Vec<Run> = in_groups(workloads::single()).collect();
     runs.extend(in_groups(workloads::chains()));
+    runs.extend(in_groups(workloads::taken_over()));
+    runs.extend(in_groups(workloads::long_chains()));
     runs.push(Run::Shared(workloads::relocations()));
     runs.push(Run::Life);
+    let crashed = runs.len();
     runs.extend(in_groups(
         workloads::pairs().into_iter().skip(7).step_by(29).collect(),
     ));
     let groups: Vec<Group> = runs.iter().map(|run| run.record(recording)).collect();
-    let mut met: BTreeMap<Dropped, Vec<(usize, usize)>> = BTreeMap::new();
+    let mut explorer = Explorer::new(recording, bounds(24, true, 0));
+    let mut met: BTreeMap<Dropped, Passing<(usize, usize)>> = BTreeMap::new();
+    let mut pairs: BTreeMap<Dropped, Passing<(usize, usize)>> = BTreeMap::new();
+    let mut recoveries: Vec<(usize, usize, Recovery)> = Vec::new();
     for (group_index, group) in groups.iter().enumerate() {
         for (part_index, part) in group.parts.iter().enumerate() {
-            let found: BTreeSet<Dropped> = sites(&group.events[part.events.clone()]);
-            for site in found {
-                met.entry(site).or_default().push((group_index, part_index));
+            let events = &group.events[part.events.clone()];
+            for site in sites(events) {
+                let met = match group_index < crashed {
+                    true => &mut met,
+                    false => &mut pairs,
+                };
+                let passing = met.entry(site).or_default();
+                passing.push((events.len(), (group_index, part_index)));
+            }
+            if group_index < crashed {
+                let found = explorer.recoveries(group, part);
+                recoveries.extend(found.into_iter().map(|one| (group_index, part_index, one)));
             }
         }
     }
-    let mut explorer = Explorer::new(recording, bounds(24, true, 0));
-    for (site, parts) in met {
+    let mut recovered: BTreeMap<Dropped, Passing<usize>> = BTreeMap::new();
+    for (index, (.., recovery)) in recoveries.iter().enumerate() {
+        for site in sites(&recovery.events) {
+            let passing = recovered.entry(site).or_default();
+            passing.push((recovery.events.len(), index));
+        }
+    }
+    let only = std::env::var("ARCK_EXPLORER_ONLY").unwrap_or_default();
+    let all = met.keys().chain(pairs.keys()).chain(recovered.keys());
+    let all: BTreeSet<Dropped> = all.copied().collect();
+    let mine = all.into_iter().filter(|site| {
         let text = format!("{site:?}");
         let hash = text
             .bytes()
             .fold(0usize, |sum, byte| sum.wrapping_mul(31) + usize::from(byte));
-        if hash % count != worker {
-            continue;
-        }
-        let mut by = None;
-        for &(group, part) in &parts {
+        let all = matches!(depth(), Depth::Places | Depth::Full);
+        let is_wanted = all || places::is_to_be_noticed(&text);
+        is_wanted && text.contains(&only) && hash % count == worker
+    });
+    let mine: Vec<Dropped> = mine.collect();
+    println!("count\tplaces\t{}", mine.len());
+    for site in mine {
+        let mut parts = met.remove(&site).unwrap_or_default();
+        parts.sort_by_key(|&(length, _)| length);
+        let parts = parts.into_iter().map(|(_, one)| one);
+        let pairs = chosen(pairs.remove(&site).unwrap_or_default());
+        let parts: Vec<(usize, usize)> = match site {
+            Dropped::Order(_) => parts.collect(),
+            _ => parts.chain(pairs).collect(),
+        };
+        let crashes: Vec<_> = chosen(recovered.remove(&site).unwrap_or_default()).collect();
+        let parts = parts.into_iter().map(|(group, part)| {
             let group = &groups[group];
-            if let Err(error) = explorer.explore(group, &group.parts[part], Some(site)) {
-                by = Some(error);
+            (group, &group.parts[part], None)
+        });
+        let crashes = crashes.into_iter().map(|index| {
+            let (group, part, recovery) = &recoveries[index];
+            let group = &groups[*group];
+            (group, &group.parts[*part], Some(recovery))
+        });
+        let (mut by, mut tried) = (None, 0);
+        let before = explorer.counts.images;
+        let enough = match site {
+            Dropped::Order(_) => IMAGES / 2,
+            _ => IMAGES,
+        };
+        for (group, part, recovery) in parts.chain(crashes) {
+            let outcome = match recovery {
+                None => explorer.leave_out(group, part, site),
+                Some(recovery) => explorer.leave_out_of_recovery(group, part, recovery, site),
+            };
+            tried += 1;
+            by = outcome.err();
+            if by.is_some() || explorer.counts.images - before > enough {
                 break;
             }
         }
+        let images = explorer.counts.images - before;
         match by {
-            Some(error) => println!("noticed\t{text}\t{}", error.replace(['\n', '\t'], " ")),
-            None => println!("unnoticed\t{text}\t{}", parts.len()),
+            Some(error) => println!("noticed\t{site:?}\t{}", error.replace(['\n', '\t'], " ")),
+            None => println!("unnoticed\t{site:?}\t{tried} runs, {images} images"),
         }
     }
 }

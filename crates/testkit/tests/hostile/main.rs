@@ -9,6 +9,7 @@
 
 mod arena;
 mod attacker;
+mod crowding;
 mod endless;
 mod exhausting;
 mod filling;
@@ -34,7 +35,7 @@ use std::time::Instant;
 use table::{Attack, Outcome};
 
 fn attacks() -> Vec<&'static Attack> {
-    let groups: [&[Attack]; 11] = [
+    let groups: [&[Attack]; 12] = [
         arena::ATTACKS,
         tree::ATTACKS,
         races::ATTACKS,
@@ -45,6 +46,7 @@ fn attacks() -> Vec<&'static Attack> {
         exhausting::ATTACKS,
         filling::ATTACKS,
         hoarding::ATTACKS,
+        crowding::ATTACKS,
         reading::ATTACKS,
     ];
     groups.into_iter().flatten().collect()

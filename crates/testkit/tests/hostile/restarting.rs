@@ -10,6 +10,7 @@ use super::holding::{BOUNDED, owns_open};
 use super::process::{ATTACK_BOUND, BOUND, Role};
 use super::raw::try_dial;
 use super::table::{Attack, Scene, case};
+use arck_core_state::PagePtr;
 use arck_protocol::control::{
     CONTROL_SIZE, ControlMemory, MAP_SLOTS, map_entry, open_entry, slot_state,
 };
@@ -181,7 +182,71 @@ fn garbage(control: &ControlMemory) {
     }
 }
 
+/// The first of a trust group: all that it was sent, and the calls by which others join it and it goes
+/// on.
+fn greets_as_group(a: &Attacker) -> (OwnedFd, Vec<OwnedFd>, Call, Call) {
+    let socket = try_dial(&a.pool).expect("a connection");
+    let hello = Call::hello(b"thieves");
+    let (answer, files) = call_with(&socket, &hello, &[]).expect("an answer");
+    let Answer::Welcome(welcome) = answer else {
+        panic!("{answer:?}");
+    };
+    let resume = Call::Resume {
+        version: PROTOCOL_VERSION,
+        session: welcome.session,
+        secret: welcome.secret,
+        member: welcome.member,
+        caller: Caller::of_process(b"thieves"),
+    };
+    (socket, files, hello, resume)
+}
+
 pub const ATTACKS: &[Attack] = &[
+    case(
+        "restart",
+        "comes back with what it may only read as its group's region",
+        "EINVAL",
+        |a| {
+            let (socket, files, hello, resume) = greets_as_group(a);
+            let mut sockets = vec![socket];
+            let (_, segments) = {
+                let inode = a.header(a.find("attacker")).copy().inode;
+                let segment = a.welcome.geometry.segment_of(PagePtr::of_address(inode));
+                let map = Call::MapSegments {
+                    segments: vec![segment],
+                };
+                call_with(&a.socket, &map, &[]).expect("an answer")
+            };
+            let pool = a.pool.clone();
+            a.when_asked = Some(Box::new(move || {
+                // Headers, bitmap, its arena; metadata; a descriptor that can only be read.
+                let region = std::os::fd::AsRawFd::as_raw_fd(&files[4]);
+                let to_read = std::fs::File::open(format!("/proc/self/fd/{region}"));
+                let to_read = OwnedFd::from(to_read.expect("its own region"));
+                let others = files[..2].iter().chain(&files[5..]).chain(&segments);
+                let mut said = Vec::new();
+                for file in others.chain([&to_read]) {
+                    let other = try_dial(&pool).expect("a connection");
+                    let handed_in = [files[2].as_fd(), file.as_fd()];
+                    match call_with(&other, &resume, &handed_in).expect("an answer") {
+                        (Answer::Error(errno, _), _) => said.push(errno_name(errno)),
+                        (answer, _) => said.push(format!("{answer:?}")),
+                    }
+                }
+                let socket = try_dial(&pool).expect("a connection");
+                let handed_in = [files[2].as_fd(), files[4].as_fd()];
+                let (answer, _) = call_with(&socket, &resume, &handed_in).expect("an answer");
+                assert_eq!(answer, Answer::Resumed);
+                sockets.push(socket);
+                let second = try_dial(&pool).expect("a connection");
+                let (answer, _) = call_with(&second, &hello, &[]).expect("an answer");
+                assert!(matches!(answer, Answer::Welcome(_)), "{answer:?}");
+                all_the_same(said)
+            }));
+            "EINVAL".into()
+        },
+    )
+    .and(comes_back),
     case("restart", CLAIMS, REFUSED, |a| {
         let said = Arc::new(Mutex::new(BTreeSet::new()));
         claims_all(a, &said);

@@ -6,11 +6,13 @@ use super::world::{ANN, BOB, EVE, ROOT, Session, World, plain};
 use arck_testkit::{Random, Shorthand};
 use arckfs::{Errno, Handle};
 use std::fs::File;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 pub const ALL: &[Case] = &[
     ("descriptors_outlive_rights", descriptors_outlive_rights),
+    ("descriptors_write_on", descriptors_write_on),
+    ("written_and_not_read", written_and_not_read),
     (
         "a_descriptor_s_right_ends_with_it",
         a_descriptors_right_ends_with_it,
@@ -103,8 +105,18 @@ impl<'s> Both<'s> {
     }
 
     fn open(&self, path: &str) -> Result<Open<'s>, Errno> {
-        let pool = plain(self.session.0.open_at_root(path, libc::O_RDONLY));
-        let host = File::open(self.at(path)).map_err(errno);
+        self.open_as(path, libc::O_RDONLY)
+    }
+
+    fn open_as(&self, path: &str, flags: i32) -> Result<Open<'s>, Errno> {
+        let pool = plain(self.session.0.open_at_root(path, flags));
+        let access = flags & libc::O_ACCMODE;
+        let host = File::options()
+            .read(access != libc::O_WRONLY)
+            .write(access != libc::O_RDONLY)
+            .custom_flags(flags & !libc::O_ACCMODE)
+            .open(self.at(path))
+            .map_err(errno);
         assert_eq!(pool.as_ref().err(), host.as_ref().err(), "opening {path}");
         Ok(Open {
             session: self.session,
@@ -125,6 +137,16 @@ impl<'s> Both<'s> {
 }
 
 impl Open<'_> {
+    /// Somewhere, over what is there and beyond; or wherever O_APPEND puts it.
+    fn write(&self, random: &mut Random, what: &str) {
+        let at = random.below(80_000);
+        let length = 1 + random.below(9000) as usize;
+        let content = random.bytes(length);
+        let written = self.session.0.write(self.pool, &content, Some(at));
+        assert_eq!(written, Ok(length), "{what}: writing at {at}");
+        self.host.write_all_at(&content, at).expect("written");
+    }
+
     /// Parts here and there, the end, and what lies beyond.
     fn compare(&self, seed: u64, what: &str) {
         let mut random = Random::new(seed);
@@ -248,6 +270,97 @@ fn descriptors_outlive_rights(seed: u64) {
             turns.next();
         },
     );
+    assert_eq!(world.violations(), "");
+}
+
+/// What is open for writing is written on, in place and at the end, whatever becomes of the right to
+/// it; its owner writes in turn, and reads it.
+fn descriptors_write_on(seed: u64) {
+    const WAYS: [&str; 5] = ["mode", "above", "moved", "name", "last"];
+    let world = World::new(128 << 20);
+    let host = make_host(&world);
+    let path = |way: &str| format!("/{way}/within/file");
+    let now = |way: &str| match way {
+        "moved" => "/closed/moved/file".to_owned(),
+        "name" => "/closed/name".to_owned(),
+        way => path(way),
+    };
+    let of_owner = |ann: &Both<'_>, random: &mut Random| {
+        for way in WAYS.iter().filter(|way| **way != "last") {
+            assert!(ann.get(&now(way)).is_ok(), "{way}");
+            ann.write(&now(way), &random.bytes(5000), random.below(70_000));
+        }
+    };
+    world.together(
+        ANN,
+        |ann, turns| {
+            let ann = both(ann, &host);
+            let mut random = Random::new(seed);
+            ann.mkdir("/closed", 0o700);
+            for (at, way) in WAYS.into_iter().enumerate() {
+                ann.mkdir(&format!("/{way}"), 0o755);
+                ann.mkdir(&format!("/{way}/within"), 0o755);
+                ann.put(&path(way), &big(at as u8), 0o666);
+            }
+            ann.link(&path("name"), "/closed/name");
+            turns.next();
+            ann.chmod(&path("mode"), 0o600);
+            ann.chmod("/above", 0o700);
+            ann.rename("/moved/within", "/closed/moved");
+            ann.unlink(&path("name"));
+            ann.unlink(&path("last"));
+            for _ in 0..4 {
+                turns.next();
+                of_owner(&ann, &mut random);
+            }
+            turns.pass();
+        },
+        EVE,
+        |eve, turns| {
+            let eve = both(eve, &host);
+            let mut random = Random::new(seed + 1);
+            let open = |flags| {
+                let open = |way| (way, eve.open_as(&path(way), flags).expect("open"));
+                Vec::from(WAYS.map(open))
+            };
+            let (all, at_end) = (open(libc::O_RDWR), open(libc::O_RDWR | libc::O_APPEND));
+            // Of some a part is the session's own when the right goes.
+            for (way, file) in &all[..3] {
+                file.write(&mut random, way);
+            }
+            for round in 0..4 {
+                turns.next();
+                for (way, file) in all.iter().chain(&at_end) {
+                    file.write(&mut random, way);
+                    file.compare(seed + round, way);
+                }
+            }
+            turns.next();
+        },
+    );
+    assert_eq!(world.violations(), "");
+}
+
+/// Who may write a file and not read it writes parts of pages as anything else.
+fn written_and_not_read(seed: u64) {
+    let world = World::new(128 << 20);
+    let host = make_host(&world);
+    world.as_user(ANN, |ann| both(ann, &host).put("/drop", &big(3), 0o622));
+    world.as_user(EVE, |eve| {
+        let eve = both(eve, &host);
+        let mut random = Random::new(seed);
+        assert_eq!(eve.get("/drop"), Err(Errno::ACCESS));
+        for flags in [libc::O_WRONLY, libc::O_WRONLY | libc::O_APPEND] {
+            let file = eve.open_as("/drop", flags).expect("open");
+            for _ in 0..20 {
+                file.write(&mut random, "unseen");
+            }
+            eve.session.0.close(file.pool);
+        }
+    });
+    world.as_user(ANN, |ann| {
+        assert!(both(ann, &host).get("/drop").is_ok());
+    });
     assert_eq!(world.violations(), "");
 }
 

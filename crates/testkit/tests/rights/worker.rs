@@ -67,33 +67,12 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// The same of a write by a descriptor: it ends with EACCES where the file has moved away from its
-    /// writer (docs/differences.md).
-    fn note_written(&mut self, what: &str, result: Result<usize, Errno>) -> Option<usize> {
-        match result {
-            Err(Errno::ACCESS) => None,
-            other => self.note(what, other),
-        }
-    }
-
-    /// What is there after a write that ended so: it may have begun while it still was allowed. `old`
-    /// bytes begin at `from` in the file, and `new` ones `at` behind that; the old ones end with the
-    /// file, or are of a slot.
-    fn settle(&self, handle: Handle, from: u64, old: &[u8], at: usize, new: &[u8]) -> Vec<u8> {
-        let length = match from {
-            _ if old.len() == SLOT && new.len() == SLOT => SLOT,
-            _ => old.len().max(at + new.len()),
-        };
-        let mut found = vec![0; length];
-        let read = self.session.0.read(handle, &mut found, Some(from));
-        found.truncate(read.unwrap_or_else(|errno| panic!("reading what is open: {errno}")));
-        assert!(found.len() >= old.len(), "{} bytes are gone", old.len());
-        for (place, byte) in found.iter().enumerate() {
-            let was = old.get(place).unwrap_or(&0);
-            let is = place.checked_sub(at).and_then(|place| new.get(place));
-            assert!(byte == was || Some(byte) == is, "byte {place} is neither");
-        }
-        found
+    /// The same of a write by a descriptor, whatever became of the right to the file meanwhile.
+    fn wrote(&mut self, what: &str, result: Result<usize, Errno>) -> usize {
+        let allowed = std::mem::take(&mut self.allowed);
+        let written = self.note(what, result);
+        self.allowed = allowed;
+        written.unwrap_or(0)
     }
 
     pub fn step(&mut self) {
@@ -135,9 +114,8 @@ impl<'s> Worker<'s> {
         let content = self.random.bytes(length);
         let written = fs.write(handle, &content, Some(0));
         fs.close(handle);
-        let written = self.note_written(&format!("filling {path}"), written);
-        let written = written.unwrap_or(0);
-        assert!(written == length || written == 0, "{path}: {written}");
+        let written = self.wrote(&format!("filling {path}"), written);
+        assert_eq!(written, length, "{path}");
         let file = File {
             content: content[..written].to_vec(),
             mode: 0o644,
@@ -181,18 +159,12 @@ impl<'s> Worker<'s> {
         let length = 1 + self.random.below(5000) as usize;
         let bytes = self.random.bytes(length);
         let written = fs.write(handle, &bytes, Some(at as u64));
-        if written == Err(Errno::ACCESS) {
-            let old = self.oracle.file(place).content.clone();
-            let found = self.settle(handle, 0, &old, at, &bytes);
-            self.oracle.file(place).content = found;
-        }
         fs.close(handle);
-        if let Some(written) = self.note_written(&format!("writing {path}"), written) {
-            assert_eq!(written, length, "{path}");
-            let content = &mut self.oracle.file(place).content;
-            content.resize(content.len().max(at + length), 0);
-            content[at..at + length].copy_from_slice(&bytes);
-        }
+        let written = self.wrote(&format!("writing {path}"), written);
+        assert_eq!(written, length, "{path}");
+        let content = &mut self.oracle.file(place).content;
+        content.resize(content.len().max(at + length), 0);
+        content[at..at + length].copy_from_slice(&bytes);
     }
 
     fn truncate(&mut self, place: &Place) {
@@ -279,15 +251,10 @@ impl<'s> Worker<'s> {
         };
         let bytes = self.random.bytes(SLOT);
         let written = fs.write(handle, &bytes, Some(self.start()));
-        if written == Err(Errno::ACCESS) {
-            let old = self.shared[which].clone();
-            self.shared[which] = self.settle(handle, self.start(), &old, 0, &bytes);
-        }
         fs.close(handle);
-        if let Some(written) = self.note_written(&format!("writing {path}"), written) {
-            assert_eq!(written, SLOT, "{path}");
-            self.shared[which] = bytes;
-        }
+        let written = self.wrote(&format!("writing {path}"), written);
+        assert_eq!(written, SLOT, "{path}");
+        self.shared[which] = bytes;
     }
 
     fn look_at(&mut self, which: usize, handle: Handle) -> Result<(), Errno> {
@@ -323,14 +290,9 @@ impl<'s> Worker<'s> {
         if self.random.percent(50) {
             let bytes = self.random.bytes(SLOT);
             let written = self.session.0.write(handle, &bytes, Some(self.start()));
-            if written == Err(Errno::ACCESS) {
-                let old = self.shared[which].clone();
-                self.shared[which] = self.settle(handle, self.start(), &old, 0, &bytes);
-            }
-            if let Some(written) = self.note_written(&format!("writing, {what}"), written) {
-                assert_eq!(written, SLOT, "{what}");
-                self.shared[which] = bytes;
-            }
+            let written = self.wrote(&format!("writing, {what}"), written);
+            assert_eq!(written, SLOT, "{what}");
+            self.shared[which] = bytes;
         } else {
             let looked = self.look_at(which, handle);
             self.note(&format!("reading, {what}"), looked);

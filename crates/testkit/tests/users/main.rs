@@ -2,6 +2,7 @@
 //! groups, and the pool is served by another user. Needs root, to become them.
 
 mod cases;
+mod cheap;
 #[path = "../../../controller/tests/common/check.rs"]
 mod check;
 mod crashes;
@@ -20,7 +21,7 @@ fn main() -> std::process::ExitCode {
         ),
         ("random_trees", random::random_trees),
     ];
-    let all = [cases::ALL, more].concat();
+    let all = [cases::ALL, cheap::ALL, more].concat();
     harness::run_as_root(
         all.into_iter()
             .map(|(name, test)| harness::trial(name, test))

@@ -1,0 +1,120 @@
+//! One message of each kind, and more where a kind has several: for tests, and as seeds of a fuzzer.
+
+use super::*;
+
+fn holder() -> LockHolder {
+    LockHolder {
+        family: 2,
+        owner: 9,
+        process: 10,
+    }
+}
+
+fn range() -> LockRange {
+    LockRange {
+        inode: 3,
+        mode: LockMode::Shared,
+        start: 1 << 30,
+        end: u64::MAX,
+        holder: holder(),
+    }
+}
+
+/// Of each request.
+pub fn requests() -> Vec<Request> {
+    let some = InodeList::new(&[1, 2, 3]).unwrap_or_default();
+    vec![
+        Request::GrantInodes { count: 7 },
+        Request::Acquire { inodes: some },
+        Request::Commit {
+            inodes: some,
+            release: true,
+        },
+        Request::CommitAll { release: false },
+        Request::Recall {
+            inodes: InodeList::default(),
+        },
+        Request::MoveDirectory {
+            from: 1,
+            from_name: b"a".to_vec(),
+            to: 2,
+            to_name: vec![b'x'; 255],
+            flags: 1,
+        },
+        Request::SetOwner {
+            inode: 5,
+            uid: 6,
+            gid: u32::MAX,
+        },
+        Request::GrowArena {
+            branch_pages: 1,
+            delta_pages: 2,
+        },
+        Request::MoreRoom {
+            pages: 9,
+            pressing: true,
+        },
+        Request::Receipt {
+            inode: 1,
+            fold: 2,
+            offset: 3,
+            length: 4,
+        },
+        Request::Lock {
+            range: range(),
+            waits: true,
+        },
+        Request::StopWaiting { range: range() },
+        Request::TestLock { range: range() },
+        Request::DropLocks {
+            inode: 0,
+            holder: holder(),
+        },
+        Request::Forget { inode: 5 },
+        Request::Sync { inodes: some },
+        Request::LookUp {
+            directory: 4,
+            name: b"name".to_vec(),
+        },
+        Request::Admit {
+            inode: 9,
+            contents: true,
+        },
+        Request::Inspect { inode: 4 },
+        Request::Read {
+            inode: 4,
+            generation: 5,
+            position: 6,
+            length: 7,
+        },
+        Request::Write {
+            inode: 4,
+            generation: 5,
+            position: 6,
+            append: true,
+            bytes: vec![7; WRITE_MAX],
+        },
+        Request::DropSetId { inode: 8 },
+        Request::GiveBack {
+            segments: (0..GIVE_BACK_MAX as u32).collect(),
+        },
+        Request::Ping,
+    ]
+}
+
+/// Of each response.
+pub fn responses() -> Vec<Response> {
+    vec![
+        Response::Done,
+        Response::Error(28),
+        Response::Violation("rule".into()),
+        Response::Inodes((0..GRANT_MAX as u32).collect()),
+        Response::Bytes(vec![7; READ_MAX]),
+        Response::Conflict(range()),
+        Response::Found {
+            inode: 1,
+            generation: 2,
+            kind: 8,
+        },
+    ]
+}
