@@ -31,6 +31,7 @@ use crate::workers::Workers;
 use arck_core_state::InodeNumber;
 use arck_core_state::geometry::SessionNumber;
 use arck_pm::PersistOption;
+use foldhash::HashMap;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
@@ -128,6 +129,9 @@ pub struct Core {
     published: (u64, u64),
     /// While a pool is opened: what dead sessions left is not all known.
     pub recovering: bool,
+    /// While sessions end one after another and nobody is served, at the start and at the end: what
+    /// refusals have cost of each user, which is bounded for all of his sessions together.
+    pub(crate) ending: Option<HashMap<u32, Duration>>,
     /// Tells how far the opening is.
     pub(crate) progress: Reporter,
     /// What folds have changed that may tighten a class; looked at when the fold is done.
@@ -188,6 +192,7 @@ impl Core {
             emptyings: Emptyings::default(),
             published: (u64::MAX, u64::MAX),
             recovering: true,
+            ending: Some(HashMap::default()),
             progress,
             touched: Vec::new(),
             by_message: ByMessage::default(),
@@ -205,6 +210,7 @@ impl Core {
         locks.keep_sessions(&state.pool, |session| sessions.contains_key(&session));
         state.pool.mark_opened()?;
         core.recovering = false;
+        core.ending = None;
         core.opened = Instant::now();
         if !was_clean {
             // What moves that were cut off have left, and then what was about to move.
@@ -228,6 +234,7 @@ impl Core {
     /// Ends all sessions and closes the pool cleanly.
     pub fn close(mut self) -> Result<()> {
         let numbers: Vec<SessionNumber> = self.sessions.keys().copied().collect();
+        self.ending = Some(HashMap::default());
         for number in numbers {
             self.end_session(number, libc::ESHUTDOWN);
         }

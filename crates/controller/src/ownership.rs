@@ -24,8 +24,10 @@ use std::time::{Duration, Instant};
 pub(crate) const GROWTH_AGAIN: Duration = Duration::from_millis(5);
 
 /// So long everybody waits for refusals of one session that has asked for all to be folded, or has
-/// ended.
+/// ended; of all sessions of a user together that end while nobody is served ([`Core::ending`]).
 const WASTED_MAX: Duration = Duration::from_millis(500);
+/// Into so many parts a slice is divided in which something is refused.
+const PARTS: usize = 8;
 
 /// An owner keeps an inode against other writers so many times as long as it took to fold it for the
 /// owner, if that is longer than a lease.
@@ -403,9 +405,9 @@ impl Core {
         }
     }
 
-    /// Folds in slices; where a slice is refused, one by one. Tells `refused` of those that
-    /// cannot be folded, and gives the first failure. What is left when refusals have taken
-    /// [`WASTED_MAX`] is not folded.
+    /// Folds in slices; where a slice is refused, in parts of it, down to single inodes. Tells
+    /// `refused` of those that cannot be folded, and gives the first failure. When refusals have
+    /// taken [`WASTED_MAX`], what is left is not folded.
     pub(crate) fn fold_all(
         &mut self,
         session: SessionNumber,
@@ -415,6 +417,7 @@ impl Core {
         let size = self.options.slice.max(1);
         let after = if release { After::Release } else { After::Keep };
         let owner = self.sessions.get(&session)?;
+        let user = owner.credentials.uid;
         // What was done before this was asked is visible, without a barrier: what has no branch
         // has nothing to fold.
         let is_worth_it = |number: &InodeNumber| {
@@ -432,36 +435,37 @@ impl Core {
         let (refused_before, sound): (Vec<InodeNumber>, Vec<InodeNumber>) = numbers
             .into_iter()
             .partition(|&number| self.is_refused(session, number));
+        self.progress
+            .add((sound.len() + refused_before.len()) as u64);
         let mut first = None;
         // Each refusal may cost a copy of all that hangs together, so a session could make
-        // thousands of them last for minutes.
-        let mut wasted = Duration::ZERO;
-        for slice in sound.chunks(size).chain(refused_before.chunks(1)) {
+        // thousands of them last for minutes; and a user many sessions.
+        let before = self.ending.as_ref().and_then(|spent| spent.get(&user));
+        let mut wasted = before.copied().unwrap_or_default();
+        // The next one is the last.
+        let mut slices: Vec<&[InodeNumber]> = refused_before.chunks(1).rev().collect();
+        slices.extend(sound.chunks(size).rev());
+        while let Some(slice) = slices.pop() {
             let began = Instant::now();
-            self.progress.add(slice.len() as u64);
             let Err(failure) = self.fold(session, slice, after) else {
                 continue;
             };
-            if slice.len() == 1 {
+            let is_spent = wasted > WASTED_MAX;
+            if slice.len() > 1 {
+                slices.extend(slice.chunks(slice.len().div_ceil(PARTS)).rev());
+            } else if !is_spent {
                 refused(self, slice[0], &failure);
+            }
+            wasted += began.elapsed();
+            if slice.len() == 1 || is_spent {
                 first.get_or_insert(failure);
-                wasted += began.elapsed();
-            } else {
-                for &number in slice {
-                    let began = Instant::now();
-                    if let Err(failure) = self.fold(session, &[number], after) {
-                        refused(self, number, &failure);
-                        first.get_or_insert(failure);
-                        wasted += began.elapsed();
-                    }
-                    if wasted > WASTED_MAX {
-                        break;
-                    }
-                }
             }
             if wasted > WASTED_MAX {
                 break;
             }
+        }
+        if let Some(spent) = &mut self.ending {
+            spent.insert(user, wasted);
         }
         first
     }

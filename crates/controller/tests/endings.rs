@@ -1,0 +1,94 @@
+//! What sessions that died leave behind for those who are to be served next: however much of it is
+//! refused, it keeps them waiting no longer than the refusals of one session do.
+
+mod common;
+
+use arck_controller::{Controller, Options, read_log};
+use arck_core_state::{FileKind, InodeNumber};
+use common::check::check;
+use common::{Client, ROOT, TestPool};
+use std::time::{Duration, Instant};
+
+/// Files of a session, each refused, and each drawing in all of the others.
+const REFUSED: usize = 3500;
+
+/// A directory for each of so many sessions, and one for an honest one.
+fn directories(pool: &TestPool, count: usize) -> Vec<InodeNumber> {
+    let controller = pool.serve();
+    let mut client = Client::connect(&pool.path());
+    client.acquire(&[ROOT]);
+    let directories = (0..=count)
+        .map(|at| client.create(ROOT, format!("d{at}").as_bytes(), FileKind::Directory))
+        .collect();
+    client.goodbye();
+    controller.stop().unwrap();
+    directories
+}
+
+/// Fills a directory with files that are refused.
+fn leave_refused(client: &mut Client, directory: InodeNumber) {
+    client.acquire(&[directory]);
+    for at in 0..REFUSED {
+        let file = client.create(directory, format!("f{at}").as_bytes(), FileKind::File);
+        client.edit_branch(file, |branch| branch.size = u64::MAX - 1);
+    }
+}
+
+/// So long a start takes, until the first call is answered, where so many sessions left what is
+/// refused; and how long the end of it.
+fn start_after(count: usize) -> (Duration, Duration) {
+    let pool = TestPool::new(512 << 20);
+    let directories = directories(&pool, count);
+    let controller = pool.serve();
+    let mut hostile: Vec<Client> = Vec::new();
+    for &directory in &directories[1..] {
+        let mut client = Client::connect(&pool.path());
+        leave_refused(&mut client, directory);
+        hostile.push(client);
+    }
+    // The last of them all.
+    let mut honest = Client::connect(&pool.path());
+    honest.acquire(&directories[..1]);
+    honest.create(directories[0], b"kept", FileKind::File);
+    controller.kill();
+    drop((hostile, honest));
+
+    let began = Instant::now();
+    let controller = Controller::open(&pool.path(), Options::default())
+        .unwrap()
+        .spawn()
+        .unwrap();
+    let mut client = Client::connect(&pool.path());
+    client.acquire(&[ROOT]);
+    let took = began.elapsed();
+    assert!(client.verified(directories[0], b"kept").is_some());
+    let (entries, _) = read_log(&pool.path()).unwrap();
+    assert!(!entries.is_empty());
+    let mut hostile = Vec::new();
+    for &directory in &directories[1..] {
+        client.acquire(&[directory]);
+        client.done(&Client::commit_request(&[directory], true));
+        let mut other = Client::connect(&pool.path());
+        leave_refused(&mut other, directory);
+        hostile.push(other);
+    }
+    client.create(ROOT, b"last", FileKind::File);
+    let began = Instant::now();
+    controller.stop().unwrap();
+    let stopped = began.elapsed();
+    assert!(check(&pool.path()).paths.contains_key("/last"));
+    (took, stopped)
+}
+
+#[test]
+fn refusals_of_many_sessions_take_no_longer_than_those_of_one() {
+    let few = start_after(1);
+    let many = start_after(12);
+    eprintln!("until the first call, and the end: {few:?} after one session, {many:?} after 12");
+    let bound = Duration::from_millis(500);
+    for (few, many) in [(few.0, many.0), (few.1, many.1)] {
+        // Else twelve times as much would be little, too.
+        assert!(few > bound * 2 / 5, "{few:?}");
+        assert!(many < 4 * few.max(bound), "{few:?} after one, {many:?} after 12");
+    }
+}
