@@ -11,7 +11,7 @@
 //! * The file is written and not synced: after a failure of the machine nobody holds a lock.
 //! * The table is used through this alone.
 
-use crate::locks::LockTable;
+use crate::locks::{Asker, LockTable};
 use crate::pool::{Pool, allocate};
 use arck_core_state::InodeNumber;
 use arck_core_state::geometry::SessionNumber;
@@ -58,15 +58,18 @@ struct Record {
     owner: u64,
     name: u64,
     process: u32,
-    reserved1: u32,
+    /// At whose expense.
+    user: u32,
 }
 const RECORD: usize = 64;
 const _: () = assert!(size_of::<Record>() == RECORD);
 
 impl Record {
-    fn of_range(operation: u8, session: SessionNumber, range: &LockRange) -> Record {
+    fn of_range(operation: u8, asker: Asker, range: &LockRange) -> Record {
+        let Asker { session, user } = asker;
         Record {
             operation,
+            user,
             family: range.holder.family,
             mode: match range.mode {
                 LockMode::Unlock => 0,
@@ -114,7 +117,10 @@ impl Record {
     /// Makes the change again. What was granted once is granted now.
     fn replay(&self, table: &mut LockTable) {
         match self.operation {
-            SET => drop(table.set(self.session, &self.range())),
+            SET => {
+                let (session, user) = (self.session, self.user);
+                let _ = table.set(Asker { session, user }, &self.range());
+            }
             DROP_HOLDER => table.drop_holder(self.session, self.inode, &self.range().holder),
             DROP_SESSION => table.drop_session(self.session),
             SHARE => drop(table.share(self.session, self.inode, self.name, self.owner)),
@@ -226,8 +232,8 @@ impl Locks {
             };
             bytes.extend_from_slice(record.sealed(run).as_bytes());
         }
-        for (session, range) in self.table.all() {
-            let record = Record::of_range(SET, session, &range);
+        for (asker, range) in self.table.all() {
+            let record = Record::of_range(SET, asker, &range);
             bytes.extend_from_slice(record.sealed(run).as_bytes());
         }
         let length = bytes.len() as u64;
@@ -260,31 +266,21 @@ impl Locks {
     }
 
     /// As [`LockTable::wait`].
-    pub fn wait(
-        &mut self,
-        pool: &Pool,
-        session: SessionNumber,
-        wanted: &LockRange,
-    ) -> Result<(), Errno> {
-        self.change(pool, session, wanted, |table| {
-            table.wait(session, wanted, Instant::now())
+    pub fn wait(&mut self, pool: &Pool, asker: Asker, wanted: &LockRange) -> Result<(), Errno> {
+        self.change(pool, asker, wanted, |table| {
+            table.wait(asker, wanted, Instant::now())
         })
     }
 
     /// As [`LockTable::set`].
-    pub fn set(
-        &mut self,
-        pool: &Pool,
-        session: SessionNumber,
-        wanted: &LockRange,
-    ) -> Result<(), Errno> {
-        self.change(pool, session, wanted, |table| table.set(session, wanted))
+    pub fn set(&mut self, pool: &Pool, asker: Asker, wanted: &LockRange) -> Result<(), Errno> {
+        self.change(pool, asker, wanted, |table| table.set(asker, wanted))
     }
 
     fn change(
         &mut self,
         pool: &Pool,
-        session: SessionNumber,
+        asker: Asker,
         wanted: &LockRange,
         change: impl FnOnce(&mut LockTable) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
@@ -294,7 +290,10 @@ impl Locks {
             // Whoever has it tells of it, so that its end is noticed.
             return Err(Errno::BADF);
         }
-        let is_logged = !unlocks || self.table.holds(session, wanted.inode, &wanted.holder);
+        let is_logged = !unlocks
+            || self
+                .table
+                .holds(asker.session, wanted.inode, &wanted.holder);
         if is_logged {
             let prepared = self.prepare(pool);
             // Unlocking must not fail.
@@ -304,7 +303,7 @@ impl Locks {
         }
         change(&mut self.table)?;
         if is_logged {
-            self.write(Record::of_range(SET, session, wanted));
+            self.write(Record::of_range(SET, asker, wanted));
         }
         Ok(())
     }
@@ -334,12 +333,14 @@ impl Locks {
         };
         let _ = self.prepare(pool);
         self.table.drop_holder(session, inode, holder);
-        self.write(Record::of_range(DROP_HOLDER, session, &range));
+        // What is dropped is at nobody's expense.
+        let asker = Asker { session, user: 0 };
+        self.write(Record::of_range(DROP_HOLDER, asker, &range));
     }
 
     /// As [`LockTable::drop_session`].
     pub fn drop_session(&mut self, pool: &Pool, session: SessionNumber) {
-        let is_logged = self.table.holders().contains(&session);
+        let is_logged = self.table.has_locks(session);
         if is_logged {
             let _ = self.prepare(pool);
         }

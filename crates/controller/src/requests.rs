@@ -55,9 +55,14 @@ impl Core {
                     return errno.into();
                 }
                 self.drop_closed_locks();
+                let user = self.sessions.get(&session).map(|s| s.credentials.uid);
+                let Some(user) = user else {
+                    return Errno::NOENT.into();
+                };
+                let asker = locks::Asker { session, user };
                 match waits {
-                    true => self.locks.wait(&self.state.pool, session, range).into(),
-                    false => self.locks.set(&self.state.pool, session, range).into(),
+                    true => self.locks.wait(&self.state.pool, asker, range).into(),
+                    false => self.locks.set(&self.state.pool, asker, range).into(),
                 }
             }
             Request::StopWaiting { range } => {

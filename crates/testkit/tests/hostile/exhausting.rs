@@ -18,6 +18,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
 /// More than there can be of anything that is limited.
@@ -282,6 +283,46 @@ pub const ATTACKS: &[Attack] = &[
     .and(|scene, _| {
         scene.controller_has_less_memory(256 << 20);
     }),
+    case(
+        "exhaust",
+        "thousands who hold a lock, and all wait for each other",
+        "ENOLCK, and nobody found in a circle for long",
+        |a| {
+            let inode = a.find("attacker/file");
+            let lock = |mode, owner, start, waits| {
+                let holder = LockHolder {
+                    family: 0,
+                    owner,
+                    process: 1,
+                };
+                let range = LockRange {
+                    inode,
+                    mode,
+                    start,
+                    end: start + 1,
+                    holder,
+                };
+                Request::Lock { range, waits }
+            };
+            let mut owners = 0;
+            loop {
+                match said(&a.ask(&lock(LockMode::Shared, owners, 0, false))).as_str() {
+                    "accepted" => owners += 1,
+                    "ENOLCK" => break,
+                    other => return other.into(),
+                }
+                assert!(owners < MANY as u64);
+            }
+            let began = Instant::now();
+            for owner in 0..owners.min(1000) {
+                let said = said(&a.ask(&lock(LockMode::Exclusive, owner, 0, true)));
+                assert!(matches!(said.as_str(), "EAGAIN" | "EDEADLK"), "{said}");
+            }
+            // Generous: each of them looks at some ten thousand.
+            assert!(began.elapsed() < Duration::from_secs(60));
+            "ENOLCK, and nobody found in a circle for long".into()
+        },
+    ),
     case(
         "exhaust",
         "thousands of refusals",
