@@ -7,11 +7,20 @@
 
 use crate::engine::{Engine, Recalled};
 use crate::interface::Errno;
-use arck_core_state::{Inode, InodeNumber};
+use crate::listing::push;
+use arck_core_state::geometry::NAME_MAX;
+use arck_core_state::{FileKind, Inode, InodeNumber};
 use arck_pm::guarded::guarded_copy;
+use arck_protocol::message::listed::Listed;
 use arck_protocol::message::{READ_MAX, WRITE_MAX};
 use arck_protocol::{Request, Response};
+use std::collections::HashSet;
 use zerocopy::FromBytes;
+
+/// A listing begins anew so often, if its directory is emptied time and again.
+const LISTINGS_MAX: usize = 16;
+/// A bucket is read anew so often, if the directory changes time and again.
+const REREADS_MAX: usize = 8;
 
 impl Engine {
     /// That the attributes of an inode can be mapped, or else what they are.
@@ -131,5 +140,103 @@ impl Engine {
             done += length;
         }
         Ok((done, end))
+    }
+
+    /// Has the controller change the length of a file; `denied` as when it
+    /// [writes](Self::write_by_message).
+    #[cold]
+    pub(crate) fn resize_by_message(
+        &self,
+        (inode, generation): (InodeNumber, u32),
+        size: u64,
+        denied: Errno,
+    ) -> Result<(), Errno> {
+        let request = Request::Resize {
+            inode,
+            generation,
+            size,
+        };
+        match self.session.ask(&request) {
+            Err(Errno::ACCESS | Errno::BUSY) => Err(denied),
+            other => other,
+        }
+    }
+
+    /// A [snapshot](crate::listing) of the names of a directory, as the controller tells them; `denied`
+    /// is what is told if they may not be read at all. Names that come or go meanwhile may be in it or
+    /// not, and no name twice.
+    #[cold]
+    pub(crate) fn list_by_message(
+        &self,
+        (inode, generation): (InodeNumber, u32),
+        denied: Errno,
+    ) -> Result<Vec<u8>, Errno> {
+        for _ in 0..LISTINGS_MAX {
+            if let Some(names) = self.try_list_by_message(inode, generation, denied)? {
+                return Ok(names);
+            }
+        }
+        Err(denied)
+    }
+
+    /// `None`: the directory was emptied meanwhile.
+    fn try_list_by_message(
+        &self,
+        inode: InodeNumber,
+        generation: u32,
+        denied: Errno,
+    ) -> Result<Option<Vec<u8>>, Errno> {
+        let mut bytes = Vec::new();
+        let mut seen = HashSet::new();
+        let mut at = (0, 0);
+        let mut before: Option<(u64, u64)> = None;
+        let mut again = 0;
+        loop {
+            let (bucket, skip) = at;
+            let request = Request::List {
+                inode,
+                generation,
+                bucket,
+                skip,
+            };
+            let listed = match self.session.request(&request) {
+                Ok(Response::Bytes(bytes)) => Listed::decode(&bytes).map_err(|_| Errno::PROTO)?,
+                Ok(_) => return Err(Errno::PROTO),
+                Err(Errno::ACCESS) => return Err(denied),
+                Err(errno) => return Err(errno),
+            };
+            let now = (listed.sequence, listed.buckets);
+            if before.is_some_and(|(_, buckets)| listed.buckets < buckets) {
+                return Ok(None);
+            }
+            let has_moved = before.is_some_and(|before| before != now);
+            before = Some(now);
+            if has_moved && skip != 0 && again < REREADS_MAX {
+                // What was behind these names may be before them now.
+                again += 1;
+                at = (bucket, 0);
+                continue;
+            }
+            if bytes.is_empty() {
+                push(&mut bytes, inode, FileKind::Directory, b".");
+                push(&mut bytes, listed.parent, FileKind::Directory, b"..");
+            }
+            for name in listed.names {
+                let kind = FileKind::from_u8(name.kind).ok_or(Errno::PROTO)?;
+                if name.name.len() <= NAME_MAX && seen.insert(name.name.clone()) {
+                    push(&mut bytes, name.inode, kind, &name.name);
+                }
+            }
+            match listed.next {
+                None => return Ok(Some(bytes)),
+                Some(next) if next <= at => return Err(Errno::PROTO),
+                Some(next) => {
+                    if next.0 != bucket {
+                        again = 0;
+                    }
+                    at = next;
+                }
+            }
+        }
     }
 }

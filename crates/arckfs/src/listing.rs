@@ -52,7 +52,8 @@ impl Scratch {
     }
 }
 
-fn push(bytes: &mut Vec<u8>, inode: InodeNumber, kind: FileKind, name: &[u8]) {
+/// Appends a record to a snapshot.
+pub fn push(bytes: &mut Vec<u8>, inode: InodeNumber, kind: FileKind, name: &[u8]) {
     let length = (RECORD_HEADER + name.len() + 1).next_multiple_of(8);
     let next = (bytes.len() + length) as u64;
     // Names are at most 255 bytes long.

@@ -50,6 +50,7 @@ mod grants;
 mod holdings;
 mod journal;
 mod lent;
+mod list_by_message;
 mod listener;
 mod lock_log;
 mod locks;

@@ -107,6 +107,17 @@ impl Core {
                 let place = (!append).then_some(*position);
                 self.write(session, (*inode, *generation), place, bytes)
             }
+            Request::Resize {
+                inode,
+                generation,
+                size,
+            } => self.resize(session, (*inode, *generation), *size),
+            Request::List {
+                inode,
+                generation,
+                bucket,
+                skip,
+            } => self.list(session, (*inode, *generation), *bucket, *skip),
             Request::DropSetId { inode } => self.drop_set_id(session, *inode),
             Request::GiveBack { segments } => self.take_segments_back(session, segments),
             Request::Ping => Reply::Now(Response::Done),

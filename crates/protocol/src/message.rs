@@ -3,6 +3,7 @@
 mod encoding;
 #[cfg(any(test, feature = "testing"))]
 pub mod examples;
+pub mod listed;
 
 use arck_core_state::{InodeNumber, SegmentNumber};
 
@@ -173,6 +174,22 @@ pub enum Request {
         position: u64,
         append: bool,
         bytes: Vec<u8>,
+    },
+    /// Changes the length of a file, as [`Request::Write`] writes it. → `Done`; EACCES, ESTALE, EINVAL,
+    /// EFBIG, ENOSPC; EBUSY if a session has it mapped for writing.
+    Resize {
+        inode: InodeNumber,
+        generation: u32,
+        size: u64,
+    },
+    /// Verified names of a directory, from those on that stand in `bucket` behind `skip` others: for who
+    /// may read it, or could when he opened it, and cannot map it. → [`Response::Bytes`]: a
+    /// [`listed::Listed`]; EACCES, ESTALE, ENOTDIR.
+    List {
+        inode: InodeNumber,
+        generation: u32,
+        bucket: u64,
+        skip: u32,
     },
     /// That the set-id bits of a file go that a write takes away: before a session writes it. → `Done`;
     /// EACCES, ESTALE.

@@ -97,6 +97,9 @@ impl<'a> Reader<'a> {
         let count = u16::from_le_bytes(self.array()?);
         (0..count).map(|_| self.u32()).collect()
     }
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
     /// Nothing may be left.
     pub fn end(self) -> Result<(), Malformed> {
         if self.rest.is_empty() {

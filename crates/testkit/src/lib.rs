@@ -140,6 +140,8 @@ pub trait Shorthand {
     fn fold(&self, release: bool) -> Result<(), Errno>;
     /// Names in a directory, sorted, without `.` and `..`.
     fn names(&self, path: &str) -> Result<Vec<String>, Failure>;
+    /// The same of a directory that is open, from its beginning.
+    fn names_of(&self, handle: Handle) -> Result<Vec<String>, Errno>;
 }
 
 impl Shorthand for FileSystem {
@@ -183,16 +185,19 @@ impl Shorthand for FileSystem {
 
     fn names(&self, path: &str) -> Result<Vec<String>, Failure> {
         let handle = self.open_at_root(path, libc::O_RDONLY | libc::O_DIRECTORY)?;
+        let names = self.names_of(handle);
+        self.close(handle);
+        Ok(names?)
+    }
+
+    fn names_of(&self, handle: Handle) -> Result<Vec<String>, Errno> {
+        self.seek(handle, 0, libc::SEEK_SET)?;
         let mut names = Vec::new();
         let mut buffer = vec![0; 1 << 15];
         loop {
-            let used = match self.read_directory(handle, &mut buffer) {
-                Ok(0) => break,
-                Ok(used) => used,
-                Err(errno) => {
-                    self.close(handle);
-                    return Err(errno.into());
-                }
+            let used = match self.read_directory(handle, &mut buffer)? {
+                0 => break,
+                used => used,
             };
             let mut at = 0;
             while at < used {
@@ -206,7 +211,6 @@ impl Shorthand for FileSystem {
                 at += length;
             }
         }
-        self.close(handle);
         names.retain(|name| name != "." && name != "..");
         names.sort();
         Ok(names)

@@ -6,6 +6,7 @@ use crate::turns::Turn;
 use crate::write::ONE_STEP;
 use arck_core_state::PAGE_SIZE;
 use arck_pm::guarded::guarded_copy;
+use std::cell::Cell;
 
 /// How many bytes of a program's buffer can be read, up to the first that cannot.
 #[cold]
@@ -364,7 +365,11 @@ impl FileSystem {
     pub fn truncate_handle(&self, handle: Handle, size: u64) -> Result<(), Errno> {
         self.not_path_only(handle)?;
         self.usable(handle, true).map_err(|_| Errno::INVAL)?;
-        self.on_handle(handle, |context, inode| context.resize(inode, size))?;
+        let file = self.engine.description(handle)?.identity()?;
+        match self.on_handle(handle, |context, inode| context.resize(inode, size)) {
+            Err(denied @ Errno::ACCESS) => self.engine.resize_by_message(file, size, denied)?,
+            other => other?,
+        }
         self.settle_handle(handle)?;
         self.engine.give_back();
         Ok(())
@@ -380,7 +385,8 @@ impl FileSystem {
     }
 
     pub fn truncate(&self, at: At, path: &[u8], size: u64) -> Result<(), Failure> {
-        let (number, generation) = self.on_path(at, path, 0, |context, inode| {
+        let reached = Cell::new(None);
+        let cut = self.on_path(at, path, 0, |context, inode| {
             let identity = (inode.number(), inode.generation());
             match inode.kind() {
                 Some(FileKind::File) => {}
@@ -388,13 +394,22 @@ impl FileSystem {
                 _ => return Err(Errno::INVAL.into()),
             }
             context.credentials.check(inode, 2)?;
+            reached.set(Some(identity));
             if inode.size.load(Ordering::Acquire) == size {
                 // Unlike ftruncate, this leaves the times alone.
                 return Ok(identity);
             }
             context.resize(inode, size)?;
             Ok(identity)
-        })?;
+        });
+        let (number, generation) = match (cut, reached.get()) {
+            // It may be written and not read.
+            (Err(Failure::Errno(denied @ Errno::ACCESS)), Some(file)) => {
+                self.engine.resize_by_message(file, size, denied)?;
+                file
+            }
+            (cut, _) => cut?,
+        };
         if crate::mappings::any() {
             self.settle_maps(number, generation);
         }

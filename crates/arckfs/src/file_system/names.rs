@@ -246,7 +246,7 @@ impl FileSystem {
         }
         if description.listing.load(Ordering::Acquire).is_null() {
             let scratch = Cell::new(self.engine.listing.take());
-            let listing = self.on_handle(handle, |context, inode| {
+            let listed = self.on_handle(handle, |context, inode| {
                 if !inode.is_directory() {
                     return Err(Errno::NOTDIR.into());
                 }
@@ -254,7 +254,13 @@ impl FileSystem {
                     return Err(Errno::NOENT.into());
                 }
                 context.snapshot(inode, scratch.take())
-            })?;
+            });
+            let listing = match listed {
+                Err(denied @ (Errno::ACCESS | Errno::NOSPC)) => {
+                    self.engine.list_by_message((number, generation), denied)?
+                }
+                listed => listed?,
+            };
             self.engine.keep_listing(description, &listing)?;
             self.engine.listing.give_back(listing);
         }

@@ -177,8 +177,7 @@ impl Core {
         let moves = !self.state.classes.is_within(label, place.as_ref());
         let is_open_to_change = moves || at.attributes || self.is_shown(number);
         let whose = (!moves).then_some(inode.uid);
-        if is_open_to_change && inode.kind() != Some(FileKind::Directory) && self.has_others(whose)
-        {
+        if is_open_to_change && self.has_others(whose) {
             self.note_leaving(at.old.as_ref().unwrap_or(&inode), &inode, place.as_ref());
         }
         if !moves && !at.attributes {

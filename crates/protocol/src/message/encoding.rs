@@ -32,6 +32,8 @@ const READ: u8 = 21;
 const DROP_SET_ID: u8 = 22;
 const GIVE_BACK: u8 = 23;
 const WRITE: u8 = 24;
+const RESIZE: u8 = 25;
+const LIST: u8 = 26;
 
 const DONE: u8 = 1;
 const ERROR: u8 = 2;
@@ -238,6 +240,28 @@ impl Request {
                 w.u8(u8::from(*append))?;
                 w.bytes(bytes)?;
             }
+            Request::Resize {
+                inode,
+                generation,
+                size,
+            } => {
+                w.u8(RESIZE)?;
+                w.u32(*inode)?;
+                w.u32(*generation)?;
+                w.u64(*size)?;
+            }
+            Request::List {
+                inode,
+                generation,
+                bucket,
+                skip,
+            } => {
+                w.u8(LIST)?;
+                w.u32(*inode)?;
+                w.u32(*generation)?;
+                w.u64(*bucket)?;
+                w.u32(*skip)?;
+            }
             Request::DropSetId { inode } => {
                 w.u8(DROP_SET_ID)?;
                 w.u32(*inode)?;
@@ -335,6 +359,17 @@ impl Request {
                 position: r.u64()?,
                 append: r.boolean()?,
                 bytes: r.bytes()?.to_vec(),
+            },
+            RESIZE => Request::Resize {
+                inode: r.u32()?,
+                generation: r.u32()?,
+                size: r.u64()?,
+            },
+            LIST => Request::List {
+                inode: r.u32()?,
+                generation: r.u32()?,
+                bucket: r.u64()?,
+                skip: r.u32()?,
             },
             DROP_SET_ID => Request::DropSetId { inode: r.u32()? },
             GIVE_BACK => Request::GiveBack {

@@ -94,6 +94,17 @@ pub fn requests() -> Vec<Request> {
             append: true,
             bytes: vec![7; WRITE_MAX],
         },
+        Request::Resize {
+            inode: 4,
+            generation: 5,
+            size: 6,
+        },
+        Request::List {
+            inode: 4,
+            generation: 5,
+            bucket: 6,
+            skip: 7,
+        },
         Request::DropSetId { inode: 8 },
         Request::GiveBack {
             segments: (0..GIVE_BACK_MAX as u32).collect(),

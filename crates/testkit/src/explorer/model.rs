@@ -32,6 +32,8 @@ pub enum Operation {
     Write(&'static str, u64, usize, u8),
     /// The same, by a message to the controller: one that takes it whole.
     Tell(&'static str, u64, usize, u8),
+    /// [`Truncate`](Operation::Truncate), in the same way.
+    TellSize(&'static str, u64),
     /// At the end.
     Append(&'static str, usize, u8),
     Truncate(&'static str, u64),
@@ -53,6 +55,13 @@ pub fn filling(length: usize, fill: u8) -> Vec<u8> {
     (0..length)
         .map(|at| (fill.wrapping_mul(31).wrapping_add((at / 8 % 251) as u8)) | 1)
         .collect()
+}
+
+/// Number and generation of what a path leads to.
+fn identity(session: &FileSystem, path: &str) -> Result<(InodeNumber, u32), Failure> {
+    let inode = session.stat(At::Root, path.as_bytes(), 0)?.inode as InodeNumber;
+    let header = session.session().header(inode).expect("a header");
+    Ok((inode, header.generation()))
 }
 
 impl Operation {
@@ -102,12 +111,19 @@ impl Operation {
                 let written = session.write(handle(path), &filling(length, fill), Some(offset))?;
                 assert_eq!(written, length);
             }
+            O::TellSize(path, size) => {
+                let (inode, generation) = identity(session, path)?;
+                session.session().ask(&Request::Resize {
+                    inode,
+                    generation,
+                    size,
+                })?;
+            }
             O::Tell(path, offset, length, fill) => {
-                let inode = session.stat(at, path.as_bytes(), 0)?.inode as InodeNumber;
-                let header = session.session().header(inode).expect("a header");
+                let (inode, generation) = identity(session, path)?;
                 let request = Request::Write {
                     inode,
-                    generation: header.generation(),
+                    generation,
                     position: offset,
                     append: false,
                     bytes: filling(length, fill),
@@ -338,7 +354,7 @@ impl Tree {
                 put(&mut node.content, node.size, &filling(length, fill));
                 node.size += length as u64;
             }
-            O::Truncate(path, size) => {
+            O::Truncate(path, size) | O::TellSize(path, size) => {
                 let node = self.node(path);
                 cut(&mut node.content, size);
                 node.size = size;

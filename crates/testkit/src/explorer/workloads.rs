@@ -117,7 +117,7 @@ pub fn applies(tree: &Tree, operation: &O) -> bool {
             is_file(from) && is_file(to) && tree.paths.get(from) != tree.paths.get(to)
         }
         O::Write(path, ..) | O::Tell(path, ..) => is_file(path),
-        O::Append(path, ..) | O::Truncate(path, _) => is_file(path),
+        O::Append(path, ..) | O::Truncate(path, _) | O::TellSize(path, _) => is_file(path),
         O::Allocate(path, ..) | O::SetTimes(path, ..) => is_file(path),
         O::ChangeMode(path, _) => kind(tree, path).is_some(),
         O::SetAttribute(path, ..) => is_file(path),
@@ -554,6 +554,14 @@ pub fn relocations() -> Vec<Workload> {
             O::Tell("d/x", 60_000, 500, 21),
             O::Tell("g", 2_200_000, 50, 22),
             O::Commit(false),
+        ],
+        // And cut.
+        vec![
+            O::Append("f", 9000, 20),
+            O::TellSize("f", 5000),
+            O::TellSize("f", 20_000),
+            O::Write("f", 4500, 1000, 21),
+            O::TellSize("f", 0),
         ],
     ];
     chains

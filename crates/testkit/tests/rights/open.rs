@@ -4,7 +4,7 @@
 use super::Case;
 use super::world::{ANN, BOB, EVE, ROOT, Session, World, plain};
 use arck_testkit::{Random, Shorthand};
-use arckfs::{Errno, Handle};
+use arckfs::{At, Errno, Handle};
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 pub const ALL: &[Case] = &[
     ("descriptors_outlive_rights", descriptors_outlive_rights),
     ("descriptors_write_on", descriptors_write_on),
+    ("descriptors_cut_on", descriptors_cut_on),
+    ("directories_list_on", directories_list_on),
     ("written_and_not_read", written_and_not_read),
     (
         "a_descriptor_s_right_ends_with_it",
@@ -145,6 +147,31 @@ impl Open<'_> {
         let written = self.session.0.write(self.pool, &content, Some(at));
         assert_eq!(written, Ok(length), "{what}: writing at {at}");
         self.host.write_all_at(&content, at).expect("written");
+    }
+
+    /// Shorter or longer, as it comes.
+    fn cut(&self, random: &mut Random, what: &str) {
+        let size = random.below(90_000);
+        let cut = self.session.0.truncate_handle(self.pool, size);
+        assert_eq!(cut, Ok(()), "{what}: cutting to {size}");
+        self.host.set_len(size).expect("cut");
+    }
+
+    /// Names of a directory; and how many.
+    fn list(&self, what: &str) -> usize {
+        let pool = self.session.0.names_of(self.pool);
+        let mut pool = pool.unwrap_or_else(|errno| panic!("{what}: listing: {errno}"));
+        let copy = self.host.try_clone().expect("a descriptor");
+        // Another opening would ask for the right again.
+        let mut listing = rustix::fs::Dir::new(copy).expect("a directory");
+        listing.rewind();
+        let names = listing.map(|entry| entry.expect("an entry").file_name().to_owned());
+        let names = names.map(|name| name.into_string().expect("text"));
+        let mut host: Vec<String> = names.filter(|name| name != "." && name != "..").collect();
+        pool.sort();
+        host.sort();
+        assert_eq!(pool, host, "{what}");
+        host.len()
     }
 
     /// Parts here and there, the end, and what lies beyond.
@@ -341,6 +368,136 @@ fn descriptors_write_on(seed: u64) {
     assert_eq!(world.violations(), "");
 }
 
+/// As it is written on, it is cut and made longer.
+fn descriptors_cut_on(seed: u64) {
+    const WAYS: [&str; 3] = ["mode", "above", "last"];
+    let world = World::new(128 << 20);
+    let host = make_host(&world);
+    let path = |way: &str| format!("/{way}/file");
+    world.together(
+        ANN,
+        |ann, turns| {
+            let ann = both(ann, &host);
+            for (at, way) in WAYS.into_iter().enumerate() {
+                ann.mkdir(&format!("/{way}"), 0o755);
+                ann.put(&path(way), &big(at as u8), 0o666);
+            }
+            turns.next();
+            ann.chmod(&path("mode"), 0o600);
+            ann.chmod("/above", 0o700);
+            ann.unlink(&path("last"));
+            for round in 0..6 {
+                turns.next();
+                for way in &WAYS[..2] {
+                    assert!(ann.get(&path(way)).is_ok(), "{way}");
+                    ann.write(&path(way), &big(round), u64::from(round) * 7000);
+                }
+            }
+            turns.pass();
+        },
+        EVE,
+        |eve, turns| {
+            let eve = both(eve, &host);
+            let mut random = Random::new(seed);
+            let open = |way| (way, eve.open_as(&path(way), libc::O_RDWR).expect("open"));
+            let all = WAYS.map(open);
+            // One that was not opened for it.
+            let read_only = eve.open(&path("mode")).expect("open");
+            for round in 0..6 {
+                turns.next();
+                for (way, file) in &all {
+                    file.cut(&mut random, way);
+                    file.compare(seed + round, way);
+                    file.cut(&mut random, way);
+                    file.write(&mut random, way);
+                    file.compare(seed + round, way);
+                }
+                let cut = eve.session.0.truncate_handle(read_only.pool, 0);
+                assert_eq!(cut, Err(Errno::INVAL));
+                let denied = eve.session.0.truncate(At::Root, b"/mode/file", 0);
+                assert_eq!(plain(denied), Err(Errno::ACCESS));
+            }
+            turns.next();
+        },
+    );
+    assert_eq!(world.violations(), "");
+}
+
+/// Names come and go in directories that are open and closed to who lists them.
+fn directories_list_on(_seed: u64) {
+    const WAYS: [&str; 3] = ["mode", "above", "moved"];
+    let world = World::new(128 << 20);
+    let host = make_host(&world);
+    let path = |way: &str| format!("/{way}/within");
+    let now = |way: &str| match way {
+        "moved" => "/closed/moved".to_owned(),
+        way => path(way),
+    };
+    // Some of them as long as a name can be, so that a bucket takes several messages.
+    let name = |at: usize| match at % 5 {
+        0 => format!("{at:0200}"),
+        _ => format!("name {at}"),
+    };
+    world.together(
+        ANN,
+        |ann, turns| {
+            let ann = both(ann, &host);
+            ann.mkdir("/closed", 0o700);
+            for way in WAYS {
+                ann.mkdir(&format!("/{way}"), 0o755);
+                ann.mkdir(&path(way), 0o755);
+                for at in 0..300 {
+                    ann.put(&format!("{}/{}", path(way), name(at)), b"", 0o644);
+                }
+            }
+            turns.next();
+            ann.chmod(&path("mode"), 0o700);
+            ann.chmod("/above", 0o700);
+            ann.rename("/moved/within", "/closed/moved");
+            for round in 0..3 {
+                turns.next();
+                for way in WAYS {
+                    for at in (round..300).step_by(7) {
+                        let old = format!("{}/{}", now(way), name(at));
+                        let there = ann.session.stat(&old).is_ok();
+                        if there {
+                            ann.session.unlink(&old).expect("removed");
+                            std::fs::remove_file(ann.at(&old)).expect("removed");
+                        }
+                        let new = format!("{}/{}", now(way), name(1000 * (round + 1) + at));
+                        ann.session.put(&new, b"", 0o644);
+                        std::fs::write(ann.at(&new), b"").expect("written");
+                    }
+                }
+            }
+            turns.pass();
+        },
+        EVE,
+        |eve, turns| {
+            let eve = both(eve, &host);
+            let open = |way| {
+                (
+                    way,
+                    eve.open_as(&path(way), libc::O_DIRECTORY).expect("open"),
+                )
+            };
+            let all = WAYS.map(open);
+            for (way, open) in &all {
+                assert_eq!(open.list(way), 300);
+            }
+            for _ in 0..4 {
+                turns.next();
+                for (way, open) in &all {
+                    assert!(open.list(way) > 200);
+                    assert!(eve.open_as(&path(way), libc::O_DIRECTORY).is_err(), "{way}");
+                }
+            }
+            turns.next();
+        },
+    );
+    assert_eq!(world.violations(), "");
+}
+
 /// Who may write a file and not read it writes parts of pages as anything else.
 fn written_and_not_read(seed: u64) {
     let world = World::new(128 << 20);
@@ -354,7 +511,12 @@ fn written_and_not_read(seed: u64) {
             let file = eve.open_as("/drop", flags).expect("open");
             for _ in 0..20 {
                 file.write(&mut random, "unseen");
+                file.cut(&mut random, "unseen");
             }
+            let size = random.below(90_000);
+            let cut = eve.session.0.truncate(At::Root, b"/drop", size);
+            assert_eq!(plain(cut), Ok(()));
+            file.host.set_len(size).expect("cut");
             eve.session.0.close(file.pool);
         }
     });
