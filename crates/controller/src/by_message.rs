@@ -5,9 +5,9 @@
 //! other has no class that the session could be in (there are too many, or no room for it).
 //!
 //! # Invariants
-//! * A right that a session keeps ([`Kept`]) is one that its user had when it went away, of an inode
-//!   that the session listed as open then; it ends when no session of that user lists the inode any
-//!   more.
+//! * A right that a session keeps ([`KeptRights`]) is one that its user had when it went away, of an
+//!   inode that the session listed as open then; it ends when no session of that user lists the inode
+//!   any more. One that is away may list what it likes.
 //! * What was *shown* to a session is an inode to which it has asked the way, by a directory that it
 //!   could search; until the way is closed.
 //! * No data is mapped for longer than one answer takes, and it is copied guarded: the session that
@@ -16,7 +16,9 @@
 use crate::classes::Class;
 use crate::core::Core;
 use crate::fold::{After, heavy_barrier};
+use crate::kept::KeptRights;
 use crate::ownership::Reply;
+use crate::pool::Pool;
 use crate::state::State;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::{FileKind, Inode, InodeNumber, PAGE_SIZE, PagePtr};
@@ -28,26 +30,15 @@ use arck_verifier::{Credentials, VerifiedState};
 use foldhash::{HashMap, HashMapExt, HashSet};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
 
 /// Inodes shown to sessions; when there are more, all have to ask the way again.
 const SHOWN_MAX: usize = 4096;
-/// Inodes of which rights are kept; beyond that they go at once.
-const KEPT_MAX: usize = 1 << 16;
-
 /// Places of open tables that are looked at for one user: eight tables that are full. What else he lists
 /// keeps him no right, and others not waiting.
 const LISTED_MAX: usize = 1 << 20;
-
-/// Rights of an inode that went away while it was open.
-#[derive(Default)]
-pub(crate) struct Kept {
-    generation: u32,
-    /// By user: 4 = read, 2 = write.
-    users: BTreeMap<u32, u32>,
-}
 
 /// An inode that is closed in the step under way.
 struct Leaving {
@@ -84,7 +75,7 @@ impl Leaving {
 /// What is served by message, to whom.
 #[derive(Default)]
 pub(crate) struct ByMessage {
-    kept: HashMap<InodeNumber, Kept>,
+    kept: KeptRights,
     leaving: Vec<Leaving>,
     shown: HashMap<InodeNumber, Vec<SessionNumber>>,
 }
@@ -93,32 +84,19 @@ pub(crate) struct ByMessage {
 type Openers = HashMap<u64, Vec<SessionNumber>>;
 
 impl ByMessage {
+    /// With the rights that were kept before, if that `counts`.
+    pub fn open(pool: &Pool, counts: bool) -> ByMessage {
+        ByMessage {
+            kept: KeptRights::open(pool, counts),
+            ..ByMessage::default()
+        }
+    }
+
     pub fn forget_session(&mut self, session: SessionNumber) {
         self.shown.retain(|_, sessions| {
             sessions.retain(|&other| other != session);
             !sessions.is_empty()
         });
-    }
-
-    fn keep(&mut self, number: InodeNumber, generation: u32, uid: u32, rights: u32) {
-        if self.kept.len() >= KEPT_MAX && !self.kept.contains_key(&number) {
-            return;
-        }
-        let kept = self.kept.entry(number).or_default();
-        if kept.generation != generation {
-            *kept = Kept {
-                generation,
-                ..Kept::default()
-            };
-        }
-        *kept.users.entry(uid).or_default() |= rights;
-    }
-
-    fn rights(&self, number: InodeNumber, generation: u32, uid: u32) -> u32 {
-        let kept = self.kept.get(&number);
-        let kept = kept.filter(|kept| kept.generation == generation);
-        kept.and_then(|kept| kept.users.get(&uid).copied())
-            .unwrap_or(0)
     }
 }
 
@@ -243,7 +221,7 @@ impl Core {
                 let uid = who.uid;
                 let could_reach = leaving.could_reach(*session, who);
                 let can_reach = leaving.can_reach(*session, who);
-                let had = self.by_message.rights(number, generation, uid);
+                let had = self.by_message.kept.rights(number, generation, uid);
                 let had = had
                     | if could_reach {
                         bits(who, &leaving.old)
@@ -256,7 +234,8 @@ impl Core {
                     0
                 };
                 if had & !has != 0 {
-                    self.by_message.keep(number, generation, uid, had & !has);
+                    let (pool, of) = (&self.state.pool, (number, generation));
+                    self.by_message.kept.keep(pool, of, uid, had & !has);
                 }
             }
         }
@@ -267,22 +246,21 @@ impl Core {
         if self.by_message.kept.is_empty() {
             return;
         }
-        let kept = self.by_message.kept.iter();
-        let wanted = kept.map(|(&number, kept)| open_entry(number, kept.generation));
+        let kept = self.by_message.kept.inodes();
+        let wanted = kept.map(|(number, generation)| open_entry(number, generation));
         let openers = self.openers(&wanted.collect());
         let sessions = &self.sessions;
-        self.by_message.kept.retain(|&number, kept| {
-            let listing = openers.get(&open_entry(number, kept.generation));
-            kept.users.retain(|&uid, _| {
-                let of_user = |session| {
-                    sessions
-                        .get(session)
-                        .is_some_and(|s| s.credentials.uid == uid)
-                };
-                listing.is_some_and(|listing| listing.iter().any(of_user))
+        let pool = &self.state.pool;
+        self.by_message
+            .kept
+            .retain(pool, |number, generation, uid| {
+                let listing = openers.get(&open_entry(number, generation));
+                let listing = listing.into_iter().flatten();
+                let mut listing = listing.filter_map(|session| sessions.get(session));
+                let mut away = sessions.values().filter(|session| session.is_away);
+                listing.any(|session| session.credentials.uid == uid)
+                    || away.any(|session| session.credentials.uid == uid)
             });
-            !kept.users.is_empty()
-        });
     }
 
     /// Users who keep a right of an inode.
@@ -296,7 +274,10 @@ impl Core {
                 && leaving.could_reach(0, who)
                 && bits(who, &leaving.old) != 0
         };
-        self.by_message.rights(number, header.generation, who.uid) != 0
+        self.by_message
+            .kept
+            .rights(number, header.generation, who.uid)
+            != 0
             || self.by_message.leaving.iter().any(had)
     }
 
@@ -320,7 +301,8 @@ impl Core {
         }
         // Right after a directory was made private, what was open in it may not have been looked
         // at yet, and is none of that: then the class of its place counts, as above.
-        let kept = self.by_message.rights(number, inode.generation, who.uid);
+        let kept = &self.by_message.kept;
+        let kept = kept.rights(number, inode.generation, who.uid);
         let lists = || {
             let control = session.live.as_ref().map(|live| live.control());
             control.is_some_and(|control| control.lists(number, inode.generation))

@@ -171,7 +171,9 @@ impl Core {
                 Ok(Lookout::new(directory, Arc::new(notice)))
             })
             .map_err(Error::system(path, "eventfd"))?;
-        let locks = Locks::open(&state.pool, same_boot && !was_clean);
+        let may_be_there = same_boot && !was_clean;
+        let locks = Locks::open(&state.pool, may_be_there);
+        let by_message = ByMessage::open(&state.pool, may_be_there);
         let mut core = Core {
             state,
             sessions: BTreeMap::new(),
@@ -195,7 +197,7 @@ impl Core {
             ending: Some(HashMap::default()),
             progress,
             touched: Vec::new(),
-            by_message: ByMessage::default(),
+            by_message,
             closings: Closings::default(),
             gave_back: None,
             violations_logged: violations::Windows::new(),
@@ -211,6 +213,7 @@ impl Core {
         state.pool.mark_opened()?;
         core.recovering = false;
         core.ending = None;
+        core.forget_kept();
         core.opened = Instant::now();
         if !was_clean {
             // What moves that were cut off have left, and then what was about to move.

@@ -49,6 +49,7 @@ mod give_back;
 mod grants;
 mod holdings;
 mod journal;
+mod kept;
 mod lent;
 mod list_by_message;
 mod listener;

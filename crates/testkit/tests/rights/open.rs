@@ -14,6 +14,10 @@ pub const ALL: &[Case] = &[
     ("descriptors_write_on", descriptors_write_on),
     ("descriptors_cut_on", descriptors_cut_on),
     ("directories_list_on", directories_list_on),
+    (
+        "rights_outlive_the_controller",
+        rights_outlive_the_controller,
+    ),
     ("written_and_not_read", written_and_not_read),
     (
         "a_descriptor_s_right_ends_with_it",
@@ -172,6 +176,13 @@ impl Open<'_> {
         host.sort();
         assert_eq!(pool, host, "{what}");
         host.len()
+    }
+
+    fn identity(&self) -> (u32, u32) {
+        let stat = self.session.0.stat_handle(self.pool).expect("fstat");
+        let inode = u32::try_from(stat.inode).expect("one");
+        let header = self.session.0.session().header(inode).expect("one");
+        (inode, header.generation())
     }
 
     /// Parts here and there, the end, and what lies beyond.
@@ -495,6 +506,82 @@ fn directories_list_on(_seed: u64) {
             turns.next();
         },
     );
+    assert_eq!(world.violations(), "");
+}
+
+/// A controller that is killed and started again knows them; and not those that have ended before.
+fn rights_outlive_the_controller(seed: u64) {
+    let mut world = World::new(128 << 20);
+    let host = make_host(&world);
+    world.as_user(ANN, |ann| {
+        let ann = both(ann, &host);
+        ann.put("/kept", &big(1), 0o666);
+        ann.put("/closed", &big(2), 0o666);
+        ann.mkdir("/directory", 0o755);
+        ann.put("/directory/name", b"", 0o644);
+    });
+    let of_eve = host.clone();
+    let (child, mut turns) = world.beside(EVE, move |eve, turns| {
+        let eve = both(eve, &of_eve);
+        let mut random = Random::new(seed);
+        let open = |path| eve.open_as(path, libc::O_RDWR).expect("open");
+        let (kept, closed) = (open("/kept"), open("/closed"));
+        let directory = eve.open_as("/directory", libc::O_DIRECTORY);
+        let directory = directory.expect("open");
+        turns.next();
+        for round in 0..3 {
+            for file in [&kept, &closed] {
+                file.compare(seed + round, "restarted");
+                file.write(&mut random, "restarted");
+                file.cut(&mut random, "restarted");
+                file.compare(seed + round, "restarted");
+            }
+            assert_eq!(directory.list("restarted"), 1);
+            assert!(eve.open("/kept").is_err());
+            turns.next();
+        }
+        // One ends; the controller looks at that once a second.
+        let (inode, generation) = closed.identity();
+        eve.session.0.close(closed.pool);
+        for _ in 0..30 {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            kept.compare(seed, "the other");
+        }
+        turns.next();
+        // Past the library: listed as open once more.
+        let session = eve.session.0.session();
+        let table = &session.control().open;
+        let entry = arck_protocol::control::open_entry(inode, generation);
+        let free =
+            |at: &std::sync::atomic::AtomicU64| at.load(std::sync::atomic::Ordering::SeqCst) == 0;
+        let free = table.iter().position(free).expect("room");
+        table[free].store(entry, std::sync::atomic::Ordering::SeqCst);
+        let asked = session.request(&arck_protocol::Request::Read {
+            inode,
+            generation,
+            position: 0,
+            length: 10,
+        });
+        assert_eq!(asked, Err(Errno::ACCESS));
+        kept.compare(seed, "the other, once more");
+        turns.pass();
+    });
+    turns.wait();
+    world.as_user(ANN, |ann| {
+        let ann = both(ann, &host);
+        ann.chmod("/kept", 0o600);
+        ann.chmod("/closed", 0o600);
+        ann.chmod("/directory", 0o700);
+    });
+    for _ in 0..4 {
+        world.crash();
+        world.serve();
+        turns.next();
+    }
+    world.crash();
+    world.serve();
+    turns.next();
+    child.ended("eve");
     assert_eq!(world.violations(), "");
 }
 
