@@ -99,7 +99,8 @@ static void how(void) {
     for (unsigned k = 0; k < 4; k++) for (unsigned j = 0; j < sizeof resolve / sizeof *resolve; j++) for (unsigned i = 0; i < sizeof paths / sizeof *paths; i++) {
         if (k == 3 && (strstr(paths[i], "missing") || strstr(paths[i], "dangling") || strstr(paths[i], "upup") || !strncmp(paths[i], "../../", 6))) continue;
         for (int w = 0; w < 2; w++) {
-            if (!resolve[j] && paths[i][0] == '/' && k == 3) continue;
+            /* Not to be made in the root of the machine. */
+            if (k == 3 && !(resolve[j] & (RESOLVE_BENEATH | RESOLVE_IN_ROOT)) && (paths[i][0] == '/' || !strcmp(paths[i], "abs")) && strcmp(paths[i], absolute)) continue;
             errno = 0; long r = open2(w ? p : d, paths[i], flags[k], k == 3 ? 0644 : 0, resolve[j]);
             struct stat s;
             printf("openat2 %d %s %lo %lx: %s", w, strcmp(paths[i], absolute) ? paths[i] : "ABSOLUTE", (long)flags[k], (long)resolve[j], r < 0 ? strerrorname_np(errno) : "");
