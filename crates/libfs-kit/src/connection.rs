@@ -32,7 +32,9 @@ use std::time::{Duration, Instant};
 /// `ARCK_WAIT` (seconds) does not say otherwise.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// Pause between two attempts to connect.
-const PAUSE: Duration = Duration::from_millis(20);
+pub const PAUSE: Duration = Duration::from_millis(20);
+/// A controller that is gone for so long is worth a line: one that is started again at once is not.
+const GONE: Duration = Duration::from_millis(500);
 /// A controller that is there and does not answer for so long is worth a line.
 const SILENT: Duration = Duration::from_secs(3);
 
@@ -172,9 +174,10 @@ impl Connection {
         if !is_cut(old.as_fd()) {
             return Ok(());
         }
+        let began = Instant::now();
         let deadline = match self.gave_up.load(Ordering::Relaxed) {
-            true => Instant::now(),
-            false => Instant::now() + self.patience,
+            true => began,
+            false => began + self.patience,
         };
         loop {
             match self.resume(old.as_fd(), &memory) {
@@ -196,7 +199,9 @@ impl Connection {
                     return Err(Errno::IO);
                 }
                 Err(_) => {
-                    self.say_waiting("is gone");
+                    if began.elapsed() >= GONE.min(self.patience / 2) {
+                        self.say_waiting("is gone");
+                    }
                     std::thread::sleep(PAUSE);
                 }
             }

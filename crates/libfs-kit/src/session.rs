@@ -266,16 +266,26 @@ impl Session {
                 errno: error.errno(),
             }
         };
-        let socket =
-            connection::connect_patiently(pool, options.patience).map_err(|errno| match errno {
-                Errno::NOENT if !pool.join(layout::SUPERBLOCK).exists() => {
-                    ConnectError::NoPool { pool: name() }
+        let deadline = Instant::now() + options.patience;
+        let (socket, answer, descriptors) = loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let socket =
+                connection::connect_patiently(pool, left).map_err(|errno| match errno {
+                    Errno::NOENT if !pool.join(layout::SUPERBLOCK).exists() => {
+                        ConnectError::NoPool { pool: name() }
+                    }
+                    Errno::NOENT | Errno::CONNREFUSED => ConnectError::NotServed { pool: name() },
+                    errno => system("cannot reach the controller")(errno),
+                })?;
+            match socket::call(&socket, &Call::hello(options.group)) {
+                Ok((answer, descriptors)) => break (socket, answer, descriptors),
+                // It ended before it had answered: as if it had ended before.
+                Err(Errno::CONNRESET | Errno::PIPE) if Instant::now() < deadline => {
+                    std::thread::sleep(connection::PAUSE);
                 }
-                Errno::NOENT | Errno::CONNREFUSED => ConnectError::NotServed { pool: name() },
-                errno => system("cannot reach the controller")(errno),
-            })?;
-        let (answer, descriptors) = socket::call(&socket, &Call::hello(options.group))
-            .map_err(system("the controller did not answer"))?;
+                Err(errno) => return Err(system("the controller did not answer")(errno)),
+            }
+        };
         let welcome = match answer {
             Answer::Welcome(welcome) => welcome,
             Answer::Error(errno, reason) => {

@@ -2,7 +2,7 @@
 //! on, without an error and without losing anything.
 
 use arck_testkit::{Random, Shorthand, TestPool};
-use arckfs::{At, Errno, Failure, FileSystem, LockKind, LockOwner, LockRequest};
+use arckfs::{At, ConnectOptions, Errno, Failure, FileSystem, LockKind, LockOwner, LockRequest};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -68,6 +68,38 @@ fn a_request_waits_for_the_next_controller() {
         waiting.join().unwrap().unwrap();
     });
     assert_eq!(pool.session().get("file").unwrap(), b"content");
+}
+
+/// A controller that dies when it has taken a program's connection, and before it has answered.
+#[test]
+fn a_program_that_is_just_started_waits_for_the_next_controller() {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, accept, bind, listen, socket};
+    let mut pool = TestPool::new(SIZE);
+    pool.kill();
+    let place = pool.path().join("socket");
+    // It may have left its own.
+    let _ = std::fs::remove_file(&place);
+    let dying = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+    bind(&dying, &SocketAddrUnix::new(&place).unwrap()).unwrap();
+    listen(&dying, 1).unwrap();
+    std::thread::scope(|scope| {
+        let options = ConnectOptions {
+            pool: pool.path(),
+            mount: b"/arck".to_vec(),
+            group: Vec::new(),
+        };
+        let starting = scope.spawn(move || FileSystem::connect_waiting(&options));
+        for _ in 0..3 {
+            drop(accept(&dying).unwrap());
+        }
+        assert!(!starting.is_finished());
+        drop(dying);
+        std::fs::remove_file(&place).unwrap();
+        pool.serve();
+        let fs = starting.join().unwrap().unwrap();
+        file(&fs, "file", b"content");
+        assert_eq!(fs.get("file").unwrap(), b"content");
+    });
 }
 
 #[test]
