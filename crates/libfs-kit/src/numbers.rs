@@ -4,10 +4,13 @@
 //! # Invariants
 //! * Every number in the stock is granted to this session and unborn, and no record or branch
 //!   of it is in effect.
-//! * `lock` protects the stock and the request under way; it is held for a few loads and stores.
+//! * `lock` protects the stock, what is put aside, and the request under way; it is held for a few
+//!   loads and stores, or while one piece is put aside or fetched.
+//! * No number that is granted is forgotten, but where there is no memory: what the stock has no room
+//!   for is put aside, and used before more are asked for.
 
 use crate::delta::Branch;
-use crate::region::{Lock, ThreadSlot};
+use crate::region::{AtomicOffset, Lock, Offset, ThreadSlot};
 use crate::region_shared;
 use crate::session::Session;
 use arck_core_state::arena::branch_offset;
@@ -22,8 +25,18 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const STOCK: usize = 2 * GRANT_MAX;
 /// Numbers left at which more are asked for.
 const LOW: u32 = GRANT_MAX as u32 / 2;
+/// Numbers in a piece of those put aside; with its header a kilobyte.
+const PIECE: usize = GRANT_MAX - 4;
 
 region_shared! {
+    /// Numbers that are put aside.
+    pub struct Piece {
+        next: AtomicOffset<Piece>,
+        count: AtomicU32,
+        reserved: AtomicU32,
+        numbers: [AtomicU32; PIECE],
+    }
+
     /// In the auxiliary state.
     pub struct Numbers {
         lock: Lock,
@@ -31,6 +44,8 @@ region_shared! {
         /// Slot of the request under way plus one; 0 = none.
         pending: AtomicU32,
         reserved: AtomicU32,
+        /// The first piece of what is put aside.
+        aside: AtomicOffset<Piece>,
         stock: [AtomicU32; STOCK],
     }
 }
@@ -62,6 +77,8 @@ impl Numbers {
             let _ = session.finish(pending as usize, true);
         }
         self.count.store(0, Ordering::Relaxed);
+        // With the memory of the generation before.
+        self.aside.store(Offset::NULL, Ordering::Relaxed);
         let unborn = (1..session.geometry().inode_count).filter(|&number| {
             session.header(number).is_some_and(|header| {
                 header.kind() == HeaderKind::Granted
@@ -69,18 +86,59 @@ impl Numbers {
                     && end_branch(session, number, header)
             })
         });
-        // Of all of them what was begun is ended, also of those for which there is no room here.
         let unborn: Vec<InodeNumber> = unborn.collect();
-        let unborn = &unborn[..unborn.len().min(STOCK)];
+        let (stock, aside) = unborn.split_at(unborn.len().min(STOCK));
         let _locked = self.lock.lock(slot.holder());
-        self.put(unborn.iter().copied());
+        // As those of the stock, the first are to be used first.
+        for piece in aside.chunks(PIECE).rev() {
+            self.put_aside(slot, piece);
+        }
+        self.put(slot, stock.iter().copied());
+    }
+
+    /// Puts at most a piece of numbers aside, for later; without memory they are forgotten until the
+    /// session ends. Under the lock.
+    fn put_aside(&self, slot: &ThreadSlot<'_>, numbers: &[InodeNumber]) {
+        let region = slot.region();
+        let Ok(piece) = region.allocate_zeroed::<Piece>(slot, 1) else {
+            return;
+        };
+        let made = region.get(piece);
+        for (place, &number) in made.numbers.iter().zip(numbers) {
+            place.store(number, Ordering::Relaxed);
+        }
+        let count = numbers.len().min(PIECE) as u32;
+        made.count.store(count, Ordering::Relaxed);
+        made.next
+            .store(self.aside.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.aside.store(piece, Ordering::Relaxed);
+    }
+
+    /// Puts a piece of what was put aside into the stock, if there is one, and room for it. Under the
+    /// lock.
+    fn fetch(&self, slot: &ThreadSlot<'_>) -> bool {
+        let region = slot.region();
+        let first = self.aside.load(Ordering::Relaxed);
+        let has_room = self.count.load(Ordering::Relaxed) as usize + PIECE <= STOCK;
+        let Some(piece) = region.try_get(first).filter(|_| has_room) else {
+            return false;
+        };
+        let count = piece.count.load(Ordering::Relaxed) as usize;
+        let numbers = &piece.numbers[..count.min(PIECE)];
+        let numbers = numbers.iter().map(|number| number.load(Ordering::Relaxed));
+        self.put(slot, numbers);
+        self.aside
+            .store(piece.next.load(Ordering::Relaxed), Ordering::Relaxed);
+        // Only under the lock anybody looks at it.
+        region.free(slot, first);
+        true
     }
 
     /// An unborn number, if one is in stock. Does not block.
     pub fn take(&self, session: &Session, slot: &ThreadSlot<'_>) -> Option<InodeNumber> {
         let _locked = self.lock.lock(slot.holder());
-        if self.count.load(Ordering::Relaxed) <= LOW {
-            self.look_ahead(session);
+        if self.count.load(Ordering::Relaxed) <= LOW && !self.fetch(slot) {
+            self.look_ahead(session, slot);
         }
         let count = self.count.load(Ordering::Relaxed).checked_sub(1)?;
         self.count.store(count, Ordering::Relaxed);
@@ -89,7 +147,7 @@ impl Numbers {
 
     /// Fetches the numbers that were asked for, or asks for more. Under the lock.
     #[cold]
-    fn look_ahead(&self, session: &Session) {
+    fn look_ahead(&self, session: &Session, slot: &ThreadSlot<'_>) {
         let pending = self.pending.load(Ordering::Relaxed);
         if pending == 0 {
             let count = GRANT_MAX as u32;
@@ -104,41 +162,47 @@ impl Numbers {
                 self.pending.store(0, Ordering::Relaxed);
                 // An error is met again, and told, by whoever finds the stock empty.
                 if let Ok(Response::Inodes(numbers)) = answer {
-                    self.put(numbers.into_iter());
+                    self.put(slot, numbers.into_iter());
                 }
             }
         }
     }
 
-    /// Ascending numbers are handed out first to last: neighbours share pages of the table.
-    fn put(&self, numbers: impl DoubleEndedIterator<Item = InodeNumber>) {
-        let mut count = self.count.load(Ordering::Relaxed);
-        for number in numbers.rev() {
-            if let Some(place) = self.stock.get(count as usize) {
-                place.store(number, Ordering::Relaxed);
-                count += 1;
-            }
-        }
-        self.count.store(count, Ordering::Relaxed);
+    /// Ascending numbers are handed out first to last: neighbours share pages of the table. Under the
+    /// lock.
+    fn put(&self, slot: &ThreadSlot<'_>, numbers: impl DoubleEndedIterator<Item = InodeNumber>) {
+        numbers.rev().for_each(|number| self.keep(slot, number));
     }
 
-    /// Gives back a number whose birth did not happen; forgotten until the session ends if the
-    /// stock is full. A number whose inode others may have seen must not come back before they
+    /// Puts a number into the stock. Under the lock.
+    fn keep(&self, slot: &ThreadSlot<'_>, number: InodeNumber) {
+        let mut count = self.count.load(Ordering::Relaxed) as usize;
+        if count >= STOCK {
+            // A whole piece goes, so that there is room for those that come next.
+            count = STOCK - PIECE;
+            let numbers: [InodeNumber; PIECE] =
+                std::array::from_fn(|at| self.stock[count + at].load(Ordering::Relaxed));
+            self.put_aside(slot, &numbers);
+        }
+        self.stock[count].store(number, Ordering::Relaxed);
+        self.count.store(count as u32 + 1, Ordering::Relaxed);
+    }
+
+    /// Gives back a number whose birth did not happen. A number whose inode others may have seen must not come back before they
     /// have looked away: that is the caller's to see to.
     pub fn give_back(&self, slot: &ThreadSlot<'_>, number: InodeNumber) {
         let _locked = self.lock.lock(slot.holder());
-        let count = self.count.load(Ordering::Relaxed);
-        if let Some(place) = self.stock.get(count as usize) {
-            place.store(number, Ordering::Relaxed);
-            self.count.store(count + 1, Ordering::Relaxed);
-        }
+        self.keep(slot, number);
     }
 
     /// Asks for more. Outside of operations. ENOSPC when the pool has no more inodes.
     pub fn refill(&self, session: &Session, slot: &ThreadSlot<'_>) -> Result<(), Errno> {
-        // What another thread has asked for, first.
+        // What is there already, or what another thread has asked for, first.
         let pending = {
             let _locked = self.lock.lock(slot.holder());
+            if self.fetch(slot) {
+                return Ok(());
+            }
             self.pending.swap(0, Ordering::Relaxed)
         };
         let answer = match pending.checked_sub(1) {
@@ -158,7 +222,7 @@ impl Numbers {
             return Err(Errno::NOSPC);
         }
         let _locked = self.lock.lock(slot.holder());
-        self.put(numbers.into_iter());
+        self.put(slot, numbers.into_iter());
         Ok(())
     }
 }

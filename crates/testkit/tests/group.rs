@@ -3,6 +3,7 @@
 //!
 //!     cargo test -p arck-testkit --test group [-- WORD]
 
+use arck_core_state::header::HeaderKind;
 use arck_testkit::harness::{self, Case};
 use arck_testkit::{Random, Shorthand, TestPool, connect_as};
 use arckfs::{At, Errno, FileSystem};
@@ -412,12 +413,30 @@ fn killed_at_any_instant() {
         }
         drop(over);
     });
-    println!("{rounds} killed, the group's memory built anew {anew} times");
+    // Numbers that were granted and that nobody knows of any more would be lost until the group ends.
+    let unborn = granted(fs);
+    println!(
+        "{rounds} killed, the group's memory built anew {anew} times; {unborn} numbers of inodes that \
+         were never born"
+    );
+    assert!(unborn < 8000, "{unborn} of 32768");
     let all: BTreeMap<String, Vec<u8>> = owns.into_iter().flatten().collect();
     for fs in members.iter().chain([&reader]) {
         assert_eq!(seen(fs), all);
     }
     assert_eq!(pool.violations(), "");
+}
+
+/// Numbers of inodes that were granted, and are unborn.
+fn granted(fs: &FileSystem) -> usize {
+    let session = fs.session();
+    let is_granted = |number| {
+        let header = session.header(number);
+        header.is_some_and(|header| header.kind() == HeaderKind::Granted)
+    };
+    (1..session.geometry().inode_count)
+        .filter(|&number| is_granted(number))
+        .count()
 }
 
 /// Tells the others also when a round has failed.
