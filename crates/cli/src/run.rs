@@ -8,9 +8,11 @@
 //! * `arck run` does not end before its command, whatever signal it gets short of SIGKILL
 //!   ([`signals`]), and its exit status is the command's.
 //! * A private controller is never ended while another `arck run` or a session uses it
-//!   ([`pool`]).
+//!   ([`pool`]); one that is killed meanwhile is followed by another ([`guard`]).
 
+mod guard;
 mod pool;
+mod private;
 mod program;
 mod report;
 pub mod signals;
@@ -24,7 +26,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Component, Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 
-pub use pool::{USE_LOCK, User, default_pool, locate, without_superblock};
+pub use pool::{USE_LOCK, User, default_pool, locate, mark_private, without_superblock};
 
 /// Longest mount path in bytes; the preload library refuses a longer one.
 const MOUNT_MAX: usize = 255;
@@ -46,7 +48,8 @@ const NOT_FOUND: u8 = 127;
 #[command(after_help = "\
 If nobody serves the pool, arck run starts a controller of its own for it. That one stays until the
 command, what the command left running in the background, and all other programs on the pool have
-ended; arck run itself ends with the command.
+ended; arck run itself ends with the command. If it is killed before, arck run starts another one, and
+the programs go on.
 
 Exit status: the command's own; 127 if there is no such command, 126 if it cannot be executed. If a
 signal ends the command, the same signal ends arck run, of which a shell makes 128 + its number.

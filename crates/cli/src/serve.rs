@@ -129,6 +129,8 @@ fn serve(arguments: &ServeArguments) -> Result<(), String> {
         .map_err(|error| error.to_string());
     opened();
     let controller = controller?;
+    // Before anybody is told that it is there.
+    let _mark = arguments.private.then(|| crate::run::mark_private(&pool));
     let deletion = Deletion::watch(&pool)
         .map_err(|errno| format!("cannot watch {}: {}", pool.display(), plain(errno)))?;
     let say = |word: &str| {

@@ -12,31 +12,30 @@
 //! at its end), no connection is open, and it gets the use lock exclusively; it keeps that lock
 //! until its end, and whoever comes then waits and starts another. So it never ends under
 //! somebody's feet, and it needs no help to end: a killed `arck run` leaves none behind.
+//!
+//! One that is killed is started again by who uses the pool ([`guard`](super::guard)). That it was
+//! private they know by a *mark*: a record lock on the use lock's first byte, which it has for as
+//! long as it lives ([`mark_private`]).
 
+use super::guard::{Guard, Served};
+use super::private::{PrivateController, START_LIMIT};
 use super::{plain, say};
-use crate::bar::Bar;
-use crate::{opening, owner};
+use crate::owner;
 use arck_core_state::layout;
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{CWD, FlockOperation, MemfdFlags, Mode, OFlags, flock, memfd_create, openat};
+use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, openat};
 use rustix::io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::{Resource, getrlimit};
-use std::fs::File;
-use std::io::{self, Read, Seek};
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The use lock's file in the pool's directory.
 pub const USE_LOCK: &str = "run.lock";
 
-/// How long a private controller may take until it serves, or says how far it is.
-const START_LIMIT: Duration = Duration::from_secs(10);
-/// How long its end is waited for; it goes on by itself after that.
-const END_LIMIT: Duration = Duration::from_secs(30);
 /// How long a lock is waited for: somebody else's start, or a controller's end.
 const LOCK_LIMIT: Duration = Duration::from_secs(40);
 /// Between two tries for a lock.
@@ -106,15 +105,13 @@ pub fn without_superblock(pool: &Path) -> Option<String> {
 
 /// One `arck run` as a user of a served pool.
 pub struct User {
-    use_lock: Option<OwnedFd>,
-    /// Kept open so that the controller notices our end.
-    connection: Option<OwnedFd>,
-    private: Option<PrivateController>,
+    use_lock: Option<Arc<OwnedFd>>,
+    guard: Guard,
 }
 
 impl User {
     /// Makes sure that somebody serves the pool. Blocks at most for the limits above.
-    pub fn attach(pool: &Path, persist: Option<&str>) -> Result<User, String> {
+    pub fn attach(pool: &Path, persist: Option<&'static str>) -> Result<User, String> {
         let failed = |error: Errno| {
             format!(
                 "cannot use the pool {}: {}",
@@ -129,15 +126,7 @@ impl User {
             Err(Errno::ACCESS) if !owner::is_owner(pool) => return User::visit(pool),
             opened => opened.map_err(failed)?,
         };
-        lock(&directory, FlockOperation::NonBlockingLockExclusive)
-            .map_err(failed)?
-            .then_some(())
-            .ok_or_else(|| {
-                format!(
-                    "another arck run is still starting on {}; try again",
-                    pool.display()
-                )
-            })?;
+        take_start_lock(pool, &directory)?;
         let mode = Mode::RUSR | Mode::WUSR;
         let flags = flags | OFlags::CREATE | OFlags::NOFOLLOW;
         let opened = owner::as_owner(pool, || openat(&directory, USE_LOCK, flags, mode));
@@ -168,22 +157,18 @@ impl User {
                 pool.display()
             ));
         }
-        if let Some(connection) = connect_to(&directory).map_err(failed)? {
-            if persist.is_some() {
-                say("the pool is served already; --persist changes nothing");
+        let served = match connect_to(&directory).map_err(failed)? {
+            Some(connection) => {
+                if persist.is_some() {
+                    say("the pool is served already; --persist changes nothing");
+                }
+                Served::by_another(connection, use_lock.as_ref())
             }
-            return Ok(User {
-                use_lock,
-                connection: Some(connection),
-                private: None,
-            });
-        }
-        let private = Some(PrivateController::start(pool, persist)?);
-        Ok(User {
-            use_lock,
-            connection: None,
-            private,
-        })
+            None => Served::Ours(PrivateController::start(pool, persist)?),
+        };
+        let use_lock = use_lock.map(Arc::new);
+        let guard = Guard::start(pool, persist, use_lock.clone(), served);
+        Ok(User { use_lock, guard })
     }
 
     /// Connects to a pool that another user serves.
@@ -197,8 +182,7 @@ impl User {
         match connect_to(&directory).map_err(failed)? {
             Some(connection) => Ok(User {
                 use_lock: None,
-                connection: Some(connection),
-                private: None,
+                guard: Guard::start(pool, None, None, Served::by_another(connection, None)),
             }),
             None => Err(format!(
                 "nobody serves the pool {}, which belongs to another user; he does, for all users, \
@@ -216,20 +200,69 @@ impl User {
         let Some(lock) = &self.use_lock else {
             return Ok(());
         };
-        let status = rustix::fs::fstat(lock)?;
+        let status = rustix::fs::fstat(&**lock)?;
         let (device, inode) = (status.st_dev, status.st_ino);
         let kept = format!("{}:{device}:{inode}", lock.as_raw_fd());
         command.env("ARCK_KEEP", kept);
-        Ok(fcntl_setfd(lock, FdFlags::empty())?)
+        Ok(fcntl_setfd(&**lock, FdFlags::empty())?)
     }
 
     /// The command has ended: a private controller that nobody else uses ends now. Returns a
     /// line for the user if that failed. Blocks at most [`END_LIMIT`].
     pub fn end(self) -> Option<String> {
+        let served = self.guard.stop();
         drop(self.use_lock);
-        drop(self.connection);
-        self.private.and_then(PrivateController::end)
+        match served {
+            Served::Ours(controller) => controller.end(),
+            Served::Others(_) | Served::Kept { .. } | Served::Nobody => None,
+        }
     }
+}
+
+/// Takes the start lock of the pool of this directory. Blocks at most [`LOCK_LIMIT`].
+pub fn take_start_lock(pool: &Path, directory: &OwnedFd) -> Result<(), String> {
+    match lock(directory, FlockOperation::NonBlockingLockExclusive) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(format!(
+            "another arck run is still starting on {}; try again",
+            pool.display()
+        )),
+        Err(errno) => Err(format!(
+            "cannot use the pool {}: {}",
+            pool.display(),
+            plain(&errno.into())
+        )),
+    }
+}
+
+/// The record lock that marks a private controller.
+fn mark(kind: libc::c_int) -> libc::flock {
+    // SAFETY: numbers, for which zeroes are values.
+    let mut mark: libc::flock = unsafe { std::mem::zeroed() };
+    mark.l_type = kind as libc::c_short;
+    mark.l_whence = libc::SEEK_SET as libc::c_short;
+    mark.l_len = 1;
+    mark
+}
+
+/// For a private controller: says so to those who use the pool, for as long as what is returned is
+/// open. `None`: the use lock's file cannot be opened, and they will not know.
+pub fn mark_private(pool: &Path) -> Option<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let mode = Mode::RUSR | Mode::WUSR;
+    let file = openat(CWD, pool.join(USE_LOCK), flags, mode).ok()?;
+    let wanted = mark(libc::F_RDLCK);
+    // SAFETY: the kernel reads the structure.
+    let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const wanted) };
+    (done == 0).then_some(file)
+}
+
+/// Whether a private controller serves the pool of this use lock.
+pub fn is_private(use_lock: &OwnedFd) -> bool {
+    let mut asked = mark(libc::F_WRLCK);
+    // SAFETY: the kernel writes the structure.
+    let done = unsafe { libc::fcntl(use_lock.as_raw_fd(), libc::F_OFD_GETLK, &raw mut asked) };
+    done == 0 && libc::c_int::from(asked.l_type) != libc::F_UNLCK
 }
 
 /// The least number for the descriptor of the use lock.
@@ -258,7 +291,7 @@ fn lock(file: &OwnedFd, operation: FlockOperation) -> Result<bool, Errno> {
 
 /// Connects to the pool's controller; `None` if there is none. Goes through `/proc`, because a
 /// socket's address holds only 107 bytes of path.
-fn connect_to(directory: &OwnedFd) -> Result<Option<OwnedFd>, Errno> {
+pub fn connect_to(directory: &OwnedFd) -> Result<Option<OwnedFd>, Errno> {
     let path = format!("/proc/self/fd/{}/{}", directory.as_raw_fd(), layout::SOCKET);
     let address = SocketAddrUnix::new(path)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -274,172 +307,6 @@ fn connect_to(directory: &OwnedFd) -> Result<Option<OwnedFd>, Errno> {
                 std::thread::sleep(LOCK_PAUSE);
             }
             Err(error) => return Err(error),
-        }
-    }
-}
-
-/// A controller that this process started.
-struct PrivateController {
-    /// Its standard input is the pipe whose end tells it that its starter is gone.
-    process: Child,
-    /// Says how far it is if that takes long, `ready`, later perhaps `busy`, each on a line.
-    status: ChildStdout,
-    /// Its standard error, in memory.
-    log: File,
-}
-
-/// What came through the status pipe.
-enum Word {
-    Line(String),
-    End,
-    TimeOut,
-}
-
-impl PrivateController {
-    fn start(pool: &Path, persist: Option<&str>) -> Result<PrivateController, String> {
-        let failed =
-            |error: io::Error| format!("cannot start a private controller: {}", plain(&error));
-        let log = File::from(
-            memfd_create("arck-controller-log", MemfdFlags::CLOEXEC)
-                .map_err(|error| failed(error.into()))?,
-        );
-        let mut command = Command::new("/proc/self/exe");
-        command
-            .arg("serve")
-            .arg(pool)
-            .args(["--private", "--ready-fd", "1"]);
-        if let Some(persist) = persist {
-            command.args(["--persist", persist]);
-        }
-        command
-            .arg0("arck")
-            .env_remove("LD_PRELOAD")
-            .current_dir("/")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(log.try_clone().map_err(failed)?)
-            // A key on the terminal is for the command; the controller outlives it.
-            .process_group(0);
-        let mut process = command.spawn().map_err(failed)?;
-        let Some(status) = process.stdout.take() else {
-            return Err("cannot start a private controller: it has no status pipe".to_string());
-        };
-        let mut controller = PrivateController {
-            process,
-            status,
-            log,
-        };
-        match controller.first_word(pool) {
-            Word::Line(line) if line == "ready" => Ok(controller),
-            Word::TimeOut => {
-                controller.kill();
-                Err(format!(
-                    "the private controller of {} does not answer after {} s; run arck serve \
-                     yourself to see why",
-                    pool.display(),
-                    START_LIMIT.as_secs()
-                ))
-            }
-            Word::Line(_) | Word::End => {
-                controller.kill();
-                let said = controller.said();
-                Err(if said.is_empty() {
-                    "the private controller ended without a word".to_string()
-                } else {
-                    said
-                })
-            }
-        }
-    }
-
-    /// The first word that is not how far it is with opening the pool: as long as it says that, it
-    /// is waited for.
-    fn first_word(&mut self, pool: &Path) -> Word {
-        let what = format!("arck run: opening {}", pool.display());
-        let bar = Bar::new(what.clone(), Duration::ZERO);
-        loop {
-            let word = self.next_word(START_LIMIT);
-            if let Word::Line(line) = &word
-                && let Some((done, all, step)) = opening::read(line)
-            {
-                bar.step(&format!("{what}, {step}"), done, all);
-                continue;
-            }
-            bar.end();
-            return word;
-        }
-    }
-
-    /// For one that failed to start; it has nothing to lose.
-    fn kill(&mut self) {
-        // It may have ended by itself, and then there is nothing to kill.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-
-    /// Lets it end, unless others use the pool.
-    fn end(mut self) -> Option<String> {
-        drop(self.process.stdin.take());
-        match self.next_word(END_LIMIT) {
-            Word::Line(_) => None,
-            Word::TimeOut => Some(format!(
-                "the private controller is still busy after {} s; it ends by itself",
-                END_LIMIT.as_secs()
-            )),
-            Word::End => {
-                let status = self.process.wait();
-                let said = self.said();
-                match status {
-                    Ok(status) if status.success() => (!said.is_empty()).then_some(said),
-                    Ok(status) => Some(format!("the private controller failed ({status}): {said}")),
-                    Err(error) => Some(format!("lost the private controller: {}", plain(&error))),
-                }
-            }
-        }
-    }
-
-    /// What it wrote to standard error, trimmed; without its own name in front.
-    fn said(&mut self) -> String {
-        let mut text = Vec::new();
-        // What cannot be read is not said.
-        let _ = self.log.rewind();
-        let _ = self.log.read_to_end(&mut text);
-        let text = String::from_utf8_lossy(&text);
-        let text = text.trim();
-        text.strip_prefix("arck serve: ")
-            .or(text.strip_prefix("arck: "))
-            .unwrap_or(text)
-            .to_string()
-    }
-
-    /// The next line of the status pipe, waiting at most `limit`.
-    fn next_word(&mut self, limit: Duration) -> Word {
-        let started = Instant::now();
-        let mut line = Vec::new();
-        loop {
-            let left = limit.saturating_sub(started.elapsed());
-            let Ok(timeout) = rustix::event::Timespec::try_from(left) else {
-                return Word::TimeOut;
-            };
-            match poll(
-                &mut [PollFd::new(&self.status, PollFlags::IN)],
-                Some(&timeout),
-            ) {
-                Ok(0) => return Word::TimeOut,
-                Ok(_) => {}
-                Err(Errno::INTR) => continue,
-                Err(_) => return Word::End,
-            }
-            let mut byte = [0];
-            match self.status.read(&mut byte) {
-                Ok(0) => return Word::End,
-                Ok(_) if byte[0] == b'\n' => {
-                    return Word::Line(String::from_utf8_lossy(&line).into_owned());
-                }
-                Ok(_) => line.push(byte[0]),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return Word::End,
-            }
         }
     }
 }

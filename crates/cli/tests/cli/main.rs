@@ -5,6 +5,7 @@ mod checking;
 mod mistakes;
 mod owners;
 mod pools;
+mod restarted;
 mod running;
 mod status;
 mod support;
