@@ -11,6 +11,7 @@
 mod export;
 mod import;
 mod interrupt;
+mod members;
 mod sparse;
 
 use arckfs::{ConnectOptions, Errno, Failure, FileSystem};
@@ -52,8 +53,9 @@ pub struct ExportArguments {
   zstd -d < me.tar.zst | arck import /dev/shm/pool
 
 Files that are there are replaced, directories stay and get what is new. Owners are kept if root
-imports. Pages of zeroes become holes, and holes stay holes (GNU tar's sparse files, but those of PAX
-version 0.0). Devices cannot be in a pool; attributes whose values have line breaks are left out.
+imports. Pages of zeroes become holes, and holes stay holes (GNU tar's sparse files). Devices cannot be
+in a pool. Of an archive that is cut off everything before the cut is in the pool, and it is said where
+that is; one that is compressed has to come through what undoes that.
 
 Ctrl-C ends it in order: what has come is in the pool, and nothing half.
 
@@ -168,7 +170,7 @@ fn with_session(
             mount: b"/arck".to_vec(),
             group: Vec::new(),
         };
-        let fs = FileSystem::connect(&options).map_err(|error| error.to_string())?;
+        let fs = FileSystem::connect_waiting(&options).map_err(|error| error.to_string())?;
         let done = work(&fs, &mut told);
         let ended = fs
             .disconnect()
@@ -205,6 +207,10 @@ pub fn export(arguments: &ExportArguments) -> ExitCode {
 pub fn import(arguments: &ImportArguments) -> ExitCode {
     let keeps_owners = rustix::process::geteuid().is_root() && !arguments.no_same_owner;
     with_session("import", arguments.pool.as_deref(), |fs, told| {
-        import::import(fs, keeps_owners, told)
+        let named = arguments
+            .pool
+            .clone()
+            .unwrap_or_else(crate::run::default_pool);
+        import::import(fs, &named, keeps_owners, told)
     })
 }

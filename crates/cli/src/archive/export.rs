@@ -5,6 +5,7 @@
 //! its owner had changed having been folded, was the same before and after they were read.
 
 use super::interrupt::{self, Until};
+use super::members::Record;
 use super::sparse::Map;
 use super::{Told, Wrong, plain};
 use arckfs::{At, Attributes, Errno, Failure, FileSystem, Handle, Subject, Timestamp};
@@ -96,9 +97,36 @@ struct Entry<'t> {
     size: u64,
 }
 
-/// The key of an extended attribute.
-fn attribute(name: &[u8]) -> String {
-    format!("SCHILY.xattr.{}", String::from_utf8_lossy(name))
+/// The key of an extended attribute. What ends a key is written as GNU tar writes it.
+fn attribute(name: &[u8]) -> Vec<u8> {
+    let mut key = b"SCHILY.xattr.".to_vec();
+    for &byte in name {
+        match byte {
+            b'%' => key.extend(b"%25"),
+            b'=' => key.extend(b"%3D"),
+            byte => key.push(byte),
+        }
+    }
+    key
+}
+
+/// Records as they stand in an archive, each with its whole length in front.
+fn encode(records: &[Record]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (key, value) in records {
+        // Key and value, and a space, `=` and a line break.
+        let rest = key.len() + value.len() + 3;
+        let mut length = rest + 1;
+        while length != rest + length.to_string().len() {
+            length = rest + length.to_string().len();
+        }
+        bytes.extend(format!("{length} ").bytes());
+        bytes.extend(key);
+        bytes.push(b'=');
+        bytes.extend(value);
+        bytes.push(b'\n');
+    }
+    bytes
 }
 
 /// Seconds with a fraction, as PAX headers have them.
@@ -308,7 +336,7 @@ impl Export<'_> {
         map: Option<&Map>,
         content: &mut dyn io::Read,
     ) -> Result<(), Wrong> {
-        let mut more: Vec<(String, Vec<u8>)> = extended
+        let mut more: Vec<Record> = extended
             .into_iter()
             .map(|(key, value)| (attribute(&key), value))
             .collect();
@@ -328,7 +356,7 @@ impl Export<'_> {
             ("name", path.to_vec()),
             ("realsize", map.size.to_string().into_bytes()),
         ] {
-            more.push((format!("GNU.sparse.{key}"), value));
+            more.push((format!("GNU.sparse.{key}").into_bytes(), value));
         }
         // For who does not know all that.
         let base = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
@@ -369,7 +397,7 @@ impl Export<'_> {
         &mut self,
         entry: Entry<'_>,
         found: &Attributes,
-        extended: Vec<(String, Vec<u8>)>,
+        extended: Vec<Record>,
         content: &mut dyn io::Read,
     ) -> Result<(), Wrong> {
         let Entry {
@@ -387,7 +415,7 @@ impl Export<'_> {
             name.push(b'/');
         }
         let mut header = Header::new_ustar();
-        let mut more: Vec<(String, Vec<u8>)> = Vec::new();
+        let mut more: Vec<Record> = Vec::new();
         more.push(("mtime".into(), decimal(found.modified).into_bytes()));
         more.push(("atime".into(), decimal(found.accessed).into_bytes()));
         if let Some(fields) = header.as_ustar_mut() {
@@ -424,10 +452,17 @@ impl Export<'_> {
         header.set_mtime(seconds.min(0o77777777777));
         header.set_cksum();
         more.extend(extended);
-        let more = more
-            .iter()
-            .map(|(key, value)| (key.as_str(), value.as_slice()));
-        self.tar.append_pax_extensions(more)?;
+        let records = encode(&more);
+        let mut before = Header::new_ustar();
+        before.set_entry_type(EntryType::XHeader);
+        if let Some(fields) = before.as_ustar_mut() {
+            // For who takes it for a file.
+            fields.name[..10].copy_from_slice(b"PaxHeaders");
+        }
+        before.set_mode(0o644);
+        before.set_size(records.len() as u64);
+        before.set_cksum();
+        self.tar.append(&before, &records[..])?;
         self.tar.append(&header, content)?;
         self.told.entry(size);
         Ok(())
@@ -465,5 +500,23 @@ impl Export<'_> {
         read?;
         names.sort_unstable();
         Ok(names)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_says_its_whole_length() {
+        let record = |key: &[u8], length: usize| (key.to_vec(), vec![b'x'; length]);
+        for length in (0..200).chain(980..1010).chain(9980..10_010) {
+            let bytes = encode(&[record(b"path", length)]);
+            let space = bytes.iter().position(|&byte| byte == b' ').unwrap();
+            let said = std::str::from_utf8(&bytes[..space]).unwrap();
+            assert_eq!(said.parse(), Ok(bytes.len()), "{length}");
+        }
+        let bytes = encode(&[record(&attribute(b"user.a=%\n"), 1)]);
+        assert_eq!(bytes, b"32 SCHILY.xattr.user.a%3D%25\n=x\n");
     }
 }

@@ -6,11 +6,14 @@
 //! * Modes and times of directories are set when all is in them.
 
 use super::interrupt::{self, Until};
+use super::members::{Broken, Member, Members};
 use super::sparse::Map;
 use super::{Told, Wrong, plain};
+use arck_check::quoted;
 use arckfs::{At, Errno, Failure, FileSystem, Handle, SetTime, Subject, Timestamp};
 use std::io::{self, Read};
-use tar::{Archive, Entry, EntryType};
+use std::path::Path;
+use tar::EntryType;
 
 /// Written at once; a multiple of a page.
 const STEP: usize = 1 << 20;
@@ -36,6 +39,8 @@ struct Sparse {
     name: Option<Vec<u8>>,
     size: Option<u64>,
     map: Option<String>,
+    /// Of version 0.0: where parts begin, and their lengths, in turn.
+    numbers: Vec<Option<u64>>,
 }
 
 impl Sparse {
@@ -47,6 +52,7 @@ impl Sparse {
             b"name" => self.name = Some(value.to_vec()),
             b"realsize" | b"size" => self.size = text.parse().ok(),
             b"map" => self.map = Some(text.to_owned()),
+            b"offset" | b"numbytes" => self.numbers.push(text.parse().ok()),
             _ => {}
         }
     }
@@ -59,6 +65,7 @@ impl Sparse {
         match (self.major, self.minor, self.size, &self.map) {
             (1, 0, Some(size), _) => Ok(Some(Map::read(size, from)?)),
             (0, _, Some(size), Some(map)) => Ok(Some(Map::of_header(size, map)?)),
+            (0, _, Some(size), None) => Ok(Some(Map::of_numbers(size, &self.numbers)?)),
             _ => Err(Wrong::Kind(
                 "is sparse in a way that is not known; write it with --sparse-version=1.0",
             )),
@@ -74,16 +81,21 @@ struct Import<'f> {
     directories: Vec<(Vec<u8>, Attributes)>,
 }
 
-/// Imports all of standard input.
-pub fn import(fs: &FileSystem, keeps_owners: bool, told: &mut Told) -> Result<(), String> {
-    let mut archive = Archive::new(io::BufReader::with_capacity(STEP, Until(io::stdin())));
+/// Imports all of standard input; `pool`: as the user names it.
+pub fn import(
+    fs: &FileSystem,
+    pool: &Path,
+    keeps_owners: bool,
+    told: &mut Told,
+) -> Result<(), String> {
+    let mut members = Members::new(io::BufReader::with_capacity(STEP, Until(io::stdin())));
     let mut import = Import {
         fs,
         keeps_owners,
         told,
         directories: Vec::new(),
     };
-    let done = import.entries(&mut archive);
+    let done = import.members(&mut members, pool);
     // Also of an archive that ends in the middle.
     for (path, attributes) in std::mem::take(&mut import.directories).into_iter().rev() {
         if let Err(failure) = import.finish(&path, &attributes, libc::AT_SYMLINK_NOFOLLOW) {
@@ -99,6 +111,34 @@ pub fn import(fs: &FileSystem, keeps_owners: bool, told: &mut Told) -> Result<()
     }
 }
 
+/// What is told of an archive that is broken. `last`: the member that was read last, of so many bytes,
+/// of which so many have not come.
+fn told(broken: Broken, last: Option<(&[u8], u64, u64)>, pool: &Path) -> String {
+    let name = last.map(|(name, ..)| quoted(name)).unwrap_or_default();
+    match (broken, last) {
+        (Broken::Io(error), _) => format!("reading the archive: {}", crate::run::plain(&error)),
+        (Broken::Compressed(program, undone), _) => format!(
+            "the archive is compressed ({program}); send it through what undoes that: {undone} ARCHIVE | \
+             arck import {}",
+            pool.display()
+        ),
+        (Broken::NoArchive, _) => "what comes is no tar archive".to_owned(),
+        (Broken::Cut, None) => "the archive is empty: it has not even an end mark".to_owned(),
+        (Broken::Cut, Some((_, _, 0))) => format!(
+            "the archive is cut off behind {name}: there is no end mark; what came before is in the pool"
+        ),
+        (Broken::Cut, Some((_, size, rest))) => format!(
+            "the archive is cut off in {name}: {} of its {size} bytes are there; what came before it is \
+             in the pool",
+            size - rest
+        ),
+        (Broken::Senseless(what), None) => format!("the archive is damaged: {what}"),
+        (Broken::Senseless(what), Some(_)) => {
+            format!("the archive is damaged behind {name}: {what}; what came before is in the pool")
+        }
+    }
+}
+
 /// A path as the pool takes it; `None` if it leads out.
 fn inside(path: &[u8]) -> Option<Vec<u8>> {
     let mut parts: Vec<&[u8]> = Vec::new();
@@ -110,6 +150,22 @@ fn inside(path: &[u8]) -> Option<Vec<u8>> {
         }
     }
     Some(parts.join(&b'/'))
+}
+
+/// The name of an extended attribute, in which GNU tar writes what would end it in another way.
+fn attribute(key: &[u8]) -> Vec<u8> {
+    let mut name = Vec::new();
+    let mut rest = key;
+    while let [first, behind @ ..] = rest {
+        let (byte, behind) = match rest {
+            [b'%', b'3', b'D', behind @ ..] => (b'=', behind),
+            [b'%', b'2', b'5', behind @ ..] => (b'%', behind),
+            _ => (*first, behind),
+        };
+        name.push(byte);
+        rest = behind;
+    }
+    name
 }
 
 /// Seconds with or without a fraction.
@@ -134,34 +190,88 @@ fn time(text: &str) -> Option<Timestamp> {
     })
 }
 
+/// What a member has besides its contents.
+fn attributes(member: &Member) -> Result<Attributes, Wrong> {
+    const SENSELESS: Wrong = Wrong::Kind("its header has something for a number that is none");
+    let header = &member.header;
+    let number = |value: io::Result<u64>| match value {
+        Ok(value) => Ok(u32::try_from(value).unwrap_or(0)),
+        Err(_) => Err(SENSELESS),
+    };
+    let modified = header.mtime().map_err(|_| SENSELESS)?;
+    let mut attributes = Attributes {
+        mode: header.mode().map_err(|_| SENSELESS)? & 0o7777,
+        uid: number(header.uid())?,
+        gid: number(header.gid())?,
+        accessed: None,
+        modified: Timestamp {
+            seconds: i64::try_from(modified).unwrap_or(0),
+            nanoseconds: 0,
+        },
+        extended: Vec::new(),
+        sparse: Sparse::default(),
+    };
+    for (key, value) in &member.records {
+        let text = std::str::from_utf8(value).unwrap_or_default();
+        if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
+            attributes.extended.push((attribute(name), value.clone()));
+            continue;
+        }
+        match &key[..] {
+            b"mtime" => attributes.modified = time(text).unwrap_or(attributes.modified),
+            b"atime" => attributes.accessed = time(text),
+            b"uid" => attributes.uid = text.parse().unwrap_or(attributes.uid),
+            b"gid" => attributes.gid = text.parse().unwrap_or(attributes.gid),
+            _ => {
+                if let Some(key) = key.strip_prefix(b"GNU.sparse.") {
+                    attributes.sparse.note(key, value, text);
+                }
+            }
+        }
+    }
+    Ok(attributes)
+}
+
 impl Import<'_> {
-    fn entries(&mut self, archive: &mut Archive<impl Read>) -> Result<(), String> {
-        let broken =
-            |error: io::Error| format!("reading the archive: {}", crate::run::plain(&error));
-        for entry in archive.entries().map_err(broken)? {
-            let mut entry = entry.map_err(broken)?;
-            let mut named = entry.path_bytes().into_owned();
-            match self.entry(&mut entry, &mut named) {
-                Ok(()) => self.told.entry(entry.size()),
-                Err(Wrong::Archive(error)) => return Err(broken(error)),
+    fn members(&mut self, members: &mut Members<impl Read>, pool: &Path) -> Result<(), String> {
+        let mut last: Option<(Vec<u8>, u64)> = None;
+        loop {
+            let member = match members.next() {
+                Ok(Some(member)) => member,
+                Ok(None) => return Ok(()),
+                Err(broken) => {
+                    let last = last.as_ref();
+                    let last = last.map(|(name, size)| (&name[..], *size, members.rest()));
+                    return Err(told(broken, last, pool));
+                }
+            };
+            let mut named = member.name.clone();
+            match self.member(&member, members, &mut named) {
+                Ok(()) => self.told.entry(member.size),
+                Err(Wrong::Archive(error)) => {
+                    let last = (&named[..], member.size, members.rest());
+                    return Err(told(error.into(), Some(last), pool));
+                }
                 Err(Wrong::Pool(Failure::Errno(Errno::NOSPC))) => {
-                    return Err(format!("{}: the pool is full", arck_check::quoted(&named)));
+                    return Err(format!("{}: the pool is full", quoted(&named)));
                 }
                 Err(Wrong::Pool(failure)) => self.told.wrong(&named, plain(failure)),
                 Err(Wrong::Kind(what)) => self.told.wrong(&named, what),
             }
+            last = Some((named, member.size));
         }
-        Ok(())
     }
 
-    /// One entry; `named`: by what it is told of, its name in the archive at first.
-    fn entry(
+    /// One member, whose contents come next; `named`: by what it is told of, its name in the archive
+    /// at first.
+    fn member(
         &mut self,
-        entry: &mut Entry<'_, impl Read>,
+        member: &Member,
+        contents: &mut Members<impl Read>,
         named: &mut Vec<u8>,
     ) -> Result<(), Wrong> {
-        let kind = entry.header().entry_type();
-        let attributes = self.attributes(entry)?;
+        let kind = member.header.entry_type();
+        let attributes = attributes(member)?;
         if let Some(name) = &attributes.sparse.name {
             named.clone_from(name);
         }
@@ -190,7 +300,7 @@ impl Import<'_> {
             EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
                 let flags = libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY | libc::O_NOFOLLOW;
                 let handle = self.fs.open(At::Root, &path, flags, 0o600)?;
-                let written = self.content(entry, &attributes.sparse, handle);
+                let written = self.content(member, contents, &attributes.sparse, handle);
                 let is_whole = written.is_ok();
                 self.fs.close(handle);
                 if !is_whole {
@@ -200,15 +310,14 @@ impl Import<'_> {
                 written?;
             }
             EntryType::Symlink | EntryType::Link => {
-                let target = entry
-                    .link_name_bytes()
-                    .ok_or(Wrong::Kind("a link without a target"))?;
+                let target = member.target.as_deref();
+                let target = target.ok_or(Wrong::Kind("a link without a target"))?;
                 if kind == EntryType::Link {
-                    let target = inside(&target).ok_or(Wrong::Kind("leads out of the pool"))?;
+                    let target = inside(target).ok_or(Wrong::Kind("leads out of the pool"))?;
                     self.fs.link(At::Root, &target, At::Root, &path, 0)?;
                     return Ok(());
                 }
-                self.fs.symlink(&target, At::Root, &path)?;
+                self.fs.symlink(target, At::Root, &path)?;
             }
             EntryType::Fifo => self
                 .fs
@@ -247,71 +356,24 @@ impl Import<'_> {
         Ok(())
     }
 
-    fn attributes(&mut self, entry: &mut Entry<'_, impl Read>) -> Result<Attributes, Wrong> {
-        let header = entry.header();
-        let number = |value: io::Result<u64>| value.map(|value| u32::try_from(value).unwrap_or(0));
-        let mut attributes = Attributes {
-            mode: header.mode()? & 0o7777,
-            uid: number(header.uid())?,
-            gid: number(header.gid())?,
-            accessed: None,
-            modified: Timestamp {
-                seconds: i64::try_from(header.mtime()?).unwrap_or(0),
-                nanoseconds: 0,
-            },
-            extended: Vec::new(),
-            sparse: Sparse::default(),
-        };
-        let mut broken = false;
-        for extension in entry.pax_extensions()?.into_iter().flatten() {
-            // Lines end where a value has a line break: the reader does not look at lengths.
-            let Ok(extension) = extension else {
-                broken = true;
-                continue;
-            };
-            let key = extension.key_bytes();
-            let text = extension.value().unwrap_or_default();
-            if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
-                attributes
-                    .extended
-                    .push((name.to_vec(), extension.value_bytes().to_vec()));
-                continue;
-            }
-            match key {
-                b"mtime" => attributes.modified = time(text).unwrap_or(attributes.modified),
-                b"atime" => attributes.accessed = time(text),
-                b"uid" => attributes.uid = text.parse().unwrap_or(attributes.uid),
-                b"gid" => attributes.gid = text.parse().unwrap_or(attributes.gid),
-                _ => {
-                    if let Some(key) = key.strip_prefix(b"GNU.sparse.") {
-                        attributes.sparse.note(key, extension.value_bytes(), text);
-                    }
-                }
-            }
-        }
-        if broken {
-            let path = entry.path_bytes().into_owned();
-            self.told.wrong(
-                &path,
-                "an attribute whose value has a line break is left out",
-            );
-        }
-        Ok(attributes)
-    }
-
     /// Writes the contents of a file.
     fn content(
         &self,
-        entry: &mut Entry<'_, impl Read>,
+        member: &Member,
+        contents: &mut Members<impl Read>,
         sparse: &Sparse,
         handle: Handle,
     ) -> Result<(), Wrong> {
-        let Some(map) = sparse.map(entry)? else {
-            let size = self.part(entry, handle, 0, u64::MAX)?;
+        let map = match &member.map {
+            Some(map) => Some(map.clone()),
+            None => sparse.map(contents)?,
+        };
+        let Some(map) = map else {
+            let size = self.part(contents, handle, 0, u64::MAX)?;
             return Ok(self.fs.truncate_handle(handle, size)?);
         };
         for &(at, length) in &map.parts {
-            if self.part(entry, handle, at, length)? != length {
+            if self.part(contents, handle, at, length)? != length {
                 let short = io::Error::from(io::ErrorKind::UnexpectedEof);
                 return Err(short.into());
             }

@@ -3,7 +3,8 @@
 //! Version 1.0, which is written: the size and the name stand in the entry's PAX header, and the
 //! contents begin with a map, in decimal numbers on lines of their own: how many parts there are, and
 //! of each where it begins and its length; filled up with zero bytes to a multiple of 512. Then come
-//! the parts, one behind the other. Of version 0.1, which is read too, the map stands in the header.
+//! the parts, one behind the other. Of versions 0.0 and 0.1, which are read too, the map stands in the
+//! header.
 //!
 //! # Invariants
 //! * Parts are in order, do not overlap, and end within the file's size; anything else is refused.
@@ -99,7 +100,17 @@ impl Map {
         )
     }
 
-    fn checked(size: u64, mut parts: Vec<(u64, u64)>) -> io::Result<Map> {
+    /// A map that stands in the header as records of their own: `None` for what is no number.
+    pub fn of_numbers(size: u64, numbers: &[Option<u64>]) -> io::Result<Map> {
+        let pairs = numbers.chunks(2).map(|pair| match *pair {
+            [Some(at), Some(length)] => Ok((at, length)),
+            _ => Err(senseless()),
+        });
+        Map::checked(size, pairs.collect::<io::Result<_>>()?)
+    }
+
+    /// Parts in order, within the file.
+    pub fn checked(size: u64, mut parts: Vec<(u64, u64)>) -> io::Result<Map> {
         parts.retain(|&(_, length)| length > 0);
         let mut end = 0;
         for &(at, length) in &parts {
@@ -144,6 +155,8 @@ mod tests {
         assert_eq!(map.parts, [(0, 10), (50, 50)]);
         assert_eq!((map.stored(), map.has_holes()), (60, true));
         assert!(!Map::of_header(7, "0,7").unwrap().has_holes());
+        let numbers = [0, 10, 50, 50].map(Some);
+        assert_eq!(Map::of_numbers(100, &numbers).unwrap(), map);
     }
 
     #[test]
@@ -168,6 +181,9 @@ mod tests {
         }
         for text in ["", "1", "0,200", "10,10,0,5", "a,b"] {
             assert!(Map::of_header(100, text).is_err(), "{text:?}");
+        }
+        for numbers in [&[Some(1)][..], &[Some(0), None], &[Some(99), Some(2)]] {
+            assert!(Map::of_numbers(100, numbers).is_err(), "{numbers:?}");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The `arck` command as users meet it: its files, its exit statuses, and what it says.
 
 mod archives;
+mod carried;
 mod checking;
 mod mistakes;
 mod owners;
