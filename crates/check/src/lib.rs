@@ -180,13 +180,29 @@ pub fn check(path: &Path, options: &Options<'_>) -> Result<Report> {
 }
 
 /// Repairs a pool that nobody serves: all that [`check`] finds. One that it finds nothing of is not
-/// touched. Blocks until all is durable.
+/// touched. Blocks until all is durable. What it has to tell is kept in the pool's directory until
+/// [`repair_was_told`].
 ///
 /// # Errors
 /// As [`check`]; somebody serves or checks the pool; it has no room for what has to be written
 /// anew, and then nothing was changed but files that were too short.
 pub fn repair(path: &Path, options: &Options<'_>) -> Result<Repaired> {
     repair::repair(path, options)
+}
+
+/// Whether a repair of the pool was cut off, or its output lost, before anybody was told of it: then
+/// the next one tells ([`Repaired::earlier`]), and until then what it had to tell stands in the pool's
+/// directory ([`layout::REPAIR_REPORT`](arck_core_state::layout::REPAIR_REPORT)).
+pub fn has_untold_repair(path: &Path) -> bool {
+    pool::open_directory(path).is_ok_and(|directory| !repair::report::untold(&directory).is_empty())
+}
+
+/// Notes that the user was told all of a repair, as by printing it; the report stays where it is.
+///
+/// # Errors
+/// [`Error::System`].
+pub fn repair_was_told(path: &Path) -> Result<()> {
+    repair::report::tell(path)
 }
 
 /// Every path of a pool, with the inode that it leads to; for a pool that [`check`] found well.

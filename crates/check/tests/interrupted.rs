@@ -1,6 +1,6 @@
 //! Repairs that are cut off: after each change of a file, by a process that is killed, and by a
 //! machine that fails and keeps any part of what was not durable yet. The next repair makes of what is
-//! left what the first would have made.
+//! left what the first would have made, and tells all that the first would have told.
 //!
 //! `ARCK_INTERRUPTIONS=100000 cargo test -p arck-check --test interrupted` for all of them.
 //!
@@ -8,12 +8,12 @@
 
 mod common;
 
-use arck_check::Options;
+use arck_check::{Options, Repaired};
 use arck_core_state::PAGE_SIZE;
 use arck_pm::record::{EventKind, FileChange, FileId, Recording};
 use arck_testkit::Random;
 use common::{Copy, made, segment_size};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -160,17 +160,46 @@ impl Replay {
     }
 }
 
+/// All that a repair tells: of those before it too.
+fn lines(done: &Repaired) -> BTreeSet<String> {
+    let findings = done.before.findings.iter().map(ToString::to_string);
+    let actions = done.actions.iter().map(|what| format!("repaired: {what}"));
+    let earlier = done.earlier.iter().cloned();
+    earlier.chain(findings).chain(actions).collect()
+}
+
+/// What a whole repair makes, and tells.
+struct Wanted {
+    outcome: BTreeMap<String, String>,
+    lines: BTreeSet<String>,
+}
+
 /// Repairs what is left, and compares; whether there was anything left to do.
-fn finish(replay: &Replay, wanted: &BTreeMap<String, String>, told: &str) -> bool {
+fn finish(replay: &Replay, wanted: &Wanted, told: &str) -> bool {
     let path = replay.pool.path();
+    let untold = arck_check::has_untold_repair(&path);
     let done = arck_check::repair(&path, &Options::default())
         .unwrap_or_else(|error| panic!("{told}: {error}"));
     assert!(done.after.is_clean(), "{told}: {:?}", done.after.findings);
     let found = outcome(&path);
     for (path, is) in &found {
-        assert_eq!(Some(is), wanted.get(path), "{told}: {path}");
+        assert_eq!(Some(is), wanted.outcome.get(path), "{told}: {path}");
     }
-    assert_eq!(found.len(), wanted.len(), "{told}");
+    assert_eq!(found.len(), wanted.outcome.len(), "{told}");
+    let lines = lines(&done);
+    let missing: Vec<_> = wanted.lines.difference(&lines).collect();
+    assert!(missing.is_empty(), "{told}: nobody tells {missing:#?}");
+    // It is told until somebody says that he was.
+    assert!(untold || !done.before.is_clean(), "{told}");
+    assert!(arck_check::has_untold_repair(&path), "{told}");
+    let again = arck_check::repair(&path, &Options::default()).unwrap();
+    assert!(again.before.is_clean(), "{told}");
+    let again: BTreeSet<String> = again.earlier.into_iter().collect();
+    assert!(wanted.lines.is_subset(&again), "{told}");
+    arck_check::repair_was_told(&path).unwrap();
+    let again = arck_check::repair(&path, &Options::default()).unwrap();
+    assert!(again.earlier.is_empty(), "{told}");
+    assert!(!arck_check::has_untold_repair(&path), "{told}");
     !done.before.is_clean()
 }
 
@@ -187,7 +216,10 @@ fn a_repair_that_was_cut_off_is_finished_by_the_next() {
         let done = arck_check::repair(&whole.path(), &Options::default()).unwrap();
         let events = recording.finish();
         assert!(!done.before.is_clean() && done.after.is_clean(), "{what}");
-        let wanted = outcome(&whole.path());
+        let wanted = Wanted {
+            outcome: outcome(&whole.path()),
+            lines: lines(&done),
+        };
         let changes: Vec<FileChange> = events
             .into_iter()
             .filter_map(|event| match event.kind {
@@ -218,7 +250,8 @@ fn a_repair_that_was_cut_off_is_finished_by_the_next() {
                 .map_or(0, |at| at + 1);
             let mut failed = Replay::of(&damaged.path());
             for (at, change) in changes[..until].iter().enumerate() {
-                let is_renamed = matches!(change, FileChange::Named { name, .. } if name.starts_with("superblock"));
+                let is_renamed = matches!(change, FileChange::Named { name, .. }
+                    if name.starts_with("superblock") || name.starts_with("repair-report"));
                 let kept = match random.below(3) {
                     _ if at < synced => usize::MAX,
                     0 => 0,

@@ -25,7 +25,9 @@ A finding is a line: rule, inode, path where one is known, what is wrong, and wh
 the pool's files. File contents are not looked at. The rules are told in docs/check.md.
 
 --repair keeps what is in order where it is, and puts what has lost its name or its directory into
-/lost+found. It changes the pool in one step, through its journal, and one in order not at all.
+/lost+found. It changes the pool in one step, through its journal, and one in order not at all. What it
+tells stands in the pool's repair-report too, from before the change on: if it is cut off, or its
+output is lost, the next --repair tells it, on lines that begin with `earlier:`.
 
 Exit status: 0 nothing was found; 1 something was (with --repair: and is mended); 2 the pool could
 not be checked, or not be mended.")]
@@ -34,7 +36,8 @@ pub struct CheckArguments {
     #[arg(value_name = "POOL")]
     pool: Option<PathBuf>,
 
-    /// JSON: an object for each finding, one with the sums, one for each thing that was mended
+    /// JSON: an object for each line of an earlier repair, for each finding, one with the sums, one for
+    /// each thing that was mended
     #[arg(long)]
     json: bool,
 
@@ -70,8 +73,8 @@ pub fn main(arguments: &CheckArguments) -> ExitCode {
         .clone()
         .unwrap_or_else(crate::run::default_pool);
     match run(arguments, &pool) {
-        Ok(report) if report.is_clean() => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::from(FOUND),
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(FOUND),
         Err(line) => {
             eprintln!("arck check: {line}");
             ExitCode::from(FAILED)
@@ -79,7 +82,8 @@ pub fn main(arguments: &CheckArguments) -> ExitCode {
     }
 }
 
-fn run(arguments: &CheckArguments, pool: &Path) -> Result<Report, String> {
+/// Whether nothing was found, nor told of an earlier repair.
+fn run(arguments: &CheckArguments, pool: &Path) -> Result<bool, String> {
     crate::nested::refuse(pool)?;
     let bar = Bar::new("checking".to_owned(), MOMENT);
     let progress = |done: u64, all: u64| bar.set(done, all);
@@ -90,6 +94,7 @@ fn run(arguments: &CheckArguments, pool: &Path) -> Result<Report, String> {
         stop: None,
     };
     let mut actions = Vec::new();
+    let mut earlier = Vec::new();
     let report = if arguments.repair {
         crate::owner::become_owner(pool)?;
         let repaired = arck_check::repair(pool, &options);
@@ -104,13 +109,30 @@ fn run(arguments: &CheckArguments, pool: &Path) -> Result<Report, String> {
             ));
         }
         actions = repaired.actions;
+        earlier = repaired.earlier;
         repaired.before
     } else {
         let report = arck_check::check(pool, &options);
         bar.end();
+        if arck_check::has_untold_repair(pool) {
+            eprintln!(
+                "arck check: a repair of {pool} was cut off, or its output lost; what it found and did \
+                 is told by: arck check --repair {pool}",
+                pool = pool.display()
+            );
+        }
         report.map_err(|error| error.to_string())?
     };
+    let is_well = report.is_clean() && earlier.is_empty();
     let mut text = Vec::new();
+    for told in &earlier {
+        if arguments.json {
+            line(&JsonEarlier { earlier: told }, &mut text);
+        } else {
+            // Into memory.
+            let _ = writeln!(text, "earlier: {told}");
+        }
+    }
     if arguments.json {
         json(&report, &mut text);
     } else {
@@ -130,12 +152,26 @@ fn run(arguments: &CheckArguments, pool: &Path) -> Result<Report, String> {
             let _ = writeln!(text, "repaired: {action}");
         }
     }
-    // Whoever reads it may have seen enough.
-    let _ = io::stdout().write_all(&text);
+    let written = io::stdout()
+        .write_all(&text)
+        .and_then(|()| io::stdout().flush());
     if arguments.verbose {
         eprintln!("arck check: {}", sums(pool, &report));
     }
-    Ok(report)
+    if arguments.repair && !is_well {
+        written.map_err(|error| {
+            format!(
+                "what was found and done could not be printed ({}); it is in {}, and the next repair \
+                 tells it",
+                crate::run::plain(&error),
+                pool.join(arck_core_state::layout::REPAIR_REPORT).display()
+            )
+        })?;
+        // If that fails it is told once more.
+        let _ = arck_check::repair_was_told(pool);
+    }
+    // Of a check whoever reads it may have seen enough.
+    Ok(is_well)
 }
 
 fn sums(pool: &Path, report: &Report) -> String {
@@ -177,6 +213,12 @@ struct JsonFinding<'a> {
 #[derive(Serialize)]
 struct JsonAction<'a> {
     action: &'a str,
+}
+
+/// A line of a repair before this one.
+#[derive(Serialize)]
+struct JsonEarlier<'a> {
+    earlier: &'a str,
 }
 
 /// The sums.

@@ -259,6 +259,7 @@ fn clear(path: &Path, directory: &OwnedFd, force: bool) -> Result<()> {
         layout::JOURNAL,
         crate::VIOLATIONS_LOG,
         crate::VIOLATIONS_LOG_OLD,
+        layout::REPAIR_REPORT,
         layout::LOCK,
     ];
     let remove = |name: &Path, flags| match rustix::fs::unlinkat(directory, name, flags) {

@@ -23,5 +23,7 @@ pub const SEGMENTS: &str = "segments";
 pub const ARENAS: &str = "arenas";
 /// The controller's socket.
 pub const SOCKET: &str = "socket";
+/// What the last repair had to tell, as text.
+pub const REPAIR_REPORT: &str = "repair-report";
 /// Locked while a controller serves the pool.
 pub const LOCK: &str = "lock";

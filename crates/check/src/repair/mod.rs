@@ -9,6 +9,7 @@
 //! | `files`, `names` | pages of files, names of directories |
 //! | `tree` | which names count, what is cut off |
 //! | `plan` | changing all of it in one step |
+//! | `report` | what is to be told, kept until somebody was told |
 //!
 //! # Invariants
 //! * A pool without findings is not touched.
@@ -19,6 +20,7 @@ mod files;
 mod kinds;
 mod names;
 mod plan;
+pub(crate) mod report;
 mod space;
 mod tables;
 mod tree;
@@ -36,6 +38,7 @@ use arck_core_state::{
 };
 use foldhash::{HashMap, HashSet};
 use plan::Plan;
+use report::Telling;
 use space::{Owner, Space};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -50,6 +53,9 @@ pub struct Repaired {
     pub after: Report,
     /// A line for each thing that was done.
     pub actions: Vec<String>,
+    /// Lines of repairs before this one, which were cut off, or whose output was lost: what they
+    /// had found, and what they had done or were about to do.
+    pub earlier: Vec<String>,
 }
 
 /// Repairs are made again until nothing is found, at most so often.
@@ -70,8 +76,9 @@ pub(crate) struct Saved {
 
 /// See [`crate::repair`].
 pub(crate) fn repair(path: &Path, options: &Options<'_>) -> Result<Repaired> {
+    let mut telling = Telling::new(path);
     let mut done = Repaired::default();
-    let lost = tables::mend_superblock(path, &mut done.actions)?;
+    let lost = tables::mend_superblock(path, &mut telling)?;
     for round in 0..ROUNDS {
         let mut findings = Vec::new();
         let mut pool = Pool::open(path, &mut findings)?;
@@ -80,6 +87,7 @@ pub(crate) fn repair(path: &Path, options: &Options<'_>) -> Result<Repaired> {
         }
         let report = survey::check(&pool, findings, options)?;
         if round == 0 {
+            telling.found(&report.findings);
             done.before = report.clone();
             done.before.findings.splice(..0, lost.clone());
         }
@@ -87,7 +95,7 @@ pub(crate) fn repair(path: &Path, options: &Options<'_>) -> Result<Repaired> {
         if done.after.is_clean() {
             break;
         }
-        if tables::mend_files(&pool, &mut done.actions)? {
+        if tables::mend_files(&pool, &mut telling)? {
             // Tables have become longer: from the beginning.
             drop(pool);
             pool = Pool::open(path, &mut Vec::new())?;
@@ -95,12 +103,13 @@ pub(crate) fn repair(path: &Path, options: &Options<'_>) -> Result<Repaired> {
                 return Err(Error::Served { path: path.into() });
             }
         }
-        tables::mend_sessions(&pool, &mut done.actions)?;
+        tables::mend_sessions(&pool, &mut telling)?;
         pool.reads_all = true;
         let mislabelled = classes::mislabelled(&pool, &done.after.findings);
-        Repair::new(&pool, &mislabelled, &mut done.actions).run()?;
+        Repair::new(&pool, &mislabelled, &mut telling).run()?;
     }
-    done.actions.truncate(ACTIONS_MAX);
+    done.earlier = telling.earlier;
+    done.actions = telling.actions;
     Ok(done)
 }
 
@@ -131,21 +140,21 @@ struct Repair<'p, 'a> {
     /// Bytes of a new page of inodes that are taken; its page.
     new_inodes: Option<(PagePtr, u64)>,
     highest_fold: u64,
-    actions: &'a mut Vec<String>,
+    telling: &'a mut Telling,
 }
 
 impl<'p, 'a> Repair<'p, 'a> {
     fn new(
         pool: &'p Pool,
         mislabelled: &HashSet<SegmentNumber>,
-        actions: &'a mut Vec<String>,
+        telling: &'a mut Telling,
     ) -> Repair<'p, 'a> {
         let kinds = kinds::Kinds::new(pool);
         let entries = kinds.entries(mislabelled);
         let mut numbers: Vec<_> = mislabelled.iter().collect();
         numbers.sort_unstable();
         for segment in numbers {
-            actions.push(format!(
+            telling.say(format!(
                 "nobody but root and the pool's user is sent {} any more",
                 segment_name(*segment)
             ));
@@ -158,14 +167,12 @@ impl<'p, 'a> Repair<'p, 'a> {
             directory_pages: HashMap::default(),
             new_inodes: None,
             highest_fold: 0,
-            actions,
+            telling,
         }
     }
 
     fn say(&mut self, what: String) {
-        if self.actions.len() < ACTIONS_MAX {
-            self.actions.push(what);
-        }
+        self.telling.say(what);
     }
 
     fn run(mut self) -> Result<()> {
@@ -178,6 +185,7 @@ impl<'p, 'a> Repair<'p, 'a> {
         self.write_headers();
         self.write_segments();
         self.write_bitmap();
+        self.telling.keep()?;
         self.plan.commit(self.pool)
     }
 

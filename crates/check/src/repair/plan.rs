@@ -184,6 +184,12 @@ impl<'p> Files<'p> {
         Ok(file)
     }
 
+    /// Whether a file is missing, or shorter than that.
+    pub fn is_short(&self, name: &str, length: u64) -> bool {
+        let has = memory::open(self.directory, name).and_then(rustix::fs::fstat);
+        has.map_or(true, |has| u64::try_from(has.st_size).unwrap_or(0) < length)
+    }
+
     /// Makes a file, or makes it longer, with zeroes at the end; whether it had to.
     pub fn extend(&self, name: &str, length: u64) -> Result<bool> {
         let file = self.open(name)?;
@@ -284,8 +290,12 @@ impl<'p> Files<'p> {
     }
 
     /// Replaces a superblock, or its copy, in one step. Durable.
-    pub fn replace(&self, name: &str, superblock: &Superblock) -> Result<()> {
-        let unfinished = "superblock.new";
+    pub fn replace_superblock(&self, name: &str, superblock: &Superblock) -> Result<()> {
+        self.replace("superblock.new", name, &superblock.encode())
+    }
+
+    /// Replaces a file in one step, by way of another one. Durable.
+    pub fn replace(&self, unfinished: &str, name: &str, bytes: &[u8]) -> Result<()> {
         // Of whoever was interrupted here.
         let file = self.open(unfinished)?;
         rustix::fs::ftruncate(&file, 0).map_err(self.failed(unfinished, "truncate"))?;
@@ -293,7 +303,7 @@ impl<'p> Files<'p> {
             file: file_id(&file),
             len: 0,
         });
-        self.write(unfinished, 0, &superblock.encode())?;
+        self.write(unfinished, 0, bytes)?;
         self.sync()?;
         rustix::fs::renameat(self.directory, unfinished, self.directory, name)
             .map_err(self.failed(name, "rename"))?;

@@ -1,9 +1,11 @@
 //! Files that are missing or too short, and what has to be so before anything else is looked at.
 //!
-//! # Invariant
-//! Each step can be cut off, and is made again by the next repair.
+//! # Invariants
+//! * Each step can be cut off, and is made again by the next repair.
+//! * What a step loses, and that it was made, is durably told before it.
 
 use super::plan::Files;
+use super::report::Telling;
 use crate::finding::Finding;
 use crate::pool::{Pool, segment_name};
 use crate::tables::{GROUPS, SEGMENT_ENTRY, SESSION_TABLE, SegmentKind};
@@ -14,7 +16,7 @@ use foldhash::HashSet;
 use std::path::Path;
 
 /// Puts a superblock that is gone or damaged back from its copy; what was wrong.
-pub(crate) fn mend_superblock(path: &Path, actions: &mut Vec<String>) -> Result<Option<Finding>> {
+pub(crate) fn mend_superblock(path: &Path, telling: &mut Telling) -> Result<Option<Finding>> {
     let directory = pool::open_directory(path)?;
     let Some((copy, reason)) = superblock::lost(path, &directory)? else {
         return Ok(None);
@@ -28,16 +30,16 @@ pub(crate) fn mend_superblock(path: &Path, actions: &mut Vec<String>) -> Result<
         directory: &directory,
         segment_size: copy.geometry.segment_size,
     };
-    files.replace(layout::SUPERBLOCK, &copy)?;
-    actions.push("put the superblock back from its copy".to_owned());
-    Ok(Some(superblock::told(
-        layout::SUPERBLOCK,
-        reason.to_string(),
-    )))
+    let lost = superblock::told(layout::SUPERBLOCK, reason.to_string());
+    telling.found([&lost]);
+    telling.say("put the superblock back from its copy".to_owned());
+    telling.keep()?;
+    files.replace_superblock(layout::SUPERBLOCK, &copy)?;
+    Ok(Some(lost))
 }
 
 /// Makes files that are missing or too short; whether there were any.
-pub(crate) fn mend_files(pool: &Pool, actions: &mut Vec<String>) -> Result<bool> {
+pub(crate) fn mend_files(pool: &Pool, telling: &mut Telling) -> Result<bool> {
     let files = Files::of(pool);
     let geometry = pool.geometry;
     let table = u64::from(geometry.segment_count) * SEGMENT_ENTRY as u64;
@@ -56,26 +58,32 @@ pub(crate) fn mend_files(pool: &Pool, actions: &mut Vec<String>) -> Result<bool>
             wanted.push((segment_name(segment), geometry.segment_size));
         }
     }
-    let mut mended = false;
-    if superblock::finding(&pool.directory, &pool.superblock).is_some() {
+    let copy_is_damaged = superblock::finding(&pool.directory, &pool.superblock).is_some();
+    if copy_is_damaged {
+        telling.say("wrote the superblock's copy anew".to_owned());
+    }
+    wanted.retain(|(name, length)| files.is_short(name, *length));
+    for (name, length) in &wanted {
+        telling.say(format!("filled {name} up with zeroes to {length} bytes"));
+    }
+    // Who had what in them cannot be found afterwards.
+    telling.keep()?;
+    if copy_is_damaged {
         let copy = pool.superblock.lasting();
-        files.replace(layout::SUPERBLOCK_COPY, &copy)?;
-        actions.push("wrote the superblock's copy anew".to_owned());
+        files.replace_superblock(layout::SUPERBLOCK_COPY, &copy)?;
     }
-    for (name, length) in wanted {
-        if files.extend(&name, length)? {
-            actions.push(format!("filled {name} up with zeroes to {length} bytes"));
-            mended = true;
-        }
+    for (name, length) in &wanted {
+        files.extend(name, *length)?;
     }
-    Ok(mended)
+    Ok(!wanted.is_empty())
 }
 
 /// Entries of the session table that cannot be.
-pub(crate) fn mend_sessions(pool: &Pool, actions: &mut Vec<String>) -> Result<()> {
+pub(crate) fn mend_sessions(pool: &Pool, telling: &mut Telling) -> Result<()> {
     let files = Files::of(pool);
     let mut numbers = HashSet::default();
     let mut highest = 0;
+    let mut cleared = Vec::new();
     for entry in &pool.sessions {
         let is_sane = entry.groups <= GROUPS
             && entry.branch_pages <= BRANCH_PAGES
@@ -83,15 +91,25 @@ pub(crate) fn mend_sessions(pool: &Pool, actions: &mut Vec<String>) -> Result<()
             && u64::from(entry.session) < pool.next_session
             && numbers.insert(entry.session);
         if pool.superblock.clean || !is_sane {
-            files.clear_session(entry.at)?;
-            actions.push(format!("forgot session {}", entry.session));
+            cleared.push(entry.at);
+            telling.say(format!("forgot session {}", entry.session));
         } else {
             highest = highest.max(u64::from(entry.session));
         }
     }
-    if pool.next_session == 0 || pool.next_session > u64::from(u32::MAX) {
+    let is_numbered = (1..=u64::from(u32::MAX)).contains(&pool.next_session);
+    if !is_numbered {
+        telling.say(format!("the next session is {}", highest + 1));
+    }
+    if cleared.is_empty() && is_numbered {
+        return Ok(());
+    }
+    telling.keep()?;
+    for at in cleared {
+        files.clear_session(at)?;
+    }
+    if !is_numbered {
         files.set_next_session(highest + 1)?;
-        actions.push(format!("the next session is {}", highest + 1));
     }
     Ok(())
 }

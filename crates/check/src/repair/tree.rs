@@ -267,7 +267,7 @@ impl Repair<'_, '_> {
                 name.push(b'~');
             }
             taken.insert(name.clone().into());
-            self.actions.push(format!(
+            self.say(format!(
                 "put inode {number} ({kind:?}) into lost+found, as {}",
                 quoted(&name)
             ));

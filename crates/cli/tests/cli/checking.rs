@@ -1,7 +1,10 @@
 //! `arck check`: what its status says, lines and JSON, a repair, a pool that is served, and pools
 //! that cannot be checked.
 
-use crate::support::{Place, Serving, arck, refused, run, succeeded};
+use crate::support::{Place, Serving, arck, mkfs, refused, run, succeeded};
+use arck_testkit::{Shorthand, connect_as};
+use arckfs::At;
+use std::os::fd::FromRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Output;
@@ -173,4 +176,149 @@ fn a_superblock_that_is_damaged_is_put_back_from_its_copy() {
     }
     let served = arck().arg("serve").arg(place.pool()).output().unwrap();
     refused(&served, "backup");
+}
+
+/// On a terminal it is shown how far a check is that takes longer than a moment; nothing of that is
+/// left at the end.
+#[test]
+fn how_far_it_is_is_shown_on_a_terminal() {
+    let place = Place::new();
+    assert!(mkfs(&place.pool(), &["--size", "128M"]).status.success());
+    let mut serving = Serving::start(&place.pool(), &[]);
+    let fs = connect_as(&place.pool(), b"");
+    for directory in 0..20 {
+        fs.make_directory(At::Root, format!("{directory}").as_bytes(), 0o755)
+            .unwrap();
+        for file in 0..1000 {
+            fs.put(&format!("{directory}/{file}"), b"").unwrap();
+        }
+    }
+    fs.disconnect().unwrap();
+    serving.signal(libc::SIGTERM);
+    assert!(serving.process.wait().unwrap().success());
+    let shown = |is_slow: bool| {
+        let (terminal, slave) = terminal();
+        let mut command = arck();
+        command.arg("check").arg(place.pool()).env("TERM", "xterm");
+        let mut child = command.stderr(slave).spawn().unwrap();
+        // Ours has to be closed, so that its end is seen.
+        drop(command);
+        let process = libc::pid_t::try_from(child.id()).unwrap();
+        if is_slow {
+            // It has begun; then it takes longer than a moment.
+            let files = format!("/proc/{process}/fd");
+            let headers = place.pool().join("headers");
+            let has_begun = || {
+                let mut open = std::fs::read_dir(&files).unwrap();
+                open.any(|file| {
+                    std::fs::read_link(file.unwrap().path()).is_ok_and(|f| f == headers)
+                })
+            };
+            while !has_begun() && child.try_wait().unwrap().is_none() {}
+            // SAFETY: signals to our own child, which has not been waited for unless it has ended.
+            unsafe {
+                libc::kill(process, libc::SIGSTOP);
+                std::thread::sleep(std::time::Duration::from_millis(700));
+                libc::kill(process, libc::SIGCONT);
+            }
+        }
+        let mut text = Vec::new();
+        // Where the other end is closed, EIO.
+        let _ = std::io::Read::read_to_end(&mut { terminal }, &mut text);
+        assert!(child.wait().unwrap().success());
+        String::from_utf8_lossy(&text).into_owned()
+    };
+    assert_eq!(shown(false), "");
+    let text = shown(true);
+    assert!(text.contains("checking ") && text.contains('%'), "{text:?}");
+    // The last thing is that its line is cleared.
+    assert!(text.trim_end().ends_with("\u{1b}[2K"), "{text:?}");
+}
+
+/// A terminal: what is behind it, and what a program gets.
+fn terminal() -> (std::fs::File, std::fs::File) {
+    let (mut behind, mut before) = (-1, -1);
+    let size = libc::winsize {
+        ws_row: 24,
+        ws_col: 100,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    let none = std::ptr::null_mut();
+    // SAFETY: both numbers have a place, no name is asked for, and the size lives.
+    let made = unsafe {
+        libc::openpty(
+            &raw mut behind,
+            &raw mut before,
+            none,
+            none.cast(),
+            &raw const size,
+        )
+    };
+    assert_eq!(made, 0);
+    // SAFETY: just made, and nobody else's.
+    unsafe {
+        (
+            std::fs::File::from_raw_fd(behind),
+            std::fs::File::from_raw_fd(before),
+        )
+    }
+}
+
+/// A repair whose output is lost, by a full file system or a kill before it is printed: the next one
+/// tells it all the same, once.
+#[test]
+fn what_a_repair_found_is_told_by_the_next_if_nobody_was_told() {
+    let whole = check(&damaged().pool(), &["--repair"]).stdout;
+    let whole = String::from_utf8(whole).unwrap();
+    assert!(whole.contains("\nrepaired: "), "{whole}");
+    let earlier: String = whole
+        .lines()
+        .map(|line| format!("earlier: {line}\n"))
+        .collect();
+    for is_killed in [false, true] {
+        let place = damaged();
+        let mut repair = arck();
+        repair.arg("check").arg(place.pool()).arg("--repair");
+        let report = place.pool().join("repair-report");
+        if is_killed {
+            // A pipe that is full: it cannot print anything.
+            let (reader, mut writer) = std::io::pipe().unwrap();
+            rustix::io::ioctl_fionbio(&writer, true).unwrap();
+            while std::io::Write::write(&mut writer, &[b'x'; 4096]).is_ok() {}
+            rustix::io::ioctl_fionbio(&writer, false).unwrap();
+            let mut child = repair.stdout(writer).spawn().unwrap();
+            let began = std::time::Instant::now();
+            // Until the pool is in order, and nobody has it any more.
+            while check(&place.pool(), &[]).status.code() != Some(0) {
+                assert!(began.elapsed() < std::time::Duration::from_secs(60));
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+            child.kill().unwrap();
+            child.wait().unwrap();
+            drop(reader);
+        } else {
+            let full = std::fs::File::options().write(true).open("/dev/full");
+            let output = repair.stdout(full.unwrap()).output().unwrap();
+            assert_eq!(output.status.code(), Some(2), "{output:?}");
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(text.contains(report.to_str().unwrap()), "{text}");
+            assert_eq!(text.lines().count(), 1, "{text}");
+        }
+        let kept = std::fs::read_to_string(&report).unwrap();
+        assert_eq!(kept.split_once('\n').unwrap().1, whole);
+        // A check finds nothing, and says that there is something to be told.
+        let found = check(&place.pool(), &[]);
+        assert_eq!(found.status.code(), Some(0), "{found:?}");
+        let text = String::from_utf8_lossy(&found.stderr).into_owned();
+        assert!(text.contains("is told by: arck check --repair"), "{text}");
+        let told = check(&place.pool(), &["--repair"]);
+        assert_eq!(told.status.code(), Some(1), "{told:?}");
+        assert_eq!(String::from_utf8_lossy(&told.stdout), earlier);
+        // Once.
+        assert_eq!(succeeded(&check(&place.pool(), &["--repair"])), "");
+        assert_eq!(succeeded(&check(&place.pool(), &[])), "");
+        let kept = std::fs::read_to_string(&report).unwrap();
+        assert_eq!(kept.split_once('\n').unwrap().1, whole);
+    }
 }
