@@ -2,7 +2,8 @@
 //! looked at ([`arck_testkit::explorer`]); and whether it sees when a flush, a fence or a streaming
 //! store is left out.
 //!
-//! `ARCK_EXPLORER=full`: everything in depth, hours. `ARCK_EXPLORER=noticed`: only what happens if
+//! `ARCK_EXPLORER=full`: everything in depth, hours; `ARCK_EXPLORER=full:1/8` is the first of eight
+//! parts of that, which together are all of it. `ARCK_EXPLORER=noticed`: only what happens if
 //! something is left out that somebody has to notice, with a line for each place;
 //! `ARCK_EXPLORER=places`: if anything is. `ARCK_EXPLORER_ONLY=TEXT`: only workloads with this text in their names, or
 //! places, with a line for each. Its own `main`: it starts itself again as workers, since a process
@@ -24,15 +25,46 @@ enum Depth {
     /// What somebody has to notice if it is left out.
     Noticed,
     Places,
-    Full,
+    Full(Share),
+}
+
+/// One part of so many, each as good as the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Share {
+    part: usize,
+    of: usize,
+}
+
+impl Share {
+    const ALL: Share = Share { part: 1, of: 1 };
+
+    /// As `1/8` says it.
+    fn read(text: &str) -> Option<Share> {
+        let (part, of) = text.split_once('/')?;
+        let share = Share {
+            part: part.parse().ok()?,
+            of: of.parse().ok()?,
+        };
+        (1..=share.of).contains(&share.part).then_some(share)
+    }
+
+    /// Whether it has what is of this number.
+    fn has(self, number: usize) -> bool {
+        number % self.of == self.part - 1
+    }
 }
 
 fn depth() -> Depth {
-    match std::env::var("ARCK_EXPLORER").as_deref() {
-        Ok("full") => Depth::Full,
-        Ok("places") => Depth::Places,
-        Ok("noticed") => Depth::Noticed,
-        _ => Depth::Quick,
+    let text = std::env::var("ARCK_EXPLORER").unwrap_or_default();
+    match text.as_str() {
+        "" => Depth::Quick,
+        "full" => Depth::Full(Share::ALL),
+        "places" => Depth::Places,
+        "noticed" => Depth::Noticed,
+        text => {
+            let share = text.strip_prefix("full:").and_then(Share::read);
+            Depth::Full(share.unwrap_or_else(|| panic!("ARCK_EXPLORER={text}: see main.rs")))
+        }
     }
 }
 
@@ -160,21 +192,21 @@ fn main() -> ExitCode {
     };
 
     let only = std::env::var_os("ARCK_EXPLORER_ONLY").is_some();
-    if matches!(depth(), Depth::Quick | Depth::Full) {
+    if matches!(depth(), Depth::Quick | Depth::Full(_)) {
         end(
             "every_state_recovers_to_one_that_is_allowed",
             &explore(only),
         );
     }
     let leaves_out = match depth() {
-        Depth::Quick | Depth::Full => !only,
+        Depth::Quick | Depth::Full(_) => !only,
         Depth::Noticed | Depth::Places => true,
     };
     if leaves_out {
         let begun = Instant::now();
         let told = run("places");
         let mut failures = told.failures;
-        let all = matches!(depth(), Depth::Places | Depth::Full) && !only;
+        let all = matches!(depth(), Depth::Places | Depth::Full(Share::ALL)) && !only;
         failures.extend(places::report(&told.places, all));
         println!("in {:.0} s", begun.elapsed().as_secs_f64());
         end("what_is_left_out_is_noticed", &failures);
@@ -208,7 +240,11 @@ fn explore(only: bool) -> Vec<String> {
         workers(),
     );
     let mut failures = told.failures;
-    if !only && sum("states") < 100_000 {
+    let least = match depth() {
+        Depth::Full(share) => 100_000 / share.of as u64,
+        _ => 100_000,
+    };
+    if !only && sum("states") < least {
         failures.push(format!("{} states are too few", sum("states")));
     }
     failures

@@ -1,6 +1,6 @@
 //! One process of the explorer: its share of the work, told line by line.
 
-use crate::{Depth, depth, places};
+use crate::{Depth, Share, depth, places};
 use arck_pm::record::Recording;
 use arck_testkit::explorer::explore::{Bounds, Explorer, Recovery, sites};
 use arck_testkit::explorer::image::Dropped;
@@ -68,7 +68,7 @@ fn jobs() -> Vec<(Run, Bounds)> {
         Depth::Quick | Depth::Noticed | Depth::Places => {
             (bounds(40, true, 60), bounds(3, false, 400), 100)
         }
-        Depth::Full => (bounds(512, true, 5), bounds(32, true, 50), 3000),
+        Depth::Full(_) => (bounds(512, true, 5), bounds(32, true, 50), 3000),
     };
     let few = |run| (run, shallow);
     let mut jobs = vec![
@@ -97,10 +97,28 @@ pub fn main(what: &str) {
     }
 }
 
+/// What of all is to be done here.
+fn share() -> Share {
+    match depth() {
+        Depth::Full(share) => share,
+        _ => Share::ALL,
+    }
+}
+
 fn explore(recording: &Recording, worker: usize, count: usize) {
     let tells_each = std::env::var_os("ARCK_EXPLORER_ONLY").is_some();
-    let mine = jobs().into_iter().skip(worker).step_by(count);
-    for (run, bounds) in mine {
+    let share = share();
+    let (_, jobs): (Vec<_>, Vec<_>) = jobs()
+        .into_iter()
+        .enumerate()
+        .filter(|&(number, _)| share.has(number))
+        .unzip();
+    let (begun, all) = (
+        Instant::now(),
+        jobs.len().saturating_sub(worker).div_ceil(count),
+    );
+    let mine = jobs.into_iter().skip(worker).step_by(count);
+    for (number, (run, bounds)) in mine.enumerate() {
         let group = run.record(recording);
         let mut explorer = Explorer::new(recording, bounds);
         for part in &group.parts {
@@ -130,6 +148,14 @@ fn explore(recording: &Recording, worker: usize, count: usize) {
             ("checked", counts.checked),
         ] {
             println!("count\t{what}\t{number}");
+        }
+        if matches!(depth(), Depth::Full(_)) {
+            println!(
+                "process {worker}: {} of {all} groups, {} states in this one, {:.0} s so far",
+                number + 1,
+                counts.states,
+                begun.elapsed().as_secs_f64()
+            );
         }
     }
 }
@@ -201,9 +227,10 @@ fn leave_out(recording: &Recording, worker: usize, count: usize) {
         let hash = text
             .bytes()
             .fold(0usize, |sum, byte| sum.wrapping_mul(31) + usize::from(byte));
-        let all = matches!(depth(), Depth::Places | Depth::Full);
+        let all = matches!(depth(), Depth::Places | Depth::Full(_));
         let is_wanted = all || places::is_to_be_noticed(&text);
-        is_wanted && text.contains(&only) && hash % count == worker
+        let is_mine = hash % count == worker && share().has(hash / count);
+        is_wanted && text.contains(&only) && is_mine
     });
     let mine: Vec<Dropped> = mine.collect();
     println!("count\tplaces\t{}", mine.len());
