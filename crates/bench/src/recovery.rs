@@ -1,8 +1,10 @@
 //! `arck-bench recovery`: how long it takes until a pool with many files is served: after a clean
-//! end, and after controller and sessions were killed, with everything folded and with nothing.
+//! end, and after controller and sessions were killed, with everything folded and with nothing; and
+//! what the check of the whole pool takes.
 //!
 //! | module | idea |
 //! | --- | --- |
+//! | `check` | the check's process |
 //! | `work` | the processes with sessions: those that make files, and the one that asks first |
 //! | `report` | a table in Markdown, and JSON |
 //!
@@ -13,6 +15,7 @@
 //! * Each round makes its pool anew, and measures every case on it.
 //! * Whoever is killed gets SIGKILL and is waited for before the clock runs.
 
+mod check;
 mod report;
 mod work;
 
@@ -22,6 +25,7 @@ use crate::measure::{median, monotonic};
 use crate::output::Output;
 use crate::pool::{self, Bench};
 use arck_pm::PersistOption;
+use check::{Check, check};
 use clap::Args;
 use report::{Report, Row};
 use serde::Serialize;
@@ -116,6 +120,7 @@ pub fn main(arguments: &RecoveryArguments) -> Outcome<()> {
     let mut starts: [Vec<Start>; 3] = Default::default();
     let mut stops = Vec::new();
     let mut unfolded = Vec::new();
+    let mut checks: [Vec<Check>; 2] = Default::default();
     for round in 0..arguments.rounds.max(1) {
         eprintln!("round {} of {}", round + 1, arguments.rounds.max(1));
         let size = arguments.pool_size.unwrap_or_else(|| size_for(arguments));
@@ -144,6 +149,10 @@ pub fn main(arguments: &RecoveryArguments) -> Outcome<()> {
             }
             starts.push(start(&mut bench, arguments)?);
         }
+        let [served, closed] = &mut checks;
+        served.push(check(&arck, &bench.pool())?);
+        bench.stop()?;
+        closed.push(check(&arck, &bench.pool())?);
     }
     let rows = Case::ALL.into_iter().zip(starts).map(|(case, starts)| {
         let of = |value: fn(&Start) -> f64| median(starts.iter().map(value));
@@ -158,6 +167,14 @@ pub fn main(arguments: &RecoveryArguments) -> Outcome<()> {
             starts: starts.clone(),
         }
     });
+    let [served, closed] = checks.map(|checks| {
+        let of = |value: fn(&Check) -> f64| median(checks.iter().map(value));
+        Check {
+            seconds: of(|check| check.seconds),
+            processor: of(|check| check.processor),
+            memory: of(|check| check.memory),
+        }
+    });
     let report = Report {
         machine: Machine::look(),
         files: arguments.files,
@@ -169,6 +186,10 @@ pub fn main(arguments: &RecoveryArguments) -> Outcome<()> {
         unfolded: median(unfolded),
         rows: rows.collect(),
         stop: median(stops),
+        checks: [
+            ("closed", closed),
+            ("served, by a controller that nobody asks", served),
+        ],
     };
     arguments.output.publish(&report)
 }

@@ -1,6 +1,6 @@
 //! What `recovery` found out: a table in Markdown, and JSON.
 
-use super::Start;
+use super::{Check, Start};
 use crate::machine::Machine;
 use crate::output;
 use serde::Serialize;
@@ -22,6 +22,8 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// Seconds that a clean end takes, once no session is there.
     pub stop: f64,
+    /// Medians, by what the pool was.
+    pub checks: [(&'static str, Check); 2],
 }
 
 /// One case.
@@ -67,6 +69,21 @@ impl output::Report for Report {
             text,
             "\nNot folded when they were killed: {:.0} files. The clean end, all sessions gone: {:.3} s.",
             self.unfolded, self.stop
-        )
+        )?;
+        writeln!(
+            text,
+            "\n| `arck check` of the pool | s | processor time, s | memory, MiB |\n\
+             | --- | ---: | ---: | ---: |"
+        )?;
+        for (what, check) in &self.checks {
+            writeln!(
+                text,
+                "| {what} | {:.3} | {:.2} | {:.0} |",
+                check.seconds,
+                check.processor,
+                check.memory / f64::from(1 << 20),
+            )?;
+        }
+        Ok(())
     }
 }
