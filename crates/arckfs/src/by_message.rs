@@ -19,7 +19,7 @@ use zerocopy::FromBytes;
 
 /// A listing begins anew so often, if its directory is emptied time and again.
 const LISTINGS_MAX: usize = 16;
-/// A bucket is read anew so often, if the directory changes time and again.
+/// A bucket is read anew so often, if the directory changes time and again; and whenever any was split.
 const REREADS_MAX: usize = 8;
 
 impl Engine {
@@ -209,9 +209,10 @@ impl Engine {
             if before.is_some_and(|(_, buckets)| listed.buckets < buckets) {
                 return Ok(None);
             }
+            let is_split = before.is_some_and(|(_, buckets)| listed.buckets != buckets);
             let has_moved = before.is_some_and(|before| before != now);
             before = Some(now);
-            if has_moved && skip != 0 && again < REREADS_MAX {
+            if skip != 0 && (is_split || has_moved && again < REREADS_MAX) {
                 // What was behind these names may be before them now.
                 again += 1;
                 at = (bucket, 0);

@@ -15,6 +15,10 @@ pub const ALL: &[Case] = &[
     ("descriptors_cut_on", descriptors_cut_on),
     ("directories_list_on", directories_list_on),
     (
+        "names_that_stay_are_listed_while_others_change",
+        names_that_stay_are_listed_while_others_change,
+    ),
+    (
         "rights_outlive_the_controller",
         rights_outlive_the_controller,
     ),
@@ -504,6 +508,67 @@ fn directories_list_on(_seed: u64) {
                 }
             }
             turns.next();
+        },
+    );
+    assert_eq!(world.violations(), "");
+}
+
+/// What is there all the time is in each listing, once, however its buckets are split meanwhile.
+fn names_that_stay_are_listed_while_others_change(_seed: u64) {
+    let world = World::new(128 << 20);
+    let stays = |at: usize| match at % 3 {
+        0 => format!("stays {at:0100}"),
+        _ => format!("stays {at}"),
+    };
+    world.together(
+        ANN,
+        |ann, turns| {
+            ann.mkdir("/directory", 0o755);
+            for at in 0..300 {
+                ann.put(&format!("/directory/{}", stays(at)), b"", 0o644);
+            }
+            ann.fold();
+            turns.next();
+            ann.chmod("/directory", 0o700);
+            ann.fold();
+            turns.pass();
+            let mut names = Vec::new();
+            for at in 0..6000 {
+                let name = format!("/directory/goes {at}");
+                ann.put(&name, b"", 0o644);
+                names.push(name);
+                // It grows in the main, bucket by bucket.
+                if at % 3 == 0 {
+                    ann.unlink(&names.swap_remove(at % names.len()))
+                        .expect("removed");
+                }
+                if at % 4 == 0 {
+                    ann.fold();
+                }
+            }
+        },
+        EVE,
+        |eve, turns| {
+            let flags = libc::O_RDONLY | libc::O_DIRECTORY;
+            let open = plain(eve.0.open_at_root("/directory", flags)).expect("open");
+            turns.next();
+            let mut others = Vec::new();
+            let began = std::time::Instant::now();
+            while others.last() < Some(&3900) && began.elapsed().as_secs() < 60 {
+                let names = eve.0.names_of(open).expect("a listing");
+                let count = names.len();
+                let mut set: std::collections::BTreeSet<String> = names.into_iter().collect();
+                assert_eq!(set.len(), count, "names twice");
+                let missing: Vec<_> = (0..300).filter(|&at| !set.remove(&stays(at))).collect();
+                assert!(missing.is_empty(), "{missing:?} of {count}");
+                others.push(set.len());
+            }
+            println!(
+                "{} listings of up to {:?} others",
+                others.len(),
+                others.last()
+            );
+            assert!(others.len() > 10);
         },
     );
     assert_eq!(world.violations(), "");
