@@ -435,8 +435,6 @@ impl Core {
         let (refused_before, sound): (Vec<InodeNumber>, Vec<InodeNumber>) = numbers
             .into_iter()
             .partition(|&number| self.is_refused(session, number));
-        self.progress
-            .add((sound.len() + refused_before.len()) as u64);
         let mut first = None;
         // Each refusal may cost a copy of all that hangs together, so a session could make
         // thousands of them last for minutes; and a user many sessions.
@@ -447,7 +445,11 @@ impl Core {
         slices.extend(sound.chunks(size).rev());
         while let Some(slice) = slices.pop() {
             let began = Instant::now();
-            let Err(failure) = self.fold(session, slice, after) else {
+            let folded = self.fold(session, slice, after);
+            if folded.is_ok() || slice.len() == 1 {
+                self.progress.add(slice.len() as u64);
+            }
+            let Err(failure) = folded else {
                 continue;
             };
             let is_spent = wasted > WASTED_MAX;
