@@ -514,6 +514,7 @@ impl Engine {
         recalled: &Recalled,
         attempt: &mut impl FnMut(&Context<'_>) -> Attempt<T>,
     ) -> Attempt<T> {
+        let is_outermost = !thread.slot().is_pinned();
         let context = Context {
             session: self.session,
             state: self.state,
@@ -525,6 +526,9 @@ impl Engine {
             spares: &self.spares,
             recalled,
         };
+        if is_outermost && self.session.has_missed_withdrawals() {
+            return Err(Fix::Again.into());
+        }
         attempt(&context)
     }
 
@@ -563,11 +567,15 @@ impl Engine {
         loop {
             let is_within = slot.is_pinned();
             let inside = slot.pin();
-            if is_within || !self.session.region().is_damaged() {
+            let is_damaged = self.session.region().is_damaged();
+            if is_within || !is_damaged && !self.session.has_missed_withdrawals() {
                 return Ok(Some(inside));
             }
             drop(inside);
-            self.rebuild()?;
+            if is_damaged {
+                self.rebuild()?;
+            }
+            self.session.drop_withdrawn()?;
         }
     }
 
@@ -580,6 +588,9 @@ impl Engine {
         }
         if self.session.region().is_damaged() {
             self.rebuild()?;
+        }
+        if self.session.has_missed_withdrawals() {
+            self.session.drop_withdrawn()?;
         }
         if mappings::take_moved(self.state.maps_moved.load(Ordering::Acquire)) {
             self.catch_up_with_maps();

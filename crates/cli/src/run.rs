@@ -10,6 +10,7 @@
 //! * A private controller is never ended while another `arck run` or a session uses it
 //!   ([`pool`]); one that is killed meanwhile is followed by another ([`guard`]).
 
+mod group;
 mod guard;
 mod pool;
 mod private;
@@ -71,9 +72,13 @@ pub struct RunArguments {
 
     /// Trust group to be one of: its programs have one session together, see each other's changes
     /// at once and pay nothing for them, and trust each other; only programs of the same user join
-    /// [default: $ARCK_GROUP, else each program has a session of its own]
+    /// [default: a new one for this command, or the one it is started in]
     #[arg(long, value_name = "NAME", value_parser = group_name)]
     group: Option<String>,
+
+    /// A session of its own for each program that the command starts
+    #[arg(long, conflicts_with = "group")]
+    no_group: bool,
 
     /// Say at exit what was intercepted, on standard error or in FILE (JSON if it ends in .json)
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
@@ -226,17 +231,18 @@ fn run(arguments: &RunArguments) -> Result<ExitStatus, Refusal> {
         )
         .env("ARCK_POOL", &pool)
         .env("ARCK_MOUNT", mount);
-    if let Some(group) = &arguments.group {
-        command.env("ARCK_GROUP", group);
-    }
+    let group = group::name(arguments, &pool);
+    group::tell(&mut command, group.as_deref());
     if let Some(collector) = &collector {
         command.env("ARCK_REPORT", collector.path());
     }
 
     let user = pool::User::attach(&pool, arguments.persist.map(Persist::name))?;
-    let ended = user
-        .share_lock(&mut command)
-        .and_then(|()| run_to_its_end(&mut command));
+    let ended = user.share_lock(&mut command).and_then(|()| {
+        run_to_its_end(&mut command, || {
+            group::Membership::begin(group.as_deref(), &pool, mount)
+        })
+    });
     let controller_line = user.end();
     let (process, status) = ended.map_err(|error| Refusal {
         line: program::why_not(word, &error),
@@ -261,12 +267,17 @@ fn run(arguments: &RunArguments) -> Result<ExitStatus, Refusal> {
     Ok(status)
 }
 
-/// Starts the command, passes signals on to it, and waits for its end.
-fn run_to_its_end(command: &mut Command) -> io::Result<(u32, ExitStatus)> {
+/// Starts the command, joins its group, passes signals on to it, and waits for its end.
+fn run_to_its_end(
+    command: &mut Command,
+    join: impl FnOnce() -> group::Membership,
+) -> io::Result<(u32, ExitStatus)> {
     signals::forward();
     let mut child = command.spawn()?;
     signals::child_started(child.id());
+    let membership = join();
     signals::wait_for_end(child.id())?;
+    membership.end();
     // From here on the number of the process may be reused, so nothing is sent to it any more.
     signals::child_ended();
     let status = child.wait()?;

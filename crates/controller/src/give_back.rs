@@ -141,7 +141,7 @@ mod tests {
         let ann = test.session(1001, &[1001]);
         let page = test.page_of(1001);
         let segment = test.segment_of(page);
-        test.core.map_segments(ann, &[segment]).unwrap();
+        test.core.map_segments(ann, &[segment], true).unwrap();
         test.free(page);
         // Others take all that they get; each has half of what is left.
         let others: Vec<_> = (1002..1020).map(|uid| test.session(uid, &[uid])).collect();
@@ -157,7 +157,7 @@ mod tests {
             test.core.state.classes.get(label).cloned()
         };
         assert_eq!(label(&test), Some(Class::only(1001)));
-        assert!(test.core.map_segments(others[0], &[segment]).is_err());
+        assert!(test.core.map_segments(others[0], &[segment], true).is_err());
         test.core.end_session(ann, libc::ESHUTDOWN);
         fill(&mut test);
         let now = label(&test).unwrap();

@@ -129,8 +129,18 @@ impl Core {
         if let Err(errno) = self.abandon_segments(&empty) {
             return errno.into();
         }
-        if let Some(session) = self.sessions.get_mut(&number) {
+        let Core {
+            state, sessions, ..
+        } = self;
+        if let Some(session) = sessions.get_mut(&number) {
             session.segments.retain(|segment| !empty.contains(segment));
+            for &segment in &empty {
+                // What a process of it has mapped that process drops before it uses it again.
+                if session.mapped.remove(&segment) {
+                    state.space.note_sent(segment, false);
+                }
+                state.space.note_given_back(segment, number);
+            }
         }
         for &segment in &empty {
             self.lookout.ended(Lent::Segment(segment));
@@ -165,9 +175,10 @@ impl Core {
         let is_class = state.space.shared && !state.is_privileged(&session.credentials);
         let class = is_class.then(|| Class::only(uid));
         let label = state.label(class.as_ref());
-        let segment = state
-            .space
-            .find_data_segment(&state.pool, uid, label, kept)?;
+        let segment =
+            state
+                .space
+                .find_data_segment(&state.pool, session.number, uid, label, kept)?;
         let file = state.pool.open_segment(segment, rustix::fs::OFlags::RDWR)?;
         let number = session.number;
         self.lend_segment(number, uid, segment);

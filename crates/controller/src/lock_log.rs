@@ -265,6 +265,15 @@ impl Locks {
         self.table.test(session, wanted)
     }
 
+    /// As [`LockTable::holders_in_the_way`].
+    pub fn in_the_way(
+        &self,
+        session: SessionNumber,
+        wanted: &LockRange,
+    ) -> Vec<(SessionNumber, u32)> {
+        self.table.holders_in_the_way(session, wanted)
+    }
+
     /// As [`LockTable::wait`].
     pub fn wait(&mut self, pool: &Pool, asker: Asker, wanted: &LockRange) -> Result<(), Errno> {
         self.change(pool, asker, wanted, |table| {

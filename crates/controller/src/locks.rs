@@ -38,6 +38,8 @@ const NOTED_MAX: usize = 256;
 /// Locks and waits that are looked at for a circle; a longer one is not found, as in Linux, which
 /// follows ten. Whoever waits in it waits until one of them gives up.
 const CIRCLE_MAX: u64 = 1 << 14;
+/// Holders in the way of a lock of whom it is looked whether they are there still.
+const HOLDERS_MAX: usize = 16;
 /// Far more than the longest pause between two attempts of one that waits.
 const WAITING: Duration = Duration::from_secs(10);
 
@@ -215,6 +217,20 @@ impl LockTable {
         self.in_the_way(session, wanted)
             .map(|(_, held)| held.range)
             .min_by_key(|range| range.start)
+    }
+
+    /// Sessions and processes whose own locks stand in the way; not all of them where there are many.
+    pub fn holders_in_the_way(
+        &self,
+        session: SessionNumber,
+        wanted: &LockRange,
+    ) -> Vec<(SessionNumber, u32)> {
+        let holders = self.in_the_way(session, wanted);
+        let own = holders.filter_map(|(holder, held)| match holder.keeper {
+            Keeper::Session(of) => Some((of, held.range.holder.process)),
+            Keeper::Description(_) => None,
+        });
+        own.take(HOLDERS_MAX).collect()
     }
 
     /// Of each other holder the first lock that stands in the way.

@@ -2,7 +2,8 @@
 //!
 //! Programs of one user that give the name of a group share one session: what one of them owns all
 //! of them own, and none pays for what another did. The first makes the session, others join it,
-//! and it ends with the last.
+//! and it ends with the last. When all its numbers are taken, the next makes another session of the
+//! same name.
 //!
 //! # Invariants
 //! * Only a process with the same user, group and further groups joins: to others the name says
@@ -53,14 +54,18 @@ impl Members {
 
     /// Notes a process under a number that is free. EAGAIN if none is.
     pub fn add(&mut self, process: u32, control: &ControlMemory) -> Result<u16, Errno> {
-        let may_be_used = |member: &u16| {
+        let member = self.free(control).ok_or(Errno::AGAIN)?;
+        self.processes.insert(member, process);
+        Ok(member)
+    }
+
+    /// A number that is free.
+    fn free(&self, control: &ControlMemory) -> Option<u16> {
+        (1..MEMBERS as u16).find(|member| {
             let (word, bit) = (usize::from(*member) / 64, u32::from(*member) % 64);
             let departed = control.header.departed[word].load(Ordering::Acquire);
             !self.has(*member) && departed & 1 << bit == 0
-        };
-        let member = (1..MEMBERS as u16).find(may_be_used).ok_or(Errno::AGAIN)?;
-        self.processes.insert(member, process);
-        Ok(member)
+        })
     }
 
     /// Notes a process that had this number at an earlier controller. EBUSY if it is connected.
@@ -97,8 +102,8 @@ pub enum Left {
 }
 
 impl Core {
-    /// A place in the session of a group, if there is one that this process may join. EAGAIN if it
-    /// has no place left; EMFILE.
+    /// A place in a session of a group, if there is one that this process may join and that has a
+    /// number left: a group of more processes has several sessions. EMFILE.
     pub fn join_session(
         &mut self,
         credentials: &Credentials,
@@ -108,9 +113,12 @@ impl Core {
             return None;
         }
         let is_theirs = |session: &&mut Session| {
-            session.live.is_some()
-                && session.members.is_named(&caller.group)
+            session.members.is_named(&caller.group)
                 && are_same(&session.credentials, credentials)
+                && session.live.as_ref().is_some_and(|live| {
+                    let free = session.members.free(Live::control(live));
+                    free.is_some()
+                })
         };
         let session = self.sessions.values_mut().find(is_theirs)?;
         let number = session.number;
@@ -124,6 +132,14 @@ impl Core {
             }
             Ok((number, greeting?))
         }))
+    }
+
+    /// The locks of a process that has gone are nobody's.
+    pub fn drop_locks_of(&mut self, number: SessionNumber, member: u16) {
+        let session = self.sessions.get(&number);
+        if let Some(process) = session.and_then(|session| session.process(member)) {
+            self.locks.drop_process(&self.state.pool, number, process);
+        }
     }
 
     /// A process of a session has gone, whatever it was doing. What it has asked and nobody has
@@ -162,6 +178,11 @@ impl Core {
 }
 
 impl Session {
+    /// The process that says it is a member.
+    pub fn process(&self, member: u16) -> Option<u32> {
+        self.members.processes.get(&member).copied()
+    }
+
     /// The process for which the session is opened.
     pub fn join_as_first(&mut self, process: u32) -> Result<u16, Errno> {
         let live = self.live.as_ref().ok_or(Errno::AGAIN)?;

@@ -8,6 +8,7 @@
 //! * A wake descriptor is never read (see [`crate::sessions`]).
 
 mod calls;
+mod departed;
 mod held;
 mod shares;
 
@@ -29,7 +30,7 @@ use arck_protocol::wait::Courtesy;
 use arck_protocol::{Request, Response, ring};
 use arck_verifier::Credentials;
 use rustix::buffer::spare_capacity;
-use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::event::{Timespec, epoll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
@@ -360,6 +361,17 @@ impl Service {
     fn serve(&mut self, session: SessionNumber, slot: usize, request: Request, received: u64) {
         let closings = self.core.closings.last();
         match self.core.request(session, &request) {
+            Reply::Now(response) if self.may_stand_aside(session, &request, &response) => {
+                // First, so that it is not served once more meanwhile.
+                self.deferred.push(Deferred {
+                    due: Instant::now(),
+                    session,
+                    slot,
+                    request: request.clone(),
+                    received,
+                });
+                self.disconnect_departed(session, &request);
+            }
             Reply::Now(response) if closes(&request) && self.is_closing_since(closings) => {
                 let to = Asker::Slot(session, slot, response);
                 self.hold(to, closings);
@@ -560,6 +572,8 @@ impl Service {
 
     /// A process of a session has gone.
     fn leave(&mut self, session: SessionNumber, member: u16) {
+        // Others of its session ask in the same memory, and may know that it has gone.
+        self.core.drop_locks_of(session, member);
         // What it had asked before is still done, as far as it can be.
         self.poll_session(session, Some(LAST_REQUESTS));
         match self.core.leave_session(session, member) {
@@ -579,19 +593,6 @@ impl Service {
                 }
             }
         }
-    }
-
-    /// A process that greets has no other program any more: connections of what it was before it
-    /// executed this one are closed, and may be seen here only after its greeting.
-    fn disconnect_predecessors(&mut self, process: u32) {
-        let of_process = self.connections.iter().filter(|(_, connection)| {
-            connection.session.is_some() && connection.process == process
-        });
-        let gone: Vec<u64> = of_process
-            .filter(|(_, connection)| is_cut(connection.socket.as_fd()))
-            .map(|(&token, _)| token)
-            .collect();
-        gone.into_iter().for_each(|token| self.disconnect(token));
     }
 
     fn end_session(&mut self, session: SessionNumber) {
@@ -646,13 +647,4 @@ impl Service {
         drop(connections);
         closed
     }
-}
-
-/// Whether the other end of a connection is closed.
-fn is_cut(socket: BorrowedFd<'_>) -> bool {
-    let mut asked = [PollFd::from_borrowed_fd(socket, PollFlags::IN)];
-    matches!(poll(&mut asked, Some(&Timespec::default())), Ok(1..))
-        && asked[0]
-            .revents()
-            .intersects(PollFlags::HUP | PollFlags::ERR)
 }

@@ -528,12 +528,13 @@ impl Core {
         Ok((welcome, descriptors))
     }
 
-    /// Descriptors of segments: of the session's own to write, else to read. EACCES for a segment of
+    /// Descriptors of segments: of the session's own to write, if that is wanted, else to read. EACCES for a segment of
     /// nobody's or beyond the table, and for one of a class that the session is not in.
     pub fn map_segments(
         &mut self,
         session: SessionNumber,
         segments: &[SegmentNumber],
+        to_write: bool,
     ) -> Result<Vec<OwnedFd>, Errno> {
         let Core {
             state, sessions, ..
@@ -548,7 +549,7 @@ impl Core {
             {
                 return Err(Errno::ACCESS);
             }
-            let access = match is_own {
+            let access = match is_own && to_write {
                 true => OFlags::RDWR,
                 false => OFlags::RDONLY,
             };

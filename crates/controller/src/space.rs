@@ -17,6 +17,7 @@ use crate::files::{CONTROLLER, FOREIGN, STALE, SegmentEntry, SegmentKind};
 use crate::pool::{Pool, numbered, punched, resized};
 use crate::reach::Reach;
 use crate::workers::Workers;
+use arck_core_state::geometry::SessionNumber;
 use arck_core_state::{Geometry, PagePtr, SegmentNumber, layout};
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
@@ -57,6 +58,8 @@ pub struct Space {
     last_of: HashMap<(SegmentKind, u32), SegmentNumber>,
     /// Of each segment, how many sessions were sent it read-only and are still there.
     sent: Vec<u32>,
+    /// The session that gave a segment back last, as long as nobody has got it since.
+    given_back: HashMap<SegmentNumber, SessionNumber>,
     /// There are other users than root and the pool's: see [`crate::classes`].
     pub shared: bool,
     /// Segments with pages that cannot be emptied yet: they go to nobody.
@@ -95,6 +98,7 @@ impl Space {
             metadata_free: 0,
             last_of: HashMap::new(),
             sent: vec![0; segments.len()],
+            given_back: HashMap::new(),
             shared: segments.iter().any(|entry| entry.class != NOBODY),
             kept: 0,
             may_have_unused: true,
@@ -319,6 +323,9 @@ impl Space {
         }
         self.has_lost_labels |= place.class != NOBODY && place.class != entry.class;
         self.may_have_unused |= entry.owner == 0;
+        if entry.owner != 0 || entry.kind() != SegmentKind::Data {
+            self.given_back.remove(&segment);
+        }
         *place = entry;
         match entry.kind() {
             SegmentKind::Free => {
@@ -404,6 +411,11 @@ impl Space {
             && !self.preparing.contains_key(&segment)
     }
 
+    /// A session has given an empty segment back.
+    pub fn note_given_back(&mut self, segment: SegmentNumber, session: SessionNumber) {
+        self.given_back.insert(segment, session);
+    }
+
     /// From now on these segments go to nobody, whoever gives them up.
     pub fn quarantine(&mut self, segments: impl IntoIterator<Item = SegmentNumber>) {
         self.quarantined.extend(segments);
@@ -432,10 +444,12 @@ impl Space {
 
     /// A segment for a session's data: an ownerless one of the same user and class that is at
     /// least half free, else a new one that leaves `kept` pages for metadata, else any ownerless
-    /// one with free pages. ENOSPC.
+    /// one with free pages. ENOSPC. Only what `session` gave back itself may still be written by
+    /// somebody, by another of its processes, say.
     pub fn find_data_segment(
         &mut self,
         pool: &Pool,
+        session: SessionNumber,
         uid: u32,
         label: u32,
         kept: u64,
@@ -459,7 +473,8 @@ impl Space {
             .partition(|&(used, _)| used <= all / 2);
         for (used, segment) in roomy {
             let same = is_same(&self.segments[segment as usize]);
-            if is_out_of_reach(pool, segment) {
+            let had_it = same && self.given_back.get(&segment) == Some(&session);
+            if had_it || is_out_of_reach(pool, segment) {
                 match self.make_ready(pool, segment, used, same) {
                     // Whoever pinned its pages keeps it, or its file is gone: another one.
                     Err(Errno::AGAIN | Errno::IO) => {}

@@ -85,6 +85,7 @@ pub fn seeds() -> Vec<Seed> {
         Call::MapSegments {
             segments: vec![1, 2],
         },
+        Call::ReadSegments { segments: vec![3] },
         Call::GrantSegment,
         Call::Goodbye,
         Call::Shutdown,

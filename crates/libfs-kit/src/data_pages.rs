@@ -8,6 +8,10 @@
 //!   session refers to the page but the verified state.
 //! * Of a segment that is given back ([`DataPages::withdraw`]) no page is taken any more; it has none
 //!   that is not free, and whatever was read of it does not count.
+//! * In a trust group each process has segments mapped that another one gives back. It drops such a
+//!   mapping before its next operation: `withdrawals` counts them, and whoever pins the epoch compares
+//!   it with what its process has seen ([`Session::has_missed_withdrawals`]). The controller is told
+//!   only after a time in which every thread that was inside has left, so no operation is in between.
 //! * Neither taking nor releasing a page takes longer the more segments there are: a segment is
 //!   found by its number in `table`, and the search for a free page goes on where the last one
 //!   ended, so that it passes each full segment once a round.
@@ -18,6 +22,7 @@ use crate::session::Session;
 use arck_core_state::{PagePtr, SegmentNumber};
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// Words of bits for the largest segment (16 MiB, 4096 pages).
 const WORDS: usize = 64;
@@ -25,6 +30,8 @@ const WORDS: usize = 64;
 const KEPT_EMPTY: usize = 2;
 /// It gives none back while the pool has so many times as much free as it holds.
 const PLENTY: u64 = 4;
+/// So long the group's other threads have to leave the operations that they are in.
+const ALL_LEAVE: Duration = Duration::from_millis(100);
 /// Segments in a leaf of the table.
 const LEAF: usize = 512;
 
@@ -38,6 +45,8 @@ region_shared! {
         next: AtomicOffset<OwnSegment>,
         /// 1 once it was given back: it stays in the list, for when it is granted again.
         is_withdrawn: AtomicU64,
+        /// The count of withdrawals at the last one of this segment; 0 before the first.
+        withdrawn_at: AtomicU64,
         taken: [AtomicU64; WORDS],
     }
 
@@ -47,6 +56,8 @@ region_shared! {
         segments: AtomicU32,
         /// Pages that files have lost since somebody last looked whether segments can be given back.
         dropped: AtomicU64,
+        /// How often segments were given back.
+        withdrawals: AtomicU64,
         /// All own segments.
         first: AtomicOffset<OwnSegment>,
         /// The one in which a page was found last.
@@ -114,13 +125,8 @@ impl DataPages {
                 true => before.taken[index].load(Ordering::Relaxed),
                 false => 0,
             };
-            let own = OwnSegment {
-                number: AtomicU32::new(0),
-                hint: AtomicU32::new(0),
-                next: AtomicOffset::default(),
-                is_withdrawn: AtomicU64::new(0),
-                taken: std::array::from_fn(|index| AtomicU64::new(taken(index))),
-            };
+            let withdrawn_at = before.withdrawn_at.load(Ordering::Relaxed);
+            let own = OwnSegment::new(withdrawn_at, taken);
             let own = region.allocate(slot, own).map_err(|_| Errno::NOMEM)?;
             let leaf = region
                 .allocate_zeroed::<SegmentLeaf>(slot, 1)
@@ -128,6 +134,10 @@ impl DataPages {
             let number = before.number.load(Ordering::Relaxed);
             let place = self.leaf(session, number).ok_or(Errno::IO)?;
             self.put(session, slot, number, (own, leaf), place);
+            if before.is_withdrawn.load(Ordering::Relaxed) != 0 {
+                region.get(own).is_withdrawn.store(1, Ordering::Release);
+                self.segments.fetch_sub(1, Ordering::Relaxed);
+            }
         }
         Ok(())
     }
@@ -215,13 +225,7 @@ impl DataPages {
     /// Gets one more segment from the controller. Outside of operations. ENOSPC, ENOMEM.
     pub fn grow(&self, session: &Session, slot: &ThreadSlot<'_>) -> Result<(), Errno> {
         // Memory first: a segment that nobody knows of would be lost as long as the session lives.
-        let own = OwnSegment {
-            number: AtomicU32::new(0),
-            hint: AtomicU32::new(0),
-            next: AtomicOffset::default(),
-            is_withdrawn: AtomicU64::new(0),
-            taken: std::array::from_fn(|_| AtomicU64::new(0)),
-        };
+        let own = OwnSegment::new(0, |_| 0);
         let region = session.region();
         self.make_table(session, slot)?;
         let leaf = region
@@ -289,10 +293,6 @@ impl DataPages {
     /// back is worth a fold.
     #[inline]
     pub fn may_give_back(&self, session: &Session) -> bool {
-        if session.is_of_group() {
-            // Other members have them mapped.
-            return false;
-        }
         let pages = session.geometry().pages_per_segment();
         if self.dropped.load(Ordering::Relaxed) < KEPT_EMPTY as u64 * pages {
             return false;
@@ -306,30 +306,71 @@ impl DataPages {
     /// Gives back own segments in which nothing is, but for [`KEPT_EMPTY`]. Outside of operations.
     pub fn give_back(&self, session: &Session, slot: &ThreadSlot<'_>) -> Result<(), Errno> {
         let withdrawn = self.withdraw(session, slot);
-        match withdrawn.is_empty() {
-            true => Ok(()),
-            false => session.give_back(&withdrawn),
+        if withdrawn.is_empty() {
+            return Ok(());
         }
+        if session.is_of_group() && !all_have_left(slot) {
+            self.keep(session, slot, &withdrawn);
+            return Err(Errno::AGAIN);
+        }
+        session.give_back(&withdrawn)
     }
 
     /// Own segments in which nothing is, but for some: no page of them is taken from now on.
     fn withdraw(&self, session: &Session, slot: &ThreadSlot<'_>) -> Vec<SegmentNumber> {
         let _locked = self.lock.lock(slot.holder());
+        let next = self.withdrawals.load(Ordering::Relaxed) + 1;
         let mut kept = 0;
         let mut withdrawn = Vec::new();
-        let mut at = self.first.load(Ordering::Relaxed);
-        while let Some(own) = session.region().try_get(at) {
+        for own in self.own(session) {
             if own.is_withdrawn.load(Ordering::Relaxed) == 0 && own.is_empty(session) {
                 kept += 1;
                 if kept > KEPT_EMPTY {
+                    own.withdrawn_at.store(next, Ordering::Relaxed);
                     own.is_withdrawn.store(1, Ordering::Release);
                     self.segments.fetch_sub(1, Ordering::Relaxed);
                     withdrawn.push(own.number.load(Ordering::Relaxed));
                 }
             }
-            at = own.next.load(Ordering::Relaxed);
         }
+        // A full barrier before anybody looks who is inside: whoever pins the epoch after that sees it.
+        self.withdrawals.store(next, Ordering::SeqCst);
         withdrawn
+    }
+
+    /// Takes back that segments were withdrawn, of which the controller has not been told.
+    fn keep(&self, session: &Session, slot: &ThreadSlot<'_>, withdrawn: &[SegmentNumber]) {
+        let _locked = self.lock.lock(slot.holder());
+        for own in withdrawn.iter().filter_map(|&s| self.find(session, s)) {
+            own.is_withdrawn.store(0, Ordering::Release);
+            self.segments.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// All segments that were ever granted, those given back too.
+    fn own<'s>(&self, session: &'s Session) -> impl Iterator<Item = &'s OwnSegment> {
+        let region = session.region();
+        let first = region.try_get(self.first.load(Ordering::Acquire));
+        std::iter::successors(first, |own| {
+            region.try_get(own.next.load(Ordering::Acquire))
+        })
+    }
+
+    /// How often segments were given back.
+    #[inline]
+    pub fn withdrawals(&self) -> u64 {
+        self.withdrawals.load(Ordering::Acquire)
+    }
+
+    /// Segments that were given back since `withdrawals` was `since`; some of them may be own again.
+    pub fn withdrawn_since<'s>(
+        &self,
+        session: &'s Session,
+        since: u64,
+    ) -> impl Iterator<Item = SegmentNumber> + use<'s, '_> {
+        self.own(session)
+            .filter(move |own| own.withdrawn_at.load(Ordering::Acquire) > since)
+            .map(|own| own.number.load(Ordering::Relaxed))
     }
 
     /// The table's upper part, made with the first segment.
@@ -347,7 +388,37 @@ impl DataPages {
     }
 }
 
+/// Waits until every thread that is inside the LibFS now has left, in whatever process of the group;
+/// false if that takes too long: one may be stopped, or dead.
+fn all_have_left(slot: &ThreadSlot<'_>) -> bool {
+    let region = slot.region();
+    // Twice, as for memory that is retired ([`crate::region`]).
+    let wanted = region.epoch() + 2;
+    let began = Instant::now();
+    loop {
+        slot.collect();
+        if region.epoch() >= wanted {
+            return true;
+        }
+        if began.elapsed() > ALL_LEAVE {
+            return false;
+        }
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}
+
 impl OwnSegment {
+    fn new(withdrawn_at: u64, taken: impl Fn(usize) -> u64) -> OwnSegment {
+        OwnSegment {
+            number: AtomicU32::new(0),
+            hint: AtomicU32::new(0),
+            next: AtomicOffset::default(),
+            is_withdrawn: AtomicU64::new(0),
+            withdrawn_at: AtomicU64::new(withdrawn_at),
+            taken: std::array::from_fn(|index| AtomicU64::new(taken(index))),
+        }
+    }
+
     /// Whether all its pages are free. Under the lock of [`DataPages`].
     fn is_empty(&self, session: &Session) -> bool {
         let geometry = session.geometry();

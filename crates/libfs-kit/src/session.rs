@@ -36,7 +36,7 @@ use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 pub use crate::connection::connect_socket;
@@ -233,6 +233,8 @@ pub struct Session {
     arena: Mapping,
     pool: AddressSpace,
     access: Box<[AtomicU8]>,
+    /// How many times segments had been given back when this process last dropped its mappings.
+    withdrawals_seen: AtomicU64,
     is_of_group: bool,
     region: Region,
     state: std::sync::OnceLock<crate::region::Offset<State>>,
@@ -347,6 +349,7 @@ impl Session {
             access: (0..geometry.segment_count)
                 .map(|_| AtomicU8::new(segments::UNMAPPED))
                 .collect(),
+            withdrawals_seen: AtomicU64::new(0),
             is_of_group: !options.group.is_empty(),
             region: found.region,
             state: std::sync::OnceLock::new(),
@@ -364,6 +367,13 @@ impl Session {
             session.region.set_ready();
         }
         let _ = flock(&found.file, FlockOperation::Unlock);
+        if session.is_of_group && prepared.is_ok() {
+            // Nothing is mapped yet that may have been given back before.
+            let withdrawals = session.state().data.withdrawals();
+            session
+                .withdrawals_seen
+                .store(withdrawals, Ordering::Release);
+        }
         if session.is_of_group {
             session.region.watch(&session.control().header.departed);
         }

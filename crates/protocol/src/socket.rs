@@ -24,7 +24,7 @@ pub const DESCRIPTORS_MAX: usize = 16;
 pub enum Call {
     /// First packet. → [`Answer::Welcome`]: a session of the caller's own, or, if programs of the
     /// same user, with the same groups, have a session under the same name of a trust group, a
-    /// place in theirs. EAGAIN if that has no place left.
+    /// place in theirs.
     Hello { version: u32, caller: Caller },
     /// A greeting of another version, of which nothing more is known. → [`Answer::Error`].
     OtherVersion { version: u32 },
@@ -32,6 +32,9 @@ pub enum Call {
     /// the session's own data segments, read-only of others. → [`Answer::Segments`]; EACCES if one
     /// is of a class that the session is not in.
     MapSegments { segments: Vec<SegmentNumber> },
+    /// As `MapSegments`, read-only of the session's own too: what a process of a group only reads
+    /// it cannot write, so it keeps nobody from getting it once it was given back.
+    ReadSegments { segments: Vec<SegmentNumber> },
     /// A data segment of its own, read-write. → [`Answer::Segments`] with one entry; ENOSPC.
     GrantSegment,
     /// Comes with the descriptor of an open file description that other processes have open too (a
@@ -171,6 +174,10 @@ impl Call {
                 w.u8(2)?;
                 w.list(segments)?;
             }
+            Call::ReadSegments { segments } => {
+                w.u8(10)?;
+                w.list(segments)?;
+            }
             Call::GrantSegment => w.u8(3)?,
             Call::Goodbye => w.u8(4)?,
             Call::Shutdown => w.u8(5)?,
@@ -238,6 +245,9 @@ impl Call {
             },
             7 => Call::Measure { on: r.boolean()? },
             8 => Call::Status,
+            10 => Call::ReadSegments {
+                segments: r.list()?,
+            },
             _ => return Err(Malformed),
         };
         r.end()?;
@@ -447,6 +457,9 @@ mod tests {
             Call::OtherVersion { version: 1 },
             Call::MapSegments {
                 segments: vec![1, 2, 3],
+            },
+            Call::ReadSegments {
+                segments: vec![4, 5],
             },
             Call::GrantSegment,
             Call::Goodbye,

@@ -26,6 +26,14 @@ const TESTS: &[Case] = &[
         "a_session_lasts_as_long_as_a_member",
         a_session_lasts_as_long_as_a_member,
     ),
+    (
+        "segments_go_to_and_fro_between_members",
+        segments_go_to_and_fro_between_members,
+    ),
+    (
+        "more_processes_than_a_session_has_numbers",
+        more_processes_than_a_session_has_numbers,
+    ),
     ("processes_that_end", processes_that_end),
     ("killed_at_any_instant", killed_at_any_instant),
 ];
@@ -228,6 +236,80 @@ fn a_session_lasts_as_long_as_a_member() {
     let four = connect_as(&pool.path(), b"g");
     assert_ne!(number_of(&four), number);
     assert_eq!(four.names("d"), Ok(Vec::new()));
+}
+
+/// Two groups fill and empty a small pool at the same time: what a group has freed the other can use,
+/// and what its members still had mapped of it nobody takes for what is there now.
+fn segments_go_to_and_fro_between_members() {
+    const PIECE: usize = 1 << 20;
+    let pool = TestPool::new(32 << 20);
+    let groups = [&b"a"[..], b"b"];
+    let members: Vec<FileSystem> = (0..6)
+        .map(|at| connect_as(&pool.path(), groups[at % 2]))
+        .collect();
+    let content = |at: usize, turn: usize, pieces: usize| -> Vec<u8> {
+        let value = |byte: usize| (byte / 4096 * 31 + byte + turn * 7 + at) as u8;
+        (0..pieces * PIECE).map(value).collect()
+    };
+    std::thread::scope(|scope| {
+        for (at, fs) in members.iter().enumerate() {
+            let members = &members;
+            scope.spawn(move || {
+                let name = format!("file-{at}");
+                let mut done = 0;
+                for turn in 0..30 {
+                    let wanted = content(at, turn, 1 + (turn + at) % 5);
+                    match fs.put(&name, &wanted) {
+                        Ok(()) => {
+                            done += 1;
+                            // By one of the group, and by one of the other.
+                            for reader in [&members[(at + 2) % 6], &members[(at + 3) % 6]] {
+                                let found = reader.get(&name).expect("a file");
+                                assert!(found == wanted, "{name}, turn {turn}");
+                            }
+                        }
+                        Err(failure) => {
+                            assert_eq!(failure, Errno::NOSPC.into(), "{name}, turn {turn}")
+                        }
+                    }
+                    fs.unlink(At::Root, name.as_bytes(), 0).expect("unlink");
+                }
+                assert!(done > 3, "{name}: there was room {done} times of 30");
+            });
+        }
+    });
+    // One group alone, then the other, fills nearly all.
+    for (turn, fs) in members.iter().enumerate() {
+        let wanted = content(turn, 0, 18);
+        fs.put("big", &wanted)
+            .expect("room that the others have freed");
+        for reader in &members {
+            assert!(reader.get("big") == Ok(wanted.clone()), "turn {turn}");
+        }
+        fs.unlink(At::Root, b"big", 0).expect("unlink");
+    }
+    assert_eq!(pool.violations(), "");
+}
+
+/// A group that has more processes than a session has numbers for has several sessions.
+fn more_processes_than_a_session_has_numbers() {
+    let pool = TestPool::new(POOL);
+    let fs = connect_as(&pool.path(), b"g");
+    fs.make_directory(At::Root, b"d", 0o777).expect("mkdir");
+    let mut waiting: Vec<Process> = (0..300).map(|_| Process::start(&pool, "")).collect();
+    let mut sessions = BTreeMap::new();
+    for process in &mut waiting {
+        *sessions.entry(process.says()).or_insert(0) += 1;
+        assert_eq!(process.says(), "ready");
+    }
+    assert_eq!(sessions.len(), 2, "{sessions:?}");
+    assert_eq!(sessions.get(&number_of(&fs).to_string()), Some(&254));
+    assert_eq!(fs.names("d").map(|names| names.len()), Ok(1500));
+    for mut process in waiting {
+        drop(process.child.stdin.take());
+        process.child.wait().expect("its end");
+    }
+    assert_eq!(pool.violations(), "");
 }
 
 /// Another process of the group.

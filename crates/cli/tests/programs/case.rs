@@ -16,7 +16,7 @@
 //! * `# volatile:` parts of names of files that hold times, inode numbers or random numbers: only that
 //!   they are there is compared;
 //! * `# dated:` parts of names whose time of last change must be the same, because the program sets it;
-//! * `# forms:` which of `run` and `group` (default: both);
+//! * `# forms:` which of `run` and `alone` (default: both);
 //! * `# user:` who does all of it, if the tests run as root.
 
 use std::path::{Path, PathBuf};
@@ -25,17 +25,17 @@ use std::process::Command;
 /// How a case is run on a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
-    /// `arck run`: a session for each process.
+    /// `arck run`: one session for all processes.
     Run,
-    /// `arck run --group NAME`: one session for all of them.
-    Group,
+    /// `arck run --no-group`: a session for each of them.
+    Alone,
 }
 
 impl Form {
     pub fn name(self) -> &'static str {
         match self {
             Form::Run => "arck run",
-            Form::Group => "arck run --group",
+            Form::Alone => "arck run --no-group",
         }
     }
 }
@@ -82,7 +82,7 @@ impl Case {
             compares: String::new(),
             volatile: Vec::new(),
             dated: Vec::new(),
-            forms: vec![Form::Run, Form::Group],
+            forms: vec![Form::Run, Form::Alone],
             user: None,
         };
         let words = |text: &str| text.split_whitespace().map(str::to_owned).collect();
@@ -111,7 +111,7 @@ impl Case {
                         .split_whitespace()
                         .map(|word| match word {
                             "run" => Form::Run,
-                            "group" => Form::Group,
+                            "alone" => Form::Alone,
                             _ => panic!("{}: no form {word}", case.script.display()),
                         })
                         .collect();

@@ -1,5 +1,5 @@
 //! Programs that must work unmodified under `arck run`: each does its work on a directory of tmpfs,
-//! on a pool, and on a pool as a trust group (`--group`). What it prints, its exit status, and the
+//! on a pool, and on a pool with a session for each process (`--no-group`). What it prints, its exit status, and the
 //! files that it leaves behind must be the same, those of the pool after a new start of the
 //! controller; a check of the whole pool must find nothing.
 //!

@@ -157,8 +157,8 @@ impl Scene<'_> {
         let mut command = Command::new(&self.arck);
         command.arg("run").arg("--pool").arg(pool);
         command.arg("--mount").arg(self.files());
-        if form == Form::Group {
-            command.args(["--group", &self.case.name]);
+        if form == Form::Alone {
+            command.arg("--no-group");
         }
         command.arg("--").args(words);
         command

@@ -116,7 +116,7 @@ fn a_map_hides_nothing_of_others() {
     let eve = test.session(1003, &[1003]);
     let segment = geometry.segment_of(beside);
     assert_eq!(test.core.state.space.kind(segment), SegmentKind::Data);
-    test.core.map_segments(eve, &[segment]).unwrap();
+    test.core.map_segments(eve, &[segment], true).unwrap();
 }
 
 /// What an owner has just written of a file that somebody says is mapped moves in the step that folds

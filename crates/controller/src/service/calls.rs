@@ -144,14 +144,14 @@ impl Service {
                 }
                 Ok((Answer::Resumed, vec![wake]))
             }
-            Call::MapSegments { segments } => {
+            Call::MapSegments { segments } | Call::ReadSegments { segments } => {
                 let session = need?;
                 if segments.is_empty() || segments.len() > DESCRIPTORS_MAX {
                     return Err((Errno::INVAL, "1 to 16 segments at once".to_owned()));
                 }
                 let descriptors = self
                     .core
-                    .map_segments(session, segments)
+                    .map_segments(session, segments, matches!(call, Call::MapSegments { .. }))
                     .map_err(said("a segment cannot be mapped"))?;
                 Ok((Answer::Segments(segments.clone()), descriptors))
             }

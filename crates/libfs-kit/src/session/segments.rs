@@ -4,7 +4,8 @@
 //! # Invariants
 //! * `access` says how a segment is mapped; it changes under the connection's lock, after the mapping.
 //! * Own segments are mapped until they are given back ([`Session::give_back`]); then zeroes stand in
-//!   their place, until they are mapped anew.
+//!   their place, until they are mapped anew. Those that another member of the group has given back
+//!   are dropped before the next operation ([`Session::drop_withdrawn`]).
 
 use super::Session;
 use arck_core_state::superblock::Durability;
@@ -49,7 +50,7 @@ impl Session {
     fn reach(&self, page: PagePtr) -> Option<u8> {
         let segment = self.geometry().segment_of(page);
         match self.access.get(segment as usize)?.load(Ordering::Acquire) {
-            UNMAPPED => self.map_segment(segment).ok(),
+            UNMAPPED => self.map_segment(segment, false).ok(),
             access => Some(access),
         }
     }
@@ -78,7 +79,7 @@ impl Session {
         let segment = self.geometry().segment_of(page);
         let access = self.access.get(segment as usize);
         access.is_some_and(|access| access.load(Ordering::Acquire) == OWN)
-            || self.is_of_group && self.map_segment(segment) == Ok(OWN)
+            || self.is_of_group && self.map_segment(segment, true) == Ok(OWN)
     }
 
     /// Maps `count` pages from `page` on, all of one segment, at `address` too, for the program
@@ -103,7 +104,7 @@ impl Session {
             return Err(Errno::FAULT);
         }
         let given = match self.reach(page) {
-            Some(OWN) => READ | WRITE,
+            Some(_) if self.is_own(page) => READ | WRITE,
             Some(_) if protection & WRITE == 0 => READ,
             Some(_) | None => return Err(Errno::ACCESS),
         };
@@ -122,13 +123,16 @@ impl Session {
         segment as usize * self.geometry().segment_size as usize
     }
 
+    /// `to_write`: for writing, if it is the session's own.
     #[cold]
-    fn map_segment(&self, segment: SegmentNumber) -> Result<u8, Errno> {
+    fn map_segment(&self, segment: SegmentNumber, to_write: bool) -> Result<u8, Errno> {
         let access = self.access.get(segment as usize).ok_or(Errno::FAULT)?;
         // EACCES (it is in nobody's use) is not remembered: a pointer into it was read while it
         // changed, as a rule, and the segment may be in use a moment later.
-        let called = self.call(&Call::MapSegments {
-            segments: vec![segment],
+        let segments = vec![segment];
+        let called = self.call(&match to_write {
+            true => Call::MapSegments { segments },
+            false => Call::ReadSegments { segments },
         });
         if matches!(called, Err(Errno::ACCESS)) {
             DENIED.set(true);
@@ -189,22 +193,51 @@ impl Session {
     /// Gives data segments of this session's own back, in which nothing is, and will be: from now on
     /// nothing of them is reached here before it is mapped anew. Blocks for an answer.
     pub fn give_back(&self, segments: &[SegmentNumber]) -> Result<(), Errno> {
-        let length = self.geometry().segment_size as usize;
         for part in segments.chunks(GIVE_BACK_MAX) {
             {
                 let _one_at_a_time = self.connection.one_at_a_time();
                 for &segment in part {
-                    let access = self.access.get(segment as usize).ok_or(Errno::INVAL)?;
-                    // A thread that reads by a pointer that counts no more sees zeroes.
-                    let replaced = self.pool.replace_by_zeroes(self.offset_of(segment), length);
-                    replaced.map_err(|error| error.errno())?;
-                    access.store(UNMAPPED, Ordering::Release);
+                    self.drop_segment(segment)?;
                 }
             }
             self.ask(&Request::GiveBack {
                 segments: part.to_vec(),
             })?;
         }
+        Ok(())
+    }
+
+    /// Whether another member of the group has given back segments that this process may have mapped.
+    /// To be asked with the epoch pinned, before any page is reached.
+    #[inline]
+    pub fn has_missed_withdrawals(&self) -> bool {
+        self.is_of_group
+            && self.state().data.withdrawals() != self.withdrawals_seen.load(Ordering::Acquire)
+    }
+
+    /// Drops the mappings of segments that members of the group have given back. Outside of operations.
+    #[cold]
+    pub fn drop_withdrawn(&self) -> Result<(), Errno> {
+        // To the end: a thread that goes on meanwhile must not find a segment dropped under it.
+        let _one_at_a_time = self.connection.one_at_a_time();
+        let data = &self.state().data;
+        let now = data.withdrawals();
+        let seen = self.withdrawals_seen.load(Ordering::Acquire);
+        for segment in data.withdrawn_since(self, seen) {
+            self.drop_segment(segment)?;
+        }
+        self.withdrawals_seen.store(now, Ordering::Release);
+        Ok(())
+    }
+
+    /// Puts zeroes in a segment's place. Under the connection's lock.
+    fn drop_segment(&self, segment: SegmentNumber) -> Result<(), Errno> {
+        let access = self.access.get(segment as usize).ok_or(Errno::INVAL)?;
+        let length = self.geometry().segment_size as usize;
+        // A thread that reads by a pointer that counts no more sees zeroes.
+        let replaced = self.pool.replace_by_zeroes(self.offset_of(segment), length);
+        replaced.map_err(|error| error.errno())?;
+        access.store(UNMAPPED, Ordering::Release);
         Ok(())
     }
 

@@ -52,7 +52,7 @@ pub fn served_by_pool(pool: &TestPool, report: &str, command: &mut Command) -> O
     served_by_pool_at(pool, Path::new("/arck"), Path::new(report), command)
 }
 
-/// The command, served by a pool under `mount`.
+/// The command, served by a pool under `mount`, as `arck run` does it: its processes are a group.
 pub fn served_by_pool_at(
     pool: &TestPool,
     mount: &Path,
@@ -62,6 +62,7 @@ pub fn served_by_pool_at(
     command
         .env("LD_PRELOAD", library(Backend::Pool))
         .env("ARCK_POOL", pool.path())
+        .env("ARCK_GROUP", "served")
         .env("ARCK_MOUNT", mount)
         .env("ARCK_REPORT", report)
         .output()

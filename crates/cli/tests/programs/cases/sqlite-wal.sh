@@ -3,7 +3,7 @@
 # version: sqlite3 --version | awk '{ print $1 }'
 # compares: all rows of two writers and what two readers saw, integrity, a writer killed in a transaction
 # volatile: wal.db
-# forms: group
+# forms: run
 cd "$1"
 sqlite3 wal.db 'PRAGMA journal_mode=wal; CREATE TABLE t(who, n, PRIMARY KEY(who, n)); CREATE TABLE sums(who PRIMARY KEY, sum); INSERT INTO sums VALUES (1, 0), (2, 0);'
 writer() {

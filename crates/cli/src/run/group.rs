@@ -1,0 +1,71 @@
+//! The trust group of a command: all its processes have one session (DESIGN section 8).
+//!
+//! What one of them does the others see at once, and none pays for what another has done. Without
+//! `--group` each `arck run` makes a group of its own; one that is started by a program of a group, on
+//! the same pool, is of that group.
+//!
+//! # Invariant
+//! `arck run` is a member itself while its command runs, and does nothing with it: so the session
+//! lasts from one short program to the next, and what they did is folded once, at the end.
+
+use super::RunArguments;
+use arckfs::{ConnectOptions, FileSystem};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::Command;
+use std::thread::JoinHandle;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The variable that tells the preload library the name.
+const VARIABLE: &str = "ARCK_GROUP";
+
+/// The name of the command's group; `None`: each of its processes has a session of its own.
+pub fn name(arguments: &RunArguments, pool: &Path) -> Option<String> {
+    if arguments.no_group {
+        return None;
+    }
+    if let Some(name) = &arguments.group {
+        return Some(name.clone());
+    }
+    let told = std::env::var(VARIABLE).ok().filter(|name| !name.is_empty());
+    let is_same_pool = std::env::var_os("ARCK_POOL").is_none_or(|told| Path::new(&told) == pool);
+    told.filter(|_| is_same_pool).or_else(|| {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.unwrap_or_default().as_nanos();
+        Some(format!("run-{}-{now:x}", std::process::id()))
+    })
+}
+
+/// Tells the command its group.
+pub fn tell(command: &mut Command, name: Option<&str>) {
+    match name {
+        Some(name) => command.env(VARIABLE, name),
+        None => command.env_remove(VARIABLE),
+    };
+}
+
+/// The place of `arck run` itself in its command's group.
+pub struct Membership(Option<JoinHandle<Option<FileSystem>>>);
+
+impl Membership {
+    /// Joins, while the command starts. Does not block.
+    pub fn begin(name: Option<&str>, pool: &Path, mount: &Path) -> Membership {
+        let joining = name.map(|name| {
+            let options = ConnectOptions {
+                pool: pool.to_path_buf(),
+                mount: mount.as_os_str().as_bytes().to_vec(),
+                group: name.as_bytes().to_vec(),
+            };
+            // Where this fails, so does it for the command's programs, which say why.
+            std::thread::spawn(move || FileSystem::connect_waiting(&options).ok())
+        });
+        Membership(joining)
+    }
+
+    /// Leaves. Where nobody else is left, all that was done is folded when this returns.
+    pub fn end(mut self) {
+        if let Some(joining) = self.0.take() {
+            drop(joining.join());
+        }
+    }
+}
