@@ -131,6 +131,12 @@ impl FileSystem {
         [uuid as u64, (uuid >> 64) as u64]
     }
 
+    /// The descriptors that the session keeps in this process; the program must not close them. From
+    /// which number on they are, [`keep_descriptors_from`](crate::keep_descriptors_from) says.
+    pub fn descriptors(&self) -> Vec<i32> {
+        self.engine.session.descriptors()
+    }
+
     /// The session underneath, for benchmarks and tests.
     pub fn session(&self) -> &'static Session {
         self.engine.session

@@ -53,6 +53,7 @@ mod turns;
 mod walk;
 mod write;
 
+pub use arck_libfs_kit::connection::keep_descriptors_from;
 pub use file_system::*;
 pub use interface::*;
 pub use mappings::{

@@ -46,6 +46,24 @@ pub fn patience() -> Duration {
     seconds.map_or(PATIENCE, Duration::from_secs_f64)
 }
 
+/// Where a session's descriptors are placed.
+static DESCRIPTORS_FROM: AtomicI32 = AtomicI32::new(0);
+
+/// From now on sessions keep their descriptors at this number or above, if there is room: out of the way of
+/// a program that chooses numbers itself.
+pub fn keep_descriptors_from(number: i32) {
+    DESCRIPTORS_FROM.store(number, Ordering::Relaxed);
+}
+
+/// The same descriptor, where it is to be kept.
+fn placed(descriptor: OwnedFd) -> OwnedFd {
+    let from = DESCRIPTORS_FROM.load(Ordering::Relaxed);
+    match descriptor.as_raw_fd() < from {
+        true => rustix::io::fcntl_dupfd_cloexec(&descriptor, from).unwrap_or(descriptor),
+        false => descriptor,
+    }
+}
+
 /// A description that other processes have open too, by a number that it had, and which file it is.
 struct Told {
     number: i32,
@@ -95,9 +113,10 @@ impl Connection {
         group: Option<(&[u8], OwnedFd)>,
     ) -> Connection {
         let (group, region) = match group {
-            Some((name, region)) => (name.to_vec(), Some(region)),
+            Some((name, region)) => (name.to_vec(), Some(placed(region))),
             None => (Vec::new(), None),
         };
+        let [socket, wake, control] = [socket, wake, control].map(placed);
         Connection {
             // The program may change its directory.
             pool: std::path::absolute(pool).unwrap_or_else(|_| pool.into()),
@@ -118,6 +137,14 @@ impl Connection {
             gave_up: AtomicBool::new(false),
             has_said: AtomicBool::new(false),
         }
+    }
+
+    /// Every descriptor that is kept as long as the session lasts.
+    pub fn descriptors(&self) -> Vec<i32> {
+        let socket = self.lock();
+        let kept = [&socket.socket, &socket.control, &socket.region];
+        let kept = kept.into_iter().flatten().map(AsRawFd::as_raw_fd);
+        kept.chain([self.wake.as_raw_fd()]).collect()
     }
 
     /// How long whatever needs the controller waits for it.

@@ -381,6 +381,11 @@ impl Session {
         Ok(session)
     }
 
+    /// The descriptors that this process keeps for the session.
+    pub fn descriptors(&self) -> Vec<i32> {
+        self.connection.descriptors()
+    }
+
     /// Which member of the session this process is.
     pub fn member(&self) -> u16 {
         self.welcome.member

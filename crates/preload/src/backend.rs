@@ -90,8 +90,8 @@ fn open_session_locked() -> Result<&'static FileSystem, Errno> {
         mount: MOUNT.get().to_vec(),
         group: GROUP.get().to_vec(),
     };
-    let connected =
-        catch_unwind(|| crate::reserved::guard(|| FileSystem::connect_waiting(&options)));
+    arckfs::keep_descriptors_from(crate::reserved::floor() as i32);
+    let connected = catch_unwind(|| FileSystem::connect_waiting(&options));
     match connected {
         Ok(Ok(session)) => {
             let identity = session.pool_identity();
@@ -99,6 +99,7 @@ fn open_session_locked() -> Result<&'static FileSystem, Errno> {
             // far above those it hands out.
             let minor = 0x8_0000 | ((identity[0] ^ identity[1]) & 0x7_ffff) as u32;
             DEVICE.store(libc::makedev(0, minor), Ordering::Relaxed);
+            crate::reserved::reserve(session.descriptors());
             let session = Box::into_raw(Box::new(session));
             SESSION.store(session, Ordering::Release);
             // SAFETY: just published; never freed in this process.

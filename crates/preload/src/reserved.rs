@@ -1,8 +1,8 @@
 //! Descriptors that belong to this library or the LibFS, not to the program.
 //!
 //! They are marked in the descriptor table, so that to the program they are not open: closing
-//! one is EBADF, and loops that close everything leave them alone. The LibFS does not tell which
-//! descriptors it keeps; what is new after its session opened is taken to be its own.
+//! one is EBADF, and loops that close everything leave them alone. The LibFS tells which descriptors it
+//! keeps, and places them as high as these ([`floor`]), so that shells find the low numbers free.
 
 use crate::descriptors::{RESERVED, TABLE_SIZE, entry, is_free};
 use crate::raw::{self, syscall};
@@ -72,10 +72,7 @@ pub fn mark(descriptor: usize) {
     }
 }
 
-/// Numbers below this are kept free of the LibFS's descriptors as far as possible.
-const LOW: usize = 40;
-
-/// The LibFS's descriptors that were found; 0 = none.
+/// The LibFS's descriptors; 0 = none.
 static SESSION: [AtomicUsize; 16] = [const { AtomicUsize::new(0) }; 16];
 
 /// In a forked child, once its parent's session is abandoned: closes the inherited descriptors,
@@ -94,38 +91,12 @@ fn is_marked(descriptor: usize) -> bool {
     entry(descriptor).load(Ordering::Acquire) == RESERVED
 }
 
-/// Runs `open` and reserves every descriptor that is new afterwards. Meanwhile the low numbers
-/// are taken, so that shells find theirs free.
-pub fn guard<R>(open: impl FnOnce() -> R) -> R {
-    let mut filled = Vec::new();
-    // SAFETY: a constant path, opened for nothing but its number, and duplicates of it.
-    unsafe {
-        let flags = libc::O_PATH | libc::O_CLOEXEC;
-        let mut fresh = syscall!(libc::SYS_openat, libc::AT_FDCWD, c"/".as_ptr(), flags);
-        while !raw::failed(fresh) {
-            filled.push(fresh);
-            if fresh as usize >= LOW {
-                break;
-            }
-            fresh = syscall!(libc::SYS_fcntl, filled[0], libc::F_DUPFD_CLOEXEC, 0);
-        }
+/// Reserves the descriptors that the LibFS keeps.
+pub fn reserve(descriptors: impl IntoIterator<Item = i32>) {
+    for (descriptor, slot) in descriptors.into_iter().zip(&SESSION) {
+        mark(descriptor as usize);
+        slot.store(descriptor as usize, Ordering::Relaxed);
     }
-    let mut before = Vec::new();
-    for_each_open(|descriptor| before.push(descriptor));
-    let result = open();
-    let mut slots = SESSION.iter();
-    for_each_open(|descriptor| {
-        if !before.contains(&descriptor) {
-            mark(descriptor);
-            if let Some(slot) = slots.next() {
-                slot.store(descriptor, Ordering::Relaxed);
-            }
-        }
-    });
-    for descriptor in filled {
-        raw::close(descriptor);
-    }
-    result
 }
 
 /// Calls `visit` for every open descriptor of this process but the one used for looking.

@@ -114,6 +114,9 @@ impl FileSystem {
             crate::raw::close(open.file);
         }
     }
+    pub fn descriptors(&self) -> [i32; 1] {
+        [self.root as i32]
+    }
     pub fn pool_identity(&self) -> [u64; 2] {
         [1, 2]
     }
