@@ -35,7 +35,12 @@ pub(crate) fn untold(directory: &OwnedFd) -> Vec<String> {
     let text = String::from_utf8_lossy(&bytes);
     let mut lines = text.lines();
     match lines.next() {
-        Some(head) if head == format!("{HEAD}: {UNTOLD}") => lines.map(str::to_owned).collect(),
+        Some(head) if head == format!("{HEAD}: {UNTOLD}") => {
+            // What is told goes to a terminal, whoever wrote it.
+            lines
+                .map(|line| line.replace(char::is_control, "?"))
+                .collect()
+        }
         _ => Vec::new(),
     }
 }
@@ -120,4 +125,38 @@ impl Telling {
 /// The line of something that was done.
 pub(crate) fn repaired(action: &str) -> String {
     format!("repaired: {action}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_told_as_text_and_once() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path();
+        let report = path.join(layout::REPAIR_REPORT);
+        let lines = || untold(&pool::open_directory(path).unwrap());
+        assert!(lines().is_empty());
+        for foreign in [&b"something else\nx\n"[..], b"", b"\xff\xfe", &[0; 100]] {
+            std::fs::write(&report, foreign).unwrap();
+            assert!(lines().is_empty());
+        }
+        std::fs::write(&report, format!("{HEAD}: {UNTOLD}\na\x1b[2Jb\r\n\u{9b}c\n")).unwrap();
+        assert_eq!(lines(), ["a?[2Jb", "?c"]);
+        tell(path).unwrap();
+        assert!(lines().is_empty());
+        let mut telling = Telling::new(path);
+        telling.say("that".to_owned());
+        telling.keep().unwrap();
+        assert_eq!(lines(), ["repaired: that"]);
+        // The next one has it, and does the same again.
+        let mut telling = Telling::new(path);
+        telling.say("this".to_owned());
+        telling.keep().unwrap();
+        assert_eq!(lines(), ["repaired: that", "repaired: this"]);
+        telling.say("that".to_owned());
+        telling.keep().unwrap();
+        assert_eq!(lines(), ["repaired: this", "repaired: that"]);
+    }
 }
