@@ -73,6 +73,7 @@ fn a_request_waits_for_the_next_controller() {
 /// A controller that dies when it has taken a program's connection, and before it has answered.
 #[test]
 fn a_program_that_is_just_started_waits_for_the_next_controller() {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, accept, bind, listen, socket};
     let mut pool = TestPool::new(SIZE);
     pool.kill();
@@ -90,6 +91,9 @@ fn a_program_that_is_just_started_waits_for_the_next_controller() {
         };
         let starting = scope.spawn(move || FileSystem::connect_waiting(&options));
         for _ in 0..3 {
+            let mut connection = [PollFd::new(&dying, PollFlags::IN)];
+            let patience = Timespec::try_from(Duration::from_secs(20)).unwrap();
+            assert_eq!(poll(&mut connection, Some(&patience)), Ok(1), "it gave up");
             drop(accept(&dying).unwrap());
         }
         assert!(!starting.is_finished());
