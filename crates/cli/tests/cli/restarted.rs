@@ -208,6 +208,8 @@ fn a_controller_that_was_told_to_end_is_not_started_again() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
+    // It is the one that starts the controller, and so knows how that ends.
+    wait_until("nobody serves the pool", || pool.join("socket").exists());
     let in_pool = || {
         let look = run(&pool, &[], &["cat", "/arck/f"]).output().unwrap();
         look.stdout == b"hi\n"
