@@ -68,6 +68,9 @@ fn depth() -> Depth {
     }
 }
 
+/// So many times more is run what was not noticed and should have been.
+const TRIES_AGAIN: usize = 2;
+
 /// Characters that are told of how something was noticed, unless some places are asked for.
 const TOLD: usize = 200;
 
@@ -204,7 +207,13 @@ fn main() -> ExitCode {
     };
     if leaves_out {
         let begun = Instant::now();
-        let told = run("places");
+        let mut told = run("places");
+        for _ in 0..TRIES_AGAIN {
+            if !places::any_unexpected(&told.places) {
+                break;
+            }
+            told.places.append(&mut noticed_by_another_run());
+        }
         let mut failures = told.failures;
         let all = matches!(depth(), Depth::Places | Depth::Full(Share::ALL)) && !only;
         failures.extend(places::report(&told.places, all));
@@ -220,6 +229,14 @@ fn main() -> ExitCode {
     } else {
         ExitCode::FAILURE
     }
+}
+
+/// Of what is left out, what another run notices. The controller works beside the recorded threads, so
+/// no two runs record the same stores, and a place that few images show may go unnoticed once.
+fn noticed_by_another_run() -> BTreeMap<String, Option<String>> {
+    let mut places = run("places").places;
+    places.retain(|_, by| by.is_some());
+    places
 }
 
 /// Tries all workloads; gives what went wrong.

@@ -195,6 +195,12 @@ impl Known {
     }
 }
 
+/// Whether something was noticed by nobody that should have been.
+pub fn any_unexpected(places: &BTreeMap<String, Option<String>>) -> bool {
+    let mut unnoticed = places.iter().filter(|(_, by)| by.is_none());
+    unnoticed.any(|(place, _)| is_to_be_noticed(place))
+}
+
 /// Prints what nobody noticed; gives what somebody should have. `all`: all places were tried.
 pub fn report(places: &BTreeMap<String, Option<String>>, all: bool) -> Vec<String> {
     let mut failures = Vec::new();
