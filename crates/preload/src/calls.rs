@@ -258,6 +258,8 @@ calls! {
         refused "EOPNOTSUPP: no such attributes, as on many file systems";
     SYS_file_setattr "file_setattr" => others::refuse_name::<{ numbers::SYS_file_setattr as usize }, 0, 1, EOPNOTSUPP>,
         refused "EOPNOTSUPP: as file_getattr";
+    SYS_unshare "unshare" => process::sharing::unshare,
+        served "takes no file: EPERM for a thread among others that asks for descriptors or a directory of its own";
     SYS_io_uring_setup "io_uring_setup" => others::unseen::<{ libc::SYS_io_uring_setup as usize }>,
         past "what is asked for through a ring is not seen: a pool path is ENOENT, a pool descriptor EBADF there";
 }

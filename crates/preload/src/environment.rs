@@ -13,7 +13,14 @@ pub struct Executed {
     memory: *mut u8,
     size: usize,
     list: usize,
+    /// The end of the list, where two entries may be put, and where their strings are: see
+    /// `process::identity`.
+    end: *mut usize,
+    told: *mut u8,
 }
+
+/// Room for one of them: the variable's name, a path with its NUL byte.
+const TOLD: usize = 16 + settings::PATH_MAX;
 
 /// Whether an array of strings can be read up to its null pointer, and where its strings begin.
 pub fn is_readable(array: usize) -> bool {
@@ -100,10 +107,10 @@ impl Executed {
                 + library.len()
                 + preload.map_or(0, <[u8]>::len)
                 + 32;
-            let size = (count + added.len() + 2) * size_of::<usize>() + strings;
+            let size = (count + added.len() + 4) * size_of::<usize>() + strings + 2 * TOLD;
             let memory = raw::map_anonymous(size)?;
             let list = memory.cast::<usize>();
-            let mut text = memory.add((count + added.len() + 2) * size_of::<usize>());
+            let mut text = memory.add((count + added.len() + 4) * size_of::<usize>());
             let mut entries = 0;
             let mut push = |address: usize| {
                 list.add(entries).write(address);
@@ -121,7 +128,13 @@ impl Executed {
             };
             for i in 0..count {
                 let text = entry(i);
-                if text.starts_with(b"LD_PRELOAD=") || text.starts_with(b"ARCK_CWD=") {
+                let of_one = [
+                    &b"LD_PRELOAD="[..],
+                    b"ARCK_CWD=",
+                    b"ARCK_EXECFN=",
+                    b"ARCK_EXE=",
+                ];
+                if of_one.iter().any(|name| text.starts_with(name)) {
                     continue;
                 }
                 push(text.as_ptr() as usize);
@@ -140,12 +153,47 @@ impl Executed {
                     push(write(&[name, value]));
                 }
             }
-            push(0);
+            // The mapping is zero-filled: the list ends here.
             Some(Executed {
                 memory,
                 size,
                 list: list as usize,
+                end: list.add(entries),
+                told: memory.add(size - 2 * TOLD),
             })
+        }
+    }
+
+    /// Tells the program under which name it is executed (once), cut off if it is no path; the
+    /// address of that string. `nameless`: that is its descriptor's.
+    pub fn tell_name(&self, nameless: bool, parts: &[&[u8]]) -> usize {
+        match nameless {
+            true => self.tell(0, b"ARCK_EXECFN=@", parts),
+            false => self.tell(0, b"ARCK_EXECFN==", parts),
+        }
+    }
+
+    /// Tells it, after that, its absolute path.
+    pub fn tell_executable(&self, path: &[u8]) {
+        // SAFETY: one of the two places.
+        if !path.is_empty() && unsafe { *self.end } != 0 {
+            self.tell(1, b"ARCK_EXE=", &[path]);
+        }
+    }
+
+    fn tell(&self, place: usize, name: &[u8], parts: &[&[u8]]) -> usize {
+        // SAFETY: the place and the string's room are in the mapping, which is ours, and zero-filled
+        // where nothing has been written.
+        unsafe {
+            let start = self.told.add(place * TOLD);
+            let mut at = 0;
+            for part in std::iter::once(&name).chain(parts) {
+                let length = part.len().min(TOLD - 1 - at);
+                std::ptr::copy_nonoverlapping(part.as_ptr(), start.add(at), length);
+                at += length;
+            }
+            self.end.add(place).write(start as usize);
+            start as usize + name.len()
         }
     }
 

@@ -15,11 +15,11 @@
 //! Environment: ARCK_POOL (directory), ARCK_MOUNT (absolute prefix), ARCK_REPORT (path of a file
 //! that exists, or `fd:N`; optional), ARCK_NET (`sud-inclusive`, `sud-exclusive` or `none`;
 //! default: the best there is), ARCK_PATCH (`never`: see [`patch`]), ARCK_KEEP (descriptor that
-//! `arck run` keeps open in all of its command's processes, see [`reserved`]), ARCK_CWD and
-//! ARCK_TOLD (set by this library itself). Without the first two it does nothing.
+//! `arck run` keeps open in all of its command's processes, see [`reserved`]), ARCK_CWD,
+//! ARCK_EXECFN, ARCK_EXE and ARCK_TOLD (set by this library itself). Without the first two it does nothing.
 //!
 //! What is not served: programs linked statically or making their own system calls (except
-//! through the exclusive net), extended attributes.
+//! through the exclusive net).
 
 // A test binary must not interpose on itself, so there the entry points are left out.
 #![cfg_attr(test, allow(dead_code))]
@@ -77,6 +77,7 @@ unsafe extern "C" fn start() {
     process::libraries::close_loaded(settings::preloaded());
     handover::find_inherited();
     directory::start();
+    process::identity::start();
     settings::READY.store(true, std::sync::atomic::Ordering::Release);
     net::start();
     report::write(report::Event::Start);

@@ -17,7 +17,7 @@
 use crate::raw::{self, Arguments, error, syscall};
 use crate::signals::{self, KernelAction};
 use crate::thread::{self, BLOCK};
-use crate::{calls, patch, process, settings};
+use crate::{calls, memory, patch, process, settings};
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
@@ -66,6 +66,9 @@ static CHOICE: AtomicU8 = AtomicU8::new(0);
 static KIND: AtomicU8 = AtomicU8::new(0);
 static START: AtomicUsize = AtomicUsize::new(0);
 static LENGTH: AtomicUsize = AtomicUsize::new(0);
+/// libc's text.
+static LIBC_START: AtomicUsize = AtomicUsize::new(0);
+static LIBC_LENGTH: AtomicUsize = AtomicUsize::new(0);
 
 const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
 const SYS_USER_DISPATCH: i32 = 2;
@@ -168,6 +171,8 @@ pub fn start() {
     if kind() == Kind::None {
         say_what_is_missing(choice);
     } else if let Some((start, length)) = text_range(0) {
+        LIBC_START.store(start, Ordering::Relaxed);
+        LIBC_LENGTH.store(length, Ordering::Relaxed);
         patch::start(patch::Range {
             start,
             end: start + length,
@@ -399,8 +404,8 @@ unsafe fn clone(number: usize, a: &Arguments, context: *mut libc::ucontext_t) ->
             }
             return clone_thread(number, a, &given, context);
         }
-        let spawning = has(libc::CLONE_VM) && given.stack != 0;
-        let flags = given.flags & !(libc::CLONE_VM as u32 as u64);
+        let spawning = has(libc::CLONE_VM) && runs_libcs(number, &given, context);
+        let flags = process::sharing::apart(given.flags);
         let cleared = flags & CLONE_CLEAR_SIGHAND != 0;
         let fork = process::Fork::prepare(spawning);
         let result = if number as i64 == libc::SYS_clone3 {
@@ -432,6 +437,33 @@ unsafe fn clone(number: usize, a: &Arguments, context: *mut libc::ucontext_t) ->
         }
         0
     }
+}
+
+/// Whether a child that is made on a stack of its own runs a function of libc's: then it is
+/// `posix_spawn`'s, and any other the program's.
+///
+/// # Safety
+/// libc's arguments of a system call that makes a process, and its registers.
+unsafe fn runs_libcs(
+    number: usize,
+    given: &CloneArguments,
+    context: *mut libc::ucontext_t,
+) -> bool {
+    if given.stack < 4096 {
+        return false;
+    }
+    // SAFETY: libc's `clone` has put the function on the child's stack, and `clone3` keeps it in a
+    // register.
+    let function = unsafe {
+        match number as i64 {
+            libc::SYS_clone3 => (*context).uc_mcontext.gregs[libc::REG_RDX as usize] as usize,
+            _ => match memory::copy_in::<usize>(given.stack as usize) {
+                Ok(function) => function,
+                Err(_) => return false,
+            },
+        }
+    };
+    function.wrapping_sub(LIBC_START.load(Ordering::Relaxed)) < LIBC_LENGTH.load(Ordering::Relaxed)
 }
 
 std::arch::global_asm!(

@@ -93,10 +93,22 @@ pub unsafe fn place<'a>(directory: usize, path: usize, scratch: &'a mut Scratch)
     match bytes.get(1) {
         Some(b'/' | b'.') => return absolute(bytes, scratch),
         Some(b'd' | b'p') if may_name_descriptor(bytes) => {
-            if let Some(descriptor) = descriptor_named(bytes)
+            if let Some(descriptor) = descriptor_named(bytes) {
+                if descriptors::is_pool(descriptor) {
+                    return link(descriptor, scratch);
+                }
+            } else if let Some((descriptor, rest)) = below_descriptor(bytes)
                 && descriptors::is_pool(descriptor)
             {
-                return link(descriptor, scratch);
+                return match descriptors::lookup(descriptor) {
+                    Descriptor::Pool(handle) => Place::Pool(At::Directory(handle), rest),
+                    Descriptor::Kernel => Place::Kernel,
+                    Descriptor::Error(error) => Place::Error(error),
+                };
+            } else if let Some(path) = crate::process::identity::executable(bytes)
+                && let Some(relative) = below_mount(path)
+            {
+                return Place::Pool(At::Root, relative);
             }
         }
         _ => {}
@@ -168,6 +180,21 @@ pub fn descriptor_named(path: &[u8]) -> Option<usize> {
         return None;
     }
     number(rest.strip_prefix(b"/fd/")?)
+}
+
+/// The descriptor, and the path from there, of `/proc/self/fd/N/...` and `/dev/fd/N/...`.
+fn below_descriptor(path: &[u8]) -> Option<(usize, &[u8])> {
+    let before = if path.starts_with(b"/dev/fd/") {
+        8
+    } else {
+        // Behind the process's directory.
+        let process = path.strip_prefix(b"/proc/")?;
+        let process = process.iter().position(|byte| *byte == b'/')?;
+        "/proc/".len() + process + "/fd/".len()
+    };
+    let digits = path.get(before..)?.iter().position(|byte| *byte == b'/')?;
+    let (name, rest) = path.split_at(before + digits);
+    Some((descriptor_named(name)?, strip(rest)))
 }
 
 /// The absolute path of an open file: as it is now, or else as it was when the file was handed
@@ -386,6 +413,25 @@ mod tests {
             b"/proc/self",
         ] {
             assert_eq!(descriptor_named(other), None);
+        }
+    }
+
+    #[test]
+    fn paths_below_descriptors() {
+        assert_eq!(below_descriptor(b"/dev/fd/3/a/b"), Some((3, &b"a/b"[..])));
+        assert_eq!(
+            below_descriptor(b"/proc/self/fd/31//a/"),
+            Some((31, &b"a/"[..]))
+        );
+        assert_eq!(below_descriptor(b"/dev/fd/3/"), Some((3, &b"."[..])));
+        for other in [
+            &b"/dev/fd/3"[..],
+            b"/dev/fd//3",
+            b"/dev/fd/x/3",
+            b"/proc/self/cwd/3/x",
+            b"/proc/self",
+        ] {
+            assert_eq!(below_descriptor(other), None);
         }
     }
 

@@ -62,6 +62,10 @@ pub static START_DIRECTORY: Setting = Setting::new();
 /// Host directory that stands in for a pool in tests (ARCK_HOST_BACKEND_DIR).
 #[cfg(feature = "host-backend")]
 pub static HOST_DIRECTORY: Setting = Setting::new();
+/// Under which name this program was executed (ARCK_EXECFN), and its path on the pool (ARCK_EXE): see
+/// `process::identity`.
+pub static EXECFN: Setting = Setting::new();
+pub static EXECUTABLE: Setting = Setting::new();
 /// Which net to use (ARCK_NET): empty = the best there is.
 pub static NET: Setting = Setting::new();
 /// Whether sites in libc are rewritten (ARCK_PATCH): unless `never`, where the system allows it.
@@ -139,6 +143,10 @@ pub fn read() -> bool {
         if let Some(value) = variable(name) {
             fits &= setting.set(value);
         }
+    }
+    for (name, setting) in [(&b"ARCK_EXECFN"[..], &EXECFN), (b"ARCK_EXE", &EXECUTABLE)] {
+        // What is too long for a path is told to nobody.
+        setting.set(variable(name).unwrap_or_default());
     }
     // SAFETY: dladdr fills `information` about the object that holds this function; its name
     // stays valid as long as the object is loaded.

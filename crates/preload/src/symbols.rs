@@ -161,6 +161,7 @@ symbols! {
     ioctl: (fd, request, argument) => SYS_ioctl(fd, request, argument);
     flock: (fd, operation) => SYS_flock(fd, operation);
     umask: (mode) => SYS_umask(mode);
+    unshare: (flags) => SYS_unshare(flags);
 
     // Names.
     mkdir: (path, mode) => SYS_mkdir(path, mode);

@@ -120,6 +120,7 @@ const fn looks_up(number: i64) -> bool {
             | libc::SYS_rt_sigprocmask
             | libc::SYS_sync
             | libc::SYS_umask
+            | libc::SYS_unshare
             // They wait, and are told of placeholders what regular files tell.
             | libc::SYS_rt_sigsuspend
             | libc::SYS_pselect6

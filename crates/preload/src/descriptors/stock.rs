@@ -124,13 +124,13 @@ pub fn before_kernel_opens() {
 #[cold]
 fn give_way() {
     let hole = HOLE.load(Ordering::Relaxed);
-    // A number below the stock's lowest is free: the kernel will take that one.
     let lowest = STOCK.iter().enumerate().find_map(|(index, word)| {
         let bits = word.load(Ordering::Relaxed);
         (bits != 0).then(|| index * 64 + bits.trailing_zeros() as usize)
     });
+    // With the hole below the stock's lowest, the kernel takes a number there.
     if let Some(lowest) = lowest
-        && hole > lowest
+        && hole >= lowest
         && unstock(lowest)
     {
         close_for_good(lowest);

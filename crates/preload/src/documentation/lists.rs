@@ -74,7 +74,7 @@ pub const WITHOUT_FILES: &str = "\
     setitimer setpgid setpriority setregid setresgid setresuid setreuid setrlimit setsid \
     settimeofday setuid shmat shmctl shmdt shmget sigaltstack socket socketpair statmount sysfs \
     sysinfo syslog tgkill time timer_create timer_delete timer_getoverrun timer_gettime \
-    timer_settime timerfd_create times tkill tuxcall uname unshare uretprobe userfaultfd \
+    timer_settime timerfd_create times tkill tuxcall uname uretprobe userfaultfd \
     ustat vhangup vserver wait4";
 
 /// Functions of libc that take a path or a descriptor, or make such a system call, and that this

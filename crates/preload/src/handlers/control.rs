@@ -5,7 +5,7 @@ use crate::backend::{Errno, Failure, Handle, inside, minus};
 use crate::descriptors::replacements::Count;
 use crate::descriptors::{self, Descriptor, is_pool, is_reserved, lookup, replacements};
 use crate::raw::{self, Arguments, blocking, error, syscall};
-use crate::{memory, report, settings, thread};
+use crate::{memory, process, report, settings, thread};
 use std::sync::atomic::Ordering;
 
 /// # Safety
@@ -29,9 +29,14 @@ pub unsafe fn close(a: &Arguments) -> isize {
 
 pub unsafe fn close_range(a: &Arguments) -> isize {
     let (first, last) = (a[0] as u32 as usize, a[1] as u32 as usize);
-    if thread::inside() || !settings::ready() || first > last {
+    let unshares = a[2] & libc::CLOSE_RANGE_UNSHARE as usize != 0;
+    let known = (libc::CLOSE_RANGE_UNSHARE | libc::CLOSE_RANGE_CLOEXEC) as usize;
+    if thread::inside() || !settings::ready() || first > last || a[2] & !known != 0 {
         // SAFETY: the program's arguments.
         return unsafe { syscall!(libc::SYS_close_range, a[0], a[1], a[2]) };
+    }
+    if unshares && process::sharing::has_threads() {
+        return error(libc::EPERM);
     }
     descriptors::close_range(first, last, a[2])
 }

@@ -463,6 +463,9 @@ pub unsafe fn readlinkat(a: &Arguments) -> isize {
                     None => pass(a[0], a[1]),
                 };
             }
+            if let Some(executable) = crate::process::identity::executable(path) {
+                return copy_out(executable, a[2], a[3]);
+            }
             // This library's own descriptors are listed there, and their links can be read.
             if let Some(descriptor) = descriptor_named(path)
                 .filter(|named| path.starts_with(b"/proc") && !descriptors::is_reserved(*named))

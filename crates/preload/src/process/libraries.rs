@@ -7,13 +7,15 @@
 //! what is loaded already for a needed library with the same DT_SONAME; one without a DT_SONAME is
 //! not found this way. The new process closes the files at start-up ([`close_loaded`]).
 //!
+//! What a library needs that is opened by `dlopen` is found in the same way (`symbols::load`).
+//!
 //! Looked at are programs stored on the pool, and any program if LD_LIBRARY_PATH leads to the
 //! pool; a program stored elsewhere whose own paths lead to the pool does not find its libraries.
 //!
 //! Invariant: what is read of a program or library is an allegation: every offset and length is
 //! checked, sizes are bounded, and what makes no sense is left to the loader.
 
-use crate::backend::inside;
+use crate::backend::{At, Errno, Failure, FileSystem, inside};
 use crate::handlers::HERE;
 use crate::path::{Place, Scratch, place};
 use crate::raw::{self, syscall};
@@ -145,10 +147,32 @@ fn directory(word: &[u8], origin: &[u8]) -> Vec<u8> {
     }
 }
 
+/// A library of the pool.
+pub struct Copied {
+    /// A copy in a memory file.
+    pub file: isize,
+    /// Its absolute path, of which nothing may be known.
+    pub path: Vec<u8>,
+}
+
+impl Copied {
+    pub fn new(fs: &FileSystem, at: At, path: &[u8]) -> Result<Copied, Failure> {
+        let handle = fs.open(at, path, libc::O_RDONLY, 0)?;
+        let copied = super::copy_to_memory(fs, handle);
+        let path = fs.path_of(handle).unwrap_or_default();
+        fs.close(handle);
+        let file = copied?;
+        match raw::failed(file) {
+            true => Err(Failure::Errno(Errno::NOMEM)),
+            false => Ok(Copied { file, path }),
+        }
+    }
+}
+
 /// Where a library was found.
 enum Found {
-    /// On the pool: a copy in a memory file.
-    Copy(isize),
+    /// On the pool.
+    Copy(Copied),
     /// Elsewhere, or nowhere: the loader's business.
     Elsewhere,
 }
@@ -161,15 +185,9 @@ fn look(name: &[u8], directories: &[Vec<u8>]) -> Option<(Found, Vec<u8>)> {
         let pointer = path.as_ptr() as usize;
         // SAFETY: a string of our own.
         let found = match unsafe { place(HERE, pointer, &mut scratch) } {
-            Place::Pool(at, relative) => {
-                let copy = inside(|fs| {
-                    let handle = fs.open(at, relative, libc::O_RDONLY, 0)?;
-                    let copy = super::copy_to_memory(fs, handle);
-                    fs.close(handle);
-                    copy
-                });
-                copy.ok().filter(|file| *file >= 0).map(Found::Copy)
-            }
+            Place::Pool(at, relative) => inside(|fs| Copied::new(fs, at, relative))
+                .ok()
+                .map(Found::Copy),
             Place::Error(_) => None,
             Place::Kernel => {
                 // SAFETY: a string of our own.
@@ -182,9 +200,10 @@ fn look(name: &[u8], directories: &[Vec<u8>]) -> Option<(Found, Vec<u8>)> {
     })
 }
 
-/// Copies of all libraries that a program finds on the pool, as open files.
-fn gather(program: isize, origin: &[u8], library_path: Option<&[u8]>) -> Vec<isize> {
-    let mut files = Vec::new();
+/// Copies of all libraries that a program, or a library, finds on the pool; each before what it
+/// needs, as far as that was not needed before.
+pub fn gather(program: isize, origin: &[u8], library_path: Option<&[u8]>) -> Vec<Copied> {
+    let mut files: Vec<Copied> = Vec::new();
     let mut seen: Vec<Vec<u8>> = Vec::new();
     let mut waiting = vec![(program, origin.to_vec())];
     while let Some((file, origin)) = waiting.pop() {
@@ -209,8 +228,8 @@ fn gather(program: isize, origin: &[u8], library_path: Option<&[u8]>) -> Vec<isi
                 continue;
             }
             if let Some((Found::Copy(copy), directory)) = look(&name, &directories) {
+                waiting.push((copy.file, directory));
                 files.push(copy);
-                waiting.push((copy, directory));
             }
             seen.push(name);
         }
@@ -253,8 +272,8 @@ pub unsafe fn prepare(program: isize, origin: &[u8], environment: usize) -> Opti
         let mut files = Vec::new();
         for copy in copies {
             // Above what programs use, and open in the new process.
-            let kept = syscall!(libc::SYS_fcntl, copy, libc::F_DUPFD, reserved::floor());
-            raw::close(copy);
+            let kept = syscall!(libc::SYS_fcntl, copy.file, libc::F_DUPFD, reserved::floor());
+            raw::close(copy.file);
             if !raw::failed(kept) {
                 files.push(kept);
                 value.extend_from_slice(b":");

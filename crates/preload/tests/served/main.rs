@@ -3,6 +3,7 @@
 mod applications;
 mod exports;
 mod modes;
+mod processes;
 mod programs;
 mod semantics;
 mod shell;

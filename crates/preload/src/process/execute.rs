@@ -1,0 +1,377 @@
+//! Executing programs: of the host, of the pool, and scripts.
+//!
+//! Invariants:
+//! * Executed programs get this library and its settings in their environment, whatever
+//!   environment the program passes.
+//! * A program of the pool is executed from a copy in a memory file, which nobody else has. The
+//!   copy holds what the program was at one moment.
+//! * Errors are told in the order in which the kernel finds them.
+
+use super::libraries;
+use super::script::{START, Script};
+use crate::backend::{At, Errno, Failure, FileSystem, Handle, inside};
+use crate::environment::Executed;
+use crate::handlers::{HERE, outside};
+use crate::path::{Place, Scratch, place};
+use crate::raw::{self, Arguments, error, syscall};
+use crate::{descriptors, environment, handover, memory, report, settings, signals, thread};
+
+/// `execve`.
+///
+/// # Safety
+/// As the system call's. `argv` and `envp` are NULL-terminated arrays of strings, or null.
+pub unsafe fn execve(a: &Arguments) -> isize {
+    // SAFETY: the newer form.
+    unsafe { execveat(&[HERE, a[0], a[1], a[2], 0, 0]) }
+}
+
+/// # Safety
+/// As for [`execve`].
+pub unsafe fn execveat(a: &Arguments) -> isize {
+    if thread::inside() || !settings::ready() {
+        // SAFETY: the program's arguments.
+        return unsafe { raw::call(libc::SYS_execveat as usize, a) };
+    }
+    if !environment::is_readable(a[2]) || !environment::is_readable(a[3]) {
+        return error(libc::EFAULT);
+    }
+    // What survives is what is not close-on-exec.
+    handover::externalize(|descriptor| !descriptors::close_on_exec(descriptor));
+    report::write(report::Event::Counts);
+    // SAFETY: the program's arguments.
+    let told = unsafe { report::executing(a[0], a[1], a[4]) };
+    // SAFETY: the program's arguments; the new environment lives until the call returns.
+    let result = unsafe {
+        match Executed::build(a[3]) {
+            Some(environment) => signals::executing(|| {
+                let file = File {
+                    directory: a[0],
+                    path: a[1],
+                    flags: a[4] as i32,
+                };
+                execute(&file, a[2], &environment, 0)
+            }),
+            None => error(libc::ENOMEM),
+        }
+    };
+    if told {
+        report::write(report::Event::Stay);
+    }
+    result
+}
+
+/// A file to be executed, as execveat has it.
+struct File {
+    directory: usize,
+    path: usize,
+    flags: i32,
+}
+
+impl File {
+    fn is_here(&self) -> bool {
+        self.directory as i32 == libc::AT_FDCWD
+    }
+
+    fn is_nameless(&self) -> bool {
+        self.flags & libc::AT_EMPTY_PATH != 0 && crate::handlers::is_empty(self.path)
+    }
+
+    /// By its path alone, which is the name that a script's interpreter is given. Others go by the
+    /// descriptor's name.
+    fn has_whole_path(&self) -> bool {
+        self.is_here() || memory::byte(self.path) == Some(b'/')
+    }
+
+    /// Notes the name under which the file is executed; the address of that string.
+    ///
+    /// # Safety
+    /// The path is null, or a string.
+    unsafe fn tell_name(&self, environment: &Executed) -> usize {
+        // SAFETY: the caller's promise.
+        let path = unsafe { memory::text(self.path) };
+        let path = path.map_or(&b""[..], |text| text.bytes);
+        if self.has_whole_path() {
+            return environment.tell_name(false, &[path]);
+        }
+        let mut number = raw::Text::<24>::new();
+        number.number(self.directory as u32 as u64);
+        match path {
+            b"" => environment.tell_name(true, &[b"/dev/fd/", number.bytes()]),
+            path => environment.tell_name(false, &[b"/dev/fd/", number.bytes(), b"/", path]),
+        }
+    }
+}
+
+/// Scripts whose interpreters are scripts end here.
+const DEPTH_MAX: u32 = 5;
+
+/// `depth`: how many scripts lead to this file.
+unsafe fn execute(file: &File, arguments: usize, environment: &Executed, depth: u32) -> isize {
+    let mut scratch = Scratch::uninit();
+    // SAFETY: the program's arguments, as for the system call.
+    unsafe {
+        if file.is_nameless() && descriptors::is_pool(file.directory) {
+            let descriptors::Descriptor::Pool(handle) = descriptors::lookup(file.directory) else {
+                return error(libc::EBADF);
+            };
+            let loaded = inside(|fs| load_descriptor(fs, handle));
+            return match loaded {
+                Ok(program) => run(file, program, arguments, environment, depth),
+                Err(failure) => outside(failure, |_| error(libc::ENOENT)),
+            };
+        }
+        match place(file.directory, file.path, &mut scratch) {
+            Place::Kernel => execute_host(file, arguments, environment, depth),
+            Place::Error(error) => error,
+            Place::Pool(..) if file.flags & !KNOWN_FLAGS != 0 => error(libc::EINVAL),
+            Place::Pool(at, relative) => match inside(|fs| load(fs, at, relative, file.flags)) {
+                Ok(program) => run(file, program, arguments, environment, depth),
+                Err(failure) => outside(failure, |path| {
+                    let host = File {
+                        directory: HERE,
+                        path,
+                        flags: file.flags,
+                    };
+                    execute_host(&host, arguments, environment, depth)
+                }),
+            },
+        }
+    }
+}
+
+const KNOWN_FLAGS: i32 = libc::AT_EMPTY_PATH | libc::AT_SYMLINK_NOFOLLOW;
+
+/// A file of the kernel's.
+unsafe fn execute_host(file: &File, arguments: usize, environment: &Executed, depth: u32) -> isize {
+    // SAFETY: the program's arguments, as for the system call.
+    unsafe {
+        let prepared = libraries_of_host(file, environment.pointer());
+        let list = prepared
+            .as_ref()
+            .map_or(environment.pointer(), libraries::Prepared::environment);
+        let result = if file.is_here() && file.flags == 0 {
+            syscall!(libc::SYS_execve, file.path, arguments, list)
+        } else {
+            syscall!(
+                libc::SYS_execveat,
+                file.directory,
+                file.path,
+                arguments,
+                list,
+                file.flags
+            )
+        };
+        // The kernel does not find an interpreter that lies on the pool.
+        if result == error(libc::ENOENT)
+            && file.is_here()
+            && let Some(script) = Script::read_host(file.path)
+            && crate::path::below_mount(script.interpreter.bytes()).is_some()
+        {
+            return interpret(file, &script, arguments, environment, depth);
+        }
+        result
+    }
+}
+
+/// Runs what was read of the pool.
+unsafe fn run(
+    file: &File,
+    program: Program,
+    arguments: usize,
+    environment: &Executed,
+    depth: u32,
+) -> isize {
+    // SAFETY: the program's arguments, as for the system call.
+    unsafe {
+        match program {
+            Program::Error(error) => error,
+            Program::Script(script) => {
+                // The interpreter could not open it.
+                if !file.has_whole_path() && descriptors::close_on_exec(file.directory) {
+                    return error(libc::ENOENT);
+                }
+                interpret(file, &script, arguments, environment, depth)
+            }
+            Program::Binary(copy, path) => {
+                if depth == 0 {
+                    file.tell_name(environment);
+                }
+                environment.tell_executable(&path);
+                let length = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+                let list = environment.pointer();
+                let prepared = libraries::prepare(copy, &path[..length], list);
+                let list = prepared
+                    .as_ref()
+                    .map_or(list, libraries::Prepared::environment);
+                let empty = c"".as_ptr();
+                let flags = libc::AT_EMPTY_PATH;
+                let result = syscall!(libc::SYS_execveat, copy, empty, arguments, list, flags);
+                raw::close(copy);
+                result
+            }
+        }
+    }
+}
+
+/// Runs a script's interpreter.
+unsafe fn interpret(
+    file: &File,
+    script: &Script,
+    arguments: usize,
+    environment: &Executed,
+    depth: u32,
+) -> isize {
+    if depth == DEPTH_MAX {
+        return error(libc::ELOOP);
+    }
+    // SAFETY: the program's arguments, as for the system call; the interpreter's path is a string
+    // that lives as long as the script.
+    unsafe {
+        // A script that is another's interpreter is known by its path.
+        let name = match depth {
+            0 => file.tell_name(environment),
+            _ => file.path,
+        };
+        let interpreter = File {
+            directory: HERE,
+            path: script.interpreter.pointer() as usize,
+            flags: 0,
+        };
+        // The kernel finds the working directory by that name.
+        if script.interpreter.bytes().is_empty() {
+            return error(libc::EACCES);
+        }
+        script.with_arguments(name, arguments, |arguments| {
+            execute(&interpreter, arguments, environment, depth + 1)
+        })
+    }
+}
+
+/// The libraries on the pool of a program that is not, if there may be any.
+///
+/// # Safety
+/// The program's arguments of execveat.
+unsafe fn libraries_of_host(file: &File, environment: usize) -> Option<libraries::Prepared> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !libraries::may_be_on_pool(environment) {
+            return None;
+        }
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+        let opened = syscall!(libc::SYS_openat, file.directory, file.path, flags);
+        if raw::failed(opened) {
+            return None;
+        }
+        let prepared = libraries::prepare(opened, b"", environment);
+        raw::close(opened);
+        prepared
+    }
+}
+
+enum Program {
+    Script(Box<Script>),
+    /// A memory file holding the program, and its absolute path; empty if that is not known.
+    Binary(isize, Vec<u8>),
+    Error(isize),
+}
+
+/// Reads a program from the pool.
+fn load(fs: &FileSystem, at: At, path: &[u8], flags: i32) -> Result<Program, Failure> {
+    if flags & libc::AT_SYMLINK_NOFOLLOW != 0
+        && fs.stat(at, path, libc::AT_SYMLINK_NOFOLLOW)?.mode & libc::S_IFMT == libc::S_IFLNK
+    {
+        return Err(Failure::Errno(Errno::LOOP));
+    }
+    fs.access(at, path, libc::X_OK, libc::AT_EACCESS)?;
+    let handle = fs.open(at, path, libc::O_RDONLY, 0)?;
+    let program = load_open(fs, handle);
+    fs.close(handle);
+    program
+}
+
+/// The same by a descriptor, of O_PATH too.
+fn load_descriptor(fs: &FileSystem, handle: Handle) -> Result<Program, Failure> {
+    fs.access(
+        At::Directory(handle),
+        b"",
+        libc::X_OK,
+        libc::AT_EACCESS | libc::AT_EMPTY_PATH,
+    )?;
+    let flags = fs.flags(handle)?;
+    if flags & (libc::O_PATH | libc::O_ACCMODE) == libc::O_RDONLY {
+        return load_open(fs, handle);
+    }
+    let path = fs.path_of(handle)?;
+    let relative = crate::path::below_mount(&path).ok_or(Errno::NOENT)?;
+    let handle = fs.open(At::Root, relative, libc::O_RDONLY, 0)?;
+    let program = load_open(fs, handle);
+    fs.close(handle);
+    program
+}
+
+fn load_open(fs: &FileSystem, handle: Handle) -> Result<Program, Failure> {
+    if fs.stat_handle(handle)?.mode & libc::S_IFMT != libc::S_IFREG {
+        return Ok(Program::Error(error(libc::EACCES)));
+    }
+    let mut start = [0u8; START];
+    fs.read(handle, &mut start, Some(0))?;
+    if let Some(script) = Script::parse(&start) {
+        return Ok(match script {
+            Ok(script) => Program::Script(Box::new(script)),
+            Err(error) => Program::Error(error),
+        });
+    }
+    let file = copy_to_memory(fs, handle)?;
+    Ok(if file < 0 {
+        Program::Error(file)
+    } else {
+        Program::Binary(file, fs.path_of(handle).unwrap_or_default())
+    })
+}
+
+/// A memory file, close-on-exec, with the contents of an open file; or minus an error number.
+///
+/// # Errors
+/// Reading fails.
+pub fn copy_to_memory(fs: &FileSystem, handle: Handle) -> Result<isize, Failure> {
+    // SAFETY: constant name; the buffer is valid for what is written.
+    unsafe {
+        let file = syscall!(
+            libc::SYS_memfd_create,
+            c"arck-program".as_ptr(),
+            libc::MFD_CLOEXEC
+        );
+        if raw::failed(file) {
+            return Ok(file);
+        }
+        let mut buffer = vec![0u8; 128 * 1024];
+        let mut offset = 0;
+        loop {
+            let n = match fs.read(handle, &mut buffer, Some(offset)) {
+                Ok(n) => n,
+                Err(errno) => {
+                    raw::close(file);
+                    return Err(Failure::Errno(errno));
+                }
+            };
+            if n == 0 {
+                return Ok(file);
+            }
+            let mut written = 0;
+            while written < n {
+                let result = syscall!(
+                    libc::SYS_write,
+                    file,
+                    buffer.as_ptr().add(written),
+                    n - written
+                );
+                if result <= 0 {
+                    raw::close(file);
+                    return Ok(error(libc::ENOMEM));
+                }
+                written += result as usize;
+            }
+            offset += n as u64;
+        }
+    }
+}
