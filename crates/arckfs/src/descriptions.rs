@@ -69,6 +69,16 @@ impl Externals {
     }
 }
 
+/// One opening of an inode that stands in the open table.
+#[derive(Clone, Copy)]
+pub struct Listed {
+    pub number: InodeNumber,
+    pub generation: u32,
+    /// Of the auxiliary state that counts it. When that is built anew, what is counted are descriptions
+    /// and maps.
+    pub counted_in: u64,
+}
+
 /// A description that was open a moment ago.
 #[derive(Clone, Copy)]
 pub struct Opened {
@@ -199,7 +209,7 @@ impl Engine {
     }
 
     /// A new description of an inode that [`Context::list_open`] has listed. ENFILE.
-    pub fn new_description(&self, inode: &CachedInode, flags: i32) -> Result<Handle, Errno> {
+    pub fn new_description(&self, opened: Listed, flags: i32) -> Result<Handle, Errno> {
         let _inside = self.inside()?;
         let thread = self.session.thread()?;
         let area = self.session.region();
@@ -232,8 +242,8 @@ impl Engine {
             .and_then(|slots| slots.first())
             .ok_or(Errno::NFILE)?;
         slot.flags.store(flags as u32, Ordering::Relaxed);
-        slot.inode.store(inode.number(), Ordering::Relaxed);
-        slot.generation.store(inode.generation(), Ordering::Relaxed);
+        slot.inode.store(opened.number, Ordering::Relaxed);
+        slot.generation.store(opened.generation, Ordering::Relaxed);
         slot.offset.store(0, Ordering::Relaxed);
         slot.listing.store(Offset::NULL, Ordering::Relaxed);
         slot.external.store(0, Ordering::Relaxed);
@@ -241,12 +251,10 @@ impl Engine {
         // Nobody else changes the word of a free slot.
         let life = ((slot.references.load(Ordering::Relaxed) >> LIFE) + 1) % LIVES;
         slot.references.store(life << LIFE | 1, Ordering::Release);
-        let (number, generation) = (inode.number(), inode.generation());
-        let is_of_now = |known: &'static CachedInode| std::ptr::eq(known, inode);
-        if self.session.is_of_group() && !self.known(number).is_some_and(is_of_now) {
+        if opened.counted_in != area.generation() {
             // Built anew since it was listed; what is gone meanwhile is ESTALE at its next use.
             let _ = self.run_inside(thread.slot(), |context| {
-                context.list_open(context.view(number, generation)?)
+                context.list_open(context.view(opened.number, opened.generation)?)
             });
         }
         NonZeroU64::new(life << LIFE | (index + 1))
@@ -254,20 +262,31 @@ impl Engine {
             .ok_or(Errno::NFILE)
     }
 
-    /// One reference less; true if that was the last one, whose slot is free now.
+    /// One reference less; if that was the last one, whose slot is free now, gives the opening that is
+    /// to be taken off the open table.
     pub fn release_description(
         &self,
         handle: Handle,
         externals: &Externals,
-    ) -> Result<bool, Errno> {
-        let _inside = self.inside()?;
+    ) -> Result<Option<Listed>, Errno> {
+        let thread = self.session.thread()?;
         let slot = self.description(handle)?;
+        // A thread may still be at work with it: the slot is not another's before that ends. Outside,
+        // where it may have to wait for the auxiliary state to be built anew.
+        let is_last = slot.references.load(Ordering::SeqCst) as u32 == 1;
+        let held = is_last.then(|| slot.lock.lock(thread.slot().holder()));
+        let _inside = self.inside()?;
         if slot.refer(-1)? != 1 {
-            return Ok(false);
+            return Ok(None);
         }
-        if slot.lock.holder().is_some() {
-            // A thread that is still at work with it: the slot is not another's before it ends.
-            drop(slot.lock.lock(self.session.thread()?.slot().holder()));
+        let listed = Listed {
+            number: slot.inode.load(Ordering::Relaxed),
+            generation: slot.generation.load(Ordering::Relaxed),
+            counted_in: self.session.region().generation(),
+        };
+        if held.is_none() && slot.lock.holder().is_some() {
+            // Another reference went between the two.
+            drop(slot.lock.lock(thread.slot().holder()));
         }
         self.drop_listing(slot)?;
         // The last reference is gone: nobody else looks at the slot.
@@ -276,17 +295,16 @@ impl Engine {
             slot.external.store(0, Ordering::Release);
             externals.remove(external);
         }
-        let thread = self.session.thread()?;
         // A slot's number fits: the area is at most 64 MiB.
         let number = handle.0.get() as u32;
         if self.spares.keep_description(thread.slot(), number) {
-            return Ok(true);
+            return Ok(Some(listed));
         }
         let _locked = self.state.descriptions_lock.lock(thread.slot().holder());
         let free = self.state.description_free.load(Ordering::Relaxed);
         slot.other.store(free, Ordering::Relaxed);
         self.state.description_free.store(number, Ordering::Relaxed);
-        Ok(true)
+        Ok(Some(listed))
     }
 
     /// The offset of a description, held still until the cell is dropped.
@@ -395,11 +413,14 @@ impl Engine {
 
     /// One opening of an inode less; the last one takes it off the open table, and what has no
     /// name any more ends.
-    pub fn unlist_open(&self, inode: &'static CachedInode) -> Result<(), Errno> {
-        let number = inode.number();
+    pub fn unlist_open(&self, opened: Listed) -> Result<(), Errno> {
+        let number = opened.number;
         let slot = self.session.thread()?.slot();
         let inside = self.inside()?;
-        // The view of now: it may have been built anew since it was looked up.
+        if opened.counted_in != self.session.region().generation() {
+            // It has gone with those that counted it.
+            return Ok(());
+        }
         let Some(inode) = self.known(number) else {
             return Ok(());
         };
@@ -412,7 +433,10 @@ impl Engine {
             let pages = inode.pages.load(Ordering::Relaxed);
             self.session.state().data.note_dropped(pages);
             self.run_local(|context| {
-                context.dispose(inode);
+                // What is built anew has disposed of it.
+                if opened.counted_in == context.session.region().generation() {
+                    context.dispose(inode);
+                }
                 Ok(())
             })?;
         }
@@ -435,7 +459,7 @@ const _: () = assert!(OPEN_SLOTS.is_multiple_of(OPEN_LINE));
 impl<'a> Context<'a> {
     /// Lists an inode as open, then looks at it once more: ESTALE if it is gone; another attempt
     /// if it ends unborn, or has.
-    pub fn list_open(&self, inode: &'static CachedInode) -> Attempt<()> {
+    pub fn list_open(&self, inode: &'static CachedInode) -> Attempt<Listed> {
         loop {
             let opened = inode.opened.load(Ordering::SeqCst);
             if opened == REFUSED {
@@ -479,17 +503,47 @@ impl<'a> Context<'a> {
                 Fix::Again.into()
             });
         }
-        Ok(())
+        Ok(self.listed(inode))
+    }
+
+    /// The opening of an inode that is listed in this attempt.
+    pub fn listed(&self, inode: &CachedInode) -> Listed {
+        Listed {
+            number: inode.number(),
+            generation: inode.generation(),
+            counted_in: self.session.region().generation(),
+        }
+    }
+
+    /// Lists what has been open all along, while the auxiliary state is built anew: without its view,
+    /// which is made when somebody needs it. ESTALE if it is gone.
+    pub fn list_again(
+        &self,
+        number: InodeNumber,
+        generation: u32,
+    ) -> Attempt<&'static CachedInode> {
+        let header = self.header(number)?;
+        if header.generation() != generation || header.kind() == HeaderKind::Free {
+            return Err(Errno::STALE.into());
+        }
+        let inode = self.cached(number)?;
+        let opened = inode.opened.load(Ordering::Relaxed);
+        let more = match opened {
+            0 => ((self.take_open_place(inode)? as u64 + 1) << PLACE) | 1,
+            _ => opened + 1,
+        };
+        inode.opened.store(more, Ordering::SeqCst);
+        Ok(inode)
     }
 
     /// The same, of an inode that is opened because of the rights that its view shows: they are still
     /// those when it is listed. Whoever takes a right away lets those keep it who list the inode then.
-    pub fn list_open_as_seen(&self, inode: &'static CachedInode) -> Attempt<()> {
-        self.list_open(inode)?;
+    pub fn list_open_as_seen(&self, inode: &'static CachedInode) -> Attempt<Listed> {
+        let opened = self.list_open(inode)?;
         let header = self.header(inode.number())?;
         let seen = inode.sequence.load(Ordering::SeqCst);
         if header.sequence.load(Ordering::SeqCst) == seen {
-            return Ok(());
+            return Ok(opened);
         }
         self.close_again(inode);
         Err(Fix::Again.into())

@@ -483,8 +483,7 @@ impl Engine {
                 Stop::Fix(Fix::Admit(number, false)) => self.admit(number, &recalled),
                 Stop::Fix(fix) => {
                     // What it changes of the auxiliary state nobody builds anew meanwhile.
-                    let _inside = self.session.is_of_group().then(|| thread.slot().pin());
-                    self.fix(thread, fix)
+                    self.inside().and_then(|_inside| self.fix(thread, fix))
                 }
             };
             match fixed {
@@ -526,7 +525,10 @@ impl Engine {
             spares: &self.spares,
             recalled,
         };
-        if is_outermost && self.session.has_missed_withdrawals() {
+        if is_outermost
+            && (self.session.has_missed_withdrawals()
+                || self.session.is_of_group() && self.session.region().is_damaged())
+        {
             return Err(Fix::Again.into());
         }
         attempt(&context)

@@ -11,7 +11,7 @@ mod status;
 
 use crate::births::Birth;
 use crate::credentials::Credentials;
-use crate::descriptions::{Externals, Opened};
+use crate::descriptions::{Externals, Listed, Opened};
 use crate::engine::{Attempt, Context, Engine, Fix};
 use crate::inodes;
 use crate::interface::*;
@@ -254,19 +254,19 @@ impl FileSystem {
             resolve,
             ..self.start_of(at, path)?
         };
-        let (inode, created) = self.engine.run(|context| {
+        let (listed, created) = self.engine.run(|context| {
             let (inode, created) = context.walk(start, path, follow, |place| {
                 context.open_place(place, create, exclusive, mode)
             })?;
-            if !created {
-                context.may_open(inode, flags)?;
-                context.list_open_as_seen(inode)?;
+            if created {
+                return Ok((context.listed(inode), true));
             }
-            Ok((inode, created))
+            context.may_open(inode, flags)?;
+            Ok((context.list_open_as_seen(inode)?, false))
         })?;
-        let opened = self.finish_open(inode, created, flags);
+        let opened = self.finish_open(listed, created, flags);
         if opened.is_err() {
-            self.engine.unlist_open(inode)?;
+            self.engine.unlist_open(listed)?;
         }
         Ok(opened?)
     }
@@ -294,37 +294,32 @@ impl FileSystem {
             target: b"",
             opens: true,
         };
-        let inode = self.engine.run(|context| {
+        let listed = self.engine.run(|context| {
             let directory = context.resolve(start, path, flags & libc::O_NOFOLLOW == 0)?;
             if !directory.is_directory() {
                 return Err(Errno::NOTDIR.into());
             }
             context.credentials.check(directory, 3)?;
-            context.give_nameless_birth(directory, birth, flags & libc::O_EXCL == 0)
+            let linkable = flags & libc::O_EXCL == 0;
+            let inode = context.give_nameless_birth(directory, birth, linkable)?;
+            Ok(context.listed(inode))
         })?;
-        let opened = self.finish_open(inode, true, flags);
+        let opened = self.finish_open(listed, true, flags);
         if opened.is_err() {
-            self.engine.unlist_open(inode)?;
+            self.engine.unlist_open(listed)?;
         }
         Ok(opened?)
     }
 
-    fn finish_open(
-        &self,
-        inode: &'static CachedInode,
-        created: bool,
-        flags: i32,
-    ) -> Result<Handle, Errno> {
+    fn finish_open(&self, opened: Listed, created: bool, flags: i32) -> Result<Handle, Errno> {
         // An empty file too, for its times.
-        if flags & libc::O_TRUNC != 0
-            && flags & libc::O_PATH == 0
-            && !created
-            && inode.kind() == Some(FileKind::File)
-        {
-            let (number, generation) = (inode.number(), inode.generation());
+        if flags & libc::O_TRUNC != 0 && flags & libc::O_PATH == 0 && !created {
             self.engine.run_local(|context| {
-                let inode = context.view(number, generation)?;
-                context.resize(inode, 0)
+                let inode = context.view(opened.number, opened.generation)?;
+                match inode.kind() {
+                    Some(FileKind::File) => context.resize(inode, 0),
+                    _ => Ok(()),
+                }
             })?;
         }
         let kept = if flags & libc::O_PATH != 0 {
@@ -333,7 +328,7 @@ impl FileSystem {
             let once = libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOCTTY;
             flags & !(once | libc::O_CLOEXEC)
         };
-        self.engine.new_description(inode, kept)
+        self.engine.new_description(opened, kept)
     }
 
     /// One more reference (`dup`). EBADF.
@@ -358,14 +353,13 @@ impl FileSystem {
             let _ = self.drop_process_locks(handle);
         }
         let has_locks = description.has_locks();
-        if let Ok(true) = self.engine.release_description(handle, &self.externals)
-            && let Some(inode) = inode
-        {
+        let released = self.engine.release_description(handle, &self.externals);
+        if let Ok(Some(listed)) = released {
             if has_locks {
                 self.drop_locks_of(number, handle);
             }
             // As above.
-            let _ = self.engine.unlist_open(inode);
+            let _ = self.engine.unlist_open(listed);
             self.engine.give_back();
         }
     }
@@ -505,13 +499,12 @@ impl FileSystem {
             u32::try_from(shared.inode.load(Ordering::Relaxed)).map_err(|_| Errno::STALE)?;
         let generation =
             u32::try_from(shared.generation.load(Ordering::Relaxed)).map_err(|_| Errno::STALE)?;
-        let inode = self.engine.run_local(|context| {
+        let listed = self.engine.run_local(|context| {
             let inode = context.view(number, generation)?;
-            context.list_open(inode)?;
-            Ok(inode)
+            context.list_open(inode)
         })?;
         let flags = shared.flags.load(Ordering::Relaxed) as i32;
-        let handle = self.engine.new_description(inode, flags)?;
+        let handle = self.engine.new_description(listed, flags)?;
         let description = self.engine.description(handle)?;
         description
             .external

@@ -32,26 +32,37 @@ impl Engine {
     /// The cached inode of a number, if there is one.
     #[inline]
     pub fn known(&self, number: InodeNumber) -> Option<&'static CachedInode> {
-        let place = leaf_place(self.session, self.state, number)?;
-        let region = self.session.region();
-        region.try_get(
-            entry_in(region.try_get(place.load(Ordering::Acquire))?, number)
-                .load(Ordering::Acquire),
+        known_in(
+            self.session,
+            self.state.inodes.load(Ordering::Acquire),
+            number,
         )
     }
+}
+
+/// The same, in a table that begins there.
+#[inline]
+pub fn known_in(
+    session: &'static Session,
+    table: Offset<AtomicOffset<InodeLeaf>>,
+    number: InodeNumber,
+) -> Option<&'static CachedInode> {
+    let place = leaf_place(session, table, number)?;
+    let region = session.region();
+    let leaf = region.try_get(place.load(Ordering::Acquire))?;
+    region.try_get(entry_in(leaf, number).load(Ordering::Acquire))
 }
 
 /// Where the leaf of a number hangs; `None` for numbers that the pool does not have.
 #[inline]
 fn leaf_place(
     session: &'static Session,
-    state: &AuxiliaryState,
+    leaves: Offset<AtomicOffset<InodeLeaf>>,
     number: InodeNumber,
 ) -> Option<&'static AtomicOffset<InodeLeaf>> {
     if number == 0 || number >= session.geometry().inode_count {
         return None;
     }
-    let leaves: Offset<AtomicOffset<InodeLeaf>> = state.inodes.load(Ordering::Acquire);
     let place = number as usize / LEAF * size_of::<AtomicOffset<InodeLeaf>>();
     let place = Offset::<AtomicOffset<InodeLeaf>>::from_raw(leaves.raw() + place as u64);
     Some(session.region().get(place))
@@ -66,7 +77,12 @@ impl<'a> Context<'a> {
     /// The cached inode of a number that the header table has, made if there is none.
     pub fn cached(&self, number: InodeNumber) -> Attempt<&'static CachedInode> {
         let region = self.session.region();
-        let place = leaf_place(self.session, self.state, number).ok_or(Errno::STALE)?;
+        let place = leaf_place(
+            self.session,
+            self.state.inodes.load(Ordering::Acquire),
+            number,
+        )
+        .ok_or(Errno::STALE)?;
         let leaf = match region.try_get(place.load(Ordering::Acquire)) {
             Some(leaf) => leaf,
             None => self.new_leaf(place)?,
@@ -464,8 +480,12 @@ impl<'a> Context<'a> {
 
     /// The offset of a cached inode, for links in the region.
     pub fn offset_of(&self, number: InodeNumber) -> Offset<CachedInode> {
-        let leaf = leaf_place(self.session, self.state, number)
-            .and_then(|place| self.session.region().try_get(place.load(Ordering::Acquire)));
+        let leaf = leaf_place(
+            self.session,
+            self.state.inodes.load(Ordering::Acquire),
+            number,
+        )
+        .and_then(|place| self.session.region().try_get(place.load(Ordering::Acquire)));
         leaf.map_or(Offset::NULL, |leaf| {
             entry_in(leaf, number).load(Ordering::Acquire)
         })

@@ -19,6 +19,7 @@
 //! * Behind the end of the file there is nothing (SIGBUS), and what lies behind it in its last
 //!   page is zero when the map, or that end, is new.
 
+use crate::descriptions::Listed;
 use crate::engine::{Attempt, Context, Fix};
 use crate::interface::Errno;
 use crate::read::pages_of;
@@ -51,9 +52,24 @@ pub struct Listing {
     pub generation: u32,
     /// Address of the session in which it is listed.
     session: AtomicUsize,
+    /// See [`Listed::counted_in`].
+    counted_in: AtomicU64,
 }
 
 impl Listing {
+    pub fn listed(&self) -> Listed {
+        Listed {
+            number: self.number,
+            generation: self.generation,
+            counted_in: self.counted_in.load(Ordering::Relaxed),
+        }
+    }
+
+    /// It has been listed in this generation of the auxiliary state.
+    pub fn count_in(&self, generation: u64) {
+        self.counted_in.store(generation, Ordering::Relaxed);
+    }
+
     pub fn is_of(&self, session: &Session) -> bool {
         self.session.load(Ordering::Relaxed) == address_of(session)
     }
@@ -90,6 +106,7 @@ impl Map {
             number: inode.0,
             generation: inode.1,
             session: AtomicUsize::new(address_of(session)),
+            counted_in: AtomicU64::new(0),
         };
         Map {
             listing: Arc::new(listing),
@@ -462,7 +479,8 @@ impl<'a> Context<'a> {
     /// shows its pages as long as the parent keeps them.
     pub fn adopt_map(&self, listing: &Listing) -> Attempt<()> {
         let inode = self.view(listing.number, listing.generation)?;
-        self.list_open(inode)?;
+        let listed = self.list_open(inode)?;
+        listing.count_in(listed.counted_in);
         let mut table = lock();
         listing
             .session

@@ -21,6 +21,10 @@ impl Engine {
     pub fn clear_departed(&self) -> Result<(), Errno> {
         let thread = self.session.thread()?;
         let _inside = thread.slot().pin();
+        if self.session.region().is_damaged() {
+            // It is cleared away with the rest.
+            return Ok(());
+        }
         let lock = &self.state.departed_lock;
         let Some(_locked) = lock.try_lock(thread.slot().holder()) else {
             // By one who has gone itself, perhaps.
@@ -81,11 +85,8 @@ impl Engine {
             let Some(handle) = NonZeroU64::new(number_and_life).map(Handle) else {
                 continue;
             };
-            let number = slot.inode.load(Ordering::Relaxed);
-            if self.release_description(handle, &none)?
-                && let Some(inode) = self.known(number)
-            {
-                self.unlist_open(inode)?;
+            if let Some(listed) = self.release_description(handle, &none)? {
+                self.unlist_open(listed)?;
             }
         }
         Ok(())

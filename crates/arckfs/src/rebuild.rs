@@ -8,54 +8,98 @@
 //! in it but the stocks and, in the views of open files, that they are open.
 //!
 //! # Invariants
-//! * Session state is not touched but where it refers to auxiliary state: snapshots of listings are
-//!   made again at the next read of a directory.
+//! * Session state is not touched but where it refers to auxiliary state, which is made anew for it:
+//!   snapshots of listings are copied, so that who reads one goes on where he was.
+//! * What survivors have open is theirs, whether the controller knows of it or not: inodes without a
+//!   name that it has never known go on with their deltas ([`nameless`]).
 //! * The open table lists what is open at every moment: entries are made anew before the old ones
 //!   are taken out.
 //! * [`AuxiliaryState`] and the kit's part stay where they are, so that references to them hold.
+//! * Whoever builds may die over it: the next one finds what he needs of the old generation by the
+//!   words that `Region::auxiliary_root` keeps for that ([`OLD_INODES`]).
 //!
-//! What is lost: a file that was opened without a name, or whose last name was removed, before the
-//! controller ever knew of it. It is in no delta that folds. (ESTALE.)
-//!
-//! Locks: the region's own for rebuilding; while it is held nobody has another.
+//! Locks: the region's own for rebuilding; while it is held nobody has another, but those of
+//! descriptions, whose holders wait.
+
+mod nameless;
 
 use crate::engine::Engine;
 use crate::inodes;
 use crate::interface::Errno;
 use crate::state::{AuxiliaryState, Description, flag};
 use arck_libfs_kit::Session;
+use arck_libfs_kit::carried::Carried;
 use arck_libfs_kit::ownership;
 use arck_libfs_kit::region::{Offset, ThreadSlot};
 use arck_protocol::Request;
 use arck_protocol::control::MAP_WRITABLE;
+use nameless::Old;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long threads of the group that are inside are waited for.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Between two looks: at first, and at most.
 const PAUSE: Duration = Duration::from_micros(200);
+const PAUSE_MOST: Duration = Duration::from_millis(10);
+
+/// Waiting for others of the group: without end for those that are stopped (SIGSTOP, a debugger), as
+/// for a file's lock; for others, who run, as long as for the controller.
+struct Waiting {
+    pause: Duration,
+    patience: Duration,
+    deadline: Instant,
+}
+
+impl Waiting {
+    fn new(session: &Session) -> Waiting {
+        let patience = session.patience();
+        Waiting {
+            pause: PAUSE,
+            patience,
+            deadline: Instant::now() + patience,
+        }
+    }
+
+    /// EIO: those who are waited for run, and do not come to an end.
+    fn pause(&mut self, session: &Session, slot: &ThreadSlot<'_>) -> Result<(), Errno> {
+        std::thread::sleep(self.pause);
+        self.pause = (self.pause * 2).min(PAUSE_MOST);
+        if self.pause < PAUSE_MOST {
+            return Ok(());
+        }
+        let now = Instant::now();
+        if session.is_kept_by_stopped(slot) {
+            self.deadline = now + self.patience;
+        }
+        match now > self.deadline {
+            true => Err(Errno::IO),
+            false => Ok(()),
+        }
+    }
+}
 
 impl Engine {
-    /// Waits until the auxiliary state has been built anew, or does so. Outside. EIO if threads stay
-    /// inside for too long, or the controller does not help.
+    /// Waits until the auxiliary state has been built anew, or does so. Outside. EIO if threads that
+    /// run stay inside for too long, or the controller does not help.
     #[cold]
     pub fn rebuild(&self) -> Result<(), Errno> {
         let (session, region) = (self.session, self.session.region());
         let slot = session.thread()?.slot();
-        let deadline = Instant::now() + PATIENCE;
+        let mut waiting = Waiting::new(session);
         let _alone = loop {
             if let Some(alone) = region.rebuilding().try_lock(slot.holder()) {
                 break alone;
             }
             self.free_of_the_dead();
-            if Instant::now() > deadline {
-                return Err(Errno::IO);
+            waiting.pause(session, slot)?;
+            if !region.is_damaged() {
+                return Ok(());
             }
-            std::thread::sleep(PAUSE);
         };
         if !region.is_damaged() {
             return Ok(());
         }
+        let mut waiting = Waiting::new(session);
         loop {
             for member in session.departed() {
                 session.clear_slots_of(member);
@@ -63,10 +107,7 @@ impl Engine {
             if region.is_left_by_all_but(slot) {
                 break;
             }
-            if Instant::now() > deadline {
-                return Err(Errno::IO);
-            }
-            std::thread::sleep(PAUSE);
+            waiting.pause(session, slot)?;
         }
         // What is refused is reported by operations on it.
         match ownership::ask_until_settled(session, &Request::CommitAll { release: true }) {
@@ -89,20 +130,37 @@ impl Engine {
 
     fn begin_again(&self, slot: &'static ThreadSlot<'static>) -> Result<(), Errno> {
         let (session, state) = (self.session, self.state);
-        let end = state.description_end.load(Ordering::Acquire);
         let maps: Vec<u64> = session.control().maps().iter().map(word).collect();
         let is_mapped = maps.iter().any(|&entry| entry != 0);
         let gone: Vec<u16> = session.departed().collect();
+        self.remember_old()?;
+        let old = self.look_at_old(&gone)?;
+        let mut carried = Carried::default();
+        let stored = old
+            .nameless
+            .iter()
+            .map(|one| one.carry(session, &mut carried))
+            .collect::<Result<Vec<_>, Errno>>()?;
         session.region().begin_generation();
-        session.state().begin_again(session, is_mapped)?;
+        session.state().begin_again(session, is_mapped, &carried)?;
         begin_state_again(session, state)?;
-        state.description_end.store(end, Ordering::Release);
-        let listed = self.list_descriptions(slot, end, &gone)?;
-        self.note_maps(&maps)?;
-        self.unlist_others(&listed);
+        let _inside = slot.pin();
+        for (one, stored) in old.nameless.iter().zip(stored) {
+            self.run_inside(slot, |context| context.go_on(one, stored.as_ref()))?;
+        }
+        let listed = self.list_descriptions(slot, &old, &gone)?;
+        let mapped = self.note_maps(slot, &maps)?;
+        self.unlist_others(listed.into_iter().chain(mapped));
         gone.into_iter()
             .for_each(|member| session.forget_departed(member));
-        Ok(())
+        self.forget_old()
+    }
+
+    /// The description with an index, from 0.
+    fn description_at(&self, index: u32) -> Option<&'static Description> {
+        let at = u64::from(index) * size_of::<Description>() as u64;
+        let slots = self.session.region().session_area::<Description>(at, 1);
+        slots.and_then(|slots| slots.first())
     }
 
     /// Lists all that is open anew; gives the places in the open table. What departed members had
@@ -110,36 +168,35 @@ impl Engine {
     fn list_descriptions(
         &self,
         slot: &'static ThreadSlot<'static>,
-        end: u32,
+        old: &Old,
         gone: &[u16],
     ) -> Result<Vec<usize>, Errno> {
-        let size = size_of::<Description>() as u64;
-        let region = self.session.region();
+        let end = self.state.description_end.load(Ordering::Acquire);
         let mut free = 0;
         let mut places = Vec::new();
         for index in (0..end).rev() {
-            let slots = region.session_area::<Description>(u64::from(index) * size, 1);
-            let Some(description) = slots.and_then(|slots| slots.first()) else {
+            let Some(description) = self.description_at(index) else {
                 continue;
             };
             let references = description.references.load(Ordering::Acquire);
-            description.listing.store(Offset::NULL, Ordering::Relaxed);
             if references as u32 != 0 && gone.contains(&description.member()) {
                 let free = references & !u64::from(u32::MAX);
                 description.references.store(free, Ordering::SeqCst);
+                description.lock.reset();
             }
-            description.lock.reset();
             if description.references.load(Ordering::Relaxed) as u32 == 0 {
+                description.listing.store(Offset::NULL, Ordering::Relaxed);
                 description.other.store(free, Ordering::Relaxed);
                 free = index + 1;
                 continue;
             }
+            self.keep_snapshot(slot, description, old.listings.get(&index));
             let number = description.inode.load(Ordering::Relaxed);
             let generation = description.generation.load(Ordering::Relaxed);
             // What is gone stays gone: ESTALE at its next use.
             let _ = self.run_inside(slot, |context| {
-                let inode = context.view(number, generation)?;
-                context.list_open(inode)?;
+                let inode = context.list_again(number, generation)?;
+                inode.set(flag::LOCKED, old.locked.contains(&number));
                 places.extend(inode.place());
                 Ok(())
             });
@@ -148,26 +205,43 @@ impl Engine {
         Ok(places)
     }
 
-    /// Which inodes have live maps in some process, and how many is not known any more: for ever.
-    fn note_maps(&self, maps: &[u64]) -> Result<(), Errno> {
+    /// A snapshot of a listing goes on. Without memory it is made anew.
+    fn keep_snapshot(&self, slot: &ThreadSlot<'_>, of: &Description, bytes: Option<&Vec<u8>>) {
+        let region = self.session.region();
+        let copy = bytes.and_then(|bytes| {
+            let copy = region.allocate_bytes(slot, bytes.len().max(1)).ok()?;
+            region.write_bytes(copy, bytes).then_some(copy)
+        });
+        of.listing
+            .store(copy.unwrap_or(Offset::NULL), Ordering::Release);
+    }
+
+    /// Which inodes have live maps in some process, and how many is not known any more: for ever. So
+    /// each is listed as open, for ever as well; gives the places in the open table.
+    fn note_maps(
+        &self,
+        slot: &'static ThreadSlot<'static>,
+        maps: &[u64],
+    ) -> Result<Vec<usize>, Errno> {
+        let mut places = Vec::new();
         for &entry in maps.iter().filter(|&&entry| entry != 0) {
             let number = (entry & !MAP_WRITABLE) as u32;
             let generation = (entry >> 32) as u32;
-            let slot = self.session.thread()?.slot();
             let _ = self.run_inside(slot, |context| {
-                let inode = context.view(number, generation)?;
+                let inode = context.list_again(number, generation)?;
                 inode.set(flag::MAPPED, true);
                 inode.keep_maps(entry & MAP_WRITABLE != 0);
+                places.extend(inode.place());
                 Ok(())
             });
         }
         self.state.maps_moved.fetch_add(1, Ordering::AcqRel);
-        Ok(())
+        Ok(places)
     }
 
     /// Takes out of the open table what is in other places.
-    fn unlist_others(&self, places: &[usize]) {
-        let wanted: std::collections::HashSet<usize> = places.iter().copied().collect();
+    fn unlist_others(&self, places: impl Iterator<Item = usize>) {
+        let wanted: HashSet<usize> = places.collect();
         let opens = self.session.control().opens().iter().enumerate();
         for (_, entry) in opens.filter(|(place, _)| !wanted.contains(place)) {
             entry.store(0, Ordering::Release);
@@ -181,10 +255,7 @@ fn word(word: &AtomicU64) -> u64 {
 
 /// All of the state but what must go on counting.
 fn begin_state_again(session: &'static Session, state: &AuxiliaryState) -> Result<(), Errno> {
-    let paths = state.paths.load(Ordering::Relaxed);
-    let maps_moved = state.maps_moved.load(Ordering::Relaxed);
+    state.paths.fetch_add(1 << 32, Ordering::AcqRel);
     state.clear();
-    state.paths.store(paths + (1 << 32), Ordering::Release);
-    state.maps_moved.store(maps_moved, Ordering::Release);
     inodes::begin_state(session, state)
 }

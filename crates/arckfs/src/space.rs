@@ -21,15 +21,18 @@ use arck_libfs_kit::delta::{self, Branch, FreshPages, INDEX_PAGES_MAX};
 use arck_libfs_kit::region::ThreadSlot;
 use arck_pm::order::{self, DurableSet};
 use arck_pm::{Durable, Flushed};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering;
 
 /// Pages changed in one step.
 const STEP: u64 = 512;
 
 /// Data pages, and arena pages for the entries that lead to them, set aside for one call; those
-/// that are left go back to the stock.
+/// that are left go back to the stock. It is forgotten when the auxiliary state is built anew, whose
+/// stocks have all that nothing refers to.
 pub struct Reserve {
+    /// Of the auxiliary state in which the pages were taken.
+    generation: Cell<u64>,
     session: &'static Session,
     slot: &'static ThreadSlot<'static>,
     pages: RefCell<Vec<PagePtr>>,
@@ -40,6 +43,7 @@ impl Reserve {
     /// `slot`: of the calling thread.
     pub fn new(session: &'static Session, slot: &'static ThreadSlot<'static>) -> Reserve {
         Reserve {
+            generation: Cell::new(session.region().generation()),
             session,
             slot,
             pages: RefCell::default(),
@@ -47,9 +51,26 @@ impl Reserve {
         }
     }
 
+    /// With what was set aside, inside; `None` while the auxiliary state is to be built anew.
+    fn inside<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+        self.slot.inside(|| {
+            let generation = self.session.region().generation();
+            if self.generation.replace(generation) != generation {
+                self.pages.borrow_mut().clear();
+                self.index.borrow_mut().clear();
+            }
+            work()
+        })
+    }
+
     /// Takes arena pages from the stock until there are `count`; what stands against it, and how
     /// many are missing.
     pub fn fill_index(&self, count: usize) -> Result<(), (Short, usize)> {
+        let filled = self.inside(|| self.fill_index_inside(count));
+        filled.unwrap_or(Err((Short::Pages, count)))
+    }
+
+    fn fill_index_inside(&self, count: usize) -> Result<(), (Short, usize)> {
         let mut index = self.index.borrow_mut();
         while index.len() < count {
             let lacking = count - index.len();
@@ -61,6 +82,10 @@ impl Reserve {
 
     /// Gives `count` arena pages to the stock.
     pub fn give_back_index(&self, count: usize) {
+        self.inside(|| self.give_back_index_inside(count));
+    }
+
+    fn give_back_index_inside(&self, count: usize) {
         let mut index = self.index.borrow_mut();
         let kept = index.len().saturating_sub(count);
         for page in index.drain(kept..) {
@@ -73,6 +98,10 @@ impl Reserve {
 
     /// Puts as many arena pages into `fresh` as one entry can need, if there are so many.
     fn lend(&self, fresh: &mut FreshPages) {
+        self.inside(|| self.lend_inside(fresh));
+    }
+
+    fn lend_inside(&self, fresh: &mut FreshPages) {
         let mut index = self.index.borrow_mut();
         while fresh.count() < INDEX_PAGES_MAX
             && let Some(page) = index.pop()
@@ -93,6 +122,10 @@ impl Reserve {
 
     /// Takes pages from the stock until there are `count`; false if it ran out.
     pub fn fill(&self, count: u64) -> bool {
+        self.inside(|| self.fill_inside(count)).unwrap_or(false)
+    }
+
+    fn fill_inside(&self, count: u64) -> bool {
         let mut pages = self.pages.borrow_mut();
         while (pages.len() as u64) < count {
             match self.session.state().data.take(self.session, self.slot) {
@@ -105,6 +138,10 @@ impl Reserve {
 
     /// Gives `count` pages to the stock, for an operation that takes its own.
     pub fn give_back(&self, count: usize) {
+        self.inside(|| self.give_back_inside(count));
+    }
+
+    fn give_back_inside(&self, count: usize) {
         let mut pages = self.pages.borrow_mut();
         let kept = pages.len().saturating_sub(count);
         for page in pages.drain(kept..) {
@@ -118,21 +155,19 @@ impl Reserve {
     }
 
     fn take(&self) -> Option<PagePtr> {
-        let reserved = self.pages.borrow_mut().pop();
+        let reserved = self.inside(|| self.pages.borrow_mut().pop()).flatten();
         reserved.or_else(|| self.session.state().data.take(self.session, self.slot))
     }
 
     /// Keeps a page that the call set free.
     fn keep(&self, page: PagePtr) {
-        self.pages.borrow_mut().push(page);
+        self.inside(|| self.pages.borrow_mut().push(page));
     }
 }
 
 impl Drop for Reserve {
     fn drop(&mut self) {
-        for page in self.pages.get_mut().drain(..) {
-            self.session.state().data.release(self.session, page);
-        }
+        self.give_back(usize::MAX);
         self.give_back_index(usize::MAX);
     }
 }

@@ -378,6 +378,10 @@ impl CachedInode {
     pub fn is_open(&self) -> bool {
         self.opened.load(Ordering::SeqCst) != 0
     }
+    /// How many have it open.
+    pub fn openings(&self) -> u32 {
+        self.opened.load(Ordering::SeqCst) as u32
+    }
     /// Refuses all openings until [`CachedInode::allow_openings`], for what is to end unless it is
     /// open: false then. Under its lock, for which those wait that are refused.
     pub fn refuse_openings(&self) -> bool {
@@ -499,11 +503,10 @@ impl CachedInode {
 }
 
 impl AuxiliaryState {
-    /// All words zero, as in a new region: nobody else is inside.
+    /// As in a new region, but for what goes on: `paths` and `maps_moved`, by which others see that
+    /// something has changed, and how many descriptions there have been. Nobody else is inside.
     pub fn clear(&self) {
-        for word in [&self.paths, &self.counts, &self.maps_moved] {
-            word.store(0, Ordering::Relaxed);
-        }
+        self.counts.store(0, Ordering::Relaxed);
         for lock in [
             &self.inodes_lock,
             &self.room,
@@ -522,7 +525,6 @@ impl AuxiliaryState {
             &self.open_hint,
             &self.dirty_first,
             &self.description_free,
-            &self.description_end,
             &self.changed_first,
         ] {
             number.store(0, Ordering::Relaxed);

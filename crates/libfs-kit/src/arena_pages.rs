@@ -9,6 +9,7 @@
 //! * Only allocated parts of the arena are handed out: touching others could hit a full file
 //!   system.
 
+use crate::carried::Carried;
 use crate::region::{AtomicOffset, Lock, ThreadSlot};
 use crate::region_shared;
 use crate::session::Session;
@@ -70,8 +71,14 @@ impl ArenaPages {
         Ok(())
     }
 
-    /// In a new generation of the auxiliary state, when no delta is left: all pages are free. ENOMEM.
-    pub fn begin_again(&self, session: &Session, slot: &ThreadSlot<'_>) -> Result<(), Errno> {
+    /// In a new generation of the auxiliary state, when no delta is left but those that go on: all
+    /// other pages are free. ENOMEM.
+    pub fn begin_again(
+        &self,
+        session: &Session,
+        slot: &ThreadSlot<'_>,
+        carried: &Carried,
+    ) -> Result<(), Errno> {
         self.lock.reset();
         let (delta_pages, branch_pages) = (&self.delta_pages, &self.branch_pages);
         let allocated = [delta_pages, branch_pages].map(|pages| pages.load(Ordering::Relaxed));
@@ -79,8 +86,15 @@ impl ArenaPages {
         delta_pages.store(allocated[0], Ordering::Relaxed);
         branch_pages.store(allocated[1], Ordering::Relaxed);
         self.hint.store(0, Ordering::Relaxed);
-        let used = self.used() as i64;
-        self.count(session, -used);
+        let bits = self.words(slot);
+        let pages = carried.delta_pages.iter();
+        for page in pages.filter_map(|page| page.checked_sub(DELTA_FIRST)) {
+            if let Some(word) = bits.get((page / 64) as usize) {
+                word.fetch_or(1 << (page % 64), Ordering::Relaxed);
+            }
+        }
+        let used = carried.delta_pages.len() as i64 - self.used() as i64;
+        self.count(session, used);
         Ok(())
     }
 

@@ -16,6 +16,7 @@
 //!   found by its number in `table`, and the search for a free page goes on where the last one
 //!   ended, so that it passes each full segment once a round.
 
+use crate::carried::Carried;
 use crate::region::{AtomicOffset, Lock, Offset, ThreadSlot};
 use crate::region_shared;
 use crate::session::Session;
@@ -32,6 +33,8 @@ const KEPT_EMPTY: usize = 2;
 const PLENTY: u64 = 4;
 /// So long the group's other threads have to leave the operations that they are in.
 const ALL_LEAVE: Duration = Duration::from_millis(100);
+/// See [`DataPages::remember`]; the kit's own root is 0, the LibFS's from 1 on.
+const OLD_SEGMENTS: usize = crate::region::ROOTS - 1;
 /// Segments in a leaf of the table.
 const LEAF: usize = 512;
 
@@ -96,17 +99,27 @@ impl DataPages {
         region.try_get(leaf.segments[segment as usize % LEAF].load(Ordering::Acquire))
     }
 
-    /// In a new generation of the auxiliary state, when no delta is left: what the verified state does
-    /// not use is free, and in `keeping` not what was taken either. ENOMEM.
+    /// Notes where the segments of the generation stand that is about to be replaced, for
+    /// [`DataPages::begin_again`], however often that has to be begun.
+    pub fn remember(&self, session: &Session) -> Result<(), Errno> {
+        let first = self.first.load(Ordering::Acquire).raw();
+        remembered(session)?.store(first, Ordering::Release);
+        Ok(())
+    }
+
+    /// In a new generation of the auxiliary state, when no delta is left but those that go on: what
+    /// neither they nor the verified state use is free, but where `keeping` not what was taken. ENOMEM.
     pub fn begin_again(
         &self,
         session: &Session,
         slot: &ThreadSlot<'_>,
         keeping: bool,
+        carried: &Carried,
     ) -> Result<(), Errno> {
         self.lock.reset();
         let region = session.region();
-        let mut at = self.first.load(Ordering::Relaxed);
+        let before = remembered(session)?.load(Ordering::Acquire);
+        let mut at = Offset::<OwnSegment>::from_raw(before);
         let mut old = Vec::new();
         let most = session.geometry().segment_count as usize;
         while old.len() < most
@@ -139,7 +152,31 @@ impl DataPages {
                 self.segments.fetch_sub(1, Ordering::Relaxed);
             }
         }
+        for &page in &carried.data_pages {
+            self.change_taken(session, page, |word, bit| {
+                word.fetch_or(bit, Ordering::Relaxed)
+            });
+        }
         Ok(())
+    }
+
+    /// Changes the bit of a page of an own segment.
+    fn change_taken(
+        &self,
+        session: &Session,
+        page: PagePtr,
+        change: impl FnOnce(&AtomicU64, u64) -> u64,
+    ) {
+        if !session.geometry().contains(page) {
+            return;
+        }
+        let segment = session.geometry().segment_of(page);
+        if let Some(own) = self.find(session, segment) {
+            let index = page.0 - session.geometry().first_page(segment).0;
+            if let Some(word) = own.taken.get((index / 64) as usize) {
+                change(word, 1 << (index % 64));
+            }
+        }
     }
 
     /// Whether a segment is one of the session's own.
@@ -210,16 +247,9 @@ impl DataPages {
 
     /// The page is no longer referred to by anything of this session's deltas.
     pub fn release(&self, session: &Session, page: PagePtr) {
-        if !session.geometry().contains(page) {
-            return;
-        }
-        let segment = session.geometry().segment_of(page);
-        if let Some(own) = self.find(session, segment) {
-            let index = page.0 - session.geometry().first_page(segment).0;
-            if let Some(word) = own.taken.get((index / 64) as usize) {
-                word.fetch_and(!(1 << (index % 64)), Ordering::Release);
-            }
-        }
+        self.change_taken(session, page, |word, bit| {
+            word.fetch_and(!bit, Ordering::Release)
+        });
     }
 
     /// Gets one more segment from the controller. Outside of operations. ENOSPC, ENOMEM.
@@ -305,12 +335,17 @@ impl DataPages {
 
     /// Gives back own segments in which nothing is, but for [`KEPT_EMPTY`]. Outside of operations.
     pub fn give_back(&self, session: &Session, slot: &ThreadSlot<'_>) -> Result<(), Errno> {
-        let withdrawn = self.withdraw(session, slot);
-        if withdrawn.is_empty() {
+        let withdraw = || self.withdraw(session, slot);
+        let Some(withdrawn) = slot.inside(withdraw).filter(|some| !some.is_empty()) else {
             return Ok(());
-        }
+        };
         if session.is_of_group() && !all_have_left(slot) {
-            self.keep(session, slot, &withdrawn);
+            while slot
+                .inside(|| self.keep(session, slot, &withdrawn))
+                .is_none()
+            {
+                std::thread::sleep(Duration::from_millis(1));
+            }
             return Err(Errno::AGAIN);
         }
         session.give_back(&withdrawn)
@@ -386,6 +421,14 @@ impl DataPages {
         }
         Ok(())
     }
+}
+
+/// The word of the region that leads to the segments of the generation that is being replaced.
+fn remembered(session: &Session) -> Result<&AtomicU64, Errno> {
+    session
+        .region()
+        .auxiliary_root(OLD_SEGMENTS)
+        .ok_or(Errno::IO)
 }
 
 /// Waits until every thread that is inside the LibFS now has left, in whatever process of the group;

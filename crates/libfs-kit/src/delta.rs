@@ -13,11 +13,11 @@ pub use entries::*;
 
 use crate::session::Session;
 use arck_core_state::arena::branch_offset;
-use arck_core_state::branch::{StoredBranch, offset};
+use arck_core_state::branch::{BRANCH_SIZE, StoredBranch, offset};
 use arck_core_state::record::{
     DeltaPageHeader, RECORD_UNIT, RECORD_UNITS_MAX, Record, RecordRef, Seed, UNITS_PER_PAGE,
 };
-use arck_core_state::{InodeNumber, PAGE_SIZE};
+use arck_core_state::{InodeNumber, LiveHeader, PAGE_SIZE};
 use arck_pm::order::{self, DurableSet};
 use arck_pm::{Dirty, Durable, Flushed, SharedBytes};
 use rustix::io::Errno;
@@ -112,6 +112,14 @@ impl<'s> Branch<'s> {
     #[track_caller]
     pub fn flush_line_0(&self) -> Result<Flushed, Errno> {
         Ok(self.bytes.dirty(0, 64).ok_or(OUTSIDE)?.flush())
+    }
+
+    /// What the branch says, if it exists for the inode whose `header` that is.
+    pub fn stored(&self, number: InodeNumber, header: &LiveHeader) -> Option<StoredBranch> {
+        let mut bytes = [0; BRANCH_SIZE];
+        self.bytes.copy_to(0, &mut bytes)?;
+        let (generation, epoch) = (header.generation(), header.ownership().epoch());
+        StoredBranch::decode(&bytes, number, generation, epoch, header.fold())
     }
 
     pub fn load(&self, field: u64) -> u64 {

@@ -6,12 +6,14 @@
 //! * [`region`]: memory shared by the processes of a group.
 //! * [`session`]: what the controller sent, mapped; messages to it.
 //! * [`thread`]: a thread's slots; entering and leaving operations.
-//! * [`members`]: processes of the group that are gone.
+//! * [`members`]: processes of the group that are gone, or stopped.
+//! * [`carried`]: what of the deltas goes on when the auxiliary state is built anew.
 //! * [`numbers`], [`data_pages`], [`arena_pages`]: what was granted and is free.
 //! * [`delta`]: branches, records and index pages, in an order that the types check.
 //! * [`ownership`]: what this session owns, and what to do when a fold got in between.
 
 pub mod arena_pages;
+pub mod carried;
 pub mod connection;
 pub mod data_pages;
 pub mod delta;

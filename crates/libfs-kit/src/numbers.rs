@@ -9,12 +9,11 @@
 //! * No number that is granted is forgotten, but where there is no memory: what the stock has no room
 //!   for is put aside, and used before more are asked for.
 
+use crate::carried::Carried;
 use crate::delta::Branch;
 use crate::region::{AtomicOffset, Lock, Offset, ThreadSlot};
 use crate::region_shared;
 use crate::session::Session;
-use arck_core_state::arena::branch_offset;
-use arck_core_state::branch::{BRANCH_SIZE, StoredBranch};
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{InodeNumber, LiveHeader};
 use arck_protocol::message::GRANT_MAX;
@@ -52,25 +51,27 @@ region_shared! {
 
 /// Ends what was begun of an unborn inode, so that its number can be used for another. False if
 /// that cannot be done.
-fn end_branch(session: &Session, number: InodeNumber, header: &LiveHeader) -> bool {
+pub(crate) fn end_branch(session: &Session, number: InodeNumber, header: &LiveHeader) -> bool {
     let slot = header.branch_slot();
-    let mut bytes = [0; BRANCH_SIZE];
-    let read =
-        branch_offset(slot).and_then(|offset| session.arena().copy_to(offset as usize, &mut bytes));
-    let (generation, epoch) = (header.generation(), header.ownership().epoch());
-    if read.is_none()
-        || StoredBranch::decode(&bytes, number, generation, epoch, header.fold()).is_none()
-    {
+    let Ok(branch) = Branch::at(session, slot) else {
+        return true;
+    };
+    if branch.stored(number, header).is_none() {
         return true;
     }
-    let ended = Branch::at(session, slot).and_then(|branch| branch.end());
-    ended.map(arck_pm::order::fence).is_ok()
+    branch.end().map(arck_pm::order::fence).is_ok()
+}
+
+/// Whether that is the header of an inode that was granted to the session and is not born yet.
+pub fn is_unborn(session: &Session, header: &LiveHeader) -> bool {
+    header.kind() == HeaderKind::Granted && header.ownership().session() == session.number()
 }
 
 impl Numbers {
     /// In a new generation of the auxiliary state, when no birth is under way: the stock is what was
-    /// granted to the session and is unborn. Blocks while numbers asked for are on their way.
-    pub fn begin_again(&self, session: &Session, slot: &ThreadSlot<'_>) {
+    /// granted to the session and is unborn, but for what goes on. Blocks while numbers asked for are
+    /// on their way.
+    pub fn begin_again(&self, session: &Session, slot: &ThreadSlot<'_>, carried: &Carried) {
         self.lock.reset();
         if let Some(pending) = self.pending.swap(0, Ordering::Relaxed).checked_sub(1) {
             // They are found below.
@@ -81,8 +82,8 @@ impl Numbers {
         self.aside.store(Offset::NULL, Ordering::Relaxed);
         let unborn = (1..session.geometry().inode_count).filter(|&number| {
             session.header(number).is_some_and(|header| {
-                header.kind() == HeaderKind::Granted
-                    && header.ownership().session() == session.number()
+                is_unborn(session, header)
+                    && !carried.has(number)
                     && end_branch(session, number, header)
             })
         });

@@ -16,6 +16,7 @@
 mod segments;
 
 use crate::arena_pages::ArenaPages;
+use crate::carried::Carried;
 use crate::connection::{self, Connection, PATIENCE};
 use crate::data_pages::DataPages;
 use crate::numbers::Numbers;
@@ -101,13 +102,18 @@ impl State {
         Ok(())
     }
 
-    /// In a new generation of the auxiliary state, with nothing unfolded. Where `keeping`, no page is
-    /// free that was taken. ENOMEM.
-    pub fn begin_again(&self, session: &'static Session, keeping: bool) -> Result<(), Errno> {
+    /// In a new generation of the auxiliary state, with nothing unfolded but what is `carried`. Where
+    /// `keeping`, no page is free that was taken. ENOMEM.
+    pub fn begin_again(
+        &self,
+        session: &'static Session,
+        keeping: bool,
+        carried: &Carried,
+    ) -> Result<(), Errno> {
         let slot = session.thread()?.slot();
-        self.arena.begin_again(session, slot)?;
-        self.data.begin_again(session, slot, keeping)?;
-        self.numbers.begin_again(session, slot);
+        self.arena.begin_again(session, slot, carried)?;
+        self.data.begin_again(session, slot, keeping, carried)?;
+        self.numbers.begin_again(session, slot, carried);
         Ok(())
     }
 
@@ -514,6 +520,11 @@ impl Session {
             1000
         }));
         Ok(())
+    }
+
+    /// How long others are waited for (`ARCK_WAIT`).
+    pub fn patience(&self) -> Duration {
+        self.connection.patience()
     }
 
     /// Asks the controller. Blocks; must not be called inside an operation, since a fold waits

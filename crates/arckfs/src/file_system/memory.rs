@@ -156,10 +156,11 @@ impl FileSystem {
     fn establish(&self, map: Map) -> Result<(), Errno> {
         let (number, generation) = (map.listing.number, map.listing.generation);
         let (pages, is_writable) = (map.file_pages(), map.is_writable);
-        let inode = self.engine.run_local(|context| {
+        let listed = self.engine.run_local(|context| {
             let inode = context.view(number, generation)?;
-            context.list_open(inode)?;
-            Ok(inode)
+            let listed = context.list_open(inode)?;
+            map.listing.count_in(listed.counted_in);
+            Ok(listed)
         })?;
         let mut own = pages.start;
         let mut map = Some(map);
@@ -176,7 +177,7 @@ impl FileSystem {
             placed
         });
         if placed != Ok(false) {
-            self.engine.unlist_open(inode)?;
+            self.engine.unlist_open(listed)?;
         }
         placed.map(|_| ())
     }
@@ -272,15 +273,15 @@ impl FileSystem {
 
     fn unlist(&self, gone: Vec<Listing>) {
         for listing in gone {
-            let inode = self.engine.run_local(|context| {
+            let unlisted = self.engine.run_local(|context| {
                 let inode = context.cached(listing.number)?;
                 let _locked = context.lock_whole(inode);
                 mappings::lock().list(context.session, inode, None)?;
-                Ok(inode)
+                Ok(())
             });
-            if let Ok(inode) = inode {
+            if unlisted.is_ok() {
                 // Fails only where the session itself is lost; then the controller cleans up.
-                let _ = self.engine.unlist_open(inode);
+                let _ = self.engine.unlist_open(listing.listed());
             }
         }
     }

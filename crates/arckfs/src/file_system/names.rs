@@ -244,7 +244,13 @@ impl FileSystem {
         if self.engine.known(number).is_some_and(gone) {
             return Err(Errno::NOENT);
         }
-        if description.listing.load(Ordering::Acquire).is_null() {
+        // Where the listing stands changes when the auxiliary state is built anew.
+        let _inside = loop {
+            let inside = self.engine.inside()?;
+            if !description.listing.load(Ordering::Acquire).is_null() {
+                break inside;
+            }
+            drop(inside);
             let scratch = Cell::new(self.engine.listing.take());
             let listed = self.on_handle(handle, |context, inode| {
                 if !inode.is_directory() {
@@ -263,7 +269,7 @@ impl FileSystem {
             };
             self.engine.keep_listing(description, &listing)?;
             self.engine.listing.give_back(listing);
-        }
+        };
         let region = self.engine.session.region();
         let end = description.listing_end.load(Ordering::Relaxed);
         let listing = description.listing.load(Ordering::Acquire);

@@ -6,6 +6,9 @@
 //! and from then on the LibFS believes nothing of the auxiliary state and publishes nothing
 //! ([`Region::is_damaged`](super::Region::is_damaged)).
 //!
+//! Locks of the session state (open file descriptions) stand for no more than themselves: they are
+//! taken over from the dead alone, also while the auxiliary state is built anew.
+//!
 //! # Invariant
 //! A region is in the list from before its members can die until the end of the process.
 
@@ -17,8 +20,9 @@ use std::sync::{Mutex, PoisonError};
 pub type Set = [AtomicU64];
 
 struct Watched {
-    /// Addresses of the region.
+    /// Addresses of the region, and where its auxiliary part begins.
     from: usize,
+    auxiliary: usize,
     to: usize,
     departed: &'static Set,
     damaged: &'static AtomicU32,
@@ -33,10 +37,17 @@ pub fn has(set: &Set, member: u16) -> bool {
 }
 
 /// Notes a region, and where it is told which of its members are gone.
-pub fn watch(from: usize, size: usize, departed: &'static Set, damaged: &'static AtomicU32) {
+pub fn watch(
+    from: usize,
+    auxiliary: usize,
+    size: usize,
+    departed: &'static Set,
+    damaged: &'static AtomicU32,
+) {
     let mut watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
     watched.push(Watched {
         from,
+        auxiliary: from + auxiliary,
         to: from + size,
         departed,
         damaged,
@@ -53,7 +64,12 @@ pub fn may_take_over(word: &AtomicU32, holder: Option<Holder>) -> bool {
     let Some(region) = regions.find(|region| (region.from..region.to).contains(&address)) else {
         return false;
     };
-    if holder.is_some_and(|holder| has(region.departed, holder.member)) {
+    let is_gone = holder.is_some_and(|holder| has(region.departed, holder.member));
+    if address < region.auxiliary {
+        // Of the session state, which is never built anew: who has it and lives, has it.
+        return is_gone;
+    }
+    if is_gone {
         region.damaged.store(1, Ordering::SeqCst);
     }
     region.damaged.load(Ordering::SeqCst) != 0

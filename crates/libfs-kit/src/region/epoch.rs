@@ -366,25 +366,51 @@ impl<'r> ThreadSlot<'r> {
         Guard { slot: self }
     }
 
+    /// Does what changes the auxiliary state, with the epoch pinned. `None`: it was not done, since
+    /// that is damaged, and may be built anew at this moment.
+    pub fn inside<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+        let is_within = self.is_pinned();
+        let _inside = self.pin();
+        (is_within || !self.region.is_damaged()).then(work)
+    }
+
     /// Frees what can be freed of the memory that this thread, and threads that are gone, have
     /// retired. It happens by itself now and then; call it after retiring a lot. Does not block;
     /// after three calls without any thread pinned, nothing is left.
     pub fn collect(&self) {
-        self.region.seal_bag(self.index());
-        self.region.collect(self);
+        self.inside_quietly(|| {
+            self.region.seal_bag(self.index());
+            self.region.collect(self);
+        });
+    }
+
+    /// As [`ThreadSlot::inside`], where leaving must not lead to collecting: it is what collects.
+    fn inside_quietly(&self, work: impl FnOnce()) {
+        let is_within = self.is_pinned();
+        let inside = std::mem::ManuallyDrop::new(self.pin());
+        if is_within || !self.region.is_damaged() {
+            work();
+        }
+        inside.slot.leave();
+    }
+
+    /// One pin less; whether it was the outermost.
+    #[inline]
+    fn leave(&self) -> bool {
+        let pins = self.pins.get() - 1;
+        self.pins.set(pins);
+        if pins == 0 {
+            let line = self.region.slot_line(self.index());
+            line.epoch.store(0, Ordering::Release);
+        }
+        pins == 0
     }
 
     #[inline]
     fn unpin(&self) {
-        let pins = self.pins.get() - 1;
-        self.pins.set(pins);
-        if pins != 0 {
+        if !self.leave() {
             return;
         }
-        self.region
-            .slot_line(self.index())
-            .epoch
-            .store(0, Ordering::Release);
         let unpinned = self.unpinned.get() + 1;
         self.unpinned.set(unpinned % COLLECT_EVERY);
         if unpinned == COLLECT_EVERY {
@@ -400,7 +426,7 @@ impl<'r> ThreadSlot<'r> {
         if bag.load(Ordering::Relaxed) != 0 || oldest.load(Ordering::Relaxed) != 0 {
             self.collect();
         } else if region.auxiliary().orphans.load(Ordering::Relaxed) != 0 {
-            region.collect(self);
+            self.inside_quietly(|| region.collect(self));
         }
     }
 
@@ -458,9 +484,13 @@ impl ThreadSlot<'_> {
         let line = region.slot_line(self.index());
         // A guard that was leaked ends here.
         line.epoch.store(0, Ordering::Release);
-        region.collect(self);
-        region.orphan_bags(self, self.index());
-        region.empty_cache(self, self.index());
+        self.pins.set(0);
+        // What is built anew has nothing of what this thread had.
+        self.inside_quietly(|| {
+            region.collect(self);
+            region.orphan_bags(self, self.index());
+            region.empty_cache(self, self.index());
+        });
         line.owner.store(0, Ordering::Release);
     }
 }

@@ -48,6 +48,20 @@ impl Region {
             .all(|line| line.epoch.load(Ordering::SeqCst) == 0)
     }
 
+    /// Threads, as the kernel numbers them, that keep `slot`'s from building: those that are inside, and
+    /// whoever is building.
+    pub fn keepers<'r>(&'r self, slot: &ThreadSlot<'_>) -> impl Iterator<Item = u32> + use<'r> {
+        let own = slot.index();
+        let builder = self.rebuilding().holder().map(|holder| holder.thread);
+        (0..self.slots_used())
+            .filter(move |&index| index != own)
+            .map(|index| (index, self.slot_line(index)))
+            .filter(move |(index, line)| {
+                Some(*index) == builder || line.epoch.load(Ordering::SeqCst) != 0
+            })
+            .map(|(_, line)| line.thread.load(Ordering::Relaxed))
+    }
+
     /// Forgets all that was allocated. The roots stay, and what they lead to is the LibFS's to begin
     /// again where it is.
     pub fn begin_generation(&self) {

@@ -176,6 +176,7 @@ impl Region {
         let size = self.size() as usize;
         departed::watch(
             self.base_address(),
+            self.layout.auxiliary as usize,
             size,
             departed,
             &self.auxiliary().damaged,

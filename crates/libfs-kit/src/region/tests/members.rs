@@ -234,3 +234,53 @@ fn a_child_that_is_killed_at_work_leaves_the_region_usable() {
         );
     }
 }
+
+/// A lock whose holder is stopped is waited for without a processor, and had when it goes on.
+#[test]
+fn a_lock_of_one_who_is_stopped_is_waited_for_asleep() {
+    let region = Region::create(file(SIZE), SIZE).unwrap();
+    let slot = region.claim_thread_slot(0).unwrap();
+    let counter = region.allocate_zeroed::<Counter>(&slot, 1).unwrap();
+    let counter = region.get(counter);
+    // SAFETY: as in `with_child`.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0);
+    if pid == 0 {
+        let theirs = region.claim_thread_slot(1).unwrap();
+        let locked = counter.lock.lock(theirs.holder());
+        // SAFETY: signals this process, and ends it.
+        unsafe {
+            libc::raise(libc::SIGSTOP);
+            counter.sum.store(1, Ordering::Relaxed);
+            drop(locked);
+            libc::_exit(0);
+        }
+    }
+    // SAFETY: waits until our own child is stopped.
+    unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::WUNTRACED) };
+    let clock = rustix::time::ClockId::ThreadCPUTime;
+    let processor = || rustix::time::clock_gettime(clock);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let slot = region.claim_thread_slot(2).unwrap();
+            let before = processor();
+            let _locked = counter.lock.lock(slot.holder());
+            let time = processor() - before;
+            (
+                time.tv_sec,
+                time.tv_nsec,
+                counter.sum.load(Ordering::Relaxed),
+            )
+        });
+        std::thread::sleep(std::time::Duration::from_millis(700));
+        assert!(!waiting.is_finished());
+        // SAFETY: signals our own child, and waits for its end.
+        unsafe {
+            libc::kill(pid, libc::SIGCONT);
+            libc::waitpid(pid, std::ptr::null_mut(), 0);
+        }
+        let (seconds, nanoseconds, sum) = waiting.join().unwrap();
+        assert_eq!(sum, 1);
+        assert!(seconds == 0 && nanoseconds < 50_000_000, "{nanoseconds} ns");
+    });
+}

@@ -3,12 +3,15 @@
 //!
 //!     cargo test -p arck-testkit --test group [-- WORD]
 
+mod rebuilt;
+mod stopped;
+
 use arck_core_state::header::HeaderKind;
 use arck_testkit::harness::{self, Case};
 use arck_testkit::{Random, Shorthand, TestPool, connect_as};
 use arckfs::{At, Errno, FileSystem};
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -35,6 +38,34 @@ const TESTS: &[Case] = &[
         more_processes_than_a_session_has_numbers,
     ),
     ("processes_that_end", processes_that_end),
+    (
+        "open_files_without_names_go_on",
+        rebuilt::open_files_without_names_go_on,
+    ),
+    (
+        "a_listing_goes_on_where_it_was",
+        rebuilt::a_listing_goes_on_where_it_was,
+    ),
+    (
+        "maps_are_not_descriptors",
+        rebuilt::maps_are_not_descriptors,
+    ),
+    (
+        "an_offset_is_one_threads_at_a_time",
+        rebuilt::an_offset_is_one_threads_at_a_time,
+    ),
+    (
+        "locks_end_with_their_file",
+        rebuilt::locks_end_with_their_file,
+    ),
+    (
+        "who_is_stopped_inside_is_waited_for",
+        stopped::who_is_stopped_inside_is_waited_for,
+    ),
+    (
+        "who_is_stopped_at_work_keeps_nobody_for_good",
+        stopped::who_is_stopped_at_work_keeps_nobody_for_good,
+    ),
     ("killed_at_any_instant", killed_at_any_instant),
 ];
 
@@ -321,7 +352,13 @@ struct Process {
 impl Process {
     /// `work`: the seed of its changes, or nothing, for one that opens files and waits.
     fn start(pool: &TestPool, work: &str) -> Process {
+        Process::start_with(pool, work, None)
+    }
+
+    /// The same; `wait`: the seconds of its `ARCK_WAIT`.
+    fn start_with(pool: &TestPool, work: &str, wait: Option<u32>) -> Process {
         let mut child = Command::new(std::env::current_exe().expect("this program"))
+            .envs(wait.map(|seconds| ("ARCK_WAIT", seconds.to_string())))
             .env("ARCK_GROUP_MEMBER", pool.path())
             .env("ARCK_GROUP_WORK", work)
             .stdin(Stdio::piped())
@@ -330,6 +367,18 @@ impl Process {
             .expect("a process");
         let told = BufReader::new(child.stdout.take().expect("its output"));
         Process { child, told }
+    }
+
+    /// Tells it to go on.
+    fn tell(&mut self) {
+        let input = self.child.stdin.as_mut().expect("its input");
+        input.write_all(b"\n").expect("told");
+    }
+
+    /// Ends it as it is.
+    fn kill(&mut self) {
+        self.child.kill().expect("killed");
+        self.child.wait().expect("its end");
     }
 
     /// Waits for its next line.
@@ -345,6 +394,11 @@ fn member(pool: &std::path::Path) {
     let fs = connect_as(pool, b"g");
     println!("{}", fs.session().number());
     let work = std::env::var("ARCK_GROUP_WORK").unwrap_or_default();
+    match work.as_str() {
+        "inside" => return rebuilt::stay_inside(&fs),
+        "asks" => return stopped::ask(&fs),
+        _ => {}
+    }
     if let Ok(seed) = work.parse() {
         let mut random = Random::new(seed);
         let mut own = BTreeMap::new();

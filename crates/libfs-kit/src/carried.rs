@@ -1,0 +1,57 @@
+//! What of a session's deltas goes on in a new generation of the auxiliary state: that of inodes which
+//! no fold takes, since they have no name and the controller has never known of them.
+//!
+//! # Invariant
+//! A page that such a delta refers to is taken in the new generation, and the inode's number is not in
+//! its stock.
+
+use crate::delta::{self, Branch};
+use crate::numbers;
+use crate::session::Session;
+use arck_core_state::branch::StoredBranch;
+use arck_core_state::{InodeNumber, PagePtr, extended};
+use rustix::io::Errno;
+use std::collections::BTreeSet;
+
+/// See the module's head.
+#[derive(Default)]
+pub struct Carried {
+    numbers: BTreeSet<InodeNumber>,
+    pub(crate) delta_pages: Vec<u32>,
+    pub(crate) data_pages: Vec<PagePtr>,
+}
+
+impl Carried {
+    /// An unborn inode goes on with its delta: gives what its branch says, if it has one.
+    pub fn keep(&mut self, session: &Session, number: InodeNumber) -> Option<StoredBranch> {
+        self.numbers.insert(number);
+        let header = session.header(number)?;
+        let branch = Branch::at(session, header.branch_slot()).ok()?;
+        let stored = branch.stored(number, header)?;
+        if stored.attributes != 0 && stored.attributes != extended::NONE {
+            self.data_pages.push(PagePtr(u64::from(stored.attributes)));
+        }
+        let (data, delta) = (&mut self.data_pages, &mut self.delta_pages);
+        delta::for_each_entry(
+            session,
+            stored.root,
+            &mut |_, page| data.push(PagePtr(page)),
+            &mut |page| delta.push(page),
+        );
+        Some(stored)
+    }
+
+    /// An unborn inode goes on without whatever delta it has, which durably ends. EIO.
+    pub fn keep_bare(&mut self, session: &Session, number: InodeNumber) -> Result<(), Errno> {
+        self.numbers.insert(number);
+        let header = session.header(number).ok_or(Errno::STALE)?;
+        match numbers::end_branch(session, number, header) {
+            true => Ok(()),
+            false => Err(Errno::IO),
+        }
+    }
+
+    pub fn has(&self, number: InodeNumber) -> bool {
+        self.numbers.contains(&number)
+    }
+}
