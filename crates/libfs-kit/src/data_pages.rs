@@ -75,6 +75,14 @@ region_shared! {
     }
 }
 
+/// A segment as a generation of the auxiliary state had it.
+pub struct OldSegment {
+    number: SegmentNumber,
+    is_withdrawn: bool,
+    withdrawn_at: u64,
+    taken: [u64; WORDS],
+}
+
 impl DataPages {
     /// Where the leaf of a segment hangs. `None`: there is no table yet, or no such segment.
     fn leaf<'s>(
@@ -107,16 +115,9 @@ impl DataPages {
         Ok(())
     }
 
-    /// In a new generation of the auxiliary state, when no delta is left but those that go on: what
-    /// neither they nor the verified state use is free, but where `keeping` not what was taken. ENOMEM.
-    pub fn begin_again(
-        &self,
-        session: &Session,
-        slot: &ThreadSlot<'_>,
-        keeping: bool,
-        carried: &Carried,
-    ) -> Result<(), Errno> {
-        self.lock.reset();
+    /// The segments of the generation that is being replaced. To be asked before anything is allocated
+    /// in the new one, which may lie in the old one's place.
+    pub fn look_at_old(&self, session: &Session) -> Result<Vec<OldSegment>, Errno> {
         let region = session.region();
         let before = remembered(session)?.load(Ordering::Acquire);
         let mut at = Offset::<OwnSegment>::from_raw(before);
@@ -125,29 +126,44 @@ impl DataPages {
         while old.len() < most
             && let Some(own) = region.try_get(at)
         {
-            old.push(own);
+            old.push(OldSegment {
+                number: own.number.load(Ordering::Relaxed),
+                is_withdrawn: own.is_withdrawn.load(Ordering::Relaxed) != 0,
+                withdrawn_at: own.withdrawn_at.load(Ordering::Relaxed),
+                taken: std::array::from_fn(|index| own.taken[index].load(Ordering::Relaxed)),
+            });
             at = own.next.load(Ordering::Relaxed);
         }
+        Ok(old)
+    }
+
+    /// In a new generation of the auxiliary state, when no delta is left but those that go on: what
+    /// neither they nor the verified state use is free, but where `keeping` not what was taken. ENOMEM.
+    pub fn begin_again(
+        &self,
+        session: &Session,
+        slot: &ThreadSlot<'_>,
+        old: Vec<OldSegment>,
+        keeping: bool,
+        carried: &Carried,
+    ) -> Result<(), Errno> {
+        self.lock.reset();
+        let region = session.region();
         self.segments.store(0, Ordering::Relaxed);
         self.first.store(Offset::NULL, Ordering::Relaxed);
         self.current.store(Offset::NULL, Ordering::Relaxed);
         self.table.store(Offset::NULL, Ordering::Release);
         self.make_table(session, slot)?;
         for before in old {
-            let taken = |index: usize| match keeping {
-                true => before.taken[index].load(Ordering::Relaxed),
-                false => 0,
-            };
-            let withdrawn_at = before.withdrawn_at.load(Ordering::Relaxed);
-            let own = OwnSegment::new(withdrawn_at, taken);
+            let taken = |index: usize| if keeping { before.taken[index] } else { 0 };
+            let own = OwnSegment::new(before.withdrawn_at, taken);
             let own = region.allocate(slot, own).map_err(|_| Errno::NOMEM)?;
             let leaf = region
                 .allocate_zeroed::<SegmentLeaf>(slot, 1)
                 .map_err(|_| Errno::NOMEM)?;
-            let number = before.number.load(Ordering::Relaxed);
-            let place = self.leaf(session, number).ok_or(Errno::IO)?;
-            self.put(session, slot, number, (own, leaf), place);
-            if before.is_withdrawn.load(Ordering::Relaxed) != 0 {
+            let place = self.leaf(session, before.number).ok_or(Errno::IO)?;
+            self.put(session, slot, before.number, (own, leaf), place);
+            if before.is_withdrawn {
                 region.get(own).is_withdrawn.store(1, Ordering::Release);
                 self.segments.fetch_sub(1, Ordering::Relaxed);
             }

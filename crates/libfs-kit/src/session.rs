@@ -111,8 +111,10 @@ impl State {
         carried: &Carried,
     ) -> Result<(), Errno> {
         let slot = session.thread()?.slot();
+        let segments = self.data.look_at_old(session)?;
         self.arena.begin_again(session, slot, carried)?;
-        self.data.begin_again(session, slot, keeping, carried)?;
+        self.data
+            .begin_again(session, slot, segments, keeping, carried)?;
         self.numbers.begin_again(session, slot, carried);
         Ok(())
     }

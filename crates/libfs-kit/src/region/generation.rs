@@ -1,8 +1,8 @@
 //! Building the auxiliary state anew, after a member died inside it.
 //!
-//! A new generation begins beside the old one: nothing of the old generation's memory is used
-//! again, so whoever still has a reference into it sees what was, and disturbs nobody. (Its pages
-//! stay allocated until the group ends; a member seldom dies just there.)
+//! A new generation begins beside the old one: whoever still has a reference into that sees what was,
+//! and disturbs nobody. Its memory comes back when the one after the next is built
+//! ([`allocator`](super::allocator)).
 //!
 //! # Invariants
 //! * One thread builds at a time, under [`Region::rebuilding`], while the region is marked damaged
@@ -69,16 +69,22 @@ impl Region {
         auxiliary.orphans_lock.reset();
         auxiliary.orphans.store(0, Ordering::Relaxed);
         auxiliary.classes.iter().for_each(CentralList::reset);
-        self.reset_pages();
-        for index in 0..super::THREAD_SLOTS as u16 {
+        self.reset_pages(self.is_building());
+        for index in 0..self.slots_used() {
             self.slot_cache(index).reset();
         }
         auxiliary.generation.fetch_add(1, Ordering::SeqCst);
         auxiliary.damaged.store(BUILDING, Ordering::SeqCst);
     }
 
+    /// Whether a generation has been begun and is not whole.
+    pub(super) fn is_building(&self) -> bool {
+        self.auxiliary().damaged.load(Ordering::SeqCst) == BUILDING
+    }
+
     /// The auxiliary state is whole again.
     pub fn end_damage(&self) {
+        self.give_back_generations();
         self.auxiliary().damaged.store(0, Ordering::SeqCst);
     }
 }

@@ -185,6 +185,7 @@ impl Region {
 
     /// Says that what the LibFS keeps in a new region is there, for members that open it.
     pub fn set_ready(&self) {
+        self.keep_for_good();
         self.header().ready.store(1, Ordering::Release);
     }
 

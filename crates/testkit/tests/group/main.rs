@@ -55,6 +55,10 @@ const TESTS: &[Case] = &[
         rebuilt::an_offset_is_one_threads_at_a_time,
     ),
     (
+        "memory_of_what_was_comes_back",
+        rebuilt::memory_of_what_was_comes_back,
+    ),
+    (
         "locks_end_with_their_file",
         rebuilt::locks_end_with_their_file,
     ),

@@ -6,6 +6,7 @@ use arckfs::{
     At, Errno, FileSystem, Handle, LockKind, LockOwner, LockRequest, MapRequest, Subject,
 };
 use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
 
 const PAGE: u64 = 4096;
 
@@ -323,4 +324,43 @@ pub fn locks_end_with_their_file() {
     assert_eq!(other_lock(), Err(Errno::AGAIN), "it is still there");
     fs.close(handle);
     assert_eq!(other_lock(), Ok(()));
+}
+
+/// Bytes of memory behind the group's region.
+pub fn region_memory(fs: &FileSystem) -> u64 {
+    let size = fs.session().region().size();
+    let descriptors = std::fs::read_dir("/proc/self/fd").expect("descriptors");
+    let files = descriptors.filter_map(|entry| std::fs::metadata(entry.ok()?.path()).ok());
+    let mut regions = files.filter(|file| file.len() == size);
+    regions.next().expect("the region's file").blocks() * 512
+}
+
+/// However often the auxiliary state is built anew, the group's memory holds no more than two of it.
+pub fn memory_of_what_was_comes_back() {
+    const FILES: usize = 4000;
+    let pool = TestPool::new(POOL);
+    let fs = connect_as(&pool.path(), b"g");
+    fs.make_directory(At::Root, b"d", 0o777).expect("mkdir");
+    for at in 0..FILES {
+        fs.put(&format!("d/file-with-a-name-{at}"), b"")
+            .expect("put");
+    }
+    let mut after = Vec::new();
+    for _ in 0..40 {
+        for at in 0..FILES {
+            let name = format!("d/file-with-a-name-{at}");
+            fs.change_mode(At::Root, name.as_bytes(), 0o600, 0)
+                .expect("chmod");
+        }
+        after.push(region_memory(&fs));
+        one_dies_inside(&pool, &fs);
+    }
+    let (early, late) = (after[4], after[after.len() - 1]);
+    println!(
+        "{} KiB after 5 times, {} KiB after 40",
+        early >> 10,
+        late >> 10
+    );
+    assert!(late < early + early / 4, "{after:?}");
+    assert_eq!(fs.names("d").map(|names| names.len()), Ok(FILES));
 }

@@ -10,6 +10,7 @@
 //! hands. A magazine is consistent at every instruction, so that a thread may die at any point:
 //! an object may be lost by that, but is never handed out twice.
 
+mod generations;
 pub(super) mod pages;
 pub(super) mod spans;
 

@@ -3,7 +3,7 @@
 //! Every page of the heap has a descriptor. The pool's lock protects the pool and the descriptors
 //! of the first and last page of each run. Invariants: these two always say whether the run is
 //! free and, if so, where it begins and how long it is; no two free runs touch; pages from the
-//! frontier on were never used. Page 0 of the heap is never handed out, so that 0 means none.
+//! frontier on are not used (see [`super::generations`]). Page 0 of the heap is never handed out, so that 0 means none.
 //!
 //! Free pages that still have memory behind them are counted as dirty. When there are too many,
 //! the longest runs are taken out, given back to the system without holding the lock, and put back
@@ -12,6 +12,7 @@
 use super::super::lock::{Holder, Lock};
 use super::super::mapping::PAGE_SIZE;
 use super::super::{Offset, OutOfMemory, Region};
+use super::generations::Generations;
 use crate::region_shared;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -50,8 +51,9 @@ region_shared! {
 
     pub(in super::super) struct PagePool {
         pub lock: Lock,
-        /// The first page that was never used.
-        frontier: AtomicU32,
+        /// The first page that this generation has not used.
+        pub(super) frontier: AtomicU32,
+        pub(super) generations: Generations,
         in_use: AtomicU64,
         large: AtomicU64,
         dirty: AtomicU64,
@@ -103,12 +105,8 @@ fn round_up(pages: u32) -> Option<u32> {
 }
 
 impl Region {
-    pub(in super::super) fn initialise_heap(&self) {
-        self.auxiliary().pool.frontier.store(1, Relaxed);
-    }
-
-    /// Nothing is free, or ever freed, of what was used before.
-    pub(in super::super) fn reset_pages(&self) {
+    /// Nothing is free of what was used before.
+    pub(super) fn forget_runs(&self) {
         let pool = &self.auxiliary().pool;
         pool.lock.reset();
         for bin in &pool.bins {
@@ -120,12 +118,11 @@ impl Region {
         for count in [&pool.in_use, &pool.large, &pool.dirty] {
             count.store(0, Relaxed);
         }
-        // A page in between, which is no neighbour to be merged with.
-        let border = pool.frontier.load(Relaxed);
-        if border < self.layout.heap_pages {
-            self.descriptor(border).state.store(LARGE, Relaxed);
-            pool.frontier.store(border + 1, Relaxed);
-        }
+    }
+
+    /// Marks a page as one that is no neighbour to be merged with.
+    pub(super) fn mark_border(&self, page: u32) {
+        self.descriptor(page).state.store(LARGE, Relaxed);
     }
 
     /// The descriptor of a page. The number is below the heap's page count.
@@ -215,15 +212,12 @@ impl Region {
                 }
                 page
             }
-            None => {
-                let page = pool.frontier.load(Relaxed);
-                let end = page.checked_add(pages).ok_or(OutOfMemory)?;
-                if end > self.layout.heap_pages {
-                    return Err(OutOfMemory);
-                }
-                pool.frontier.store(end, Relaxed);
-                page
-            }
+            None => match self.advance_frontier(pages) {
+                Some(page) => page,
+                // What generations before this one have left; once.
+                None if self.use_what_is_left() => return self.take_run(pages),
+                None => return Err(OutOfMemory),
+            },
         };
         let first = self.descriptor(page);
         first.length.store(pages, Relaxed);
@@ -235,8 +229,19 @@ impl Region {
         Ok((page, pages))
     }
 
+    /// The first of so many pages that were not used, if there are. Needs the pool's lock.
+    fn advance_frontier(&self, pages: u32) -> Option<u32> {
+        let pool = &self.auxiliary().pool;
+        let page = pool.frontier.load(Relaxed);
+        let end = page.checked_add(pages)?;
+        (end <= pool.generations.limit.load(Relaxed)).then(|| {
+            pool.frontier.store(end, Relaxed);
+            page
+        })
+    }
+
     /// Puts a run into the pool, merged with free neighbours. Needs the pool's lock.
-    fn put_run(&self, page: u32, length: u32, dirty: u32) {
+    pub(super) fn put_run(&self, page: u32, length: u32, dirty: u32) {
         let pool = &self.auxiliary().pool;
         let (mut start, mut pages, mut all_dirty) = (page, length, dirty);
         pool.dirty.fetch_add(u64::from(dirty), Relaxed);

@@ -250,3 +250,74 @@ fn threads_allocate_and_free_each_others_objects() {
     }
     assert_eq!(region.statistics().bytes_in_use, 0);
 }
+
+/// Bytes of memory behind a region's file.
+#[cfg(not(miri))]
+fn memory(file: &rustix::fd::OwnedFd) -> u64 {
+    rustix::fs::fstat(file).unwrap().st_blocks as u64 * 512
+}
+
+/// Generation after generation, each as large as a good part of the region, some of them begun several
+/// times: there is always memory, what the last one had can still be read, and what was before is given
+/// back.
+#[test]
+#[cfg(not(miri))]
+fn generations_give_their_memory_back() {
+    const OBJECT: usize = 3000;
+    let file = rustix::fs::memfd_create("region", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    rustix::fs::ftruncate(&file, SIZE).unwrap();
+    let region = Region::create(&file, SIZE).unwrap();
+    let slot = region.claim_thread_slot(0).unwrap();
+    let good = region.allocate_bytes(&slot, OBJECT).unwrap();
+    assert!(region.write_bytes(good, &[7; OBJECT]));
+    region.set_ready();
+    let begun = memory(&file);
+    let mut before: Vec<Offset<AtomicU8>> = Vec::new();
+    let mut most = 0;
+    for generation in 0..100u8 {
+        let fill = |count: usize, mark: u8| -> Vec<Offset<AtomicU8>> {
+            let filled = (0..count).map(|_| {
+                let offset = region.allocate_bytes(&slot, OBJECT).unwrap();
+                assert!(region.write_bytes(offset, &[mark; OBJECT]));
+                offset
+            });
+            filled.collect()
+        };
+        // At most a fifth of the heap, and sometimes little.
+        let now = fill(if generation % 7 == 3 { 10 } else { 1500 }, generation);
+        for &old in &before {
+            let mark = generation.wrapping_sub(1);
+            assert!(region.bytes_equal(old, &[mark; OBJECT]), "{generation}");
+        }
+        region.begin_damage();
+        for _ in 0..1 + generation % 3 {
+            region.begin_generation();
+            fill(100, 200);
+            for &old in &now {
+                assert!(
+                    region.bytes_equal(old, &[generation; OBJECT]),
+                    "{generation}"
+                );
+            }
+        }
+        region.end_damage();
+        assert!(region.bytes_equal(good, &[7; OBJECT]));
+        most = most.max(memory(&file) - begun);
+        before = now;
+    }
+    // The one before, at most, and what was filled meanwhile.
+    assert!(most < 12 << 20, "{most} bytes of memory");
+    // All of the heap can be had, but for what is for good and some borders.
+    let mut count = 0;
+    while region.allocate_bytes(&slot, 4096).is_ok() {
+        count += 1;
+    }
+    let pages = region.statistics().pages_total;
+    assert!(count * 10 > pages * 9, "{count} of {pages} pages");
+    // Then there is no room beside it.
+    region.begin_damage();
+    region.begin_generation();
+    assert!(region.allocate_bytes(&slot, OBJECT).is_ok());
+    region.end_damage();
+    assert!(region.bytes_equal(good, &[7; OBJECT]));
+}
