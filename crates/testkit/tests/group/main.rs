@@ -3,6 +3,7 @@
 //!
 //!     cargo test -p arck-testkit --test group [-- WORD]
 
+mod departed;
 mod rebuilt;
 mod stopped;
 
@@ -38,6 +39,14 @@ const TESTS: &[Case] = &[
         more_processes_than_a_session_has_numbers,
     ),
     ("processes_that_end", processes_that_end),
+    (
+        "locks_of_the_dead_stand_in_nobodys_way",
+        departed::locks_of_the_dead_stand_in_nobodys_way,
+    ),
+    (
+        "segments_are_given_back_when_all_have_left",
+        departed::segments_are_given_back_when_all_have_left,
+    ),
     (
         "open_files_without_names_go_on",
         rebuilt::open_files_without_names_go_on,
@@ -401,6 +410,7 @@ fn member(pool: &std::path::Path) {
     match work.as_str() {
         "inside" => return rebuilt::stay_inside(&fs),
         "asks" => return stopped::ask(&fs),
+        "locks" => return departed::hold_locks(&fs),
         _ => {}
     }
     if let Ok(seed) = work.parse() {

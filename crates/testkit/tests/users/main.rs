@@ -6,6 +6,7 @@ mod cheap;
 #[path = "../../../controller/tests/common/check.rs"]
 mod check;
 mod crashes;
+mod groups;
 mod random;
 mod small;
 mod world;
@@ -21,7 +22,7 @@ fn main() -> std::process::ExitCode {
         ),
         ("random_trees", random::random_trees),
     ];
-    let all = [cases::ALL, cheap::ALL, more].concat();
+    let all = [cases::ALL, cheap::ALL, groups::ALL, more].concat();
     harness::run_as_root(
         all.into_iter()
             .map(|(name, test)| harness::trial(name, test))
