@@ -5,6 +5,7 @@
 //! * Mode and times are changed in the delta, each by one store; owners by message, since the
 //!   controller's shadow inode has the last word on them (DESIGN section 6, I4).
 
+use crate::credentials::Capability;
 use crate::engine::{Attempt, Context};
 use crate::interface::{Attributes, Errno, SetTime, Timestamp};
 use crate::state::CachedInode;
@@ -72,7 +73,7 @@ impl<'a> Context<'a> {
         let _locked = self.lock_whole(inode);
         let expected = self.begin_change(inode)?;
         let mut mode = mode & 0o7777;
-        if self.credentials.uid != 0
+        if !self.credentials.may(Capability::Fsetid)
             && !self.credentials.in_group(inode.gid.load(Ordering::Relaxed))
         {
             mode &= !0o2000;
@@ -169,7 +170,7 @@ impl<'a> Context<'a> {
         );
         let new_uid = uid != u32::MAX && uid != old_uid;
         let new_gid = gid != u32::MAX && gid != old_gid;
-        if self.credentials.uid != 0 {
+        if !self.credentials.may(Capability::Chown) {
             let own = self.credentials.uid == old_uid;
             if new_uid || (new_gid && !(own && self.credentials.in_group(gid))) {
                 return Err(Errno::PERM);
@@ -192,7 +193,7 @@ impl<'a> Context<'a> {
             inode.gid.load(Ordering::Relaxed),
         );
         let who = self.credentials;
-        let keeps_group = mode & 0o010 == 0 && (who.uid == 0 || who.in_group(gid));
+        let keeps_group = mode & 0o010 == 0 && (who.may(Capability::Fsetid) || who.in_group(gid));
         mode & if keeps_group { 0o4000 } else { 0o6000 }
     }
 
@@ -203,8 +204,8 @@ impl<'a> Context<'a> {
         if mode & 0o6000 == 0 {
             return Ok(());
         }
-        let is_root = self.credentials.uid == 0;
-        match is_root || inode.is_directory() || self.set_id_bits(inode) == 0 {
+        let may_keep = self.credentials.may(Capability::Fsetid);
+        match may_keep || inode.is_directory() || self.set_id_bits(inode) == 0 {
             true => Ok(()),
             false => Err(crate::engine::Fix::DropSetId(inode.number()).into()),
         }

@@ -9,18 +9,54 @@ use crate::state::CachedInode;
 use std::sync::atomic::Ordering;
 
 /// Who the process is, as the controller saw it at the greeting.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credentials {
     pub uid: u32,
     pub gid: u32,
     pub groups: Vec<u32>,
+    /// The ids that `access` asks for.
+    real: (u32, u32),
+    /// What root may, a bit for each capability. Those of others count for nothing on a pool: the
+    /// controller is told ids alone.
+    capabilities: u64,
+}
+
+/// Numbers of capabilities, as in capabilities(7).
+#[derive(Clone, Copy)]
+pub enum Capability {
+    Chown = 0,
+    DacOverride = 1,
+    DacReadSearch = 2,
+    Fowner = 3,
+    Fsetid = 4,
+    SysAdmin = 21,
+}
+
+/// The effective capabilities of this thread; all if the kernel does not tell.
+fn effective_capabilities() -> u64 {
+    const VERSION_3: u32 = 0x2008_0522;
+    let head = [VERSION_3, 0];
+    // Effective, permitted, inheritable; the lower halves, then the upper.
+    let mut sets = [u32::MAX; 6];
+    // SAFETY: the kernel reads two words and writes six.
+    unsafe { libc::syscall(libc::SYS_capget, head.as_ptr(), sets.as_mut_ptr()) };
+    u64::from(sets[0]) | u64::from(sets[3]) << 32
 }
 
 impl Credentials {
     /// Effective ids of this process.
     pub fn of_process() -> Credentials {
+        let uid = rustix::process::geteuid().as_raw();
         Credentials {
-            uid: rustix::process::geteuid().as_raw(),
+            uid,
+            real: (
+                rustix::process::getuid().as_raw(),
+                rustix::process::getgid().as_raw(),
+            ),
+            capabilities: match uid {
+                0 => effective_capabilities(),
+                _ => 0,
+            },
             gid: rustix::process::getegid().as_raw(),
             groups: rustix::process::getgroups()
                 .unwrap_or_default()
@@ -29,20 +65,48 @@ impl Credentials {
                 .collect(),
         }
     }
+    /// Whether this is root, and has not given that up.
+    #[inline]
+    pub fn may(&self, what: Capability) -> bool {
+        self.capabilities & 1 << what as u32 != 0
+    }
     pub fn in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)
+    }
+    /// As [`Credentials::check`] for who started a set-user-ID program, or one that is somebody else for
+    /// a while.
+    pub fn check_real(&self, inode: &CachedInode, wanted: u32) -> Result<(), Errno> {
+        if self.real == (self.uid, self.gid) {
+            return self.check(inode, wanted);
+        }
+        let (uid, gid) = self.real;
+        let capabilities = if uid == 0 { u64::MAX } else { 0 };
+        let real = Credentials {
+            uid,
+            gid,
+            capabilities,
+            ..self.clone()
+        };
+        real.check(inode, wanted)
     }
     /// `wanted`: 4 read, 2 write, 1 execute or search. EACCES.
     pub fn check(&self, inode: &CachedInode, wanted: u32) -> Result<(), Errno> {
         let mode = inode.mode.load(Ordering::Relaxed);
-        if self.uid == 0 {
-            // Root may do everything, but execute only what somebody may execute.
-            let executable = inode.is_directory() || mode & 0o111 != 0 || wanted & 1 == 0;
+        // Root may do everything, but execute only what somebody may execute.
+        let executable = inode.is_directory() || mode & 0o111 != 0 || wanted & 1 == 0;
+        if self.may(Capability::DacOverride) {
             return if executable {
                 Ok(())
             } else {
                 Err(Errno::ACCESS)
             };
+        }
+        let looked_at = match inode.is_directory() {
+            true => wanted & 2 == 0,
+            false => wanted == 4,
+        };
+        if looked_at && self.may(Capability::DacReadSearch) {
+            return Ok(());
         }
         let bits = if self.uid == inode.uid.load(Ordering::Relaxed) {
             mode >> 6
@@ -59,7 +123,7 @@ impl Credentials {
     }
     /// Owner of the inode or root. EPERM.
     pub fn check_owner(&self, inode: &CachedInode) -> Result<(), Errno> {
-        if self.uid == 0 || self.uid == inode.uid.load(Ordering::Relaxed) {
+        if self.may(Capability::Fowner) || self.uid == inode.uid.load(Ordering::Relaxed) {
             Ok(())
         } else {
             Err(Errno::PERM)

@@ -8,6 +8,7 @@
 //!   being used for anything else. It changes under the inode's lock, with the word.
 //! * Nothing in a page is believed: another session may have written it (`extended::Page`).
 
+use crate::credentials::Capability;
 use crate::credentials::Credentials;
 use crate::engine::{Attempt, Context, Fix, Published, Stop};
 use crate::interface::Errno;
@@ -52,15 +53,17 @@ fn check(who: &Credentials, inode: &CachedInode, name: &[u8], wish: Wish) -> Res
     let trusted = name.starts_with(b"trusted.");
     if trusted || name.starts_with(b"security.") {
         // Of these there are none, and none can be made.
-        return Err(if who.uid != 0 && (trusted || wish != Wish::Get) {
-            refused(Errno::PERM)
-        } else if name.ends_with(b".") {
-            Errno::INVAL
-        } else if wish == Wish::Set {
-            Errno::OPNOTSUPP
-        } else {
-            Errno::NODATA
-        });
+        return Err(
+            if !who.may(Capability::SysAdmin) && (trusted || wish != Wish::Get) {
+                refused(Errno::PERM)
+            } else if name.ends_with(b".") {
+                Errno::INVAL
+            } else if wish == Wish::Set {
+                Errno::OPNOTSUPP
+            } else {
+                Errno::NODATA
+            },
+        );
     }
     let user = name.starts_with(PREFIX.as_bytes());
     if user {

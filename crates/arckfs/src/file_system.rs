@@ -117,12 +117,29 @@ impl FileSystem {
         self.engine.session.goodbye()
     }
 
+    /// Ends the session as dropping it does, where others may hold references to this.
+    pub fn end(&self) {
+        self.engine.session.end();
+    }
+
     /// In a forked child: forgets the parent's session without touching it (no message, no
     /// unmapping of what the parent shares but the arena); the child then calls `connect` for its own.
     pub fn abandon_after_fork(self) {
         thread::forget_all();
         self.engine.session.forget_after_fork();
         std::mem::forget(self);
+    }
+
+    /// Whether the process is still who it was when the session began. Else it has to leave it: what a
+    /// session may do it may do to its end.
+    pub fn is_of_process(&self) -> bool {
+        self.engine.credentials == Credentials::of_process()
+    }
+
+    /// Whether a thread of this process is inside the LibFS.
+    pub fn has_inside(&self) -> bool {
+        let session = self.engine.session;
+        session.region().has_inside(session.member())
     }
 
     /// The pool's uuid as two words.

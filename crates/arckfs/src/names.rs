@@ -9,6 +9,7 @@
 //!   [`buckets`](crate::buckets).
 
 use crate::buckets::Want;
+use crate::credentials::Capability;
 use crate::engine::{Attempt, Confirmed, Context, Fix, Published, Stop};
 use crate::interface::Errno;
 use crate::overlay::{Before, Found};
@@ -87,7 +88,7 @@ impl<'a> Context<'a> {
         let uid = self.credentials.uid;
         let sticky = directory.mode.load(Ordering::Relaxed) & 0o1000 != 0;
         if sticky
-            && uid != 0
+            && !self.credentials.may(Capability::Fowner)
             && uid != directory.uid.load(Ordering::Relaxed)
             && uid != victim.uid.load(Ordering::Relaxed)
         {

@@ -2,8 +2,9 @@
 //! code gets inside.
 //!
 //! Invariants:
-//! * At most one session per process; opened by the first call that needs it; replaced only
-//!   after a fork, in the child, before any other thread exists there.
+//! * At most one session per process; opened by the first call that needs it; replaced after a
+//!   fork, in the child, before any other thread exists there, and when the process has become
+//!   somebody else ([`leave_session`]).
 //! * [`inside`] is the only way to run LibFS code: it marks the thread (signals are put off,
 //!   libc's calls pass), and turns a panic into EIO.
 
@@ -124,6 +125,49 @@ fn open_session_locked() -> Result<&'static FileSystem, Errno> {
 pub fn device() -> u64 {
     DEVICE.load(Ordering::Relaxed)
 }
+
+/// Whether there is a session, and it is not of who the process is now.
+pub fn is_somebody_elses() -> bool {
+    if SESSION.load(Ordering::Acquire).is_null() {
+        // Somebody else may be let in.
+        UNREACHABLE.store(false, Ordering::Relaxed);
+        return false;
+    }
+    inside(|fs| Ok(!fs.is_of_process())).unwrap_or(false)
+}
+
+/// Takes the session away from the process, whose next call opens another one; `None` if another
+/// thread was quicker.
+pub fn leave_session() -> Option<Left> {
+    let session = SESSION.swap(std::ptr::null_mut(), Ordering::AcqRel);
+    (!session.is_null()).then_some(Left(session))
+}
+
+/// A session that the process has left. Other threads may still be inside.
+pub struct Left(*mut FileSystem);
+
+impl Left {
+    /// Ends it, when nobody is inside any more. Whoever is for more than some time, or comes late with
+    /// what he has looked up before, is told errors (see [`FileSystem`]'s end).
+    pub fn end(self) {
+        let _inside = thread::enter();
+        // SAFETY: the pointer came from Box::into_raw, and nobody else has taken it out.
+        let session = unsafe { &*self.0 };
+        for _ in 0..PATIENCE {
+            if !session.has_inside() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        // References to the file system itself may be about for as long as the process lives, so it is
+        // not freed.
+        session.end();
+        crate::reserved::close_parents();
+    }
+}
+
+/// Milliseconds for which threads in a session that the process has left are waited for.
+const PATIENCE: u32 = 1_000;
 
 /// In a forked child: the parent's session is no longer ours. Memory is not touched here; the
 /// next call that needs a session abandons the old one and opens its own.

@@ -258,6 +258,22 @@ calls! {
         refused "EOPNOTSUPP: no such attributes, as on many file systems";
     SYS_file_setattr "file_setattr" => others::refuse_name::<{ numbers::SYS_file_setattr as usize }, 0, 1, EOPNOTSUPP>,
         refused "EOPNOTSUPP: as file_getattr";
+    SYS_setuid "setuid" => process::identities::change::<{ libc::SYS_setuid as usize }>,
+        served "takes no file: the session ends, and another one is opened with the new rights";
+    SYS_setgid "setgid" => process::identities::change::<{ libc::SYS_setgid as usize }>,
+        served "takes no file: the session ends, and another one is opened with the new rights";
+    SYS_setreuid "setreuid" => process::identities::change::<{ libc::SYS_setreuid as usize }>,
+        served "takes no file: the session ends, and another one is opened with the new rights";
+    SYS_setregid "setregid" => process::identities::change::<{ libc::SYS_setregid as usize }>,
+        served "takes no file: the session ends, and another one is opened with the new rights";
+    SYS_setgroups "setgroups" => process::identities::change::<{ libc::SYS_setgroups as usize }>,
+        served "takes no file: the session ends, and another one is opened with the new rights";
+    SYS_setresuid "setresuid" => process::identities::change::<{ libc::SYS_setresuid as usize }>,
+        served "takes no file: the session ends, and another one is opened with the new rights";
+    SYS_setresgid "setresgid" => process::identities::change::<{ libc::SYS_setresgid as usize }>,
+        served "takes no file: the session ends, and another one is opened with the new rights";
+    SYS_capset "capset" => process::identities::change::<{ libc::SYS_capset as usize }>,
+        served "takes no file: the session ends, and another one is opened with the new rights";
     SYS_unshare "unshare" => process::sharing::unshare,
         served "takes no file: EPERM for a thread among others that asks for descriptors or a directory of its own";
     SYS_io_uring_setup "io_uring_setup" => others::unseen::<{ libc::SYS_io_uring_setup as usize }>,

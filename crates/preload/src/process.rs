@@ -7,6 +7,7 @@
 //!   working directory a name, and the session is replaced at first need.
 
 pub mod execute;
+pub mod identities;
 pub mod identity;
 pub mod libraries;
 mod script;

@@ -15,7 +15,11 @@ impl FileSystem {
     /// `mode`: R_OK | W_OK | X_OK or F_OK; `flags`: AT_EACCESS, AT_SYMLINK_NOFOLLOW.
     pub fn access(&self, at: At, path: &[u8], mode: i32, flags: AtFlags) -> Result<(), Failure> {
         self.on_path(at, path, flags, |context, inode| {
-            Ok(context.credentials.check(inode, mode as u32 & 7)?)
+            let wanted = mode as u32 & 7;
+            Ok(match flags & libc::AT_EACCESS {
+                0 => context.credentials.check_real(inode, wanted),
+                _ => context.credentials.check(inode, wanted),
+            }?)
         })
     }
 

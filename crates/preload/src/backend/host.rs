@@ -114,6 +114,13 @@ impl FileSystem {
             crate::raw::close(open.file);
         }
     }
+    pub fn is_of_process(&self) -> bool {
+        true
+    }
+    pub fn end(&self) {}
+    pub fn has_inside(&self) -> bool {
+        false
+    }
     pub fn descriptors(&self) -> [i32; 1] {
         [self.root as i32]
     }

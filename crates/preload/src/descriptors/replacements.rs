@@ -121,6 +121,14 @@ const fn looks_up(number: i64) -> bool {
             | libc::SYS_sync
             | libc::SYS_umask
             | libc::SYS_unshare
+            | libc::SYS_setuid
+            | libc::SYS_setgid
+            | libc::SYS_setreuid
+            | libc::SYS_setregid
+            | libc::SYS_setgroups
+            | libc::SYS_setresuid
+            | libc::SYS_setresgid
+            | libc::SYS_capset
             // They wait, and are told of placeholders what regular files tell.
             | libc::SYS_rt_sigsuspend
             | libc::SYS_pselect6

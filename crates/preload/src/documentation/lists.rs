@@ -52,7 +52,7 @@ pub const PASSED: &[(&str, &str)] = &[
 /// System calls that can be given neither a path nor a descriptor of a file, or that no kernel
 /// implements any more.
 pub const WITHOUT_FILES: &str = "\
-    _sysctl add_key adjtimex afs_syscall alarm arch_prctl brk capget capset clock_adjtime \
+    _sysctl add_key adjtimex afs_syscall alarm arch_prctl brk capget clock_adjtime \
     clock_getres clock_gettime clock_nanosleep clock_settime create_module delete_module \
     epoll_create epoll_create1 epoll_ctl_old epoll_wait_old eventfd eventfd2 exit fsopen futex \
     futex_requeue futex_wait futex_waitv futex_wake get_kernel_syms get_mempolicy get_robust_list \
@@ -70,9 +70,9 @@ pub const WITHOUT_FILES: &str = "\
     sched_getaffinity sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval \
     sched_setaffinity sched_setattr sched_setparam sched_setscheduler sched_yield seccomp security \
     semctl semget semop semtimedop set_mempolicy set_mempolicy_home_node set_robust_list \
-    set_thread_area set_tid_address setdomainname setfsgid setfsuid setgid setgroups sethostname \
-    setitimer setpgid setpriority setregid setresgid setresuid setreuid setrlimit setsid \
-    settimeofday setuid shmat shmctl shmdt shmget sigaltstack socket socketpair statmount sysfs \
+    set_thread_area set_tid_address setdomainname setfsgid setfsuid sethostname \
+    setitimer setpgid setpriority setrlimit setsid \
+    settimeofday shmat shmctl shmdt shmget sigaltstack socket socketpair statmount sysfs \
     sysinfo syslog tgkill time timer_create timer_delete timer_getoverrun timer_gettime \
     timer_settime timerfd_create times tkill tuxcall uname uretprobe userfaultfd \
     ustat vhangup vserver wait4";

@@ -1,8 +1,14 @@
 //! Processes: how they are made, what they execute, and what they hand on. Each program prints what
 //! becomes of a table of cases on a directory of tmpfs, and on a pool.
 
-use crate::support::{Place, compare_with_tmpfs, compile, compile_with, served_by_pool};
+use crate::support::{
+    Backend, Place, compare_with_tmpfs, compare_with_tmpfs_on, compile, compile_with, library,
+    served_by_pool,
+};
+use arck_controller::Options;
 use arck_testkit::TestPool;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn same(name: &str) {
@@ -63,4 +69,46 @@ fn descriptors_are_shared_by_threads_alone() {
 fn executed_from_the_pool() {
     let binary = compile_with("executing", &["-ldl"]);
     compare_with_tmpfs(|| Command::new(&binary));
+}
+
+/// A pool that all users reach, and a copy of the library that they can load.
+fn pool_of_all() -> (TestPool, tempfile::TempDir, PathBuf) {
+    // SAFETY: no arguments, no memory.
+    let user = unsafe { libc::geteuid() };
+    assert_eq!(
+        user, 0,
+        "this test becomes other users: run it as root (sudo -E cargo test)"
+    );
+    let shared = Options {
+        shared: true,
+        ..Options::default()
+    };
+    let pool = TestPool::with_options(256 << 20, shared);
+    let reached = |path: &Path| {
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(path, mode).expect("a mode");
+    };
+    reached(pool.path().parent().expect("a directory"));
+    let place = tempfile::tempdir().expect("a directory");
+    reached(place.path());
+    let copy = place.path().join("library.so");
+    std::fs::copy(library(Backend::Pool), &copy).expect("a copy");
+    (pool, place, copy)
+}
+
+/// Who gives up rights has none of them any more, by paths nor by what is in the session; who takes
+/// them back has them again.
+#[test]
+fn somebody_else() {
+    let binary = compile("identities");
+    let (pool, place, library) = pool_of_all();
+    let program = place.path().join("identities");
+    std::fs::copy(binary, &program).expect("a copy");
+    compare_with_tmpfs_on(
+        &pool,
+        || Command::new(&program),
+        |command| {
+            command.env("LD_PRELOAD", &library);
+        },
+    );
 }

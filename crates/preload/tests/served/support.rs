@@ -59,14 +59,17 @@ pub fn served_by_pool_at(
     report: &Path,
     command: &mut Command,
 ) -> Output {
+    set_up(pool, mount, report, command);
+    command.output().expect("the command runs")
+}
+
+fn set_up(pool: &TestPool, mount: &Path, report: &Path, command: &mut Command) {
     command
         .env("LD_PRELOAD", library(Backend::Pool))
         .env("ARCK_POOL", pool.path())
         .env("ARCK_GROUP", "served")
         .env("ARCK_MOUNT", mount)
-        .env("ARCK_REPORT", report)
-        .output()
-        .expect("the command runs")
+        .env("ARCK_REPORT", report);
 }
 
 /// Bytes; room for what the tests write.
@@ -237,19 +240,29 @@ fn difference(expected: &str, got: &str) -> String {
 /// Runs `command DIRECTORY` on a directory of tmpfs and on a pool, and compares everything printed
 /// and the exit status, line by line.
 pub fn compare_with_tmpfs(command: impl Fn() -> Command) {
+    let pool = TestPool::new(POOL_SIZE);
+    compare_with_tmpfs_on(&pool, command, |_| {});
+}
+
+/// The same on this pool, with other settings where it is served.
+pub fn compare_with_tmpfs_on(
+    pool: &TestPool,
+    command: impl Fn() -> Command,
+    settings: impl FnOnce(&mut Command),
+) {
     let plain = tempfile::tempdir_in("/dev/shm").expect("a directory of tmpfs");
     let directory = plain.path().to_str().expect("UTF-8");
     let expected = shown(
         &command().arg(directory).output().expect("the command runs"),
         directory,
     );
-    let pool = TestPool::new(POOL_SIZE);
     let place = Place::new();
     let report = place.report.to_str().expect("UTF-8");
-    let got = shown(
-        &served_by_pool(&pool, report, command().arg("/arck")),
-        "/arck",
-    );
+    let mut served = command();
+    set_up(pool, Path::new("/arck"), Path::new(report), &mut served);
+    settings(&mut served);
+    let output = served.arg("/arck").output().expect("the command runs");
+    let got = shown(&output, "/arck");
     let difference = difference(&expected, &got);
     assert!(difference.is_empty(), "< tmpfs  > pool\n{difference}");
     assert!(expected.lines().count() > 10, "{expected}");
