@@ -65,6 +65,17 @@ impl Credentials {
                 .collect(),
         }
     }
+    /// A user in no further group, who has all capabilities of his.
+    #[cfg(test)]
+    pub fn of_user(uid: u32) -> Credentials {
+        Credentials {
+            uid,
+            gid: uid,
+            groups: Vec::new(),
+            real: (uid, uid),
+            capabilities: if uid == 0 { u64::MAX } else { 0 },
+        }
+    }
     /// Whether this is root, and has not given that up.
     #[inline]
     pub fn may(&self, what: Capability) -> bool {

@@ -298,11 +298,7 @@ mod tests {
         inode.mode.store(mode, Ordering::Relaxed);
         inode.uid.store(1, Ordering::Relaxed);
         inode.gid.store(1, Ordering::Relaxed);
-        let who = Credentials {
-            uid,
-            gid: uid,
-            groups: vec![],
-        };
+        let who = Credentials::of_user(uid);
         check(&who, &inode, name.as_bytes(), wish)
     }
 

@@ -80,11 +80,13 @@ fn open_session_locked() -> Result<&'static FileSystem, Errno> {
         return Err(Errno::IO);
     }
     let parents = PARENTS.swap(std::ptr::null_mut(), Ordering::AcqRel);
+    let mut parents_descriptors = Default::default();
     if !parents.is_null() {
         // SAFETY: the pointer came from Box::into_raw in the parent, whose memory this child has
         // a copy of; nobody else in the child holds it.
         unsafe { Box::from_raw(parents) }.abandon_after_fork();
-        crate::reserved::close_parents();
+        // While they are open the parent's session lives, and with it what has no name.
+        parents_descriptors = crate::reserved::take_session();
     }
     let options = ConnectOptions {
         pool: std::ffi::OsStr::from_bytes(POOL.get()).into(),
@@ -103,10 +105,13 @@ fn open_session_locked() -> Result<&'static FileSystem, Errno> {
             crate::reserved::reserve(session.descriptors());
             let session = Box::into_raw(Box::new(session));
             SESSION.store(session, Ordering::Release);
+            crate::handover::adopt_nameless();
+            crate::reserved::close_session(parents_descriptors);
             // SAFETY: just published; never freed in this process.
             Ok(unsafe { &*session })
         }
         other => {
+            crate::reserved::close_session(parents_descriptors);
             UNREACHABLE.store(true, Ordering::Relaxed);
             let mut text = raw::Text::<1024>::new();
             text.push(b"arck: ");
@@ -140,7 +145,11 @@ pub fn is_somebody_elses() -> bool {
 /// thread was quicker.
 pub fn leave_session() -> Option<Left> {
     let session = SESSION.swap(std::ptr::null_mut(), Ordering::AcqRel);
-    (!session.is_null()).then_some(Left(session))
+    crate::handover::forget_kept();
+    (!session.is_null()).then(|| {
+        crate::reserved::take_session();
+        Left(session)
+    })
 }
 
 /// A session that the process has left. Other threads may still be inside.
@@ -160,9 +169,17 @@ impl Left {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
         // References to the file system itself may be about for as long as the process lives, so it is
-        // not freed.
+        // not freed; nor does it close the last of its descriptors.
+        let descriptors = session.descriptors();
+        let (last, others) = match descriptors.as_ref() as &[i32] {
+            [others @ .., last] => (Some(*last), others),
+            [] => (None, &[][..]),
+        };
+        crate::reserved::forget(others);
         session.end();
-        crate::reserved::close_parents();
+        if let Some(last) = last {
+            crate::reserved::let_go(last as usize);
+        }
     }
 }
 
@@ -172,6 +189,7 @@ const PATIENCE: u32 = 1_000;
 /// In a forked child: the parent's session is no longer ours. Memory is not touched here; the
 /// next call that needs a session abandons the old one and opens its own.
 pub fn forked() {
+    crate::handover::forget_kept();
     let session = SESSION.swap(std::ptr::null_mut(), Ordering::AcqRel);
     if !session.is_null() {
         PARENTS.store(session, Ordering::Release);

@@ -11,7 +11,9 @@
 
 use crate::descriptors::replacements;
 use crate::handlers::others::{self, NO_DIRECTORY};
-use crate::handlers::{attributes, control, data, extended, locks, mapping, names, transfer};
+use crate::handlers::{
+    attributes, control, data, extended, locks, mapping, names, passing, transfer,
+};
 use crate::raw::{self, Arguments};
 use crate::{process, signals};
 
@@ -274,6 +276,50 @@ calls! {
         served "takes no file: the session ends, and another one is opened with the new rights";
     SYS_capset "capset" => process::identities::change::<{ libc::SYS_capset as usize }>,
         served "takes no file: the session ends, and another one is opened with the new rights";
+    SYS_sendmsg "sendmsg" => passing::sendmsg,
+        served "descriptors in it (SCM_RIGHTS); a pool descriptor is no socket: ENOTSOCK";
+    SYS_recvmsg "recvmsg" => passing::recvmsg,
+        served "descriptors in it (SCM_RIGHTS); a pool descriptor is no socket: ENOTSOCK";
+    SYS_sendmmsg "sendmmsg" => passing::sendmmsg,
+        served "descriptors in it (SCM_RIGHTS); a pool descriptor is no socket: ENOTSOCK";
+    SYS_recvmmsg "recvmmsg" => passing::recvmmsg,
+        served "descriptors in it (SCM_RIGHTS); a pool descriptor is no socket: ENOTSOCK";
+    SYS_pidfd_getfd "pidfd_getfd" => passing::pidfd_getfd,
+        served "what the other process has handed on to any; EBADF for what else is the pool's there";
+    SYS_accept "accept" => control::opens::<{ libc::SYS_accept as usize }>,
+        served "takes no file: only so that its number is the lowest that is free";
+    SYS_accept4 "accept4" => control::opens::<{ libc::SYS_accept4 as usize }>,
+        served "takes no file: only so that its number is the lowest that is free";
+    SYS_socket "socket" => control::opens::<{ libc::SYS_socket as usize }>,
+        served "takes no file: only so that its number is the lowest that is free";
+    SYS_epoll_create "epoll_create" => control::opens::<{ libc::SYS_epoll_create as usize }>,
+        served "takes no file: only so that its number is the lowest that is free";
+    SYS_epoll_create1 "epoll_create1" => control::opens::<{ libc::SYS_epoll_create1 as usize }>,
+        served "takes no file: only so that its number is the lowest that is free";
+    SYS_eventfd "eventfd" => control::opens::<{ libc::SYS_eventfd as usize }>,
+        served "takes no file: only so that its number is the lowest that is free";
+    SYS_eventfd2 "eventfd2" => control::opens::<{ libc::SYS_eventfd2 as usize }>,
+        served "takes no file: only so that its number is the lowest that is free";
+    SYS_inotify_init "inotify_init" => control::opens::<{ libc::SYS_inotify_init as usize }>,
+        served "takes no file: only so that its number is the lowest that is free";
+    SYS_inotify_init1 "inotify_init1" => control::opens::<{ libc::SYS_inotify_init1 as usize }>,
+        served "takes no file: only so that its number is the lowest that is free";
+    SYS_memfd_create "memfd_create" => control::opens::<{ libc::SYS_memfd_create as usize }>,
+        served "takes no file: only so that its number is the lowest that is free";
+    SYS_pidfd_open "pidfd_open" => control::opens::<{ libc::SYS_pidfd_open as usize }>,
+        served "takes no file: only so that its number is the lowest that is free";
+    SYS_signalfd "signalfd" => control::opens::<{ libc::SYS_signalfd as usize }>,
+        served "takes no file: only so that its number is the lowest that is free";
+    SYS_signalfd4 "signalfd4" => control::opens::<{ libc::SYS_signalfd4 as usize }>,
+        served "takes no file: only so that its number is the lowest that is free";
+    SYS_timerfd_create "timerfd_create" => control::opens::<{ libc::SYS_timerfd_create as usize }>,
+        served "takes no file: only so that its number is the lowest that is free";
+    SYS_pipe "pipe" => control::opens_two::<{ libc::SYS_pipe as usize }, 0>,
+        served "takes no file: only so that its numbers are the lowest that are free";
+    SYS_pipe2 "pipe2" => control::opens_two::<{ libc::SYS_pipe2 as usize }, 0>,
+        served "takes no file: only so that its numbers are the lowest that are free";
+    SYS_socketpair "socketpair" => control::opens_two::<{ libc::SYS_socketpair as usize }, 3>,
+        served "takes no file: only so that its numbers are the lowest that are free";
     SYS_unshare "unshare" => process::sharing::unshare,
         served "takes no file: EPERM for a thread among others that asks for descriptors or a directory of its own";
     SYS_io_uring_setup "io_uring_setup" => others::unseen::<{ libc::SYS_io_uring_setup as usize }>,

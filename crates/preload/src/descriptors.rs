@@ -31,7 +31,10 @@ pub use duplicating::{duplicate, duplicate_onto};
 pub use opening::{open, open_within};
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-pub use stock::{before_kernel_opens, kernel_closed, kernel_opened, unstock};
+pub use stock::{
+    before_kernel_opens, before_kernel_opens_from, before_kernel_opens_two, kernel_closed,
+    kernel_opened, unstock,
+};
 
 /// Descriptors from this number on are always the kernel's.
 pub const TABLE_SIZE: usize = 1 << 20;

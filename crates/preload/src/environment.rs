@@ -68,9 +68,11 @@ pub unsafe fn value<'a>(array: usize, name: &[u8]) -> Option<&'a [u8]> {
 }
 
 impl Executed {
+    /// `held`: the descriptor that the new program closes when it has opened what it was handed.
+    ///
     /// # Safety
     /// `given` is null or a NULL-terminated array of strings, which lives as long as the result.
-    pub unsafe fn build(given: usize) -> Option<Executed> {
+    pub unsafe fn build(given: usize, held: &[u8]) -> Option<Executed> {
         // SAFETY: the caller's promise; writes stay within the mapping, whose size counts every
         // string and pointer that is written.
         unsafe {
@@ -89,7 +91,7 @@ impl Executed {
             let mut directory = [0u8; settings::PATH_MAX];
             let directory_length = directory::name(&mut directory).unwrap_or(0).max(1) as usize - 1;
             let host = host_setting();
-            let added: [(&[u8], &[u8]); 9] = [
+            let added: [(&[u8], &[u8]); 10] = [
                 (b"ARCK_POOL=", settings::POOL.get()),
                 (b"ARCK_MOUNT=", settings::MOUNT.get()),
                 (b"ARCK_GROUP=", settings::GROUP.get()),
@@ -98,6 +100,7 @@ impl Executed {
                 (b"ARCK_PATCH=", settings::PATCH.get()),
                 (b"ARCK_KEEP=", settings::KEEP.get()),
                 (b"ARCK_CWD=", &directory[..directory_length]),
+                (b"ARCK_HOLD=", held),
                 (b"ARCK_HOST_BACKEND_DIR=", host),
             ];
             let strings = added
@@ -147,8 +150,8 @@ impl Executed {
                 _ => push(write(&[b"LD_PRELOAD=", library])),
             }
             for (name, value) in added {
-                let present =
-                    name != b"ARCK_CWD=" && (0..count).any(|i| entry(i).starts_with(name));
+                let present = !matches!(name, b"ARCK_CWD=" | b"ARCK_HOLD=")
+                    && (0..count).any(|i| entry(i).starts_with(name));
                 if !value.is_empty() && !present {
                     push(write(&[name, value]));
                 }
@@ -243,7 +246,7 @@ mod tests {
         array.push(0);
         // SAFETY: a NULL-terminated array of strings.
         unsafe {
-            let built = Executed::build(array.as_ptr() as usize).unwrap();
+            let built = Executed::build(array.as_ptr() as usize, b"").unwrap();
             let n = length(built.pointer());
             let all: Vec<_> = (0..n)
                 .map(|i| {

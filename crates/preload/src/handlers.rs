@@ -16,6 +16,7 @@ pub mod mapping;
 pub mod mount_point;
 pub mod names;
 pub mod others;
+pub mod passing;
 pub mod transfer;
 
 use crate::backend::{At, Errno, Failure, FileSystem, Handle, inside, minus};

@@ -19,7 +19,7 @@ use crate::descriptors::{self, CLOSE_ON_EXEC, EXTERNAL, INHERITED, TABLE_SIZE};
 use crate::{raw, reserved, thread};
 use std::num::NonZeroU64;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 const PAGE_SIZE: usize = 4096;
 const NAME: &std::ffi::CStr = c"arck-description";
@@ -146,6 +146,90 @@ fn externalize_one(handle: Handle) {
     raw::close(file);
 }
 
+/// Where the page says that the file has no name (1): it is gone when nobody has it open any more.
+const NAMELESS_AT: usize = PATH_AT - 8;
+const _: () = assert!(size_of::<ExternalDescription>() <= NAMELESS_AT);
+
+fn nameless(page: usize) -> &'static AtomicUsize {
+    // SAFETY: within the page, aligned, and atomic, as other processes may write it.
+    unsafe { &*((page + NAMELESS_AT) as *const AtomicUsize) }
+}
+
+/// Notes of all external descriptors that are `wanted` whether their files have a name. Whether any has
+/// none.
+pub fn mark_nameless(wanted: impl Fn(usize) -> bool) -> bool {
+    let mut any = false;
+    for descriptor in descriptors::pool_descriptors().filter(|descriptor| wanted(*descriptor)) {
+        let page = descriptors::page(descriptor);
+        if descriptors::notes(descriptor) & EXTERNAL == 0 || page == 0 {
+            continue;
+        }
+        let value = descriptors::entry(descriptor).load(Ordering::Acquire);
+        if let Some(handle) = NonZeroU64::new(value).filter(|v| v.get() < descriptors::RESERVED) {
+            let links = inside(|fs| Ok(fs.stat_handle(Handle(handle))?.links));
+            nameless(page).store(usize::from(links == Ok(0)), Ordering::Release);
+        }
+        any |= nameless(page).load(Ordering::Acquire) != 0;
+    }
+    any
+}
+
+/// Opens in this process's session what was handed over and has no name, before those who handed it
+/// over close it.
+pub fn adopt_nameless() {
+    for descriptor in descriptors::pool_descriptors() {
+        let page = descriptors::page(descriptor);
+        if descriptors::entry(descriptor).load(Ordering::Acquire) == INHERITED
+            && page != 0
+            && nameless(page).load(Ordering::Acquire) != 0
+        {
+            // Where it fails, so does its first use.
+            let _ = adopt(descriptor);
+        }
+    }
+}
+
+/// Handles with a reference each, of what was handed over last.
+static KEPT: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
+
+/// Before a fork: what has no name stays open here for a while ([`keep_open`]).
+pub fn keep_nameless() {
+    for descriptor in descriptors::pool_descriptors() {
+        let page = descriptors::page(descriptor);
+        let value = descriptors::entry(descriptor).load(Ordering::Acquire);
+        if page != 0
+            && nameless(page).load(Ordering::Acquire) != 0
+            && let Some(handle) = NonZeroU64::new(value).filter(|v| v.get() < descriptors::RESERVED)
+            && KEPT
+                .iter()
+                .all(|kept| kept.load(Ordering::Relaxed) != value)
+        {
+            keep_open(Handle(handle));
+        }
+    }
+}
+
+/// Keeps something open in this process, whatever the program closes, until so many others were handed
+/// over that whoever it was for has most likely opened it.
+pub fn keep_open(handle: Handle) {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    if descriptors::retain(handle).is_err() {
+        return;
+    }
+    let place = NEXT.fetch_add(1, Ordering::Relaxed) % KEPT.len();
+    let oldest = KEPT[place].swap(handle.0.get(), Ordering::AcqRel);
+    if let Some(oldest) = NonZeroU64::new(oldest) {
+        descriptors::let_go(Handle(oldest));
+    }
+}
+
+/// Where the session is another's from now on.
+pub fn forget_kept() {
+    for place in &KEPT {
+        place.store(0, Ordering::Release);
+    }
+}
+
 /// Where the path is in the page: its length in bytes (0 = none), then the bytes.
 const PATH_AT: usize = 1024;
 pub const PATH_SIZE: usize = PAGE_SIZE - PATH_AT - 8;
@@ -186,6 +270,8 @@ pub fn recorded_path(descriptor: usize, path: &mut [u8; PATH_SIZE]) -> usize {
 /// Opens in this process's session what another process handed over under this number.
 pub fn adopt(descriptor: usize) -> Result<Handle, Errno> {
     static ADOPTING: AtomicBool = AtomicBool::new(false);
+    // Opening the session adopts too, and must not do so while the lock is held here.
+    let _ = inside(|_| Ok(()));
     // Inside, so that no signal handler can come here while the lock is held.
     let _inside = thread::enter();
     while ADOPTING.swap(true, Ordering::Acquire) {
@@ -242,46 +328,66 @@ pub fn find_inherited() {
         if descriptor >= TABLE_SIZE || !is_placeholder(descriptor) {
             return;
         }
-        let path = raw::descriptor_path(descriptor);
-        // SAFETY: `status` is filled by the kernel; the file is opened by its descriptor's path
-        // and mapped only if it is one whole page.
-        unsafe {
-            let mut status: libc::stat = std::mem::zeroed();
-            raw::syscall!(libc::SYS_fstat, descriptor, &raw mut status);
-            let mut page = known[..count]
-                .iter()
-                .find(|k| k.0 == status.st_ino)
-                .map_or(0, |k| k.1);
-            if page == 0 && status.st_size == PAGE_SIZE as i64 {
+        let mut find = |inode: u64| known[..count].iter().find(|k| k.0 == inode).map(|k| k.1);
+        match inherit(descriptor, false, &mut find) {
+            // A plain placeholder that leaked through a foreign exec: nothing behind it.
+            None => raw::close(descriptor as isize),
+            Some((inode, page)) if find(inode).is_none() && count < known.len() => {
+                known[count] = (inode, page);
+                count += 1;
+            }
+            Some(_) => {}
+        }
+    });
+}
+
+/// Takes over a descriptor that another process has handed over: inode number of the placeholder's
+/// file, and the address of its page. `known`: where the page of that file is mapped already.
+/// `None`: it is none of those.
+pub fn inherit(
+    descriptor: usize,
+    close_on_exec: bool,
+    known: &mut dyn FnMut(u64) -> Option<usize>,
+) -> Option<(u64, usize)> {
+    if descriptor >= TABLE_SIZE || !is_placeholder(descriptor) {
+        return None;
+    }
+    let path = raw::descriptor_path(descriptor);
+    // SAFETY: `status` is filled by the kernel; the file is opened by its descriptor's path
+    // and mapped only if it is one whole page.
+    unsafe {
+        let mut status: libc::stat = std::mem::zeroed();
+        raw::syscall!(libc::SYS_fstat, descriptor, &raw mut status);
+        let page = match known(status.st_ino) {
+            Some(page) => page,
+            None if status.st_size == PAGE_SIZE as i64 => {
                 let file = raw::syscall!(
                     libc::SYS_openat,
                     libc::AT_FDCWD,
                     path.pointer(),
                     libc::O_RDWR | libc::O_CLOEXEC
                 );
-                if !raw::failed(file) {
-                    let mapped = map_page(file);
-                    raw::close(file);
-                    if !raw::failed(mapped) {
-                        page = mapped as usize;
-                        if count < known.len() {
-                            known[count] = (status.st_ino, page);
-                            count += 1;
-                        }
-                    }
+                if raw::failed(file) {
+                    return None;
                 }
+                let mapped = map_page(file);
+                raw::close(file);
+                if raw::failed(mapped) {
+                    return None;
+                }
+                mapped as usize
             }
-            if page == 0 {
-                // A plain placeholder that leaked through a foreign exec: nothing behind it.
-                raw::close(descriptor as isize);
-                return;
-            }
-            descriptors::put(descriptor, INHERITED, EXTERNAL | page as u64);
-        }
-    });
+            None => return None,
+        };
+        let closes = if close_on_exec { CLOSE_ON_EXEC } else { 0 };
+        let notes = EXTERNAL | page as u64 | closes;
+        descriptors::put(descriptor, INHERITED, notes);
+        Some((status.st_ino, page))
+    }
 }
 
-fn is_placeholder(descriptor: usize) -> bool {
+/// Whether it is one of this library's, of this process or another.
+pub fn is_placeholder(descriptor: usize) -> bool {
     let mut link = [0u8; 64];
     // SAFETY: the kernel writes at most the buffer's length.
     let length = unsafe {

@@ -16,7 +16,7 @@
 //! that exists, or `fd:N`; optional), ARCK_NET (`sud-inclusive`, `sud-exclusive` or `none`;
 //! default: the best there is), ARCK_PATCH (`never`: see [`patch`]), ARCK_KEEP (descriptor that
 //! `arck run` keeps open in all of its command's processes, see [`reserved`]), ARCK_CWD,
-//! ARCK_EXECFN, ARCK_EXE and ARCK_TOLD (set by this library itself). Without the first two it does nothing.
+//! ARCK_HOLD, ARCK_EXECFN, ARCK_EXE and ARCK_TOLD (set by this library itself). Without the first two it does nothing.
 //!
 //! What is not served: programs linked statically or making their own system calls (except
 //! through the exclusive net).
@@ -80,6 +80,10 @@ unsafe extern "C" fn start() {
     process::identity::start();
     settings::READY.store(true, std::sync::atomic::Ordering::Release);
     net::start();
+    if let Some(held) = reserved::held() {
+        handover::adopt_nameless();
+        reserved::let_go(held);
+    }
     report::write(report::Event::Start);
 }
 

@@ -157,7 +157,9 @@ pub fn descriptor_named(path: &[u8]) -> Option<usize> {
         b"/dev/stderr" => return Some(2),
         _ => {}
     }
-    let number = |digits: &[u8]| {
+    let number = |name: &[u8]| {
+        let slashes = name.iter().take_while(|byte| **byte == b'/').count();
+        let digits = &name[slashes..];
         if digits.is_empty() || digits.len() > 7 || !digits.iter().all(u8::is_ascii_digit) {
             return None;
         }
@@ -403,6 +405,7 @@ mod tests {
         assert_eq!(descriptor_named(b"/dev/stdin"), Some(0));
         assert_eq!(descriptor_named(b"/dev/fd/12"), Some(12));
         assert_eq!(descriptor_named(b"/proc/self/fd/7"), Some(7));
+        assert_eq!(descriptor_named(b"/proc/self/fd//7"), Some(7));
         let own = format!("/proc/{}/fd/9", std::process::id());
         assert_eq!(descriptor_named(own.as_bytes()), Some(9));
         for other in [

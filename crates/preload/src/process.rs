@@ -46,6 +46,9 @@ impl Fork {
     /// memory as far as libc knows, and for which the parent waits until it executes.
     pub fn prepare(spawning: bool) -> Fork {
         handover::externalize(|_| true);
+        if handover::mark_nameless(|_| true) {
+            handover::keep_nameless();
+        }
         directory::prepare_fork();
         if backend::any_maps() {
             let _ = inside(|fs| {

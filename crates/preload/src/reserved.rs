@@ -75,16 +75,52 @@ pub fn mark(descriptor: usize) {
 /// The LibFS's descriptors; 0 = none.
 static SESSION: [AtomicUsize; 16] = [const { AtomicUsize::new(0) }; 16];
 
-/// In a forked child, once its parent's session is abandoned: closes the inherited descriptors,
-/// so that the controller sees when the parent goes.
-pub fn close_parents() {
-    for slot in &SESSION {
-        let descriptor = slot.swap(0, Ordering::Relaxed);
+/// Takes out what is kept of the session, which is a forked child's parent's, or one that the process
+/// leaves.
+pub fn take_session() -> [usize; 16] {
+    std::array::from_fn(|index| SESSION[index].swap(0, Ordering::Relaxed))
+}
+
+/// Closes what [`take_session`] gave, so that the controller sees when whoever else has it goes.
+pub fn close_session(descriptors: [usize; 16]) {
+    for descriptor in descriptors {
         if descriptor != 0 && is_marked(descriptor) {
             entry(descriptor).store(0, Ordering::Release);
             raw::close(descriptor as isize);
         }
     }
+}
+
+/// The descriptor by which the session lives, this process's or its parent's. The LibFS tells it first.
+pub fn session() -> Option<usize> {
+    let descriptor = SESSION[0].load(Ordering::Relaxed);
+    (descriptor != 0 && is_marked(descriptor)).then_some(descriptor)
+}
+
+/// At start-up: the connection of the program that has executed this one, which keeps open what has
+/// no name until it is open here.
+pub fn held() -> Option<usize> {
+    let text = std::str::from_utf8(settings::HOLD.get()).ok()?;
+    let descriptor = text.parse().ok()?;
+    // SAFETY: a question about a number.
+    let flags = unsafe { syscall!(libc::SYS_fcntl, descriptor, libc::F_GETFD) };
+    (!raw::failed(flags)).then(|| {
+        mark(descriptor);
+        descriptor
+    })
+}
+
+/// What the LibFS is about to close itself.
+pub fn forget(descriptors: &[i32]) {
+    for descriptor in descriptors {
+        entry(*descriptor as usize).store(0, Ordering::Release);
+    }
+}
+
+/// Closes a descriptor of this library's.
+pub fn let_go(descriptor: usize) {
+    entry(descriptor).store(0, Ordering::Release);
+    raw::close(descriptor as isize);
 }
 
 fn is_marked(descriptor: usize) -> bool {

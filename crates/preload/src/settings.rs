@@ -73,6 +73,8 @@ pub static PATCH: Setting = Setting::new();
 /// A descriptor that has to stay open (ARCK_KEEP): its number, and the device and inode number of
 /// its file, with colons between.
 pub static KEEP: Setting = Setting::new();
+/// A descriptor of the program that has executed this one (ARCK_HOLD): see `reserved::held`.
+pub static HOLD: Setting = Setting::new();
 /// This library's own path, for LD_PRELOAD of executed programs.
 pub static LIBRARY: Setting = Setting::new();
 /// The file creation mask.
@@ -137,6 +139,7 @@ pub fn read() -> bool {
         (b"ARCK_NET", &NET),
         (b"ARCK_PATCH", &PATCH),
         (b"ARCK_KEEP", &KEEP),
+        (b"ARCK_HOLD", &HOLD),
         #[cfg(feature = "host-backend")]
         (b"ARCK_HOST_BACKEND_DIR", &HOST_DIRECTORY),
     ] {

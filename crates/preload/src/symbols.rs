@@ -243,6 +243,10 @@ symbols! {
     inotify_add_watch: (a, b, c) => SYS_inotify_add_watch(a, b, c);
     name_to_handle_at: (a, b, c, d, e) => SYS_name_to_handle_at(a, b, c, d, e);
     bind: (fd, address, length) => SYS_bind(fd, address, length);
+    sendmsg: (fd, message, flags) => SYS_sendmsg(fd, message, flags);
+    recvmsg: (fd, message, flags) => SYS_recvmsg(fd, message, flags);
+    sendmmsg: (fd, messages, n, flags) => SYS_sendmmsg(fd, messages, n, flags);
+    recvmmsg: (fd, messages, n, flags, time) => SYS_recvmmsg(fd, messages, n, flags, time);
     connect | __connect: (fd, address, length) => SYS_connect(fd, address, length);
 }
 

@@ -121,6 +121,28 @@ const fn looks_up(number: i64) -> bool {
             | libc::SYS_sync
             | libc::SYS_umask
             | libc::SYS_unshare
+            | libc::SYS_accept
+            | libc::SYS_accept4
+            | libc::SYS_socket
+            | libc::SYS_epoll_create
+            | libc::SYS_epoll_create1
+            | libc::SYS_eventfd
+            | libc::SYS_eventfd2
+            | libc::SYS_inotify_init
+            | libc::SYS_inotify_init1
+            | libc::SYS_memfd_create
+            | libc::SYS_pidfd_open
+            | libc::SYS_signalfd
+            | libc::SYS_signalfd4
+            | libc::SYS_timerfd_create
+            | libc::SYS_pipe
+            | libc::SYS_pipe2
+            | libc::SYS_socketpair
+            | libc::SYS_sendmsg
+            | libc::SYS_recvmsg
+            | libc::SYS_sendmmsg
+            | libc::SYS_recvmmsg
+            | libc::SYS_pidfd_getfd
             | libc::SYS_setuid
             | libc::SYS_setgid
             | libc::SYS_setreuid

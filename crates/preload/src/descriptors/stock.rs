@@ -123,17 +123,63 @@ pub fn before_kernel_opens() {
 
 #[cold]
 fn give_way() {
-    let hole = HOLE.load(Ordering::Relaxed);
-    let lowest = STOCK.iter().enumerate().find_map(|(index, word)| {
-        let bits = word.load(Ordering::Relaxed);
+    if let Some(lowest) = lowest_from(0) {
+        let hole = lowest_free(HOLE.load(Ordering::Relaxed), lowest);
+        HOLE.store(hole, Ordering::Relaxed);
+        // With a hole below the stock's lowest, the kernel takes that one.
+        if hole == lowest && unstock(lowest) {
+            close_for_good(lowest);
+        }
+    }
+}
+
+/// The same before it chooses a number at or above `minimum`.
+pub fn before_kernel_opens_from(minimum: usize) {
+    match minimum {
+        0 => before_kernel_opens(),
+        _ => {
+            if let Some(lowest) = lowest_from(minimum)
+                && lowest_free(minimum, lowest) == lowest
+                && unstock(lowest)
+            {
+                close_for_good(lowest);
+            }
+        }
+    }
+}
+
+/// The lowest number in stock at or above `minimum`.
+fn lowest_from(minimum: usize) -> Option<usize> {
+    STOCK.iter().enumerate().find_map(|(index, word)| {
+        let below = minimum.saturating_sub(index * 64);
+        let bits = match below {
+            0..64 => word.load(Ordering::Relaxed) & u64::MAX << below,
+            _ => 0,
+        };
         (bits != 0).then(|| index * 64 + bits.trailing_zeros() as usize)
-    });
-    // With the hole below the stock's lowest, the kernel takes a number there.
-    if let Some(lowest) = lowest
-        && hole >= lowest
-        && unstock(lowest)
-    {
-        close_for_good(lowest);
+    })
+}
+
+/// The first number from `first` on that nobody has, not even the kernel; `end` if there is none
+/// before.
+fn lowest_free(first: usize, end: usize) -> usize {
+    (first..end)
+        .find(|&number| {
+            // SAFETY: a question about a number.
+            is_free(number)
+                && raw::failed(unsafe { raw::syscall!(libc::SYS_fcntl, number, libc::F_GETFD) })
+        })
+        .unwrap_or(end)
+}
+
+/// The same before it chooses two: the two lowest of the stock are given up.
+pub fn before_kernel_opens_two() {
+    for _ in 0..2 {
+        if let Some(lowest) = lowest_from(0)
+            && unstock(lowest)
+        {
+            close_for_good(lowest);
+        }
     }
 }
 

@@ -118,9 +118,7 @@ pub unsafe fn fcntl(a: &Arguments) -> isize {
 unsafe fn kernels_fcntl(a: &Arguments, before: Count) -> isize {
     match a[1] as i32 {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => kernels_duplicate(a[0], before, || {
-            if a[2] == 0 {
-                descriptors::before_kernel_opens();
-            }
+            descriptors::before_kernel_opens_from(a[2] as u32 as usize);
             // SAFETY: no pointers.
             let result = unsafe { syscall!(libc::SYS_fcntl, a[0], a[1], a[2]) };
             match a[2] {
@@ -231,6 +229,38 @@ pub unsafe fn ioctl(a: &Arguments) -> isize {
                 syscall!(libc::SYS_ioctl, a[0], a[1], a[2])
             },
         )
+    }
+}
+
+/// A call by which the kernel gives the program a number: the lowest that is free, as all do.
+pub unsafe fn opens<const NUMBER: usize>(a: &Arguments) -> isize {
+    // SAFETY: the program's arguments.
+    unsafe {
+        if thread::inside() {
+            return raw::call(NUMBER, a);
+        }
+        descriptors::before_kernel_opens();
+        descriptors::kernel_opened(raw::other_call(NUMBER, a))
+    }
+}
+
+/// The same with two numbers, which are put where argument `AT` says.
+pub unsafe fn opens_two<const NUMBER: usize, const AT: usize>(a: &Arguments) -> isize {
+    // SAFETY: the program's arguments; numbers.
+    unsafe {
+        if thread::inside() {
+            return raw::call(NUMBER, a);
+        }
+        descriptors::before_kernel_opens_two();
+        let result = raw::other_call(NUMBER, a);
+        if !raw::failed(result)
+            && let Ok(opened) = memory::copy_in::<[i32; 2]>(a[AT])
+        {
+            for number in opened {
+                descriptors::kernel_opened(number as isize);
+            }
+        }
+        result
     }
 }
 

@@ -466,9 +466,11 @@ pub unsafe fn readlinkat(a: &Arguments) -> isize {
             if let Some(executable) = crate::process::identity::executable(path) {
                 return copy_out(executable, a[2], a[3]);
             }
-            // This library's own descriptors are listed there, and their links can be read.
-            if let Some(descriptor) = descriptor_named(path)
-                .filter(|named| path.starts_with(b"/proc") && !descriptors::is_reserved(*named))
+            // This library's own descriptors are listed there, and their links can be read. `/dev/stdin`
+            // is a link to one of these.
+            let is_link = !path.starts_with(b"/dev/std");
+            if let Some(descriptor) =
+                descriptor_named(path).filter(|named| is_link && !descriptors::is_reserved(*named))
             {
                 return super::on_descriptor(
                     libc::SYS_readlinkat,

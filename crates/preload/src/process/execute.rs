@@ -14,7 +14,9 @@ use crate::environment::Executed;
 use crate::handlers::{HERE, outside};
 use crate::path::{Place, Scratch, place};
 use crate::raw::{self, Arguments, error, syscall};
-use crate::{descriptors, environment, handover, memory, report, settings, signals, thread};
+use crate::{
+    descriptors, environment, handover, memory, report, reserved, settings, signals, thread,
+};
 
 /// `execve`.
 ///
@@ -36,13 +38,15 @@ pub unsafe fn execveat(a: &Arguments) -> isize {
         return error(libc::EFAULT);
     }
     // What survives is what is not close-on-exec.
-    handover::externalize(|descriptor| !descriptors::close_on_exec(descriptor));
+    let survives = |descriptor| !descriptors::close_on_exec(descriptor);
+    handover::externalize(survives);
+    let held = Held::new(survives);
     report::write(report::Event::Counts);
     // SAFETY: the program's arguments.
     let told = unsafe { report::executing(a[0], a[1], a[4]) };
     // SAFETY: the program's arguments; the new environment lives until the call returns.
     let result = unsafe {
-        match Executed::build(a[3]) {
+        match Executed::build(a[3], held.text.bytes()) {
             Some(environment) => signals::executing(|| {
                 let file = File {
                     directory: a[0],
@@ -58,6 +62,35 @@ pub unsafe fn execveat(a: &Arguments) -> isize {
         report::write(report::Event::Stay);
     }
     result
+}
+
+/// The connection of this process's session, which lasts until the new program has opened what has no
+/// name, if it is handed any such.
+struct Held {
+    descriptor: Option<usize>,
+    text: raw::Text<24>,
+}
+
+impl Held {
+    fn new(survives: impl Fn(usize) -> bool) -> Held {
+        let mut text = raw::Text::new();
+        let descriptor = reserved::session().filter(|_| handover::mark_nameless(survives));
+        if let Some(descriptor) = descriptor {
+            text.number(descriptor as u64);
+            // SAFETY: the descriptor is this library's.
+            unsafe { syscall!(libc::SYS_fcntl, descriptor, libc::F_SETFD, 0) };
+        }
+        Held { descriptor, text }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(descriptor) = self.descriptor {
+            // SAFETY: the descriptor is this library's.
+            unsafe { syscall!(libc::SYS_fcntl, descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
+        }
+    }
 }
 
 /// A file to be executed, as execveat has it.

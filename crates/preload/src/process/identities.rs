@@ -41,6 +41,7 @@ fn look() {
 fn leave() {
     // By the session that is left, whose rights are those with which all of it was opened.
     handover::externalize(|_| true);
+    handover::mark_nameless(|_| true);
     directory::prepare_fork();
     if backend::any_maps() {
         let _ = backend::inside(|fs| {
@@ -61,6 +62,10 @@ fn leave() {
         left
     };
     if let Some(left) = left {
+        // What has no name is gone with the session, unless it is open in the next one by then.
+        if handover::mark_nameless(|_| true) {
+            let _ = backend::inside(|_| Ok(()));
+        }
         left.end();
     }
 }

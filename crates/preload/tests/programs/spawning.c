@@ -138,9 +138,9 @@ int main(int argc, char **argv) {
     setenv("PATH", top, 1);
     char *list[] = {"here", "child", (char *)top, "by name", 0}, *none[] = {0};
     pid_t p;
-    SHOW(posix_spawnp(&p, "here", 0, 0, list, environ)); SHOW(ended(p));
+    int by_name = posix_spawnp(&p, "here", 0, 0, list, environ), status = ended(p); printf("by name %d %d\n", by_name, status); fflush(stdout);
     SHOW(posix_spawnp(&p, "nowhere", 0, 0, list, environ)); SHOW(posix_spawn(&p, "file", 0, 0, list, environ)); SHOW(posix_spawn(&p, "dir", 0, 0, list, environ)); SHOW(posix_spawn(&p, "file/x", 0, 0, list, environ)); SHOW(posix_spawn(&p, "", 0, 0, list, environ));
-    SHOW(posix_spawn(&p, "here", 0, 0, list, none)); SHOW(ended(p));
+    by_name = posix_spawn(&p, "here", 0, 0, list, none); status = ended(p); printf("without environment %d %d\n", by_name, status); fflush(stdout);
     setenv("PATH", "/bin:/usr/bin", 1);
     /* The shell's. */
     char text[200];

@@ -53,7 +53,8 @@ static void show_open(const char *who) {
             snprintf(link, sizeof link, "/proc/self/fd/%d", f);
             long n = readlink(link, path, sizeof path - 1);
             path[n < 0 ? 0 : n] = 0;
-            if (f && f < 3) { printf("(%s)", strncmp(path, top, strlen(top)) ? "output" : cut(path)); continue; }
+            int ours = !strncmp(path, top, strlen(top));
+            if ((f && f < 3) || !ours) { printf("(%s)", ours ? cut(path) : "output"); continue; }
             long at = S_ISREG(s.st_mode) ? (long)lseek(f, 0, SEEK_CUR) : 0;
             printf("(%s %o %ld/%ld)", cut(path), fcntl(f, F_GETFL) & ~0100000, at, S_ISREG(s.st_mode) ? (long)s.st_size : 0);
         } else printf("(%s)", f && f < 3 ? "output" : S_ISCHR(s.st_mode) ? "device" : S_ISFIFO(s.st_mode) ? "pipe" : S_ISSOCK(s.st_mode) ? "socket" : "other");

@@ -2,14 +2,14 @@
 //! becomes of a table of cases on a directory of tmpfs, and on a pool.
 
 use crate::support::{
-    Backend, Place, compare_with_tmpfs, compare_with_tmpfs_on, compile, compile_with, library,
-    served_by_pool,
+    Backend, Place, compare_with_tmpfs, compare_with_tmpfs_on, compile, compile_as, compile_with,
+    library, served_by_pool, set_up,
 };
 use arck_controller::Options;
 use arck_testkit::TestPool;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 fn same(name: &str) {
     let binary = compile(name);
@@ -71,6 +71,19 @@ fn executed_from_the_pool() {
     compare_with_tmpfs(|| Command::new(&binary));
 }
 
+/// Whatever a process closes, what it opens next, and under which names it finds it.
+#[test]
+fn closed_and_daemons() {
+    same("closing");
+}
+
+/// Descriptors through sockets, within a group and between two, and files without a name that only
+/// those have open who were handed them.
+#[test]
+fn handed_on() {
+    same("passing");
+}
+
 /// A pool that all users reach, and a copy of the library that they can load.
 fn pool_of_all() -> (TestPool, tempfile::TempDir, PathBuf) {
     // SAFETY: no arguments, no memory.
@@ -111,4 +124,78 @@ fn somebody_else() {
             command.env("LD_PRELOAD", &library);
         },
     );
+}
+
+/// Nothing in a group's memory is of use in one process alone: two programs that could hardly differ
+/// more in where they lie have it at different addresses, do random operations on the same files in
+/// turn, from descriptors that both keep, and each finds what the other has done.
+#[test]
+fn a_group_of_two_layouts() {
+    let fixed = ["-no-pie", "-fno-pie", "-DBIG=300000000", "-mcmodel=medium"];
+    let programs = [
+        (compile_as("layouts", "layouts-fixed", &fixed), "fixed"),
+        (
+            compile_as("layouts", "layouts-pie", &["-pie", "-fPIE"]),
+            "random",
+        ),
+    ];
+    let pool = TestPool::new(256 << 20);
+    for seed in ["1", "2", "3"] {
+        let place = Place::new();
+        let mount = format!("/arck/{seed}");
+        let made = served_by_pool(&pool, "", Command::new("mkdir").arg(&mount));
+        assert!(made.status.success(), "{made:?}");
+        let running: Vec<_> = programs
+            .iter()
+            .enumerate()
+            .map(|(who, (program, layout))| {
+                let mut command = Command::new(program);
+                set_up(&pool, Path::new("/arck"), &place.report, &mut command);
+                command
+                    .args([&who.to_string(), "other", seed, "600", layout])
+                    .arg(&mount)
+                    .stdout(Stdio::piped())
+                    .stderr(Stdio::piped())
+                    .spawn()
+                    .expect("it runs")
+            })
+            .collect();
+        let told: Vec<String> = running
+            .into_iter()
+            .map(|child| {
+                let output = child.wait_with_output().expect("it ends");
+                let text = String::from_utf8_lossy(&output.stdout).into_owned();
+                assert!(output.status.success(), "{output:?}");
+                assert!(text.ends_with("0 wrong of 600 turns\n"), "{output:?}");
+                text
+            })
+            .collect();
+        let [one, two] = told.iter().map(|text| memory_of(text)).collect::<Vec<_>>()[..] else {
+            panic!("{told:?}");
+        };
+        assert_ne!(one.program, two.program, "{told:?}");
+        assert_eq!(one.file, two.file, "not one group: {told:?}");
+        assert_ne!(one.group, two.group, "at the same address: {told:?}");
+    }
+    assert_eq!(pool.violations(), "");
+}
+
+#[derive(Clone, Copy)]
+struct Memory<'a> {
+    program: &'a str,
+    group: &'a str,
+    file: &'a str,
+}
+
+/// `program ADDRESS`, then `group ADDRESS FILE`.
+fn memory_of(text: &str) -> Memory<'_> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    match words[..] {
+        ["program", program, "group", group, file, ..] => Memory {
+            program,
+            group,
+            file,
+        },
+        _ => panic!("{text}"),
+    }
 }

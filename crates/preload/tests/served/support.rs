@@ -63,7 +63,7 @@ pub fn served_by_pool_at(
     command.output().expect("the command runs")
 }
 
-fn set_up(pool: &TestPool, mount: &Path, report: &Path, command: &mut Command) {
+pub fn set_up(pool: &TestPool, mount: &Path, report: &Path, command: &mut Command) {
     command
         .env("LD_PRELOAD", library(Backend::Pool))
         .env("ARCK_POOL", pool.path())
@@ -142,15 +142,20 @@ pub fn compile(name: &str) -> PathBuf {
 
 /// The same with libraries.
 pub fn compile_with(name: &str, libraries: &[&str]) -> PathBuf {
+    compile_as(name, name, libraries)
+}
+
+/// The same under another name, with other options.
+pub fn compile_as(name: &str, binary: &str, options: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/programs")
         .join(format!("{name}.c"));
-    let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join(binary);
     let output = Command::new("cc")
         .args(["-O1", "-g", "-pthread", "-Wall", "-o"])
         .arg(&binary)
         .arg(&source)
-        .args(libraries)
+        .args(options)
         .output()
         .expect("cc runs");
     assert!(

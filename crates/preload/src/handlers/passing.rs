@@ -1,0 +1,207 @@
+//! Descriptors that are sent through sockets (SCM_RIGHTS).
+//!
+//! What travels is the placeholder, with the page that tells what it stands for: see
+//! [`handover`](crate::handover). Who receives one, and is served by this library on the same pool,
+//! finds an open file of its own session behind it, with the same offset; to all others it is a file
+//! that can neither be read nor written.
+//!
+//! Invariant: what has been sent stays open in this process for a while
+//! ([`keep_open`](handover::keep_open)).
+
+use crate::backend::{Errno, minus};
+use crate::descriptors::{self, Descriptor};
+use crate::raw::{self, Arguments, blocking};
+use crate::{handover, memory, settings, thread};
+use std::mem::MaybeUninit;
+
+/// Longest part of a message's control data that is looked at, in bytes: more than the kernel takes
+/// of descriptors.
+const CONTROL_MAX: usize = 8192;
+const HEAD: usize = size_of::<libc::cmsghdr>();
+
+/// Calls `visit` for each descriptor in control data.
+fn for_each_descriptor(control: &[u8], mut visit: impl FnMut(usize)) {
+    let mut rest = control;
+    while rest.len() >= HEAD {
+        let word = |at: usize| {
+            rest.get(at..at + 4).map_or(0, |bytes| {
+                i32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+            })
+        };
+        let length = word(0) as u32 as usize;
+        if length < HEAD || length > rest.len() || word(4) != 0 {
+            return;
+        }
+        if (word(8), word(12)) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
+            for bytes in rest[HEAD..length].chunks_exact(4) {
+                let number = i32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+                visit(number as u32 as usize);
+            }
+        }
+        rest = rest
+            .get(length.next_multiple_of(size_of::<usize>())..)
+            .unwrap_or_default();
+    }
+}
+
+/// Runs `look` on the control data of a message, if it can be read and there is any.
+fn with_control<R>(message: usize, look: impl FnOnce(&[u8]) -> R) -> Option<R> {
+    // SAFETY: numbers, and bytes.
+    unsafe {
+        let head = memory::copy_in::<libc::msghdr>(message).ok()?;
+        if head.msg_control.is_null() || head.msg_controllen < HEAD {
+            return None;
+        }
+        let mut room = [const { MaybeUninit::<u8>::uninit() }; CONTROL_MAX];
+        let length = head.msg_controllen.min(CONTROL_MAX);
+        let control = memory::copy_many_in(&mut room, head.msg_control as usize, length).ok()?;
+        Some(look(control))
+    }
+}
+
+/// Before a message is sent: what is the pool's in it becomes what others can open. EBADF for what is
+/// not open to the program.
+fn before_sending(message: usize) -> Result<(), isize> {
+    let looked = with_control(message, |control| {
+        let mut result = Ok(());
+        for_each_descriptor(control, |number| match descriptors::lookup(number) {
+            Descriptor::Kernel => {}
+            Descriptor::Error(error) => result = Err(error),
+            Descriptor::Pool(handle) => {
+                handover::externalize(|other| other == number);
+                handover::keep_open(handle);
+            }
+        });
+        result
+    });
+    looked.unwrap_or(Ok(()))
+}
+
+/// After a message has come: what is a placeholder in it stands for what it stands for.
+fn after_receiving(message: usize, close_on_exec: bool) {
+    with_control(message, |control| {
+        for_each_descriptor(control, |number| {
+            descriptors::kernel_opened(number as isize);
+            if handover::inherit(number, close_on_exec, &mut |_| None).is_some() {
+                // Now, as the sender may be gone in a moment.
+                let _ = descriptors::lookup(number);
+            }
+        });
+    });
+}
+
+fn is_ours() -> bool {
+    settings::ready() && !thread::inside()
+}
+
+/// # Safety
+/// As the system call's. The same holds for every handler below.
+pub unsafe fn sendmsg(a: &Arguments) -> isize {
+    if is_ours()
+        && let Err(error) = before_sending(a[1])
+    {
+        return error;
+    }
+    // SAFETY: the program's arguments.
+    unsafe { blocking!(libc::SYS_sendmsg, a[0], a[1], a[2]) }
+}
+
+/// `struct mmsghdr` begins with the message's own head.
+fn messages(first: usize, count: usize) -> impl Iterator<Item = usize> {
+    (0..count).map(move |index| first + index * size_of::<libc::mmsghdr>())
+}
+
+/// As many messages as the kernel takes at once.
+const MESSAGES_MAX: usize = 1024;
+
+pub unsafe fn sendmmsg(a: &Arguments) -> isize {
+    if is_ours() {
+        for message in messages(a[1], (a[2] as u32 as usize).min(MESSAGES_MAX)) {
+            if let Err(error) = before_sending(message) {
+                // What is before it can be sent.
+                if message == a[1] {
+                    return error;
+                }
+                let before = (message - a[1]) / size_of::<libc::mmsghdr>();
+                // SAFETY: the program's arguments, fewer messages.
+                return unsafe { blocking!(libc::SYS_sendmmsg, a[0], a[1], before, a[3]) };
+            }
+        }
+    }
+    // SAFETY: the program's arguments.
+    unsafe { blocking!(libc::SYS_sendmmsg, a[0], a[1], a[2], a[3]) }
+}
+
+pub unsafe fn recvmsg(a: &Arguments) -> isize {
+    if is_ours() {
+        descriptors::before_kernel_opens();
+    }
+    // SAFETY: the program's arguments.
+    let result = unsafe { blocking!(libc::SYS_recvmsg, a[0], a[1], a[2]) };
+    if !raw::failed(result) && is_ours() {
+        after_receiving(a[1], a[2] as i32 & libc::MSG_CMSG_CLOEXEC != 0);
+    }
+    result
+}
+
+pub unsafe fn recvmmsg(a: &Arguments) -> isize {
+    if is_ours() {
+        descriptors::before_kernel_opens();
+    }
+    // SAFETY: the program's arguments.
+    let result = unsafe { blocking!(libc::SYS_recvmmsg, a[0], a[1], a[2], a[3], a[4]) };
+    if !raw::failed(result) && is_ours() {
+        for message in messages(a[1], result as usize) {
+            after_receiving(message, a[3] as i32 & libc::MSG_CMSG_CLOEXEC != 0);
+        }
+    }
+    result
+}
+
+/// What a process hands out of another: the same.
+pub unsafe fn pidfd_getfd(a: &Arguments) -> isize {
+    if is_ours() {
+        descriptors::before_kernel_opens();
+    }
+    // SAFETY: the program's arguments.
+    let result = unsafe { raw::call(libc::SYS_pidfd_getfd as usize, a) };
+    if !raw::failed(result) && is_ours() {
+        descriptors::kernel_opened(result);
+        if handover::inherit(result as usize, true, &mut |_| None).is_some() {
+            let _ = descriptors::lookup(result as usize);
+        } else if handover::is_placeholder(result as usize) {
+            // Its owner has told nobody what it stands for.
+            raw::close(result);
+            return minus(Errno::BADF);
+        }
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_in_control_data() {
+        let found = |words: &[i32], length: usize| {
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            let mut found = Vec::new();
+            for_each_descriptor(&bytes[..length.min(bytes.len())], |number| {
+                found.push(number)
+            });
+            found
+        };
+        let rights = [libc::SOL_SOCKET, libc::SCM_RIGHTS];
+        let one = [20, 0, rights[0], rights[1], 7, 0];
+        assert_eq!(found(&one, 24), [7]);
+        // The last needs no padding.
+        assert_eq!(found(&one, 20), [7]);
+        let two = [&[16, 0, libc::SOL_SOCKET, libc::SCM_CREDENTIALS][..], &one].concat();
+        assert_eq!(found(&two, 40), [7]);
+        // What leads beyond the end, or nowhere.
+        assert!(found(&[40, 0, rights[0], rights[1], 7, 0], 24).is_empty());
+        assert!(found(&[0, 0, rights[0], rights[1]], 16).is_empty());
+        assert!(found(&[20, 1, rights[0], rights[1], 7, 0], 24).is_empty());
+    }
+}
