@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 const INTERPRETERS_MAX: usize = 4;
 
 const PT_INTERP: u32 = 3;
+const PT_NOTE: u32 = 4;
 const ELF_HEADER_SIZE: usize = 64;
 const PROGRAM_HEADER_SIZE: usize = 56;
 const SET_USER_OR_GROUP: u32 = 0o6000;
@@ -22,6 +23,8 @@ const SET_USER_OR_GROUP: u32 = 0o6000;
 enum Kind {
     /// Loads libraries, through this dynamic linker.
     Dynamic(Vec<u8>),
+    /// Go's, which makes system calls by its own instructions, whether it loads libraries or not.
+    Go,
     Static,
     /// ELF, but not 64-bit x86.
     OtherMachine,
@@ -29,6 +32,10 @@ enum Kind {
     Script(OsString, Option<OsString>),
     Unknown,
 }
+
+/// What to do with programs that no library serves.
+const INSTEAD: &str = "a pool cannot be mounted yet: let it work in a directory of the host, and copy \
+                       what it needs (arck run -- cp, or arck export and arck import)";
 
 /// Warnings, one line each, about a command word as a shell would look it up.
 pub fn warnings(word: &OsStr) -> Vec<String> {
@@ -49,8 +56,15 @@ pub fn warnings(word: &OsStr) -> Vec<String> {
         next = None;
         match kind_of(&path) {
             Kind::Static => found.push(format!(
-                "{} is a static executable: it loads no libraries, so it will not see the pool",
-                path.display()
+                "{} is a static executable: it loads no libraries, so it will not see the pool; {}",
+                path.display(),
+                INSTEAD
+            )),
+            Kind::Go => found.push(format!(
+                "{} is a Go program: it makes system calls by itself, past all libraries, so it will \
+                 not see the pool; {}",
+                path.display(),
+                INSTEAD
             )),
             Kind::OtherMachine => found.push(format!(
                 "{} is not a 64-bit x86 executable: it cannot load the preload library",
@@ -203,24 +217,47 @@ fn elf(start: &[u8], read_at: impl Fn(&mut [u8], u64) -> bool) -> Option<Kind> {
     if (entry_size as usize) < PROGRAM_HEADER_SIZE {
         return None;
     }
+    let (mut linker, mut go) = (None, false);
     for index in 0..entries {
         let mut entry = [0; PROGRAM_HEADER_SIZE];
         if !read_at(&mut entry, table.checked_add(index * entry_size)?) {
             return None;
         }
-        if number(&entry, 0, 4)? == u64::from(PT_INTERP) {
-            let size = number(&entry, 32, 8)?.min(4096) as usize;
-            let mut linker = vec![0; size];
-            if !read_at(&mut linker, number(&entry, 8, 8)?) {
+        let (kind, place) = (number(&entry, 0, 4)?, number(&entry, 8, 8)?);
+        let mut part = vec![0; number(&entry, 32, 8)?.min(4096) as usize];
+        if kind == u64::from(PT_INTERP) {
+            if !read_at(&mut part, place) {
                 return None;
             }
-            while linker.last() == Some(&0) {
-                linker.pop();
+            while part.last() == Some(&0) {
+                part.pop();
             }
-            return Some(Kind::Dynamic(linker));
+            linker = Some(part);
+        } else if kind == u64::from(PT_NOTE) {
+            go |= read_at(&mut part, place) && has_note_of_go(&part);
         }
     }
-    Some(Kind::Static)
+    Some(match linker {
+        _ if go => Kind::Go,
+        Some(linker) => Kind::Dynamic(linker),
+        None => Kind::Static,
+    })
+}
+
+/// Whether one of a segment's notes is what Go's linker writes: which build it is.
+fn has_note_of_go(mut notes: &[u8]) -> bool {
+    let number = |bytes: &[u8], at: usize| {
+        let field = bytes.get(at..at + 4)?;
+        Some(u32::from_le_bytes([field[0], field[1], field[2], field[3]]) as usize)
+    };
+    while let (Some(name), Some(description)) = (number(notes, 0), number(notes, 4)) {
+        if notes.get(12..16) == Some(b"Go\0\0") && name == 4 {
+            return true;
+        }
+        let length = 12 + name.next_multiple_of(4) + description.next_multiple_of(4);
+        notes = notes.get(length..).unwrap_or_default();
+    }
+    false
 }
 
 #[cfg(test)]
@@ -264,6 +301,24 @@ mod tests {
         let mut other = elf_file(1);
         other[18] = 3;
         assert_eq!(kind_of_bytes(&other), Some(Kind::OtherMachine));
+    }
+
+    #[test]
+    fn programs_of_go_are_known_by_their_note() {
+        let mut file = elf_file(PT_NOTE);
+        file[96] = 20;
+        file[200..220].copy_from_slice(b"\x04\0\0\0\x04\0\0\0\x04\0\0\0Go\0\0abcd");
+        assert_eq!(kind_of_bytes(&file), Some(Kind::Go));
+        // Behind another, and none.
+        let mut other = file.clone();
+        other[96] = 40;
+        other[200..220].copy_from_slice(b"\x04\0\0\0\x04\0\0\0\x01\0\0\0GNU\0abcd");
+        assert_eq!(kind_of_bytes(&other), Some(Kind::Static));
+        other[220..240].copy_from_slice(&file[200..220]);
+        assert_eq!(kind_of_bytes(&other), Some(Kind::Go));
+        // Lengths that lead nowhere.
+        other[200..208].fill(0xff);
+        assert_eq!(kind_of_bytes(&other), Some(Kind::Static));
     }
 
     #[test]

@@ -210,6 +210,7 @@ fn programs_that_are_not_covered_are_named() {
         );
         let reason = uncovered[0]["reason"].as_str().unwrap();
         assert!(reason.contains("static executable"), "{reason}");
+        assert!(reason.contains("arck export"), "{reason}");
     }
     let mut run = run(
         &place.pool(),
