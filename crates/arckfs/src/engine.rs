@@ -151,6 +151,11 @@ pub struct Recalled {
     turn: RefCell<Option<Turn>>,
     /// The attempt has published: it is not made again as if it had not.
     published: Cell<bool>,
+    /// The attempt has begun to change what may not be changed twice, while nothing was damaged: if it
+    /// succeeds, it is not made again.
+    changes: Cell<bool>,
+    /// Before it left, the auxiliary state was damaged: what it has found counts for nothing.
+    damaged: Cell<bool>,
     /// A write whose bytes stand, and which is still to be stamped.
     written: Cell<Option<Written>>,
 }
@@ -257,6 +262,12 @@ impl<'a> Context<'a> {
         }
     }
 
+    /// From here on the attempt does what is not to be done twice.
+    #[inline]
+    pub fn note_change(&self) {
+        self.recalled.changes.set(true);
+    }
+
     /// Notes a write that is done but for its times, for the next attempt.
     pub fn note_written(&self, written: Written) {
         self.recalled.written.set(Some(written));
@@ -290,6 +301,7 @@ impl<'a> Context<'a> {
             return Err(Errno::IO.into());
         }
         if expected.still_holds(header) && expected.ownership.session() == self.session.number() {
+            self.note_change();
             return Ok(expected);
         }
         Err(self.why_not_owned(number, header))
@@ -457,10 +469,14 @@ impl Engine {
                 self.be_one_of_group()?;
             }
             recalled.published.set(false);
+            recalled.changes.set(false);
             let attempted = self.attempt(thread, &recalled, &mut attempt);
-            let is_done = recalled.published.get() && !matches!(attempted, Err(Stop::Fix(_)));
-            if self.is_damaged(thread) && !is_done {
-                // Whatever it has found.
+            let is_done = match &attempted {
+                Ok(_) => recalled.published.get() || recalled.changes.get(),
+                Err(Stop::Failure(_)) => recalled.published.get(),
+                Err(Stop::Fix(_)) => false,
+            };
+            if recalled.damaged.get() && !is_done {
                 continue;
             }
             let stop = match attempted {
@@ -481,14 +497,10 @@ impl Engine {
                     Ok(())
                 }
                 Stop::Fix(Fix::Admit(number, false)) => self.admit(number, &recalled),
-                Stop::Fix(fix) => {
-                    // What it changes of the auxiliary state nobody builds anew meanwhile.
-                    self.inside().and_then(|_inside| self.fix(thread, fix))
-                }
+                Stop::Fix(fix) => self.fix_inside(thread, fix),
             };
             match fixed {
                 Ok(()) => {}
-                Err(_) if self.is_damaged(thread) => {}
                 Err(Errno::STALE) if by_path && stale == STALE_PATHS_MAX => {
                     return Err(Errno::NOENT.into());
                 }
@@ -531,7 +543,27 @@ impl Engine {
         {
             return Err(Fix::Again.into());
         }
-        attempt(&context)
+        let attempted = attempt(&context);
+        // While nobody can have built it anew.
+        let is_damaged = is_outermost && self.session.is_of_group();
+        let is_damaged = is_damaged && self.session.region().is_damaged();
+        recalled.damaged.set(is_damaged);
+        attempted
+    }
+
+    /// Gets what an attempt needs, inside: what that changes of the auxiliary state nobody builds anew
+    /// meanwhile. What fails since it is damaged is tried again.
+    #[cold]
+    pub fn fix_inside(&self, thread: &'static ThreadContext, fix: Fix) -> Result<(), Errno> {
+        loop {
+            let is_within = thread.slot().is_pinned();
+            let inside = self.inside()?;
+            let fixed = self.fix(thread, fix);
+            let is_damaged = inside.is_some() && self.session.region().is_damaged();
+            if is_within || fixed.is_ok() || !is_damaged {
+                return fixed;
+            }
+        }
     }
 
     /// One attempt, of the thread that builds the auxiliary state anew: what it needs it does not get.
@@ -547,15 +579,6 @@ impl Engine {
             Err(Stop::Failure(Failure::Errno(errno))) => Err(errno),
             Err(_) => Err(Errno::AGAIN),
         }
-    }
-
-    /// Whether a member of the group died inside the auxiliary state, and it is still to be built
-    /// anew, which this thread can wait for.
-    #[inline]
-    fn is_damaged(&self, thread: &'static ThreadContext) -> bool {
-        self.session.is_of_group()
-            && self.session.region().is_damaged()
-            && !thread.slot().is_pinned()
     }
 
     /// Keeps the auxiliary state from being built anew, outside of an attempt, until it is dropped;

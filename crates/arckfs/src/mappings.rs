@@ -231,6 +231,7 @@ impl<'a> Context<'a> {
             table.list(self.session, inode, None)?;
         }
         placed?;
+        self.note_change();
         let joined = new.take().and_then(|map| table.add(map));
         Ok(joined.and_then(Arc::into_inner).is_some())
     }

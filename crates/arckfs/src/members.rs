@@ -63,6 +63,7 @@ impl Engine {
 
     /// Closes all that a member had open. Its locks the controller has dropped.
     fn close_all_of(&self, member: u16) -> Result<(), Errno> {
+        self.state.set_has_maps(member, false);
         let none = Externals::default();
         let end = self.state.description_end.load(Ordering::Acquire);
         let region = self.session.region();

@@ -130,9 +130,17 @@ impl Engine {
 
     fn begin_again(&self, slot: &'static ThreadSlot<'static>) -> Result<(), Errno> {
         let (session, state) = (self.session, self.state);
-        let maps: Vec<u64> = session.control().maps().iter().map(word).collect();
-        let is_mapped = maps.iter().any(|&entry| entry != 0);
         let gone: Vec<u16> = session.departed().collect();
+        for &member in &gone {
+            state.set_has_maps(member, false);
+        }
+        let is_mapped = state.has_any_maps();
+        if !is_mapped {
+            // Of the departed, all of them.
+            let maps = session.control().maps().iter();
+            maps.for_each(|entry| entry.store(0, Ordering::SeqCst));
+        }
+        let maps: Vec<u64> = session.control().maps().iter().map(word).collect();
         self.remember_old()?;
         let old = self.look_at_old(&gone)?;
         let mut carried = Carried::default();
@@ -216,8 +224,9 @@ impl Engine {
             .store(copy.unwrap_or(Offset::NULL), Ordering::Release);
     }
 
-    /// Which inodes have live maps in some process, and how many is not known any more: for ever. So
-    /// each is listed as open, for ever as well; gives the places in the open table.
+    /// Which inodes have live maps in some process, and how many is not known any more: until the state
+    /// is built anew when nobody has any. So long each is listed as open as well; gives the places in
+    /// the open table.
     fn note_maps(
         &self,
         slot: &'static ThreadSlot<'static>,

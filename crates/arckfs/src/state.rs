@@ -22,6 +22,7 @@ use arck_core_state::geometry::InodeNumber;
 use arck_core_state::{FileKind, IndexRoot};
 use arck_libfs_kit::region::{AtomicOffset, HashTable, Lock, Offset, ReadWriteLock};
 use arck_libfs_kit::{region_hash_node, region_shared};
+use arck_protocol::control::MEMBERS;
 use arck_protocol::operation::Expected;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -87,6 +88,10 @@ region_shared! {
         pub departed_lock: Lock,
         pub dirty_rest: AtomicU32,
         pub dirty_line: [AtomicU64; 3],
+
+        /// Members of the group that have live maps: one bit each.
+        pub map_members: [AtomicU64; MEMBERS / 64],
+        pub map_line: [AtomicU64; 8 - MEMBERS / 64],
     }
 
     /// Part of the table of cached inodes.
@@ -503,8 +508,26 @@ impl CachedInode {
 }
 
 impl AuxiliaryState {
+    /// Says whether a member has live maps.
+    pub fn set_has_maps(&self, member: u16, has: bool) {
+        if let Some(word) = self.map_members.get(usize::from(member) / 64) {
+            let bit = 1 << (member % 64);
+            match has {
+                true => word.fetch_or(bit, Ordering::SeqCst),
+                false => word.fetch_and(!bit, Ordering::SeqCst),
+            };
+        }
+    }
+
+    /// Whether any member has.
+    pub fn has_any_maps(&self) -> bool {
+        let mut words = self.map_members.iter();
+        words.any(|word| word.load(Ordering::SeqCst) != 0)
+    }
+
     /// As in a new region, but for what goes on: `paths` and `maps_moved`, by which others see that
-    /// something has changed, and how many descriptions there have been. Nobody else is inside.
+    /// something has changed, who has maps, and how many descriptions there have been. Nobody else is
+    /// inside.
     pub fn clear(&self) {
         self.counts.store(0, Ordering::Relaxed);
         for lock in [

@@ -155,7 +155,13 @@ impl DataPages {
         self.table.store(Offset::NULL, Ordering::Release);
         self.make_table(session, slot)?;
         for before in old {
-            let taken = |index: usize| if keeping { before.taken[index] } else { 0 };
+            let first = session.geometry().first_page(before.number).0 as usize / 64;
+            let words = (session.geometry().pages_per_segment() / 64) as usize;
+            // What the verified state uses need not be taken besides.
+            let taken = |index: usize| match keeping && index < words {
+                true => before.taken[index] & !session.bitmap_word(first + index),
+                false => 0,
+            };
             let own = OwnSegment::new(before.withdrawn_at, taken);
             let own = region.allocate(slot, own).map_err(|_| Errno::NOMEM)?;
             let leaf = region

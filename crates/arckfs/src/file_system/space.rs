@@ -191,7 +191,7 @@ impl FileSystem {
         let thread = session.thread()?;
         let reserve = Reserve::new(session, thread.slot());
         while !reserve.fill(lacking) {
-            self.engine.fix(thread, Fix::DataPages)?;
+            self.engine.fix_inside(thread, Fix::DataPages)?;
         }
         let (over, edges) = self.index_pages(handle, from, end)?;
         let needed = match lacking {
@@ -200,7 +200,7 @@ impl FileSystem {
             _ => over,
         };
         while let Err((short, pages)) = reserve.fill_index(needed) {
-            self.engine.fix(thread, Fix::short(short, pages))?;
+            self.engine.fix_inside(thread, Fix::short(short, pages))?;
         }
         Ok(reserve)
     }

@@ -152,7 +152,7 @@ impl Locked {
     }
 
     /// Counts the process's maps of an inode among those of the group. Under the inode's lock.
-    fn count(&self, session: &Session, inode: &CachedInode, now: Option<bool>) {
+    fn count(&self, session: &'static Session, inode: &CachedInode, now: Option<bool>) {
         // SAFETY: the lock is held, and nobody else has a reference into it.
         let counted = unsafe { &mut *TABLE.counted.get() };
         let (of, number) = (address_of(session), inode.number());
@@ -163,13 +163,17 @@ impl Locked {
         if let Some(is_writable) = now {
             counted.push((of, number, is_writable));
         }
+        if let Ok(state) = crate::inodes::find_state(session) {
+            let has_maps = counted.iter().any(|c| c.0 == of);
+            state.set_has_maps(session.member(), has_maps);
+        }
     }
 
     /// Lists the maps of an inode for the controller to see, and `more`, which is to be made
     /// (writable or not), before the header is looked at. ENFILE.
     pub fn list(
         &self,
-        session: &Session,
+        session: &'static Session,
         inode: &CachedInode,
         more: Option<bool>,
     ) -> Result<(), Errno> {

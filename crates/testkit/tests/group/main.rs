@@ -4,22 +4,22 @@
 //!     cargo test -p arck-testkit --test group [-- WORD]
 
 mod departed;
+mod model;
 mod rebuilt;
 mod stopped;
+mod storm;
 
 use arck_core_state::header::HeaderKind;
 use arck_testkit::harness::{self, Case};
-use arck_testkit::{Random, Shorthand, TestPool, connect_as};
+use arck_testkit::{Shorthand, TestPool, connect_as};
 use arckfs::{At, Errno, FileSystem};
+use model::{DIRECTORIES, Worker};
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 const POOL: u64 = 128 << 20;
-/// Names that are a member's own.
-const OWN: u64 = 40;
 const CHANGES: u64 = 1500;
 
 const TESTS: &[Case] = &[
@@ -79,7 +79,7 @@ const TESTS: &[Case] = &[
         "who_is_stopped_at_work_keeps_nobody_for_good",
         stopped::who_is_stopped_at_work_keeps_nobody_for_good,
     ),
-    ("killed_at_any_instant", killed_at_any_instant),
+    ("killed_at_any_instant", storm::killed_at_any_instant),
 ];
 
 fn main() -> ExitCode {
@@ -151,107 +151,34 @@ fn members_see_what_members_do() {
     }
 }
 
-/// A change that a member makes among names of its own.
-enum Change {
-    Put(String, Vec<u8>),
-    Unlink(String),
-    Rename(String, String),
-}
-
-impl Change {
-    fn random(member: u64, random: &mut Random) -> Change {
-        let name = format!("d/{member}-{}", random.below(OWN));
-        let other = format!("d/{member}-{}", random.below(OWN));
-        match random.below(4) {
-            0 | 1 => {
-                let length = random.below(9000) as usize;
-                Change::Put(name, random.bytes(length))
-            }
-            2 => Change::Unlink(name),
-            _ => Change::Rename(name, other),
-        }
-    }
-
-    /// Makes it; `own` has which of the member's names are there, and with what.
-    fn make(&self, fs: &FileSystem, own: &BTreeMap<String, Vec<u8>>) {
-        match self {
-            Change::Put(name, content) => fs.put(name, content).expect("put"),
-            Change::Unlink(name) => {
-                let removed = fs.unlink(At::Root, name.as_bytes(), 0);
-                let there = own.contains_key(name);
-                assert_eq!(removed.is_ok(), there, "unlink {name}: {removed:?}");
-            }
-            Change::Rename(name, other) => {
-                let moved = fs.rename(At::Root, name.as_bytes(), At::Root, other.as_bytes(), 0);
-                let there = own.contains_key(name);
-                assert_eq!(moved.is_ok(), there, "rename {name}: {moved:?}");
-            }
-        }
-    }
-
-    fn note(self, own: &mut BTreeMap<String, Vec<u8>>) {
-        match self {
-            Change::Put(name, content) => drop(own.insert(name, content)),
-            Change::Unlink(name) => drop(own.remove(&name)),
-            Change::Rename(name, other) => {
-                if let Some(content) = own.remove(&name) {
-                    own.insert(other, content);
-                }
-            }
-        }
-    }
-}
-
-fn change(fs: &FileSystem, member: u64, random: &mut Random, own: &mut BTreeMap<String, Vec<u8>>) {
-    let change = Change::random(member, random);
-    change.make(fs, own);
-    change.note(own);
-}
-
-/// What a session sees: names with contents.
-fn seen(fs: &FileSystem) -> BTreeMap<String, Vec<u8>> {
-    let names = fs.names("d").expect("a listing");
-    let with_content = names.into_iter().map(|name| {
-        let name = format!("d/{name}");
-        let content = fs.get(&name).expect("a file");
-        (name, content)
-    });
-    with_content.collect()
-}
-
 /// Members that work in one directory at the same time, while the controller folds.
 fn members_at_once() {
-    let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
+    let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0) >> 8;
     println!("seed {seed}");
     let pool = TestPool::new(POOL);
     let members: Vec<FileSystem> = (0..4).map(|_| connect_as(&pool.path(), b"g")).collect();
-    members[0]
-        .make_directory(At::Root, b"d", 0o777)
-        .expect("mkdir");
+    for directory in DIRECTORIES {
+        members[0]
+            .make_directory(At::Root, directory.as_bytes(), 0o777)
+            .expect("mkdir");
+    }
     let reader = pool.session();
-    let mut owns = vec![BTreeMap::new(); members.len()];
+    let mut workers: Vec<Worker> = (0..4).map(|at| Worker::new(seed + at)).collect();
     std::thread::scope(|scope| {
         let working: Vec<_> = members
             .iter()
-            .zip(&mut owns)
-            .enumerate()
-            .map(|(at, (fs, own))| {
-                scope.spawn(move || {
-                    let mut random = Random::new(seed ^ at as u64);
-                    for _ in 0..CHANGES {
-                        change(fs, at as u64, &mut random, own);
-                    }
-                })
-            })
+            .zip(&mut workers)
+            .map(|(fs, worker)| scope.spawn(move || (0..CHANGES).for_each(|_| worker.work(fs))))
             .collect();
         while working.iter().any(|thread| !thread.is_finished()) {
             // Each look is a fold.
-            let _ = reader.names("d");
+            let _ = reader.names(DIRECTORIES[0]);
         }
     });
-    let all: BTreeMap<String, Vec<u8>> = owns.into_iter().flatten().collect();
-    for fs in members.iter().chain([&reader]) {
-        assert_eq!(seen(fs), all);
+    for worker in &workers {
+        for fs in members.iter().chain([&reader]) {
+            model::expect_same(&model::seen(fs, worker), &worker.model, "at the end");
+        }
     }
     assert_eq!(pool.violations(), "");
 }
@@ -363,7 +290,7 @@ struct Process {
 }
 
 impl Process {
-    /// `work`: the seed of its changes, or nothing, for one that opens files and waits.
+    /// `work`: what it does; nothing: it opens files and waits.
     fn start(pool: &TestPool, work: &str) -> Process {
         Process::start_with(pool, work, None)
     }
@@ -411,15 +338,8 @@ fn member(pool: &std::path::Path) {
         "inside" => return rebuilt::stay_inside(&fs),
         "asks" => return stopped::ask(&fs),
         "locks" => return departed::hold_locks(&fs),
+        work if work.starts_with("storm") => storm::work(&fs, work),
         _ => {}
-    }
-    if let Ok(seed) = work.parse() {
-        let mut random = Random::new(seed);
-        let mut own = BTreeMap::new();
-        for done in 1.. {
-            change(&fs, seed, &mut random, &mut own);
-            println!("{done}");
-        }
     }
     let process = std::process::id();
     for at in 0..10 {
@@ -471,112 +391,6 @@ fn processes_that_end() {
     assert_eq!(pool.violations(), "");
 }
 
-/// Processes that work are killed, wherever they are; who works beside them meets no error, what was
-/// open stays open, and all that was done is there.
-fn killed_at_any_instant() {
-    let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0) >> 1;
-    println!("seed {seed}");
-    let rounds =
-        std::env::var("ARCK_GROUP_ROUNDS").map_or(60, |text| text.parse().expect("rounds"));
-    let pool = TestPool::new(POOL);
-    let members: Vec<FileSystem> = (0..2).map(|_| connect_as(&pool.path(), b"g")).collect();
-    let fs = &members[0];
-    fs.make_directory(At::Root, b"d", 0o777).expect("mkdir");
-    let reader = pool.session();
-    let is_over = AtomicBool::new(false);
-    let mut owns = vec![BTreeMap::new(); members.len()];
-    let mut random = Random::new(seed);
-    let mut anew = 0;
-    std::thread::scope(|scope| {
-        for (at, (fs, own)) in members.iter().zip(&mut owns).enumerate() {
-            let is_over = &is_over;
-            scope.spawn(move || {
-                let mut random = Random::new(seed ^ at as u64);
-                let held = fs.open_at_root(&format!("held-{at}"), libc::O_RDWR | libc::O_CREAT);
-                let held = held.expect("open");
-                fs.fold(false).expect("a fold");
-                fs.unlink(At::Root, format!("held-{at}").as_bytes(), 0)
-                    .expect("unlink");
-                let mut count = 0u64;
-                while !is_over.load(Ordering::Relaxed) {
-                    change(fs, at as u64, &mut random, own);
-                    let mut seen = [0; 8];
-                    if count != 0 {
-                        assert_eq!(fs.read(held, &mut seen, Some(0)), Ok(8));
-                        assert_eq!(u64::from_le_bytes(seen), count);
-                    }
-                    count += 1;
-                    assert_eq!(fs.write(held, &count.to_le_bytes(), Some(0)), Ok(8));
-                }
-            });
-        }
-        let over = TellOver(&is_over);
-        for round in 0..rounds {
-            let of_worker = (seed >> 20) + 1000 + round;
-            let mut worker = Process::start(&pool, &of_worker.to_string());
-            assert_eq!(worker.says(), number_of(fs).to_string(), "round {round}");
-            std::thread::sleep(Duration::from_micros(random.below(40_000)));
-            if round % 8 == 0 {
-                let _ = reader.names("d");
-            }
-            worker.child.kill().expect("killed");
-            worker.child.wait().expect("its end");
-            let mut told = String::new();
-            worker.told.read_to_string(&mut told).expect("its lines");
-            let whole = told.rfind('\n').map_or("", |end| &told[..end]);
-            let done: usize = whole
-                .lines()
-                .last()
-                .map_or(0, |line| line.parse().expect("a number"));
-            let mut its = Random::new(of_worker);
-            let mut own = BTreeMap::new();
-            (0..done).for_each(|_| Change::random(of_worker, &mut its).note(&mut own));
-            let mut next = own.clone();
-            Change::random(of_worker, &mut its).note(&mut next);
-            let prefix = format!("d/{of_worker}-");
-            let mut there = seen_of(fs, &prefix);
-            // Of a file that it was replacing, what it had written.
-            there.retain(|name, content| {
-                let same = own.get(name) == Some(content) || next.get(name) == Some(content);
-                assert!(
-                    same || next.contains_key(name),
-                    "round {round}: {name}, {done} done"
-                );
-                same
-            });
-            let mut wanted = own.clone();
-            wanted.retain(|name, content| next.get(name) == Some(content));
-            for (name, content) in &wanted {
-                assert_eq!(
-                    there.get(name),
-                    Some(content),
-                    "round {round}: {name}, {done} done"
-                );
-            }
-            for name in fs.names("d").expect("a listing") {
-                let name = format!("d/{name}");
-                if name.starts_with(&prefix) {
-                    fs.unlink(At::Root, name.as_bytes(), 0).expect("unlink");
-                }
-            }
-            anew = fs.session().region().generation() - 1;
-        }
-        drop(over);
-    });
-    // Numbers that were granted and that nobody knows of any more would be lost until the group ends.
-    let unborn = granted(fs);
-    println!(
-        "{rounds} killed, the group's memory built anew {anew} times; {unborn} numbers of inodes that \
-         were never born"
-    );
-    assert!(unborn < 8000, "{unborn} of 32768");
-    let all: BTreeMap<String, Vec<u8>> = owns.into_iter().flatten().collect();
-    for fs in members.iter().chain([&reader]) {
-        assert_eq!(seen(fs), all);
-    }
-    assert_eq!(pool.violations(), "");
-}
-
 /// Numbers of inodes that were granted, and are unborn.
 fn granted(fs: &FileSystem) -> usize {
     let session = fs.session();
@@ -596,14 +410,4 @@ impl Drop for TellOver<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
-}
-
-/// The files in `d` whose names begin so.
-fn seen_of(fs: &FileSystem, prefix: &str) -> BTreeMap<String, Vec<u8>> {
-    let names = fs.names("d").expect("a listing").into_iter();
-    let names = names.map(|name| format!("d/{name}"));
-    let names = names.filter(|name| name.starts_with(prefix));
-    names
-        .map(|name| (name.clone(), fs.get(&name).expect("a file")))
-        .collect()
 }

@@ -13,7 +13,15 @@ const PAGE: u64 = 4096;
 /// Of a process that is to die inside: goes in, and stays there until it is told something.
 pub fn stay_inside(fs: &FileSystem) {
     let slot = fs.session().thread().expect("a thread").slot();
-    let inside = slot.pin();
+    // As every operation: not while the auxiliary state is built anew.
+    let inside = loop {
+        let inside = slot.pin();
+        if !slot.region().is_damaged() {
+            break inside;
+        }
+        drop(inside);
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    };
     println!("inside");
     let _ = std::io::stdin().read_line(&mut String::new());
     drop(inside);
@@ -280,6 +288,8 @@ pub fn an_offset_is_one_threads_at_a_time() {
                 })
             })
             .collect();
+        // Also when a writer has failed.
+        let over = crate::TellOver(&is_over);
         let killer = scope.spawn(|| {
             let mut killed = 0;
             while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
@@ -296,7 +306,7 @@ pub fn an_offset_is_one_threads_at_a_time() {
         writers
             .into_iter()
             .for_each(|thread| thread.join().expect("a writer"));
-        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        drop(over);
         assert!(killer.join().expect("a killer") > 0);
     });
     let bytes = read_all(&fs, handle);
