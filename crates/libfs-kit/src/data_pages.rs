@@ -215,6 +215,7 @@ impl DataPages {
             self.release(session, page);
             return None;
         }
+        session.bring_near(page);
         Some(page)
     }
 

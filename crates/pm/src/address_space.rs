@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use crate::error::{Error, Result};
-use crate::mapping::{Access, HUGE_PAGE, MapOptions, PAGE, announce, populate};
+use crate::mapping::{Access, HUGE_PAGE, MapOptions, PAGE, advise_no_recency, announce, populate};
 use crate::record;
 use crate::shared::SharedBytes;
 
@@ -140,6 +140,8 @@ impl AddressSpace {
             )
         }
         .map_err(Error::system("mmap"))?;
+        // SAFETY: just mapped, in our own reservation.
+        unsafe { advise_no_recency(address, len) };
         announce(address, len, file, file_offset);
         Ok(())
     }

@@ -29,6 +29,8 @@ thread_local! {
 pub(super) const UNMAPPED: u8 = 0;
 const READ_ONLY: u8 = 1;
 const OWN: u8 = 2;
+/// [`OWN`], with all of its pages faulted in.
+const POPULATED: u8 = 3;
 
 const READ: Protection = libc::PROT_READ as Protection;
 const WRITE: Protection = libc::PROT_WRITE as Protection;
@@ -63,7 +65,7 @@ impl Session {
         }
         let segment = self.geometry().segment_of(page);
         match self.access.get(segment as usize) {
-            Some(access) if access.load(Ordering::Acquire) == OWN => true,
+            Some(access) if access.load(Ordering::Acquire) >= OWN => true,
             // Another member may have been granted it.
             Some(_) if self.is_of_group && self.state().data.has(self, segment) => {
                 self.can_write(page)
@@ -78,8 +80,25 @@ impl Session {
     pub fn can_write(&self, page: PagePtr) -> bool {
         let segment = self.geometry().segment_of(page);
         let access = self.access.get(segment as usize);
-        access.is_some_and(|access| access.load(Ordering::Acquire) == OWN)
-            || self.is_of_group && self.map_segment(segment, true) == Ok(OWN)
+        access.is_some_and(|access| access.load(Ordering::Acquire) >= OWN)
+            || self.is_of_group
+                && self
+                    .map_segment(segment, true)
+                    .is_ok_and(|access| access >= OWN)
+    }
+
+    /// Brings a page near that is about to be stored to for the first time, most likely: of a segment that
+    /// another process of the group was granted, pages are faulted in one by one. A load has the kernel map
+    /// those around it too, if they are there already; a store would not.
+    #[inline]
+    pub fn bring_near(&self, page: PagePtr) {
+        let segment = self.geometry().segment_of(page);
+        let access = self.access.get(segment as usize);
+        if access.is_some_and(|access| access.load(Ordering::Relaxed) == OWN) {
+            let bytes = self.page_bytes(page);
+            let first = bytes.and_then(|bytes| bytes.load_u64(0, Ordering::Relaxed));
+            std::hint::black_box(first);
+        }
     }
 
     /// Maps `count` pages from `page` on, all of one segment, at `address` too, for the program
@@ -185,8 +204,8 @@ impl Session {
         // failing to populate is no failure to map.
         let _ = self
             .pool
-            .populate(self.offset_of(segment), length, Access::ReadWrite);
-        access.store(OWN, Ordering::Release);
+            .populate(self.offset_of(segment), length, self.populated_for());
+        access.store(POPULATED, Ordering::Release);
         Ok(segment)
     }
 
@@ -243,7 +262,18 @@ impl Session {
 
     /// Faults in a part of the arena that was just allocated.
     pub fn populate_arena(&self, offset: u64, length: u64) {
-        let _ = self.arena.populate(offset as usize, length as usize);
+        let range = self.arena.bytes().slice(offset as usize, length as usize);
+        if let Some(range) = range {
+            let _ = arck_pm::mapping::populate(range, self.populated_for());
+        }
+    }
+
+    /// What pages that are to be stored to are populated for: see [`arck_pm::mapping::populate`].
+    fn populated_for(&self) -> Access {
+        match self.durability {
+            Durability::Volatile => Access::ReadOnly,
+            Durability::Dax | Durability::Paged => Access::ReadWrite,
+        }
     }
 }
 
