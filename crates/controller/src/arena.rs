@@ -9,6 +9,7 @@
 use crate::files;
 use crate::lent::{Allowance, with_slack};
 use crate::pool::{Pool, allocate, numbered, resized};
+use crate::spare_files;
 use crate::workers::Workers;
 use arck_core_state::arena::{
     ARENA_PAGES, ARENA_SPAN, ArenaHeader, BRANCH_PAGES, BRANCHES_PER_PAGE, DELTA_FIRST, MAGIC,
@@ -43,6 +44,8 @@ pub struct Arena {
     growth: Option<Growth>,
     /// Bytes that the file system took for a new one beyond what was asked for.
     overhead: u64,
+    /// Its pages are zeroed when they are allocated: see [`spare_files::fill`].
+    is_memory: bool,
     workers: Workers,
     /// Whose workers grow it.
     user: u32,
@@ -144,6 +147,7 @@ impl Arena {
             next_slot: 0,
             growth: None,
             overhead: 0,
+            is_memory: pool.durability() == Durability::Volatile,
             workers: workers.clone(),
             user,
         })
@@ -235,11 +239,16 @@ impl Arena {
             (1, self.branch_pages, branch_pages),
             (DELTA_FIRST, self.delta_pages, delta_pages),
         ];
+        let is_memory = self.is_memory;
+        let allocate_part = move |file: &OwnedFd, offset, length| match is_memory {
+            true => spare_files::fill(file, offset, length),
+            false => allocate(file, offset, length),
+        };
         let allocate_parts = move || -> Result<(), Errno> {
             for (first, from, to) in parts {
                 if to > from {
                     let start = u64::from(first) + u64::from(from);
-                    allocate(&file, start * PAGE_SIZE, u64::from(to - from) * PAGE_SIZE)?;
+                    allocate_part(&file, start * PAGE_SIZE, u64::from(to - from) * PAGE_SIZE)?;
                 }
             }
             Ok(())

@@ -10,10 +10,11 @@
 //! | `working` | a page as a change leaves it |
 //! | `state`, `space`, `slots` | the tables: shadow inodes, numbers, segments, pages, places of inodes |
 //! | `apply` | a verified delta becomes a change |
-//! | `segment_files` | making the files of segments, and making them anew |
+//! | `segment_files`, `spare_files` | making the files of segments, ahead of their need too, and making them anew |
 //! | `sessions`, `arena` | who is there, and what they were sent |
 //! | `give_back` | segments that nobody needs any more, for whoever does |
 //! | `classes`, `relocate` | who may read what, and moving what is where they cannot, or others can |
+//! | `fold_ahead` | folds of what sessions have gathered, while nobody asks |
 //! | `fold`, `ownership`, `orphans`, `locks`, `watches`, `move_names`, `requests` | what sessions ask for |
 //! | `refusals`, `violations`, `aside` | what becomes of a delta that was refused, the log of it, where it is kept |
 //! | `reach` | who can still write what was sent |
@@ -45,6 +46,7 @@ mod ending;
 mod error;
 mod files;
 mod fold;
+mod fold_ahead;
 mod give_back;
 mod grants;
 mod holdings;
@@ -78,6 +80,7 @@ mod service;
 mod sessions;
 mod slots;
 mod space;
+mod spare_files;
 mod state;
 mod superblock;
 mod take_up;

@@ -8,6 +8,7 @@
 
 use crate::error::{Error, Result};
 use crate::files::{self, SegmentEntry};
+use crate::spare_files::SpareFiles;
 use crate::superblock;
 use arck_core_state::superblock::{Durability, Superblock};
 use arck_core_state::{
@@ -23,7 +24,7 @@ use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Headers are allocated in the backing this many bytes at a time.
 const HEADER_STEP: u64 = 64 << 10;
@@ -53,6 +54,7 @@ pub struct Pool {
     sync_hook: Option<SyncHook>,
     /// Segments whose files are gone, of which the log has told.
     lost: Mutex<BTreeSet<SegmentNumber>>,
+    spares: Mutex<SpareFiles>,
 }
 
 /// Durability as the superblock says it.
@@ -233,6 +235,7 @@ impl Pool {
             headers_allocated: 0,
             sync_hook: None,
             lost: Mutex::default(),
+            spares: Mutex::default(),
         };
         Ok((pool, was_clean, same_boot))
     }
@@ -394,6 +397,12 @@ impl Pool {
             });
         }
         Ok(file)
+    }
+
+    /// Files that are made ahead of their need.
+    pub fn spares(&self) -> MutexGuard<'_, SpareFiles> {
+        // Nothing panics with it, and every state of it is a good one.
+        self.spares.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A segment's file is gone; whether that is new.

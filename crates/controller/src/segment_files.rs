@@ -8,7 +8,9 @@
 //! * A segment of data without a file has nothing in it, and no session. If one has, somebody has removed
 //!   the file: such a pool is not opened; while it is served, who needs what was there gets EIO.
 
-use crate::pool::{Pool, allocate, numbered};
+use crate::pool::{Pool, allocate, numbered, resized};
+use crate::spare_files;
+use arck_core_state::superblock::Durability;
 use arck_core_state::{SegmentNumber, layout};
 use arck_pm::record::{self, FileChange, file_id};
 use rustix::fd::OwnedFd;
@@ -60,6 +62,7 @@ impl Pool {
     pub fn replace_segment(&self, segment: SegmentNumber) -> Result<(), Errno> {
         match self.put_in_place(segment) {
             Err(Errno::NOSPC | Errno::DQUOT) => {
+                self.spares().give_up();
                 // There is no room for both; the old one holds nothing that counts. If it is all
                 // that is lost, the segment has no file until there is room for one.
                 self.remove_file(&numbered(layout::SEGMENTS, segment));
@@ -81,9 +84,15 @@ impl Pool {
         // Of a start that ended here.
         self.remove_file(&unfinished);
         let make = || {
-            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
-            let file = self.open_file(&unfinished, flags)?;
-            allocate(&file, 0, self.geometry().segment_size)?;
+            let file = match self.named_spare(&unfinished) {
+                Some(file) => file,
+                None => {
+                    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+                    let file = self.open_file(&unfinished, flags)?;
+                    allocate(&file, 0, self.geometry().segment_size)?;
+                    file
+                }
+            };
             self.sync(&file)?;
             let (folder, name) = (self.directory(), numbered(layout::SEGMENTS, segment));
             rustix::fs::renameat(folder, &unfinished, folder, &name)?;
@@ -95,6 +104,31 @@ impl Pool {
         };
         make().inspect_err(|_| self.remove_file(&unfinished))
     }
+
+    /// A file made ahead, all of it allocated, under this name.
+    fn named_spare(&self, path: &str) -> Option<OwnedFd> {
+        let file = self.spares().take()?;
+        if spare_files::name(&file, self.directory(), path).is_err() {
+            self.spares().give_up();
+            return None;
+        }
+        record::file(|| FileChange::Named {
+            file: file_id(&file),
+            name: path.into(),
+        });
+        resized(&file);
+        Some(file)
+    }
+
+    /// Has files made ahead of their need, where that takes long; so many segments have none yet.
+    pub fn order_spares(&self, lacking: u32) {
+        if self.durability() == Durability::Volatile {
+            let length = self.geometry().segment_size;
+            let folder = layout::SEGMENTS;
+            self.spares()
+                .order(self.directory(), folder, length, lacking);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -102,7 +136,6 @@ mod tests {
     use super::*;
     use crate::files::SegmentKind;
     use crate::testing::TestCore;
-    use arck_core_state::superblock::Durability;
     use std::collections::HashMap;
     use std::os::unix::fs::MetadataExt;
     use std::path::Path;

@@ -400,6 +400,8 @@ impl Space {
             0 => pool.allocate_segment(segment)?,
             _ => self.make_ready(pool, segment, 0, false)?,
         }
+        // Without this one.
+        pool.order_spares(self.free_segments.saturating_sub(1));
         Ok(Some(segment))
     }
 
