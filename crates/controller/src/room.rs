@@ -77,7 +77,7 @@ impl Session {
     }
 
     /// Delta pages that it says it uses; no more than it has.
-    fn used(&self) -> u64 {
+    pub(crate) fn used(&self) -> u64 {
         let most = u64::from(self.arena.pages().1);
         self.live.as_ref().map_or(most, |live| {
             let used = live.control().header.delta_used.load(Ordering::SeqCst);

@@ -6,6 +6,7 @@
 
 use super::{Engine, Fix};
 use crate::interface::Errno;
+use arck_core_state::arena::unfolded_max;
 use arck_libfs_kit::ThreadContext;
 use arck_libfs_kit::ownership::{self, Owner};
 use arck_protocol::Request;
@@ -22,9 +23,6 @@ const FEW_PAGES: u64 = 8;
 /// How long a thread sleeps that has found another between the change of a name and that of a
 /// count of links, where that has not run meanwhile: a few instructions.
 const LINKS_PAUSE: std::time::Duration = std::time::Duration::from_micros(50);
-
-/// Arena pages in use (16 MiB) at which a session folds by itself.
-const DELTA_PAGES_FOLD: u64 = 4096;
 
 impl Engine {
     #[cold]
@@ -85,7 +83,11 @@ impl Engine {
                 || stock.data.has_free(session),
             ),
             Fix::ArenaPages => {
-                let spare = || stock.arena.used() < DELTA_PAGES_FOLD;
+                let most = u64::from(unfolded_max(&session.geometry()));
+                let spare = || stock.arena.used() < most;
+                if self.take_back_folded(most) {
+                    return Ok(());
+                }
                 if !spare() {
                     // Enough has gathered: a fold now, so that neither the arena nor the time
                     // to recover it grows without bound.
@@ -95,7 +97,7 @@ impl Engine {
                     }
                 }
                 let enough = || spare() && stock.arena.has_free();
-                self.with_room(|| stock.arena.grow(session), enough)
+                self.with_room(|| stock.arena.grow(session, slot), enough)
             }
             Fix::Room(pages) => match stock.arena.ask_for_room(session, pages, false) {
                 Err(Errno::NOSPC) => {
@@ -186,6 +188,26 @@ impl Engine {
             }
             other => other,
         }
+    }
+
+    /// Takes back what the controller has folded ahead of need, once so much has come together that it has,
+    /// most likely; whether that gave room, so that the arena need not grow.
+    fn take_back_folded(&self, most: u64) -> bool {
+        let (arena, last) = (&self.session.state().arena, &self.state.refreshed_at);
+        let (before, step) = (arena.used(), most / 8);
+        let since = u64::from(last.load(Ordering::Relaxed)).min(before + step);
+        if before < most / 2 || before < since + step {
+            last.store(since as u32, Ordering::Relaxed);
+            return false;
+        }
+        // What fails is met again by whoever needs it.
+        let _ = self.run_local(|context| context.refresh_folded(false));
+        let after = arena.used();
+        let has_helped = after + step <= before;
+        // Each time all inodes with a delta are looked at: less often where that was for nothing.
+        let next = if has_helped { after } else { after + step };
+        last.store(next as u32, Ordering::Relaxed);
+        has_helped && arena.has_free()
     }
 
     /// Folds and releases everything: what is needed is acquired again.
