@@ -38,7 +38,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use stub::{arck_patched_avx, arck_patched_sse, write_stub};
 
 /// Traps of one site before it is rewritten.
-const OFTEN: u64 = 24;
+const OFTEN: u64 = 4;
 /// All stubs but those of `read`.
 const STUBS_SIZE: usize = 32 * 1024;
 /// The stubs of `read`.
@@ -420,9 +420,26 @@ pub fn start(text: Range) {
     }
 }
 
+/// As `is_x86_feature_detected!`, which asks the processor a dozen questions: each takes microseconds in a
+/// virtual machine, and this is done at the start of every program.
+fn has_avx() -> bool {
+    use std::arch::x86_64::{__cpuid, _xgetbv};
+    /// Of `ECX` of leaf 1: the system uses XSAVE; the processor has AVX.
+    const OSXSAVE: u32 = 1 << 27;
+    const AVX: u32 = 1 << 28;
+    #[target_feature(enable = "xsave")]
+    fn saved() -> u64 {
+        // SAFETY: register 0 is there where there is XSAVE.
+        unsafe { _xgetbv(0) }
+    }
+    let both = OSXSAVE | AVX;
+    // SAFETY: the system uses XSAVE. The state of the SSE and AVX registers is bits 1 and 2.
+    __cpuid(1).ecx & both == both && unsafe { saved() } & 6 == 6
+}
+
 /// Chooses the entry and takes memory for stubs below libc's text, which begins at `near`.
 fn prepare(near: usize) {
-    let entry = if std::arch::is_x86_feature_detected!("avx") {
+    let entry = if has_avx() {
         arck_patched_avx as *const () as usize
     } else {
         arck_patched_sse as *const () as usize
@@ -438,6 +455,11 @@ fn prepare(near: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_processor_is_known() {
+        assert_eq!(has_avx(), std::arch::is_x86_feature_detected!("avx"));
+    }
 
     /// The area of stubs in this test program.
     pub fn area() -> usize {
