@@ -27,6 +27,7 @@ pub enum Task {
     Small,
     Threads,
     Sharing,
+    Trees,
     Make,
     First,
 }
@@ -64,6 +65,9 @@ pub fn main(arguments: &WorkerArguments) -> Outcome<()> {
     }
     if arguments.task == Task::Sharing {
         return crate::sharing::session(&arguments.pool);
+    }
+    if arguments.task == Task::Trees {
+        return crate::trees::commands();
     }
     if arguments.task == Task::Make {
         return crate::recovery::make(&arguments.pool);
