@@ -2,6 +2,8 @@
 //! takes to start, the memory that it has resident, the memory that is kept for each file and
 //! directory looked at, and the storage of a small file.
 //!
+//! In a group that runs, on pools of two sizes: the programs are members, as those of `arck run`.
+//!
 //! Times are of whole processes, plain and under the library in turn; the figure is the median of
 //! the differences inside such pairs. Memory is what the kernel counts for a worker process
 //! (`smaps_rollup`), and for the mapping of its session's auxiliary state alone (`smaps`).
@@ -12,6 +14,7 @@ use crate::measure::median;
 use crate::output;
 use crate::output::Output;
 use crate::pool::{self, Bench};
+use crate::trees::{Side, words};
 use crate::worker::MOUNT;
 use arck_pm::PersistOption;
 use clap::Args;
@@ -27,6 +30,8 @@ const FILES: u64 = 20_000;
 const DIRECTORIES: u64 = 2_000;
 /// Files of one byte.
 const SMALL_FILES: u64 = 10_000;
+/// Pools on which programs are started, in GiB; what they do not use takes no memory.
+const POOLS: [u64; 2] = [4, 64];
 /// Length of their names: enough that a name shows if it is kept.
 const NAME: usize = 16;
 
@@ -48,6 +53,17 @@ struct Start {
     preload: f64,
     /// Median of the differences of the pairs.
     added: f64,
+}
+
+/// Milliseconds of a program that is one of a running group.
+#[derive(Serialize)]
+struct Member {
+    what: &'static str,
+    /// GiB.
+    pool: u64,
+    /// Medians of the differences of the pairs: by the clock, and of processor time.
+    added: f64,
+    added_processor: f64,
 }
 
 /// Bytes.
@@ -78,6 +94,7 @@ struct Report {
     machine: Machine,
     rounds: usize,
     start: Vec<Start>,
+    member: Vec<Member>,
     plain: Memory,
     preload: Memory,
     /// Bytes of storage of a file of one byte.
@@ -90,6 +107,10 @@ pub fn main(arguments: &StartArguments) -> Outcome<()> {
         .ok_or("libarck_preload.so is not beside this executable: build arck-preload")?;
     let bench = Bench::start(512 << 20, PersistOption::Auto, arck.as_deref())?;
     let start = starts(arguments.rounds, &bench, &library, arck.as_deref())?;
+    let mut member = Vec::new();
+    for size in POOLS {
+        member.extend(members(arguments.rounds, size, &library, arck.as_deref())?);
+    }
     let free = room(&bench, &library, "room")?;
     room(&bench, &library, "small")?;
     let left = room(&bench, &library, "room")?;
@@ -97,6 +118,7 @@ pub fn main(arguments: &StartArguments) -> Outcome<()> {
         machine: Machine::look(),
         rounds: arguments.rounds,
         start,
+        member,
         plain: ask(&bench, None, "memory")?,
         preload: ask(&bench, Some(&library), "memory")?,
         small_file: (free - left) / SMALL_FILES as f64,
@@ -165,6 +187,48 @@ fn starts(
         .collect()
 }
 
+/// In a group on a pool of so many GiB.
+fn members(rounds: usize, size: u64, library: &Path, arck: Option<&Path>) -> Outcome<Vec<Member>> {
+    let bench = Bench::start(size << 30, PersistOption::Auto, arck)?;
+    let mut plain = Side::start(&bench, None)?;
+    let mut preload = Side::start(&bench, Some(library))?;
+    let file = bench.tmpfs().with_file_name("start");
+    fs::write(&file, b"one line\n").map_err(|error| error.to_string())?;
+    let copy = words(&format!("cp {} {{}}/start", file.display()));
+    for side in [&mut plain, &mut preload] {
+        side.run(&copy)?;
+    }
+    let mut rows = Vec::new();
+    for (what, command) in [("`true`", "true"), ("`cat FILE`", "cat {}/start")] {
+        let command = words(command);
+        let (mut wall, mut processor) = (Vec::new(), Vec::new());
+        for round in 0..=rounds {
+            let (first, second);
+            if round % 2 == 0 {
+                first = plain.run(&command)?;
+                second = preload.run(&command)?;
+            } else {
+                second = preload.run(&command)?;
+                first = plain.run(&command)?;
+            }
+            // The first is to warm up.
+            if round > 0 {
+                wall.push(second.wall - first.wall);
+                processor.push(second.processor - first.processor);
+            }
+        }
+        rows.push(Member {
+            what,
+            pool: size,
+            added: median(wall),
+            added_processor: median(processor),
+        });
+    }
+    plain.end()?;
+    preload.end()?;
+    Ok(rows)
+}
+
 /// Milliseconds of a process.
 fn run(command: &mut Command) -> Outcome<f64> {
     let start = Instant::now();
@@ -226,6 +290,18 @@ impl output::Report for Report {
                 text,
                 "| {} | {:.2} | {:.2} | {:.2} |",
                 row.what, row.plain, row.preload, row.added
+            )?;
+        }
+        writeln!(
+            text,
+            "\n| in a running group, ms added | pool | by the clock | processor time |\n\
+             | --- | ---: | ---: | ---: |"
+        )?;
+        for row in &self.member {
+            writeln!(
+                text,
+                "| {} | {} GiB | {:.2} | {:.2} |",
+                row.what, row.pool, row.added, row.added_processor
             )?;
         }
         let kib = |bytes: u64| bytes as f64 / 1024.0;

@@ -34,6 +34,8 @@ const FOLDER: u32 = 100;
 const BYTES: u64 = 2048;
 /// Sources of the project that is made.
 const SOURCES: u32 = 60;
+/// The trust group of the side on the pool.
+pub const GROUP: &str = "trees";
 /// The directory of the side, in a command.
 const HERE: &str = "{}";
 
@@ -61,11 +63,11 @@ pub struct TreesArguments {
 
 /// What one command took, with all the processes that it started.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-struct Took {
+pub struct Took {
     /// Milliseconds.
-    wall: f64,
+    pub wall: f64,
     /// Milliseconds of processor time.
-    processor: f64,
+    pub processor: f64,
 }
 
 /// A step of a round.
@@ -96,7 +98,7 @@ struct Report {
 }
 
 /// A worker, which runs a command for each line and answers with what it took.
-struct Side {
+pub struct Side {
     child: Child,
     orders: ChildStdin,
     answers: BufReader<ChildStdout>,
@@ -104,12 +106,13 @@ struct Side {
 }
 
 impl Side {
-    fn start(bench: &Bench, library: Option<&Path>) -> Outcome<Side> {
+    /// On the pool it is a member of the group [`GROUP`], from its first command on.
+    pub fn start(bench: &Bench, library: Option<&Path>) -> Outcome<Side> {
         let mut command = bench.worker(library)?;
         command.args(["--task", "trees"]);
         let here = match library {
             Some(_) => {
-                command.env("ARCK_GROUP", "trees");
+                command.env("ARCK_GROUP", GROUP);
                 crate::worker::MOUNT.to_owned()
             }
             None => {
@@ -133,7 +136,8 @@ impl Side {
         })
     }
 
-    fn run(&mut self, command: &[String]) -> Outcome<Took> {
+    /// Runs a command, with the side's directory in place of `{}`.
+    pub fn run(&mut self, command: &[String]) -> Outcome<Took> {
         let here = |word: &String| word.replace(HERE, &self.here);
         let words: Vec<String> = command.iter().map(here).collect();
         let mut line = serde_json::to_string(&words).map_err(|error| error.to_string())?;
@@ -147,7 +151,7 @@ impl Side {
             .map_err(|error| format!("a worker's answer makes no sense: {error}"))?
     }
 
-    fn end(self) -> Outcome<()> {
+    pub fn end(self) -> Outcome<()> {
         let Side {
             mut child, orders, ..
         } = self;
@@ -161,7 +165,9 @@ impl Side {
 }
 
 /// In a worker: for each line of standard input, a command.
-pub fn commands() -> Outcome<()> {
+pub fn commands(here: &str) -> Outcome<()> {
+    // Who does nothing on the pool is no member of its group.
+    fs::metadata(here).map_err(|error| format!("{here}: {error}"))?;
     for line in std::io::stdin().lines() {
         let line = line.map_err(|error| error.to_string())?;
         let words: Vec<String> = serde_json::from_str(&line).map_err(|error| error.to_string())?;
@@ -208,7 +214,7 @@ fn command(words: &[String]) -> Outcome<Took> {
     })
 }
 
-fn words(text: &str) -> Vec<String> {
+pub fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 

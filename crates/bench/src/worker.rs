@@ -66,9 +66,6 @@ pub fn main(arguments: &WorkerArguments) -> Outcome<()> {
     if arguments.task == Task::Sharing {
         return crate::sharing::session(&arguments.pool);
     }
-    if arguments.task == Task::Trees {
-        return crate::trees::commands();
-    }
     if arguments.task == Task::Make {
         return crate::recovery::make(&arguments.pool);
     }
@@ -81,6 +78,9 @@ pub fn main(arguments: &WorkerArguments) -> Outcome<()> {
     } else {
         arguments.tmpfs.to_string_lossy().into_owned()
     };
+    if arguments.task == Task::Trees {
+        return crate::trees::commands(&base);
+    }
     let answer = match arguments.task {
         Task::Memory => serde_json::to_string(&crate::start::memory(&base, arguments.preloaded)?),
         Task::Room => serde_json::to_string(&crate::start::free_room(&base, false)?),

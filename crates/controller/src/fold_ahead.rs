@@ -75,6 +75,11 @@ impl Core {
             true => Ok(()),
             false => self.fold(session, &slice, After::Keep),
         };
+        if folded.is_ok() {
+            // The fold took the room of what it folded with it. The session counts that still, and would
+            // ask for more before its next change.
+            self.raise_room(session, 1);
+        }
         // The others take their turn.
         if folded.is_ok() && !gathered.inodes.is_empty() && self.sessions.contains_key(&session) {
             self.gathered.push_back(gathered);

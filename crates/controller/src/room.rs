@@ -205,7 +205,7 @@ impl Core {
 
     /// Raises a session's room, at best by a step; false if it cannot fill `pages` more than it
     /// says it has filled.
-    fn raise_room(&mut self, number: SessionNumber, pages: u64) -> bool {
+    pub(crate) fn raise_room(&mut self, number: SessionNumber, pages: u64) -> bool {
         let spare = self.spare_pages() / PAGES_PER_DELTA_PAGE;
         // The last of it is for whoever asks first.
         let share = match self.sessions.len() {

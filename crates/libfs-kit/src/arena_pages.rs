@@ -199,6 +199,11 @@ impl ArenaPages {
         self.used() < u64::from(self.delta_pages.load(Ordering::Relaxed))
     }
 
+    /// Whether more is counted than there is room for: some of it was folded, and not taken back.
+    pub fn exceeds_room(&self, session: &Session) -> bool {
+        self.used() > room(session)
+    }
+
     /// Delta pages in use.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)

@@ -85,7 +85,7 @@ impl Engine {
             Fix::ArenaPages => {
                 let most = u64::from(unfolded_max(&session.geometry()));
                 let spare = || stock.arena.used() < most;
-                if self.take_back_folded(most) {
+                if self.take_back_folded(most / 2) {
                     return Ok(());
                 }
                 if !spare() {
@@ -99,6 +99,7 @@ impl Engine {
                 let enough = || spare() && stock.arena.has_free();
                 self.with_room(|| stock.arena.grow(session, slot), enough)
             }
+            Fix::Room(_) if stock.arena.exceeds_room(session) && self.take_back_folded(0) => Ok(()),
             Fix::Room(pages) => match stock.arena.ask_for_room(session, pages, false) {
                 Err(Errno::NOSPC) => {
                     let _alone = self.state.room.lock(slot.holder());
@@ -190,13 +191,14 @@ impl Engine {
         }
     }
 
-    /// Takes back what the controller has folded ahead of need, once so much has come together that it has,
-    /// most likely; whether that gave room, so that the arena need not grow.
-    fn take_back_folded(&self, most: u64) -> bool {
+    /// Takes back what the controller has folded ahead of need, once `enough` is in use and some has come
+    /// together since the last time; whether that gave room, so that the arena need not grow.
+    fn take_back_folded(&self, enough: u64) -> bool {
         let (arena, last) = (&self.session.state().arena, &self.state.refreshed_at);
-        let (before, step) = (arena.used(), most / 8);
+        let before = arena.used();
+        let step = u64::from(unfolded_max(&self.session.geometry())) / 8;
         let since = u64::from(last.load(Ordering::Relaxed)).min(before + step);
-        if before < most / 2 || before < since + step {
+        if before < enough || before < since + step {
             last.store(since as u32, Ordering::Relaxed);
             return false;
         }
