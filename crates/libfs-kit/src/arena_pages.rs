@@ -234,7 +234,7 @@ impl ArenaPages {
         let wanted = self.grown();
         // A session that has enough unfolded folds before it grows; and a small arena grows when it
         // has to, for small programs are done before.
-        let most = unfolded_max(&session.geometry());
+        let most = unfolded_max(session.geometry());
         if wanted > most || wanted < 2 * DELTA_STEP {
             return;
         }

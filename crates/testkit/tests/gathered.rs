@@ -46,7 +46,7 @@ fn born(session: &FileSystem, files: std::ops::Range<usize>) -> usize {
 fn what_is_gathered_is_folded_and_taken_back() {
     let pool = TestPool::new(512 << 20);
     let session = pool.session();
-    let most = unfolded_max(&session.session().geometry()) as usize;
+    let most = unfolded_max(session.session().geometry()) as usize;
     let used = || session.session().state().arena.used() as usize;
 
     // Less than a quarter is left alone.

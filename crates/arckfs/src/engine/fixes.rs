@@ -83,7 +83,7 @@ impl Engine {
                 || stock.data.has_free(session),
             ),
             Fix::ArenaPages => {
-                let most = u64::from(unfolded_max(&session.geometry()));
+                let most = u64::from(unfolded_max(session.geometry()));
                 let spare = || stock.arena.used() < most;
                 if self.take_back_folded(most / 2) {
                     return Ok(());
@@ -196,7 +196,7 @@ impl Engine {
     fn take_back_folded(&self, enough: u64) -> bool {
         let (arena, last) = (&self.session.state().arena, &self.state.refreshed_at);
         let before = arena.used();
-        let step = u64::from(unfolded_max(&self.session.geometry())) / 8;
+        let step = u64::from(unfolded_max(self.session.geometry())) / 8;
         let since = u64::from(last.load(Ordering::Relaxed)).min(before + step);
         if before < enough || before < since + step {
             last.store(since as u32, Ordering::Relaxed);
