@@ -62,7 +62,7 @@ impl Waiting {
 
     /// EIO: those who are waited for run, and do not come to an end.
     fn pause(&mut self, session: &Session, slot: &ThreadSlot<'_>) -> Result<(), Errno> {
-        std::thread::sleep(self.pause);
+        arck_protocol::wait::sleep(self.pause);
         self.pause = (self.pause * 2).min(PAUSE_MOST);
         if self.pause < PAUSE_MOST {
             return Ok(());

@@ -38,7 +38,7 @@ impl<'d> Locked<'d> {
                 return Locked { memory, mark };
             }
             if rounds > EAGER {
-                std::thread::sleep(PAUSE);
+                arck_protocol::wait::sleep(PAUSE);
             }
         }
     }
@@ -154,7 +154,7 @@ mod tests {
                 mine.set(mine.get() + 1);
             });
             // Longer than several looks at the holder.
-            std::thread::sleep(PAUSE * LOOK * 15);
+            arck_protocol::wait::sleep(PAUSE * LOOK * 15);
             assert!(!got.load(Ordering::SeqCst), "held by two");
             held.set(10);
             drop(held);

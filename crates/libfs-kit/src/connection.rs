@@ -229,7 +229,7 @@ impl Connection {
                     if began.elapsed() >= GONE.min(self.patience / 2) {
                         self.say_waiting("is gone");
                     }
-                    std::thread::sleep(PAUSE);
+                    arck_protocol::wait::sleep(PAUSE);
                 }
             }
         }
@@ -469,7 +469,7 @@ pub fn connect_patiently(pool: &Path, patience: Duration) -> Result<OwnedFd, Err
             Err(Errno::CONNREFUSED | Errno::NOENT)
                 if Instant::now() < deadline && pool.join(layout::SUPERBLOCK).exists() =>
             {
-                std::thread::sleep(PAUSE);
+                arck_protocol::wait::sleep(PAUSE);
             }
             other => return other,
         }

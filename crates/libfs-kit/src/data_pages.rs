@@ -367,7 +367,7 @@ impl DataPages {
                 .inside(|| self.keep(session, slot, &withdrawn))
                 .is_none()
             {
-                std::thread::sleep(Duration::from_millis(1));
+                arck_protocol::wait::sleep(Duration::from_millis(1));
             }
             return Err(Errno::AGAIN);
         }
@@ -469,7 +469,7 @@ fn all_have_left(slot: &ThreadSlot<'_>) -> bool {
         if began.elapsed() > ALL_LEAVE {
             return false;
         }
-        std::thread::sleep(Duration::from_micros(50));
+        arck_protocol::wait::sleep(Duration::from_micros(50));
     }
 }
 

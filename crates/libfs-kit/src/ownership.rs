@@ -99,7 +99,7 @@ pub fn commit(session: &Session, numbers: &[InodeNumber], release: bool) -> Resu
 pub fn ask_until_settled(session: &Session, request: &Request) -> Result<(), Errno> {
     for _ in 0..UNSETTLED_MAX {
         match session.ask(request) {
-            Err(Errno::AGAIN) => std::thread::sleep(Duration::from_millis(1)),
+            Err(Errno::AGAIN) => arck_protocol::wait::sleep(Duration::from_millis(1)),
             other => return other,
         }
     }

@@ -205,7 +205,7 @@ impl FoundRegion {
             if Instant::now() > deadline {
                 return Err(NoRegion::Busy);
             }
-            std::thread::sleep(Duration::from_millis(1));
+            arck_protocol::wait::sleep(Duration::from_millis(1));
         }
         match Region::open(&file) {
             Ok(region) if region.is_ready() => Ok(FoundRegion {
@@ -291,7 +291,7 @@ impl Session {
                 Ok((answer, descriptors)) => break (socket, answer, descriptors),
                 // It ended before it had answered: as if it had ended before.
                 Err(Errno::CONNRESET | Errno::PIPE) if Instant::now() < deadline => {
-                    std::thread::sleep(connection::PAUSE);
+                    arck_protocol::wait::sleep(connection::PAUSE);
                 }
                 Err(errno) => return Err(system("the controller did not answer")(errno)),
             }
@@ -516,7 +516,7 @@ impl Session {
         } else if waited > PATIENCE.max(self.connection.patience()) {
             return Err(Errno::AGAIN);
         }
-        std::thread::sleep(Duration::from_micros(if waited.as_millis() < 10 {
+        arck_protocol::wait::sleep(Duration::from_micros(if waited.as_millis() < 10 {
             20
         } else {
             1000
@@ -588,7 +588,7 @@ impl Session {
                 Err(Errno::MFILE | Errno::NFILE)
                     if began.elapsed() < self.connection.patience() =>
                 {
-                    std::thread::sleep(Duration::from_millis(5));
+                    arck_protocol::wait::sleep(Duration::from_millis(5));
                 }
                 other => return other,
             }

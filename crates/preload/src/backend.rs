@@ -166,7 +166,13 @@ impl Left {
             if !session.has_inside() {
                 break;
             }
-            std::thread::sleep(std::time::Duration::from_millis(1));
+            // Not by libc's function, which is a cancellation point.
+            let millisecond = libc::timespec {
+                tv_sec: 0,
+                tv_nsec: 1_000_000,
+            };
+            // SAFETY: reads its first argument; the rest is asked not to be told.
+            unsafe { crate::raw::syscall!(libc::SYS_nanosleep, &raw const millisecond, 0) };
         }
         // References to the file system itself may be about for as long as the process lives, so it is
         // not freed; nor does it close the last of its descriptors.

@@ -29,6 +29,24 @@ pub fn futex_wake(word: &AtomicU32) {
     let _ = rustix::thread::futex::wake(word, rustix::thread::futex::Flags::empty(), 1);
 }
 
+/// Sleeps for so long; a signal's handler may run meanwhile.
+///
+/// By the system call itself: libc's functions that sleep are cancellation points. A thread of a program
+/// that is cancelled while it waits inside a LibFS must not unwind from there, and where its signals are
+/// held back libc would wait for ever for the one that cancels it.
+pub fn sleep(time: Duration) {
+    use rustix::thread::{NanosleepRelativeResult, clock_nanosleep_relative};
+    let mut left = rustix::time::Timespec {
+        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(time.subsec_nanos()),
+    };
+    while let NanosleepRelativeResult::Interrupted(rest) =
+        clock_nanosleep_relative(ClockId::Monotonic, &left)
+    {
+        left = rest;
+    }
+}
+
 /// Lets other threads run, for want of something to wait on.
 pub fn give_way() {
     #[cfg(not(shuttle))]

@@ -121,7 +121,7 @@ impl Engine {
                 Ok(())
             }
             Fix::Links => {
-                std::thread::sleep(LINKS_PAUSE);
+                arck_protocol::wait::sleep(LINKS_PAUSE);
                 Ok(())
             }
             Fix::Counts => {
@@ -150,10 +150,10 @@ impl Engine {
         for _ in 0..GIVING_BACK_MAX {
             let others_give_back = self.state.refreshing.load(Ordering::Acquire) != 0;
             match arena.ask_for_room(self.session, pages, true) {
-                Err(Errno::NOSPC) if others_give_back => std::thread::sleep(GIVING_BACK),
+                Err(Errno::NOSPC) if others_give_back => arck_protocol::wait::sleep(GIVING_BACK),
                 Err(Errno::NOSPC) if folded < FOLDED_MAX && arena.used() > FEW_PAGES => {
                     folded += 1;
-                    std::thread::sleep(GIVING_BACK);
+                    arck_protocol::wait::sleep(GIVING_BACK);
                     self.fold_all()?;
                 }
                 other => return other,
