@@ -73,34 +73,25 @@ impl<'a> Context<'a> {
     /// Brings the views of all inodes whose deltas were folded up to date, so that what their
     /// deltas used is free again.
     pub fn refresh_dirty(&self) -> Attempt<()> {
-        self.refresh_folded(true)
-    }
-
-    /// As [`refresh_dirty`](Self::refresh_dirty); those that are being folded just now are passed over if
-    /// they are not to be waited for.
-    pub fn refresh_folded(&self, waits: bool) -> Attempt<()> {
         let first = {
             let _locked = self.state.dirty_lock.lock(self.slot().holder());
             self.state.refreshing.fetch_add(1, Ordering::AcqRel);
             self.state.dirty_first.swap(LAST, Ordering::AcqRel)
         };
-        let outcome = self.refresh_all(first, waits);
+        let outcome = self.refresh_all(first);
         self.state.refreshing.fetch_sub(1, Ordering::AcqRel);
         outcome
     }
 
     /// Of those on the list that begins there.
-    fn refresh_all(&self, first: InodeNumber, waits: bool) -> Attempt<()> {
+    fn refresh_all(&self, first: InodeNumber) -> Attempt<()> {
         let mut at = first;
         let mut outcome = Ok(());
         while at != 0 && at != LAST {
             let inode = self.cached(at)?;
             at = inode.dirty_next.swap(0, Ordering::AcqRel);
             if outcome.is_ok() {
-                outcome = match self.refresh_if_folded(inode) {
-                    Err(Stop::Fix(Fix::Wait(_) | Fix::Busy(_))) if !waits => Ok(()),
-                    other => other,
-                };
+                outcome = self.refresh_if_folded(inode);
             }
             if inode.branch.load(Ordering::Acquire) != begun::NOT {
                 self.note_dirty(inode);

@@ -369,6 +369,18 @@ impl FileSystem {
             // Fails only where the session itself is lost; then the controller cleans up.
             let _ = self.drop_process_locks(handle);
         }
+        self.let_go(handle);
+    }
+
+    /// Gives up a reference that no descriptor of the program stood for (see [`retain`](Self::retain)): as
+    /// [`close`](Self::close), but the process keeps its locks of the file.
+    pub fn let_go(&self, handle: Handle) {
+        let Ok(description) = self.engine.description(handle) else {
+            return;
+        };
+        let Ok((number, _)) = description.identity() else {
+            return;
+        };
         let has_locks = description.has_locks();
         let released = self.engine.release_description(handle, &self.externals);
         if let Ok(Some(listed)) = released {

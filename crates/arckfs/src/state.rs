@@ -86,8 +86,7 @@ region_shared! {
         pub counts_lock: Lock,
         /// Held by who clears away what members of the group have left that are gone.
         pub departed_lock: Lock,
-        /// Delta pages in use when views were last brought up to date for the room, or fewer.
-        pub refreshed_at: AtomicU32,
+        pub dirty_rest: AtomicU32,
         pub dirty_line: [AtomicU64; 3],
 
         /// Members of the group that have live maps: one bit each.
@@ -546,7 +545,6 @@ impl AuxiliaryState {
         for number in [
             &self.spread,
             &self.refreshing,
-            &self.refreshed_at,
             &self.open_hint,
             &self.dirty_first,
             &self.description_free,

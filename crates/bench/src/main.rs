@@ -48,7 +48,8 @@ use std::process::ExitCode;
 /// Why a run ended early: one line.
 pub type Outcome<T> = Result<T, String>;
 
-/// Measures ArckFS beside tmpfs. Without a command: all of them, one after the other.
+/// Measures ArckFS beside tmpfs. Without a command: micro, count, beside, start and floor, one after the
+/// other.
 #[derive(Parser)]
 #[command(name = "arck-bench", version, max_term_width = 100)]
 struct Arguments {

@@ -14,6 +14,7 @@ use std::process::{Command, ExitCode};
     disable_help_flag = true,
     after_help = "Examples:
   arck bench sharing        two sessions on one file and in one directory; hand-overs
+  arck bench trees          tar, git status, rm -rf, make on trees of files beside tmpfs
   arck bench recovery       until a pool with 1,000,000 files is served again
   arck bench micro          single operations beside tmpfs
   arck bench --help         all of them"
@@ -38,7 +39,7 @@ pub fn main(arguments: &BenchArguments) -> ExitCode {
     let error = Command::new(&program).args(&arguments.arguments).exec();
     match error.kind() {
         std::io::ErrorKind::NotFound => eprintln!(
-            "arck: arck-bench is not installed; build it: cargo build --release -p arck-bench"
+            "arck: arck-bench is not beside this command; in the source tree, `make bench` builds it (or cargo build --release -p arck-bench)"
         ),
         _ => eprintln!("arck: cannot run {}: {error}", program.display()),
     }

@@ -8,7 +8,6 @@
 use crate::by_message::ByMessage;
 use crate::classes::Classes;
 use crate::error::{Error, Result};
-use crate::fold_ahead::Gathered;
 use crate::holdings::Counted;
 use crate::journal::Journal;
 use crate::lent::{Lent, Lookout};
@@ -35,7 +34,7 @@ use arck_pm::PersistOption;
 use foldhash::HashMap;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -139,8 +138,6 @@ pub struct Core {
     pub(crate) touched: Vec<Touched>,
     /// What of that is not done yet.
     pub(crate) closings: Closings,
-    /// What is to be folded ahead.
-    pub(crate) gathered: VecDeque<Gathered>,
     /// What is read by message, and by whom.
     pub(crate) by_message: ByMessage,
     /// When segments were given back last.
@@ -202,7 +199,6 @@ impl Core {
             touched: Vec::new(),
             by_message,
             closings: Closings::default(),
-            gathered: VecDeque::new(),
             gave_back: None,
             violations_logged: violations::Windows::new(),
         };

@@ -14,7 +14,6 @@
 //! | `sessions`, `arena` | who is there, and what they were sent |
 //! | `give_back` | segments that nobody needs any more, for whoever does |
 //! | `classes`, `relocate` | who may read what, and moving what is where they cannot, or others can |
-//! | `fold_ahead` | folds of what sessions have gathered, while nobody asks |
 //! | `fold`, `ownership`, `orphans`, `locks`, `watches`, `move_names`, `requests` | what sessions ask for |
 //! | `refusals`, `violations`, `aside` | what becomes of a delta that was refused, the log of it, where it is kept |
 //! | `reach` | who can still write what was sent |
@@ -46,7 +45,6 @@ mod ending;
 mod error;
 mod files;
 mod fold;
-mod fold_ahead;
 mod give_back;
 mod grants;
 mod holdings;

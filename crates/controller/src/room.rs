@@ -77,7 +77,7 @@ impl Session {
     }
 
     /// Delta pages that it says it uses; no more than it has.
-    pub(crate) fn used(&self) -> u64 {
+    fn used(&self) -> u64 {
         let most = u64::from(self.arena.pages().1);
         self.live.as_ref().map_or(most, |live| {
             let used = live.control().header.delta_used.load(Ordering::SeqCst);
@@ -205,7 +205,7 @@ impl Core {
 
     /// Raises a session's room, at best by a step; false if it cannot fill `pages` more than it
     /// says it has filled.
-    pub(crate) fn raise_room(&mut self, number: SessionNumber, pages: u64) -> bool {
+    fn raise_room(&mut self, number: SessionNumber, pages: u64) -> bool {
         let spare = self.spare_pages() / PAGES_PER_DELTA_PAGE;
         // The last of it is for whoever asks first.
         let share = match self.sessions.len() {

@@ -120,7 +120,7 @@ impl Pool {
         Some(file)
     }
 
-    /// Has files made ahead of their need, where that takes long; so many segments have none yet.
+    /// Has files made ahead of their need, where that takes long; so many segments are free.
     pub fn order_spares(&self, lacking: u32) {
         if self.durability() == Durability::Volatile {
             let length = self.geometry().segment_size;

@@ -174,9 +174,6 @@ impl Service {
                 }
                 std::hint::spin_loop();
             }
-            if !busy && self.fold_gathered() {
-                busy = true;
-            }
             if self.core.close_slice() {
                 busy = true;
             }
@@ -358,9 +355,6 @@ impl Service {
                 break;
             }
         }
-        if any {
-            self.core.note_gathered(number);
-        }
         any
     }
 
@@ -406,18 +400,6 @@ impl Service {
                 received,
             }),
         }
-    }
-
-    /// Folds a slice of what sessions have gathered, on their users' time.
-    fn fold_gathered(&mut self) -> bool {
-        let since = Instant::now();
-        let Some(session) = self.core.fold_gathered() else {
-            return false;
-        };
-        if let Some(session) = self.core.sessions.get(&session) {
-            self.shares.served(session.credentials.uid, since);
-        }
-        true
     }
 
     /// Looks for sessions that were away and have come to their end.

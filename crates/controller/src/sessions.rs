@@ -108,8 +108,6 @@ pub struct Session {
     pub mapped: HashSet<SegmentNumber>,
     /// See [`crate::room`].
     pub(crate) room: u64,
-    /// Delta pages that it used when these were last folded ahead, or fewer.
-    pub(crate) looked_at: u64,
     /// Inode numbers to grant at the next request; doubles from grant to grant.
     pub next_grant: usize,
     /// Numbers granted to it that are unborn, and perhaps some that are not any more.
@@ -141,7 +139,6 @@ impl Session {
             segments: Vec::new(),
             mapped: HashSet::default(),
             room: 0,
-            looked_at: 0,
             next_grant: FIRST_GRANT,
             unborn: 0,
             receipts: Receipts::default(),

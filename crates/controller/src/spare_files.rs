@@ -8,7 +8,8 @@
 //! # Invariants
 //! * A spare file has no name until it takes its place: whatever ends the controller, nothing is left
 //!   of it.
-//! * There are no more of them than [`SPARES`], nor than there are segments without a file.
+//! * There are no more of them than [`SPARES`], nor than there are free segments; none is made where the
+//!   file system has room for fewer than [`PLENTY`] more, and all are let go where it has none.
 //! * The thread touches nothing but files that it has opened itself.
 
 use rustix::fd::{AsFd, OwnedFd};
@@ -19,6 +20,8 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
 /// Files made ahead: what a program that does nothing but write uses up while one is made.
 const SPARES: u32 = 3;
+/// So many segments must have room beside a spare.
+const PLENTY: u64 = 16;
 /// Written at once: small enough to stay in the processor's cache.
 const ZEROES: usize = 64 << 10;
 
@@ -62,6 +65,10 @@ pub fn fill(file: impl AsFd, offset: u64, length: u64) -> Result<(), Errno> {
 
 /// A file of this length without a name in the folder of `path`.
 fn make(folder: &OwnedFd, path: &str, length: u64) -> Result<OwnedFd, Errno> {
+    let system = rustix::fs::fstatvfs(folder)?;
+    if system.f_bavail.saturating_mul(system.f_frsize) < length * PLENTY {
+        return Err(Errno::NOSPC);
+    }
     let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
     let file = rustix::fs::openat(folder, path, flags, Mode::RUSR | Mode::WUSR)?;
     fill(&file, 0, length)?;
@@ -69,7 +76,7 @@ fn make(folder: &OwnedFd, path: &str, length: u64) -> Result<OwnedFd, Errno> {
 }
 
 impl SpareFiles {
-    /// Sees to it that there are spares, if so many segments have no file yet.
+    /// Sees to it that there are spares, if so many segments are free.
     pub fn order(&mut self, directory: &OwnedFd, path: &'static str, length: u64, lacking: u32) {
         if let Maker::None = self.0
             && lacking != 0

@@ -9,7 +9,7 @@
 //! The file is sparse; its two parts are allocated in steps, on request.
 
 use crate::branch::BRANCH_SIZE;
-use crate::geometry::{Geometry, PAGE_SIZE};
+use crate::geometry::PAGE_SIZE;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// "ARCKARNA".
@@ -26,14 +26,6 @@ pub const DELTA_FIRST: u32 = 1 + BRANCH_PAGES;
 pub const ARENA_SPAN: u64 = 1 << 30;
 /// Pages at most.
 pub const ARENA_PAGES: u32 = (ARENA_SPAN / PAGE_SIZE) as u32;
-
-/// Delta pages in use at which a session folds all that it has changed: so neither its arena nor the
-/// time to recover it grows without bound. From 16 MiB to 64, by the pool: for each of them the
-/// controller may have to keep forty pages free.
-pub fn unfolded_max(geometry: &Geometry) -> u32 {
-    const LEAST: u64 = 4096;
-    (geometry.page_count() / 128).clamp(LEAST, 4 * LEAST) as u32
-}
 
 /// Page 0, written by the controller when it makes the arena (and not trusted afterwards).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]

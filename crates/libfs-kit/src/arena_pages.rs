@@ -14,18 +14,14 @@ use crate::region::{AtomicOffset, Lock, ThreadSlot};
 use crate::region_shared;
 use crate::session::Session;
 use arck_core_state::PAGE_SIZE;
-use arck_core_state::arena::{
-    ARENA_PAGES, BRANCH_PAGES, BRANCHES_PER_PAGE, DELTA_FIRST, unfolded_max,
-};
-use arck_protocol::{Request, Response};
+use arck_core_state::arena::{ARENA_PAGES, BRANCH_PAGES, BRANCHES_PER_PAGE, DELTA_FIRST};
+use arck_protocol::Request;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const WORDS: usize = ((ARENA_PAGES - DELTA_FIRST) as usize).div_ceil(64);
 /// Delta pages asked for at once: 2 MiB.
 const DELTA_STEP: u32 = 512;
-/// Free delta pages at which more are asked for.
-const LOW: u64 = DELTA_STEP as u64 / 2;
 /// Branch pages asked for at once: 2,048 branches.
 const BRANCH_STEP: u32 = 64;
 
@@ -42,9 +38,6 @@ region_shared! {
         used: AtomicU64,
         /// One bit per delta page, `WORDS` words; set while it is handed out.
         taken: AtomicOffset<AtomicU64>,
-        /// Growth that was asked for ahead: delta pages that there will be, and above them the slot of
-        /// the request plus one; 0 = none. Changed under the lock.
-        pending: AtomicU64,
     }
 }
 
@@ -88,7 +81,6 @@ impl ArenaPages {
     ) -> Result<(), Errno> {
         self.lock.reset();
         let (delta_pages, branch_pages) = (&self.delta_pages, &self.branch_pages);
-        let _ = self.finish_growth(session, self.pending.swap(0, Ordering::Relaxed));
         let allocated = [delta_pages, branch_pages].map(|pages| pages.load(Ordering::Relaxed));
         self.begin(session, slot)?;
         delta_pages.store(allocated[0], Ordering::Relaxed);
@@ -124,7 +116,6 @@ impl ArenaPages {
             self.put_back(session, slot, page);
             return Err(Short::Room);
         }
-        self.look_ahead(session);
         Ok(page)
     }
 
@@ -199,11 +190,6 @@ impl ArenaPages {
         self.used() < u64::from(self.delta_pages.load(Ordering::Relaxed))
     }
 
-    /// Whether more is counted than there is room for: some of it was folded, and not taken back.
-    pub fn exceeds_room(&self, session: &Session) -> bool {
-        self.used() > room(session)
-    }
-
     /// Delta pages in use.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
@@ -214,80 +200,20 @@ impl ArenaPages {
         slot < self.branch_pages.load(Ordering::Acquire) * BRANCHES_PER_PAGE
     }
 
-    /// Delta pages that there are when it has grown once more.
-    fn grown(&self) -> u32 {
-        let delta_pages = self.delta_pages.load(Ordering::Relaxed);
-        (delta_pages + DELTA_STEP).min(ARENA_PAGES - DELTA_FIRST)
-    }
-
-    /// Asks for more pages when few are left, so that nobody waits for them. Under the lock.
-    #[inline]
-    fn look_ahead(&self, session: &Session) {
-        let delta_pages = u64::from(self.delta_pages.load(Ordering::Relaxed));
-        if self.used() + LOW >= delta_pages && self.pending.load(Ordering::Relaxed) == 0 {
-            self.ask_ahead(session);
-        }
-    }
-
-    #[cold]
-    fn ask_ahead(&self, session: &Session) {
-        let wanted = self.grown();
-        // A session that has enough unfolded folds before it grows; and a small arena grows when it
-        // has to, for small programs are done before.
-        let most = unfolded_max(session.geometry());
-        if wanted > most || wanted < 2 * DELTA_STEP {
-            return;
-        }
-        if let Ok(index) = session.submit(&Request::GrowArena {
-            branch_pages: 0,
-            delta_pages: wanted,
-        }) {
-            let pending = (index as u64 + 1) << 32 | u64::from(wanted);
-            self.pending.store(pending, Ordering::Relaxed);
-        }
-    }
-
-    /// What comes of growth that was asked for ahead; false if none was.
-    fn finish_growth(&self, session: &Session, pending: u64) -> Result<bool, Errno> {
-        let Some(index) = (pending >> 32).checked_sub(1) else {
-            return Ok(false);
-        };
-        match session.finish(index as usize, true)? {
-            Response::Done => {
-                self.have_grown(session, pending as u32);
-                Ok(true)
-            }
-            _ => Err(Errno::PROTO),
-        }
-    }
-
-    fn have_grown(&self, session: &Session, wanted: u32) {
-        let before = self.delta_pages.load(Ordering::Relaxed);
-        let first = u64::from(DELTA_FIRST + before) * PAGE_SIZE;
-        let length = u64::from(wanted.saturating_sub(before)) * PAGE_SIZE;
-        session.populate_arena(first, length);
-        self.delta_pages.fetch_max(wanted, Ordering::Release);
-    }
-
     /// More delta pages. Outside of operations. ENOSPC.
-    pub fn grow(&self, session: &Session, slot: &ThreadSlot<'_>) -> Result<(), Errno> {
-        let pending = {
-            let _locked = self.lock.lock(slot.holder());
-            self.pending.swap(0, Ordering::Relaxed)
-        };
-        // An error is met again below, if it is still one.
-        if self.finish_growth(session, pending) == Ok(true) {
-            return Ok(());
-        }
-        let wanted = self.grown();
-        if wanted == self.delta_pages.load(Ordering::Relaxed) {
+    pub fn grow(&self, session: &Session) -> Result<(), Errno> {
+        let delta_pages = self.delta_pages.load(Ordering::Relaxed);
+        let wanted = (delta_pages + DELTA_STEP).min(ARENA_PAGES - DELTA_FIRST);
+        if wanted == delta_pages {
             return Err(Errno::NOSPC);
         }
         session.ask(&Request::GrowArena {
             branch_pages: 0,
             delta_pages: wanted,
         })?;
-        self.have_grown(session, wanted);
+        let first = u64::from(DELTA_FIRST + delta_pages) * PAGE_SIZE;
+        session.populate_arena(first, u64::from(wanted - delta_pages) * PAGE_SIZE);
+        self.delta_pages.fetch_max(wanted, Ordering::Release);
         Ok(())
     }
 

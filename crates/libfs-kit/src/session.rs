@@ -322,7 +322,9 @@ impl Session {
         let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         let read_only = MapOptions::READ_ONLY;
         let read_write = MapOptions::READ_WRITE;
-        let sync = read_write.synchronous(durability == Durability::Dax);
+        let sync = read_write
+            .synchronous(durability == Durability::Dax)
+            .memory(durability != Durability::Paged);
         let found = FoundRegion::of(region, options).map_err(|error| ConnectError::Refused {
             pool: name(),
             reason: error.to_string(),

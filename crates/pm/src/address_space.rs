@@ -140,8 +140,10 @@ impl AddressSpace {
             )
         }
         .map_err(Error::system("mmap"))?;
-        // SAFETY: just mapped, in our own reservation.
-        unsafe { advise_no_recency(address, len) };
+        if options.memory {
+            // SAFETY: just mapped, in our own reservation.
+            unsafe { advise_no_recency(address, len) };
+        }
         announce(address, len, file, file_offset);
         Ok(())
     }

@@ -39,6 +39,11 @@ pub struct MapOptions {
     pub synchronous: bool,
     /// Fault every page in before returning.
     pub populate: bool,
+    /// The pages are memory: they are never evicted, and nothing is read ahead. Then the kernel need not
+    /// note how recently each was touched; else, when the mapping goes, it moves each touched page in its
+    /// lists, under a lock of the whole machine: half of what the end of a process costs that has touched
+    /// some thousand pages.
+    pub memory: bool,
 }
 
 impl MapOptions {
@@ -47,12 +52,14 @@ impl MapOptions {
         access: Access::ReadOnly,
         synchronous: false,
         populate: false,
+        memory: false,
     };
     /// Loads and stores, not populated.
     pub const READ_WRITE: MapOptions = MapOptions {
         access: Access::ReadWrite,
         synchronous: false,
         populate: false,
+        memory: false,
     };
 
     /// With MAP_SYNC or without.
@@ -61,6 +68,11 @@ impl MapOptions {
             synchronous,
             ..self
         }
+    }
+
+    /// Of memory or not.
+    pub const fn memory(self, memory: bool) -> MapOptions {
+        MapOptions { memory, ..self }
     }
 
     /// Populated at once or not.
@@ -128,8 +140,10 @@ impl Mapping {
             operation: "mmap",
             errno: Errno::NOMEM,
         })?;
-        // SAFETY: just mapped, so nobody else's.
-        unsafe { advise_no_recency(base.as_ptr(), len) };
+        if options.memory {
+            // SAFETY: just mapped, so nobody else's.
+            unsafe { advise_no_recency(base.as_ptr(), len) };
+        }
         announce(base.as_ptr(), len, file, offset);
         Ok(Mapping {
             base,
@@ -249,10 +263,8 @@ pub(crate) fn announce(base: *const u8, len: usize, file: BorrowedFd<'_>, offset
     }
 }
 
-/// Tells the kernel that how recently a page was touched through this mapping says nothing. Else it
-/// moves each touched page in its lists when the mapping goes, under a lock of the whole machine: half
-/// of what the end of a process costs that has touched some thousand pages. No page of a pool is ever
-/// evicted, and nothing is read ahead. A mere wish: failure is no matter.
+/// Tells the kernel that how recently a page was touched through this mapping says nothing: see
+/// [`MapOptions::memory`]. A mere wish: failure is no matter.
 ///
 /// # Safety
 /// The range is mapped, and stays so meanwhile.

@@ -193,6 +193,14 @@ pub fn let_go(handle: Handle) {
     });
 }
 
+/// Gives up a reference for which there was no descriptor: the process keeps its locks of the file.
+pub fn give_up(handle: Handle) {
+    let _ = inside(|fs| {
+        fs.let_go(handle);
+        Ok(())
+    });
+}
+
 /// In a forked child: every description belongs to the parent's session and must be adopted
 /// through its page.
 pub fn forked() {

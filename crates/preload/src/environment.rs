@@ -136,6 +136,7 @@ impl Executed {
                     b"ARCK_CWD=",
                     b"ARCK_EXECFN=",
                     b"ARCK_EXE=",
+                    b"ARCK_HOLD=",
                 ];
                 if of_one.iter().any(|name| text.starts_with(name)) {
                     continue;

@@ -219,7 +219,7 @@ pub fn keep_open(handle: Handle) {
     let place = NEXT.fetch_add(1, Ordering::Relaxed) % KEPT.len();
     let oldest = KEPT[place].swap(handle.0.get(), Ordering::AcqRel);
     if let Some(oldest) = NonZeroU64::new(oldest) {
-        descriptors::let_go(Handle(oldest));
+        descriptors::give_up(Handle(oldest));
     }
 }
 
@@ -360,7 +360,9 @@ pub fn inherit(
         raw::syscall!(libc::SYS_fstat, descriptor, &raw mut status);
         let page = match known(status.st_ino) {
             Some(page) => page,
-            None if status.st_size == PAGE_SIZE as i64 => {
+            // What stands in the page is believed, so whoever wrote it must be able to do all that this
+            // process can.
+            None if status.st_size == PAGE_SIZE as i64 && is_trusted(&status) => {
                 let file = raw::syscall!(
                     libc::SYS_openat,
                     libc::AT_FDCWD,
@@ -368,6 +370,10 @@ pub fn inherit(
                     libc::O_RDWR | libc::O_CLOEXEC
                 );
                 if raw::failed(file) {
+                    return None;
+                }
+                if !is_sealed(file) {
+                    raw::close(file);
                     return None;
                 }
                 let mapped = map_page(file);
@@ -384,6 +390,22 @@ pub fn inherit(
         descriptors::put(descriptor, INHERITED, notes);
         Some((status.st_ino, page))
     }
+}
+
+/// Whether a placeholder's file was made by a process of this one's user, or root's. A sender cannot give
+/// its file another owner than itself.
+fn is_trusted(status: &libc::stat) -> bool {
+    // SAFETY: a number out.
+    let own = unsafe { raw::syscall!(libc::SYS_geteuid) };
+    status.st_uid == 0 || status.st_uid as isize == own
+}
+
+/// Whether nobody can change the file's size under a mapping.
+fn is_sealed(file: isize) -> bool {
+    let wanted = libc::F_SEAL_GROW | libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL;
+    // SAFETY: asks about a descriptor.
+    let seals = unsafe { raw::syscall!(libc::SYS_fcntl, file, libc::F_GET_SEALS) };
+    !raw::failed(seals) && seals as i32 & wanted == wanted
 }
 
 /// Whether it is one of this library's, of this process or another.

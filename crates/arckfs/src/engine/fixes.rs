@@ -6,7 +6,6 @@
 
 use super::{Engine, Fix};
 use crate::interface::Errno;
-use arck_core_state::arena::unfolded_max;
 use arck_libfs_kit::ThreadContext;
 use arck_libfs_kit::ownership::{self, Owner};
 use arck_protocol::Request;
@@ -23,6 +22,9 @@ const FEW_PAGES: u64 = 8;
 /// How long a thread sleeps that has found another between the change of a name and that of a
 /// count of links, where that has not run meanwhile: a few instructions.
 const LINKS_PAUSE: std::time::Duration = std::time::Duration::from_micros(50);
+
+/// Arena pages in use (16 MiB) at which a session folds by itself.
+const DELTA_PAGES_FOLD: u64 = 4096;
 
 impl Engine {
     #[cold]
@@ -83,11 +85,7 @@ impl Engine {
                 || stock.data.has_free(session),
             ),
             Fix::ArenaPages => {
-                let most = u64::from(unfolded_max(session.geometry()));
-                let spare = || stock.arena.used() < most;
-                if self.take_back_folded(most / 2) {
-                    return Ok(());
-                }
+                let spare = || stock.arena.used() < DELTA_PAGES_FOLD;
                 if !spare() {
                     // Enough has gathered: a fold now, so that neither the arena nor the time
                     // to recover it grows without bound.
@@ -97,9 +95,8 @@ impl Engine {
                     }
                 }
                 let enough = || spare() && stock.arena.has_free();
-                self.with_room(|| stock.arena.grow(session, slot), enough)
+                self.with_room(|| stock.arena.grow(session), enough)
             }
-            Fix::Room(_) if stock.arena.exceeds_room(session) && self.take_back_folded(0) => Ok(()),
             Fix::Room(pages) => match stock.arena.ask_for_room(session, pages, false) {
                 Err(Errno::NOSPC) => {
                     let _alone = self.state.room.lock(slot.holder());
@@ -189,27 +186,6 @@ impl Engine {
             }
             other => other,
         }
-    }
-
-    /// Takes back what the controller has folded ahead of need, once `enough` is in use and some has come
-    /// together since the last time; whether that gave room, so that the arena need not grow.
-    fn take_back_folded(&self, enough: u64) -> bool {
-        let (arena, last) = (&self.session.state().arena, &self.state.refreshed_at);
-        let before = arena.used();
-        let step = u64::from(unfolded_max(self.session.geometry())) / 8;
-        let since = u64::from(last.load(Ordering::Relaxed)).min(before + step);
-        if before < enough || before < since + step {
-            last.store(since as u32, Ordering::Relaxed);
-            return false;
-        }
-        // What fails is met again by whoever needs it.
-        let _ = self.run_local(|context| context.refresh_folded(false));
-        let after = arena.used();
-        let has_helped = after + step <= before;
-        // Each time all inodes with a delta are looked at: less often where that was for nothing.
-        let next = if has_helped { after } else { after + step };
-        last.store(next as u32, Ordering::Relaxed);
-        has_helped && arena.has_free()
     }
 
     /// Folds and releases everything: what is needed is acquired again.

@@ -173,8 +173,8 @@ impl Session {
             return Ok(mapped);
         }
         let options = match given {
-            OWN => MapOptions::READ_WRITE.synchronous(self.durability == Durability::Dax),
-            _ => MapOptions::READ_ONLY,
+            OWN => self.mapped_as(MapOptions::READ_WRITE),
+            _ => self.mapped_as(MapOptions::READ_ONLY),
         };
         let length = self.geometry().segment_size as usize;
         self.pool
@@ -196,7 +196,7 @@ impl Session {
         let access = self.access.get(segment as usize).ok_or(Errno::PROTO)?;
         let _one_at_a_time = self.connection.one_at_a_time();
         let length = self.geometry().segment_size as usize;
-        let options = MapOptions::READ_WRITE.synchronous(self.durability == Durability::Dax);
+        let options = self.mapped_as(MapOptions::READ_WRITE);
         self.pool
             .map(self.offset_of(segment), length, descriptor, 0, options)
             .map_err(|error| error.errno())?;
@@ -266,6 +266,12 @@ impl Session {
         if let Some(range) = range {
             let _ = arck_pm::mapping::populate(range, self.populated_for());
         }
+    }
+
+    fn mapped_as(&self, options: MapOptions) -> MapOptions {
+        options
+            .synchronous(options.access == Access::ReadWrite && self.durability == Durability::Dax)
+            .memory(self.durability != Durability::Paged)
     }
 
     /// What pages that are to be stored to are populated for: see [`arck_pm::mapping::populate`].

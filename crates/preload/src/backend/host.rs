@@ -264,6 +264,9 @@ impl FileSystem {
             .references += 1;
         Ok(())
     }
+    pub fn let_go(&self, handle: Handle) {
+        self.close(handle);
+    }
     pub fn close(&self, handle: Handle) {
         let mut open = self.open.lock().unwrap_or_else(|e| e.into_inner());
         if let Some(entry) = open.1.get_mut(&handle.0.get()) {

@@ -31,7 +31,7 @@ struct Held(Handle);
 
 impl Drop for Held {
     fn drop(&mut self) {
-        descriptors::let_go(self.0);
+        descriptors::give_up(self.0);
     }
 }
 

@@ -143,12 +143,22 @@ static void kept_by_a_child(void) {
     }
 }
 
+/* A memory file that looks like what stands for a pool's file, and is none: whoever sends it must not be believed. */
+static void a_forgery(void) {
+    int s[2], got[1]; char text[16]; pairs(s);
+    int f = memfd_create("arck-description", 0); char page[4096] = "ordinary bytes";
+    MUST(f); MUST(pwrite(f, page, sizeof page, 0));
+    MUST(one(s[0], "f", f)); MUST(receive(s[1], text, got, 1, 0, 0));
+    memset(page, 0, sizeof page);
+    printf("a forgery: %zd", pread(got[0], page, 14, 0)); printf(" %.14s, ftruncate %d\n", page, ftruncate(got[0], 0));
+    close(f); close(got[0]); close(s[0]); close(s[1]);
+}
 int main(int argc, char **argv) {
     if (argc > 4 && !strcmp(argv[1], "serve")) { top = argv[2]; return serve(atoi(argv[3]), atoi(argv[4])); }
     if (argc > 3 && !strcmp(argv[1], "use")) { top = argv[2]; use("executed", atoi(argv[3])); return 0; }
     begin(argv);
     put("file", "0123456789"); MUST(mkdir("dir", 0755));
-    to_oneself();
+    to_oneself(); a_forgery();
     put("file", "0123456789");
     to_another("a child", 0, 0, 0); to_another("a program", 0, 1, 0); to_another("another group's program", "another", 1, 0); to_another("and on", 0, 0, 1); to_another("another group's, and on", "another", 1, 1);
     kept_by_a_child();
