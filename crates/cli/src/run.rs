@@ -146,6 +146,10 @@ fn say(line: &str) {
 
 /// Runs the command; returns when it has ended and everything of it is on the pool.
 pub fn main(arguments: RunArguments) -> ExitCode {
+    // A session does it when it is opened. As long as there is one thread it takes nothing, later it waits
+    // for all processors to have been elsewhere: fifteen milliseconds. Fails where the kernel has none.
+    let register = rustix::thread::MembarrierCommand::RegisterGlobalExpedited;
+    let _ = rustix::thread::membarrier(register);
     match run(&arguments) {
         Ok(status) => finish(status),
         Err(refusal) => {
