@@ -146,6 +146,13 @@ const LIFE: u32 = 32;
 /// itself.
 const LIVES: u64 = 1 << 31;
 
+/// The life of a slot that was never used: of another session that this process has left (when it changed
+/// its user) a thread may still have a handle in its hands, which must not be one of this session's.
+fn first_life() -> u64 {
+    let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    time.map_or(1, |time| 1 + time.as_nanos() as u64 % (LIVES - 1))
+}
+
 /// Where a description keeps its offset.
 pub enum OffsetCell<'d> {
     Here {
@@ -249,7 +256,10 @@ impl Engine {
         slot.external.store(0, Ordering::Relaxed);
         slot.begin(self.session.member());
         // Nobody else changes the word of a free slot.
-        let life = ((slot.references.load(Ordering::Relaxed) >> LIFE) + 1) % LIVES;
+        let life = match slot.references.load(Ordering::Relaxed) {
+            0 => first_life(),
+            before => ((before >> LIFE) + 1) % LIVES,
+        };
         slot.references.store(life << LIFE | 1, Ordering::Release);
         if opened.counted_in != area.generation() {
             // Built anew since it was listed; what is gone meanwhile is ESTALE at its next use.

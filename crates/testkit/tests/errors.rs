@@ -303,3 +303,21 @@ fn handles_are_checked() {
     session.close(read_only);
     assert_eq!(session.get("file").unwrap(), b"content");
 }
+
+/// A handle of a session that was left is none of the next one's, though both are the first of theirs.
+#[test]
+fn handles_of_another_session() {
+    let pool = TestPool::new(POOL);
+    let left = pool.session();
+    left.put("one", b"content").unwrap();
+    let old = left.open_at_root("one", libc::O_RDWR).unwrap();
+    drop(left);
+    let session = pool.session();
+    session.put("two", b"other").unwrap();
+    let new = session.open_at_root("two", libc::O_RDWR).unwrap();
+    assert_ne!(old, new);
+    assert_eq!(session.write(old, b"x", Some(0)), Err(Errno::BADF));
+    session.close(old);
+    assert_eq!(session.write(new, b"O", Some(0)), Ok(1));
+    assert_eq!(session.get("two").unwrap(), b"Other");
+}

@@ -73,5 +73,16 @@ mod tests {
         std::thread::spawn(|| assert!(has_threads()))
             .join()
             .unwrap();
+        // A child has the thread that made it, and no other.
+        // SAFETY: the child makes system calls, and ends.
+        unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::_exit(i32::from(has_threads()));
+            }
+            let mut status = -1;
+            assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+            assert_eq!(status, 0);
+        }
     }
 }
