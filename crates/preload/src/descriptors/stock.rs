@@ -166,8 +166,8 @@ fn lowest_free(first: usize, end: usize) -> usize {
     (first..end)
         .find(|&number| {
             // SAFETY: a question about a number.
-            is_free(number)
-                && raw::failed(unsafe { raw::syscall!(libc::SYS_fcntl, number, libc::F_GETFD) })
+            let flags = || unsafe { raw::syscall!(libc::SYS_fcntl, number, libc::F_GETFD) };
+            is_free(number) && raw::failed(flags())
         })
         .unwrap_or(end)
 }

@@ -233,6 +233,9 @@ pub unsafe fn ioctl(a: &Arguments) -> isize {
 }
 
 /// A call by which the kernel gives the program a number: the lowest that is free, as all do.
+///
+/// # Safety
+/// The program's arguments of that call.
 pub unsafe fn opens<const NUMBER: usize>(a: &Arguments) -> isize {
     // SAFETY: the program's arguments.
     unsafe {
@@ -245,8 +248,12 @@ pub unsafe fn opens<const NUMBER: usize>(a: &Arguments) -> isize {
 }
 
 /// The same with two numbers, which are put where argument `AT` says.
+///
+/// # Safety
+/// As for [`opens`].
 pub unsafe fn opens_two<const NUMBER: usize, const AT: usize>(a: &Arguments) -> isize {
-    // SAFETY: the program's arguments; numbers.
+    // SAFETY: the caller's promise; what the kernel has written there is copied, guarded, since the
+    // program's other threads may unmap it.
     unsafe {
         if thread::inside() {
             return raw::call(NUMBER, a);

@@ -114,6 +114,8 @@ fn messages(first: usize, count: usize) -> impl Iterator<Item = usize> {
 /// As many messages as the kernel takes at once.
 const MESSAGES_MAX: usize = 1024;
 
+/// # Safety
+/// As for [`sendmsg`].
 pub unsafe fn sendmmsg(a: &Arguments) -> isize {
     if is_ours() {
         for message in messages(a[1], (a[2] as u32 as usize).min(MESSAGES_MAX)) {
@@ -132,6 +134,8 @@ pub unsafe fn sendmmsg(a: &Arguments) -> isize {
     unsafe { blocking!(libc::SYS_sendmmsg, a[0], a[1], a[2], a[3]) }
 }
 
+/// # Safety
+/// As for [`sendmsg`].
 pub unsafe fn recvmsg(a: &Arguments) -> isize {
     if is_ours() {
         descriptors::before_kernel_opens();
@@ -144,6 +148,8 @@ pub unsafe fn recvmsg(a: &Arguments) -> isize {
     result
 }
 
+/// # Safety
+/// As for [`sendmsg`].
 pub unsafe fn recvmmsg(a: &Arguments) -> isize {
     if is_ours() {
         descriptors::before_kernel_opens();
@@ -159,6 +165,9 @@ pub unsafe fn recvmmsg(a: &Arguments) -> isize {
 }
 
 /// What a process hands out of another: the same.
+///
+/// # Safety
+/// As for [`sendmsg`].
 pub unsafe fn pidfd_getfd(a: &Arguments) -> isize {
     if is_ours() {
         descriptors::before_kernel_opens();

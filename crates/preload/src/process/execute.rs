@@ -139,6 +139,9 @@ impl File {
 const DEPTH_MAX: u32 = 5;
 
 /// `depth`: how many scripts lead to this file.
+///
+/// # Safety
+/// `file` and `arguments` are the program's, as for the system call.
 unsafe fn execute(file: &File, arguments: usize, environment: &Executed, depth: u32) -> isize {
     let mut scratch = Scratch::uninit();
     // SAFETY: the program's arguments, as for the system call.
@@ -175,6 +178,9 @@ unsafe fn execute(file: &File, arguments: usize, environment: &Executed, depth: 
 const KNOWN_FLAGS: i32 = libc::AT_EMPTY_PATH | libc::AT_SYMLINK_NOFOLLOW;
 
 /// A file of the kernel's.
+///
+/// # Safety
+/// `file` and `arguments` are the program's, as for the system call.
 unsafe fn execute_host(file: &File, arguments: usize, environment: &Executed, depth: u32) -> isize {
     // SAFETY: the program's arguments, as for the system call.
     unsafe {
@@ -207,6 +213,9 @@ unsafe fn execute_host(file: &File, arguments: usize, environment: &Executed, de
 }
 
 /// Runs what was read of the pool.
+///
+/// # Safety
+/// `file` and `arguments` are the program's, as for the system call.
 unsafe fn run(
     file: &File,
     program: Program,
@@ -247,6 +256,9 @@ unsafe fn run(
 }
 
 /// Runs a script's interpreter.
+///
+/// # Safety
+/// `file` and `arguments` are the program's, as for the system call.
 unsafe fn interpret(
     file: &File,
     script: &Script,
