@@ -8,6 +8,9 @@
 //!   loads and stores, or while one piece is put aside or fetched.
 //! * No number that is granted is forgotten, but where there is no memory: what the stock has no room
 //!   for is put aside, and used before more are asked for.
+//! * A request under way is made and finished inside, where nobody builds the auxiliary state anew, and
+//!   is the session's, not a member's: so what a member dies over, noted in `pending` or not, is found
+//!   and finished when that is done, and costs no request slot.
 
 use crate::carried::Carried;
 use crate::delta::Branch;
@@ -73,10 +76,10 @@ impl Numbers {
     /// on their way.
     pub fn begin_again(&self, session: &Session, slot: &ThreadSlot<'_>, carried: &Carried) {
         self.lock.reset();
-        if let Some(pending) = self.pending.swap(0, Ordering::Relaxed).checked_sub(1) {
-            // They are found below.
-            let _ = session.finish(pending as usize, true);
-        }
+        self.pending.store(0, Ordering::Relaxed);
+        // What was noted, and what a member died over before it could note it, or after it had taken
+        // the note away. The numbers are found below.
+        session.finish_all_submitted();
         self.count.store(0, Ordering::Relaxed);
         // With the memory of the generation before.
         self.aside.store(Offset::NULL, Ordering::Relaxed);
@@ -198,6 +201,12 @@ impl Numbers {
 
     /// Asks for more. Outside of operations. ENOSPC when the pool has no more inodes.
     pub fn refill(&self, session: &Session, slot: &ThreadSlot<'_>) -> Result<(), Errno> {
+        // While the stock is built anew there is none to fill.
+        slot.inside(|| self.refill_inside(session, slot))
+            .unwrap_or(Ok(()))
+    }
+
+    fn refill_inside(&self, session: &Session, slot: &ThreadSlot<'_>) -> Result<(), Errno> {
         // What is there already, or what another thread has asked for, first.
         let pending = {
             let _locked = self.lock.lock(slot.holder());

@@ -31,6 +31,7 @@ use arck_pm::mapping::{MapOptions, Mapping};
 use arck_pm::{AddressSpace, SharedBytes};
 use arck_protocol::control::{CONTROL_SIZE, ControlMemory};
 use arck_protocol::operation::LightBarrier;
+use arck_protocol::ring::Ring;
 use arck_protocol::socket::{Answer, Call, Welcome};
 use arck_protocol::{Request, Response, ring, socket};
 use rustix::fd::{BorrowedFd, OwnedFd};
@@ -546,8 +547,16 @@ impl Session {
     /// Submits a request without waiting; its answer is fetched by [`Session::finish`], by any
     /// member of the group.
     pub fn submit(&self, request: &Request) -> Result<usize, Errno> {
-        // Nobody's in particular: it is not given up when this process ends.
-        ring::submit(self.control(), 0, self.connection.wake(), request)
+        ring::submit(self.control(), ring::ALL, self.connection.wake(), request)
+    }
+
+    /// Ends all requests that were so submitted, whatever their answers are. While no other thread
+    /// submits or finishes any. Blocks.
+    pub(crate) fn finish_all_submitted(&self) {
+        let submitted = Ring::of(self.control(), ring::ALL).leave();
+        for index in (0..u32::BITS).filter(|index| submitted & 1 << index != 0) {
+            let _ = self.finish(index as usize, true);
+        }
     }
 
     /// The answer to a submitted request: `wait` as long as for any other, or ETIMEDOUT if there

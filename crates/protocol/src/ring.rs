@@ -38,9 +38,12 @@ pub struct Ring<'a> {
     pub header: &'a ControlHeader,
     /// At most 32: [`Ring::rung`] has a bit for each.
     pub requests: &'a [RequestSlot],
-    /// Who claims slots: the number of a member of the session.
+    /// Who claims slots: the number of a member of the session, or [`ALL`].
     pub member: u16,
 }
+
+/// Claims for the session as a whole: what any member may finish, and no member's end gives up.
+pub const ALL: u16 = 0;
 
 impl<'a> Ring<'a> {
     /// A member's.
@@ -57,7 +60,7 @@ impl<'a> From<&'a ControlMemory> for Ring<'a> {
         Ring {
             header: &control.header,
             requests: &control.requests,
-            member: 0,
+            member: ALL,
         }
     }
 }
@@ -292,7 +295,8 @@ impl<'a> Ring<'a> {
 
     /// For a member that is gone: frees what it had claimed, and answers that nobody will fetch.
     /// Gives the slots that it has submitted and that are still to be served, as a bit set: to be
-    /// freed by [`Ring::free`] instead of being answered. The controller's side.
+    /// freed by [`Ring::free`] instead of being answered. The controller's side; or a member's, of
+    /// [`ALL`], while no other claims or finishes what is of them.
     pub fn leave(self) -> u32 {
         let mut submitted = 0;
         for (index, slot) in self.requests.iter().enumerate() {
@@ -303,9 +307,12 @@ impl<'a> Ring<'a> {
                 Ordering::AcqRel,
                 Ordering::Relaxed,
             );
+            // First the state, then whose: a slot that another member claims meanwhile is still of the
+            // one before until just before it is submitted.
+            let state = slot.state.load(Ordering::Acquire);
             let claimer = self.header.claimers.get(index);
-            if claimer.is_some_and(|c| c.load(Ordering::Relaxed) == u32::from(self.member)) {
-                match slot.state.load(Ordering::Acquire) {
+            if claimer.is_some_and(|c| c.load(Ordering::Acquire) == u32::from(self.member)) {
+                match state {
                     slot_state::DONE => slot.state.store(slot_state::FREE, Ordering::Release),
                     slot_state::SUBMITTED => submitted |= 1 << index,
                     _ => {}
@@ -368,5 +375,43 @@ impl<'a> Ring<'a> {
         put(slot, &buffer[..length]);
         slot.state.store(slot_state::DONE, Ordering::Release);
         futex_wake(&slot.state);
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+
+    const REQUEST: Request = Request::CommitAll { release: false };
+
+    fn states(control: &ControlMemory) -> Vec<u32> {
+        let slots = control.requests.iter();
+        slots.map(|s| s.state.load(Ordering::Relaxed)).collect()
+    }
+
+    /// A member's end takes what it has claimed or submitted, and nothing of all members'; that goes when
+    /// it is said to.
+    #[test]
+    fn what_is_of_all_outlasts_members() {
+        let control = ControlMemory::boxed();
+        let [all, one, two] = [ALL, 1, 2].map(|member| Ring::of(&control, member));
+        let claim = |ring: Ring<'_>| ring.try_claim().expect("a slot");
+        let submit = |ring: Ring<'_>| ring.submit(claim(ring), || {}, &REQUEST).expect("a slot");
+        let (answered, left) = (submit(all), submit(all));
+        let (claimed, own, asked, others) = (claim(one), submit(one), submit(one), submit(two));
+        let claimed_ahead = claim(all);
+        respond(&control, answered, &Response::Done);
+        respond(&control, own, &Response::Done);
+        assert_eq!(one.leave(), 1 << asked);
+        let now = states(&control);
+        assert_eq!([now[claimed], now[own]], [slot_state::FREE; 2]);
+        assert_eq!(now[answered], slot_state::DONE);
+        assert_eq!([left, others].map(|at| now[at]), [slot_state::SUBMITTED; 2]);
+        assert_eq!(now[claimed_ahead], slot_state::claimed_by(ALL));
+
+        assert_eq!(all.leave(), 1 << left);
+        let now = states(&control);
+        assert_eq!([now[answered], now[claimed_ahead]], [slot_state::FREE; 2]);
+        assert_eq!(now[others], slot_state::SUBMITTED);
     }
 }

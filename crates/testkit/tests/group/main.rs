@@ -5,6 +5,7 @@
 
 mod departed;
 mod model;
+mod numbers;
 mod rebuilt;
 mod stopped;
 mod storm;
@@ -78,6 +79,10 @@ const TESTS: &[Case] = &[
     (
         "who_is_stopped_at_work_keeps_nobody_for_good",
         stopped::who_is_stopped_at_work_keeps_nobody_for_good,
+    ),
+    (
+        "what_the_dead_asked_ahead_costs_no_slot",
+        numbers::what_the_dead_asked_ahead_costs_no_slot,
     ),
     ("killed_at_any_instant", storm::killed_at_any_instant),
 ];
@@ -337,6 +342,7 @@ fn member(pool: &std::path::Path) {
     match work.as_str() {
         "inside" => return rebuilt::stay_inside(&fs),
         "asks" => return stopped::ask(&fs),
+        "asks ahead" => return numbers::ask_unnoted(&fs),
         "locks" => return departed::hold_locks(&fs),
         work if work.starts_with("storm") => storm::work(&fs, work),
         _ => {}
