@@ -9,6 +9,8 @@
 //!   handle: who still has the old one (a thread at work while another closed the descriptor)
 //!   meets EBADF, never the other file. What is told of a description counts only if it is
 //!   [`Opened::still`] that one afterwards; a slot is not used again while its lock is held.
+//! * The last reference goes under the description's lock. Nobody waits for that lock inside: who has it
+//!   may be waiting for the auxiliary state to be built anew.
 
 use crate::engine::{Attempt, Context, Engine, Fix};
 use crate::interface::{Errno, ExternalDescription, Handle};
@@ -115,19 +117,18 @@ impl Opened {
         Ok((number, generation))
     }
 
-    /// One reference more (1) or less (-1); gives how many there were. EBADF if it is closed.
-    pub fn refer(&self, by: i32) -> Result<u32, Errno> {
+    /// One reference more. EBADF if it is closed.
+    pub fn refer(&self) -> Result<(), Errno> {
         let references = &self.slot.references;
         let mut seen = references.load(Ordering::Relaxed);
         loop {
             if !is_of(seen, self.life) {
                 return Err(Errno::BADF);
             }
-            let next = seen.wrapping_add_signed(i64::from(by));
-            // Before any look at the lock, as whoever takes that looks here afterwards.
+            let next = seen + 1;
             match references.compare_exchange_weak(seen, next, Ordering::SeqCst, Ordering::Relaxed)
             {
-                Ok(_) => return Ok(seen as u32),
+                Ok(_) => return Ok(()),
                 Err(now) => seen = now,
             }
         }
@@ -281,23 +282,42 @@ impl Engine {
     ) -> Result<Option<Listed>, Errno> {
         let thread = self.session.thread()?;
         let slot = self.description(handle)?;
-        // A thread may still be at work with it: the slot is not another's before that ends. Outside,
-        // where it may have to wait for the auxiliary state to be built anew.
-        let is_last = slot.references.load(Ordering::SeqCst) as u32 == 1;
-        let held = is_last.then(|| slot.lock.lock(thread.slot().holder()));
-        let _inside = self.inside()?;
-        if slot.refer(-1)? != 1 {
-            return Ok(None);
-        }
+        let mut held = None;
+        let _inside = loop {
+            let inside = self.inside()?;
+            let seen = slot.references.load(Ordering::SeqCst);
+            if !is_of(seen, slot.life) {
+                return Err(Errno::BADF);
+            }
+            if seen as u32 == 1 && held.is_none() {
+                // A thread may still be at work with it: the slot is not another's before that ends.
+                held = slot.lock.try_lock(thread.slot().holder());
+                if held.is_none() {
+                    // It may have to wait for the auxiliary state to be built anew, which waits for all
+                    // that are inside.
+                    drop(inside);
+                    held = Some(slot.lock.lock(thread.slot().holder()));
+                    continue;
+                }
+            }
+            // So many there were when it was decided whether the lock is needed.
+            let one_less = slot.references.compare_exchange(
+                seen,
+                seen - 1,
+                Ordering::SeqCst,
+                Ordering::Relaxed,
+            );
+            match one_less {
+                Ok(_) if seen as u32 == 1 => break inside,
+                Ok(_) => return Ok(None),
+                Err(_) => {}
+            }
+        };
         let listed = Listed {
             number: slot.inode.load(Ordering::Relaxed),
             generation: slot.generation.load(Ordering::Relaxed),
             counted_in: self.session.region().generation(),
         };
-        if held.is_none() && slot.lock.holder().is_some() {
-            // Another reference went between the two.
-            drop(slot.lock.lock(thread.slot().holder()));
-        }
         self.drop_listing(slot)?;
         // The last reference is gone: nobody else looks at the slot.
         let external = slot.external.load(Ordering::Acquire);

@@ -350,7 +350,7 @@ impl FileSystem {
 
     /// One more reference (`dup`). EBADF.
     pub fn retain(&self, handle: Handle) -> Result<(), Errno> {
-        self.engine.description(handle)?.refer(1).map(drop)
+        self.engine.description(handle)?.refer()
     }
 
     /// One reference less; the last one closes, and drops the locks of the description. Any

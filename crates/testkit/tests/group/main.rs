@@ -73,6 +73,10 @@ const TESTS: &[Case] = &[
         rebuilt::locks_end_with_their_file,
     ),
     (
+        "who_closes_waits_outside",
+        rebuilt::who_closes_waits_outside,
+    ),
+    (
         "who_is_stopped_inside_is_waited_for",
         stopped::who_is_stopped_inside_is_waited_for,
     ),

@@ -7,6 +7,8 @@ use arckfs::{
 };
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 const PAGE: u64 = 4096;
 
@@ -373,4 +375,98 @@ pub fn memory_of_what_was_comes_back() {
     );
     assert!(late < early + early / 4, "{after:?}");
     assert_eq!(fs.names("d").map(|names| names.len()), Ok(FILES));
+}
+
+/// Buffers for a read that are there only when they are wanted; until then the read holds what it has.
+struct Late<'t> {
+    /// 1 = it is waited for; 2 = they are wanted.
+    turn: &'t AtomicU32,
+    buffers: [Vec<u8>; 1],
+}
+
+impl<'t> Late<'t> {
+    fn read(fs: &FileSystem, handle: Handle, turn: &'t AtomicU32) -> Result<usize, Errno> {
+        let mut late = Late {
+            turn,
+            buffers: [vec![0; 16]],
+        };
+        let buffers = late.buffers.iter_mut().map(|buffer| {
+            late.turn.store(1, Ordering::SeqCst);
+            while late.turn.load(Ordering::SeqCst) != 2 {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+            buffer.as_mut_slice()
+        });
+        fs.read_vector(handle, buffers, None)
+    }
+}
+
+/// Two threads close a descriptor each of a file, while a third is reading at its offset: whoever waits
+/// for that one keeps nobody from building the auxiliary state anew, for which the reader may have to wait.
+pub fn who_closes_waits_outside() {
+    const ROUNDS: usize = 600;
+    let pool = TestPool::new(POOL);
+    let fs = connect_as(&pool.path(), b"g");
+    fs.put("file", b"here").expect("put");
+    let slot = fs.session().thread().expect("a thread").slot();
+    let region = fs.session().region();
+    let until = |what: &str, round: usize, is_so: &dyn Fn() -> bool| {
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while !is_so() {
+            assert!(Instant::now() < deadline, "round {round}: {what}");
+            std::thread::sleep(Duration::from_micros(20));
+        }
+    };
+    for round in 0..ROUNDS {
+        let handle = fs.open_at_root("file", libc::O_RDWR).expect("open");
+        fs.retain(handle).expect("one more");
+        let (turn, begun, ended) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0));
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| Late::read(&fs, handle, &turn));
+            until("no reader", round, &|| turn.load(Ordering::SeqCst) == 1);
+            // Also when something has failed.
+            let _goes_on = GoesOn(&turn);
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    // A place in the session first.
+                    fs.stat(At::Root, b"/", 0).expect("the root");
+                    begun.fetch_add(1, Ordering::SeqCst);
+                    while begun.load(Ordering::SeqCst) != 2 {
+                        std::hint::spin_loop();
+                    }
+                    fs.let_go(handle);
+                    ended.fetch_add(1, Ordering::SeqCst);
+                });
+            }
+            until("none has closed", round, &|| {
+                ended.load(Ordering::SeqCst) == 1
+            });
+            until("who waits is inside", round, &|| {
+                region.is_left_by_all_but(slot)
+            });
+            if round % 100 == 0 {
+                // The reader has to wait for that, the other who closes for the reader.
+                inside(&pool, &fs).kill();
+                until("nobody tells", round, &|| fs.session().any_departed());
+            }
+            turn.store(2, Ordering::SeqCst);
+            until("it is still being closed", round, &|| {
+                ended.load(Ordering::SeqCst) == 2
+            });
+            // Closed before it has read, or after.
+            let read = reader.join().expect("a reader");
+            assert!(matches!(read, Ok(4) | Err(Errno::BADF)), "{read:?}");
+        });
+        assert_eq!(fs.stat_handle(handle), Err(Errno::BADF));
+    }
+    assert_eq!(pool.violations(), "");
+}
+
+/// Lets the reader go on.
+struct GoesOn<'a>(&'a AtomicU32);
+
+impl Drop for GoesOn<'_> {
+    fn drop(&mut self) {
+        self.0.store(2, Ordering::SeqCst);
+    }
 }
