@@ -198,10 +198,8 @@ impl Service {
             if timeout != Some(Duration::ZERO) {
                 self.set_awake(1);
             }
-            let mut any = false;
             let mut looked = Instant::now();
             for event in events.drain(..) {
-                any = true;
                 self.event(event.data.u64(), event.flags);
                 if looked.elapsed() > SHARE {
                     // Sessions of one user that end, one after another: others ask meanwhile.
@@ -209,9 +207,6 @@ impl Service {
                     self.run_deferred();
                     looked = Instant::now();
                 }
-            }
-            if any {
-                self.last_request = Instant::now();
             }
             self.check_orphans();
             self.check_away();

@@ -27,8 +27,9 @@ fn symbols() -> BTreeMap<&'static str, i64> {
     ]
     .concat()
     .into_iter()
-    // Any call by its number.
+    // Any call by its number, and none.
     .chain([("syscall", -1)])
+    .chain(symbols::thread::NAMES.iter().map(|&name| (name, -1)))
     .collect()
 }
 

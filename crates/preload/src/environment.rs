@@ -4,6 +4,7 @@
 //! a forked child of a threaded program. What the program sets itself wins, except that this
 //! library stays in LD_PRELOAD and ARCK_CWD tells the true working directory.
 
+use crate::patch::hints;
 use crate::process::libraries;
 use crate::{directory, memory, raw, settings};
 use std::ffi::CStr;
@@ -91,7 +92,8 @@ impl Executed {
             let mut directory = [0u8; settings::PATH_MAX];
             let directory_length = directory::name(&mut directory).unwrap_or(0).max(1) as usize - 1;
             let host = host_setting();
-            let added: [(&[u8], &[u8]); 10] = [
+            let sites = hints::tell();
+            let added: [(&[u8], &[u8]); 11] = [
                 (b"ARCK_POOL=", settings::POOL.get()),
                 (b"ARCK_MOUNT=", settings::MOUNT.get()),
                 (b"ARCK_GROUP=", settings::GROUP.get()),
@@ -101,6 +103,7 @@ impl Executed {
                 (b"ARCK_KEEP=", settings::KEEP.get()),
                 (b"ARCK_CWD=", &directory[..directory_length]),
                 (b"ARCK_HOLD=", held),
+                (b"ARCK_SITES=", sites.bytes()),
                 (b"ARCK_HOST_BACKEND_DIR=", host),
             ];
             let strings = added
@@ -137,6 +140,7 @@ impl Executed {
                     b"ARCK_EXECFN=",
                     b"ARCK_EXE=",
                     b"ARCK_HOLD=",
+                    b"ARCK_SITES=",
                 ];
                 if of_one.iter().any(|name| text.starts_with(name)) {
                     continue;
@@ -151,7 +155,7 @@ impl Executed {
                 _ => push(write(&[b"LD_PRELOAD=", library])),
             }
             for (name, value) in added {
-                let present = !matches!(name, b"ARCK_CWD=" | b"ARCK_HOLD=")
+                let present = !matches!(name, b"ARCK_CWD=" | b"ARCK_HOLD=" | b"ARCK_SITES=")
                     && (0..count).any(|i| entry(i).starts_with(name));
                 if !value.is_empty() && !present {
                     push(write(&[name, value]));

@@ -8,7 +8,7 @@
 //! * [`net`]: catches the system calls that libc makes itself; [`calls`] is the table both use.
 //! * [`handlers`]: one per system call; [`path`] and [`descriptors`] say what is the pool's.
 //! * [`process`], [`handover`], [`environment`]: fork and exec. [`signals`]: no handler of the
-//!   program runs inside the LibFS.
+//!   program runs inside the LibFS. [`unwinder`]: what unwinds threads, loaded when it is needed.
 //! * [`backend`]: the one door to the LibFS. [`raw`]: the one door to the kernel. [`memory`]: the
 //!   one door to what the program points to.
 //!
@@ -16,7 +16,8 @@
 //! that exists, or `fd:N`; optional), ARCK_NET (`sud-inclusive`, `sud-exclusive` or `none`;
 //! default: the best there is), ARCK_PATCH (`never`: see [`patch`]), ARCK_KEEP (descriptor that
 //! `arck run` keeps open in all of its command's processes, see [`reserved`]), ARCK_CWD,
-//! ARCK_HOLD, ARCK_EXECFN, ARCK_EXE and ARCK_TOLD (set by this library itself). Without the first two it does nothing.
+//! ARCK_HOLD, ARCK_EXECFN, ARCK_EXE, ARCK_SITES and ARCK_TOLD (set by this library itself). Without the
+//! first two it does nothing.
 //!
 //! What is not served: programs linked statically or making their own system calls (except
 //! through the exclusive net).
@@ -46,6 +47,7 @@ mod settings;
 mod signals;
 mod symbols;
 mod thread;
+mod unwinder;
 
 #[cfg(not(test))]
 #[global_allocator]

@@ -9,9 +9,10 @@
 //! kernel would preserve and runs the handler; any other makes the call itself, from outside the
 //! net's range. It comes back behind the original `syscall`.
 //!
-//! A site is rewritten at its [`OFTEN`]th trap, so a short program pays nothing, and only if the
-//! system lets text be made writable; otherwise it goes on trapping. The sites in `read` are
-//! rewritten at start-up, since later a thread might be on its way back to their `syscall`.
+//! A site is rewritten at its [`OFTEN`]th trap, and only if the system lets text be made writable;
+//! otherwise it goes on trapping. The sites in `read` are rewritten at start-up, since later a thread
+//! might be on its way back to their `syscall`; so are those that trapped in the program that has
+//! executed this one ([`hints`]).
 //!
 //! Invariants:
 //! * Only bytes that are a `mov eax` of the trapped number before the trapped `syscall`, with
@@ -28,14 +29,17 @@
 //!
 //! Setting ARCK_PATCH=never leaves all to the traps.
 
+pub mod hints;
 pub mod shared;
 mod stub;
-mod unwinding;
+mod text;
+pub mod unwinding;
 
 use crate::raw::{self, syscall};
 use crate::{calls, net, settings, thread};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use stub::{arck_patched_avx, arck_patched_sse, write_stub};
+use text::{Jump, Jumps};
 
 /// Traps of one site before it is rewritten.
 const OFTEN: u64 = 4;
@@ -51,8 +55,6 @@ const BETWEEN: usize = 20;
 /// highest byte of the distance to its stub.
 const NEXT: u8 = 0x48;
 
-/// Traps by site: address in the upper 48 bits, count in the lower 16.
-static TRAPS: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
 static SITES: AtomicUsize = AtomicUsize::new(0);
 static LOCK: AtomicBool = AtomicBool::new(false);
 static REFUSED: AtomicBool = AtomicBool::new(false);
@@ -136,24 +138,9 @@ pub unsafe fn trapped(number: usize, after: usize) {
     if state() != State::On {
         return;
     }
-    let key = (after as u64) << 16;
-    let home = after.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
-    let found = (home..home + 8)
-        .map(|i| &TRAPS[i % TRAPS.len()])
-        .find_map(|slot| {
-            let seen = slot.load(Ordering::Relaxed);
-            if seen == 0 {
-                let taken = slot.compare_exchange(0, key, Ordering::Relaxed, Ordering::Relaxed);
-                return taken.is_ok().then_some((slot, key));
-            }
-            (seen & !0xffff == key).then_some((slot, seen))
-        });
-    let Some((slot, seen)) = found else { return };
-    let count = seen & 0xffff;
-    if count > OFTEN {
+    let Some(count) = hints::count(number, after) else {
         return;
-    }
-    slot.store(seen + 1, Ordering::Relaxed);
+    };
     if count == OFTEN && is_simple(number) && !LOCK.swap(true, Ordering::Acquire) {
         let _inside = thread::enter();
         // SAFETY: the caller's promise; the lock is held.
@@ -264,52 +251,17 @@ unsafe fn rewrite(number: usize, after: usize) {
         }
         let between = std::slice::from_raw_parts((site + 5) as *const u8, after - site - 7);
         if let Some(stub) = make_stub(&STUBS, STUBS_SIZE, number, between, after) {
-            place_jump(site, stub, alone);
+            text::place(&[Jump { site, stub }], alone);
         }
     }
 }
 
-/// Replaces five bytes of text by a jump.
-///
-/// # Safety
-/// The five bytes are instructions for which the jump to `stub` may stand; `alone` or the five
-/// lie in one aligned word.
-unsafe fn place_jump(site: usize, stub: usize, alone: bool) {
-    let page = site & !0xfff;
-    let length = (site + 4 - page) / 4096 * 4096 + 4096;
-    let all = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
-    // SAFETY: the pages of text that hold the site, and the caller's promise.
-    unsafe {
-        if syscall!(libc::SYS_mprotect, page, length, all) != 0 {
-            REFUSED.store(true, Ordering::Relaxed);
-            return;
-        }
-        let mut jump = [0xe9, 0, 0, 0, 0];
-        jump[1..].copy_from_slice(&distance(site + 5, stub));
-        if alone {
-            std::ptr::copy_nonoverlapping(jump.as_ptr(), site as *mut u8, jump.len());
-        } else {
-            let word = (site & !7) as *const AtomicU64;
-            let mut bytes = (*word).load(Ordering::Relaxed).to_le_bytes();
-            bytes[site % 8..site % 8 + 5].copy_from_slice(&jump);
-            (*word).store(u64::from_le_bytes(bytes), Ordering::Release);
-        }
-        syscall!(
-            libc::SYS_mprotect,
-            page,
-            length,
-            libc::PROT_READ | libc::PROT_EXEC
-        );
-    }
-    SITES.fetch_add(1, Ordering::Relaxed);
-}
-
-/// Rewrites the sites in libc's `read`, at `function`: `xor eax, eax; syscall`, and behind it a
+/// Makes stubs for the sites in libc's `read`, at `function`: `xor eax, eax; syscall`, and behind it a
 /// comparison of `rax`.
 ///
 /// # Safety
-/// No other thread runs, and this one is not inside the function.
-unsafe fn rewrite_read(function: usize) {
+/// The function is `read`; no other thread runs.
+unsafe fn rewrite_read(function: usize, jumps: &mut Jumps) {
     const SITE: [u8; 6] = [0x31, 0xc0, 0x0f, 0x05, NEXT, 0x3d];
     let mut code = [0u8; 160];
     // SAFETY: libc's text is longer than this one function, which lies in its first half.
@@ -323,12 +275,11 @@ unsafe fn rewrite_read(function: usize) {
             reserve(&FAR_STUBS, FAR_STUBS_SIZE, near, 1 << 18, 16);
         }
         // SAFETY: the text is `read`'s, and nobody is in it.
-        unsafe {
-            if let Some(stub) = make_stub(&FAR_STUBS, FAR_STUBS_SIZE, 0, &[], site + 4)
-                && distance(site + 5, stub)[3] == NEXT
-            {
-                place_jump(site, stub, true);
-            }
+        let stub = unsafe { make_stub(&FAR_STUBS, FAR_STUBS_SIZE, 0, &[], site + 4) };
+        if let Some(stub) = stub
+            && distance(site + 5, stub)[3] == NEXT
+        {
+            jumps.push(Jump { site, stub });
         }
     }
 }
@@ -406,16 +357,20 @@ pub fn start(text: Range) {
         prepare(text.start);
     }
     let rewrite = rewrite && !REFUSED.load(Ordering::Relaxed);
-    // SAFETY: a constant name; the constructor runs alone and not inside `read`.
+    // SAFETY: a constant name; the constructor runs alone and inside none of the functions.
     unsafe {
         let read = libc::dlsym(libc::RTLD_NEXT, c"read".as_ptr()) as usize;
-        if read >= text.start && raw::is_single_threaded() {
-            shared::start(read, text, rewrite);
-            if rewrite {
-                rewrite_read(read);
-                let area = |area: &Area, size| (area.start.load(Ordering::Relaxed), size);
-                unwinding::register(area(&STUBS, STUBS_SIZE), area(&FAR_STUBS, FAR_STUBS_SIZE));
-            }
+        if read < text.start || !raw::is_single_threaded() {
+            return;
+        }
+        let sites = shared::start(read, text);
+        if rewrite {
+            let mut jumps = Jumps::new();
+            shared::rewrite(&sites, &mut jumps);
+            rewrite_read(read, &mut jumps);
+            hints::rewrite(settings::sites(), text, &mut jumps);
+            text::place(jumps.sorted(), true);
+            unwinding::start();
         }
     }
 }

@@ -9,9 +9,29 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 /// Longest mount prefix and pool path this library accepts, in bytes.
 pub const PATH_MAX: usize = 4096;
 
+/// Room for the strings of all settings, as long as they can be.
+const STORE_SIZE: usize = 16 * PATH_MAX;
+
+/// The strings of all settings, one behind the other, so that a program that has just been
+/// started touches one page for them and not one for each.
+struct Store {
+    bytes: UnsafeCell<[u8; STORE_SIZE]>,
+    used: UnsafeCell<usize>,
+}
+
+// SAFETY: written only by `Setting::set`, from the constructor, before other threads can look
+// (READY).
+unsafe impl Sync for Store {}
+
+static STORE: Store = Store {
+    bytes: UnsafeCell::new([0; STORE_SIZE]),
+    // Behind the empty string, which stands for whatever is not set.
+    used: UnsafeCell::new(1),
+};
+
 /// A NUL-terminated byte string written once at start-up.
 pub struct Setting {
-    bytes: UnsafeCell<[u8; PATH_MAX]>,
+    start: UnsafeCell<usize>,
     length: UnsafeCell<usize>,
 }
 
@@ -21,18 +41,24 @@ unsafe impl Sync for Setting {}
 impl Setting {
     const fn new() -> Self {
         Setting {
-            bytes: UnsafeCell::new([0; PATH_MAX]),
+            start: UnsafeCell::new(0),
             length: UnsafeCell::new(0),
         }
     }
+    /// False if it is too long, or there is no room.
     fn set(&self, value: &[u8]) -> bool {
-        if value.len() >= PATH_MAX {
-            return false;
-        }
         // SAFETY: the constructor runs once, before READY, on one thread.
         unsafe {
-            (&mut *self.bytes.get())[..value.len()].copy_from_slice(value);
-            (&mut *self.bytes.get())[value.len()] = 0;
+            let start = *STORE.used.get();
+            let end = start + value.len();
+            if value.len() >= PATH_MAX || end >= STORE_SIZE {
+                return false;
+            }
+            let store = &mut *STORE.bytes.get();
+            store[start..end].copy_from_slice(value);
+            store[end] = 0;
+            *STORE.used.get() = end + 1;
+            *self.start.get() = start;
             *self.length.get() = value.len();
         }
         true
@@ -40,7 +66,7 @@ impl Setting {
     #[inline(always)]
     pub fn get(&self) -> &[u8] {
         // SAFETY: no writer after start-up.
-        unsafe { &(&*self.bytes.get())[..*self.length.get()] }
+        unsafe { &(&*STORE.bytes.get())[*self.start.get()..][..*self.length.get()] }
     }
     pub fn is_set(&self) -> bool {
         !self.get().is_empty()
@@ -116,6 +142,11 @@ pub fn was_told() -> bool {
 /// What the loader was told to load besides (LD_PRELOAD).
 pub fn preloaded() -> &'static [u8] {
     variable(b"LD_PRELOAD").unwrap_or_default()
+}
+
+/// Sites that trapped in the programs before this one (ARCK_SITES): see `patch::hints`.
+pub fn sites() -> &'static [u8] {
+    variable(b"ARCK_SITES").unwrap_or_default()
 }
 
 /// Reads the environment. Returns whether there is a pool to serve.

@@ -76,6 +76,7 @@ pub(crate) mod execute;
 pub(crate) mod load;
 pub(crate) mod signal;
 pub(crate) mod status;
+pub(crate) mod thread;
 
 /// An `int` as a count.
 fn count(value: usize) -> usize {

@@ -10,7 +10,8 @@
 //! libc has it, whether the site is rewritten or traps; see [`is_cancellation_point`].
 
 use super::stub::write_stub;
-use super::{Range, STUBS, STUBS_SIZE, place_jump};
+use super::text::{Jump, Jumps};
+use super::{Range, STUBS, STUBS_SIZE};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Set beside a call's number that came from the cancellation point.
@@ -75,48 +76,46 @@ pub unsafe fn find(function: usize, text: Range, depth: usize, sites: &mut Sites
     }
 }
 
-/// At start-up: finds the sites, and rewrites them if stubs may be made.
+/// At start-up: finds the sites.
 ///
 /// # Safety
-/// `text` is libc's, `read` its function; no other thread runs.
-pub unsafe fn start(read: usize, text: Range, rewrite: bool) {
+/// `text` is libc's, `read` its function.
+pub unsafe fn start(read: usize, text: Range) -> Sites {
     let mut sites = Sites::default();
     // SAFETY: the caller's promise.
-    unsafe {
-        find(read, text, DEPTH, &mut sites);
-        if let Some(site) = sites.cancellable {
-            POINT.store(site + 7, Ordering::Relaxed);
-        }
-        if rewrite {
-            for (site, flag) in [
-                (sites.single, 0),
-                (sites.cancellable, CANCELLATION_POINT as u32),
-            ] {
-                if let Some(site) = site {
-                    rewrite_site(site, flag);
-                }
-            }
-        }
+    unsafe { find(read, text, DEPTH, &mut sites) };
+    if let Some(site) = sites.cancellable {
+        POINT.store(site + 7, Ordering::Relaxed);
     }
+    sites
 }
 
+/// Makes their stubs.
+///
 /// # Safety
-/// `site` is one that [`find`] found, and no other thread runs.
-unsafe fn rewrite_site(site: usize, flag: u32) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let moved = std::slice::from_raw_parts(site as *const u8, 5).to_vec();
-        let stub = write_stub(&STUBS, STUBS_SIZE, |code| {
-            code.push(&moved);
-            code.push_entry(site + 7, |code| {
-                // mov ecx, eax; or ecx, flag
-                code.push(&[0x89, 0xc1, 0x81, 0xc9]);
-                code.push(&flag.to_le_bytes());
-            });
-            code.push_jump(site + 7);
-        });
+/// The sites are what [`start`] found; no other thread runs.
+pub unsafe fn rewrite(sites: &Sites, jumps: &mut Jumps) {
+    for (site, flag) in [
+        (sites.single, 0),
+        (sites.cancellable, CANCELLATION_POINT as u32),
+    ] {
+        let Some(site) = site else { continue };
+        // SAFETY: the caller's promise.
+        let stub = unsafe {
+            let mut moved = [0; 5];
+            std::ptr::copy_nonoverlapping(site as *const u8, moved.as_mut_ptr(), moved.len());
+            write_stub(&STUBS, STUBS_SIZE, |code| {
+                code.push(&moved);
+                code.push_entry(site + 7, |code| {
+                    // mov ecx, eax; or ecx, flag
+                    code.push(&[0x89, 0xc1, 0x81, 0xc9]);
+                    code.push(&flag.to_le_bytes());
+                });
+                code.push_jump(site + 7);
+            })
+        };
         if let Some(stub) = stub {
-            place_jump(site, stub, true);
+            jumps.push(Jump { site, stub });
         }
     }
 }
@@ -185,7 +184,10 @@ mod tests {
             find(base, range, DEPTH, &mut sites);
             assert_eq!(sites.single, Some(base + 0x208));
             assert_eq!(sites.cancellable, Some(base + 0x300 + 39));
-            start(base, range, true);
+            let sites = start(base, range);
+            let mut jumps = Jumps::new();
+            rewrite(&sites, &mut jumps);
+            super::super::text::place(jumps.sorted(), true);
             assert!(is_cancellation_point(base + 0x300 + 46));
             for site in [0x208, 0x300 + 39] {
                 assert_eq!(*((base + site) as *const u8), 0xe9);

@@ -4,9 +4,11 @@
 //!
 //! Invariant: where a stub calls the entry, the stack is [`FRAME`] bytes below what it was in
 //! libc, and the address behind the original `syscall` lies [`RETURN`] bytes above its end. The
-//! description covers whole areas of stubs and is registered once, at start-up.
+//! description covers whole areas of stubs and is registered once: at start-up, or when the unwinder
+//! is loaded (see [`unwinder`](crate::unwinder)).
 
 use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Bytes by which a stub that calls the entry lowers the stack: the red zone and 16 more.
 pub const FRAME: u8 = 144;
@@ -22,10 +24,6 @@ unsafe impl Sync for Description {}
 
 static NEAR: Description = Description(UnsafeCell::new([0; 80]));
 static FAR: Description = Description(UnsafeCell::new([0; 80]));
-
-unsafe extern "C" {
-    fn __register_frame(description: *const u8);
-}
 
 /// The call frame information for stubs from `start` on.
 fn describe(start: usize, size: usize) -> [u8; 80] {
@@ -60,17 +58,60 @@ fn describe(start: usize, size: usize) -> [u8; 80] {
     bytes
 }
 
-/// Registers the areas of stubs: where each begins, and its bytes.
+/// Whether the areas are described, and whether the unwinder knows.
+static DESCRIBED: AtomicBool = AtomicBool::new(false);
+static REGISTERED: AtomicBool = AtomicBool::new(false);
+
+/// At start-up, when the areas of stubs have their places: describes them.
 ///
 /// # Safety
-/// Called once, while no other thread runs; the areas are never freed.
-pub unsafe fn register(near: (usize, usize), far: (usize, usize)) {
-    for (description, (start, size)) in [(&NEAR, near), (&FAR, far)] {
-        if start != 0 {
-            // SAFETY: nobody reads it yet; the description lives for ever.
-            unsafe {
-                *description.0.get() = describe(start, size);
-                __register_frame(description.0.get().cast());
+/// Called once, while no other thread runs.
+pub unsafe fn start() {
+    for (description, area, size) in [
+        (&NEAR, &super::STUBS, super::STUBS_SIZE),
+        (&FAR, &super::FAR_STUBS, super::FAR_STUBS_SIZE),
+    ] {
+        let start = area.start.load(Ordering::Relaxed);
+        // SAFETY: nobody reads it yet.
+        unsafe { *description.0.get() = describe(start, size) };
+    }
+    DESCRIBED.store(true, Ordering::Release);
+    // A program in C++ has it from its start.
+    // SAFETY: reads an address.
+    register(unsafe { arck_register_frame() });
+}
+
+unsafe extern "C" {
+    fn arck_register_frame() -> usize;
+}
+
+std::arch::global_asm!(
+    // The address of the unwinder's function, or 0 where the program has not loaded it: the symbol is
+    // weak, so that this library does not need it.
+    ".weak __register_frame",
+    ".globl arck_register_frame",
+    ".hidden arck_register_frame",
+    ".type arck_register_frame,@function",
+    "arck_register_frame:",
+    "mov rax, [rip + __register_frame@GOTPCREL]",
+    "ret",
+    ".size arck_register_frame, . - arck_register_frame",
+);
+
+/// Tells the unwinder, by its function of this address, unless that is 0; once.
+pub fn register(function: usize) {
+    if function == 0
+        || !DESCRIBED.load(Ordering::Acquire)
+        || REGISTERED.swap(true, Ordering::AcqRel)
+    {
+        return;
+    }
+    // SAFETY: `__register_frame`, which takes a description that lives for ever.
+    unsafe {
+        let function: unsafe extern "C" fn(*const u8) = std::mem::transmute(function);
+        for (description, area) in [(&NEAR, &super::STUBS), (&FAR, &super::FAR_STUBS)] {
+            if area.start.load(Ordering::Relaxed) != 0 {
+                function(description.0.get().cast_const().cast());
             }
         }
     }

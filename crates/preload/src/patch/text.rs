@@ -1,0 +1,132 @@
+//! Writing to libc's text: the jumps to stubs.
+//!
+//! Invariant: text is writable only while jumps are written to it, and its pages stay shared with
+//! other programs but for those that hold one.
+
+use super::{REFUSED, SITES, distance};
+use crate::raw::syscall;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const PAGE: usize = 4096;
+/// Bytes of a jump.
+const LENGTH: usize = 5;
+/// Jumps that are so many bytes apart, or less, are written while all that is between them is
+/// writable: two changes of protection take longer than a page does.
+const NEAR: usize = 64 * PAGE;
+/// Jumps at start-up, at most.
+const JUMPS_MAX: usize = 64;
+
+/// A site and where it is to jump to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Jump {
+    pub site: usize,
+    pub stub: usize,
+}
+
+/// Jumps that are to be placed together.
+pub struct Jumps {
+    list: [Jump; JUMPS_MAX],
+    length: usize,
+}
+
+impl Jumps {
+    pub fn new() -> Jumps {
+        Jumps {
+            list: [Jump::default(); JUMPS_MAX],
+            length: 0,
+        }
+    }
+
+    /// One too many is left out: its site goes on trapping.
+    pub fn push(&mut self, jump: Jump) {
+        if let Some(place) = self.list.get_mut(self.length) {
+            *place = jump;
+            self.length += 1;
+        }
+    }
+
+    /// By their places.
+    pub fn sorted(&mut self) -> &[Jump] {
+        let list = &mut self.list[..self.length];
+        list.sort_unstable();
+        list
+    }
+}
+
+/// How many of these sorted jumps, which are at least one, are near each other.
+fn near(jumps: &[Jump]) -> usize {
+    let pairs = jumps.windows(2);
+    1 + pairs
+        .take_while(|pair| pair[1].site - pair[0].site <= NEAR)
+        .count()
+}
+
+/// Replaces five bytes of text by a jump, at each of these places, which are sorted. Where the system
+/// refuses, nothing more is rewritten.
+///
+/// # Safety
+/// The five bytes are instructions for which the jump to the stub may stand; `alone`, that is, no
+/// other thread runs, or the five lie in one aligned word.
+pub unsafe fn place(mut jumps: &[Jump], alone: bool) {
+    while !jumps.is_empty() {
+        let (these, rest) = jumps.split_at(near(jumps));
+        jumps = rest;
+        let start = these[0].site & !(PAGE - 1);
+        let end = (these[these.len() - 1].site + LENGTH).next_multiple_of(PAGE);
+        let all = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
+        // SAFETY: the pages of text that hold the sites, and the caller's promise.
+        unsafe {
+            if syscall!(libc::SYS_mprotect, start, end - start, all) != 0 {
+                REFUSED.store(true, Ordering::Relaxed);
+                return;
+            }
+            these.iter().for_each(|jump| write(jump, alone));
+            let executable = libc::PROT_READ | libc::PROT_EXEC;
+            syscall!(libc::SYS_mprotect, start, end - start, executable);
+        }
+        SITES.fetch_add(these.len(), Ordering::Relaxed);
+    }
+}
+
+/// # Safety
+/// As for [`place`]; the text can be written.
+unsafe fn write(Jump { site, stub }: &Jump, alone: bool) {
+    let mut jump = [0xe9, 0, 0, 0, 0];
+    jump[1..].copy_from_slice(&distance(site + LENGTH, *stub));
+    // SAFETY: the caller's promise.
+    unsafe {
+        if alone {
+            std::ptr::copy_nonoverlapping(jump.as_ptr(), *site as *mut u8, LENGTH);
+        } else {
+            let word = (site & !7) as *const AtomicU64;
+            let mut bytes = (*word).load(Ordering::Relaxed).to_le_bytes();
+            bytes[site % 8..site % 8 + LENGTH].copy_from_slice(&jump);
+            (*word).store(u64::from_le_bytes(bytes), Ordering::Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jumps_are_written_together_where_they_are_near() {
+        let mut jumps = Jumps::new();
+        for site in [0x90_0000, 0x10_0000, 0x10_4000, 0x12_0000, 0x90_0010] {
+            jumps.push(Jump { site, stub: 1 });
+        }
+        let sorted = jumps.sorted();
+        assert_eq!(near(sorted), 3);
+        assert_eq!(near(&sorted[3..]), 2);
+    }
+
+    #[test]
+    fn one_too_many_is_left_out() {
+        let mut jumps = Jumps::new();
+        for site in 0..JUMPS_MAX + 3 {
+            jumps.push(Jump { site, stub: 0 });
+        }
+        assert_eq!(jumps.sorted().len(), JUMPS_MAX);
+    }
+}
