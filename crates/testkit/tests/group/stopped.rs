@@ -85,6 +85,14 @@ impl Process {
     }
 }
 
+/// A member dies inside, and the others can know it.
+fn one_dies(pool: &TestPool, fs: &FileSystem) {
+    inside(pool, fs).kill();
+    while !fs.session().any_departed() {
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
 /// One member is stopped inside and another is killed there: a third waits, until the first goes on, or
 /// dies too. Only who runs, and does not come out, is given up.
 pub fn who_is_stopped_inside_is_waited_for() {
@@ -95,7 +103,7 @@ pub fn who_is_stopped_inside_is_waited_for() {
         let mut asking = Process::asking(&pool, &fs);
         let mut stopped = inside(&pool, &fs);
         stop(&stopped.child, true);
-        inside(&pool, &fs).kill();
+        one_dies(&pool, &fs);
         asking.tell();
         let began = Instant::now();
         std::thread::sleep(LONGER);
@@ -119,7 +127,7 @@ pub fn who_is_stopped_inside_is_waited_for() {
     }
     let mut asking = Process::asking(&pool, &fs);
     let running = inside(&pool, &fs);
-    inside(&pool, &fs).kill();
+    one_dies(&pool, &fs);
     asking.tell();
     assert_eq!(asking.result().0, "failed");
     asking.kill();
