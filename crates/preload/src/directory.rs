@@ -204,9 +204,10 @@ pub fn forked() {
 
 /// At start-up.
 pub fn start() {
-    look_above();
+    let is_somewhere = look_above();
     let start = settings::START_DIRECTORY.get();
-    if crate::path::below_mount(start).is_some() {
+    // A program that is not served, and hands on what it was told, may have gone elsewhere.
+    if !is_somewhere && crate::path::below_mount(start).is_some() {
         let locked = lock();
         let name = locked.name();
         name.0[..start.len()].copy_from_slice(start);
@@ -221,8 +222,8 @@ pub fn is_above_mount() -> bool {
     ABOVE_MOUNT.load(Ordering::Relaxed)
 }
 
-/// Looks where the kernel's working directory is.
-pub fn look_above() {
+/// Looks where the kernel's working directory is. False if nowhere.
+pub fn look_above() -> bool {
     let mut buffer = [0u8; PATH_MAX];
     let length = kernel_name(&mut buffer);
     let path = &buffer[..length];
@@ -232,6 +233,7 @@ pub fn look_above() {
         None => false,
     };
     ABOVE_MOUNT.store(above && !path.is_empty(), Ordering::Relaxed);
+    !path.is_empty()
 }
 
 /// The kernel's working directory; length 0 if unknown.

@@ -14,12 +14,13 @@ pub struct Executed {
     memory: *mut u8,
     size: usize,
     list: usize,
-    /// The end of the list, where two entries may be put, and where their strings are: see
+    /// The end of the list, where [`TELLS`] entries may be put, and where their strings are: see
     /// `process::identity`.
     end: *mut usize,
     told: *mut u8,
 }
 
+const TELLS: usize = 3;
 /// Room for one of them: the variable's name, a path with its NUL byte.
 const TOLD: usize = 16 + settings::PATH_MAX;
 
@@ -113,10 +114,12 @@ impl Executed {
                 + library.len()
                 + preload.map_or(0, <[u8]>::len)
                 + 32;
-            let size = (count + added.len() + 4) * size_of::<usize>() + strings + 2 * TOLD;
+            // With LD_PRELOAD and the null pointer.
+            let entries_most = count + added.len() + TELLS + 2;
+            let size = entries_most * size_of::<usize>() + strings + TELLS * TOLD;
             let memory = raw::map_anonymous(size)?;
             let list = memory.cast::<usize>();
-            let mut text = memory.add((count + added.len() + 4) * size_of::<usize>());
+            let mut text = memory.add(entries_most * size_of::<usize>());
             let mut entries = 0;
             let mut push = |address: usize| {
                 list.add(entries).write(address);
@@ -139,6 +142,7 @@ impl Executed {
                     b"ARCK_CWD=",
                     b"ARCK_EXECFN=",
                     b"ARCK_EXE=",
+                    b"ARCK_EXEC=",
                     b"ARCK_HOLD=",
                     b"ARCK_SITES=",
                 ];
@@ -167,7 +171,7 @@ impl Executed {
                 size,
                 list: list as usize,
                 end: list.add(entries),
-                told: memory.add(size - 2 * TOLD),
+                told: memory.add(size - TELLS * TOLD),
             })
         }
     }
@@ -181,12 +185,30 @@ impl Executed {
         }
     }
 
+    /// Tells, after that, for which program all this is meant: by device and inode number of the file that
+    /// the kernel executes; `None`: for nobody.
+    pub fn tell_file(&self, file: Option<[u64; 2]>) {
+        if !self.has_told() {
+            return;
+        }
+        let mut text = raw::Text::<48>::new();
+        if let Some([device, inode]) = file {
+            text.number(device).push(b":").number(inode);
+        }
+        self.tell(1, b"ARCK_EXEC=", &[text.bytes()]);
+    }
+
     /// Tells it, after that, its absolute path.
     pub fn tell_executable(&self, path: &[u8]) {
-        // SAFETY: one of the two places.
-        if !path.is_empty() && unsafe { *self.end } != 0 {
-            self.tell(1, b"ARCK_EXE=", &[path]);
+        if !path.is_empty() && self.has_told() {
+            self.tell(2, b"ARCK_EXE=", &[path]);
         }
+    }
+
+    /// Whether it is told a name.
+    pub fn has_told(&self) -> bool {
+        // SAFETY: the first of the places.
+        unsafe { *self.end != 0 }
     }
 
     fn tell(&self, place: usize, name: &[u8], parts: &[&[u8]]) -> usize {
@@ -200,6 +222,8 @@ impl Executed {
                 std::ptr::copy_nonoverlapping(part.as_ptr(), start.add(at), length);
                 at += length;
             }
+            // Another one may have been there.
+            start.add(at).write(0);
             self.end.add(place).write(start as usize);
             start as usize + name.len()
         }

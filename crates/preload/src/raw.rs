@@ -282,6 +282,23 @@ impl<const N: usize> std::fmt::Write for Text<N> {
     }
 }
 
+/// Device and inode number of a file, by a system call that fills in its status.
+pub fn identity(call: impl FnOnce(*mut libc::stat) -> isize) -> Option<[u64; 2]> {
+    let mut status = std::mem::MaybeUninit::<libc::stat>::zeroed();
+    if failed(call(status.as_mut_ptr())) {
+        return None;
+    }
+    // SAFETY: all zeroes is a value, and what the kernel has made of it too.
+    let status = unsafe { status.assume_init() };
+    Some([status.st_dev, status.st_ino])
+}
+
+/// The same of an open descriptor.
+pub fn identity_of(descriptor: usize) -> Option<[u64; 2]> {
+    // SAFETY: a number, and a structure that the kernel fills.
+    identity(|status| unsafe { syscall!(libc::SYS_fstat, descriptor, status) })
+}
+
 /// `/proc/self/fd/N`, NUL-terminated.
 pub fn descriptor_path(descriptor: usize) -> Text<40> {
     let mut text = Text::new();

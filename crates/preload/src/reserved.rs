@@ -13,25 +13,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// it is known when the last of them has ended. Programs that close everything that they do not
 /// know (daemons, and many that start others) must not close that one.
 pub fn start() {
-    let Ok(text) = std::str::from_utf8(settings::KEEP.get()) else {
-        return;
-    };
-    let mut numbers = text.split(':').map(str::parse::<u64>);
-    let (Some(Ok(descriptor)), Some(Ok(device)), Some(Ok(inode))) =
-        (numbers.next(), numbers.next(), numbers.next())
-    else {
-        return;
-    };
-    // SAFETY: the kernel fills the structure, for which all zeroes are a value.
-    let (failed, status) = unsafe {
-        let mut status: libc::stat = std::mem::zeroed();
-        let result = syscall!(libc::SYS_fstat, descriptor, &raw mut status);
-        (raw::failed(result), status)
-    };
-    // The number may have been closed, and be another file's, where this library was not loaded.
-    if !failed && (status.st_dev, status.st_ino) == (device, inode) {
-        mark(descriptor as usize);
+    if let Some(descriptor) = named_by(&settings::KEEP) {
+        mark(descriptor);
     }
+}
+
+/// The descriptor that a setting names. Its number may have been closed, and be another file's, where
+/// this library was not loaded: so the file has to be the one that was meant.
+fn named_by(setting: &settings::Setting) -> Option<usize> {
+    let [descriptor, file @ ..] = setting.numbers::<3>()?;
+    let descriptor = usize::try_from(descriptor).ok()?;
+    (raw::identity_of(descriptor)? == file).then_some(descriptor)
 }
 
 /// Own descriptors are placed at or above this number, out of the way of programs that use
@@ -100,14 +92,9 @@ pub fn session() -> Option<usize> {
 /// At start-up: the connection of the program that has executed this one, which keeps open what has
 /// no name until it is open here.
 pub fn held() -> Option<usize> {
-    let text = std::str::from_utf8(settings::HOLD.get()).ok()?;
-    let descriptor = text.parse().ok()?;
-    // SAFETY: a question about a number.
-    let flags = unsafe { syscall!(libc::SYS_fcntl, descriptor, libc::F_GETFD) };
-    (!raw::failed(flags)).then(|| {
-        mark(descriptor);
-        descriptor
-    })
+    let descriptor = named_by(&settings::HOLD)?;
+    mark(descriptor);
+    Some(descriptor)
 }
 
 /// What the LibFS is about to close itself.

@@ -68,9 +68,22 @@ impl Setting {
         // SAFETY: no writer after start-up.
         unsafe { &(&*STORE.bytes.get())[*self.start.get()..][..*self.length.get()] }
     }
+    /// So many numbers, with colons between.
+    pub fn numbers<const N: usize>(&self) -> Option<[u64; N]> {
+        numbers(self.get())
+    }
     pub fn is_set(&self) -> bool {
         !self.get().is_empty()
     }
+}
+
+fn numbers<const N: usize>(text: &[u8]) -> Option<[u64; N]> {
+    let mut parts = std::str::from_utf8(text).ok()?.split(':');
+    let mut numbers = [0; N];
+    for number in &mut numbers {
+        *number = parts.next()?.parse().ok()?;
+    }
+    parts.next().is_none().then_some(numbers)
 }
 
 /// Whether there is a pool to serve.
@@ -88,8 +101,8 @@ pub static START_DIRECTORY: Setting = Setting::new();
 /// Host directory that stands in for a pool in tests (ARCK_HOST_BACKEND_DIR).
 #[cfg(feature = "host-backend")]
 pub static HOST_DIRECTORY: Setting = Setting::new();
-/// Under which name this program was executed (ARCK_EXECFN), and its path on the pool (ARCK_EXE): see
-/// `process::identity`.
+/// Under which name this program was executed (ARCK_EXECFN), and its path on the pool (ARCK_EXE), if they
+/// are of this program (ARCK_EXEC): see `process::identity`.
 pub static EXECFN: Setting = Setting::new();
 pub static EXECUTABLE: Setting = Setting::new();
 /// Which net to use (ARCK_NET): empty = the best there is.
@@ -99,7 +112,8 @@ pub static PATCH: Setting = Setting::new();
 /// A descriptor that has to stay open (ARCK_KEEP): its number, and the device and inode number of
 /// its file, with colons between.
 pub static KEEP: Setting = Setting::new();
-/// A descriptor of the program that has executed this one (ARCK_HOLD): see `reserved::held`.
+/// A descriptor of the program that has executed this one, or the one before (ARCK_HOLD): as ARCK_KEEP.
+/// See `reserved::held`.
 pub static HOLD: Setting = Setting::new();
 /// This library's own path, for LD_PRELOAD of executed programs.
 pub static LIBRARY: Setting = Setting::new();
@@ -149,6 +163,16 @@ pub fn sites() -> &'static [u8] {
     variable(b"ARCK_SITES").unwrap_or_default()
 }
 
+/// Device and inode number of the file that the kernel has executed; zeroes if it does not tell.
+fn executed() -> [u64; 2] {
+    let path = c"/proc/self/exe".as_ptr();
+    crate::raw::identity(|status| {
+        // SAFETY: a string, and a structure that the kernel fills.
+        unsafe { crate::raw::syscall!(libc::SYS_newfstatat, libc::AT_FDCWD, path, status, 0) }
+    })
+    .unwrap_or_default()
+}
+
 /// Reads the environment. Returns whether there is a pool to serve.
 pub fn read() -> bool {
     let (Some(pool), Some(mount)) = (variable(b"ARCK_POOL"), variable(b"ARCK_MOUNT")) else {
@@ -178,9 +202,11 @@ pub fn read() -> bool {
             fits &= setting.set(value);
         }
     }
-    for (name, setting) in [(&b"ARCK_EXECFN"[..], &EXECFN), (b"ARCK_EXE", &EXECUTABLE)] {
-        // What is too long for a path is told to nobody.
-        setting.set(variable(name).unwrap_or_default());
+    if variable(b"ARCK_EXEC").is_some_and(|file| numbers(file) == Some(executed())) {
+        for (name, setting) in [(&b"ARCK_EXECFN"[..], &EXECFN), (b"ARCK_EXE", &EXECUTABLE)] {
+            // What is too long for a path is told to nobody.
+            setting.set(variable(name).unwrap_or_default());
+        }
     }
     // SAFETY: dladdr fills `information` about the object that holds this function; its name
     // stays valid as long as the object is loaded.

@@ -68,7 +68,7 @@ pub unsafe fn execveat(a: &Arguments) -> isize {
 /// name, if it is handed any such.
 struct Held {
     descriptor: Option<usize>,
-    text: raw::Text<24>,
+    text: raw::Text<64>,
 }
 
 impl Held {
@@ -77,6 +77,9 @@ impl Held {
         let descriptor = reserved::session().filter(|_| handover::mark_nameless(survives));
         if let Some(descriptor) = descriptor {
             text.number(descriptor as u64);
+            for number in raw::identity_of(descriptor).unwrap_or_default() {
+                text.push(b":").number(number);
+            }
             // SAFETY: the descriptor is this library's.
             unsafe { syscall!(libc::SYS_fcntl, descriptor, libc::F_SETFD, 0) };
         }
@@ -184,6 +187,9 @@ const KNOWN_FLAGS: i32 = libc::AT_EMPTY_PATH | libc::AT_SYMLINK_NOFOLLOW;
 unsafe fn execute_host(file: &File, arguments: usize, environment: &Executed, depth: u32) -> isize {
     // SAFETY: the program's arguments, as for the system call.
     unsafe {
+        if environment.has_told() {
+            environment.tell_file(executed_for(file));
+        }
         let prepared = libraries_of_host(file, environment.pointer());
         let list = prepared
             .as_ref()
@@ -209,6 +215,27 @@ unsafe fn execute_host(file: &File, arguments: usize, environment: &Executed, de
             return interpret(file, &script, arguments, environment, depth);
         }
         result
+    }
+}
+
+/// Which file the kernel executes when it is given an interpreter of the host's: that may be a script
+/// itself.
+///
+/// # Safety
+/// The path is a string.
+unsafe fn executed_for(file: &File) -> Option<[u64; 2]> {
+    let mut script;
+    let mut path = file.path;
+    // SAFETY: the caller's promise; then strings of scripts, of which the last one lives.
+    unsafe {
+        for _ in 0..DEPTH_MAX {
+            let Some(next) = Script::read_host(path) else {
+                break;
+            };
+            script = next;
+            path = script.interpreter.pointer() as usize;
+        }
+        raw::identity(|status| syscall!(libc::SYS_newfstatat, HERE, path, status, 0))
     }
 }
 
@@ -238,6 +265,7 @@ unsafe fn run(
                 if depth == 0 {
                     file.tell_name(environment);
                 }
+                environment.tell_file(raw::identity_of(copy as usize));
                 environment.tell_executable(&path);
                 let length = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
                 let list = environment.pointer();

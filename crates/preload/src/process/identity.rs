@@ -3,10 +3,12 @@
 //!
 //! ARCK_EXECFN is `=` and the file name that was executed, as the kernel would have it: AT_EXECFN, and
 //! with its last component the name of the process; with `@` that is the name of the program's file. ARCK_EXE is the program's absolute path, where
-//! `/proc/self/exe` leads.
+//! `/proc/self/exe` leads. ARCK_EXEC is device and inode number of the file that the kernel executes,
+//! for which the two are meant.
 //!
-//! Invariant: both are told by whoever executes, for this one program, and are in no environment
-//! that it passes on.
+//! Invariant: all are told by whoever executes, for this one program. They are in no environment that it
+//! passes on, unless this library does not serve it (a static one): whom that executes finds that they
+//! are not meant for him.
 
 use crate::raw::{self, syscall};
 use crate::settings;

@@ -84,6 +84,19 @@ fn handed_on() {
     same("passing");
 }
 
+/// What a program was told of itself, of where it is and of what it holds is not believed by one that was
+/// executed by it in turn, if this library does not serve it.
+#[test]
+fn executed_by_one_that_is_not_served() {
+    let binary = compile("launching");
+    let launcher = compile_with("launcher", &["-static"]);
+    compare_with_tmpfs(|| {
+        let mut command = Command::new(&binary);
+        command.env("LAUNCHER", &launcher);
+        command
+    });
+}
+
 /// A pool that all users reach, and a copy of the library that they can load.
 fn pool_of_all() -> (TestPool, tempfile::TempDir, PathBuf) {
     // SAFETY: no arguments, no memory.
