@@ -59,7 +59,7 @@ impl FileSystem {
         FileSystem::connect_within(options, arck_libfs_kit::session::REGION_SIZE)
     }
 
-    /// The same with at most `memory` bytes of auxiliary state: see [`SessionOptions`].
+    /// The same with a region of `memory` bytes: see [`SessionOptions`].
     pub fn connect_within(
         options: &ConnectOptions,
         memory: u64,

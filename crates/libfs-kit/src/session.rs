@@ -44,8 +44,8 @@ use std::time::{Duration, Instant};
 pub use crate::connection::connect_socket;
 
 /// Address space of the group region, in bytes, if nothing else is said; memory is used as it
-/// fills.
-pub const REGION_SIZE: u64 = 16 << 30;
+/// fills. A generation of the auxiliary state can have half of it.
+pub const REGION_SIZE: u64 = 32 << 30;
 
 /// Why a session could not be opened. `Display` is one line that says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -131,9 +131,9 @@ impl State {
 
 /// How a session is opened.
 pub struct SessionOptions<'a> {
-    /// Bytes of the group region, which holds all auxiliary state: pages of 4096, a few MiB at
-    /// least. What does not fit into it is ENOMEM, or ENFILE for open files, which have a sixteenth
-    /// of it. Of no effect for who joins a group.
+    /// Bytes of the group region: pages of 4096, a few MiB at least. Auxiliary state has half of it (what
+    /// is built anew after a death the other); what does not fit is ENOMEM, or ENFILE for open files,
+    /// which have a sixteenth of it. Of no effect for who joins a group.
     pub region_size: u64,
     /// How long to wait where nobody serves the pool: for a program whose like is on it already,
     /// while its controller is started again.

@@ -110,7 +110,7 @@ fn a_region_that_is_full() {
     }
     big.disconnect().expect("disconnect");
 
-    let session = within(&pool, 8 << 20);
+    let session = within(&pool, 16 << 20);
     let at = At::Root;
     let mut expected: BTreeSet<String> = (0..KNOWN).map(known).collect();
     // The session knows these, and owns where they are.

@@ -69,17 +69,12 @@ impl Region {
         auxiliary.orphans_lock.reset();
         auxiliary.orphans.store(0, Ordering::Relaxed);
         auxiliary.classes.iter().for_each(CentralList::reset);
-        self.reset_pages(self.is_building());
+        self.reset_pages();
         for index in 0..self.slots_used() {
             self.slot_cache(index).reset();
         }
         auxiliary.generation.fetch_add(1, Ordering::SeqCst);
         auxiliary.damaged.store(BUILDING, Ordering::SeqCst);
-    }
-
-    /// Whether a generation has been begun and is not whole.
-    pub(super) fn is_building(&self) -> bool {
-        self.auxiliary().damaged.load(Ordering::SeqCst) == BUILDING
     }
 
     /// The auxiliary state is whole again.

@@ -2,19 +2,21 @@
 //! back.
 //!
 //! ```text
-//! 1         permanent                begin     frontier        limit
-//! | for good | free, or earlier ones |  this one  |    free      |
+//! 1         permanent                   middle                     pages
+//! | for good | one half                  | the other half           |
 //! ```
 //!
-//! A new generation begins behind the one that it replaces, or before it, where there is more room. So
-//! while it is built the old one is there to be read; and it stays there until the next is built, for
-//! threads that were outside with a reference to something of it. All else is given back to the system
-//! when the new one is whole.
+//! Each generation lies in one half, and the next in the other. So while that is built, the old one is
+//! there to be read, also for the next one if whoever builds dies over it; and it stays there until the
+//! one after is built, for threads that were outside with a reference to something of it. All else is
+//! given back to the system when the new one is whole. (A region is a file with holes: what it does not
+//! use costs addresses.)
 //!
 //! # Invariants
 //! * What was allocated before the region was ready is never given back: it is found by roots that
 //!   every member has followed.
-//! * Pages of the generation before are handed out again only where there are no others.
+//! * Nothing of a generation is handed out again before the next is whole; what a builder has made who
+//!   died over it, not before that either: what is noted of the old one may be there by now.
 //! * All of this changes under the pool's lock, or where one thread builds alone.
 
 use super::super::Region;
@@ -23,9 +25,6 @@ use super::pages::PageDescriptor;
 use crate::region_shared;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-
-/// A new generation begins where there is at least one part in so many of the heap, if it can.
-const ROOM: u32 = 16;
 
 region_shared! {
     /// Numbers of pages.
@@ -36,7 +35,7 @@ region_shared! {
         begin: AtomicU32,
         /// Where the frontier ends.
         pub(super) limit: AtomicU32,
-        /// The pages of the generation before; none if they are the same.
+        /// The pages of the generation before.
         kept_begin: AtomicU32,
         kept_end: AtomicU32,
         /// The first page of the generation that is being built.
@@ -50,6 +49,20 @@ region_shared! {
 impl Generations {
     fn permanent(&self) -> u32 {
         self.permanent.load(Relaxed).max(1)
+    }
+
+    /// The page between the halves of a heap of so many.
+    fn middle(&self, pages: u32) -> u32 {
+        let permanent = self.permanent();
+        permanent + pages.saturating_sub(permanent) / 2
+    }
+
+    /// Pages that a generation of such a heap can have.
+    pub(super) fn most(&self, pages: u32) -> u32 {
+        match self.permanent.load(Relaxed) {
+            0 => pages,
+            permanent => self.middle(pages).saturating_sub(permanent),
+        }
     }
 
     fn kept(&self) -> Range<u32> {
@@ -84,42 +97,37 @@ impl Region {
             .permanent
             .compare_exchange(0, frontier, Relaxed, Relaxed);
         if first.is_ok() {
-            pool.generations.begin.store(frontier, Relaxed);
+            let generations = &pool.generations;
+            generations.begin.store(frontier, Relaxed);
+            let middle = generations.middle(self.layout.heap_pages);
+            generations.limit.store(middle, Relaxed);
         }
     }
 
-    /// Nothing is free of what was used before, and a generation begins elsewhere. `is_again`: whoever
-    /// began it before has died over it.
-    pub(in super::super) fn reset_pages(&self, is_again: bool) {
+    /// Nothing is free of what was used before, and a generation begins in the other half; behind what
+    /// is there already, if whoever began it before has died over it.
+    pub(in super::super) fn reset_pages(&self) {
         let pool = &self.auxiliary().pool;
         let generations = &pool.generations;
         self.forget_runs();
         let (permanent, pages) = (generations.permanent(), self.layout.heap_pages);
+        let middle = generations.middle(pages);
         let begin = generations.begin.load(Relaxed);
         let frontier = pool.frontier.load(Relaxed);
         generations.note_high(frontier);
+        let (half, limit) = match begin > middle {
+            true => (permanent, middle),
+            false => (middle, pages),
+        };
+        let is_begun = (frontier > middle) != (begin > middle);
         // A page in between, which is no neighbour to be merged with.
-        let border = if is_again || frontier < begin {
+        let border = if is_begun {
             frontier
         } else {
             generations.keep(begin..frontier);
-            let (above, below) = (
-                pages.saturating_sub(frontier),
-                begin.saturating_sub(permanent),
-            );
-            let (border, limit) = if above.max(below) < pages / ROOM {
-                // Over the old one, of which all that is needed is noted.
-                generations.keep(0..0);
-                (permanent, pages)
-            } else if above >= below {
-                (frontier, pages)
-            } else {
-                (permanent, begin)
-            };
-            generations.limit.store(limit, Relaxed);
-            border
+            half
         };
-        let limit = generations.limit.load(Relaxed);
+        generations.limit.store(limit, Relaxed);
         let first = border.saturating_add(1).min(limit);
         if border < limit {
             self.mark_border(border);
@@ -146,37 +154,6 @@ impl Region {
         self.discard_pages(at..high);
         generations.begin.store(begin, Relaxed);
         generations.high.store(at, Relaxed);
-    }
-
-    /// Lets this generation have what earlier ones have left; false if there is nothing. Needs the
-    /// pool's lock.
-    pub(super) fn use_what_is_left(&self) -> bool {
-        let pool = &self.auxiliary().pool;
-        let generations = &pool.generations;
-        if self.is_building() {
-            // Which reads the old one.
-            return false;
-        }
-        let (permanent, pages) = (generations.permanent(), self.layout.heap_pages);
-        let kept = generations.kept();
-        generations.keep(0..0);
-        if generations.limit.load(Relaxed) < pages {
-            // It lies before the others: it may go on over them.
-            self.discard_pages(kept);
-            generations.limit.store(pages, Relaxed);
-            return true;
-        }
-        let begin = generations.begin.load(Relaxed);
-        // Without the border.
-        let left = permanent..begin.saturating_sub(1);
-        if left.is_empty() {
-            return false;
-        }
-        generations.begin.store(permanent, Relaxed);
-        self.discard_pages(left.clone());
-        self.mark_border(permanent - 1);
-        self.put_run(left.start, left.len() as u32, 0);
-        true
     }
 
     /// Gives the memory of pages back, and of what is known of them.

@@ -116,7 +116,7 @@ pub struct Statistics {
     pub pages_dirty: u64,
     /// Pages of the heap that have memory behind them, at most: in use or dirty.
     pub pages_mapped: u64,
-    /// Pages that the heap has in all.
+    /// Pages that what is allocated now can have: once the region is ready, half of the heap.
     pub pages_total: u64,
     /// Invalid references followed in release builds. Anything but 0 is a bug.
     pub stray_references: u64,
@@ -283,7 +283,10 @@ impl Region {
     /// How full the region is. The numbers are read one after the other, while others go on.
     pub fn statistics(&self) -> Statistics {
         let mut statistics = Statistics {
-            pages_total: u64::from(self.layout.heap_pages),
+            pages_total: {
+                let generations = &self.auxiliary().pool.generations;
+                u64::from(generations.most(self.layout.heap_pages))
+            },
             stray_references: self.header().stray.load(Ordering::Relaxed),
             bytes_leaked: self.header().leaked.load(Ordering::Relaxed),
             ..Statistics::default()

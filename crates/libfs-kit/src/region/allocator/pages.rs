@@ -212,12 +212,7 @@ impl Region {
                 }
                 page
             }
-            None => match self.advance_frontier(pages) {
-                Some(page) => page,
-                // What generations before this one have left; once.
-                None if self.use_what_is_left() => return self.take_run(pages),
-                None => return Err(OutOfMemory),
-            },
+            None => self.advance_frontier(pages).ok_or(OutOfMemory)?,
         };
         let first = self.descriptor(page);
         first.length.store(pages, Relaxed);

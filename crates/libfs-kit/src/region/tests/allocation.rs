@@ -307,17 +307,58 @@ fn generations_give_their_memory_back() {
     }
     // The one before, at most, and what was filled meanwhile.
     assert!(most < 12 << 20, "{most} bytes of memory");
-    // All of the heap can be had, but for what is for good and some borders.
-    let mut count = 0;
-    while region.allocate_bytes(&slot, 4096).is_ok() {
-        count += 1;
+}
+
+/// Generations that take all that they can have: the next finds what it needs of each, also when whoever
+/// builds it dies over it, and can have as much.
+#[test]
+#[cfg(not(miri))]
+fn generations_that_fill_the_region_are_there_for_whoever_builds() {
+    const OBJECT: usize = 3000;
+    let file = rustix::fs::memfd_create("region", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    rustix::fs::ftruncate(&file, SIZE).unwrap();
+    let region = Region::create(&file, SIZE).unwrap();
+    let slot = region.claim_thread_slot(0).unwrap();
+    let good = region.allocate_bytes(&slot, OBJECT).unwrap();
+    assert!(region.write_bytes(good, &[7; OBJECT]));
+    region.set_ready();
+    let fill = |count: usize, mark: u8| -> Vec<Offset<AtomicU8>> {
+        let mut filled = Vec::new();
+        while filled.len() < count
+            && let Ok(offset) = region.allocate_bytes(&slot, OBJECT)
+        {
+            assert!(region.write_bytes(offset, &[mark; OBJECT]));
+            filled.push(offset);
+        }
+        filled
+    };
+    let pages = region.statistics().pages_total as usize;
+    for generation in 0..9u8 {
+        let now = fill(usize::MAX, generation);
+        // But for what its builders have used.
+        let all = now.len() + usize::from(generation != 0) * 3 * (pages / 10);
+        assert!(all * 10 > pages * 9, "{} of {pages}", now.len());
+        region.begin_damage();
+        let build = |mark: u8, old: &[Offset<AtomicU8>], old_mark: u8| {
+            region.begin_generation();
+            let built = fill(pages / 10, mark);
+            assert_eq!(built.len(), pages / 10, "there is room beside it");
+            for &old in old {
+                let is_there = region.bytes_equal(old, &[old_mark; OBJECT]);
+                assert!(is_there, "{generation}, by {mark}");
+            }
+            built
+        };
+        let mut built = Vec::new();
+        for builder in 100..103 {
+            built = build(builder, &now, generation);
+        }
+        if generation % 2 == 1 {
+            // Who had all but said that it is whole died over that.
+            region.give_back_generations();
+            build(103, &built, 102);
+        }
+        region.end_damage();
+        assert!(region.bytes_equal(good, &[7; OBJECT]));
     }
-    let pages = region.statistics().pages_total;
-    assert!(count * 10 > pages * 9, "{count} of {pages} pages");
-    // Then there is no room beside it.
-    region.begin_damage();
-    region.begin_generation();
-    assert!(region.allocate_bytes(&slot, OBJECT).is_ok());
-    region.end_damage();
-    assert!(region.bytes_equal(good, &[7; OBJECT]));
 }
