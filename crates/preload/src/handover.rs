@@ -331,7 +331,9 @@ pub fn find_inherited() {
         let mut find = |inode: u64| known[..count].iter().find(|k| k.0 == inode).map(|k| k.1);
         match inherit(descriptor, false, &mut find) {
             // A plain placeholder that leaked through a foreign exec: nothing behind it.
-            None => raw::close(descriptor as isize),
+            None if is_made_here(descriptor) => raw::close(descriptor as isize),
+            // It only looks like one.
+            None => {}
             Some((inode, page)) if find(inode).is_none() && count < known.len() => {
                 known[count] = (inode, page);
                 count += 1;
@@ -389,6 +391,19 @@ pub fn inherit(
         let notes = EXTERNAL | page as u64 | closes;
         descriptors::put(descriptor, INHERITED, notes);
         Some((status.st_ino, page))
+    }
+}
+
+/// Whether what looks like a placeholder was opened as this library does it ([`make_placeholder`]), by one
+/// who is trusted.
+fn is_made_here(descriptor: usize) -> bool {
+    // SAFETY: questions about a descriptor; `status` is filled by the kernel, or all zeroes.
+    unsafe {
+        let mut status: libc::stat = std::mem::zeroed();
+        let failed = raw::failed(raw::syscall!(libc::SYS_fstat, descriptor, &raw mut status));
+        let flags = raw::syscall!(libc::SYS_fcntl, descriptor, libc::F_GETFL);
+        let is_closed_to_all = flags as i32 & libc::O_ACCMODE == libc::O_ACCMODE;
+        !failed && !raw::failed(flags) && is_closed_to_all && is_trusted(&status)
     }
 }
 

@@ -139,6 +139,23 @@ fn somebody_else() {
     );
 }
 
+/// What another user sends, and says to be a file of the pool's that it may not open itself, is believed by
+/// nobody.
+#[test]
+fn sent_by_somebody_else() {
+    let binary = compile("forging");
+    let (pool, place, library) = pool_of_all();
+    let program = place.path().join("forging");
+    std::fs::copy(binary, &program).expect("a copy");
+    compare_with_tmpfs_on(
+        &pool,
+        || Command::new(&program),
+        |command| {
+            command.env("LD_PRELOAD", &library);
+        },
+    );
+}
+
 /// Nothing in a group's memory is of use in one process alone: two programs that could hardly differ
 /// more in where they lie have it at different addresses, do random operations on the same files in
 /// turn, from descriptors that both keep, and each finds what the other has done.
