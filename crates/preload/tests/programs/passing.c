@@ -143,6 +143,57 @@ static void kept_by_a_child(void) {
     }
 }
 
+/* And by a program that was executed by one that was executed, which has looked at what it was handed, or
+ * at nothing. */
+static int chain(const char *f, const char *looks, int depth) {
+    char next[12]; sprintf(next, "%d", depth - 1);
+    if (!depth) { use("executed in the end", atoi(f)); return 0; }
+    if (*looks == 'f') { struct stat s; printf("  %d: %d\n", depth, stat("file", &s)); fflush(stdout); }
+    if (*looks == 'd') use("executed", atoi(f));
+    execl(self, "child", "chain", top, f, looks, next, (char *)0); return 9;
+}
+static void through_programs(void) {
+    const char *looks[] = {"nothing", "file", "descriptor"};
+    for (int how = 0; how < 2; how++) for (int i = 0; i < 3; i++) for (int depth = 1; depth < 4; depth++) {
+        printf("unnamed %d, %d programs, looks at %s\n", how, depth + 1, looks[i]); fflush(stdout);
+        pid_t p = fork();
+        if (!p) { char n[12]; sprintf(n, "%d", unnamed(how)); _exit(chain(n, looks[i], depth)); }
+        printf("ended %d\n", ended(p)); fflush(stdout);
+    }
+}
+
+/* More than this library keeps open for those whom it has sent something, while the process has a lock of the
+ * file (fcntl): that stays, whoever has sent them, until the program closes one. */
+#define MANY 65
+static void locked_by(const char *who) {
+    pid_t p = fork();
+    if (!p) { struct flock l = {.l_type = F_WRLCK}; int f = open("file", O_RDWR), r = fcntl(f, F_SETLK, &l); printf("  %s: %s\n", who, r ? strerrorname_np(errno) : "free"); fflush(stdout); _exit(0); }
+    ended(p);
+}
+static void many_under_a_lock(int per_message, int from_another) {
+    int s[2], got[MANY + 64], count = 0; char text[64]; pairs(s);
+    printf("%d in messages of %d, %s\n", MANY, per_message, from_another ? "of another" : "to oneself"); fflush(stdout);
+    int f = MUST(open("file", O_RDWR)); struct flock l = {.l_type = F_WRLCK}; MUST(fcntl(f, F_SETLK, &l));
+    locked_by("at first");
+    pid_t p = from_another ? fork() : 0;
+    int own = from_another && !p ? MUST(open("file", O_RDWR)) : f, all[64];
+    for (int i = 0; i < 64; i++) all[i] = own;
+    for (int sent = 0; sent < MANY; sent += per_message) {
+        if (!from_another || !p) MUST(send_some(s[0], "x", all, per_message));
+        if (!from_another || p) count += MUST(receive(s[1], text, got + count, 64, 0, 0));
+    }
+    if (from_another && !p) _exit(0);
+    if (p) ended(p);
+    printf("  got %d\n", count); fflush(stdout);
+    locked_by("with all");
+    MUST(read(got[count - 1], text, 2));
+    locked_by("after reading");
+    close(got[count - 1]);
+    locked_by("after closing one");
+    while (--count) close(got[count - 1]);
+    close(f); close(s[0]); close(s[1]);
+}
+
 /* A memory file that looks like what stands for a pool's file, and is none: whoever sends it must not be believed. */
 static void a_forgery(void) {
     int s[2], got[1]; char text[16]; pairs(s);
@@ -156,11 +207,14 @@ static void a_forgery(void) {
 int main(int argc, char **argv) {
     if (argc > 4 && !strcmp(argv[1], "serve")) { top = argv[2]; return serve(atoi(argv[3]), atoi(argv[4])); }
     if (argc > 3 && !strcmp(argv[1], "use")) { top = argv[2]; use("executed", atoi(argv[3])); return 0; }
+    if (argc > 5 && !strcmp(argv[1], "chain")) { top = argv[2]; syscall(SYS_readlink, "/proc/self/exe", self, sizeof self); return chain(argv[3], argv[4], atoi(argv[5])); }
     begin(argv);
     put("file", "0123456789"); MUST(mkdir("dir", 0755));
     to_oneself(); a_forgery();
     put("file", "0123456789");
     to_another("a child", 0, 0, 0); to_another("a program", 0, 1, 0); to_another("another group's program", "another", 1, 0); to_another("and on", 0, 0, 1); to_another("another group's, and on", "another", 1, 1);
     kept_by_a_child();
+    through_programs();
+    for (int another = 0; another < 2; another++) { many_under_a_lock(1, another); many_under_a_lock(5, another); many_under_a_lock(13, another); }
     return 0;
 }
