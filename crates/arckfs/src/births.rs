@@ -263,7 +263,9 @@ impl<'a> Context<'a> {
             content.changed = time;
             content.parent = inode.parent.load(Ordering::Relaxed);
             // Nobody looks at page or branch before the inode is born, so one fence does for both.
-            let branch = Branch::at(session, slot)?.begin(&content)?;
+            let branch = Branch::at(session, slot)?;
+            session.bring_arena_near(branch.offset_of(0));
+            let branch = branch.begin(&content)?;
             let _durable = order::fence((data, branch));
             Ok(())
         };

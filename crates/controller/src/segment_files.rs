@@ -51,7 +51,11 @@ impl Pool {
     /// that is made here is durable. ENOSPC.
     pub fn allocate_segment(&self, segment: SegmentNumber) -> Result<(), Errno> {
         match self.open_file(&numbered(layout::SEGMENTS, segment), OFlags::RDWR) {
-            Ok(file) => allocate(&file, 0, self.geometry().segment_size),
+            Ok(file) => {
+                allocate(&file, 0, self.geometry().segment_size)?;
+                self.gather(&file);
+                Ok(())
+            }
             Err(Errno::NOENT) => self.replace_segment(segment),
             Err(errno) => Err(errno),
         }
@@ -90,6 +94,7 @@ impl Pool {
                     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
                     let file = self.open_file(&unfinished, flags)?;
                     allocate(&file, 0, self.geometry().segment_size)?;
+                    self.gather(&file);
                     file
                 }
             };
@@ -118,6 +123,16 @@ impl Pool {
         });
         resized(&file);
         Some(file)
+    }
+
+    /// Has the pages of a segment's file put together into huge ones, some time soon: where whoever maps it
+    /// has them without asking.
+    fn gather(&self, file: &OwnedFd) {
+        if self.durability() == Durability::Volatile {
+            let length = self.geometry().segment_size;
+            self.spares()
+                .gather(file, self.directory(), layout::SEGMENTS, length);
+        }
     }
 
     /// Has files made ahead of their need, where that takes long; so many segments are free.

@@ -2,26 +2,35 @@
 //!
 //! A segment of a new pool has no file until it is used, and making one takes longer than all else
 //! that a session waits for when it is granted the segment. So, once one
-//! is made, a thread makes a few more. Only for pools in memory: elsewhere allocating does not touch
-//! the pages.
+//! is made, a thread makes a few more, and puts their pages together into huge ones where the kernel
+//! can. Only for pools in memory: elsewhere allocating does not touch the pages.
 //!
 //! # Invariants
 //! * A spare file has no name until it takes its place: whatever ends the controller, nothing is left
 //!   of it.
+//! * What is done to files that are in use already, to put their pages together, waits for no more than
+//!   [`GATHERED_MAX`] of them, and for spares that are lacking.
 //! * There are no more of them than [`SPARES`], nor than there are free segments; none is made where the
 //!   file system has room for fewer than [`PLENTY`] more, and all are let go where it has none.
 //! * The thread touches nothing but files that it has opened itself.
 
+use arck_pm::AddressSpace;
+use arck_pm::mapping::{self, MapOptions};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
+use std::collections::VecDeque;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
 /// Files made ahead: what a program that does nothing but write uses up while one is made.
 const SPARES: u32 = 3;
 /// So many segments must have room beside a spare.
 const PLENTY: u64 = 16;
+/// Files in use that wait to have their pages put together.
+const GATHERED_MAX: usize = 64;
 /// Written at once: small enough to stay in the processor's cache.
 const ZEROES: usize = 64 << 10;
 
@@ -34,13 +43,22 @@ enum Maker {
     #[default]
     None,
     Works {
-        orders: Sender<()>,
+        orders: Sender<Order>,
+        /// Orders to gather that are not done.
+        gathered: Arc<AtomicUsize>,
         made: Receiver<OwnedFd>,
         /// Orders given, less files fetched.
         under_way: u32,
     },
     /// The file system has no room, or no files without a name: none are made any more.
     Failed,
+}
+
+/// What the thread is to do.
+enum Order {
+    Make,
+    /// To put the pages of a file that is in use together into huge ones.
+    Gather(OwnedFd),
 }
 
 /// Fills a part of a file in memory, in which nothing is yet, with zeroes, so that all of it is allocated.
@@ -72,7 +90,17 @@ fn make(folder: &OwnedFd, path: &str, length: u64) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
     let file = rustix::fs::openat(folder, path, flags, Mode::RUSR | Mode::WUSR)?;
     fill(&file, 0, length)?;
+    // As good without, but slower: there may be no huge pages, or the kernel be old.
+    let _ = collapse(&file, length);
     Ok(file)
+}
+
+/// Puts the pages of a file, of this length, together into huge ones.
+fn collapse(file: &OwnedFd, length: u64) -> arck_pm::Result<()> {
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
+    let space = AddressSpace::reserve(length)?;
+    space.map(0, length, file, 0, MapOptions::READ_WRITE)?;
+    mapping::collapse(space.bytes())
 }
 
 impl SpareFiles {
@@ -87,14 +115,33 @@ impl SpareFiles {
             orders,
             made,
             under_way,
+            ..
         } = &mut self.0
         {
             while *under_way > lacking && made.try_recv().is_ok() {
                 *under_way -= 1;
             }
-            while *under_way < SPARES.min(lacking) && orders.send(()).is_ok() {
+            while *under_way < SPARES.min(lacking) && orders.send(Order::Make).is_ok() {
                 *under_way += 1;
             }
+        }
+    }
+
+    /// Has the pages of a segment's file put together into huge ones some time soon, unless many wait for
+    /// that already, or there was no room.
+    pub fn gather(&mut self, file: &OwnedFd, directory: &OwnedFd, path: &'static str, length: u64) {
+        if let Maker::None = self.0 {
+            self.0 = start(directory, path, length).unwrap_or(Maker::Failed);
+        }
+        if let Maker::Works {
+            orders, gathered, ..
+        } = &self.0
+            && gathered.load(Ordering::Relaxed) < GATHERED_MAX
+            && let Ok(file) = rustix::io::fcntl_dupfd_cloexec(file, 0)
+        {
+            gathered.fetch_add(1, Ordering::Relaxed);
+            // Where the thread has ended nothing is gathered any more.
+            let _ = orders.send(Order::Gather(file));
         }
     }
 
@@ -130,21 +177,42 @@ fn start(directory: &OwnedFd, path: &'static str, length: u64) -> Result<Maker, 
     let folder = rustix::io::fcntl_dupfd_cloexec(directory, 0)?;
     let (orders, ordered) = channel();
     let (sender, made) = channel();
+    let gathered = Arc::new(AtomicUsize::new(0));
+    let done = gathered.clone();
     std::thread::Builder::new()
         .name("arck-spares".into())
         .spawn(move || {
-            while let Ok(()) = ordered.recv() {
-                let Ok(file) = make(&folder, path, length) else {
-                    return;
+            let mut later = VecDeque::new();
+            loop {
+                // Spares are waited for; what is in use can be used as it is.
+                let order = match later.is_empty() {
+                    true => ordered.recv().map_err(|_| TryRecvError::Disconnected),
+                    false => ordered.try_recv(),
                 };
-                if sender.send(file).is_err() {
-                    return;
+                match order {
+                    Ok(Order::Make) => {
+                        let Ok(file) = make(&folder, path, length) else {
+                            return;
+                        };
+                        if sender.send(file).is_err() {
+                            return;
+                        }
+                    }
+                    Ok(Order::Gather(file)) => later.push_back(file),
+                    Err(TryRecvError::Empty) => {
+                        if let Some(file) = later.pop_front() {
+                            let _ = collapse(&file, length);
+                            done.fetch_sub(1, Ordering::Relaxed);
+                        }
+                    }
+                    Err(TryRecvError::Disconnected) => return,
                 }
             }
         })
         .map_err(|_| Errno::AGAIN)?;
     Ok(Maker::Works {
         orders,
+        gathered,
         made,
         under_way: 0,
     })
@@ -206,6 +274,63 @@ mod tests {
         spares.give_up();
         spares.order(&directory, ".", length, 9);
         assert!(spares.take().is_none());
+    }
+
+    /// How much of a file's mapping huge pages make up, in bytes.
+    fn huge(file: &OwnedFd, length: u64) -> u64 {
+        let length = length as usize;
+        let space = AddressSpace::reserve(length).unwrap();
+        space
+            .map(0, length, file, 0, MapOptions::READ_ONLY)
+            .unwrap();
+        space
+            .populate(0, length, arck_pm::Access::ReadOnly)
+            .unwrap();
+        let address = format!("{:x}-", space.base() as usize);
+        let mappings = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let own = mappings.split_once(&format!("\n{address}")).unwrap().1;
+        let huge = own.split_once("ShmemPmdMapped:").unwrap().1;
+        let kilobytes = huge.split_whitespace().next().unwrap();
+        kilobytes.parse::<u64>().unwrap() << 10
+    }
+
+    /// Whether this kernel can put pages together, and has huge ones left.
+    fn can_collapse() -> bool {
+        let (_place, directory) = folder("/dev/shm");
+        let flags = OFlags::RDWR | OFlags::TMPFILE;
+        let file = rustix::fs::openat(&directory, ".", flags, Mode::RUSR | Mode::WUSR).unwrap();
+        fill(&file, 0, 2 << 20).unwrap();
+        collapse(&file, 2 << 20).is_ok()
+    }
+
+    #[test]
+    fn spares_and_files_in_use_are_of_huge_pages() {
+        let length = 4 << 20;
+        let (_place, directory) = folder("/dev/shm");
+        let expected = if can_collapse() { length } else { 0 };
+        let mut spares = SpareFiles::default();
+        spares.order(&directory, ".", length, 1);
+        let spare = wait(&mut spares);
+        assert_eq!(huge(&spare, length), expected);
+
+        let flags = OFlags::RDWR | OFlags::TMPFILE;
+        let used = rustix::fs::openat(&directory, ".", flags, Mode::RUSR | Mode::WUSR).unwrap();
+        fill(&used, 0, length).unwrap();
+        rustix::io::pwrite(&used, b"what is there", 3 << 20).unwrap();
+        assert_eq!(huge(&used, length), 0);
+        spares.gather(&used, &directory, ".", length);
+        let Maker::Works { gathered, .. } = &spares.0 else {
+            panic!("nobody works");
+        };
+        let since = Instant::now();
+        while gathered.load(Ordering::Relaxed) != 0 {
+            assert!(since.elapsed() < Duration::from_secs(20), "never done");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(huge(&used, length), expected);
+        let mut bytes = [0; 13];
+        rustix::io::pread(&used, &mut bytes, 3 << 20).unwrap();
+        assert_eq!(&bytes, b"what is there");
     }
 
     #[test]

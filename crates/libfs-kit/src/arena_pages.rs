@@ -106,6 +106,12 @@ impl ArenaPages {
     /// A delta page, by its number in the arena, for what may add names or pages to the verified
     /// state.
     pub fn take(&self, session: &Session, slot: &ThreadSlot<'_>) -> Result<u32, Short> {
+        let page = self.take_within_room(session, slot)?;
+        session.bring_arena_near(u64::from(page) * PAGE_SIZE);
+        Ok(page)
+    }
+
+    fn take_within_room(&self, session: &Session, slot: &ThreadSlot<'_>) -> Result<u32, Short> {
         let _locked = self.lock.lock(slot.holder());
         if self.used() >= room(session) {
             return Err(Short::Room);

@@ -35,6 +35,8 @@ const PLENTY: u64 = 4;
 const ALL_LEAVE: Duration = Duration::from_millis(100);
 /// See [`DataPages::remember`]; the kit's own root is 0, the LibFS's from 1 on.
 const OLD_SEGMENTS: usize = crate::region::ROOTS - 1;
+/// Segments that members have mapped last, of which a process asks for all with the first.
+const RECENT: usize = 4;
 /// Segments in a leaf of the table.
 const LEAF: usize = 512;
 
@@ -61,6 +63,10 @@ region_shared! {
         dropped: AtomicU64,
         /// How often segments were given back.
         withdrawals: AtomicU64,
+        /// Segments that members have mapped last to read, and which was noted last: see
+        /// [`DataPages::recent`].
+        recent: [AtomicU32; RECENT],
+        noted: AtomicU64,
         /// All own segments.
         first: AtomicOffset<OwnSegment>,
         /// The one in which a page was found last.
@@ -105,6 +111,26 @@ impl DataPages {
         let region = session.region();
         let leaf = region.try_get(self.leaf(session, segment)?.load(Ordering::Acquire))?;
         region.try_get(leaf.segments[segment as usize % LEAF].load(Ordering::Acquire))
+    }
+
+    /// The segments that members of the group have mapped last to read. A hint: they may be nobody's.
+    pub fn recent(&self) -> impl Iterator<Item = SegmentNumber> {
+        let noted = self.recent.iter();
+        noted.filter_map(|noted| noted.load(Ordering::Relaxed).checked_sub(1))
+    }
+
+    /// Notes one, in the place of that which was noted first.
+    pub fn note_recent(&self, segment: SegmentNumber) {
+        if self.recent().all(|noted| noted != segment) {
+            let turn = self.noted.fetch_add(1, Ordering::Relaxed) as usize % RECENT;
+            self.recent[turn].store(segment + 1, Ordering::Relaxed);
+        }
+    }
+
+    pub fn forget_recent(&self) {
+        for noted in &self.recent {
+            noted.store(0, Ordering::Relaxed);
+        }
     }
 
     /// Notes where the segments of the generation stand that is about to be replaced, for

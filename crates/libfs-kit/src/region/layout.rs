@@ -29,7 +29,7 @@ pub const ROOTS: usize = 32;
 pub(super) const CLASSES: usize = 14;
 
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"ArckRgn\0");
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 region_shared! {
     /// What is at the beginning of a region.

@@ -16,6 +16,7 @@ use arck_pm::placing::{self, Protection};
 use arck_protocol::Request;
 use arck_protocol::message::GIVE_BACK_MAX;
 use arck_protocol::socket::{Answer, Call};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::cell::Cell;
@@ -89,15 +90,27 @@ impl Session {
 
     /// Brings a page near that is about to be stored to for the first time, most likely: of a segment that
     /// another process of the group was granted, pages are faulted in one by one. A load has the kernel map
-    /// those around it too, if they are there already; a store would not.
+    /// those around it too, if they are there already; a store would not. In memory: on storage the store
+    /// would fault again.
     #[inline]
     pub fn bring_near(&self, page: PagePtr) {
         let segment = self.geometry().segment_of(page);
         let access = self.access.get(segment as usize);
-        if access.is_some_and(|access| access.load(Ordering::Relaxed) == OWN) {
+        if self.durability == Durability::Volatile
+            && access.is_some_and(|access| access.load(Ordering::Relaxed) == OWN)
+        {
             let bytes = self.page_bytes(page);
             let first = bytes.and_then(|bytes| bytes.load_u64(0, Ordering::Relaxed));
             std::hint::black_box(first);
+        }
+    }
+
+    /// The same of what lies at an offset in the arena, which another process may have stored to.
+    #[inline]
+    pub fn bring_arena_near(&self, offset: u64) {
+        if self.durability == Durability::Volatile && self.is_of_group {
+            let bytes = self.arena.bytes();
+            std::hint::black_box(bytes.load_u64(offset as usize, Ordering::Relaxed));
         }
     }
 
@@ -146,31 +159,73 @@ impl Session {
     #[cold]
     fn map_segment(&self, segment: SegmentNumber, to_write: bool) -> Result<u8, Errno> {
         let access = self.access.get(segment as usize).ok_or(Errno::FAULT)?;
+        let mut segments = vec![segment];
+        if !to_write {
+            // What others of the group have just mapped is wanted next, most likely: a short program
+            // gets all that it will read by one question.
+            segments.extend(self.recent().filter(|&other| {
+                let access = self.access.get(other as usize);
+                other != segment
+                    && access.is_some_and(|access| access.load(Ordering::Relaxed) == UNMAPPED)
+            }));
+        }
+        let mut called = self.call_for_segments(&segments, to_write);
+        if called.is_err() && segments.len() > 1 {
+            // One of the others is nobody's any more.
+            self.forget_recent();
+            segments.truncate(1);
+            called = self.call_for_segments(&segments, to_write);
+        }
         // EACCES (it is in nobody's use) is not remembered: a pointer into it was read while it
         // changed, as a rule, and the segment may be in use a moment later.
-        let segments = vec![segment];
-        let called = self.call(&match to_write {
-            true => Call::MapSegments { segments },
-            false => Call::ReadSegments { segments },
-        });
         if matches!(called, Err(Errno::ACCESS)) {
             DENIED.set(true);
         }
-        let (answer, descriptors) = called?;
-        let (Answer::Segments(_), [descriptor]) = (&answer, descriptors.as_slice()) else {
-            return Err(Errno::PROTO);
-        };
+        let descriptors = called?;
         // Another thread may have been granted or have mapped it meanwhile: mapping a second
         // time read-only would take a writable mapping away, so it is decided under the lock.
         let _one_at_a_time = self.connection.one_at_a_time();
-        let mapped = access.load(Ordering::Acquire);
+        for (&other, descriptor) in segments.iter().zip(&descriptors) {
+            let mapped = self.map_by(other, descriptor.as_fd());
+            if other == segment {
+                mapped?;
+            }
+        }
+        if !to_write {
+            self.note_recent(segment);
+        }
+        Ok(access.load(Ordering::Acquire))
+    }
+
+    /// One descriptor for each.
+    fn call_for_segments(
+        &self,
+        segments: &[SegmentNumber],
+        to_write: bool,
+    ) -> Result<Vec<OwnedFd>, Errno> {
+        let segments = segments.to_vec();
+        let count = segments.len();
+        let (answer, descriptors) = self.call(&match to_write {
+            true => Call::MapSegments { segments },
+            false => Call::ReadSegments { segments },
+        })?;
+        match answer {
+            Answer::Segments(_) if descriptors.len() == count => Ok(descriptors),
+            _ => Err(Errno::PROTO),
+        }
+    }
+
+    /// Maps a segment as its descriptor allows, unless it is mapped so, or better. Under the connection's
+    /// lock.
+    fn map_by(&self, segment: SegmentNumber, descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
+        let access = self.access.get(segment as usize).ok_or(Errno::FAULT)?;
         let given = match rustix::fs::fcntl_getfl(descriptor)?.contains(OFlags::RDWR) {
             // Only what another member was granted; else it is one that was given back.
             true if self.is_of_group => OWN,
             _ => READ_ONLY,
         };
-        if mapped >= given {
-            return Ok(mapped);
+        if access.load(Ordering::Acquire) >= given {
+            return Ok(());
         }
         let options = match given {
             OWN => self.mapped_as(MapOptions::READ_WRITE),
@@ -181,7 +236,25 @@ impl Session {
             .map(self.offset_of(segment), length, descriptor, 0, options)
             .map_err(|error| error.errno())?;
         access.store(given, Ordering::Release);
-        Ok(given)
+        Ok(())
+    }
+
+    /// The segments that members of the group have mapped last to read; of no group: none.
+    fn recent(&self) -> impl Iterator<Item = SegmentNumber> {
+        let state = self.is_of_group.then(|| self.state());
+        state.into_iter().flat_map(|state| state.data.recent())
+    }
+
+    fn note_recent(&self, segment: SegmentNumber) {
+        if self.is_of_group {
+            self.state().data.note_recent(segment);
+        }
+    }
+
+    fn forget_recent(&self) {
+        if self.is_of_group {
+            self.state().data.forget_recent();
+        }
     }
 
     /// One more data segment of this session's own, mapped read-write and populated. ENOSPC.

@@ -158,7 +158,13 @@ impl Region {
         let words = self
             .mapping
             .get_slice::<AtomicU64>(offset, length.div_ceil(8));
-        for word in words.unwrap_or_default() {
+        let words = words.unwrap_or_default();
+        if let Some(first) = words.first() {
+            // Where another process had the page a load has the kernel map those around it too, which a
+            // store would not.
+            std::hint::black_box(first.load(Ordering::Relaxed));
+        }
+        for word in words {
             begin_word(word, 0);
         }
         Ok(Offset::from_raw(offset))

@@ -3,7 +3,7 @@
 #![cfg(not(miri))]
 
 use super::tables::{Map, Node, mixed};
-use crate::region::{HashTable, Lock, Offset, Region, RegionError};
+use crate::region::{HashTable, Lock, Offset, Region, RegionError, layout};
 use rustix::fd::OwnedFd;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -47,7 +47,7 @@ fn only_a_region_of_this_build_is_opened() {
         Region::open(&file),
         Err(RegionError::Incompatible { version: 9, .. })
     ));
-    rustix::io::pwrite(&file, &[1], 8).unwrap();
+    rustix::io::pwrite(&file, &layout::VERSION.to_le_bytes(), 8).unwrap();
     assert!(Region::open(&file).is_ok());
     // A size in the header that the file does not have.
     rustix::io::pwrite(&file, &(SIZE * 2).to_le_bytes(), 16).unwrap();
