@@ -37,7 +37,6 @@ use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// So long is waited, when a pool is opened and at its end, for pages that are being emptied.
@@ -126,7 +125,7 @@ pub struct Core {
     /// Orphans that stay at the expense of a user: see [`crate::orphans`].
     pub(crate) charged: Charges,
     pub(crate) pace: Pace,
-    published: (u64, u64),
+    pub published: Option<(u64, u64)>,
     /// While a pool is opened: what dead sessions left is not all known.
     pub recovering: bool,
     /// While sessions end one after another and nobody is served, at the start and at the end: what
@@ -192,7 +191,7 @@ impl Core {
             charged: Charges::default(),
             pace: Pace::default(),
             emptyings: Emptyings::default(),
-            published: (u64::MAX, u64::MAX),
+            published: None,
             recovering: true,
             ending: Some(HashMap::default()),
             progress,
@@ -264,22 +263,5 @@ impl Core {
     fn sync_files(&self) -> std::result::Result<(), Errno> {
         let directory = self.state.pool.directory();
         rustix::fs::syncfs(directory)
-    }
-
-    /// Tells every session how much space is left, if that has changed.
-    pub fn publish_free_counts(&mut self, always: bool) {
-        let counts = (
-            self.state.space.pages_free(),
-            self.state.numbers.count_free(),
-        );
-        if counts == self.published && !always {
-            return;
-        }
-        self.published = counts;
-        for live in self.sessions.values().filter_map(|s| s.live.as_ref()) {
-            let header = &live.control().header;
-            header.pages_free.store(counts.0, Ordering::Relaxed);
-            header.inodes_free.store(counts.1, Ordering::Relaxed);
-        }
     }
 }

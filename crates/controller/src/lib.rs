@@ -45,6 +45,7 @@ mod ending;
 mod error;
 mod files;
 mod fold;
+mod free_pages;
 mod give_back;
 mod grants;
 mod holdings;

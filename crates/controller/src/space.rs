@@ -14,6 +14,7 @@
 
 use crate::classes::NOBODY;
 use crate::files::{CONTROLLER, FOREIGN, STALE, SegmentEntry, SegmentKind};
+use crate::free_pages::Granted;
 use crate::pool::{Pool, numbered, punched, resized};
 use crate::reach::Reach;
 use crate::workers::Workers;
@@ -52,6 +53,7 @@ pub struct Space {
     /// No segment below this one is free.
     first_free: SegmentNumber,
     free_segments: u32,
+    granted: Granted,
     /// Free pages of metadata segments of *nobody*: those of a class are of use to it alone.
     metadata_free: u64,
     /// Where pages of a class were last found.
@@ -95,6 +97,7 @@ impl Space {
             cursor: 0,
             first_free: 0,
             free_segments: 0,
+            granted: Granted::default(),
             metadata_free: 0,
             last_of: HashMap::new(),
             sent: vec![0; segments.len()],
@@ -112,6 +115,10 @@ impl Space {
             let range = space.words_of(segment);
             let count: u32 = space.used[range].iter().map(|w| w.count_ones()).sum();
             space.used_in[segment as usize] = count;
+            let entry = &space.segments[segment as usize];
+            space
+                .granted
+                .add(entry, geometry.pages_per_segment() - u64::from(count));
             match space.kind(segment) {
                 SegmentKind::Free => space.free_segments += 1,
                 SegmentKind::Metadata if space.label(segment) == NOBODY => {
@@ -192,17 +199,23 @@ impl Space {
             self.used_count += 1;
             self.used_in[segment] += 1;
             self.metadata_free -= u64::from(is_metadata);
+            self.granted.take(entry, 1);
         } else {
             self.used[(page.0 / 64) as usize] &= !bit;
             self.used_count -= 1;
             self.used_in[segment] -= 1;
             self.metadata_free += u64::from(is_metadata);
+            self.granted.add(entry, 1);
             self.may_have_unused |= self.used_in[segment] == 0;
         }
     }
 
-    /// Pages in nobody's use, for `statfs`.
-    pub fn pages_free(&self) -> u64 {
+    pub fn granted(&self) -> &Granted {
+        &self.granted
+    }
+
+    /// Pages that the verified state does not use, beyond the reserve.
+    pub fn pages_unused(&self) -> u64 {
         let kept = u64::from(self.kept_from_data()) * self.geometry.pages_per_segment();
         (self.geometry.page_count() - self.used_count).saturating_sub(kept)
     }
@@ -321,6 +334,8 @@ impl Space {
             SegmentKind::Metadata if place.class == NOBODY => self.metadata_free -= free,
             SegmentKind::Metadata | SegmentKind::Data => {}
         }
+        self.granted.take(place, free);
+        self.granted.add(&entry, free);
         self.has_lost_labels |= place.class != NOBODY && place.class != entry.class;
         self.may_have_unused |= entry.owner == 0;
         if entry.owner != 0 || entry.kind() != SegmentKind::Data {

@@ -43,7 +43,8 @@ pub struct ControlHeader {
     pub awake: AtomicU32,
     /// Not 0 once the session is closed; an errno to report from then on.
     pub closed: AtomicU32,
-    /// Pages of the pool in nobody's use, for `statfs`; a hint.
+    /// Pages that the session can fill, those of its own that are free among them: for `statfs`; a
+    /// hint.
     pub pages_free: AtomicU64,
     pub inodes_free: AtomicU64,
     /// Written by the session: one more than the highest place of `maps` that was ever used.

@@ -8,7 +8,7 @@ use crate::wire::{Malformed, Reader, Writer};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Status {
     pub sessions: u64,
-    /// Pages of 4096 bytes in nobody's use.
+    /// Pages of 4096 bytes that nobody uses and no session was granted.
     pub pages_free: u64,
     pub inodes_free: u64,
     /// Changes of rights of which what follows is not done yet.

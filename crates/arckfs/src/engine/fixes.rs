@@ -6,6 +6,7 @@
 
 use super::{Engine, Fix};
 use crate::interface::Errno;
+use crate::state::LAST;
 use arck_libfs_kit::ThreadContext;
 use arck_libfs_kit::ownership::{self, Owner};
 use arck_protocol::Request;
@@ -192,6 +193,12 @@ impl Engine {
     fn give_up_all(&self) -> Result<(), Errno> {
         self.commit_all(true)?;
         self.run_local(|context| context.refresh_dirty())
+    }
+
+    /// Whether this session has changed something that it does not know to be folded.
+    pub fn has_dirty(&self) -> bool {
+        !matches!(self.state.dirty_first.load(Ordering::Acquire), 0 | LAST)
+            || self.state.refreshing.load(Ordering::Acquire) != 0
     }
 
     /// Folds all that this session has changed, and takes back what the deltas used; but what was

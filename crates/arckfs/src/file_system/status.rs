@@ -111,8 +111,15 @@ impl FileSystem {
         })
     }
 
+    /// What the session has changed is folded before: only then the controller can tell what is free
+    /// in the segments that were granted.
     pub fn statistics(&self) -> Result<Statistics, Errno> {
         let session = self.engine.session;
+        if self.engine.has_dirty() {
+            // What fails is not told: the numbers are those from before then. Twice, since what was
+            // deleted is told with the next answer.
+            let _ = self.engine.fold_all().and_then(|()| self.engine.fold_all());
+        }
         let header = &session.control().header;
         Ok(Statistics {
             pages: session.geometry().page_count(),

@@ -1,0 +1,78 @@
+//! What `statfs` tells of the room that is left: to whoever has written or removed, and to others.
+
+use arck_testkit::{Shorthand, TestPool};
+use arckfs::{At, FileSystem};
+
+/// So large that nobody gives segments back: there is plenty.
+const POOL: u64 = 256 << 20;
+const MUCH: usize = 8 << 20;
+const PAGES: u64 = MUCH as u64 / 4096;
+/// A few segments of such a pool, and what a file's index takes.
+const BOUND: u64 = 3 * 512;
+
+fn free(session: &FileSystem) -> u64 {
+    session.statistics().expect("statistics").pages_free
+}
+
+/// What a session has written is used at once, for itself to the page; what it has removed is free for
+/// itself at once, and for others when it has ended.
+#[test]
+fn what_is_written_counts_as_used_and_what_is_removed_does_not() {
+    let pool = TestPool::new(POOL);
+    let (one, two) = (pool.session(), pool.session());
+    one.put("small", b"a first segment").expect("put");
+    let (one_before, two_before) = (free(&one), free(&two));
+    one.put("big", &vec![7; MUCH]).expect("put");
+    let used = one_before - free(&one);
+    assert!(
+        (PAGES..PAGES + 64).contains(&used),
+        "{used} pages of {PAGES}"
+    );
+    let used = two_before - free(&two);
+    assert!(
+        (PAGES - 512..PAGES + BOUND).contains(&used),
+        "{used} of {PAGES}"
+    );
+    // Overwritten in place or not, it is as much as before.
+    one.put("big", &vec![8; MUCH]).expect("put");
+    let used = one_before - free(&one);
+    assert!(
+        (PAGES..PAGES + 64).contains(&used),
+        "{used} pages of {PAGES}"
+    );
+
+    one.unlink(At::Root, b"big", 0).expect("unlink");
+    let left = one_before.saturating_sub(free(&one));
+    assert!(
+        left < 64,
+        "{left} pages are still used for who removed them"
+    );
+    assert!(free(&two) <= free(&one), "what is another's is not free");
+    one.disconnect().expect("disconnect");
+    let left = two_before.saturating_sub(free(&two));
+    assert!(
+        left < 64,
+        "{left} pages are still used when their session has ended"
+    );
+    assert_eq!(pool.violations(), "");
+}
+
+/// What a session holds free of its own is room for it, in a pool that has no other.
+#[test]
+fn room_of_its_own_is_enough_for_fallocate() {
+    let pool = TestPool::new(64 << 20);
+    let session = pool.session();
+    let much = free(&session) / 4 * 3;
+    let bytes = much * 4096;
+    for _ in 0..3 {
+        let flags = libc::O_CREAT | libc::O_RDWR;
+        let handle = session.open_at_root("f", flags).expect("open");
+        session.allocate(handle, 0, 0, bytes).expect("allocate");
+        let used = free(&session);
+        assert!(used < much, "{used} pages are free, {much} are filled");
+        session.close(handle);
+        session.unlink(At::Root, b"f", 0).expect("unlink");
+    }
+    assert!(free(&session) >= much);
+    assert_eq!(pool.violations(), "");
+}
