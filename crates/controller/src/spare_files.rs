@@ -90,9 +90,25 @@ fn make(folder: &OwnedFd, path: &str, length: u64) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
     let file = rustix::fs::openat(folder, path, flags, Mode::RUSR | Mode::WUSR)?;
     fill(&file, 0, length)?;
-    // As good without, but slower: there may be no huge pages, or the kernel be old.
-    let _ = collapse(&file, length);
     Ok(file)
+}
+
+/// Huge pages, as long as there are any: to look for one where memory is short takes long.
+struct HugePages {
+    are_left: bool,
+}
+
+impl HugePages {
+    /// Puts the pages of a file, of this length, together, where that is possible: as they are they are as
+    /// good, but slower.
+    fn gather(&mut self, file: &OwnedFd, length: u64) {
+        if self.are_left
+            && let Err(error) = collapse(file, length)
+        {
+            // Another time, if the pages were only busy.
+            self.are_left = error.errno() == Errno::AGAIN;
+        }
+    }
 }
 
 /// Puts the pages of a file, of this length, together into huge ones.
@@ -183,6 +199,7 @@ fn start(directory: &OwnedFd, path: &'static str, length: u64) -> Result<Maker, 
         .name("arck-spares".into())
         .spawn(move || {
             let mut later = VecDeque::new();
+            let mut huge_pages = HugePages { are_left: true };
             loop {
                 // Spares are waited for; what is in use can be used as it is.
                 let order = match later.is_empty() {
@@ -194,6 +211,7 @@ fn start(directory: &OwnedFd, path: &'static str, length: u64) -> Result<Maker, 
                         let Ok(file) = make(&folder, path, length) else {
                             return;
                         };
+                        huge_pages.gather(&file, length);
                         if sender.send(file).is_err() {
                             return;
                         }
@@ -201,7 +219,7 @@ fn start(directory: &OwnedFd, path: &'static str, length: u64) -> Result<Maker, 
                     Ok(Order::Gather(file)) => later.push_back(file),
                     Err(TryRecvError::Empty) => {
                         if let Some(file) = later.pop_front() {
-                            let _ = collapse(&file, length);
+                            huge_pages.gather(&file, length);
                             done.fetch_sub(1, Ordering::Relaxed);
                         }
                     }

@@ -151,6 +151,14 @@ impl Session {
         unsafe { placing::duplicate(source, given, address, protection) }
     }
 
+    /// How many segments this process has mapped.
+    pub fn mapped_segments(&self) -> usize {
+        let mapped = self.access.iter();
+        mapped
+            .filter(|access| access.load(Ordering::Relaxed) != UNMAPPED)
+            .count()
+    }
+
     fn offset_of(&self, segment: SegmentNumber) -> usize {
         segment as usize * self.geometry().segment_size as usize
     }

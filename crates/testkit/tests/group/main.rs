@@ -36,6 +36,10 @@ const TESTS: &[Case] = &[
         segments_go_to_and_fro_between_members,
     ),
     (
+        "who_joins_asks_once_for_what_others_read",
+        who_joins_asks_once_for_what_others_read,
+    ),
+    (
         "more_processes_than_a_session_has_numbers",
         more_processes_than_a_session_has_numbers,
     ),
@@ -267,6 +271,37 @@ fn segments_go_to_and_fro_between_members() {
             assert!(reader.get("big") == Ok(wanted.clone()), "turn {turn}");
         }
         fs.unlink(At::Root, b"big", 0).expect("unlink");
+    }
+    assert_eq!(pool.violations(), "");
+}
+
+/// With the first segment that a new member needs it gets those that others have mapped last to read,
+/// but not more; and what lies in them is what was written.
+fn who_joins_asks_once_for_what_others_read() {
+    let pool = TestPool::new(POOL);
+    let [writer, reader] = [b"g"; 2].map(|group| connect_as(&pool.path(), group));
+    let segment = usize::try_from(writer.session().geometry().segment_size).expect("a length");
+    let content = |at: usize| vec![at as u8 + 1; segment * 2 / 3];
+    for at in 0..10 {
+        writer
+            .put(&format!("file-{at}"), &content(at))
+            .expect("room");
+        assert!(reader.get(&format!("file-{at}")) == Ok(content(at)));
+    }
+    let all = reader.session().mapped_segments();
+    assert!(all >= 7, "{all} segments for ten files");
+    let joined = connect_as(&pool.path(), b"g");
+    assert_eq!(joined.session().mapped_segments(), 0);
+    joined.stat(At::Root, b"file-9", 0).expect("a file");
+    let handle = joined
+        .open(At::Root, b"file-9", libc::O_RDONLY, 0)
+        .expect("a file");
+    let mut byte = [0];
+    assert_eq!(joined.read(handle, &mut byte, Some(0)), Ok(1));
+    let some = joined.session().mapped_segments();
+    assert!((3..=6).contains(&some), "{some} segments of {all}");
+    for at in 0..10 {
+        assert!(joined.get(&format!("file-{at}")) == Ok(content(at)), "{at}");
     }
     assert_eq!(pool.violations(), "");
 }
