@@ -117,7 +117,8 @@ impl Arena {
             arena.overhead = bytes.saturating_sub(arena.granted());
             Ok(arena)
         };
-        make().inspect_err(|_| pool.remove_file(&name(session)))
+        pool.with_room(make)
+            .inspect_err(|_| pool.remove_file(&name(session)))
     }
 
     /// Maps an arena that exists.

@@ -208,7 +208,7 @@ impl Locks {
         if self.file.is_none() {
             let file = pool
                 .open_file(NAME, OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC)
-                .and_then(|file| allocate(&file, 0, SIZE).map(|()| file));
+                .and_then(|file| pool.with_room(|| allocate(&file, 0, SIZE)).map(|()| file));
             self.file = Some(file.map_err(|_| Errno::NOLCK)?);
         }
         if self.at + RECORD as u64 > self.capacity {
@@ -239,7 +239,7 @@ impl Locks {
         let length = bytes.len() as u64;
         // Not to be written anew all the time.
         let capacity = SIZE.max(2 * length);
-        allocate(&file, 0, capacity)?;
+        pool.with_room(|| allocate(&file, 0, capacity))?;
         if rustix::io::pwrite(&file, &bytes, 0)? as u64 != length {
             return Err(Errno::NOSPC);
         }

@@ -54,7 +54,8 @@ impl Core {
         }
         self.lookout.lend(Lent::Arena(number), allowance);
         let session = self.sessions.get_mut(&number).ok_or(Errno::NOENT)?;
-        let grown = session.arena.grow(branch_pages, delta_pages);
+        let grow = || session.arena.grow(branch_pages, delta_pages);
+        let grown = self.state.pool.with_room(grow);
         crate::arena::store_pages(&self.state.pool, session.index, &session.arena);
         if grown.is_err() {
             let allowance = session.arena.allowance(number, session.arena.pages())?;

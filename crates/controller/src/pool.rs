@@ -357,11 +357,8 @@ impl Pool {
         let end = wanted
             .next_multiple_of(HEADER_STEP)
             .min(self.geometry().header_table_size());
-        allocate(
-            &self.headers_file,
-            self.headers_allocated,
-            end - self.headers_allocated,
-        )?;
+        let (file, from) = (&self.headers_file, self.headers_allocated);
+        self.with_room(|| allocate(file, from, end - from))?;
         self.headers_allocated = end;
         Ok(())
     }
@@ -403,6 +400,17 @@ impl Pool {
     pub fn spares(&self) -> MutexGuard<'_, SpareFiles> {
         // Nothing panics with it, and every state of it is a good one.
         self.spares.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does what takes room in the file system; where there is none, the spares go, and it is done again.
+    pub fn with_room<T>(
+        &self,
+        mut work: impl FnMut() -> std::result::Result<T, Errno>,
+    ) -> std::result::Result<T, Errno> {
+        match work() {
+            Err(Errno::NOSPC | Errno::DQUOT) if self.spares().give_up() => work(),
+            other => other,
+        }
     }
 
     /// A segment's file is gone; whether that is new.

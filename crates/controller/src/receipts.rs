@@ -377,7 +377,7 @@ fn append(pool: &Pool, session: SessionNumber, at: u64, bytes: &[u8]) -> Result<
     let file = pool.open_file(&name(session), OFlags::WRONLY | OFlags::CREATE)?;
     let mut done = 0;
     while done < bytes.len() {
-        match rustix::io::pwrite(&file, &bytes[done..], at + done as u64) {
+        match pool.with_room(|| rustix::io::pwrite(&file, &bytes[done..], at + done as u64)) {
             Ok(0) => return Err(Errno::NOSPC),
             Ok(length) => done += length,
             Err(Errno::INTR) => {}

@@ -52,7 +52,7 @@ impl Pool {
     pub fn allocate_segment(&self, segment: SegmentNumber) -> Result<(), Errno> {
         match self.open_file(&numbered(layout::SEGMENTS, segment), OFlags::RDWR) {
             Ok(file) => {
-                allocate(&file, 0, self.geometry().segment_size)?;
+                self.with_room(|| allocate(&file, 0, self.geometry().segment_size))?;
                 self.gather(&file);
                 Ok(())
             }

@@ -525,6 +525,16 @@ impl Space {
         used: u32,
         is_same: bool,
     ) -> Result<(), Errno> {
+        pool.with_room(|| self.try_make_ready(pool, segment, used, is_same))
+    }
+
+    fn try_make_ready(
+        &mut self,
+        pool: &Pool,
+        segment: SegmentNumber,
+        used: u32,
+        is_same: bool,
+    ) -> Result<(), Errno> {
         let changes = used == 0 && !is_same;
         if (changes && self.shared) || (used == 0 && !pool.has_segment(segment)) {
             return self.renew(pool, segment);

@@ -11,7 +11,9 @@
 //! * What is done to files that are in use already, to put their pages together, waits for no more than
 //!   [`GATHERED_MAX`] of them, and for spares that are lacking.
 //! * There are no more of them than [`SPARES`], nor than there are free segments; none is made where the
-//!   file system has room for fewer than [`PLENTY`] more, and all are let go where it has none.
+//!   file system has room for fewer than [`PLENTY`] more, and all are let go where it has none, whatever
+//!   that was needed for ([`Pool::with_room`](crate::pool::Pool::with_room)): their memory is free when
+//!   [`SpareFiles::give_up`] returns.
 //! * The thread touches nothing but files that it has opened itself.
 
 use arck_pm::AddressSpace;
@@ -22,8 +24,9 @@ use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::time::Duration;
 
 /// Files made ahead: what a program that does nothing but write uses up while one is made.
 const SPARES: u32 = 3;
@@ -33,6 +36,8 @@ const PLENTY: u64 = 16;
 const GATHERED_MAX: usize = 64;
 /// Written at once: small enough to stay in the processor's cache.
 const ZEROES: usize = 64 << 10;
+/// So long the thread is waited for.
+const LONGEST: Duration = Duration::from_millis(200);
 
 /// See the module's head.
 #[derive(Default)]
@@ -49,6 +54,10 @@ enum Maker {
         made: Receiver<OwnedFd>,
         /// Orders given, less files fetched.
         under_way: u32,
+        /// Told to the thread: whatever it is making is not wanted.
+        stop: Arc<AtomicBool>,
+        /// Disconnected when the thread has ended.
+        ended: Receiver<()>,
     },
     /// The file system has no room, or no files without a name: none are made any more.
     Failed,
@@ -67,9 +76,17 @@ enum Order {
 /// Takes no longer than `fallocate` there, which leaves the zeroing to whoever touches a page first, in a
 /// fault of its own for each; what is zeroed is mapped by sixteen at a time.
 pub fn fill(file: impl AsFd, offset: u64, length: u64) -> Result<(), Errno> {
+    fill_unless(file, offset, length, &AtomicBool::new(false))
+}
+
+/// The same until it is told to stop: ECANCELED.
+fn fill_unless(file: impl AsFd, offset: u64, length: u64, stop: &AtomicBool) -> Result<(), Errno> {
     let zeroes = vec![0u8; ZEROES];
     let (mut at, end) = (offset, offset + length);
     while at < end {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Errno::CANCELED);
+        }
         let part = &zeroes[..ZEROES.min(usize::try_from(end - at).unwrap_or(ZEROES))];
         match rustix::io::pwrite(&file, part, at) {
             Ok(0) => return Err(Errno::NOSPC),
@@ -82,14 +99,14 @@ pub fn fill(file: impl AsFd, offset: u64, length: u64) -> Result<(), Errno> {
 }
 
 /// A file of this length without a name in the folder of `path`.
-fn make(folder: &OwnedFd, path: &str, length: u64) -> Result<OwnedFd, Errno> {
+fn make(folder: &OwnedFd, path: &str, length: u64, stop: &AtomicBool) -> Result<OwnedFd, Errno> {
     let system = rustix::fs::fstatvfs(folder)?;
     if system.f_bavail.saturating_mul(system.f_frsize) < length * PLENTY {
         return Err(Errno::NOSPC);
     }
     let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
     let file = rustix::fs::openat(folder, path, flags, Mode::RUSR | Mode::WUSR)?;
-    fill(&file, 0, length)?;
+    fill_unless(&file, 0, length, stop)?;
     Ok(file)
 }
 
@@ -182,9 +199,23 @@ impl SpareFiles {
         }
     }
 
-    /// Lets go of the spares: there is no room for them.
-    pub fn give_up(&mut self) {
-        self.0 = Maker::Failed;
+    /// Lets go of the spares, for good: there is no room for them. False if none can have been there.
+    /// Waits for the thread, which at most puts pages of one file together still.
+    pub fn give_up(&mut self) -> bool {
+        let Maker::Works {
+            orders,
+            made,
+            stop,
+            ended,
+            ..
+        } = std::mem::replace(&mut self.0, Maker::Failed)
+        else {
+            return false;
+        };
+        stop.store(true, Ordering::Relaxed);
+        drop((orders, made));
+        let _ = ended.recv_timeout(LONGEST);
+        true
     }
 }
 
@@ -195,9 +226,15 @@ fn start(directory: &OwnedFd, path: &'static str, length: u64) -> Result<Maker, 
     let (sender, made) = channel();
     let gathered = Arc::new(AtomicUsize::new(0));
     let done = gathered.clone();
+    let stop = Arc::new(AtomicBool::new(false));
+    let told = stop.clone();
+    let (ends, ended) = channel();
     std::thread::Builder::new()
         .name("arck-spares".into())
         .spawn(move || {
+            // Dropped after all files.
+            let _ends: Sender<()> = ends;
+            let (sender, ordered, folder) = (sender, ordered, folder);
             let mut later = VecDeque::new();
             let mut huge_pages = HugePages { are_left: true };
             loop {
@@ -208,7 +245,7 @@ fn start(directory: &OwnedFd, path: &'static str, length: u64) -> Result<Maker, 
                 };
                 match order {
                     Ok(Order::Make) => {
-                        let Ok(file) = make(&folder, path, length) else {
+                        let Ok(file) = make(&folder, path, length, &told) else {
                             return;
                         };
                         huge_pages.gather(&file, length);
@@ -233,6 +270,8 @@ fn start(directory: &OwnedFd, path: &'static str, length: u64) -> Result<Maker, 
         gathered,
         made,
         under_way: 0,
+        stop,
+        ended,
     })
 }
 
@@ -249,7 +288,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::FileExt;
     use std::os::unix::fs::MetadataExt;
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     fn folder(at: &str) -> (tempfile::TempDir, OwnedFd) {
         let place = tempfile::tempdir_in(at).unwrap();
@@ -289,7 +328,8 @@ mod tests {
         let mut bytes = vec![1; length as usize];
         file.read_exact_at(&mut bytes, 0).unwrap();
         assert!(bytes.iter().all(|&byte| byte == 0));
-        spares.give_up();
+        assert!(spares.give_up());
+        assert!(!spares.give_up());
         spares.order(&directory, ".", length, 9);
         assert!(spares.take().is_none());
     }

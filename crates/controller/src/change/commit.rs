@@ -27,7 +27,8 @@ impl Change<'_> {
     pub fn commit(mut self, weight: Weight) -> Result<(), Errno> {
         self.free_empty_inode_pages();
         let redo = self.redo()?;
-        self.state.journal.reserve(redo.size())?;
+        let (pool, journal) = (&self.state.pool, &mut self.state.journal);
+        pool.with_room(|| journal.reserve(redo.size()))?;
         self.write_fresh()?;
         self.state.crash_point("fresh pages written");
         let sync = weight == Weight::Fold;
