@@ -48,6 +48,8 @@ pub type AtFlags = i32;
 const ACCESS_MODE: i32 = libc::O_ACCMODE;
 /// O_TMPFILE without O_DIRECTORY, which is part of it.
 const NAMELESS: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
+/// Where nobody serves a pool for so long, it is said that it is waited for.
+const WORTH_A_LINE: Duration = Duration::from_millis(500);
 /// Attempts after which a write may be cut where pages run out.
 const WHOLE_ATTEMPTS: u32 = 32;
 /// Flags that `F_SETFL` may change.
@@ -68,11 +70,38 @@ impl FileSystem {
     }
 
     /// As [`FileSystem::connect`], waiting for a controller where there is none, as long as requests
-    /// wait for one: for a program whose like is on the pool already.
+    /// wait for one: for a program whose like is on the pool already. Says so on standard error.
     pub fn connect_waiting(options: &ConnectOptions) -> Result<FileSystem, ConnectError> {
         let memory = arck_libfs_kit::session::REGION_SIZE;
         let patience = arck_libfs_kit::connection::patience();
-        FileSystem::connect_patiently(options, memory, patience)
+        let is_nobody = |error: &ConnectError| error.errno == Errno::CONNREFUSED;
+        // One that is started again at once is not worth a line.
+        let moment = patience.min(WORTH_A_LINE);
+        match FileSystem::connect_patiently(options, memory, moment) {
+            Err(error) if is_nobody(&error) && moment < patience => {}
+            other => return other,
+        }
+        let pool = options.pool.display();
+        let seconds = patience.as_secs_f64();
+        let line = format!(
+            "arck: nobody serves the pool {pool}; waiting for it, at most {seconds} s (arck serve {pool})\n"
+        );
+        // SAFETY: at worst it is not open.
+        let standard_error = unsafe { rustix::fd::BorrowedFd::borrow_raw(2) };
+        // Nobody may be listening.
+        let _ = rustix::io::write(standard_error, line.as_bytes());
+        FileSystem::connect_patiently(options, memory, patience - moment).map_err(|error| {
+            match is_nobody(&error) {
+                true => ConnectError {
+                    message: format!(
+                        "{pool}: nobody has served this pool for {seconds} s; what is on it cannot be \
+                         reached until this program is started again, after `arck serve {pool}`"
+                    ),
+                    errno: error.errno,
+                },
+                false => error,
+            }
+        })
     }
 
     fn connect_patiently(
