@@ -109,9 +109,22 @@ impl FileSystem {
         memory: u64,
         patience: Duration,
     ) -> Result<FileSystem, ConnectError> {
-        let failed = |error: arck_libfs_kit::ConnectError| ConnectError {
-            message: error.to_string(),
-            errno: error.errno(),
+        let failed = |error: arck_libfs_kit::ConnectError| {
+            let mut message = error.to_string();
+            if let arck_libfs_kit::ConnectError::System {
+                errno: Errno::ACCESS | Errno::PERM,
+                ..
+            } = error
+            {
+                let pool = options.pool.display();
+                message += &format!(
+                    "; its owner lets programs of all users in by: arck serve --shared {pool}"
+                );
+            }
+            ConnectError {
+                message,
+                errno: error.errno(),
+            }
         };
         let wish = SessionOptions {
             region_size: memory,

@@ -205,6 +205,12 @@ pub fn export(arguments: &ExportArguments) -> ExitCode {
 
 /// Imports.
 pub fn import(arguments: &ImportArguments) -> ExitCode {
+    if io::stdin().is_terminal() {
+        eprintln!(
+            "arck import: an archive does not come from a terminal; let it come from a file or program"
+        );
+        return ExitCode::FAILURE;
+    }
     let keeps_owners = rustix::process::geteuid().is_root() && !arguments.no_same_owner;
     with_session("import", arguments.pool.as_deref(), |fs, told| {
         let named = arguments

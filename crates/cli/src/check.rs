@@ -50,11 +50,11 @@ pub struct CheckArguments {
     verbose: bool,
 
     /// Tell at most so many findings, and the number of the others
-    #[arg(long, value_name = "N", default_value_t = 1000)]
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = crate::number::parse::<usize>)]
     limit: usize,
 
     /// Threads [default: as many as there are processors]
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, value_parser = crate::number::parse::<usize>)]
     threads: usize,
 }
 
@@ -99,7 +99,7 @@ fn run(arguments: &CheckArguments, pool: &Path) -> Result<bool, String> {
         crate::owner::become_owner(pool)?;
         let repaired = arck_check::repair(pool, &options);
         bar.end();
-        let repaired = repaired.map_err(|error| error.to_string())?;
+        let repaired = repaired.map_err(|error| told(pool, &error))?;
         if !repaired.after.is_clean() {
             let left = repaired.after.findings.first().map(ToString::to_string);
             return Err(format!(
@@ -121,7 +121,7 @@ fn run(arguments: &CheckArguments, pool: &Path) -> Result<bool, String> {
                 pool = pool.display()
             );
         }
-        report.map_err(|error| error.to_string())?
+        report.map_err(|error| told(pool, &error))?
     };
     let is_well = report.is_clean() && earlier.is_empty();
     let mut text = Vec::new();
@@ -172,6 +172,11 @@ fn run(arguments: &CheckArguments, pool: &Path) -> Result<bool, String> {
     }
     // Of a check whoever reads it may have seen enough.
     Ok(is_well)
+}
+
+/// Why a pool could not be checked: what there is instead of one, or the error.
+fn told(pool: &Path, error: &arck_check::Error) -> String {
+    crate::run::why_none(pool).unwrap_or_else(|| error.to_string())
 }
 
 fn sums(pool: &Path, report: &Report) -> String {

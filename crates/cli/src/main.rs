@@ -10,6 +10,7 @@ mod bench;
 mod check;
 mod mkfs;
 mod nested;
+mod number;
 mod opening;
 mod owner;
 mod run;

@@ -26,6 +26,12 @@ pub fn is_owner(pool: &Path) -> bool {
     std::fs::metadata(pool).is_ok_and(|metadata| metadata.uid() == geteuid().as_raw())
 }
 
+/// Whose the pool's directory is, if it is another user's.
+pub fn other_user(pool: &Path) -> Option<u32> {
+    let user = std::fs::metadata(pool).ok()?.uid();
+    (user != geteuid().as_raw()).then_some(user)
+}
+
 /// For `arck mkfs` and `arck serve`: root becomes the pool's owner, for good. Others stay who
 /// they are.
 ///

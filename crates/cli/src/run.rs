@@ -27,7 +27,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Component, Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 
-pub use pool::{USE_LOCK, User, default_pool, locate, mark_private, without_superblock};
+pub use pool::{USE_LOCK, User, default_pool, locate, mark_private, why_none, without_superblock};
 
 /// Longest mount path in bytes; the preload library refuses a longer one.
 const MOUNT_MAX: usize = 255;

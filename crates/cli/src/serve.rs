@@ -42,7 +42,7 @@ pub struct ServeArguments {
 
     /// Write the line `ready` to this descriptor once the pool is served; with --private, lines that
     /// begin with `opening` before, if that takes long
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = crate::number::parse::<RawFd>)]
     ready_fd: Option<RawFd>,
 
     /// End when standard input has ended and nobody uses the pool any more
@@ -55,12 +55,12 @@ pub struct ServeArguments {
     shared: bool,
 
     /// Microseconds for which an owner keeps a file against other writers
-    #[arg(long, value_name = "US", default_value_t = 500)]
+    #[arg(long, value_name = "US", default_value_t = 500, value_parser = crate::number::parse::<u64>)]
     lease: u64,
 
     /// Milliseconds for which a program may repair a change that was refused, before it loses the
     /// file
-    #[arg(long, value_name = "MS", default_value_t = 2000)]
+    #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = crate::number::parse::<u64>)]
     grace: u64,
 }
 

@@ -52,11 +52,13 @@ pub fn main(arguments: &StatusArguments) -> ExitCode {
 fn ask(pool: &Path) -> Result<Status, String> {
     crate::nested::refuse(pool)?;
     let shown = pool.display();
-    let socket = connect_socket(pool).map_err(|errno| match errno {
-        Errno::NOENT | Errno::NOTDIR | Errno::CONNREFUSED => {
-            format!("nobody serves a pool at {shown}; arck serve {shown} does")
-        }
-        other => format!("cannot ask the controller of {shown}: {other}"),
+    let socket = connect_socket(pool).map_err(|errno| {
+        crate::run::why_none(pool).unwrap_or_else(|| match errno {
+            Errno::NOENT | Errno::NOTDIR | Errno::CONNREFUSED => {
+                format!("nobody serves the pool {shown}; arck serve {shown} does")
+            }
+            other => format!("cannot ask the controller of {shown}: {other}"),
+        })
     })?;
     match socket::call(&socket, &Call::Status) {
         Ok((Answer::Status(status), _)) => Ok(status),

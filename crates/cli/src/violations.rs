@@ -33,7 +33,7 @@ pub struct ViolationsArguments {
     json: bool,
 
     /// Show the changes that were set aside under this number
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = crate::number::parse::<usize>)]
     show: Option<usize>,
 }
 

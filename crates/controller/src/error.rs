@@ -161,6 +161,10 @@ fn advice(path: &Path, operation: &str, errno: Errno) -> String {
             }
         }
         Errno::ROFS => "; that file system is read-only: choose another".to_owned(),
+        // It is there, and takes none: /proc, /sys.
+        Errno::NOENT if operation == "mkdir" && path.parent().is_some_and(Path::is_dir) => {
+            "; nobody can make directories there: choose another place, such as /dev/shm".to_owned()
+        }
         Errno::NOENT if operation == "mkdir" => {
             "; make the directory above it first, or correct the path".to_owned()
         }
@@ -201,6 +205,12 @@ mod tests {
             "/nonexistent/pool: mkdir: No such file or directory; make the directory above it \
              first, or correct the path"
         );
+        let error = Error::system("/proc/x", "mkdir")(Errno::NOENT).to_string();
+        assert!(
+            error.ends_with("choose another place, such as /dev/shm"),
+            "{error}"
+        );
+        let error = |errno| Error::system("/nonexistent/pool", "mkdir")(errno).to_string();
         assert!(error(Errno::NOSPC).contains("--size"));
         assert!(error(Errno::ACCESS).contains("/dev/shm"));
         assert!(!error(Errno::IO).contains(';'));

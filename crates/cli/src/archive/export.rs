@@ -49,6 +49,9 @@ struct Export<'f> {
 pub fn export(fs: &FileSystem, path: &Path, told: &mut Told) -> Result<(), String> {
     let top = path.as_os_str().as_bytes();
     let top = top.strip_prefix(b"/").unwrap_or(top).to_vec();
+    // Before anything is written.
+    fs.stat(At::Root, &top, libc::AT_SYMLINK_NOFOLLOW)
+        .map_err(|failure| format!("{}: {}", arck_check::quoted(&top), plain(failure)))?;
     let mut export = Export {
         fs,
         tar: Builder::new(BufWriter::with_capacity(1 << 20, Until(io::stdout()))),

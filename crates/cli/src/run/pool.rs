@@ -87,11 +87,23 @@ pub fn locate(named: Option<&Path>) -> Result<PathBuf, String> {
             )),
         },
         Err(error) => Err(format!(
-            "cannot use the pool {}: {}; use one of your own, or run this as its owner",
+            "cannot use the pool {}: {}; use one of your own, or run this as its owner{}",
             pool.display(),
-            plain(&error)
+            plain(&error),
+            owner::other_user(&pool).map_or(String::new(), |user| format!(
+                " (user {user}), who lets all users in by: arck serve --shared {}",
+                pool.display()
+            ))
         )),
     }
+}
+
+/// Why this process has no pool there to use; `None` if it has, or if there is one to be repaired.
+pub fn why_none(pool: &Path) -> Option<String> {
+    if without_superblock(pool).is_some() {
+        return None;
+    }
+    locate(Some(pool)).err()
 }
 
 /// What is to be done about a pool that has lost its superblock, if it has the copy.

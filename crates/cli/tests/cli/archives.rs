@@ -1,8 +1,9 @@
 //! `arck export` and `arck import`: what goes through an archive comes back, GNU tar agrees, and
 //! files that change meanwhile are each of one moment.
 
-use crate::support::{Place, Serving, arck, mkfs};
+use crate::support::{Place, Serving, arck, mkfs, refused};
 use arckfs::{At, ConnectOptions, FileSystem, SetTime, Subject, Timestamp};
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -386,6 +387,35 @@ fn what_cannot_be_carried_over_is_told() {
     drop(input);
     let listed = list.wait_with_output().unwrap();
     assert_eq!(String::from_utf8_lossy(&listed.stdout), "./\ngood\n");
+}
+
+#[test]
+fn a_path_that_is_not_there_makes_no_archive() {
+    let place = Place::made();
+    let output = arck()
+        .arg("export")
+        .arg(place.pool())
+        .args(["--path", "no/such"])
+        .output()
+        .unwrap();
+    refused(&output, "no/such: No such file or directory");
+    assert_eq!(output.stdout, b"");
+}
+
+#[test]
+fn an_archive_from_a_terminal_is_refused() {
+    let place = Place::made();
+    let (mut near, mut far) = (0, 0);
+    let none = std::ptr::null_mut();
+    // SAFETY: the kernel writes two descriptors; nothing else is passed.
+    let opened =
+        unsafe { libc::openpty(&raw mut near, &raw mut far, none, none.cast(), none.cast()) };
+    assert_eq!(opened, 0);
+    // SAFETY: just opened, and nobody else's.
+    let [_near, far] = [near, far].map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+    let mut import = arck();
+    let import = import.arg("import").arg(place.pool()).stdin(far);
+    refused(&import.output().unwrap(), "does not come from a terminal");
 }
 
 /// What `arck import` says of these bytes, with status 1.

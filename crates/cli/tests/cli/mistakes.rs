@@ -42,6 +42,22 @@ const USAGE: &[Mistake] = &[
         &["@/other", "Usage"],
     ),
     (
+        &["violations", "@/pool", "--show", "x"],
+        2,
+        &["'x'", "--show", "a number is wanted"],
+    ),
+    (
+        &["check", "@/pool", "--limit", "x"],
+        2,
+        &["'x'", "--limit", "a number is wanted"],
+    ),
+    (
+        &["check", "@/pool", "--threads", "99999999999999999999"],
+        2,
+        &["--threads", "more than can be"],
+    ),
+    (&["serve", "@/pool", "--lease", "-3"], 2, &["'-3'"]),
+    (
         &["serve", "@/pool", "--persist", "often"],
         2,
         &["auto, always or never"],
@@ -116,6 +132,33 @@ const POOLS: &[Mistake] = &[
         &["mkfs", "@/no/new", "--size", "16M"],
         1,
         &["@/no/new", "the directory above"],
+    ),
+    (
+        &["mkfs", "/proc/x", "--size", "16M"],
+        1,
+        &["/proc/x", "choose another place"],
+    ),
+    (
+        &["status", "@/none"],
+        1,
+        &["no pool at @/none", "arck mkfs @/none"],
+    ),
+    (&["status", "@/full"], 1, &["not a pool", "arck mkfs"]),
+    (
+        &["status", "@/pool"],
+        1,
+        &["nobody serves the pool @/pool", "arck serve @/pool"],
+    ),
+    (
+        &["check", "@/none"],
+        2,
+        &["no pool at @/none", "arck mkfs @/none"],
+    ),
+    (&["check", "@/full"], 2, &["not a pool", "arck mkfs"]),
+    (
+        &["check", "--repair", "@/none"],
+        2,
+        &["no pool at @/none", "arck mkfs @/none"],
     ),
     (
         &["serve", "@/none"],

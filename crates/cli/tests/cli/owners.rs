@@ -1,7 +1,7 @@
 //! What root does with another user's pool leaves the pool that user's. Needs root, to be two
 //! users; says so where it is not.
 
-use crate::support::{Place, succeeded};
+use crate::support::{Place, Serving, succeeded};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -106,4 +106,51 @@ fn the_pool_of_another_user_is_refused_with_its_owner() {
     ] {
         crate::support::refused(&output(users.other(arguments)), says);
     }
+}
+
+/// Whoever cannot use a pool since it is another user's is told whose it is, and what that user can do.
+#[test]
+fn a_pool_of_another_user_is_told_of() {
+    let Some(users) = Users::new() else { return };
+    succeeded(&output(users.other(&["mkfs", "--size", "16M"])));
+    let mut serving = Serving::of(&mut users.other(&["serve", "--ready-fd", "1"]));
+    let third = |arguments: &[&str]| {
+        let mut command = users.root(arguments);
+        command.uid(1003).gid(1003);
+        output(command)
+    };
+    for words in [&["status"][..], &["check"], &["run", "true"], &["export"]] {
+        let output = third(words);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success(), "{words:?}");
+        assert_eq!(text.lines().count(), 1, "{words:?}: {text}");
+        assert!(
+            text.contains(&format!("user {OTHER}")) && text.contains("arck serve --shared"),
+            "{words:?}: {text}"
+        );
+    }
+    serving.signal(libc::SIGTERM);
+    assert!(serving.process.wait().unwrap().success());
+}
+
+/// A program that becomes another user under `arck run` is told why it sees nothing.
+#[test]
+fn who_becomes_another_user_is_told_of_shared_pools() {
+    let Some(users) = Users::new() else { return };
+    succeeded(&output(users.other(&["mkfs", "--size", "16M"])));
+    let become_other = [
+        "setpriv",
+        "--reuid",
+        "1003",
+        "--regid",
+        "1003",
+        "--clear-groups",
+    ];
+    let mut words = vec!["run", "--no-group"];
+    words.extend(become_other);
+    words.extend(["ls", "/arck"]);
+    let output = output(users.root(&words));
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "{text}");
+    assert!(text.contains("arck serve --shared"), "{text}");
 }

@@ -14,7 +14,7 @@ fn status(pool: &Path, arguments: &[&str]) -> Output {
 fn a_served_pool_tells_how_it_is() {
     let place = Place::made();
     let pool = place.pool();
-    refused(&status(&pool, &[]), "nobody serves a pool");
+    refused(&status(&pool, &[]), "nobody serves the pool");
     let _serving = Serving::start(&pool, &[]);
     let text = succeeded(&status(&pool, &[]));
     assert!(text.contains(": served\n  sessions      0\n"), "{text}");
