@@ -8,6 +8,7 @@ mod archive;
 mod bar;
 mod bench;
 mod check;
+mod durability;
 mod mkfs;
 mod nested;
 mod number;

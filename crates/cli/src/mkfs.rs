@@ -92,6 +92,7 @@ pub fn main(arguments: &MkfsArguments) -> ExitCode {
     bar.finish_and_clear();
     match made {
         Ok(superblock) => {
+            crate::durability::tell("mkfs", &pool);
             if std::io::stdout().is_terminal() {
                 println!(
                     "{}: {}: {} segments of {}, {} inodes, {:?}",

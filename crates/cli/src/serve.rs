@@ -140,6 +140,9 @@ fn serve(arguments: &ServeArguments) -> Result<(), String> {
         }
     };
     say("ready\n");
+    if !arguments.private {
+        crate::durability::tell("serve", &pool);
+    }
     if !arguments.private && std::io::stderr().is_terminal() {
         eprintln!(
             "arck serve: serving {} until Ctrl-C; programs that are on it then get errors until they \
