@@ -51,7 +51,7 @@ pub type Outcome<T> = Result<T, String>;
 /// Measures ArckFS beside tmpfs. Without a command: micro, count, beside, start and floor, one after the
 /// other.
 #[derive(Parser)]
-#[command(name = "arck-bench", version, max_term_width = 100)]
+#[command(name = "arck-bench", version, max_term_width = 80)]
 struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
@@ -127,6 +127,30 @@ fn main() -> ExitCode {
         Err(line) => {
             eprintln!("arck-bench: {line}");
             ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn all_help_fits_a_terminal() {
+        let mut command = super::Arguments::command();
+        command.build();
+        let mut commands: Vec<_> = command.get_subcommands().cloned().collect();
+        commands.push(command);
+        for mut command in commands {
+            let by_hand = command.get_after_help().map(ToString::to_string);
+            let wrapped = command.render_long_help().to_string();
+            for line in by_hand
+                .iter()
+                .chain([&wrapped])
+                .flat_map(|text| text.lines())
+            {
+                assert!(line.chars().count() <= 80, "{}: {line}", command.get_name());
+            }
         }
     }
 }

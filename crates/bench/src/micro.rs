@@ -23,9 +23,9 @@ pub enum Way {
 
 #[derive(Args)]
 #[command(after_help = "Examples:
-  arck-bench micro                                   everything, without and with flushing
+  arck-bench micro                 everything, without and with flushing
   arck-bench micro --persist auto --filter create    one operation
-  arck-bench micro --long --rounds 15 --json FILE    100,000 files, 256 MiB; figures to keep")]
+  arck-bench micro --long --rounds 15 --json FILE    100,000 files, 256 MiB")]
 pub struct MicroArguments {
     /// Which stores are flushed: auto, always, never, or several of them
     #[arg(long, value_name = "WHEN", value_delimiter = ',', default_value = "auto,always",

@@ -40,9 +40,9 @@ const SMALL: u64 = 1000;
 
 #[derive(Args)]
 #[command(after_help = "Examples:
-  arck-bench recovery                       1,000,000 files
+  arck-bench recovery           1,000,000 files
   arck-bench recovery --files 100000 --rounds 5
-  arck-bench recovery --shared              of a pool that is served to all users
+  arck-bench recovery --shared  of a pool that is served to all users
 
 Takes the storage of the files in /dev/shm (4 KiB each, and 1 GiB) for each run.")]
 pub struct RecoveryArguments {

@@ -34,11 +34,12 @@ pub use session::main as session;
 
 #[derive(Args)]
 #[command(after_help = "Examples:
-  arck-bench sharing                  files of 2 MiB and 1 GiB, directories of 10 to 1,000,000 names
-  arck-bench sharing --quick          small ones, to see whether it works
-  arck-bench sharing --json FILE      figures to keep
+  arck-bench sharing              files up to 1 GiB, directories up to 1,000,000
+  arck-bench sharing --quick      small ones, to see whether it works
+  arck-bench sharing --json FILE  figures to keep
 
-Wants a machine with nothing else to do: three processes take turns on its processors.")]
+Wants a machine with nothing else to do: three processes take turns on its
+processors.")]
 pub struct SharingArguments {
     /// Which stores are flushed: auto, always or never
     #[arg(long, value_name = "WHEN", default_value = "always", value_parser = pool::parse_persist)]

@@ -28,10 +28,11 @@ use std::time::{Duration, Instant};
   arck export /dev/shm/pool > pool.tar
   arck export /dev/shm/pool --path home/me | zstd > me.tar.zst
 
-The pool may be in use: each file is as it was at one moment, and others may be as they were at
-another. Names, modes, owners, times to the nanosecond, user.* attributes, hard and symbolic links
-and named pipes are kept (PAX format, which GNU tar and others read); sockets are not. Files with
-holes are written as GNU tar writes sparse files (PAX 1.0).
+The pool may be in use: each file is as it was at one moment, and others may be
+as they were at another. Names, modes, owners, times to the nanosecond, user.*
+attributes, hard and symbolic links and named pipes are kept (PAX format, which
+GNU tar and others read); sockets are not. Files with holes are written as GNU
+tar writes sparse files (PAX 1.0).
 
 Ctrl-C ends it in order; the archive is not whole then.
 
@@ -52,10 +53,11 @@ pub struct ExportArguments {
   arck import /dev/shm/pool < pool.tar
   zstd -d < me.tar.zst | arck import /dev/shm/pool
 
-Files that are there are replaced, directories stay and get what is new. Owners are kept if root
-imports. Pages of zeroes become holes, and holes stay holes (GNU tar's sparse files). Devices cannot be
-in a pool. Of an archive that is cut off everything before the cut is in the pool, and it is said where
-that is; one that is compressed has to come through what undoes that.
+Files that are there are replaced, directories stay and get what is new. Owners
+are kept if root imports. Pages of zeroes become holes, and holes stay holes
+(GNU tar's sparse files). Devices cannot be in a pool. Of an archive that is cut
+off everything before the cut is in the pool, and it is said where that is; one
+that is compressed has to come through what undoes that.
 
 Ctrl-C ends it in order: what has come is in the pool, and nothing half.
 

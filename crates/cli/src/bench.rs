@@ -13,11 +13,11 @@ use std::process::{Command, ExitCode};
 #[command(
     disable_help_flag = true,
     after_help = "Examples:
-  arck bench sharing        two sessions on one file and in one directory; hand-overs
-  arck bench trees          tar, git status, rm -rf, make on trees of files beside tmpfs
-  arck bench recovery       until a pool with 1,000,000 files is served again
-  arck bench micro          single operations beside tmpfs
-  arck bench --help         all of them"
+  arck bench sharing   two sessions on one file and in one directory; hand-overs
+  arck bench trees     tar, git status, rm -rf, make on trees of files
+  arck bench recovery  until a pool with 1,000,000 files is served again
+  arck bench micro     single operations beside tmpfs
+  arck bench --help    all of them"
 )]
 pub struct BenchArguments {
     /// What to measure, and its options, as arck-bench takes them

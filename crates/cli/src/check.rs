@@ -18,19 +18,21 @@ use std::time::Duration;
 #[command(after_help = "Examples:
   arck check /dev/shm/pool             says nothing if all is well
   arck check /dev/shm/pool --verbose   and what there is, if it is
-  arck check /dev/shm/pool --json      findings and sums as JSON, an object a line
-  arck check /dev/shm/pool --repair    mends what it finds; nobody may serve the pool
+  arck check /dev/shm/pool --json      findings and sums as JSON, one a line
+  arck check /dev/shm/pool --repair    mends what it finds; nobody may serve it
 
-A finding is a line: rule, inode, path where one is known, what is wrong, and where it stands in
-the pool's files. File contents are not looked at. The rules are told in docs/check.md.
+A finding is a line: rule, inode, path where one is known, what is wrong, and
+where it stands in the pool's files. File contents are not looked at. The rules
+are told in docs/check.md.
 
---repair keeps what is in order where it is, and puts what has lost its name or its directory into
-/lost+found. It changes the pool in one step, through its journal, and one in order not at all. What it
-tells stands in the pool's repair-report too, from before the change on: if it is cut off, or its
-output is lost, the next --repair tells it, on lines that begin with `earlier:`.
+--repair keeps what is in order where it is, and puts what has lost its name or
+its directory into /lost+found. It changes the pool in one step, through its
+journal, and one in order not at all. What it tells stands in the pool's
+repair-report too, from before the change on: if it is cut off, or its output is
+lost, the next --repair tells it, on lines that begin with `earlier:`.
 
-Exit status: 0 nothing was found; 1 something was (with --repair: and is mended); 2 the pool could
-not be checked, or not be mended.")]
+Exit status: 0 nothing was found; 1 something was (with --repair: and is
+mended); 2 the pool could not be checked, or not be mended.")]
 pub struct CheckArguments {
     /// Directory of the pool [default: $ARCK_POOL, else /dev/shm/arck-$USER]
     #[arg(value_name = "POOL")]

@@ -9,6 +9,7 @@ mod bar;
 mod bench;
 mod check;
 mod durability;
+mod help;
 mod mkfs;
 mod nested;
 mod number;
@@ -24,7 +25,12 @@ use std::process::ExitCode;
 
 /// User-space file systems for byte-addressable memory.
 #[derive(Parser)]
-#[command(name = "arck", version, about, max_term_width = 100)]
+#[command(name = "arck", version, about, max_term_width = help::WIDTH)]
+#[command(after_help = "Examples:
+  arck mkfs /dev/shm/pool --size 1G
+  arck run --pool /dev/shm/pool -- sh -c 'cp -a /etc/skel /arck/; ls -lR /arck'
+
+The command sees the pool under /arck. `arck run --help` and so on say more.")]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

@@ -10,9 +10,12 @@ use std::process::ExitCode;
 /// Options of `arck mkfs`.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
-  arck mkfs /dev/shm/pool --size 1G        in memory: lives as long as the machine
-  arck mkfs /mnt/pmem/pool --size 64G      on a DAX file system: persistent
-  arck mkfs /dev/shm/pool --size 2G --force   replaces a pool that is there")]
+  arck mkfs /dev/shm/pool --size 1G          in memory: until the machine ends
+  arck mkfs /mnt/pmem/pool --size 64G        on a DAX file system: persistent
+  arck mkfs /dev/shm/pool --size 2G --force  replaces a pool that is there
+
+On any other file system what programs do survives their death, and that of the
+machine as far as it was synced (fsync): docs/crash-consistency.md.")]
 pub struct MkfsArguments {
     /// Directory of the pool: empty, or not there yet
     /// [default: $ARCK_POOL, else /dev/shm/arck-$USER]

@@ -47,20 +47,26 @@ const NOT_FOUND: u8 = 127;
 /// Options of `arck run`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-If nobody serves the pool, arck run starts a controller of its own for it. That one stays until the
-command, what the command left running in the background, and all other programs on the pool have
-ended; arck run itself ends with the command. If it is killed before, arck run starts another one, and
-the programs go on.
+If nobody serves the pool, arck run starts a controller of its own for it. That
+one stays until the command, what the command left running in the background,
+and all other programs on the pool have ended; arck run itself ends with the
+command. If it is killed before, arck run starts another one, and the programs
+go on.
 
-Exit status: the command's own; 127 if there is no such command, 126 if it cannot be executed. If a
-signal ends the command, the same signal ends arck run, of which a shell makes 128 + its number.
-Where arck run itself fails, 1; if its options are wrong, 2.
+A program sees one pool: an arck run inside another shows its command its own
+pool instead. To copy from one pool to another:
+  arck export A | arck import B
+
+Exit status: the command's own; 127 if there is no such command, 126 if it
+cannot be executed. If a signal ends the command, the same signal ends arck run,
+of which a shell makes 128 + its number. Where arck run itself fails, 1; if its
+options are wrong, 2.
 
 Examples:
   arck run -- ls -l /arck
   arck run --pool /dev/shm/pool --report -- sqlite3 /arck/data.db
-  arck run --pool /dev/shm/pool --mount /data -- sh      a shell in which /data is the pool
-  arck run --group shop -- ./server                      one session with whoever says --group shop")]
+  arck run --mount /data -- sh       a shell in which /data is the pool
+  arck run --group shop -- ./server  one session with all of --group shop")]
 pub struct RunArguments {
     /// Directory of the pool [default: $ARCK_POOL, else /dev/shm/arck-$USER]
     #[arg(long, value_name = "DIRECTORY")]

@@ -28,9 +28,12 @@ const BUSY_AFTER: Duration = Duration::from_millis(300);
 /// Options of `arck serve`.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
-  arck serve /dev/shm/pool                   until Ctrl-C or SIGTERM; end the programs on it before
-  arck serve /dev/shm/pool --shared          the same, for programs of all users
-  arck serve /dev/shm/pool --persist always  as if the memory were persistent, to measure")]
+  arck serve /dev/shm/pool                   until Ctrl-C or SIGTERM
+  arck serve /dev/shm/pool --shared          for programs of all users
+  arck serve /dev/shm/pool --persist always  as if the memory were persistent
+
+End the programs on a pool before its controller: they get errors from then on,
+and those that are started wait 30 s for another one (ARCK_WAIT: seconds).")]
 pub struct ServeArguments {
     /// Directory of the pool [default: $ARCK_POOL, else /dev/shm/arck-$USER]
     #[arg(value_name = "POOL")]

@@ -15,11 +15,15 @@ use std::process::ExitCode;
 /// Options of `arck status`.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
-  arck status /dev/shm/pool          sessions, free space, and what is being closed
+  arck status /dev/shm/pool          sessions, free space, what is being closed
   arck status /dev/shm/pool --json   the same, for programs
 
-\"Closing\" is what follows from a chmod, chown or move that takes rights away: what is beneath moves to
-where those cannot read it who may not any more.
+Free is what a new session could fill: what a session was granted counts as
+used.
+
+\"Closing\" is what follows from a chmod, chown or move that takes rights away:
+what is beneath moves to where those cannot read it who may not any more.
+
 Exit status: 0; 1 if nobody serves the pool.")]
 pub struct StatusArguments {
     /// Directory of the pool [default: $ARCK_POOL, else /dev/shm/arck-$USER]

@@ -17,12 +17,15 @@ use std::process::ExitCode;
 /// Options of `arck violations`.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
-  arck violations /dev/shm/pool             all that was refused, newest last
-  arck violations /dev/shm/pool --show 3    the changes of number 3, if they were set aside
-  arck violations /dev/shm/pool --json      one JSON object a line, for programs
+  arck violations /dev/shm/pool           all that was refused, newest last
+  arck violations /dev/shm/pool --show 3  what was set aside as number 3
+  arck violations /dev/shm/pool --json    one JSON object a line, for programs
 
-Numbers count from the oldest line of the log, which keeps the last few MiB. Times are UTC.
-Exit status: 0 also if nothing was refused; 1 if the pool cannot be read, or the number is none.")]
+Numbers count from the oldest line of the log, which keeps the last few MiB.
+Times are UTC.
+
+Exit status: 0 also if nothing was refused; 1 if the pool cannot be read, or the
+number is none.")]
 pub struct ViolationsArguments {
     /// Directory of the pool [default: $ARCK_POOL, else /dev/shm/arck-$USER]
     #[arg(value_name = "POOL")]
