@@ -57,6 +57,23 @@ fn what_is_written_counts_as_used_and_what_is_removed_does_not() {
     assert_eq!(pool.violations(), "");
 }
 
+/// Who asks for the numbers of the last fold causes none.
+#[test]
+fn the_last_folds_numbers_are_told_without_another() {
+    let pool = TestPool::new(POOL);
+    let session = pool.session();
+    session.put("small", b"a first segment").expect("put");
+    let before = free(&session);
+    session.put("big", &vec![7; MUCH]).expect("put");
+    let told = session.statistics_of_fold().pages_free;
+    let used = before.saturating_sub(told);
+    assert!(used < PAGES / 2, "{used} pages: there was a fold");
+    let used = before - free(&session);
+    assert!(used >= PAGES, "{used} pages of {PAGES}");
+    assert_eq!(session.statistics_of_fold().pages_free, free(&session));
+    assert_eq!(pool.violations(), "");
+}
+
 /// What a session holds free of its own is room for it, in a pool that has no other.
 #[test]
 fn room_of_its_own_is_enough_for_fallocate() {

@@ -112,23 +112,28 @@ impl FileSystem {
     }
 
     /// What the session has changed is folded before: only then the controller can tell what is free
-    /// in the segments that were granted.
+    /// in the segments that were granted. Blocks for that.
     pub fn statistics(&self) -> Result<Statistics, Errno> {
-        let session = self.engine.session;
         if self.engine.has_dirty() {
             // What fails is not told: the numbers are those from before then. Twice, since what was
             // deleted is told with the next answer.
             let _ = self.engine.fold_all().and_then(|()| self.engine.fold_all());
         }
+        Ok(self.statistics_of_fold())
+    }
+
+    /// The same as it was when the session's changes were last folded. Does not block.
+    pub fn statistics_of_fold(&self) -> Statistics {
+        let session = self.engine.session;
         let header = &session.control().header;
-        Ok(Statistics {
+        Statistics {
             pages: session.geometry().page_count(),
             pages_free: header.pages_free.load(Ordering::Acquire),
             inodes: u64::from(session.geometry().inode_count),
             inodes_free: header.inodes_free.load(Ordering::Acquire),
             name_max: 255,
             id: self.pool_identity()[0],
-        })
+        }
     }
 }
 

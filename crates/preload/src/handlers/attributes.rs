@@ -565,7 +565,16 @@ pub unsafe fn fstatfs(a: &Arguments) -> isize {
         on_descriptor(
             libc::SYS_fstatfs,
             a[0],
-            |fs, _| store(a[1], fill_statfs(&fs.statistics()?)),
+            |fs, handle| {
+                // `rm` and `find` ask it of each directory that they go through, for the file system's
+                // kind: they do not wait for a fold.
+                let mode = fs.stat_handle(handle)?.mode;
+                let statistics = match mode & libc::S_IFMT {
+                    libc::S_IFDIR => fs.statistics_of_fold(),
+                    _ => fs.statistics()?,
+                };
+                store(a[1], fill_statfs(&statistics))
+            },
             || syscall!(libc::SYS_fstatfs, a[0], a[1]),
         )
     }
