@@ -18,11 +18,12 @@ prepare:
 	@scripts/prepare
 
 # The `arck` command and the library that it preloads, which it finds beside itself.
-build: prepare
+build:
+	scripts/prepare build
 	$(CARGO) build --release --locked -p arck-cli -p arck-preload
 
 # Real programs on a pool in memory, everything checked, with a table of times.
-demo: build
+demo: prepare build
 	ARCK=$(TARGET)/release/arck demo/demo
 
 test: prepare
@@ -49,8 +50,8 @@ model: prepare
 fuzz: prepare
 	scripts/fuzz $(SECONDS)
 
-# Paired measurements beside tmpfs.
-bench: build
+# Paired measurements of single operations and starts beside tmpfs; `arck-bench --help` names the others.
+bench: prepare build
 	$(CARGO) run --release --locked -p arck-bench
 
 lint: prepare
@@ -63,7 +64,9 @@ lint: prepare
 doc: prepare
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
-install: build
+# What `make build` has built: as root there may be no Rust to build it with.
+install:
+	@test -x $(TARGET)/release/arck || { echo 'install: make build first' >&2; exit 1; }
 	install -D -m 755 $(TARGET)/release/arck $(DESTDIR)$(PREFIX)/bin/arck
 	install -D -m 644 $(TARGET)/release/libarck_preload.so $(DESTDIR)$(PREFIX)/lib/arck/libarck_preload.so
 
