@@ -9,7 +9,9 @@
 //! * Only a process with the same user, group and further groups joins: to others the name says
 //!   nothing, and they get a session of their own under it.
 //! * A member's number is given to no other process before the group has cleared away what the
-//!   member left in its shared memory (`departed` in control memory).
+//!   member left in its shared memory (`departed` in control memory), nor while it may come back that was
+//!   connected to an earlier controller (`members` there). Nor does the session end before it is known
+//!   that such a one has: it is away again when all others have gone.
 //! * What is the kernel's or the controller's to know of a member ends with it: its locks, its
 //!   operations in flight, its requests.
 
@@ -41,6 +43,13 @@ pub struct Members {
     pub group: Option<Group>,
     /// Process ids by member number.
     processes: BTreeMap<u16, u32>,
+    /// Those who were connected to an earlier controller, and have not come back: a bit each.
+    expected: [u64; MEMBERS / 64],
+}
+
+/// The word of a set of members, and the bit in it.
+fn place(member: u16) -> (usize, u64) {
+    (usize::from(member) / 64, 1 << (member % 64))
 }
 
 impl Members {
@@ -56,15 +65,30 @@ impl Members {
     pub fn add(&mut self, process: u32, control: &ControlMemory) -> Result<u16, Errno> {
         let member = self.free(control).ok_or(Errno::AGAIN)?;
         self.processes.insert(member, process);
+        let (word, bit) = place(member);
+        control.header.members[word].fetch_or(bit, Ordering::AcqRel);
         Ok(member)
+    }
+
+    /// Of a session that an earlier controller opened: whom that knew may come back.
+    pub fn expect_back(&mut self, control: &ControlMemory) {
+        self.expected = std::array::from_fn(|word| {
+            let departed = control.header.departed[word].load(Ordering::Acquire);
+            control.header.members[word].load(Ordering::Acquire) & !departed
+        });
+    }
+
+    /// Whether any may come back.
+    fn expects_any(&self) -> bool {
+        self.expected.iter().any(|&word| word != 0)
     }
 
     /// A number that is free.
     fn free(&self, control: &ControlMemory) -> Option<u16> {
         (1..MEMBERS as u16).find(|member| {
-            let (word, bit) = (usize::from(*member) / 64, u32::from(*member) % 64);
+            let (word, bit) = place(*member);
             let departed = control.header.departed[word].load(Ordering::Acquire);
-            !self.has(*member) && departed & 1 << bit == 0
+            !self.has(*member) && (departed | self.expected[word]) & bit == 0
         })
     }
 
@@ -74,10 +98,16 @@ impl Members {
             return Err(Errno::BUSY);
         }
         self.processes.insert(member, process);
+        let (word, bit) = place(member);
+        self.expected[word] &= !bit;
         Ok(())
     }
 
-    fn remove(&mut self, member: u16) -> Option<u32> {
+    fn remove(&mut self, member: u16, control: Option<&ControlMemory>) -> Option<u32> {
+        if let Some(control) = control {
+            let (word, bit) = place(member);
+            control.header.members[word].fetch_and(!bit, Ordering::AcqRel);
+        }
         self.processes.remove(&member)
     }
 
@@ -99,6 +129,8 @@ pub enum Left {
     Nobody,
     /// Others are. Of these request slots (a bit set) nobody waits for the answer any more.
     Others(u32),
+    /// The same; but none of the others has come back to this controller yet.
+    Away(u32),
 }
 
 impl Core {
@@ -128,7 +160,8 @@ impl Core {
             if greeting.is_err()
                 && let Some(session) = self.sessions.get_mut(&number)
             {
-                session.members.remove(member);
+                let control = session.live.as_ref().map(Live::control);
+                session.members.remove(member, control);
             }
             Ok((number, greeting?))
         }))
@@ -148,15 +181,17 @@ impl Core {
         let Some(session) = self.sessions.get_mut(&number) else {
             return Left::Nobody;
         };
-        let Some(process) = session.members.remove(member) else {
-            return match session.members.is_empty() {
-                true => Left::Nobody,
-                false => Left::Others(0),
-            };
+        let control = session.live.as_ref().map(Live::control);
+        let removed = session.members.remove(member, control);
+        let left = |submitted| match session.members.is_empty() {
+            false => Left::Others(submitted),
+            true if session.members.expects_any() => Left::Away(submitted),
+            true => Left::Nobody,
         };
-        if session.members.is_empty() {
-            return Left::Nobody;
-        }
+        let process = match (removed, left(0)) {
+            (None, left) | (_, left @ Left::Nobody) => return left,
+            (Some(process), _) => process,
+        };
         let mut submitted = 0;
         if let Some(live) = &session.live {
             let control = live.control();
@@ -168,12 +203,13 @@ impl Core {
                 slot.clear();
             }
             submitted = Ring::of(control, member).leave();
-            let (word, bit) = (usize::from(member) / 64, u32::from(member) % 64);
-            control.header.departed[word].fetch_or(1 << bit, Ordering::AcqRel);
+            let (word, bit) = place(member);
+            control.header.departed[word].fetch_or(bit, Ordering::AcqRel);
         }
+        let left = left(submitted);
         // Threads of another member cannot have its locks: they tell another process.
         self.locks.drop_process(&self.state.pool, number, process);
-        Left::Others(submitted)
+        left
     }
 }
 

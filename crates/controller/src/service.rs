@@ -571,9 +571,10 @@ impl Service {
         self.core.drop_locks_of(session, member);
         // What it had asked before is still done, as far as it can be.
         self.poll_session(session, Some(LAST_REQUESTS));
-        match self.core.leave_session(session, member) {
+        let left = self.core.leave_session(session, member);
+        match left {
             Left::Nobody => self.end_session(session),
-            Left::Others(submitted) => {
+            Left::Others(submitted) | Left::Away(submitted) => {
                 let is_its = |slot: usize| submitted & 1 << slot != 0;
                 self.deferred
                     .retain(|d| d.session != session || !is_its(d.slot));
@@ -587,6 +588,12 @@ impl Service {
                         .for_each(|slot| ring.free(slot));
                 }
             }
+        }
+        if let Left::Away(_) = left {
+            // What others have asked stands in their memory, with which they come back.
+            self.deferred.retain(|deferred| deferred.session != session);
+            self.held.retain(|held| !held.is_of_session(session));
+            self.core.lose(session);
         }
     }
 

@@ -262,6 +262,7 @@ impl Core {
         header.closed.store(0, Ordering::SeqCst);
         answer_done(&live, number, entry.done);
         ring::ring_all(live.control());
+        session.members.expect_back(live.control());
         session.attach(live);
         session
             .members

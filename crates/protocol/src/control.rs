@@ -68,6 +68,9 @@ pub struct ControlHeader {
     pub departed: [AtomicU64; MEMBERS / 64],
     /// For each request slot, the member that claimed it.
     pub claimers: [AtomicU32; REQUEST_SLOTS],
+    /// Members that have connected and have not gone: one bit each, written by the controller. For the next
+    /// one, to which they come back one by one.
+    pub members: [AtomicU64; MEMBERS / 64],
 }
 
 /// One request and then its response.
@@ -100,6 +103,7 @@ impl Default for ControlHeader {
             delta_used: AtomicU64::new(0),
             departed: std::array::from_fn(|_| AtomicU64::new(0)),
             claimers: std::array::from_fn(|_| AtomicU32::new(0)),
+            members: std::array::from_fn(|_| AtomicU64::new(0)),
         }
     }
 }

@@ -304,3 +304,36 @@ fn a_storm_goes_on_through_many_controllers() {
         }
     }
 }
+
+/// Members of a trust group that have nothing to ask come back when they have: their numbers are nobody
+/// else's till then, and the session is theirs, whoever of the others has come back and gone.
+#[test]
+fn members_that_come_back_late_are_who_they_were() {
+    let mut pool = TestPool::new(SIZE);
+    let [one, two, three] = [1, 2, 3].map(|_| arck_testkit::connect_as(&pool.path(), b"g"));
+    let number = one.session().number();
+    file(&one, "file", b"of the first");
+    let handle = three.open_at_root("file", libc::O_RDWR).expect("open");
+    pool.kill();
+    pool.serve();
+    one.fold(false).expect("the first comes back");
+    let new = arck_testkit::connect_as(&pool.path(), b"g");
+    assert_eq!(new.session().number(), number);
+    let members = [&one, &two, &three, &new].map(|fs| fs.session().member());
+    assert_eq!(members, [1, 2, 3, 4]);
+    two.fold(false).expect("the second comes back");
+    for fs in [new, one, two] {
+        drop(fs);
+    }
+    // What it has open is still open, and what it owns it owns.
+    assert_eq!(three.write(handle, b"by the third", Some(0)), Ok(12));
+    three.fold(false).expect("the third comes back");
+    let other = pool.session();
+    assert_eq!(other.get("file").as_deref(), Ok(&b"by the third"[..]));
+    let next = arck_testkit::connect_as(&pool.path(), b"g");
+    assert_eq!(next.session().number(), number);
+    assert_eq!(next.get("file").as_deref(), Ok(&b"by the third"[..]));
+    drop((three, next));
+    drop(arck_testkit::connect_as(&pool.path(), b"g"));
+    assert_eq!(pool.violations(), "");
+}

@@ -137,7 +137,8 @@ impl Service {
                     .resume(&connection.credentials, &returning, received)
                     .map_err(said(text))?;
                 if let Err(errno) = self.watch(*session, *member, caller.process, token) {
-                    if self.core.leave_session(*session, *member) == Left::Nobody {
+                    let left = self.core.leave_session(*session, *member);
+                    if !matches!(left, Left::Others(_)) {
                         self.core.lose(*session);
                     }
                     return Err((errno, text.to_owned()));
