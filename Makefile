@@ -18,12 +18,15 @@ prepare:
 	@scripts/prepare
 
 # The `arck` command and the library that it preloads, which it finds beside itself.
+BUILD = $(CARGO) build --release --locked -p arck-cli -p arck-preload
+
 build:
 	scripts/prepare build
-	$(CARGO) build --release --locked -p arck-cli -p arck-preload
+	$(BUILD)
 
 # Real programs on a pool in memory, everything checked, with a table of times.
-demo: prepare build
+demo: prepare
+	$(BUILD)
 	ARCK=$(TARGET)/release/arck demo/demo
 
 test: prepare
@@ -51,7 +54,8 @@ fuzz: prepare
 	scripts/fuzz $(SECONDS)
 
 # Paired measurements of single operations and starts beside tmpfs; `arck-bench --help` names the others.
-bench: prepare build
+bench: prepare
+	$(BUILD)
 	$(CARGO) run --release --locked -p arck-bench
 
 lint: prepare
@@ -66,7 +70,7 @@ doc: prepare
 
 # What `make build` has built: as root there may be no Rust to build it with.
 install:
-	@test -x $(TARGET)/release/arck || { echo 'install: make build first' >&2; exit 1; }
+	@test -x $(TARGET)/release/arck -a -r $(TARGET)/release/libarck_preload.so || { echo 'install: make build first' >&2; exit 1; }
 	install -D -m 755 $(TARGET)/release/arck $(DESTDIR)$(PREFIX)/bin/arck
 	install -D -m 644 $(TARGET)/release/libarck_preload.so $(DESTDIR)$(PREFIX)/lib/arck/libarck_preload.so
 

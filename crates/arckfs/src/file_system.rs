@@ -86,10 +86,21 @@ impl FileSystem {
         let line = format!(
             "arck: nobody serves the pool {pool}; waiting for it, at most {seconds} s (arck serve {pool})\n"
         );
-        // SAFETY: at worst it is not open.
+        // SAFETY: a number, for two calls that touch no memory by it.
         let standard_error = unsafe { rustix::fd::BorrowedFd::borrow_raw(2) };
-        // Nobody may be listening.
-        let _ = rustix::io::write(standard_error, line.as_bytes());
+        // A daemon may have closed it, and have something else under that number: a line for people goes
+        // to terminals, pipes and logs. Nobody may be listening.
+        let is_for_people = rustix::fs::fstat(standard_error).is_ok_and(|status| {
+            use rustix::fs::FileType;
+            let kind = FileType::from_raw_mode(status.st_mode);
+            let appends = rustix::fs::fcntl_getfl(standard_error)
+                .is_ok_and(|flags| flags.contains(rustix::fs::OFlags::APPEND));
+            matches!(kind, FileType::CharacterDevice | FileType::Fifo)
+                || kind == FileType::RegularFile && appends
+        });
+        if is_for_people {
+            let _ = rustix::io::write(standard_error, line.as_bytes());
+        }
         FileSystem::connect_patiently(options, memory, patience - moment).map_err(|error| {
             match is_nobody(&error) {
                 true => ConnectError {

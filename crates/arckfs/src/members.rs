@@ -73,13 +73,15 @@ impl Engine {
             let Some(slot) = slots.and_then(|slots| slots.first()) else {
                 break;
             };
+            // Of any: it may have died over one that is free again, or while it waited for one that is
+            // another's by now. Its number will be somebody else's, who would seem to hold them for ever.
+            slot.lock.release_dead(member);
             let references = slot.references.load(Ordering::Acquire);
             if references as u32 == 0 || slot.member() != member {
                 continue;
             }
             // Numbers of memory that only its own process had.
             slot.external.store(0, Ordering::Relaxed);
-            slot.lock.release_dead(member);
             let last = references & !u64::from(u32::MAX) | 1;
             slot.references.store(last, Ordering::SeqCst);
             let number_and_life = references & !u64::from(u32::MAX) | (index + 1);

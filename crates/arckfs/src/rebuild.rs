@@ -186,6 +186,10 @@ impl Engine {
             let Some(description) = self.description_at(index) else {
                 continue;
             };
+            // Of any, as where members are cleared away.
+            for &member in gone {
+                description.lock.release_dead(member);
+            }
             let references = description.references.load(Ordering::Acquire);
             if references as u32 != 0 && gone.contains(&description.member()) {
                 let free = references & !u64::from(u32::MAX);

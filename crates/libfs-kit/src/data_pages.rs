@@ -233,6 +233,14 @@ impl DataPages {
         own.is_some_and(|own| own.is_withdrawn.load(Ordering::Acquire) == 0)
     }
 
+    /// Whether a segment is one that was given back, or is about to be. To be asked under the connection's
+    /// lock by who is about to map it without having been led there by a pointer: who marks it waits for
+    /// those that are inside, and who drops it does so under that lock.
+    pub fn is_withdrawn(&self, session: &Session, segment: SegmentNumber) -> bool {
+        let own = self.find(session, segment);
+        own.is_some_and(|own| own.is_withdrawn.load(Ordering::Acquire) != 0)
+    }
+
     /// Takes a free page of an own segment. `None`: none is left, see [`DataPages::grow`].
     pub fn take(&self, session: &Session, slot: &ThreadSlot<'_>) -> Option<PagePtr> {
         let page = self.take_any(session, slot)?;
@@ -416,6 +424,9 @@ impl DataPages {
                     withdrawn.push(own.number.load(Ordering::Relaxed));
                 }
             }
+        }
+        if !withdrawn.is_empty() {
+            self.forget_recent();
         }
         // A full barrier before anybody looks who is inside: whoever pins the epoch after that sees it.
         self.withdrawals.store(next, Ordering::SeqCst);

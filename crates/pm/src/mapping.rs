@@ -319,8 +319,8 @@ pub fn populate(range: SharedBytes<'_>, access: Access) -> Result<()> {
     }
 }
 
-/// Has the kernel put the pages of a range together into huge ones, which it does now, by copying: half
-/// a millisecond for each. Of a file in memory (tmpfs) whoever maps it from then on has them, without
+/// Has the kernel put the pages of a range together into huge ones, which it does now, by copying.
+/// Of a file in memory (tmpfs) whoever maps it from then on has them, without
 /// asking, and whatever tmpfs was mounted with: where addresses allow it a fault maps 2 MiB, and the end
 /// of the mapping takes no time for each small page.
 ///

@@ -16,7 +16,7 @@
 
 use crate::patch;
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// The library that libc unwinds with.
 const LIBRARY: &CStr = c"libgcc_s.so.1";
@@ -108,8 +108,9 @@ extern "C" fn find(index: usize) -> usize {
 /// Loads the unwinder, if it is not, and tells it of the stubs. Ends the program if there is none, as
 /// libc does.
 pub fn load() {
-    let [.., last] = &FUNCTIONS;
-    if last.load(Ordering::Acquire) != 0 {
+    /// Nothing is left to do; two threads may do it all at once.
+    static DONE: AtomicBool = AtomicBool::new(false);
+    if DONE.load(Ordering::Acquire) {
         return;
     }
     // SAFETY: constant names; the library stays loaded.
@@ -132,6 +133,7 @@ pub fn load() {
         }
         patch::unwinding::register(find(c"__register_frame"));
     }
+    DONE.store(true, Ordering::Release);
 }
 
 #[cfg(test)]

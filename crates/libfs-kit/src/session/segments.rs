@@ -194,6 +194,10 @@ impl Session {
         // time read-only would take a writable mapping away, so it is decided under the lock.
         let _one_at_a_time = self.connection.one_at_a_time();
         for (&other, descriptor) in segments.iter().zip(&descriptors) {
+            if other != segment && self.state().data.is_withdrawn(self, other) {
+                // Nothing has led there, and whoever gives it back would not wait for us.
+                continue;
+            }
             let mapped = self.map_by(other, descriptor.as_fd());
             if other == segment {
                 mapped?;

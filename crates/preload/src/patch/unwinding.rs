@@ -8,7 +8,7 @@
 //! is loaded (see [`unwinder`](crate::unwinder)).
 
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
 /// Bytes by which a stub that calls the entry lowers the stack: the red zone and 16 more.
 pub const FRAME: u8 = 144;
@@ -58,9 +58,14 @@ fn describe(start: usize, size: usize) -> [u8; 80] {
     bytes
 }
 
-/// Whether the areas are described, and whether the unwinder knows.
+/// Whether the areas are described; how far telling the unwinder is; and by which function it is told,
+/// where it was loaded before they were described.
 static DESCRIBED: AtomicBool = AtomicBool::new(false);
-static REGISTERED: AtomicBool = AtomicBool::new(false);
+static REGISTERED: AtomicU8 = AtomicU8::new(NOT_YET);
+static FUNCTION: AtomicUsize = AtomicUsize::new(0);
+const NOT_YET: u8 = 0;
+const UNDER_WAY: u8 = 1;
+const DONE: u8 = 2;
 
 /// At start-up, when the areas of stubs have their places: describes them.
 ///
@@ -78,7 +83,11 @@ pub unsafe fn start() {
     DESCRIBED.store(true, Ordering::Release);
     // A program in C++ has it from its start.
     // SAFETY: reads an address.
-    register(unsafe { arck_register_frame() });
+    let function = match unsafe { arck_register_frame() } {
+        0 => FUNCTION.load(Ordering::Acquire),
+        function => function,
+    };
+    register(function);
 }
 
 unsafe extern "C" {
@@ -98,12 +107,22 @@ std::arch::global_asm!(
     ".size arck_register_frame, . - arck_register_frame",
 );
 
-/// Tells the unwinder, by its function of this address, unless that is 0; once.
+/// Tells the unwinder, by its function of this address, unless that is 0; once. When this returns it has
+/// been told, by whichever thread, if there was anything to tell.
 pub fn register(function: usize) {
-    if function == 0
-        || !DESCRIBED.load(Ordering::Acquire)
-        || REGISTERED.swap(true, Ordering::AcqRel)
+    FUNCTION.store(function, Ordering::Release);
+    if function == 0 || !DESCRIBED.load(Ordering::Acquire) {
+        return;
+    }
+    let (acquire, release) = (Ordering::Acquire, Ordering::AcqRel);
+    if REGISTERED
+        .compare_exchange(NOT_YET, UNDER_WAY, release, acquire)
+        .is_err()
     {
+        while REGISTERED.load(Ordering::Acquire) != DONE {
+            // SAFETY: no arguments.
+            unsafe { crate::raw::syscall!(libc::SYS_sched_yield) };
+        }
         return;
     }
     // SAFETY: `__register_frame`, which takes a description that lives for ever.
@@ -115,6 +134,7 @@ pub fn register(function: usize) {
             }
         }
     }
+    REGISTERED.store(DONE, Ordering::Release);
 }
 
 #[cfg(test)]
