@@ -407,9 +407,9 @@ fn an_archive_from_a_terminal_is_refused() {
     let place = Place::made();
     let (mut near, mut far) = (0, 0);
     let none = std::ptr::null_mut();
-    // SAFETY: the kernel writes two descriptors; nothing else is passed.
-    let opened =
-        unsafe { libc::openpty(&raw mut near, &raw mut far, none, none.cast(), none.cast()) };
+    let (to_near, to_far) = (&raw mut near, &raw mut far);
+    // SAFETY: libc writes two descriptors to two variables of ours; the rest may be null.
+    let opened = unsafe { libc::openpty(to_near, to_far, none, none.cast(), none.cast()) };
     assert_eq!(opened, 0);
     // SAFETY: just opened, and nobody else's.
     let [_near, far] = [near, far].map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });

@@ -1,5 +1,5 @@
 //! What root does with another user's pool leaves the pool that user's. Needs root, to be two
-//! users; says so where it is not.
+//! users, and fails without, saying so.
 
 use crate::support::{Place, Serving, succeeded};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown};
@@ -16,15 +16,14 @@ struct Users {
 }
 
 impl Users {
-    /// Two users, with a copy of the command that both can reach; `None` if there is only one.
-    fn new() -> Option<Users> {
-        // SAFETY: no arguments, no memory.
-        if unsafe { libc::geteuid() } != 0 {
-            eprintln!("not root: what root leaves to others is not tested");
-            return None;
-        }
+    /// Two users, with a copy of the command that both can reach.
+    fn new() -> Users {
+        assert!(
+            rustix::process::geteuid().is_root(),
+            "this test becomes other users: run it as root (sudo -E cargo test)"
+        );
         let (place, arck) = Place::of_users(OTHER);
-        Some(Users { place, arck })
+        Users { place, arck }
     }
     fn pool(&self) -> PathBuf {
         self.place.pool()
@@ -61,7 +60,7 @@ fn all_belong_to_other(directory: &Path) {
 
 #[test]
 fn roots_use_of_a_pool_leaves_it_to_its_owner() {
-    let Some(users) = Users::new() else { return };
+    let users = Users::new();
     succeeded(&output(users.other(&["mkfs", "--size", "16M"])));
     // More than one segment's worth of data, so that files are made.
     let script = "head -c 5000000 /dev/zero >/arck/zeroes; echo hi >/arck/file; ls /arck";
@@ -80,7 +79,7 @@ fn roots_use_of_a_pool_leaves_it_to_its_owner() {
 
 #[test]
 fn a_lock_that_another_user_left_is_named() {
-    let Some(users) = Users::new() else { return };
+    let users = Users::new();
     succeeded(&output(users.other(&["mkfs", "--size", "16M"])));
     let lock = users.pool().join("run.lock");
     std::fs::write(&lock, "").unwrap();
@@ -95,7 +94,7 @@ fn a_lock_that_another_user_left_is_named() {
 
 #[test]
 fn the_pool_of_another_user_is_refused_with_its_owner() {
-    let Some(users) = Users::new() else { return };
+    let users = Users::new();
     succeeded(&output(users.root(&["mkfs", "--size", "16M"])));
     lchown(users.pool(), Some(0), Some(0)).unwrap();
     for (arguments, says) in [
@@ -111,7 +110,7 @@ fn the_pool_of_another_user_is_refused_with_its_owner() {
 /// Whoever cannot use a pool since it is another user's is told whose it is, and what that user can do.
 #[test]
 fn a_pool_of_another_user_is_told_of() {
-    let Some(users) = Users::new() else { return };
+    let users = Users::new();
     succeeded(&output(users.other(&["mkfs", "--size", "16M"])));
     let mut serving = Serving::of(&mut users.other(&["serve", "--ready-fd", "1"]));
     let third = |arguments: &[&str]| {
@@ -136,7 +135,7 @@ fn a_pool_of_another_user_is_told_of() {
 /// A program that becomes another user under `arck run` is told why it sees nothing.
 #[test]
 fn who_becomes_another_user_is_told_of_shared_pools() {
-    let Some(users) = Users::new() else { return };
+    let users = Users::new();
     succeeded(&output(users.other(&["mkfs", "--size", "16M"])));
     let become_other = [
         "setpriv",

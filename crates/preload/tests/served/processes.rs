@@ -122,13 +122,11 @@ fn pool_of_all() -> (TestPool, tempfile::TempDir, PathBuf) {
     (pool, place, copy)
 }
 
-/// Who gives up rights has none of them any more, by paths nor by what is in the session; who takes
-/// them back has them again.
-#[test]
-fn somebody_else() {
-    let binary = compile("identities");
+/// A program that becomes other users prints the same on tmpfs and on a pool that all reach.
+fn same_for_all(name: &str) {
+    let binary = compile(name);
     let (pool, place, library) = pool_of_all();
-    let program = place.path().join("identities");
+    let program = place.path().join(name);
     std::fs::copy(binary, &program).expect("a copy");
     compare_with_tmpfs_on(
         &pool,
@@ -139,21 +137,18 @@ fn somebody_else() {
     );
 }
 
+/// Who gives up rights has none of them any more, by paths nor by what is in the session; who takes
+/// them back has them again.
+#[test]
+fn somebody_else() {
+    same_for_all("identities");
+}
+
 /// What another user sends, and says to be a file of the pool's that it may not open itself, is believed by
 /// nobody.
 #[test]
 fn sent_by_somebody_else() {
-    let binary = compile("forging");
-    let (pool, place, library) = pool_of_all();
-    let program = place.path().join("forging");
-    std::fs::copy(binary, &program).expect("a copy");
-    compare_with_tmpfs_on(
-        &pool,
-        || Command::new(&program),
-        |command| {
-            command.env("LD_PRELOAD", &library);
-        },
-    );
+    same_for_all("forging");
 }
 
 /// Nothing in a group's memory is of use in one process alone: two programs that could hardly differ
