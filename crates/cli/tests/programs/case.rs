@@ -11,6 +11,10 @@
 //! * `# program:` what the table says;
 //! * `# needs:` pairs of a command, or a file (or a pattern), and the Debian package that has it
 //!   (`git=git`);
+//! * `# sources:` Debian source packages whose original tar files are in the directory `SOURCES`, each
+//!   under the name of its package;
+//! * `# before:` a shell command that makes the directory ready, on the pool or not as the script is; what
+//!   it takes is not timed;
 //! * `# version:` a shell command that prints the version;
 //! * `# compares:` what is compared, for the table;
 //! * `# volatile:` parts of names of files that hold times, inode numbers or random numbers: only that
@@ -46,6 +50,8 @@ pub struct Case {
     pub script: PathBuf,
     pub program: String,
     pub needs: Vec<(String, String)>,
+    pub sources: Vec<String>,
+    pub before: Option<String>,
     pub version: String,
     pub compares: String,
     pub volatile: Vec<String>,
@@ -78,6 +84,8 @@ impl Case {
             name,
             script,
             needs: Vec::new(),
+            sources: Vec::new(),
+            before: None,
             version: String::new(),
             compares: String::new(),
             volatile: Vec::new(),
@@ -102,6 +110,8 @@ impl Case {
                         })
                         .collect();
                 }
+                "sources" => case.sources = words(value),
+                "before" => case.before = Some(value.to_owned()),
                 "version" => case.version = value.to_owned(),
                 "compares" => case.compares = value.to_owned(),
                 "volatile" => case.volatile = words(value),

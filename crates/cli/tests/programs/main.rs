@@ -7,13 +7,15 @@
 //!     scripts/test-apps git           those whose name has this in it
 //!     ARCK_APPS_ROUNDS=3 scripts/test-apps      so many times each; times are medians
 //!
-//! A case is a script in `cases`; what stands in its first lines is explained in [`case`].
+//! A case is a script in `cases`; what stands in its first lines is explained in [`case`]. The trial
+//! `sources` is of the script that fetches what some of them build.
 //!
 //! # Invariant
 //! All forms see the same paths: what tmpfs held is moved away, and the pool is shown in its place.
 //! So names stored in files are the same, and a call that gets past the library finds nothing there.
 
 mod case;
+mod sources;
 #[path = "../cli/support.rs"]
 #[allow(dead_code)]
 mod support;
@@ -40,7 +42,7 @@ fn main() -> ExitCode {
     });
     let rows = Arc::new(Mutex::new(Vec::new()));
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/cases");
-    let trials = Case::all(&directory)
+    let mut trials: Vec<Trial> = Case::all(&directory)
         .into_iter()
         .map(|case| {
             let rows = rows.clone();
@@ -55,6 +57,9 @@ fn main() -> ExitCode {
             })
         })
         .collect();
+    trials.push(Trial::test("sources", || {
+        sources::fetches_from_lists_of_both_forms().map_err(Into::into)
+    }));
     let conclusion = libtest_mimic::run(&arguments, trials);
     let rows = rows.lock().unwrap_or_else(PoisonError::into_inner);
     if !rows.is_empty() {

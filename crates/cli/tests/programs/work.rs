@@ -1,6 +1,7 @@
 //! Runs a case on tmpfs and on pools, and compares.
 
 use crate::case::{Case, Form};
+use crate::sources;
 use crate::support::{Place, Serving, preload_library};
 use crate::table::Row;
 use crate::tree::{LISTING, tree};
@@ -40,8 +41,10 @@ struct Scene<'a> {
 /// to the row.
 pub fn compare(case: &Case, rounds: usize, row: &mut Row) -> Result<(), String> {
     case.check_needs()?;
+    sources::fetch(&case.sources)?;
     let version = Command::new("bash")
         .args(["-c", &case.version])
+        .env("SOURCES", sources::kept())
         .output()
         .map_err(|error| format!("bash: {error}"))?;
     row.version = String::from_utf8_lossy(&version.stdout).trim().to_owned();
@@ -87,6 +90,10 @@ impl Scene<'_> {
         copy_files(cases, &scene.cases());
         copy_files(&applications, &scene.applications());
         copy_files(&demo, &scene.demo());
+        for package in &case.sources {
+            let kept = sources::kept().join(package);
+            copy_file(&kept, &scene.sources().join(package));
+        }
         scene.empty(&scene.files())?;
         Ok(scene)
     }
@@ -102,6 +109,9 @@ impl Scene<'_> {
     }
     fn demo(&self) -> PathBuf {
         self.place.path().join("scripts/demo")
+    }
+    fn sources(&self) -> PathBuf {
+        self.place.path().join("scripts/sources")
     }
 
     /// A new directory that belongs to the user.
@@ -135,6 +145,7 @@ impl Scene<'_> {
             .env("CASES", self.cases())
             .env("APPLICATIONS", self.applications())
             .env("DEMO", self.demo())
+            .env("SOURCES", self.sources())
             .env("PROJECT", concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
             .env("LC_ALL", "C.UTF-8")
             .env("TZ", "UTC");
@@ -164,9 +175,16 @@ impl Scene<'_> {
         command
     }
 
-    /// The case's script, timed.
+    /// The case's script, timed, after what makes the directory ready for it, which is not.
     fn work(&self, on: Option<(&Path, Form)>) -> Result<Shown, String> {
         self.empty(&self.place.path().join("scratch"))?;
+        if let Some(before) = &self.case.before {
+            let before = format!("cd \"$1\"; {before}");
+            let files = self.files();
+            let files = files.to_str().expect("UTF-8");
+            let words = ["/bin/bash", "-euc", &before, "bash", files];
+            self.succeeds(&mut self.command(on, &words))?;
+        }
         let script = self
             .cases()
             .join(self.case.script.file_name().expect("a name"));
@@ -314,13 +332,18 @@ fn copy_files(from: &Path, to: &Path) {
     for entry in std::fs::read_dir(from).expect("a directory") {
         let entry = entry.expect("an entry");
         if entry.path().is_file() {
-            let copy = to.join(entry.file_name());
-            std::fs::copy(entry.path(), &copy).expect("a copy");
-            let mode = entry.metadata().expect("metadata").mode() | 0o444;
-            let mode = std::fs::Permissions::from_mode(mode);
-            std::fs::set_permissions(&copy, mode).expect("a mode");
+            copy_file(&entry.path(), &to.join(entry.file_name()));
         }
     }
+}
+
+/// Copies a file, and makes the directory that it is copied to; all may read it.
+fn copy_file(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to.parent().expect("a directory")).expect("a directory");
+    std::fs::copy(from, to).expect("a copy");
+    let mode = from.metadata().expect("metadata").mode() | 0o444;
+    let mode = std::fs::Permissions::from_mode(mode);
+    std::fs::set_permissions(to, mode).expect("a mode");
 }
 
 /// A controller that does not outlive the case.
