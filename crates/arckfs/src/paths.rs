@@ -22,6 +22,7 @@ use crate::state::CachedInode;
 use arck_core_state::{FileKind, InodeNumber, PAGE_SIZE, directory};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use zerocopy::FromZeros;
 
 /// Words of eight bytes for the directory part; it is shorter than that.
 const WORDS: usize = 12;
@@ -29,11 +30,13 @@ const WORDS: usize = 12;
 const LEVELS: usize = 10;
 /// Entries of a thread; a power of two.
 const ENTRIES: usize = 32;
-/// Threads that have entries: slots with higher numbers walk.
+/// Threads that have entries: slots with higher numbers walk. They are found by groups, so that a process
+/// of few threads touches little memory for all the others.
 const THREADS: usize = 1024;
+const GROUP: usize = 32;
 
 /// A directory on the way and what its header said.
-#[derive(Default)]
+#[derive(FromZeros)]
 struct Level {
     number: AtomicU32,
     generation: AtomicU32,
@@ -42,7 +45,7 @@ struct Level {
     fold: AtomicU64,
 }
 
-#[derive(Default)]
+#[derive(FromZeros)]
 struct Entry {
     /// Bytes of the directory part; 0 = free.
     length: AtomicU32,
@@ -54,8 +57,8 @@ struct Entry {
     levels: [Level; LEVELS],
 }
 
-/// Entries of one thread.
-#[derive(Default)]
+/// Entries of one thread; all zeroes at first.
+#[derive(FromZeros)]
 struct ThreadPaths {
     /// The entry used last.
     last: AtomicU32,
@@ -64,15 +67,39 @@ struct ThreadPaths {
 
 /// The path cache of a session in this process.
 pub struct PathCache {
-    threads: Box<[OnceLock<Box<ThreadPaths>>]>,
+    threads: [OnceLock<Box<Group>>; THREADS / GROUP],
 }
+
+type Group = [OnceLock<Box<ThreadPaths>>; GROUP];
 
 impl Default for PathCache {
     fn default() -> Self {
         PathCache {
-            threads: (0..THREADS).map(|_| OnceLock::new()).collect(),
+            threads: [const { OnceLock::new() }; THREADS / GROUP],
         }
     }
+}
+
+impl PathCache {
+    /// Those of the thread with this slot; made when it comes for the first time, unless memory is short.
+    #[inline]
+    fn of_thread(&self, slot: usize) -> Option<&ThreadPaths> {
+        let group = self.threads.get(slot / GROUP)?;
+        let group = match group.get() {
+            Some(group) => group,
+            None => group.get_or_init(|| Box::new([const { OnceLock::new() }; GROUP])),
+        };
+        match group[slot % GROUP].get() {
+            Some(paths) => Some(paths),
+            None => begin(&group[slot % GROUP]),
+        }
+    }
+}
+
+#[cold]
+fn begin(place: &OnceLock<Box<ThreadPaths>>) -> Option<&ThreadPaths> {
+    let made = ThreadPaths::new_box_zeroed().ok()?;
+    Some(place.get_or_init(|| made))
 }
 
 /// The directory part of a path and where it begins.
@@ -160,15 +187,7 @@ impl<'a> Context<'a> {
             return Ok(None);
         };
         let thread = usize::from(self.slot().holder().thread);
-        let Some(paths) = self
-            .paths
-            .threads
-            .get(thread)
-            .map(|place| match place.get() {
-                Some(paths) => paths,
-                None => place.get_or_init(Box::default),
-            })
-        else {
+        let Some(paths) = self.paths.of_thread(thread) else {
             return Ok(None);
         };
         let version = self.state.paths.load(Ordering::Acquire);
@@ -316,6 +335,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn threads_have_entries_of_their_own() {
+        let cache = PathCache::default();
+        let first = cache.of_thread(GROUP - 1).unwrap();
+        let second = cache.of_thread(GROUP).unwrap();
+        assert!(!std::ptr::eq(first, second));
+        first.entries[0].length.store(1, Ordering::Relaxed);
+        assert_eq!(second.entries[0].length.load(Ordering::Relaxed), 0);
+        let again = cache.of_thread(GROUP - 1).unwrap();
+        assert!(std::ptr::eq(first, again));
+        assert!(cache.of_thread(THREADS - 1).is_some());
+        assert!(cache.of_thread(THREADS).is_none());
+    }
+
+    #[test]
     fn paths_are_split_where_they_are_plain() {
         for (path, expected) in [
             (&b"a/b"[..], Some((&b"a"[..], &b"b"[..]))),
@@ -330,7 +363,7 @@ mod tests {
 
     #[test]
     fn keys_tell_paths_apart() {
-        let entry = Entry::default();
+        let entry = Entry::new_zeroed();
         let store = |path: &[u8]| {
             let key = Key::new((1, 7), path).unwrap();
             for (word, value) in entry.words.iter().zip(words(key.path)) {
