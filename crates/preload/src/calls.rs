@@ -22,28 +22,36 @@ pub const COUNT: usize = 512;
 
 pub type Handler = unsafe fn(&Arguments) -> isize;
 
-#[derive(Clone, Copy)]
-struct Call {
-    name: &'static str,
-    handler: Option<Handler>,
-}
+/// In [`INDEX`]: no handler.
+const NONE: u8 = u8::MAX;
 
 /// A row: `NUMBER "name" => handler`, then, if it is not simply served, `refused` (with an error,
 /// on the pool), `past` (goes to the kernel, and the report says so) or `served` (in part), and
 /// why or how.
 macro_rules! calls {
     ($($number:ident $name:literal => $handler:expr $(, $how:ident $note:literal)?;)*) => {
-        const CALLS: [Call; COUNT] = {
-            let mut table = [Call { name: "other", handler: None }; COUNT];
-            $(table[numbers::$number as usize] = Call { name: $name, handler: Some({
-                #[inline(always)]
-                unsafe fn settled(a: &Arguments) -> isize {
-                    // SAFETY: the program's arguments.
-                    replacements::settled(numbers::$number, a, || unsafe { $handler(a) })
-                }
-                settled
-            }) };)*
-            table
+        const NUMBERS: &[i64] = &[$(numbers::$number),*];
+        const HANDLERS: [Handler; NUMBERS.len()] = [$({
+            #[inline(always)]
+            unsafe fn settled(a: &Arguments) -> isize {
+                // SAFETY: the program's arguments.
+                replacements::settled(numbers::$number, a, || unsafe { $handler(a) })
+            }
+            settled
+        }),*];
+        /// All names, one behind the other, and where each ends.
+        const NAMES: &str = concat!($($name),*);
+        static ENDS: [u16; NUMBERS.len()] = {
+            let lengths = [$($name.len()),*];
+            let mut ends = [0; NUMBERS.len()];
+            let (mut row, mut end) = (0, 0);
+            while row < ends.len() {
+                end += lengths[row];
+                ends[row] = end as u16;
+                row += 1;
+            }
+            assert!(NAMES.len() == end && end <= u16::MAX as usize);
+            ends
         };
         /// Every row: name, number, what becomes of it, and why; empty strings if it is served.
         #[cfg(test)]
@@ -56,14 +64,37 @@ macro_rules! calls {
     };
 }
 
-static TABLE: [Call; COUNT] = CALLS;
+/// Which row is a number's. Addresses are in [`TABLE`] alone, and few: where the loader puts this library
+/// it has to write each, in pages that every process copies for that.
+static INDEX: [u8; COUNT] = {
+    assert!(NUMBERS.len() <= NONE as usize);
+    let mut index = [NONE; COUNT];
+    let mut row = 0;
+    while row < NUMBERS.len() {
+        index[NUMBERS[row] as usize] = row as u8;
+        row += 1;
+    }
+    index
+};
+static TABLE: [Handler; NUMBERS.len()] = HANDLERS;
 
 /// The handler of a number that has one; only that compiles, in a constant.
 pub const fn handler(number: i64) -> Handler {
-    match CALLS[number as usize].handler {
-        Some(handler) => handler,
-        None => panic!("no handler for this call"),
+    let mut row = 0;
+    while row < NUMBERS.len() {
+        if NUMBERS[row] == number {
+            return HANDLERS[row];
+        }
+        row += 1;
     }
+    panic!("no handler for this call")
+}
+
+/// The row of a number that has a handler.
+#[inline]
+fn row(number: usize) -> Option<usize> {
+    let row = *INDEX.get(number)?;
+    (row != NONE).then_some(usize::from(row))
 }
 
 /// The numbers of system calls, with those that the `libc` crate does not have yet.
@@ -328,12 +359,16 @@ calls! {
 
 /// The call's name, for the report.
 pub fn name(number: usize) -> &'static str {
-    TABLE.get(number).map_or("other", |call| call.name)
+    let Some(row) = row(number) else {
+        return "other";
+    };
+    let start = row.checked_sub(1).map_or(0, |before| ENDS[before]);
+    &NAMES[usize::from(start)..usize::from(ENDS[row])]
 }
 
 /// Whether the call has a handler.
 pub fn is_handled(number: usize) -> bool {
-    TABLE.get(number).is_some_and(|call| call.handler.is_some())
+    row(number).is_some()
 }
 
 /// Runs a call's handler, or passes it to the kernel.
@@ -344,7 +379,7 @@ pub fn is_handled(number: usize) -> bool {
 pub unsafe fn dispatch(number: usize, a: &Arguments) -> isize {
     // SAFETY: the caller's promise.
     unsafe {
-        match TABLE.get(number).and_then(|call| call.handler) {
+        match row(number).and_then(|row| TABLE.get(row)) {
             Some(handler) => handler(a),
             None => raw::other_call(number, a),
         }
@@ -364,6 +399,19 @@ mod tests {
         }
         assert_eq!(name(libc::SYS_openat as usize), "openat");
         assert!(!is_handled(libc::SYS_getppid as usize));
+    }
+
+    #[test]
+    fn every_row_is_found_by_its_number() {
+        for (row, (called, number, ..)) in ROWS.iter().enumerate() {
+            assert_eq!(name(*number as usize), *called);
+            assert!(
+                std::ptr::fn_addr_eq(handler(*number), TABLE[row]),
+                "{called}"
+            );
+        }
+        assert_eq!(name(COUNT), "other");
+        assert!(!is_handled(COUNT));
     }
 
     #[test]

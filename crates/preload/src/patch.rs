@@ -188,15 +188,16 @@ unsafe fn find_move(number: usize, after: usize) -> Option<usize> {
     }
     let mut wanted = [0xb8, 0, 0, 0, 0];
     wanted[1..].copy_from_slice(&(number as u32).to_le_bytes());
-    (1..=end - 5)
-        .rev()
-        .find(|at| {
-            // A prefix would make it another register's mov.
-            bytes[*at..*at + 5] == wanted
-                && !(0x40..=0x4f).contains(&bytes[at - 1])
-                && are_simple(&bytes[at + 5..end])
-        })
-        .map(|at| after - bytes.len() + at)
+    for at in (1..=end - 5).rev() {
+        // A prefix would make it another register's mov.
+        if bytes[at..at + 5] == wanted
+            && !(0x40..=0x4f).contains(&bytes[at - 1])
+            && are_simple(&bytes[at + 5..end])
+        {
+            return Some(after - bytes.len() + at);
+        }
+    }
+    None
 }
 
 /// Whether these bytes are whole instructions that do the same anywhere and leave `eax` and the
@@ -378,7 +379,7 @@ pub fn start(text: Range) {
 /// As `is_x86_feature_detected!`, which asks the processor a dozen questions: each takes microseconds in a
 /// virtual machine, and this is done at the start of every program.
 fn has_avx() -> bool {
-    use std::arch::x86_64::{__cpuid, _xgetbv};
+    use std::arch::x86_64::_xgetbv;
     /// Of `ECX` of leaf 1: the system uses XSAVE; the processor has AVX.
     const OSXSAVE: u32 = 1 << 27;
     const AVX: u32 = 1 << 28;
@@ -389,7 +390,32 @@ fn has_avx() -> bool {
     }
     let both = OSXSAVE | AVX;
     // SAFETY: the system uses XSAVE. The state of the SSE and AVX registers is bits 1 and 2.
-    __cpuid(1).ecx & both == both && unsafe { saved() } & 6 == 6
+    features() & both == both && unsafe { saved() } & 6 == 6
+}
+
+/// `ECX` of the processor's leaf 1: of the answer that the loader had, if it tells (glibc 2.33).
+fn features() -> u32 {
+    /// Part of `cpuid_feature` in glibc's `sys/platform/x86.h`.
+    #[repr(C)]
+    struct Leaf {
+        /// What the processor said: `EAX`, `EBX`, `ECX`, `EDX`.
+        said: [u32; 4],
+    }
+    type Find = unsafe extern "C" fn(u32) -> *const Leaf;
+    /// Leaf 1, in the loader's numbering.
+    const FIRST: u32 = 0;
+    // SAFETY: a constant name, and the function that glibc documents under it: it gives memory of the
+    // loader's, which nobody changes, or null.
+    let leaf = unsafe {
+        let find = libc::dlsym(libc::RTLD_DEFAULT, c"__x86_get_cpuid_feature_leaf".as_ptr());
+        let find: Option<Find> = std::mem::transmute(find);
+        find.and_then(|find| find(FIRST).as_ref())
+    };
+    match leaf {
+        // Leaf 1 of any processor has bits set there: an SSE2 bit is in EDX.
+        Some(leaf) if leaf.said[3] != 0 => leaf.said[2],
+        _ => std::arch::x86_64::__cpuid(1).ecx,
+    }
 }
 
 /// Chooses the entry and takes memory for stubs below libc's text, which begins at `near`.
@@ -414,6 +440,7 @@ mod tests {
     #[test]
     fn the_processor_is_known() {
         assert_eq!(has_avx(), std::arch::is_x86_feature_detected!("avx"));
+        assert_eq!(features(), std::arch::x86_64::__cpuid(1).ecx);
     }
 
     /// The area of stubs in this test program.

@@ -15,16 +15,33 @@ use crate::path::{Place, Scratch, place};
 use crate::raw::{self, Text, syscall};
 use crate::{calls, descriptors, net, patch, settings, thread};
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 static WANTED: AtomicBool = AtomicBool::new(false);
 static WRITTEN: AtomicBool = AtomicBool::new(false);
-static SERVED: [AtomicU64; calls::COUNT] = [const { AtomicU64::new(0) }; calls::COUNT];
-static PAST: [AtomicU64; calls::COUNT] = [const { AtomicU64::new(0) }; calls::COUNT];
+
+/// One counter for each call.
+type Counters = [AtomicU64; calls::COUNT];
+/// Of calls served, and of those that went past. They are there only where a report was asked for: nobody
+/// else's first words are to lie behind pages that nobody uses.
+static COUNTERS: AtomicPtr<[Counters; 2]> = AtomicPtr::new(std::ptr::null_mut());
+const SERVED: usize = 0;
+const PAST: usize = 1;
+
+/// `None` where no report is wanted.
+fn counters() -> Option<&'static [Counters; 2]> {
+    // SAFETY: null, or a mapping that is never unmapped, and zeroes at first.
+    unsafe { COUNTERS.load(Ordering::Acquire).as_ref() }
+}
 
 /// At start-up.
 pub fn start() {
-    WANTED.store(settings::REPORT.is_set(), Ordering::Relaxed);
+    if settings::REPORT.is_set()
+        && let Some(memory) = raw::map_anonymous(size_of::<[Counters; 2]>())
+    {
+        COUNTERS.store(memory.cast(), Ordering::Release);
+        WANTED.store(true, Ordering::Relaxed);
+    }
     if let Some(descriptor) = report_descriptor() {
         crate::reserved::mark(descriptor);
     }
@@ -32,34 +49,37 @@ pub fn start() {
 
 fn report_descriptor() -> Option<usize> {
     let digits = settings::REPORT.get().strip_prefix(b"fd:")?;
-    std::str::from_utf8(digits).ok()?.parse().ok()
+    usize::try_from(settings::number(digits)?).ok()
 }
 
 /// A call was answered by the LibFS.
 #[inline(always)]
 pub fn served(number: i64) {
     if WANTED.load(Ordering::Relaxed) {
-        count(&SERVED, number);
+        count(SERVED, number);
     }
 }
 
 /// A call on a pool path or descriptor went to the kernel.
 pub fn past(number: i64) {
     if WANTED.load(Ordering::Relaxed) {
-        count(&PAST, number);
+        count(PAST, number);
     }
 }
 
 #[cold]
-fn count(counters: &[AtomicU64; calls::COUNT], number: i64) {
-    if let Some(counter) = counters.get(number as usize) {
+fn count(which: usize, number: i64) {
+    if let Some(counter) = counters().and_then(|all| all[which].get(number as usize)) {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 /// In a forked child: nothing counted yet.
 pub fn forked() {
-    for counter in SERVED.iter().chain(&PAST) {
+    let Some(all) = counters() else {
+        return;
+    };
+    for counter in all.as_flattened() {
         counter.store(0, Ordering::Relaxed);
     }
     WRITTEN.store(false, Ordering::Relaxed);
@@ -83,15 +103,24 @@ pub enum Event {
 }
 
 /// Writes a line of this process.
-#[inline(never)]
+#[inline]
 pub fn write(event: Event) {
-    if !WANTED.load(Ordering::Relaxed) || thread::inside() {
-        return;
+    if WANTED.load(Ordering::Relaxed) && !thread::inside() {
+        write_wanted(event);
     }
-    let empty = SERVED
-        .iter()
-        .chain(&PAST)
-        .all(|counter| counter.load(Ordering::Relaxed) == 0);
+}
+
+/// Apart, since whoever enters it touches all the stack that it may need.
+#[cold]
+#[inline(never)]
+fn write_wanted(event: Event) {
+    let Some(all) = counters() else {
+        return;
+    };
+    let counted = all.as_flattened().iter();
+    let empty = counted
+        .map(|counter| counter.load(Ordering::Relaxed))
+        .all(|count| count == 0);
     if event == Event::Counts && empty {
         return;
     }
@@ -107,9 +136,9 @@ pub fn write(event: Event) {
         Event::End => b"end",
     };
     head(&mut text, event).push(b",\"served\":");
-    counts(&mut text, &SERVED);
+    counts(&mut text, &all[SERVED]);
     text.push(b",\"past\":");
-    counts(&mut text, &PAST);
+    counts(&mut text, &all[PAST]);
     append(text.push(b"}\n"));
 }
 
@@ -121,11 +150,19 @@ const TOLD_MAX: usize = 3 << 10;
 ///
 /// # Safety
 /// The arguments of the execveat system call; the path is a string or cannot be read.
-#[inline(never)]
+#[inline]
 pub unsafe fn executing(directory: usize, path: usize, flags: usize) -> bool {
-    if !WANTED.load(Ordering::Relaxed) || thread::inside() {
-        return false;
-    }
+    WANTED.load(Ordering::Relaxed)
+        && !thread::inside()
+        // SAFETY: the caller's promise.
+        && unsafe { tell_executing(directory, path, flags) }
+}
+
+/// # Safety
+/// As for [`executing`].
+#[cold]
+#[inline(never)]
+unsafe fn tell_executing(directory: usize, path: usize, flags: usize) -> bool {
     let mut text = Text::<5120>::new();
     head(&mut text, b"execute").push(b",\"executes\":\"");
     let mut scratch = Scratch::uninit();
@@ -243,7 +280,7 @@ fn append<const N: usize>(text: &Text<N>) {
     }
 }
 
-fn counts<const N: usize>(text: &mut Text<N>, counters: &[AtomicU64; calls::COUNT]) {
+fn counts<const N: usize>(text: &mut Text<N>, counters: &Counters) {
     let mut between: &[u8] = b"{";
     for (number, counter) in counters.iter().enumerate() {
         let count = counter.swap(0, Ordering::Relaxed);

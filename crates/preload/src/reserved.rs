@@ -4,7 +4,7 @@
 //! one is EBADF, and loops that close everything leave them alone. The LibFS tells which descriptors it
 //! keeps, and places them as high as these ([`floor`]), so that shells find the low numbers free.
 
-use crate::descriptors::{RESERVED, TABLE_SIZE, entry, is_free};
+use crate::descriptors::{RESERVED, TABLE_SIZE, entry};
 use crate::raw::{self, syscall};
 use crate::settings;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -59,8 +59,10 @@ pub fn keep(descriptor: isize) -> isize {
 }
 
 pub fn mark(descriptor: usize) {
-    if descriptor < TABLE_SIZE && is_free(descriptor) {
-        entry(descriptor).store(RESERVED, Ordering::Release);
+    if descriptor < TABLE_SIZE {
+        // In one step, which is one page fault too. Whose number it is otherwise, it stays.
+        let (new, old) = (Ordering::AcqRel, Ordering::Relaxed);
+        let _ = entry(descriptor).compare_exchange(0, RESERVED, new, old);
     }
 }
 
@@ -122,8 +124,59 @@ pub fn reserve(descriptors: impl IntoIterator<Item = i32>) {
     }
 }
 
+/// So many numbers at the low end, and as many from [`floor`] on, are tried one by one.
+const TRIED: usize = 32;
+
+/// The open descriptors, and how many they are, if all are among the numbers that programs and this
+/// library use. The kernel tells how many there are (since Linux 6.2) without making an object for each,
+/// as it does where they are listed.
+fn open_by_trying() -> Option<([usize; 2 * TRIED], usize)> {
+    let mut status = std::mem::MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: a constant path, and a structure that the kernel fills.
+    let status = unsafe {
+        let (path, into) = (c"/proc/self/fd".as_ptr(), status.as_mut_ptr());
+        if raw::failed(syscall!(
+            libc::SYS_newfstatat,
+            libc::AT_FDCWD,
+            path,
+            into,
+            0
+        )) {
+            return None;
+        }
+        status.assume_init()
+    };
+    // An older kernel says 0.
+    let count = usize::try_from(status.st_size).ok();
+    let count = count.filter(|count| (1..=2 * TRIED).contains(count))?;
+    let mut open = [0; 2 * TRIED];
+    let mut found = 0;
+    // Mostly the three that every program has, and the one that `arck run` keeps open.
+    let (from, usual) = (floor(), 3);
+    let first = (0..usual).chain(from..from + usual);
+    let others = (usual..TRIED).chain(from + usual..from + TRIED);
+    for number in first.chain(others) {
+        // SAFETY: only asks.
+        if !raw::failed(unsafe { syscall!(libc::SYS_fcntl, number, libc::F_GETFD) }) {
+            open[found] = number;
+            found += 1;
+            if found == count {
+                return Some((open, found));
+            }
+        }
+    }
+    None
+}
+
 /// Calls `visit` for every open descriptor of this process but the one used for looking.
-pub fn for_each_open(mut visit: impl FnMut(usize)) {
+pub fn for_each_open(visit: impl FnMut(usize)) {
+    match open_by_trying() {
+        Some((open, count)) => open[..count].iter().copied().for_each(visit),
+        None => for_each_listed(visit),
+    }
+}
+
+fn for_each_listed(mut visit: impl FnMut(usize)) {
     // SAFETY: a constant NUL-terminated path; the buffer outlives the calls; records are read
     // within the length the kernel returned.
     unsafe {
@@ -166,5 +219,58 @@ pub fn for_each_open(mut visit: impl FnMut(usize)) {
             }
         }
         raw::close(directory);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::os::fd::AsRawFd;
+
+    /// In a process of its own, in which nobody else opens and closes.
+    #[test]
+    fn all_that_is_open_is_found_by_trying_and_by_listing() {
+        // SAFETY: the child makes system calls and collects numbers, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let good = std::panic::catch_unwind(|| {
+                // SAFETY: what the parent has open is closed in this child alone.
+                unsafe { syscall!(libc::SYS_close_range, 3, u32::MAX, 0) };
+                let tried = || open_by_trying().is_some();
+                let every = || {
+                    let (mut all, mut listed) = (BTreeSet::new(), BTreeSet::new());
+                    for_each_open(|number| assert!(all.insert(number)));
+                    for_each_listed(|number| assert!(listed.insert(number)));
+                    assert_eq!(all, listed);
+                    all
+                };
+                let file = std::fs::File::open("/dev/null").unwrap();
+                let high = |from: usize| {
+                    // SAFETY: a new number for an open file.
+                    let number =
+                        unsafe { syscall!(libc::SYS_fcntl, file.as_raw_fd(), libc::F_DUPFD, from) };
+                    assert!(!raw::failed(number));
+                    number as usize
+                };
+                let low = file.as_raw_fd() as usize;
+                let above = high(floor() + 1);
+                let all = every();
+                assert!(all.contains(&low) && all.contains(&above), "{all:?}");
+                // Where the kernel tells how many there are.
+                let can = tried();
+                let between = high(TRIED + 100);
+                assert!(!tried());
+                assert!(every().contains(&between));
+                raw::close(between as isize);
+                assert_eq!(tried(), can);
+            });
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(i32::from(good.is_err())) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for the child.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(status, 0);
     }
 }

@@ -9,30 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 /// Longest mount prefix and pool path this library accepts, in bytes.
 pub const PATH_MAX: usize = 4096;
 
-/// Room for the strings of all settings, as long as they can be.
-const STORE_SIZE: usize = 16 * PATH_MAX;
-
-/// The strings of all settings, one behind the other, so that a program that has just been
-/// started touches one page for them and not one for each.
-struct Store {
-    bytes: UnsafeCell<[u8; STORE_SIZE]>,
-    used: UnsafeCell<usize>,
-}
-
-// SAFETY: written only by `Setting::set`, from the constructor, before other threads can look
-// (READY).
-unsafe impl Sync for Store {}
-
-static STORE: Store = Store {
-    bytes: UnsafeCell::new([0; STORE_SIZE]),
-    // Behind the empty string, which stands for whatever is not set.
-    used: UnsafeCell::new(1),
-};
-
-/// A NUL-terminated byte string written once at start-up.
+/// A NUL-terminated byte string written once at start-up. The bytes are allocated: those of all settings
+/// lie near each other, and are no hole between what else is written at the start of a program.
 pub struct Setting {
-    start: UnsafeCell<usize>,
-    length: UnsafeCell<usize>,
+    bytes: UnsafeCell<&'static [u8]>,
 }
 
 // SAFETY: written only by `set`, from the constructor, before other threads can look (READY).
@@ -41,32 +21,27 @@ unsafe impl Sync for Setting {}
 impl Setting {
     const fn new() -> Self {
         Setting {
-            start: UnsafeCell::new(0),
-            length: UnsafeCell::new(0),
+            bytes: UnsafeCell::new(b"\0"),
         }
     }
     /// False if it is too long, or there is no room.
     fn set(&self, value: &[u8]) -> bool {
-        // SAFETY: the constructor runs once, before READY, on one thread.
-        unsafe {
-            let start = *STORE.used.get();
-            let end = start + value.len();
-            if value.len() >= PATH_MAX || end >= STORE_SIZE {
-                return false;
-            }
-            let store = &mut *STORE.bytes.get();
-            store[start..end].copy_from_slice(value);
-            store[end] = 0;
-            *STORE.used.get() = end + 1;
-            *self.start.get() = start;
-            *self.length.get() = value.len();
+        let mut bytes = Vec::new();
+        if value.len() >= PATH_MAX || bytes.try_reserve_exact(value.len() + 1).is_err() {
+            return false;
         }
+        bytes.extend_from_slice(value);
+        bytes.push(0);
+        // SAFETY: the constructor runs once, before READY, on one thread.
+        unsafe { *self.bytes.get() = bytes.leak() };
         true
     }
     #[inline(always)]
     pub fn get(&self) -> &[u8] {
         // SAFETY: no writer after start-up.
-        unsafe { &(&*STORE.bytes.get())[*self.start.get()..][..*self.length.get()] }
+        let bytes = unsafe { *self.bytes.get() };
+        // Without the NUL, which is always there.
+        &bytes[..bytes.len().wrapping_sub(1)]
     }
     /// So many numbers, with colons between.
     pub fn numbers<const N: usize>(&self) -> Option<[u64; N]> {
@@ -78,12 +53,23 @@ impl Setting {
 }
 
 fn numbers<const N: usize>(text: &[u8]) -> Option<[u64; N]> {
-    let mut parts = std::str::from_utf8(text).ok()?.split(':');
+    let mut parts = text.split(|byte| *byte == b':');
     let mut numbers = [0; N];
-    for number in &mut numbers {
-        *number = parts.next()?.parse().ok()?;
+    for place in &mut numbers {
+        *place = number(parts.next()?)?;
     }
     parts.next().is_none().then_some(numbers)
+}
+
+/// The number that decimal digits, and nothing else, stand for.
+pub fn number(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0u64, |sum, byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        sum.checked_mul(10)?.checked_add(digit)
+    })
 }
 
 /// Whether there is a pool to serve.
@@ -222,4 +208,38 @@ pub fn read() -> bool {
         UMASK.store(mask as u32, Ordering::Relaxed);
     }
     fits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_ends_with_a_nul_whether_it_is_set_or_not() {
+        let setting = Setting::new();
+        assert!(!setting.is_set());
+        // SAFETY: behind every setting there is a NUL.
+        unsafe { assert_eq!(*setting.get().as_ptr(), 0) };
+        assert!(setting.set(b"/some/where"));
+        assert_eq!(setting.get(), b"/some/where");
+        // SAFETY: as above.
+        unsafe { assert_eq!(*setting.get().as_ptr().add(11), 0) };
+        assert!(!setting.set(&[b'a'; PATH_MAX]));
+        assert_eq!(setting.get(), b"/some/where");
+    }
+
+    #[test]
+    fn numbers_are_digits_with_colons_between() {
+        assert_eq!(numbers(b"1:0:18446744073709551615"), Some([1, 0, u64::MAX]));
+        for wrong in [
+            "",
+            "1:2",
+            "1:2:",
+            "1:2:3:4",
+            "1:-2:3",
+            "1:2:18446744073709551616",
+        ] {
+            assert_eq!(numbers::<3>(wrong.as_bytes()), None, "{wrong}");
+        }
+    }
 }

@@ -11,7 +11,7 @@
 
 use super::text::{Jump, Jumps};
 use super::{BETWEEN, OFTEN, Range, STUBS, STUBS_SIZE, find_move, is_simple, make_stub};
-use crate::{calls, raw};
+use crate::{calls, raw, settings};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Sites that a program is told of, at most.
@@ -65,7 +65,7 @@ pub fn count(number: usize, after: usize) -> Option<u64> {
 
 /// The sites in a text that [`tell`] has made: offset behind the `syscall` in libc's text, and number.
 fn parse(text: &[u8]) -> impl Iterator<Item = (usize, usize)> {
-    let number = |text: &[u8]| -> Option<usize> { std::str::from_utf8(text).ok()?.parse().ok() };
+    let number = |text: &[u8]| usize::try_from(settings::number(text)?).ok();
     text.split(|byte| *byte == b',')
         .filter_map(move |site| {
             let colon = site.iter().position(|byte| *byte == b':')?;

@@ -317,8 +317,8 @@ pub unsafe fn prepare(program: isize, origin: &[u8], environment: usize) -> Opti
 pub fn close_loaded(preload: &[u8]) {
     for word in preload.split(|byte| *byte == b':') {
         let digits = word.strip_prefix(MARK).unwrap_or_default();
-        if let Ok(file) = std::str::from_utf8(digits).unwrap_or_default().parse() {
-            raw::close(file);
+        if let Some(file) = settings::number(digits) {
+            raw::close(file as isize);
         }
     }
 }
