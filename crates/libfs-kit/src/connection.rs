@@ -64,6 +64,13 @@ fn placed(descriptor: OwnedFd) -> OwnedFd {
     }
 }
 
+/// Another descriptor of the same file, where it is to be kept.
+pub(crate) fn placed_again(descriptor: &OwnedFd) -> Result<OwnedFd, Errno> {
+    let from = DESCRIPTORS_FROM.load(Ordering::Relaxed);
+    rustix::io::fcntl_dupfd_cloexec(descriptor, from)
+        .or_else(|_| rustix::io::fcntl_dupfd_cloexec(descriptor, 0))
+}
+
 /// A description that other processes have open too, by a number that it had, and which file it is.
 struct Told {
     number: i32,
@@ -102,7 +109,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// `group`: the trust group's name and region.
+    /// `group`: the trust group's name, and its region, [placed](placed_again) already.
     pub fn new(
         pool: &Path,
         patience: Duration,
@@ -113,7 +120,7 @@ impl Connection {
         group: Option<(&[u8], OwnedFd)>,
     ) -> Connection {
         let (group, region) = match group {
-            Some((name, region)) => (name.to_vec(), Some(placed(region))),
+            Some((name, region)) => (name.to_vec(), Some(region)),
             None => (Vec::new(), None),
         };
         let [socket, wake, control] = [socket, wake, control].map(placed);
@@ -460,14 +467,24 @@ fn replace(old: BorrowedFd<'_>, fresh: &OwnedFd) -> Result<(), Errno> {
     rustix::io::dup3(fresh, &mut place, DupFlags::CLOEXEC)
 }
 
+/// Whether `patience` is over since this was first asked. The clock is not looked at before: who gets in at
+/// once does not need it.
+pub(crate) fn is_over(deadline: &mut Option<Instant>, patience: Duration) -> bool {
+    let now = Instant::now();
+    now >= *deadline.get_or_insert(now + patience)
+}
+
 /// As [`connect_socket`], waiting at most `patience` for a controller that is about to be started
-/// again.
-pub fn connect_patiently(pool: &Path, patience: Duration) -> Result<OwnedFd, Errno> {
-    let deadline = Instant::now() + patience;
+/// again, with what has been waited already (see [`is_over`]).
+pub(crate) fn connect_patiently(
+    pool: &Path,
+    deadline: &mut Option<Instant>,
+    patience: Duration,
+) -> Result<OwnedFd, Errno> {
     loop {
         match connect_socket(pool) {
             Err(Errno::CONNREFUSED | Errno::NOENT)
-                if Instant::now() < deadline && pool.join(layout::SUPERBLOCK).exists() =>
+                if !is_over(deadline, patience) && pool.join(layout::SUPERBLOCK).exists() =>
             {
                 arck_protocol::wait::sleep(PAUSE);
             }

@@ -198,12 +198,12 @@ impl FoundRegion {
             });
         }
         // Let go of by the kernel if this process dies, and with the file once it is whole.
-        let deadline = Instant::now() + PATIENCE;
+        let mut deadline = None;
         while let Err(errno) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
             if errno != Errno::WOULDBLOCK && errno != Errno::INTR {
                 return Err(errno.into());
             }
-            if Instant::now() > deadline {
+            if connection::is_over(&mut deadline, PATIENCE) {
                 return Err(NoRegion::Busy);
             }
             arck_protocol::wait::sleep(Duration::from_millis(1));
@@ -277,11 +277,10 @@ impl Session {
                 errno: error.errno(),
             }
         };
-        let deadline = Instant::now() + options.patience;
+        let mut deadline = None;
         let (socket, answer, descriptors) = loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let socket =
-                connection::connect_patiently(pool, left).map_err(|errno| match errno {
+            let socket = connection::connect_patiently(pool, &mut deadline, options.patience)
+                .map_err(|errno| match errno {
                     Errno::NOENT if !pool.join(layout::SUPERBLOCK).exists() => {
                         ConnectError::NoPool { pool: name() }
                     }
@@ -291,7 +290,9 @@ impl Session {
             match socket::call(&socket, &Call::hello(options.group)) {
                 Ok((answer, descriptors)) => break (socket, answer, descriptors),
                 // It ended before it had answered: as if it had ended before.
-                Err(Errno::CONNRESET | Errno::PIPE) if Instant::now() < deadline => {
+                Err(Errno::CONNRESET | Errno::PIPE)
+                    if !connection::is_over(&mut deadline, options.patience) =>
+                {
                     arck_protocol::wait::sleep(connection::PAUSE);
                 }
                 Err(errno) => return Err(system("the controller did not answer")(errno)),
@@ -332,7 +333,7 @@ impl Session {
             errno: error.errno(),
         })?;
         let shared = (!options.group.is_empty())
-            .then(|| rustix::io::fcntl_dupfd_cloexec(&found.file, 0))
+            .then(|| connection::placed_again(&found.file))
             .transpose()
             .map_err(system("keeping the group region"))?;
         let session = Session {

@@ -50,17 +50,30 @@ impl AddressSpace {
         let total = len
             .checked_add(HUGE_PAGE)
             .ok_or_else(|| no_memory.clone())?;
-        // SAFETY: the kernel chooses a free range, so nothing is replaced.
-        let start = unsafe {
-            mmap_anonymous(
-                std::ptr::null_mut(),
-                total,
-                ProtFlags::empty(),
-                MapFlags::PRIVATE | MapFlags::NORESERVE,
-            )
+        let take = |len: usize| {
+            // SAFETY: the kernel chooses a free range, so nothing is replaced.
+            let start = unsafe {
+                mmap_anonymous(
+                    std::ptr::null_mut(),
+                    len,
+                    ProtFlags::empty(),
+                    MapFlags::PRIVATE | MapFlags::NORESERVE,
+                )
+            };
+            start
+                .map_err(Error::system("mmap"))
+                .map(|start| start.cast::<u8>())
+        };
+        // The kernel aligns what is so large by itself (since Linux 6.7); then nothing has to be cut off.
+        let aligned = take(len)?;
+        if let Some(base) = NonNull::new(aligned)
+            && (aligned as usize).is_multiple_of(HUGE_PAGE)
+        {
+            return Ok(AddressSpace { base, len });
         }
-        .map_err(Error::system("mmap"))?
-        .cast::<u8>();
+        // SAFETY: our own new reservation, used by nobody. Failure leaves address space unused.
+        let _ = unsafe { munmap(aligned.cast(), len) };
+        let start = take(total)?;
         let skip = (start as usize).next_multiple_of(HUGE_PAGE) - start as usize;
         let base = start.wrapping_add(skip);
         // SAFETY: gives back the ends of our own new reservation, used by nobody.

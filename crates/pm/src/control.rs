@@ -9,18 +9,20 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-const READY: u8 = 1;
-const FLUSH: u8 = 1 << 1;
-const RECORD: u8 = 1 << 2;
-const INSTRUCTION_SHIFT: u32 = 3;
+const FLUSH: u8 = 1;
+const RECORD: u8 = 1 << 1;
+/// Above this, 0 while the instruction is not known: asking the processor takes some microseconds in a
+/// virtual machine, and who flushes nothing need not.
+const INSTRUCTION_SHIFT: u32 = 2;
 
-static CONTROL: AtomicU8 = AtomicU8::new(0);
+/// Until told otherwise the process flushes, the choice that loses nothing.
+static CONTROL: AtomicU8 = AtomicU8::new(FLUSH);
 
 /// Which instruction writes a cache line back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlushInstruction {
     /// Ordered, evicts the line: every x86-64 has it.
-    Clflush,
+    Clflush = 1,
     /// Weakly ordered, evicts the line.
     Clflushopt,
     /// Weakly ordered, may keep the line in the cache.
@@ -44,8 +46,9 @@ impl Control {
     #[inline(always)]
     pub(crate) fn instruction(self) -> FlushInstruction {
         match self.0 >> INSTRUCTION_SHIFT {
-            0 => FlushInstruction::Clflush,
-            1 => FlushInstruction::Clflushopt,
+            0 => find(),
+            1 => FlushInstruction::Clflush,
+            2 => FlushInstruction::Clflushopt,
             _ => FlushInstruction::Clwb,
         }
     }
@@ -53,27 +56,18 @@ impl Control {
 
 #[inline(always)]
 pub(crate) fn load() -> Control {
-    let value = CONTROL.load(Ordering::Relaxed);
-    if value & READY == 0 {
-        initialise()
-    } else {
-        Control(value)
-    }
+    Control(CONTROL.load(Ordering::Relaxed))
 }
 
-/// Finds the flush instruction; until told otherwise the process flushes, the
-/// choice that loses nothing.
+/// Finds the flush instruction, and notes it: every thread finds the same.
 #[cold]
-fn initialise() -> Control {
-    let fresh = READY | FLUSH | (detect() as u8) << INSTRUCTION_SHIFT;
-    match CONTROL.compare_exchange(0, fresh, Ordering::Relaxed, Ordering::Relaxed) {
-        Ok(_) => Control(fresh),
-        Err(value) => Control(value),
-    }
+fn find() -> FlushInstruction {
+    let instruction = detect();
+    CONTROL.fetch_or((instruction as u8) << INSTRUCTION_SHIFT, Ordering::Relaxed);
+    instruction
 }
 
 fn set(bit: u8, on: bool) {
-    load();
     if on {
         CONTROL.fetch_or(bit, Ordering::Relaxed);
     } else {

@@ -83,10 +83,11 @@ pub unsafe fn flush_range(address: *const u8, len: usize) {
 pub(crate) unsafe fn flush_lines(control: Control, address: *const u8, len: usize) {
     let (first, count) = lines_of(address as usize, len);
     let start = address.wrapping_sub(address as usize - first);
+    let instruction = control.instruction();
     for index in 0..count {
         let line = start.wrapping_add(index * CACHE_LINE);
         // SAFETY: the line holds at least one byte of a mapped range, so it is mapped.
-        unsafe { flush_line(control.instruction(), line) };
+        unsafe { flush_line(instruction, line) };
     }
 }
 

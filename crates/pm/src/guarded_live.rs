@@ -321,6 +321,9 @@ fn ensure_guard() {
 /// `sigaction` should be led to [`set_next_action`] instead.
 #[cold]
 pub fn install_guard() {
+    if INSTALLED.load(Ordering::Acquire) {
+        return;
+    }
     with_signals_blocked(|| {
         while INSTALLING.swap(true, Ordering::Acquire) {
             std::hint::spin_loop();

@@ -19,7 +19,11 @@ use super::allocator::{CentralList, PageDescriptor, PagePool, SlotCache};
 use super::lock::Lock;
 use super::mapping::PAGE_SIZE;
 use crate::region_shared;
+use rustix::fd::AsFd;
+use rustix::io::Errno;
+use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, AtomicU64};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 /// How many threads of all members together can use a region at one time.
 pub const THREAD_SLOTS: usize = 1024;
@@ -84,6 +88,36 @@ region_shared! {
     }
 
 }
+
+/// What a [`Header`] begins with, as it is read from the file by whoever does not know yet what is to be
+/// mapped.
+#[derive(FromBytes, IntoBytes)]
+#[repr(C)]
+pub(super) struct Beginning {
+    pub magic: u64,
+    pub version: u32,
+    pub fingerprint: u32,
+    pub size: u64,
+}
+
+impl Beginning {
+    /// Of a file that is long enough. The magic was written last, so what is read with it is whole.
+    pub fn of_file(file: impl AsFd) -> Result<Beginning, Errno> {
+        let mut beginning = Beginning::new_zeroed();
+        let bytes = beginning.as_mut_bytes();
+        match rustix::io::pread(file, bytes, 0)? == size_of::<Beginning>() {
+            true => Ok(beginning),
+            false => Err(Errno::IO),
+        }
+    }
+}
+
+const _: () = {
+    assert!(offset_of!(Beginning, magic) == offset_of!(Header, magic));
+    assert!(offset_of!(Beginning, version) == offset_of!(Header, version));
+    assert!(offset_of!(Beginning, fingerprint) == offset_of!(Header, fingerprint));
+    assert!(offset_of!(Beginning, size) == offset_of!(Header, size));
+};
 
 /// Offsets of the parts, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -56,7 +56,7 @@ pub use offset::{AtomicOffset, Offset, Shared};
 pub use read_write_lock::{Holders, ReadGuard, ReadWriteLock, WriteGuard};
 
 use arck_pm::SharedBytes;
-use layout::{AuxiliaryHeader, Header, Layout, SlotLine};
+use layout::{AuxiliaryHeader, Beginning, Header, Layout, SlotLine};
 use mapping::Mapping;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
@@ -120,20 +120,21 @@ impl Region {
         if length < size_of::<Header>() as u64 {
             return Err(RegionError::NotARegion);
         }
-        let first = Mapping::of_file(&file, mapping::PAGE_SIZE.min(length))?;
-        let header = first.get::<Header>(0).ok_or(RegionError::NotARegion)?;
-        if header.magic.load(Ordering::Acquire) != layout::MAGIC {
+        let Beginning {
+            magic,
+            version,
+            fingerprint,
+            size,
+        } = Beginning::of_file(&file)?;
+        if magic != layout::MAGIC {
             return Err(RegionError::NotARegion);
         }
-        let version = header.version.load(Ordering::Relaxed);
-        let fingerprint = header.fingerprint.load(Ordering::Relaxed);
         if version != layout::VERSION || fingerprint != Layout::fingerprint() {
             return Err(RegionError::Incompatible {
                 version,
                 fingerprint,
             });
         }
-        let size = header.size.load(Ordering::Relaxed);
         let layout = Layout::of(size)
             .filter(|_| size <= length)
             .ok_or(RegionError::Size(size))?;
