@@ -53,7 +53,7 @@ mod turns;
 mod walk;
 mod write;
 
-pub use arck_libfs_kit::connection::keep_descriptors_from;
+pub use arck_libfs_kit::connection::{keep_descriptors_from, note_wait};
 pub use file_system::*;
 pub use interface::*;
 pub use mappings::{

@@ -24,7 +24,7 @@ use rustix::io::{DupFlags, Errno};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -38,9 +38,25 @@ const GONE: Duration = Duration::from_millis(500);
 /// A controller that is there and does not answer for so long is worth a line.
 const SILENT: Duration = Duration::from_secs(3);
 
+/// What `ARCK_WAIT` said when it was noted, in microseconds plus one; 0: it was not.
+static NOTED: AtomicU64 = AtomicU64::new(0);
+
+/// From now on `ARCK_WAIT` counts as `text`, and the environment is not looked at: for whoever has read it
+/// while nobody could be changing it.
+pub fn note_wait(text: Option<&str>) {
+    let noted = u64::try_from(patience_of(text).as_micros()).unwrap_or(u64::MAX);
+    NOTED.store(noted.saturating_add(1), Ordering::Relaxed);
+}
+
 /// What `ARCK_WAIT` says.
 pub fn patience() -> Duration {
-    let wish = std::env::var("ARCK_WAIT").ok();
+    match NOTED.load(Ordering::Relaxed) {
+        0 => patience_of(std::env::var("ARCK_WAIT").ok().as_deref()),
+        noted => Duration::from_micros(noted - 1),
+    }
+}
+
+fn patience_of(wish: Option<&str>) -> Duration {
     let seconds = wish.and_then(|text| text.trim().parse::<f64>().ok());
     let seconds = seconds.filter(|seconds| (0.0..1e6).contains(seconds));
     seconds.map_or(PATIENCE, Duration::from_secs_f64)
@@ -511,4 +527,25 @@ pub fn connect_socket(pool: &Path) -> Result<OwnedFd, Errno> {
     )?;
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The only test of this program that notes it.
+    #[test]
+    fn what_was_noted_counts() {
+        for (text, expected) in [
+            (Some("4"), Duration::from_secs(4)),
+            (Some(" 0.25 "), Duration::from_millis(250)),
+            (Some("0"), Duration::ZERO),
+            (Some("-1"), PATIENCE),
+            (Some("soon"), PATIENCE),
+            (None, PATIENCE),
+        ] {
+            note_wait(text);
+            assert_eq!(patience(), expected, "{text:?}");
+        }
+    }
 }

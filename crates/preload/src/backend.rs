@@ -8,7 +8,7 @@
 //! * [`inside`] is the only way to run LibFS code: it marks the thread (signals are put off,
 //!   libc's calls pass), and turns a panic into EIO.
 
-use crate::settings::{GROUP, MOUNT, POOL};
+use crate::settings::{GROUP, MOUNT, POOL, WAIT};
 use crate::{raw, thread};
 pub use arckfs::{
     At, Attributes, ConnectOptions, Errno, ExternalDescription, Failure, Handle, LockKind,
@@ -94,6 +94,7 @@ fn open_session_locked() -> Result<&'static FileSystem, Errno> {
         group: GROUP.get().to_vec(),
     };
     arckfs::keep_descriptors_from(crate::reserved::floor() as i32);
+    arckfs::note_wait(std::str::from_utf8(WAIT.get()).ok());
     let connected = catch_unwind(|| FileSystem::connect_waiting(&options));
     match connected {
         Ok(Ok(session)) => {

@@ -101,6 +101,8 @@ pub static KEEP: Setting = Setting::new();
 /// A descriptor of the program that has executed this one, or the one before (ARCK_HOLD): as ARCK_KEEP.
 /// See `reserved::held`.
 pub static HOLD: Setting = Setting::new();
+/// How long the LibFS waits for the controller (ARCK_WAIT), as it was when the program started.
+pub static WAIT: Setting = Setting::new();
 /// This library's own path, for LD_PRELOAD of executed programs.
 pub static LIBRARY: Setting = Setting::new();
 /// The file creation mask.
@@ -134,6 +136,40 @@ fn variable(name: &[u8]) -> Option<&'static [u8]> {
     None
 }
 
+/// The values of variables whose names are these behind `ARCK_`. In one pass: environments are long, and this
+/// is done at the start of every program.
+fn variables<const N: usize>(names: [&[u8]; N]) -> [Option<&'static [u8]>; N] {
+    // SAFETY: as in `variable`.
+    unsafe { values(environ, names) }
+}
+
+/// # Safety
+/// `entries` is null, or a NULL-terminated array of C strings that nobody changes.
+unsafe fn values<'e, const N: usize>(
+    mut entries: *const *const libc::c_char,
+    names: [&[u8]; N],
+) -> [Option<&'e [u8]>; N] {
+    let mut values = [None; N];
+    // SAFETY: the caller's promise.
+    unsafe {
+        while !entries.is_null() && !(*entries).is_null() {
+            let text = std::ffi::CStr::from_ptr(*entries).to_bytes();
+            entries = entries.add(1);
+            let Some(text) = text.strip_prefix(b"ARCK_") else {
+                continue;
+            };
+            for (name, value) in names.iter().zip(&mut values) {
+                // The first of several counts, as for `getenv`.
+                let rest = text.strip_prefix(*name).filter(|_| value.is_none());
+                if let Some(found) = rest.and_then(|rest| rest.strip_prefix(b"=")) {
+                    *value = Some(found);
+                }
+            }
+        }
+    }
+    values
+}
+
 /// Whether a program before this one has said what its net does not catch (ARCK_TOLD).
 pub fn was_told() -> bool {
     variable(b"ARCK_TOLD").is_some()
@@ -161,7 +197,9 @@ fn executed() -> [u64; 2] {
 
 /// Reads the environment. Returns whether there is a pool to serve.
 pub fn read() -> bool {
-    let (Some(pool), Some(mount)) = (variable(b"ARCK_POOL"), variable(b"ARCK_MOUNT")) else {
+    let [pool, mount, executed_for, execfn, executable] =
+        variables([b"POOL", b"MOUNT", b"EXEC", b"EXECFN", b"EXE"]);
+    let (Some(pool), Some(mount)) = (pool, mount) else {
         return false;
     };
     let mount = mount.strip_suffix(b"/").unwrap_or(mount);
@@ -173,25 +211,28 @@ pub fn read() -> bool {
         return false;
     }
     let mut fits = POOL.set(pool) && MOUNT.set(mount);
-    for (name, setting) in [
-        (&b"ARCK_REPORT"[..], &REPORT),
-        (b"ARCK_GROUP", &GROUP),
-        (b"ARCK_CWD", &START_DIRECTORY),
-        (b"ARCK_NET", &NET),
-        (b"ARCK_PATCH", &PATCH),
-        (b"ARCK_KEEP", &KEEP),
-        (b"ARCK_HOLD", &HOLD),
+    let settings = [
+        (&b"REPORT"[..], &REPORT),
+        (b"GROUP", &GROUP),
+        (b"CWD", &START_DIRECTORY),
+        (b"NET", &NET),
+        (b"PATCH", &PATCH),
+        (b"KEEP", &KEEP),
+        (b"HOLD", &HOLD),
+        (b"WAIT", &WAIT),
         #[cfg(feature = "host-backend")]
-        (b"ARCK_HOST_BACKEND_DIR", &HOST_DIRECTORY),
-    ] {
-        if let Some(value) = variable(name) {
+        (b"HOST_BACKEND_DIR", &HOST_DIRECTORY),
+    ];
+    let values = variables(settings.map(|(name, _)| name));
+    for ((_, setting), value) in settings.iter().zip(values) {
+        if let Some(value) = value {
             fits &= setting.set(value);
         }
     }
-    if variable(b"ARCK_EXEC").is_some_and(|file| numbers(file) == Some(executed())) {
-        for (name, setting) in [(&b"ARCK_EXECFN"[..], &EXECFN), (b"ARCK_EXE", &EXECUTABLE)] {
+    if executed_for.is_some_and(|file| numbers(file) == Some(executed())) {
+        for (value, setting) in [(execfn, &EXECFN), (executable, &EXECUTABLE)] {
             // What is too long for a path is told to nobody.
-            setting.set(variable(name).unwrap_or_default());
+            setting.set(value.unwrap_or_default());
         }
     }
     // SAFETY: dladdr fills `information` about the object that holds this function; its name
@@ -226,6 +267,29 @@ mod tests {
         unsafe { assert_eq!(*setting.get().as_ptr().add(11), 0) };
         assert!(!setting.set(&[b'a'; PATH_MAX]));
         assert_eq!(setting.get(), b"/some/where");
+    }
+
+    #[test]
+    fn variables_are_found_in_one_pass() {
+        let entries = [
+            c"PATH=/bin",
+            c"ARCK_EXECFN=a",
+            c"ARCK_EXEC=b=c",
+            c"ARCK_EXEC=d",
+            c"ARCK_",
+            c"ARCK_NET",
+            c"XARCK_POOL=e",
+            c"ARCK_CWD=",
+        ];
+        let mut list = entries.map(|entry| entry.as_ptr()).to_vec();
+        list.push(std::ptr::null());
+        let names = [&b"EXEC"[..], b"EXECFN", b"NET", b"POOL", b"CWD"];
+        let expected = [Some(&b"b=c"[..]), Some(b"a"), None, None, Some(b"")];
+        // SAFETY: such an array, and no array.
+        unsafe {
+            assert_eq!(values(list.as_ptr(), names), expected);
+            assert_eq!(values(std::ptr::null(), names), [None; 5]);
+        }
     }
 
     #[test]

@@ -37,19 +37,23 @@ impl Jumps {
         }
     }
 
-    /// One too many is left out: its site goes on trapping.
+    /// In its place among the others. One too many is left out: its site goes on trapping.
     pub fn push(&mut self, jump: Jump) {
-        if let Some(place) = self.list.get_mut(self.length) {
-            *place = jump;
-            self.length += 1;
+        if self.length == JUMPS_MAX {
+            return;
         }
+        let mut at = self.length;
+        while at > 0 && self.list[at - 1] > jump {
+            self.list[at] = self.list[at - 1];
+            at -= 1;
+        }
+        self.list[at] = jump;
+        self.length += 1;
     }
 
     /// By their places.
-    pub fn sorted(&mut self) -> &[Jump] {
-        let list = &mut self.list[..self.length];
-        list.sort_unstable();
-        list
+    pub fn sorted(&self) -> &[Jump] {
+        &self.list[..self.length]
     }
 }
 
@@ -117,6 +121,7 @@ mod tests {
             jumps.push(Jump { site, stub: 1 });
         }
         let sorted = jumps.sorted();
+        assert!(sorted.is_sorted(), "{sorted:x?}");
         assert_eq!(near(sorted), 3);
         assert_eq!(near(&sorted[3..]), 2);
     }
