@@ -12,6 +12,7 @@ pub const PATH_MAX: usize = 4096;
 /// A NUL-terminated byte string written once at start-up. The bytes are allocated: those of all settings
 /// lie near each other, and are no hole between what else is written at the start of a program.
 pub struct Setting {
+    /// Without the NUL, which is always behind them.
     bytes: UnsafeCell<&'static [u8]>,
 }
 
@@ -21,7 +22,7 @@ unsafe impl Sync for Setting {}
 impl Setting {
     const fn new() -> Self {
         Setting {
-            bytes: UnsafeCell::new(b"\0"),
+            bytes: UnsafeCell::new(b"\0".split_at(0).0),
         }
     }
     /// False if it is too long, or there is no room.
@@ -33,15 +34,13 @@ impl Setting {
         bytes.extend_from_slice(value);
         bytes.push(0);
         // SAFETY: the constructor runs once, before READY, on one thread.
-        unsafe { *self.bytes.get() = bytes.leak() };
+        unsafe { *self.bytes.get() = bytes.leak().split_at(value.len()).0 };
         true
     }
     #[inline(always)]
     pub fn get(&self) -> &[u8] {
         // SAFETY: no writer after start-up.
-        let bytes = unsafe { *self.bytes.get() };
-        // Without the NUL, which is always there.
-        &bytes[..bytes.len().wrapping_sub(1)]
+        unsafe { *self.bytes.get() }
     }
     /// So many numbers, with colons between.
     pub fn numbers<const N: usize>(&self) -> Option<[u64; N]> {
