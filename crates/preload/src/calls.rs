@@ -381,8 +381,22 @@ pub unsafe fn dispatch(number: usize, a: &Arguments) -> isize {
     unsafe {
         match row(number).and_then(|row| TABLE.get(row)) {
             Some(handler) => handler(a),
-            None => raw::other_call(number, a),
+            None => match process::vfork::is_child() {
+                true => other_of_child(number, a),
+                false => raw::other_call(number, a),
+            },
         }
+    }
+}
+
+/// # Safety
+/// As for [`dispatch`].
+#[cold]
+unsafe fn other_of_child(number: usize, a: &Arguments) -> isize {
+    match process::vfork::other_call(number) {
+        // SAFETY: the caller's promise.
+        Ok(()) => unsafe { raw::other_call(number, a) },
+        Err(error) => error,
     }
 }
 

@@ -33,7 +33,7 @@ use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 pub use stock::{
     before_kernel_opens, before_kernel_opens_from, before_kernel_opens_two, kernel_closed,
-    kernel_opened, unstock,
+    kernel_opened, unknown, unstock,
 };
 
 /// Descriptors from this number on are always the kernel's.

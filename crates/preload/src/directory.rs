@@ -12,6 +12,7 @@
 //!   that just loaded it can finish its call.
 
 use crate::backend::{At, Errno, Failure, Handle, inside, minus};
+use crate::process::vfork;
 use crate::settings::{self, PATH_MAX};
 use crate::{raw, thread};
 use std::cell::UnsafeCell;
@@ -159,7 +160,8 @@ pub fn name(buffer: &mut [u8]) -> Option<isize> {
         buffer[path.len()] = 0;
         path.len() as isize + 1
     };
-    if value == TO_BE_OPENED {
+    // A child in its parent's memory does not ask the session, but what was noted for it.
+    if value == TO_BE_OPENED || vfork::is_child() {
         let locked = lock();
         let (bytes, length) = locked.name();
         return Some(put(&bytes[..*length], buffer));

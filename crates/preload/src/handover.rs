@@ -174,6 +174,14 @@ pub fn mark_nameless(wanted: impl Fn(usize) -> bool) -> bool {
     any
 }
 
+/// Whether any of the external descriptors that are `wanted` was noted to have none.
+pub fn any_nameless(wanted: impl Fn(usize) -> bool) -> bool {
+    descriptors::pool_descriptors()
+        .filter(|descriptor| wanted(*descriptor))
+        .map(descriptors::page)
+        .any(|page| page != 0 && nameless(page).load(Ordering::Acquire) != 0)
+}
+
 /// Opens in this process's session what was handed over and has no name, before those who handed it
 /// over close it.
 pub fn adopt_nameless() {

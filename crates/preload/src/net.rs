@@ -14,6 +14,7 @@
 //! * State that returning from a signal handler restores (mask, alternate stack) is changed in
 //!   the context, not in the kernel.
 
+use crate::process::vfork;
 use crate::raw::{self, Arguments, error, syscall};
 use crate::signals::{self, KernelAction};
 use crate::thread::{self, BLOCK};
@@ -267,11 +268,16 @@ pub fn arm() -> bool {
 pub fn forked(cleared: bool) {
     if kind() != Kind::None {
         patch::forked();
-        if cleared {
-            install_handler();
-        }
-        arm();
+        armed_again(cleared);
     }
+}
+
+/// In any child.
+pub fn armed_again(cleared: bool) {
+    if cleared {
+        install_handler();
+    }
+    arm();
 }
 
 /// A system call from the net's range. Asynchronous cancellation is off before anything else.
@@ -365,12 +371,26 @@ struct CloneArguments {
 
 const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;
 
+impl CloneArguments {
+    /// Whether it asks for a child as `vfork` makes it, on a stack of its own, and nothing more.
+    fn is_plain_vfork(&self) -> bool {
+        let vfork = (libc::CLONE_VM | libc::CLONE_VFORK) as u64;
+        self.flags & !CLONE_CLEAR_SIGHAND == vfork
+            && self.exit_signal == libc::SIGCHLD as u64
+            && self.stack >= 4096
+            && self.set_tid_size == 0
+    }
+}
+
 /// Any way of making a thread or process. What shares memory and goes on beside its parent is a
 /// thread; all else becomes a fork, also `vfork` and the spawning inside libc, since a child in
 /// our memory would use our session's locks.
 unsafe fn clone(number: usize, a: &Arguments, context: *mut libc::ucontext_t) -> isize {
     // SAFETY: as in `on_sigsys`.
     unsafe {
+        if let Err(error) = vfork::come_apart() {
+            return error;
+        }
         let mut given = CloneArguments::default();
         match number as i64 {
             libc::SYS_clone3 => {
@@ -405,8 +425,14 @@ unsafe fn clone(number: usize, a: &Arguments, context: *mut libc::ucontext_t) ->
             return clone_thread(number, a, &given, context);
         }
         let spawning = has(libc::CLONE_VM) && runs_libcs(number, &given, context);
+        let cleared = given.flags & CLONE_CLEAR_SIGHAND != 0;
+        if given.is_plain_vfork()
+            && let Some(lent) = vfork::Lent::prepare(spawning)
+        {
+            let own = if cleared { VFORKED_CLEARED } else { VFORKED };
+            return lent.returned(clone_on_stack(number, a, &given, context, own));
+        }
         let flags = process::sharing::apart(given.flags);
-        let cleared = flags & CLONE_CLEAR_SIGHAND != 0;
         let fork = process::Fork::prepare(spawning);
         let result = if number as i64 == libc::SYS_clone3 {
             let mut changed = given;
@@ -534,11 +560,22 @@ unsafe extern "C" {
     fn arck_clone(registers: *const [u64; 13]) -> isize;
 }
 
-/// The first thing a new thread runs. `own` is 1 if it has thread-local storage of its own; a
-/// task that shares its parent's cannot be armed, since they would share the selector.
-extern "C" fn thread_started(own: usize) {
-    if own == 1 {
-        arm();
+/// A thread that has thread-local storage of its own. (A task that shares its parent's cannot be armed,
+/// since they would share the selector.)
+const OWN: u64 = 1;
+/// A child in its parent's memory, which waits for it.
+const VFORKED: u64 = 2;
+/// One whose handlers were reset.
+const VFORKED_CLEARED: u64 = 3;
+
+/// The first thing a new thread or child in this memory runs.
+extern "C" fn thread_started(own: u64) {
+    match own {
+        OWN => {
+            arm();
+        }
+        VFORKED | VFORKED_CLEARED => vfork::begin(own == VFORKED_CLEARED),
+        _ => {}
     }
 }
 
@@ -548,13 +585,26 @@ unsafe fn clone_thread(
     given: &CloneArguments,
     context: *mut libc::ucontext_t,
 ) -> isize {
+    let own = given.flags & libc::CLONE_SETTLS as u64 != 0;
+    // SAFETY: as in `on_sigsys`.
+    unsafe { clone_on_stack(number, a, given, context, if own { OWN } else { 0 }) }
+}
+
+/// Makes a thread or child in this memory, on a stack of its own, that goes on where the program made
+/// the call. `own`: what [`thread_started`] is told.
+unsafe fn clone_on_stack(
+    number: usize,
+    a: &Arguments,
+    given: &CloneArguments,
+    context: *mut libc::ucontext_t,
+    own: u64,
+) -> isize {
     // SAFETY: the words below the top of the child's stack are free: the child has not run.
     unsafe {
         let gregs = &(*context).uc_mcontext.gregs;
-        let own = given.flags & libc::CLONE_SETTLS as u64 != 0;
         let top = given.stack as *mut u64;
         top.sub(1).write(gregs[libc::REG_RIP as usize] as u64);
-        top.sub(2).write(u64::from(own));
+        top.sub(2).write(own);
         let saved = |index: i32| gregs[index as usize] as u64;
         let registers = [
             number as u64,

@@ -1,4 +1,4 @@
-//! Fork and exit; exec is in [`execute`].
+//! Fork and exit; exec is in [`execute`], children in their parent's memory are in [`vfork`].
 //!
 //! Invariants:
 //! * Between [`Fork::prepare`] and its end the thread counts as inside the LibFS and holds the
@@ -12,6 +12,7 @@ pub mod identity;
 pub mod libraries;
 mod script;
 pub mod sharing;
+pub mod vfork;
 
 pub use execute::{copy_to_memory, execve, execveat};
 
@@ -26,6 +27,28 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 struct SpawnRecord {
     /// Error number that the child has ended with, without having executed anything; 0 if not.
     errno: AtomicI32,
+}
+
+impl SpawnRecord {
+    /// On a page of its own; null if there is none.
+    fn map() -> *mut SpawnRecord {
+        // SAFETY: a fresh shared anonymous page.
+        let page = unsafe {
+            syscall!(
+                libc::SYS_mmap,
+                0,
+                4096,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+                -1isize,
+                0
+            )
+        };
+        if raw::failed(page) {
+            return std::ptr::null_mut();
+        }
+        page as *mut SpawnRecord
+    }
 }
 
 /// What a child of `posix_spawn` exits with when it could not do what it was to do before the
@@ -45,11 +68,9 @@ impl Fork {
     /// Hands over what the child needs. `spawning`: the child is `posix_spawn`'s, which shares our
     /// memory as far as libc knows, and for which the parent waits until it executes.
     pub fn prepare(spawning: bool) -> Fork {
-        handover::externalize(|_| true);
-        if handover::mark_nameless(|_| true) {
-            handover::keep_nameless();
-        }
-        directory::prepare_fork();
+        // Where it cannot, the fork fails too.
+        let _ = vfork::come_apart();
+        hand_over();
         if backend::any_maps() {
             let _ = inside(|fs| {
                 fs.hand_over_maps();
@@ -58,21 +79,7 @@ impl Fork {
         }
         let mut record = std::ptr::null_mut();
         if spawning {
-            // SAFETY: a fresh shared anonymous page.
-            let page = unsafe {
-                syscall!(
-                    libc::SYS_mmap,
-                    0,
-                    4096,
-                    libc::PROT_READ | libc::PROT_WRITE,
-                    libc::MAP_SHARED | libc::MAP_ANONYMOUS,
-                    -1isize,
-                    0
-                )
-            };
-            if !raw::failed(page) {
-                record = page as *mut SpawnRecord;
-            }
+            record = SpawnRecord::map();
         }
         let inside = thread::enter();
         backend::hold_maps();
@@ -113,9 +120,33 @@ impl Fork {
     }
 }
 
+/// What a child finds of its parent's, whichever way it is made.
+fn hand_over() {
+    handover::externalize(|_| true);
+    if handover::mark_nameless(|_| true) {
+        handover::keep_nameless();
+    }
+    directory::prepare_fork();
+}
+
 fn forked(cleared: bool) {
     allocator::unlock_all();
     backend::let_go_of_maps(true);
+    has_copy(cleared);
+}
+
+/// A child that ran in its parent's memory has a copy of it. No lock was held.
+fn came_apart(record: *mut SpawnRecord) {
+    RECORD.store(record, Ordering::Release);
+    descriptors::unknown();
+    has_copy(false);
+    if record.is_null() {
+        report::write(report::Event::Start);
+    }
+}
+
+/// In a child whose memory is a copy of its parent's.
+fn has_copy(cleared: bool) {
     descriptors::forked();
     backend::forked();
     directory::forked();
@@ -166,8 +197,7 @@ pub unsafe fn exit_group(a: &Arguments) -> isize {
     unsafe { raw::call(libc::SYS_exit_group as usize, a) }
 }
 
-/// The real `vfork` cannot be used, since the child would run in our memory; libc's `fork` can.
-/// Found at start-up.
+/// libc's own `syscall`, found at start-up.
 static REAL_SYSCALL: AtomicUsize = AtomicUsize::new(0);
 
 /// At start-up: libc's own `syscall`, for what only it can do (making threads).

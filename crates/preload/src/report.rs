@@ -12,6 +12,7 @@
 
 use crate::memory;
 use crate::path::{Place, Scratch, place};
+use crate::process::vfork;
 use crate::raw::{self, Text, syscall};
 use crate::{calls, descriptors, net, patch, settings, thread};
 use std::ffi::CStr;
@@ -121,7 +122,8 @@ fn write_wanted(event: Event) {
     let empty = counted
         .map(|counter| counter.load(Ordering::Relaxed))
         .all(|count| count == 0);
-    if event == Event::Counts && empty {
+    // What is counted in a parent's memory is the parent's.
+    if event == Event::Counts && (empty || vfork::is_child()) {
         return;
     }
     let ended = WRITTEN.swap(event == Event::End, Ordering::Relaxed);
@@ -140,6 +142,11 @@ fn write_wanted(event: Event) {
     text.push(b",\"past\":");
     counts(&mut text, &all[PAST]);
     append(text.push(b"}\n"));
+}
+
+/// A parent goes on, whose child may have told in its memory that it has ended.
+pub fn goes_on() {
+    WRITTEN.store(false, Ordering::Relaxed);
 }
 
 /// Longest path of a program that is told, in bytes.

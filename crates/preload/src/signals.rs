@@ -18,6 +18,7 @@
 //!   unwinds out of the LibFS; its signal 33 is left alone.
 //! * Every `SA_RESTORER` installed by us points into this library, outside the net's range.
 
+use crate::process::vfork;
 use crate::raw::{self, Arguments, error, syscall};
 use crate::thread::{self, OUTSIDE_NET, Thread};
 use crate::{memory, net, settings};
@@ -147,9 +148,14 @@ unsafe fn change(signal: i32, new: Option<KernelAction>, old: &mut KernelAction)
     unsafe {
         if signal == libc::SIGSYS && net::kind() != net::Kind::None {
             *old = ACTIONS[index].get();
-            if let Some(new) = new {
-                ACTIONS[index].set(&new);
+            let Some(new) = new.filter(|new| !vfork::is_child() || !is_no_change(index, new))
+            else {
+                return 0;
+            };
+            if let Err(error) = vfork::come_apart() {
+                return error;
             }
+            ACTIONS[index].set(&new);
             return 0;
         }
         let result = set_kernel_action(signal, std::ptr::null(), old);
@@ -161,6 +167,20 @@ unsafe fn change(signal: i32, new: Option<KernelAction>, old: &mut KernelAction)
             *old = ACTIONS[index].get();
         }
         let Some(new) = new else { return 0 };
+        if vfork::is_child() {
+            // What is noted here is its parent's, which has the handler still. The child's own is the
+            // kernel's to know, where nothing has to be noted.
+            let guarded = GUARDED.contains(&signal);
+            if new.handler <= 1 && !guarded {
+                return set_kernel_action(signal, &new, std::ptr::null_mut());
+            }
+            if guarded && is_no_change(index, &new) {
+                return 0;
+            }
+            if let Err(error) = vfork::come_apart() {
+                return error;
+            }
+        }
         let reserved = !settings::ready() || thread::inside() || signal == 33;
         if !GUARDED.contains(&signal) && (reserved || new.handler <= 1) {
             let mut plain = new;
@@ -183,6 +203,11 @@ unsafe fn change(signal: i32, new: Option<KernelAction>, old: &mut KernelAction)
         }
         result
     }
+}
+
+/// Whether there is no handler, and the same becomes of the signal as before.
+fn is_no_change(index: usize, new: &KernelAction) -> bool {
+    new.handler <= 1 && new.handler == ACTIONS[index].get().handler
 }
 
 fn through_trampoline(action: &KernelAction) -> KernelAction {

@@ -11,6 +11,7 @@
 //!   stood for fails. So what failed while the count stood still has failed on what the number is.
 //! * A call is only made again if it has done nothing, or if doing it twice is doing it once.
 
+use crate::process::vfork;
 use crate::raw::{self, Arguments};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,8 +20,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 struct Line(AtomicU64);
 
 /// The lower half: replacements of what is the pool's; the upper half: of what is the kernel's by
-/// what is the pool's. Both begin anew after their largest number.
+/// what is the pool's. Both begin anew after their largest number. The lowest bit is not counted: see
+/// [`vfork_child`].
 static COUNTS: Line = Line(AtomicU64::new(0));
+const VFORK_CHILD: u64 = 1;
+const OF_POOLS: u64 = 2;
 const OVER_KERNELS: u64 = 1 << 32;
 
 /// What was counted when a call began.
@@ -39,6 +43,12 @@ impl Count {
         count() != self
     }
 
+    /// See [`vfork_child`].
+    #[inline(always)]
+    pub fn is_of_vfork_child(self) -> bool {
+        self.0 & VFORK_CHILD != 0
+    }
+
     /// Whether something of the kernel's was replaced by a placeholder since.
     #[inline(always)]
     pub fn has_moved_over_kernels(self) -> bool {
@@ -48,7 +58,7 @@ impl Count {
 
 /// Something of the pool's was replaced, or its handle is about to be closed.
 pub fn replaced() {
-    COUNTS.0.fetch_add(1, Ordering::SeqCst);
+    COUNTS.0.fetch_add(OF_POOLS, Ordering::SeqCst);
 }
 
 /// A placeholder is about to replace something of the kernel's.
@@ -56,14 +66,27 @@ pub fn replaced_over_kernels() {
     COUNTS.0.fetch_add(OVER_KERNELS, Ordering::SeqCst);
 }
 
+/// Notes whether the process that runs in this memory is a child of `vfork`, for which each call is
+/// made in its own way: it stands here since each call looks here anyway.
+pub fn vfork_child(is: bool) {
+    if is {
+        COUNTS.0.fetch_or(VFORK_CHILD, Ordering::SeqCst);
+    } else {
+        COUNTS.0.fetch_and(!VFORK_CHILD, Ordering::SeqCst);
+    }
+}
+
 /// Makes a system call that looks descriptors up, and again while what it told may be of none
 /// that was ever there.
 #[inline(always)]
 pub fn settled(number: i64, a: &Arguments, mut call: impl FnMut() -> isize) -> isize {
+    let before = count();
+    if before.is_of_vfork_child() {
+        return vfork::call(number, a, &mut call);
+    }
     if !looks_up(number) {
         return call();
     }
-    let before = count();
     let result = call();
     if !before.has_moved() {
         return result;

@@ -208,6 +208,11 @@ pub fn kernel_closed(descriptor: usize) {
     }
 }
 
+/// Numbers may have been closed without [`kernel_closed`].
+pub fn unknown() {
+    HOLE.store(0, Ordering::Relaxed);
+}
+
 /// The largest number that the limit allows; what is above it, from before the limit was lowered,
 /// counts as taken.
 #[cold]

@@ -6,7 +6,7 @@ pub const PASSED: &[(&str, &str)] = &[
     (
         "clone clone3 fork vfork",
         "no path; but the net makes them itself, so that a child finds its descriptors and a \
-         thread is armed (a child that would run in its parent's memory is made a forked one)",
+         thread is armed (a child that runs in its parent's memory does so until it does more than lead to the next program)",
     ),
     (
         "poll select epoll_ctl epoll_wait",

@@ -9,13 +9,15 @@
 
 use super::libraries;
 use super::script::{START, Script};
+use super::vfork;
 use crate::backend::{At, Errno, Failure, FileSystem, Handle, inside};
 use crate::environment::Executed;
 use crate::handlers::{HERE, outside};
 use crate::path::{Place, Scratch, place};
 use crate::raw::{self, Arguments, error, syscall};
 use crate::{
-    descriptors, environment, handover, memory, report, reserved, settings, signals, thread,
+    descriptors, directory, environment, handover, memory, report, reserved, settings, signals,
+    thread,
 };
 
 /// `execve`.
@@ -37,9 +39,21 @@ pub unsafe fn execveat(a: &Arguments) -> isize {
     if !environment::is_readable(a[2]) || !environment::is_readable(a[3]) {
         return error(libc::EFAULT);
     }
+    let file = File {
+        directory: a[0],
+        path: a[1],
+        flags: a[4] as i32,
+    };
+    // SAFETY: the program's argument.
+    if let Err(error) = unsafe { file.before_looked_up() } {
+        return error;
+    }
     // What survives is what is not close-on-exec.
     let survives = |descriptor| !descriptors::close_on_exec(descriptor);
-    handover::externalize(survives);
+    // A child in its parent's memory has been handed everything.
+    if !vfork::is_child() {
+        handover::externalize(survives);
+    }
     let held = Held::new(survives);
     report::write(report::Event::Counts);
     // SAFETY: the program's arguments.
@@ -47,14 +61,7 @@ pub unsafe fn execveat(a: &Arguments) -> isize {
     // SAFETY: the program's arguments; the new environment lives until the call returns.
     let result = unsafe {
         match Executed::build(a[3], held.text.bytes()) {
-            Some(environment) => signals::executing(|| {
-                let file = File {
-                    directory: a[0],
-                    path: a[1],
-                    flags: a[4] as i32,
-                };
-                execute(&file, a[2], &environment, 0)
-            }),
+            Some(environment) => signals::executing(|| execute(&file, a[2], &environment, 0)),
             None => error(libc::ENOMEM),
         }
     };
@@ -74,7 +81,10 @@ struct Held {
 impl Held {
     fn new(survives: impl Fn(usize) -> bool) -> Held {
         let mut text = raw::Text::new();
-        let descriptor = reserved::session().filter(|_| handover::mark_nameless(survives));
+        let descriptor = reserved::session().filter(|_| match vfork::is_child() {
+            true => handover::any_nameless(survives),
+            false => handover::mark_nameless(survives),
+        });
         if let Some(descriptor) = descriptor {
             text.number(descriptor as u64);
             for number in raw::identity_of(descriptor).unwrap_or_default() {
@@ -110,6 +120,46 @@ impl File {
 
     fn is_nameless(&self) -> bool {
         self.flags & libc::AT_EMPTY_PATH != 0 && crate::handlers::is_empty(self.path)
+    }
+
+    /// Looking it up may ask the LibFS, which is not for a child in its parent's memory.
+    ///
+    /// # Safety
+    /// The path is null, or a string.
+    unsafe fn before_looked_up(&self) -> Result<(), isize> {
+        // SAFETY: the caller's promise.
+        if vfork::is_child() && !unsafe { self.is_plainly_hosts() } {
+            return vfork::come_apart();
+        }
+        Ok(())
+    }
+
+    /// Whether it is seen by its path alone, without asking the LibFS, that it is the host's.
+    ///
+    /// # Safety
+    /// The path is null, or a string.
+    unsafe fn is_plainly_hosts(&self) -> bool {
+        // SAFETY: the caller's promise.
+        let Some(path) = (unsafe { memory::text(self.path) }) else {
+            return false;
+        };
+        match path.bytes {
+            [b'/', b'/' | b'.', ..] => false,
+            [b'/', ..] => {
+                !path.dots
+                    && !path.bytes.starts_with(b"/proc/")
+                    && !path.bytes.starts_with(b"/dev/")
+                    && crate::path::below_mount(path.bytes).is_none()
+            }
+            [] => false,
+            [first, ..] => {
+                self.is_here()
+                    && !path.dots
+                    && *first != b'.'
+                    && !directory::is_on_pool()
+                    && !directory::is_above_mount()
+            }
+        }
     }
 
     /// By its path alone, which is the name that a script's interpreter is given. Others go by the
@@ -149,6 +199,9 @@ unsafe fn execute(file: &File, arguments: usize, environment: &Executed, depth: 
     let mut scratch = Scratch::uninit();
     // SAFETY: the program's arguments, as for the system call.
     unsafe {
+        if let Err(error) = file.before_looked_up() {
+            return error;
+        }
         if file.is_nameless() && descriptors::is_pool(file.directory) {
             let descriptors::Descriptor::Pool(handle) = descriptors::lookup(file.directory) else {
                 return error(libc::EBADF);
@@ -327,7 +380,7 @@ unsafe fn interpret(
 unsafe fn libraries_of_host(file: &File, environment: usize) -> Option<libraries::Prepared> {
     // SAFETY: the caller's promise.
     unsafe {
-        if !libraries::may_be_on_pool(environment) {
+        if !libraries::may_be_on_pool(environment) || vfork::come_apart().is_err() {
             return None;
         }
         let flags = libc::O_RDONLY | libc::O_CLOEXEC;

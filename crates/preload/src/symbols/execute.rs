@@ -10,22 +10,22 @@ unsafe extern "C" {
     static environ: usize;
 }
 
-/// A child of `vfork` would run in our memory, so it is a `fork`.
+/// Goes on in [`process::vfork`], with nothing of its own on the stack.
 ///
 /// # Safety
 /// As libc's.
+#[unsafe(naked)]
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn vfork() -> i32 {
-    // SAFETY: libc's own; its handlers prepare the hand-over.
-    unsafe { libc::fork() }
+    std::arch::naked_asm!("jmp {vfork}", vfork = sym process::vfork::arck_vfork)
 }
 
 /// # Safety
 /// As libc's.
+#[unsafe(naked)]
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn __vfork() -> i32 {
-    // SAFETY: the same function.
-    unsafe { vfork() }
+    std::arch::naked_asm!("jmp {vfork}", vfork = sym process::vfork::arck_vfork)
 }
 
 /// # Safety
@@ -141,6 +141,9 @@ unsafe fn run_or_script(path: usize, arguments: usize, environment: usize) -> is
         let result = process::execve(&[path, arguments, environment, 0, 0, 0]);
         if result != raw::error(libc::ENOEXEC) {
             return result;
+        }
+        if let Err(error) = process::vfork::come_apart() {
+            return error;
         }
         let count = crate::environment::length(arguments);
         let size = (count + 4) * size_of::<usize>();
