@@ -21,6 +21,100 @@ fn spawned_with_every_action_and_attribute() {
     same("spawning");
 }
 
+/// What the manual pages say of children that run in their parent's memory, one group of cases after the
+/// other.
+fn vforked(group: &str) {
+    static PROGRAM: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
+    let binary = PROGRAM.get_or_init(|| compile("vforking"));
+    compare_with_tmpfs(|| {
+        // One that hangs is told from one that is slow.
+        let mut command = Command::new("timeout");
+        command.args(["--foreground", "-s", "KILL", "300"]);
+        command.arg(binary).arg(group);
+        command
+    });
+}
+
+/// A test for each group of cases.
+macro_rules! vforked {
+    ($($test:ident $group:literal;)*) => {
+        $(#[test]
+        fn $test() {
+            vforked($group);
+        })*
+    };
+}
+
+vforked! {
+    vforked_children_share_memory "memory";
+    vforked_children_are_who_they_say "who";
+    vforked_children_are_jobs "jobs";
+    vforked_children_end "ends";
+    vforked_children_execute "executions";
+    vforked_children_have_descriptors "descriptors";
+    vforked_children_change_what_they_have "states";
+    vforked_children_have_children "nested";
+    many_vforked_children "many";
+    vforked_children_are_waited_for "children";
+    signals_of_vforked_children "signals";
+    vforked_children_of_parents_of_each_kind "parents";
+    vforked_children_are_killed "killed";
+    vforked_children_run_handlers "handlers";
+    vforked_children_on_little_stacks "stacks";
+    parents_of_vforked_children_are_cancelled "cancelled";
+}
+
+/// Every program that is executed starts once, and what starts ends or executes another; whether or not
+/// its parent's memory was enough for the child.
+#[test]
+fn vforked_children_are_reported_once() {
+    let binary = compile_as("vforking", "vforking-reported", &[]);
+    for case in ["exits", "executes", "late", "library", "interpreter"] {
+        let pool = TestPool::new(64 << 20);
+        let place = Place::new();
+        let report = place.report.to_str().expect("UTF-8");
+        let mut command = Command::new(&binary);
+        let host = place.directory.path().to_str().expect("UTF-8").to_owned();
+        command.args(["reported", "/arck", case, host.as_str()]);
+        if case == "library" {
+            command.env("LD_LIBRARY_PATH", "/arck/lib");
+        }
+        let output = served_by_pool(&pool, report, &mut command);
+        assert!(output.status.success(), "{case}: {output:?}");
+        let mut open: Vec<(u64, bool)> = Vec::new();
+        let report = place.report();
+        for line in &report {
+            let pid = line["pid"].as_u64().expect("a number");
+            let at = open.iter().position(|(process, _)| *process == pid);
+            match line["event"].as_str().expect("an event") {
+                "start" => match at {
+                    Some(at) => {
+                        assert!(open[at].1, "{case}: starts twice: {report:?}");
+                        open[at].1 = false;
+                    }
+                    None => open.push((pid, false)),
+                },
+                "execute" => match at {
+                    Some(at) => open[at].1 = true,
+                    None => open.push((pid, true)),
+                },
+                "stay" => match at {
+                    Some(at) => open[at].1 = false,
+                    None => open.push((pid, false)),
+                },
+                "end" => {
+                    let at =
+                        at.unwrap_or_else(|| panic!("{case}: {pid} never started: {report:?}"));
+                    assert!(!open[at].1, "{case}: {pid} did not execute: {report:?}");
+                    open.remove(at);
+                }
+                _ => {}
+            }
+        }
+        assert!(open.is_empty(), "{case}: {open:?} did not end: {report:?}");
+    }
+}
+
 #[test]
 fn cloned() {
     same("cloning");
