@@ -160,8 +160,14 @@ pub fn name(buffer: &mut [u8]) -> Option<isize> {
         buffer[path.len()] = 0;
         path.len() as isize + 1
     };
-    // A child in its parent's memory does not ask the session, but what was noted for it.
-    if value == TO_BE_OPENED || vfork::is_child() {
+    if vfork::is_child() {
+        // It does not ask the session, but what was noted for it; and it takes no lock, since it may be
+        // killed. There is no other thread.
+        // SAFETY: nobody writes meanwhile.
+        let (bytes, length) = unsafe { &*NAME.0.get() };
+        return Some(put(&bytes[..*length], buffer));
+    }
+    if value == TO_BE_OPENED {
         let locked = lock();
         let (bytes, length) = locked.name();
         return Some(put(&bytes[..*length], buffer));

@@ -426,7 +426,10 @@ unsafe fn clone(number: usize, a: &Arguments, context: *mut libc::ucontext_t) ->
         }
         let spawning = has(libc::CLONE_VM) && runs_libcs(number, &given, context);
         let cleared = given.flags & CLONE_CLEAR_SIGHAND != 0;
-        if given.is_plain_vfork()
+        // The size of the stack that another child is given is not known, nor whether it is enough for
+        // what this library does on it; there it cannot but overflow into memory of its own.
+        if spawning
+            && given.is_plain_vfork()
             && let Some(lent) = vfork::Lent::prepare(spawning)
         {
             let own = if cleared { VFORKED_CLEARED } else { VFORKED };

@@ -35,6 +35,8 @@ mod stub;
 mod text;
 pub mod unwinding;
 
+use crate::descriptors::replacements;
+use crate::process::vfork;
 use crate::raw::{self, syscall};
 use crate::{calls, net, settings, thread};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -48,7 +50,7 @@ const STUBS_SIZE: usize = 32 * 1024;
 /// The stubs of `read`.
 const FAR_STUBS_SIZE: usize = 4096;
 /// Longest stub.
-const STUB_SIZE: usize = 80;
+const STUB_SIZE: usize = 112;
 /// Longest sequence of instructions between `mov eax` and `syscall`.
 const BETWEEN: usize = 20;
 /// First byte of the instruction behind `syscall` in `read` (a comparison of `rax`), and so the
@@ -141,11 +143,57 @@ pub unsafe fn trapped(number: usize, after: usize) {
     let Some(count) = hints::count(number, after) else {
         return;
     };
-    if count == OFTEN && is_simple(number) && !LOCK.swap(true, Ordering::Acquire) {
+    if count != OFTEN || !is_simple(number) {
+        return;
+    }
+    if vfork::is_child() {
+        // It may be killed in the middle of it, and the text is its parent's.
+        let place = NOTED
+            .iter()
+            .find(|place| place.after.load(Ordering::Relaxed) == 0);
+        if let Some(place) = place {
+            place.number.store(number, Ordering::Relaxed);
+            place.after.store(after, Ordering::Relaxed);
+        }
+        return;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { rewrite_alone(number, after) };
+}
+
+/// # Safety
+/// As for [`trapped`].
+unsafe fn rewrite_alone(number: usize, after: usize) {
+    if !LOCK.swap(true, Ordering::Acquire) {
         let _inside = thread::enter();
         // SAFETY: the caller's promise; the lock is held.
         unsafe { rewrite(number, after) };
         LOCK.store(false, Ordering::Release);
+    }
+}
+
+/// A site that trapped often in a child in its parent's memory.
+struct Noted {
+    number: AtomicUsize,
+    /// 0: none.
+    after: AtomicUsize,
+}
+
+static NOTED: [Noted; 8] = [const {
+    Noted {
+        number: AtomicUsize::new(0),
+        after: AtomicUsize::new(0),
+    }
+}; 8];
+
+/// The parent rewrites the sites that its child has noted.
+pub fn rewrite_noted() {
+    for place in &NOTED {
+        let after = place.after.swap(0, Ordering::Relaxed);
+        if after != 0 {
+            // SAFETY: noted by `trapped`.
+            unsafe { rewrite_alone(place.number.load(Ordering::Relaxed), after) };
+        }
     }
 }
 
@@ -342,9 +390,21 @@ unsafe fn make_stub(
                     code.push(&number_bytes);
                 });
             } else {
+                // mov r11, &flags; test byte ptr [r11], 1; jnz over what follows
+                code.push(&[0x49, 0xbb]);
+                code.push(&(replacements::vfork_child_flag() as u64).to_le_bytes());
+                code.push(&[0x41, 0xf6, 0x03, replacements::VFORK_CHILD as u8]);
+                code.push(&[0x75, 12]);
+                // mov eax, number; syscall
                 code.push(&[0xb8]);
                 code.push(&number_bytes);
                 code.push(&[0x0f, 0x05]);
+                code.push_jump(after);
+                // A child in its parent's memory does not make every call itself.
+                code.push_entry(after, |code| {
+                    code.push(&[0xb9]);
+                    code.push(&number_bytes);
+                });
             }
             code.push_jump(after);
         })

@@ -68,9 +68,10 @@ impl Fork {
     /// Hands over what the child needs. `spawning`: the child is `posix_spawn`'s, which shares our
     /// memory as far as libc knows, and for which the parent waits until it executes.
     pub fn prepare(spawning: bool) -> Fork {
-        // Where it cannot, the fork fails too.
-        let _ = vfork::come_apart();
-        hand_over();
+        // Where it cannot, the fork fails too, most likely.
+        if vfork::come_apart().is_ok() {
+            hand_over();
+        }
         if backend::any_maps() {
             let _ = inside(|fs| {
                 fs.hand_over_maps();
@@ -147,6 +148,7 @@ fn came_apart(record: *mut SpawnRecord) {
 
 /// In a child whose memory is a copy of its parent's.
 fn has_copy(cleared: bool) {
+    descriptors::replacements::vfork_child(false);
     descriptors::forked();
     backend::forked();
     directory::forked();

@@ -122,11 +122,12 @@ fn write_wanted(event: Event) {
     let empty = counted
         .map(|counter| counter.load(Ordering::Relaxed))
         .all(|count| count == 0);
-    // What is counted in a parent's memory is the parent's.
-    if event == Event::Counts && (empty || vfork::is_child()) {
+    // What is counted in a parent's memory is the parent's, and so is what it has told.
+    let has_own = !vfork::is_child();
+    if event == Event::Counts && (empty || !has_own) {
         return;
     }
-    let ended = WRITTEN.swap(event == Event::End, Ordering::Relaxed);
+    let ended = has_own && WRITTEN.swap(event == Event::End, Ordering::Relaxed);
     if event == Event::End && empty && ended {
         return;
     }
@@ -138,15 +139,15 @@ fn write_wanted(event: Event) {
         Event::End => b"end",
     };
     head(&mut text, event).push(b",\"served\":");
-    counts(&mut text, &all[SERVED]);
+    counts(&mut text, if has_own { &all[SERVED][..] } else { &[] });
     text.push(b",\"past\":");
-    counts(&mut text, &all[PAST]);
+    counts(&mut text, if has_own { &all[PAST][..] } else { &[] });
     append(text.push(b"}\n"));
 }
 
-/// A parent goes on, whose child may have told in its memory that it has ended.
-pub fn goes_on() {
-    WRITTEN.store(false, Ordering::Relaxed);
+/// Whether there is one.
+pub fn is_wanted() -> bool {
+    WANTED.load(Ordering::Relaxed)
 }
 
 /// Longest path of a program that is told, in bytes.
@@ -287,7 +288,7 @@ fn append<const N: usize>(text: &Text<N>) {
     }
 }
 
-fn counts<const N: usize>(text: &mut Text<N>, counters: &Counters) {
+fn counts<const N: usize>(text: &mut Text<N>, counters: &[AtomicU64]) {
     let mut between: &[u8] = b"{";
     for (number, counter) in counters.iter().enumerate() {
         let count = counter.swap(0, Ordering::Relaxed);

@@ -327,7 +327,10 @@ pub unsafe fn deliver(
             }
             handler => {
                 if action.flags & libc::SA_RESETHAND as u32 as u64 != 0 {
-                    ACTIONS[index].set(&KernelAction::default());
+                    // What is noted is a parent's, in whose memory this may be.
+                    if !vfork::is_child() {
+                        ACTIONS[index].set(&KernelAction::default());
+                    }
                     let default = KernelAction::default();
                     if signal != libc::SIGSYS {
                         set_kernel_action(signal, &default, std::ptr::null_mut());

@@ -23,7 +23,8 @@ struct Line(AtomicU64);
 /// what is the pool's. Both begin anew after their largest number. The lowest bit is not counted: see
 /// [`vfork_child`].
 static COUNTS: Line = Line(AtomicU64::new(0));
-const VFORK_CHILD: u64 = 1;
+/// In the lowest byte.
+pub const VFORK_CHILD: u64 = 1;
 const OF_POOLS: u64 = 2;
 const OVER_KERNELS: u64 = 1 << 32;
 
@@ -74,6 +75,11 @@ pub fn vfork_child(is: bool) {
     } else {
         COUNTS.0.fetch_and(!VFORK_CHILD, Ordering::SeqCst);
     }
+}
+
+/// Where [`VFORK_CHILD`] stands, for code that is written at run time.
+pub fn vfork_child_flag() -> usize {
+    COUNTS.0.as_ptr() as usize
 }
 
 /// Makes a system call that looks descriptors up, and again while what it told may be of none

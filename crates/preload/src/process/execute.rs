@@ -45,7 +45,7 @@ pub unsafe fn execveat(a: &Arguments) -> isize {
         flags: a[4] as i32,
     };
     // SAFETY: the program's argument.
-    if let Err(error) = unsafe { file.before_looked_up() } {
+    if let Err(error) = unsafe { file.before_told_of(a[3]) } {
         return error;
     }
     // What survives is what is not close-on-exec.
@@ -120,6 +120,33 @@ impl File {
 
     fn is_nameless(&self) -> bool {
         self.flags & libc::AT_EMPTY_PATH != 0 && crate::handlers::is_empty(self.path)
+    }
+
+    /// The report tells which process executes it, so none may take that one's place afterwards.
+    ///
+    /// # Safety
+    /// The path is null, or a string; `environment` is null or a NULL-terminated array of strings.
+    unsafe fn before_told_of(&self, environment: usize) -> Result<(), isize> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.before_looked_up()?;
+            if vfork::is_child()
+                && report::is_wanted()
+                && (libraries::may_be_on_pool(environment) || self.is_script_of_pools())
+            {
+                return vfork::come_apart();
+            }
+            Ok(())
+        }
+    }
+
+    /// Whether it is a script of the host's whose interpreter lies on the pool.
+    ///
+    /// # Safety
+    /// The path is a string.
+    unsafe fn is_script_of_pools(&self) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { Script::read_host(self.path) }.is_some_and(|script| script.is_for_pools())
     }
 
     /// Looking it up may ask the LibFS, which is not for a child in its parent's memory.
@@ -263,7 +290,7 @@ unsafe fn execute_host(file: &File, arguments: usize, environment: &Executed, de
         if result == error(libc::ENOENT)
             && file.is_here()
             && let Some(script) = Script::read_host(file.path)
-            && crate::path::below_mount(script.interpreter.bytes()).is_some()
+            && script.is_for_pools()
         {
             return interpret(file, &script, arguments, environment, depth);
         }

@@ -245,10 +245,13 @@ pub unsafe fn may_be_on_pool(environment: usize) -> bool {
     // SAFETY: the caller's promise.
     unsafe {
         environment::value(environment, b"LD_LIBRARY_PATH=").is_some_and(|path| {
-            crate::directory::is_on_pool()
-                || path
-                    .split(|byte| matches!(byte, b':' | b';'))
-                    .any(|word| word.starts_with(settings::MOUNT.get()))
+            let is_on_pool = crate::directory::is_on_pool();
+            path.split(|byte| matches!(byte, b':' | b';'))
+                .any(|word| match word.first() {
+                    Some(b'/') => word.starts_with(settings::MOUNT.get()),
+                    // Relative: `$ORIGIN` is so, too.
+                    _ => is_on_pool || word.contains(&b'$'),
+                })
         })
     }
 }

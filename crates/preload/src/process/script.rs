@@ -67,6 +67,11 @@ impl Script {
         Script::parse(&start)?.ok()
     }
 
+    /// Whether its interpreter lies on the pool.
+    pub fn is_for_pools(&self) -> bool {
+        crate::path::below_mount(self.interpreter.bytes()).is_some()
+    }
+
     /// Runs `execute` with the arguments for the interpreter: its own, the script's name, and the
     /// program's from the second on.
     ///

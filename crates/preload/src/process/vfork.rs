@@ -12,8 +12,7 @@
 //! A process that runs in another's memory cannot be given its own. Coming apart makes a new one, of the
 //! same parent, which has all that a child gets of the kernel; the first one waits until that has executed
 //! or exited, as the parent would, and ends. The parent reaps it before it goes on, and takes the new
-//! one for its child. A SIGCHLD for the first may remain; programs meet such whenever they wait for a
-//! child before its signal arrives.
+//! one for its child; it takes back the SIGCHLD that the first one sent.
 //!
 //! Invariants:
 //! * Only a process with one thread makes such a child: nobody else looks at the memory meanwhile.
@@ -25,15 +24,16 @@
 use super::{SpawnRecord, hand_over, sharing};
 use crate::descriptors::{self, replacements};
 use crate::raw::{self, Arguments, error, syscall};
-use crate::{backend, net, report, settings, signals, thread};
+use crate::{backend, net, patch, report, settings, signals, thread};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 /// What a parent has lent to its child. One for the process, which has one thread.
 struct Loan {
     /// The signal mask to go back to.
     mask: AtomicU64,
-    /// The thread's selector byte.
+    /// The thread's selector byte, and how its calls can be cancelled.
     selector: AtomicU8,
+    cancellation: AtomicU8,
     /// Whether the child is `posix_spawn`'s.
     spawning: AtomicU8,
     /// The child that came of the child when it came apart; 0 if it did not. Written by the kernel.
@@ -48,6 +48,7 @@ struct Loan {
 static LOAN: Loan = Loan {
     mask: AtomicU64::new(0),
     selector: AtomicU8::new(0),
+    cancellation: AtomicU8::new(0),
     spawning: AtomicU8::new(0),
     apart: AtomicI32::new(0),
     record: AtomicPtr::new(std::ptr::null_mut()),
@@ -97,8 +98,11 @@ impl Lent {
         }
         hand_over();
         LOAN.mask.store(set_mask(EVERY_SIGNAL), Ordering::Relaxed);
-        let selector = thread::current().selector.load(Ordering::Relaxed);
+        let thread = thread::current();
+        let selector = thread.selector.load(Ordering::Relaxed);
         LOAN.selector.store(selector, Ordering::Relaxed);
+        let cancellation = thread.cancellation.load(Ordering::Relaxed);
+        LOAN.cancellation.store(cancellation, Ordering::Relaxed);
         LOAN.spawning.store(u8::from(spawning), Ordering::Relaxed);
         LOAN.apart.store(0, Ordering::Relaxed);
         LOAN.record.store(std::ptr::null_mut(), Ordering::Relaxed);
@@ -113,8 +117,10 @@ impl Lent {
         let thread = thread::current();
         let selector = LOAN.selector.load(Ordering::Relaxed);
         thread.selector.store(selector, Ordering::Relaxed);
+        let cancellation = LOAN.cancellation.load(Ordering::Relaxed);
+        thread.cancellation.store(cancellation, Ordering::Relaxed);
         forget_mapping(true);
-        report::goes_on();
+        patch::rewrite_noted();
         let result = match LOAN.apart.swap(0, Ordering::Relaxed) {
             0 => result,
             child => came_apart(result, child),
@@ -131,6 +137,7 @@ fn came_apart(first: isize, child: i32) -> isize {
     // nobody else's.
     unsafe {
         while syscall!(libc::SYS_wait4, first, 0, libc::__WALL, 0) == error(libc::EINTR) {}
+        take_back_signal(first);
         if !record.is_null() {
             let errno = (*record).errno.load(Ordering::Acquire);
             raw::unmap(record.cast(), PAGE_SIZE);
@@ -143,12 +150,66 @@ fn came_apart(first: isize, child: i32) -> isize {
     child as isize
 }
 
+/// Takes the SIGCHLD of a child that nobody knows of, while signals are blocked. The kernel keeps one
+/// SIGCHLD: where it is another child's, or there is another child whose signal it stood in the way
+/// of, that one's is queued.
+///
+/// # Safety
+/// None but that signals are blocked.
+unsafe fn take_back_signal(child: isize) {
+    let alone: u64 = 1 << (libc::SIGCHLD - 1);
+    let at_once = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: structures on the stack, for which all zeroes are a value; the kernel fills them.
+    unsafe {
+        let mut information: libc::siginfo_t = std::mem::zeroed();
+        let taken = syscall!(
+            libc::SYS_rt_sigtimedwait,
+            &raw const alone,
+            &raw mut information,
+            &raw const at_once,
+            8
+        );
+        if raw::failed(taken) {
+            return;
+        }
+        if information.si_pid() as isize == child {
+            information = std::mem::zeroed();
+            let any = libc::WEXITED | libc::WSTOPPED | libc::WCONTINUED;
+            let look = libc::WNOHANG | libc::WNOWAIT;
+            let into = &raw mut information;
+            let found = syscall!(libc::SYS_waitid, libc::P_ALL, 0, into, any | look, 0);
+            if raw::failed(found) || information.si_pid() == 0 {
+                return;
+            }
+        }
+        let process = raw::process_id();
+        let information = &raw const information;
+        syscall!(
+            libc::SYS_rt_sigqueueinfo,
+            process,
+            libc::SIGCHLD,
+            information
+        );
+    }
+}
+
 const PAGE_SIZE: usize = 4096;
 
 /// The first thing that a child does. `cleared`: its handlers were reset.
 pub fn begin(cleared: bool) {
     net::armed_again(cleared);
+    report_of_vforks(report::Event::Start);
     set_mask(LOAN.mask.load(Ordering::Relaxed));
+}
+
+/// What becomes of a child of `vfork` is told; of one of `posix_spawn`, only what it executes.
+fn report_of_vforks(event: report::Event) {
+    if LOAN.spawning.load(Ordering::Relaxed) == 0 {
+        report::write(event);
+    }
 }
 
 /// A child has mapped memory for what it is about to execute.
@@ -203,7 +264,7 @@ pub fn call(number: i64, a: &Arguments, normal: &mut dyn FnMut() -> isize) -> is
 #[inline(never)]
 pub fn other_call(number: usize) -> Result<(), isize> {
     match number as i64 {
-        // They leave nothing behind that another process would not have.
+        // They leave nothing behind that another process would not have, and do not tell which it is.
         libc::SYS_getuid
         | libc::SYS_geteuid
         | libc::SYS_getgid
@@ -217,53 +278,7 @@ pub fn other_call(number: usize) -> Result<(), isize> {
         | libc::SYS_gettimeofday
         | libc::SYS_futex
         | libc::SYS_exit => Ok(()),
-        // The other one is made so, too.
-        libc::SYS_setsid | libc::SYS_setpgid | libc::SYS_getpgid | libc::SYS_getsid => Ok(()),
         _ => come_apart(),
-    }
-}
-
-/// What a process is or has, and its children are not given. A child may have come by it without our
-/// knowing: calls that have no handler are rewritten to go to the kernel.
-struct Own {
-    leads_session: bool,
-    leads_group: bool,
-    /// The signal that it is sent when its parent ends.
-    death_signal: i32,
-    /// What `alarm` and `setitimer` are counting down.
-    timer: libc::itimerval,
-}
-
-impl Own {
-    fn of_process() -> Own {
-        // SAFETY: numbers in, and structures on the stack that the kernel fills.
-        unsafe {
-            let mut own: Own = std::mem::zeroed();
-            let process = raw::process_id() as isize;
-            own.leads_session = syscall!(libc::SYS_getsid, 0) == process;
-            own.leads_group = syscall!(libc::SYS_getpgid, 0) == process;
-            let signal = &raw mut own.death_signal;
-            syscall!(libc::SYS_prctl, libc::PR_GET_PDEATHSIG, signal);
-            let timer = &raw mut own.timer;
-            syscall!(libc::SYS_getitimer, libc::ITIMER_REAL, timer);
-            own
-        }
-    }
-
-    fn be_taken_over(&self) {
-        // SAFETY: numbers, and a structure to be read.
-        unsafe {
-            if self.leads_session {
-                syscall!(libc::SYS_setsid);
-            } else if self.leads_group {
-                syscall!(libc::SYS_setpgid, 0, 0);
-            }
-            if self.death_signal != 0 {
-                syscall!(libc::SYS_prctl, libc::PR_SET_PDEATHSIG, self.death_signal);
-            }
-            let timer = &raw const self.timer;
-            syscall!(libc::SYS_setitimer, libc::ITIMER_REAL, timer, 0);
-        }
     }
 }
 
@@ -283,7 +298,6 @@ pub fn come_apart() -> Result<(), isize> {
     LOAN.record.store(record, Ordering::Relaxed);
     // Nothing may end this process between the making of the other and its own end.
     let mask = set_mask(EVERY_SIGNAL);
-    let own = Own::of_process();
     // SAFETY: a process like by fork, but of the same parent; this one waits until it has executed or
     // exited. The kernel writes its number where this one and the parent find it.
     let result = unsafe {
@@ -302,12 +316,11 @@ pub fn come_apart() -> Result<(), isize> {
         return Err(result);
     }
     if result > 0 {
+        report_of_vforks(report::Event::End);
         // SAFETY: ends this process, whose memory is its parent's.
         unsafe { syscall!(libc::SYS_exit_group, 0) };
     }
-    replacements::vfork_child(false);
     LOAN.mapped.store(std::ptr::null_mut(), Ordering::Relaxed);
-    own.be_taken_over();
     super::came_apart(record);
     set_mask(mask);
     Ok(())

@@ -111,9 +111,9 @@ static void memory_of_children(void) {
     allocated = malloc(8);
     program = self;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) { clean(); changed(table[i].name, child_that(table[i].does)); }
-    /* The number of an error means nothing after a call that has succeeded. */
-    clean(); pid_t cloned = clone(of_clone, stack(), CLONE_VM | CLONE_VFORK | SIGCHLD, 0); errno = 0; changed("clone", cloned);
-    clean(); cloned = clone(of_clone_and_executes, stack(), CLONE_VM | CLONE_VFORK | SIGCHLD, 0); errno = 0; changed("clone executes", cloned);
+    /* What they write is their own on a pool (docs/differences.md). */
+    clean(); say("clone: ended %d\n", ended(clone(of_clone, stack(), CLONE_VM | CLONE_VFORK | SIGCHLD, 0)));
+    clean(); say("clone executes: ended %d\n", ended(clone(of_clone_and_executes, stack(), CLONE_VM | CLONE_VFORK | SIGCHLD, 0)));
     /* What is local to the parent's function, between two children of it. */
     volatile int local = 5;
     for (volatile int i = 0; i < 3; i++) { pid_t p = vfork(); if (!p) { local += 10; _exit(local); } say("local: ended %d, %d\n", ended(p), local); }
@@ -631,8 +631,8 @@ static void raises_and_exits(void) { raise(SIGUSR1); _exit(ran); }
 static void handlers_of_children(void) {
     for (int often = 0; often < 2; often++) {
         if (often) make_often();
-        for (int flags = 0; flags < 2; flags++) {
-            struct sigaction a = {.sa_handler = counts_run, .sa_flags = flags ? SA_RESETHAND : 0}, now;
+        for (int flags = 0; flags < 4; flags++) {
+            struct sigaction a = {.sa_handler = counts_run, .sa_flags = (flags & 1 ? SA_RESETHAND : 0) | (flags & 2 ? SA_NODEFER : 0)}, now;
             ran = 0;
             sigaction(SIGUSR1, &a, 0);
             int status = ended(child_that(raises_and_exits));
