@@ -241,6 +241,14 @@ pub fn call(number: i64, a: &Arguments, normal: &mut dyn FnMut() -> isize) -> is
         libc::SYS_close => is_kernels(a[0]),
         libc::SYS_dup2 | libc::SYS_dup3 => is_kernels(a[0]) && is_kernels(a[1]),
         libc::SYS_fcntl => matches!(a[1] as i32, libc::F_GETFD | libc::F_SETFD) && is_kernels(a[0]),
+        // They are the process's, and who comes of it has them. It has no session to leave.
+        libc::SYS_setuid
+        | libc::SYS_setgid
+        | libc::SYS_setreuid
+        | libc::SYS_setregid
+        | libc::SYS_setresuid
+        | libc::SYS_setresgid
+        | libc::SYS_setgroups => true,
         // They know that they may be a child's.
         libc::SYS_execve
         | libc::SYS_execveat
@@ -250,7 +258,7 @@ pub fn call(number: i64, a: &Arguments, normal: &mut dyn FnMut() -> isize) -> is
         _ => false,
     };
     if passes {
-        // SAFETY: the program's arguments; no descriptor is this library's or the pool's.
+        // SAFETY: the program's arguments; no descriptor among them is this library's or the pool's.
         return unsafe { raw::call(number as usize, a) };
     }
     match come_apart() {
