@@ -5,7 +5,8 @@
 //! also lists the calls that are not here.
 //!
 //! Invariants:
-//! * A number without a handler goes to the kernel unchanged.
+//! * A number without a handler goes to the kernel unchanged (from a spawned child: see
+//!   [`spawn`](process::spawn)).
 //! * Handlers are reached through this table only, so that each call is
 //!   [settled](replacements::settled).
 
@@ -381,7 +382,7 @@ pub unsafe fn dispatch(number: usize, a: &Arguments) -> isize {
     unsafe {
         match row(number).and_then(|row| TABLE.get(row)) {
             Some(handler) => handler(a),
-            None => match process::vfork::is_child() {
+            None => match process::spawn::is_child() {
                 true => other_of_child(number, a),
                 false => raw::other_call(number, a),
             },
@@ -393,11 +394,9 @@ pub unsafe fn dispatch(number: usize, a: &Arguments) -> isize {
 /// As for [`dispatch`].
 #[cold]
 unsafe fn other_of_child(number: usize, a: &Arguments) -> isize {
-    match process::vfork::other_call(number) {
-        // SAFETY: the caller's promise.
-        Ok(()) => unsafe { raw::other_call(number, a) },
-        Err(error) => error,
-    }
+    process::spawn::other_call(number as i64);
+    // SAFETY: the caller's promise.
+    unsafe { raw::other_call(number, a) }
 }
 
 #[cfg(test)]

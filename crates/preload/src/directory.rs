@@ -12,7 +12,7 @@
 //!   that just loaded it can finish its call.
 
 use crate::backend::{At, Errno, Failure, Handle, inside, minus};
-use crate::process::vfork;
+use crate::process::spawn;
 use crate::settings::{self, PATH_MAX};
 use crate::{raw, thread};
 use std::cell::UnsafeCell;
@@ -160,7 +160,7 @@ pub fn name(buffer: &mut [u8]) -> Option<isize> {
         buffer[path.len()] = 0;
         path.len() as isize + 1
     };
-    if vfork::is_child() {
+    if spawn::is_child() {
         // It does not ask the session, but what was noted for it; and it takes no lock, since it may be
         // killed. There is no other thread.
         // SAFETY: nobody writes meanwhile.

@@ -5,7 +5,7 @@
 //! library stays in LD_PRELOAD and ARCK_CWD tells the true working directory.
 
 use crate::patch::hints;
-use crate::process::{libraries, vfork};
+use crate::process::{libraries, spawn};
 use crate::{directory, memory, raw, settings};
 use std::ffi::CStr;
 
@@ -118,7 +118,7 @@ impl Executed {
             let entries_most = count + added.len() + TELLS + 2;
             let size = entries_most * size_of::<usize>() + strings + TELLS * TOLD;
             let memory = raw::map_anonymous(size)?;
-            vfork::note_mapping(memory, size);
+            spawn::note_mapping(memory, size);
             let list = memory.cast::<usize>();
             let mut text = memory.add(entries_most * size_of::<usize>());
             let mut entries = 0;
@@ -238,7 +238,7 @@ impl Executed {
 
 impl Drop for Executed {
     fn drop(&mut self) {
-        vfork::forget_mapping(false);
+        spawn::forget_mapping(false);
         // SAFETY: our own mapping, not used after.
         unsafe { raw::unmap(self.memory, self.size) };
     }

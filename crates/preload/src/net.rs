@@ -14,7 +14,7 @@
 //! * State that returning from a signal handler restores (mask, alternate stack) is changed in
 //!   the context, not in the kernel.
 
-use crate::process::vfork;
+use crate::process::spawn;
 use crate::raw::{self, Arguments, error, syscall};
 use crate::signals::{self, KernelAction};
 use crate::thread::{self, BLOCK};
@@ -373,7 +373,7 @@ const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;
 
 impl CloneArguments {
     /// Whether it asks for a child as `vfork` makes it, on a stack of its own, and nothing more.
-    fn is_plain_vfork(&self) -> bool {
+    fn is_plain_spawn(&self) -> bool {
         let vfork = (libc::CLONE_VM | libc::CLONE_VFORK) as u64;
         self.flags & !CLONE_CLEAR_SIGHAND == vfork
             && self.exit_signal == libc::SIGCHLD as u64
@@ -383,14 +383,12 @@ impl CloneArguments {
 }
 
 /// Any way of making a thread or process. What shares memory and goes on beside its parent is a
-/// thread; all else becomes a fork, also `vfork` and the spawning inside libc, since a child in
-/// our memory would use our session's locks.
+/// thread; what `posix_spawn` makes is in [`spawn`]; all else becomes a fork, also `vfork`, since a child
+/// in our memory would use our session's locks.
 unsafe fn clone(number: usize, a: &Arguments, context: *mut libc::ucontext_t) -> isize {
     // SAFETY: as in `on_sigsys`.
     unsafe {
-        if let Err(error) = vfork::come_apart() {
-            return error;
-        }
+        spawn::come_apart();
         let mut given = CloneArguments::default();
         match number as i64 {
             libc::SYS_clone3 => {
@@ -426,14 +424,15 @@ unsafe fn clone(number: usize, a: &Arguments, context: *mut libc::ucontext_t) ->
         }
         let spawning = has(libc::CLONE_VM) && runs_libcs(number, &given, context);
         let cleared = given.flags & CLONE_CLEAR_SIGHAND != 0;
-        // The size of the stack that another child is given is not known, nor whether it is enough for
-        // what this library does on it; there it cannot but overflow into memory of its own.
         if spawning
-            && given.is_plain_vfork()
-            && let Some(lent) = vfork::Lent::prepare(spawning)
+            && given.is_plain_spawn()
+            && let Some(lent) = spawn::Lent::prepare()
         {
-            let own = if cleared { VFORKED_CLEARED } else { VFORKED };
-            return lent.returned(clone_on_stack(number, a, &given, context, own));
+            let own = if cleared { SPAWNED_CLEARED } else { SPAWNED };
+            let result = clone_on_stack(number, a, &given, context, own);
+            if let Some(result) = lent.returned(result) {
+                return result;
+            }
         }
         let flags = process::sharing::apart(given.flags);
         let fork = process::Fork::prepare(spawning);
@@ -567,9 +566,9 @@ unsafe extern "C" {
 /// since they would share the selector.)
 const OWN: u64 = 1;
 /// A child in its parent's memory, which waits for it.
-const VFORKED: u64 = 2;
+const SPAWNED: u64 = 2;
 /// One whose handlers were reset.
-const VFORKED_CLEARED: u64 = 3;
+const SPAWNED_CLEARED: u64 = 3;
 
 /// The first thing a new thread or child in this memory runs.
 extern "C" fn thread_started(own: u64) {
@@ -577,7 +576,7 @@ extern "C" fn thread_started(own: u64) {
         OWN => {
             arm();
         }
-        VFORKED | VFORKED_CLEARED => vfork::begin(own == VFORKED_CLEARED),
+        SPAWNED | SPAWNED_CLEARED => spawn::begin(own == SPAWNED_CLEARED),
         _ => {}
     }
 }

@@ -7,7 +7,7 @@
 //! for a jump only if the first byte of the next instruction is the jump's last: its stubs lie
 //! where the distance has that byte on top. A stub for a call that has a handler saves what the
 //! kernel would preserve and runs the handler; any other makes the call itself, from outside the
-//! net's range. It comes back behind the original `syscall`.
+//! net's range (unless it runs in a spawned child, which does not make each). It comes back behind the original `syscall`.
 //!
 //! A site is rewritten at its [`OFTEN`]th trap, and only if the system lets text be made writable;
 //! otherwise it goes on trapping. The sites in `read` are rewritten at start-up, since later a thread
@@ -36,7 +36,7 @@ mod text;
 pub mod unwinding;
 
 use crate::descriptors::replacements;
-use crate::process::vfork;
+use crate::process::spawn;
 use crate::raw::{self, syscall};
 use crate::{calls, net, settings, thread};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -146,7 +146,7 @@ pub unsafe fn trapped(number: usize, after: usize) {
     if count != OFTEN || !is_simple(number) {
         return;
     }
-    if vfork::is_child() {
+    if spawn::is_child() {
         // It may be killed in the middle of it, and the text is its parent's.
         let place = NOTED
             .iter()
@@ -392,8 +392,8 @@ unsafe fn make_stub(
             } else {
                 // mov r11, &flags; test byte ptr [r11], 1; jnz over what follows
                 code.push(&[0x49, 0xbb]);
-                code.push(&(replacements::vfork_child_flag() as u64).to_le_bytes());
-                code.push(&[0x41, 0xf6, 0x03, replacements::VFORK_CHILD as u8]);
+                code.push(&(replacements::spawned_child_flag() as u64).to_le_bytes());
+                code.push(&[0x41, 0xf6, 0x03, replacements::SPAWNED_CHILD as u8]);
                 code.push(&[0x75, 12]);
                 // mov eax, number; syscall
                 code.push(&[0xb8]);

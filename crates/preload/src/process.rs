@@ -1,4 +1,4 @@
-//! Fork and exit; exec is in [`execute`], children in their parent's memory are in [`vfork`].
+//! Fork and exit; exec is in [`execute`], children of `posix_spawn` in [`spawn`].
 //!
 //! Invariants:
 //! * Between [`Fork::prepare`] and its end the thread counts as inside the LibFS and holds the
@@ -12,7 +12,7 @@ pub mod identity;
 pub mod libraries;
 mod script;
 pub mod sharing;
-pub mod vfork;
+pub mod spawn;
 
 pub use execute::{copy_to_memory, execve, execveat};
 
@@ -68,10 +68,8 @@ impl Fork {
     /// Hands over what the child needs. `spawning`: the child is `posix_spawn`'s, which shares our
     /// memory as far as libc knows, and for which the parent waits until it executes.
     pub fn prepare(spawning: bool) -> Fork {
-        // Where it cannot, the fork fails too, most likely.
-        if vfork::come_apart().is_ok() {
-            hand_over();
-        }
+        spawn::come_apart();
+        hand_over();
         if backend::any_maps() {
             let _ = inside(|fs| {
                 fs.hand_over_maps();
@@ -141,14 +139,11 @@ fn came_apart(record: *mut SpawnRecord) {
     RECORD.store(record, Ordering::Release);
     descriptors::unknown();
     has_copy(false);
-    if record.is_null() {
-        report::write(report::Event::Start);
-    }
 }
 
 /// In a child whose memory is a copy of its parent's.
 fn has_copy(cleared: bool) {
-    descriptors::replacements::vfork_child(false);
+    descriptors::replacements::spawned_child(false);
     descriptors::forked();
     backend::forked();
     directory::forked();

@@ -12,7 +12,7 @@
 
 use crate::memory;
 use crate::path::{Place, Scratch, place};
-use crate::process::vfork;
+use crate::process::spawn;
 use crate::raw::{self, Text, syscall};
 use crate::{calls, descriptors, net, patch, settings, thread};
 use std::ffi::CStr;
@@ -123,7 +123,7 @@ fn write_wanted(event: Event) {
         .map(|counter| counter.load(Ordering::Relaxed))
         .all(|count| count == 0);
     // What is counted in a parent's memory is the parent's, and so is what it has told.
-    let has_own = !vfork::is_child();
+    let has_own = !spawn::is_child();
     if event == Event::Counts && (empty || !has_own) {
         return;
     }

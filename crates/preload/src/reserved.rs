@@ -153,6 +153,9 @@ fn open_by_trying() -> Option<([usize; 2 * TRIED], usize)> {
     let mut found = 0;
     // Mostly the three that every program has, and the one that `arck run` keeps open.
     let (from, usual) = (floor(), 3);
+    if from < TRIED {
+        return None;
+    }
     let first = (0..usual).chain(from..from + usual);
     let others = (usual..TRIED).chain(from + usual..from + TRIED);
     for number in first.chain(others) {
@@ -265,6 +268,16 @@ mod tests {
                 assert!(every().contains(&between));
                 raw::close(between as isize);
                 assert_eq!(tried(), can);
+                // Few numbers are allowed, so that the high ones are among the low ones.
+                let limit = libc::rlimit {
+                    rlim_cur: 80,
+                    rlim_max: 80,
+                };
+                // SAFETY: a structure to be read.
+                assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
+                let few = [24, 25, 40].map(high);
+                let all = every();
+                assert!(few.iter().all(|number| all.contains(number)), "{all:?}");
             });
             // SAFETY: ends the child at once.
             unsafe { libc::_exit(i32::from(good.is_err())) };

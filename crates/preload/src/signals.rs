@@ -18,7 +18,7 @@
 //!   unwinds out of the LibFS; its signal 33 is left alone.
 //! * Every `SA_RESTORER` installed by us points into this library, outside the net's range.
 
-use crate::process::vfork;
+use crate::process::spawn;
 use crate::raw::{self, Arguments, error, syscall};
 use crate::thread::{self, OUTSIDE_NET, Thread};
 use crate::{memory, net, settings};
@@ -148,13 +148,11 @@ unsafe fn change(signal: i32, new: Option<KernelAction>, old: &mut KernelAction)
     unsafe {
         if signal == libc::SIGSYS && net::kind() != net::Kind::None {
             *old = ACTIONS[index].get();
-            let Some(new) = new.filter(|new| !vfork::is_child() || !is_no_change(index, new))
+            let Some(new) = new.filter(|new| !spawn::is_child() || !is_no_change(index, new))
             else {
                 return 0;
             };
-            if let Err(error) = vfork::come_apart() {
-                return error;
-            }
+            spawn::come_apart();
             ACTIONS[index].set(&new);
             return 0;
         }
@@ -167,7 +165,7 @@ unsafe fn change(signal: i32, new: Option<KernelAction>, old: &mut KernelAction)
             *old = ACTIONS[index].get();
         }
         let Some(new) = new else { return 0 };
-        if vfork::is_child() {
+        if spawn::is_child() {
             // What is noted here is its parent's, which has the handler still. The child's own is the
             // kernel's to know, where nothing has to be noted.
             let guarded = GUARDED.contains(&signal);
@@ -177,9 +175,7 @@ unsafe fn change(signal: i32, new: Option<KernelAction>, old: &mut KernelAction)
             if guarded && is_no_change(index, &new) {
                 return 0;
             }
-            if let Err(error) = vfork::come_apart() {
-                return error;
-            }
+            spawn::come_apart();
         }
         let reserved = !settings::ready() || thread::inside() || signal == 33;
         if !GUARDED.contains(&signal) && (reserved || new.handler <= 1) {
@@ -328,7 +324,7 @@ pub unsafe fn deliver(
             handler => {
                 if action.flags & libc::SA_RESETHAND as u32 as u64 != 0 {
                     // What is noted is a parent's, in whose memory this may be.
-                    if !vfork::is_child() {
+                    if !spawn::is_child() {
                         ACTIONS[index].set(&KernelAction::default());
                     }
                     let default = KernelAction::default();

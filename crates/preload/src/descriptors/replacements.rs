@@ -11,7 +11,7 @@
 //!   stood for fails. So what failed while the count stood still has failed on what the number is.
 //! * A call is only made again if it has done nothing, or if doing it twice is doing it once.
 
-use crate::process::vfork;
+use crate::process::spawn;
 use crate::raw::{self, Arguments};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,10 +21,10 @@ struct Line(AtomicU64);
 
 /// The lower half: replacements of what is the pool's; the upper half: of what is the kernel's by
 /// what is the pool's. Both begin anew after their largest number. The lowest bit is not counted: see
-/// [`vfork_child`].
+/// [`spawned_child`].
 static COUNTS: Line = Line(AtomicU64::new(0));
 /// In the lowest byte.
-pub const VFORK_CHILD: u64 = 1;
+pub const SPAWNED_CHILD: u64 = 1;
 const OF_POOLS: u64 = 2;
 const OVER_KERNELS: u64 = 1 << 32;
 
@@ -44,10 +44,10 @@ impl Count {
         count() != self
     }
 
-    /// See [`vfork_child`].
+    /// See [`spawned_child`].
     #[inline(always)]
-    pub fn is_of_vfork_child(self) -> bool {
-        self.0 & VFORK_CHILD != 0
+    pub fn is_of_spawned_child(self) -> bool {
+        self.0 & SPAWNED_CHILD != 0
     }
 
     /// Whether something of the kernel's was replaced by a placeholder since.
@@ -67,18 +67,18 @@ pub fn replaced_over_kernels() {
     COUNTS.0.fetch_add(OVER_KERNELS, Ordering::SeqCst);
 }
 
-/// Notes whether the process that runs in this memory is a child of `vfork`, for which each call is
+/// Notes whether the process that runs in this memory is a spawned child, for which each call is
 /// made in its own way: it stands here since each call looks here anyway.
-pub fn vfork_child(is: bool) {
+pub fn spawned_child(is: bool) {
     if is {
-        COUNTS.0.fetch_or(VFORK_CHILD, Ordering::SeqCst);
+        COUNTS.0.fetch_or(SPAWNED_CHILD, Ordering::SeqCst);
     } else {
-        COUNTS.0.fetch_and(!VFORK_CHILD, Ordering::SeqCst);
+        COUNTS.0.fetch_and(!SPAWNED_CHILD, Ordering::SeqCst);
     }
 }
 
-/// Where [`VFORK_CHILD`] stands, for code that is written at run time.
-pub fn vfork_child_flag() -> usize {
+/// Where [`SPAWNED_CHILD`] stands, for code that is written at run time.
+pub fn spawned_child_flag() -> usize {
     COUNTS.0.as_ptr() as usize
 }
 
@@ -87,8 +87,8 @@ pub fn vfork_child_flag() -> usize {
 #[inline(always)]
 pub fn settled(number: i64, a: &Arguments, mut call: impl FnMut() -> isize) -> isize {
     let before = count();
-    if before.is_of_vfork_child() {
-        return vfork::call(number, a, &mut call);
+    if before.is_of_spawned_child() {
+        return spawn::call(number, a, &mut call);
     }
     if !looks_up(number) {
         return call();

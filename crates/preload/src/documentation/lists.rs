@@ -6,7 +6,8 @@ pub const PASSED: &[(&str, &str)] = &[
     (
         "clone clone3 fork vfork",
         "no path; but the net makes them itself, so that a child finds its descriptors and a \
-         thread is armed (a child that runs in its parent's memory does so until it does more than lead to the next program)",
+         thread is armed (posix_spawn's child runs in its parent's memory until it does more than \
+         lead to the next program; any other that would is made a forked one)",
     ),
     (
         "poll select epoll_ctl epoll_wait",

@@ -9,7 +9,7 @@
 
 use super::libraries;
 use super::script::{START, Script};
-use super::vfork;
+use super::spawn;
 use crate::backend::{At, Errno, Failure, FileSystem, Handle, inside};
 use crate::environment::Executed;
 use crate::handlers::{HERE, outside};
@@ -45,13 +45,11 @@ pub unsafe fn execveat(a: &Arguments) -> isize {
         flags: a[4] as i32,
     };
     // SAFETY: the program's argument.
-    if let Err(error) = unsafe { file.before_told_of(a[3]) } {
-        return error;
-    }
+    unsafe { file.before_told_of(a[3]) };
     // What survives is what is not close-on-exec.
     let survives = |descriptor| !descriptors::close_on_exec(descriptor);
     // A child in its parent's memory has been handed everything.
-    if !vfork::is_child() {
+    if !spawn::is_child() {
         handover::externalize(survives);
     }
     let held = Held::new(survives);
@@ -81,7 +79,7 @@ struct Held {
 impl Held {
     fn new(survives: impl Fn(usize) -> bool) -> Held {
         let mut text = raw::Text::new();
-        let descriptor = reserved::session().filter(|_| match vfork::is_child() {
+        let descriptor = reserved::session().filter(|_| match spawn::is_child() {
             true => handover::any_nameless(survives),
             false => handover::mark_nameless(survives),
         });
@@ -126,17 +124,16 @@ impl File {
     ///
     /// # Safety
     /// The path is null, or a string; `environment` is null or a NULL-terminated array of strings.
-    unsafe fn before_told_of(&self, environment: usize) -> Result<(), isize> {
+    unsafe fn before_told_of(&self, environment: usize) {
         // SAFETY: the caller's promise.
         unsafe {
-            self.before_looked_up()?;
-            if vfork::is_child()
+            self.before_looked_up();
+            if spawn::is_child()
                 && report::is_wanted()
                 && (libraries::may_be_on_pool(environment) || self.is_script_of_pools())
             {
-                return vfork::come_apart();
+                spawn::come_apart();
             }
-            Ok(())
         }
     }
 
@@ -153,12 +150,11 @@ impl File {
     ///
     /// # Safety
     /// The path is null, or a string.
-    unsafe fn before_looked_up(&self) -> Result<(), isize> {
+    unsafe fn before_looked_up(&self) {
         // SAFETY: the caller's promise.
-        if vfork::is_child() && !unsafe { self.is_plainly_hosts() } {
-            return vfork::come_apart();
+        if spawn::is_child() && !unsafe { self.is_plainly_hosts() } {
+            spawn::come_apart();
         }
-        Ok(())
     }
 
     /// Whether it is seen by its path alone, without asking the LibFS, that it is the host's.
@@ -226,9 +222,7 @@ unsafe fn execute(file: &File, arguments: usize, environment: &Executed, depth: 
     let mut scratch = Scratch::uninit();
     // SAFETY: the program's arguments, as for the system call.
     unsafe {
-        if let Err(error) = file.before_looked_up() {
-            return error;
-        }
+        file.before_looked_up();
         if file.is_nameless() && descriptors::is_pool(file.directory) {
             let descriptors::Descriptor::Pool(handle) = descriptors::lookup(file.directory) else {
                 return error(libc::EBADF);
@@ -407,9 +401,10 @@ unsafe fn interpret(
 unsafe fn libraries_of_host(file: &File, environment: usize) -> Option<libraries::Prepared> {
     // SAFETY: the caller's promise.
     unsafe {
-        if !libraries::may_be_on_pool(environment) || vfork::come_apart().is_err() {
+        if !libraries::may_be_on_pool(environment) {
             return None;
         }
+        spawn::come_apart();
         let flags = libc::O_RDONLY | libc::O_CLOEXEC;
         let opened = syscall!(libc::SYS_openat, file.directory, file.path, flags);
         if raw::failed(opened) {

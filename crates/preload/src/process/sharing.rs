@@ -8,6 +8,7 @@
 
 use crate::raw::{self, Arguments, error, syscall};
 use crate::{settings, thread};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The flags of a call that makes a process, for a child with memory of its own.
 pub const fn apart(flags: u64) -> u64 {
@@ -22,6 +23,14 @@ pub const fn apart(flags: u64) -> u64 {
         taken |= libc::CLONE_FS as u64;
     }
     flags & !taken
+}
+
+static MAKES_NAMESPACES: AtomicBool = AtomicBool::new(false);
+
+/// Whether the process's children may be the first processes of namespaces of their own, which have
+/// no siblings and take all others along when they end.
+pub fn makes_namespaces() -> bool {
+    MAKES_NAMESPACES.load(Ordering::Relaxed)
 }
 
 /// Whether the process has other threads.
@@ -46,6 +55,9 @@ pub fn has_threads() -> bool {
 /// As the system call's.
 pub unsafe fn unshare(a: &Arguments) -> isize {
     let apart = libc::CLONE_FILES | libc::CLONE_FS;
+    if a[0] as i32 & libc::CLONE_NEWPID != 0 {
+        MAKES_NAMESPACES.store(true, Ordering::Relaxed);
+    }
     if a[0] as i32 & apart != 0 && settings::ready() && !thread::inside() && has_threads() {
         return error(libc::EPERM);
     }

@@ -10,22 +10,23 @@ unsafe extern "C" {
     static environ: usize;
 }
 
-/// Goes on in [`process::vfork`], with nothing of its own on the stack.
+/// A child of `vfork` would run in our memory, and in the middle of libc's functions there when it has to
+/// come apart ([`process::spawn`]), so it is a `fork`.
 ///
 /// # Safety
 /// As libc's.
-#[unsafe(naked)]
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn vfork() -> i32 {
-    std::arch::naked_asm!("jmp {vfork}", vfork = sym process::vfork::arck_vfork)
+    // SAFETY: libc's own; its handlers prepare the hand-over.
+    unsafe { libc::fork() }
 }
 
 /// # Safety
 /// As libc's.
-#[unsafe(naked)]
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn __vfork() -> i32 {
-    std::arch::naked_asm!("jmp {vfork}", vfork = sym process::vfork::arck_vfork)
+    // SAFETY: the same function.
+    unsafe { vfork() }
 }
 
 /// # Safety
@@ -142,9 +143,7 @@ unsafe fn run_or_script(path: usize, arguments: usize, environment: usize) -> is
         if result != raw::error(libc::ENOEXEC) {
             return result;
         }
-        if let Err(error) = process::vfork::come_apart() {
-            return error;
-        }
+        process::spawn::come_apart();
         let count = crate::environment::length(arguments);
         let size = (count + 4) * size_of::<usize>();
         let Some(memory) = raw::map_anonymous(size) else {

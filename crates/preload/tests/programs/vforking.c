@@ -1,5 +1,5 @@
-/* What vfork(2), clone(2) with CLONE_VM and CLONE_VFORK and posix_spawn(3) say of a child that runs in its
- * parent's memory. `vforking GROUP DIRECTORY` runs one group of cases and prints what becomes of each;
+/* What vfork(2), clone(2) with CLONE_VM and CLONE_VFORK and posix_spawn(3) say of a child that may run in its
+ * parent's memory, but for what it writes there (docs/differences.md). `vforking GROUP DIRECTORY` runs one group of cases and prints what becomes of each;
  * `vforking told DIRECTORY NAME` is the program that children execute, and prints what it was handed. */
 #include "told.h"
 #pragma GCC diagnostic ignored "-Wmisleading-indentation"
@@ -87,39 +87,6 @@ static void to_each(void (*cases)(void)) {
     static const char *names[] = {"host", "here by relative path", "here by absolute path"};
     for (int i = 0; i < 3; i++) { program = programs[i]; say("--- %s\n", names[i]); cases(); }
     program = self;
-}
-
-/* --- Memory: what a child changes that only exits, or fails to execute, or executes. */
-static int global;
-static char *allocated;
-static void changes(void) { global = 17; allocated[3] = 'x'; errno = EXDEV; setenv("VARIABLE", "by child", 1); putenv("OTHER=by child too"); void *p = malloc(100); memset(p, 1, 100); free(p); }
-static void changes_and_exits(void) { changes(); _exit(4); }
-static void changes_and_fails(void) { char *none[] = {0}; changes(); execve("/no/such", none, environ); global = errno; _exit(127); }
-static void changes_and_executes(void) { changes(); execute(); }
-static void changes_and_ends(void) { changes(); syscall(SYS_exit, 6); }
-static void changes_and_exits_often(void) { global++; _exit(global & 0xff); }
-static int of_clone(void *unused) { changes(); return 8; }
-static int of_clone_and_executes(void *unused) { changes(); execute(); return 9; }
-static char *stack(void) { return (char *)mmap(0, 1 << 18, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0) + (1 << 18); }
-static void clean(void) { global = 1; allocated[3] = '-'; errno = 0; setenv("VARIABLE", "by parent", 1); putenv("OTHER=by parent"); }
-static void changed(const char *name, pid_t p) {
-    int error = errno;
-    say("%s: %d, ended %d, global %d allocated %c errno %s variables %s, %s\n", name, p > 0, ended(p), global, allocated[3], name_of(error), getenv("VARIABLE"), getenv("OTHER"));
-}
-static void memory_of_children(void) {
-    static const struct { const char *name; Child does; } table[] = {{"exits", changes_and_exits}, {"fails to execute", changes_and_fails}, {"executes", changes_and_executes}, {"exit alone", changes_and_ends}};
-    allocated = malloc(8);
-    program = self;
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++) { clean(); changed(table[i].name, child_that(table[i].does)); }
-    /* What they write is their own on a pool (docs/differences.md). */
-    clean(); say("clone: ended %d\n", ended(clone(of_clone, stack(), CLONE_VM | CLONE_VFORK | SIGCHLD, 0)));
-    clean(); say("clone executes: ended %d\n", ended(clone(of_clone_and_executes, stack(), CLONE_VM | CLONE_VFORK | SIGCHLD, 0)));
-    /* What is local to the parent's function, between two children of it. */
-    volatile int local = 5;
-    for (volatile int i = 0; i < 3; i++) { pid_t p = vfork(); if (!p) { local += 10; _exit(local); } say("local: ended %d, %d\n", ended(p), local); }
-    global = 0;
-    for (int i = 0; i < 300; i++) { int status = ended(child_that(changes_and_exits_often)); if (status != ((i + 1) & 0xff)) say("status %d of %d\n", status, i); }
-    say("counted %d\n", global);
 }
 
 /* --- Who a child is: by itself, by vfork, by wait; and what it does to itself by that number. */
@@ -419,6 +386,56 @@ static void many(void) {
     }
 }
 
+/* --- Children of posix_spawn, whose first process may be replaced by another: nobody hears of it. */
+static volatile sig_atomic_t told_of; static volatile pid_t told_last;
+static void is_told(int signal, siginfo_t *information, void *context) { told_of++; told_last = information->si_pid; }
+static pid_t spawn_with(const char *what, int opens, int session) {
+    pid_t p = -1; char *list[] = {(char *)"sh", (char *)"-c", (char *)"echo $$ >&9; ps -o sid= -p $$ >/dev/null 2>&1; exit 4", 0};
+    posix_spawn_file_actions_t a; posix_spawnattr_t at;
+    posix_spawn_file_actions_init(&a); posix_spawnattr_init(&at);
+    if (opens) posix_spawn_file_actions_addopen(&a, 11, "file", O_RDONLY, 0);
+    if (session) posix_spawnattr_setflags(&at, POSIX_SPAWN_SETSID | POSIX_SPAWN_RESETIDS);
+    int result = posix_spawn(&p, what, &a, &at, list, environ);
+    posix_spawn_file_actions_destroy(&a); posix_spawnattr_destroy(&at);
+    if (result) { say("  not spawned: %s\n", name_of(result)); return -1; }
+    return p;
+}
+static void spawned_of_kind(int opens, int session) {
+    struct sigaction handler = {.sa_sigaction = is_told, .sa_flags = SA_SIGINFO | SA_RESTART}; sigset_t chld, before;
+    int pipes[2]; char text[32] = ""; MUST(pipe(pipes)); MUST(dup2(pipes[1], 9)); close(pipes[1]);
+    sigemptyset(&chld); sigaddset(&chld, SIGCHLD);
+    /* A handler runs once for each, and for the one that was told of. */
+    sigaction(SIGCHLD, &handler, 0); told_of = 0;
+    pid_t p = spawn_with("/bin/sh", opens, session); int status = ended(p);
+    say("handler: %d, ran %d for %s, ", status, told_of, told_last == p ? "it" : "another");
+    long n = read(pipes[0], text, 31); say("its own number is %s\n", n > 0 && atol(text) == p ? "told" : "another");
+    /* Another one that has ended is not told of again, and one that ends meanwhile is. */
+    pid_t old = fork(); if (!old) _exit(6); while (!told_of) {} sleep_for(20); told_of = 0;
+    p = spawn_with("/bin/sh", opens, session); status = ended(p); say("beside an old one: %d, ran %d, old %d\n", status, told_of, ended(old)); if (read(pipes[0], text, 31) < 0) say("?\n");
+    /* Blocked, it waits for who wants to know. */
+    signal(SIGCHLD, SIG_DFL); sigprocmask(SIG_BLOCK, &chld, &before);
+    p = spawn_with("/bin/sh", opens, session); siginfo_t i; struct timespec ten = {10, 0}, none = {0, 0};
+    int got = sigtimedwait(&chld, &i, &ten); say("blocked: %d for %s, status %d, ", got == SIGCHLD, i.si_pid == p ? "it" : "another", i.si_status); status = ended(p); got = sigtimedwait(&chld, &i, &none); say("%d, then %s\n", status, got < 0 ? name_of(errno) : "another"); if (read(pipes[0], text, 31) < 0) say("?\n");
+    sigprocmask(SIG_SETMASK, &before, 0);
+    signal(SIGCHLD, SIG_IGN); p = spawn_with("/bin/sh", opens, session); say("ignored: %d %s\n", p > 0, waitpid(p, &status, 0) < 0 ? name_of(errno) : "waited"); if (read(pipes[0], text, 31) < 0) say("?\n");
+    signal(SIGCHLD, SIG_DFL); say("no other child: %s\n", waitpid(-1, &status, WNOHANG) < 0 ? name_of(errno) : "there is");
+    /* Its errors are its parent's. */
+    spawn_with("./missing", opens, session); spawn_with("/no/such", opens, session); spawn_with("dir", opens, session); spawn_with("/etc/passwd", opens, session);
+    say("no other child: %s\n", waitpid(-1, &status, WNOHANG) < 0 ? name_of(errno) : "there is");
+    /* A handler of the program's is its parent's still, and what it asks. */
+    signal(SIGUSR2, SIG_IGN); handler.sa_flags |= SA_RESETHAND; sigaction(SIGUSR1, &handler, 0); ended(spawn_with("/bin/sh", opens, session)); struct sigaction now; sigaction(SIGUSR1, 0, &now);
+    say("handler kept %d %x\n", now.sa_sigaction == is_told, (unsigned)now.sa_flags & (SA_RESETHAND | SA_SIGINFO)); signal(SIGUSR1, SIG_DFL); signal(SIGUSR2, SIG_DFL);
+    close(9); close(pipes[0]);
+}
+static int in_a_namespace(void) { pid_t p = fork(); if (p) return ended(p); if (unshare(CLONE_NEWPID)) _exit(50); p = spawn_with("/bin/true", 1, 0); _exit(p > 0 ? ended(p) : 51); }
+static void spawned(void) {
+    for (int often = 0; often < 2; often++) {
+        for (int k = 0; k < 4; k++) { say("--- opens %d, session %d\n", k & 1, k >> 1); spawned_of_kind(k & 1, k >> 1); }
+        make_often();
+    }
+    say("in a namespace of processes: %d\n", in_a_namespace());
+}
+
 /* --- SIGCHLD. */
 static volatile sig_atomic_t reaped, signalled, strange;
 static volatile pid_t expected;
@@ -602,25 +619,6 @@ static void killed_of_kinds(void) {
     pid_t p = child_that(sleeps_and_tells);
     say("killed by its number: %d, killer %d\n", ended(p), ended(k));
     close(ends_of_pipe[0]); close(ends_of_pipe[1]);
-    /* Its parent is killed, while it waits. */
-    for (int i = 0; i < 2; i++) {
-        waits_before = 400;
-        unlink("went-on");
-        prctl(PR_SET_CHILD_SUBREAPER, 1);
-        int report[2];
-        MUST(pipe(report));
-        pid_t parent = fork();
-        if (!parent) { close(report[0]); dup2(report[1], 30); close(report[1]); child_that(table[i].does); _exit(77); }
-        close(report[1]);
-        sleep_for(150);
-        kill(parent, SIGKILL);
-        say("parent killed: %d\n", ended(parent));
-        char c; long n = read(report[0], &c, 1); int left = 0, status;
-        close(report[0]);
-        while (waitpid(-1, &status, 0) > 0) if (status) left = status;
-        say("  all have ended: %ld, %x\n", n, left);
-        prctl(PR_SET_CHILD_SUBREAPER, 0);
-    }
 }
 static void killings(void) { to_each(killed_of_kinds); say("--- made often\n"); make_often(); to_each(killed_of_kinds); }
 
@@ -694,7 +692,7 @@ static void cancelled_after(void) {
     }
 }
 
-static const struct { const char *name; void (*run)(void); } all[] = {{"memory", memory_of_children}, {"who", who}, {"jobs", jobs}, {"ends", ends}, {"executions", executions}, {"descriptors", descriptors_each}, {"states", states_each}, {"nested", nested}, {"many", many}, {"children", children_each}, {"signals", signals_each}, {"parents", kinds}, {"killed", killings}, {"handlers", handlers_of_children}, {"stacks", little_stacks}, {"cancelled", cancelled_after}};
+static const struct { const char *name; void (*run)(void); } all[] = {{"spawned", spawned}, {"who", who}, {"jobs", jobs}, {"ends", ends}, {"executions", executions}, {"descriptors", descriptors_each}, {"states", states_each}, {"nested", nested}, {"many", many}, {"children", children_each}, {"signals", signals_each}, {"parents", kinds}, {"killed", killings}, {"handlers", handlers_of_children}, {"stacks", little_stacks}, {"cancelled", cancelled_after}};
 
 /* What the report tells of: little, and nothing that is counted after the last child. */
 static void runs_host_script(void) { execl(path, path, (char *)0); _exit(98); }
@@ -704,11 +702,13 @@ static int reported(const char *kind, const char *host) {
     if (!strcmp(kind, "exits")) return ended(child_that(exits)) != 3;
     if (!strcmp(kind, "executes")) return ended(child_that(runs_true)) != 0;
     if (!strcmp(kind, "late")) return ended(child_that(runs_missing)) != 3;
+    if (!strcmp(kind, "spawned") || !strcmp(kind, "spawned-library")) { spawn_true(3); return 0; }
     if (!strcmp(kind, "library")) return ended(child_that(runs_true)) != 0;
     copy_self("/arck/here");
     snprintf(script, sizeof script, "%s/script", host);
     put(script, "#!/arck/here told\n"); chmod(script, 0755);
     path = script;
+    if (!strcmp(kind, "spawned-interpreter")) { spawn_of(script, 2); return 0; }
     return ended(child_that(runs_host_script)) != 5;
 }
 

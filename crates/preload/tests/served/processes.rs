@@ -46,7 +46,7 @@ macro_rules! vforked {
 }
 
 vforked! {
-    vforked_children_share_memory "memory";
+    spawned_children_are_one "spawned";
     vforked_children_are_who_they_say "who";
     vforked_children_are_jobs "jobs";
     vforked_children_end "ends";
@@ -69,14 +69,23 @@ vforked! {
 #[test]
 fn vforked_children_are_reported_once() {
     let binary = compile_as("vforking", "vforking-reported", &[]);
-    for case in ["exits", "executes", "late", "library", "interpreter"] {
+    for case in [
+        "exits",
+        "executes",
+        "late",
+        "library",
+        "interpreter",
+        "spawned",
+        "spawned-library",
+        "spawned-interpreter",
+    ] {
         let pool = TestPool::new(64 << 20);
         let place = Place::new();
         let report = place.report.to_str().expect("UTF-8");
         let mut command = Command::new(&binary);
         let host = place.directory.path().to_str().expect("UTF-8").to_owned();
         command.args(["reported", "/arck", case, host.as_str()]);
-        if case == "library" {
+        if case.ends_with("library") {
             command.env("LD_LIBRARY_PATH", "/arck/lib");
         }
         let output = served_by_pool(&pool, report, &mut command);
