@@ -7,12 +7,14 @@ use arck_check::{Options, Rule};
 use arck_testkit::{Shorthand, TestPool};
 use arckfs::At;
 use common::Copy;
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// A closed pool with a directory for all and one for its owner.
-fn shared() -> &'static Copy {
-    static MADE: OnceLock<Copy> = OnceLock::new();
-    MADE.get_or_init(|| {
+fn shared() -> Arc<Copy> {
+    // It goes with the last test that uses it.
+    static MADE: Mutex<Weak<Copy>> = Mutex::new(Weak::new());
+    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    made.upgrade().unwrap_or_else(|| {
         let options = arck_controller::Options {
             shared: true,
             ..arck_controller::Options::default()
@@ -34,7 +36,9 @@ fn shared() -> &'static Copy {
         fs.symlink(b"target", At::Root, b"closed/link").unwrap();
         fs.disconnect().unwrap();
         pool.stop();
-        Copy::of(&pool.path())
+        let copy = Arc::new(Copy::of(&pool.path()));
+        *made = Arc::downgrade(&copy);
+        copy
     })
 }
 
@@ -83,7 +87,7 @@ fn told_and_mended(what: &str, change: impl FnOnce(&Copy), says: &str) {
 
 #[test]
 fn a_pool_that_all_users_were_served_is_in_order() {
-    let copy = shared();
+    let copy = &*shared();
     let report = copy.check();
     assert!(report.is_clean(), "{:?}", report.findings);
     // There is something to look at: two classes.

@@ -429,9 +429,21 @@ unsafe fn clone(number: usize, a: &Arguments, context: *mut libc::ucontext_t) ->
             && let Some(lent) = spawn::Lent::prepare()
         {
             let own = if cleared { SPAWNED_CLEARED } else { SPAWNED };
+            // There libc's `clone` has put what the child takes off, and writes over, before it may turn out
+            // that another child is needed.
+            let top = given.stack as *mut [u64; 2];
+            let has_words = number as i64 == libc::SYS_clone;
+            let kept = if has_words {
+                top.read_unaligned()
+            } else {
+                [0; 2]
+            };
             let result = clone_on_stack(number, a, &given, context, own);
             if let Some(result) = lent.returned(result) {
                 return result;
+            }
+            if has_words {
+                top.write_unaligned(kept);
             }
         }
         let flags = process::sharing::apart(given.flags);

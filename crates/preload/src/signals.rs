@@ -238,6 +238,11 @@ pub fn guard() {
     arck_pm::guarded::guarded_by_caller();
 }
 
+/// Whether the kernel reaps the process's children itself, and tells of each (SA_NOCLDWAIT).
+pub fn children_end_unseen() -> bool {
+    ACTIONS[libc::SIGCHLD as usize].get().flags & libc::SA_NOCLDWAIT as u64 != 0
+}
+
 /// Runs an exec, at which handlers are lost but what is ignored stays so.
 pub fn executing(execute: impl FnOnce() -> isize) -> isize {
     let ignored = |signal: &i32| ACTIONS[*signal as usize].get().handler == libc::SIG_IGN;

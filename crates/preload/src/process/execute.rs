@@ -368,6 +368,8 @@ unsafe fn interpret(
     environment: &Executed,
     depth: u32,
 ) -> isize {
+    // It is the pool's, and what is mapped for it is the process's own.
+    spawn::come_apart();
     if depth == DEPTH_MAX {
         return error(libc::ELOOP);
     }

@@ -8,7 +8,6 @@
 
 use crate::raw::{self, Arguments, error, syscall};
 use crate::{settings, thread};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The flags of a call that makes a process, for a child with memory of its own.
 pub const fn apart(flags: u64) -> u64 {
@@ -25,12 +24,23 @@ pub const fn apart(flags: u64) -> u64 {
     flags & !taken
 }
 
-static MAKES_NAMESPACES: AtomicBool = AtomicBool::new(false);
-
-/// Whether the process's children may be the first processes of namespaces of their own, which have
-/// no siblings and take all others along when they end.
-pub fn makes_namespaces() -> bool {
-    MAKES_NAMESPACES.load(Ordering::Relaxed)
+/// Whether the process's children are in another namespace of processes than itself, where they have other
+/// numbers, and the first of them no siblings; or that is not known.
+pub fn is_apart_from_children() -> bool {
+    // SAFETY: constant paths; the kernel fills the structure.
+    let of = |path: &std::ffi::CStr| unsafe {
+        raw::identity(|status| {
+            syscall!(
+                libc::SYS_newfstatat,
+                libc::AT_FDCWD,
+                path.as_ptr(),
+                status,
+                0
+            )
+        })
+    };
+    let own = of(c"/proc/self/ns/pid");
+    own.is_none() || own != of(c"/proc/self/ns/pid_for_children")
 }
 
 /// Whether the process has other threads.
@@ -55,9 +65,6 @@ pub fn has_threads() -> bool {
 /// As the system call's.
 pub unsafe fn unshare(a: &Arguments) -> isize {
     let apart = libc::CLONE_FILES | libc::CLONE_FS;
-    if a[0] as i32 & libc::CLONE_NEWPID != 0 {
-        MAKES_NAMESPACES.store(true, Ordering::Relaxed);
-    }
     if a[0] as i32 & apart != 0 && settings::ready() && !thread::inside() && has_threads() {
         return error(libc::EPERM);
     }

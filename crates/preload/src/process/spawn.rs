@@ -10,7 +10,7 @@
 //! memory as it is at that moment, and goes on where it was.
 //!
 //! A process that runs in another's memory cannot be given its own. Coming apart makes a new one, of the
-//! same parent, which has all that a child gets of the kernel; the first one waits until that has executed
+//! same parent, which has all that a child gets of the kernel but the number; the first one waits until that has executed
 //! or exited, as the parent would, and ends. The parent reaps it before it goes on, and takes the new
 //! one for its child; it takes back the SIGCHLD that the first one sent. Where the kernel makes no such
 //! process the first one ends too, and the parent forks.
@@ -116,8 +116,9 @@ impl Lent {
             || !settings::ready()
             || thread::inside()
             || backend::any_maps()
-            || sharing::makes_namespaces()
+            || signals::children_end_unseen()
             || sharing::has_threads()
+            || sharing::is_apart_from_children()
         {
             return None;
         }
@@ -158,6 +159,10 @@ impl Lent {
         if child != 0 || refused {
             reap(result);
         }
+        if child == 0 && !record.is_null() {
+            // SAFETY: mapped by the child in our memory, and nobody else's.
+            unsafe { raw::unmap(record.cast(), PAGE_SIZE) };
+        }
         let result = match child {
             0 if refused => None,
             0 => Some(result),
@@ -168,7 +173,8 @@ impl Lent {
     }
 }
 
-/// What the parent is told of a child that came of another: its number, or why it executed nothing.
+/// What the parent is told of a child that came of another: its number, or why it executed nothing (if the
+/// first was not killed while it waited: then the second exits with [`super::SPAWN_ERROR`]).
 fn of_second(child: i32, record: *mut SpawnRecord) -> isize {
     if !record.is_null() {
         // SAFETY: mapped by the child in our memory, and nobody else's; waits for our child, which

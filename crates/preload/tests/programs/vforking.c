@@ -4,6 +4,9 @@
 #include "told.h"
 #pragma GCC diagnostic ignored "-Wmisleading-indentation"
 #include <poll.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
 #include <grp.h>
 #include <pthread.h>
 #include <spawn.h>
@@ -427,13 +430,49 @@ static void spawned_of_kind(int opens, int session) {
     say("handler kept %d %x\n", now.sa_sigaction == is_told, (unsigned)now.sa_flags & (SA_RESETHAND | SA_SIGINFO)); signal(SIGUSR1, SIG_DFL); signal(SIGUSR2, SIG_DFL);
     close(9); close(pipes[0]);
 }
-static int in_a_namespace(void) { pid_t p = fork(); if (p) return ended(p); if (unshare(CLONE_NEWPID)) _exit(50); p = spawn_with("/bin/true", 1, 0); _exit(p > 0 ? ended(p) : 51); }
+static int spawns_there(void) { pid_t p = spawn_with("/bin/true", 1, 0); return p > 0 ? ended(p) : 51; }
+static int in_a_namespace(int executes) {
+    pid_t p = fork(); if (p) return ended(p);
+    if (unshare(CLONE_NEWPID)) _exit(50);
+    if (executes) execl(self, "vforking", "there", ".", (char *)0);
+    _exit(spawns_there());
+}
+/* Where the kernel makes no process beside another; with clone3 and without. */
+static int spawns_refused(int old) {
+    pid_t p = fork(); if (p) return ended(p);
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 0, 1), BPF_STMT(BPF_RET | BPF_K, old ? SECCOMP_RET_ERRNO | ENOSYS : SECCOMP_RET_ALLOW),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 3), BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0])),
+        BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, CLONE_PARENT, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EAGAIN), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    struct sock_fprog program_of = {sizeof code / sizeof *code, code};
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program_of)) _exit(50);
+    long before = 0; int wrong = 0;
+    for (int i = -5; i < 20; i++) {
+        if (i == 0) before = size_of_memory();
+        /* The shell, and what is on the directory. */
+        pid_t q = spawn_with(i % 2 ? "/bin/true" : "/bin/sh", 1, 0); int expected = i % 2 ? 0 : 4;
+        wrong += q < 0 || ended(q) != expected;
+    }
+    long grown = size_of_memory() - before;
+    _exit(wrong + (grown > 8 ? 30 : 0));
+}
 static void spawned(void) {
     for (int often = 0; often < 2; often++) {
         for (int k = 0; k < 4; k++) { say("--- opens %d, session %d\n", k & 1, k >> 1); spawned_of_kind(k & 1, k >> 1); }
         make_often();
     }
-    say("in a namespace of processes: %d\n", in_a_namespace());
+    say("in a namespace of processes: %d\n", in_a_namespace(0));
+    say("refused: %d, %d\n", spawns_refused(0), spawns_refused(1));
+    say("and after executing: %d\n", in_a_namespace(1));
+    /* Nobody has to wait for these, and each is told of. */
+    struct sigaction alone = {.sa_sigaction = is_told, .sa_flags = SA_SIGINFO | SA_RESTART | SA_NOCLDWAIT};
+    sigaction(SIGCHLD, &alone, 0);
+    told_of = 0;
+    for (int i = 0; i < 100; i++) { int before = told_of; spawn_with("/bin/true", i & 1, i & 2); for (int n = 0; told_of == before && n < 500; n++) sleep_for(1); }
+    say("told of %d\n", told_of);
+    signal(SIGCHLD, SIG_DFL);
 }
 
 /* --- SIGCHLD. */
@@ -717,6 +756,7 @@ int main(int argc, char **argv) {
     if (argc > 2 && !strcmp(argv[1], "told")) return told(argc, argv);
     if (argc > 2 && !strcmp(argv[1], "foreground")) { int f = open("/dev/tty", O_RDWR); pid_t g = tcgetpgrp(f); say("  foreground is %s\n", g == getpgrp() ? "ours" : "another's"); return 3; }
     if (argc > 3 && !strcmp(argv[1], "waits")) { char c; return read(atoi(argv[3]), &c, 1) == 1 ? 3 : 4; }
+    if (argc > 2 && !strcmp(argv[1], "there")) return spawns_there();
     if (argc < 3) return 2;
     begin(argv + 1);
     put("file", "0123456789abcdef"); put("other", "ABCDEF"); put("plain", "exit 3\n"); put("script", "#!/bin/sh\nexit 5\n"); put("of-here", "#!./here\n"); put("circle", "#!./circle\n"); put("far", "#!/no/such/interpreter\n"); put("short", "exit 0\n"); put("busy", "");

@@ -39,8 +39,10 @@ fn mount_file() -> Result<(OwnedFd, PathBuf), (&'static str, std::io::Error)> {
     unsafe { unshare_unsafe(UnshareFlags::NEWNS) }.map_err(at("unshare"))?;
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change("/", private).map_err(at("a namespace of its own"))?;
-    // Mounted on, it is not to be seen by others, and goes with the process.
-    let file = tempfile::NamedTempFile::new().map_err(|error| ("a file", error))?;
+    // What is mounted is not seen by others, and goes with the process; so does what it is mounted on.
+    let none = MountFlags::empty();
+    mount("none", "/mnt", "tmpfs", none, c"size=1m").map_err(at("a place to mount"))?;
+    let file = tempfile::NamedTempFile::new_in("/mnt").map_err(|error| ("a file", error))?;
     let number = rustix::fd::AsRawFd::as_raw_fd(&server);
     let options = format!("fd={number},rootmode=100000,user_id=0,group_id=0,allow_other");
     let options = CString::new(options).map_err(|error| ("options", error.into()))?;
