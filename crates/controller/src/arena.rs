@@ -5,6 +5,8 @@
 //!   allocated it: reading elsewhere could allocate, or fault.
 //! * A branch slot belongs to one inode at a time.
 //! * Its file is grown by a worker ([`crate::workers`]), for which nobody waits long.
+//! * What was once asked of a worker counts as taken, part by part, whether the worker has answered, has
+//!   failed half-way, or is still at it: so much may be in the file without the session's doing.
 
 use crate::files;
 use crate::lent::{Allowance, with_slack};
@@ -42,6 +44,8 @@ pub struct Arena {
     free_slots: Vec<u32>,
     next_slot: u32,
     growth: Option<Growth>,
+    /// The most that was asked of a worker, of each part: never less than what is allocated.
+    asked: (u32, u32),
     /// Bytes that the file system took for a new one beyond what was asked for.
     overhead: u64,
     /// Its pages are zeroed when they are allocated: see [`spare_files::fill`].
@@ -72,7 +76,7 @@ pub enum Grown {
 }
 
 /// Bytes of an arena of so many pages.
-fn bytes_of(branch_pages: u32, delta_pages: u32) -> u64 {
+fn bytes_of((branch_pages, delta_pages): (u32, u32)) -> u64 {
     (1 + u64::from(branch_pages) + u64::from(delta_pages)) * PAGE_SIZE
 }
 
@@ -139,11 +143,14 @@ impl Arena {
             MapOptions::READ_ONLY.synchronous(pool.durability() == Durability::Dax),
         )
         .map_err(|error| error.errno())?;
+        let branch_pages = branch_pages.min(BRANCH_PAGES);
+        let delta_pages = delta_pages.min(ARENA_PAGES - DELTA_FIRST);
         Ok(Arena {
             file,
             mapping,
-            branch_pages: branch_pages.min(BRANCH_PAGES),
-            delta_pages: delta_pages.min(ARENA_PAGES - DELTA_FIRST),
+            branch_pages,
+            delta_pages,
+            asked: (branch_pages, delta_pages),
             free_slots: Vec::new(),
             next_slot: 0,
             growth: None,
@@ -159,24 +166,25 @@ impl Arena {
         (self.branch_pages, self.delta_pages)
     }
 
-    /// Bytes that are allocated, or are being allocated.
+    /// Bytes that are allocated, or may be by what was asked of a worker.
     pub fn granted(&self) -> u64 {
-        let (mut branch_pages, mut delta_pages) = self.pages();
-        if let Some(growth) = &self.growth {
-            branch_pages = branch_pages.max(growth.branch_pages);
-            delta_pages = delta_pages.max(growth.delta_pages);
-        }
-        bytes_of(branch_pages, delta_pages)
+        bytes_of(self.asked)
     }
 
-    /// Bytes that are allocated when it has grown to so many pages. EINVAL beyond the greatest size.
-    pub fn bytes_with(&self, (branch_pages, delta_pages): (u32, u32)) -> Result<u64, Errno> {
+    /// Bytes of [`granted`](Arena::granted) when so many pages have been asked for as well. EINVAL beyond
+    /// the greatest size.
+    pub fn bytes_with(&self, pages: (u32, u32)) -> Result<u64, Errno> {
+        Ok(bytes_of(self.asked_with(pages)?))
+    }
+
+    /// What is asked of workers in all when this is asked for: the greater of each part, since whoever
+    /// grows the file goes on from what is there by then.
+    fn asked_with(&self, (branch_pages, delta_pages): (u32, u32)) -> Result<(u32, u32), Errno> {
         if branch_pages > BRANCH_PAGES || delta_pages > ARENA_PAGES - DELTA_FIRST {
             return Err(Errno::INVAL);
         }
-        let (branch_now, delta_now) = self.pages();
-        let grown = bytes_of(branch_pages.max(branch_now), delta_pages.max(delta_now));
-        Ok(grown.max(self.granted()))
+        let (branch_asked, delta_asked) = self.asked;
+        Ok((branch_pages.max(branch_asked), delta_pages.max(delta_asked)))
     }
 
     /// Of a session that an earlier controller opened: nobody knows how much the file system took at
@@ -200,9 +208,7 @@ impl Arena {
     /// Makes sure that so many pages are allocated, or that a worker sees to it. ENOSPC; EINVAL
     /// beyond the greatest size.
     pub fn grow(&mut self, branch_pages: u32, delta_pages: u32) -> Result<Grown, Errno> {
-        if branch_pages > BRANCH_PAGES || delta_pages > ARENA_PAGES - DELTA_FIRST {
-            return Err(Errno::INVAL);
-        }
+        self.asked = self.asked_with((branch_pages, delta_pages))?;
         loop {
             if let Some(growth) = &mut self.growth {
                 let patience = std::mem::take(&mut growth.patience);
@@ -421,4 +427,108 @@ pub fn next_session(pool: &Pool) -> Result<SessionNumber, Errno> {
         .ok_or(Errno::IO)?;
     arck_pm::fence();
     Ok(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::MemfdFlags;
+
+    /// An arena of a few pages with nothing in it.
+    fn arena() -> Arena {
+        let file = rustix::fs::memfd_create("arena", MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, ARENA_SPAN).unwrap();
+        let mapping = Mapping::new(&file, 0, 1 << 20, MapOptions::READ_ONLY).unwrap();
+        Arena {
+            file,
+            mapping,
+            branch_pages: FIRST_BRANCH_PAGES,
+            delta_pages: FIRST_DELTA_PAGES,
+            asked: (FIRST_BRANCH_PAGES, FIRST_DELTA_PAGES),
+            free_slots: Vec::new(),
+            next_slot: 0,
+            growth: None,
+            overhead: 0,
+            is_memory: true,
+            workers: Workers::default(),
+            user: 7,
+        }
+    }
+
+    /// Waits for what is under way.
+    fn settle(arena: &mut Arena) {
+        while arena.growth.is_some() {
+            let (branch_pages, delta_pages) = arena.asked;
+            let _ = arena.grow(branch_pages, delta_pages);
+        }
+    }
+
+    fn allocated(arena: &Arena) -> u64 {
+        rustix::fs::fstat(&arena.file).unwrap().st_blocks as u64 * 512
+    }
+
+    /// A session that created files as fast as it could asked for branches while delta pages were being
+    /// allocated. The worker then allocated the greater of each part; what the file might be was the
+    /// greater of the two sums. An honest session was closed for `27529216 allocated of at most 26091584`.
+    #[test]
+    fn what_grows_while_it_grows_is_within_its_bound() {
+        const MORE: u32 = 1024;
+        for (first, second) in [
+            ((MORE, 0), (0, MORE)),
+            ((0, MORE), (MORE, 0)),
+            ((MORE, MORE), (2 * MORE, 0)),
+        ] {
+            let mut arena = arena();
+            // The first is still under way when the second is asked for.
+            let (sender, outcome) = std::sync::mpsc::channel();
+            arena.asked = arena.asked_with(first).unwrap();
+            let (branch_pages, delta_pages) = arena.asked;
+            arena.growth = Some(Growth {
+                branch_pages,
+                delta_pages,
+                outcome,
+                patience: Duration::ZERO,
+            });
+            let allowed = arena.allowance(1, second).unwrap();
+            allocate(&arena.file, 0, u64::from(1 + branch_pages) * PAGE_SIZE).unwrap();
+            let delta = u64::from(DELTA_FIRST) * PAGE_SIZE;
+            allocate(&arena.file, delta, u64::from(delta_pages) * PAGE_SIZE).unwrap();
+            sender.send(Ok(())).unwrap();
+            let grown = arena.grow(second.0, second.1);
+            assert!(grown.is_ok(), "{first:?} {second:?}: {grown:?}");
+            settle(&mut arena);
+            let bytes = allocated(&arena);
+            assert!(
+                bytes <= allowed.bytes,
+                "{first:?}, then {second:?}: {bytes} of at most {}",
+                allowed.bytes
+            );
+            assert_eq!(bytes, arena.granted(), "{first:?} {second:?}");
+        }
+    }
+
+    /// What a worker began and could not end is in the file, and is not the session's doing.
+    #[test]
+    fn what_was_asked_of_a_worker_that_failed_may_be_there() {
+        let mut arena = arena();
+        arena.grow(0, 2048).unwrap();
+        settle(&mut arena);
+        let (sender, outcome) = std::sync::mpsc::channel();
+        arena.asked = arena.asked_with((0, 4096)).unwrap();
+        arena.growth = Some(Growth {
+            branch_pages: FIRST_BRANCH_PAGES,
+            delta_pages: 4096,
+            outcome,
+            patience: Duration::ZERO,
+        });
+        let delta = u64::from(DELTA_FIRST) * PAGE_SIZE;
+        allocate(&arena.file, delta, 4000 * PAGE_SIZE).unwrap();
+        sender.send(Err(Errno::NOSPC)).unwrap();
+        assert_eq!(arena.grow(0, 4096), Err(Errno::NOSPC));
+        assert_eq!(arena.pages().1, 2048);
+        let allowed = arena.allowance(1, arena.pages()).unwrap();
+        assert!(allocated(&arena) <= allowed.bytes);
+        assert_eq!(arena.grow(BRANCH_PAGES + 1, 0), Err(Errno::INVAL));
+        assert_eq!(arena.asked.1, 4096);
+    }
 }

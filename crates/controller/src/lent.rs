@@ -177,12 +177,8 @@ impl Shared {
         let mut out_of_reach = Vec::new();
         for (lent, (allowance, has_ended)) in files {
             let name = lent.name();
-            let found = match rustix::fs::statat(&self.directory, &name, AtFlags::SYMLINK_NOFOLLOW)
-            {
-                Ok(status) => Found {
-                    size: u64::try_from(status.st_size).unwrap_or(0),
-                    bytes: u64::try_from(status.st_blocks).unwrap_or(0) * 512,
-                },
+            let found = match found(&self.directory, &name) {
+                Ok(found) => found,
                 Err(Errno::NOENT) if has_ended => {
                     out_of_reach.push((lent, allowance));
                     continue;
@@ -208,6 +204,15 @@ impl Shared {
             let _ = rustix::io::write(&*self.notice, &1u64.to_ne_bytes());
         }
     }
+}
+
+/// How a file of the pool's is now.
+fn found(directory: &OwnedFd, name: &str) -> Result<Found, Errno> {
+    let status = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    Ok(Found {
+        size: u64::try_from(status.st_size).unwrap_or(0),
+        bytes: u64::try_from(status.st_blocks).unwrap_or(0) * 512,
+    })
 }
 
 /// Bytes of a file system that are free.
@@ -267,6 +272,11 @@ impl Lookout {
             .allowed
             .get(&lent)
             .map(|(allowance, _)| *allowance)
+    }
+
+    /// How a file is now, if it can be told.
+    pub fn look_at(&self, lent: Lent) -> Option<Found> {
+        found(&self.0.directory, &lent.name()).ok()
     }
 
     /// What has been found since this was asked last.

@@ -127,7 +127,9 @@ impl Core {
     /// that, if it is still there.
     pub fn outgrown(&mut self, lent: Lent, found: Found) -> Option<SessionNumber> {
         let allowance = self.lookout.allowance(lent)?;
-        // It may have been given more since it was looked at.
+        // It may have been given more since it was looked at, or be another's by now, with what was too
+        // much taken back: nobody is closed for what is not so.
+        let found = self.lookout.look_at(lent).unwrap_or(found);
         if !allowance.is_outgrown(found) {
             return None;
         }
