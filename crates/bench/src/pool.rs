@@ -1,13 +1,14 @@
 //! A pool in memory for a benchmark, served by a controller in a process of its own.
 //!
 //! # Invariants
+//! * Times of a pool on which anything was refused are no times: [`Bench::stop`] is an error then.
 //! * The controller is a child process: `arck serve`, or, where there is no such command beside
 //!   this one, a fork of this process made before it has threads. Either ends when this process
 //!   does, whatever ends it: it waits for the end of a pipe.
 //! * All files are in one scratch directory in memory that disappears with the [`Bench`].
 
 use crate::Outcome;
-use arck_controller::{Controller, MkfsOptions, Options, mkfs};
+use arck_controller::{Controller, MkfsOptions, Options, VIOLATIONS_LOG, VIOLATIONS_LOG_OLD, mkfs};
 use arck_pm::{DurabilityMode, PersistOption, PersistPolicy};
 use std::io::{PipeReader, PipeWriter, Read};
 use std::os::unix::process::CommandExt;
@@ -120,6 +121,17 @@ impl Bench {
 
     /// Ends the controller cleanly, and waits for it.
     pub fn stop(&mut self) -> Outcome<()> {
+        self.end_controller()?;
+        let refused = [VIOLATIONS_LOG_OLD, VIOLATIONS_LOG]
+            .map(|name| std::fs::read_to_string(self.pool().join(name)).unwrap_or_default())
+            .concat();
+        match refused.lines().next() {
+            None => Ok(()),
+            Some(line) => Err(format!("the verifier refused changes: {line}")),
+        }
+    }
+
+    fn end_controller(&mut self) -> Outcome<()> {
         match std::mem::replace(&mut self.server, Server::None) {
             Server::None => Ok(()),
             Server::Command(mut child) => {
@@ -231,8 +243,10 @@ impl Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        // There is nobody left who would want to know.
-        let _ = self.stop();
+        let ended = self.stop();
+        if let (Err(line), false) = (ended, std::thread::panicking()) {
+            panic!("{line}");
+        }
     }
 }
 

@@ -1,14 +1,16 @@
 //! What whole-system tests share: temporary pools with a controller in this process, and
 //! sessions on them.
 //!
-//! # Invariant
-//! Everything made here disappears when it is dropped, and touches nothing outside a temporary
-//! directory in memory.
+//! # Invariants
+//! * Everything made here disappears when it is dropped, and touches nothing outside a temporary
+//!   directory in memory.
+//! * When a pool is dropped, the verifier has refused nothing on it ([`honest`]).
 
 pub mod differential;
 pub mod explorer;
 pub mod harness;
 pub mod history;
+pub mod honest;
 mod random;
 mod text;
 
@@ -18,6 +20,7 @@ pub use text::differences;
 use arck_controller::{Controller, MkfsOptions, Options, RunningController, mkfs};
 use arckfs::{At, ConnectOptions, Errno, Failure, FileSystem, Handle};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Where temporary pools are mounted, as paths see it.
 pub const MOUNT: &[u8] = b"/arck";
@@ -27,6 +30,7 @@ pub struct TestPool {
     directory: tempfile::TempDir,
     controller: Option<RunningController>,
     options: Options,
+    has_refusals: AtomicBool,
 }
 
 impl TestPool {
@@ -52,6 +56,7 @@ impl TestPool {
             directory,
             controller: None,
             options,
+            has_refusals: AtomicBool::new(false),
         };
         pool.serve();
         pool
@@ -73,6 +78,7 @@ impl TestPool {
             directory,
             controller: None,
             options,
+            has_refusals: AtomicBool::new(false),
         };
         pool.serve();
         pool
@@ -104,13 +110,28 @@ impl TestPool {
 
     /// What the verifier refused, a line each: nothing, as long as LibFSes are honest and right.
     pub fn violations(&self) -> String {
-        std::fs::read_to_string(self.path().join(arck_controller::VIOLATIONS_LOG))
-            .unwrap_or_default()
+        honest::refused(&self.path())
+    }
+
+    /// The test is of what is refused, so that its pool may end with refusals; `why` is for who reads it.
+    pub fn has_refusals(&self, why: &'static str) {
+        assert!(!why.is_empty(), "an exception has a reason");
+        self.has_refusals.store(true, Ordering::Relaxed);
     }
 
     /// A session of this process.
     pub fn session(&self) -> FileSystem {
         connect(&self.path())
+    }
+}
+
+impl Drop for TestPool {
+    fn drop(&mut self) {
+        // What sessions have stored by now is folded, or refused.
+        drop(self.controller.take());
+        if !self.has_refusals.load(Ordering::Relaxed) {
+            honest::assert_nothing_refused(&self.path());
+        }
     }
 }
 

@@ -17,13 +17,13 @@ const SHORT: Duration = Duration::from_millis(30);
 const EIO: Failure = Failure::Errno(Errno::IO);
 
 fn pool(grace: Duration) -> TestPool {
-    TestPool::with_options(
-        POOL,
-        Options {
-            grace,
-            ..Options::default()
-        },
-    )
+    let options = Options {
+        grace,
+        ..Options::default()
+    };
+    let pool = TestPool::with_options(POOL, options);
+    pool.has_refusals("a session writes nonsense into its arena");
+    pool
 }
 
 fn number(fs: &FileSystem, path: &str) -> InodeNumber {

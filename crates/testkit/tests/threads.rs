@@ -65,7 +65,6 @@ fn with_neighbours(
     let all = Storm::until(enough);
     let goes_on = || all.goes_on();
     let (two, three) = (pool.session(), pool.session());
-    let _watch = Watch(pool);
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let (storm, all, goes_on) = (&storm, &all, &goes_on);
@@ -96,20 +95,6 @@ fn with_neighbours(
             }
         });
     });
-}
-
-/// At the end, even of a test that panics: nothing was refused.
-struct Watch<'p>(&'p TestPool);
-
-impl Drop for Watch<'_> {
-    fn drop(&mut self) {
-        let violations = self.0.violations();
-        if std::thread::panicking() {
-            eprintln!("refused:\n{violations}");
-        } else {
-            assert_eq!(violations, "", "the verifier refused something");
-        }
-    }
 }
 
 /// Names of a directory, each once.

@@ -1,5 +1,10 @@
 //! The command, pools to try it on, and what its output has to look like.
+//!
+//! # Invariant
+//! * When a [`Place`] is dropped, the verifier has refused nothing on any of its pools.
 
+use arck_testkit::honest;
+use std::cell::Cell;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -41,6 +46,7 @@ pub fn run(pool: &Path, options: &[&str], command: &[&str]) -> Command {
 /// A directory in memory, removed at the end.
 pub struct Place {
     directory: tempfile::TempDir,
+    has_refusals: Cell<bool>,
 }
 
 impl Place {
@@ -49,7 +55,10 @@ impl Place {
             .prefix("arck-cli-")
             .tempdir_in("/dev/shm")
             .unwrap();
-        Place { directory }
+        Place {
+            directory,
+            has_refusals: Cell::new(false),
+        }
     }
     /// One that all may search and that belongs to `owner`, with a copy of the command, and of the
     /// library beside it, that all can reach. Needs root.
@@ -71,6 +80,11 @@ impl Place {
     pub fn path(&self) -> &Path {
         self.directory.path()
     }
+    /// The test is of what is refused, so that its pools may end with refusals; `why` is for who reads it.
+    pub fn has_refusals(&self, why: &'static str) {
+        assert!(!why.is_empty(), "an exception has a reason");
+        self.has_refusals.set(true);
+    }
     /// Where the pool is, or would be.
     pub fn pool(&self) -> PathBuf {
         self.path().join("pool")
@@ -81,6 +95,18 @@ impl Place {
         let made = mkfs(&place.pool(), &["--size", "16M"]);
         assert!(made.status.success(), "{made:?}");
         place
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.has_refusals.get() {
+            return;
+        }
+        let entries = std::fs::read_dir(self.path()).expect("a directory");
+        for entry in entries {
+            honest::assert_nothing_refused(&entry.expect("an entry").path());
+        }
     }
 }
 

@@ -51,6 +51,7 @@ fn is_refused(fs: &FileSystem) {
 #[test]
 fn what_was_refused_is_listed_and_what_was_set_aside_is_shown() {
     let place = Place::made();
+    place.has_refusals("a session writes nonsense");
     let pool = place.pool();
     let list = || succeeded(&violations(&pool, &[]));
     assert!(list().starts_with("nothing was refused on "));
@@ -117,6 +118,7 @@ fn what_was_refused_is_listed_and_what_was_set_aside_is_shown() {
 #[test]
 fn the_grace_period_is_an_option() {
     let place = Place::made();
+    place.has_refusals("a session writes nonsense");
     let pool = place.pool();
     let mut serving = Serving::start(&pool, &["--grace", "5"]);
     let fs = session(&pool);
@@ -145,6 +147,7 @@ fn mistakes_are_told() {
     );
     // A log of somebody else's making.
     let place = Place::made();
+    place.has_refusals("it writes the log itself");
     std::fs::write(place.pool().join("violations.log"), "nonsense\n").unwrap();
     let output = violations(&place.pool(), &[]);
     assert!(output.status.success(), "{output:?}");

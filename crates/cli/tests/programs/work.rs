@@ -5,7 +5,7 @@ use crate::sources;
 use crate::support::{Place, Serving, preload_library};
 use crate::table::Row;
 use crate::tree::{LISTING, tree};
-use arck_testkit::differences;
+use arck_testkit::{differences, honest};
 use std::fs::File;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
@@ -237,6 +237,10 @@ impl Scene<'_> {
                 "left behind on tmpfs (<) and on the pool (>):\n{}",
                 differences(expected, &got)
             ));
+        }
+        let refused = honest::refused(&pool);
+        if !refused.is_empty() {
+            return Err(format!("the verifier refused changes:\n{refused}"));
         }
         if self.files().exists() {
             return Err("something was made beside the pool".to_owned());

@@ -20,6 +20,7 @@ mod support;
 mod work;
 mod workloads;
 
+use arck_testkit::honest;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -180,8 +181,7 @@ fn check_pool(pool: &Path, context: &str) {
         String::from_utf8_lossy(&checked.stdout),
         String::from_utf8_lossy(&checked.stderr)
     );
-    let refused = std::fs::read_to_string(pool.join("violations.log")).unwrap_or_default();
-    assert_eq!(refused, "", "{context}");
+    assert_eq!(honest::refused(pool), "", "{context}");
 }
 
 fn has(program: &str) -> bool {

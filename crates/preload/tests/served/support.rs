@@ -2,7 +2,8 @@
 //! prefix by the preload library with the host backend, and on a pool, and compares what it
 //! prints.
 
-use arck_testkit::TestPool;
+use arck_testkit::{TestPool, connect_as};
+use arckfs::FileSystem;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -47,6 +48,14 @@ pub fn library(backend: Backend) -> &'static Path {
     })
 }
 
+/// The group of all that is served by a pool.
+const GROUP: &str = "served";
+
+/// The group's first member, which does nothing and stays until it is dropped, as `arck run` does it.
+pub fn keeper(pool: &TestPool) -> FileSystem {
+    connect_as(&pool.path(), GROUP.as_bytes())
+}
+
 /// The command, served by a pool under `/arck`.
 pub fn served_by_pool(pool: &TestPool, report: &str, command: &mut Command) -> Output {
     served_by_pool_at(pool, Path::new("/arck"), Path::new(report), command)
@@ -59,6 +68,7 @@ pub fn served_by_pool_at(
     report: &Path,
     command: &mut Command,
 ) -> Output {
+    let _keeper = keeper(pool);
     set_up(pool, mount, report, command);
     command.output().expect("the command runs")
 }
@@ -67,7 +77,7 @@ pub fn set_up(pool: &TestPool, mount: &Path, report: &Path, command: &mut Comman
     command
         .env("LD_PRELOAD", library(Backend::Pool))
         .env("ARCK_POOL", pool.path())
-        .env("ARCK_GROUP", "served")
+        .env("ARCK_GROUP", GROUP)
         .env("ARCK_MOUNT", mount)
         .env("ARCK_REPORT", report);
 }
@@ -266,8 +276,10 @@ pub fn compare_with_tmpfs_on(
     let mut served = command();
     set_up(pool, Path::new("/arck"), Path::new(report), &mut served);
     settings(&mut served);
+    let keeper = keeper(pool);
     let output = served.arg("/arck").output().expect("the command runs");
     let got = shown(&output, "/arck");
+    drop(keeper);
     let difference = difference(&expected, &got);
     assert!(difference.is_empty(), "< tmpfs  > pool\n{difference}");
     assert!(expected.lines().count() > 10, "{expected}");

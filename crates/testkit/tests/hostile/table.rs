@@ -3,12 +3,13 @@
 //! # Invariant
 //! * An attack counts as stopped if what was to stop it did, by name; and the victim read right
 //!   data and was answered all the time; and a session that came later found everything well; and
-//!   the pool, when nobody serves it any more, is a whole file system.
+//!   of nobody but the attacker's user was anything refused; and the pool, when nobody serves it any more, is a whole file system.
 
 use super::attacker::Attacker;
 use super::process::{ATTACK_BOUND, BOUND, Log, Role, has_users};
 use super::raw::check::check_metadata;
 use super::world::{ATTACKER_USER, KEEPER_USER, ROOT_USER, THIRD_USER, VICTIM_USER};
+use arck_controller::read_log;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::ffi::CString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -284,6 +285,14 @@ impl Scene {
         Role::start("attacker", ATTACKER_USER, &[&self.pool_text(), name])
     }
 
+    /// Nothing was refused but what the attacker's user changed, where he has a user of his own.
+    fn nothing_honest_was_refused(&self) {
+        let (entries, unreadable) = read_log(&self.pool()).expect("a log");
+        assert_eq!(unreadable, 0, "lines of the log of refusals");
+        let honest = entries.iter().find(|entry| entry.uid != ATTACKER_USER.0);
+        assert!(!has_users() || honest.is_none(), "refused: {honest:?}");
+    }
+
     /// Everybody goes; the pool must be whole.
     fn end(mut self) -> (u64, Duration) {
         let mut victim = self.victim.take().expect("a victim");
@@ -295,6 +304,7 @@ impl Scene {
         };
         let controller = self.controller.take().expect("a controller");
         controller.end();
+        self.nothing_honest_was_refused();
         let tree = check_metadata(&self.pool());
         for path in [
             "/victim/inner",

@@ -1,10 +1,11 @@
 //! A pool that a user of its own serves, and processes of other users on it.
 //!
-//! # Invariant
+//! # Invariants
+//! * When a pool is dropped, the verifier has refused nothing on it.
 //! * This process has one thread and never a session: users are forked from it.
 
 use arck_controller::{Controller, MkfsOptions, Options, mkfs};
-use arck_testkit::{Shorthand, connect};
+use arck_testkit::{Shorthand, connect, honest};
 use arckfs::{At, Errno, Failure, FileSystem};
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
@@ -248,8 +249,7 @@ impl World {
 
     /// What the verifier refused.
     pub fn violations(&self) -> String {
-        std::fs::read_to_string(self.pool().join(arck_controller::VIOLATIONS_LOG))
-            .unwrap_or_default()
+        honest::refused(&self.pool())
     }
 }
 
@@ -261,7 +261,12 @@ pub fn close(socket: &UnixStream) {
 
 impl Drop for World {
     fn drop(&mut self) {
-        self.crash();
+        // What users have stored by now is folded, or refused; unless it does not matter any more.
+        match std::thread::panicking() {
+            true => self.crash(),
+            false => self.stop(),
+        }
+        honest::assert_nothing_refused(&self.pool());
     }
 }
 
