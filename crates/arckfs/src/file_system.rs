@@ -175,6 +175,11 @@ impl FileSystem {
         self.engine.session.end();
     }
 
+    /// In a forked child, at once: what the parent's threads had is not this one's.
+    pub fn forked() {
+        thread::forget_all();
+    }
+
     /// In a forked child: forgets the parent's session without touching it (no message, no
     /// unmapping of what the parent shares but the arena); the child then calls `connect` for its own.
     pub fn abandon_after_fork(self) {

@@ -12,6 +12,9 @@
 //!   member left in its shared memory (`departed` in control memory), nor while it may come back that was
 //!   connected to an earlier controller (`members` there). Nor does the session end before it is known
 //!   that such a one has: it is away again when all others have gone.
+//! * The region of a group is made by the session's first member, in a file that the controller has made
+//!   and nobody can size; nobody joins before that member has said that it is whole. If it ends first, the
+//!   session ends, and the region with it, in which nobody else has been.
 //! * What is the kernel's or the controller's to know of a member ends with it: its locks, its
 //!   operations in flight, its requests.
 
@@ -141,22 +144,12 @@ impl Core {
         credentials: &Credentials,
         caller: &Caller,
     ) -> Option<Result<(SessionNumber, Greeting), Errno>> {
-        if caller.group.is_empty() {
-            return None;
-        }
-        let is_theirs = |session: &&mut Session| {
-            session.members.is_named(&caller.group)
-                && are_same(&session.credentials, credentials)
-                && session.live.as_ref().is_some_and(|live| {
-                    let free = session.members.free(Live::control(live));
-                    free.is_some()
-                })
-        };
-        let session = self.sessions.values_mut().find(is_theirs)?;
+        let mut sessions = self.sessions.values_mut();
+        let session = sessions.find(|session| session.may_join(credentials, caller, true))?;
         let number = session.number;
         let joined = session.join(caller.process);
         Some(joined.and_then(|(member, wake)| {
-            let greeting = self.greeting(number, member, wake);
+            let greeting = self.greeting(number, member, wake, false);
             if greeting.is_err()
                 && let Some(session) = self.sessions.get_mut(&number)
             {
@@ -165,6 +158,27 @@ impl Core {
             }
             Ok((number, greeting?))
         }))
+    }
+
+    /// Whether there is a session that this process may join as soon as its region is whole, and none
+    /// that it may join now.
+    pub fn may_join_soon(&self, credentials: &Credentials, caller: &Caller) -> bool {
+        let is_any = |is_made| {
+            let mut sessions = self.sessions.values();
+            sessions.any(|session| session.may_join(credentials, caller, is_made))
+        };
+        is_any(false) && !is_any(true)
+    }
+
+    /// A member says that its group's region is whole.
+    pub fn note_region(&mut self, number: SessionNumber) {
+        let session = self.sessions.get(&number);
+        if let Some(live) = session.and_then(|session| session.live.as_ref()) {
+            live.control()
+                .header
+                .region_made
+                .store(1, Ordering::Release);
+        }
     }
 
     /// The locks of a process that has gone are nobody's.
@@ -217,6 +231,22 @@ impl Session {
     /// The process that says it is a member.
     pub fn process(&self, member: u16) -> Option<u32> {
         self.members.processes.get(&member).copied()
+    }
+
+    /// Whether a process may join: it is of the group and of the same user, there is a number for it, and
+    /// the region is whole, or (`is_made`) is not.
+    fn may_join(&self, credentials: &Credentials, caller: &Caller, is_made: bool) -> bool {
+        !caller.group.is_empty()
+            && self.members.is_named(&caller.group)
+            && are_same(&self.credentials, credentials)
+            && self
+                .live
+                .as_ref()
+                .map(Live::control)
+                .is_some_and(|control| {
+                    let made = control.header.region_made.load(Ordering::Acquire) != 0;
+                    made == is_made && self.members.free(control).is_some()
+                })
     }
 
     /// The process for which the session is opened.

@@ -10,10 +10,12 @@
 mod calls;
 mod departed;
 mod held;
+mod joining;
 mod shares;
 
 use self::calls::send;
 use self::held::{Asker, Held, closes};
+use self::joining::Joining;
 use self::shares::{SHARE, Shares};
 use crate::closer::Closer;
 use crate::core::Core;
@@ -99,6 +101,7 @@ pub struct Service {
     next_token: u64,
     deferred: Vec<Deferred>,
     held: Vec<Held>,
+    joining: Vec<Joining>,
     shares: Shares,
     /// The session at which the last round of doorbells ended early: the next begins behind it.
     cut_off: SessionNumber,
@@ -143,6 +146,7 @@ impl Service {
             next_token: FIRST_TOKEN,
             deferred: Vec::new(),
             held: Vec::new(),
+            joining: Vec::new(),
             shares: Shares::default(),
             cut_off: 0,
             end,
@@ -208,6 +212,7 @@ impl Service {
                     looked = Instant::now();
                 }
             }
+            self.let_join();
             self.check_orphans();
             self.check_away();
             self.core.evict_due();
@@ -248,6 +253,10 @@ impl Service {
             timeout = Some(left);
         }
         if let Some(due) = self.core.next_eviction() {
+            let left = due.saturating_duration_since(Instant::now());
+            timeout = Some(timeout.map_or(left, |t| t.min(left)));
+        }
+        if let Some(due) = self.joining.iter().map(|joining| joining.due).min() {
             let left = due.saturating_duration_since(Instant::now());
             timeout = Some(timeout.map_or(left, |t| t.min(left)));
         }
@@ -557,6 +566,7 @@ impl Service {
             return;
         };
         self.count_connections();
+        self.joining.retain(|joining| joining.token != token);
         if let Some(session) = connection.session {
             self.leave(session, connection.member);
         }

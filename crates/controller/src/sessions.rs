@@ -17,10 +17,10 @@ use crate::receipts::{Flights, KeptReceipt, RECEIPT_BYTES, Receipts, Whose};
 use arck_core_state::arena::branch_offset;
 use arck_core_state::branch::{BRANCH_SIZE, StoredBranch};
 use arck_core_state::geometry::SessionNumber;
-use arck_core_state::{HeaderCopy, InodeNumber, SegmentNumber, layout};
+use arck_core_state::{HeaderCopy, InodeNumber, PAGE_SIZE, SegmentNumber, layout};
 use arck_pm::{MapOptions, Mapping};
 use arck_protocol::control::{CONTROL_SIZE, ControlMemory};
-use arck_protocol::socket::{Caller, Welcome};
+use arck_protocol::socket::{Caller, REGION_SIZE, REGION_SIZE_MAX, Welcome};
 use arck_verifier::{ArenaSource, Credentials, Rule};
 use foldhash::{HashMap, HashSet};
 use rustix::event::EventfdFlags;
@@ -309,6 +309,24 @@ fn secret() -> Result<[u64; 2], Errno> {
     }
 }
 
+/// A group's region, all zeroes: a memory file that nobody makes longer or shorter. EINVAL.
+fn make_region(wish: u64) -> Result<OwnedFd, Errno> {
+    let size = match wish {
+        0 => REGION_SIZE,
+        wish if wish <= REGION_SIZE_MAX && wish.is_multiple_of(PAGE_SIZE) => wish,
+        _ => return Err(Errno::INVAL),
+    };
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let region = rustix::fs::memfd_create("arck-group", flags)?;
+    rustix::fs::fchmod(&region, Mode::RUSR | Mode::WUSR)?;
+    rustix::fs::ftruncate(&region, size)?;
+    rustix::fs::fcntl_add_seals(
+        &region,
+        SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL,
+    )?;
+    Ok(region)
+}
+
 /// What a new session is sent, in this order (see [`arck_protocol::socket::Answer::Welcome`]).
 pub type Greeting = (Welcome, Vec<OwnedFd>);
 
@@ -432,7 +450,7 @@ impl Core {
         )?;
         let mapping = Mapping::new(&control, 0, CONTROL_SIZE, MapOptions::READ_WRITE)
             .map_err(|error| error.errno())?;
-        let region = rustix::fs::memfd_create("arck-group", MemfdFlags::CLOEXEC)?;
+        let region = make_region(caller.region)?;
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let wake_sent = rustix::io::fcntl_dupfd_cloexec(&wake, 0)?;
         let number = arena::next_session(pool)?;
@@ -478,7 +496,7 @@ impl Core {
         });
         let member = session.join_as_first(caller.process)?;
         self.sessions.insert(number, session);
-        let greeting = self.greeting(number, member, wake_sent);
+        let greeting = self.greeting(number, member, wake_sent, true);
         if let Some(session) = self.sessions.get_mut(&number)
             && caller.group.is_empty()
         {
@@ -498,6 +516,7 @@ impl Core {
         number: SessionNumber,
         member: u16,
         wake: OwnedFd,
+        makes_region: bool,
     ) -> Result<Greeting, Errno> {
         let session = self.sessions.get(&number).ok_or(Errno::STALE)?;
         let group = session.members.group.as_ref().ok_or(Errno::STALE)?;
@@ -524,6 +543,7 @@ impl Core {
             branch_pages,
             delta_pages,
             secret: entry.secret,
+            makes_region,
         };
         Ok((welcome, descriptors))
     }

@@ -280,13 +280,15 @@ impl Core {
 fn check_region(region: BorrowedFd<'_>, control: BorrowedFd<'_>) -> Result<(), Errno> {
     // The only question that nothing but the kernel answers, whatever file it is: no descriptor
     // whose closing could keep anybody waiting.
-    rustix::fs::fcntl_get_seals(region).map_err(|_| Errno::INVAL)?;
+    let seals = rustix::fs::fcntl_get_seals(region).map_err(|_| Errno::INVAL)?;
     // The controller may open files of the pool for writing that the session was sent to be read:
     // the region is a memory file, as its control memory, which the session can write already.
     let access = rustix::fs::fcntl_getfl(region)?;
     let is_writable = access & OFlags::RWMODE == OFlags::RDWR;
     let (region, control) = (rustix::fs::fstat(region)?, rustix::fs::fstat(control)?);
-    match is_writable && region.st_dev == control.st_dev {
+    // Those who join it later are not to find it cut off under them.
+    let is_sealed = seals.contains(SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL);
+    match is_writable && is_sealed && region.st_dev == control.st_dev {
         true => Ok(()),
         false => Err(Errno::INVAL),
     }

@@ -143,9 +143,12 @@ fn a_region_that_is_handed_in_is_nothing_of_the_pool() {
     let caller = Caller {
         process: 1,
         group: b"thieves".to_vec(),
+        region: 1 << 20,
     };
-    let (_socket, greeted) = greets(&path, &caller);
+    let (socket, greeted) = greets(&path, &caller);
     let (welcome, descriptors) = greeted.unwrap();
+    assert!(welcome.makes_region);
+    assert_eq!(call(&socket, &Call::RegionMade).unwrap().0, Answer::Done);
     let [headers, bitmap, control, _, region, arena]: [OwnedFd; 6] =
         descriptors.try_into().unwrap();
     scene.restart();
@@ -162,6 +165,8 @@ fn a_region_that_is_handed_in_is_nothing_of_the_pool() {
     };
     let (to_read, place_only) = (again(OFlags::RDONLY), again(OFlags::PATH));
     let null = std::fs::File::open("/dev/null").unwrap();
+    // Its size could be changed under those who join.
+    let unsealed = rustix::fs::memfd_create("unsealed", MemfdFlags::CLOEXEC).unwrap();
     for file in [
         headers.as_fd(),
         bitmap.as_fd(),
@@ -169,13 +174,17 @@ fn a_region_that_is_handed_in_is_nothing_of_the_pool() {
         to_read.as_fd(),
         place_only.as_fd(),
         null.as_fd(),
+        unsealed.as_fd(),
     ] {
         let handed_in = [control.as_fd(), file];
         let refused = errno_of(call_with(&dial(&path), &resume, &handed_in));
         assert_eq!(refused, Errno::INVAL);
     }
     // One of its own, with a lease: whoever joins is told so, and does not keep the controller waiting.
-    let leased = rustix::fs::memfd_create("leased", MemfdFlags::CLOEXEC).unwrap();
+    let sealed = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let leased = rustix::fs::memfd_create("leased", sealed).unwrap();
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    rustix::fs::fcntl_add_seals(&leased, seals).unwrap();
     // SAFETY: fcntl with integer arguments on a descriptor that lives.
     let lease = unsafe { libc::fcntl(leased.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK) };
     assert_eq!(lease, 0);

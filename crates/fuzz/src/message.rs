@@ -109,6 +109,7 @@ pub fn seeds() -> Vec<Seed> {
     }
     let welcome = Geometry::for_pool_size(64 << 20).map(|geometry| {
         Answer::Welcome(Welcome {
+            makes_region: true,
             session: 1,
             member: 2,
             geometry,

@@ -32,10 +32,9 @@ use arck_pm::{AddressSpace, SharedBytes};
 use arck_protocol::control::{CONTROL_SIZE, ControlMemory};
 use arck_protocol::operation::LightBarrier;
 use arck_protocol::ring::Ring;
-use arck_protocol::socket::{Answer, Call, Welcome};
+use arck_protocol::socket::{Answer, Call, Caller, Welcome};
 use arck_protocol::{Request, Response, ring, socket};
 use rustix::fd::{BorrowedFd, OwnedFd};
-use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -45,7 +44,7 @@ pub use crate::connection::connect_socket;
 
 /// Address space of the group region, in bytes, if nothing else is said; memory is used as it
 /// fills. A generation of the auxiliary state can have half of it.
-pub const REGION_SIZE: u64 = 32 << 30;
+pub use arck_protocol::socket::REGION_SIZE;
 
 /// Why a session could not be opened. `Display` is one line that says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -140,7 +139,7 @@ pub struct SessionOptions<'a> {
     pub patience: Duration,
     /// The trust group to be one of, at most [`socket::GROUP_NAME_MAX`] bytes; empty: none.
     pub group: &'a [u8],
-    /// Makes the LibFS's own part of a new region; others wait until it is done.
+    /// Makes the LibFS's own part of a new region; others join when it is done.
     pub prepare: fn(&'static Session) -> Result<(), Errno>,
 }
 
@@ -155,19 +154,9 @@ impl Default for SessionOptions<'_> {
     }
 }
 
-/// The region of a session, held (by a lock of its file) for as long as it is not whole.
-struct FoundRegion {
-    file: OwnedFd,
-    region: Region,
-    /// Another member has made it.
-    is_ready: bool,
-}
-
 /// Why there is no region.
 #[derive(Debug, thiserror::Error)]
 enum NoRegion {
-    #[error("another program of the group is making its shared memory, and does not go on")]
-    Busy,
     #[error("the group's shared memory: {0}")]
     Region(#[from] RegionError),
     #[error("the group's shared memory: {0}")]
@@ -177,7 +166,6 @@ enum NoRegion {
 impl NoRegion {
     fn errno(&self) -> Errno {
         match self {
-            NoRegion::Busy => Errno::AGAIN,
             NoRegion::Region(RegionError::Incompatible { .. }) => Errno::PROTONOSUPPORT,
             NoRegion::Region(_) => Errno::NOMEM,
             NoRegion::System(errno) => *errno,
@@ -185,48 +173,19 @@ impl NoRegion {
     }
 }
 
-impl FoundRegion {
-    /// The region in `file`; made if nobody has, or whoever did died over it.
-    fn of(file: OwnedFd, options: &SessionOptions<'_>) -> Result<FoundRegion, NoRegion> {
-        if options.group.is_empty() {
-            rustix::fs::ftruncate(&file, options.region_size)?;
-            let region = Region::create(&file, options.region_size)?;
-            return Ok(FoundRegion {
-                file,
-                region,
-                is_ready: false,
-            });
+/// Maps the region, and makes it if this process is to. Its file is the controller's to make, to size and
+/// to give to somebody else: what fails here is this process's error, and nobody else's.
+fn find_region(file: &OwnedFd, welcome: &Welcome) -> Result<Region, NoRegion> {
+    let region = match welcome.makes_region {
+        true => {
+            let size = rustix::fs::fstat(file)?.st_size;
+            Region::create(file, u64::try_from(size).unwrap_or(0))?
         }
-        // Let go of by the kernel if this process dies, and with the file once it is whole.
-        let mut deadline = None;
-        while let Err(errno) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            if errno != Errno::WOULDBLOCK && errno != Errno::INTR {
-                return Err(errno.into());
-            }
-            if connection::is_over(&mut deadline, PATIENCE) {
-                return Err(NoRegion::Busy);
-            }
-            arck_protocol::wait::sleep(Duration::from_millis(1));
-        }
-        match Region::open(&file) {
-            Ok(region) if region.is_ready() => Ok(FoundRegion {
-                file,
-                region,
-                is_ready: true,
-            }),
-            Err(error @ RegionError::Incompatible { .. }) => Err(error.into()),
-            _ => {
-                // What is there nobody has finished.
-                rustix::fs::ftruncate(&file, 0)?;
-                rustix::fs::ftruncate(&file, options.region_size)?;
-                let region = Region::create(&file, options.region_size)?;
-                Ok(FoundRegion {
-                    file,
-                    region,
-                    is_ready: false,
-                })
-            }
-        }
+        false => Region::open(file)?,
+    };
+    match welcome.makes_region || region.is_ready() {
+        true => Ok(region),
+        false => Err(RegionError::NotARegion.into()),
     }
 }
 
@@ -287,7 +246,8 @@ impl Session {
                     Errno::NOENT | Errno::CONNREFUSED => ConnectError::NotServed { pool: name() },
                     errno => system("cannot reach the controller")(errno),
                 })?;
-            match socket::call(&socket, &Call::hello(options.group)) {
+            let caller = Caller::of_process(options.group).with_region(options.region_size);
+            match socket::call(&socket, &Call::hello_of(caller)) {
                 Ok((answer, descriptors)) => break (socket, answer, descriptors),
                 // It ended before it had answered: as if it had ended before.
                 Err(Errno::CONNRESET | Errno::PIPE)
@@ -327,13 +287,14 @@ impl Session {
         let sync = read_write
             .synchronous(durability == Durability::Dax)
             .memory(durability != Durability::Paged);
-        let found = FoundRegion::of(region, options).map_err(|error| ConnectError::Refused {
-            pool: name(),
-            reason: error.to_string(),
-            errno: error.errno(),
-        })?;
+        let mapped_region =
+            find_region(&region, &welcome).map_err(|error| ConnectError::Refused {
+                pool: name(),
+                reason: error.to_string(),
+                errno: error.errno(),
+            })?;
         let shared = (!options.group.is_empty())
-            .then(|| connection::placed_again(&found.file))
+            .then(|| connection::placed_again(&region))
             .transpose()
             .map_err(system("keeping the group region"))?;
         let session = Session {
@@ -363,22 +324,17 @@ impl Session {
                 .collect(),
             withdrawals_seen: AtomicU64::new(0),
             is_of_group: !options.group.is_empty(),
-            region: found.region,
+            region: mapped_region,
             state: std::sync::OnceLock::new(),
             barrier: register_barrier(),
             ended: AtomicBool::new(false),
             welcome,
         };
         let session: &'static Session = Box::leak(Box::new(session));
-        let prepared = match found.is_ready {
-            true => State::find(session),
-            false => State::create(session).and_then(|()| (options.prepare)(session)),
+        let prepared = match session.welcome.makes_region {
+            false => State::find(session),
+            true => session.make_state(options),
         };
-        if prepared.is_ok() {
-            // From now on others find it as it is.
-            session.region.set_ready();
-        }
-        let _ = flock(&found.file, FlockOperation::Unlock);
         if session.is_of_group && prepared.is_ok() {
             // Nothing is mapped yet that may have been given back before.
             let withdrawals = session.state().data.withdrawals();
@@ -389,8 +345,23 @@ impl Session {
         if session.is_of_group {
             session.region.watch(&session.control().header.departed);
         }
+        if prepared.is_err() {
+            session.end();
+        }
         prepared.map_err(system("preparing the group region"))?;
         Ok(session)
+    }
+
+    /// Makes what is to be in a new region, and tells that it is whole.
+    fn make_state(&'static self, options: &SessionOptions<'_>) -> Result<(), Errno> {
+        State::create(self)?;
+        (options.prepare)(self)?;
+        self.region.set_ready();
+        // From now on others find it as it is.
+        match self.is_of_group {
+            true => self.call(&Call::RegionMade).map(drop),
+            false => Ok(()),
+        }
     }
 
     /// The descriptors that this process keeps for the session.
@@ -628,16 +599,16 @@ impl Session {
         self.connection.call(&Call::Goodbye, &[], None).map(|_| ())
     }
 
-    /// Ends the session, if that has not been done, and gives back all that it holds of files
-    /// and shared memory. To be called when no thread is inside an operation and none will begin
-    /// one; a thread that does sees zeroes, and its stores reach nobody. Blocks as
-    /// [`Session::goodbye`] does, unless the controller is gone.
+    /// Ends the session for this process, if that has not been done, and lets go of all that it has of
+    /// files and shared memory; of a group others go on with that. To be called when no thread is
+    /// inside an operation and none will begin one; a thread that does sees zeroes, and its stores
+    /// reach nobody. Blocks as [`Session::goodbye`] does, unless the controller is gone.
     pub fn end(&'static self) {
         if self.ended.swap(true, Ordering::AcqRel) {
             return;
         }
-        // A controller that is gone, or was told already, ends the session by itself.
-        let _ = self.goodbye();
+        // All of it first: from the goodbye on this process's places are cleared away by others, and
+        // may be theirs.
         crate::thread::leave(self);
         // Where the kernel has no memory for another mapping the old one just stays.
         let _ = self.pool.replace_by_zeroes(0, self.pool.len());
@@ -649,8 +620,15 @@ impl Session {
         ] {
             let _ = mapping.replace_by_zeroes();
         }
-        self.region.give_back_memory();
+        self.region.let_go();
+        // A controller that is gone, or was told already, ends the session by itself.
+        let _ = self.goodbye();
         self.connection.close();
+    }
+
+    /// Whether the session has ended for this process ([`Session::end`]).
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
     }
 
     /// In a forked child, of its parent's session: gives up what would make it look as if this

@@ -3,8 +3,9 @@
 //!
 //! # Invariants
 //! * A context is used by its own thread only.
-//! * After `fork` the contexts that the child finds belong to the parent: [`forget_all`] drops
-//!   them without touching what is shared.
+//! * After `fork` the contexts that the child finds belong to the parent: nothing of them is touched
+//!   there, whatever libc runs (the destructors of a thread's variables too). [`forget_all`] forgets
+//!   them, and where nobody has called it, contexts say whose they are.
 
 use crate::region::ThreadSlot;
 use crate::session::Session;
@@ -61,12 +62,35 @@ impl Drop for Operation<'_> {
 }
 
 /// The contexts of one thread, one per session; freed when the thread ends.
-struct Contexts(Vec<&'static ThreadContext>);
+struct Contexts {
+    /// The process that they belong to; 0 while there are none.
+    process: u32,
+    contexts: Vec<&'static ThreadContext>,
+}
+
+impl Contexts {
+    /// Forgets what was another process's: a parent's.
+    fn keep_own(&mut self) {
+        let process = process();
+        if self.process != process {
+            self.contexts = Vec::new();
+            self.process = process;
+        }
+    }
+}
 
 impl Drop for Contexts {
     fn drop(&mut self) {
         LAST.set(None);
-        for context in self.0.drain(..) {
+        if self.contexts.is_empty() {
+            return;
+        }
+        self.keep_own();
+        for context in self.contexts.drain(..) {
+            if context.session.has_ended() {
+                // Its places are others' to clear away, and this process has nothing of them any more.
+                continue;
+            }
             context.operation.clear();
             // SAFETY: made by Box::leak in `context` below; this thread alone had it, and it is
             // ending.
@@ -77,7 +101,18 @@ impl Drop for Contexts {
 
 thread_local! {
     static LAST: Cell<Option<&'static ThreadContext>> = const { Cell::new(None) };
-    static CONTEXTS: RefCell<Contexts> = const { RefCell::new(Contexts(Vec::new())) };
+    static CONTEXTS: RefCell<Contexts> = const {
+        RefCell::new(Contexts {
+            process: 0,
+            contexts: Vec::new(),
+        })
+    };
+}
+
+/// This process.
+fn process() -> u32 {
+    let process = rustix::process::getpid().as_raw_nonzero();
+    process.get().unsigned_abs()
 }
 
 /// This thread's context in `session`. EAGAIN if too many threads use it.
@@ -95,9 +130,10 @@ pub fn context(session: &'static Session) -> Result<&'static ThreadContext, Errn
 fn find_or_claim(session: &'static Session) -> Result<&'static ThreadContext, Errno> {
     let found = CONTEXTS
         .try_with(|contexts| {
-            let contexts = contexts.borrow();
+            let contexts = &mut *contexts.borrow_mut();
+            contexts.keep_own();
             contexts
-                .0
+                .contexts
                 .iter()
                 .copied()
                 .find(|context| std::ptr::eq(context.session, session))
@@ -106,6 +142,9 @@ fn find_or_claim(session: &'static Session) -> Result<&'static ThreadContext, Er
     if let Some(found) = found {
         LAST.set(Some(found));
         return Ok(found);
+    }
+    if session.has_ended() {
+        return Err(Errno::IO);
     }
     let slot = session
         .region()
@@ -120,16 +159,11 @@ fn find_or_claim(session: &'static Session) -> Result<&'static ThreadContext, Er
         .header
         .threads
         .fetch_max(u32::from(place) + 1, std::sync::atomic::Ordering::SeqCst);
-    let process = u64::from(
-        rustix::process::getpid()
-            .as_raw_nonzero()
-            .get()
-            .unsigned_abs(),
-    );
     let member = u64::from(session.member());
-    operation
-        .thread
-        .store(process | member << 32, std::sync::atomic::Ordering::Release);
+    operation.thread.store(
+        u64::from(process()) | member << 32,
+        std::sync::atomic::Ordering::Release,
+    );
     let context: &'static ThreadContext = Box::leak(Box::new(ThreadContext {
         session,
         slot,
@@ -138,7 +172,7 @@ fn find_or_claim(session: &'static Session) -> Result<&'static ThreadContext, Er
         not_send: PhantomData,
     }));
     // A thread that is ending (its contexts are gone already) keeps this one for good.
-    let _ = CONTEXTS.try_with(|contexts| contexts.borrow_mut().0.push(context));
+    let _ = CONTEXTS.try_with(|contexts| contexts.borrow_mut().contexts.push(context));
     LAST.set(Some(context));
     Ok(context)
 }
@@ -148,7 +182,9 @@ fn find_or_claim(session: &'static Session) -> Result<&'static ThreadContext, Er
 pub fn leave(session: &'static Session) {
     LAST.set(None);
     let found = CONTEXTS.try_with(|contexts| {
-        let contexts = &mut contexts.borrow_mut().0;
+        let contexts = &mut *contexts.borrow_mut();
+        contexts.keep_own();
+        let contexts = &mut contexts.contexts;
         let place = contexts
             .iter()
             .position(|context| std::ptr::eq(context.session, session))?;
@@ -163,5 +199,5 @@ pub fn leave(session: &'static Session) {
 /// In a forked child: forgets the parent's contexts.
 pub fn forget_all() {
     LAST.set(None);
-    let _ = CONTEXTS.try_with(|contexts| std::mem::take(&mut contexts.borrow_mut().0).clear());
+    let _ = CONTEXTS.try_with(|contexts| contexts.borrow_mut().contexts.clear());
 }

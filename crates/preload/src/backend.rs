@@ -197,6 +197,7 @@ const PATIENCE: u32 = 1_000;
 /// next call that needs a session abandons the old one and opens its own.
 pub fn forked() {
     crate::handover::forget_kept();
+    FileSystem::forked();
     let session = SESSION.swap(std::ptr::null_mut(), Ordering::AcqRel);
     if !session.is_null() {
         PARENTS.store(session, Ordering::Release);

@@ -3,7 +3,7 @@
 //! # Invariants
 //! * Everything is an atomic word; both sides may write at any time, so neither believes what
 //!   it has not copied and checked.
-//! * `awake`, `closed`, the free counts and `delta_room` are written by the controller; request
+//! * `awake`, `closed`, `region_made`, the free counts and `delta_room` are written by the controller; request
 //!   slots pass back and forth by their state; operation slots, open table, table of maps and
 //!   `delta_used`, the numbers of slots in use are written by the session.
 
@@ -55,7 +55,9 @@ pub struct ControlHeader {
     /// Written by the session: one more than the highest place of `open` that was ever used; 0 = it
     /// does not say. Before anything is listed there.
     pub opens: AtomicU32,
-    reserved: AtomicU32,
+    /// Written by the controller: 1 once a member has said that the group's region is whole. Until then
+    /// nobody joins.
+    pub region_made: AtomicU32,
     /// Delta pages that the session may use for what adds names or pages of files: for so many, a
     /// fold finds room.
     pub delta_room: AtomicU64,
@@ -98,7 +100,7 @@ impl Default for ControlHeader {
             maps: AtomicU32::new(0),
             threads: AtomicU32::new(0),
             opens: AtomicU32::new(0),
-            reserved: AtomicU32::new(0),
+            region_made: AtomicU32::new(0),
             delta_room: AtomicU64::new(0),
             delta_used: AtomicU64::new(0),
             departed: std::array::from_fn(|_| AtomicU64::new(0)),

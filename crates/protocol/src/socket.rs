@@ -26,6 +26,9 @@ pub enum Call {
     /// same user, with the same groups, have a session under the same name of a trust group, a
     /// place in theirs.
     Hello { version: u32, caller: Caller },
+    /// Of the member that was told to make the group's region ([`Welcome::makes_region`]): it is whole.
+    /// Those who want to join wait for that. → [`Answer::Done`].
+    RegionMade,
     /// A greeting of another version, of which nothing more is known. → [`Answer::Error`].
     OtherVersion { version: u32 },
     /// Descriptors of these segments (at most [`DESCRIPTORS_MAX`]), in this order: read-write of
@@ -75,6 +78,11 @@ pub enum Call {
 /// Longest name of a trust group, in bytes.
 pub const GROUP_NAME_MAX: usize = 64;
 
+/// Bytes of a group's region, if nothing else is wished: memory is used as it fills.
+pub const REGION_SIZE: u64 = 32 << 30;
+/// The most that it can be: 8 TiB.
+pub const REGION_SIZE_MAX: u64 = 8 << 40;
+
 /// Which process greets, and in whose company (DESIGN section 8).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Caller {
@@ -82,6 +90,9 @@ pub struct Caller {
     pub process: u32,
     /// The trust group that it is one of; empty: none, it has a session for itself.
     pub group: Vec<u8>,
+    /// Bytes that the region is to have, if a session is opened: pages of 4096, at most
+    /// [`REGION_SIZE_MAX`]; 0: [`REGION_SIZE`].
+    pub region: u64,
 }
 
 impl Caller {
@@ -91,21 +102,30 @@ impl Caller {
         Caller {
             process: process.unsigned_abs(),
             group: group.to_vec(),
+            region: 0,
         }
+    }
+
+    /// The same, with a wish for the region.
+    pub fn with_region(self, region: u64) -> Caller {
+        Caller { region, ..self }
     }
 
     fn encode(&self, w: &mut Writer) -> Result<(), Malformed> {
         w.u32(self.process)?;
-        w.bytes(&self.group)
+        w.bytes(&self.group)?;
+        w.u64(self.region)
     }
 
     fn decode(r: &mut Reader) -> Result<Caller, Malformed> {
         let process = r.u32()?;
         let group = r.bytes()?;
+        let region = r.u64()?;
         match group.len() {
             ..=GROUP_NAME_MAX => Ok(Caller {
                 process,
                 group: group.to_vec(),
+                region,
             }),
             _ => Err(Malformed),
         }
@@ -116,7 +136,7 @@ impl Caller {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
     /// Descriptors: headers (read-only), page bitmap (read-only), control memory, wake (an
-    /// eventfd), group region (a memfd, empty until a member makes the region), arena (read-write).
+    /// eventfd), group region (a memfd, of its size for good), arena (read-write).
     Welcome(Welcome),
     /// One descriptor: wake, in place of the old one. Every request that stands submitted in control
     /// memory is answered.
@@ -147,14 +167,23 @@ pub struct Welcome {
     pub delta_pages: u32,
     /// By which the session proves itself to a later controller ([`Call::Resume`]).
     pub secret: [u64; 2],
+    /// The region is all zeroes, and this process the only member: it makes what is to be there, and says
+    /// so ([`Call::RegionMade`]). A process that cannot just ends, and the session with it: the next one
+    /// gets another region.
+    pub makes_region: bool,
 }
 
 impl Call {
     /// The greeting of this process, as one of a trust group (empty: of none).
     pub fn hello(group: &[u8]) -> Call {
+        Call::hello_of(Caller::of_process(group))
+    }
+
+    /// The greeting of a caller.
+    pub fn hello_of(caller: Caller) -> Call {
         Call::Hello {
             version: PROTOCOL_VERSION,
-            caller: Caller::of_process(group),
+            caller,
         }
     }
 
@@ -179,6 +208,7 @@ impl Call {
                 w.list(segments)?;
             }
             Call::GrantSegment => w.u8(3)?,
+            Call::RegionMade => w.u8(20)?,
             Call::Goodbye => w.u8(4)?,
             Call::Shutdown => w.u8(5)?,
             Call::Status => w.u8(8)?,
@@ -236,6 +266,7 @@ impl Call {
                 segments: r.list()?,
             },
             3 => Call::GrantSegment,
+            20 => Call::RegionMade,
             4 => Call::Goodbye,
             5 => Call::Shutdown,
             6 => Call::ShareLocks {
@@ -274,6 +305,7 @@ impl Answer {
                 w.u32(welcome.delta_pages)?;
                 w.u64(welcome.secret[0])?;
                 w.u64(welcome.secret[1])?;
+                w.u32(u32::from(welcome.makes_region))?;
             }
             Answer::Segments(segments) => {
                 w.u8(2)?;
@@ -322,6 +354,7 @@ impl Answer {
                     branch_pages: r.u32()?,
                     delta_pages: r.u32()?,
                     secret: [r.u64()?, r.u64()?],
+                    makes_region: r.u32()? != 0,
                 })
             }
             2 => Answer::Segments(r.list()?),
@@ -437,6 +470,7 @@ mod tests {
             branch_pages: 1,
             delta_pages: 2,
             secret: [3, 4],
+            makes_region: true,
         });
         let mut buffer = [0; MESSAGE_MAX];
         let length = answer.encode(&mut buffer).unwrap();
@@ -462,6 +496,7 @@ mod tests {
                 segments: vec![4, 5],
             },
             Call::GrantSegment,
+            Call::RegionMade,
             Call::Goodbye,
             Call::Shutdown,
             Call::Measure { on: true },

@@ -45,6 +45,11 @@ impl Service {
             send(connection.socket.as_fd(), &answer, &[]);
             return self.disconnect(token);
         };
+        if let Call::Hello { caller, .. } = &call
+            && self.joins_soon(token, caller)
+        {
+            return;
+        }
         let closings = self.core.closings.last();
         let (answer, descriptors) = match self.call(token, &call, &received) {
             Ok(_) if call == Call::Goodbye && self.is_closing_since(closings) => {
@@ -95,25 +100,16 @@ impl Service {
             Call::Hello { .. } if session.is_some() => {
                 Err((Errno::ISCONN, "this connection has a session".to_owned()))
             }
-            Call::Hello { .. }
-                if !self.core.options.shared
-                    && !self.core.state.is_privileged(&connection.credentials) =>
-            {
+            Call::Hello { .. } if !self.may_greet(connection) => {
                 let text = "it is served for its own user; for all users: arck serve --shared";
                 Err((Errno::ACCESS, text.to_owned()))
             }
-            Call::Hello { caller, .. } => {
-                let credentials = connection.credentials.clone();
-                self.disconnect_predecessors(caller.process);
-                let (number, (welcome, descriptors)) = self
-                    .core
-                    .open_session(credentials, caller)
-                    .map_err(said("the session could not be opened"))?;
-                if let Err(errno) = self.watch(number, welcome.member, caller.process, token) {
-                    self.leave(number, welcome.member);
-                    return Err((errno, "the session could not be opened".to_owned()));
-                }
-                Ok((Answer::Welcome(welcome), descriptors))
+            Call::Hello { caller, .. } => self
+                .greet(token, caller)
+                .map_err(said("the session could not be opened")),
+            Call::RegionMade => {
+                self.core.note_region(need?);
+                Ok((Answer::Done, Vec::new()))
             }
             Call::Resume { .. } if session.is_some() => {
                 Err((Errno::ISCONN, "this connection has a session".to_owned()))
@@ -214,6 +210,11 @@ impl Service {
             moved,
             longest,
         }
+    }
+
+    /// Whether a process may have a session of this pool.
+    pub(super) fn may_greet(&self, connection: &Connection) -> bool {
+        self.core.options.shared || self.core.state.is_privileged(&connection.credentials)
     }
 
     fn is_pools_user(&self, connection: &Connection) -> bool {

@@ -139,6 +139,10 @@ impl Client {
         let Answer::Welcome(welcome) = answer else {
             panic!("{answer:?}");
         };
+        if welcome.makes_region {
+            let made = call(&socket, &Call::RegionMade).unwrap();
+            assert_eq!(made.0, Answer::Done);
+        }
         Client::of(socket, welcome, descriptors)
     }
 

@@ -143,6 +143,21 @@ impl Mapping {
         true
     }
 
+    /// Lets go of the file: zeroes of this process stand in its place. Where the kernel has no memory
+    /// for another mapping the old one stays.
+    pub fn replace_by_zeroes(&self) {
+        if let Backing::File = self.backing {
+            let flags = mm::MapFlags::PRIVATE | mm::MapFlags::NORESERVE | mm::MapFlags::FIXED;
+            let protection = mm::ProtFlags::READ | mm::ProtFlags::WRITE;
+            // SAFETY: replaces our own mapping, in one step, by one of the same length and rights: who
+            // has references into it sees memory before and after.
+            let _ = unsafe {
+                let base = self.base.as_ptr().cast();
+                mm::mmap_anonymous(base, self.size as usize, protection, flags)
+            };
+        }
+    }
+
     /// Gives the memory of `length` bytes from `offset` back to the system; they read as zero
     /// afterwards. Both are multiples of the page size. Nobody may be using the range.
     pub fn discard(&self, offset: u64, length: u64) {

@@ -249,13 +249,10 @@ impl Region {
         }
     }
 
-    /// Gives all memory back to the system if no thread has a place in the region any more; it
-    /// is empty then, and not to be used again. Where a thread has, everything stays as it is.
-    pub(crate) fn give_back_memory(&self) {
-        let is_claimed = |index: u16| self.slot_line(index).owner.load(Ordering::Acquire) != 0;
-        if !(0..layout::THREAD_SLOTS as u16).any(is_claimed) {
-            self.mapping.discard(0, self.size());
-        }
+    /// This process has nothing of the region any more, which is zeroes of its own to whoever comes
+    /// late. Others of the group have it as before.
+    pub(crate) fn let_go(&self) {
+        self.mapping.replace_by_zeroes();
     }
 
     /// Copies bytes out of the region; false, and nothing copied, if they are not all inside.

@@ -103,6 +103,7 @@ impl FileSystem {
     pub fn connect_waiting(options: &ConnectOptions) -> Result<FileSystem, ConnectError> {
         FileSystem::connect(options)
     }
+    pub fn forked() {}
     pub fn abandon_after_fork(self) {
         for open in self
             .open

@@ -2,6 +2,7 @@
 
 mod applications;
 mod exports;
+mod groups;
 mod modes;
 mod processes;
 mod programs;

@@ -201,7 +201,7 @@ fn executed_by_one_that_is_not_served() {
 }
 
 /// A pool that all users reach, and a copy of the library that they can load.
-fn pool_of_all() -> (TestPool, tempfile::TempDir, PathBuf) {
+pub fn pool_of_all() -> (TestPool, tempfile::TempDir, PathBuf) {
     // SAFETY: no arguments, no memory.
     let user = unsafe { libc::geteuid() };
     assert_eq!(

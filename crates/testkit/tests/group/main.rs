@@ -4,6 +4,7 @@
 //!     cargo test -p arck-testkit --test group [-- WORD]
 
 mod departed;
+mod forked;
 mod model;
 mod numbers;
 mod rebuilt;
@@ -44,6 +45,10 @@ const TESTS: &[Case] = &[
         more_processes_than_a_session_has_numbers,
     ),
     ("processes_that_end", processes_that_end),
+    (
+        "who_forks_keeps_its_place",
+        forked::who_forks_keeps_its_place,
+    ),
     (
         "locks_of_the_dead_stand_in_nobodys_way",
         departed::locks_of_the_dead_stand_in_nobodys_way,

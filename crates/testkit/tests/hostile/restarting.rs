@@ -191,6 +191,8 @@ fn greets_as_group(a: &Attacker) -> (OwnedFd, Vec<OwnedFd>, Call, Call) {
     let Answer::Welcome(welcome) = answer else {
         panic!("{answer:?}");
     };
+    let (answer, _) = call_with(&socket, &Call::RegionMade, &[]).expect("an answer");
+    assert_eq!(answer, Answer::Done);
     let resume = Call::Resume {
         version: PROTOCOL_VERSION,
         session: welcome.session,
@@ -219,13 +221,18 @@ pub const ATTACKS: &[Attack] = &[
             };
             let pool = a.pool.clone();
             a.when_asked = Some(Box::new(move || {
-                // Headers, bitmap, its arena; metadata; a descriptor that can only be read.
+                // Headers, bitmap, its arena; metadata; a file of its own that others could find shorter.
+                let own = tempfile::tempfile_in("/dev/shm").expect("a file");
+                own.set_len(1 << 30).expect("a size");
+                let own = OwnedFd::from(own);
                 let region = std::os::fd::AsRawFd::as_raw_fd(&files[4]);
-                let to_read = std::fs::File::open(format!("/proc/self/fd/{region}"));
-                let to_read = OwnedFd::from(to_read.expect("its own region"));
+                // The controller's file, which nobody opens again by what he was sent.
+                let again = std::fs::File::open(format!("/proc/self/fd/{region}"));
+                let denied = std::io::ErrorKind::PermissionDenied;
+                assert_eq!(again.map_err(|error| error.kind()).err(), Some(denied));
                 let others = files[..2].iter().chain(&files[5..]).chain(&segments);
                 let mut said = Vec::new();
-                for file in others.chain([&to_read]) {
+                for file in others.chain([&own]) {
                     let other = try_dial(&pool).expect("a connection");
                     let handed_in = [files[2].as_fd(), file.as_fd()];
                     match call_with(&other, &resume, &handed_in).expect("an answer") {
