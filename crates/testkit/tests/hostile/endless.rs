@@ -43,20 +43,42 @@ pub fn unserved() -> Result<Source, String> {
     SOURCE.get_or_init(register).clone().map(Source)
 }
 
-fn register() -> Result<usize, String> {
-    let faults = match FAULTS.get() {
-        Some(Ok(faults)) => faults.as_raw_fd(),
-        Some(Err(why)) => return Err(why.clone()),
-        None => return Err("not prepared".into()),
-    };
-    let failed = |what: &str| format!("{what}: {}", std::io::Error::last_os_error());
-    let mut api = [UFFD_API, 0, 0];
-    // SAFETY: a private map of its own; ioctls of userfaultfd with structures of the sizes that
-    // their numbers say, which live during the calls.
-    unsafe {
-        if libc::ioctl(faults, UFFDIO_API, api.as_mut_ptr()) != 0 {
-            return Err(failed("UFFDIO_API"));
+fn failed(what: &str) -> String {
+    format!("{what}: {}", std::io::Error::last_os_error())
+}
+
+/// The userfaultfd, told once which interface is meant.
+fn faults() -> Result<RawFd, String> {
+    static TOLD: OnceLock<Result<RawFd, String>> = OnceLock::new();
+    let tell = || {
+        let faults = match FAULTS.get() {
+            Some(Ok(faults)) => faults.as_raw_fd(),
+            Some(Err(why)) => return Err(why.clone()),
+            None => return Err("not prepared".into()),
+        };
+        let mut api = [UFFD_API, 0, 0];
+        // SAFETY: an ioctl with a structure of the size that its number says, which lives.
+        match unsafe { libc::ioctl(faults, UFFDIO_API, api.as_mut_ptr()) } {
+            0 => Ok(faults),
+            _ => Err(failed("UFFDIO_API")),
         }
+    };
+    TOLD.get_or_init(tell).clone()
+}
+
+/// Pages that are missing in memory that is mapped there never come, for whoever uses this mapping.
+pub fn never_comes(address: *mut u8, length: usize) -> Result<(), String> {
+    let mut register = [address as u64, length as u64, REGISTER_MODE_MISSING, 0];
+    // SAFETY: an ioctl with a structure of the size that its number says, which lives.
+    match unsafe { libc::ioctl(faults()?, UFFDIO_REGISTER, register.as_mut_ptr()) } {
+        0 => Ok(()),
+        _ => Err(failed("UFFDIO_REGISTER")),
+    }
+}
+
+fn register() -> Result<usize, String> {
+    // SAFETY: a private map of its own.
+    unsafe {
         let source = libc::mmap(
             std::ptr::null_mut(),
             LENGTH,
@@ -68,10 +90,7 @@ fn register() -> Result<usize, String> {
         if source == libc::MAP_FAILED {
             return Err(failed("mmap"));
         }
-        let mut register = [source as u64, LENGTH as u64, REGISTER_MODE_MISSING, 0];
-        if libc::ioctl(faults, UFFDIO_REGISTER, register.as_mut_ptr()) != 0 {
-            return Err(failed("UFFDIO_REGISTER"));
-        }
+        never_comes(source.cast(), LENGTH)?;
         Ok(source as usize)
     }
 }

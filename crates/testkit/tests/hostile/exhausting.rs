@@ -63,7 +63,7 @@ fn packets(a: &Attacker, packets: &[&[u8]], has_session: bool) -> String {
 
 /// A descriptor whose last closing takes ten minutes: of a connection with data that nobody takes.
 /// The other end has to live.
-fn lingering() -> (OwnedFd, (TcpListener, TcpStream)) {
+pub fn lingering() -> (OwnedFd, (TcpListener, TcpStream)) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
     let socket =
         TcpStream::connect(listener.local_addr().expect("its address")).expect("connected");
@@ -90,7 +90,7 @@ fn lingering() -> (OwnedFd, (TcpListener, TcpStream)) {
 }
 
 /// Closes a descriptor, which takes for ever if the controller has closed its own by now.
-fn let_go(file: OwnedFd) {
+pub fn let_go(file: OwnedFd) {
     std::thread::spawn(move || drop(file));
 }
 

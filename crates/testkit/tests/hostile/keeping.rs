@@ -20,7 +20,7 @@ pub const ARENA: usize = 5;
 /// Segments that an attacker keeps.
 const KEPT: usize = 4;
 
-fn error_of<T>(result: Result<T, rustix::io::Errno>) -> String {
+pub fn error_of<T>(result: Result<T, rustix::io::Errno>) -> String {
     match result {
         Ok(_) => "allowed".into(),
         Err(errno) => errno_name(errno.raw_os_error()),

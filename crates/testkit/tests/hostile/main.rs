@@ -25,6 +25,7 @@ mod races;
 mod raw;
 mod reading;
 mod restarting;
+mod stalling;
 mod table;
 mod tree;
 mod unanswered;
@@ -35,7 +36,7 @@ use std::time::Instant;
 use table::{Attack, Outcome};
 
 fn attacks() -> Vec<&'static Attack> {
-    let groups: [&[Attack]; 12] = [
+    let groups: [&[Attack]; 13] = [
         arena::ATTACKS,
         tree::ATTACKS,
         races::ATTACKS,
@@ -48,6 +49,7 @@ fn attacks() -> Vec<&'static Attack> {
         hoarding::ATTACKS,
         crowding::ATTACKS,
         reading::ATTACKS,
+        stalling::ATTACKS,
     ];
     groups.into_iter().flatten().collect()
 }

@@ -178,7 +178,7 @@ fn segment(a: &Attacker) -> (u32, OwnedFd) {
 }
 
 /// A file of the attacker's of two pages that lie in a segment of which it has the descriptor.
-fn file_in_segment(a: &mut Attacker) -> OwnedFd {
+pub fn file_in_segment(a: &mut Attacker) -> OwnedFd {
     let (segment, descriptor) = segment(a);
     let first = a.welcome.geometry.first_page(segment).0 + 8;
     let file = a.own("attacker/file");
