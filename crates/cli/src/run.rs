@@ -15,6 +15,7 @@ mod guard;
 mod pool;
 mod private;
 mod program;
+mod reach;
 mod report;
 pub mod signals;
 
@@ -89,6 +90,14 @@ pub struct RunArguments {
     /// Say at exit what was intercepted, on standard error or in FILE (JSON if it ends in .json)
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     report: Option<Option<PathBuf>>,
+
+    /// Do not execute programs that do not see the pool, such as static ones (EACCES)
+    #[arg(long)]
+    strict: bool,
+
+    /// Do not name programs that do not see the pool
+    #[arg(long)]
+    quiet: bool,
 
     /// Whether a private controller's sessions flush their stores to memory
     #[arg(long, value_name = "WHEN", value_enum)]
@@ -223,8 +232,15 @@ fn run(arguments: &RunArguments) -> Result<ExitStatus, Refusal> {
         command.arg(word);
         command
     } else {
-        for warning in program::warnings(word) {
-            say(&warning);
+        let warnings = program::warnings(word);
+        if let Some(warning) = warnings.first().filter(|_| reach::is_strict(arguments)) {
+            return Err(Refusal {
+                line: format!("not executed (--strict): {warning}"),
+                status: NOT_EXECUTABLE,
+            });
+        }
+        for warning in warnings.iter().filter(|_| !reach::is_quiet(arguments)) {
+            say(warning);
         }
         Command::new(word)
     };
@@ -246,6 +262,7 @@ fn run(arguments: &RunArguments) -> Result<ExitStatus, Refusal> {
     if let Some(collector) = &collector {
         command.env("ARCK_REPORT", collector.path());
     }
+    let _reach = reach::Reach::tell(arguments, &mut command);
 
     let user = pool::User::attach(&pool, arguments.persist.map(Persist::name))?;
     let ended = user.share_lock(&mut command).and_then(|()| {

@@ -102,6 +102,7 @@ fn row(number: usize) -> Option<usize> {
 #[allow(non_upper_case_globals, reason = "as in the libc crate")]
 pub mod numbers {
     pub use libc::*;
+    pub const SYS_io_pgetevents: i64 = 333;
     pub const SYS_cachestat: i64 = 451;
     pub const SYS_setxattrat: i64 = 463;
     pub const SYS_getxattrat: i64 = 464;
@@ -354,8 +355,24 @@ calls! {
         served "takes no file: only so that its numbers are the lowest that are free";
     SYS_unshare "unshare" => process::sharing::unshare,
         served "takes no file: EPERM for a thread among others that asks for descriptors or a directory of its own";
-    SYS_io_uring_setup "io_uring_setup" => others::unseen::<{ libc::SYS_io_uring_setup as usize }>,
-        past "what is asked for through a ring is not seen: a pool path is ENOENT, a pool descriptor EBADF there";
+    SYS_io_uring_setup "io_uring_setup" => others::missing::<{ libc::SYS_io_uring_setup as usize }>,
+        refused "ENOSYS, for all files, as by a kernel without it: what is asked for through a ring is the kernel's alone, which knows no pool, and programs that are told so fall back";
+    SYS_io_uring_enter "io_uring_enter" => others::missing::<{ libc::SYS_io_uring_enter as usize }>,
+        refused "as io_uring_setup";
+    SYS_io_uring_register "io_uring_register" => others::missing::<{ libc::SYS_io_uring_register as usize }>,
+        refused "as io_uring_setup";
+    SYS_io_setup "io_setup" => others::missing::<{ libc::SYS_io_setup as usize }>,
+        refused "ENOSYS, for all files: as io_uring_setup (libc's own aio functions are threads that make ordinary calls, and are served)";
+    SYS_io_destroy "io_destroy" => others::missing::<{ libc::SYS_io_destroy as usize }>,
+        refused "as io_setup";
+    SYS_io_submit "io_submit" => others::missing::<{ libc::SYS_io_submit as usize }>,
+        refused "as io_setup";
+    SYS_io_cancel "io_cancel" => others::missing::<{ libc::SYS_io_cancel as usize }>,
+        refused "as io_setup";
+    SYS_io_getevents "io_getevents" => others::missing::<{ libc::SYS_io_getevents as usize }>,
+        refused "as io_setup";
+    SYS_io_pgetevents "io_pgetevents" => others::missing::<{ numbers::SYS_io_pgetevents as usize }>,
+        refused "as io_setup";
 }
 
 /// The call's name, for the report.

@@ -94,7 +94,7 @@ impl Executed {
             let directory_length = directory::name(&mut directory).unwrap_or(0).max(1) as usize - 1;
             let host = host_setting();
             let sites = hints::tell();
-            let added: [(&[u8], &[u8]); 11] = [
+            let added: [(&[u8], &[u8]); 14] = [
                 (b"ARCK_POOL=", settings::POOL.get()),
                 (b"ARCK_MOUNT=", settings::MOUNT.get()),
                 (b"ARCK_GROUP=", settings::GROUP.get()),
@@ -102,6 +102,9 @@ impl Executed {
                 (b"ARCK_NET=", settings::NET.get()),
                 (b"ARCK_PATCH=", settings::PATCH.get()),
                 (b"ARCK_KEEP=", settings::KEEP.get()),
+                (b"ARCK_STRICT=", settings::STRICT.get()),
+                (b"ARCK_QUIET=", settings::QUIET.get()),
+                (b"ARCK_SAID=", settings::SAID.get()),
                 (b"ARCK_CWD=", &directory[..directory_length]),
                 (b"ARCK_HOLD=", held),
                 (b"ARCK_SITES=", sites.bytes()),

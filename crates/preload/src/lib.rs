@@ -9,18 +9,19 @@
 //! * [`handlers`]: one per system call; [`path`] and [`descriptors`] say what is the pool's.
 //! * [`process`], [`handover`], [`environment`]: fork and exec. [`signals`]: no handler of the
 //!   program runs inside the LibFS. [`unwinder`]: what unwinds threads, loaded when it is needed.
+//! * [`unreached`]: what this library is not loaded into.
 //! * [`backend`]: the one door to the LibFS. [`raw`]: the one door to the kernel. [`memory`]: the
 //!   one door to what the program points to.
 //!
 //! Environment: ARCK_POOL (directory), ARCK_MOUNT (absolute prefix), ARCK_REPORT (path of a file
-//! that exists, or `fd:N`; optional), ARCK_NET (`sud-inclusive`, `sud-exclusive` or `none`;
+//! that exists, or `fd:N`; optional), ARCK_NET (`sud-exclusive`, `sud-inclusive` or `none`;
 //! default: the best there is), ARCK_PATCH (`never`: see [`patch`]), ARCK_KEEP (descriptor that
-//! `arck run` keeps open in all of its command's processes, see [`reserved`]), ARCK_WAIT (seconds), ARCK_CWD,
+//! `arck run` keeps open in all of its command's processes, see [`reserved`]), ARCK_WAIT (seconds), ARCK_STRICT, ARCK_QUIET and ARCK_SAID (see [`unreached`]), ARCK_CWD,
 //! ARCK_HOLD, ARCK_EXECFN, ARCK_EXE, ARCK_EXEC, ARCK_SITES and ARCK_TOLD (set by this library itself). Without the
 //! first two it does nothing.
 //!
-//! What is not served: programs linked statically or making their own system calls (except
-//! through the exclusive net).
+//! What is not served: programs that it is not loaded into, which [`unreached`] names before they are
+//! executed, and, through the inclusive net, system calls that programs make by their own instructions.
 
 // A test binary must not interpose on itself, so there the entry points are left out.
 #![cfg_attr(test, allow(dead_code))]
@@ -47,6 +48,7 @@ mod settings;
 mod signals;
 mod symbols;
 mod thread;
+mod unreached;
 mod unwinder;
 
 #[cfg(not(test))]

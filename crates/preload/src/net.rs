@@ -1,8 +1,10 @@
 //! The net: system calls that libc makes itself (stdio, opendir, realpath ...) trap as SIGSYS by
 //! Syscall User Dispatch and are answered by the same handlers as the symbols.
 //!
-//! Two forms. *Inclusive* (Linux 6.17 on): only calls from libc's text trap. *Exclusive* (5.11
-//! on): all but those from this library's text trap. Each thread has its own selector byte in
+//! Two forms. *Exclusive* (Linux 5.11 on): all calls but those from this library's text trap, also those
+//! that a program makes by its own instructions, wherever they are, and however late they were loaded.
+//! *Inclusive* (6.17 on): only those from libc's text, for who asks for it. Sites of libc that trap often
+//! are rewritten with both (see `patch`). Each thread has its own selector byte in
 //! its block (see `thread`); a new thread starts without dispatch and is armed before it runs
 //! its first instruction of libc, a forked child right after the fork.
 //!
@@ -11,6 +13,8 @@
 //! * SIGSYS's handler runs with the interrupted code's mask (SA_NODEFER, empty mask) and its
 //!   restorer is ours, so a call made in it behaves as if made by the program: it blocks, is
 //!   interrupted and restarts as usual.
+//! * It runs on the stack of the call, as libc has room there; where a runtime has stacks of its own (Go's),
+//!   on the alternate one that it has made for handlers ([`use_alternate_stacks`]).
 //! * State that returning from a signal handler restores (mask, alternate stack) is changed in
 //!   the context, not in the kernel.
 
@@ -18,9 +22,9 @@ use crate::process::spawn;
 use crate::raw::{self, Arguments, error, syscall};
 use crate::signals::{self, KernelAction};
 use crate::thread::{self, BLOCK};
-use crate::{calls, memory, patch, process, settings};
+use crate::{calls, memory, patch, process, settings, unreached};
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 /// Which net is up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,8 +159,8 @@ pub fn start() {
         Choice::Asked
     };
     for (kind, address) in [
-        (Kind::Inclusive, 0),
         (Kind::Exclusive, start as *const () as usize),
+        (Kind::Inclusive, 0),
     ] {
         if !wanted.is_empty() && wanted != kind.name().as_bytes() {
             continue;
@@ -219,7 +223,10 @@ fn say_what_is_missing(choice: Choice) {
 fn install_handler() -> bool {
     let action = KernelAction {
         handler: on_sigsys as *const () as usize,
-        flags: libc::SA_SIGINFO as u64 | libc::SA_NODEFER as u64 | 0x0400_0000,
+        flags: libc::SA_SIGINFO as u64
+            | libc::SA_NODEFER as u64
+            | ON_ALTERNATE_STACK.load(Ordering::Relaxed)
+            | 0x0400_0000,
         restorer: signals::restorer(),
         mask: 0,
     };
@@ -235,6 +242,25 @@ fn install_handler() -> bool {
         );
         signals::set_kernel_action(libc::SIGSYS, &action, std::ptr::null_mut()) == 0
     }
+}
+
+/// SA_ONSTACK, once somebody wants it.
+static ON_ALTERNATE_STACK: AtomicU64 = AtomicU64::new(0);
+
+/// Whose code gives its thread an alternate stack by its own instruction, past libc, is a runtime that has
+/// other stacks of its own: Go's, whose goroutines have a few KiB each, which it moves. There is no room for
+/// a handler on those, but it is made where that runtime's own handlers run.
+fn use_alternate_stacks() {
+    let flag = libc::SA_ONSTACK as u64;
+    if ON_ALTERNATE_STACK.swap(flag, Ordering::Relaxed) != flag {
+        install_handler();
+    }
+}
+
+/// Whether an address lies in libc's text, or just behind it.
+pub fn is_libcs(address: usize) -> bool {
+    let start = LIBC_START.load(Ordering::Relaxed);
+    address.wrapping_sub(start) <= LIBC_LENGTH.load(Ordering::Relaxed)
 }
 
 /// Arms the net on this thread. False if the kernel refuses.
@@ -321,10 +347,30 @@ unsafe fn trapped(signal: i32, information: *mut libc::siginfo_t, context: *mut 
             register(libc::REG_R9),
         ];
         patch::trapped(number, register(libc::REG_RIP));
+        if number as i64 == libc::SYS_arch_prctl && a[0] == ARCH_SET_FS {
+            give_up();
+            *errno = before;
+            // It is made again, by the program's own instruction, when nothing needs the old storage.
+            (*context).uc_mcontext.gregs[libc::REG_RIP as usize] -= SYSCALL_LENGTH;
+            return;
+        }
         let result = answer(number, &a, context);
         *errno = before;
         (*context).uc_mcontext.gregs[libc::REG_RAX as usize] = result as i64;
     }
+}
+
+const ARCH_SET_FS: usize = 0x1002;
+/// Bytes of a `syscall` instruction.
+const SYSCALL_LENGTH: i64 = 2;
+
+/// The thread is about to have storage that is not libc's, without this library's block: nothing can be
+/// answered on it any more. Programs do that which use no libc although the loader has loaded one with this
+/// library: some of Go's.
+fn give_up() {
+    unreached::say_of_this(unreached::Reason::OwnStorage);
+    // SAFETY: switches this thread's net off.
+    unsafe { syscall!(libc::SYS_prctl, PR_SET_SYSCALL_USER_DISPATCH, 0, 0, 0, 0) };
 }
 
 unsafe fn answer(number: usize, a: &Arguments, context: *mut libc::ucontext_t) -> isize {
@@ -338,6 +384,10 @@ unsafe fn answer(number: usize, a: &Arguments, context: *mut libc::ucontext_t) -
             }
             libc::SYS_rt_sigprocmask => signals::change_context_mask(a, context),
             libc::SYS_sigaltstack => {
+                let from = (*context).uc_mcontext.gregs[libc::REG_RIP as usize] as usize;
+                if a[0] != 0 && !is_libcs(from) {
+                    use_alternate_stacks();
+                }
                 let result = raw::call(number, a);
                 if result == 0 && a[0] != 0 {
                     (*context).uc_stack = (a[0] as *const libc::stack_t).read_unaligned();
@@ -503,7 +553,7 @@ unsafe fn runs_libcs(
             },
         }
     };
-    function.wrapping_sub(LIBC_START.load(Ordering::Relaxed)) < LIBC_LENGTH.load(Ordering::Relaxed)
+    is_libcs(function)
 }
 
 std::arch::global_asm!(
@@ -599,7 +649,10 @@ unsafe fn clone_thread(
     given: &CloneArguments,
     context: *mut libc::ucontext_t,
 ) -> isize {
-    let own = given.flags & libc::CLONE_SETTLS as u64 != 0;
+    // SAFETY: the kernel's context.
+    let from = unsafe { (*context).uc_mcontext.gregs[libc::REG_RIP as usize] as usize };
+    // What others than libc give a thread for its storage has no block of this library's in it.
+    let own = given.flags & libc::CLONE_SETTLS as u64 != 0 && is_libcs(from);
     // SAFETY: as in `on_sigsys`.
     unsafe { clone_on_stack(number, a, given, context, if own { OWN } else { 0 }) }
 }

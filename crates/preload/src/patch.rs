@@ -95,7 +95,7 @@ pub struct Range {
 pub enum State {
     /// Those that trap often are.
     On,
-    /// Not with this net, whose range is not libc's.
+    /// There is no net.
     NotUsed,
     /// The setting says so.
     Never,
@@ -115,7 +115,7 @@ impl State {
 }
 
 pub fn state() -> State {
-    if net::kind() != net::Kind::Inclusive {
+    if net::kind() == net::Kind::None {
         State::NotUsed
     } else if settings::PATCH.get() == b"never" {
         State::Never
@@ -135,9 +135,10 @@ pub fn sites() -> usize {
 /// has trapped often.
 ///
 /// # Safety
-/// `after` is the address behind a `syscall` instruction in libc's text.
+/// `after` is the address behind a `syscall` instruction.
 pub unsafe fn trapped(number: usize, after: usize) {
-    if state() != State::On {
+    // Of other code it is not known who jumps where.
+    if state() != State::On || !net::is_libcs(after) {
         return;
     }
     let Some(count) = hints::count(number, after) else {
@@ -383,7 +384,8 @@ unsafe fn make_stub(
     unsafe {
         write_stub(area, size, |code| {
             code.push(between);
-            if calls::is_handled(number) {
+            // With the exclusive net a stub's own call would trap.
+            if calls::is_handled(number) || net::kind() == net::Kind::Exclusive {
                 code.push_entry(after, |code| {
                     // mov ecx, number
                     code.push(&[0xb9]);
@@ -413,7 +415,7 @@ unsafe fn make_stub(
 
 /// At start-up, while there is one thread, with libc's text.
 pub fn start(text: Range) {
-    let rewrite = net::kind() == net::Kind::Inclusive && settings::PATCH.get() != b"never";
+    let rewrite = net::kind() != net::Kind::None && settings::PATCH.get() != b"never";
     if rewrite {
         prepare(text.start);
     }

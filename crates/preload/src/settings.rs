@@ -102,6 +102,11 @@ pub static KEEP: Setting = Setting::new();
 pub static HOLD: Setting = Setting::new();
 /// How long the LibFS waits for the controller (ARCK_WAIT), as it was when the program started.
 pub static WAIT: Setting = Setting::new();
+/// Whether programs that are not reached are refused (ARCK_STRICT: `1`), or not even named (ARCK_QUIET: `1`),
+/// and where it is noted which have been (ARCK_SAID): see `unreached`.
+pub static STRICT: Setting = Setting::new();
+pub static QUIET: Setting = Setting::new();
+pub static SAID: Setting = Setting::new();
 /// This library's own path, for LD_PRELOAD of executed programs.
 pub static LIBRARY: Setting = Setting::new();
 /// The file creation mask.
@@ -219,6 +224,9 @@ pub fn read() -> bool {
         (b"KEEP", &KEEP),
         (b"HOLD", &HOLD),
         (b"WAIT", &WAIT),
+        (b"STRICT", &STRICT),
+        (b"QUIET", &QUIET),
+        (b"SAID", &SAID),
         #[cfg(feature = "host-backend")]
         (b"HOST_BACKEND_DIR", &HOST_DIRECTORY),
     ];

@@ -74,6 +74,7 @@ macro_rules! written_out {
 // After the macros, which they use.
 pub(crate) mod execute;
 pub(crate) mod load;
+pub(crate) mod rings;
 pub(crate) mod signal;
 pub(crate) mod status;
 pub(crate) mod thread;

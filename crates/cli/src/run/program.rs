@@ -12,22 +12,16 @@ use std::path::{Path, PathBuf};
 /// Interpreters of scripts followed at most, as the kernel does.
 const INTERPRETERS_MAX: usize = 4;
 
-const PT_INTERP: u32 = 3;
-const PT_NOTE: u32 = 4;
-const ELF_HEADER_SIZE: usize = 64;
-const PROGRAM_HEADER_SIZE: usize = 56;
 const SET_USER_OR_GROUP: u32 = 0o6000;
 
-/// What kind of executable a file is, as far as preloading is concerned.
+/// What a file is.
 #[derive(Debug, PartialEq, Eq)]
 enum Kind {
-    /// Loads libraries, through this dynamic linker.
-    Dynamic(Vec<u8>),
-    /// Go's, which makes system calls by its own instructions, whether it loads libraries or not.
-    Go,
-    Static,
-    /// ELF, but not 64-bit x86.
-    OtherMachine,
+    Elf {
+        kind: arck_executable::Kind,
+        /// The dynamic linker's path, if it has one.
+        linker: Vec<u8>,
+    },
     /// `#!` with this interpreter and argument.
     Script(OsString, Option<OsString>),
     Unknown,
@@ -55,27 +49,12 @@ pub fn warnings(word: &OsStr) -> Vec<String> {
         }
         next = None;
         match kind_of(&path) {
-            Kind::Static => found.push(format!(
-                "{} is a static executable: it loads no libraries, so it will not see the pool; {}",
-                path.display(),
-                INSTEAD
-            )),
-            Kind::Go => found.push(format!(
-                "{} is a Go program: it makes system calls by itself, past all libraries, so it will \
-                 not see the pool; {}",
-                path.display(),
-                INSTEAD
-            )),
-            Kind::OtherMachine => found.push(format!(
-                "{} is not a 64-bit x86 executable: it cannot load the preload library",
-                path.display()
-            )),
-            Kind::Dynamic(linker) if file_name(&linker).starts_with(b"ld-musl") => {
-                found.push(format!(
-                    "{} is built for musl, the preload library for glibc: it may fail to start",
+            Kind::Elf { kind, .. } => found.extend(kind.why_unreached().map(|why| {
+                format!(
+                    "{} {why}: it does not see the pool; {INSTEAD}",
                     path.display()
-                ));
-            }
+                )
+            })),
             Kind::Script(interpreter, argument) => {
                 let through_env = file_name(interpreter.as_bytes()) == b"env";
                 next = match argument {
@@ -85,7 +64,7 @@ pub fn warnings(word: &OsStr) -> Vec<String> {
                     _ => Some(PathBuf::from(interpreter)),
                 };
             }
-            Kind::Dynamic(_) | Kind::Unknown => {}
+            Kind::Unknown => {}
         }
     }
     found
@@ -121,7 +100,7 @@ pub fn why_not(word: &OsStr, error: &std::io::Error) -> String {
             "cannot execute {file}: its interpreter {} does not exist; correct its first line",
             interpreter.display()
         ),
-        (Some(libc::ENOENT), Kind::Dynamic(linker)) => format!(
+        (Some(libc::ENOENT), Kind::Elf { linker, .. }) if !linker.is_empty() => format!(
             "cannot execute {file}: its dynamic linker {} does not exist",
             String::from_utf8_lossy(&linker)
         ),
@@ -154,7 +133,7 @@ fn kind_of(path: &Path) -> Kind {
     let Ok(mut file) = File::open(path) else {
         return Kind::Unknown;
     };
-    let mut start = [0; 256];
+    let mut start = [0; arck_executable::START];
     let mut length = 0;
     while length < start.len() {
         match file.read(&mut start[length..]) {
@@ -170,10 +149,19 @@ fn kind_of(path: &Path) -> Kind {
     if !start.starts_with(b"\x7fELF") {
         return Kind::Unknown;
     }
-    elf(start, |buffer, offset| {
-        file.read_exact_at(buffer, offset).is_ok()
-    })
-    .unwrap_or(Kind::Unknown)
+    let read_at = |buffer: &mut [u8], offset| file.read_exact_at(buffer, offset).is_ok();
+    let kind = arck_executable::Kind::of(start, read_at);
+    let mut linker = Vec::new();
+    if let arck_executable::Kind::Dynamic { place, length } = kind {
+        linker.resize(length, 0);
+        if !read_at(&mut linker, place) {
+            linker.clear();
+        }
+        while linker.last() == Some(&0) {
+            linker.pop();
+        }
+    }
+    Kind::Elf { kind, linker }
 }
 
 /// The rest of a `#!` line: interpreter and at most one argument, as the kernel splits it.
@@ -198,139 +186,9 @@ fn script(line: &[u8]) -> Kind {
     )
 }
 
-/// An ELF file by its first bytes and a function that reads at an offset; `None` if it is cut
-/// short. Numbers in it are checked before use: a file may say anything.
-fn elf(start: &[u8], read_at: impl Fn(&mut [u8], u64) -> bool) -> Option<Kind> {
-    let number = |bytes: &[u8], offset: usize, size: usize| -> Option<u64> {
-        let mut word = [0; 8];
-        word[..size].copy_from_slice(bytes.get(offset..offset.checked_add(size)?)?);
-        Some(u64::from_le_bytes(word))
-    };
-    let header = start.get(..ELF_HEADER_SIZE)?;
-    // Class 64-bit, little-endian, EM_X86_64.
-    if header[4] != 2 || header[5] != 1 || number(header, 18, 2)? != 62 {
-        return Some(Kind::OtherMachine);
-    }
-    let table = number(header, 32, 8)?;
-    let entry_size = number(header, 54, 2)?;
-    let entries = number(header, 56, 2)?;
-    if (entry_size as usize) < PROGRAM_HEADER_SIZE {
-        return None;
-    }
-    let (mut linker, mut go) = (None, false);
-    for index in 0..entries {
-        let mut entry = [0; PROGRAM_HEADER_SIZE];
-        if !read_at(&mut entry, table.checked_add(index * entry_size)?) {
-            return None;
-        }
-        let (kind, place) = (number(&entry, 0, 4)?, number(&entry, 8, 8)?);
-        let mut part = vec![0; number(&entry, 32, 8)?.min(4096) as usize];
-        if kind == u64::from(PT_INTERP) {
-            if !read_at(&mut part, place) {
-                return None;
-            }
-            while part.last() == Some(&0) {
-                part.pop();
-            }
-            linker = Some(part);
-        } else if kind == u64::from(PT_NOTE) {
-            go |= read_at(&mut part, place) && has_note_of_go(&part);
-        }
-    }
-    Some(match linker {
-        _ if go => Kind::Go,
-        Some(linker) => Kind::Dynamic(linker),
-        None => Kind::Static,
-    })
-}
-
-/// Whether one of a segment's notes is what Go's linker writes: which build it is.
-fn has_note_of_go(mut notes: &[u8]) -> bool {
-    let number = |bytes: &[u8], at: usize| {
-        let field = bytes.get(at..at + 4)?;
-        Some(u32::from_le_bytes([field[0], field[1], field[2], field[3]]) as usize)
-    };
-    while let (Some(name), Some(description)) = (number(notes, 0), number(notes, 4)) {
-        if notes.get(12..16) == Some(b"Go\0\0") && name == 4 {
-            return true;
-        }
-        let length = 12 + name.next_multiple_of(4) + description.next_multiple_of(4);
-        notes = notes.get(length..).unwrap_or_default();
-    }
-    false
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn kind_of_bytes(bytes: &[u8]) -> Option<Kind> {
-        elf(bytes, |buffer, offset| {
-            let range = offset as usize..(offset as usize).saturating_add(buffer.len());
-            match bytes.get(range) {
-                Some(part) => {
-                    buffer.copy_from_slice(part);
-                    true
-                }
-                None => false,
-            }
-        })
-    }
-
-    fn elf_file(program_header: u32) -> Vec<u8> {
-        let mut file = vec![0; 256];
-        file[..6].copy_from_slice(b"\x7fELF\x02\x01");
-        file[18] = 62;
-        file[32] = 64; // program headers follow the header
-        file[54] = PROGRAM_HEADER_SIZE as u8;
-        file[56] = 1;
-        file[64..68].copy_from_slice(&program_header.to_le_bytes());
-        file[72] = 200; // offset of the interpreter's name
-        file[96] = 8; // its size
-        file[200..208].copy_from_slice(b"/ld.so.\0");
-        file
-    }
-
-    #[test]
-    fn static_and_dynamic_are_told_apart() {
-        assert_eq!(
-            kind_of_bytes(&elf_file(PT_INTERP)),
-            Some(Kind::Dynamic(b"/ld.so.".to_vec()))
-        );
-        assert_eq!(kind_of_bytes(&elf_file(1)), Some(Kind::Static));
-        let mut other = elf_file(1);
-        other[18] = 3;
-        assert_eq!(kind_of_bytes(&other), Some(Kind::OtherMachine));
-    }
-
-    #[test]
-    fn programs_of_go_are_known_by_their_note() {
-        let mut file = elf_file(PT_NOTE);
-        file[96] = 20;
-        file[200..220].copy_from_slice(b"\x04\0\0\0\x04\0\0\0\x04\0\0\0Go\0\0abcd");
-        assert_eq!(kind_of_bytes(&file), Some(Kind::Go));
-        // Behind another, and none.
-        let mut other = file.clone();
-        other[96] = 40;
-        other[200..220].copy_from_slice(b"\x04\0\0\0\x04\0\0\0\x01\0\0\0GNU\0abcd");
-        assert_eq!(kind_of_bytes(&other), Some(Kind::Static));
-        other[220..240].copy_from_slice(&file[200..220]);
-        assert_eq!(kind_of_bytes(&other), Some(Kind::Go));
-        // Lengths that lead nowhere.
-        other[200..208].fill(0xff);
-        assert_eq!(kind_of_bytes(&other), Some(Kind::Static));
-    }
-
-    #[test]
-    fn damaged_files_are_unknown() {
-        assert_eq!(kind_of_bytes(&elf_file(1)[..60]), None);
-        let mut far = elf_file(PT_INTERP);
-        far[72..80].fill(0xff);
-        assert_eq!(kind_of_bytes(&far), None);
-        far = elf_file(1);
-        far[32..40].fill(0xff);
-        assert_eq!(kind_of_bytes(&far), None);
-    }
 
     #[test]
     fn script_lines() {
@@ -346,7 +204,14 @@ mod tests {
     #[test]
     fn this_test_is_dynamic_and_warned_of_nothing() {
         let executable = std::env::current_exe().unwrap();
-        assert!(matches!(kind_of(&executable), Kind::Dynamic(_)));
+        let Kind::Elf { kind, linker } = kind_of(&executable) else {
+            panic!("{executable:?}");
+        };
+        assert!(matches!(kind, arck_executable::Kind::Dynamic { .. }));
+        assert!(
+            linker.starts_with(b"/") && !linker.contains(&0),
+            "{linker:?}"
+        );
         assert_eq!(warnings(executable.as_os_str()), Vec::<String>::new());
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! ```json
 //! {"pid": 1, "event": "start", "program": "sh", "interception": {"symbols": true,
-//!  "net": "sud-inclusive", "net_choice": "best", "patching": "on", "patched_sites": 3},
+//!  "net": "sud-exclusive", "net_choice": "best", "patching": "on", "patched_sites": 3},
 //!  "served": {}, "past": {}}
 //! {"pid": 1, "event": "execute", "executes": "/bin/cp", ...}
 //! {"pid": 1, "event": "end", "program": "cp", "served": {"open": 2}, ...}
@@ -76,11 +76,11 @@ struct Uncovered {
 struct Interception {
     /// Calls to libc's functions.
     symbols: bool,
-    /// The net below them for libc's own inner calls: `sud-inclusive`, `sud-exclusive`, `none`.
+    /// The net below them for all other calls: `sud-exclusive`, `sud-inclusive`, `none`.
     net: String,
     /// Why that net: `best`, `asked` (by `ARCK_NET`), `fallback` (a better one was refused).
     net_choice: String,
-    /// Whether sites that trap often are rewritten: `on`, `not-used` (with this net), `never` (by
+    /// Whether sites that trap often are rewritten: `on`, `not-used` (without a net), `never` (by
     /// `ARCK_PATCH`), `refused` (by the system).
     patching: String,
     /// System call instructions replaced by jumps.

@@ -6,6 +6,7 @@ mod checking;
 mod mistakes;
 mod owners;
 mod pools;
+mod reach;
 mod restarted;
 mod running;
 mod status;

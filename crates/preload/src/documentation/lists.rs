@@ -35,15 +35,6 @@ pub const PASSED: &[(&str, &str)] = &[
         "for the system's administration: a pool descriptor is EBADF, a pool path not found",
     ),
     (
-        "io_cancel io_submit",
-        "asynchronous calls on a pool descriptor are EBADF (libc's own aio functions are threads \
-         that make ordinary calls, and are served)",
-    ),
-    (
-        "io_uring_enter io_uring_register",
-        "see io_uring_setup, which is reported",
-    ),
-    (
         "mq_open mq_unlink",
         "the names of message queues are no paths",
     ),
@@ -58,8 +49,7 @@ pub const WITHOUT_FILES: &str = "\
     futex_requeue futex_wait futex_waitv futex_wake get_kernel_syms get_mempolicy get_robust_list \
     get_thread_area getcpu getegid geteuid getgid getgroups getitimer getpgid getpgrp getpid \
     getpmsg getppid getpriority getrandom getresgid getresuid getrlimit getrusage getsid gettid \
-    gettimeofday getuid init_module io_destroy io_getevents \
-    io_pgetevents io_setup ioperm iopl ioprio_get ioprio_set kexec_load keyctl kill \
+    gettimeofday getuid init_module ioperm iopl ioprio_get ioprio_set kexec_load keyctl kill \
     landlock_create_ruleset listmount lookup_dcookie lsm_get_self_attr lsm_list_modules \
     lsm_set_self_attr map_shadow_stack mbind membarrier memfd_secret migrate_pages \
     mincore mlock mlock2 mlockall modify_ldt move_pages mseal msgctl msgget msgrcv msgsnd munlock \

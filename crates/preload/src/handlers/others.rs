@@ -7,7 +7,7 @@
 use super::{HERE, on_descriptor, on_path};
 use crate::path::{Place, Scratch, place};
 use crate::raw::{self, Arguments, error};
-use crate::{memory, report};
+use crate::{memory, report, settings, thread};
 use std::mem::MaybeUninit;
 
 /// In place of the index of a directory descriptor: there is none, the path is relative to the
@@ -85,17 +85,19 @@ pub unsafe fn past_name<const NUMBER: usize, const AT: usize, const PATH: usize>
     }
 }
 
-/// A call after which the program may reach files in ways that this library cannot see: passed
-/// to the kernel, and counted.
+/// A call that a kernel need not have, by which files are read and written past all libraries: told to
+/// be missing, whatever it is for. A program that has it asks it for the pool's files, too, and most of those
+/// that get an error only then do not look for another way.
 ///
 /// # Safety
 /// The system call's own.
-pub unsafe fn unseen<const NUMBER: usize>(a: &Arguments) -> isize {
-    if !crate::thread::inside() {
-        report::past(NUMBER as i64);
+pub unsafe fn missing<const NUMBER: usize>(a: &Arguments) -> isize {
+    if thread::inside() || !settings::ready() {
+        // SAFETY: the program's arguments, unchanged.
+        return unsafe { raw::call(NUMBER, a) };
     }
-    // SAFETY: the program's arguments, unchanged.
-    unsafe { raw::call(NUMBER, a) }
+    report::served(NUMBER as i64);
+    error(libc::ENOSYS)
 }
 
 /// Longest path in a socket's address, in bytes.

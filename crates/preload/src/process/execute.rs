@@ -17,7 +17,7 @@ use crate::path::{Place, Scratch, place};
 use crate::raw::{self, Arguments, error, syscall};
 use crate::{
     descriptors, directory, environment, handover, memory, report, reserved, settings, signals,
-    thread,
+    thread, unreached,
 };
 
 /// `execve`.
@@ -259,6 +259,15 @@ const KNOWN_FLAGS: i32 = libc::AT_EMPTY_PATH | libc::AT_SYMLINK_NOFOLLOW;
 /// # Safety
 /// `file` and `arguments` are the program's, as for the system call.
 unsafe fn execute_host(file: &File, arguments: usize, environment: &Executed, depth: u32) -> isize {
+    let program = unreached::Program {
+        directory: file.directory,
+        path: file.path,
+        flags: file.flags,
+    };
+    // SAFETY: the program's argument.
+    if let Err(refused) = unsafe { unreached::before_host(&program) } {
+        return refused;
+    }
     // SAFETY: the program's arguments, as for the system call.
     unsafe {
         if environment.has_told() {
@@ -336,6 +345,10 @@ unsafe fn run(
                 interpret(file, &script, arguments, environment, depth)
             }
             Program::Binary(copy, path) => {
+                if let Err(refused) = unreached::before_copy(copy, &path) {
+                    raw::close(copy);
+                    return refused;
+                }
                 if depth == 0 {
                     file.tell_name(environment);
                 }

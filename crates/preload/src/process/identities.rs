@@ -20,9 +20,19 @@ pub unsafe fn change<const NUMBER: usize>(a: &Arguments) -> isize {
     // SAFETY: the program's arguments.
     let result = unsafe { raw::call(NUMBER, a) };
     if !raw::failed(result) && !thread::inside() && settings::ready() {
+        CHANGED.store(true, Ordering::Relaxed);
         look();
     }
     result
+}
+
+/// Whether any such call has succeeded.
+static CHANGED: AtomicBool = AtomicBool::new(false);
+
+/// Whether this process, or one that it is forked from since it began its program, may be somebody else
+/// than when it began.
+pub fn have_changed() -> bool {
+    CHANGED.load(Ordering::Relaxed)
 }
 
 fn look() {

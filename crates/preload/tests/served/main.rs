@@ -6,6 +6,7 @@ mod groups;
 mod modes;
 mod processes;
 mod programs;
+mod reach;
 mod semantics;
 mod shell;
 mod support;

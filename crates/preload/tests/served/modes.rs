@@ -13,7 +13,7 @@ struct Mode {
 }
 
 /// Those that see what libc does itself.
-const NETS: [Mode; 3] = [
+const NETS: [Mode; 4] = [
     Mode {
         net: "sud-inclusive",
         patch: "",
@@ -30,7 +30,13 @@ const NETS: [Mode; 3] = [
         net: "sud-exclusive",
         patch: "",
         choice: "asked",
-        patching: "not-used",
+        patching: "on",
+    },
+    Mode {
+        net: "sud-exclusive",
+        patch: "never",
+        choice: "asked",
+        patching: "never",
     },
 ];
 
@@ -163,6 +169,7 @@ fn what_each_way_catches() {
         (&NETS[0], "", caught("seen", "not seen", "EBADF")),
         (&NETS[1], "", caught("seen", "not seen", "EBADF")),
         (&NETS[2], "", caught("seen", "seen", "read")),
+        (&NETS[3], "", caught("seen", "seen", "read")),
         (&WITHOUT, TOLD, caught("not seen", "not seen", "EBADF")),
     ] {
         let place = Place::new();
@@ -201,36 +208,41 @@ fn an_unknown_net_is_said_and_the_best_is_taken() {
         report[0]["interception"]["net_choice"], "best",
         "{report:?}"
     );
-    assert_ne!(report[0]["interception"]["net"], "none", "{report:?}");
+    assert_eq!(
+        report[0]["interception"]["net"], "sud-exclusive",
+        "{report:?}"
+    );
 }
 
 /// Sites that trapped in a program are rewritten from the start in the one that it executes, and in
 /// the next; nonsense in the variable that tells them does no harm.
 #[test]
 fn sites_are_told_to_the_next_program() {
-    let sites = |command: &[&str], told: &str| {
-        let place = Place::new();
-        let mut program = Command::new(command[0]);
-        program.args(&command[1..]).env("ARCK_SITES", told);
-        let output = place.served("sud-inclusive", &mut program);
-        assert_eq!(shown(&output, "/arck"), "exit status: 0", "{command:?}");
-        let report = place.report();
-        let last = report
-            .iter()
-            .rfind(|line| line["program"] == "/bin/true")
-            .unwrap_or_else(|| panic!("no line of the last program: {report:?}"));
-        let sites = &last["interception"]["patched_sites"];
-        sites.as_u64().expect("a count")
-    };
-    let alone = sites(&["/bin/true"], "");
-    let script = "for n in 1 2 3 4 5 6 7 8; do : <<<text; source /dev/null; done; exec \"$@\"";
-    let after =
-        |command: &[&str]| sites(&[&["/bin/bash", "-c", script, "-"], command].concat(), "");
-    let next = after(&["/bin/true"]);
-    let later = after(&["/usr/bin/env", "/bin/true"]);
-    assert!(next > alone, "{next} after others, {alone} otherwise");
-    assert!(later >= next, "{later} later, {next} at first");
-    for nonsense in ["x", "1:2,3:4", "4096:0,8192:257,99999999:1", "-5:1"] {
-        assert_eq!(sites(&["/bin/true"], nonsense), alone, "{nonsense}");
+    for net in super::support::NETS {
+        let sites = |command: &[&str], told: &str| {
+            let place = Place::new();
+            let mut program = Command::new(command[0]);
+            program.args(&command[1..]).env("ARCK_SITES", told);
+            let output = place.served(net, &mut program);
+            assert_eq!(shown(&output, "/arck"), "exit status: 0", "{command:?}");
+            let report = place.report();
+            let last = report
+                .iter()
+                .rfind(|line| line["program"] == "/bin/true")
+                .unwrap_or_else(|| panic!("no line of the last program: {report:?}"));
+            let sites = &last["interception"]["patched_sites"];
+            sites.as_u64().expect("a count")
+        };
+        let alone = sites(&["/bin/true"], "");
+        let script = "for n in 1 2 3 4 5 6 7 8; do : <<<text; source /dev/null; done; exec \"$@\"";
+        let after =
+            |command: &[&str]| sites(&[&["/bin/bash", "-c", script, "-"], command].concat(), "");
+        let next = after(&["/bin/true"]);
+        let later = after(&["/usr/bin/env", "/bin/true"]);
+        assert!(next > alone, "{next} after others, {alone} otherwise");
+        assert!(later >= next, "{later} later, {next} at first");
+        for nonsense in ["x", "1:2,3:4", "4096:0,8192:257,99999999:1", "-5:1"] {
+            assert_eq!(sites(&["/bin/true"], nonsense), alone, "{nonsense}");
+        }
     }
 }

@@ -22,7 +22,7 @@ impl Interception {
             )),
             (net, choice) => said.push(format!(
                 "net {net} ({})",
-                reason(choice, "ARCK_NET", "the kernel refuses sud-inclusive")
+                reason(choice, "ARCK_NET", "the kernel refuses sud-exclusive")
             )),
         }
         match self.patching.as_str() {
@@ -219,21 +219,21 @@ mod tests {
             let line = format!(r#"{{"pid":7,"program":"p","interception":{{{interception}}}}}"#);
             table(&summary(&line, 7))
         };
-        let best = r#""symbols":true,"net":"sud-inclusive","net_choice":"best","patching":"on""#;
+        let best = r#""symbols":true,"net":"sud-exclusive","net_choice":"best","patching":"on""#;
         assert!(!line(best).contains("fall-back"));
         // A library that does not say.
         assert!(!table(&summary(LINES, 7)).contains("fall-back"));
         for (interception, expected) in [
             (
-                r#""net":"sud-exclusive","net_choice":"fallback","patching":"not-used""#,
-                "fall-back: net sud-exclusive (the kernel refuses sud-inclusive)\n",
+                r#""net":"sud-inclusive","net_choice":"fallback","patching":"on""#,
+                "fall-back: net sud-inclusive (the kernel refuses sud-exclusive)\n",
             ),
             (
                 r#""net":"none","net_choice":"asked","patching":"not-used""#,
                 "fall-back: no net (ARCK_NET): calls that libc makes itself are not served\n",
             ),
             (
-                r#""net":"sud-inclusive","net_choice":"best","patching":"refused""#,
+                r#""net":"sud-exclusive","net_choice":"best","patching":"refused""#,
                 "fall-back: sites are not rewritten (the system refuses it)\n",
             ),
             (
