@@ -12,6 +12,7 @@
 
 mod group;
 mod guard;
+mod hold;
 mod pool;
 mod private;
 mod program;
@@ -24,6 +25,7 @@ use clap::{Args, ValueEnum};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Component, Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
@@ -73,7 +75,8 @@ pub struct RunArguments {
     #[arg(long, value_name = "DIRECTORY")]
     pool: Option<PathBuf>,
 
-    /// Path under which the command sees the pool; it should not exist on the host
+    /// Path under which the command sees the pool. On the host it should be missing, or an empty
+    /// directory, which is made if that is possible
     #[arg(long, value_name = "PATH", default_value = "/arck")]
     mount: PathBuf,
 
@@ -213,7 +216,8 @@ fn run(arguments: &RunArguments) -> Result<ExitStatus, Refusal> {
         )
         .into());
     }
-    if !crate::nested::is_seen(mount) && std::fs::symlink_metadata(mount).is_ok() {
+    let is_seen = crate::nested::is_seen(mount);
+    if !is_seen && hold::hides_something(mount) {
         say(&format!(
             "{} exists on the host too; the command sees the pool there instead",
             mount.display()
@@ -265,6 +269,11 @@ fn run(arguments: &RunArguments) -> Result<ExitStatus, Refusal> {
     let _reach = reach::Reach::tell(arguments, &mut command);
 
     let user = pool::User::attach(&pool, arguments.persist.map(Persist::name))?;
+    // In an `arck run` of the same mount point it is held already.
+    let held = match is_seen {
+        true => hold::Held::Yes,
+        false => hold::hold(mount),
+    };
     let ended = user.share_lock(&mut command).and_then(|()| {
         run_to_its_end(&mut command, || {
             group::Membership::begin(group.as_deref(), &pool, mount)
@@ -289,6 +298,7 @@ fn run(arguments: &RunArguments) -> Result<ExitStatus, Refusal> {
             status,
             pool: &pool,
             mount,
+            strays: held.told(mount),
         });
     }
     Ok(status)
@@ -340,16 +350,30 @@ fn check_mount(mount: &Path) -> Result<&Path, String> {
     Ok(mount)
 }
 
+/// Whether nobody but root and the user of this process can have written a file. (`su` leaves root the
+/// variables of another user.)
+fn is_ones_own(file: &std::fs::Metadata) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    let by_others = 0o022;
+    [0, own].contains(&file.uid()) && file.mode() & by_others == 0
+}
+
 /// The preload library: `$ARCK_PRELOAD`, or beside this executable, or in `../lib/arck`.
 fn find_preload_library() -> Result<PathBuf, String> {
     let library = if let Some(path) = std::env::var_os("ARCK_PRELOAD") {
-        std::fs::canonicalize(&path).map_err(|error| {
-            format!(
-                "$ARCK_PRELOAD names {}: {}",
-                Path::new(&path).display(),
-                plain(&error)
-            )
-        })?
+        let failed = |error: io::Error| {
+            let path = Path::new(&path).display();
+            format!("$ARCK_PRELOAD names {path}: {}", plain(&error))
+        };
+        let library = std::fs::canonicalize(&path).map_err(failed)?;
+        if !is_ones_own(&std::fs::metadata(&library).map_err(failed)?) {
+            return Err(format!(
+                "$ARCK_PRELOAD names {}, which others than root and yourself own or may write; it \
+                 would be loaded into your programs: unset the variable, or name a copy of your own",
+                library.display()
+            ));
+        }
+        library
     } else {
         let executable = std::env::current_exe()
             .map_err(|error| format!("cannot find its own executable: {}", plain(&error)))?;

@@ -13,7 +13,7 @@ fn of(bytes: &[u8]) -> Kind {
     })
 }
 
-/// A file with these segments: type, and what is in it.
+/// A file with these segments.
 fn elf(segments: &[(u64, &[u8])]) -> Vec<u8> {
     let mut file = vec![0; HEADER + segments.len() * SEGMENT];
     file[..6].copy_from_slice(b"\x7fELF\x02\x01");
@@ -32,15 +32,22 @@ fn elf(segments: &[(u64, &[u8])]) -> Vec<u8> {
     file
 }
 
-const GLIBC: (u64, &[u8]) = (PT_INTERP, b"/lib64/ld-linux-x86-64.so.2\0");
-const GO: (u64, &[u8]) = (PT_NOTE, b"\x04\0\0\0\x04\0\0\0\x04\0\0\0Go\0\0abcd");
-const GNU: (u64, &[u8]) = (PT_NOTE, b"\x04\0\0\0\x04\0\0\0\x01\0\0\0GNU\0abcd");
-const NEEDS: (u64, &[u8]) = (
+/// Its type, and what is in it.
+type Segment = (u64, &'static [u8]);
+
+const GLIBC: Segment = (PT_INTERP, b"/lib64/ld-linux-x86-64.so.2\0");
+const GO: Segment = (PT_NOTE, b"\x04\0\0\0\x04\0\0\0\x04\0\0\0Go\0\0abcd");
+const GNU: Segment = (PT_NOTE, b"\x04\0\0\0\x04\0\0\0\x01\0\0\0GNU\0abcd");
+const TWO_NOTES: Segment = (
+    PT_NOTE,
+    b"\x04\0\0\0\x04\0\0\0\x01\0\0\0GNU\0abcd\x04\0\0\0\x04\0\0\0\x04\0\0\0Go\0\0abcd",
+);
+const NEEDS: Segment = (
     PT_DYNAMIC,
     &[1, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0],
 );
 /// DT_HASH, and the end before a DT_NEEDED.
-const NEEDS_NONE: (u64, &[u8]) = (
+const NEEDS_NONE: Segment = (
     PT_DYNAMIC,
     &[
         4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, //
@@ -48,19 +55,18 @@ const NEEDS_NONE: (u64, &[u8]) = (
         1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
     ],
 );
-const FAR: (u64, &[u8]) = (1, &[0x90; 3 * START]);
+const FAR: Segment = (1, &[0x90; 3 * START]);
 
 #[test]
 fn kinds_are_told_apart() {
-    let two_notes = [GNU.1, GO.1].concat();
-    let musl: (u64, &[u8]) = (PT_INTERP, b"/lib/ld-musl-x86_64.so.1\0");
-    let table: &[(&[(u64, &[u8])], Kind)] = &[
+    let musl: Segment = (PT_INTERP, b"/lib/ld-musl-x86_64.so.1\0");
+    let table: &[(&[Segment], Kind)] = &[
         (&[(1, b"x")], Kind::Static),
         (&[NEEDS], Kind::Static),
         (&[GNU], Kind::Static),
         (&[GO], Kind::Go),
         (&[FAR, GO], Kind::Go),
-        (&[(PT_NOTE, &two_notes)], Kind::Go),
+        (&[TWO_NOTES], Kind::Go),
         // With a linker, and nothing for it to do.
         (&[GLIBC, GO, NEEDS_NONE], Kind::Go),
         (&[GLIBC, GO], Kind::Go),
@@ -80,7 +86,7 @@ fn kinds_are_told_apart() {
     other[18] = 3;
     assert_eq!(of(&other), Kind::OtherMachine);
     // A dynamic linker.
-    let soname: (u64, &[u8]) = (
+    let soname: Segment = (
         PT_DYNAMIC,
         &[14, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0],
     );

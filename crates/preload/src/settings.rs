@@ -1,4 +1,6 @@
-//! What the environment said at start-up.
+//! What the environment said at start-up. Who may have written it is this process's own user, and no more
+//! is believed of it than that he may harm himself: a privileged program reads nothing of it, what names a
+//! descriptor or a file is looked at before it is used (`docs/security.md` lists each).
 //!
 //! Invariant: written once by the constructor before `READY` is set (and, for the umask, by the
 //! umask call); read-only afterwards. While `READY` is unset every call passes to the kernel.
@@ -79,7 +81,7 @@ pub static POOL: Setting = Setting::new();
 pub static GROUP: Setting = Setting::new();
 /// Where it appears (ARCK_MOUNT), without a trailing slash.
 pub static MOUNT: Setting = Setting::new();
-/// Where the report goes (ARCK_REPORT): a path, or `fd:N`.
+/// Where the report goes (ARCK_REPORT): a path, or `fd:2`.
 pub static REPORT: Setting = Setting::new();
 /// Working directory on the pool inherited through exec (ARCK_CWD).
 pub static START_DIRECTORY: Setting = Setting::new();
@@ -199,8 +201,19 @@ fn executed() -> [u64; 2] {
     .unwrap_or_default()
 }
 
+/// Whether the program has rights that whoever started it has not, and so has written its environment: it is
+/// set-user-ID, or the like. The loader loads no library then that is named there, but one that the program
+/// itself wants.
+fn is_privileged() -> bool {
+    // SAFETY: no pointers.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
 /// Reads the environment. Returns whether there is a pool to serve.
 pub fn read() -> bool {
+    if is_privileged() {
+        return false;
+    }
     let [pool, mount, executed_for, execfn, executable] =
         variables([b"POOL", b"MOUNT", b"EXEC", b"EXECFN", b"EXE"]);
     let (Some(pool), Some(mount)) = (pool, mount) else {
@@ -254,6 +267,9 @@ pub fn read() -> bool {
         let mask = crate::raw::syscall!(libc::SYS_umask, 0o77);
         crate::raw::syscall!(libc::SYS_umask, mask);
         UMASK.store(mask as u32, Ordering::Relaxed);
+    }
+    if !fits {
+        crate::raw::print(2, b"arck: a variable of ARCK_ is too long; not serving\n");
     }
     fits
 }

@@ -91,6 +91,10 @@ fn is_wanted() -> bool {
 }
 
 /// What a look at a file has shown.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "there is one at a time, on the stack, and no allocation"
+)]
 enum Look {
     Decided(Result<(), isize>),
     /// A script, whose interpreter is what is executed. Its own bits give nobody rights.

@@ -120,6 +120,8 @@ pub struct Run<'a> {
     pub status: ExitStatus,
     pub pool: &'a Path,
     pub mount: &'a Path,
+    /// What programs find at the mount point that the library is not loaded into.
+    pub strays: String,
 }
 
 /// All processes together; also the JSON of `--report=FILE.json`.
@@ -128,6 +130,8 @@ struct Summary {
     command: Vec<String>,
     pool: String,
     mount: String,
+    /// What programs find there that the library is not loaded into.
+    strays: String,
     /// The command's exit status, if it exited.
     exit_status: Option<i32>,
     /// The signal that ended it, if one did.
@@ -233,6 +237,7 @@ fn summarise(lines: &str, run: &Run<'_>) -> Summary {
             .collect(),
         pool: run.pool.display().to_string(),
         mount: run.mount.display().to_string(),
+        strays: run.strays.clone(),
         exit_status: run.status.code(),
         signal: run.status.signal(),
         interception_on: false,
@@ -347,6 +352,7 @@ mod tests {
             status: ExitStatus::from_raw(0),
             pool: Path::new("/dev/shm/p"),
             mount: Path::new("/arck"),
+            strays: String::new(),
         };
         summarise(lines, &run)
     }

@@ -253,3 +253,115 @@ fn who_gets_rights_by_a_program_is_told_that_it_is_not_reached() {
         assert_eq!(lines.len(), usize::from(is_named), "{name}: {lines:?}");
     }
 }
+
+/// What stands in a directory of the host's.
+fn listed(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).unwrap();
+    entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect()
+}
+
+/// `restic init -r /arck/repo`, behind `env` or `make`, wrote its repository to the host's disk.
+#[test]
+fn what_is_not_reached_makes_nothing_where_the_pool_is_seen() {
+    const USER: u32 = 54321;
+    let (place, arck) = match rustix::process::geteuid().is_root() {
+        true => Place::of_users(USER),
+        false => (Place::new(), PathBuf::from(env!("CARGO_BIN_EXE_arck"))),
+    };
+    crate::support::preload_library();
+    let directory = place.path();
+    compile(directory, "static", SOURCE, &["-static"]);
+    let program = directory.join("static");
+    // Root, and, where they can be become, another user, in directories of their own.
+    let mut users = vec![None];
+    if rustix::process::geteuid().is_root() {
+        users.push(Some(USER));
+    }
+    for user in users {
+        let command = |words: &[&str]| {
+            let mut command = Command::new(&arck);
+            command
+                .args(words)
+                .current_dir(directory)
+                .env_remove("ARCK_STRICT");
+            if let Some(user) = user {
+                command.uid(user).gid(user);
+            }
+            command.output().unwrap()
+        };
+        let own = directory.join(format!("own-{}", user.unwrap_or(0)));
+        std::fs::create_dir(&own).unwrap();
+        let pool = own.join("pool");
+        if let Some(user) = user {
+            chown(&own, Some(user), Some(user)).unwrap();
+        }
+        let pool = pool.to_str().unwrap();
+        let made = command(&["mkfs", pool, "--size", "16M"]);
+        assert!(made.status.success(), "{made:?}");
+        // Missing on the host, there and empty, and again.
+        let missing = own.join("missing");
+        let there = own.join("there");
+        std::fs::create_dir(&there).unwrap();
+        if let Some(user) = user {
+            chown(&there, Some(user), Some(user)).unwrap();
+        }
+        let report = own.join("report.json");
+        let option = format!("--report={}", report.display());
+        for (mount, is_held) in [
+            (&missing, true),
+            (&missing, true),
+            // His own directory, which only root can have hidden.
+            (
+                &there,
+                user.is_none() && rustix::process::geteuid().is_root(),
+            ),
+        ] {
+            let path = mount.to_str().unwrap();
+            for script in [
+                "$0 $1/made",
+                "env $0 $1/made",
+                "echo all: >m; echo '\t'$0 $1/made >>m; make -f m",
+            ] {
+                let script = format!("mkdir -p $1/seen; {script}; : ; ls $1");
+                let program = program.to_str().unwrap();
+                let words = [
+                    "run", "--quiet", "--pool", pool, "--mount", path, &option, "--", "sh", "-c",
+                ];
+                let mut words = words.to_vec();
+                let script = format!("cd {}; {script}", own.display());
+                words.extend([&script, program, path]);
+                let output = command(&words);
+                let told = String::from_utf8_lossy(&output.stdout);
+                let errors = String::from_utf8_lossy(&output.stderr);
+                assert!(told.contains("ran\n"), "{script}: {output:?}");
+                // The pool is there all the same.
+                assert!(told.ends_with("seen\n"), "{script}: {output:?}");
+                let report = std::fs::read_to_string(&report).unwrap();
+                let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+                let strays = report["strays"].as_str().unwrap();
+                assert_eq!(strays.contains("can make nothing"), is_held, "{strays}");
+                let made = listed(mount);
+                match is_held {
+                    true => {
+                        assert_eq!(made, [""; 0], "{script}: {output:?}");
+                        assert!(errors.contains("mkdir: "), "{script}: {output:?}");
+                    }
+                    false => {
+                        assert_eq!(made, ["made"], "{script}: {output:?}");
+                        std::fs::remove_dir(mount.join("made")).unwrap();
+                    }
+                }
+            }
+        }
+        // What is in a directory of the host's is not to be seen by the command, which is said.
+        std::fs::create_dir(there.join("old")).unwrap();
+        let there = there.to_str().unwrap();
+        let words = ["run", "--pool", pool, "--mount", there, "--", "ls", there];
+        let output = command(&words);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(errors.contains("exists on the host too"), "{output:?}");
+        assert_eq!(output.stdout, b"seen\n", "{output:?}");
+    }
+}

@@ -51,3 +51,180 @@ fn there_are_no_rings_on_a_pool() {
         assert_eq!(plain, String::from_utf8_lossy(&alone.stdout), "{name}");
     }
 }
+
+/// A set-user-ID program into which the library is linked reads nothing of its user's environment. Needs
+/// root, who makes one.
+#[test]
+fn privileged_programs_read_no_settings() {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    const USER: u32 = 54321;
+    // SAFETY: no arguments.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("left out: needs root");
+        return;
+    }
+    let library = super::support::library(super::support::Backend::Pool);
+    let program = compile_as(
+        "privileged",
+        "privileged",
+        &[library.to_str().expect("UTF-8")],
+    );
+    let pool = TestPool::new(64 << 20);
+    let place = Place::new();
+    let run = || {
+        let mut command = Command::new(&program);
+        super::support::set_up(&pool, "/arck".as_ref(), &place.report, &mut command);
+        let output = command.env_remove("LD_PRELOAD").output();
+        let output = output.expect("the program runs");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert_eq!(run(), "plain: made\n");
+    let lines = place.report().len();
+    assert!(lines > 0);
+    chown(&program, Some(USER), Some(USER)).expect("it is root's");
+    let mode = std::fs::Permissions::from_mode(0o6755);
+    std::fs::set_permissions(&program, mode).expect("it is root's");
+    assert_eq!(run(), "privileged: No such file or directory\n");
+    assert_eq!(place.report().len(), lines);
+    assert_eq!(pool.violations(), "");
+}
+
+/// Whatever the environment says, the program ends, by itself and soon, and what it names is as it was. Of
+/// settings by which nothing is to be changed, nothing is.
+#[test]
+fn hostile_settings_harm_nobody() {
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::process::{CommandExt, ExitStatusExt};
+    let pool = TestPool::new(64 << 20);
+    let place = Place::new();
+    let precious = place.directory.path().join("precious");
+    std::fs::write(&precious, "precious\n").expect("a file");
+    let pipe = place.directory.path().join("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.expect("mkfifo runs").success());
+    let link = place.directory.path().join("link");
+    std::os::unix::fs::symlink(&precious, &link).expect("a link");
+    let file = std::fs::OpenOptions::new()
+        .read(true)
+        .append(true)
+        .open(&precious);
+    let file = file.expect("a file");
+    let status = file.metadata().expect("its status");
+    let identity = format!("9:{}:{}", status.dev(), status.ino());
+    let text = |path: &std::path::Path| path.to_str().expect("UTF-8").to_owned();
+    let mut values = vec![
+        text(&precious),
+        text(&pipe),
+        text(&link),
+        identity,
+        "x".repeat(5000),
+        "/".to_owned() + &"x".repeat(4000),
+        "1:".repeat(2000),
+    ];
+    values.extend(
+        [
+            "",
+            "x",
+            "1",
+            "2",
+            "9",
+            "-1",
+            "fd:9",
+            "fd:1",
+            "fd:-1",
+            "fd:99999999999999999999",
+            "9:0:0",
+            "0:0:0",
+            "9:1",
+            "4294967305:1:1",
+            "18446744073709551615:18446744073709551615:18446744073709551615",
+            "/",
+            "//",
+            "/dev/null",
+            "/dev/zero",
+            "/dev/tty",
+            "/proc/self/mem",
+            "/proc/self/fd/9",
+            "/proc/self/fd/99999",
+            "/proc/1/fd/0",
+            ".",
+            "..",
+            "../..",
+            "%s%n",
+            "1e308",
+            "NaN",
+            "inf",
+            "\u{7f}\n\u{1}",
+            "@",
+            "=",
+            ",:,:",
+            "4096:0,8192:257",
+            "none",
+            "never",
+        ]
+        .map(str::to_owned),
+    );
+    // Whether the program is served as without it. The others say where, and how: by nobody else than its
+    // own user.
+    let settings = [
+        ("KEEP", true),
+        ("HOLD", true),
+        ("CWD", true),
+        ("EXEC", true),
+        ("EXECFN", true),
+        ("EXE", true),
+        ("SITES", true),
+        ("SAID", true),
+        ("QUIET", true),
+        ("STRICT", true),
+        ("TOLD", true),
+        ("PATCH", true),
+        ("WAIT", true),
+        ("REPORT", true),
+        ("NET", false),
+        ("GROUP", false),
+        ("MOUNT", false),
+        ("POOL", false),
+    ];
+    let script = "echo one >/arck/f; exec /bin/cat /arck/f";
+    let mut tried = 0;
+    for (setting, is_served) in settings {
+        for value in &values {
+            // That a pool lies elsewhere is no attack, and takes its time to find out.
+            if setting == "POOL" && tried % 8 != 0 {
+                tried += 1;
+                continue;
+            }
+            let mut command = Command::new("/bin/sh");
+            command.args(["-c", script]).current_dir("/");
+            super::support::set_up(&pool, "/arck".as_ref(), &place.report, &mut command);
+            command.env("ARCK_WAIT", "1");
+            command.env(format!("ARCK_{setting}"), value);
+            let number = file.as_raw_fd();
+            // SAFETY: one system call.
+            unsafe {
+                command.pre_exec(move || match libc::dup2(number, 9) {
+                    9 => Ok(()),
+                    _ => Err(std::io::Error::last_os_error()),
+                });
+            }
+            let began = std::time::Instant::now();
+            let output = command.output().expect("the command runs");
+            let told = String::from_utf8_lossy(&output.stdout).into_owned();
+            let what = format!("{setting}={value:.60}: {output:?}");
+            assert_eq!(output.status.signal(), None, "{what}");
+            assert!(began.elapsed().as_secs() < 20, "{what}");
+            // What is too long for a path is said, and nothing is served.
+            if is_served && value.len() < 4096 {
+                assert_eq!(told, "one\n", "{what}");
+                assert!(output.status.success(), "{what}");
+            }
+            let now = std::fs::read_to_string(&precious).expect("it is there");
+            assert_eq!(now, "precious\n", "{what}");
+            tried += 1;
+        }
+    }
+    assert!(tried > 500, "{tried}");
+    assert_eq!(pool.violations(), "");
+}

@@ -90,6 +90,7 @@ pub fn table(summary: &Summary) -> String {
     let title = "calls on pool paths or descriptors that got past it:";
     counts(&mut text, title, &summary.past, seen);
     unknown(&mut text, summary);
+    let _ = writeln!(text, "{}", summary.strays);
     if summary.unreadable > 0 {
         let _ = writeln!(
             text,
