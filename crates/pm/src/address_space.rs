@@ -6,15 +6,25 @@
 //! kills whoever touches it (SIGSEGV), but nothing else can move in there. Views
 //! stay valid over replacements in the sense that they see what is mapped
 //! then; whoever replaces a part sees to it that nobody minds.
+//!
+//! Where the process's address space is limited (`ulimit -v`) a reservation would
+//! count against the limit. There nothing is reserved: the addresses are ones that
+//! nobody else uses, what is mapped is noted, and only that is ever replaced.
 
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
+use std::sync::{Mutex, PoisonError};
 
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, munmap};
 
 use crate::error::{Error, Result};
-use crate::mapping::{Access, HUGE_PAGE, MapOptions, PAGE, advise_no_recency, announce, populate};
+use crate::far;
+use crate::long::is_limited;
+use crate::mapping::{
+    Access, HUGE_PAGE, MapOptions, PAGE, advise_no_recency, announce, leave_out, map_pages,
+    populate,
+};
 use crate::record;
 use crate::shared::SharedBytes;
 
@@ -24,6 +34,8 @@ use crate::shared::SharedBytes;
 pub struct AddressSpace {
     base: NonNull<u8>,
     len: usize,
+    /// Where nothing is reserved: offset and length of what is mapped.
+    mapped: Option<Mutex<Vec<(usize, usize)>>>,
 }
 
 // SAFETY: a reservation belongs to the process, not to a thread, and is accessed
@@ -34,10 +46,10 @@ unsafe impl Sync for AddressSpace {}
 
 impl AddressSpace {
     /// Reserves `len` bytes (rounded up to 2 MiB) without access. Costs neither
-    /// memory nor swap.
+    /// memory nor swap, nor anything of a limit of address space.
     ///
     /// # Errors
-    /// ENOMEM if the process has no such range left (or RLIMIT_AS forbids it).
+    /// ENOMEM if the process has no such range left.
     pub fn reserve(len: usize) -> Result<AddressSpace> {
         let no_memory = Error::System {
             operation: "mmap",
@@ -50,26 +62,30 @@ impl AddressSpace {
         let total = len
             .checked_add(HUGE_PAGE)
             .ok_or_else(|| no_memory.clone())?;
-        let take = |len: usize| {
+        if is_limited() {
+            let base = far::choose(len).map_err(Error::system("mmap"))?;
+            return Ok(AddressSpace {
+                base: NonNull::new(base).ok_or(no_memory)?,
+                len,
+                mapped: Some(Mutex::default()),
+            });
+        }
+        let take = |len: usize| -> Result<*mut u8> {
+            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
             // SAFETY: the kernel chooses a free range, so nothing is replaced.
-            let start = unsafe {
-                mmap_anonymous(
-                    std::ptr::null_mut(),
-                    len,
-                    ProtFlags::empty(),
-                    MapFlags::PRIVATE | MapFlags::NORESERVE,
-                )
-            };
-            start
-                .map_err(Error::system("mmap"))
-                .map(|start| start.cast::<u8>())
+            let start = unsafe { map_pages(None, len, ProtFlags::empty(), flags, None) }
+                .map_err(Error::system("mmap"))?;
+            // SAFETY: just mapped.
+            unsafe { leave_out(start, len) };
+            Ok(start)
         };
         // The kernel aligns what is so large by itself (since Linux 6.7); then nothing has to be cut off.
         let aligned = take(len)?;
         if let Some(base) = NonNull::new(aligned)
             && (aligned as usize).is_multiple_of(HUGE_PAGE)
         {
-            return Ok(AddressSpace { base, len });
+            let mapped = None;
+            return Ok(AddressSpace { base, len, mapped });
         }
         // SAFETY: our own new reservation, used by nobody. Failure leaves address space unused.
         let _ = unsafe { munmap(aligned.cast(), len) };
@@ -89,6 +105,7 @@ impl AddressSpace {
         Ok(AddressSpace {
             base: NonNull::new(base).ok_or(no_memory)?,
             len,
+            mapped: None,
         })
     }
 
@@ -140,19 +157,11 @@ impl AddressSpace {
     ) -> Result<()> {
         let file = file.as_fd();
         let address = self.place(offset, len)?;
-        let flags = options.flags() | MapFlags::FIXED;
+        let source = Some((file, file_offset));
         // SAFETY: the range lies in our own reservation.
         unsafe {
-            mmap(
-                address.cast(),
-                len,
-                options.protection(),
-                flags,
-                file,
-                file_offset,
-            )
+            self.place_pages(offset, len, options.protection(), options.flags(), source)?;
         }
-        .map_err(Error::system("mmap"))?;
         if options.memory {
             // SAFETY: just mapped, in our own reservation.
             unsafe { advise_no_recency(address, len) };
@@ -166,7 +175,32 @@ impl AddressSpace {
     /// # Errors
     /// EFAULT for a range outside or misaligned; ENOMEM.
     pub fn unmap(&self, offset: usize, len: usize) -> Result<()> {
-        self.replace(offset, len, ProtFlags::empty())
+        let Some(mapped) = &self.mapped else {
+            return self.replace(offset, len, ProtFlags::empty());
+        };
+        let address = self.place(offset, len)?;
+        record::unmapped(address, len);
+        let mut mapped = mapped.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rest = Vec::with_capacity(mapped.len() + 1);
+        for &(from, length) in mapped.iter() {
+            let (to, end) = (from + length, offset + len);
+            let (start, stop) = (from.max(offset), to.min(end));
+            if start >= stop {
+                rest.push((from, length));
+                continue;
+            }
+            // SAFETY: mapped by us, in our own range.
+            unsafe { munmap(self.base().wrapping_add(start).cast(), stop - start) }
+                .map_err(Error::system("munmap"))?;
+            if from < start {
+                rest.push((from, start - from));
+            }
+            if stop < to {
+                rest.push((stop, to - stop));
+            }
+        }
+        *mapped = rest;
+        Ok(())
     }
 
     /// Replaces a range by private zeroes of this process: late readers see
@@ -181,10 +215,53 @@ impl AddressSpace {
     fn replace(&self, offset: usize, len: usize, protection: ProtFlags) -> Result<()> {
         let address = self.place(offset, len)?;
         record::unmapped(address, len);
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: the range lies in our own reservation.
-        unsafe { mmap_anonymous(address.cast(), len, protection, flags) }
-            .map_err(Error::system("mmap"))?;
+        unsafe { self.place_pages(offset, len, protection, flags, None) }
+    }
+
+    /// Maps pages in a range, in place of what is there, and leaves them out of core dumps.
+    ///
+    /// # Safety
+    /// The range was found to lie in the reservation.
+    unsafe fn place_pages(
+        &self,
+        offset: usize,
+        len: usize,
+        protection: ProtFlags,
+        flags: MapFlags,
+        source: Option<(std::os::fd::BorrowedFd<'_>, u64)>,
+    ) -> Result<()> {
+        let address = self.base().wrapping_add(offset);
+        // SAFETY: replaces nothing but what lies in the reservation, or was mapped by us.
+        let map = |flags| unsafe { map_pages(Some(address), len, protection, flags, source) };
+        let done = match &self.mapped {
+            None => map(flags | MapFlags::FIXED),
+            Some(mapped) => {
+                let mut mapped = mapped.lock().unwrap_or_else(PoisonError::into_inner);
+                let overlaps = |&(from, length): &(usize, usize)| {
+                    from < offset + len && offset < from + length
+                };
+                let covers = |&(from, length): &(usize, usize)| {
+                    from <= offset && offset + len <= from + length
+                };
+                if mapped.iter().any(covers) {
+                    map(flags | MapFlags::FIXED)
+                } else if mapped.iter().any(overlaps) {
+                    // Nobody does; what lies beside could be another's.
+                    Err(Errno::EXIST)
+                } else {
+                    let done = map(flags | MapFlags::FIXED_NOREPLACE);
+                    if done.is_ok() {
+                        mapped.push((offset, len));
+                    }
+                    done
+                }
+            }
+        };
+        done.map_err(Error::system("mmap"))?;
+        // SAFETY: just mapped.
+        unsafe { leave_out(address, len) };
         Ok(())
     }
 
@@ -233,7 +310,15 @@ impl AddressSpace {
 impl Drop for AddressSpace {
     fn drop(&mut self) {
         record::unmapped(self.base.as_ptr(), self.len);
-        // SAFETY: our own reservation, and no view outlives `self`.
-        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+        let all = vec![(0, self.len)];
+        let mapped = match self.mapped.take() {
+            None => all,
+            Some(mapped) => mapped.into_inner().unwrap_or_else(PoisonError::into_inner),
+        };
+        for (from, length) in mapped {
+            let address = self.base.as_ptr().wrapping_add(from);
+            // SAFETY: our own reservation, or mapped by us, and no view outlives `self`.
+            let _ = unsafe { munmap(address.cast(), length) };
+        }
     }
 }

@@ -9,6 +9,7 @@
 //! | [`shared`] | [`SharedBytes`], the checked view every other crate uses |
 //! | [`order`] | order of persistence in types: dirty, flushed, durable, published |
 //! | [`mapping`], [`address_space`] | mapped files and fixed reservations |
+//! | [`long`], `far` | long files, reachable as far as they are in use |
 //! | [`placing`] | pieces of mappings at addresses that a program chose |
 //! | [`guarded`] | copies that turn SIGBUS into an error |
 //! | [`durability`] | which durability a directory offers, and what to flush |
@@ -35,8 +36,10 @@ mod control;
 pub mod copy;
 pub mod durability;
 mod error;
+mod far;
 pub mod flush;
 pub mod guarded;
+pub mod long;
 pub mod mapping;
 pub mod order;
 pub mod placing;
@@ -49,6 +52,7 @@ pub use address_space::AddressSpace;
 pub use durability::{DurabilityMode, PersistOption};
 pub use error::{Error, Fault, Result};
 pub use flush::{CACHE_LINE, PersistPolicy, fence, flush_range, policy, set_policy};
+pub use long::LongFile;
 pub use mapping::{Access, MapOptions, Mapping};
 pub use order::{Dirty, Durable, Flushed, Published};
 pub use shared::SharedBytes;

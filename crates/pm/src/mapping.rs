@@ -6,9 +6,13 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags, madvise, mmap, msync, munmap};
+use rustix::mm::{
+    Advice, MapFlags, MprotectFlags, MremapFlags, MsyncFlags, ProtFlags, madvise, mmap,
+    mmap_anonymous, mprotect, mremap_fixed, msync, munlock, munmap,
+};
 
 use crate::error::{Error, Result};
 use crate::record::{self, FileId};
@@ -124,19 +128,13 @@ impl Mapping {
     /// ENOMEM, ENODEV.
     pub fn new(file: impl AsFd, offset: u64, len: usize, options: MapOptions) -> Result<Mapping> {
         let file = file.as_fd();
+        let source = Some((file, offset));
         // SAFETY: the kernel chooses a free range, so nothing is replaced.
-        let base = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                len,
-                options.protection(),
-                options.flags(),
-                file,
-                offset,
-            )
-        }
-        .map_err(Error::system("mmap"))?;
-        let base = NonNull::new(base.cast()).ok_or(Error::System {
+        let base = unsafe { map_pages(None, len, options.protection(), options.flags(), source) }
+            .map_err(Error::system("mmap"))?;
+        // SAFETY: just mapped.
+        unsafe { leave_out(base, len) };
+        let base = NonNull::new(base).ok_or(Error::System {
             operation: "mmap",
             errno: Errno::NOMEM,
         })?;
@@ -205,17 +203,15 @@ impl Mapping {
     pub fn replace_by_zeroes(&self) -> Result<()> {
         record::unmapped(self.base.as_ptr(), self.len);
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        let both = ProtFlags::READ | ProtFlags::WRITE;
+        let length = self.len.next_multiple_of(PAGE);
         // SAFETY: replaces our own mapping, in one step, by one of the same length and rights;
         // views see memory that exists before and after.
         unsafe {
-            rustix::mm::mmap_anonymous(
-                self.base.as_ptr().cast(),
-                self.len.next_multiple_of(PAGE),
-                ProtFlags::READ | ProtFlags::WRITE,
-                flags,
-            )
+            let base = map_pages(Some(self.base.as_ptr()), length, both, flags, None)
+                .map_err(Error::system("mmap"))?;
+            leave_out(base, length);
         }
-        .map_err(Error::system("mmap"))?;
         Ok(())
     }
 
@@ -244,6 +240,87 @@ impl Drop for Mapping {
         // for arguments that are wrong.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
     }
+}
+
+/// The program has asked that all it maps from now on be locked into memory (MCL_FUTURE).
+static LOCKS_FUTURE: AtomicBool = AtomicBool::new(false);
+
+/// Says whether the kernel locks whatever this process maps from now on (`mlockall` with MCL_FUTURE), so
+/// that this crate's mappings are made in a way that they are not: a program means its own memory.
+pub fn note_future_is_locked(is_locked: bool) {
+    LOCKS_FUTURE.store(is_locked, Ordering::SeqCst);
+}
+
+/// Maps pages of a file, or zeroes, at an address if one is given (as `flags` say), else where the kernel
+/// likes. They are not locked, nor faulted in for that, whatever the program has asked for.
+///
+/// # Errors
+/// The kernel's; EAGAIN where what is locked is limited and has no room for the pages, though they are
+/// locked for no longer than this takes.
+///
+/// # Safety
+/// With MAP_FIXED, whatever is mapped there is the caller's to replace.
+pub(crate) unsafe fn map_pages(
+    address: Option<*mut u8>,
+    len: usize,
+    protection: ProtFlags,
+    flags: MapFlags,
+    source: Option<(BorrowedFd<'_>, u64)>,
+) -> rustix::io::Result<*mut u8> {
+    let map = |address: Option<*mut u8>, protection, flags| {
+        let address = address.unwrap_or(std::ptr::null_mut()).cast();
+        // SAFETY: the caller's promise.
+        unsafe {
+            match source {
+                Some((file, offset)) => mmap(address, len, protection, flags, file, offset),
+                None => mmap_anonymous(address, len, protection, flags),
+            }
+        }
+        .map(<*mut _>::cast::<u8>)
+    };
+    if !LOCKS_FUTURE.load(Ordering::Relaxed) {
+        return map(address, protection, flags);
+    }
+    // Locked without access nothing is faulted in. What is to be replaced is replaced in one step, by what
+    // is ready.
+    let is_replaced = flags.contains(MapFlags::FIXED);
+    let at_first = if is_replaced { None } else { address };
+    let quiet = flags.difference(MapFlags::FIXED | MapFlags::POPULATE);
+    let made = map(at_first, ProtFlags::empty(), quiet)?;
+    let ready = || {
+        let allowed = MprotectFlags::from_bits_retain(protection.bits());
+        // SAFETY: just mapped, by us, and nobody else's.
+        unsafe {
+            munlock(made.cast(), len)?;
+            mprotect(made.cast(), len, allowed)?;
+            match address {
+                Some(address) if is_replaced => {
+                    let flags = MremapFlags::MAYMOVE;
+                    mremap_fixed(made.cast(), len, len, flags, address.cast()).map(|_| address)
+                }
+                _ => Ok(made),
+            }
+        }
+    };
+    let placed = ready().inspect_err(|_| {
+        // SAFETY: as above.
+        let _ = unsafe { munmap(made.cast(), len) };
+    })?;
+    if flags.contains(MapFlags::POPULATE) {
+        // SAFETY: populating changes no contents. A mere wish, as it is of `mmap`.
+        let _ = unsafe { madvise(placed.cast(), len, Advice::LinuxPopulateRead) };
+    }
+    Ok(placed)
+}
+
+/// Leaves a range out of core dumps: what is in it is in the pool, or means nothing without the process.
+/// A mere wish: failure is no matter.
+///
+/// # Safety
+/// The range is mapped, and stays so meanwhile.
+pub(crate) unsafe fn leave_out(base: *mut u8, len: usize) {
+    // SAFETY: advice changes no contents; the range is the caller's to vouch for.
+    let _ = unsafe { madvise(base.cast(), len, Advice::LinuxDontDump) };
 }
 
 /// Tells a trace, if one is recorded, what was mapped.

@@ -84,6 +84,9 @@ pub unsafe fn duplicate(
     let flags = MremapFlags::MAYMOVE;
     // SAFETY: of size 0, so that the source stays; the target is the caller's.
     unsafe { mremap_fixed(source.as_ptr().cast(), 0, source.len(), flags, target)? };
+    // SAFETY: just mapped. The program's own maps are in its core dumps as it likes, which ours are not.
+    // A mere wish.
+    let _ = unsafe { madvise(target, source.len(), Advice::LinuxDoDump) };
     if protection != given {
         // SAFETY: just mapped.
         unsafe { protect(address, source.len(), protection)? };
