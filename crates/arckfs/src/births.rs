@@ -371,7 +371,7 @@ impl<'a> Context<'a> {
         directory.branch_is_durable();
         let offset = u64::from(reference.unit) * 64;
         let word = session
-            .arena()
+            .arena_at(offset as usize)
             .load_u64(offset as usize, Ordering::Acquire)
             .ok_or(Errno::IO)?;
         // A record without effects says nothing.

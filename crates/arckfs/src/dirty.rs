@@ -28,7 +28,7 @@ impl<'a> Context<'a> {
             while page != 0 && bound != 0 {
                 let next = self
                     .session
-                    .arena()
+                    .arena_at(page as usize * 4096)
                     .load_u64(page as usize * 4096, Ordering::Acquire)
                     .map_or(0, |word| (word >> 32) as u32);
                 stock.arena.release(self.session, self.slot(), page);

@@ -363,7 +363,7 @@ impl<'a> Context<'a> {
         let mut bytes = [0u8; RECORD_BYTES];
         let bytes = bytes.get_mut(..published.length).ok_or(Errno::IO)?;
         self.session
-            .arena()
+            .arena_at(published.offset as usize)
             .copy_to(published.offset as usize, bytes)
             .ok_or(Errno::IO)?;
         bytes[..8].copy_from_slice(&published.word.to_le_bytes());
@@ -411,7 +411,7 @@ impl<'a> Context<'a> {
         let offset = usize::try_from(offset).map_err(|_| Errno::IO)?;
         let stored = self
             .session
-            .arena()
+            .arena_at(offset)
             .write_u64(offset, word)
             .ok_or(Errno::IO)?;
         let _durable = arck_pm::order::fence(stored.flush());
@@ -489,7 +489,7 @@ impl Engine {
                     stale += 1;
                     Ok(())
                 }
-                Stop::Failure(failure) => return Err(failure),
+                Stop::Failure(failure) => return Err(self.for_lack_of_room(failure)),
                 Stop::Fix(Fix::OwnTurn(number)) => {
                     let inode = self.known(number).ok_or(Errno::STALE)?;
                     *recalled.turn.borrow_mut() =
@@ -512,10 +512,23 @@ impl Engine {
                     }
                 }
                 Err(Errno::ACCESS) if by_path && recalled.is_to_be_asked_again() => {}
-                Err(errno) => return Err(errno.into()),
+                Err(errno) => return Err(self.for_lack_of_room(errno.into())),
             }
         }
-        Err(Errno::AGAIN.into())
+        Err(self.for_lack_of_room(Errno::AGAIN.into()))
+    }
+
+    /// What could not be reached since the process may not have more addresses is no damage: ENOMEM.
+    #[cold]
+    fn for_lack_of_room(&self, failure: Failure) -> Failure {
+        match failure {
+            Failure::Errno(Errno::IO | Errno::STALE | Errno::AGAIN)
+                if self.session.take_no_room() =>
+            {
+                Failure::Errno(Errno::NOMEM)
+            }
+            other => other,
+        }
     }
 
     #[inline(always)]
@@ -608,6 +621,7 @@ impl Engine {
     /// maps of this one show what others have changed.
     #[inline]
     fn be_one_of_group(&self) -> Result<(), Errno> {
+        self.session.keep_up()?;
         if self.session.any_departed() {
             self.clear_departed()?;
         }

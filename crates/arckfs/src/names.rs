@@ -138,7 +138,11 @@ impl<'a> Context<'a> {
         if found.record.unit != 0 {
             let (branch, begun) = self.branch(directory, expected)?;
             let place = found.record.unit as usize * 64;
-            let load = || self.session.arena().load_u64(place, Ordering::Acquire);
+            let load = || {
+                self.session
+                    .arena_at(place)
+                    .load_u64(place, Ordering::Acquire)
+            };
             let before = load().ok_or(Errno::IO)?;
             let cleared = delta::clear_effects(self.session, found.record, effect::ADD)?;
             let stamp = self.stamp(directory, &branch, time)?;

@@ -196,6 +196,12 @@ impl ArenaPages {
         self.used() < u64::from(self.delta_pages.load(Ordering::Relaxed))
     }
 
+    /// Pages of the branch table, and delta pages, that are allocated.
+    pub fn allocated(&self) -> (u32, u32) {
+        let of = |pages: &AtomicU32| pages.load(Ordering::Acquire);
+        (of(&self.branch_pages), of(&self.delta_pages))
+    }
+
     /// Delta pages in use.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
@@ -217,6 +223,7 @@ impl ArenaPages {
             branch_pages: 0,
             delta_pages: wanted,
         })?;
+        session.reach_arena_pages(0, wanted)?;
         let first = u64::from(DELTA_FIRST + delta_pages) * PAGE_SIZE;
         session.populate_arena(first, u64::from(wanted - delta_pages) * PAGE_SIZE);
         self.delta_pages.fetch_max(wanted, Ordering::Release);
@@ -235,6 +242,7 @@ impl ArenaPages {
             branch_pages: wanted,
             delta_pages: 0,
         })?;
+        session.reach_arena_pages(wanted, 0)?;
         let length = u64::from(wanted.saturating_sub(before)) * PAGE_SIZE;
         session.populate_arena((1 + u64::from(before)) * PAGE_SIZE, length);
         self.branch_pages.fetch_max(wanted, Ordering::Release);

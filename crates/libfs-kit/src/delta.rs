@@ -41,7 +41,7 @@ impl<'s> Branch<'s> {
     pub fn at(session: &'s Session, slot: u32) -> Result<Branch<'s>, Errno> {
         let offset = branch_offset(slot).ok_or(OUTSIDE)?;
         let bytes = session
-            .arena()
+            .arena_at(offset as usize)
             .slice(offset as usize, size_of::<StoredBranch>())
             .ok_or(OUTSIDE)?;
         Ok(Branch { bytes, offset })
@@ -163,9 +163,10 @@ impl<'s> Branch<'s> {
 }
 
 fn page_bytes(session: &Session, page: u32) -> Result<SharedBytes<'_>, Errno> {
+    let place = page as usize * PAGE_SIZE as usize;
     session
-        .arena()
-        .slice(page as usize * PAGE_SIZE as usize, PAGE_SIZE as usize)
+        .arena_at(place)
+        .slice(place, PAGE_SIZE as usize)
         .ok_or(OUTSIDE)
 }
 
@@ -271,7 +272,7 @@ pub fn append_record(
 /// Takes effects of a record back: clears `bits` of its state by one store.
 pub fn clear_effects(session: &Session, record: RecordRef, bits: u32) -> Result<Flushed, Errno> {
     let place = record.unit as usize * RECORD_UNIT;
-    let arena = session.arena();
+    let arena = session.arena_at(place);
     let word = arena.load_u64(place, Ordering::Acquire).ok_or(OUTSIDE)?;
     Ok(arena
         .write_u64(place, word & !(u64::from(bits) << 32))
@@ -283,7 +284,7 @@ pub fn clear_effects(session: &Session, record: RecordRef, bits: u32) -> Result<
 pub fn effects(session: &Session, record: RecordRef) -> u32 {
     let place = record.unit as usize * RECORD_UNIT;
     session
-        .arena()
+        .arena_at(place)
         .load_u64(place, Ordering::Acquire)
         .map_or(0, |word| (word >> 32) as u32)
 }

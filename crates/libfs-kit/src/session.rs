@@ -4,6 +4,8 @@
 //! * What is mapped is exactly what the controller sent: header table, page bitmap and other
 //!   sessions' segments read-only; the arena, the control memory, the group region and this
 //!   session's data segments read-write.
+//! * What is long and mostly unused (arena, header table, region) is mapped as far as it is in use:
+//!   see [`reach`].
 //! * No pointer into the pool is followed unless its segment is mapped: `access` says so for
 //!   each segment, and [`Session::page`] maps on first use.
 //! * A session lives as long as the process (it is leaked on purpose): references to it and to
@@ -13,6 +15,7 @@
 //!
 //! Locks: the connection's, and never while another lock of this module is taken.
 
+pub mod reach;
 mod segments;
 
 use crate::arena_pages::ArenaPages;
@@ -28,7 +31,7 @@ use arck_core_state::geometry::SessionNumber;
 use arck_core_state::superblock::Durability;
 use arck_core_state::{Geometry, HeaderCopy, Inode, InodeNumber, LiveHeader, layout};
 use arck_pm::mapping::{MapOptions, Mapping};
-use arck_pm::{AddressSpace, SharedBytes};
+use arck_pm::{AddressSpace, LongFile};
 use arck_protocol::control::{CONTROL_SIZE, ControlMemory};
 use arck_protocol::operation::LightBarrier;
 use arck_protocol::ring::Ring;
@@ -37,7 +40,7 @@ use arck_protocol::{Request, Response, ring, socket};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 pub use crate::connection::connect_socket;
@@ -53,13 +56,13 @@ pub enum ConnectError {
     NoPool { pool: String },
     #[error("{pool}: nobody serves this pool; start `arck serve {pool}` or use `arck run`")]
     NotServed { pool: String },
-    #[error("{pool}: the controller refused: {reason}")]
+    #[error("{pool}: the controller refused: {reason}{}", reach::hint(*.errno))]
     Refused {
         pool: String,
         reason: String,
         errno: Errno,
     },
-    #[error("{pool}: {what}: {errno}")]
+    #[error("{pool}: {what}: {errno}{}", reach::hint(*.errno))]
     System {
         pool: String,
         what: &'static str,
@@ -196,9 +199,13 @@ pub struct Session {
     durability: Durability,
     connection: Connection,
     control_mapping: Mapping,
-    headers: Mapping,
+    headers: LongFile,
+    /// Headers that can be reached: see [`reach`].
+    headers_reached: AtomicU32,
     bitmap: Mapping,
-    arena: Mapping,
+    arena: LongFile,
+    /// Bytes from the arena's beginning to where its two parts can be reached.
+    arena_reached: [AtomicUsize; 2],
     pool: AddressSpace,
     access: Box<[AtomicU8]>,
     /// How many times segments had been given back when this process last dropped its mappings.
@@ -297,6 +304,7 @@ impl Session {
             .then(|| connection::placed_again(&region))
             .transpose()
             .map_err(system("keeping the group region"))?;
+        let arena_parts = reach::arena_parts(welcome.branch_pages, welcome.delta_pages);
         let session = Session {
             number: welcome.session,
             durability,
@@ -311,12 +319,14 @@ impl Session {
                 control,
                 shared.map(|region| (options.group, region)),
             ),
-            headers: Mapping::new(&headers, 0, size(geometry.header_table_size()), read_only)
+            headers: reach::headers(&headers, &geometry)
                 .map_err(mapped("mapping the inode headers"))?,
+            headers_reached: AtomicU32::new(reach::first_headers(&geometry)),
             bitmap: Mapping::new(&bitmap, 0, size(geometry.page_bitmap_size()), read_only)
                 .map_err(mapped("mapping the page bitmap"))?,
-            arena: Mapping::new(&arena, 0, size(ARENA_SPAN), sync)
+            arena: LongFile::new(&arena, size(ARENA_SPAN), &arena_parts, sync)
                 .map_err(mapped("mapping the arena"))?,
+            arena_reached: arena_parts.map(|part| AtomicUsize::new(part.end)),
             pool: AddressSpace::reserve(size(geometry.span()))
                 .map_err(mapped("reserving address space for the pool"))?,
             access: (0..geometry.segment_count)
@@ -331,6 +341,7 @@ impl Session {
             welcome,
         };
         let session: &'static Session = Box::leak(Box::new(session));
+        session.note_addresses();
         let prepared = match session.welcome.makes_region {
             false => State::find(session),
             true => session.make_state(options),
@@ -405,12 +416,6 @@ impl Session {
     pub(crate) fn barrier(&self) -> LightBarrier {
         self.barrier
     }
-    /// The arena, all of its span; only what was allocated may be touched.
-    #[inline(always)]
-    pub fn arena(&self) -> SharedBytes<'_> {
-        self.arena.bytes()
-    }
-
     pub fn control(&self) -> &ControlMemory {
         // SAFETY: the mapping is page aligned, CONTROL_SIZE bytes long, read-write, and lives as
         // long as `self`.
@@ -420,11 +425,12 @@ impl Session {
     /// The header of an inode number; `None` for 0 and beyond the table.
     #[inline]
     pub fn header(&self, number: InodeNumber) -> Option<&LiveHeader> {
-        if number == 0 || number >= self.geometry().inode_count {
+        let is_reached = number < self.headers_reached.load(Ordering::Acquire);
+        if number == 0 || !(is_reached || self.reach_header(number)) {
             return None;
         }
-        // SAFETY: inside the mapped table (its size is computed from `inode_count`), aligned to
-        // 64 as the table starts at a page; a header consists of atomics.
+        // SAFETY: inside the part of the table that can be reached, aligned to 64 as the table
+        // starts at a page; a header consists of atomics.
         Some(unsafe {
             &*self
                 .headers
@@ -612,12 +618,10 @@ impl Session {
         crate::thread::leave(self);
         // Where the kernel has no memory for another mapping the old one just stays.
         let _ = self.pool.replace_by_zeroes(0, self.pool.len());
-        for mapping in [
-            &self.arena,
-            &self.headers,
-            &self.bitmap,
-            &self.control_mapping,
-        ] {
+        for file in [&self.arena, &self.headers] {
+            let _ = file.replace_by_zeroes();
+        }
+        for mapping in [&self.bitmap, &self.control_mapping] {
             let _ = mapping.replace_by_zeroes();
         }
         self.region.let_go();

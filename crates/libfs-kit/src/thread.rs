@@ -198,6 +198,7 @@ pub fn leave(session: &'static Session) {
 
 /// In a forked child: forgets the parent's contexts.
 pub fn forget_all() {
+    crate::session::reach::forget_addresses();
     LAST.set(None);
     let _ = CONTEXTS.try_with(|contexts| contexts.borrow_mut().contexts.clear());
 }

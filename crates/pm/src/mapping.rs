@@ -6,12 +6,12 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use rustix::io::Errno;
 use rustix::mm::{
-    Advice, MapFlags, MprotectFlags, MremapFlags, MsyncFlags, ProtFlags, madvise, mmap,
-    mmap_anonymous, mprotect, mremap_fixed, msync, munlock, munmap,
+    Advice, MapFlags, MlockFlags, MprotectFlags, MremapFlags, MsyncFlags, ProtFlags, madvise,
+    mlock, mlock_with, mmap, mmap_anonymous, mprotect, mremap_fixed, msync, munlock, munmap,
 };
 
 use crate::error::{Error, Result};
@@ -242,13 +242,60 @@ impl Drop for Mapping {
     }
 }
 
-/// The program has asked that all it maps from now on be locked into memory (MCL_FUTURE).
-static LOCKS_FUTURE: AtomicBool = AtomicBool::new(false);
+/// How pages are locked into memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Locking {
+    /// All of them are faulted in.
+    Whole,
+    /// Each when it is touched first (MCL_ONFAULT).
+    OnFault,
+}
 
-/// Says whether the kernel locks whatever this process maps from now on (`mlockall` with MCL_FUTURE), so
-/// that this crate's mappings are made in a way that they are not: a program means its own memory.
-pub fn note_future_is_locked(is_locked: bool) {
-    LOCKS_FUTURE.store(is_locked, Ordering::SeqCst);
+/// How the kernel locks what this process maps: see [`note_locking_to_come`].
+static TO_COME: AtomicU8 = AtomicU8::new(NOT_LOCKED);
+const NOT_LOCKED: u8 = 0;
+const WHOLE: u8 = 1;
+const ON_FAULT: u8 = 2;
+
+/// Says how the kernel locks whatever this process maps from now on (`mlockall` with MCL_FUTURE): then
+/// this crate's mappings are made in a way that they are not, since a program means its own memory.
+pub fn note_locking_to_come(locking: Option<Locking>) {
+    let word = match locking {
+        None => NOT_LOCKED,
+        Some(Locking::Whole) => WHOLE,
+        Some(Locking::OnFault) => ON_FAULT,
+    };
+    TO_COME.store(word, Ordering::SeqCst);
+}
+
+/// What was said last.
+pub fn locking_to_come() -> Option<Locking> {
+    match TO_COME.load(Ordering::Relaxed) {
+        WHOLE => Some(Locking::Whole),
+        ON_FAULT => Some(Locking::OnFault),
+        _ => None,
+    }
+}
+
+/// Locks a range of the program's into memory; pages that cannot be faulted in (nothing is behind them, or
+/// they allow no access) are locked when they can.
+///
+/// # Errors
+/// The kernel's: ENOMEM if the limit of locked memory forbids it, EPERM, EAGAIN.
+///
+/// # Safety
+/// The range is mapped.
+pub unsafe fn lock_pages(address: usize, len: usize, locking: Locking) -> rustix::io::Result<()> {
+    let start = address as *mut std::ffi::c_void;
+    // SAFETY: locking changes no contents; the range is the caller's to vouch for.
+    unsafe {
+        // That they may be is told apart from what cannot be faulted in, which is the same error.
+        mlock_with(start, len, MlockFlags::ONFAULT)?;
+        if locking == Locking::Whole {
+            let _ = mlock(start, len);
+        }
+    }
+    Ok(())
 }
 
 /// Maps pages of a file, or zeroes, at an address if one is given (as `flags` say), else where the kernel
@@ -278,7 +325,7 @@ pub(crate) unsafe fn map_pages(
         }
         .map(<*mut _>::cast::<u8>)
     };
-    if !LOCKS_FUTURE.load(Ordering::Relaxed) {
+    if locking_to_come().is_none() {
         return map(address, protection, flags);
     }
     // Locked without access nothing is faulted in. What is to be replaced is replaced in one step, by what

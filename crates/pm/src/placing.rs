@@ -18,7 +18,7 @@ use rustix::mm::{
     mprotect, mremap_fixed, munmap,
 };
 
-use crate::mapping::PAGE;
+use crate::mapping::{PAGE, lock_pages, locking_to_come};
 use crate::shared::SharedBytes;
 
 /// Protection bits of pieces: `PROT_READ`, `PROT_WRITE`, `PROT_EXEC` as the kernel numbers them.
@@ -90,6 +90,12 @@ pub unsafe fn duplicate(
     if protection != given {
         // SAFETY: just mapped.
         unsafe { protect(address, source.len(), protection)? };
+    }
+    if let Some(locking) = locking_to_come() {
+        // What is duplicated is locked as its source is, which ours never are. There may be no more room
+        // for what is locked: the map is there all the same, as after a fork.
+        // SAFETY: just mapped.
+        let _ = unsafe { lock_pages(address, source.len(), locking) };
     }
     Ok(())
 }

@@ -154,6 +154,8 @@ symbols! {
     mremap: (address, length, new_length, flags, new_address) =>
         SYS_mremap(address, length, new_length, flags, new_address);
     madvise: (address, length, advice) => SYS_madvise(address, length, advice);
+    mlockall: (flags) => SYS_mlockall(flags);
+    munlockall: () => SYS_munlockall();
 
     // Descriptors.
     dup: (fd) => SYS_dup(fd);

@@ -43,12 +43,12 @@ impl Word<'_> {
     fn of(fs: &FileSystem, inode: InodeNumber, field: u64) -> Word<'_> {
         let slot = fs.session().header(inode).unwrap().branch_slot();
         let at = branch_offset(slot).unwrap() + field;
-        let arena = fs.session().arena();
+        let arena = fs.session().arena_at(at as usize);
         let right = arena.load_u64(at as usize, Ordering::SeqCst).unwrap();
         Word { fs, at, right }
     }
     fn store(&self, value: u64) {
-        let arena = self.fs.session().arena();
+        let arena = self.fs.session().arena_at(self.at as usize);
         let _ = arena.write_u64(self.at as usize, value).unwrap();
     }
     fn repair(&self) {

@@ -9,6 +9,7 @@ use crate::mappings::{self, Listing, Map, PAGE, READ, WRITE};
 use crate::read::pages_of;
 use arck_core_state::PAGE_SIZE;
 use arck_pm::SharedBytes;
+use arck_pm::mapping::{Locking, lock_pages};
 use arck_pm::placing::{self, Protection};
 use rustix::mm::{MremapFlags, MsyncFlags};
 use std::ops::Range;
@@ -148,6 +149,13 @@ impl FileSystem {
         if flags & (libc::MAP_POPULATE | libc::MAP_LOCKED) != 0 {
             // SAFETY: mapped above.
             unsafe { placing::populate(address, length, protection) };
+        }
+        // SAFETY: mapped above.
+        let lock = || unsafe { lock_pages(address, length, Locking::Whole) };
+        if flags & libc::MAP_LOCKED != 0 && lock().is_err() {
+            // SAFETY: mapped above, and unknown to anybody.
+            unsafe { self.unmap(address, length)? };
+            return Err(Errno::AGAIN);
         }
         Ok(address)
     }

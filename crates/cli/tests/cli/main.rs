@@ -1,5 +1,6 @@
 //! The `arck` command as users meet it: its files, its exit statuses, and what it says.
 
+mod addresses;
 mod archives;
 mod carried;
 mod checking;

@@ -43,7 +43,7 @@ fn is_refused(fs: &FileSystem) {
     let number = fs.stat(At::Root, b"d", 0).unwrap().inode;
     let slot = fs.session().header(number as u32).unwrap().branch_slot();
     let place = branch_offset(slot).unwrap() + offset::MODE;
-    let arena = fs.session().arena();
+    let arena = fs.session().arena_at(place as usize);
     let _ = arena.write_u64(place as usize, 1 << 40).unwrap();
     assert_eq!(fold(fs), Err(Errno::IO));
 }

@@ -24,7 +24,7 @@ pub fn index_entry(session: &Session, root: IndexRoot, page: u64) -> u64 {
             return 0;
         }
         let place = pointer as usize * PAGE_SIZE as usize + index::slot(page, level) * 8;
-        match session.arena().load_u64(place, Ordering::Acquire) {
+        match session.arena_at(place).load_u64(place, Ordering::Acquire) {
             Some(next) => pointer = next,
             None => return 0,
         }
@@ -80,7 +80,7 @@ pub fn index_pages_needed(session: &Session, root: IndexRoot, page: u64) -> usiz
         if level > 1 {
             let place = pointer as usize * PAGE_SIZE as usize + index::slot(page, level) * 8;
             pointer = session
-                .arena()
+                .arena_at(place)
                 .load_u64(place, Ordering::Acquire)
                 .unwrap_or(0);
         }
@@ -169,7 +169,7 @@ pub fn set_index_entry<P: DurableSet>(
     for level in (2..=root.height()).rev() {
         let place = at * PAGE_SIZE as usize + index::slot(page, level) * 8;
         let next = session
-            .arena()
+            .arena_at(place)
             .load_u64(place, Ordering::Acquire)
             .ok_or(OUTSIDE)?;
         if next != 0 {
@@ -190,14 +190,14 @@ pub fn set_index_entry<P: DurableSet>(
         }
         let durable = durable.ok_or(OUTSIDE)?;
         let published = session
-            .arena()
+            .arena_at(place)
             .publish(place, pointer, (proof, durable))
             .ok_or(OUTSIDE)?;
         return Ok((root, join(published.flush())));
     }
     let place = at * PAGE_SIZE as usize + index::slot(page, 1) * 8;
     let published = session
-        .arena()
+        .arena_at(place)
         .publish(place, entry, proof)
         .ok_or(OUTSIDE)?;
     Ok((root, join(published.flush())))
@@ -222,7 +222,7 @@ pub fn set_entries_ahead(
     let mut at = root.pointer();
     for level in (2..=height).rev() {
         let place = at as usize * PAGE_SIZE as usize + index::slot(first, level) * 8;
-        let next = session.arena().load_u64(place, Ordering::Acquire);
+        let next = session.arena_at(place).load_u64(place, Ordering::Acquire);
         at = next.ok_or(OUTSIDE)?;
         if at == 0 {
             return Ok(None);
@@ -256,11 +256,15 @@ pub fn clear_index_entry(
         let place = pointer * PAGE_SIZE as usize + index::slot(page, level) * 8;
         if level == 1 {
             return Ok(Some(
-                session.arena().write_u64(place, 0).ok_or(OUTSIDE)?.flush(),
+                session
+                    .arena_at(place)
+                    .write_u64(place, 0)
+                    .ok_or(OUTSIDE)?
+                    .flush(),
             ));
         }
         pointer = session
-            .arena()
+            .arena_at(place)
             .load_u64(place, Ordering::Acquire)
             .unwrap_or(0) as usize;
         if pointer == 0 {

@@ -13,6 +13,7 @@
 //! A region is in the list from before its members can die until the end of the process.
 
 use super::lock::Holder;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -20,10 +21,9 @@ use std::sync::{Mutex, PoisonError};
 pub type Set = [AtomicU64];
 
 struct Watched {
-    /// Addresses of the region, and where its auxiliary part begins.
-    from: usize,
-    auxiliary: usize,
-    to: usize,
+    /// Addresses of the region, and of its auxiliary part.
+    region: Range<usize>,
+    auxiliary: Range<usize>,
     departed: &'static Set,
     damaged: &'static AtomicU32,
 }
@@ -36,19 +36,19 @@ pub fn has(set: &Set, member: u16) -> bool {
     word.is_some_and(|word| word.load(Ordering::Acquire) & 1 << (member % 64) != 0)
 }
 
-/// Notes a region, and where it is told which of its members are gone.
+/// Notes a region of `size` bytes, where in it the `auxiliary` part lies, and where it is told which of its
+/// members are gone.
 pub fn watch(
     from: usize,
-    auxiliary: usize,
+    auxiliary: Range<usize>,
     size: usize,
     departed: &'static Set,
     damaged: &'static AtomicU32,
 ) {
     let mut watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
     watched.push(Watched {
-        from,
-        auxiliary: from + auxiliary,
-        to: from + size,
+        region: from..from + size,
+        auxiliary: from + auxiliary.start..from + auxiliary.end,
         departed,
         damaged,
     });
@@ -61,11 +61,11 @@ pub fn may_take_over(word: &AtomicU32, holder: Option<Holder>) -> bool {
     let address = std::ptr::from_ref(word) as usize;
     let watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
     let mut regions = watched.iter();
-    let Some(region) = regions.find(|region| (region.from..region.to).contains(&address)) else {
+    let Some(region) = regions.find(|watched| watched.region.contains(&address)) else {
         return false;
     };
     let is_gone = holder.is_some_and(|holder| has(region.departed, holder.member));
-    if address < region.auxiliary {
+    if !region.auxiliary.contains(&address) {
         // Of the session state, which is never built anew: who has it and lives, has it.
         return is_gone;
     }

@@ -3,13 +3,18 @@
 //! ```text
 //! page 0      header: magic, version, sizes, roots, global epoch   ┐
 //! page 1, 2   stray pages, where invalid references lead           │ session state:
-//! page 3..    thread slots, one cache line each                    │ never discarded
-//! ...         area for the LibFS's own fixed slots                 ┘
+//! page 3..    thread slots, one cache line each                    ┘ never discarded
 //! ...         auxiliary header: generation, central free lists     ┐
 //! ...         one allocation cache per thread slot                 │ auxiliary state:
-//! ...         page descriptors                                     │ can be rebuilt
-//! ...         heap                                                 ┘
+//! ...         heap, in two halves                                  │ can be rebuilt
+//! ...         page descriptors, those of each half together        ┘
+//! ...         area for the LibFS's own fixed slots                 - session state
 //! ```
+//!
+//! What grows with use (either half of the heap, its descriptors, the area) is a *window* of its own: used
+//! from its beginning on, and reachable no further than a process has needed it
+//! ([`mapping`](super::mapping)). What is followed all the time, the fixed part and the first half, is one
+//! window, so that one comparison tells whether an offset can be followed.
 //!
 //! Invariant: everything here is computed from the region's size alone, so that all members agree;
 //! the header's fingerprint changes with any change of these structures.
@@ -33,7 +38,7 @@ pub const ROOTS: usize = 32;
 pub(super) const CLASSES: usize = 14;
 
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"ArckRgn\0");
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
 
 region_shared! {
     /// What is at the beginning of a region.
@@ -127,10 +132,17 @@ pub(super) struct Layout {
     pub session_area_length: u64,
     pub auxiliary: u64,
     pub caches: u64,
-    pub descriptors: u64,
     pub heap: u64,
     pub heap_pages: u32,
+    pub descriptors: u64,
+    /// The first page of the heap's second half.
+    pub middle: u32,
 }
+
+/// How many windows there are: see [`Layout::windows`].
+pub(super) const WINDOWS: usize = 5;
+/// Which of them is the area of fixed slots.
+pub(super) const AREA: usize = 4;
 
 pub(super) const STRAY: u64 = PAGE_SIZE;
 /// Bytes of the stray pages: no type in the region is larger.
@@ -148,12 +160,12 @@ impl Layout {
         if !size.is_multiple_of(PAGE_SIZE) || size > Region::MAXIMUM_SIZE {
             return None;
         }
-        let session_area = SLOTS + pages_up((size_of::<SlotLine>() * THREAD_SLOTS) as u64);
-        let session_area_length = pages_up(size / 16).clamp(16 * PAGE_SIZE, 64 << 20);
-        let auxiliary = session_area + session_area_length;
+        let auxiliary = SLOTS + pages_up((size_of::<SlotLine>() * THREAD_SLOTS) as u64);
         let caches = auxiliary + pages_up(size_of::<AuxiliaryHeader>() as u64);
-        let descriptors = caches + pages_up((size_of::<SlotCache>() * THREAD_SLOTS) as u64);
-        let rest = size.checked_sub(descriptors)?;
+        let heap = caches + pages_up((size_of::<SlotCache>() * THREAD_SLOTS) as u64);
+        let session_area_length = pages_up(size / 16).clamp(16 * PAGE_SIZE, 64 << 20);
+        let session_area = size.checked_sub(session_area_length)?;
+        let rest = session_area.checked_sub(heap)?;
         let per_page = PAGE_SIZE + size_of::<PageDescriptor>() as u64;
         // One page less than fits, for rounding up the table of descriptors.
         let heap_pages = (rest / per_page)
@@ -165,10 +177,25 @@ impl Layout {
             session_area_length,
             auxiliary,
             caches,
-            descriptors,
-            heap: descriptors + pages_up(heap_pages * size_of::<PageDescriptor>() as u64),
+            heap,
             heap_pages: u32::try_from(heap_pages).ok()?,
+            descriptors: heap + heap_pages * PAGE_SIZE,
+            middle: u32::try_from(heap_pages / 2).ok()?,
         })
+    }
+
+    /// Where each window begins: the fixed part with the heap's first half; the second half; the
+    /// descriptors of the first; those of the second, from the page on in which they begin; the area of
+    /// fixed slots. The next begins where one ends at the latest.
+    pub fn windows(&self) -> [u64; WINDOWS] {
+        let of_second = u64::from(self.middle) * size_of::<PageDescriptor>() as u64;
+        [
+            0,
+            self.heap + u64::from(self.middle) * PAGE_SIZE,
+            self.descriptors,
+            (self.descriptors + of_second) / PAGE_SIZE * PAGE_SIZE,
+            self.session_area,
+        ]
     }
 
     /// A number that differs, most likely, between builds whose structures differ.

@@ -1,34 +1,67 @@
 //! The memory behind a region: a shared mapping of the group's anonymous file, or memory that a
 //! test provides.
 //!
-//! All raw memory access of the region is in this file. Invariants: `base..base + size` stays
-//! mapped readable and writable as long as the [`Mapping`] lives; it is only ever touched by
-//! atomic operations, because other threads and processes may write it at any moment.
+//! Of the file only what is in use is reachable ([`arck_pm::LongFile`]): *windows*, each used from its
+//! beginning on. Whoever follows an offset behind what this process can reach has the window grow, which
+//! is rare; the first window, where nearly all is, is looked at before all others.
+//!
+//! Where address space is limited a window may not be able to grow. What is allocated is reachable before
+//! it is taken, and an operation begins with all reachable that others have allocated
+//! ([`Region::prepare`](super::Region::prepare)); so only what others take during an operation can be out
+//! of reach. For that some addresses are held, and given up then. Where they do not do either, the
+//! process is ended: it cannot go on in the middle of what others rely on, and they know what to do when
+//! a member dies.
+//!
+//! All raw memory access of the region is in this file. Invariants: what is reachable of
+//! `base..base + size` stays mapped readable and writable as long as the [`Mapping`] lives; it is only
+//! ever touched by atomic operations, because other threads and processes may write it at any moment.
 //!
 //! One exception, for ThreadSanitizer alone (`--cfg sanitize_thread`): what nobody can reach yet is
 //! then written as plain memory ([`begin_word`], [`begin_byte`]). Two atomic accesses are never
 //! reported; this way whoever reaches an object that was not published to it, or still looks at
 //! one whose memory has been given away, is.
 
+use super::layout::WINDOWS;
 use super::offset::Shared;
-use rustix::fd::AsFd;
+use arck_pm::long::{Part, is_limited};
+use arck_pm::placing;
+use arck_pm::{LongFile, MapOptions};
+use rustix::fd::{AsFd, BorrowedFd};
+use rustix::io::Errno;
 use rustix::mm;
 use std::alloc;
-use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 /// Bytes in a page of the region.
 pub(super) const PAGE_SIZE: u64 = 4096;
+/// A window grows by a multiple of so many bytes.
+const STEP: u64 = 1 << 20;
+/// Addresses held for what others begin to use during an operation, where addresses are limited.
+const HELD: usize = 8 << 20;
 
 enum Backing {
-    File,
+    File(LongFile),
     Memory(alloc::Layout),
+}
+
+/// A part of the region that is used from its beginning on.
+struct Window {
+    start: u64,
+    /// Where the next begins.
+    limit: u64,
+    /// What this process can reach of it.
+    end: AtomicU64,
 }
 
 pub(super) struct Mapping {
     base: NonNull<u8>,
+    windows: [Window; WINDOWS],
     size: u64,
     backing: Backing,
+    is_limited: bool,
+    /// The addresses that are held; 0: none are.
+    held: AtomicUsize,
 }
 
 // SAFETY: the mapping is memory that any thread may use; it is accessed by atomics alone.
@@ -38,42 +71,56 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Maps the first `size` bytes of the file, shared, without reserving memory for them. The
-    /// caller has checked that the file is that long.
-    pub fn of_file(file: impl AsFd, size: u64) -> rustix::io::Result<Self> {
-        let length = usize::try_from(size).map_err(|_| rustix::io::Errno::NOMEM)?;
-        // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
-        let base = unsafe {
-            mm::mmap(
-                ptr::null_mut(),
-                length,
-                mm::ProtFlags::READ | mm::ProtFlags::WRITE,
-                mm::MapFlags::SHARED | mm::MapFlags::NORESERVE,
-                file,
-                0,
-            )
-        }?;
-        let base = NonNull::new(base.cast()).ok_or(rustix::io::Errno::NOMEM)?;
+    /// caller has checked that the file is that long. `windows` say where each begins; the first is
+    /// reachable beyond `fixed`.
+    pub fn of_file(
+        file: impl AsFd,
+        size: u64,
+        windows: [u64; WINDOWS],
+        fixed: u64,
+    ) -> rustix::io::Result<Self> {
+        let length = usize::try_from(size).map_err(|_| Errno::NOMEM)?;
+        let windows = Window::all(windows, size, |index, start, limit| {
+            let first = if index == 0 {
+                fixed + STEP
+            } else {
+                start + PAGE_SIZE
+            };
+            first.min(limit)
+        });
+        let parts = windows.each_ref().map(|window| Part {
+            start: window.start as usize,
+            end: window.end.load(Ordering::Relaxed) as usize,
+        });
+        let file = LongFile::new(file, length, &parts, MapOptions::READ_WRITE)
+            .map_err(|error| error.errno())?;
         Ok(Self {
-            base,
+            base: NonNull::new(file.as_ptr()).ok_or(Errno::NOMEM)?,
+            windows,
             size,
-            backing: Backing::File,
+            backing: Backing::File(file),
+            is_limited: is_limited(),
+            held: AtomicUsize::new(0),
         })
     }
 
     /// Zeroed memory of this process alone.
-    pub fn of_memory(size: u64) -> rustix::io::Result<Self> {
+    pub fn of_memory(size: u64, windows: [u64; WINDOWS]) -> rustix::io::Result<Self> {
         let layout = usize::try_from(size)
             .ok()
             .and_then(|size| alloc::Layout::from_size_align(size, PAGE_SIZE as usize).ok())
             .filter(|layout| layout.size() != 0)
-            .ok_or(rustix::io::Errno::NOMEM)?;
+            .ok_or(Errno::NOMEM)?;
         // SAFETY: the layout's size is not zero.
         let base = unsafe { alloc::alloc_zeroed(layout) };
-        let base = NonNull::new(base).ok_or(rustix::io::Errno::NOMEM)?;
+        let base = NonNull::new(base).ok_or(Errno::NOMEM)?;
         Ok(Self {
             base,
+            windows: Window::all(windows, size, |_, _, limit| limit),
             size,
             backing: Backing::Memory(layout),
+            is_limited: false,
+            held: AtomicUsize::new(0),
         })
     }
 
@@ -85,30 +132,54 @@ impl Mapping {
         self.base.addr().get()
     }
 
-    /// Whether a `T` lies at `offset`, aligned and whole.
     #[inline]
-    pub fn holds<T>(&self, offset: u64) -> bool {
-        let limit = self.size.saturating_sub(size_of::<T>() as u64);
-        offset <= limit && offset & (align_of::<T>() as u64 - 1) == 0
+    pub fn is_limited(&self) -> bool {
+        self.is_limited
     }
 
-    /// The `T` at `offset`.
+    /// Whether `length` bytes at `offset` can be touched, in the first window.
+    #[inline(always)]
+    fn is_near(&self, offset: u64, length: u64) -> bool {
+        let reached = self.windows[0].end.load(Ordering::Acquire);
+        offset <= reached.saturating_sub(length)
+    }
+
+    /// The `T` at `offset`, if one lies there, aligned and whole.
     #[inline]
     pub fn get<T: Shared>(&self, offset: u64) -> Option<&T> {
-        if !self.holds::<T>(offset) {
+        let length = size_of::<T>() as u64;
+        if offset & (align_of::<T>() as u64 - 1) != 0
+            || !(self.is_near(offset, length) || self.can_be_followed(offset, length))
+        {
             return None;
         }
-        // SAFETY: inside the mapping and aligned (just checked; the base is page aligned), alive
+        // SAFETY: reachable and aligned (just checked; the base is page aligned), alive
         // as long as `self`, valid for any bit pattern and free of data races because `T: Shared`
         // consists of atomics and all access to the region is atomic.
         Some(unsafe { self.base.add(offset as usize).cast::<T>().as_ref() })
     }
 
     /// `count` consecutive `T` from `offset`.
+    #[inline]
     pub fn get_slice<T: Shared>(&self, offset: u64, count: usize) -> Option<&[T]> {
+        self.get_slice_in(0, offset, count)
+    }
+
+    /// The same, which lie in this window most likely.
+    #[inline]
+    pub fn get_slice_in<T: Shared>(
+        &self,
+        window: usize,
+        offset: u64,
+        count: usize,
+    ) -> Option<&[T]> {
         let bytes = (count as u64).checked_mul(size_of::<T>() as u64)?;
         let end = offset.checked_add(bytes)?;
-        if end > self.size || offset & (align_of::<T>() as u64 - 1) != 0 {
+        let window = &self.windows[window];
+        let is_here = offset >= window.start && end <= window.end.load(Ordering::Acquire);
+        if offset & (align_of::<T>() as u64 - 1) != 0
+            || !(is_here || self.can_be_followed(offset, bytes))
+        {
             return None;
         }
         // SAFETY: as in `get`, for the whole of the checked range.
@@ -116,6 +187,82 @@ impl Mapping {
             NonNull::slice_from_raw_parts(self.base.add(offset as usize).cast::<T>(), count)
                 .as_ref()
         })
+    }
+
+    /// Whether a range lies in the region; it can be touched then. Where it cannot be made reachable
+    /// although it is there, this does not return.
+    #[cold]
+    #[inline(never)]
+    fn can_be_followed(&self, offset: u64, length: u64) -> bool {
+        let lies_inside = offset
+            .checked_add(length)
+            .is_some_and(|end| end <= self.size);
+        if !lies_inside {
+            return false;
+        }
+        if self.reach(offset, length).is_ok() {
+            return true;
+        }
+        self.give_up_held();
+        if self.reach(offset, length).is_err() {
+            end_process();
+        }
+        true
+    }
+
+    /// Makes a range of the region reachable. ENOMEM.
+    pub fn reach(&self, offset: u64, length: u64) -> Result<(), Errno> {
+        let end = offset.checked_add(length).filter(|&end| end <= self.size);
+        let end = end.ok_or(Errno::INVAL)?;
+        for window in &self.windows {
+            let needed = end.min(window.limit);
+            if offset < window.limit && needed > window.start.max(offset) {
+                self.grow(window, needed)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn grow(&self, window: &Window, needed: u64) -> Result<(), Errno> {
+        let Backing::File(file) = &self.backing else {
+            return Ok(());
+        };
+        if needed <= window.end.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let ahead = needed.next_multiple_of(STEP).min(window.limit);
+        let start = window.start as usize;
+        let reached = file
+            .reach(start, ahead as usize)
+            .or_else(|_| file.reach(start, needed as usize));
+        let end = reached.map_err(|error| error.errno())?;
+        window.end.fetch_max(end as u64, Ordering::Release);
+        Ok(())
+    }
+
+    /// Makes sure that addresses are held for what others begin to use during an operation. ENOMEM.
+    pub fn keep_room(&self) -> Result<(), Errno> {
+        if !self.is_limited || self.held.load(Ordering::Acquire) != 0 {
+            return Ok(());
+        }
+        // SAFETY: where the kernel likes, so nothing is replaced.
+        let held = unsafe { placing::reserve(0, HELD, 0)? };
+        let first = self
+            .held
+            .compare_exchange(0, held, Ordering::AcqRel, Ordering::Acquire);
+        if first.is_err() {
+            // SAFETY: just reserved, and nobody's.
+            let _ = unsafe { placing::vacate(held, HELD) };
+        }
+        Ok(())
+    }
+
+    fn give_up_held(&self) {
+        let held = self.held.swap(0, Ordering::AcqRel);
+        if held != 0 {
+            // SAFETY: reserved by us; whoever takes it out of the word has it alone.
+            let _ = unsafe { placing::vacate(held, HELD) };
+        }
     }
 
     /// Stores the bytes of `value` at `offset`, where nobody can reach them yet. Returns false,
@@ -161,39 +308,70 @@ impl Mapping {
     /// Gives the memory of `length` bytes from `offset` back to the system; they read as zero
     /// afterwards. Both are multiples of the page size. Nobody may be using the range.
     pub fn discard(&self, offset: u64, length: u64) {
-        if offset.checked_add(length).is_none_or(|end| end > self.size) {
+        // The kernel gives back what this process could write. Where that cannot be, and on a file system
+        // that cannot punch, the memory is kept; nothing depends on it.
+        if matches!(self.backing, Backing::Memory(_)) || self.reach(offset, length).is_err() {
             return;
         }
-        match self.backing {
-            Backing::File => {
-                // SAFETY: inside our own shared mapping; the kernel frees the file's pages, which
-                // to any reader looks like zeros having been stored.
-                let result = unsafe {
-                    mm::madvise(
-                        self.base.add(offset as usize).as_ptr().cast(),
-                        length as usize,
-                        mm::Advice::LinuxRemove,
-                    )
-                };
-                // A file system that cannot punch keeps the memory; nothing depends on it.
-                let _ = result;
+        for window in &self.windows {
+            let (from, to) = (
+                offset.max(window.start),
+                (offset + length).min(window.limit),
+            );
+            if from >= to {
+                continue;
             }
-            Backing::Memory(_) => {}
+            // SAFETY: inside our own shared mapping, and reachable; the kernel frees the file's pages,
+            // which to any reader looks like zeros having been stored.
+            let _ = unsafe {
+                mm::madvise(
+                    self.base.add(from as usize).as_ptr().cast(),
+                    (to - from) as usize,
+                    mm::Advice::LinuxRemove,
+                )
+            };
         }
     }
 }
 
+impl Window {
+    /// Windows that begin at these places, each reachable as far as `end` says by its number, where it
+    /// begins and where it ends.
+    fn all(
+        starts: [u64; WINDOWS],
+        size: u64,
+        end: impl Fn(usize, u64, u64) -> u64,
+    ) -> [Window; WINDOWS] {
+        std::array::from_fn(|index| {
+            let start = starts[index];
+            let limit = starts.get(index + 1).copied().unwrap_or(size);
+            Window {
+                start,
+                limit,
+                end: AtomicU64::new(end(index, start, limit)),
+            }
+        })
+    }
+}
+
+/// Ends this process, which cannot follow what its group does: see the module's head.
+#[cold]
+fn end_process() -> ! {
+    let line = b"arck: the address space that this process may use (`ulimit -v`) has no room for what its \
+group has begun to use in the middle of a call: the process is ended; allow it more\n";
+    // SAFETY: the program's own, or none by now: it is written to, and nothing else.
+    let _ = rustix::io::write(unsafe { BorrowedFd::borrow_raw(2) }, line);
+    let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+    // The kernel lets nobody come so far.
+    std::process::abort()
+}
+
 impl Drop for Mapping {
     fn drop(&mut self) {
-        match self.backing {
-            Backing::File => {
-                // SAFETY: our own mapping, and no reference outlives `self`.
-                let _ = unsafe { mm::munmap(self.base.as_ptr().cast(), self.size as usize) };
-            }
-            Backing::Memory(layout) => {
-                // SAFETY: allocated with this layout in `of_memory`.
-                unsafe { alloc::dealloc(self.base.as_ptr(), layout) };
-            }
+        self.give_up_held();
+        if let Backing::Memory(layout) = self.backing {
+            // SAFETY: allocated with this layout in `of_memory`.
+            unsafe { alloc::dealloc(self.base.as_ptr(), layout) };
         }
     }
 }

@@ -8,6 +8,8 @@
 //!
 //! # What protects what
 //!
+//! * A process maps what is in use, not what could be: parts of the region that another member has begun
+//!   to use become reachable here when they are first followed ([`mapping`]).
 //! * Members trust each other, yet each access is bounds- and alignment-checked, and everything in
 //!   the region is made of atomics ([`Shared`]): a wild offset or a use after free in one member
 //!   gives wrong values, never undefined behaviour.
@@ -56,7 +58,7 @@ pub use offset::{AtomicOffset, Offset, Shared};
 pub use read_write_lock::{Holders, ReadGuard, ReadWriteLock, WriteGuard};
 
 use arck_pm::SharedBytes;
-use layout::{AuxiliaryHeader, Beginning, Header, Layout, SlotLine};
+use layout::{AREA, AuxiliaryHeader, Beginning, Header, Layout, SlotLine};
 use mapping::Mapping;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
@@ -108,7 +110,10 @@ impl Region {
             return Err(RegionError::Size(size));
         }
         let layout = Layout::of(size).ok_or(RegionError::Size(size))?;
-        Self::initialise(Mapping::of_file(file, size)?, layout)
+        Self::initialise(
+            Mapping::of_file(file, size, layout.windows(), layout.heap)?,
+            layout,
+        )
     }
 
     /// Maps a region that another member has made in `file`.
@@ -138,17 +143,17 @@ impl Region {
         let layout = Layout::of(size)
             .filter(|_| size <= length)
             .ok_or(RegionError::Size(size))?;
-        Ok(Self {
-            mapping: Mapping::of_file(file, size)?,
-            layout,
-        })
+        let mapping = Mapping::of_file(file, size, layout.windows(), layout.heap)?;
+        let region = Self { mapping, layout };
+        region.keep_up().map_err(|OutOfMemory| Errno::NOMEM)?;
+        Ok(region)
     }
 
     /// A region in zeroed memory of this process alone: for tests, and for a LibFS that will never
     /// fork.
     pub fn in_memory(size: u64) -> Result<Self, RegionError> {
         let layout = Layout::of(size).ok_or(RegionError::Size(size))?;
-        Self::initialise(Mapping::of_memory(size)?, layout)
+        Self::initialise(Mapping::of_memory(size, layout.windows())?, layout)
     }
 
     fn initialise(mapping: Mapping, layout: Layout) -> Result<Self, RegionError> {
@@ -174,11 +179,11 @@ impl Region {
 
     /// Tells waits for the region's locks where to look for members that are gone.
     pub fn watch(&'static self, departed: &'static departed::Set) {
-        let size = self.size() as usize;
+        let auxiliary = self.layout.auxiliary as usize..self.layout.session_area as usize;
         departed::watch(
             self.base_address(),
-            self.layout.auxiliary as usize,
-            size,
+            auxiliary,
+            self.size() as usize,
             departed,
             &self.auxiliary().damaged,
         );
@@ -198,6 +203,28 @@ impl Region {
     /// Bytes of address space in the region.
     pub fn size(&self) -> u64 {
         self.mapping.size()
+    }
+
+    /// Whether this process's address space is limited, so that it may not be able to follow what other
+    /// members do.
+    #[inline]
+    pub fn is_limited(&self) -> bool {
+        self.mapping.is_limited()
+    }
+
+    /// Before an operation, where [`is_limited`](Region::is_limited): makes reachable what other members
+    /// use, and sees to it that there is room for what they may begin to use meanwhile. An operation that
+    /// could not follow it would have to end the process.
+    #[cold]
+    pub fn prepare(&self) -> Result<(), OutOfMemory> {
+        self.keep_up()?;
+        self.mapping.keep_room().map_err(|_| OutOfMemory)
+    }
+
+    /// Addresses at which the region is mapped, or may be.
+    pub fn addresses(&self) -> std::ops::Range<usize> {
+        let base = self.base_address();
+        base..base + self.size() as usize
     }
 
     /// Where this process has the region, for diagnosis; it means nothing to other members.
@@ -344,7 +371,7 @@ impl Region {
         let end = byte_offset.checked_add(bytes)?;
         (end <= self.layout.session_area_length)
             .then(|| self.layout.session_area + byte_offset)
-            .and_then(|offset| self.mapping.get_slice(offset, count))
+            .and_then(|offset| self.mapping.get_slice_in(AREA, offset, count))
     }
 
     fn header(&self) -> &Header {

@@ -109,7 +109,7 @@ impl Session {
     #[inline]
     pub fn bring_arena_near(&self, offset: u64) {
         if self.durability == Durability::Volatile && self.is_of_group {
-            let bytes = self.arena.bytes();
+            let bytes = self.arena_at(offset as usize);
             std::hint::black_box(bytes.load_u64(offset as usize, Ordering::Relaxed));
         }
     }
@@ -246,7 +246,7 @@ impl Session {
         let length = self.geometry().segment_size as usize;
         self.pool
             .map(self.offset_of(segment), length, descriptor, 0, options)
-            .map_err(|error| error.errno())?;
+            .map_err(|error| self.no_room(error.errno()))?;
         access.store(given, Ordering::Release);
         Ok(())
     }
@@ -284,7 +284,7 @@ impl Session {
         let options = self.mapped_as(MapOptions::READ_WRITE);
         self.pool
             .map(self.offset_of(segment), length, descriptor, 0, options)
-            .map_err(|error| error.errno())?;
+            .map_err(|error| self.no_room(error.errno()))?;
         // Faults taken now, all at once, cost less than one by one on the path of a write;
         // failing to populate is no failure to map.
         let _ = self

@@ -26,6 +26,11 @@ struct Open {
     references: u32,
 }
 
+/// Nothing is a session's: see [`arckfs::side_of`].
+pub fn side_of(_address: usize) -> (bool, usize) {
+    (false, usize::MAX)
+}
+
 pub struct FileSystem {
     root: isize,
     open: Mutex<(u64, HashMap<u64, Open>)>,

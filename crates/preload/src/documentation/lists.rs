@@ -52,8 +52,8 @@ pub const WITHOUT_FILES: &str = "\
     gettimeofday getuid init_module ioperm iopl ioprio_get ioprio_set kexec_load keyctl kill \
     landlock_create_ruleset listmount lookup_dcookie lsm_get_self_attr lsm_list_modules \
     lsm_set_self_attr map_shadow_stack mbind membarrier memfd_secret migrate_pages \
-    mincore mlock mlock2 mlockall modify_ldt move_pages mseal msgctl msgget msgrcv msgsnd munlock \
-    munlockall nanosleep nfsservctl pause personality pkey_alloc pkey_free \
+    mincore mlock mlock2 modify_ldt move_pages mseal msgctl msgget msgrcv msgsnd munlock \
+    nanosleep nfsservctl pause personality pkey_alloc pkey_free \
     pkey_mprotect prctl prlimit64 process_vm_readv process_vm_writev ptrace putpmsg query_module \
     reboot remap_file_pages request_key restart_syscall rseq rt_sigpending rt_sigqueueinfo \
     rt_sigreturn rt_sigtimedwait rt_tgsigqueueinfo sched_get_priority_max sched_get_priority_min \

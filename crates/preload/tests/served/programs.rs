@@ -43,6 +43,22 @@ fn maps_of_files() {
     assert!(printed.contains("past the end:"), "{printed}");
 }
 
+/// `mlockall(MCL_CURRENT)` filled the group's shared memory and the arena: 35 GB locked, the session closed
+/// for taking more memory than it was given, and all programs of the group without a pool.
+#[test]
+fn a_program_locks_its_own_memory() {
+    let printed = compare_program("locking");
+    assert!(
+        printed.contains("now: 256 256 256 256\nnow: locked some"),
+        "{printed}"
+    );
+    assert!(
+        printed.contains("mapped in future: 256 256 256"),
+        "{printed}"
+    );
+    assert!(!printed.contains("too much"), "{printed}");
+}
+
 #[test]
 fn leveldb_reads_through_maps() {
     let binary = compile_with("level", &["-lleveldb"]);

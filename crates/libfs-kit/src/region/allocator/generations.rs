@@ -51,17 +51,16 @@ impl Generations {
         self.permanent.load(Relaxed).max(1)
     }
 
-    /// The page between the halves of a heap of so many.
-    fn middle(&self, pages: u32) -> u32 {
-        let permanent = self.permanent();
-        permanent + pages.saturating_sub(permanent) / 2
+    /// The page between the halves: the heap's `middle`, or behind what is for good.
+    fn between(&self, middle: u32) -> u32 {
+        middle.max(self.permanent())
     }
 
-    /// Pages that a generation of such a heap can have.
-    pub(super) fn most(&self, pages: u32) -> u32 {
+    /// Pages that a generation of a heap of so many `pages` can have.
+    pub(super) fn most(&self, middle: u32, pages: u32) -> u32 {
         match self.permanent.load(Relaxed) {
             0 => pages,
-            permanent => self.middle(pages).saturating_sub(permanent),
+            permanent => middle.saturating_sub(permanent),
         }
     }
 
@@ -99,7 +98,7 @@ impl Region {
         if first.is_ok() {
             let generations = &pool.generations;
             generations.begin.store(frontier, Relaxed);
-            let middle = generations.middle(self.layout.heap_pages);
+            let middle = generations.between(self.layout.middle);
             generations.limit.store(middle, Relaxed);
         }
     }
@@ -111,7 +110,7 @@ impl Region {
         let generations = &pool.generations;
         self.forget_runs();
         let (permanent, pages) = (generations.permanent(), self.layout.heap_pages);
-        let middle = generations.middle(pages);
+        let middle = generations.between(self.layout.middle);
         let begin = generations.begin.load(Relaxed);
         let frontier = pool.frontier.load(Relaxed);
         generations.note_high(frontier);

@@ -291,7 +291,7 @@ impl Region {
         let mut statistics = Statistics {
             pages_total: {
                 let generations = &self.auxiliary().pool.generations;
-                u64::from(generations.most(self.layout.heap_pages))
+                u64::from(generations.most(self.layout.middle, self.layout.heap_pages))
             },
             stray_references: self.header().stray.load(Ordering::Relaxed),
             bytes_leaked: self.header().leaked.load(Ordering::Relaxed),

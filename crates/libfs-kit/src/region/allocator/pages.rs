@@ -197,6 +197,8 @@ impl Region {
         let page = match pool.first_occupied(bin_of(pages)) {
             Some(bin) => {
                 let page = pool.bins[bin].load(Relaxed);
+                // Another member may have used it: nothing is changed where this one cannot.
+                self.make_reachable(page, pages)?;
                 let run = self.descriptor(page);
                 let length = run.length.load(Relaxed);
                 let dirty = run.used.load(Relaxed);
@@ -229,10 +231,30 @@ impl Region {
         let pool = &self.auxiliary().pool;
         let page = pool.frontier.load(Relaxed);
         let end = page.checked_add(pages)?;
-        (end <= pool.generations.limit.load(Relaxed)).then(|| {
-            pool.frontier.store(end, Relaxed);
-            page
-        })
+        if end > pool.generations.limit.load(Relaxed) {
+            return None;
+        }
+        self.make_reachable(page, pages).ok()?;
+        pool.frontier.store(end, Relaxed);
+        Some(page)
+    }
+
+    /// Makes pages reachable for this process, and what is known of them.
+    fn make_reachable(&self, page: u32, pages: u32) -> Result<(), OutOfMemory> {
+        let size = size_of::<PageDescriptor>() as u64;
+        let from = self.layout.descriptors + u64::from(page) * size;
+        // One more: the neighbour behind is looked at when they are given back.
+        let known = self.mapping.reach(from, (u64::from(pages) + 1) * size);
+        let length = u64::from(pages) * PAGE_SIZE;
+        let reached = known.and_then(|()| self.mapping.reach(self.page_offset(page), length));
+        reached.map_err(|_| OutOfMemory)
+    }
+
+    /// Makes all that is used of the heap reachable, as far as this process has not needed it yet.
+    pub(in super::super) fn keep_up(&self) -> Result<(), OutOfMemory> {
+        let frontier = self.auxiliary().pool.frontier.load(Relaxed);
+        let last = frontier.clamp(1, self.layout.heap_pages) - 1;
+        self.make_reachable(last, 1)
     }
 
     /// Puts a run into the pool, merged with free neighbours. Needs the pool's lock.

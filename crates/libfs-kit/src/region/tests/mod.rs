@@ -15,3 +15,5 @@ mod reclamation;
 mod tables;
 #[cfg(all(not(shuttle), not(miri), not(debug_assertions)))]
 mod timing;
+#[cfg(all(not(shuttle), not(miri)))]
+mod windows;
