@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //! * It is read by guarded copies from a read-only mapping, and only where the controller has
-//!   allocated it: reading elsewhere could allocate, or fault.
+//!   allocated it: reading elsewhere could allocate, or fault. No more of it is mapped, so that nobody else
+//!   who reads all that the controller has mapped does either, for which its session would be closed.
 //! * A branch slot belongs to one inode at a time.
 //! * Its file is grown by a worker ([`crate::workers`]), for which nobody waits long.
 //! * What was once asked of a worker counts as taken, part by part, whether the worker has answered, has
@@ -19,8 +20,9 @@ use arck_core_state::arena::{
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::superblock::Durability;
 use arck_core_state::{PAGE_SIZE, layout};
+use arck_pm::long::Part;
 use arck_pm::record::{self, FileChange, file_id};
-use arck_pm::{MapOptions, Mapping};
+use arck_pm::{LongFile, MapOptions};
 use arck_verifier::{ArenaSource, CopyFault};
 use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
@@ -38,7 +40,7 @@ const FIRST_DELTA_PAGES: u32 = 64;
 /// See the module's head.
 pub struct Arena {
     file: OwnedFd,
-    mapping: Mapping,
+    mapping: LongFile,
     branch_pages: u32,
     delta_pages: u32,
     free_slots: Vec<u32>,
@@ -78,6 +80,17 @@ pub enum Grown {
 /// Bytes of an arena of so many pages.
 fn bytes_of((branch_pages, delta_pages): (u32, u32)) -> u64 {
     (1 + u64::from(branch_pages) + u64::from(delta_pages)) * PAGE_SIZE
+}
+
+/// Both parts of an arena of so many pages, in bytes of its file.
+fn parts(branch_pages: u32, delta_pages: u32) -> [Part; 2] {
+    let page = PAGE_SIZE as usize;
+    let part = |first: u32, pages: u32| Part {
+        start: first as usize * page,
+        // Every arena has some pages of each.
+        end: (first + pages.max(1)) as usize * page,
+    };
+    [part(0, 1 + branch_pages), part(DELTA_FIRST, delta_pages)]
 }
 
 /// Name of a session's arena file.
@@ -136,15 +149,15 @@ impl Arena {
         let file = pool.open_file(&name(session), OFlags::RDWR)?;
         let readable = pool.open_file(&name(session), OFlags::RDONLY)?;
         let span = usize::try_from(ARENA_SPAN).map_err(|_| Errno::NOMEM)?;
-        let mapping = Mapping::new(
+        let branch_pages = branch_pages.min(BRANCH_PAGES);
+        let delta_pages = delta_pages.min(ARENA_PAGES - DELTA_FIRST);
+        let mapping = LongFile::new(
             &readable,
-            0,
             span,
+            &parts(branch_pages, delta_pages),
             MapOptions::READ_ONLY.synchronous(pool.durability() == Durability::Dax),
         )
         .map_err(|error| error.errno())?;
-        let branch_pages = branch_pages.min(BRANCH_PAGES);
-        let delta_pages = delta_pages.min(ARENA_PAGES - DELTA_FIRST);
         Ok(Arena {
             file,
             mapping,
@@ -222,6 +235,10 @@ impl Arena {
                         let pages = (growth.branch_pages, growth.delta_pages);
                         self.growth = None;
                         outcome?;
+                        for part in parts(pages.0, pages.1) {
+                            let reached = self.mapping.reach(part.start, part.end);
+                            reached.map_err(|error| error.errno())?;
+                        }
                         (self.branch_pages, self.delta_pages) = pages;
                     }
                 }
@@ -438,7 +455,9 @@ mod tests {
     fn arena() -> Arena {
         let file = rustix::fs::memfd_create("arena", MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&file, ARENA_SPAN).unwrap();
-        let mapping = Mapping::new(&file, 0, 1 << 20, MapOptions::READ_ONLY).unwrap();
+        let parts = parts(FIRST_BRANCH_PAGES, FIRST_DELTA_PAGES);
+        let options = MapOptions::READ_ONLY;
+        let mapping = LongFile::new(&file, ARENA_SPAN as usize, &parts, options).unwrap();
         Arena {
             file,
             mapping,
@@ -504,6 +523,13 @@ mod tests {
                 allowed.bytes
             );
             assert_eq!(bytes, arena.granted(), "{first:?} {second:?}");
+            // All of it is there to be folded, and nothing behind it.
+            let (branch_pages, delta_pages) = arena.pages();
+            for (first, pages) in [(1, branch_pages), (DELTA_FIRST, delta_pages)] {
+                let end = u64::from(first + pages) * PAGE_SIZE;
+                let copy = |offset| Reader(&arena).copy(offset, &mut [0; 8]).is_ok();
+                assert_eq!([copy(end - 8), copy(end)], [true, false], "{first}");
+            }
         }
     }
 

@@ -362,6 +362,8 @@ mod tests {
             .unwrap();
         let address = format!("{:x}-", space.base() as usize);
         let mappings = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        // It may be the first.
+        let mappings = format!("\n{mappings}");
         let own = mappings.split_once(&format!("\n{address}")).unwrap().1;
         let huge = own.split_once("ShmemPmdMapped:").unwrap().1;
         let kilobytes = huge.split_whitespace().next().unwrap();

@@ -617,7 +617,7 @@ impl Session {
         // may be theirs.
         crate::thread::leave(self);
         // Where the kernel has no memory for another mapping the old one just stays.
-        let _ = self.pool.replace_by_zeroes(0, self.pool.len());
+        let _ = self.pool.replace_all_by_zeroes();
         for file in [&self.arena, &self.headers] {
             let _ = file.replace_by_zeroes();
         }

@@ -7,13 +7,15 @@
 //! stay valid over replacements in the sense that they see what is mapped
 //! then; whoever replaces a part sees to it that nobody minds.
 //!
-//! Where the process's address space is limited (`ulimit -v`) a reservation would
-//! count against the limit. There nothing is reserved: the addresses are ones that
-//! nobody else uses, what is mapped is noted, and only that is ever replaced.
+//! Where the process's address space is limited (`ulimit -v`), or comes to be
+//! ([`AddressSpace::give_up_reservation`]), a reservation would count against the
+//! limit. There nothing is reserved: the addresses are ones that nobody else uses,
+//! what is mapped is noted, and only that is ever replaced.
 
+use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, munmap};
@@ -34,8 +36,42 @@ use crate::shared::SharedBytes;
 pub struct AddressSpace {
     base: NonNull<u8>,
     len: usize,
-    /// Where nothing is reserved: offset and length of what is mapped.
-    mapped: Option<Mutex<Vec<(usize, usize)>>>,
+    /// Lies where nobody else maps anything.
+    is_far: bool,
+    mapped: Mutex<Mapped>,
+}
+
+/// What of a reservation is mapped.
+#[derive(Debug, Default)]
+struct Mapped {
+    /// Where what is mapped begins and ends; ranges may touch, and do not overlap.
+    ranges: BTreeMap<usize, usize>,
+    /// Nothing else is reserved.
+    is_all: bool,
+}
+
+impl Mapped {
+    /// Ranges that have something in common with this one.
+    fn overlapping(&self, from: usize, to: usize) -> Vec<(usize, usize)> {
+        let before = self.ranges.range(..from).next_back();
+        let within = self.ranges.range(from..to);
+        let ranges = before.into_iter().chain(within);
+        let ranges = ranges.map(|(&from, &to)| (from, to));
+        ranges.filter(|&(_, end)| end > from).collect()
+    }
+
+    /// Notes that a range is not mapped any more.
+    fn take_out(&mut self, from: usize, to: usize) {
+        for (start, end) in self.overlapping(from, to) {
+            self.ranges.remove(&start);
+            if start < from {
+                self.ranges.insert(start, from);
+            }
+            if to < end {
+                self.ranges.insert(to, end);
+            }
+        }
+    }
 }
 
 // SAFETY: a reservation belongs to the process, not to a thread, and is accessed
@@ -62,34 +98,39 @@ impl AddressSpace {
         let total = len
             .checked_add(HUGE_PAGE)
             .ok_or_else(|| no_memory.clone())?;
-        if is_limited() {
-            let base = far::choose(len).map_err(Error::system("mmap"))?;
-            return Ok(AddressSpace {
+        let new = |base: *mut u8, is_far, is_all| {
+            let mapped = Mapped {
+                is_all,
+                ..Mapped::default()
+            };
+            Ok(AddressSpace {
                 base: NonNull::new(base).ok_or(no_memory)?,
                 len,
-                mapped: Some(Mutex::default()),
-            });
+                is_far,
+                mapped: Mutex::new(mapped),
+            })
+        };
+        if is_limited() {
+            return new(far::choose(len).map_err(Error::system("mmap"))?, true, true);
         }
-        let take = |len: usize| -> Result<*mut u8> {
-            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-            // SAFETY: the kernel chooses a free range, so nothing is replaced.
-            let start = unsafe { map_pages(None, len, ProtFlags::empty(), flags, None) }
-                .map_err(Error::system("mmap"))?;
+        let take = |at: Option<*mut u8>, len: usize| {
+            let place = at.map_or(MapFlags::empty(), |_| MapFlags::FIXED_NOREPLACE);
+            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | place;
+            // SAFETY: nothing is replaced.
+            let start = unsafe { map_pages(at, len, ProtFlags::empty(), flags, None) }?;
             // SAFETY: just mapped.
             unsafe { leave_out(start, len) };
             Ok(start)
         };
-        // The kernel aligns what is so large by itself (since Linux 6.7); then nothing has to be cut off.
-        let aligned = take(len)?;
-        if let Some(base) = NonNull::new(aligned)
-            && (aligned as usize).is_multiple_of(HUGE_PAGE)
-        {
-            let mapped = None;
-            return Ok(AddressSpace { base, len, mapped });
+        // What is far is aligned; so is, from Linux 6.7 on, what the kernel places that is so large.
+        let (aligned, is_far) =
+            far::reserve(len, |at| take(at, len)).map_err(Error::system("mmap"))?;
+        if (aligned as usize).is_multiple_of(HUGE_PAGE) {
+            return new(aligned, is_far, false);
         }
         // SAFETY: our own new reservation, used by nobody. Failure leaves address space unused.
         let _ = unsafe { munmap(aligned.cast(), len) };
-        let start = take(total)?;
+        let start = take(None, total).map_err(Error::system("mmap"))?;
         let skip = (start as usize).next_multiple_of(HUGE_PAGE) - start as usize;
         let base = start.wrapping_add(skip);
         // SAFETY: gives back the ends of our own new reservation, used by nobody.
@@ -102,11 +143,37 @@ impl AddressSpace {
                 let _ = munmap(base.wrapping_add(len).cast(), total - len - skip);
             }
         }
-        Ok(AddressSpace {
-            base: NonNull::new(base).ok_or(no_memory)?,
-            len,
-            mapped: None,
-        })
+        new(base, false, false)
+    }
+
+    /// Reserves no more than what is mapped, from now on: this process's address
+    /// space is about to be limited. What lies where the kernel chose stays reserved.
+    pub fn give_up_reservation(&self) {
+        let mut mapped = self.mapped();
+        if !self.is_far || mapped.is_all {
+            return;
+        }
+        mapped.is_all = true;
+        let mut at = 0;
+        let end = (self.len, self.len);
+        for (from, to) in mapped
+            .ranges
+            .iter()
+            .map(|(&from, &to)| (from, to))
+            .chain([end])
+        {
+            if at < from {
+                // SAFETY: our own reservation, where nothing can be touched. Where the
+                // kernel has no memory for splitting it, it stays.
+                let _ = unsafe { munmap(self.base().wrapping_add(at).cast(), from - at) };
+            }
+            at = to;
+        }
+    }
+
+    fn mapped(&self) -> MutexGuard<'_, Mapped> {
+        // Nothing panics with it, and every state of it is a good one.
+        self.mapped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Bytes reserved.
@@ -175,31 +242,29 @@ impl AddressSpace {
     /// # Errors
     /// EFAULT for a range outside or misaligned; ENOMEM.
     pub fn unmap(&self, offset: usize, len: usize) -> Result<()> {
-        let Some(mapped) = &self.mapped else {
-            return self.replace(offset, len, ProtFlags::empty());
-        };
         let address = self.place(offset, len)?;
-        record::unmapped(address, len);
-        let mut mapped = mapped.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut rest = Vec::with_capacity(mapped.len() + 1);
-        for &(from, length) in mapped.iter() {
-            let (to, end) = (from + length, offset + len);
-            let (start, stop) = (from.max(offset), to.min(end));
-            if start >= stop {
-                rest.push((from, length));
-                continue;
+        let mut mapped = self.mapped();
+        if !mapped.is_all {
+            mapped.take_out(offset, offset + len);
+            drop(mapped);
+            record::unmapped(address, len);
+            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+            // SAFETY: the range lies in our own reservation.
+            unsafe {
+                map_pages(Some(address), len, ProtFlags::empty(), flags, None)
+                    .map_err(Error::system("mmap"))?;
+                leave_out(address, len);
             }
-            // SAFETY: mapped by us, in our own range.
-            unsafe { munmap(self.base().wrapping_add(start).cast(), stop - start) }
-                .map_err(Error::system("munmap"))?;
-            if from < start {
-                rest.push((from, start - from));
-            }
-            if stop < to {
-                rest.push((stop, to - stop));
-            }
+            return Ok(());
         }
-        *mapped = rest;
+        record::unmapped(address, len);
+        for (from, to) in mapped.overlapping(offset, offset + len) {
+            let (from, to) = (from.max(offset), to.min(offset + len));
+            // SAFETY: mapped by us, in our own range.
+            unsafe { munmap(self.base().wrapping_add(from).cast(), to - from) }
+                .map_err(Error::system("munmap"))?;
+            mapped.take_out(from, to);
+        }
         Ok(())
     }
 
@@ -220,6 +285,16 @@ impl AddressSpace {
         unsafe { self.place_pages(offset, len, protection, flags, None) }
     }
 
+    /// Replaces all that is mapped by private zeroes of this process.
+    ///
+    /// # Errors
+    /// ENOMEM; then some of it may be as before.
+    pub fn replace_all_by_zeroes(&self) -> Result<()> {
+        let ranges = self.mapped().overlapping(0, self.len);
+        let mut ranges = ranges.into_iter();
+        ranges.try_for_each(|(from, to)| self.replace_by_zeroes(from, to - from))
+    }
+
     /// Maps pages in a range, in place of what is there, and leaves them out of core dumps.
     ///
     /// # Safety
@@ -235,30 +310,25 @@ impl AddressSpace {
         let address = self.base().wrapping_add(offset);
         // SAFETY: replaces nothing but what lies in the reservation, or was mapped by us.
         let map = |flags| unsafe { map_pages(Some(address), len, protection, flags, source) };
-        let done = match &self.mapped {
-            None => map(flags | MapFlags::FIXED),
-            Some(mapped) => {
-                let mut mapped = mapped.lock().unwrap_or_else(PoisonError::into_inner);
-                let overlaps = |&(from, length): &(usize, usize)| {
-                    from < offset + len && offset < from + length
-                };
-                let covers = |&(from, length): &(usize, usize)| {
-                    from <= offset && offset + len <= from + length
-                };
-                if mapped.iter().any(covers) {
-                    map(flags | MapFlags::FIXED)
-                } else if mapped.iter().any(overlaps) {
-                    // Nobody does; what lies beside could be another's.
-                    Err(Errno::EXIST)
-                } else {
-                    let done = map(flags | MapFlags::FIXED_NOREPLACE);
-                    if done.is_ok() {
-                        mapped.push((offset, len));
-                    }
-                    done
-                }
-            }
+        let end = offset + len;
+        let mut mapped = self.mapped();
+        let overlapping = mapped.overlapping(offset, end);
+        let covered: usize = overlapping
+            .iter()
+            .map(|&(from, to)| to.min(end) - from.max(offset))
+            .sum();
+        let place = match (mapped.is_all, covered) {
+            (true, 0) => MapFlags::FIXED_NOREPLACE,
+            // Nobody does; what lies beside could be another's.
+            (true, covered) if covered < len => return Err(Error::system("mmap")(Errno::EXIST)),
+            _ => MapFlags::FIXED,
         };
+        let done = map(flags | place);
+        if done.is_ok() {
+            mapped.take_out(offset, end);
+            mapped.ranges.insert(offset, end);
+        }
+        drop(mapped);
         done.map_err(Error::system("mmap"))?;
         // SAFETY: just mapped.
         unsafe { leave_out(address, len) };
@@ -310,15 +380,18 @@ impl AddressSpace {
 impl Drop for AddressSpace {
     fn drop(&mut self) {
         record::unmapped(self.base.as_ptr(), self.len);
-        let all = vec![(0, self.len)];
-        let mapped = match self.mapped.take() {
-            None => all,
-            Some(mapped) => mapped.into_inner().unwrap_or_else(PoisonError::into_inner),
+        let mapped = self
+            .mapped
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        let mapped = match mapped.is_all {
+            false => vec![(0, self.len)],
+            true => mapped.overlapping(0, self.len),
         };
-        for (from, length) in mapped {
+        for (from, to) in mapped {
             let address = self.base.as_ptr().wrapping_add(from);
             // SAFETY: our own reservation, or mapped by us, and no view outlives `self`.
-            let _ = unsafe { munmap(address.cast(), length) };
+            let _ = unsafe { munmap(address.cast(), to - from) };
         }
     }
 }

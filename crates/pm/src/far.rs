@@ -1,4 +1,5 @@
-//! Addresses where nobody else maps anything, for who must not reserve them.
+//! Addresses where nobody else maps anything, for who cannot reserve them, or may have to give up what is
+//! reserved.
 //!
 //! The kernel places mappings downwards from the stack (or, with an unlimited stack, upwards from a
 //! third of the address space) and programs at two thirds of it; what takes addresses of its own choice,
@@ -23,30 +24,58 @@ const GAP: usize = 1 << 30;
 /// Where the next begins; 0 before the first.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
+/// How often other addresses are tried.
+const ATTEMPTS: usize = 64;
+
 /// The beginning of `len` bytes where nothing is mapped, aligned to 2 MiB.
 ///
 /// # Errors
 /// ENOMEM: there are none.
 pub(crate) fn choose(len: usize) -> Result<*mut u8, Errno> {
-    let len = len
-        .checked_next_multiple_of(GAP)
-        .and_then(|len| len.checked_add(GAP))
-        .filter(|&len| len <= LAST - FIRST)
-        .ok_or(Errno::NOMEM)?;
     let mapped = mapped();
-    for _ in 0..64 {
-        let next = match NEXT.load(Ordering::Relaxed) {
-            0 => begin(),
-            next => next,
-        };
-        let at = if next + len > LAST { FIRST } else { next };
-        NEXT.store(at + len, Ordering::Relaxed);
-        let is_free = |&(from, to): &(usize, usize)| to <= at || from >= at + len;
+    for _ in 0..ATTEMPTS {
+        let (at, end) = next(len)?;
+        let is_free = |&(from, to): &(usize, usize)| to <= at || from >= end;
         if mapped.iter().all(is_free) {
             return Ok(std::ptr::without_provenance_mut(at));
         }
     }
     Err(Errno::NOMEM)
+}
+
+/// Reserves `len` bytes by `map`, which replaces nothing at the address that it is given. Where there are
+/// none: where the kernel likes, if it is given none; says whether that is so.
+pub(crate) fn reserve(
+    len: usize,
+    map: impl Fn(Option<*mut u8>) -> Result<*mut u8, Errno>,
+) -> Result<(*mut u8, bool), Errno> {
+    // A sanitizer of threads has shadows for the kernel's choices alone.
+    let attempts = if cfg!(sanitize_thread) { 0 } else { ATTEMPTS };
+    for _ in 0..attempts {
+        let Ok((at, _)) = next(len) else { break };
+        match map(Some(std::ptr::without_provenance_mut(at))) {
+            Err(Errno::EXIST) => {}
+            mapped => return mapped.map(|base| (base, true)),
+        }
+    }
+    map(None).map(|base| (base, false))
+}
+
+/// Where the next `len` bytes begin that nobody has been given, and end with what lies between.
+fn next(len: usize) -> Result<(usize, usize), Errno> {
+    let len = len
+        .checked_next_multiple_of(GAP)
+        .and_then(|len| len.checked_add(GAP))
+        .filter(|&len| len <= LAST - FIRST)
+        .ok_or(Errno::NOMEM)?;
+    let next = match NEXT.load(Ordering::Relaxed) {
+        0 => begin(),
+        next => next,
+    };
+    // Two threads at once may be given the same: then one of them meets what the other has mapped.
+    let at = if next + len > LAST { FIRST } else { next };
+    NEXT.store(at + len, Ordering::Relaxed);
+    Ok((at, at + len))
 }
 
 /// Somewhere in the first half, as the kernel's choice of addresses has it.

@@ -7,15 +7,16 @@
 //!
 //! The file's bytes always lie at the base plus their offset, so nothing moves when a part grows, and no
 //! descriptor is kept. Where the process's address space is not limited all of it is reserved by a
-//! mapping without access, of which growth opens more. Where it is limited ([`is_limited`]) nothing is
-//! reserved: the parts are mappings of their own, far from where the kernel and programs place any, and
-//! the kernel extends them in place.
+//! mapping without access, of which growth opens more. Where it is limited ([`is_limited`]), or comes to
+//! be ([`LongFile::give_up_reservation`]), nothing is reserved: the parts are mappings of their own, far
+//! from where the kernel and programs place any, and the kernel extends them in place.
 //!
 //! Invariants: what is reachable stays so until the value is dropped; parts grow under a lock; nothing of
 //! another's is ever replaced, also where nothing is reserved.
 
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::io::Errno;
@@ -44,8 +45,10 @@ pub struct LongFile {
     base: NonNull<u8>,
     len: usize,
     protection: ProtFlags,
-    /// Not reserved as a whole.
-    is_in_parts: bool,
+    /// Lies where nobody else maps anything.
+    is_far: bool,
+    /// Not reserved as a whole; changes under the lock of the parts.
+    is_in_parts: AtomicBool,
     /// The parts as they are, held while one grows.
     parts: Mutex<Vec<Part>>,
 }
@@ -83,22 +86,27 @@ impl LongFile {
         }
         let protection = options.protection();
         let flags = options.flags() | MapFlags::NORESERVE;
+        let reserve = |at: Option<*mut u8>| {
+            let place = at.map_or(MapFlags::empty(), |_| MapFlags::FIXED_NOREPLACE);
+            // SAFETY: nothing is replaced.
+            unsafe { map_pages(at, len, ProtFlags::empty(), flags | place, Some((file, 0))) }
+        };
         let reserved = match is_limited() {
             true => Err(Errno::NOMEM),
-            // SAFETY: where the kernel likes.
-            false => unsafe { map_pages(None, len, ProtFlags::empty(), flags, Some((file, 0))) },
+            false => far::reserve(len, reserve),
         };
         let is_in_parts = reserved.is_err();
-        let base = match reserved {
-            Ok(base) => base,
+        let (base, is_far) = match reserved {
+            Ok(reserved) => reserved,
             // The limit is on memory that is locked, or there is none: less may do.
-            Err(_) => far::choose(len).map_err(Error::system("mmap"))?,
+            Err(_) => (far::choose(len).map_err(Error::system("mmap"))?, true),
         };
         let long = LongFile {
             base: NonNull::new(base).ok_or_else(invalid)?,
             len,
             protection,
-            is_in_parts,
+            is_far,
+            is_in_parts: AtomicBool::new(is_in_parts),
             parts: Mutex::new(Vec::with_capacity(parts.len())),
         };
         let advise = |address: *mut u8, length| {
@@ -181,17 +189,11 @@ impl LongFile {
             return Ok(now);
         }
         let address = self.base.as_ptr().wrapping_add(start);
-        if self.is_in_parts {
-            // SAFETY: our own mapping, which stays where it is.
-            unsafe {
-                mremap(
-                    address.cast(),
-                    now - start,
-                    end - start,
-                    MremapFlags::empty(),
-                )
-            }
-            .map_err(Error::system("mremap"))?;
+        if self.is_in_parts() {
+            let last = address.wrapping_add(now - start - PAGE);
+            // SAFETY: the last page of our own mapping, which stays where it is.
+            unsafe { mremap(last.cast(), PAGE, end - now + PAGE, MremapFlags::empty()) }
+                .map_err(Error::system("mremap"))?;
         } else {
             let new = self.base.as_ptr().wrapping_add(now);
             // SAFETY: inside our own mapping.
@@ -200,6 +202,34 @@ impl LongFile {
         }
         parts[index].end = end;
         Ok(end)
+    }
+
+    /// Whether nothing but the parts is mapped.
+    pub fn is_in_parts(&self) -> bool {
+        self.is_in_parts.load(Ordering::Acquire)
+    }
+
+    /// Reserves no more than can be reached, from now on: this process's address space is about to be
+    /// limited. What lies where the kernel chose stays reserved.
+    pub fn give_up_reservation(&self) {
+        let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.is_far || self.is_in_parts.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let vacate = |from: usize, to: usize| {
+            if from < to {
+                let address = self.base.as_ptr().wrapping_add(from);
+                // SAFETY: our own reservation, where nothing can be touched. Where the kernel has no memory
+                // for splitting it, it stays.
+                let _ = unsafe { munmap(address.cast(), to - from) };
+            }
+        };
+        let mut at = 0;
+        for part in parts.iter() {
+            vacate(at, part.start);
+            at = part.end;
+        }
+        vacate(at, self.len);
     }
 
     /// Lets go of the file: what could be reached is private zeroes from now on, the rest is vacant.
@@ -226,13 +256,13 @@ impl LongFile {
         };
         let mut at = 0;
         for part in parts.iter() {
-            if !self.is_in_parts {
+            if !self.is_in_parts() {
                 replace(at, part.start, ProtFlags::empty())?;
             }
             replace(part.start, part.end, both)?;
             at = part.end;
         }
-        match self.is_in_parts {
+        match self.is_in_parts() {
             true => Ok(()),
             false => replace(at, self.len, ProtFlags::empty()),
         }
@@ -242,17 +272,14 @@ impl LongFile {
 impl Drop for LongFile {
     fn drop(&mut self) {
         record::unmapped(self.base.as_ptr(), self.len);
+        let is_in_parts = self.is_in_parts();
         let parts = self.parts.get_mut();
         let parts = parts.unwrap_or_else(PoisonError::into_inner);
         let all = [Part {
             start: 0,
             end: self.len,
         }];
-        let mapped = if self.is_in_parts {
-            &parts[..]
-        } else {
-            &all[..]
-        };
+        let mapped = if is_in_parts { &parts[..] } else { &all[..] };
         for part in mapped {
             let address = self.base.as_ptr().wrapping_add(part.start);
             // SAFETY: our own mapping, and no view outlives `self`.

@@ -18,9 +18,38 @@ const LENGTH: usize = 1 << 40;
 
 #[test]
 fn what_is_mapped_is_all_that_counts() {
+    // What is there already gives up what it does not need.
+    let file = memfd(LENGTH);
+    let parts = [(0, PAGE), (LENGTH / 2, LENGTH / 2 + PAGE)];
+    let parts = parts.map(|(start, end)| Part { start, end });
+    let long = LongFile::new(&file, LENGTH, &parts, MapOptions::READ_WRITE).unwrap();
+    let space = AddressSpace::reserve(LENGTH).unwrap();
+    space
+        .map(HUGE_PAGE, HUGE_PAGE, &file, 0, MapOptions::READ_WRITE)
+        .unwrap();
+    assert!(status("VmSize") > 2 * LENGTH);
+    long.bytes().store_u64(LENGTH / 2, 3, Relaxed).unwrap();
+    long.give_up_reservation();
+    space.give_up_reservation();
+    assert!(status("VmSize") < ROOM * 16);
+
     let mut limit = getrlimit(Resource::As);
     limit.current = Some((status("VmSize") + ROOM) as u64);
     setrlimit(Resource::As, limit).unwrap();
+    assert_eq!(long.bytes().load_u64(LENGTH / 2, Relaxed), Some(3));
+    long.reach(LENGTH / 2, LENGTH / 2 + 2 * HUGE_PAGE).unwrap();
+    let last = LENGTH / 2 + 2 * HUGE_PAGE - 8;
+    long.bytes().store_u64(last, 4, Relaxed).unwrap();
+    assert_eq!(sees(&file, last as u64), 4);
+    let words = space.bytes();
+    words.store_u64(HUGE_PAGE, 5, Relaxed).unwrap();
+    space
+        .map(8 * HUGE_PAGE, HUGE_PAGE, &file, 0, MapOptions::READ_ONLY)
+        .unwrap();
+    assert_eq!(words.load_u64(8 * HUGE_PAGE, Relaxed), Some(5));
+    space.replace_by_zeroes(HUGE_PAGE, HUGE_PAGE).unwrap();
+    assert_eq!(words.load_u64(HUGE_PAGE, Relaxed), Some(0));
+    drop((long, space));
     a_long_file();
     an_address_space();
 }
@@ -75,6 +104,9 @@ fn an_address_space() {
     assert_eq!(sees(&file, 0), 8);
     let base = space.base() as usize;
     assert_eq!(readable(base, LENGTH), 2 * HUGE_PAGE);
+    space.replace_all_by_zeroes().unwrap();
+    assert_eq!(space.bytes().load_u64(0, Relaxed), Some(0));
+    assert_eq!(space.bytes().load_u64(far, Relaxed), Some(0));
     // What somebody else has mapped between is not ours to replace.
     let strange = base + 16 * HUGE_PAGE;
     // SAFETY: nothing is replaced; it is not touched.

@@ -20,11 +20,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 #[cfg(not(feature = "host-backend"))]
-pub use arckfs::{FileSystem, side_of};
+pub use arckfs::{FileSystem, give_up_reservations, side_of};
 #[cfg(feature = "host-backend")]
 mod host;
 #[cfg(feature = "host-backend")]
-pub use host::{FileSystem, side_of};
+pub use host::{FileSystem, give_up_reservations, side_of};
 
 static SESSION: AtomicPtr<FileSystem> = AtomicPtr::new(std::ptr::null_mut());
 /// A parent's session in a forked child, to be abandoned before the child's own is opened.

@@ -13,7 +13,7 @@
 use crate::descriptors::replacements;
 use crate::handlers::others::{self, NO_DIRECTORY};
 use crate::handlers::{
-    attributes, control, data, extended, locking, locks, mapping, names, passing, transfer,
+    attributes, control, data, extended, limits, locking, locks, mapping, names, passing, transfer,
 };
 use crate::raw::{self, Arguments};
 use crate::{process, signals};
@@ -145,6 +145,10 @@ calls! {
     SYS_msync "msync" => mapping::msync;
     SYS_madvise "madvise" => mapping::madvise,
         served "only so that maps of pool files stay what they are";
+    SYS_setrlimit "setrlimit" => limits::setrlimit,
+        served "takes no file: where it limits the address space, the LibFS gives up what it has reserved of it";
+    SYS_prlimit64 "prlimit64" => limits::prlimit64,
+        served "takes no file: as setrlimit";
     SYS_mlockall "mlockall" => locking::mlockall,
         served "takes no file: locks what the program has mapped, maps of pool files included, and nothing of the LibFS's";
     SYS_munlockall "munlockall" => locking::munlockall,

@@ -11,6 +11,7 @@ pub mod attributes;
 pub mod control;
 pub mod data;
 pub mod extended;
+pub mod limits;
 pub mod locking;
 pub mod locks;
 pub mod mapping;

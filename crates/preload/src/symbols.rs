@@ -156,6 +156,9 @@ symbols! {
     madvise: (address, length, advice) => SYS_madvise(address, length, advice);
     mlockall: (flags) => SYS_mlockall(flags);
     munlockall: () => SYS_munlockall();
+    setrlimit | setrlimit64: (resource, limit) => SYS_setrlimit(resource, limit);
+    prlimit | prlimit64: (process, resource, limit, before) =>
+        SYS_prlimit64(process, resource, limit, before);
 
     // Descriptors.
     dup: (fd) => SYS_dup(fd);

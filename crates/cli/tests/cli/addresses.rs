@@ -24,6 +24,12 @@ fn stop(mut serving: Serving) {
     assert!(serving.process.wait().unwrap().success());
 }
 
+fn nothing_is_refused(pool: &Path) {
+    let violations = arck().arg("violations").arg(pool).output();
+    let text = succeeded(&violations.unwrap());
+    assert!(text.starts_with("nothing was refused on "), "{text}");
+}
+
 /// `arck run` of a shell, of a group.
 fn shell(pool: &Path, script: &str) -> Command {
     run(pool, &["--group", "addresses"], &["sh", "-c", script])
@@ -45,8 +51,25 @@ fn programs_run_under_a_limit_of_address_space() {
         assert_eq!(succeeded(&output), "7\n300000\n6\n", "{limit}");
     }
     stop(serving);
-    let violations = arck().arg("violations").arg(place.pool()).output();
-    assert_eq!(succeeded(&violations.unwrap()), "");
+    nothing_is_refused(&place.pool());
+}
+
+/// A shell that had used the pool before it set the limit could not start anything any more.
+#[test]
+fn a_shell_sets_a_limit_when_it_has_used_the_pool() {
+    let place = place("2G");
+    let serving = Serving::start(&place.pool(), &[]);
+    for shell in ["sh", "bash"] {
+        let script = "cd /arck; echo a > x; ulimit -v 262144; ls; seq 1 1000 > f; wc -l < f
+             a=$(seq 1 20000); echo ${#a}; (cat x; echo b > x); cat x f | tail -n 1; rm f
+             mkdir d; cd d; echo c > y; cp y z; cat z; cd ..; rm -r d; ls";
+        let command = [shell, "-c", script];
+        let output = run(&place.pool(), &["--group", "addresses"], &command);
+        let output = { output }.output().unwrap();
+        let expected = "x\n1000\n108893\na\n1000\nc\nx\n";
+        assert_eq!(succeeded(&output), expected, "{shell}");
+    }
+    stop(serving);
 }
 
 /// A member that cannot follow what its group has begun to use gets ENOMEM, is told why, and harms nobody.
@@ -60,7 +83,7 @@ fn who_cannot_follow_its_group_is_told_and_harms_nobody() {
     let mut hold = hold.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(hold.stdout.take().unwrap()).lines();
     assert_eq!(lines.next().unwrap().unwrap(), "60000");
-    for limit in [14 << 10, 20 << 10, 24 << 10] {
+    for limit in [28 << 10, 36 << 10] {
         let script = format!("ulimit -v {limit}; exec cat /arck/many/7");
         let output = shell(&place.pool(), &script).output().unwrap();
         assert!(!output.status.success(), "{limit}: {output:?}");
@@ -75,8 +98,7 @@ fn who_cannot_follow_its_group_is_told_and_harms_nobody() {
     hold.kill().unwrap();
     hold.wait().unwrap();
     stop(serving);
-    let violations = arck().arg("violations").arg(place.pool()).output();
-    assert_eq!(succeeded(&violations.unwrap()), "");
+    nothing_is_refused(&place.pool());
 }
 
 /// A map of a process: addresses, whether it can be read, and its file.

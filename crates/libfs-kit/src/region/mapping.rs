@@ -31,7 +31,7 @@ use rustix::io::Errno;
 use rustix::mm;
 use std::alloc;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 /// Bytes in a page of the region.
 pub(super) const PAGE_SIZE: u64 = 4096;
@@ -59,7 +59,7 @@ pub(super) struct Mapping {
     windows: [Window; WINDOWS],
     size: u64,
     backing: Backing,
-    is_limited: bool,
+    is_limited: AtomicBool,
     /// The addresses that are held; 0: none are.
     held: AtomicUsize,
 }
@@ -99,7 +99,7 @@ impl Mapping {
             windows,
             size,
             backing: Backing::File(file),
-            is_limited: is_limited(),
+            is_limited: AtomicBool::new(is_limited()),
             held: AtomicUsize::new(0),
         })
     }
@@ -119,7 +119,7 @@ impl Mapping {
             windows: Window::all(windows, size, |_, _, limit| limit),
             size,
             backing: Backing::Memory(layout),
-            is_limited: false,
+            is_limited: AtomicBool::new(false),
             held: AtomicUsize::new(0),
         })
     }
@@ -134,7 +134,15 @@ impl Mapping {
 
     #[inline]
     pub fn is_limited(&self) -> bool {
-        self.is_limited
+        self.is_limited.load(Ordering::Relaxed)
+    }
+
+    /// This process's address space is about to be limited: reserves no more than can be reached.
+    pub fn give_up_reservation(&self) {
+        self.is_limited.store(true, Ordering::Relaxed);
+        if let Backing::File(file) = &self.backing {
+            file.give_up_reservation();
+        }
     }
 
     /// Whether `length` bytes at `offset` can be touched, in the first window.
@@ -242,7 +250,7 @@ impl Mapping {
 
     /// Makes sure that addresses are held for what others begin to use during an operation. ENOMEM.
     pub fn keep_room(&self) -> Result<(), Errno> {
-        if !self.is_limited || self.held.load(Ordering::Acquire) != 0 {
+        if !self.is_limited() || self.held.load(Ordering::Acquire) != 0 {
             return Ok(());
         }
         // SAFETY: where the kernel likes, so nothing is replaced.
@@ -293,15 +301,9 @@ impl Mapping {
     /// Lets go of the file: zeroes of this process stand in its place. Where the kernel has no memory
     /// for another mapping the old one stays.
     pub fn replace_by_zeroes(&self) {
-        if let Backing::File = self.backing {
-            let flags = mm::MapFlags::PRIVATE | mm::MapFlags::NORESERVE | mm::MapFlags::FIXED;
-            let protection = mm::ProtFlags::READ | mm::ProtFlags::WRITE;
-            // SAFETY: replaces our own mapping, in one step, by one of the same length and rights: who
-            // has references into it sees memory before and after.
-            let _ = unsafe {
-                let base = self.base.as_ptr().cast();
-                mm::mmap_anonymous(base, self.size as usize, protection, flags)
-            };
+        if let Backing::File(file) = &self.backing {
+            // Who has references into it sees memory before and after.
+            let _ = file.replace_by_zeroes();
         }
     }
 

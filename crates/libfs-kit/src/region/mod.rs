@@ -212,6 +212,11 @@ impl Region {
         self.mapping.is_limited()
     }
 
+    /// This process's address space is about to be limited: reserves no more than is reached.
+    pub fn give_up_reservation(&self) {
+        self.mapping.give_up_reservation();
+    }
+
     /// Before an operation, where [`is_limited`](Region::is_limited): makes reachable what other members
     /// use, and sees to it that there is room for what they may begin to use meanwhile. An operation that
     /// could not follow it would have to end the process.

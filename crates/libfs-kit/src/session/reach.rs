@@ -78,8 +78,9 @@ pub(super) fn hint(errno: Errno) -> String {
     }
 }
 
-/// Addresses of all sessions that this process has opened, those that have ended included.
+/// All sessions that this process has opened, those that have ended included, and their addresses.
 struct Opened {
+    session: &'static Session,
     addresses: [Range<usize>; 6],
     before: *const Opened,
 }
@@ -107,6 +108,20 @@ pub fn side_of(address: usize) -> (bool, usize) {
     (is_sessions, next)
 }
 
+/// This process's address space is about to be limited: its sessions reserve no more than they reach.
+pub fn give_up_reservations() {
+    let mut at: *const Opened = OPENED.load(Ordering::Acquire);
+    // SAFETY: never freed, and not changed once it is in the list.
+    while let Some(opened) = unsafe { at.as_ref() } {
+        let session = opened.session;
+        session.region.give_up_reservation();
+        session.pool.give_up_reservation();
+        session.arena.give_up_reservation();
+        session.headers.give_up_reservation();
+        at = opened.before;
+    }
+}
+
 /// In a forked child, where nothing is a session's yet.
 pub(crate) fn forget_addresses() {
     OPENED.store(std::ptr::null_mut(), Ordering::Release);
@@ -116,8 +131,9 @@ pub(crate) fn forget_addresses() {
 
 impl Session {
     /// Says that the session's addresses are not the program's.
-    pub(super) fn note_addresses(&self) {
+    pub(super) fn note_addresses(&'static self) {
         let opened = Box::leak(Box::new(Opened {
+            session: self,
             addresses: self.addresses(),
             before: OPENED.load(Ordering::Acquire),
         }));

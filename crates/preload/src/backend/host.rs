@@ -26,6 +26,9 @@ struct Open {
     references: u32,
 }
 
+/// Nothing is reserved: see [`arckfs::give_up_reservations`].
+pub fn give_up_reservations() {}
+
 /// Nothing is a session's: see [`arckfs::side_of`].
 pub fn side_of(_address: usize) -> (bool, usize) {
     (false, usize::MAX)

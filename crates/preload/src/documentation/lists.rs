@@ -54,14 +54,14 @@ pub const WITHOUT_FILES: &str = "\
     lsm_set_self_attr map_shadow_stack mbind membarrier memfd_secret migrate_pages \
     mincore mlock mlock2 modify_ldt move_pages mseal msgctl msgget msgrcv msgsnd munlock \
     nanosleep nfsservctl pause personality pkey_alloc pkey_free \
-    pkey_mprotect prctl prlimit64 process_vm_readv process_vm_writev ptrace putpmsg query_module \
+    pkey_mprotect prctl process_vm_readv process_vm_writev ptrace putpmsg query_module \
     reboot remap_file_pages request_key restart_syscall rseq rt_sigpending rt_sigqueueinfo \
     rt_sigreturn rt_sigtimedwait rt_tgsigqueueinfo sched_get_priority_max sched_get_priority_min \
     sched_getaffinity sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval \
     sched_setaffinity sched_setattr sched_setparam sched_setscheduler sched_yield seccomp security \
     semctl semget semop semtimedop set_mempolicy set_mempolicy_home_node set_robust_list \
     set_thread_area set_tid_address setdomainname setfsgid setfsuid sethostname \
-    setitimer setpgid setpriority setrlimit setsid \
+    setitimer setpgid setpriority setsid \
     settimeofday shmat shmctl shmdt shmget sigaltstack statmount sysfs \
     sysinfo syslog tgkill time timer_create timer_delete timer_getoverrun timer_gettime \
     timer_settime times tkill tuxcall uname uretprobe userfaultfd \

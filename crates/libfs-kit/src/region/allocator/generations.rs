@@ -40,9 +40,8 @@ region_shared! {
         kept_end: AtomicU32,
         /// The first page of the generation that is being built.
         building: AtomicU32,
-        /// Pages from here on have never had memory, or were given back.
-        high: AtomicU32,
-        reserved: AtomicU32,
+        /// Pages of each half from here on have never had memory, or were given back.
+        high: [AtomicU32; 2],
     }
 }
 
@@ -73,8 +72,9 @@ impl Generations {
         self.kept_end.store(pages.end, Relaxed);
     }
 
-    fn note_high(&self, page: u32) {
-        self.high.fetch_max(page, Relaxed);
+    /// Pages below this one, behind `middle` or not, may have memory.
+    fn note_high(&self, page: u32, middle: u32) {
+        self.high[usize::from(page > middle)].fetch_max(page, Relaxed);
     }
 }
 
@@ -113,7 +113,7 @@ impl Region {
         let middle = generations.between(self.layout.middle);
         let begin = generations.begin.load(Relaxed);
         let frontier = pool.frontier.load(Relaxed);
-        generations.note_high(frontier);
+        generations.note_high(frontier, middle);
         let (half, limit) = match begin > middle {
             true => (permanent, middle),
             false => (middle, pages),
@@ -141,18 +141,29 @@ impl Region {
         let generations = &pool.generations;
         let begin = generations.building.load(Relaxed);
         let frontier = pool.frontier.load(Relaxed);
-        generations.note_high(frontier);
-        let high = generations.high.load(Relaxed);
+        let middle = generations.between(self.layout.middle);
+        generations.note_high(frontier, middle);
         let mut used = [generations.kept(), begin..frontier];
         used.sort_by_key(|pages| pages.start);
-        let mut at = generations.permanent();
-        for pages in used.iter().filter(|pages| !pages.is_empty()) {
-            self.discard_pages(at..pages.start);
-            at = at.max(pages.end);
+        // Half by half: what lies between what is used of the two has never been used.
+        for (high, first) in generations
+            .high
+            .iter()
+            .zip([generations.permanent(), middle])
+        {
+            let end = high.load(Relaxed);
+            let mut at = first;
+            for pages in &used {
+                let is_here = (pages.start > middle) == (first == middle);
+                if !pages.is_empty() && is_here {
+                    self.discard_pages(at..pages.start.min(end));
+                    at = at.max(pages.end);
+                }
+            }
+            self.discard_pages(at..end);
+            high.store(at.min(end), Relaxed);
         }
-        self.discard_pages(at..high);
         generations.begin.store(begin, Relaxed);
-        generations.high.store(at, Relaxed);
     }
 
     /// Gives the memory of pages back, and of what is known of them.
