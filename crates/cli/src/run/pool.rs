@@ -22,7 +22,7 @@ use super::private::{PrivateController, START_LIMIT};
 use super::{plain, say};
 use crate::owner;
 use arck_core_state::layout;
-use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, openat};
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, openat};
 use rustix::io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::{Resource, getrlimit};
@@ -40,6 +40,10 @@ pub const USE_LOCK: &str = "run.lock";
 const LOCK_LIMIT: Duration = Duration::from_secs(40);
 /// Between two tries for a lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
+/// Between two looks for a controller that is gone.
+const GONE_PAUSE: Duration = Duration::from_millis(20);
+/// One that is gone for so long is worth a line.
+const TOLD_AFTER: Duration = Duration::from_millis(500);
 
 /// The pool when none is named: `$ARCK_POOL`, else `/dev/shm/arck-$USER` (the user's number
 /// where there is no such variable).
@@ -115,6 +119,43 @@ pub fn without_superblock(pool: &Path) -> Option<String> {
     })
 }
 
+/// A controller that is gone, and waited for.
+struct Gone {
+    since: Instant,
+    patience: Duration,
+    is_told: bool,
+}
+
+impl Default for Gone {
+    fn default() -> Gone {
+        Gone {
+            since: Instant::now(),
+            patience: arck_libfs_kit::connection::patience(),
+            is_told: false,
+        }
+    }
+}
+
+impl Gone {
+    /// Waits a moment; false if it has been waited for long enough.
+    fn wait(&mut self, pool: &Path) -> bool {
+        let waited = self.since.elapsed();
+        if waited >= self.patience {
+            return false;
+        }
+        if waited > TOLD_AFTER && !self.is_told {
+            self.is_told = true;
+            say(&format!(
+                "the controller of {} is gone; waiting for another one, {} s at most",
+                pool.display(),
+                self.patience.as_secs()
+            ));
+        }
+        std::thread::sleep(GONE_PAUSE);
+        true
+    }
+}
+
 /// One `arck run` as a user of a served pool.
 pub struct User {
     use_lock: Option<Arc<OwnedFd>>,
@@ -183,7 +224,8 @@ impl User {
         Ok(User { use_lock, guard })
     }
 
-    /// Connects to a pool that another user serves.
+    /// Connects to a pool that another user serves. Where its controller was killed, waits for the next
+    /// one, as the programs do that are started (`ARCK_WAIT`).
     fn visit(pool: &Path) -> Result<User, String> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let failed = |error: Errno| {
@@ -191,17 +233,24 @@ impl User {
             format!("cannot use the pool {}: {reason}", pool.display())
         };
         let directory = openat(CWD, pool, flags, Mode::empty()).map_err(failed)?;
-        match connect_to(&directory).map_err(failed)? {
-            Some(connection) => Ok(User {
-                use_lock: None,
-                guard: Guard::start(pool, None, None, Served::by_another(connection, None)),
-            }),
-            None => Err(format!(
-                "nobody serves the pool {}, which belongs to another user; he does, for all users, \
-                 by: arck serve {} --shared",
-                pool.display(),
-                pool.display()
-            )),
+        let mut gone = Gone::default();
+        loop {
+            if let Some(connection) = connect_to(&directory).map_err(failed)? {
+                return Ok(User {
+                    use_lock: None,
+                    guard: Guard::start(pool, None, None, Served::by_another(connection, None)),
+                });
+            }
+            // One that ends in order takes its socket away, and nobody is known to start another.
+            let socket = rustix::fs::statat(&directory, layout::SOCKET, AtFlags::SYMLINK_NOFOLLOW);
+            if socket == Err(Errno::NOENT) || !gone.wait(pool) {
+                return Err(format!(
+                    "nobody serves the pool {}, which belongs to another user; he does, for all \
+                     users, by: arck serve {} --shared",
+                    pool.display(),
+                    pool.display()
+                ));
+            }
         }
     }
 

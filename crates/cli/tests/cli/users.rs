@@ -4,7 +4,8 @@
 use crate::support::{Place, Serving, refused, succeeded};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 /// Who serves the pool.
 const SERVER: (u32, &[u32]) = (990, &[990]);
@@ -234,4 +235,37 @@ fn a_pool_that_is_not_shared_is_its_users_alone() {
         ""
     );
     users.end();
+}
+
+/// `arck run` of another user gave up at once when the controller of a shared pool had just been killed,
+/// although what runs already waits for the next one.
+#[test]
+fn whoever_visits_waits_for_a_controller_that_was_killed() {
+    let mut users = Users::new();
+    users.serve(&["--shared"]);
+    users.says(ANN, "echo hello >hello");
+    let mut serving = users.serving.take().unwrap();
+    serving.signal(libc::SIGKILL);
+    serving.process.wait().unwrap();
+    let mut run = users.of(BOB, &["run", "--", "cat", "/arck/hello"]);
+    run.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let visitor = run.spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    users.serve(&["--shared"]);
+    let output = visitor.wait_with_output().unwrap();
+    assert_eq!(succeeded(&output), "hello\n");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains("waiting for another one"), "{said}");
+
+    // For no longer than he wants.
+    let mut serving = users.serving.take().unwrap();
+    serving.signal(libc::SIGKILL);
+    serving.process.wait().unwrap();
+    let began = Instant::now();
+    let mut run = users.of(BOB, &["run", "--", "true"]);
+    refused(&run.env("ARCK_WAIT", "0.4").output().unwrap(), "arck serve");
+    let waited = began.elapsed();
+    assert!(waited >= Duration::from_millis(400), "{waited:?}");
+    assert!(waited < Duration::from_secs(20), "{waited:?}");
 }
