@@ -13,10 +13,15 @@ use arck_core_state::{FileKind, Inode, InodeNumber};
 use arck_pm::guarded::guarded_copy;
 use arck_protocol::message::listed::Listed;
 use arck_protocol::message::{READ_MAX, WRITE_MAX};
+use arck_protocol::socket::PIECE_MAX;
 use arck_protocol::{Request, Response};
+use rustix::fd::BorrowedFd;
 use std::collections::HashSet;
 use zerocopy::FromBytes;
 
+/// More than so many bytes are read in pieces, by the connection: that takes a few system calls, and a
+/// message for each [`READ_MAX`] bytes none.
+const PIECES_FROM: usize = 4 * READ_MAX;
 /// A listing begins anew so often, if its directory is emptied time and again.
 const LISTINGS_MAX: usize = 16;
 /// A bucket is read anew so often, if the directory changes time and again; and whenever any was split.
@@ -56,6 +61,19 @@ impl Engine {
     ) -> Result<usize, Errno> {
         let mut done = 0;
         while done < buffer.len() {
+            if buffer.len() - done > PIECES_FROM {
+                let asked = (buffer.len() - done).min(PIECE_MAX);
+                let target = &mut buffer[done..done + asked];
+                let at = position + done as u64;
+                match self.read_piece((inode, generation), target, at) {
+                    Ok(read) if read < asked => return Ok(done + read),
+                    Ok(read) => done += read,
+                    Err(_) if done != 0 => break,
+                    Err(Errno::ACCESS) => return Err(denied),
+                    Err(errno) => return Err(errno),
+                }
+                continue;
+            }
             let asked = (buffer.len() - done).min(READ_MAX);
             let request = Request::Read {
                 inode,
@@ -88,6 +106,30 @@ impl Engine {
             }
         }
         Ok(done)
+    }
+
+    /// The same of a large piece at once. EFAULT.
+    fn read_piece(
+        &self,
+        file: (InodeNumber, u32),
+        buffer: &mut [u8],
+        position: u64,
+    ) -> Result<usize, Errno> {
+        let wanted = buffer.len();
+        let copy = |piece: BorrowedFd<'_>, at: u64, length: usize| {
+            let mut copied = 0;
+            while copied < length {
+                // The kernel says EFAULT where the program's buffer is not there.
+                match rustix::io::pread(piece, &mut buffer[copied..length], at + copied as u64) {
+                    Ok(0) => return Err(Errno::IO),
+                    Ok(more) => copied += more,
+                    Err(Errno::INTR) => {}
+                    Err(errno) => return Err(errno),
+                }
+            }
+            Ok(())
+        };
+        self.session.read_piece(file, position, wanted, copy)
     }
 
     /// Has the controller write a buffer, at the end of the file with `append`; gives the bytes written

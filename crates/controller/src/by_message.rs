@@ -19,16 +19,18 @@ use crate::fold::{After, heavy_barrier};
 use crate::kept::KeptRights;
 use crate::ownership::Reply;
 use crate::pool::Pool;
-use crate::state::State;
+use crate::relocate::Copier;
 use arck_core_state::geometry::SessionNumber;
-use arck_core_state::{FileKind, Inode, InodeNumber, PAGE_SIZE, PagePtr};
+use arck_core_state::{FileKind, Inode, InodeNumber, PAGE_SIZE};
 use arck_pm::{MapOptions, Mapping};
 use arck_protocol::Response;
 use arck_protocol::control::open_entry;
 use arck_protocol::message::READ_MAX;
+use arck_protocol::socket::{PIECE_MAX, PIECE_OFFSET};
 use arck_verifier::{Credentials, VerifiedState};
 use foldhash::{HashMap, HashMapExt, HashSet};
-use rustix::fs::OFlags;
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -354,6 +356,23 @@ impl Core {
         if length > READ_MAX {
             return Err(Errno::INVAL);
         }
+        let inode = self.may_read_out(session, number, generation)?;
+        let length = inode.size.saturating_sub(position).min(length as u64) as usize;
+        let mut bytes = vec![0; length];
+        self.read_out(number, position, length, |done, part| {
+            bytes[done..done + part.len()].copy_from_slice(part);
+            Ok(())
+        })?;
+        Ok(bytes)
+    }
+
+    /// The file of which a session is to be told what is in it, as it is now. ESTALE, EACCES, EISDIR.
+    fn may_read_out(
+        &mut self,
+        session: SessionNumber,
+        number: InodeNumber,
+        generation: u32,
+    ) -> Result<Inode, Errno> {
         let header = self.state.header_copy(number).ok_or(Errno::STALE)?;
         if header.generation != generation {
             return Err(Errno::STALE);
@@ -366,23 +385,118 @@ impl Core {
             let _ = self.fold(session, &[number], After::Keep);
         }
         let inode = self.may_be_told(session, number, 4)?;
-        if !matches!(inode.kind(), Some(FileKind::File | FileKind::Link)) {
-            return Err(Errno::ISDIR);
+        match inode.kind() {
+            Some(FileKind::File | FileKind::Link) => Ok(inode),
+            _ => Err(Errno::ISDIR),
         }
-        let length = inode.size.saturating_sub(position).min(length as u64) as usize;
-        let mut bytes = vec![0; length];
+    }
+
+    /// Tells what is in a file, a part of a page at a time with its place among the bytes.
+    fn read_out(
+        &self,
+        number: InodeNumber,
+        position: u64,
+        length: usize,
+        mut tell: impl FnMut(usize, &[u8]) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let mut copier = Copier::default();
+        let mut content = [0; PAGE_SIZE as usize];
         let mut done = 0;
         while done < length {
             let at = position + done as u64;
             let within = (at % PAGE_SIZE) as usize;
             let part = (PAGE_SIZE as usize - within).min(length - done);
             let page = self.state.data_page(number, at / PAGE_SIZE);
-            if !page.is_null() {
-                copy_out(&self.state, page, within, &mut bytes[done..done + part])?;
+            match page.is_null() {
+                true => content.fill(0),
+                // EIO: its session has cut its file off, or somebody has removed it.
+                false => copier.read(&self.state, page, &mut content)?,
             }
+            tell(done, &content[within..within + part])?;
             done += part;
         }
-        Ok(bytes)
+        Ok(())
+    }
+
+    /// See [`Call::ReadPiece`](arck_protocol::socket::Call::ReadPiece); gives the bytes there are.
+    pub fn read_piece(
+        &mut self,
+        session: SessionNumber,
+        (number, generation): (InodeNumber, u32),
+        position: u64,
+        length: u32,
+        piece: &mut Piece,
+    ) -> Result<u32, Errno> {
+        if length as usize > PIECE_MAX {
+            return Err(Errno::INVAL);
+        }
+        let inode = self.may_read_out(session, number, generation)?;
+        let length = inode.size.saturating_sub(position).min(u64::from(length)) as u32;
+        piece.begin();
+        self.read_out(number, position, length as usize, |at, part| {
+            piece.put(at, part)
+        })?;
+        piece.end();
+        Ok(length)
+    }
+}
+
+/// Where a connection's pieces are told: a sealed memory file that it may read. It costs what one is long,
+/// however many are asked for and kept.
+pub struct Piece {
+    file: OwnedFd,
+    mapping: Mapping,
+    number: u64,
+}
+
+impl Piece {
+    pub fn new() -> Result<Piece, Errno> {
+        let file = rustix::fs::memfd_create(
+            "arck-piece",
+            MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
+        )?;
+        rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR)?;
+        let length = PIECE_OFFSET + PIECE_MAX;
+        rustix::fs::ftruncate(&file, length as u64)?;
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let mapping = Mapping::new(&file, 0, length, MapOptions::READ_WRITE);
+        Ok(Piece {
+            file,
+            mapping: mapping.map_err(|error| error.errno())?,
+            number: 0,
+        })
+    }
+
+    /// From now on nothing in it is right.
+    fn begin(&mut self) {
+        self.number += 1;
+        self.store_number(0);
+        std::sync::atomic::fence(Ordering::SeqCst);
+    }
+
+    fn put(&self, at: usize, bytes: &[u8]) -> Result<(), Errno> {
+        let copied = self.mapping.bytes().copy_from(PIECE_OFFSET + at, bytes);
+        copied.ok_or(Errno::INVAL)
+    }
+
+    fn end(&mut self) {
+        self.store_number(self.number);
+    }
+
+    fn store_number(&self, number: u64) {
+        // In range: its first word.
+        let _ = self.mapping.bytes().store_u64(0, number, Ordering::Release);
+    }
+
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// To be sent: a descriptor of its own, that can only be read.
+    pub fn descriptor(&self) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        rustix::fs::open(path, flags, Mode::empty())
     }
 }
 
@@ -390,16 +504,4 @@ impl Core {
 fn bits(who: &Credentials, inode: &Inode) -> u32 {
     let reads = inode.kind() == Some(FileKind::Link) || who.may(inode, 4);
     (u32::from(reads) * 4) | (u32::from(who.may(inode, 2)) * 2)
-}
-
-/// Bytes of a data page. EIO: its session has cut its file off, or somebody has removed it.
-fn copy_out(state: &State, page: PagePtr, within: usize, target: &mut [u8]) -> Result<(), Errno> {
-    let geometry = state.pool.geometry();
-    let segment = geometry.segment_of(page);
-    let file = state.pool.open_segment(segment, OFlags::RDONLY)?;
-    let offset = page.address() % geometry.segment_size;
-    let mapping = Mapping::new(&file, offset, PAGE_SIZE as usize, MapOptions::READ_ONLY);
-    let mapping = mapping.map_err(|error| error.errno())?;
-    let copied = mapping.bytes().try_copy_to(within, target);
-    copied.map_err(|error| error.errno())
 }

@@ -13,6 +13,7 @@ mod commit;
 
 use crate::classes::{Class, Condition, NOBODY, Wish};
 use crate::files::{CONTROLLER, FOREIGN, SegmentEntry, SegmentKind};
+use crate::searches::NewSearches;
 use crate::state::State;
 use crate::working::WorkingPage;
 use arck_core_state::header::{HeaderKind, identity_word, state_word};
@@ -101,6 +102,8 @@ pub struct Change<'a> {
     label: u32,
     /// Modes that inodes get in this change, for the classes of what is born beneath them.
     final_modes: HashMap<InodeNumber, u32>,
+    /// Who may search the directories that it makes.
+    searches: NewSearches,
     /// What has moved elsewhere, and is zeroed in its old place when the change is done.
     moved_pages: Vec<PagePtr>,
     moved_places: Vec<u64>,
@@ -143,6 +146,7 @@ impl<'a> Change<'a> {
             done: None,
             label: NOBODY,
             final_modes: HashMap::default(),
+            searches: NewSearches::default(),
             moved_pages: Vec::new(),
             moved_places: Vec::new(),
             committed: false,
@@ -151,6 +155,10 @@ impl<'a> Change<'a> {
 
     /// The mode that an inode will have, whenever in this change it is set.
     pub fn set_final_mode(&mut self, number: InodeNumber, mode: u32) {
+        let old = self.inode(number);
+        if old.is_some_and(|old| old.kind() == Some(FileKind::Directory)) {
+            self.searches.forget();
+        }
         self.final_modes.insert(number, mode);
     }
 
@@ -163,7 +171,11 @@ impl<'a> Change<'a> {
             }
             Some(inode)
         };
-        Class::of_search(inode, directory)
+        let verified = |number| {
+            let is_as_it_was = !self.inodes.contains_key(&number);
+            is_as_it_was.then(|| self.state.search_class(number))
+        };
+        self.searches.class(inode, verified, directory)
     }
 
     /// The label of the place where an inode is, as the change leaves it.
@@ -208,6 +220,11 @@ impl<'a> Change<'a> {
     }
 
     pub fn set_inode(&mut self, inode: Inode) {
+        let old = match self.inodes.get(&inode.number) {
+            Some(changed) => changed.as_ref(),
+            None => self.state.shadow(inode.number),
+        };
+        self.searches.note(old, &inode);
         self.inodes.insert(inode.number, Some(inode));
     }
 

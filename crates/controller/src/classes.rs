@@ -17,7 +17,7 @@ mod table;
 pub use table::Classes;
 
 use crate::files::CLASS_WORDS;
-use arck_core_state::{Inode, InodeNumber};
+use arck_core_state::Inode;
 use arck_verifier::Credentials;
 
 /// Label of what only root and the pool's user may read.
@@ -178,11 +178,9 @@ impl Class {
 
     /// Who may search a directory, and with it every directory above; that is who may see the
     /// attributes of what has a name in it. `inode` gives shadow inodes. `None`: nobody, or a
-    /// directory is missing.
-    pub fn of_search(
-        inode: impl Fn(InodeNumber) -> Option<Inode>,
-        directory: InodeNumber,
-    ) -> Option<Class> {
+    /// directory is missing. What [`searches`](crate::searches) remembers, without remembering it.
+    #[cfg(test)]
+    pub fn of_search(inode: impl Fn(u32) -> Option<Inode>, directory: u32) -> Option<Class> {
         let mut class = Class::world();
         let mut at = directory;
         // Beyond any path; a cycle would be damage.

@@ -18,20 +18,20 @@ use crate::orphans::{Charges, Pace};
 use crate::pool::Pool;
 use crate::progress::{ProgressHook, Reporter, Step};
 use crate::recovery;
-use crate::relocate::Touched;
 use crate::relocate::closing::Closings;
 use crate::relocate::emptying::Emptyings;
+use crate::relocate::{NoRoom, Touched};
 use crate::scan::{self, Division};
 use crate::sessions::Session;
 use crate::space::Space;
 use crate::state::{CrashHook, State};
+use crate::sweep::{Spent, Sweep};
 use crate::violations;
 use crate::watches::Watches;
 use crate::workers::Workers;
 use arck_core_state::InodeNumber;
 use arck_core_state::geometry::SessionNumber;
 use arck_pm::PersistOption;
-use foldhash::HashMap;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
@@ -128,15 +128,18 @@ pub struct Core {
     pub published: Option<(u64, u64)>,
     /// While a pool is opened: what dead sessions left is not all known.
     pub recovering: bool,
-    /// While sessions end one after another and nobody is served, at the start and at the end: what
-    /// refusals have cost of each user, which is bounded for all of his sessions together.
-    pub(crate) ending: Option<HashMap<u32, Duration>>,
+    /// What refusals at the ends of sessions have cost of each user.
+    pub(crate) spent: Spent,
+    /// What sessions have asked to be folded, all of it, and by which request.
+    pub(crate) sweeps: BTreeMap<SessionNumber, (u64, Sweep)>,
     /// Tells how far the opening is.
     pub(crate) progress: Reporter,
     /// What folds have changed that may tighten a class; looked at when the fold is done.
     pub(crate) touched: Vec<Touched>,
     /// What of that is not done yet.
     pub(crate) closings: Closings,
+    /// What could not be moved to its readers.
+    pub(crate) no_room: NoRoom,
     /// What is read by message, and by whom.
     pub(crate) by_message: ByMessage,
     /// When segments were given back last.
@@ -193,9 +196,11 @@ impl Core {
             emptyings: Emptyings::default(),
             published: None,
             recovering: true,
-            ending: Some(HashMap::default()),
+            spent: Spent::default(),
+            sweeps: BTreeMap::new(),
             progress,
             touched: Vec::new(),
+            no_room: NoRoom::default(),
             by_message,
             closings: Closings::default(),
             gave_back: None,
@@ -211,7 +216,7 @@ impl Core {
         locks.keep_sessions(&state.pool, |session| sessions.contains_key(&session));
         state.pool.mark_opened()?;
         core.recovering = false;
-        core.ending = None;
+        core.spent = Spent::default();
         core.forget_kept();
         core.opened = Instant::now();
         if !was_clean {
@@ -236,7 +241,7 @@ impl Core {
     /// Ends all sessions and closes the pool cleanly.
     pub fn close(mut self) -> Result<()> {
         let numbers: Vec<SessionNumber> = self.sessions.keys().copied().collect();
-        self.ending = Some(HashMap::default());
+        self.spent = Spent::default();
         for number in numbers {
             self.end_session(number, libc::ESHUTDOWN);
         }

@@ -6,6 +6,8 @@
 //!   in one commit, which advances fold numbers and takes the marks away. What was copied while
 //!   operations were in flight is copied again.
 //! * Whatever happens, no mark is left behind.
+//! * A set has no more delta pages than a session is granted, whatever its chains say; so a fold is
+//!   bounded before anything is verified ([`crate::room`]).
 //! * Nothing is folded of a set in which a rule is broken; the inode that breaks it is refused
 //!   ([`crate::refusals`]).
 //! * A fold number ends exactly when its delta was folded, or its owner lost the inode. What
@@ -18,6 +20,7 @@ use crate::core::Core;
 use crate::maps;
 use crate::meter;
 use crate::receipts::{KeptReceipt, Receipt};
+use crate::relocate::tails;
 use crate::state::State;
 use arck_core_state::branch::BRANCH_SIZE;
 use arck_core_state::geometry::SessionNumber;
@@ -165,7 +168,12 @@ impl Core {
             deltas: Vec::new(),
             straddled: false,
         };
-        let mut budget = PageBudget::default();
+        let pages = match self.recovering {
+            // What a session was granted when the machine failed may not be known.
+            true => usize::MAX,
+            false => crate::room::PAGES_AT_ONCE as usize,
+        };
+        let mut budget = PageBudget::new(pages);
         // Of the set, those that are not marked and copied yet.
         let mut fresh: Vec<InodeNumber> = copied.set.iter().copied().collect();
         let mut restarts = 0;
@@ -188,7 +196,7 @@ impl Core {
                 fresh = copied.set.iter().copied().collect();
                 copied.members.clear();
                 copied.deltas.clear();
-                budget = PageBudget::default();
+                budget = PageBudget::new(pages);
             }
             // What was copied while nothing was in flight stays as it is: nobody publishes under
             // a mark.
@@ -230,7 +238,7 @@ impl Core {
             // once. A session that shows something else each time is given up.
             restarts += 1;
             fresh.clear();
-            let mut seen_budget = PageBudget::default();
+            let mut seen_budget = PageBudget::new(pages);
             while !more.is_empty() {
                 copied.set.extend(&more);
                 fresh.extend(&more);
@@ -295,6 +303,7 @@ impl Core {
         let kept_for_others = self.kept_for_others(owner);
         let pages_for_splits = self.pages_for_splits(owner, folded as u64);
         let touched = self.touched_by(&changes);
+        let resized = tails::resized(&self.state, &changes);
         let mut change = Change::new(&mut self.state);
         change.limit_splits(pages_for_splits);
         for (number, _) in mapped.into_keys() {
@@ -374,6 +383,7 @@ impl Core {
             }
         }
         let has_receipts = !receipts.is_empty();
+        tails::clear_before_growth(change.state, &resized, owner);
         if let Some(session) = self.sessions.get_mut(&owner) {
             let pool = &change.state.pool;
             session.keep_receipts(pool, session.stuck(), receipts);
@@ -391,6 +401,7 @@ impl Core {
             return Err(errno.into());
         }
 
+        self.clear_after_cuts(&resized, owner);
         self.touched.extend(touched);
         self.note_accepted(owner, &accepted);
         self.show_born(owner, &born);

@@ -160,7 +160,7 @@ impl Core {
         }
         if !self.may_hold_segment(session) {
             // What it has filled may not have been told of.
-            let _ = self.commit_all(session, false);
+            let _ = self.commit_all(session);
             if !self.may_hold_segment(session) {
                 return Err(Errno::NOSPC);
             }

@@ -13,12 +13,13 @@
 //! | `segment_files`, `spare_files` | making the files of segments, ahead of their need too, and making them anew |
 //! | `sessions`, `arena` | who is there, and what they were sent |
 //! | `give_back` | segments that nobody needs any more, for whoever does |
-//! | `classes`, `relocate` | who may read what, and moving what is where they cannot, or others can |
+//! | `classes`, `searches`, `relocate` | who may read what, and moving what is where they cannot, or others can |
 //! | `fold`, `ownership`, `orphans`, `locks`, `watches`, `move_names`, `requests` | what sessions ask for |
+//! | `sweep`, `ending` | all that a session owns, step by step, and its end |
 //! | `refusals`, `violations`, `aside` | what becomes of a delta that was refused, the log of it, where it is kept |
 //! | `reach` | who can still write what was sent |
 //! | `lent`, `memory` | what that takes of the pool's file system, and who takes more than he may |
-//! | `holdings` | what a user may hold of numbers and segments without using it |
+//! | `limits`, `holdings` | how many sessions a user may have; what he may hold of numbers and segments without using it |
 //! | `workers` | does what a session could make last for ever, in threads of their own |
 //! | `scan`, `recovery`, `progress` | opening a pool, after a crash too; how far it has come |
 //! | `meter` | what hand-overs take, for whoever asks |
@@ -52,6 +53,7 @@ mod holdings;
 mod journal;
 mod kept;
 mod lent;
+mod limits;
 mod list_by_message;
 mod listener;
 mod lock_log;
@@ -74,6 +76,7 @@ mod relocate;
 mod requests;
 mod room;
 mod scan;
+mod searches;
 mod segment_files;
 mod service;
 mod sessions;
@@ -82,6 +85,7 @@ mod space;
 mod spare_files;
 mod state;
 mod superblock;
+mod sweep;
 mod take_up;
 #[cfg(test)]
 mod testing;

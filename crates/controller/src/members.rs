@@ -60,6 +60,11 @@ impl Members {
         self.processes.is_empty()
     }
 
+    /// How many processes there are.
+    pub fn count(&self) -> usize {
+        self.processes.len()
+    }
+
     pub fn has(&self, member: u16) -> bool {
         self.processes.contains_key(&member)
     }

@@ -134,7 +134,8 @@ impl Core {
             return None;
         }
         let session = allowance.session;
-        let is_live = self.sessions.contains_key(&session);
+        let session_is = self.sessions.get(&session);
+        let is_live = session_is.is_some_and(|session| !session.is_leaving);
         if is_live || !self.taken_back.contains_key(&lent) {
             let name = lent.name();
             tracing::warn!("session {session}: {name} is more than it may be, and cut: {found:?}");

@@ -23,12 +23,6 @@ use std::time::{Duration, Instant};
 /// An arena that is being grown is looked at again after so long.
 pub(crate) const GROWTH_AGAIN: Duration = Duration::from_millis(5);
 
-/// So long everybody waits for refusals of one session that has asked for all to be folded, or has
-/// ended; of all sessions of a user together that end while nobody is served ([`Core::ending`]).
-const WASTED_MAX: Duration = Duration::from_millis(500);
-/// Into so many parts a slice is divided in which something is refused.
-const PARTS: usize = 8;
-
 /// An owner keeps an inode against other writers so many times as long as it took to fold it for the
 /// owner, if that is longer than a lease.
 const EARNED: u32 = 4;
@@ -394,81 +388,5 @@ impl Core {
             Ok(()) => Reply::Now(Response::Done),
             Err(failure) => failure.into(),
         }
-    }
-
-    /// Folds everything that a session owns, in slices. The first refusal is the answer; the
-    /// rest is folded all the same.
-    pub fn commit_all(&mut self, session: SessionNumber, release: bool) -> Reply {
-        match self.fold_all(session, release, |_, _, _| {}) {
-            Some(failure) => failure.into(),
-            None => Reply::Now(Response::Done),
-        }
-    }
-
-    /// Folds in slices; where a slice is refused, in parts of it, down to single inodes. Tells
-    /// `refused` of those that cannot be folded, and gives the first failure. When refusals have
-    /// taken [`WASTED_MAX`], what is left is not folded.
-    pub(crate) fn fold_all(
-        &mut self,
-        session: SessionNumber,
-        release: bool,
-        mut refused: impl FnMut(&mut Core, InodeNumber, &Failure),
-    ) -> Option<Failure> {
-        let size = self.options.slice.max(1);
-        let after = if release { After::Release } else { After::Keep };
-        let owner = self.sessions.get(&session)?;
-        let user = owner.credentials.uid;
-        // What was done before this was asked is visible, without a barrier: what has no branch
-        // has nothing to fold.
-        let is_worth_it = |number: &InodeNumber| {
-            let header = self.state.header_copy(*number);
-            header.is_some_and(|header| {
-                (release && header.kind != HeaderKind::Granted)
-                    || owner.has_branch(*number, &header)
-            })
-        };
-        let owned = owner.owned.keys().copied();
-        let mut numbers: Vec<InodeNumber> = owned.filter(is_worth_it).collect();
-        numbers.sort_unstable();
-        // Those that were refused have not been repaired, most likely: each alone, so that they
-        // keep nothing else from being folded at once.
-        let (refused_before, sound): (Vec<InodeNumber>, Vec<InodeNumber>) = numbers
-            .into_iter()
-            .partition(|&number| self.is_refused(session, number));
-        let mut first = None;
-        // Each refusal may cost a copy of all that hangs together, so a session could make
-        // thousands of them last for minutes; and a user many sessions.
-        let before = self.ending.as_ref().and_then(|spent| spent.get(&user));
-        let mut wasted = before.copied().unwrap_or_default();
-        // The next one is the last.
-        let mut slices: Vec<&[InodeNumber]> = refused_before.chunks(1).rev().collect();
-        slices.extend(sound.chunks(size).rev());
-        while let Some(slice) = slices.pop() {
-            let began = Instant::now();
-            let folded = self.fold(session, slice, after);
-            if folded.is_ok() || slice.len() == 1 {
-                self.progress.add(slice.len() as u64);
-            }
-            let Err(failure) = folded else {
-                continue;
-            };
-            let is_spent = wasted > WASTED_MAX;
-            if slice.len() > 1 {
-                slices.extend(slice.chunks(slice.len().div_ceil(PARTS)).rev());
-            } else if !is_spent {
-                refused(self, slice[0], &failure);
-            }
-            wasted += began.elapsed();
-            if slice.len() == 1 || is_spent {
-                first.get_or_insert(failure);
-            }
-            if wasted > WASTED_MAX {
-                break;
-            }
-        }
-        if let Some(spent) = &mut self.ending {
-            spent.insert(user, wasted);
-        }
-        first
     }
 }

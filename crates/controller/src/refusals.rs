@@ -40,6 +40,8 @@ const ASIDE_CHILDREN: usize = 256;
 pub(crate) const UNSETTLED_MAX: u32 = 5;
 /// Inodes that are taken away at most because another cannot be folded without them.
 const OTHERS_MAX: u32 = 16;
+/// And no other after so long: each may draw in all that its session owns.
+const OTHERS_TIME: Duration = Duration::from_millis(50);
 /// How long a delta that is right, but for which there is no space, is kept before it is tried again.
 const NO_SPACE_AGAIN: Duration = Duration::from_secs(1);
 
@@ -54,7 +56,8 @@ impl Core {
         let (rule, offset) = (violation.rule, violation.offset);
         let mut is_known = false;
         if let Some(session) = self.sessions.get_mut(&owner)
-            && session.live.is_some()
+            // Of one that is leaving readers are not to ask again and again.
+            && (session.live.is_some() || session.is_leaving)
             && let Some(owned) = session.owned.get_mut(&number)
         {
             let before = owned.refusal;
@@ -161,6 +164,7 @@ impl Core {
         after: After,
     ) -> Result<(), Errno> {
         let (mut unsettled, mut others) = (0, 0);
+        let began = Instant::now();
         loop {
             match self.fold(owner, &[number], after) {
                 Ok(()) => return Ok(()),
@@ -179,6 +183,7 @@ impl Core {
                     let session = self.sessions.get(&owner);
                     if guilty != number
                         && others < OTHERS_MAX
+                        && began.elapsed() < OTHERS_TIME
                         && session.is_some_and(|session| session.owned.contains_key(&guilty))
                     {
                         others += 1;

@@ -15,10 +15,12 @@
 //! * An owner's delta is folded in the same step, and its fold number ends: a store of its own into
 //!   a page that moves is made again.
 
+mod admitting;
 pub(crate) mod closing;
 pub(crate) mod emptying;
 mod leftovers;
 mod pages;
+pub(crate) mod tails;
 #[cfg(test)]
 mod tests;
 mod tighten;
@@ -32,6 +34,7 @@ use crate::maps;
 use crate::ownership::Reply;
 use crate::refusals::UNSETTLED_MAX;
 use crate::state::State;
+pub(crate) use admitting::NoRoom;
 use arck_core_state::directory::Dentry;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::HeaderKind;
@@ -43,7 +46,7 @@ pub(crate) use pages::Copier;
 use pages::{Mover, contents};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// An inode whose class may be tighter than it was.
 #[derive(Clone, Debug, Default)]
@@ -201,7 +204,7 @@ impl Core {
                 .state
                 .admits(self.state.label_of_inode(dentry.inode), &who)
         {
-            let class = Class::of_search(|number| self.state.inode(number), directory);
+            let class = self.state.search_class(directory);
             let moved = self.move_place(dentry.inode, class.as_ref());
             if !self
                 .state
@@ -232,16 +235,21 @@ impl Core {
                 // A directory: of all else the class of its place has just been asked.
                 let class = match number {
                     ROOT_INODE => Some(Class::world()),
-                    _ => Class::of_search(|number| self.state.inode(number), inode.parent),
+                    _ => self.state.search_class(inode.parent),
                 };
                 self.move_place(number, class.as_ref())?;
             }
-            if contents {
-                self.admit_contents(&who, number)?;
+            match contents {
+                true => self.admit_contents(&who, number),
+                false => Ok(true),
             }
-            Ok(())
         });
-        admitted.into()
+        match admitted {
+            Ok(true) => Ok(()).into(),
+            // There is more of it than is moved at once.
+            Ok(false) => Reply::Later(Instant::now()),
+            Err(errno) => errno.into(),
+        }
     }
 
     /// Moves an inode to a place of a class; ENOSPC if that class has none.
@@ -269,30 +277,6 @@ impl Core {
             Ok(())
         } else {
             Err(Errno::NOSPC)
-        }
-    }
-
-    fn admit_contents(&mut self, who: &Credentials, number: InodeNumber) -> Result<(), Errno> {
-        let inode = *self.state.shadow(number).ok_or(Errno::STALE)?;
-        if self.state.is_privileged(who) {
-            return Ok(());
-        }
-        if inode.kind() != Some(FileKind::Link) && !who.may(&inode, 4) {
-            return Err(Errno::ACCESS);
-        }
-        let stays = |state: &State, page| state.classes.admits(state.space.label_of(page), who);
-        let outside = |page: &PagePtr| !stays(&self.state, *page);
-        if !contents(&self.state, &inode)?.iter().any(outside) {
-            return Ok(());
-        }
-        self.refuse_moving(number)?;
-        self.move_contents(number, None, &stays)?;
-        let inode = *self.state.shadow(number).ok_or(Errno::STALE)?;
-        let outside = |page: &PagePtr| !stays(&self.state, *page);
-        match contents(&self.state, &inode)?.iter().any(outside) {
-            // There is no class for it, or no room in that.
-            true => Err(Errno::NOSPC),
-            false => Ok(()),
         }
     }
 

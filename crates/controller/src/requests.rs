@@ -29,7 +29,7 @@ impl Core {
             Request::Commit { inodes, release } => {
                 self.commit(session, inodes.as_slice(), *release)
             }
-            Request::CommitAll { release } => self.commit_all(session, *release),
+            Request::CommitAll { release } => self.commit_all_in_steps(session, *release),
             Request::Recall { inodes } => self.recall(session, inodes.as_slice()),
             Request::MoveDirectory {
                 from,

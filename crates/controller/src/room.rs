@@ -15,6 +15,7 @@
 //! * Free metadata pages are never fewer than [`PAGES_PER_DELTA_PAGE`] for each page of room, and
 //!   those promised to granted inode numbers: whatever else takes metadata pages or segments asks
 //!   [`Core::make_spare`] first. So what has succeeded can be folded.
+//! * No session has more room than [`ROOM_MAX`], and no fold takes more than [`PAGES_AT_ONCE`].
 //! * A session that says that it uses more than it does keeps no more than its room; one that
 //!   fills more than its room is folded only as far as that leaves the rooms of others.
 
@@ -42,6 +43,12 @@ pub const PAGES_PER_DELTA_PAGE: u64 = PAGES_WITHOUT_SPLITS + PAGES_FOR_SPLITS;
 
 /// Delta pages granted at once, where there is plenty.
 const ROOM_STEP: u64 = 512;
+/// Delta pages of room that a session has at most: who needs more folds first. As with the arena that a
+/// LibFS lets grow so far before it folds, what is pending is bounded, and so the time of a fold.
+const ROOM_MAX: u64 = 5120;
+/// Delta pages that are folded at once: of room, and a few that only take names away, for which none is
+/// needed. Their records, 31 on a page, take a fraction of a second to verify.
+pub const PAGES_AT_ONCE: u64 = ROOM_MAX + 1024;
 /// Delta pages that a new session may fill at once, where there is plenty.
 const FIRST_ROOM: u64 = 64;
 
@@ -156,7 +163,7 @@ impl Core {
                 break;
             }
             // What is refused is its owner's business.
-            let _ = self.commit_all(session, false);
+            let _ = self.commit_all(session);
         }
         self.spare_pages() >= pages
     }
@@ -216,7 +223,7 @@ impl Core {
             return false;
         };
         let (room, used) = (session.room(), session.used());
-        let raised = (used + ROOM_STEP).min(room + share);
+        let raised = (used + ROOM_STEP).min(room + share).min(ROOM_MAX);
         if raised > room {
             session.set_room(&self.state.pool, raised);
         }

@@ -9,21 +9,25 @@
 
 mod calls;
 mod departed;
+mod endings;
 mod held;
 mod joining;
 mod shares;
 
 use self::calls::send;
+use self::endings::Endings;
 use self::held::{Asker, Held, closes};
 use self::joining::Joining;
 use self::shares::{SHARE, Shares};
+use crate::by_message::Piece;
 use crate::closer::Closer;
 use crate::core::Core;
 use crate::error::{Error, Result};
+use crate::limits::{descriptors_max, may_have_another};
 use crate::listener::{bind_socket, peer, spare};
 use crate::members::Left;
 use crate::ownership::Reply;
-use crate::sessions::{Session, descriptors_max, may_have_more};
+use crate::sessions::Session;
 use crate::take_up::AWAY_INTERVAL;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::layout;
@@ -71,6 +75,8 @@ struct Connection {
     /// Which of the session's members it is, and its process.
     member: u16,
     process: u32,
+    /// Where it is told what it reads in large pieces.
+    piece: Option<Piece>,
 }
 
 /// A request that waits for a lease to end.
@@ -81,10 +87,12 @@ struct Deferred {
     request: Request,
     /// When it was taken from its slot, if that is measured.
     received: u64,
+    /// The last closing when it was served first.
+    closings: u64,
 }
 
-/// What a session has asked when it ends is still done for so long.
-const LAST_REQUESTS: Duration = Duration::from_millis(500);
+/// What a process of a session has asked that goes is still done for so long.
+const LAST_REQUESTS: Duration = Duration::from_millis(20);
 
 /// Looks at the doorbells between two looks at the sockets, while polling.
 const ROUNDS: u32 = 32;
@@ -103,6 +111,7 @@ pub struct Service {
     held: Vec<Held>,
     joining: Vec<Joining>,
     shares: Shares,
+    endings: Endings,
     /// The session at which the last round of doorbells ended early: the next begins behind it.
     cut_off: SessionNumber,
     end: Arc<AtomicU32>,
@@ -148,6 +157,7 @@ impl Service {
             held: Vec::new(),
             joining: Vec::new(),
             shares: Shares::default(),
+            endings: Endings::default(),
             cut_off: 0,
             end,
             last_request: Instant::now(),
@@ -178,9 +188,8 @@ impl Service {
                 }
                 std::hint::spin_loop();
             }
-            if self.core.close_slice() {
-                busy = true;
-            }
+            busy |= self.core.close_slice();
+            busy |= self.end_some();
             self.answer_held();
             if busy {
                 self.last_request = Instant::now();
@@ -281,6 +290,10 @@ impl Service {
     /// Answers every request that rang; true if there was any.
     fn poll_doorbells(&mut self) -> bool {
         let is_rung = |session: &Session| {
+            // What one that is leaving has asked is done when its turn comes.
+            if session.is_leaving {
+                return None;
+            }
             let live = session.live.as_ref()?;
             let doorbell = &live.control().header.doorbell;
             (doorbell.load(Ordering::SeqCst) != 0).then_some(session.number)
@@ -326,6 +339,7 @@ impl Service {
                 break;
             };
             if last.is_some_and(|last| began.elapsed() > last) {
+                ring::ring_again(live.control(), rung | 1 << slot);
                 break;
             }
             // One that waits for a lease already stays submitted: a false ring.
@@ -346,7 +360,8 @@ impl Service {
                     self.core.note_serving(number, slot);
                     let received = self.core.meter.now();
                     let since = Instant::now();
-                    self.serve(number, slot, request, received);
+                    let closings = self.core.closings.last();
+                    self.serve(number, slot, request, received, closings);
                     self.shares.served(user, since);
                 }
             }
@@ -362,8 +377,15 @@ impl Service {
         any
     }
 
-    fn serve(&mut self, session: SessionNumber, slot: usize, request: Request, received: u64) {
-        let closings = self.core.closings.last();
+    /// `closings`: the last one when it was served first.
+    fn serve(
+        &mut self,
+        session: SessionNumber,
+        slot: usize,
+        request: Request,
+        received: u64,
+        closings: u64,
+    ) {
         match self.core.request(session, &request) {
             Reply::Now(response) if self.may_stand_aside(session, &request, &response) => {
                 // First, so that it is not served once more meanwhile.
@@ -373,12 +395,13 @@ impl Service {
                     slot,
                     request: request.clone(),
                     received,
+                    closings,
                 });
                 self.disconnect_departed(session, &request);
             }
             Reply::Now(response) if closes(&request) && self.is_closing_since(closings) => {
                 let to = Asker::Slot(session, slot, response);
-                self.hold(to, closings);
+                self.hold(to, closings, None);
             }
             Reply::Now(response) => {
                 self.core.publish_free_counts(false);
@@ -402,6 +425,7 @@ impl Service {
                 slot,
                 request,
                 received,
+                closings,
             }),
         }
     }
@@ -410,7 +434,9 @@ impl Service {
     fn check_away(&mut self) {
         if self.core.any_away() && self.away_checked.elapsed() > AWAY_INTERVAL {
             self.away_checked = Instant::now();
-            self.core.end_departed();
+            for session in self.core.departed() {
+                self.end_session(session);
+            }
         }
     }
 
@@ -442,6 +468,7 @@ impl Service {
                 deferred.slot,
                 deferred.request,
                 deferred.received,
+                deferred.closings,
             );
             if let Some(user) = user {
                 self.shares.served(user, since);
@@ -485,9 +512,10 @@ impl Service {
                 let tokens: Vec<u64> = its.map(|(&token, _)| token).collect();
                 tokens.into_iter().for_each(|token| self.disconnect(token));
                 // Where it has no connection, it is away.
-                self.end_session(session);
+                self.end_outgrown(session, lent);
+            } else {
+                self.core.take_back(lent);
             }
-            self.core.take_back(lent);
         }
     }
 
@@ -540,12 +568,13 @@ impl Service {
                 session: None,
                 member: 0,
                 process: 0,
+                piece: None,
             },
         );
         self.count_connections();
     }
 
-    /// Whether a user gets another connection: half of what others leave, so that nobody gets all.
+    /// Whether a user gets another connection: see [`crate::limits`].
     fn may_connect(&self, uid: u32) -> bool {
         let own = self.connections.values();
         let own = own.filter(|connection| connection.credentials.uid == uid);
@@ -553,7 +582,8 @@ impl Service {
         let others = self.connections.len() - own;
         let capacity = CONNECTIONS_MAX.min(descriptors_max() / 2);
         let is_trusted = self.core.is_trusted(uid);
-        may_have_more(own, others, capacity, is_trusted)
+        let reserve = self.core.reserve(capacity);
+        may_have_another(own, others, capacity, reserve, is_trusted)
     }
 
     fn count_connections(&self) {
@@ -579,12 +609,18 @@ impl Service {
     fn leave(&mut self, session: SessionNumber, member: u16) {
         // Others of its session ask in the same memory, and may know that it has gone.
         self.core.drop_locks_of(session, member);
-        // What it had asked before is still done, as far as it can be.
-        self.poll_session(session, Some(LAST_REQUESTS));
+        // What it had asked before is still done, as far as it can be; of one that is the last, when its
+        // turn comes.
+        let others = self.core.sessions.get(&session);
+        let has_others = others.is_some_and(|session| session.members.count() > 1);
+        if has_others && self.shares.is_left(others.map_or(0, |s| s.credentials.uid)) {
+            self.poll_session(session, Some(LAST_REQUESTS));
+        }
         let left = self.core.leave_session(session, member);
         match left {
             Left::Nobody => self.end_session(session),
             Left::Others(submitted) | Left::Away(submitted) => {
+                self.core.forget_sweep(session);
                 let is_its = |slot: usize| submitted & 1 << slot != 0;
                 self.deferred
                     .retain(|d| d.session != session || !is_its(d.slot));
@@ -605,15 +641,6 @@ impl Service {
             self.held.retain(|held| !held.is_of_session(session));
             self.core.lose(session);
         }
-    }
-
-    fn end_session(&mut self, session: SessionNumber) {
-        // What it had asked before it ended is still done, as far as it can be.
-        self.deferred.retain(|deferred| deferred.session != session);
-        self.poll_session(session, Some(LAST_REQUESTS));
-        self.deferred.retain(|deferred| deferred.session != session);
-        self.held.retain(|held| !held.is_of_session(session));
-        self.core.end_session(session, libc::EIO);
     }
 
     fn watch(

@@ -102,6 +102,8 @@ pub struct Session {
     pub live: Option<Live>,
     /// It was there before this controller, and has not come back yet: see [`crate::take_up`].
     pub is_away: bool,
+    /// Its last process has gone, and its end waits or is under way: see [`crate::ending`].
+    pub is_leaving: bool,
     pub owned: HashMap<InodeNumber, Owned>,
     pub segments: Vec<SegmentNumber>,
     /// Segments that it was sent read-only.
@@ -135,6 +137,7 @@ impl Session {
             arena,
             live,
             is_away: false,
+            is_leaving: false,
             owned: HashMap::default(),
             segments: Vec::new(),
             mapped: HashSet::default(),
@@ -339,21 +342,6 @@ fn reopen(descriptor: &OwnedFd) -> Result<OwnedFd, Errno> {
     )
 }
 
-/// Descriptors that this process may have, less some for itself: 64, or a quarter of few.
-pub fn descriptors_max() -> usize {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    let limit = limit.current.map_or(usize::MAX, |limit| limit as usize);
-    limit - (limit / 4).min(64)
-}
-
-/// Whether somebody who has `own` of something gets another one, of which there are `capacity`:
-/// nobody gets more than half of what others leave, so there is always some left, however many
-/// there are who want all. Those who are trusted may have all of it.
-pub fn may_have_more(own: usize, others: usize, capacity: usize, is_trusted: bool) -> bool {
-    let left = capacity.saturating_sub(others);
-    own < if is_trusted { left } else { left / 2 }
-}
-
 impl Core {
     /// After a fold of a session's: the receipts of all sessions of its user together take no more
     /// than [`RECEIPT_BYTES`], but for the last. Root and the pool's user may have so much for each.
@@ -411,32 +399,14 @@ impl Core {
         if let Some(joined) = self.join_session(&credentials, caller) {
             return joined;
         }
-        let own = self.sessions.values();
-        let own = own.filter(|session| session.credentials.uid == credentials.uid);
-        let own = own.count();
-        let others = self.sessions.len() - own;
-        // A session takes six descriptors at most, and more while it is opened.
-        let capacity = SESSIONS_MAX.min(descriptors_max() / 6);
-        let is_trusted = self.is_trusted(credentials.uid);
         let user = credentials.uid;
-        let mut may_have =
-            may_have_more(own + self.count_remains(user), others, capacity, is_trusted);
-        if !may_have {
-            // Of those that have just ended.
-            self.remove_remains();
-            may_have = may_have_more(own + self.count_remains(user), others, capacity, is_trusted);
+        self.may_open_session(user)?;
+        let mut is_taken = [false; SESSIONS_MAX];
+        for session in self.sessions.values() {
+            is_taken[session.index] = true;
         }
-        if !may_have {
-            // Who may have all there is has them all.
-            let lacks_descriptors = is_trusted && capacity < SESSIONS_MAX;
-            return Err(match lacks_descriptors {
-                true => Errno::MFILE,
-                false => Errno::AGAIN,
-            });
-        }
-        let index = (0..SESSIONS_MAX)
-            .find(|index| self.sessions.values().all(|s| s.index != *index))
-            .ok_or(Errno::AGAIN)?;
+        let index = is_taken.iter().position(|taken| !taken);
+        let index = index.ok_or(Errno::AGAIN)?;
         let pool = &self.state.pool;
         let control = rustix::fs::memfd_create(
             "arck-control",

@@ -420,7 +420,7 @@ impl Space {
         Ok(Some(segment))
     }
 
-    fn is_adoptable(&self, segment: SegmentNumber) -> bool {
+    pub fn is_adoptable(&self, segment: SegmentNumber) -> bool {
         let is_nobodys =
             |entry: SegmentEntry| entry.kind() == SegmentKind::Data && entry.owner == 0;
         self.entry(segment).is_some_and(is_nobodys)
@@ -436,6 +436,10 @@ impl Space {
     /// From now on these segments go to nobody, whoever gives them up.
     pub fn quarantine(&mut self, segments: impl IntoIterator<Item = SegmentNumber>) {
         self.quarantined.extend(segments);
+    }
+
+    pub fn is_quarantined(&self, segment: SegmentNumber) -> bool {
+        self.quarantined.contains(&segment)
     }
 
     /// Of those in quarantine, all others may be given again.

@@ -10,6 +10,7 @@
 use crate::classes::{Class, Classes};
 use crate::journal::Journal;
 use crate::pool::Pool;
+use crate::searches::Searches;
 use crate::slots::InodeSlots;
 use crate::space::Space;
 use arck_core_state::directory::{self, Dentry};
@@ -44,6 +45,8 @@ pub struct State {
     /// The request that is served now: where the session table says that it was done, and how.
     pub serving: Option<(u64, u64)>,
     inodes: ShadowInodes,
+    /// Who may search directories.
+    pub(crate) searches: Searches,
     pub(crate) crash_hook: Option<CrashHook>,
 }
 
@@ -138,6 +141,7 @@ impl State {
             keepers: BTreeMap::new(),
             serving: None,
             inodes: ShadowInodes::default(),
+            searches: Searches::default(),
             crash_hook,
         }
     }
@@ -172,8 +176,19 @@ impl State {
         self.is_privileged(who) || self.classes.admits(label, who)
     }
 
+    /// Who may search a directory and every directory above it: [`Searches::class`].
+    pub fn search_class(&self, directory: InodeNumber) -> Option<Class> {
+        self.searches.class(|number| self.shadow(number), directory)
+    }
+
     /// Whether a user may search a directory and every directory above it.
     pub fn may_search(&self, who: &Credentials, directory: InodeNumber) -> bool {
+        if !who.is_root()
+            && let Some(class) = self.search_class(directory)
+        {
+            return class.admits(who);
+        }
+        // Root; or one of many conditions, that is no class.
         let mut at = directory;
         // Beyond any path; a cycle would be damage.
         for _ in 0..1 << 20 {
@@ -218,6 +233,8 @@ impl State {
     }
 
     pub(crate) fn set_shadow(&mut self, number: InodeNumber, inode: Option<Inode>) {
+        self.searches
+            .note(number, self.inodes.get(number), inode.as_ref());
         self.inodes.set(number, inode);
     }
 

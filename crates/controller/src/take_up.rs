@@ -43,8 +43,6 @@ use std::time::{Duration, Instant};
 
 /// How often it is looked whether sessions that are away are still there.
 pub const AWAY_INTERVAL: Duration = Duration::from_millis(250);
-/// So long sessions that have departed are ended at a time, and what is left of one.
-const DEPARTURES: Duration = Duration::from_millis(50);
 /// So long a request that needs a session that is away is put off at a time.
 const AGAIN: Duration = Duration::from_millis(5);
 /// The type that statfs(2) tells of memory files.
@@ -170,24 +168,12 @@ impl Core {
         self.away = self.sessions.values().filter(|s| s.is_away).count();
     }
 
-    /// Ends those sessions that are not there any more, of those that were away.
-    pub fn end_departed(&mut self) {
-        if !self.any_away() {
-            return;
-        }
+    /// Sessions that were away, and are not there any more.
+    pub fn departed(&self) -> Vec<SessionNumber> {
         let away = self.sessions.values().filter(|s| s.is_away);
-        let departed: Vec<SessionNumber> = away
-            .map(|session| session.number)
+        away.map(|session| session.number)
             .filter(|&number| !is_there(&self.state.pool, number))
-            .collect();
-        let began = Instant::now();
-        for number in departed {
-            self.end_session(number, libc::EIO);
-            if began.elapsed() > DEPARTURES {
-                // Others ask meanwhile; the rest is seen next time.
-                break;
-            }
-        }
+            .collect()
     }
 
     /// A session that has just been taken up is away again.
@@ -222,7 +208,8 @@ impl Core {
         received: &[OwnedFd],
     ) -> Result<OwnedFd, Errno> {
         let Returning { number, member, .. } = *returning;
-        let session = self.sessions.get_mut(&number).ok_or(Errno::STALE)?;
+        let session = self.sessions.get_mut(&number);
+        let session = session.filter(|s| !s.is_leaving).ok_or(Errno::STALE)?;
         let entry = arena::entry(&self.state.pool, session.index).ok_or(Errno::STALE)?;
         if !are_same(&session.credentials, who) || entry.secret != returning.secret {
             return Err(Errno::ACCESS);

@@ -59,8 +59,11 @@ impl Core {
         if size > FILE_SIZE_MAX {
             return Errno::FBIG.into();
         }
-        self.change_file(session, file, |change, who| cut(change, file.0, who, size))
-            .into()
+        let cut = self.change_file(session, file, |change, who| cut(change, file.0, who, size));
+        if cut.is_ok() {
+            self.clear_tail(file.0, 0);
+        }
+        cut.into()
     }
 
     fn change_file(

@@ -1,12 +1,13 @@
-//! What sessions that died leave behind for those who are to be served next: however much of it is
-//! refused, it keeps them waiting no longer than the refusals of one session do.
+//! What sessions that died leave behind for those who are to be served next, or are being served:
+//! however much of it is refused, it keeps them waiting no longer than the refusals of one session do.
 
 mod common;
 
 use arck_controller::{Controller, Options, read_log};
 use arck_core_state::{FileKind, InodeNumber};
+use arck_protocol::socket::{Answer, Call, call};
 use common::check::check;
-use common::{Client, ROOT, TestPool};
+use common::{Client, ROOT, TestPool, dial};
 use std::time::{Duration, Instant};
 
 /// Files of a session, each refused, and each drawing in all of the others.
@@ -94,4 +95,63 @@ fn refusals_of_many_sessions_take_no_longer_than_those_of_one() {
             "{few:?} after one, {many:?} after 12"
         );
     }
+}
+
+/// So many sessions that leave what is refused die at once, beside one who asks by its socket and by
+/// its doorbell all the time: how long he waits at most, and until all have ended.
+fn die_beside_another(count: usize) -> (Duration, Duration) {
+    let pool = TestPool::new(512 << 20);
+    let directories = directories(&pool, count);
+    let controller = pool.serve();
+    let mut hostile: Vec<Client> = Vec::new();
+    for &directory in &directories[1..] {
+        let mut client = Client::connect(&pool.path());
+        leave_refused(&mut client, directory);
+        hostile.push(client);
+    }
+    let bystander = Client::connect(&pool.path());
+    let socket = dial(&pool.path());
+    let mut longest = Duration::ZERO;
+    let began = Instant::now();
+    drop(hostile);
+    loop {
+        let asked = Instant::now();
+        let Ok((Answer::Status(status), _)) = call(&socket, &Call::Status) else {
+            panic!("no status");
+        };
+        longest = longest.max(asked.elapsed());
+        let asked = Instant::now();
+        bystander.acquire(&directories[..1]);
+        longest = longest.max(asked.elapsed());
+        if status.sessions == 1 {
+            break;
+        }
+        assert!(
+            began.elapsed() < Duration::from_secs(100),
+            "they do not end"
+        );
+    }
+    let took = began.elapsed();
+    // And what they had is nobody's.
+    for directory in &directories[1..] {
+        bystander.acquire(std::slice::from_ref(directory));
+    }
+    controller.stop().unwrap();
+    check(&pool.path());
+    (longest, took)
+}
+
+/// 60 sessions with refused deltas that died at once kept everybody's socket calls waiting for 53 s:
+/// their ends were done one after another before the next packet was looked at, each of them for half a
+/// second and more.
+#[test]
+fn sessions_that_die_at_once_keep_nobody_waiting_for_all_of_them() {
+    let one = die_beside_another(1);
+    let many = die_beside_another(24);
+    eprintln!("longest wait, and until they had ended: {one:?} of one session, {many:?} of 24");
+    // One refusal is a step; a busy machine takes its time for one.
+    let step = Duration::from_millis(400);
+    assert!(many.0 < step.max(2 * one.0), "{one:?} {many:?}");
+    let bound = Duration::from_secs(1);
+    assert!(many.1 < 4 * one.1.max(bound), "{one:?} {many:?}");
 }

@@ -37,7 +37,7 @@ use arck_protocol::operation::LightBarrier;
 use arck_protocol::ring::Ring;
 use arck_protocol::socket::{Answer, Call, Caller, Welcome};
 use arck_protocol::{Request, Response, ring, socket};
-use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -581,6 +581,45 @@ impl Session {
                 }
                 other => return other,
             }
+        }
+    }
+
+    /// Bytes of a file that this session may read and cannot map, as the controller reads them out: no
+    /// more than [`PIECE_MAX`](socket::PIECE_MAX), and fewer where the file ends. `copy` takes them from a
+    /// descriptor and the position in it. Blocks.
+    pub fn read_piece(
+        &self,
+        (inode, generation): (InodeNumber, u32),
+        position: u64,
+        length: usize,
+        mut copy: impl FnMut(BorrowedFd<'_>, u64, usize) -> Result<(), Errno>,
+    ) -> Result<usize, Errno> {
+        let call = Call::ReadPiece {
+            inode,
+            generation,
+            position,
+            length: length.min(socket::PIECE_MAX) as u32,
+        };
+        loop {
+            let (
+                Answer::Piece {
+                    number,
+                    length: told,
+                },
+                descriptors,
+            ) = self.call(&call)?
+            else {
+                return Err(Errno::PROTO);
+            };
+            let ([file], true) = (descriptors.as_slice(), told as usize <= length) else {
+                return Err(Errno::PROTO);
+            };
+            copy(file.as_fd(), socket::PIECE_OFFSET as u64, told as usize)?;
+            let mut word = [0; 8];
+            if rustix::io::pread(file, &mut word, 0)? == 8 && u64::from_le_bytes(word) == number {
+                return Ok(told as usize);
+            }
+            // Another thread has asked for a piece meanwhile, which is in the same place.
         }
     }
 

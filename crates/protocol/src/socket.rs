@@ -73,7 +73,20 @@ pub enum Call {
     Measure { on: bool },
     /// How the pool is. Needs no session, and anybody may ask. → [`Answer::Status`].
     Status,
+    /// As [`Request::Read`](crate::Request::Read), for [`PIECE_MAX`] bytes at most. → [`Answer::Piece`];
+    /// the same errors.
+    ReadPiece {
+        inode: InodeNumber,
+        generation: u32,
+        position: u64,
+        length: u32,
+    },
 }
+
+/// Bytes that are read by one call at most.
+pub const PIECE_MAX: usize = 1 << 20;
+/// Where they begin in the memory file that comes with the answer; its first word is the piece's number.
+pub const PIECE_OFFSET: usize = 4096;
 
 /// Longest name of a trust group, in bytes.
 pub const GROUP_NAME_MAX: usize = 64;
@@ -145,6 +158,13 @@ pub enum Answer {
     Done,
     Measured(HandOvers),
     Status(Status),
+    /// One descriptor: a memory file of the connection's, to be read, with so many bytes of a file at
+    /// [`PIECE_OFFSET`]. They are right if its first word is still this number when they have been copied:
+    /// the next piece of the same connection goes to the same place.
+    Piece {
+        number: u64,
+        length: u32,
+    },
     /// errno and one line for the user.
     Error(i32, String),
 }
@@ -231,6 +251,18 @@ impl Call {
                 w.u32(u32::from(*member))?;
                 caller.encode(&mut w)?;
             }
+            Call::ReadPiece {
+                inode,
+                generation,
+                position,
+                length,
+            } => {
+                w.u8(11)?;
+                w.u32(*inode)?;
+                w.u32(*generation)?;
+                w.u64(*position)?;
+                w.u32(*length)?;
+            }
             Call::ShareLocks { inode, name, owner } => {
                 w.u8(6)?;
                 w.u32(*inode)?;
@@ -279,6 +311,12 @@ impl Call {
             10 => Call::ReadSegments {
                 segments: r.list()?,
             },
+            11 => Call::ReadPiece {
+                inode: r.u32()?,
+                generation: r.u32()?,
+                position: r.u64()?,
+                length: r.u32()?,
+            },
             _ => return Err(Malformed),
         };
         r.end()?;
@@ -326,6 +364,11 @@ impl Answer {
                 w.u8(6)?;
                 status.encode(&mut w)?;
             }
+            Answer::Piece { number, length } => {
+                w.u8(8)?;
+                w.u64(*number)?;
+                w.u32(*length)?;
+            }
         }
         Ok(w.used())
     }
@@ -366,6 +409,10 @@ impl Answer {
             5 => Answer::Measured(HandOvers::decode(&mut r)?),
             6 => Answer::Status(Status::decode(&mut r)?),
             7 => Answer::Resumed,
+            8 => Answer::Piece {
+                number: r.u64()?,
+                length: r.u32()?,
+            },
             _ => return Err(Malformed),
         };
         r.end()?;
@@ -511,6 +558,12 @@ mod tests {
                 inode: 1,
                 name: 2,
                 owner: 3,
+            },
+            Call::ReadPiece {
+                inode: 1,
+                generation: 2,
+                position: 3 << 40,
+                length: 4,
             },
         ] {
             let mut buffer = [0; 100];

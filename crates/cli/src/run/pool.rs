@@ -243,7 +243,7 @@ impl User {
             }
             // One that ends in order takes its socket away, and nobody is known to start another.
             let socket = rustix::fs::statat(&directory, layout::SOCKET, AtFlags::SYMLINK_NOFOLLOW);
-            if socket == Err(Errno::NOENT) || !gone.wait(pool) {
+            if socket.err() == Some(Errno::NOENT) || !gone.wait(pool) {
                 return Err(format!(
                     "nobody serves the pool {}, which belongs to another user; he does, for all \
                      users, by: arck serve {} --shared",

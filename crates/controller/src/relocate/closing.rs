@@ -12,8 +12,7 @@
 //! * A pool is not marked as cleanly closed before all has ended; after any other end everything
 //!   is looked at before anybody is served.
 
-use super::Touched;
-use super::tighten::Seen;
+use super::{Copier, Touched};
 use crate::core::Core;
 use arck_core_state::InodeNumber;
 use std::collections::{HashSet, VecDeque};
@@ -32,6 +31,8 @@ pub(crate) struct Closing {
     /// Directories all of whose names are looked at for this closing already (`true`: whether their
     /// places are right or not).
     pub(super) within: HashSet<(InodeNumber, bool)>,
+    /// Where whatever there is is looked at.
+    pub(super) copier: Copier,
 }
 
 /// All closings, and how far they have come.
@@ -133,6 +134,7 @@ impl Core {
             number: self.closings.last,
             waiting: std::mem::take(&mut self.touched),
             within: HashSet::new(),
+            copier: Copier::default(),
         }
     }
 
@@ -141,12 +143,11 @@ impl Core {
     fn work(&mut self, mut closing: Closing, units: u64) -> u64 {
         let end = self.closings.done + units;
         self.closings.running = true;
-        let mut seen = Seen::default();
         while self.closings.done < end {
             let Some(at) = closing.waiting.pop() else {
                 break;
             };
-            self.close_one(at, &mut closing, &mut seen);
+            self.close_one(at, &mut closing);
         }
         self.closings.running = false;
         self.keep_rights();

@@ -1,8 +1,10 @@
 //! The pages of an inode, and how they are moved: names or data, index, extended attributes.
 //!
 //! # Invariant
-//! What is moved is copied; the old page is given back, emptied, by who asked for the move.
+//! What is moved is copied, as far as the file reaches, with zeroes behind that; the old page is given
+//! back, emptied, by who asked for the move.
 
+use super::admitting::shown;
 use crate::apply::file::Setter;
 use crate::change::Change;
 use crate::classes::Class;
@@ -26,6 +28,17 @@ pub(super) struct IndexPage {
     level: u32,
     /// First page number that it covers.
     first: u64,
+}
+
+impl IndexPage {
+    pub(super) fn pointer(&self) -> PagePtr {
+        self.pointer
+    }
+
+    /// Whether it is a page of a file's data, and not behind the end of the file.
+    pub(super) fn is_data_before(&self, size: u64) -> bool {
+        self.level == 0 && shown(self.first, size) != 0
+    }
 }
 
 /// All pages of an index, those that lead to others first.
@@ -146,10 +159,40 @@ impl Copier {
             .map_or(Err(Errno::IO), |range| state.pool.write_back(range))
     }
 
-    pub(super) fn copy(&mut self, state: &State, from: PagePtr, to: PagePtr) -> Result<(), Errno> {
+    /// Copies the first bytes of a page; behind them are zeroes.
+    pub(super) fn copy(
+        &mut self,
+        state: &State,
+        from: PagePtr,
+        to: PagePtr,
+        shown: usize,
+    ) -> Result<(), Errno> {
         let mut bytes = [0u8; PAGE_SIZE as usize];
         self.read(state, from, &mut bytes)?;
+        bytes[shown..].fill(0);
         self.write(state, to, &bytes)
+    }
+
+    /// Zeroes what is in a page from a place on, if there is anything. EIO: the session that has the page
+    /// has cut the file off, or somebody has removed it.
+    pub(crate) fn clear(&mut self, state: &State, page: PagePtr, from: usize) -> Result<(), Errno> {
+        let mut bytes = [0u8; PAGE_SIZE as usize];
+        self.read(state, page, &mut bytes)?;
+        if bytes[from..].iter().all(|&byte| byte == 0) {
+            return Ok(());
+        }
+        let options = MapOptions::READ_WRITE;
+        let (target, within) = mapped(state, &mut self.to, page, OFlags::RDWR, options)?;
+        let length = bytes.len() - from;
+        let target = target.bytes();
+        bytes.fill(0);
+        target
+            .try_stream(within + from, &bytes[from..])
+            .map(drop)
+            .map_err(|error| error.errno())?;
+        target
+            .slice(within + from, length)
+            .map_or(Err(Errno::IO), |range| state.pool.write_back(range))
     }
 }
 
@@ -183,7 +226,7 @@ impl Mover<'_> {
             let new = if is_directory {
                 bucket(change, page.pointer)?
             } else {
-                self.data(change, page.pointer)?
+                self.data(change, page.pointer, shown(page.first, inode.size))?
             };
             setter.set(change, page.first, new)?;
         }
@@ -192,19 +235,25 @@ impl Mover<'_> {
         }
         inode.root = setter.root();
         if !inode.attributes.is_null() {
-            inode.attributes = self.data(change, inode.attributes)?;
+            inode.attributes = self.data(change, inode.attributes, PAGE_SIZE as usize)?;
         }
         // What was copied is durable by the first fence of the change.
         change.set_inode(inode);
         Ok(())
     }
 
-    pub(super) fn data(&mut self, change: &mut Change<'_>, old: PagePtr) -> Result<PagePtr, Errno> {
+    /// `shown`: so many bytes of it are before the end of the file.
+    pub(super) fn data(
+        &mut self,
+        change: &mut Change<'_>,
+        old: PagePtr,
+        shown: usize,
+    ) -> Result<PagePtr, Errno> {
         if (self.stays)(change.state, old) {
             return Ok(old);
         }
         let new = change.new_data_page()?;
-        self.copier.copy(change.state, old, new)?;
+        self.copier.copy(change.state, old, new, shown)?;
         self.left.push(old);
         Ok(new)
     }

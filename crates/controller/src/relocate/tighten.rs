@@ -15,13 +15,7 @@ use arck_core_state::directory::for_each_in_bucket;
 use arck_core_state::{FileKind, InodeNumber, PagePtr, ROOT_INODE, SegmentNumber};
 use arck_verifier::VerifiedState;
 use rustix::io::Errno;
-use std::collections::{BTreeSet, HashMap};
-
-/// Of one slice: who may search a directory and all above, as long as no rights change.
-#[derive(Default)]
-pub(super) struct Seen {
-    search: HashMap<InodeNumber, Option<Class>>,
-}
+use std::collections::BTreeSet;
 
 /// How often an inode is looked at again at once because its own fold has changed its rights.
 const OWN_CHANGES_MAX: u32 = 4;
@@ -29,34 +23,9 @@ const OWN_CHANGES_MAX: u32 = 4;
 /// Buckets of a directory that are looked at in one step.
 const BUCKETS: u64 = 32;
 
-impl Seen {
-    /// As [`Class::of_search`].
-    fn search_class(&mut self, state: &State, directory: InodeNumber) -> Option<Class> {
-        let mut above = Vec::new();
-        let mut at = directory;
-        let mut class = loop {
-            if let Some(known) = self.search.get(&at) {
-                break known.clone();
-            }
-            // Damage, a cycle too: nobody's.
-            let inode = state.inode(at).filter(|_| above.len() < 1 << 20)?;
-            above.push(inode);
-            if at == ROOT_INODE {
-                break Some(Class::world());
-            }
-            at = inode.parent;
-        };
-        for inode in above.iter().rev() {
-            class = class.and_then(|class| class.and(Condition::of(inode, Wish::Search)));
-            self.search.insert(inode.number, class.clone());
-        }
-        class
-    }
-}
-
 impl Core {
     /// Looks at one inode, and has what is in it looked at.
-    pub(super) fn close_one(&mut self, mut at: Touched, closing: &mut Closing, seen: &mut Seen) {
+    pub(super) fn close_one(&mut self, mut at: Touched, closing: &mut Closing) {
         self.closings.note_work(1);
         self.progress.add(1);
         if !self.is_as_touched(&at) {
@@ -65,12 +34,12 @@ impl Core {
         // What is looked at in part has been looked at itself.
         if at.from == 0 {
             let known = self.touched.len();
-            self.close_itself(&at, known, seen);
+            self.close_itself(&at);
             for _ in 0..OWN_CHANGES_MAX {
                 let Some(own) = self.take_own_change(at.number, known) else {
                     break;
                 };
-                self.close_itself(&own, known, seen);
+                self.close_itself(&own);
                 if own.deep {
                     at.deep = true;
                     closing.within.remove(&(at.number, false));
@@ -79,20 +48,18 @@ impl Core {
                 at.whole |= own.whole;
             }
         }
+        if at.whole {
+            self.clear_shown_tail(&mut closing.copier, at.number);
+        }
         if at.deep {
             self.look_within(at, closing);
         }
     }
 
-    /// `known`: so many inodes have been touched before.
-    fn close_itself(&mut self, at: &Touched, known: usize, seen: &mut Seen) {
-        if let Err(errno) = self.tighten_one(at, seen) {
+    fn close_itself(&mut self, at: &Touched) {
+        if let Err(errno) = self.tighten_one(at) {
             tracing::error!("inode {}: others may still read it: {errno}", at.number);
             self.hide_contents(at.number);
-        }
-        if self.touched.len() > known {
-            // Folds have changed more rights.
-            seen.search.clear();
         }
     }
 
@@ -151,7 +118,7 @@ impl Core {
         closing.waiting.append(&mut found);
     }
 
-    fn tighten_one(&mut self, at: &Touched, seen: &mut Seen) -> Result<(), Errno> {
+    fn tighten_one(&mut self, at: &Touched) -> Result<(), Errno> {
         let number = at.number;
         let Some(inode) = self.state.shadow(number).copied() else {
             return Ok(());
@@ -163,7 +130,7 @@ impl Core {
             _ => at.via,
         };
         let place = match parent {
-            Some(directory) => seen.search_class(&self.state, directory),
+            Some(directory) => self.state.search_class(directory),
             // The root's, or the class that it had.
             None if number == ROOT_INODE => Some(Class::world()),
             // Who may read it by the names that are left is not known here: it is its owner's until

@@ -7,6 +7,7 @@
 
 use super::held::Asker;
 use super::{Connection, DESCRIPTIONS, End, Service};
+use crate::by_message::Piece;
 use crate::members::Left;
 use crate::take_up::Returning;
 use crate::watches::closes_at_once;
@@ -17,12 +18,17 @@ use rustix::event::epoll;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 impl Service {
     pub(super) fn packet(&mut self, token: u64, flags: epoll::EventFlags) {
         let Some(connection) = self.connections.get(&token) else {
             return;
         };
+        if !self.shares.is_left(connection.credentials.uid) {
+            // It is told of again.
+            return;
+        }
         let mut buffer = [0u8; MESSAGE_MAX];
         let (call, received) = match socket::receive(connection.socket.as_fd(), &mut buffer) {
             Ok((0, _)) => return self.disconnect(token),
@@ -51,9 +57,21 @@ impl Service {
             return;
         }
         let closings = self.core.closings.last();
-        let (answer, descriptors) = match self.call(token, &call, &received) {
-            Ok(_) if call == Call::Goodbye && self.is_closing_since(closings) => {
-                return self.hold(Asker::Connection(token), closings);
+        let session = connection.session;
+        let user = connection.credentials.uid;
+        let since = Instant::now();
+        let called = self.call(token, &call, &received);
+        self.shares.served(user, since);
+        let (answer, descriptors) = match called {
+            Ok(_) if call == Call::Goodbye => {
+                // It may have had others than this process.
+                let sessions = &self.core.sessions;
+                let ends = session.filter(|of| sessions.get(of).is_some_and(|s| s.is_leaving));
+                if ends.is_none() && !self.is_closing_since(closings) {
+                    (Answer::Done, Vec::new())
+                } else {
+                    return self.hold(Asker::Connection(token), closings, ends);
+                }
             }
             Ok(answered) => answered,
             Err((errno, text)) => (Answer::Error(errno.raw_os_error(), text), Vec::new()),
@@ -104,9 +122,7 @@ impl Service {
                 let text = "it is served for its own user; for all users: arck serve --shared";
                 Err((Errno::ACCESS, text.to_owned()))
             }
-            Call::Hello { caller, .. } => self
-                .greet(token, caller)
-                .map_err(said("the session could not be opened")),
+            Call::Hello { caller, .. } => self.greet(token, caller),
             Call::RegionMade => {
                 self.core.note_region(need?);
                 Ok((Answer::Done, Vec::new()))
@@ -158,6 +174,33 @@ impl Service {
                     .grant_segment(need?)
                     .map_err(said("no segment can be granted"))?;
                 Ok((Answer::Segments(vec![segment]), vec![file]))
+            }
+            Call::ReadPiece {
+                inode,
+                generation,
+                position,
+                length,
+            } => {
+                let session = need?;
+                let connection = self
+                    .connections
+                    .get_mut(&token)
+                    .ok_or((Errno::NOTCONN, String::new()))?;
+                let text = "the file cannot be read out";
+                if connection.piece.is_none() {
+                    connection.piece = Some(Piece::new().map_err(said(text))?);
+                }
+                let Some(piece) = &mut connection.piece else {
+                    return Err((Errno::NOMEM, text.to_owned()));
+                };
+                let file = (*inode, *generation);
+                let length = self
+                    .core
+                    .read_piece(session, file, *position, *length, piece)
+                    .map_err(said(text))?;
+                let number = piece.number();
+                let descriptor = piece.descriptor().map_err(said(text))?;
+                Ok((Answer::Piece { number, length }, vec![descriptor]))
             }
             Call::ShareLocks { inode, name, owner } => {
                 let session = need?;

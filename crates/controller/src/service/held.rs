@@ -18,6 +18,8 @@ pub(super) struct Held {
     to: Asker,
     /// The closings that it waits for: above the first number, up to the second.
     closings: (u64, u64),
+    /// And for the end of this session, and what that closes.
+    ends: Option<SessionNumber>,
     /// It is given then all the same.
     due: Instant,
 }
@@ -37,10 +39,11 @@ impl Service {
         self.core.closings.any_under_way(closings, last)
     }
 
-    pub(super) fn hold(&mut self, to: Asker, closings: u64) {
+    pub(super) fn hold(&mut self, to: Asker, closings: u64, ends: Option<SessionNumber>) {
         self.held.push(Held {
             to,
             closings: (closings, self.core.closings.last()),
+            ends,
             due: Instant::now() + HELD_MAX,
         });
     }
@@ -52,9 +55,16 @@ impl Service {
         }
         let now = Instant::now();
         let closings = &self.core.closings;
+        let sessions = &self.core.sessions;
+        for held in &mut self.held {
+            if let Some(session) = held.ends {
+                held.closings.1 = closings.last();
+                held.ends = sessions.contains_key(&session).then_some(session);
+            }
+        }
         let is_over = |held: &Held| {
             let (after, to) = held.closings;
-            held.due <= now || !closings.any_under_way(after, to)
+            held.due <= now || (held.ends.is_none() && !closings.any_under_way(after, to))
         };
         let (over, held): (Vec<_>, Vec<_>) = std::mem::take(&mut self.held)
             .into_iter()

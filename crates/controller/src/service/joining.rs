@@ -62,10 +62,10 @@ impl Service {
                 continue;
             }
             let Joining { token, caller, .. } = self.joining.remove(at);
-            let (answer, descriptors) = self.greet(token, &caller).unwrap_or_else(|errno| {
-                let text = "the session could not be opened".to_owned();
-                (Answer::Error(errno.raw_os_error(), text), Vec::new())
-            });
+            let (answer, descriptors) =
+                self.greet(token, &caller).unwrap_or_else(|(errno, text)| {
+                    (Answer::Error(errno.raw_os_error(), text), Vec::new())
+                });
             let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
             if let Some(connection) = self.connections.get(&token)
                 && !send(connection.socket.as_fd(), &answer, &borrowed)
@@ -75,19 +75,26 @@ impl Service {
         }
     }
 
-    /// Opens a session for a connection, or lets it join one.
+    /// Opens a session for a connection, or lets it join one. An error comes with a line that says why.
     pub(super) fn greet(
         &mut self,
         token: u64,
         caller: &Caller,
-    ) -> Result<(Answer, Vec<OwnedFd>), Errno> {
-        let connection = self.connections.get(&token).ok_or(Errno::NOTCONN)?;
-        let credentials = connection.credentials.clone();
+    ) -> Result<(Answer, Vec<OwnedFd>), (Errno, String)> {
+        let connection = self.connections.get(&token);
+        let credentials = connection.map(|connection| connection.credentials.clone());
+        let credentials = credentials.ok_or((Errno::NOTCONN, String::new()))?;
         self.disconnect_predecessors(caller.process);
-        let (number, (welcome, descriptors)) = self.core.open_session(credentials, caller)?;
+        let user = credentials.uid;
+        let mut opened = self.core.open_session(credentials.clone(), caller);
+        if matches!(opened, Err(Errno::AGAIN | Errno::MFILE)) && self.make_room_for(user) {
+            opened = self.core.open_session(credentials, caller);
+        }
+        let (number, (welcome, descriptors)) =
+            opened.map_err(|errno| (errno, self.core.why_no_session(user, errno)))?;
         if let Err(errno) = self.watch(number, welcome.member, caller.process, token) {
             self.leave(number, welcome.member);
-            return Err(errno);
+            return Err((errno, "the session could not be opened".to_owned()));
         }
         Ok((Answer::Welcome(welcome), descriptors))
     }

@@ -6,7 +6,7 @@
 //!
 //! # Invariants
 //! * In one round, a user is served for [`SHARE`] and what is left of one request, at most.
-//! * Where others ask too, who has had more than that at once is not served for as long again.
+//! * Where others ask too, who has had more than that in a round is not served for as long again.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -72,8 +72,9 @@ impl Shares {
         });
         its.had += took;
         its.last = now;
-        if took > SHARE {
-            its.steps_back = now + took;
+        // However many requests, or steps of one, it took.
+        if its.had > SHARE {
+            its.steps_back = now + its.had;
         }
     }
 }
@@ -97,5 +98,20 @@ mod tests {
         // As if the other had been there long ago.
         shares.users.get_mut(&2).unwrap().last = began;
         assert!(shares.is_left(1));
+    }
+
+    /// What is done in steps took a user's whole share of each round, and others waited that long for
+    /// each small thing they asked.
+    #[test]
+    fn who_has_had_much_in_steps_steps_back_too() {
+        let mut shares = Shares::default();
+        shares.served(2, Instant::now());
+        for _ in 0..3 {
+            assert!(shares.is_left(1));
+            let step = Instant::now().checked_sub(SHARE / 2 - SHARE / 10);
+            shares.served(1, step.unwrap());
+        }
+        shares.begin();
+        assert!(!shares.is_left(1));
     }
 }

@@ -67,6 +67,7 @@ fn main() {
         "writer" => honest::writer(pool, &arguments[1]),
         "closer" => honest::closer(pool, &arguments[1]),
         "third" => honest::third(pool),
+        "cutter" => reading::cutter(pool),
         "rewriter" => hoarding::rewriter(pool),
         "second" => passing::second(pool, &arguments[1], &arguments[2]),
         "reader" => honest::reader(pool, &arguments[1]),

@@ -1,14 +1,16 @@
 //! Attacks on what a user may not read: everything is asked for by number, as who guesses does.
 
 use super::attacker::{Attacker, said};
-use super::process::Role;
+use super::process::{BOUND, Role, become_user, tell, told};
+use super::raw::{Client, ROOT};
 use super::table::{Attack, Scene, case};
-use super::world::{PUBLIC, SECRET};
-use arck_core_state::{InodeNumber, PAGE_SIZE};
+use super::world::{PUBLIC, SECRET, VICTIM_USER};
+use arck_core_state::{FileKind, InodeNumber, PAGE_SIZE};
 use arck_pm::{MapOptions, Mapping};
 use arck_protocol::message::{LockHolder, LockRange};
 use arck_protocol::socket::{Answer, Call, call};
 use arck_protocol::{LockMode, Request};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -24,6 +26,10 @@ fn alive(a: &Attacker) -> Vec<InodeNumber> {
 
 /// Everything that the attacker is sent if it asks for every segment.
 pub fn all_segments(a: &Attacker) -> Vec<Mapping> {
+    segments_of(a)
+}
+
+fn segments_of(a: &Client) -> Vec<Mapping> {
     let size = a.welcome.geometry.segment_size as usize;
     let mut maps = Vec::new();
     for segment in 0..a.welcome.geometry.segment_count {
@@ -73,7 +79,88 @@ pub fn looks_again(scene: &mut Scene, attacker: &mut Role) {
     }
 }
 
+/// What fills the pages of which a raw LibFS cuts all but a few bytes off: before anybody else had read
+/// them, and after that.
+const CUT_BEFORE: u8 = 0xb7;
+const CUT_AFTER: u8 = 0xb9;
+/// Bytes that are left.
+const LEFT: u64 = 10;
+
+/// A LibFS that zeroes nothing, of the victim's user: makes two files that all may read, cuts one, and when
+/// it is told to the other.
+pub fn cutter(pool: &Path) {
+    become_user();
+    let mut client = Client::connect(pool);
+    let open = client.verified(ROOT, b"open").expect("a directory").inode;
+    client.acquire(&[open]);
+    let mut files = Vec::new();
+    for (name, fill) in [(&b"before"[..], CUT_BEFORE), (b"after", CUT_AFTER)] {
+        let file = client.create(open, name, FileKind::File);
+        let page = client.data_page(fill).expect("a page");
+        client.write(file, 0, page);
+        files.push(file);
+    }
+    client.commit(&[open, files[0], files[1]], false);
+    let mut cut = |file: InodeNumber| {
+        // The page stays, with what is in it.
+        client.truncate(file, LEFT, 1);
+        client.commit(&[file], false);
+    };
+    cut(files[0]);
+    tell("cut");
+    while told().is_some() {
+        cut(files[1]);
+        tell("cut");
+    }
+}
+
+/// Of which of the two what was cut off is to be seen, by who is let in to both.
+fn looks_behind_the_ends(pool: &Path) -> String {
+    let reader = Client::connect(pool);
+    let open = reader.verified(ROOT, b"open").expect("a directory").inode;
+    let mut seen = Vec::new();
+    for (name, fill) in [("before", CUT_BEFORE), ("after", CUT_AFTER)] {
+        let file = reader
+            .verified(open, name.as_bytes())
+            .expect("a file")
+            .inode;
+        reader.done(&Request::Admit {
+            inode: file,
+            contents: true,
+        });
+        let maps = segments_of(&reader);
+        // It is let in, and sees what is before the end.
+        assert!(holds(&maps, &[fill; LEFT as usize]), "{name}");
+        if holds(&maps, &[fill; 64]) {
+            seen.push(name);
+        }
+    }
+    format!("seen: {}", seen.join(", "))
+}
+
+fn looks_before_and_after_a_cut(scene: &mut Scene, attacker: &mut Role) {
+    let mut cutter = Role::start("cutter", VICTIM_USER, &[&scene.pool_text()]);
+    assert_eq!(cutter.line(BOUND), "cut");
+    // What has not been cut off may be read.
+    assert_eq!(attacker.ask("look"), "seen: after");
+    assert_eq!(cutter.ask("cut"), "cut");
+    assert_eq!(attacker.ask("look"), "seen: ");
+    cutter.end();
+}
+
 pub const ATTACKS: &[Attack] = &[
+    case(
+        "read",
+        "looks behind the ends of files that were cut and not zeroed",
+        "nothing seen",
+        |a| {
+            let pool = a.pool.clone();
+            a.when_asked = Some(Box::new(move || looks_behind_the_ends(&pool)));
+            "nothing seen".into()
+        },
+    )
+    .and(looks_before_and_after_a_cut)
+    .for_users(),
     case(
         "read",
         "asks for every segment, and looks for a secret",

@@ -26,7 +26,7 @@ fn ask(pool: &Path, call: &Call) -> Answer {
     socket::call(&socket, call).expect("an answer").0
 }
 
-fn status(pool: &Path) -> Status {
+pub fn status(pool: &Path) -> Status {
     match ask(pool, &Call::Status) {
         Answer::Status(status) => status,
         other => panic!("{other:?}"),

@@ -7,6 +7,7 @@ mod cheap;
 mod check;
 mod crashes;
 mod groups;
+mod large;
 mod random;
 mod small;
 mod world;
@@ -22,7 +23,7 @@ fn main() -> std::process::ExitCode {
         ),
         ("random_trees", random::random_trees),
     ];
-    let all = [cases::ALL, cheap::ALL, groups::ALL, more].concat();
+    let all = [cases::ALL, cheap::ALL, groups::ALL, large::ALL, more].concat();
     harness::run_as_root(
         all.into_iter()
             .map(|(name, test)| harness::trial(name, test))

@@ -1,0 +1,184 @@
+//! Ends of sessions: a queue for each user, done step by step between what others ask.
+//!
+//! # Invariants
+//! * A step is charged to the session's user like a request: in one round he gets one, and where
+//!   others ask too, none for as long as it took.
+//! * What is small ends at once, with the connection: who waits for a process finds free what it held.
+//! * A file that has outgrown what it may take is cut when its session has ended, and not under its end.
+
+use super::Service;
+use super::shares::SHARE;
+use crate::ending::Ending;
+use crate::lent::Lent;
+use arck_core_state::geometry::SessionNumber;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+/// What a session has asked when it ends is still done for so long.
+const LAST_REQUESTS: Duration = Duration::from_millis(500);
+/// Where a user has as many sessions as he may, a new one waits so long for the end of one.
+const ROOM_FOR_ANOTHER: Duration = Duration::from_millis(20);
+
+/// One that waits for its end.
+struct Waiting {
+    session: SessionNumber,
+    /// What its last requests have taken.
+    asked: Duration,
+    /// It has been cut off, and its end is under way.
+    ending: Option<Ending>,
+    /// Files of it that are to be cut.
+    outgrown: Vec<Lent>,
+}
+
+/// See the module's head.
+#[derive(Default)]
+pub(super) struct Endings {
+    queues: BTreeMap<u32, VecDeque<Waiting>>,
+}
+
+impl Endings {
+    pub fn is_empty(&self) -> bool {
+        self.queues.is_empty()
+    }
+}
+
+impl Service {
+    /// The last process of a session has gone.
+    pub(super) fn end_session(&mut self, session: SessionNumber) {
+        self.end_with(session, None);
+    }
+
+    /// Ends a session, of which a file has outgrown what it may take: before others of its user.
+    pub(super) fn end_outgrown(&mut self, session: SessionNumber, file: Lent) {
+        self.end_with(session, Some(file));
+    }
+
+    fn end_with(&mut self, session: SessionNumber, outgrown: Option<Lent>) {
+        let Some(user) = self.core.sessions.get(&session).map(|s| s.credentials.uid) else {
+            return outgrown
+                .into_iter()
+                .for_each(|file| self.core.take_back(file));
+        };
+        self.deferred.retain(|deferred| deferred.session != session);
+        self.held.retain(|held| !held.is_of_session(session));
+        let queue = self.endings.queues.entry(user).or_default();
+        if self.core.close_doors(session) {
+            let waiting = Waiting {
+                session,
+                asked: Duration::ZERO,
+                ending: None,
+                outgrown: Vec::new(),
+            };
+            queue.push_back(waiting);
+        }
+        if let Some(file) = outgrown
+            && let Some(place) = queue.iter().position(|waiting| waiting.session == session)
+            && let Some(mut waiting) = queue.remove(place)
+        {
+            waiting.outgrown.push(file);
+            queue.push_front(waiting);
+        }
+        let is_next = queue.front().is_some_and(|next| next.session == session);
+        while is_next && self.shares.is_left(user) && self.core.sessions.contains_key(&session) {
+            self.end_step(user);
+        }
+        // Nobody is kept waiting for what died before its turn comes.
+        self.cut_off_if_silent(session);
+    }
+
+    /// Does a step for each user who has something left of the round; whether there is any to do.
+    pub(super) fn end_some(&mut self) -> bool {
+        if self.endings.is_empty() {
+            return false;
+        }
+        let users: Vec<u32> = self.endings.queues.keys().copied().collect();
+        for user in users {
+            if self.shares.is_left(user) {
+                self.end_step(user);
+            }
+        }
+        true
+    }
+
+    /// A user's new session finds no room: ends one that waits for it, if that does not take long.
+    /// False if none has ended.
+    pub(super) fn make_room_for(&mut self, user: u32) -> bool {
+        let began = Instant::now();
+        let before = self.core.sessions.len();
+        while self.shares.is_left(user)
+            && self.core.sessions.len() == before
+            && began.elapsed() < ROOM_FOR_ANOTHER
+            && self.endings.queues.contains_key(&user)
+        {
+            self.end_step(user);
+        }
+        self.core.sessions.len() < before
+    }
+
+    /// A step of the first of a user's ends.
+    fn end_step(&mut self, user: u32) {
+        let Some(queue) = self.endings.queues.get_mut(&user) else {
+            return;
+        };
+        let Some(mut waiting) = queue.pop_front() else {
+            self.endings.queues.remove(&user);
+            return;
+        };
+        if self.is_through(user, &mut waiting) {
+            for file in waiting.outgrown {
+                self.core.take_back(file);
+            }
+        } else if let Some(queue) = self.endings.queues.get_mut(&user) {
+            queue.push_front(waiting);
+        }
+        if self
+            .endings
+            .queues
+            .get(&user)
+            .is_some_and(VecDeque::is_empty)
+        {
+            self.endings.queues.remove(&user);
+        }
+    }
+
+    fn is_through(&mut self, user: u32, waiting: &mut Waiting) -> bool {
+        let session = waiting.session;
+        let since = Instant::now();
+        if self.has_asked(session) && waiting.asked < LAST_REQUESTS {
+            // Each is charged as ever.
+            self.poll_session(session, Some(SHARE));
+            self.deferred.retain(|deferred| deferred.session != session);
+            waiting.asked += since.elapsed();
+            return false;
+        }
+        if waiting.ending.is_none() {
+            self.deferred.retain(|deferred| deferred.session != session);
+            self.held.retain(|held| !held.is_of_session(session));
+            self.core.cut_off(session, libc::EIO);
+            waiting.ending = self.core.begin_end(session);
+        }
+        let goes_on = waiting
+            .ending
+            .as_mut()
+            .is_some_and(|ending| self.core.end_step(ending));
+        self.shares.served(user, since);
+        !goes_on
+    }
+
+    /// Whether anything rings that a session has asked.
+    fn has_asked(&self, session: SessionNumber) -> bool {
+        let live = self.core.sessions.get(&session);
+        live.and_then(|session| session.live.as_ref())
+            .is_some_and(|live| {
+                let doorbell = &live.control().header.doorbell;
+                doorbell.load(std::sync::atomic::Ordering::SeqCst) != 0
+            })
+    }
+
+    /// What it says it has mapped or open keeps nobody waiting for its turn, if it has asked nothing.
+    fn cut_off_if_silent(&mut self, session: SessionNumber) {
+        if !self.has_asked(session) {
+            self.core.cut_off(session, libc::EIO);
+        }
+    }
+}
