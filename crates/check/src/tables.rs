@@ -75,14 +75,16 @@ impl SegmentEntry {
     }
 }
 
-/// Entries of the session table.
-pub(crate) const SESSIONS: usize = 1024;
+/// Entries of the session table; of one that was made by an earlier release, and has not been served since.
+pub(crate) const SESSIONS: usize = 4096;
+const SESSIONS_EARLIER: usize = 1024;
 /// Bytes of an entry of the session table.
 pub(crate) const SESSION_ENTRY: usize = 256;
 /// Byte offset of entry 0.
 pub(crate) const SESSION_FIRST: usize = PAGE_SIZE as usize;
-/// Bytes of the session table.
+/// Bytes of the session table, and the least that it has.
 pub(crate) const SESSION_TABLE: usize = SESSION_FIRST + SESSIONS * SESSION_ENTRY;
+pub(crate) const SESSION_TABLE_MIN: usize = SESSION_FIRST + SESSIONS_EARLIER * SESSION_ENTRY;
 /// Supplementary groups that an entry has room for.
 pub(crate) const GROUPS: u32 = 48;
 
@@ -109,6 +111,7 @@ pub(crate) fn sessions(table: &[u8]) -> Vec<SessionEntry> {
             at,
         }
     };
-    let entries = (0..SESSIONS).map(entry);
+    let count = table.len().saturating_sub(SESSION_FIRST) / SESSION_ENTRY;
+    let entries = (0..count.min(SESSIONS)).map(entry);
     entries.filter(|entry| entry.session != 0).collect()
 }

@@ -89,7 +89,9 @@ pub struct StoredClass {
 const _: () = assert!(size_of::<StoredClass>() == 256);
 
 /// Sessions at once.
-pub const SESSIONS_MAX: usize = 1024;
+pub const SESSIONS_MAX: usize = 4096;
+/// And in a pool that an earlier release made: its table is made longer when it is opened.
+pub const SESSIONS_EARLIER: usize = 1024;
 /// Supplementary groups that are remembered for recovery.
 pub const GROUPS_MAX: usize = 48;
 
@@ -140,3 +142,6 @@ pub const SESSION_TABLE_FIRST: usize = PAGE_SIZE as usize;
 /// Bytes of the session table.
 pub const SESSION_TABLE_SIZE: u64 =
     (SESSION_TABLE_FIRST + SESSIONS_MAX * SESSION_ENTRY_SIZE) as u64;
+/// Of a pool that an earlier release made.
+pub const SESSION_TABLE_MIN: u64 =
+    (SESSION_TABLE_FIRST + SESSIONS_EARLIER * SESSION_ENTRY_SIZE) as u64;

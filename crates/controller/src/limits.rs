@@ -10,6 +10,8 @@ use crate::core::Core;
 use crate::files::SESSIONS_MAX;
 use rustix::io::Errno;
 
+/// Bytes of the pool's file system that a new session takes, or a little more.
+const ARENA: u64 = 1 << 20;
 /// Descriptors of a session at most; it takes more of them while it is opened.
 const DESCRIPTORS: usize = 6;
 
@@ -86,16 +88,21 @@ impl Core {
         }
     }
 
-    /// Whether a user gets another session. EAGAIN; EMFILE if only descriptors are missing.
+    /// Whether a user gets another session. EAGAIN; EMFILE if only descriptors are missing; ENOSPC if he has
+    /// one, and the memory of all is what he may take.
     pub fn may_open_session(&mut self, user: u32) -> Result<(), Errno> {
-        if self.taken(user).may_have_more() {
-            return Ok(());
+        let has_memory = |core: &Core, taken: &Taken| taken.own == 0 || core.may_take(user, ARENA);
+        let mut taken = self.taken(user);
+        if !taken.may_have_more() || !has_memory(self, &taken) {
+            // Of those that have just ended.
+            self.remove_remains();
+            taken = self.taken(user);
         }
-        // Of those that have just ended.
-        self.remove_remains();
-        let taken = self.taken(user);
         if taken.may_have_more() {
-            return Ok(());
+            return match has_memory(self, &taken) {
+                true => Ok(()),
+                false => Err(Errno::NOSPC),
+            };
         }
         // Who may have all there is has them all.
         let lacks_descriptors = taken.is_trusted && taken.capacity < SESSIONS_MAX;
@@ -114,6 +121,11 @@ impl Core {
             capacity,
             ..
         } = taken;
+        if errno == Errno::NOSPC {
+            return format!(
+                "there is no memory for another session of user {user}, who has {own}: end some programs"
+            );
+        }
         if !matches!(errno, Errno::AGAIN | Errno::MFILE) || taken.may_have_more() {
             return "the session could not be opened".to_owned();
         }
@@ -131,6 +143,38 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::Options;
+    use crate::files::{SESSION_TABLE_MIN, SESSION_TABLE_SIZE};
+    use crate::mkfs::{MkfsOptions, mkfs};
+    use arck_core_state::layout;
+
+    #[test]
+    fn a_pool_of_an_earlier_release_gets_room_for_more_sessions() {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let pool = folder.path().join("pool");
+        let made = MkfsOptions {
+            size: 16 << 20,
+            mode: 0o755,
+            force: false,
+        };
+        mkfs(&pool, &made, &mut |_, _| {}).unwrap();
+        let table = std::fs::File::options()
+            .write(true)
+            .open(pool.join(layout::SESSION_TABLE))
+            .unwrap();
+        let length = || table.metadata().unwrap().len();
+        assert_eq!(length(), SESSION_TABLE_SIZE);
+        table.set_len(SESSION_TABLE_MIN).unwrap();
+        Core::open(&pool, Options::default())
+            .unwrap()
+            .close()
+            .unwrap();
+        assert_eq!(length(), SESSION_TABLE_SIZE);
+        // What no release made is damage.
+        table.set_len(SESSION_TABLE_MIN - 1).unwrap();
+        assert!(Core::open(&pool, Options::default()).is_err());
+        assert_eq!(length(), SESSION_TABLE_MIN - 1);
+    }
 
     /// 11 users took all 1,024 sessions: each had half of what the others had left.
     #[test]

@@ -76,7 +76,7 @@ impl Core {
     }
 
     /// Whether the arenas of a user may have so many more bytes.
-    fn may_take(&self, user: u32, more: u64) -> bool {
+    pub(crate) fn may_take(&self, user: u32, more: u64) -> bool {
         if self.is_trusted(user) {
             return true;
         }

@@ -210,6 +210,7 @@ impl Pool {
             layout::SEGMENT_TABLE,
             files::segment_table_size(geometry.segment_count),
         )?;
+        lengthen_session_table(path, &directory)?;
         let (_, session_table) = table(layout::SESSION_TABLE, files::SESSION_TABLE_SIZE)?;
         let span = usize::try_from(geometry.span()).unwrap_or(usize::MAX);
         let space =
@@ -503,6 +504,25 @@ impl Pages for Pool {
         // SAFETY: the page lies in a segment that is mapped until `self` is dropped, is aligned
         // to 4096, and is 512 atomic words, for which every content is valid.
         Some(unsafe { &*page.as_ptr().cast::<PageWords>() })
+    }
+}
+
+/// Gives a pool that an earlier release made room for as many sessions as there are now. What is shorter
+/// than any release made it is damage, which is told of by who opens it.
+fn lengthen_session_table(path: &Path, directory: &OwnedFd) -> Result<()> {
+    let name = layout::SESSION_TABLE;
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let Ok(file) = rustix::fs::openat(directory, name, flags, Mode::empty()) else {
+        return Ok(());
+    };
+    let status = rustix::fs::fstat(&file).map_err(Error::system(path.join(name), "fstat"))?;
+    let has = u64::try_from(status.st_size).unwrap_or(0);
+    match has {
+        files::SESSION_TABLE_MIN..files::SESSION_TABLE_SIZE => {
+            allocate(&file, 0, files::SESSION_TABLE_SIZE)
+                .map_err(Error::system(path.join(name), "allocate"))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -62,7 +62,9 @@ impl Pool {
             self.bitmap = memory;
         }
         let size = tables::SESSION_TABLE as u64;
-        if let Some((_, memory)) = self.table(layout::SESSION_TABLE, size, findings)? {
+        let least = tables::SESSION_TABLE_MIN as u64;
+        let table = self.table_of(layout::SESSION_TABLE, (least, size), findings)?;
+        if let Some((_, memory)) = table {
             let bytes = copy(&memory);
             self.next_session = memory.word(0);
             self.sessions = tables::sessions(&bytes);
@@ -136,6 +138,16 @@ impl Pool {
         size: u64,
         findings: &mut Vec<Finding>,
     ) -> Result<Option<(OwnedFd, Memory)>> {
+        self.table_of(name, (size, size), findings)
+    }
+
+    /// One that has so many bytes at least, and so many at most.
+    fn table_of(
+        &self,
+        name: &'static str,
+        (least, size): (u64, u64),
+        findings: &mut Vec<Finding>,
+    ) -> Result<Option<(OwnedFd, Memory)>> {
         let file = match memory::open(&self.directory, name) {
             Ok(file) => file,
             Err(Errno::NOENT) => {
@@ -145,8 +157,8 @@ impl Pool {
             Err(errno) => return Err(self.failed(name, "open")(errno)),
         };
         let (memory, has) = Memory::of(&file, size).map_err(self.failed(name, "map"))?;
-        if has < size {
-            let detail = format!("has {has} bytes of {size}");
+        if has < least {
+            let detail = format!("has {has} bytes of {least}");
             findings.push(file_finding(name.into(), detail));
         }
         Ok(Some((file, memory)))

@@ -8,7 +8,7 @@ use super::plan::Files;
 use super::report::Telling;
 use crate::finding::Finding;
 use crate::pool::{Pool, segment_name};
-use crate::tables::{GROUPS, SEGMENT_ENTRY, SESSION_TABLE, SegmentKind};
+use crate::tables::{GROUPS, SEGMENT_ENTRY, SESSION_TABLE_MIN, SegmentKind};
 use crate::{Error, Result, pool, superblock};
 use arck_core_state::arena::{ARENA_PAGES, BRANCH_PAGES, DELTA_FIRST};
 use arck_core_state::{PAGE_SIZE, layout};
@@ -46,7 +46,7 @@ pub(crate) fn mend_files(pool: &Pool, telling: &mut Telling) -> Result<bool> {
     let mut wanted = vec![
         (layout::HEADERS.to_owned(), geometry.header_table_size()),
         (layout::PAGE_BITMAP.to_owned(), geometry.page_bitmap_size()),
-        (layout::SESSION_TABLE.to_owned(), SESSION_TABLE as u64),
+        (layout::SESSION_TABLE.to_owned(), SESSION_TABLE_MIN as u64),
         (
             layout::SEGMENT_TABLE.to_owned(),
             table.next_multiple_of(PAGE_SIZE),
