@@ -64,7 +64,7 @@ const OUTGROWN: u64 = 3;
 /// First name of a connection; its wake descriptor's is one more.
 const FIRST_TOKEN: u64 = 4;
 /// Connections at once.
-const CONNECTIONS_MAX: usize = 2048;
+const CONNECTIONS_MAX: usize = 8192;
 /// How often orphans are looked at while there are any.
 const ORPHAN_INTERVAL: Duration = Duration::from_secs(1);
 

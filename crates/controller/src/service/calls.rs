@@ -51,14 +51,13 @@ impl Service {
             send(connection.socket.as_fd(), &answer, &[]);
             return self.disconnect(token);
         };
+        let (session, user) = (connection.session, connection.credentials.uid);
         if let Call::Hello { caller, .. } = &call
             && self.joins_soon(token, caller)
         {
             return;
         }
         let closings = self.core.closings.last();
-        let session = connection.session;
-        let user = connection.credentials.uid;
         let since = Instant::now();
         let called = self.call(token, &call, &received);
         self.shares.served(user, since);
