@@ -12,6 +12,8 @@ use rustix::io::Errno;
 
 /// Bytes of the pool's file system that a new session takes, or a little more.
 const ARENA: u64 = 1 << 20;
+/// Sessions of a user for which it is not asked how much memory all of his take.
+const FEW: usize = 512;
 /// Descriptors of a session at most; it takes more of them while it is opened.
 const DESCRIPTORS: usize = 6;
 
@@ -89,9 +91,9 @@ impl Core {
     }
 
     /// Whether a user gets another session. EAGAIN; EMFILE if only descriptors are missing; ENOSPC if he has
-    /// one, and the memory of all is what he may take.
+    /// many, and the memory of all is what he may take.
     pub fn may_open_session(&mut self, user: u32) -> Result<(), Errno> {
-        let has_memory = |core: &Core, taken: &Taken| taken.own == 0 || core.may_take(user, ARENA);
+        let has_memory = |core: &Core, taken: &Taken| taken.own < FEW || core.may_take(user, ARENA);
         let mut taken = self.taken(user);
         if !taken.may_have_more() || !has_memory(self, &taken) {
             // Of those that have just ended.
