@@ -76,7 +76,7 @@ pub struct RunArguments {
     pool: Option<PathBuf>,
 
     /// Path under which the command sees the pool. On the host it should be missing, or an empty
-    /// directory, which is made if that is possible
+    /// directory; where possible one is made for as long as the command runs
     #[arg(long, value_name = "PATH", default_value = "/arck")]
     mount: PathBuf,
 
@@ -270,16 +270,18 @@ fn run(arguments: &RunArguments) -> Result<ExitStatus, Refusal> {
 
     let user = pool::User::attach(&pool, arguments.persist.map(Persist::name))?;
     // In an `arck run` of the same mount point it is held already.
-    let held = match is_seen {
-        true => hold::Held::Yes,
+    let hold = match is_seen {
+        true => hold::Hold::of_another(),
         false => hold::hold(mount),
     };
+    let strays = hold.held.told(mount);
     let ended = user.share_lock(&mut command).and_then(|()| {
         run_to_its_end(&mut command, || {
             group::Membership::begin(group.as_deref(), &pool, mount)
         })
     });
     let controller_line = user.end();
+    hold.end(mount);
     let (process, status) = ended.map_err(|error| Refusal {
         line: program::why_not(word, &error),
         status: if error.kind() == io::ErrorKind::NotFound {
@@ -298,7 +300,7 @@ fn run(arguments: &RunArguments) -> Result<ExitStatus, Refusal> {
             status,
             pool: &pool,
             mount,
-            strays: held.told(mount),
+            strays,
         });
     }
     Ok(status)

@@ -1,28 +1,34 @@
 //! Holding the place where the pool is seen, for programs that the library does not reach: to them
 //! the path is the host's, and what they made there would be lost to the pool and to its user.
 //!
-//! The mount point is made, if it is missing and may be made: an empty directory that nobody may write.
-//! That stops users other than root. Root passes by permission bits, so root's command gets a mount
+//! The mount point is made, if it is missing and may be made: an empty directory that nobody may write, which
+//! the last `arck run` that uses it removes. That stops users other than root. Root passes by permission bits, so root's command gets a mount
 //! namespace of its own besides, in which an empty file system that can only be read lies on it.
 //!
 //! A user namespace, by which other users could have the same, is not made: in it, set-user-ID programs
 //! (`sudo`, `su`) give no rights, the user's further groups cannot be given to files, and who looks
 //! at the ids of others sees none. Where such a user could write the mount point itself, the report says so.
 //!
-//! # Invariant
-//! Mounts of the host reach the command, as they come and go; what it mounts itself stays its own.
+//! # Invariants
+//! * Mounts of the host reach the command, as they come and go; what it mounts itself stays its own.
+//! * Whoever uses a mount point has a shared lock of the directory, so nobody removes it under others (which
+//!   would take away what is mounted on it), nor one that `arck run` has not made.
 
 use super::plain;
+use rustix::fd::OwnedFd;
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, open};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, Permissions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
-/// Mode of a mount point.
-const NOBODY_WRITES: u32 = 0o555;
+/// Mode of a mount point that `arck run` has made: nobody writes, and the bit by which it is known.
+const OF_ARCK: u32 = 0o1555;
+/// How often a mount point is made again that another `arck run` removes meanwhile.
+const TRIES: usize = 16;
 
 /// What programs that are not reached find at the mount point.
 pub enum Held {
@@ -60,59 +66,134 @@ fn is_empty(directory: &Path) -> bool {
     std::fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_none())
 }
 
+/// The mount point while it is used.
+pub struct Hold {
+    pub held: Held,
+    /// The directory beneath, locked, if there is one.
+    point: Option<OwnedFd>,
+}
+
 /// For what this thread starts from here on.
-pub fn hold(mount: &Path) -> Held {
+pub fn hold(mount: &Path) -> Hold {
+    let made = if rustix::process::geteuid().is_root() {
+        in_own_namespace(mount).map(|point| (Held::Yes, Some(point)))
+    } else {
+        Ok(without_namespace(mount))
+    };
+    let (held, point) = made.unwrap_or_else(|error| {
+        let why = format!("root's own mount is refused: {}", plain(&error));
+        (Held::No(why), None)
+    });
+    Hold { held, point }
+}
+
+impl Hold {
+    /// Of one that somebody else holds.
+    pub fn of_another() -> Hold {
+        Hold {
+            held: Held::Yes,
+            point: None,
+        }
+    }
+
+    /// The command has ended. Removes what was made, if nobody else uses it.
+    pub fn end(self, mount: &Path) {
+        let Some(point) = self.point else {
+            return;
+        };
+        let is_own = fstat(&point).is_ok_and(|status| {
+            status.st_mode & 0o7777 == OF_ARCK
+                && status.st_uid == rustix::process::geteuid().as_raw()
+        });
+        let alone = FlockOperation::NonBlockingLockExclusive;
+        if !is_own || is_shared_namespace() || flock(&point, alone).is_err() {
+            return;
+        }
+        if rustix::process::geteuid().is_root()
+            && let Ok(path) = CString::new(mount.as_os_str().as_bytes())
+        {
+            // SAFETY: a string. Where nothing is mounted nothing is taken away.
+            unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
+        }
+        // Where somebody has put something into it, it stays.
+        let _ = std::fs::remove_dir(mount);
+    }
+}
+
+/// Whether root's command has left others in its namespace.
+fn is_shared_namespace() -> bool {
     if !rustix::process::geteuid().is_root() {
-        return without_namespace(mount);
+        return false;
     }
-    match in_own_namespace(mount) {
-        Ok(()) => Held::Yes,
-        Err(error) => Held::No(format!("root's own mount is refused: {}", plain(&error))),
-    }
+    // Of this thread: others of this process are outside.
+    let Ok(own) = std::fs::read_link("/proc/thread-self/ns/mnt") else {
+        return true;
+    };
+    let Ok(processes) = std::fs::read_dir("/proc") else {
+        return true;
+    };
+    let this = std::process::id();
+    let is_other = |entry: &std::fs::DirEntry| {
+        let number = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse::<u32>().ok());
+        number.is_some_and(|number| number != this)
+    };
+    processes
+        .flatten()
+        .filter(is_other)
+        .any(|entry| std::fs::read_link(entry.path().join("ns/mnt")).is_ok_and(|of| of == own))
 }
 
-/// Makes the mount point if it is missing. Whether there is a directory then.
-fn make(mount: &Path) -> io::Result<()> {
-    match DirBuilder::new().mode(NOBODY_WRITES).create(mount) {
-        Ok(()) => {
+/// The mount point, made if it is missing, and locked.
+fn make(mount: &Path) -> io::Result<OwnedFd> {
+    for _ in 0..TRIES {
+        match DirBuilder::new().mode(OF_ARCK).create(mount) {
             // Whatever is masked.
-            let mode = std::os::unix::fs::PermissionsExt::from_mode(NOBODY_WRITES);
-            std::fs::set_permissions(mount, mode)
+            Ok(()) => std::fs::set_permissions(mount, Permissions::from_mode(OF_ARCK))?,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
         }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            match std::fs::symlink_metadata(mount)?.is_dir() {
-                true => Ok(()),
-                false => Err(Errno::NOTDIR.into()),
-            }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let point = match open(mount, flags, Mode::empty()) {
+            Err(Errno::NOENT) => continue,
+            point => point?,
+        };
+        let locked = flock(&point, FlockOperation::NonBlockingLockShared);
+        // Else it is being removed, or has been.
+        if locked.is_ok() && fstat(&point)?.st_nlink > 0 {
+            return Ok(point);
         }
-        Err(error) => Err(error),
     }
+    Err(Errno::BUSY.into())
 }
 
-fn without_namespace(mount: &Path) -> Held {
+fn without_namespace(mount: &Path) -> (Held, Option<OwnedFd>) {
+    let point = make(mount).ok();
     // What this user may not make, his programs may not either.
-    if make(mount).is_err() && std::fs::symlink_metadata(mount).is_err() {
-        return Held::Yes;
+    if std::fs::symlink_metadata(mount).is_err() {
+        return (Held::Yes, point);
     }
-    let access = rustix::fs::Access::WRITE_OK;
-    match rustix::fs::access(mount, access) {
+    let held = match rustix::fs::access(mount, rustix::fs::Access::WRITE_OK) {
         Ok(()) => Held::No("it exists, and the user may write it".to_string()),
         Err(_) => Held::Yes,
-    }
+    };
+    (held, point)
 }
 
-fn in_own_namespace(mount: &Path) -> io::Result<()> {
-    let root = c"/";
+fn in_own_namespace(mount: &Path) -> io::Result<OwnedFd> {
     let path = CString::new(mount.as_os_str().as_bytes())?;
     // SAFETY: a number. Threads that are there already stay where they are.
     if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    mount_at(c"none", root, None, libc::MS_REC | libc::MS_SLAVE)?;
-    make(mount)?;
+    mount_at(c"none", c"/", None, libc::MS_REC | libc::MS_SLAVE)?;
+    let point = make(mount)?;
     let closed = libc::MS_RDONLY | libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
     let options = c"mode=0555,size=4k,nr_inodes=2";
-    mount_at(c"arck", &path, Some((c"tmpfs", options)), closed)
+    mount_at(c"arck", &path, Some((c"tmpfs", options)), closed)?;
+    Ok(point)
 }
 
 fn mount_at(

@@ -342,14 +342,16 @@ fn what_is_not_reached_makes_nothing_where_the_pool_is_seen() {
                 let report: serde_json::Value = serde_json::from_str(&report).unwrap();
                 let strays = report["strays"].as_str().unwrap();
                 assert_eq!(strays.contains("can make nothing"), is_held, "{strays}");
-                let made = listed(mount);
                 match is_held {
                     true => {
-                        assert_eq!(made, [""; 0], "{script}: {output:?}");
+                        // Nor is anything left of what was made for it.
+                        let left = mount.exists().then(|| listed(mount));
+                        let expected = (mount == &there).then(Vec::new);
+                        assert_eq!(left, expected, "{script}: {output:?}");
                         assert!(errors.contains("mkdir: "), "{script}: {output:?}");
                     }
                     false => {
-                        assert_eq!(made, ["made"], "{script}: {output:?}");
+                        assert_eq!(listed(mount), ["made"], "{script}: {output:?}");
                         std::fs::remove_dir(mount.join("made")).unwrap();
                     }
                 }

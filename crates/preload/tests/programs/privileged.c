@@ -5,8 +5,8 @@
 #include <sys/auxv.h>
 #include <sys/stat.h>
 
-int main(void) {
-    int made = mkdir("/arck/made", 0700);
+int main(int count, char **arguments) {
+    int made = mkdir(count > 1 ? arguments[1] : "", 0700);
     printf("%s: %s\n", getauxval(AT_SECURE) ? "privileged" : "plain", made ? strerror(errno) : "made");
     return 0;
 }

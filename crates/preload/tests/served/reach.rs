@@ -1,6 +1,6 @@
 //! What no library reaches is refused or named: never misplaced, and never waited for.
 
-use super::support::{Place, compile_as, served_by_pool};
+use super::support::{Place, compile_as, served_by_pool, served_by_pool_at};
 use arck_testkit::TestPool;
 use std::process::Command;
 
@@ -73,8 +73,13 @@ fn privileged_programs_read_no_settings() {
     let place = Place::new();
     let run = || {
         let mut command = Command::new(&program);
-        super::support::set_up(&pool, "/arck".as_ref(), &place.report, &mut command);
-        let output = command.env_remove("LD_PRELOAD").output();
+        // Not there on the host.
+        let mount = place.directory.path().join("seen");
+        super::support::set_up(&pool, &mount, &place.report, &mut command);
+        let output = command
+            .arg(mount.join("made"))
+            .env_remove("LD_PRELOAD")
+            .output();
         let output = output.expect("the program runs");
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
@@ -187,7 +192,9 @@ fn hostile_settings_harm_nobody() {
         ("MOUNT", false),
         ("POOL", false),
     ];
-    let script = "echo one >/arck/f; exec /bin/cat /arck/f";
+    // Not there on the host.
+    let mount = place.directory.path().join("seen");
+    let script = "echo one >$0/f; exec /bin/cat $0/f";
     let mut tried = 0;
     for (setting, is_served) in settings {
         for value in &values {
@@ -197,8 +204,8 @@ fn hostile_settings_harm_nobody() {
                 continue;
             }
             let mut command = Command::new("/bin/sh");
-            command.args(["-c", script]).current_dir("/");
-            super::support::set_up(&pool, "/arck".as_ref(), &place.report, &mut command);
+            command.args(["-c", script]).arg(&mount).current_dir("/");
+            super::support::set_up(&pool, &mount, &place.report, &mut command);
             command.env("ARCK_WAIT", "1");
             command.env(format!("ARCK_{setting}"), value);
             let number = file.as_raw_fd();
@@ -227,4 +234,58 @@ fn hostile_settings_harm_nobody() {
     }
     assert!(tried > 500, "{tried}");
     assert_eq!(pool.violations(), "");
+}
+
+/// The whole of what a program prints that is served by a pool in the default way, and what it says. Where the
+/// pool is seen nothing can be made on the host.
+fn served(command: &mut Command) -> (String, String) {
+    let pool = TestPool::new(64 << 20);
+    let place = Place::new();
+    let mount = place.directory.path().join("seen");
+    let output = served_by_pool_at(&pool, &mount, &place.report, command.arg(&mount));
+    assert_eq!(pool.violations(), "");
+    let [told, said] =
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    assert!(output.status.success(), "{}: {told}{said}", output.status);
+    (told, said)
+}
+
+/// The net that catches a program's own calls crashed Go's: it answered them on the goroutines' stacks,
+/// which have no room for that, and which Go copies meanwhile.
+#[test]
+fn calls_from_small_stacks_are_answered_elsewhere() {
+    let program = compile_as("runtimes", "runtimes", &[]);
+    let (told, said) = served(Command::new(&program).arg("goroutine"));
+    assert_eq!(told, "1 5 0 5 0 0 small within\n");
+    assert_eq!(said, "");
+}
+
+#[test]
+fn a_program_with_threads_storage_of_its_own_is_let_go_and_named() {
+    let program = compile_as("runtimes", "runtimes-storage", &[]);
+    let (told, said) = served(Command::new(&program).arg("storage"));
+    assert_eq!(told, "by itself\n0 does not see it\n");
+    assert!(
+        said.contains("runtimes-storage makes its threads without libc"),
+        "{said}"
+    );
+    assert_eq!(said.lines().count(), 1, "{said}");
+    let pool = TestPool::new(64 << 20);
+    let place = Place::new();
+    let mut strict = Command::new(&program);
+    strict.args(["storage", "/arck"]).env("ARCK_STRICT", "1");
+    let output = served_by_pool(&pool, place.report.to_str().expect("UTF-8"), &mut strict);
+    assert_eq!(output.status.code(), Some(126), "{output:?}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+}
+
+/// No look at a program's text when it starts would have found it, and no change of one thread's net have
+/// reached the others.
+#[test]
+fn what_is_loaded_later_is_seen_in_all_threads() {
+    let options = ["-DLIBRARY", "-shared", "-fPIC"];
+    let library = compile_as("extension", "extension.so", &options);
+    let program = compile_as("extension", "extension", &[]);
+    let (told, said) = served(Command::new(&program).arg(&library));
+    assert_eq!((told.as_str(), said.as_str()), ("seen by 3 of 3\n", ""));
 }
