@@ -10,7 +10,7 @@ SECONDS ?= 30
 # Virtual machines for `make test-vm`; SEED= says which.
 ROUNDS ?= 16
 
-.PHONY: all build demo test test-threads test-vm test-apps model fuzz bench lint doc prepare install clean
+.PHONY: all build demo test torture test-threads test-vm test-apps model fuzz bench lint doc prepare install clean
 
 all: build
 
@@ -31,6 +31,13 @@ demo: prepare
 
 test: prepare
 	scripts/test
+
+# Workloads of three users in several groups, killed, stopped and limited at random instants, as root: for
+# `SECONDS=` (default: 600), by `SEED=`. It is part of `make test`, shorter.
+torture: prepare
+	$(CARGO) build --workspace --locked
+	ARCK_TORTURE_SECONDS=$(if $(filter file,$(origin SECONDS)),600,$(SECONDS)) ARCK_TORTURE_SEED=$(or $(SEED),1) \
+		$(CARGO) test --workspace --locked --test torture
 
 # ArckFS's threads under ThreadSanitizer; needs a nightly compiler with its sources.
 test-threads: prepare

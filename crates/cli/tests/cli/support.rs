@@ -5,11 +5,14 @@
 
 use arck_testkit::honest;
 use std::cell::Cell;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 pub fn arck() -> Command {
     Command::new(env!("CARGO_BIN_EXE_arck"))
@@ -41,6 +44,63 @@ pub fn run(pool: &Path, options: &[&str], command: &[&str]) -> Command {
     run.arg("run").arg("--pool").arg(pool).args(options);
     run.arg("--").args(command);
     run
+}
+
+/// A command that runs, the leader of a process group, which does not outlive this.
+pub struct Running {
+    what: String,
+    child: Option<Child>,
+}
+
+impl Running {
+    pub fn start(mut command: Command) -> Running {
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let child = command.stderr(Stdio::piped()).process_group(0).spawn();
+        Running {
+            what: format!("{command:?}"),
+            child: Some(child.unwrap()),
+        }
+    }
+
+    /// The next line that it prints. Panics if it prints none.
+    pub fn line(&mut self) -> String {
+        let output = self.child.as_mut().and_then(|child| child.stdout.as_mut());
+        let (mut line, mut byte) = (Vec::new(), [0]);
+        let output = output.expect("its output");
+        // Byte by byte: the rest of it is for `finished`.
+        while output.read_exact(&mut byte).is_ok() && byte != *b"\n" {
+            line.push(byte[0]);
+        }
+        assert!(byte == *b"\n", "{} prints {line:?} and ends", self.what);
+        String::from_utf8(line).expect("text")
+    }
+
+    /// All that it has printed, when it has ended by itself. Panics if it does not in this time.
+    pub fn finished(mut self, bound: Duration) -> Output {
+        let child = self.child.take().expect("a child");
+        let group = child.id().cast_signed();
+        let (sender, receiver) = channel();
+        std::thread::spawn(move || {
+            let _ = sender.send(child.wait_with_output());
+        });
+        if let Ok(output) = receiver.recv_timeout(bound) {
+            return output.unwrap();
+        }
+        // SAFETY: a signal to the group of our own child, which is waited for until it ends.
+        unsafe { libc::kill(-group, libc::SIGKILL) };
+        let output = receiver.recv_timeout(bound);
+        panic!("{} hangs; so far: {output:?}", self.what);
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // SAFETY: a signal to the group of our own child, which has not been waited for.
+            unsafe { libc::kill(-child.id().cast_signed(), libc::SIGKILL) };
+            let _ = child.wait();
+        }
+    }
 }
 
 /// A directory in memory, removed at the end.

@@ -1,34 +1,41 @@
-//! Torture: real workloads on a pool, while their processes, their groups and the controller are
-//! killed with SIGKILL, or stopped, at random instants, and started again.
+//! Torture: real workloads of three users in several groups on a pool, while their processes, their
+//! groups and the controller are killed with SIGKILL, or stopped, at random instants, and started again,
+//! and others join and leave, change who they are, and work with little of what they need.
 //!
-//! After every round all acknowledged work is there, the check of the whole pool finds nothing, and
-//! what outlived the controller has gone on without an error.
+//! After every round all acknowledged work is there, the check of the whole pool finds nothing, nothing was
+//! refused, and what outlived it all has gone on without an error, and soon.
 //!
-//!     ARCK_TORTURE=300 ARCK_TORTURE_SEED=7 cargo test -p arck-cli --test torture
+//!     make torture SECONDS=3600 SEED=7
+//!     ARCK_TORTURE_SECONDS=3600 ARCK_TORTURE_SEED=7 cargo test -p arck-cli --test torture
 //!
-//! runs so many rounds (default: 16) with another seed. What the seed decides is who is killed when,
-//! not what the threads of the machine do meanwhile.
+//! goes on for so long (default: 90) with another seed. What the seed decides is who is killed when,
+//! not what the threads of the machine do meanwhile. Needs root, to become the users.
 //!
 //! # Invariant
 //! * An acknowledgement is read from a pipe or a socket that is outside the pool, and was written
 //!   after the operation had returned. Of what was not acknowledged, one operation of each workload
 //!   may have been done, or not.
 
+mod hand;
+mod hands;
 #[path = "../cli/support.rs"]
 #[allow(dead_code)]
 mod support;
+mod tree;
 mod work;
 mod workloads;
 
 use arck_testkit::honest;
+use hands::{SERVER, Users};
 use std::path::Path;
 use std::process::Command;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
-use support::{Place, Serving, arck, mkfs};
+use support::{Place, Serving, arck};
 use workloads::{Log, Redis, Sqlite, Storm, Workload};
 
 /// So long a workload may make no progress.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A xorshift generator.
 pub struct Random(u64);
@@ -55,6 +62,7 @@ fn pause(random: &mut Random, milliseconds: u64) {
 
 struct Scene {
     place: Place,
+    users: Rc<Users>,
     controller: Option<Serving>,
     workloads: Vec<Box<dyn Workload>>,
     counts: Vec<(&'static str, u32)>,
@@ -62,7 +70,10 @@ struct Scene {
 
 impl Scene {
     fn serve(&mut self) {
-        self.controller = Some(Serving::start(&self.place.pool(), &[]));
+        let mut serve = self
+            .users
+            .arck(SERVER, &["serve", "--shared", "--ready-fd", "1"]);
+        self.controller = Some(Serving::of(&mut serve));
     }
 
     fn kill_controller(&mut self) {
@@ -86,9 +97,44 @@ impl Scene {
         self.count(if group { "groups" } else { "processes" });
     }
 
+    /// Stops one workload's process, or its group, for a while; perhaps the controller dies meanwhile.
+    fn stop_one(&mut self, random: &mut Random) {
+        let which = random.below(self.workloads.len() as u64) as usize;
+        let group = random.below(2) == 0;
+        self.workloads[which].runner().signal(libc::SIGSTOP, group);
+        pause(random, 1500);
+        if random.below(3) == 0 {
+            self.kill_controller();
+            self.count("controllers");
+            self.serve();
+        }
+        self.workloads[which].runner().signal(libc::SIGCONT, group);
+        self.count("stopped for a while");
+    }
+
+    /// Some join, look, and leave; with little of something, perhaps.
+    fn visit(&mut self, random: &mut Random, context: &str) {
+        let limit = match random.below(6) {
+            // Kilobytes of memory, descriptors, kilobytes of a file.
+            0 => Some(format!("-v {}", 20_000 << random.below(12))),
+            1 => Some(format!("-n {}", 3 + random.below(25))),
+            2 => Some(format!("-f {}", random.below(60))),
+            _ => None,
+        };
+        let count = 1 + random.below(8);
+        self.users.visit(count, limit.as_deref(), context);
+        self.count(if limit.is_some() {
+            "visits with limits"
+        } else {
+            "visits"
+        });
+    }
+
     /// What happens in a round.
-    fn strike(&mut self, random: &mut Random) {
-        match random.below(8) {
+    fn strike(&mut self, random: &mut Random, context: &str) {
+        match random.below(11) {
+            8 => self.stop_one(random),
+            9 | 10 => self.visit(random, context),
             0 | 1 => self.kill_one(random),
             2 => {
                 for workload in &mut self.workloads {
@@ -199,12 +245,31 @@ fn main() {
     if arguments.iter().any(|word| word == "--list") {
         return println!("torture: test");
     }
-    let rounds = number("ARCK_TORTURE", 16);
+    let seconds = Duration::from_secs(number("ARCK_TORTURE_SECONDS", 90));
     let seed = number("ARCK_TORTURE_SEED", 1);
     let mut random = Random::new(seed);
-    let place = Place::new();
-    assert!(mkfs(&place.pool(), &["--size", "1G"]).status.success());
-    support::preload_library();
+    println!(
+        "ARCK_TORTURE_SECONDS={} ARCK_TORTURE_SEED={seed}",
+        seconds.as_secs()
+    );
+    // SAFETY: no arguments.
+    let user = unsafe { libc::geteuid() };
+    assert_eq!(
+        user, 0,
+        "the torture becomes other users: run it as root (sudo -E make torture)"
+    );
+    let (place, arck) = Place::of_users(SERVER);
+    let this = place.path().join("torture");
+    std::fs::copy(std::env::current_exe().expect("this program"), &this).expect("a copy");
+    let pool = place.pool();
+    let users = Rc::new(Users { arck, this, pool });
+    let made = users
+        .arck(SERVER, &["mkfs", "--size", "1G", "--mode", "1777"])
+        .output();
+    assert!(
+        made.as_ref().is_ok_and(|made| made.status.success()),
+        "{made:?}"
+    );
     let host = place.path().to_path_buf();
     let mut workloads: Vec<Box<dyn Workload>> = vec![
         Box::new(Log::new("log-a")),
@@ -223,17 +288,35 @@ fn main() {
     }
     let mut scene = Scene {
         place,
+        users,
         controller: None,
         workloads,
         counts: Vec::new(),
     };
     let began = Instant::now();
     scene.serve();
+    let hands = hands::hands(&scene.users);
+    scene.workloads.extend(hands);
     scene.settle("at first");
-    for round in 0..rounds {
+    let mut rounds = 0;
+    let mut told = Instant::now();
+    while began.elapsed() < seconds {
+        let context = format!(
+            "round {rounds}, {:.0} s; again: make torture SEED={seed}",
+            began.elapsed().as_secs_f64()
+        );
         pause(&mut random, 100);
-        scene.strike(&mut random);
-        scene.settle(&format!("seed {seed}, round {round}"));
+        scene.strike(&mut random, &context);
+        scene.settle(&context);
+        rounds += 1;
+        if told.elapsed() > Duration::from_secs(20) {
+            told = Instant::now();
+            println!(
+                "{:.0} s, {rounds} rounds: {:?}",
+                began.elapsed().as_secs_f64(),
+                scene.counts
+            );
+        }
     }
     // All at once, and a pool that nobody serves.
     scene.kill_controller();

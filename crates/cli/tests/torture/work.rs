@@ -5,7 +5,8 @@
 //! * A line that says that something was done is written after the call has returned; any error of
 //!   a call ends the program with a status that is not 0.
 
-use crate::Random;
+use crate::tree::Tree;
+use crate::{Random, hand};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
@@ -22,6 +23,13 @@ pub fn main(arguments: &[String]) {
         }
         ["storm", name, seed] => storm(name, seed.parse().expect("a seed")),
         ["list", name] => list(name),
+        ["hand", name, seed, steps, ref others @ ..] => {
+            let number = |text: &str| text.parse().expect("a number");
+            hand::hand(name, number(seed), number(steps), others);
+        }
+        ["scan", name] => print!("{}", Tree::scan(name).text()),
+        ["visitor"] => hand::visitor(false),
+        ["changer"] => hand::visitor(true),
         _ => panic!("{words:?}"),
     }
 }

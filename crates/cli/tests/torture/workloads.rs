@@ -11,7 +11,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -32,13 +32,13 @@ fn acknowledged_at_end(workload: &mut impl Workload, context: &str) -> Option<u6
 }
 
 /// A program under `arck run`, the leader of a process group, and the lines that it has said.
-struct Program {
+pub struct Program {
     child: Child,
     lines: Receiver<String>,
 }
 
 impl Program {
-    fn start(mut command: Command) -> Program {
+    pub fn start(mut command: Command) -> Program {
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -65,7 +65,29 @@ impl Program {
         self.child.try_wait().expect("wait").is_some()
     }
 
+    /// How it ended, if it does so in this time.
+    pub fn ends(&mut self, bound: Duration) -> Option<ExitStatus> {
+        let began = Instant::now();
+        while began.elapsed() < bound {
+            let status = self.child.try_wait().expect("wait");
+            if status.is_some() {
+                return status;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        None
+    }
+
     fn kill(&mut self, group: bool) {
+        self.signal(libc::SIGKILL, group);
+        self.child.wait().expect("wait");
+    }
+
+    /// To the process that uses the pool, or to all of the group. Nothing, if it has been waited for.
+    fn signal(&mut self, signal: libc::c_int, group: bool) {
+        if self.has_ended() {
+            return;
+        }
         let leader = self.child.id();
         let children = format!("/proc/{leader}/task/{leader}/children");
         let children = std::fs::read_to_string(children).unwrap_or_default();
@@ -75,11 +97,10 @@ impl Program {
             .and_then(|word| word.parse().ok());
         match first {
             // SAFETY: signals to processes that descend from this one.
-            Some(process) if !group => unsafe { libc::kill(process, libc::SIGKILL) },
+            Some(process) if !group => unsafe { libc::kill(process, signal) },
             // SAFETY: the same.
-            _ => unsafe { libc::kill(-(leader as i32), libc::SIGKILL) },
+            _ => unsafe { libc::kill(-(leader as i32), signal) },
         };
-        self.child.wait().expect("wait");
     }
 }
 
@@ -129,8 +150,15 @@ impl Runner {
         self.was_killed = true;
     }
 
+    /// Stops it, or has it go on.
+    pub fn signal(&mut self, signal: libc::c_int, group: bool) {
+        if let Some(program) = &mut self.program {
+            program.signal(signal, group);
+        }
+    }
+
     /// Whether it is to be started (again). It has not ended by itself.
-    fn is_over(&mut self, name: &str, context: &str) -> bool {
+    pub fn is_over(&mut self, name: &str, context: &str) -> bool {
         let is_over = !self.is_running();
         let is_first = self.program.is_none();
         assert!(
@@ -140,13 +168,13 @@ impl Runner {
         is_over
     }
 
-    fn set(&mut self, program: Program) {
+    pub fn set(&mut self, program: Program) {
         self.program = Some(program);
         self.was_killed = false;
     }
 
     /// The lines that have come since the last look; all of a program that has ended.
-    fn lines(&mut self) -> Vec<String> {
+    pub fn lines(&mut self) -> Vec<String> {
         let is_over = !self.is_running();
         let Some(program) = &mut self.program else {
             return Vec::new();
