@@ -154,6 +154,47 @@ fn what_is_folded_and_moved_at_once_leaks_nothing() {
     assert!(is_used(&test, now) && !is_used(&test, old) && !is_used(&test, written));
 }
 
+/// A file was made in a directory that everybody may search, was empty there as far as the controller
+/// knew, and got a name where only its owner may look. What a session had stored in it was folded in the
+/// step that moved the inode, into pages for those who could read it before, and stayed there: whether
+/// anything had to move had been looked up before that fold.
+#[test]
+fn what_is_folded_with_a_move_is_within_the_class_too() {
+    let mut test = TestCore::new();
+    let ann = test.session(1001, &[1001]);
+    let (file, page) = test.readable_file(1002);
+    let mut change = Change::new(&mut test.core.state);
+    let empty = Inode {
+        mode: FileKind::File.mode_bits() | 0o666,
+        size: 0,
+        root: IndexRoot::EMPTY,
+        pages: 0,
+        ..change.inode(file).unwrap()
+    };
+    change.set_inode(empty);
+    change.set_data_page_used(page, false);
+    change.commit(Weight::Fold).unwrap();
+    while !matches!(test.core.acquire(ann, &[file]), Reply::Now(_)) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let header = test.header(file);
+    assert_eq!(header.ownership.session(), ann);
+    let (segment, _) = test.core.grant_segment(ann).unwrap();
+    let written = test.core.state.pool.geometry().first_page(segment);
+    let epoch = header.ownership.epoch();
+    let mut branch = StoredBranch::unchanged(file, header.generation, epoch, header.fold);
+    branch.root = IndexRoot::new(written.0, 0);
+    branch.size = PAGE_SIZE;
+    test.store_branch(ann, &header, &branch);
+
+    // It is its owner's alone from now on.
+    test.core.tighten(vec![Touched::unlinked(file)]);
+    test.core.finish_closing();
+    let now = test.page_of_file(file);
+    assert!(!now.is_null() && now != written);
+    assert_eq!(test.class_of(now), Some(Class::only(1002)));
+}
+
 /// An owner in the middle of an operation that does not come to an end: when what is in the file
 /// moves he is told, and what he has changed is set aside, not kept as if nothing had happened.
 #[test]

@@ -160,7 +160,7 @@ impl Core {
         let outside =
             |page: &PagePtr| !within(&self.state.classes, self.state.space.label_of(*page));
         let pages = contents(&self.state, &inode)?;
-        let has_outside = pages.iter().any(outside);
+        let mut has_outside = pages.iter().any(outside);
         if !moves && !has_outside {
             return Ok(());
         }
@@ -171,17 +171,26 @@ impl Core {
             true => self.state.label(place.as_ref()),
             false => label,
         };
-        let stays_mapped = has_outside && self.refuse_moving(number).is_err();
         if !has_outside {
-            if moves {
-                self.note_kept();
-                self.change_inode(number, |change| {
-                    change.allocate_for_class(new_label);
-                    change.move_inode(number)
-                })?;
+            self.note_kept();
+            self.change_inode(number, |change| {
+                change.allocate_for_class(new_label);
+                change.move_inode(number)?;
+                // What its owner had stored was folded before, in this step, into pages of the class that
+                // it leaves.
+                let inode = change.inode(number).ok_or(Errno::STALE)?;
+                let outside = |page: &PagePtr| {
+                    let state = &change.state;
+                    !within(&state.classes, state.space.label_of(*page))
+                };
+                has_outside = contents(change, &inode)?.iter().any(outside);
+                Ok(())
+            })?;
+            if !has_outside {
+                return Ok(());
             }
-            return Ok(());
         }
+        let stays_mapped = self.refuse_moving(number).is_err();
         // A writable map goes to pages of segments that sessions were sent to write, and those stay:
         // whoever can see them already goes on, as with any map; nobody else will. That keeps others
         // from nothing but what users of such maps have written themselves.
