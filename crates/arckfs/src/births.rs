@@ -89,6 +89,7 @@ impl<'a> Context<'a> {
             uid: self.credentials.uid,
             gid,
             created: time,
+            changed: None,
             kills: [RecordRef::default(); 2],
             name,
             source: b"",

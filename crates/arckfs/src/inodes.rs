@@ -283,18 +283,15 @@ impl<'a> Context<'a> {
             inode.base_links.store(verified.links, Ordering::Relaxed);
             if let Some(slot) = expected.branch_slot(header)
                 && let Ok(branch) = Branch::at(self.session, slot)
+                // What the delta says nothing of (it stores no time that was the verified one).
+                && branch.load(offset::MODIFIED) == UNCHANGED_TIME as u64
             {
-                // What the delta says nothing of (it stores no time that was the verified one): the
-                // controller may have moved the inode's name since.
-                for (field, at, time) in [
-                    (&inode.modified, offset::MODIFIED, verified.modified),
-                    (&inode.changed, offset::CHANGED, verified.changed),
-                ] {
-                    if branch.load(at) == UNCHANGED_TIME as u64 {
-                        field.store(time as u64, Ordering::Relaxed);
-                    }
-                }
+                inode
+                    .modified
+                    .store(verified.modified as u64, Ordering::Relaxed);
             }
+            // Its names may have changed since, by another session or the controller.
+            inode.changed_at(verified.changed);
             if inode.is_directory() {
                 // The controller moves directories, whatever their owner does meanwhile.
                 inode.parent.store(verified.parent, Ordering::Release);
@@ -457,6 +454,8 @@ impl<'a> Context<'a> {
         if of.is_some_and(|of| of != copy.sequence) {
             return Err(Fix::Again.into());
         }
+        let goes_on = inode.generation() == generation && !inode.has(flag::LOST);
+        let seen = inode.changed.load(Ordering::Relaxed) as i64;
         if inode.generation() != generation {
             inode.generation.store(generation, Ordering::Release);
             inode.forget_links();
@@ -464,6 +463,10 @@ impl<'a> Context<'a> {
             inode.flags.store(0, Ordering::Release);
         }
         store_verified(inode, &verified);
+        if goes_on {
+            // Records of directories that are not folded yet may have moved it.
+            inode.changed_at(seen);
+        }
         inode.set(flag::UNBORN, false);
         inode.expect(Expected {
             ownership: copy.ownership.bare(),

@@ -68,6 +68,7 @@ fn empty_record() -> Record<'static> {
         uid: 0,
         gid: 0,
         created: 0,
+        changed: None,
         kills: [RecordRef::default(); 2],
         name: b"",
         source: b"",
@@ -133,9 +134,12 @@ impl<'a> Context<'a> {
         name: &[u8],
         found: &Found,
         involved: &[(&CachedInode, Expected)],
+        victim: &CachedInode,
     ) -> Attempt<Confirmed> {
         let time = now();
-        if found.record.unit != 0 {
+        let has_record = found.record.unit != 0;
+        // What keeps other names has to be told when it lost this one, for which a record has room.
+        if has_record && (victim.is_directory() || victim.links() <= 1) {
             let (branch, begun) = self.branch(directory, expected)?;
             let place = found.record.unit as usize * 64;
             let load = || {
@@ -161,16 +165,23 @@ impl<'a> Context<'a> {
             if let Some(time) = stamp.time {
                 directory.stamped(time);
             }
+            victim.changed_at(time);
             return Ok(confirmed);
         }
-        let record = Record {
-            state: effect::REMOVE_SOURCE,
-            source: name,
+        let mut record = Record {
+            changed: Some(time),
             ..empty_record()
         };
-        Ok(self
-            .commit_record(directory, expected, record, involved, time)?
-            .1)
+        if has_record {
+            record.state = effect::KILL_SOURCE;
+            record.kills[0] = found.record;
+        } else {
+            record.state = effect::REMOVE_SOURCE;
+            record.source = name;
+        }
+        let (_, confirmed) = self.commit_record(directory, expected, record, involved, time)?;
+        victim.changed_at(time);
+        Ok(confirmed)
     }
 
     /// A name of a non-directory is gone, as was announced: its inode loses a link. Whoever calls
@@ -198,7 +209,8 @@ impl<'a> Context<'a> {
         self.may_remove(directory, victim)?;
         let involved = [(directory, expected)];
         let prepared = self.prepare_overlay(name, &found, false)?;
-        if self.remove_name(directory, &expected, name, &found, &involved)? == Confirmed::Standing {
+        let removed = self.remove_name(directory, &expected, name, &found, &involved, victim)?;
+        if removed == Confirmed::Standing {
             victim.links_will_change();
             self.set_overlay(directory, name, &found, None, prepared);
             self.count_names(directory, -1);
@@ -232,7 +244,8 @@ impl<'a> Context<'a> {
         let involved = [(directory, expected), (victim, victim_expected)];
         let prepared = self.prepare_overlay(name, &found, false)?;
         self.name_remover(victim, &victim_expected, directory)?;
-        if self.remove_name(directory, &expected, name, &found, &involved)? == Confirmed::Standing {
+        let removed = self.remove_name(directory, &expected, name, &found, &involved, victim)?;
+        if removed == Confirmed::Standing {
             self.paths_change();
             self.set_overlay(directory, name, &found, None, prepared);
             self.paths_change();
@@ -313,10 +326,11 @@ impl<'a> Context<'a> {
         }
         let target_expected = self.begin_change(target)?;
         let kind = target.kind().ok_or(Errno::IO)?;
-        let record = self.added(target, kind, name);
+        let time = now();
+        let mut record = self.added(target, kind, name);
+        record.changed = Some(time);
         self.expect_place(directory, &record)?;
         let prepared = self.prepare_overlay(name, &found, true)?;
-        let time = now();
         let (branch, begun) = self.branch(target, &target_expected)?;
         if nameless {
             let _ = branch.put(offset::PARENT, directory.number().into())?;
@@ -327,8 +341,7 @@ impl<'a> Context<'a> {
             let _begun = order::fence(begun);
             return Err(Fix::Commit([directory.number(), target.number()]).into());
         };
-        let _ = branch.put(offset::CHANGED, time as u64)?;
-        let _stamped = order::fence((branch.flush_line_0()?, begun, partner));
+        let _named = order::fence((begun, partner));
         let involved = [(directory, expected), (target, target_expected)];
         let (reference, confirmed) =
             self.commit_record(directory, &expected, record, &involved, time)?;
@@ -336,6 +349,7 @@ impl<'a> Context<'a> {
             target.set(flag::LINKABLE, false);
             target.set(flag::UNLINKED, false);
         }
+        target.changed_at(time);
         if confirmed == Confirmed::Standing {
             let dentry = Dentry {
                 inode: target.number(),
@@ -345,7 +359,6 @@ impl<'a> Context<'a> {
             target.links_will_change();
             self.set_overlay(directory, name, &found, Some((dentry, reference)), prepared);
             self.count_names(directory, 1);
-            target.changed.store(time as u64, Ordering::Relaxed);
             target.links_have_changed(1);
         }
         Ok(())
@@ -512,6 +525,7 @@ impl<'a> Context<'a> {
         let time = now();
         let kind = source.dentry.ok_or(Errno::IO)?.kind;
         let mut record = self.added(moved, kind, to_name);
+        record.changed = Some(time);
         if from.number() != to.number() {
             record.source_directory = from.number();
         }
@@ -536,6 +550,9 @@ impl<'a> Context<'a> {
             left_at = self.name_partners((from, &from_expected), (to, &expected), time)?;
         }
         let (reference, confirmed) = self.commit_record(to, &expected, record, &involved, time)?;
+        for inode in [Some(moved), victim].into_iter().flatten() {
+            inode.changed_at(time);
+        }
         if confirmed == Confirmed::Standing {
             let dentry = Dentry {
                 inode: moved.number(),

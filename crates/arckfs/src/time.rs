@@ -2,8 +2,9 @@
 //!
 //! # Invariants
 //! * What a view says of modification and change is durable: it is set behind the fence of the
-//!   operation that stamped the branch. The clock is coarse (some milliseconds, as the kernel's own
-//!   file systems have it), so most operations find their stamp there and store none.
+//!   operation that stamped the branch, or of the record that changed the inode's names. The clock is
+//!   coarse (some milliseconds, as the kernel's own file systems have it), so most operations find
+//!   their stamp there and store none.
 
 use crate::engine::{Attempt, Context};
 use crate::state::CachedInode;
@@ -87,6 +88,16 @@ impl CachedInode {
         let time = time as u64;
         self.modified.load(Ordering::Acquire) == time
             && self.changed.load(Ordering::Acquire) == time
+    }
+
+    /// A record that is durable says that names of it changed at that time, or the verified state says a
+    /// time of change: the later one stands, as after a fold.
+    #[inline(always)]
+    pub fn changed_at(&self, time: i64) {
+        let seen = self.changed.load(Ordering::Relaxed) as i64;
+        if seen != time && (seen < time || seen > now()) {
+            self.changed.store(time as u64, Ordering::Release);
+        }
     }
 
     /// Its branch has been stamped, durably. Stores only what is new: other threads read it.

@@ -17,7 +17,6 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 use zerocopy::IntoBytes;
 
 /// How to make a pool.
@@ -36,13 +35,13 @@ pub const JOURNAL_SIZE: u64 = 1 << 20;
 /// Byte address of the root directory's inode: page 1 of segment 0.
 const ROOT_ADDRESS: u64 = PAGE_SIZE;
 
-/// Nanoseconds since the epoch.
+/// Nanoseconds since the epoch, from the coarse clock by which sessions stamp files too: a finer one
+/// would put what the controller does behind what a session does a moment later.
 pub(crate) fn now() -> i64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .ok()
-        .and_then(|since| i64::try_from(since.as_nanos()).ok())
-        .unwrap_or(0)
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    time.tv_sec
+        .saturating_mul(1_000_000_000)
+        .saturating_add(time.tv_nsec)
 }
 
 /// Makes a pool in `path`, a directory that is empty or does not exist yet. `progress` is told

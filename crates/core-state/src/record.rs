@@ -21,8 +21,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub const RECORD_UNIT: usize = 64;
 /// Units in a delta page; unit 0 is the page's own header.
 pub const UNITS_PER_PAGE: usize = PAGE_SIZE as usize / RECORD_UNIT;
-/// Longest record in units: header and two names.
-pub const RECORD_UNITS_MAX: usize = 1 + (2 * NAME_MAX).div_ceil(RECORD_UNIT);
+/// Longest record in units: header, two names, a time.
+pub const RECORD_UNITS_MAX: usize = 1 + (2 * NAME_MAX + CHANGED_SIZE).div_ceil(RECORD_UNIT);
+/// Bytes of the time behind the names.
+const CHANGED_SIZE: usize = size_of::<i64>();
 
 /// Effects, bits of the state.
 pub mod effect {
@@ -50,11 +52,12 @@ pub struct RecordRef {
     pub sequence: u32,
 }
 
-/// First unit of a record, as stored; the names follow at byte 64, source directly behind name.
+/// First unit of a record, as stored; the names follow at byte 64, source directly behind name, and
+/// directly behind both a time, if there is one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct StoredRecord {
-    /// CRC32C over bytes 8.. to the end of the names, seeded.
+    /// CRC32C over bytes 8.. to the end of names and time, seeded.
     pub checksum: u32,
     /// [`effect`] bits.
     pub state: u32,
@@ -64,7 +67,8 @@ pub struct StoredRecord {
     pub kind: u8,
     pub name_length: u8,
     pub source_length: u8,
-    pub reserved: u8,
+    /// 1: a time of change stands behind the names.
+    pub timed: u8,
     pub inode: u32,
     pub generation: u32,
     /// Directory that `source` and `kills[0]` belong to; 0 = this one.
@@ -106,6 +110,9 @@ pub struct Record<'a> {
     pub uid: u32,
     pub gid: u32,
     pub created: i64,
+    /// Nanoseconds: the time of change of each inode whose name comes or goes by this record, or by
+    /// the end of a record that this one kills.
+    pub changed: Option<i64>,
     pub kills: [RecordRef; 2],
     pub name: &'a [u8],
     pub source: &'a [u8],
@@ -114,7 +121,11 @@ pub struct Record<'a> {
 impl<'a> Record<'a> {
     /// Units this record takes.
     pub fn units(&self) -> usize {
-        units(self.name.len(), self.source.len())
+        units(behind_header(
+            self.name.len(),
+            self.source.len(),
+            self.changed.is_some(),
+        ))
     }
 
     /// Writes the record into `buffer` (at least `units() * 64` bytes); gives the bytes used.
@@ -129,7 +140,7 @@ impl<'a> Record<'a> {
             kind: self.kind as u8,
             name_length: u8::try_from(self.name.len()).ok()?,
             source_length: u8::try_from(self.source.len()).ok()?,
-            reserved: 0,
+            timed: u8::from(self.changed.is_some()),
             inode: self.inode,
             generation: self.generation,
             source_directory: self.source_directory,
@@ -143,6 +154,9 @@ impl<'a> Record<'a> {
         buffer[RECORD_UNIT..RECORD_UNIT + self.name.len()].copy_from_slice(self.name);
         buffer[RECORD_UNIT + self.name.len()..names].copy_from_slice(self.source);
         buffer[names..].fill(0);
+        if let Some(changed) = self.changed {
+            buffer[names..names + CHANGED_SIZE].copy_from_slice(&changed.to_le_bytes());
+        }
         buffer[..RECORD_UNIT].copy_from_slice(stored.as_bytes());
         seal(seed, buffer)?;
         Some(bytes)
@@ -157,8 +171,9 @@ impl<'a> Record<'a> {
             usize::from(stored.source_length),
         );
         let name = rest.get(..name_length)?;
-        let source = rest.get(name_length..name_length + source_length)?;
-        let covered = bytes.get(..RECORD_UNIT + name_length + source_length)?;
+        let names = name_length + source_length;
+        let source = rest.get(name_length..names)?;
+        let covered = bytes.get(..RECORD_UNIT + stored.behind())?;
         if stored.checksum != checksum(seed, covered) {
             return None;
         }
@@ -173,6 +188,11 @@ impl<'a> Record<'a> {
             uid: stored.uid,
             gid: stored.gid,
             created: stored.created,
+            changed: match stored.timed {
+                0 => None,
+                1 => Some(i64::from_le_bytes(*rest.get(names..)?.first_chunk()?)),
+                _ => return None,
+            },
             kills: stored.kills,
             name,
             source,
@@ -180,9 +200,22 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Units of a record with names of these lengths.
-pub fn units(name_length: usize, source_length: usize) -> usize {
-    1 + (name_length + source_length).div_ceil(RECORD_UNIT)
+impl StoredRecord {
+    /// Bytes behind the header that the checksum covers.
+    fn behind(&self) -> usize {
+        let (name, source) = (self.name_length.into(), self.source_length.into());
+        behind_header(name, source, self.timed != 0)
+    }
+}
+
+/// Bytes behind the header: the names, and the time.
+fn behind_header(name_length: usize, source_length: usize, timed: bool) -> usize {
+    name_length + source_length + if timed { CHANGED_SIZE } else { 0 }
+}
+
+/// Units of a record with so many bytes behind its header.
+fn units(behind_header: usize) -> usize {
+    1 + behind_header.div_ceil(RECORD_UNIT)
 }
 
 /// What the checksum is seeded with.
@@ -198,8 +231,7 @@ pub struct Seed {
 /// stands there. `None` if the names that it claims reach beyond `bytes`.
 pub fn seal(seed: Seed, bytes: &mut [u8]) -> Option<()> {
     let (stored, _) = StoredRecord::read_from_prefix(bytes).ok()?;
-    let names = usize::from(stored.name_length) + usize::from(stored.source_length);
-    let sum = checksum(seed, bytes.get(..RECORD_UNIT + names)?);
+    let sum = checksum(seed, bytes.get(..RECORD_UNIT + stored.behind())?);
     bytes.get_mut(..4)?.copy_from_slice(&sum.to_le_bytes());
     Some(())
 }
@@ -255,6 +287,7 @@ mod tests {
             uid: 1,
             gid: 2,
             created: 5,
+            changed: None,
             kills: [
                 RecordRef::default(),
                 RecordRef {
@@ -272,16 +305,17 @@ mod tests {
         fn survives_and_any_flip_is_noticed(
             name in prop::collection::vec(any::<u8>(), 0..=255usize),
             source in prop::collection::vec(any::<u8>(), 0..=255usize),
-            at: prop::sample::Index, bit in 0u8..8) {
+            changed: Option<i64>, at: prop::sample::Index, bit in 0u8..8) {
             let seed = Seed { directory: 9, fold: 1 << 40, unit: 65 };
-            let record = sample(&name, &source);
+            let record = Record { changed, ..sample(&name, &source) };
             let mut bytes = [0xaa; RECORD_UNITS_MAX * RECORD_UNIT];
             prop_assert!(record.encode(seed, &mut bytes).is_some());
             prop_assert_eq!(Record::decode(seed, &bytes), Some(record));
             for other in [Seed { directory: 8, ..seed }, Seed { fold: 2, ..seed }, Seed { unit: 64, ..seed }] {
                 prop_assert_eq!(Record::decode(other, &bytes), None);
             }
-            let covered = RECORD_UNIT + name.len() + source.len();
+            let behind = name.len() + source.len() + if changed.is_some() { 8 } else { 0 };
+            let covered = RECORD_UNIT + behind;
             let at = at.index(covered);
             bytes[at] ^= 1 << bit;
             let decoded = Record::decode(seed, &bytes);

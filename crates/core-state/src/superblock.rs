@@ -11,7 +11,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// "ARCKPOOL".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"ARCKPOOL");
 /// Version of the format, apart from the program's version. Raised by every incompatible change.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
+/// Oldest version that is read: what such a pool holds means the same today.
+pub const FORMAT_VERSION_OLDEST: u32 = 1;
 /// Bytes of a stored superblock.
 pub const SUPERBLOCK_SIZE: usize = 4096;
 
@@ -87,7 +89,7 @@ pub enum SuperblockError {
     #[error("it is not an Arck pool (no superblock)")]
     NotAPool,
     #[error(
-        "its format is version {found}, this program knows version {FORMAT_VERSION}; use the program that made it"
+        "its format is version {found}, this program knows versions {FORMAT_VERSION_OLDEST} to {FORMAT_VERSION}; use the program that made it"
     )]
     OtherVersion { found: u32 },
     #[error("its superblock is damaged (checksum or geometry)")]
@@ -138,7 +140,7 @@ impl Superblock {
             return Err(SuperblockError::NotAPool);
         }
         // The version is looked at before the checksum: another version may sum otherwise.
-        if stored.format_version != FORMAT_VERSION {
+        if !(FORMAT_VERSION_OLDEST..=FORMAT_VERSION).contains(&stored.format_version) {
             return Err(SuperblockError::OtherVersion {
                 found: stored.format_version,
             });
@@ -228,6 +230,16 @@ mod tests {
             ..copy
         };
         assert!(!sample().is_copied_by(&other));
+    }
+
+    #[test]
+    fn an_older_version_is_read_and_becomes_this_one() {
+        let mut stored = StoredSuperblock::read_from_bytes(&sample().encode()).unwrap();
+        stored.format_version = FORMAT_VERSION_OLDEST;
+        stored.checksum = checksum(&stored);
+        let found = Superblock::decode(stored.as_bytes()).unwrap();
+        assert_eq!(found, sample());
+        assert_eq!(u32::from(found.encode()[8]), FORMAT_VERSION);
     }
 
     #[test]

@@ -216,6 +216,7 @@ fn record_checksum() {
         uid: 4,
         gid: 5,
         created: 6,
+        changed: None,
         kills: Default::default(),
         name: b"name",
         source: b"source",

@@ -257,6 +257,7 @@ pub fn seeds() -> Vec<Seed> {
             uid: 1,
             gid: 1,
             created: 1,
+            changed: None,
             kills: [RecordRef::default(); 2],
             name,
             source,

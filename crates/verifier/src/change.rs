@@ -16,6 +16,9 @@ pub struct Changes<'a> {
     /// file the names (one that is born counts from 0), for a directory nothing (the controller
     /// keeps 2 + subdirectories).
     pub links: Vec<(InodeNumber, i64)>,
+    /// For every inode whose names came or went by records that say when: the last of these times. It
+    /// is the inode's time of change unless that is later.
+    pub times: Vec<(InodeNumber, i64)>,
     /// Directories that lose their only name: they are empty and die with the fold. Those that
     /// were inside others come first.
     pub removed_directories: Vec<InodeNumber>,
@@ -92,6 +95,7 @@ impl Changes<'_> {
             births: self.births,
             inodes: inodes.collect(),
             links: self.links,
+            times: self.times,
             removed_directories: self.removed_directories,
             skipped: self.skipped,
             discarded: self.discarded,

@@ -5,6 +5,9 @@
 //! kill bit is set names it by place *and* sequence. A kill bit counts even in a record whose
 //! own ADD is dead, so that chains of renames come out right in any order of tidying up. Kills
 //! that find nothing are what was tidied up already.
+//!
+//! A record may say when it was made: that time belongs to each inode whose name comes or goes by one
+//! of its effects that count, or by the end of a record that it kills.
 
 use crate::copy::CopiedDelta;
 use crate::rule::{Rule, Violation};
@@ -12,7 +15,7 @@ use arck_core_state::InodeNumber;
 use arck_core_state::arena::is_delta_page;
 use arck_core_state::geometry::NAME_MAX;
 use arck_core_state::record::{RECORD_UNIT, Record, RecordRef, UNITS_PER_PAGE, effect, records};
-use foldhash::HashSet;
+use foldhash::{HashMap, HashSet};
 
 /// A valid record with at least one state bit, in the delta of `directory`.
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +71,8 @@ impl<'a> PlacedRecord<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Effects<'a> {
     pub records: Vec<PlacedRecord<'a>>,
-    killed: HashSet<(InodeNumber, RecordRef)>,
+    /// What is killed, and when last.
+    killed: HashMap<(InodeNumber, RecordRef), Option<i64>>,
     /// The first record whose sequence another of its branch has.
     repeated: Option<PlacedRecord<'a>>,
 }
@@ -86,13 +90,15 @@ impl<'a> Effects<'a> {
                 if placed.record.state == 0 {
                     continue;
                 }
-                if placed.has(effect::KILL_SOURCE) {
-                    let place = (placed.source_directory(), placed.record.kills[0]);
-                    effects.killed.insert(place);
-                }
-                if placed.has(effect::KILL_TARGET) {
-                    let place = (placed.directory, placed.record.kills[1]);
-                    effects.killed.insert(place);
+                for (bit, directory, killed) in [
+                    (effect::KILL_SOURCE, placed.source_directory(), 0),
+                    (effect::KILL_TARGET, placed.directory, 1),
+                ] {
+                    if placed.has(bit) {
+                        let place = (directory, placed.record.kills[killed]);
+                        let last = effects.killed.entry(place).or_default();
+                        *last = placed.record.changed.max(*last);
+                    }
                 }
                 effects.records.push(placed);
             }
@@ -102,13 +108,27 @@ impl<'a> Effects<'a> {
 
     /// The records whose name stands.
     pub fn adds(&self) -> impl Iterator<Item = &PlacedRecord<'a>> {
-        self.records.iter().filter(|placed| {
-            let place = RecordRef {
-                unit: placed.unit,
-                sequence: placed.record.sequence,
-            };
-            placed.has(effect::ADD) && !self.killed.contains(&(placed.directory, place))
-        })
+        let adds = |placed: &&PlacedRecord<'a>| placed.has(effect::ADD);
+        self.records
+            .iter()
+            .filter(adds)
+            .filter(|placed| self.killed_at(placed).is_none())
+    }
+
+    /// The records that are killed by some that say when, with that time.
+    pub fn timed_kills(&self) -> impl Iterator<Item = (&PlacedRecord<'a>, i64)> {
+        let is_timed = self.killed.values().any(|time| time.is_some());
+        let records = is_timed.then_some(&self.records).into_iter().flatten();
+        records.filter_map(|placed| Some((placed, self.killed_at(placed)??)))
+    }
+
+    /// Whether a record is killed, and when, if that is said.
+    fn killed_at(&self, placed: &PlacedRecord<'_>) -> Option<Option<i64>> {
+        let place = RecordRef {
+            unit: placed.unit,
+            sequence: placed.record.sequence,
+        };
+        self.killed.get(&(placed.directory, place)).copied()
     }
 
     /// I1 for all records of all deltas.

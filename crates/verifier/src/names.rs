@@ -12,6 +12,7 @@
 use crate::change::Birth;
 use crate::effects::{Effects, PlacedRecord};
 use crate::fold_set::FoldSet;
+use crate::permission::may_touch;
 use crate::rule::{Rule, Violation};
 use crate::state::VerifiedState;
 use arck_core_state::branch::UNCHANGED_TIME;
@@ -64,6 +65,9 @@ pub(crate) struct Names<'a> {
     pub births: Vec<(Birth, u64)>,
     birth_of: HashMap<InodeNumber, usize>,
     pub links: Vec<(InodeNumber, i64)>,
+    /// When the names of an inode changed last, of those that change or are the session's.
+    pub times: Vec<(InodeNumber, i64)>,
+    time_of: HashMap<InodeNumber, usize>,
     pub removed_directories: Vec<InodeNumber>,
 }
 
@@ -76,6 +80,7 @@ impl<'a> Names<'a> {
         let mut names = Names::default();
         names.take_away(set, effects)?;
         names.add(set, effects)?;
+        names.note_kills(set, effects);
         for at in 0..names.tallies.len() {
             match names.tallies[at].kind {
                 FileKind::Directory => names.check_directory(set, at)?,
@@ -117,6 +122,37 @@ impl<'a> Names<'a> {
             });
         }
         &mut self.changes[at]
+    }
+
+    /// A name of the inode changed at that time, if the record says so.
+    fn note_time(&mut self, inode: InodeNumber, time: Option<i64>) {
+        let Some(time) = time else { return };
+        let next = self.times.len();
+        let at = *self.time_of.entry(inode).or_insert(next);
+        if at == next {
+            self.times.push((inode, time));
+        }
+        self.times[at].1 = self.times[at].1.max(time);
+    }
+
+    /// The times of what kills records. These say of any inode what they like, so they are heard for
+    /// one whose names do change, or that is the session's and its user's to touch.
+    fn note_kills<S: VerifiedState>(&mut self, set: &FoldSet<'_, S>, effects: &Effects<'_>) {
+        for (killed, time) in effects.timed_kills() {
+            let (number, generation) = (killed.record.inode, killed.record.generation);
+            let is_touched = || {
+                let alive = set.state.header(number).is_some_and(|header| {
+                    header.kind == HeaderKind::Alive && header.generation == generation
+                });
+                let inode = (alive && set.owns(number)).then(|| set.state.inode(number));
+                inode
+                    .flatten()
+                    .is_some_and(|inode| may_touch(set.who, &inode))
+            };
+            if self.concern(number) || is_touched() {
+                self.note_time(number, Some(time));
+            }
+        }
     }
 
     fn tally_mut(&mut self, dentry: Dentry, by: &PlacedRecord<'_>) -> &mut Tally {
@@ -169,6 +205,7 @@ impl<'a> Names<'a> {
                     .removed
                     .push((bytes.into(), dentry));
                 self.tally_mut(dentry, placed).removed += 1;
+                self.note_time(dentry.inode, placed.record.changed);
                 self.removals.push(Removal {
                     directory,
                     victim: dentry.inode,
@@ -233,6 +270,7 @@ impl<'a> Names<'a> {
             let tally = self.tally_mut(dentry, placed);
             tally.added = tally.added.saturating_add(1);
             tally.holder = placed.directory;
+            self.note_time(number, placed.record.changed);
         }
         Ok(())
     }

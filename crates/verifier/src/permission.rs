@@ -107,6 +107,11 @@ fn effective_mode<S: VerifiedState>(set: &FoldSet<'_, S>, inode: &Inode) -> u32 
     inode.mode | changed
 }
 
+/// Whether the user may set an inode's times as he likes.
+pub(crate) fn may_touch(who: &Credentials, inode: &Inode) -> bool {
+    who.is_root() || who.uid == inode.uid || may_write(who, inode)
+}
+
 /// Checks the attributes of a branch; `inode` as verified, or as born. `named`: it gains or
 /// loses names, which changes its change time, whoever may write it.
 pub(crate) fn check_attributes(
@@ -140,7 +145,7 @@ pub(crate) fn check_attributes(
             return refuse(Rule::SetGroupId, offset::MODE, detail);
         }
     }
-    let may_touch = is_owner || may_write(who, inode);
+    let may_touch = may_touch(who, inode);
     // Of a directory the bit for search is not needed to set its extended attributes.
     let extended = branch.attributes != 0 && who.may(inode, 2);
     for (time, field, allowed) in [

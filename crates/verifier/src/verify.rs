@@ -66,6 +66,7 @@ pub fn verify<'a>(
     }
     changes.births = names.births.iter().map(|(birth, _)| *birth).collect();
     changes.links = names.links;
+    changes.times = names.times;
     changes.removed_directories = names.removed_directories;
     Ok(changes)
 }

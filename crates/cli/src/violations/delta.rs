@@ -59,6 +59,8 @@ struct Line {
     mode: String,
     uid: u32,
     gid: u32,
+    /// Of the inodes whose names it changes.
+    changed: Option<i64>,
 }
 
 /// Where a page of the file is to be.
@@ -98,6 +100,7 @@ fn line(unit: u32, record: &Record<'_>) -> Line {
         mode: format!("{:o}", record.mode),
         uid: record.uid,
         gid: record.gid,
+        changed: record.changed,
     }
 }
 
@@ -359,6 +362,7 @@ mod tests {
             uid: 3,
             gid: 3,
             created: 0,
+            changed: None,
             kills: [RecordRef::default(); 2],
             name: b"a\nb",
             source: b"old",

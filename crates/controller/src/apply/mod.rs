@@ -5,12 +5,14 @@
 //!   link counts of directories, sizes of directories, pages allocated) follows from them.
 //! * An inode without a name is an orphan first, and freed in a change of its own.
 //! * Times and modes are those that the delta says; a directory whose names change without
-//!   times in its branch keeps its times.
+//!   times in its branch keeps its times. A time of change does not go back: a fold may bring an
+//!   inode's own changes behind those of its names, or another session's, that were made later.
 
 pub mod directory;
 pub mod file;
 
 use crate::change::Change;
+use crate::mkfs::now;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::inode::FileKind;
 use arck_core_state::{IndexRoot, Inode, InodeNumber, PAGE_SIZE, PagePtr};
@@ -22,6 +24,7 @@ use rustix::io::Errno;
 /// they can be freed is looked at afterwards, when every session can see that they are
 /// orphans. Gives those. ENOSPC; EIO if the verified state is damaged.
 pub fn apply(change: &mut Change<'_>, changes: &Changes<'_>) -> Result<Vec<InodeNumber>, Errno> {
+    let now = now();
     for inode in &changes.inodes {
         if let Some(mode) = inode.mode {
             change.set_final_mode(inode.inode, mode);
@@ -35,7 +38,16 @@ pub fn apply(change: &mut Change<'_>, changes: &Changes<'_>) -> Result<Vec<Inode
     }
     for inode in &changes.inodes {
         add_names(change, inode)?;
-        attributes_and_data(change, inode)?;
+        attributes_and_data(change, inode, now)?;
+    }
+    for &(number, time) in &changes.times {
+        let mut inode = change.inode(number).ok_or(Errno::IO)?;
+        // It may be an inode that the session could not stamp otherwise.
+        let changed = later(inode.changed, time.min(now), now);
+        if changed != inode.changed {
+            inode.changed = changed;
+            change.set_inode(inode);
+        }
     }
     let mut dying = Vec::new();
     for &(number, by) in &changes.links {
@@ -64,6 +76,12 @@ pub fn change_links(
         dying.push(number);
     }
     Ok(())
+}
+
+/// The later of two times of change, of which `old` counts for nothing where it has not come yet: the
+/// clock was wrong then.
+fn later(old: i64, new: i64, now: i64) -> i64 {
+    if old > now { new } else { old.max(new) }
 }
 
 /// Takes an inode out of the tree.
@@ -179,7 +197,11 @@ fn add_names(change: &mut Change<'_>, wanted: &InodeChange<'_>) -> Result<(), Er
     Ok(())
 }
 
-fn attributes_and_data(change: &mut Change<'_>, wanted: &InodeChange<'_>) -> Result<(), Errno> {
+fn attributes_and_data(
+    change: &mut Change<'_>,
+    wanted: &InodeChange<'_>,
+    now: i64,
+) -> Result<(), Errno> {
     let mut inode = change.inode(wanted.inode).ok_or(Errno::IO)?;
     if let Some(mode) = wanted.mode {
         inode.mode = inode.mode & !0o7777 | mode & 0o7777;
@@ -188,7 +210,7 @@ fn attributes_and_data(change: &mut Change<'_>, wanted: &InodeChange<'_>) -> Res
         inode.modified = modified;
     }
     if let Some(changed) = wanted.changed {
-        inode.changed = changed;
+        inode.changed = later(inode.changed, changed, now);
     }
     if let Some(accessed) = wanted.accessed {
         inode.accessed = accessed;

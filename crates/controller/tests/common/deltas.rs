@@ -117,6 +117,7 @@ impl Client {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
             created: 1_700_000_000_000_000_000,
+            changed: None,
             kills: [RecordRef::default(); 2],
             name,
             source,

@@ -146,7 +146,7 @@ pub fn structures() -> Structures {
             kind,
             name_length,
             source_length,
-            reserved,
+            timed,
             inode,
             generation,
             source_directory,
@@ -257,6 +257,7 @@ pub fn constants() -> BTreeMap<String, i128> {
     let mut map: BTreeMap<String, i128> = constants![
         superblock::MAGIC,
         superblock::FORMAT_VERSION,
+        superblock::FORMAT_VERSION_OLDEST,
         superblock::SUPERBLOCK_SIZE,
         geometry::PAGE_SIZE,
         geometry::CACHE_LINE,

@@ -315,6 +315,19 @@ impl ArckSide {
 }
 
 impl Side for ArckSide {
+    fn stamps(&mut self, actor: usize, subject: &Subject) -> Option<[i64; 2]> {
+        let session = &self.sessions[actor];
+        let stat = match subject {
+            Subject::Slot(slot) => session.stat_handle(self.handle(actor, *slot).ok()?).ok()?,
+            Subject::Place(place, flags) => {
+                let at = self.at(actor, place).ok()?;
+                session.stat(at, &place.path, *flags).ok()?
+            }
+        };
+        let time = |time: Timestamp| time.seconds * 1_000_000_000 + i64::from(time.nanoseconds);
+        Some([time(stat.modified), time(stat.changed)])
+    }
+
     fn apply(&mut self, actor: usize, operation: &Operation) -> Outcome {
         match self.attempt(actor, operation) {
             Ok(outcome) => outcome,

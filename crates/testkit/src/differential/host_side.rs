@@ -411,6 +411,21 @@ impl HostSide {
 }
 
 impl Side for HostSide {
+    fn stamps(&mut self, actor: usize, subject: &Subject) -> Option<[i64; 2]> {
+        let stat = match subject {
+            Subject::Slot(slot) => fs::fstat(self.descriptor(actor, *slot).ok()?).ok()?,
+            Subject::Place(place, flags) => {
+                let base = self.at(actor, place).ok()?;
+                fs::statat(base, &place.path[..], at_flags(*flags)).ok()?
+            }
+        };
+        let time = |seconds: i64, nanoseconds: u64| seconds * 1_000_000_000 + nanoseconds as i64;
+        Some([
+            time(stat.st_mtime, stat.st_mtime_nsec),
+            time(stat.st_ctime, stat.st_ctime_nsec),
+        ])
+    }
+
     fn apply(&mut self, actor: usize, operation: &Operation) -> Outcome {
         match self.attempt(actor, operation) {
             Ok(outcome) => outcome,

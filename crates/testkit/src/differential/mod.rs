@@ -34,6 +34,8 @@ pub use tree::{Node, tree};
 pub trait Side {
     /// Does one operation as session `actor`.
     fn apply(&mut self, actor: usize, operation: &Operation) -> Outcome;
+    /// Times of modification and change of what a subject is, in nanoseconds; `None` if it is not there.
+    fn stamps(&mut self, actor: usize, subject: &Subject) -> Option<[i64; 2]>;
     /// Closes a slot if it is open.
     fn close(&mut self, actor: usize, slot: usize);
 }

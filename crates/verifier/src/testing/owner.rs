@@ -19,6 +19,9 @@ use arck_core_state::record::{Record, RecordRef, effect};
 use arck_core_state::{FileKind, HeaderCopy, InodeNumber, PAGE_SIZE, PagePtr};
 use std::collections::BTreeMap;
 
+/// When names are taken away and renamed.
+const NAMED: i64 = 1_700_000_000_000_000_001;
+
 /// Where a name leads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry {
@@ -108,6 +111,7 @@ impl Owner {
             uid: self.who.uid,
             gid,
             created: 1_700_000_000_000_000_000,
+            changed: None,
             kills: [RecordRef::default(); 2],
             name,
             source,
@@ -202,6 +206,7 @@ impl Owner {
             None => {
                 let record = Record {
                     state: effect::REMOVE_SOURCE,
+                    changed: Some(NAMED),
                     ..self.record(dentry, b"", name)
                 };
                 self.publish(state, directory, &record);
@@ -262,6 +267,7 @@ impl Owner {
         }
         let mut record = self.record(dentry, to.1, b"");
         record.state = effect::ADD;
+        record.changed = Some(NAMED);
         record.source_directory = if from.0 == to.0 { 0 } else { from.0 };
         match source.record {
             None => {

@@ -233,7 +233,9 @@ impl MemoryState {
                 inode.mode = change.mode.map_or(inode.mode, |mode| kind | mode);
                 inode.size = change.size.unwrap_or(inode.size);
                 inode.modified = change.modified.unwrap_or(inode.modified);
-                inode.changed = change.changed.unwrap_or(inode.changed);
+                inode.changed = change
+                    .changed
+                    .map_or(inode.changed, |t| t.max(inode.changed));
                 inode.accessed = change.accessed.unwrap_or(inode.accessed);
             });
         }
@@ -243,6 +245,9 @@ impl MemoryState {
                 assert_eq!(self.names.insert(key, *dentry), None);
                 self.change(change.inode, |inode| inode.entries += 1);
             }
+        }
+        for &(number, time) in &changes.times {
+            self.change(number, |inode| inode.changed = inode.changed.max(time));
         }
         for &(number, net) in &changes.links {
             self.change(number, |inode| {

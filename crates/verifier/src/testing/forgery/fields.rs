@@ -122,7 +122,7 @@ pub fn record() -> Vec<Field> {
         kind: FileKind / 1,
         name_length: NameLength / 1,
         source_length: NameLength / 1,
-        reserved: Free / 1,
+        timed: Free / 1,
         inode: InodeNumber / 4,
         generation: Generation / 4,
         source_directory: InodeNumber / 4,

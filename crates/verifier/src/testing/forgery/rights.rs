@@ -87,6 +87,14 @@ impl Rights<'_> {
         Ok(())
     }
 
+    /// Whether the session may take a name of the inode away.
+    fn named(&self, number: InodeNumber) -> bool {
+        self.before
+            .names
+            .iter()
+            .any(|(place, dentry)| dentry.inode == number && self.may_change_names(place.0).is_ok())
+    }
+
     fn may_change_names(&self, number: InodeNumber) -> Result<(), &'static str> {
         match self.before.inodes.get(&number) {
             _ if !self.owns(number) => Err("which the session does not own"),
@@ -117,7 +125,14 @@ impl Rights<'_> {
                 ensure(header == now, "another header")?;
                 ensure(new.links <= old.links, "more links")?;
                 let links = old.links;
-                ensure(Inode { links, ..*new } == *old, "changed and not owned")?;
+                let named = self.named(number);
+                let changed = if named { old.changed } else { new.changed };
+                let same = Inode {
+                    links,
+                    changed,
+                    ..*new
+                };
+                ensure(same == *old, "changed and not owned")?;
                 let all = (number, 0)..=(number, u64::MAX);
                 let same = self
                     .before
@@ -199,9 +214,7 @@ impl Rights<'_> {
         let times = old.modified != new.modified || old.accessed != new.accessed;
         ensure(!times || write, "times")?;
         // A name that comes or goes changes it too.
-        let named = self.before.names.iter().any(|(place, dentry)| {
-            dentry.inode == number && self.may_change_names(place.0).is_ok()
-        });
+        let named = self.named(number);
         let changed = old.changed != new.changed;
         let extended = attributes || self.who.may(old, 2);
         ensure(!changed || write || named || extended, "change time")
@@ -277,6 +290,9 @@ mod tests {
         }),
         ("changed and not owned", |s| {
             give(s, ELSEWHERE, |i| i.modified = 1)
+        }),
+        ("changed and not owned", |s| {
+            give(s, ELSEWHERE, |i| i.changed = 1)
         }),
         ("data changed and not owned", |s| {
             s.set_data(THEIRS, 0, PagePtr(PAGES + 9))
