@@ -120,6 +120,7 @@ impl FileSystem {
         memory: u64,
         patience: Duration,
     ) -> Result<FileSystem, ConnectError> {
+        crate::size_limit::refresh();
         let failed = |error: arck_libfs_kit::ConnectError| {
             let mut message = error.to_string();
             if let arck_libfs_kit::ConnectError::System {
@@ -392,7 +393,7 @@ impl FileSystem {
             self.engine.run_local(|context| {
                 let inode = context.view(opened.number, opened.generation)?;
                 match inode.kind() {
-                    Some(FileKind::File) => context.resize(inode, 0),
+                    Some(FileKind::File) => context.resize(inode, 0).map(drop),
                     _ => Ok(()),
                 }
             })?;

@@ -45,6 +45,7 @@ mod read;
 mod rebuild;
 mod reuse;
 mod shared_offsets;
+pub mod size_limit;
 mod space;
 mod spares;
 mod state;

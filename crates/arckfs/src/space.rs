@@ -483,7 +483,9 @@ impl<'a> Context<'a> {
         }
         let zeroes = [0u8; PAGE_SIZE as usize];
         let length = (end - from).min(PAGE_SIZE) as usize;
-        self.write_at(inode, &zeroes[..length], Position::At(from), false)
+        // It makes no file longer.
+        let limit = u64::MAX;
+        self.write_at(inode, &zeroes[..length], Position::At(from), false, limit)
             .map(drop)
     }
 }

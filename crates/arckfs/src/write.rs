@@ -9,6 +9,8 @@
 //! * Entries at or beyond the size are none of the file's: shrinking stores the size first and
 //!   the limit behind it in the same cache line, then tidies; growing zeroes the tail of the
 //!   last page first.
+//! * What is cut off is zeroed in the file's last page, once it is durable that the file is shorter;
+//!   if the page is not this session's to store to, it is replaced by one without it.
 //! * All of it under the lock of the whole inode, or, where a write only goes over bytes in place,
 //!   under that of these bytes ([`crate::buckets`]); inside an operation.
 
@@ -17,6 +19,7 @@ mod step;
 use crate::engine::{Attempt, Context, Fix, Published, Written};
 use crate::interface::Errno;
 use crate::read::pages_of;
+use crate::size_limit;
 use crate::state::{CachedInode, begun, flag};
 use crate::time::now;
 use arck_core_state::branch::{StoredBranch, offset};
@@ -107,13 +110,15 @@ impl<'a> Context<'a> {
     }
 
     /// Writes; gives the bytes written (fewer than asked for only if more would not fit in one
-    /// step, or if pages run out on the way and `in_parts` allows it) and where. EFBIG, ENOSPC.
+    /// step or below `limit`, or if pages run out on the way and `in_parts` allows it) and where.
+    /// EFBIG, ENOSPC.
     pub fn write_at(
         &self,
         inode: &'static CachedInode,
         data: &[u8],
         position: Position,
         in_parts: bool,
+        limit: u64,
     ) -> Attempt<(usize, u64)> {
         if let Some(before) = self.written()
             && (Position::At(before.at), before.asked) == (position, data.len())
@@ -135,10 +140,10 @@ impl<'a> Context<'a> {
             && let Some(_locked) = self.lock_bytes(inode, at, length)
             && self.overwrites(inode, at, end)?
         {
-            return self.write_locked(inode, data, position, in_parts);
+            return self.write_locked(inode, data, position, in_parts, limit);
         }
         let _locked = self.lock_to_write(inode, end);
-        self.write_locked(inode, data, position, in_parts)
+        self.write_locked(inode, data, position, in_parts, limit)
     }
 
     /// Whether a write of the bytes from `at` to `end` goes over bytes of the file in place alone,
@@ -165,6 +170,7 @@ impl<'a> Context<'a> {
         data: &[u8],
         position: Position,
         in_parts: bool,
+        limit: u64,
     ) -> Attempt<(usize, u64)> {
         self.heed_turn(inode)?;
         let expected = self.begin_change(inode)?;
@@ -176,11 +182,17 @@ impl<'a> Context<'a> {
         if data.is_empty() {
             return Ok((0, position));
         }
-        if position >= FILE_SIZE_MAX {
+        let limit = match position < limit {
+            true => limit,
+            // It may have been raised since.
+            false => size_limit::refresh(),
+        }
+        .min(FILE_SIZE_MAX);
+        if position >= limit {
             return Err(Errno::FBIG.into());
         }
         let most = (STEP as u64) * PAGE_SIZE - position % PAGE_SIZE;
-        let length = (data.len() as u64).min(most).min(FILE_SIZE_MAX - position);
+        let length = (data.len() as u64).min(most).min(limit - position);
         let asked = data.len();
         let data = &data[..length as usize];
         let (branch, begun) = self.branch(inode, &expected)?;
@@ -288,8 +300,10 @@ impl<'a> Context<'a> {
         Ok(())
     }
 
-    /// Changes the size. EFBIG.
-    pub fn resize(&self, inode: &'static CachedInode, new: u64) -> Attempt<()> {
+    /// Changes the size. EFBIG. Gives a page of the file, the last, where what was cut off is left
+    /// behind the end: it is somebody else's, and one of this session's is to take its place
+    /// ([`Context::own_step`]).
+    pub fn resize(&self, inode: &'static CachedInode, new: u64) -> Attempt<Option<u64>> {
         if new > FILE_SIZE_MAX {
             return Err(Errno::FBIG.into());
         }
@@ -298,6 +312,9 @@ impl<'a> Context<'a> {
         self.heed_turn(inode)?;
         let expected = self.begin_change(inode)?;
         let old = inode.size.load(Ordering::Relaxed);
+        if new > old && size_limit::forbids(new) {
+            return Err(Errno::FBIG.into());
+        }
         let (branch, begun) = self.branch(inode, &expected)?;
         let time = now();
         let begun = if new > old {
@@ -339,7 +356,31 @@ impl<'a> Context<'a> {
             let dropped = before.saturating_sub(left);
             self.session.state().data.note_dropped(dropped);
         }
-        Ok(())
+        // Also what an attempt before this one has cut.
+        match new <= old {
+            true => self.clear_tail(inode, new),
+            false => Ok(None),
+        }
+    }
+
+    /// Zeroes what lies behind the end of a file in its last page; gives that page if it is not this
+    /// session's. That the file ends there is durable.
+    fn clear_tail(&self, inode: &'static CachedInode, size: u64) -> Attempt<Option<u64>> {
+        let within = (size % PAGE_SIZE) as usize;
+        if within == 0 {
+            return Ok(None);
+        }
+        let page = self.data_page(inode, size / PAGE_SIZE)?;
+        if page.is_null() {
+            return Ok(None);
+        }
+        if !self.session.is_own(page) {
+            return Ok(Some(size / PAGE_SIZE));
+        }
+        let bytes = self.session.page_bytes(page).ok_or(Errno::IO)?;
+        let zeroes = bytes.stream_zeroes(within, PAGE_SIZE as usize - within);
+        let _durable = order::fence(zeroes.ok_or(Errno::IO)?);
+        Ok(None)
     }
 
     /// Takes the delta's entries from file page `first` on out, and frees their pages.

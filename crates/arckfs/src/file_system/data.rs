@@ -2,6 +2,7 @@
 //! description's offset, which then advances.
 
 use super::*;
+use crate::size_limit;
 use crate::turns::Turn;
 use crate::write::ONE_STEP;
 use arck_core_state::PAGE_SIZE;
@@ -265,6 +266,7 @@ impl FileSystem {
             Position::End => 0,
         };
         let mut in_parts = false;
+        let limit = size_limit::known();
         loop {
             // A step is made whole if it can be: only a pool that is full, or about full and
             // slow to give pages, cuts it, and ends the write there.
@@ -276,7 +278,7 @@ impl FileSystem {
                     true => context.view_to_change(number, generation)?,
                     false => context.view(number, generation)?,
                 };
-                let written = context.write_at(inode, &readable[done..], place, in_parts)?;
+                let written = context.write_at(inode, &readable[done..], place, in_parts, limit)?;
                 *unsettled = inode.has(flag::UNSETTLED);
                 Ok(written)
             });
@@ -285,6 +287,7 @@ impl FileSystem {
                     let is_cut = in_parts && written < ONE_STEP;
                     done += written;
                     end = at + written as u64;
+                    size_limit::have_written(at, end);
                     if done == readable.len() || written == 0 || is_cut {
                         return Ok((done, end));
                     }
@@ -307,7 +310,18 @@ impl FileSystem {
                 Err(Errno::ACCESS) if readable.len() > done => {
                     let at = (!append).then_some(end);
                     let file = (number, generation);
-                    let rest = &readable[done..];
+                    let room = match limit {
+                        u64::MAX => u64::MAX,
+                        _ => limit.saturating_sub(at.map_or_else(|| self.size_seen(file), Ok)?),
+                    };
+                    let rest = readable.len() - done;
+                    let rest = &readable[done..][..rest.min(usize::try_from(room).unwrap_or(rest))];
+                    if rest.is_empty() {
+                        return match done {
+                            0 => Err(Errno::FBIG),
+                            _ => Ok((done, end)),
+                        };
+                    }
                     let written = self.engine.write_by_message(file, rest, at, Errno::ACCESS);
                     return match written {
                         Ok((more, end)) => Ok((done + more, end)),
@@ -367,12 +381,40 @@ impl FileSystem {
         self.usable(handle, true).map_err(|_| Errno::INVAL)?;
         let file = self.engine.description(handle)?.identity()?;
         match self.on_handle(handle, |context, inode| context.resize(inode, size)) {
-            Err(denied @ Errno::ACCESS) => self.engine.resize_by_message(file, size, denied)?,
-            other => other?,
+            Err(denied @ Errno::ACCESS) => self.resize_by_message(file, size, denied)?,
+            cut => self.replace_tail(file, cut?),
         }
         self.settle_handle(handle)?;
         self.engine.give_back();
         Ok(())
+    }
+
+    /// Puts a page of this session's own in the place of one in which bytes are left behind the file's
+    /// end, by a cut that is done: whether there is room for it makes no difference to that. Where
+    /// there is none the controller keeps them from whoever could not read them before.
+    pub(super) fn replace_tail(&self, (number, generation): (u32, u32), page: Option<u64>) {
+        if let Some(page) = page {
+            let _ = self.engine.run_local(|context| {
+                let inode = context.view(number, generation)?;
+                context.own_step(inode, page, page + 1)
+            });
+        }
+    }
+
+    /// As [`Engine::resize_by_message`](crate::engine::Engine), within the limit on sizes.
+    #[cold]
+    fn resize_by_message(&self, file: (u32, u32), size: u64, denied: Errno) -> Result<(), Errno> {
+        if size_limit::forbids(size) && size > self.size_seen(file)? {
+            return Err(Errno::FBIG);
+        }
+        self.engine.resize_by_message(file, size, denied)
+    }
+
+    fn size_seen(&self, (number, generation): (u32, u32)) -> Result<u64, Errno> {
+        self.engine.run_local(|context| {
+            let inode = context.view(number, generation)?;
+            Ok(inode.size.load(Ordering::Acquire))
+        })
     }
 
     /// After a change of size: see [`FileSystem::settle_maps`].
@@ -397,18 +439,22 @@ impl FileSystem {
             reached.set(Some(identity));
             if inode.size.load(Ordering::Acquire) == size {
                 // Unlike ftruncate, this leaves the times alone.
-                return Ok(identity);
+                return Ok((identity, None));
             }
-            context.resize(inode, size)?;
-            Ok(identity)
+            let cut = context.resize(inode, size)?;
+            Ok((identity, cut))
         });
         let (number, generation) = match (cut, reached.get()) {
             // It may be written and not read.
             (Err(Failure::Errno(denied @ Errno::ACCESS)), Some(file)) => {
-                self.engine.resize_by_message(file, size, denied)?;
+                self.resize_by_message(file, size, denied)?;
                 file
             }
-            (cut, _) => cut?,
+            (cut, _) => {
+                let (file, left) = cut?;
+                self.replace_tail(file, left);
+                file
+            }
         };
         if crate::mappings::any() {
             self.settle_maps(number, generation);

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::read::pages_of;
+use crate::size_limit;
 use crate::space::Reserve;
 use arck_core_state::PAGE_SIZE;
 use arck_core_state::geometry::FILE_SIZE_MAX;
@@ -105,13 +106,18 @@ impl FileSystem {
         keep_size: bool,
     ) -> Result<(), Errno> {
         let (from, last) = (offset / PAGE_SIZE, pages_of(end));
+        let size_now = || self.on_handle(handle, |_, inode| Ok(inode.size.load(Ordering::Acquire)));
+        if size_limit::forbids(end) && end > size_now()? {
+            // Before space is looked for; as on tmpfs, also where the size is to be kept.
+            return Err(Errno::FBIG);
+        }
         let reserve = self.reserve(handle, from, last, zeroing)?;
-        let size = self.on_handle(handle, |_, inode| Ok(inode.size.load(Ordering::Acquire)))?;
+        let size = size_now()?;
         let grows = end > size && !keep_size;
         if grows {
             self.on_handle(handle, |context, inode| {
                 if inode.size.load(Ordering::Acquire) >= end {
-                    return Ok(());
+                    return Ok(None);
                 }
                 context.resize(inode, end)
             })?;
@@ -119,12 +125,13 @@ impl FileSystem {
         let filled = self.fill_pages(handle, offset..end, from..last, zeroing, &reserve);
         if filled.is_err() && grows {
             // In spite of the reserve, which folds for other sessions may have used up.
-            self.on_handle(handle, |context, inode| {
+            let cut = self.on_handle(handle, |context, inode| {
                 if inode.size.load(Ordering::Acquire) != end {
-                    return Ok(());
+                    return Ok(None);
                 }
                 context.resize(inode, size)
             })?;
+            self.replace_tail(self.engine.description(handle)?.identity()?, cut);
         }
         filled
     }

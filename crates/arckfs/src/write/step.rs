@@ -71,7 +71,8 @@ impl<'c, 'a> Step<'c, 'a> {
         }
     }
 
-    /// A new page for file page `page`: `data` at `within`, the rest from `base` (or zeroes).
+    /// A new page for file page `page`: `data` at `within`, the rest from `base` as far as the file
+    /// reaches, and zeroes.
     pub(super) fn fresh(
         &mut self,
         page: u64,
@@ -113,6 +114,9 @@ impl<'c, 'a> Step<'c, 'a> {
             let from = from.ok_or_else(|| self.context.lost(self.inode))?;
             from.try_copy_to(0, &mut old)
                 .map_err(|error| error.errno())?;
+            let size = self.inode.size.load(Ordering::Relaxed);
+            let reaches = size.saturating_sub(page * PAGE_SIZE).min(PAGE_SIZE);
+            old[reaches as usize..].fill(0);
             self.store(new, 0, &old[..within])?;
             self.store(new, end, &old[end..])?;
         }

@@ -7,7 +7,7 @@
 //! those of a step, which the clock told while the call was under way.
 
 use super::tree::{Content, Node, Tree};
-use arck_core_state::{FileKind, InodeNumber, PAGE_SIZE};
+use arck_core_state::{FileKind, InodeNumber, PAGE_SIZE, index};
 use arck_protocol::{Request, Response};
 use arckfs::{At, Failure, FileSystem, Handle, SetTime, Subject, Timestamp};
 use std::collections::BTreeMap;
@@ -37,6 +37,9 @@ pub enum Operation {
     /// At the end.
     Append(&'static str, usize, u8),
     Truncate(&'static str, u64),
+    /// Bytes stored behind the end of a file in its last page, which is the session's and verified, as a
+    /// program stores them that has mapped it: path, what fills them.
+    Litter(&'static str, u8),
     /// Path, mode of fallocate(2), offset, bytes.
     Allocate(&'static str, i32, u64, u64),
     ChangeMode(&'static str, u32),
@@ -62,6 +65,21 @@ fn identity(session: &FileSystem, path: &str) -> Result<(InodeNumber, u32), Fail
     let inode = session.stat(At::Root, path.as_bytes(), 0)?.inode as InodeNumber;
     let header = session.session().header(inode).expect("a header");
     Ok((inode, header.generation()))
+}
+
+fn litter(session: &FileSystem, inode: InodeNumber, fill: u8) {
+    let kit = session.session();
+    let (_, verified) = kit
+        .verified(inode)
+        .expect("to be readable")
+        .expect("a file");
+    let page = index::lookup(kit, verified.root, verified.size / PAGE_SIZE).expect("an index");
+    assert!(kit.is_own(page), "{page:?} is not the session's");
+    let bytes = kit.page_bytes(page).expect("a page");
+    let within = (verified.size % PAGE_SIZE) as usize;
+    // Not flushed: whether it stays is as with any store to a map.
+    let littered = bytes.write(within, &filling(PAGE_SIZE as usize - within, fill));
+    assert!(littered.is_some(), "within the page");
 }
 
 impl Operation {
@@ -137,6 +155,7 @@ impl Operation {
                 assert_eq!(written, length);
             }
             O::Truncate(path, size) => session.truncate(at, path.as_bytes(), size)?,
+            O::Litter(path, fill) => litter(session, identity(session, path)?.0, fill),
             O::Allocate(path, mode, offset, length) => {
                 session.allocate(handle(path), mode, offset, length)?;
             }
@@ -387,7 +406,7 @@ impl Tree {
             O::RemoveAttribute(path, name) => {
                 self.node(path).attributes.remove(name.as_bytes());
             }
-            O::SetTimes(..) | O::Commit(_) => {}
+            O::SetTimes(..) | O::Commit(_) | O::Litter(..) => {}
         }
     }
 

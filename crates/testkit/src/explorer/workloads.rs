@@ -118,6 +118,7 @@ pub fn applies(tree: &Tree, operation: &O) -> bool {
         }
         O::Write(path, ..) | O::Tell(path, ..) => is_file(path),
         O::Append(path, ..) | O::Truncate(path, _) | O::TellSize(path, _) => is_file(path),
+        O::Litter(path, _) => is_file(path),
         O::Allocate(path, ..) | O::SetTimes(path, ..) => is_file(path),
         O::ChangeMode(path, _) => kind(tree, path).is_some(),
         O::SetAttribute(path, ..) => is_file(path),
@@ -309,6 +310,9 @@ pub fn chains() -> Vec<Workload> {
             O::RemoveDirectory("d/s"),
         ],
         // What stood behind the end, or in a page before, is not seen again.
+        vec![O::Litter("f", 20), O::Truncate("f", 20_000)],
+        vec![O::Litter("f", 20), O::Append("f", 5000, 21)],
+        vec![O::Litter("f", 20), O::Write("f", 40_000, 50, 21)],
         vec![O::Truncate("f", 50), O::Truncate("f", 20_000)],
         vec![
             O::Truncate("f", 50),
@@ -464,6 +468,11 @@ pub fn taken_over() -> Vec<Workload> {
     ];
     let cut = [O::Truncate("d/x", 8500), O::Commit(true)].map(|o| (Who::First, o));
     let growing = growing.map(|o| (Who::Second, o));
+    let littered = [(Who::First, O::Litter("d/x", 22))];
+    found.push(chain_of(
+        littered.into_iter().chain(growing.clone()).collect(),
+        1,
+    ));
     found.push(chain_of(
         cut.into_iter().chain(growing.clone()).collect(),
         2,

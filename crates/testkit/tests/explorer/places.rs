@@ -81,6 +81,27 @@ const UNNOTICED: &[(&str, &str, &str, &str, &str)] = &[
         "of the word in which the data ends: the same",
     ),
     (
+        "Stream",
+        "arckfs/src/write.rs",
+        "clear_tail",
+        "let zeroes = bytes.stream_zeroes(within, PAGE_SIZE as usize - within);",
+        "secrecy: zeroes what was cut off, behind the end, which what is recovered does not show",
+    ),
+    (
+        "Flush",
+        "arckfs/src/write.rs",
+        "clear_tail",
+        "let zeroes = bytes.stream_zeroes(within, PAGE_SIZE as usize - within);",
+        "the same",
+    ),
+    (
+        "Fence",
+        "arckfs/src/write.rs",
+        "clear_tail",
+        "let _durable = order::fence(zeroes.ok_or(Errno::IO)?);",
+        "the same",
+    ),
+    (
         "Flush",
         "controller/src/change/commit.rs",
         "zero_moved",
