@@ -6,10 +6,10 @@
 //!   fork, in the child, before any other thread exists there, and when the process has become
 //!   somebody else ([`leave_session`]).
 //! * [`inside`] is the only way to run LibFS code: it marks the thread (signals are put off,
-//!   libc's calls pass), and turns a panic into EIO.
+//!   libc's calls pass), finds it a stack that is large enough, and turns a panic into EIO.
 
 use crate::settings::{GROUP, MOUNT, POOL, WAIT};
-use crate::{raw, thread};
+use crate::{raw, signals, stack, thread};
 pub use arckfs::{
     At, Attributes, ConnectOptions, Errno, ExternalDescription, Failure, Handle, LockKind,
     LockOwner, LockRequest, MapRequest, MoveRequest, SetTime, Statistics, Subject, Timestamp,
@@ -40,6 +40,16 @@ static DEVICE: AtomicU64 = AtomicU64::new(0);
 pub fn inside<R>(
     body: impl FnOnce(&'static FileSystem) -> Result<R, Failure>,
 ) -> Result<R, Failure> {
+    let result = entered(body);
+    if let Err(Failure::Errno(Errno::FBIG)) = result {
+        // Not inside, where it might end the process in the middle of something.
+        signals::size_exceeded();
+    }
+    result
+}
+
+#[inline(always)]
+fn entered<R>(body: impl FnOnce(&'static FileSystem) -> Result<R, Failure>) -> Result<R, Failure> {
     let _inside = thread::enter();
     let session = SESSION.load(Ordering::Acquire);
     if session.is_null() {
@@ -47,17 +57,41 @@ pub fn inside<R>(
     }
     // SAFETY: a published session is never freed while this process uses it.
     let session = unsafe { &*session };
+    if !stack::has_room(thread::current()) {
+        return narrow(session, body);
+    }
+    serve(session, body)
+}
+
+/// Runs `body` where there is room for it.
+#[inline(always)]
+fn serve<R>(
+    session: &'static FileSystem,
+    body: impl FnOnce(&'static FileSystem) -> Result<R, Failure>,
+) -> Result<R, Failure> {
     match catch_unwind(AssertUnwindSafe(|| body(session))) {
         Ok(result) => result,
         Err(_) => Err(Failure::Errno(Errno::IO)),
     }
 }
 
+/// The same, where there may be little.
+#[cold]
+#[inline(never)]
+fn narrow<R>(
+    session: &'static FileSystem,
+    body: impl FnOnce(&'static FileSystem) -> Result<R, Failure>,
+) -> Result<R, Failure> {
+    stack::run(|| serve(session, body))
+}
+
 #[cold]
 #[inline(never)]
 fn slow<R>(body: impl FnOnce(&'static FileSystem) -> Result<R, Failure>) -> Result<R, Failure> {
-    catch_unwind(AssertUnwindSafe(|| body(open_session()?)))
-        .unwrap_or(Err(Failure::Errno(Errno::IO)))
+    stack::run(|| {
+        catch_unwind(AssertUnwindSafe(|| body(open_session()?)))
+            .unwrap_or(Err(Failure::Errno(Errno::IO)))
+    })
 }
 
 fn open_session() -> Result<&'static FileSystem, Failure> {

@@ -146,7 +146,7 @@ calls! {
     SYS_madvise "madvise" => mapping::madvise,
         served "only so that maps of pool files stay what they are";
     SYS_setrlimit "setrlimit" => limits::setrlimit,
-        served "takes no file: where it limits the address space, the LibFS gives up what it has reserved of it";
+        served "takes no file: where it limits the address space, the LibFS gives up what it has reserved of it; a limit on the size of files holds on the pool at once";
     SYS_prlimit64 "prlimit64" => limits::prlimit64,
         served "takes no file: as setrlimit";
     SYS_mlockall "mlockall" => locking::mlockall,

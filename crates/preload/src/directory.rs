@@ -188,14 +188,14 @@ pub fn prepare_fork() {
     if !is_on_pool() {
         return;
     }
-    let mut buffer = [0u8; PATH_MAX];
-    let length = name(&mut buffer);
+    let mut buffer = crate::path::room();
+    let length = name(&mut buffer[..]);
     let locked = lock();
     let name = locked.name();
     match length {
         Some(length) if length > 0 => {
             name.1 = length as usize - 1;
-            name.0 = buffer;
+            name.0.copy_from_slice(&buffer[..]);
         }
         _ => name.1 = 0,
     }
@@ -232,7 +232,7 @@ pub fn is_above_mount() -> bool {
 
 /// Looks where the kernel's working directory is. False if nowhere.
 pub fn look_above() -> bool {
-    let mut buffer = [0u8; PATH_MAX];
+    let mut buffer = crate::path::room();
     let length = kernel_name(&mut buffer);
     let path = &buffer[..length];
     let mount = settings::MOUNT.get();

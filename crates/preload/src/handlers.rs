@@ -43,7 +43,7 @@ pub unsafe fn on_path(
     pool: impl FnOnce(&'static FileSystem, At, &[u8]) -> Result<isize, Failure>,
     kernel: impl FnOnce(usize, usize) -> isize,
 ) -> isize {
-    let mut scratch = Scratch::uninit();
+    let mut scratch = Scratch::new();
     // SAFETY: the caller's promise.
     match unsafe { place(directory, path, &mut scratch) } {
         Place::Kernel => kernel(directory, path),

@@ -8,8 +8,8 @@
 //! * [`net`]: catches the system calls that libc makes itself; [`calls`] is the table both use.
 //! * [`handlers`]: one per system call; [`path`] and [`descriptors`] say what is the pool's.
 //! * [`process`], [`handover`], [`environment`]: fork and exec. [`signals`]: no handler of the
-//!   program runs inside the LibFS. [`unwinder`]: what unwinds threads, loaded when it is needed.
-//! * [`unreached`]: what this library is not loaded into.
+//!   program runs inside the LibFS. [`stack`]: on which stack it runs. [`unwinder`]: what unwinds
+//!   threads, loaded when it is needed. [`unreached`]: what this library is not loaded into.
 //! * [`backend`]: the one door to the LibFS. [`raw`]: the one door to the kernel. [`memory`]: the
 //!   one door to what the program points to.
 //!
@@ -46,6 +46,7 @@ mod report;
 mod reserved;
 mod settings;
 mod signals;
+mod stack;
 mod symbols;
 mod thread;
 mod unreached;
@@ -72,6 +73,7 @@ unsafe extern "C" fn start() {
     if !settings::read() {
         return;
     }
+    stack::start();
     signals::guard();
     raw::find_single_threaded();
     process::find_real_functions();

@@ -22,7 +22,7 @@ use crate::process::spawn;
 use crate::raw::{self, Arguments, error, syscall};
 use crate::signals::{self, KernelAction};
 use crate::thread::{self, BLOCK};
-use crate::{calls, memory, patch, process, settings, unreached};
+use crate::{calls, memory, patch, process, settings, stack, unreached};
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
@@ -391,6 +391,7 @@ unsafe fn answer(number: usize, a: &Arguments, context: *mut libc::ucontext_t) -
                 let result = raw::call(number, a);
                 if result == 0 && a[0] != 0 {
                     (*context).uc_stack = (a[0] as *const libc::stack_t).read_unaligned();
+                    stack::alternate_was_set();
                 }
                 result
             }
@@ -594,7 +595,7 @@ std::arch::global_asm!(
     "pop rbx",
     "ret",
     "2:",
-    "lea rsp, [rsp - 16]",
+    "lea rsp, [rsp - 32]",
     "push rdi",
     "push rsi",
     "push rdx",
@@ -603,7 +604,9 @@ std::arch::global_asm!(
     "push r9",
     "push rbp",
     "mov rbp, rsp",
-    "mov rdi, [rsp + 56]",
+    "lea rsi, [rsp + 88]",
+    "mov rdi, [rsi - 16]",
+    "mov rdx, [rsi - 24]",
     "and rsp, -16",
     "call {started}",
     "mov rsp, rbp",
@@ -615,7 +618,7 @@ std::arch::global_asm!(
     "pop rsi",
     "pop rdi",
     "xor eax, eax",
-    "lea rsp, [rsp + 16]",
+    "lea rsp, [rsp + 32]",
     "jmp qword ptr [rsp - 8]",
     started = sym thread_started,
 );
@@ -632,10 +635,12 @@ const SPAWNED: u64 = 2;
 /// One whose handlers were reset.
 const SPAWNED_CLEARED: u64 = 3;
 
-/// The first thing a new thread or child in this memory runs.
-extern "C" fn thread_started(own: u64) {
+/// The first thing a new thread or child in this memory runs, with the top of its stack, and how large
+/// that is: 0 if nobody has said so.
+extern "C" fn thread_started(own: u64, top: usize, size: usize) {
     match own {
         OWN => {
+            stack::thread_started(top, size);
             arm();
         }
         SPAWNED | SPAWNED_CLEARED => spawn::begin(own == SPAWNED_CLEARED),
@@ -672,6 +677,7 @@ unsafe fn clone_on_stack(
         let top = given.stack as *mut u64;
         top.sub(1).write(gregs[libc::REG_RIP as usize] as u64);
         top.sub(2).write(own);
+        top.sub(3).write(given.stack_size);
         let saved = |index: i32| gregs[index as usize] as u64;
         let registers = [
             number as u64,

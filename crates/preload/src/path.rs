@@ -13,7 +13,6 @@ use crate::descriptors::{self, Descriptor};
 use crate::memory::{self, Text};
 use crate::settings::{self, PATH_MAX};
 use crate::{directory, handover, raw};
-use std::mem::MaybeUninit;
 
 /// Where a path leads.
 #[derive(Debug)]
@@ -26,8 +25,31 @@ pub enum Place<'a> {
     Error(isize),
 }
 
-/// Room for a path that has to be rewritten.
-pub type Scratch = MaybeUninit<[u8; PATH_MAX]>;
+/// Room for a path that has to be rewritten, which few have: it is not on the stack, of which the
+/// program may have little.
+pub struct Scratch(Option<Box<[u8; PATH_MAX]>>);
+
+impl Scratch {
+    #[inline(always)]
+    pub const fn new() -> Scratch {
+        Scratch(None)
+    }
+
+    /// All zeroes.
+    #[cold]
+    fn room(&mut self) -> &mut [u8; PATH_MAX] {
+        self.0.insert(room())
+    }
+}
+
+/// Room for a path, all zeroes, that is not on the stack.
+pub fn room() -> Box<[u8; PATH_MAX]> {
+    // By way of a vector, which is not made on the stack first.
+    match vec![0; PATH_MAX].into_boxed_slice().try_into() {
+        Ok(room) => room,
+        Err(_) => unreachable!(),
+    }
+}
 
 /// Finds where a path leads. `directory` is a descriptor or AT_FDCWD.
 ///
@@ -228,7 +250,7 @@ fn link(descriptor: usize, scratch: &mut Scratch) -> Place<'_> {
         Descriptor::Kernel => return Place::Kernel,
         Descriptor::Error(error) => return Place::Error(error),
     };
-    let buffer = initialized(scratch);
+    let buffer = scratch.room();
     let found = inside(|fs| {
         let path = name_of(fs, descriptor, handle)?;
         let rest = below_mount(&path).filter(|rest| rest.len() <= PATH_MAX);
@@ -244,14 +266,10 @@ fn link(descriptor: usize, scratch: &mut Scratch) -> Place<'_> {
     }
 }
 
-fn initialized(scratch: &mut Scratch) -> &mut [u8; PATH_MAX] {
-    scratch.write([0; PATH_MAX])
-}
-
 /// An absolute path with `.`, `..` or empty components.
 #[cold]
 fn absolute<'a>(path: &[u8], scratch: &'a mut Scratch) -> Place<'a> {
-    let buffer = initialized(scratch);
+    let buffer = scratch.room();
     place_of(normalize(&[path], buffer), path.ends_with(b"/"), buffer)
 }
 
@@ -261,12 +279,12 @@ fn relative<'a>(path: &[u8], scratch: &'a mut Scratch) -> Place<'a> {
     if path.is_empty() || path == b"." {
         return Place::Kernel;
     }
-    let mut start = [0u8; PATH_MAX];
+    let mut start = room();
     let length = directory::kernel_name(&mut start);
     if length == 0 || start[0] != b'/' {
         return Place::Kernel;
     }
-    let buffer = initialized(scratch);
+    let buffer = scratch.room();
     place_of(
         normalize(&[&start[..length], path], buffer),
         path.ends_with(b"/"),
@@ -296,7 +314,7 @@ fn beneath<'a>(directory: usize, path: &[u8], scratch: &'a mut Scratch) -> Place
     {
         return Place::Kernel;
     }
-    let mut start = [0u8; PATH_MAX];
+    let mut start = room();
     let link = raw::descriptor_path(directory);
     // SAFETY: a NUL-terminated path, and room of its length.
     let length = unsafe {
@@ -318,7 +336,7 @@ fn beneath<'a>(directory: usize, path: &[u8], scratch: &'a mut Scratch) -> Place
     if length == 0 || !is_above {
         return Place::Kernel;
     }
-    let buffer = initialized(scratch);
+    let buffer = scratch.room();
     place_of(
         normalize(&[start, path], buffer),
         path.ends_with(b"/"),

@@ -209,6 +209,17 @@ pub unsafe fn unmap(address: *mut u8, length: usize) {
     unsafe { syscall!(libc::SYS_munmap, address, length) };
 }
 
+/// The soft limit of a resource of the process's; all ones = none. `None` if the kernel does not say.
+pub fn limit(resource: u32) -> Option<usize> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the kernel fills the structure.
+    let result = unsafe { syscall!(libc::SYS_prlimit64, 0, resource, 0, &raw mut limit) };
+    (!failed(result)).then_some(limit.rlim_cur as usize)
+}
+
 pub fn process_id() -> i32 {
     // SAFETY: no arguments.
     unsafe { syscall!(libc::SYS_getpid) as i32 }

@@ -173,7 +173,7 @@ pub unsafe fn executing(directory: usize, path: usize, flags: usize) -> bool {
 unsafe fn tell_executing(directory: usize, path: usize, flags: usize) -> bool {
     let mut text = Text::<5120>::new();
     head(&mut text, b"execute").push(b",\"executes\":\"");
-    let mut scratch = Scratch::uninit();
+    let mut scratch = Scratch::new();
     // SAFETY: the program's arguments.
     let Some(name) = (unsafe { memory::text(path) }) else {
         return false;

@@ -374,21 +374,51 @@ pub unsafe fn context_mask<'a>(context: *mut libc::ucontext_t) -> &'a mut u64 {
     unsafe { &mut *(&raw mut (*context).uc_sigmask).cast::<u64>() }
 }
 
+/// Signals that code causes itself, which must stay possible; 33 is libc's own way of changing all
+/// threads' credentials.
+const OPEN: u64 = bit(libc::SIGSEGV)
+    | bit(libc::SIGBUS)
+    | bit(libc::SIGFPE)
+    | bit(libc::SIGILL)
+    | bit(libc::SIGTRAP)
+    | bit(libc::SIGSYS)
+    | bit(33);
+
+/// Blocks all but these on this thread; gives the mask before, for [`let_go`].
+pub fn hold() -> u64 {
+    let (closed, mut before) = (!OPEN, 0u64);
+    // SAFETY: two masks.
+    unsafe {
+        syscall!(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_SETMASK,
+            &raw const closed,
+            &raw mut before,
+            8
+        )
+    };
+    before
+}
+
+pub fn let_go(mask: u64) {
+    // SAFETY: a mask.
+    unsafe {
+        syscall!(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_SETMASK,
+            &raw const mask,
+            0,
+            8
+        )
+    };
+}
+
 unsafe fn put_off(
     thread: &Thread,
     signal: i32,
     information: *mut libc::siginfo_t,
     context: *mut libc::ucontext_t,
 ) {
-    // Signals that the interrupted code causes itself must stay possible; 33 is libc's own way
-    // of changing all threads' credentials.
-    let open = bit(libc::SIGSEGV)
-        | bit(libc::SIGBUS)
-        | bit(libc::SIGFPE)
-        | bit(libc::SIGILL)
-        | bit(libc::SIGTRAP)
-        | bit(libc::SIGSYS)
-        | bit(33);
     // SAFETY: the kernel's pointers; everything asynchronous is blocked until
     // `raise_pending`, so there is only ever one signal put off.
     unsafe {
@@ -400,9 +430,28 @@ unsafe fn put_off(
         }
         let mask = context_mask(context);
         thread.pending_mask.store(*mask, Ordering::Relaxed);
-        *mask = !open;
+        *mask = !OPEN;
     }
     thread.pending.store(signal, Ordering::Relaxed);
+}
+
+/// A call has ended with EFBIG: if that is because of RLIMIT_FSIZE, its thread gets the signal that goes
+/// with it.
+#[cold]
+#[inline(never)]
+pub fn size_exceeded() {
+    if !thread::inside() && arckfs::size_limit::is_reached() {
+        // SAFETY: a signal to this very thread.
+        unsafe {
+            let thread_id = syscall!(libc::SYS_gettid);
+            syscall!(
+                libc::SYS_tgkill,
+                raw::process_id(),
+                thread_id,
+                libc::SIGXFSZ
+            );
+        }
+    }
 }
 
 /// Raises again what was put off; called when the thread has left the LibFS.

@@ -34,17 +34,23 @@ pub struct Thread {
     /// Whether this thread is answering a call that libc made, and how that call can be
     /// cancelled; see `raw::uncancelled`.
     pub cancellation: AtomicU8,
+    /// 1 while the LibFS runs on a stack of this library's; see `stack`.
+    pub on_spare: AtomicU8,
     /// Nested entries into the LibFS.
     pub depth: AtomicU32,
     /// A signal that arrived inside the LibFS; 0 = none.
     pub pending: AtomicI32,
     /// The signal mask to go back to before `pending` is raised again.
     pub pending_mask: AtomicU64,
-    /// Its `siginfo_t`.
-    pub pending_info: [AtomicU64; 16],
+    /// Where on the thread's own stack there is room enough for the LibFS: the first address, and how
+    /// many bytes from there on; 0 = it is not known. See `stack`.
+    pub stack_from: AtomicU64,
+    pub stack_room: AtomicU64,
     /// How many of the program's signal handlers have run that interrupt a call that waits
     /// (without SA_RESTART).
     pub interruptions: AtomicU32,
+    /// Its `siginfo_t`.
+    pub pending_info: [AtomicU64; 16],
 }
 
 const BLOCK_SIZE: usize = 256;

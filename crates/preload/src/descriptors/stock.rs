@@ -217,25 +217,7 @@ pub fn unknown() {
 /// counts as taken.
 #[cold]
 fn most_descriptors() -> usize {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: the kernel fills the structure.
-    let result = unsafe {
-        let nothing = std::ptr::null::<libc::rlimit>();
-        raw::syscall!(
-            libc::SYS_prlimit64,
-            0,
-            libc::RLIMIT_NOFILE,
-            nothing,
-            &raw mut limit
-        )
-    };
-    match raw::failed(result) {
-        true => usize::MAX,
-        false => (limit.rlim_cur as usize).saturating_sub(1),
-    }
+    raw::limit(libc::RLIMIT_NOFILE).map_or(usize::MAX, |limit| limit.saturating_sub(1))
 }
 
 /// The lowest number that is free as the program sees it, with a plain placeholder in it and no

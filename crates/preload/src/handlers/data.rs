@@ -113,6 +113,8 @@ fn pieces(vector: &[libc::iovec]) -> impl Iterator<Item = (usize, usize)> + '_ {
     })
 }
 
+/// Its frame is large, so it is not its caller's: see `stack`.
+#[inline(never)]
 unsafe fn read_vector(
     fs: &FileSystem,
     handle: Handle,
@@ -141,7 +143,8 @@ unsafe fn read_vector(
 }
 
 /// Writes a vector. Small ones are gathered first, so that appends of several processes do not
-/// mix either, and a line is written once.
+/// mix either, and a line is written once. Not inlined, as [`read_vector`].
+#[inline(never)]
 unsafe fn write_vector(
     fs: &FileSystem,
     handle: Handle,
@@ -451,7 +454,7 @@ pub unsafe fn getdents(a: &Arguments) -> isize {
         libc::SYS_getdents,
         a[0],
         |fs, handle| {
-            let mut bytes = [0; PIECE];
+            let mut bytes = vec![0; PIECE];
             let before = fs.seek(handle, 0, libc::SEEK_CUR)?;
             let room = (a[2] as u32 as usize).min(PIECE);
             let filled = fs.read_directory(handle, &mut bytes[..room])?;

@@ -10,7 +10,6 @@ use crate::backend::{Errno, Failure, FileSystem, Subject};
 use crate::calls::numbers;
 use crate::memory;
 use crate::raw::{self, Arguments};
-use std::mem::MaybeUninit;
 
 /// Longest name, in bytes (XATTR_NAME_MAX).
 const NAME_MAX: usize = 255;
@@ -223,7 +222,7 @@ fn value_at(address: usize, size: usize) -> Result<Value, Failure> {
     if size > 4096 {
         return Err(Failure::Errno(Errno::TOOBIG));
     }
-    let mut room = [const { MaybeUninit::<u8>::uninit() }; 4096];
+    let mut room = Box::<[u8]>::new_uninit_slice(4096);
     // SAFETY: any bytes are bytes.
     let rest = unsafe { memory::copy_many_in(&mut room, address, size)? };
     if rest.iter().skip(KNOWN).any(|&byte| byte != 0) {

@@ -1,5 +1,6 @@
 //! `setrlimit` and `prlimit`: a limit of address space (`ulimit -v`) counts what is mapped, touched or not.
-//! So before there is one the LibFS gives up what it has only reserved, of which there are tens of GiB.
+//! So before there is one the LibFS gives up what it has only reserved, of which there are tens of GiB. One
+//! on the size of files is the LibFS's to keep on the pool, which looks at it when it is set.
 //!
 //! Invariant: the call itself is the kernel's, with the program's arguments.
 
@@ -11,7 +12,9 @@ use crate::{backend, memory, report, thread};
 pub unsafe fn setrlimit(a: &Arguments) -> isize {
     prepare(libc::SYS_setrlimit, a[0], a[1]);
     // SAFETY: the program's arguments.
-    unsafe { raw::call(libc::SYS_setrlimit as usize, a) }
+    let result = unsafe { raw::call(libc::SYS_setrlimit as usize, a) };
+    look_again(result, a[0], a[1]);
+    result
 }
 
 /// # Safety
@@ -22,7 +25,16 @@ pub unsafe fn prlimit64(a: &Arguments) -> isize {
         prepare(libc::SYS_prlimit64, a[1], a[2]);
     }
     // SAFETY: the program's arguments.
-    unsafe { raw::call(libc::SYS_prlimit64 as usize, a) }
+    let result = unsafe { raw::call(libc::SYS_prlimit64 as usize, a) };
+    look_again(result, a[1], a[2]);
+    result
+}
+
+/// After the limit at an address was set, or not.
+fn look_again(result: isize, resource: usize, limit: usize) {
+    if result == 0 && limit != 0 && resource as u32 == libc::RLIMIT_FSIZE {
+        arckfs::size_limit::refresh();
+    }
 }
 
 /// Before the limit at an address is set; 0: none is. What the kernel does not take is no harm.

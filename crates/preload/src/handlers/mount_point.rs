@@ -41,9 +41,9 @@ fn status(directory: usize, path: *const u8, flags: i32) -> Option<(u64, u64)> {
 }
 
 /// The path with its NUL; an empty one is the root's.
-fn terminated(path: &[u8]) -> Option<[u8; PATH_MAX]> {
+fn terminated(path: &[u8]) -> Option<Box<[u8; PATH_MAX]>> {
     let path = if path.is_empty() { b"/" } else { path };
-    let mut bytes = [0; PATH_MAX];
+    let mut bytes = crate::path::room();
     bytes.get_mut(..path.len())?.copy_from_slice(path);
     (path.len() < PATH_MAX).then_some(bytes)
 }

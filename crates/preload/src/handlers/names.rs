@@ -14,7 +14,7 @@ pub unsafe fn openat(a: &Arguments) -> isize {
     // SAFETY: the program's arguments, passed on or used as documented for the call.
     unsafe {
         let flags = a[2] as i32;
-        let mut scratch = Scratch::uninit();
+        let mut scratch = Scratch::new();
         match place(a[0], a[1], &mut scratch) {
             Place::Kernel => {
                 descriptors::before_kernel_opens();
@@ -106,7 +106,7 @@ fn read_how(address: usize, size: usize) -> Result<[u64; 3], Errno> {
     if size > 4096 {
         return Err(Errno::TOOBIG);
     }
-    let mut room = [const { std::mem::MaybeUninit::<u8>::uninit() }; 4096];
+    let mut room = Box::<[u8]>::new_uninit_slice(4096);
     // SAFETY: bytes.
     let bytes = unsafe { memory::copy_many_in(&mut room, address, size) }?;
     if bytes[KNOWN..].iter().any(|&byte| byte != 0) {
@@ -156,7 +156,7 @@ pub unsafe fn openat2(a: &Arguments) -> isize {
             syscall!(libc::SYS_openat2, directory, path, a[2], a[3])
         })
     };
-    let mut scratch = Scratch::uninit();
+    let mut scratch = Scratch::new();
     // SAFETY: the program's path.
     let place = match unsafe { place(a[0], a[1], &mut scratch) } {
         // In the pool, the path is read from there.
@@ -303,7 +303,7 @@ unsafe fn on_two(
     pool: impl FnOnce(&'static FileSystem, At, &[u8], At, &[u8]) -> Result<(), Failure>,
     kernel: impl FnOnce() -> isize,
 ) -> isize {
-    let (mut first, mut second) = (Scratch::uninit(), Scratch::uninit());
+    let (mut first, mut second) = (Scratch::new(), Scratch::new());
     // SAFETY: both paths are the program's.
     unsafe {
         match (
@@ -454,8 +454,8 @@ pub unsafe fn readlinkat(a: &Arguments) -> isize {
         }
         if path.first() == Some(&b'/') && matches!(path.get(1), Some(b'd' | b'p')) {
             if path == b"/proc/self/cwd" && directory::is_on_pool() {
-                let mut buffer = [0u8; crate::settings::PATH_MAX];
-                return match directory::name(&mut buffer) {
+                let mut buffer = crate::path::room();
+                return match directory::name(&mut buffer[..]) {
                     Some(length) if length > 0 => {
                         copy_out(&buffer[..length as usize - 1], a[2], a[3])
                     }
@@ -529,7 +529,7 @@ pub unsafe fn chdir(a: &Arguments) -> isize {
         }
         result
     };
-    let mut scratch = Scratch::uninit();
+    let mut scratch = Scratch::new();
     // SAFETY: the program's path.
     match unsafe { place(HERE, a[0], &mut scratch) } {
         Place::Kernel => kernel(a[0]),
@@ -588,7 +588,7 @@ pub unsafe fn getcwd(a: &Arguments) -> isize {
             return syscall!(libc::SYS_getcwd, a[0], a[1]);
         }
         report::served(libc::SYS_getcwd);
-        let mut buffer = [0u8; crate::settings::PATH_MAX];
+        let mut buffer = crate::path::room();
         let most = buffer.len().min(a[1]);
         match directory::name(&mut buffer[..most]) {
             Some(length) if length > 0 => copy_out(&buffer[..length as usize], a[0], a[1]),

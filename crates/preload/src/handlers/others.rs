@@ -75,7 +75,7 @@ pub unsafe fn refuse_descriptor<const NUMBER: usize, const ERRNO: i32>(a: &Argum
 pub unsafe fn past_name<const NUMBER: usize, const AT: usize, const PATH: usize>(
     a: &Arguments,
 ) -> isize {
-    let mut scratch = Scratch::uninit();
+    let mut scratch = Scratch::new();
     // SAFETY: the program's arguments, unchanged.
     unsafe {
         if let Place::Pool(..) = place(directory::<AT>(a), a[PATH], &mut scratch) {

@@ -12,7 +12,6 @@ use crate::backend::{Errno, minus};
 use crate::descriptors::{self, Descriptor};
 use crate::raw::{self, Arguments, blocking};
 use crate::{handover, memory, settings, thread};
-use std::mem::MaybeUninit;
 
 /// Longest part of a message's control data that is looked at, in bytes: more than the kernel takes
 /// of descriptors.
@@ -52,8 +51,8 @@ fn with_control<R>(message: usize, look: impl FnOnce(&[u8]) -> R) -> Option<R> {
         if head.msg_control.is_null() || head.msg_controllen < HEAD {
             return None;
         }
-        let mut room = [const { MaybeUninit::<u8>::uninit() }; CONTROL_MAX];
         let length = head.msg_controllen.min(CONTROL_MAX);
+        let mut room = Box::<[u8]>::new_uninit_slice(length);
         let control = memory::copy_many_in(&mut room, head.msg_control as usize, length).ok()?;
         Some(look(control))
     }

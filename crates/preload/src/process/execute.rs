@@ -219,7 +219,7 @@ const DEPTH_MAX: u32 = 5;
 /// # Safety
 /// `file` and `arguments` are the program's, as for the system call.
 unsafe fn execute(file: &File, arguments: usize, environment: &Executed, depth: u32) -> isize {
-    let mut scratch = Scratch::uninit();
+    let mut scratch = Scratch::new();
     // SAFETY: the program's arguments, as for the system call.
     unsafe {
         file.before_looked_up();

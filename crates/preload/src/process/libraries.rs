@@ -181,7 +181,7 @@ enum Found {
 fn look(name: &[u8], directories: &[Vec<u8>]) -> Option<(Found, Vec<u8>)> {
     directories.iter().find_map(|directory| {
         let path = [directory, &b"/"[..], name, b"\0"].concat();
-        let mut scratch = Scratch::uninit();
+        let mut scratch = Scratch::new();
         let pointer = path.as_ptr() as usize;
         // SAFETY: a string of our own.
         let found = match unsafe { place(HERE, pointer, &mut scratch) } {

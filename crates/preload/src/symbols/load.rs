@@ -55,7 +55,7 @@ fn real() -> Open {
 
 /// The function to go on with: [`open_copy`] if the name has a slash and leads to the pool.
 unsafe extern "C" fn choose(path: usize) -> Open {
-    let mut scratch = Scratch::uninit();
+    let mut scratch = Scratch::new();
     // SAFETY: the program's string, or null.
     unsafe {
         if path != 0
@@ -69,7 +69,7 @@ unsafe extern "C" fn choose(path: usize) -> Open {
 }
 
 unsafe extern "C" fn open_copy(path: *const libc::c_char, flags: i32) -> *mut libc::c_void {
-    let mut scratch = Scratch::uninit();
+    let mut scratch = Scratch::new();
     // SAFETY: the program's string; libc's own function.
     unsafe {
         let Place::Pool(at, relative) = place(HERE, path as usize, &mut scratch) else {

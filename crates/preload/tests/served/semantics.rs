@@ -1,7 +1,8 @@
 //! Calls one by one, each error of the manual pages: a program prints the result of everything
 //! it does on a directory of tmpfs, and on a pool.
 
-use crate::support::{compare_with_tmpfs, compile};
+use crate::support::{compare_with_tmpfs, compile, served_by_pool};
+use arck_testkit::TestPool;
 use std::process::Command;
 
 fn same(name: &str) {
@@ -65,6 +66,66 @@ for name in sorted(os.listxattr("shutil")): print(name, os.getxattr("shutil", na
 descriptor = os.open("shutil", os.O_RDONLY)
 os.removexattr(descriptor, "user.python")
 print(sorted(os.listxattr(descriptor)))'
+    "#;
+    compare_with_tmpfs(|| {
+        let mut command = Command::new("bash");
+        command.arg("-c").arg(script).arg("bash");
+        command
+    });
+}
+
+/// The limit on the size of files did not hold for those of a pool.
+#[test]
+fn size_limits() {
+    same("limits");
+}
+
+/// A handler on an alternate stack of 8 KiB that wrote to a file of a pool ended its program, and so did
+/// threads of 16 KiB: the LibFS ran on their stacks, which are smaller than what it takes.
+#[test]
+fn little_stack() {
+    same("stacks");
+}
+
+/// What a call takes of the program's stack where there is little of it.
+#[test]
+fn calls_take_little_stack() {
+    let binary = compile("stack_use");
+    for rewrites in [true, false] {
+        let pool = TestPool::new(64 << 20);
+        let mut command = Command::new(&binary);
+        command.args(["/arck", "4096"]);
+        if !rewrites {
+            command.env("ARCK_PATCH", "never");
+        }
+        let output = served_by_pool(&pool, "", &mut command);
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{text}\n{output:?}");
+        println!("{text}");
+    }
+}
+
+/// Python's faulthandler writes where it is told from an alternate stack of its own.
+#[test]
+fn faults_of_python_are_told() {
+    let script = r#"
+        set -u; cd "$1"
+        { python3 -X faulthandler -c 'import faulthandler; faulthandler._sigsegv()' 2>dump; echo "$?"; } 2>/dev/null
+        head -1 dump; grep -c 'File "<string>", line 1 in <module>' dump
+        python3 -c 'import faulthandler, os, signal
+with open("dumps", "w") as dumps:
+    faulthandler.register(signal.SIGUSR1, dumps, all_threads=True)
+    kept = [bytearray(i) for i in range(3000)]
+    for _ in range(200):
+        signal.raise_signal(signal.SIGUSR1)
+    print(all(len(one) == i for i, one in enumerate(kept)))
+print(open("dumps").read().count("most recent call first"))'; echo "$?"
+        python3 -c 'import faulthandler, time
+with open("late", "w") as late:
+    faulthandler.dump_traceback_later(0.05, file=late)
+    time.sleep(0.5)
+print(open("late").readline(), end="")' | sed 's/0x[0-9a-f]*/ADDRESS/'
+        for i in 1 2 3 4 5; do echo "$i"; done
     "#;
     compare_with_tmpfs(|| {
         let mut command = Command::new("bash");
