@@ -16,7 +16,7 @@ use crate::handlers::{
     attributes, control, data, extended, limits, locking, locks, mapping, names, passing, transfer,
 };
 use crate::raw::{self, Arguments};
-use crate::{process, signals};
+use crate::{process, signals, stack};
 
 /// Numbers from here on have no handler.
 pub const COUNT: usize = 512;
@@ -361,6 +361,8 @@ calls! {
         served "takes no file: only so that its numbers are the lowest that are free";
     SYS_socketpair "socketpair" => control::opens_two::<{ libc::SYS_socketpair as usize }, 3>,
         served "takes no file: only so that its numbers are the lowest that are free";
+    SYS_sigaltstack "sigaltstack" => stack::sigaltstack,
+        served "takes no file: only so that it is known which stack is which";
     SYS_unshare "unshare" => process::sharing::unshare,
         served "takes no file: EPERM for a thread among others that asks for descriptors or a directory of its own";
     SYS_io_uring_setup "io_uring_setup" => others::missing::<{ libc::SYS_io_uring_setup as usize }>,

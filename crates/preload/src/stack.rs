@@ -15,6 +15,7 @@
 //! * What is called before the LibFS is entered, and the kernel's frame of a signal, take the program's
 //!   stack: `tests/programs/stacks.c` measures how much.
 
+use crate::process::spawn;
 use crate::raw::{self, syscall};
 use crate::signals;
 use crate::thread::{self, Thread};
@@ -74,6 +75,20 @@ pub fn start() {
 /// On a new thread, whose stack ends at `top`; `size`: 0 if it is not known.
 pub fn thread_started(top: usize, size: usize) {
     know(thread::current(), top - size.min(top), top);
+}
+
+/// # Safety
+/// As the system call's, outside of the net's signal handler, which sets it in its context.
+pub unsafe fn sigaltstack(a: &raw::Arguments) -> isize {
+    if spawn::is_child() {
+        spawn::other_call(libc::SYS_sigaltstack);
+    }
+    // SAFETY: the program's arguments.
+    let result = unsafe { raw::call(libc::SYS_sigaltstack as usize, a) };
+    if result == 0 && a[0] != 0 {
+        alternate_was_set();
+    }
+    result
 }
 
 /// The program has set this thread's alternate stack. One that lies in its own is not to be taken for it.

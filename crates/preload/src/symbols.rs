@@ -169,6 +169,7 @@ symbols! {
     flock: (fd, operation) => SYS_flock(fd, operation);
     umask: (mode) => SYS_umask(mode);
     unshare: (flags) => SYS_unshare(flags);
+    sigaltstack: (new, old) => SYS_sigaltstack(new, old);
 
     // Names.
     mkdir: (path, mode) => SYS_mkdir(path, mode);

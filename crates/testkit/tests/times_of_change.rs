@@ -89,8 +89,10 @@ fn chmod(path: &str) -> Operation {
     }
 }
 
+type Case = (&'static str, Vec<Operation>, Vec<Operation>);
+
 /// What is there before, and what is done then, all but the last without a look.
-fn cases() -> Vec<(&'static str, Vec<Operation>, Vec<Operation>)> {
+fn cases() -> Vec<Case> {
     let mut base = vec![mkdir("a"), mkdir("b"), mkdir("a/d"), mkdir("b/d")];
     base.extend(create("a/f"));
     base.extend(written("a/g"));
@@ -191,8 +193,11 @@ fn cases() -> Vec<(&'static str, Vec<Operation>, Vec<Operation>)> {
     ]
 }
 
+/// Its name, who does it, and who folds before, with or without release.
+type State = (&'static str, usize, &'static [(usize, bool)]);
+
 /// What has become of what was there before: who has it, in which delta.
-const STATES: &[(&str, usize, &[(usize, bool)])] = &[
+const STATES: &[State] = &[
     ("as made", 0, &[]),
     ("folded", 0, &[(0, false)]),
     ("released", 0, &[(0, true)]),
@@ -239,7 +244,7 @@ fn check(
     name: &str,
     before: &[Operation],
     done: &[Operation],
-    state: &(&str, usize, &[(usize, bool)]),
+    state: &State,
     then: Then,
 ) -> Result<(), String> {
     let &(state_name, actor, folds) = state;

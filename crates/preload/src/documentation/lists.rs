@@ -62,7 +62,7 @@ pub const WITHOUT_FILES: &str = "\
     semctl semget semop semtimedop set_mempolicy set_mempolicy_home_node set_robust_list \
     set_thread_area set_tid_address setdomainname setfsgid setfsuid sethostname \
     setitimer setpgid setpriority setsid \
-    settimeofday shmat shmctl shmdt shmget sigaltstack statmount sysfs \
+    settimeofday shmat shmctl shmdt shmget statmount sysfs \
     sysinfo syslog tgkill time timer_create timer_delete timer_getoverrun timer_gettime \
     timer_settime times tkill tuxcall uname uretprobe userfaultfd \
     ustat vhangup vserver wait4";

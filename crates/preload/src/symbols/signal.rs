@@ -121,20 +121,6 @@ pub unsafe extern "C" fn pthread_sigmask(how: usize, set: usize, old: usize) -> 
     -unsafe { change_mask(how, set, old) } as i32
 }
 
-/// # Safety
-/// As libc's.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sigaltstack(new: usize, old: usize) -> isize {
-    // SAFETY: the program's pointers.
-    unsafe {
-        let result = raw::syscall!(libc::SYS_sigaltstack, new, old);
-        if result == 0 && new != 0 {
-            crate::stack::alternate_was_set();
-        }
-        finish(result)
-    }
-}
-
 const _: () = assert!(raw::error(libc::EINVAL) == -22);
 
 written_out! {
