@@ -438,10 +438,6 @@ impl Space {
         self.quarantined.extend(segments);
     }
 
-    pub fn is_quarantined(&self, segment: SegmentNumber) -> bool {
-        self.quarantined.contains(&segment)
-    }
-
     /// Of those in quarantine, all others may be given again.
     pub fn keep_in_quarantine(&mut self, segments: &BTreeSet<SegmentNumber>) {
         self.quarantined

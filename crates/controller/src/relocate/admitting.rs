@@ -156,14 +156,17 @@ impl Core {
             .filter(|&page| !self.state.space.is_used(page))
             .collect();
         if !unused.is_empty() {
+            // In use until they are empty: what cannot be emptied stays so.
+            let mut change = Change::new(&mut self.state);
+            for &page in &unused {
+                change.set_data_page_used(page, true);
+            }
+            change.commit(Weight::Fold)?;
             self.empty_and_free(&unused)?;
-            // What could not be emptied has been hidden.
             whole.retain(|&segment| {
-                let is_own = |page| geometry.segment_of(page) == segment;
-                let entry = self.state.space.entry(segment);
-                !self.state.space.is_quarantined(segment)
-                    && !(unused.iter().any(|&page| is_own(page))
-                        && entry.is_none_or(|entry| entry.class == NOBODY || entry.uid == HIDDEN))
+                let is_own = |page: &PagePtr| geometry.segment_of(*page) == segment;
+                let is_left = |page: &PagePtr| is_own(page) && self.state.space.is_used(*page);
+                !unused.iter().any(is_left)
             });
         }
         self.clear_tail(inode.number, 0);
