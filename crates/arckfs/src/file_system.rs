@@ -26,7 +26,7 @@ use arck_core_state::geometry::PATH_MAX;
 use arck_core_state::superblock::Durability;
 use arck_core_state::{FileKind, InodeNumber, ROOT_INODE};
 use arck_libfs_kit::session::SessionOptions;
-use arck_libfs_kit::{Session, ownership, thread};
+use arck_libfs_kit::{Session, ownership};
 use arck_protocol::message::{LockHolder, LockMode, LockRange};
 use arck_protocol::{InodeList, Request, Response};
 use std::os::fd::BorrowedFd;
@@ -174,19 +174,6 @@ impl FileSystem {
     /// Ends the session as dropping it does, where others may hold references to this.
     pub fn end(&self) {
         self.engine.session.end();
-    }
-
-    /// In a forked child, at once: what the parent's threads had is not this one's.
-    pub fn forked() {
-        thread::forget_all();
-    }
-
-    /// In a forked child: forgets the parent's session without touching it (no message, no
-    /// unmapping of what the parent shares but the arena); the child then calls `connect` for its own.
-    pub fn abandon_after_fork(self) {
-        thread::forget_all();
-        self.engine.session.forget_after_fork();
-        std::mem::forget(self);
     }
 
     /// Whether the process is still who it was when the session began. Else it has to leave it: what a

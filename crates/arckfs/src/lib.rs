@@ -55,6 +55,7 @@ mod walk;
 mod write;
 
 pub use arck_libfs_kit::connection::{keep_descriptors_from, note_wait};
+pub use arck_libfs_kit::forks;
 pub use arck_libfs_kit::session::reach::{give_up_reservations, side_of};
 pub use file_system::*;
 pub use interface::*;

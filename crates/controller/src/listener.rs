@@ -1,13 +1,15 @@
 //! The pool's socket, and who is at the other end of a connection.
 //!
-//! # Invariant
+//! # Invariants
 //! * Credentials come from the kernel, as they were when the peer connected.
+//! * So does who has sent a packet ([`Sender`]): a connection can get into other hands than those that
+//!   made it, by a fork, an exec or as a descriptor that is sent on, and says nothing in those.
 
 use crate::error::{Error, Result};
 use crate::pool::Pool;
 use arck_core_state::layout;
 use arck_verifier::Credentials;
-use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{
@@ -62,10 +64,123 @@ pub fn bind_socket(pool: &Pool, shared: bool) -> Result<OwnedFd> {
         layout::SOCKET
     );
     let address = SocketAddrUnix::new(path).map_err(context("bind"))?;
+    // Before anybody connects: a connection has it from here.
+    rustix::net::sockopt::set_socket_passcred(&listener, true).map_err(context("passcred"))?;
     bind(&listener, &address).map_err(context("bind"))?;
     listen(&listener, 128).map_err(context("listen"))?;
     share(pool, shared).map_err(context("chmod"))?;
     Ok(listener)
+}
+
+/// Who has sent a packet, as the kernel says: process, and its real user and group. Numbers of
+/// processes that this one cannot see are 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sender {
+    pub process: i32,
+    pub uid: u32,
+    pub gid: u32,
+}
+
+/// The process at the other end when it connected.
+pub fn peers_process(socket: BorrowedFd<'_>) -> std::result::Result<i32, Errno> {
+    let mut peer = libc::ucred {
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the structure is writable for `length` bytes, and the kernel writes no more.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut length,
+        )
+    };
+    match result {
+        0 => Ok(peer.pid),
+        _ => Err(last_errno()),
+    }
+}
+
+fn last_errno() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::ACCESS)
+}
+
+/// A packet.
+pub struct Packet {
+    /// 0: the other side is gone.
+    pub length: usize,
+    /// All that came with it, close-on-exec.
+    pub descriptors: Vec<OwnedFd>,
+    pub sender: Option<Sender>,
+}
+
+/// Words for what comes along: all descriptors that one packet can bring (`SCM_MAX_FD`), since what has no
+/// room the kernel would close here and now, which can take for ever; and the sender.
+const ALONG: usize = 256;
+
+/// Receives one packet, and who has sent it. EAGAIN if there is none.
+pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> std::result::Result<Packet, Errno> {
+    let mut along = [0u64; ALONG];
+    let mut part = libc::iovec {
+        iov_base: buffer.as_mut_ptr().cast(),
+        iov_len: buffer.len(),
+    };
+    // SAFETY: all zeroes are a value: nothing to be filled.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_iov = &raw mut part;
+    header.msg_iovlen = 1;
+    header.msg_control = along.as_mut_ptr().cast();
+    header.msg_controllen = size_of_val(&along);
+    let length = loop {
+        // SAFETY: the header names the buffer and `along`, which live and are as long as it says.
+        let length =
+            unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, libc::MSG_CMSG_CLOEXEC) };
+        match usize::try_from(length) {
+            Ok(length) => break length,
+            Err(_) => match last_errno() {
+                Errno::INTR => {}
+                errno => return Err(errno),
+            },
+        }
+    };
+    let mut packet = Packet {
+        length,
+        descriptors: Vec::new(),
+        sender: None,
+    };
+    // SAFETY: the kernel has filled `along` as the header says now.
+    let mut message = unsafe { libc::CMSG_FIRSTHDR(&raw const header) };
+    while !message.is_null() {
+        // SAFETY: a whole message in `along`, whose length the kernel has set; descriptors that came with
+        // it are open and nobody else's.
+        unsafe {
+            let data = libc::CMSG_DATA(message);
+            let bytes = (*message).cmsg_len - (data as usize - message as usize);
+            match ((*message).cmsg_level, (*message).cmsg_type) {
+                (libc::SOL_SOCKET, libc::SCM_RIGHTS) => {
+                    let numbers = data.cast::<i32>();
+                    let each = (0..bytes / size_of::<i32>())
+                        .map(|at| OwnedFd::from_raw_fd(numbers.add(at).read_unaligned()));
+                    packet.descriptors.extend(each);
+                }
+                (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) if bytes >= size_of::<libc::ucred>() => {
+                    let of = data.cast::<libc::ucred>().read_unaligned();
+                    packet.sender = Some(Sender {
+                        process: of.pid,
+                        uid: of.uid,
+                        gid: of.gid,
+                    });
+                }
+                _ => {}
+            }
+            message = libc::CMSG_NXTHDR(&raw const header, message);
+        }
+    }
+    Ok(packet)
 }
 
 /// Who is at the other end, supplementary groups included; an error where the kernel does not say.
@@ -88,14 +203,14 @@ pub fn peer(socket: BorrowedFd<'_>) -> std::result::Result<Credentials, Errno> {
             groups.truncate(length as usize / 4);
             break;
         }
-        let errno = std::io::Error::last_os_error();
+        let errno = last_errno();
         // Too many groups: the kernel has said how much room they take.
         if (length as usize) / 4 > groups.len() && length as usize / 4 <= 1 << 16 {
             groups.resize(length as usize / 4, 0);
             continue;
         }
         // Not "in no group": modes can also take from a group what all others have.
-        return Err(Errno::from_io_error(&errno).unwrap_or(Errno::ACCESS));
+        return Err(errno);
     }
     Ok(Credentials {
         session: 0,

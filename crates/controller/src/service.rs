@@ -24,7 +24,7 @@ use crate::closer::Closer;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::limits::{descriptors_max, may_have_another};
-use crate::listener::{bind_socket, peer, spare};
+use crate::listener::{Sender, bind_socket, peer, peers_process, spare};
 use crate::members::Left;
 use crate::ownership::Reply;
 use crate::sessions::Session;
@@ -71,6 +71,9 @@ const ORPHAN_INTERVAL: Duration = Duration::from_secs(1);
 struct Connection {
     socket: OwnedFd,
     credentials: Credentials,
+    /// The process that connected, and who it was when it sent its first packet.
+    peer: i32,
+    sender: Option<Sender>,
     session: Option<SessionNumber>,
     /// Which of the session's members it is, and its process.
     member: u16,
@@ -542,8 +545,10 @@ impl Service {
     }
 
     fn connect(&mut self, socket: OwnedFd) {
-        let credentials = match peer(socket.as_fd()) {
-            Ok(credentials) if self.may_connect(credentials.uid) => credentials,
+        let passes = rustix::net::sockopt::set_socket_passcred(&socket, true);
+        let who = passes.and_then(|()| Ok((peer(socket.as_fd())?, peers_process(socket.as_fd())?)));
+        let (credentials, peer) = match who {
+            Ok((credentials, peer)) if self.may_connect(credentials.uid) => (credentials, peer),
             turned_away => {
                 let (errno, text) = match turned_away {
                     Ok(_) => (Errno::AGAIN, "too many connections"),
@@ -565,6 +570,8 @@ impl Service {
             Connection {
                 socket,
                 credentials,
+                peer,
+                sender: None,
                 session: None,
                 member: 0,
                 process: 0,

@@ -1,10 +1,11 @@
 //! The region of a trust group: the controller makes it, and nobody else has a say in its size or its end.
+//! And connections in other hands than those that made them.
 
 mod common;
 
 use arck_protocol::message::MESSAGE_MAX;
 use arck_protocol::socket::{Answer, Call, Caller, REGION_SIZE, Welcome, call, receive, send};
-use common::{TestPool, dial};
+use common::{Client, TestPool, dial};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat, ftruncate};
@@ -148,5 +149,63 @@ fn a_maker_that_does_not_go_on_keeps_nobody() {
     assert_eq!(third.session, second.session);
     // It goes on at last.
     says_made(&maker);
+    controller.stop().unwrap();
+}
+
+/// Sends what may be sent by a connection, and looks whether anything is answered.
+fn tries_all(socket: &OwnedFd) -> bool {
+    let mut buffer = [0; MESSAGE_MAX];
+    for call in [Call::GrantSegment, Call::Goodbye, Call::Status] {
+        let length = call.encode(&mut buffer).unwrap();
+        send(socket.as_fd(), &buffer[..length], &[]).unwrap();
+    }
+    // What is no message at all, and none that is left when somebody goes.
+    send(socket.as_fd(), b"\xff", &[]).unwrap();
+    send(socket.as_fd(), b"", &[socket.as_fd()]).unwrap();
+    is_answered(socket, NOT_YET)
+}
+
+/// A connection that somebody else has in his hands, a child of the one who made it, or whoever that has
+/// become, is worth nothing to him: he is not answered, and takes nothing away.
+#[test]
+fn a_connection_is_worth_nothing_in_other_hands() {
+    let pool = TestPool::new(64 << 20);
+    let controller = pool.serve();
+    let mut client = Client::connect(&pool.path());
+    // Before and after the first call.
+    let fresh = dial(&pool.path());
+    for socket in [&client.socket, &fresh] {
+        // SAFETY: the child makes system calls, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let is_answered = std::panic::catch_unwind(|| tries_all(socket));
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(is_answered.map_or(2, i32::from)) };
+        }
+        let mut status = -1;
+        // SAFETY: waits for the child.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0, "{status:x}");
+    }
+    client.grant_segment().unwrap();
+    let (welcome, _) = answer(&greets(&pool.path(), caller())).unwrap();
+    assert!(welcome.session > client.welcome.session);
+    let status = call(&fresh, &Call::Status).unwrap();
+    assert!(matches!(status.0, Answer::Status(_)));
+    // The same process, as somebody else: of root alone.
+    // SAFETY: no arguments.
+    if unsafe { libc::geteuid() } == 0 {
+        std::thread::scope(|threads| {
+            let other = threads.spawn(|| {
+                // SAFETY: numbers. By the system call it is this thread's alone.
+                let became = unsafe { libc::syscall(libc::SYS_setresuid, 1234, 1234, 1234) };
+                assert_eq!(became, 0);
+                tries_all(&client.socket)
+            });
+            assert!(!other.join().unwrap());
+        });
+        client.grant_segment().unwrap();
+    }
+    client.goodbye();
     controller.stop().unwrap();
 }

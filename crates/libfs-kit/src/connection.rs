@@ -116,6 +116,8 @@ pub struct Connection {
     socket: Mutex<Socket>,
     /// The socket's number; -1 once the session has ended.
     number: AtomicI32,
+    /// Those of control memory and, perhaps (else -1), of the region.
+    others: [AtomicI32; 2],
     wake: OwnedFd,
     /// Descriptions of which a controller was told by this process, to tell the next one of.
     told: Mutex<Vec<Told>>,
@@ -149,6 +151,10 @@ impl Connection {
             group,
             patience,
             number: AtomicI32::new(socket.as_raw_fd()),
+            others: [
+                AtomicI32::new(control.as_raw_fd()),
+                AtomicI32::new(region.as_ref().map_or(-1, AsRawFd::as_raw_fd)),
+            ],
             socket: Mutex::new(Socket {
                 socket: Some(socket),
                 control: Some(control),
@@ -191,10 +197,32 @@ impl Connection {
     /// Gives the connection up for good.
     pub fn close(&self) {
         let mut socket = self.lock();
-        self.number.store(-1, Ordering::Release);
-        socket.socket = None;
-        socket.control = None;
-        socket.region = None;
+        // No child is made meanwhile that finds numbers of what is closed already.
+        arck_pm::forks::mapping(|| {
+            self.number.store(-1, Ordering::Release);
+            for other in &self.others {
+                other.store(-1, Ordering::Release);
+            }
+            socket.socket = None;
+            socket.control = None;
+            socket.region = None;
+        });
+    }
+
+    /// In a forked child: closes all that its parent's session has open, without a word to anybody.
+    /// A thread of the parent may have held any lock.
+    pub fn close_in_child(&self) {
+        let [control, region] = &self.others;
+        for number in [&self.number, control, region] {
+            let number = number.swap(-1, Ordering::AcqRel);
+            if number >= 0 {
+                // SAFETY: this child's copy of a descriptor that the session keeps open under that
+                // number as long as it is noted here; nobody uses it here any more.
+                unsafe { rustix::io::close(number) };
+            }
+        }
+        // SAFETY: as above; it is open as long as this.
+        unsafe { rustix::io::close(self.wake.as_raw_fd()) };
     }
 
     /// Whether the controller's end is closed. A system call.

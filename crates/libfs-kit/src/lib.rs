@@ -17,6 +17,7 @@ pub mod carried;
 pub mod connection;
 pub mod data_pages;
 pub mod delta;
+pub mod forks;
 pub mod members;
 pub mod numbers;
 pub mod ownership;

@@ -22,6 +22,7 @@ use crate::arena_pages::ArenaPages;
 use crate::carried::Carried;
 use crate::connection::{self, Connection, PATIENCE};
 use crate::data_pages::DataPages;
+use crate::forks;
 use crate::numbers::Numbers;
 use crate::region::{Region, RegionError};
 use crate::region_shared;
@@ -215,6 +216,7 @@ pub struct Session {
     state: std::sync::OnceLock<crate::region::Offset<State>>,
     barrier: LightBarrier,
     ended: AtomicBool,
+    opened_before: forks::Before,
 }
 
 impl Session {
@@ -243,6 +245,7 @@ impl Session {
                 errno: error.errno(),
             }
         };
+        forks::watch();
         let mut deadline = None;
         let (socket, answer, descriptors) = loop {
             let socket = connection::connect_patiently(pool, &mut deadline, options.patience)
@@ -338,10 +341,12 @@ impl Session {
             state: std::sync::OnceLock::new(),
             barrier: register_barrier(),
             ended: AtomicBool::new(false),
+            opened_before: forks::Before::default(),
             welcome,
         };
         let session: &'static Session = Box::leak(Box::new(session));
         session.note_addresses();
+        forks::note(session);
         let prepared = match session.welcome.makes_region {
             false => State::find(session),
             true => session.make_state(options),
@@ -674,11 +679,22 @@ impl Session {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// In a forked child, of its parent's session: gives up what would make it look as if this
-    /// process were one of the session's. Nothing of the session may be used any more.
-    pub fn forget_after_fork(&self) {
+    /// Looks from now on as if this process had ended without a word, to a controller that is started
+    /// later: for tests. Nothing of the session may be used any more.
+    pub fn vanish(&self) {
         // Where the kernel has no memory for another mapping the old one just stays.
         let _ = self.arena.replace_by_zeroes();
+    }
+
+    pub(crate) fn opened_before(&self) -> &forks::Before {
+        &self.opened_before
+    }
+
+    /// In a forked child, of a session of its parent's: it has ended here, and what it had open is closed.
+    /// Nothing of it is mapped here.
+    pub(crate) fn is_parents(&self) {
+        self.ended.store(true, Ordering::Release);
+        self.connection.close_in_child();
     }
 
     /// This thread's place in the session.

@@ -146,6 +146,9 @@ fn find_or_claim(session: &'static Session) -> Result<&'static ThreadContext, Er
     if session.has_ended() {
         return Err(Errno::IO);
     }
+    if session.has_ended() {
+        return Err(Errno::IO);
+    }
     let slot = session
         .region()
         .claim_thread_slot(session.member())
@@ -197,7 +200,7 @@ pub fn leave(session: &'static Session) {
 }
 
 /// In a forked child: forgets the parent's contexts.
-pub fn forget_all() {
+pub(crate) fn forget_all() {
     crate::session::reach::forget_addresses();
     LAST.set(None);
     let _ = CONTEXTS.try_with(|contexts| contexts.borrow_mut().contexts.clear());

@@ -38,6 +38,7 @@ pub mod durability;
 mod error;
 mod far;
 pub mod flush;
+pub mod forks;
 pub mod guarded;
 pub mod long;
 pub mod mapping;

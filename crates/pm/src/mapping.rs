@@ -15,6 +15,7 @@ use rustix::mm::{
 };
 
 use crate::error::{Error, Result};
+use crate::forks;
 use crate::record::{self, FileId};
 use crate::shared::SharedBytes;
 
@@ -299,7 +300,8 @@ pub unsafe fn lock_pages(address: usize, len: usize, locking: Locking) -> rustix
 }
 
 /// Maps pages of a file, or zeroes, at an address if one is given (as `flags` say), else where the kernel
-/// likes. They are not locked, nor faulted in for that, whatever the program has asked for.
+/// likes. They are not locked, nor faulted in for that, whatever the program has asked for; and no forked
+/// child has them ([`forks`]).
 ///
 /// # Errors
 /// The kernel's; EAGAIN where what is locked is limited and has no room for the pages, though they are
@@ -308,6 +310,37 @@ pub unsafe fn lock_pages(address: usize, len: usize, locking: Locking) -> rustix
 /// # Safety
 /// With MAP_FIXED, whatever is mapped there is the caller's to replace.
 pub(crate) unsafe fn map_pages(
+    address: Option<*mut u8>,
+    len: usize,
+    protection: ProtFlags,
+    flags: MapFlags,
+    source: Option<(BorrowedFd<'_>, u64)>,
+) -> rustix::io::Result<*mut u8> {
+    // SAFETY: the caller's promise; and what has been mapped is ours.
+    forks::mapping(|| unsafe {
+        let placed = map_unlocked(address, len, protection, flags, source)?;
+        forks::keep_from_children(placed, len).inspect_err(|_| {
+            // Nothing then, but what is reserved stays so.
+            let vacant = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+            match flags.contains(MapFlags::FIXED) {
+                true => drop(mmap_anonymous(
+                    placed.cast(),
+                    len,
+                    ProtFlags::empty(),
+                    vacant,
+                )),
+                false => drop(munmap(placed.cast(), len)),
+            }
+        })?;
+        Ok(placed)
+    })
+}
+
+/// As [`map_pages`], but for children.
+///
+/// # Safety
+/// As there.
+unsafe fn map_unlocked(
     address: Option<*mut u8>,
     len: usize,
     protection: ProtFlags,

@@ -18,6 +18,7 @@ use rustix::mm::{
     mprotect, mremap_fixed, munmap,
 };
 
+use crate::forks;
 use crate::mapping::{PAGE, lock_pages, locking_to_come};
 use crate::shared::SharedBytes;
 
@@ -87,6 +88,9 @@ pub unsafe fn duplicate(
     // SAFETY: just mapped. The program's own maps are in its core dumps as it likes, which ours are not.
     // A mere wish.
     let _ = unsafe { madvise(target, source.len(), Advice::LinuxDoDump) };
+    // Nor has any child what is ours; what is the program's it has.
+    // SAFETY: just mapped.
+    unsafe { forks::give_to_children(target.cast(), source.len())? };
     if protection != given {
         // SAFETY: just mapped.
         unsafe { protect(address, source.len(), protection)? };

@@ -13,6 +13,9 @@ fn truncated(kept: usize, mapped: usize) -> (OwnedFd, Mapping) {
     let file = memfd_create("guarded", MemfdFlags::CLOEXEC).unwrap();
     ftruncate(&file, mapped as u64).unwrap();
     let mapping = Mapping::new(&file, 0, mapped, MapOptions::READ_WRITE).unwrap();
+    // Some of these faults end the process that meets them, which is a child.
+    // SAFETY: mapped just now.
+    unsafe { arck_pm::forks::give_to_children(mapping.as_ptr(), mapped) }.unwrap();
     let pattern: Vec<u8> = (0..mapped).map(|index| (index % 251) as u8 + 1).collect();
     mapping.bytes().copy_from(0, &pattern).unwrap();
     ftruncate(&file, kept as u64).unwrap();

@@ -2,9 +2,8 @@
 //! code gets inside.
 //!
 //! Invariants:
-//! * At most one session per process; opened by the first call that needs it; replaced after a
-//!   fork, in the child, before any other thread exists there, and when the process has become
-//!   somebody else ([`leave_session`]).
+//! * At most one session per process; opened by the first call that needs it. A forked child has none
+//!   at first ([`forked`]), and a process that has become somebody else leaves it ([`leave_session`]).
 //! * [`inside`] is the only way to run LibFS code: it marks the thread (signals are put off,
 //!   libc's calls pass), finds it a stack that is large enough, and turns a panic into EIO.
 
@@ -13,7 +12,7 @@ use crate::{raw, signals, stack, thread};
 pub use arckfs::{
     At, Attributes, ConnectOptions, Errno, ExternalDescription, Failure, Handle, LockKind,
     LockOwner, LockRequest, MapRequest, MoveRequest, SetTime, Statistics, Subject, Timestamp,
-    any_maps, has_maps, hold_maps, let_go_of_maps,
+    any_maps, forks, has_maps, hold_maps, let_go_of_maps,
 };
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,8 +26,6 @@ mod host;
 pub use host::{FileSystem, give_up_reservations, side_of};
 
 static SESSION: AtomicPtr<FileSystem> = AtomicPtr::new(std::ptr::null_mut());
-/// A parent's session in a forked child, to be abandoned before the child's own is opened.
-static PARENTS: AtomicPtr<FileSystem> = AtomicPtr::new(std::ptr::null_mut());
 static CONNECTING: AtomicBool = AtomicBool::new(false);
 static UNREACHABLE: AtomicBool = AtomicBool::new(false);
 /// Device number that `stat` tells; 0 until the session is open.
@@ -113,21 +110,13 @@ fn open_session_locked() -> Result<&'static FileSystem, Errno> {
     if UNREACHABLE.load(Ordering::Relaxed) {
         return Err(Errno::IO);
     }
-    let parents = PARENTS.swap(std::ptr::null_mut(), Ordering::AcqRel);
-    let mut parents_descriptors = Default::default();
-    if !parents.is_null() {
-        // SAFETY: the pointer came from Box::into_raw in the parent, whose memory this child has
-        // a copy of; nobody else in the child holds it.
-        unsafe { Box::from_raw(parents) }.abandon_after_fork();
-        // While they are open the parent's session lives, and with it what has no name.
-        parents_descriptors = crate::reserved::take_session();
-    }
     let options = ConnectOptions {
         pool: std::ffi::OsStr::from_bytes(POOL.get()).into(),
         mount: MOUNT.get().to_vec(),
         group: GROUP.get().to_vec(),
     };
     arckfs::keep_descriptors_from(crate::reserved::floor() as i32);
+    forks::are_told();
     arckfs::note_wait(std::str::from_utf8(WAIT.get()).ok());
     let connected = catch_unwind(|| FileSystem::connect_waiting(&options));
     match connected {
@@ -141,12 +130,10 @@ fn open_session_locked() -> Result<&'static FileSystem, Errno> {
             let session = Box::into_raw(Box::new(session));
             SESSION.store(session, Ordering::Release);
             crate::handover::adopt_nameless();
-            crate::reserved::close_session(parents_descriptors);
             // SAFETY: just published; never freed in this process.
             Ok(unsafe { &*session })
         }
         other => {
-            crate::reserved::close_session(parents_descriptors);
             UNREACHABLE.store(true, Ordering::Relaxed);
             let mut text = raw::Text::<1024>::new();
             text.push(b"arck: ");
@@ -227,17 +214,42 @@ impl Left {
 /// Milliseconds for which threads in a session that the process has left are waited for.
 const PATIENCE: u32 = 1_000;
 
-/// In a forked child: the parent's session is no longer ours. Memory is not touched here; the
-/// next call that needs a session abandons the old one and opens its own.
+/// Before a fork, when nothing is left to be mapped.
+pub fn before_fork() {
+    forks::before();
+}
+
+/// In the process that has forked.
+pub fn after_fork() {
+    forks::in_parent();
+}
+
+/// In a forked child, before any code but this library's runs there: nothing of the parent's session is
+/// mapped (the kernel has left it out), and nothing of it stays open. The next call that needs a
+/// session opens the child's own; the parent's stays in memory that nobody looks at any more.
 pub fn forked() {
+    forks::in_child();
+    crate::reserved::forget_session();
     crate::handover::forget_kept();
-    FileSystem::forked();
-    let session = SESSION.swap(std::ptr::null_mut(), Ordering::AcqRel);
-    if !session.is_null() {
-        PARENTS.store(session, Ordering::Release);
-    }
+    let parents = SESSION.swap(std::ptr::null_mut(), Ordering::AcqRel);
     CONNECTING.store(false, Ordering::Release);
     UNREACHABLE.store(false, Ordering::Relaxed);
+    #[cfg(feature = "host-backend")]
+    if !parents.is_null() {
+        // SAFETY: the pointer came from Box::into_raw in the parent, whose memory this child has a copy
+        // of; nobody else in the child holds it.
+        unsafe { Box::from_raw(parents) }.close_in_child();
+    }
+    #[cfg(not(feature = "host-backend"))]
+    let _ = parents;
+}
+
+/// In a forked child that has all that it needs: opens at once what has no name, which is gone when the
+/// parent closes it.
+pub fn adopt_in_child() {
+    if crate::handover::any_nameless(|_| true) {
+        let _ = inside(|_| Ok(()));
+    }
 }
 
 /// An error number as handlers return it.

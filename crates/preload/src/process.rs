@@ -3,8 +3,9 @@
 //! Invariants:
 //! * Between [`Fork::prepare`] and its end the thread counts as inside the LibFS and holds the
 //!   allocator's locks, so the child finds our state whole, and libc's own calls pass.
-//! * A forked child uses nothing of its parent's session: descriptors become INHERITED, the
-//!   working directory a name, and the session is replaced at first need.
+//! * A forked child has nothing of its parent's session, from before the program's own code runs in it:
+//!   none of its memory, none of its descriptors. What was open becomes INHERITED, the working directory
+//!   a name, and a session of the child's own is opened at first need.
 
 pub mod execute;
 pub mod identities;
@@ -82,6 +83,7 @@ impl Fork {
         }
         let inside = thread::enter();
         backend::hold_maps();
+        backend::before_fork();
         allocator::lock_all();
         Fork { inside, record }
     }
@@ -89,6 +91,7 @@ impl Fork {
     /// In the parent, with the clone's result, which may become an error of the child's exec.
     pub fn parent(self, result: isize) -> isize {
         allocator::unlock_all();
+        backend::after_fork();
         backend::let_go_of_maps(false);
         let Fork { inside, record } = self;
         drop(inside);
@@ -113,6 +116,7 @@ impl Fork {
         RECORD.store(record, Ordering::Release);
         forked(cleared);
         drop(inside);
+        backend::adopt_in_child();
         if record.is_null() {
             report::write(report::Event::Start);
         }
@@ -139,13 +143,15 @@ fn came_apart(record: *mut SpawnRecord) {
     RECORD.store(record, Ordering::Release);
     descriptors::unknown();
     has_copy(false);
+    backend::adopt_in_child();
 }
 
 /// In a child whose memory is a copy of its parent's.
 fn has_copy(cleared: bool) {
+    // First of all, so that nothing of the parent's is reachable whatever else runs.
+    backend::forked();
     descriptors::replacements::spawned_child(false);
     descriptors::forked();
-    backend::forked();
     directory::forked();
     report::forked();
     net::forked(cleared);
@@ -159,6 +165,7 @@ pub fn watch_forks() {
     }
     unsafe extern "C" fn in_parent() {
         allocator::unlock_all();
+        backend::after_fork();
         backend::let_go_of_maps(false);
         thread::leave();
     }
@@ -166,6 +173,7 @@ pub fn watch_forks() {
         RECORD.store(std::ptr::null_mut(), Ordering::Release);
         forked(false);
         thread::leave();
+        backend::adopt_in_child();
         report::write(report::Event::Start);
     }
     // SAFETY: the functions are safe to run around a fork.

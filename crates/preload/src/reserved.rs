@@ -69,23 +69,21 @@ pub fn mark(descriptor: usize) {
 /// The LibFS's descriptors; 0 = none.
 static SESSION: [AtomicUsize; 16] = [const { AtomicUsize::new(0) }; 16];
 
-/// Takes out what is kept of the session, which is a forked child's parent's, or one that the process
-/// leaves.
+/// Takes out what is kept of the session, which the process leaves.
 pub fn take_session() -> [usize; 16] {
     std::array::from_fn(|index| SESSION[index].swap(0, Ordering::Relaxed))
 }
 
-/// Closes what [`take_session`] gave, so that the controller sees when whoever else has it goes.
-pub fn close_session(descriptors: [usize; 16]) {
-    for descriptor in descriptors {
+/// In a forked child, which has closed what its parent's session had open.
+pub fn forget_session() {
+    for descriptor in take_session() {
         if descriptor != 0 && is_marked(descriptor) {
             entry(descriptor).store(0, Ordering::Release);
-            raw::close(descriptor as isize);
         }
     }
 }
 
-/// The descriptor by which the session lives, this process's or its parent's. The LibFS tells it first.
+/// The descriptor by which the session lives. The LibFS tells it first.
 pub fn session() -> Option<usize> {
     let descriptor = SESSION[0].load(Ordering::Relaxed);
     (descriptor != 0 && is_marked(descriptor)).then_some(descriptor)

@@ -140,7 +140,7 @@ fn a_session_that_dies_while_it_is_away_is_recovered() {
     pool.kill();
     pool.serve();
     // Ends it without a word: nobody is connected.
-    fs.session().forget_after_fork();
+    fs.session().vanish();
     std::mem::forget(fs);
     let other = pool.session();
     assert_eq!(other.get("file").unwrap(), b"content");
@@ -195,7 +195,7 @@ fn locks_outlive_the_controller() {
     // Those of a session that is not there any more are gone.
     ours(take, 140).unwrap();
     pool.kill();
-    fs.session().forget_after_fork();
+    fs.session().vanish();
     std::mem::forget(fs);
     pool.serve();
     assert_eq!(try_other(140), Ok(()));

@@ -2,12 +2,16 @@
 //!
 //! # Invariants
 //! * A packet is copied once, then decoded; what is malformed closes the connection.
+//! * A packet counts if the process has sent it that connected, and is who it was when it sent the first
+//!   one. Others are dropped without an answer, which would be taken for one to the process itself: whoever
+//!   else has the connection in his hands has nothing of it, and takes nothing away.
 //! * Descriptors that were received are closed where it can keep nobody waiting (see
 //!   [`crate::closer`]), but for those whose closing the next request is to find done.
 
 use super::held::Asker;
 use super::{Connection, DESCRIPTIONS, End, Service};
 use crate::by_message::Piece;
+use crate::listener::{Packet, Sender, receive};
 use crate::members::Left;
 use crate::take_up::Returning;
 use crate::watches::closes_at_once;
@@ -30,15 +34,29 @@ impl Service {
             return;
         }
         let mut buffer = [0u8; MESSAGE_MAX];
-        let (call, received) = match socket::receive(connection.socket.as_fd(), &mut buffer) {
-            Ok((0, _)) => return self.disconnect(token),
-            Ok((length, received)) => (Call::decode(&buffer[..length]), received),
+        let (call, received) = match receive(connection.socket.as_fd(), &mut buffer) {
+            // At the end of a connection nobody has sent anything.
+            Ok(packet) if packet.length == 0 && packet.sender.is_none() => {
+                return self.disconnect(token);
+            }
+            Ok(packet) if !self.is_of_peer(token, packet.sender) => {
+                return self.closer.close(packet.descriptors);
+            }
+            Ok(packet) if packet.length == 0 => return self.disconnect(token),
+            Ok(Packet {
+                length,
+                descriptors,
+                ..
+            }) => (Call::decode(&buffer[..length]), descriptors),
             Err(Errno::AGAIN)
                 if !flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR) =>
             {
                 return;
             }
             Err(_) => return self.disconnect(token),
+        };
+        let Some(connection) = self.connections.get(&token) else {
+            return;
         };
         // Descriptors come with the calls that are about one, and with no other.
         let takes_one = |call: &Call| matches!(call, Call::ShareLocks { .. } | Call::Resume { .. });
@@ -88,6 +106,14 @@ impl Service {
         if !send(connection.socket.as_fd(), &answer, &borrowed) {
             self.disconnect(token);
         }
+    }
+
+    /// Whether a packet is of the process that connected, as it was at its first packet.
+    fn is_of_peer(&mut self, token: u64, sender: Option<Sender>) -> bool {
+        let (Some(connection), Some(sender)) = (self.connections.get_mut(&token), sender) else {
+            return false;
+        };
+        sender.process == connection.peer && *connection.sender.get_or_insert(sender) == sender
     }
 
     fn call(

@@ -14,8 +14,8 @@
 
 use super::lock::Holder;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// Words of a set of members, one bit each.
 pub type Set = [AtomicU64];
@@ -26,9 +26,24 @@ struct Watched {
     auxiliary: Range<usize>,
     departed: &'static Set,
     damaged: &'static AtomicU32,
+    next: *mut Watched,
 }
 
-static WATCHED: Mutex<Vec<Watched>> = Mutex::new(Vec::new());
+/// The first of them; each names the next. None is ever freed.
+static WATCHED: AtomicPtr<Watched> = AtomicPtr::new(ptr::null_mut());
+
+/// All of them.
+fn watched() -> impl Iterator<Item = &'static Watched> {
+    // SAFETY: leaked by `watch`, which has made it before it put it in the list.
+    let of = |watched: *mut Watched| unsafe { watched.as_ref() };
+    let first = of(WATCHED.load(Ordering::Acquire));
+    std::iter::successors(first, move |watched| of(watched.next))
+}
+
+/// In a forked child, which has none of its parent's regions.
+pub(crate) fn forget_all() {
+    WATCHED.store(ptr::null_mut(), Ordering::Release);
+}
 
 /// Whether a member is in a set.
 pub fn has(set: &Set, member: u16) -> bool {
@@ -45,13 +60,20 @@ pub fn watch(
     departed: &'static Set,
     damaged: &'static AtomicU32,
 ) {
-    let mut watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
-    watched.push(Watched {
+    let watched = Box::leak(Box::new(Watched {
         region: from..from + size,
         auxiliary: from + auxiliary.start..from + auxiliary.end,
         departed,
         damaged,
-    });
+        next: WATCHED.load(Ordering::Acquire),
+    }));
+    loop {
+        let (new, old) = (Ordering::AcqRel, Ordering::Acquire);
+        match WATCHED.compare_exchange(watched.next, watched, new, old) {
+            Ok(_) => return,
+            Err(other) => watched.next = other,
+        }
+    }
 }
 
 /// For a wait that has taken long: whether the lock in `word`, held by `holder` if it names one,
@@ -59,9 +81,7 @@ pub fn watch(
 #[cold]
 pub fn may_take_over(word: &AtomicU32, holder: Option<Holder>) -> bool {
     let address = std::ptr::from_ref(word) as usize;
-    let watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut regions = watched.iter();
-    let Some(region) = regions.find(|watched| watched.region.contains(&address)) else {
+    let Some(region) = watched().find(|watched| watched.region.contains(&address)) else {
         return false;
     };
     let is_gone = holder.is_some_and(|holder| has(region.departed, holder.member));

@@ -1,5 +1,5 @@
 //! The memory behind a region: a shared mapping of the group's anonymous file, or memory that a
-//! test provides.
+//! test provides. No forked child has it.
 //!
 //! Of the file only what is in use is reachable ([`arck_pm::LongFile`]): *windows*, each used from its
 //! beginning on. Whoever follows an offset behind what this process can reach has the window grow, which
@@ -102,6 +102,20 @@ impl Mapping {
             is_limited: AtomicBool::new(is_limited()),
             held: AtomicUsize::new(0),
         })
+    }
+
+    /// For tests of members that are children of one another: all that this process can reach by now.
+    #[cfg(test)]
+    pub fn give_to_children(&self) {
+        for window in &self.windows {
+            let end = window.end.load(Ordering::Relaxed);
+            // SAFETY: our own mapping; it changes nothing for this process.
+            let given = unsafe {
+                let first = self.base.as_ptr().add(window.start as usize);
+                arck_pm::forks::give_to_children(first, (end - window.start) as usize)
+            };
+            assert_eq!(given, Ok(()));
+        }
     }
 
     /// Zeroed memory of this process alone.

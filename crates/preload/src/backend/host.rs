@@ -111,8 +111,7 @@ impl FileSystem {
     pub fn connect_waiting(options: &ConnectOptions) -> Result<FileSystem, ConnectError> {
         FileSystem::connect(options)
     }
-    pub fn forked() {}
-    pub fn abandon_after_fork(self) {
+    pub fn close_in_child(self) {
         for open in self
             .open
             .into_inner()

@@ -2,7 +2,8 @@
 //! do nothing, take nothing away from the others.
 
 use crate::processes::pool_of_all;
-use crate::support::{compare_with_tmpfs, compare_with_tmpfs_on, compile};
+use crate::support::{compare_with_tmpfs, compare_with_tmpfs_on, compile, set_up};
+use std::path::Path;
 use std::process::Command;
 
 /// A script in the directory; one that hangs is told from one that is slow.
@@ -112,4 +113,46 @@ fn who_has_little_has_its_own_errors() {
 fn children_end_in_every_way_beside_others() {
     let binary = compile("unused_children");
     compare_with_tmpfs(|| Command::new(&binary));
+}
+
+/// A program of root's that had the pool open and forked left its child, whoever that became, its connection,
+/// its control memory, its arena, the region and all segments, until the child itself used the pool: it
+/// could read any file, and ask for anything, with root's rights.
+#[test]
+fn a_child_has_nothing_of_its_parents_session() {
+    let binary = compile("dropping");
+    let (pool, place, library) = pool_of_all();
+    let program = place.path().join("dropping");
+    std::fs::copy(binary, &program).expect("a copy");
+    for net in ["", "sud-inclusive"] {
+        let mut command = Command::new("timeout");
+        command.args(["--foreground", "-s", "KILL", "300"]);
+        command.arg(&program).arg("/arck");
+        if !net.is_empty() {
+            command.env("ARCK_NET", net);
+        }
+        set_up(&pool, Path::new("/arck"), Path::new(""), &mut command);
+        // A copy that all users can load.
+        let output = command.env("LD_PRELOAD", &library).output();
+        let output = output.expect("it runs");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let text = text + &String::from_utf8_lossy(&output.stderr);
+        let mut expected = String::from("itself: has a session\n");
+        let ways = [
+            "fork",
+            "SYS_fork",
+            "SYS_clone",
+            "SYS_clone3",
+            "child of a child",
+        ];
+        let whens = std::iter::once("one thread").chain([("beside others"); 10]);
+        for when in whens {
+            for way in ways {
+                expected += &format!("{when}, {way}: 0, 0, EACCES, EACCES\n");
+            }
+        }
+        expected += "own map: a secret, 0\nown map: 0, b secret\nitself: b secret\n";
+        assert_eq!(text, expected, "net {net}");
+    }
+    assert_eq!(pool.violations(), "");
 }

@@ -131,6 +131,7 @@ fn with_child(child: impl FnOnce(), parent: impl FnOnce()) {
 fn a_forked_child_works_in_the_same_region() {
     let file = file(SIZE);
     let region = Region::create(&file, SIZE).unwrap();
+    region.mapping.give_to_children();
     let slot = region.claim_thread_slot(0).unwrap();
     let table = HashTable::<Node>::create(&region, &slot).unwrap();
     let counter = region.allocate_zeroed::<Counter>(&slot, 1).unwrap();
@@ -185,6 +186,7 @@ fn a_forked_child_works_in_the_same_region() {
 fn a_child_that_is_killed_at_work_leaves_the_region_usable() {
     let file = file(SIZE);
     let region = Region::create(&file, SIZE).unwrap();
+    region.mapping.give_to_children();
     let slot = region.claim_thread_slot(0).unwrap();
     let table = HashTable::<Node>::create(&region, &slot).unwrap();
     let counter = region.allocate_zeroed::<Counter>(&slot, 1).unwrap();
@@ -239,6 +241,7 @@ fn a_child_that_is_killed_at_work_leaves_the_region_usable() {
 #[test]
 fn a_lock_of_one_who_is_stopped_is_waited_for_asleep() {
     let region = Region::create(file(SIZE), SIZE).unwrap();
+    region.mapping.give_to_children();
     let slot = region.claim_thread_slot(0).unwrap();
     let counter = region.allocate_zeroed::<Counter>(&slot, 1).unwrap();
     let counter = region.get(counter);
