@@ -99,7 +99,7 @@ static void *threaded(void *a) { calls(a); return a; }
 static void thread(size_t length, const char *tag, void *(*start)(void *)) {
     pthread_attr_t a; pthread_t t; void *r = 0;
     pthread_attr_init(&a);
-    SHOW(pthread_attr_setstacksize(&a, length)); SHOW(pthread_create(&t, &a, start, (void *)tag)); SHOW(pthread_join(t, &r));
+    SHOW(pthread_attr_setstacksize(&a, length)); MUST(pthread_create(&t, &a, start, (void *)tag)); SHOW(pthread_join(t, &r));
     printf("thread of %zu: %s\n", length, r == tag ? "done" : "not done");
 }
 /* ---- coroutines */
