@@ -3,8 +3,9 @@
 //! # Invariants
 //! * A slot with references names an inode that the session's open table lists, so the
 //!   controller does not free it (DESIGN section 5, open table).
-//! * The offset of a description moves under its lock; a description shared with other
-//!   processes keeps offset and flags in the memory that they share instead.
+//! * The offset of a description moves under its lock. One that was handed on has offset and flags of the
+//!   kernel's file that stands for it (see [`crate::shared_offsets`]), under the same lock in this process;
+//!   that file is closed with the last reference.
 //! * Slots form a free list under `descriptions_lock`. A slot that is used again has another
 //!   handle: who still has the old one (a thread at work while another closed the descriptor)
 //!   meets EBADF, never the other file. What is told of a description counts only if it is
@@ -13,7 +14,7 @@
 //!   may be waiting for the auxiliary state to be built anew.
 
 use crate::engine::{Attempt, Context, Engine, Fix};
-use crate::interface::{Errno, ExternalDescription, Handle};
+use crate::interface::{Errno, Handle};
 use crate::shared_offsets;
 use crate::spares::Spares;
 use crate::state::{AuxiliaryState, CachedInode, Description, REFUSED, flag};
@@ -24,50 +25,55 @@ use arck_libfs_kit::region::{LockGuard, Offset, ThreadSlot};
 use arck_protocol::Request;
 use arck_protocol::control::{OPEN_SLOTS, open_entry};
 use std::num::NonZeroU64;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU8, Ordering, fence};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Memory of descriptions shared with other processes, by number; process-private.
+/// What stands for a description that was handed on.
+struct External {
+    file: OwnedFd,
+    /// The name by which the controller knows it.
+    name: u64,
+}
+
+/// What stands for descriptions that were handed on, by number; process-private.
 #[derive(Default)]
 pub struct Externals {
-    list: Mutex<Vec<usize>>,
-    mark: OnceLock<u64>,
+    list: Mutex<Vec<Option<External>>>,
 }
 
 impl Externals {
-    /// What this process locks shared offsets with.
-    fn mark(&self) -> u64 {
-        *self.mark.get_or_init(shared_offsets::own_mark)
+    fn list(&self) -> MutexGuard<'_, Vec<Option<External>>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes the memory and gives its number plus one.
-    pub fn add(&self, memory: *const ExternalDescription) -> u32 {
-        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
-        let address = memory as usize;
-        if let Some(free) = list.iter().position(|&entry| entry == 0) {
-            list[free] = address;
+    /// Notes one and gives its number plus one.
+    pub fn add(&self, file: OwnedFd, name: u64) -> u32 {
+        let mut list = self.list();
+        let external = Some(External { file, name });
+        if let Some(free) = list.iter().position(Option::is_none) {
+            list[free] = external;
             return free as u32 + 1;
         }
-        list.push(address);
+        list.push(external);
         list.len() as u32
     }
 
-    fn remove(&self, number: u32) {
-        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(entry) = list.get_mut(number as usize - 1) {
-            *entry = 0;
-        }
+    fn remove(&self, number: u32) -> Option<OwnedFd> {
+        let mut list = self.list();
+        let entry = list.get_mut(number.checked_sub(1)? as usize)?;
+        Some(entry.take()?.file)
     }
 
-    fn get(&self, number: u32) -> Option<&ExternalDescription> {
-        let list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
-        let address = *list.get((number as usize).checked_sub(1)?)?;
-        if address == 0 {
-            return None;
-        }
-        // SAFETY: whoever externalized promised that the memory stays mapped while the handle
-        // is open, and entries are removed when it is closed; all fields are atomics.
-        Some(unsafe { &*(address as *const ExternalDescription) })
+    fn with<R>(&self, number: u32, body: impl FnOnce(&External) -> R) -> Option<R> {
+        let list = self.list();
+        let entry = list.get(number.checked_sub(1)? as usize)?;
+        entry.as_ref().map(body)
+    }
+
+    /// The descriptor of one.
+    pub fn file(&self, number: u32) -> Option<RawFd> {
+        self.with(number, |external| external.file.as_raw_fd())
     }
 }
 
@@ -154,28 +160,66 @@ fn first_life() -> u64 {
     time.map_or(1, |time| 1 + time.as_nanos() as u64 % (LIVES - 1))
 }
 
-/// Where a description keeps its offset.
-pub enum OffsetCell<'d> {
-    Here {
-        description: &'d Description,
-        _locked: LockGuard<'d>,
-    },
-    Shared(shared_offsets::Locked<'d>),
+/// The offset of a description, which no other thread of the process moves meanwhile.
+pub struct OffsetCell<'d> {
+    description: &'d Description,
+    /// What stands for it, if it was handed on; not closed as long as the lock is held.
+    shared: Option<BorrowedFd<'d>>,
+    _locked: LockGuard<'d>,
 }
 
 impl OffsetCell<'_> {
-    pub fn get(&self) -> u64 {
-        match self {
-            OffsetCell::Here { description, .. } => description.offset.load(Ordering::Relaxed),
-            OffsetCell::Shared(locked) => locked.get(),
+    /// Whether other processes may move it.
+    pub fn is_shared(&self) -> bool {
+        self.shared.is_some()
+    }
+
+    pub fn get(&self) -> Result<u64, Errno> {
+        match self.shared {
+            Some(file) => shared_offsets::get(file),
+            None => Ok(self.description.offset.load(Ordering::Relaxed)),
         }
     }
-    pub fn set(&self, offset: u64) {
-        match self {
-            OffsetCell::Here { description, .. } => {
-                description.offset.store(offset, Ordering::Relaxed)
+
+    pub fn set(&self, offset: u64) -> Result<(), Errno> {
+        match self.shared {
+            Some(file) => shared_offsets::set(file, offset),
+            None => {
+                self.description.offset.store(offset, Ordering::Relaxed);
+                Ok(())
             }
-            OffsetCell::Shared(locked) => locked.set(offset),
+        }
+    }
+
+    /// Moves it; where it is then. EINVAL if there is no such offset.
+    pub fn move_by(&self, distance: i64) -> Result<u64, Errno> {
+        if let Some(file) = self.shared {
+            return shared_offsets::move_by(file, distance);
+        }
+        let moved = self.get()?.checked_add_signed(distance);
+        let moved = moved.filter(|&moved| i64::try_from(moved).is_ok());
+        let moved = moved.ok_or(Errno::INVAL)?;
+        self.set(moved)?;
+        Ok(moved)
+    }
+
+    /// Takes so many bytes from the offset on, to be read or written and then [used](Self::use_of);
+    /// where they begin.
+    pub fn take(&self, length: usize) -> Result<u64, Errno> {
+        match self.shared {
+            Some(file) => shared_offsets::take(file, length),
+            None => self.get(),
+        }
+    }
+
+    /// Of what was taken `from` there on so much was read or written.
+    pub fn use_of(&self, from: u64, taken: usize, used: usize) {
+        match self.shared {
+            Some(file) => shared_offsets::give_back(file, taken, used),
+            None => {
+                let offset = from + used as u64;
+                self.description.offset.store(offset, Ordering::Relaxed);
+            }
         }
     }
 }
@@ -274,12 +318,12 @@ impl Engine {
     }
 
     /// One reference less; if that was the last one, whose slot is free now, gives the opening that is
-    /// to be taken off the open table.
+    /// to be taken off the open table, and the file that stood for it if it was handed on.
     pub fn release_description(
         &self,
         handle: Handle,
         externals: &Externals,
-    ) -> Result<Option<Listed>, Errno> {
+    ) -> Result<Option<(Listed, Option<OwnedFd>)>, Errno> {
         let thread = self.session.thread()?;
         let slot = self.description(handle)?;
         let mut held = None;
@@ -320,21 +364,18 @@ impl Engine {
         };
         self.drop_listing(slot)?;
         // The last reference is gone: nobody else looks at the slot.
-        let external = slot.external.load(Ordering::Acquire);
-        if external != 0 {
-            slot.external.store(0, Ordering::Release);
-            externals.remove(external);
-        }
+        let external = slot.external.swap(0, Ordering::AcqRel);
+        let file = externals.remove(external);
         // A slot's number fits: the area is at most 64 MiB.
         let number = handle.0.get() as u32;
         if self.spares.keep_description(thread.slot(), number) {
-            return Ok(Some(listed));
+            return Ok(Some((listed, file)));
         }
         let _locked = self.state.descriptions_lock.lock(thread.slot().holder());
         let free = self.state.description_free.load(Ordering::Relaxed);
         slot.other.store(free, Ordering::Relaxed);
         self.state.description_free.store(number, Ordering::Relaxed);
-        Ok(Some(listed))
+        Ok(Some((listed, file)))
     }
 
     /// The offset of a description, held still until the cell is dropped.
@@ -355,50 +396,72 @@ impl Engine {
         description: Opened,
         externals: &'d Externals,
     ) -> Result<OffsetCell<'d>, Errno> {
-        let external = description.external.load(Ordering::Acquire);
-        if external != 0
-            && let Some(memory) = externals.get(external)
-        {
-            let mark = externals.mark();
-            return Ok(OffsetCell::Shared(shared_offsets::Locked::new(
-                memory, mark,
-            )));
-        }
         let thread = self.session.thread()?;
         let description = description.slot;
         let _locked = description.lock.lock(thread.slot().holder());
-        Ok(OffsetCell::Here {
+        let external = description.external.load(Ordering::Acquire);
+        // SAFETY: open as long as there is a reference, the last of which goes under the lock; and whether
+        // there is one is looked at before it is used.
+        let borrow = |file| unsafe { BorrowedFd::borrow_raw(file) };
+        Ok(OffsetCell {
             description,
+            shared: externals.file(external).map(borrow),
             _locked,
         })
     }
 
+    /// Has a description's offset and flags be those of a file that stands for it. If another thread was
+    /// quicker, nothing. Gives that file.
+    pub fn share_offset(
+        &self,
+        description: Opened,
+        externals: &Externals,
+        (file, name): (OwnedFd, u64),
+    ) -> Result<RawFd, Errno> {
+        let thread = self.session.thread()?;
+        let slot = description.slot;
+        let _locked = slot.lock.lock(thread.slot().holder());
+        description.still()?;
+        let external = slot.external.load(Ordering::Acquire);
+        if let Some(known) = externals.file(external) {
+            return Ok(known);
+        }
+        let flags = slot.flags.load(Ordering::Acquire).cast_signed();
+        shared_offsets::begin(file.as_fd(), slot.offset.load(Ordering::Relaxed), flags)?;
+        let number = file.as_raw_fd();
+        slot.external
+            .store(externals.add(file, name), Ordering::Release);
+        Ok(number)
+    }
+
+    /// Whether a description was opened for no more than a name (O_PATH).
+    pub fn is_path_only(description: Opened) -> bool {
+        description.flags.load(Ordering::Acquire).cast_signed() & libc::O_PATH != 0
+    }
+
     /// `O_*` flags of a description.
     pub fn flags_of(&self, description: Opened, externals: &Externals) -> i32 {
+        let own = description.flags.load(Ordering::Acquire).cast_signed();
         let external = description.external.load(Ordering::Acquire);
-        if external != 0
-            && let Some(memory) = externals.get(external)
-        {
-            return memory.flags.load(Ordering::Acquire) as i32;
-        }
-        description.flags.load(Ordering::Acquire) as i32
+        let shared = externals.with(external, |external| {
+            shared_offsets::flags(external.file.as_fd(), own)
+        });
+        shared.unwrap_or(own)
     }
 
     /// The name of its locks, if other processes have it open too.
     pub fn lock_name(&self, description: Opened, externals: &Externals) -> Option<u64> {
-        let memory = externals.get(description.external.load(Ordering::Acquire))?;
-        let name = memory.lock_name.load(Ordering::Acquire);
-        (name != 0).then_some(name)
+        let external = description.external.load(Ordering::Acquire);
+        externals.with(external, |external| external.name)
     }
 
     pub fn store_flags(&self, description: Opened, externals: &Externals, flags: i32) {
         description.flags.store(flags as u32, Ordering::Release);
         let external = description.external.load(Ordering::Acquire);
-        if external != 0
-            && let Some(memory) = externals.get(external)
-        {
-            memory.flags.store(flags as u32 as u64, Ordering::Release);
-        }
+        externals.with(external, |external| {
+            // It is open: fails only if the kernel does not take one of the flags.
+            let _ = shared_offsets::set_flags(external.file.as_fd(), flags);
+        });
     }
 
     /// Keeps a snapshot of names with the description.

@@ -2,6 +2,7 @@
 
 mod data;
 mod extended;
+mod handing_on;
 mod locks;
 mod memory;
 mod names;
@@ -29,7 +30,7 @@ use arck_libfs_kit::session::SessionOptions;
 use arck_libfs_kit::{Session, ownership};
 use arck_protocol::message::{LockHolder, LockMode, LockRange};
 use arck_protocol::{InodeList, Request, Response};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -249,7 +250,7 @@ impl FileSystem {
     /// EBADF for a handle opened with O_PATH.
     fn not_path_only(&self, handle: Handle) -> Result<(), Errno> {
         let description = self.engine.description(handle)?;
-        if self.engine.flags_of(description, &self.externals) & libc::O_PATH != 0 {
+        if Engine::is_path_only(description) {
             return Err(Errno::BADF);
         }
         Ok(())
@@ -402,101 +403,37 @@ impl FileSystem {
     /// One reference less; the last one closes, and drops the locks of the description. Any
     /// drops the process's locks on the inode.
     pub fn close(&self, handle: Handle) {
-        let Ok(description) = self.engine.description(handle) else {
-            return;
-        };
-        let Ok((number, _)) = description.identity() else {
-            return;
-        };
-        let inode = self.engine.known(number);
-        let locked = inode.is_some_and(|inode| inode.has(flag::LOCKED));
-        // One of O_PATH has nothing to do with the locks of the file.
-        if locked && self.not_path_only(handle).is_ok() {
-            // Fails only where the session itself is lost; then the controller cleans up.
-            let _ = self.drop_process_locks(handle);
-        }
-        self.let_go(handle);
+        drop(self.release(handle, true));
     }
 
     /// Gives up a reference that no descriptor of the program stood for (see [`retain`](Self::retain)): as
     /// [`close`](Self::close), but the process keeps its locks of the file.
     pub fn let_go(&self, handle: Handle) {
-        let Ok(description) = self.engine.description(handle) else {
-            return;
-        };
-        let Ok((number, _)) = description.identity() else {
-            return;
-        };
-        let has_locks = description.has_locks();
-        let released = self.engine.release_description(handle, &self.externals);
-        if let Ok(Some(listed)) = released {
-            if has_locks {
-                self.drop_locks_of(number, handle);
-            }
-            // As above.
-            let _ = self.engine.unlist_open(listed);
-            self.engine.give_back();
-        }
+        drop(self.release(handle, false));
     }
 
-    /// Moves flags and offset of a description into memory shared with other processes, so that
-    /// a forked child and its parent keep one offset; its locks last from now on until the last
-    /// descriptor of `file`, a memory file that stands for it, is closed in every process.
-    /// Idempotent.
-    /// # Safety
-    /// `memory` stays mapped, and shared, as long as the handle is open.
-    pub unsafe fn externalize(
-        &self,
-        handle: Handle,
-        memory: *const ExternalDescription,
-        file: BorrowedFd<'_>,
-    ) {
-        let Ok(description) = self.engine.description(handle) else {
-            return;
-        };
-        if description.external.load(Ordering::Acquire) != 0 {
-            return;
+    /// The same, `as_descriptor` or not; gives the file that stood for the description if it was handed on,
+    /// and is closed now, to whoever keeps account of descriptors.
+    pub fn release(&self, handle: Handle, as_descriptor: bool) -> Option<OwnedFd> {
+        let description = self.engine.description(handle).ok()?;
+        let (number, _) = description.identity().ok()?;
+        let inode = self.engine.known(number);
+        let locked = inode.is_some_and(|inode| inode.has(flag::LOCKED));
+        // One of O_PATH has nothing to do with the locks of the file.
+        if as_descriptor && locked && self.not_path_only(handle).is_ok() {
+            // Fails only where the session itself is lost; then the controller cleans up.
+            let _ = self.drop_process_locks(handle);
         }
-        // Where it fails the others find that the file is gone.
-        let _ = self.let_be_born(description);
-        // SAFETY: mapped by the caller's promise; all fields are atomics.
-        let shared = unsafe { &*memory };
-        let identity = self.pool_identity();
-        shared.pool[0].store(identity[0], Ordering::Relaxed);
-        shared.pool[1].store(identity[1], Ordering::Relaxed);
-        shared.inode.store(
-            u64::from(description.inode.load(Ordering::Relaxed)),
-            Ordering::Relaxed,
-        );
-        shared.generation.store(
-            u64::from(description.generation.load(Ordering::Relaxed)),
-            Ordering::Relaxed,
-        );
-        shared.flags.store(
-            u64::from(description.flags.load(Ordering::Relaxed)),
-            Ordering::Relaxed,
-        );
-        shared.offset.store(
-            description.offset.load(Ordering::Relaxed),
-            Ordering::Relaxed,
-        );
-        let name = locks::new_name();
-        shared.lock_name.store(name, Ordering::Relaxed);
-        shared
-            .magic
-            .store(ExternalDescription::MAGIC, Ordering::Release);
-        description
-            .external
-            .store(self.externals.add(memory), Ordering::Release);
-        if description.has_locks()
-            && let Ok((inode, _)) = description.identity()
-        {
-            // Where it fails, the locks stay this session's.
-            let _ = self
-                .engine
-                .session
-                .share_locks(file, inode, name, handle.0.get());
+        let has_locks = description.has_locks();
+        let released = self.engine.release_description(handle, &self.externals);
+        let (listed, file) = released.ok()??;
+        if has_locks {
+            self.drop_locks_of(number, handle);
         }
+        // As above.
+        let _ = self.engine.unlist_open(listed);
+        self.engine.give_back();
+        file
     }
 
     /// Whether this session owns what a path leads to, without following a last symbolic link; for
@@ -511,80 +448,6 @@ impl FileSystem {
     /// for each other there; for diagnosis and tests.
     pub fn spread_inodes(&self) -> u32 {
         self.engine.state.spread.load(Ordering::Relaxed)
-    }
-
-    /// A file that has no name and of which the controller does not know yet is unknown to other
-    /// sessions too. It is born by a name that it has for a moment, in the directory that it was
-    /// made in, or the root if that is gone; from then on it lives as long as it is open anywhere.
-    fn let_be_born(&self, description: Opened) -> Result<(), Errno> {
-        let (number, generation) = description.identity()?;
-        let name = format!(".arck-nameless-{number}-{generation}").into_bytes();
-        let given = |anywhere: bool| {
-            self.engine.run_local(|context| {
-                let inode = context.view(number, generation)?;
-                if !inode.has(flag::UNBORN) || !inode.has(flag::UNLINKED) || inode.is_directory() {
-                    return Ok(None);
-                }
-                let directory = if anywhere {
-                    context.root()?
-                } else {
-                    context.parent(inode)?
-                };
-                inode.set(flag::LINKABLE, true);
-                context.add_link(inode, directory, &name)?;
-                Ok(Some((directory.number(), directory.generation())))
-            })
-        };
-        let Some(directory) = given(false).or_else(|_| given(true))? else {
-            return Ok(());
-        };
-        let born = ownership::commit(self.engine.session, &[directory.0], false);
-        self.engine.run_local(|context| {
-            let directory = context.view(directory.0, directory.1)?;
-            context.unlink_name(directory, &name)
-        })?;
-        born?;
-        ownership::commit(self.engine.session, &[directory.0], false)
-    }
-
-    /// Folds what a handle's inode, and the directory that it is born in, have unfolded, so that
-    /// another session can open it. Before a fork or exec.
-    pub fn hand_over(&self, handle: Handle) -> Result<(), Errno> {
-        let (number, _) = self.engine.description(handle)?.identity()?;
-        ownership::commit(self.engine.session, &[number], false)
-    }
-
-    /// The other side: opens a description that another process externalized.
-    /// ESTALE if the inode is gone.
-    /// # Safety
-    /// As for [`FileSystem::externalize`].
-    pub unsafe fn adopt(&self, memory: *const ExternalDescription) -> Result<Handle, Errno> {
-        // SAFETY: mapped by the caller's promise; all fields are atomics.
-        let shared = unsafe { &*memory };
-        let pool = [
-            shared.pool[0].load(Ordering::Relaxed),
-            shared.pool[1].load(Ordering::Relaxed),
-        ];
-        if shared.magic.load(Ordering::Acquire) != ExternalDescription::MAGIC
-            || pool != self.pool_identity()
-        {
-            return Err(Errno::STALE);
-        }
-        let number =
-            u32::try_from(shared.inode.load(Ordering::Relaxed)).map_err(|_| Errno::STALE)?;
-        let generation =
-            u32::try_from(shared.generation.load(Ordering::Relaxed)).map_err(|_| Errno::STALE)?;
-        let listed = self.engine.run_local(|context| {
-            let inode = context.view(number, generation)?;
-            context.list_open(inode)
-        })?;
-        let flags = shared.flags.load(Ordering::Relaxed) as i32;
-        let handle = self.engine.new_description(listed, flags)?;
-        let description = self.engine.description(handle)?;
-        description
-            .external
-            .store(self.externals.add(memory), Ordering::Release);
-        Ok(handle)
     }
 
     /// As `F_GETFL`. EBADF.
@@ -605,9 +468,13 @@ impl FileSystem {
         Ok(())
     }
 
+    /// Its flags too; of one that is to be read they may not be the last that another process has set.
     fn usable(&self, handle: Handle, write: bool) -> Result<(Opened, i32), Errno> {
         let description = self.engine.description(handle)?;
-        let flags = self.engine.flags_of(description, &self.externals);
+        let flags = match write {
+            true => self.engine.flags_of(description, &self.externals),
+            false => description.flags.load(Ordering::Acquire).cast_signed(),
+        };
         let wrong = if write {
             libc::O_RDONLY
         } else {

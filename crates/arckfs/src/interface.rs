@@ -141,29 +141,3 @@ pub enum LockOwner {
     Description,
     Process,
 }
-
-/// Offset and flags of an open file description in memory that outlives the session and is
-/// shared with other processes (a forked child, an executed program). All zero = not in use.
-/// Lives at the start of a placeholder's memfd page; see the preload crate.
-#[repr(C)]
-pub struct ExternalDescription {
-    /// [`ExternalDescription::MAGIC`] when filled in.
-    pub magic: std::sync::atomic::AtomicU64,
-    /// The pool's identity, so that a descriptor of one pool is not adopted into another.
-    pub pool: [std::sync::atomic::AtomicU64; 2],
-    /// Inode number and generation.
-    pub inode: std::sync::atomic::AtomicU64,
-    pub generation: std::sync::atomic::AtomicU64,
-    /// `O_*` flags as `F_GETFL` tells them.
-    pub flags: std::sync::atomic::AtomicU64,
-    /// File offset in bytes.
-    pub offset: std::sync::atomic::AtomicU64,
-    /// Who holds the offset still, for the length of one read or write; 0 = nobody.
-    pub holder: std::sync::atomic::AtomicU64,
-    /// The name under which the controller knows its locks, hard to guess; never 0.
-    pub lock_name: std::sync::atomic::AtomicU64,
-}
-
-impl ExternalDescription {
-    pub const MAGIC: u64 = u64::from_le_bytes(*b"ARCKDESC");
-}

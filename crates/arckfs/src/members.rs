@@ -80,7 +80,7 @@ impl Engine {
             if references as u32 == 0 || slot.member() != member {
                 continue;
             }
-            // Numbers of memory that only its own process had.
+            // The number of what only its own process had.
             slot.external.store(0, Ordering::Relaxed);
             let last = references & !u64::from(u32::MAX) | 1;
             slot.references.store(last, Ordering::SeqCst);
@@ -88,7 +88,7 @@ impl Engine {
             let Some(handle) = NonZeroU64::new(number_and_life).map(Handle) else {
                 continue;
             };
-            if let Some(listed) = self.release_description(handle, &none)? {
+            if let Some((listed, _)) = self.release_description(handle, &none)? {
                 self.unlist_open(listed)?;
             }
         }

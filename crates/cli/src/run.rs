@@ -30,7 +30,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Component, Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 
-pub use pool::{USE_LOCK, User, default_pool, locate, mark_private, why_none, without_superblock};
+pub use pool::{
+    USE_LOCK, User, default_pool, locate, mark_private, take_use_lock, why_none, without_superblock,
+};
 
 /// Longest mount path in bytes; the preload library refuses a longer one.
 const MOUNT_MAX: usize = 255;
@@ -275,10 +277,12 @@ fn run(arguments: &RunArguments) -> Result<ExitStatus, Refusal> {
         false => hold::hold(mount),
     };
     let strays = hold.held.told(mount);
-    let ended = user.share_lock(&mut command).and_then(|()| {
-        run_to_its_end(&mut command, || {
+    let ended = user.share_lock(&mut command).and_then(|shared| {
+        let ended = run_to_its_end(&mut command, || {
             group::Membership::begin(group.as_deref(), &pool, mount)
-        })
+        });
+        drop(shared);
+        ended
     });
     let controller_line = user.end();
     hold.end(mount);

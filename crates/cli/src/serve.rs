@@ -13,7 +13,6 @@ use clap::Args;
 use deletion::Deletion;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, openat};
 use rustix::io::Errno;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -312,7 +311,7 @@ fn wait_private(watched: &Watched<'_>, pool: &Path, say: &dyn Fn(&str)) -> Optio
     loop {
         let controller = watched.controller;
         if controller.connections() == 0 {
-            match try_use_lock(pool) {
+            match crate::run::take_use_lock(pool) {
                 // Somebody may have connected before he asked for the lock that we have now.
                 Ok(lock) if controller.connections() == 0 => return Some(lock),
                 // The pool was deleted or moved: nobody can come any more. Or nobody but another
@@ -331,12 +330,4 @@ fn wait_private(watched: &Watched<'_>, pool: &Path, say: &dyn Fn(&str)) -> Optio
             return None;
         }
     }
-}
-
-fn try_use_lock(pool: &Path) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::CLOEXEC;
-    let mode = Mode::RUSR | Mode::WUSR;
-    let file = openat(CWD, pool.join(crate::run::USE_LOCK), flags, mode)?;
-    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-    Ok(file)
 }

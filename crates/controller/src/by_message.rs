@@ -6,8 +6,9 @@
 //!
 //! # Invariants
 //! * A right that a session keeps ([`KeptRights`]) is one that its user had when it went away, of an
-//!   inode that the session listed as open then; it ends when no session of that user lists the inode
-//!   any more. One that is away may list what it likes.
+//!   inode that the session listed as open then, or one that he was handed on with a descriptor
+//!   ([`crate::handed_on`]); it ends when no session of that user lists the inode any more. One that is
+//!   away may list what it likes.
 //! * What was *shown* to a session is an inode to which it has asked the way, by a directory that it
 //!   could search; until the way is closed.
 //! * No data is mapped for longer than one answer takes, and it is copied guarded: the session that
@@ -34,6 +35,7 @@ use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
 /// Inodes shown to sessions; when there are more, all have to ask the way again.
@@ -74,10 +76,22 @@ impl Leaving {
     }
 }
 
+/// How long a right that was claimed stays before the session that has claimed it lists the inode.
+const CLAIMED: Duration = Duration::from_secs(10);
+
+/// A right that was claimed a moment ago, with a descriptor that was handed on.
+struct Claimed {
+    inode: InodeNumber,
+    generation: u32,
+    user: u32,
+    since: Instant,
+}
+
 /// What is served by message, to whom.
 #[derive(Default)]
 pub(crate) struct ByMessage {
     kept: KeptRights,
+    claimed: Vec<Claimed>,
     leaving: Vec<Leaving>,
     shown: HashMap<InodeNumber, Vec<SessionNumber>>,
 }
@@ -94,6 +108,20 @@ impl ByMessage {
         }
     }
 
+    /// Whether any right is kept, which is to be forgotten some time.
+    pub fn keeps_any(&self) -> bool {
+        !self.kept.is_empty()
+    }
+
+    /// Whether a user has claimed an inode a moment ago.
+    fn has_claimed(&self, inode: InodeNumber, generation: u32, user: u32) -> bool {
+        let wanted = (inode, generation, user);
+        let claimed = self.claimed.iter();
+        claimed
+            .filter(|of| (of.inode, of.generation, of.user) == wanted)
+            .any(|of| of.since.elapsed() < CLAIMED)
+    }
+
     pub fn forget_session(&mut self, session: SessionNumber) {
         self.shown.retain(|_, sessions| {
             sessions.retain(|&other| other != session);
@@ -103,15 +131,15 @@ impl ByMessage {
 }
 
 impl Core {
-    /// Which sessions list which of some entries as open, now. Not those of users who may read
-    /// everything; and of each other user no more than [`LISTED_MAX`] places are looked at.
+    /// Which sessions list which of some entries as open, now. Not root's, which may do everything; and of
+    /// each other user no more than [`LISTED_MAX`] places are looked at.
     fn openers(&self, wanted: &HashSet<u64>) -> Openers {
         heavy_barrier();
         let mut openers = Openers::new();
         let mut looked: HashMap<u32, usize> = HashMap::new();
         for session in self.sessions.values() {
             let Some(live) = &session.live else { continue };
-            if self.state.is_privileged(&session.credentials) {
+            if session.credentials.is_root() {
                 continue;
             }
             let looked = looked.entry(session.credentials.uid).or_default();
@@ -243,6 +271,25 @@ impl Core {
         }
     }
 
+    /// Keeps a right that somebody was handed on: to read (4) and write (2) as `wanted` says, and to
+    /// know what it is.
+    pub(crate) fn keep_claimed(&mut self, of: (InodeNumber, u32), user: u32, wanted: u32) {
+        let by_message = &mut self.by_message;
+        by_message.claimed.retain(|of| of.since.elapsed() < CLAIMED);
+        let (inode, generation) = of;
+        if !by_message.has_claimed(inode, generation, user) {
+            by_message.claimed.push(Claimed {
+                inode,
+                generation,
+                user,
+                since: Instant::now(),
+            });
+        }
+        // A bit that stands for no more than the inode's attributes.
+        let rights = wanted | 1;
+        by_message.kept.keep(&self.state.pool, of, user, rights);
+    }
+
     /// Forgets rights that were kept of what is not open any more.
     pub(crate) fn forget_kept(&mut self) {
         if self.by_message.kept.is_empty() {
@@ -253,16 +300,17 @@ impl Core {
         let openers = self.openers(&wanted.collect());
         let sessions = &self.sessions;
         let pool = &self.state.pool;
-        self.by_message
-            .kept
-            .retain(pool, |number, generation, uid| {
-                let listing = openers.get(&open_entry(number, generation));
-                let listing = listing.into_iter().flatten();
-                let mut listing = listing.filter_map(|session| sessions.get(session));
-                let mut away = sessions.values().filter(|session| session.is_away);
-                listing.any(|session| session.credentials.uid == uid)
-                    || away.any(|session| session.credentials.uid == uid)
-            });
+        let mut kept = std::mem::take(&mut self.by_message.kept);
+        kept.retain(pool, |number, generation, uid| {
+            let listing = openers.get(&open_entry(number, generation));
+            let listing = listing.into_iter().flatten();
+            let mut listing = listing.filter_map(|session| sessions.get(session));
+            let mut away = sessions.values().filter(|session| session.is_away);
+            listing.any(|session| session.credentials.uid == uid)
+                || away.any(|session| session.credentials.uid == uid)
+                || self.by_message.has_claimed(number, generation, uid)
+        });
+        self.by_message.kept = kept;
     }
 
     /// Users who keep a right of an inode.
@@ -308,6 +356,9 @@ impl Core {
         let lists = || {
             let control = session.live.as_ref().map(|live| live.control());
             control.is_some_and(|control| control.lists(number, inode.generation))
+                || self
+                    .by_message
+                    .has_claimed(number, inode.generation, who.uid)
         };
         if kept != 0 && kept & wanted == wanted && lists() {
             Ok(inode)

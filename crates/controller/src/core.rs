@@ -8,6 +8,7 @@
 use crate::by_message::ByMessage;
 use crate::classes::Classes;
 use crate::error::{Error, Result};
+use crate::handed_on::Descriptions;
 use crate::holdings::Counted;
 use crate::journal::Journal;
 use crate::lent::{Lent, Lookout};
@@ -102,8 +103,9 @@ pub struct Core {
     pub state: State,
     pub sessions: BTreeMap<SessionNumber, Session>,
     pub locks: Locks,
-    /// Descriptions with locks that several processes have open.
+    /// Descriptions that several processes have open.
     pub watches: Watches,
+    pub(crate) descriptions: Descriptions,
     pub options: Options,
     pub meter: Meter,
     /// When grace periods end: of which session's which inode. Those that ended otherwise stay
@@ -181,6 +183,7 @@ impl Core {
             sessions: BTreeMap::new(),
             locks,
             watches: Watches::default(),
+            descriptions: Descriptions::default(),
             options,
             meter: Meter::default(),
             refusals: BTreeSet::new(),

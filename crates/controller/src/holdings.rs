@@ -87,7 +87,7 @@ impl Core {
         may_hold(unused, pages, space.grantable(), SEGMENTS_MIN * pages)
     }
 
-    fn user_of(&self, session: SessionNumber) -> Option<u32> {
+    pub(crate) fn user_of(&self, session: SessionNumber) -> Option<u32> {
         let session = self.sessions.get(&session)?;
         Some(session.credentials.uid)
     }

@@ -16,6 +16,7 @@
 //! | `classes`, `searches`, `relocate` | who may read what, and moving what is where they cannot, or others can |
 //! | `fold`, `ownership`, `orphans`, `locks`, `watches`, `move_names`, `requests` | what sessions ask for |
 //! | `sweep`, `ending` | all that a session owns, step by step, and its end |
+//! | `handed_on`, `by_message`, `kept` | what processes hand on, and rights that outlive what gave them |
 //! | `refusals`, `violations`, `aside` | what becomes of a delta that was refused, the log of it, where it is kept |
 //! | `reach` | who can still write what was sent |
 //! | `lent`, `memory` | what that takes of the pool's file system, and who takes more than he may |
@@ -49,6 +50,7 @@ mod fold;
 mod free_pages;
 mod give_back;
 mod grants;
+mod handed_on;
 mod holdings;
 mod journal;
 mod kept;

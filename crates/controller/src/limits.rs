@@ -25,7 +25,7 @@ pub fn descriptors_max() -> usize {
 }
 
 /// Whether somebody who has `own` of something gets another one, of which there are `capacity`.
-fn may_have_more(own: usize, others: usize, capacity: usize, is_trusted: bool) -> bool {
+pub(crate) fn may_have_more(own: usize, others: usize, capacity: usize, is_trusted: bool) -> bool {
     let left = capacity.saturating_sub(others);
     own < if is_trusted { left } else { left / 2 }
 }

@@ -4,6 +4,9 @@
 //! A session can list what it likes. But it may well have a file open that its user could not open:
 //! descriptors are passed on. So such a list counts too, as far as what it keeps is little.
 //!
+//! What stands behind a descriptor that was handed on ([`crate::handed_on`]) stays too, until that is closed
+//! everywhere.
+//!
 //! # Invariants
 //! * Where there are several users, what a user keeps of inodes that he could not open when they
 //!   lost their last name, or whose map he could not have, is no more than [`Budget::of`] says; and so are
@@ -24,7 +27,7 @@ use arck_protocol::operation::mark;
 use arck_verifier::Credentials;
 use foldhash::HashMap;
 use rustix::io::Errno;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -136,7 +139,7 @@ impl Core {
     /// Frees those of the given orphans (`None`: of all) that no session lists that counts. Where very
     /// much is listed, perhaps later: the service asks for all now and then.
     pub fn free_orphans(&mut self, which: Option<&[InodeNumber]>) {
-        let candidates: Vec<InodeNumber> = match which {
+        let mut candidates: Vec<InodeNumber> = match which {
             Some(which) => which
                 .iter()
                 .copied()
@@ -157,6 +160,7 @@ impl Core {
         let listed = self.listed(&candidates);
         self.pace.looked(places, began, Instant::now());
         self.note_users(&candidates, &listed);
+        candidates.retain(|&number| !self.is_handed_on(number));
         let unlisted = self.charge(candidates, &listed);
         for part in unlisted.chunks(FREED_AT_ONCE) {
             if let Err(errno) = self.free_inodes(part) {
@@ -278,11 +282,13 @@ impl Core {
                 self.state.admits(label, who) && inode.is_some_and(may) || self.keeps(who, number)
             };
             let sessions = listed.get(&number).into_iter().flatten();
-            let users = sessions
+            let mut users: BTreeSet<u32> = sessions
                 .filter_map(|session| Some(&self.sessions.get(session)?.credentials))
                 .filter(could_open)
                 .map(|who| who.uid)
                 .collect();
+            let generation = inode.map_or(0, |inode| inode.generation);
+            users.extend(self.descriptions.users(number, generation));
             self.state.orphan_users.insert(number, users);
         }
     }

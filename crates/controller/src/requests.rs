@@ -166,7 +166,9 @@ impl Core {
             return Err(Errno::ACCESS);
         }
         self.drop_closed_locks();
-        self.watches.watch(description, name)?;
+        if !self.is_watched(description, name) {
+            self.watches.watch(description, name)?;
+        }
         let pool = &self.state.pool;
         let shared = self.locks.share(pool, session, inode, name, owner);
         if shared == Err(Errno::NOLCK) {
@@ -175,12 +177,14 @@ impl Core {
         shared
     }
 
-    /// Drops the locks of shared descriptions that were closed.
+    /// Notices descriptions that were closed for good: drops their locks, and what they held.
     pub fn drop_closed_locks(&mut self) {
         self.locks.drop_untold(&self.state.pool);
-        for name in self.watches.closed() {
+        let closed = self.watches.closed();
+        for &name in &closed {
             self.locks.closed(&self.state.pool, name);
         }
+        self.forget_descriptions(&closed);
     }
 
     fn grow_arena(&mut self, session: SessionNumber, branch_pages: u32, delta_pages: u32) -> Reply {

@@ -57,7 +57,7 @@ pub enum End {
 
 const LISTENER: u64 = 0;
 const STOP: u64 = 1;
-/// Descriptions with locks, of which some were closed.
+/// Descriptions that several processes have, of which some were closed.
 const DESCRIPTIONS: u64 = 2;
 /// Files of sessions that have outgrown what they may take.
 const OUTGROWN: u64 = 3;
@@ -274,7 +274,8 @@ impl Service {
         }
         let is_something_left = !self.core.state.orphans.is_empty()
             || !self.core.remains.is_empty()
-            || !self.core.emptyings.is_empty();
+            || !self.core.emptyings.is_empty()
+            || self.core.by_message.keeps_any();
         if is_something_left {
             timeout = Some(timeout.map_or(ORPHAN_INTERVAL, |t| t.min(ORPHAN_INTERVAL)));
         }
@@ -485,6 +486,7 @@ impl Service {
     fn check_orphans(&mut self) {
         if self.orphans_checked.elapsed() > ORPHAN_INTERVAL {
             self.orphans_checked = Instant::now();
+            self.core.forget_descriptions(&[]);
             self.core.free_orphans(None);
             self.core.forget_kept();
             self.core.remove_remains();

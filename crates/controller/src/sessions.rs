@@ -302,7 +302,7 @@ impl Session {
 }
 
 /// Hard to guess.
-fn secret() -> Result<[u64; 2], Errno> {
+pub(crate) fn secret() -> Result<[u64; 2], Errno> {
     let mut secret = [0u64; 2];
     // SAFETY: writes to the 16 bytes of `secret` at most.
     let length = unsafe { libc::getrandom(secret.as_mut_ptr().cast(), 16, 0) };

@@ -1,7 +1,8 @@
 //! Notices when open file descriptions that several processes share are closed for good.
 //!
-//! A session that takes a lock on one sends its descriptor (a memory file that nobody reads or
-//! writes through it), which is watched and closed at once. The kernel tells when the last
+//! Whatever is handed on is watched from then on ([`crate::handed_on`]); and a session that takes a lock on a
+//! description sends its descriptor (a memory file that nobody reads or writes through it), which is watched
+//! and closed at once. The kernel tells when the last
 //! descriptor of it is closed, in whichever process and however that ended, also if the program
 //! there knows nothing of pools.
 //!

@@ -7,7 +7,7 @@ use crate::Seed;
 use arck_core_state::Geometry;
 use arck_protocol::measure::HandOvers;
 use arck_protocol::message::{MESSAGE_MAX, Request, Response, examples};
-use arck_protocol::socket::{Answer, Call, Caller, Welcome};
+use arck_protocol::socket::{Answer, Call, Caller, HandedOn, Welcome};
 
 const REQUEST: u8 = 0;
 const RESPONSE: u8 = 1;
@@ -61,6 +61,13 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
+const HANDED_ON: HandedOn = HandedOn {
+    inode: 4,
+    generation: 5,
+    flags: 0o2002,
+    parent: 6,
+};
+
 pub fn seeds() -> Vec<Seed> {
     let mut seeds: Vec<Seed> = Vec::new();
     let mut add = |decoder: u8, name: String, encode: &dyn Fn(&mut [u8]) -> Option<usize>| {
@@ -103,6 +110,8 @@ pub fn seeds() -> Vec<Seed> {
             name: 2,
             owner: 3,
         },
+        Call::HandOn(HANDED_ON),
+        Call::Claim,
     ];
     for (at, call) in calls.iter().enumerate() {
         add(CALL, format!("call-{at}"), &|b| call.encode(b).ok());
@@ -128,6 +137,10 @@ pub fn seeds() -> Vec<Seed> {
         Answer::Resumed,
         Answer::Measured(HandOvers::default()),
         Answer::Status(arck_protocol::Status::default()),
+        Answer::Described {
+            of: HANDED_ON,
+            name: u64::MAX,
+        },
         Answer::Error(13, "no".to_owned()),
     ];
     for (at, answer) in welcome.iter().chain(&answers).enumerate() {

@@ -72,7 +72,7 @@ pub fn keep_descriptors_from(number: i32) {
 }
 
 /// The same descriptor, where it is to be kept.
-fn placed(descriptor: OwnedFd) -> OwnedFd {
+pub(crate) fn placed(descriptor: OwnedFd) -> OwnedFd {
     let from = DESCRIPTORS_FROM.load(Ordering::Relaxed);
     match descriptor.as_raw_fd() < from {
         true => rustix::io::fcntl_dupfd_cloexec(&descriptor, from).unwrap_or(descriptor),

@@ -36,7 +36,7 @@ use arck_pm::{AddressSpace, LongFile};
 use arck_protocol::control::{CONTROL_SIZE, ControlMemory};
 use arck_protocol::operation::LightBarrier;
 use arck_protocol::ring::Ring;
-use arck_protocol::socket::{Answer, Call, Caller, Welcome};
+use arck_protocol::socket::{Answer, Call, Caller, HandedOn, Welcome};
 use arck_protocol::{Request, Response, ring, socket};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -626,6 +626,31 @@ impl Session {
             }
             // Another thread has asked for a piece meanwhile, which is in the same place.
         }
+    }
+
+    /// A descriptor that stands for something that the session has open, wherever it is handed on, and
+    /// the name by which it is known ([`Call::HandOn`]). Blocks.
+    pub fn hand_on(&self, of: HandedOn) -> Result<(OwnedFd, u64), Errno> {
+        match self.call(&Call::HandOn(of))? {
+            (Answer::Described { name, .. }, descriptors) => {
+                let descriptor = descriptors.into_iter().next().ok_or(Errno::PROTO)?;
+                let descriptor = connection::placed(descriptor);
+                self.connection.note_told(descriptor.as_fd(), &Call::Claim);
+                Ok((descriptor, name))
+            }
+            _ => Err(Errno::PROTO),
+        }
+    }
+
+    /// What a descriptor stands for that was handed on to this process, which may use it so from now on
+    /// ([`Call::Claim`]), as long as it keeps that descriptor. Blocks.
+    pub fn claim(&self, descriptor: BorrowedFd<'_>) -> Result<(HandedOn, u64), Errno> {
+        let (answer, _) = self.call_with(&Call::Claim, &[descriptor])?;
+        let Answer::Described { of, name } = answer else {
+            return Err(Errno::PROTO);
+        };
+        self.connection.note_told(descriptor, &Call::Claim);
+        Ok((of, name))
     }
 
     /// Tells of a description that other processes have open too, so that its locks last as long

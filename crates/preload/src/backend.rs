@@ -10,9 +10,9 @@
 use crate::settings::{GROUP, MOUNT, POOL, WAIT};
 use crate::{raw, signals, stack, thread};
 pub use arckfs::{
-    At, Attributes, ConnectOptions, Errno, ExternalDescription, Failure, Handle, LockKind,
-    LockOwner, LockRequest, MapRequest, MoveRequest, SetTime, Statistics, Subject, Timestamp,
-    any_maps, forks, has_maps, hold_maps, let_go_of_maps,
+    At, Attributes, ConnectOptions, Errno, Failure, Handle, LockKind, LockOwner, LockRequest,
+    MapRequest, MoveRequest, SetTime, Statistics, Subject, Timestamp, any_maps, forks, has_maps,
+    hold_maps, let_go_of_maps,
 };
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -129,7 +129,6 @@ fn open_session_locked() -> Result<&'static FileSystem, Errno> {
             crate::reserved::reserve(session.descriptors());
             let session = Box::into_raw(Box::new(session));
             SESSION.store(session, Ordering::Release);
-            crate::handover::adopt_nameless();
             // SAFETY: just published; never freed in this process.
             Ok(unsafe { &*session })
         }
@@ -167,7 +166,6 @@ pub fn is_somebody_elses() -> bool {
 /// thread was quicker.
 pub fn leave_session() -> Option<Left> {
     let session = SESSION.swap(std::ptr::null_mut(), Ordering::AcqRel);
-    crate::handover::forget_kept();
     (!session.is_null()).then(|| {
         crate::reserved::take_session();
         Left(session)
@@ -230,7 +228,6 @@ pub fn after_fork() {
 pub fn forked() {
     forks::in_child();
     crate::reserved::forget_session();
-    crate::handover::forget_kept();
     let parents = SESSION.swap(std::ptr::null_mut(), Ordering::AcqRel);
     CONNECTING.store(false, Ordering::Release);
     UNREACHABLE.store(false, Ordering::Relaxed);

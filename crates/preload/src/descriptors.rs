@@ -7,8 +7,8 @@
 //! thing.
 //!
 //! Two kinds: *plain* placeholders are duplicates of one empty template, close-on-exec, all the
-//! same (see `stock`); *external* ones carry a page with flags and offset that other processes may
-//! share (see `handover`).
+//! same (see `stock`); *external* ones stand for a description in every process that has it (see
+//! `handover`).
 //!
 //! Invariants:
 //! * `entry(fd)`: 0 = the kernel's, RESERVED = not open to the program (stock, or our own),
@@ -24,7 +24,7 @@ mod opening;
 pub mod replacements;
 mod stock;
 
-use crate::backend::{Handle, inside, minus};
+use crate::backend::{Handle, inside};
 use crate::{handover, raw};
 pub use closing::{close, close_range};
 pub use duplicating::{duplicate, duplicate_onto};
@@ -89,9 +89,9 @@ static HIGH_WATER: AtomicUsize = AtomicUsize::new(0);
 /// Close on exec, as the program sees it. (A plain placeholder itself always has the kernel's
 /// flag; what must survive an exec is made external first.)
 pub const CLOSE_ON_EXEC: u64 = 1;
-/// An external placeholder; the bits from 12 on are its page's address (0 = not mapped).
+/// An external placeholder; the bits from 12 on are its file's inode number.
 pub const EXTERNAL: u64 = 2;
-const PAGE: u64 = !0xfff;
+const FILE: u64 = !0xfff;
 
 pub fn is_free(descriptor: usize) -> bool {
     entry(descriptor).load(Ordering::Acquire) == 0
@@ -128,10 +128,7 @@ fn lookup_special(descriptor: usize, value: u64) -> Descriptor {
     if value == RESERVED {
         return Descriptor::Error(raw::error(libc::EBADF));
     }
-    match handover::adopt(descriptor) {
-        Ok(handle) => Descriptor::Pool(handle),
-        Err(errno) => Descriptor::Error(minus(errno)),
-    }
+    handover::adopt(descriptor)
 }
 
 /// Whether a number is the pool's, without adopting it.
@@ -154,8 +151,9 @@ pub fn notes(descriptor: usize) -> u64 {
     notes_of(descriptor).load(Ordering::Acquire)
 }
 
-pub fn page(descriptor: usize) -> usize {
-    (notes(descriptor) & PAGE) as usize
+/// The notes of an external placeholder.
+pub const fn external(inode: u64) -> u64 {
+    EXTERNAL | inode << 12
 }
 
 pub fn set_close_on_exec(descriptor: usize, yes: bool) {
@@ -196,7 +194,7 @@ pub fn retain(handle: Handle) -> Result<(), isize> {
 /// Drops one.
 pub fn let_go(handle: Handle) {
     let _ = inside(|fs| {
-        fs.close(handle);
+        fs.release(handle, true).map(handover::let_go);
         Ok(())
     });
 }
@@ -204,36 +202,49 @@ pub fn let_go(handle: Handle) {
 /// Gives up a reference for which there was no descriptor: the process keeps its locks of the file.
 pub fn give_up(handle: Handle) {
     let _ = inside(|fs| {
-        fs.let_go(handle);
+        fs.release(handle, false).map(handover::let_go);
         Ok(())
     });
 }
 
-/// In a forked child: every description belongs to the parent's session and must be adopted
-/// through its page.
+/// In a forked child: every description belongs to the parent's session and must be taken over.
 pub fn forked() {
     for descriptor in pool_descriptors() {
         entry(descriptor).store(INHERITED, Ordering::Release);
     }
 }
 
-/// Replaces entries that refer to one page after adopting it.
-pub fn adopted(descriptor: usize, handle: Handle) {
-    let page = page(descriptor);
+/// Replaces entries that refer to one file after taking it over. False: there is none any more.
+pub fn adopted(notes: u64, handle: Handle) -> bool {
     let mut first = true;
     let high = HIGH_WATER.load(Ordering::Acquire);
     for other in 0..high {
-        let entry = entry(other);
-        if entry.load(Ordering::Acquire) == INHERITED
-            && (other == descriptor || self::page(other) == page)
-        {
-            if !first {
-                let _ = retain(handle);
+        let is_it = || self::notes(other) & (FILE | EXTERNAL) == notes & (FILE | EXTERNAL);
+        if entry(other).load(Ordering::Acquire) == INHERITED && is_it() {
+            // Another thread may close it meanwhile.
+            if !first && retain(handle).is_err() {
+                continue;
             }
-            first = false;
-            entry.store(handle.0.get(), Ordering::Release);
+            let replaced = entry(other).compare_exchange(
+                INHERITED,
+                handle.0.get(),
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            );
+            match replaced {
+                Ok(_) => first = false,
+                Err(_) if first => {}
+                Err(_) => let_go(handle),
+            }
         }
     }
+    !first
+}
+
+/// What was taken for one that was handed on is none.
+pub fn is_kernels(descriptor: usize) {
+    let entry = entry(descriptor);
+    let _ = entry.compare_exchange(INHERITED, 0, Ordering::AcqRel, Ordering::Relaxed);
 }
 
 #[cfg(test)]

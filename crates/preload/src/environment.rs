@@ -70,11 +70,9 @@ pub unsafe fn value<'a>(array: usize, name: &[u8]) -> Option<&'a [u8]> {
 }
 
 impl Executed {
-    /// `held`: the descriptor that the new program closes when it has opened what it was handed.
-    ///
     /// # Safety
     /// `given` is null or a NULL-terminated array of strings, which lives as long as the result.
-    pub unsafe fn build(given: usize, held: &[u8]) -> Option<Executed> {
+    pub unsafe fn build(given: usize) -> Option<Executed> {
         // SAFETY: the caller's promise; writes stay within the mapping, whose size counts every
         // string and pointer that is written.
         unsafe {
@@ -94,7 +92,7 @@ impl Executed {
             let directory_length = directory::name(&mut directory).unwrap_or(0).max(1) as usize - 1;
             let host = host_setting();
             let sites = hints::tell();
-            let added: [(&[u8], &[u8]); 14] = [
+            let added: [(&[u8], &[u8]); 13] = [
                 (b"ARCK_POOL=", settings::POOL.get()),
                 (b"ARCK_MOUNT=", settings::MOUNT.get()),
                 (b"ARCK_GROUP=", settings::GROUP.get()),
@@ -106,7 +104,6 @@ impl Executed {
                 (b"ARCK_QUIET=", settings::QUIET.get()),
                 (b"ARCK_SAID=", settings::SAID.get()),
                 (b"ARCK_CWD=", &directory[..directory_length]),
-                (b"ARCK_HOLD=", held),
                 (b"ARCK_SITES=", sites.bytes()),
                 (b"ARCK_HOST_BACKEND_DIR=", host),
             ];
@@ -147,7 +144,6 @@ impl Executed {
                     b"ARCK_EXECFN=",
                     b"ARCK_EXE=",
                     b"ARCK_EXEC=",
-                    b"ARCK_HOLD=",
                     b"ARCK_SITES=",
                 ];
                 if of_one.iter().any(|name| text.starts_with(name)) {
@@ -163,7 +159,7 @@ impl Executed {
                 _ => push(write(&[b"LD_PRELOAD=", library])),
             }
             for (name, value) in added {
-                let present = !matches!(name, b"ARCK_CWD=" | b"ARCK_HOLD=" | b"ARCK_SITES=")
+                let present = !matches!(name, b"ARCK_CWD=" | b"ARCK_SITES=")
                     && (0..count).any(|i| entry(i).starts_with(name));
                 if !value.is_empty() && !present {
                     push(write(&[name, value]));
@@ -280,7 +276,7 @@ mod tests {
         array.push(0);
         // SAFETY: a NULL-terminated array of strings.
         unsafe {
-            let built = Executed::build(array.as_ptr() as usize, b"").unwrap();
+            let built = Executed::build(array.as_ptr() as usize).unwrap();
             let n = length(built.pointer());
             let all: Vec<_> = (0..n)
                 .map(|i| {

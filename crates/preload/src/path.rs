@@ -8,11 +8,11 @@
 //! Invariant: paths that are not the pool's cost a comparison of the first component and, if
 //! absolute, one scan for `/..`; nothing is copied.
 
-use crate::backend::{At, Failure, FileSystem, Handle, inside};
+use crate::backend::{At, Failure, inside};
 use crate::descriptors::{self, Descriptor};
 use crate::memory::{self, Text};
 use crate::settings::{self, PATH_MAX};
-use crate::{directory, handover, raw};
+use crate::{directory, raw};
 
 /// Where a path leads.
 #[derive(Debug)]
@@ -221,27 +221,6 @@ fn below_descriptor(path: &[u8]) -> Option<(usize, &[u8])> {
     Some((descriptor_named(name)?, strip(rest)))
 }
 
-/// The absolute path of an open file: as it is now, or else as it was when the file was handed
-/// over, if that still names it.
-pub fn name_of(fs: &FileSystem, descriptor: usize, handle: Handle) -> Result<Vec<u8>, Failure> {
-    let missing = match fs.path_of(handle) {
-        Ok(path) => return Ok(path),
-        Err(errno) => errno,
-    };
-    let mut recorded = [0; handover::PATH_SIZE];
-    let length = handover::recorded_path(descriptor, &mut recorded);
-    let relative = below_mount(&recorded[..length]).ok_or(missing)?;
-    if length > 0
-        && fs
-            .stat(At::Root, relative, libc::AT_SYMLINK_NOFOLLOW)?
-            .inode
-            == fs.stat_handle(handle)?.inode
-    {
-        return Ok(recorded[..length].to_vec());
-    }
-    Err(Failure::Errno(missing))
-}
-
 /// The path of an open pool file that was named by its descriptor.
 #[cold]
 fn link(descriptor: usize, scratch: &mut Scratch) -> Place<'_> {
@@ -252,7 +231,7 @@ fn link(descriptor: usize, scratch: &mut Scratch) -> Place<'_> {
     };
     let buffer = scratch.room();
     let found = inside(|fs| {
-        let path = name_of(fs, descriptor, handle)?;
+        let path = fs.path_of(handle)?;
         let rest = below_mount(&path).filter(|rest| rest.len() <= PATH_MAX);
         Ok(rest.map(|rest| {
             buffer[..rest.len()].copy_from_slice(rest);

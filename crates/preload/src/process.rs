@@ -126,9 +126,6 @@ impl Fork {
 /// What a child finds of its parent's, whichever way it is made.
 fn hand_over() {
     handover::externalize(|_| true);
-    if handover::mark_nameless(|_| true) {
-        handover::keep_nameless();
-    }
     directory::prepare_fork();
 }
 
@@ -150,6 +147,7 @@ fn came_apart(record: *mut SpawnRecord) {
 fn has_copy(cleared: bool) {
     // First of all, so that nothing of the parent's is reachable whatever else runs.
     backend::forked();
+    handover::forked();
     descriptors::replacements::spawned_child(false);
     descriptors::forked();
     directory::forked();

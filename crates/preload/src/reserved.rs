@@ -83,20 +83,6 @@ pub fn forget_session() {
     }
 }
 
-/// The descriptor by which the session lives. The LibFS tells it first.
-pub fn session() -> Option<usize> {
-    let descriptor = SESSION[0].load(Ordering::Relaxed);
-    (descriptor != 0 && is_marked(descriptor)).then_some(descriptor)
-}
-
-/// At start-up: the connection of the program that has executed this one, which keeps open what has
-/// no name until it is open here.
-pub fn held() -> Option<usize> {
-    let descriptor = named_by(&settings::HOLD)?;
-    mark(descriptor);
-    Some(descriptor)
-}
-
 /// What the LibFS is about to close itself.
 pub fn forget(descriptors: &[i32]) {
     for descriptor in descriptors {

@@ -99,9 +99,6 @@ pub static PATCH: Setting = Setting::new();
 /// A descriptor that has to stay open (ARCK_KEEP): its number, and the device and inode number of
 /// its file, with colons between.
 pub static KEEP: Setting = Setting::new();
-/// A descriptor of the program that has executed this one, or the one before (ARCK_HOLD): as ARCK_KEEP.
-/// See `reserved::held`.
-pub static HOLD: Setting = Setting::new();
 /// How long the LibFS waits for the controller (ARCK_WAIT), as it was when the program started.
 pub static WAIT: Setting = Setting::new();
 /// Whether programs that are not reached are refused (ARCK_STRICT: `1`), or not even named (ARCK_QUIET: `1`),
@@ -235,7 +232,6 @@ pub fn read() -> bool {
         (b"NET", &NET),
         (b"PATCH", &PATCH),
         (b"KEEP", &KEEP),
-        (b"HOLD", &HOLD),
         (b"WAIT", &WAIT),
         (b"STRICT", &STRICT),
         (b"QUIET", &QUIET),

@@ -29,4 +29,4 @@ pub use message::{InodeList, LockMode, Request, Response};
 pub use status::Status;
 
 /// Version of the protocol; another one is refused at the greeting.
-pub const PROTOCOL_VERSION: u32 = 13;
+pub const PROTOCOL_VERSION: u32 = 14;

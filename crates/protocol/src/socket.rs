@@ -63,6 +63,18 @@ pub enum Call {
         member: u16,
         caller: Caller,
     },
+    /// An open file description that is about to be handed on: to a forked child, an executed program,
+    /// or whoever is sent it. → [`Answer::Described`] with a descriptor that stands for it from then
+    /// on, wherever it gets to: a file of the controller's that grants nothing by itself, and of which
+    /// nobody can change what it stands for. Its offset is that of the description, and so are
+    /// O_APPEND and O_NONBLOCK among its flags. What has no name lives until the last descriptor of it
+    /// is closed. EACCES if the session could not open the inode so; ESTALE; EAGAIN if its user has
+    /// too many.
+    HandOn(HandedOn),
+    /// Comes with such a descriptor, of whoever made it: → [`Answer::Described`]. Who presents it may
+    /// use that inode in that mode from then on, until he has closed it, whatever his own rights
+    /// are; where they do not suffice, by message. EBADF if it is none of this pool's; ESTALE.
+    Claim,
     /// Orderly end of a program. If it is the last one of the session, everything is folded and
     /// released before the answer `Done`.
     Goodbye,
@@ -87,6 +99,35 @@ pub enum Call {
 pub const PIECE_MAX: usize = 1 << 20;
 /// Where they begin in the memory file that comes with the answer; its first word is the piece's number.
 pub const PIECE_OFFSET: usize = 4096;
+
+/// What a descriptor that is handed on stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HandedOn {
+    pub inode: InodeNumber,
+    pub generation: u32,
+    /// `O_*`, of which the access mode and O_PATH say what may be done with it.
+    pub flags: u32,
+    /// A directory in which the inode has a name, if that is known, else 0: a hint.
+    pub parent: InodeNumber,
+}
+
+impl HandedOn {
+    fn encode(&self, w: &mut Writer) -> Result<(), Malformed> {
+        w.u32(self.inode)?;
+        w.u32(self.generation)?;
+        w.u32(self.flags)?;
+        w.u32(self.parent)
+    }
+
+    fn decode(r: &mut Reader) -> Result<HandedOn, Malformed> {
+        Ok(HandedOn {
+            inode: r.u32()?,
+            generation: r.u32()?,
+            flags: r.u32()?,
+            parent: r.u32()?,
+        })
+    }
+}
 
 /// Longest name of a trust group, in bytes.
 pub const GROUP_NAME_MAX: usize = 64;
@@ -164,6 +205,12 @@ pub enum Answer {
     Piece {
         number: u64,
         length: u32,
+    },
+    /// What a description stands for, and the name by which the controller knows it: nobody else knows
+    /// that but those who have it.
+    Described {
+        of: HandedOn,
+        name: u64,
     },
     /// errno and one line for the user.
     Error(i32, String),
@@ -263,6 +310,11 @@ impl Call {
                 w.u64(*position)?;
                 w.u32(*length)?;
             }
+            Call::HandOn(of) => {
+                w.u8(21)?;
+                of.encode(&mut w)?;
+            }
+            Call::Claim => w.u8(22)?,
             Call::ShareLocks { inode, name, owner } => {
                 w.u8(6)?;
                 w.u32(*inode)?;
@@ -317,6 +369,8 @@ impl Call {
                 position: r.u64()?,
                 length: r.u32()?,
             },
+            21 => Call::HandOn(HandedOn::decode(&mut r)?),
+            22 => Call::Claim,
             _ => return Err(Malformed),
         };
         r.end()?;
@@ -369,6 +423,11 @@ impl Answer {
                 w.u64(*number)?;
                 w.u32(*length)?;
             }
+            Answer::Described { of, name } => {
+                w.u8(21)?;
+                of.encode(&mut w)?;
+                w.u64(*name)?;
+            }
         }
         Ok(w.used())
     }
@@ -412,6 +471,10 @@ impl Answer {
             8 => Answer::Piece {
                 number: r.u64()?,
                 length: r.u32()?,
+            },
+            21 => Answer::Described {
+                of: HandedOn::decode(&mut r)?,
+                name: r.u64()?,
             },
             _ => return Err(Malformed),
         };
@@ -544,6 +607,13 @@ mod tests {
             },
             Call::GrantSegment,
             Call::RegionMade,
+            Call::HandOn(HandedOn {
+                inode: 1,
+                generation: 2,
+                flags: 3,
+                parent: 4,
+            }),
+            Call::Claim,
             Call::Goodbye,
             Call::Shutdown,
             Call::Measure { on: true },

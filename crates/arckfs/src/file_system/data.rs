@@ -2,6 +2,7 @@
 //! description's offset, which then advances.
 
 use super::*;
+use crate::descriptions::OffsetCell;
 use crate::size_limit;
 use crate::turns::Turn;
 use crate::write::ONE_STEP;
@@ -37,6 +38,11 @@ fn in_range(position: u64, length: usize) -> Result<(), Errno> {
     }
 }
 
+/// The length of several buffers.
+fn total(lengths: impl Iterator<Item = usize>) -> usize {
+    lengths.fold(0, usize::saturating_add)
+}
+
 impl FileSystem {
     /// Reads; EISDIR for a directory, EBADF if not open for reading. What other threads of the
     /// session write meanwhile is in it as a whole or not at all.
@@ -51,12 +57,39 @@ impl FileSystem {
             Some(position) => self.read_piece(description, buffer, position),
             None => {
                 let cell = self.engine.offset_cell(description, &self.externals)?;
-                let offset = cell.get();
-                let read = self.read_piece(description, buffer, offset)?;
-                cell.set(offset + read as u64);
-                Ok(read)
+                let length = self.length_to_take(description, &cell, buffer.len())?;
+                let from = cell.take(length)?;
+                let read = self.read_piece(description, &mut buffer[..length], from);
+                cell.use_of(from, length, *read.as_ref().unwrap_or(&0));
+                read
             }
         }
+    }
+
+    /// How much a read of `wanted` bytes takes of an offset: all of that, or, where other processes may move
+    /// it too, no more than there is.
+    #[inline(always)]
+    fn length_to_take(
+        &self,
+        description: Opened,
+        cell: &OffsetCell<'_>,
+        wanted: usize,
+    ) -> Result<usize, Errno> {
+        match cell.is_shared() {
+            true => self.length_left(description, cell.get()?, wanted),
+            false => Ok(wanted),
+        }
+    }
+
+    #[cold]
+    fn length_left(&self, description: Opened, offset: u64, wanted: usize) -> Result<usize, Errno> {
+        let (number, generation) = description.identity()?;
+        let size = self.engine.run_local(|context| {
+            let inode = context.view(number, generation)?;
+            Ok(inode.size.load(Ordering::Acquire))
+        })?;
+        let left = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
+        Ok(left.min(wanted))
     }
 
     /// As one [`read`](Self::read) into several buffers, one after the other.
@@ -71,29 +104,46 @@ impl FileSystem {
             Some(_) => None,
             None => Some(self.engine.offset_cell(description, &self.externals)?),
         };
+        let mut buffers = buffers.into_iter();
+        // What is taken of a shared offset is known before.
+        let mut known = Vec::new();
+        let mut taken = usize::MAX;
         let from = match (position, &cell) {
-            (None, Some(cell)) => cell.get(),
+            (None, Some(cell)) => {
+                if cell.is_shared() {
+                    known = buffers.by_ref().collect();
+                    let length = total(known.iter().map(|buffer| buffer.len()));
+                    taken = self.length_to_take(description, cell, length)?;
+                }
+                cell.take(if cell.is_shared() { taken } else { 0 })?
+            }
             (position, _) => position.unwrap_or(0),
         };
-        let (number, generation) = description.identity()?;
-        let _turn = self.engine.take_turn(number, generation)?;
-        let mut done = 0;
-        for buffer in buffers {
-            match self.read_piece(description, buffer, from + done as u64) {
-                Ok(read) => {
-                    done += read;
-                    if read < buffer.len() {
-                        break;
+        let read = || {
+            let (number, generation) = description.identity()?;
+            let _turn = self.engine.take_turn(number, generation)?;
+            let mut done = 0;
+            for buffer in known.into_iter().chain(buffers) {
+                let wanted = buffer.len().min(taken - done);
+                let at = from + done as u64;
+                match self.read_piece(description, &mut buffer[..wanted], at) {
+                    Ok(read) => {
+                        done += read;
+                        if read < buffer.len() {
+                            break;
+                        }
                     }
+                    Err(errno) if done == 0 => return Err(errno),
+                    Err(_) => break,
                 }
-                Err(errno) if done == 0 => return Err(errno),
-                Err(_) => break,
             }
-        }
+            Ok(done)
+        };
+        let read = read();
         if let Some(cell) = cell {
-            cell.set(from + done as u64);
+            cell.use_of(from, taken, *read.as_ref().unwrap_or(&0));
         }
-        Ok(done)
+        read
     }
 
     #[inline(always)]
@@ -160,18 +210,22 @@ impl FileSystem {
             }
             None => {
                 let cell = self.engine.offset_cell(description, &self.externals)?;
-                let place = if append {
-                    Position::End
-                } else {
-                    Position::At(cell.get())
-                };
                 let _turn = self.turn_for(description, buffer)?;
-                let (written, end) =
-                    self.write_piece(description, buffer, place, &mut unsettled)?;
-                if written != 0 {
-                    cell.set(end);
+                if append {
+                    let (written, end) =
+                        self.write_piece(description, buffer, Position::End, &mut unsettled)?;
+                    if written != 0 {
+                        cell.set(end)?;
+                    }
+                    Ok(written)
+                } else {
+                    let from = cell.take(buffer.len())?;
+                    let place = Position::At(from);
+                    let written = self.write_piece(description, buffer, place, &mut unsettled);
+                    let written = written.map(|(written, _)| written);
+                    cell.use_of(from, buffer.len(), *written.as_ref().unwrap_or(&0));
+                    written
                 }
-                Ok(written)
             }
         };
         if unsettled {
@@ -196,40 +250,58 @@ impl FileSystem {
             Some(_) => None,
             None => Some(self.engine.offset_cell(description, &self.externals)?),
         };
-        let mut place = match (append, position, &cell) {
-            (true, ..) => Position::End,
-            (false, None, Some(cell)) => Position::At(cell.get()),
-            (false, position, _) => Position::At(position.unwrap_or(0)),
-        };
-        let turn = self.engine.take_turn(number, generation)?;
-        let mut unsettled = false;
-        let mut done = 0;
-        for buffer in buffers {
-            match self.write_piece(description, buffer, place, &mut unsettled) {
-                Ok((written, end)) => {
-                    done += written;
-                    if written != 0
-                        && let Some(cell) = &cell
-                    {
-                        cell.set(end);
-                    }
-                    if written < buffer.len() {
-                        break;
-                    }
-                    if !append {
-                        place = Position::At(end);
-                    }
+        let mut buffers = buffers.into_iter();
+        let mut known = Vec::new();
+        let mut taken = 0;
+        let from = match (append, position, &cell) {
+            (false, None, Some(cell)) => {
+                if cell.is_shared() {
+                    known = buffers.by_ref().collect();
+                    taken = total(known.iter().map(|buffer| buffer.len()));
                 }
-                Err(errno) if done == 0 => return Err(errno),
-                Err(_) => break,
+                cell.take(taken)?
+            }
+            (_, position, _) => position.unwrap_or(0),
+        };
+        let mut end = from;
+        let mut unsettled = false;
+        let write = || {
+            let _turn = self.engine.take_turn(number, generation)?;
+            let mut done = 0;
+            for buffer in known.into_iter().chain(buffers) {
+                let place = match append {
+                    true => Position::End,
+                    false => Position::At(end),
+                };
+                match self.write_piece(description, buffer, place, &mut unsettled) {
+                    Ok((written, at)) => {
+                        done += written;
+                        if written != 0 {
+                            end = at;
+                        }
+                        if written < buffer.len() {
+                            break;
+                        }
+                    }
+                    Err(errno) if done == 0 => return Err(errno),
+                    Err(_) => break,
+                }
+            }
+            Ok(done)
+        };
+        let written = write();
+        let done = *written.as_ref().unwrap_or(&0);
+        if let Some(cell) = cell {
+            match append {
+                false => cell.use_of(from, taken, done),
+                true if done != 0 => cell.set(end)?,
+                true => {}
             }
         }
-        drop(turn);
-        drop(cell);
         if unsettled {
             self.settle_maps(number, generation);
         }
-        Ok(done)
+        written
     }
 
     /// What is longer than a step is written in a turn.
@@ -338,7 +410,7 @@ impl FileSystem {
     /// `whence` as the kernel's, with SEEK_DATA and SEEK_HOLE.
     pub fn seek(&self, handle: Handle, offset: i64, whence: i32) -> Result<u64, Errno> {
         let description = self.engine.description(handle)?;
-        if self.engine.flags_of(description, &self.externals) & libc::O_PATH != 0 {
+        if Engine::is_path_only(description) {
             return Err(Errno::BADF);
         }
         // The positions of a directory are nothing but what a listing has told.
@@ -349,30 +421,35 @@ impl FileSystem {
             })
         };
         let cell = self.engine.offset_cell(description, &self.externals)?;
-        let base = match whence {
-            libc::SEEK_SET => 0,
-            libc::SEEK_CUR => cell.get() as i64,
-            libc::SEEK_END => of_file()? as i64,
+        let target = match whence {
+            libc::SEEK_SET => {
+                let target = u64::try_from(offset).map_err(|_| Errno::INVAL)?;
+                cell.set(target)?;
+                target
+            }
+            libc::SEEK_CUR => cell.move_by(offset)?,
+            libc::SEEK_END => {
+                let target = of_file()?.checked_add_signed(offset);
+                let target = target.filter(|&at| i64::try_from(at).is_ok());
+                let target = target.ok_or(Errno::INVAL)?;
+                cell.set(target)?;
+                target
+            }
             libc::SEEK_DATA | libc::SEEK_HOLE => {
                 of_file()?;
                 let from = u64::try_from(offset).map_err(|_| Errno::NXIO)?;
                 let found = self.on_handle(handle, |context, inode| {
                     context.seek_data(inode, from, whence == libc::SEEK_DATA)
                 })?;
-                cell.set(found);
+                cell.set(found)?;
                 return Ok(found);
             }
             _ => return Err(Errno::INVAL),
         };
-        let target = base
-            .checked_add(offset)
-            .filter(|&at| at >= 0)
-            .ok_or(Errno::INVAL)?;
-        cell.set(target as u64);
         if target == 0 {
             self.engine.drop_listing(description)?;
         }
-        Ok(target as u64)
+        Ok(target)
     }
 
     /// ftruncate: EINVAL if not open for writing.

@@ -2,8 +2,8 @@
 //! caller retries for F_SETLKW.
 //!
 //! Locks of a description that only this process has open are held by this session, and dropped
-//! when it is closed. From the time on when others may have it open they are held under a name
-//! that stands in the memory which these share, by whichever session asks, and the controller
+//! when it is closed. From the time on when others may have it open they are held under the name by
+//! which the controller knows what was handed on, by whichever session asks, and the controller
 //! drops them when the description is closed everywhere.
 
 use super::*;
@@ -13,13 +13,6 @@ const FAMILY_DESCRIPTION: u8 = 1;
 const FAMILY_FLOCK: u8 = 2;
 /// What these are more if other processes have the description open too.
 const SHARED: u8 = 2;
-
-/// A name for the locks of a description, which no other process can guess.
-pub(super) fn new_name() -> u64 {
-    // Keyed with random bits of the system's.
-    let random = std::hash::RandomState::new();
-    std::hash::BuildHasher::hash_one(&random, 0u8).max(1)
-}
 
 impl FileSystem {
     /// The range, held as the description's own (by this session); and, if other processes have

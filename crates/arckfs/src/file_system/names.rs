@@ -233,7 +233,7 @@ impl FileSystem {
     pub fn read_directory(&self, handle: Handle, buffer: &mut [u8]) -> Result<usize, Errno> {
         let description = self.engine.description(handle)?;
         // What is open for writing alone is no directory, which is found out below.
-        if self.engine.flags_of(description, &self.externals) & libc::O_PATH != 0 {
+        if Engine::is_path_only(description) {
             return Err(Errno::BADF);
         }
         let cell = self.engine.offset_cell(description, &self.externals)?;
@@ -273,7 +273,7 @@ impl FileSystem {
         let region = self.engine.session.region();
         let end = description.listing_end.load(Ordering::Relaxed);
         let listing = description.listing.load(Ordering::Acquire);
-        let mut position = cell.get();
+        let mut position = cell.get()?;
         if position != 0 && position != description.listing_read.load(Ordering::Relaxed) {
             // Sought, or of another listing.
             let whole = region.bytes(listing, end as usize).ok_or(Errno::IO)?;
@@ -302,7 +302,7 @@ impl FileSystem {
         }
         let next = position + used as u64;
         description.listing_read.store(next, Ordering::Relaxed);
-        cell.set(next);
+        cell.set(next)?;
         Ok(used)
     }
 

@@ -4,9 +4,10 @@
 //!
 //! * *start lock* (the directory itself, exclusive): held while an `arck run` looks for a
 //!   controller or starts one, so that two do not start two.
-//! * *use lock* (`run.lock`, shared): held by every `arck run` for as long as its command runs, and
+//! * *use lock* (a byte of `run.lock`, shared): held by every `arck run` for as long as its command runs, and
 //!   by every process of the command, by a descriptor that they inherit and the preload library
-//!   keeps open ([`User::share_lock`]): what the command left in the background holds it still.
+//!   keeps open ([`User::share_lock`]): what the command left in the background holds it still. Who has
+//!   that descriptor can go on holding the lock, or let go of what this one command holds, and no more.
 //!
 //! A private controller ends by itself, when its starter is gone (its standard input, a pipe, is
 //! at its end), no connection is open, and it gets the use lock exclusively; it keeps that lock
@@ -203,7 +204,7 @@ impl User {
             .transpose()
             .map_err(failed)?;
         if let Some(file) = &use_lock
-            && !lock(file, FlockOperation::NonBlockingLockShared).map_err(failed)?
+            && !try_for(|| take(file, libc::F_RDLCK, USE)).map_err(failed)?
         {
             return Err(format!(
                 "the last private controller of {} is still ending; try again",
@@ -254,18 +255,26 @@ impl User {
         }
     }
 
-    /// Lets the processes of a command hold the use lock too: it is inherited, and `ARCK_KEEP`
-    /// tells the preload library which descriptor that is. Nothing may be started after this but
-    /// the command.
-    pub fn share_lock(&self, command: &mut Command) -> io::Result<()> {
+    /// Lets the processes of a command hold the use lock too, by an open file of their own, which they
+    /// inherit; `ARCK_KEEP` tells the preload library which descriptor that is. Nothing may be started
+    /// after this but the command. What is returned is open until then.
+    pub fn share_lock(&self, command: &mut Command) -> io::Result<Option<OwnedFd>> {
         let Some(lock) = &self.use_lock else {
-            return Ok(());
+            return Ok(None);
         };
-        let status = rustix::fs::fstat(&**lock)?;
+        // To be read alone: whoever it gets to, also of other users, can exclude nobody by it, nor have
+        // anybody believe that a private controller serves the pool.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let path = format!("/proc/self/fd/{}", lock.as_raw_fd());
+        let shared = openat(CWD, path, flags, Mode::empty())?;
+        let shared = fcntl_dupfd_cloexec(&shared, kept_descriptor())?;
+        take(&shared, libc::F_RDLCK, USE)?;
+        let status = rustix::fs::fstat(&shared)?;
         let (device, inode) = (status.st_dev, status.st_ino);
-        let kept = format!("{}:{device}:{inode}", lock.as_raw_fd());
+        let kept = format!("{}:{device}:{inode}", shared.as_raw_fd());
         command.env("ARCK_KEEP", kept);
-        Ok(fcntl_setfd(&**lock, FdFlags::empty())?)
+        fcntl_setfd(&shared, FdFlags::empty())?;
+        Ok(Some(shared))
     }
 
     /// The command has ended: a private controller that nobody else uses ends now. Returns a
@@ -282,7 +291,7 @@ impl User {
 
 /// Takes the start lock of the pool of this directory. Blocks at most [`LOCK_LIMIT`].
 pub fn take_start_lock(pool: &Path, directory: &OwnedFd) -> Result<(), String> {
-    match lock(directory, FlockOperation::NonBlockingLockExclusive) {
+    match try_for(|| flock(directory, FlockOperation::NonBlockingLockExclusive)) {
         Ok(true) => Ok(()),
         Ok(false) => Err(format!(
             "another arck run is still starting on {}; try again",
@@ -296,34 +305,58 @@ pub fn take_start_lock(pool: &Path, directory: &OwnedFd) -> Result<(), String> {
     }
 }
 
-/// The record lock that marks a private controller.
-fn mark(kind: libc::c_int) -> libc::flock {
+/// Bytes of the use lock's file: the mark of a private controller, and the use lock.
+const MARK: libc::off_t = 0;
+const USE: libc::off_t = 1;
+
+/// A lock of a byte.
+fn record(kind: libc::c_int, byte: libc::off_t) -> libc::flock {
     // SAFETY: numbers, for which zeroes are values.
-    let mut mark: libc::flock = unsafe { std::mem::zeroed() };
-    mark.l_type = kind as libc::c_short;
-    mark.l_whence = libc::SEEK_SET as libc::c_short;
-    mark.l_len = 1;
-    mark
+    let mut record: libc::flock = unsafe { std::mem::zeroed() };
+    record.l_type = kind as libc::c_short;
+    record.l_whence = libc::SEEK_SET as libc::c_short;
+    record.l_start = byte;
+    record.l_len = 1;
+    record
+}
+
+/// Takes a lock of a byte for an open file, which all have who inherit that. EAGAIN.
+fn take(file: &OwnedFd, kind: libc::c_int, byte: libc::off_t) -> Result<(), Errno> {
+    let wanted = record(kind, byte);
+    // SAFETY: the kernel reads the structure.
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const wanted) } {
+        0 => Ok(()),
+        _ => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)),
+    }
+}
+
+/// The use lock's file, to take a lock in it that excludes others.
+fn open_to_exclude(pool: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    openat(CWD, pool.join(USE_LOCK), flags, Mode::RUSR | Mode::WUSR)
 }
 
 /// For a private controller: says so to those who use the pool, for as long as what is returned is
 /// open. `None`: the use lock's file cannot be opened, and they will not know.
 pub fn mark_private(pool: &Path) -> Option<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let mode = Mode::RUSR | Mode::WUSR;
-    let file = openat(CWD, pool.join(USE_LOCK), flags, mode).ok()?;
-    let wanted = mark(libc::F_RDLCK);
-    // SAFETY: the kernel reads the structure.
-    let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const wanted) };
-    (done == 0).then_some(file)
+    let file = open_to_exclude(pool).ok()?;
+    take(&file, libc::F_WRLCK, MARK).is_ok().then_some(file)
 }
 
 /// Whether a private controller serves the pool of this use lock.
 pub fn is_private(use_lock: &OwnedFd) -> bool {
-    let mut asked = mark(libc::F_WRLCK);
+    let mut asked = record(libc::F_RDLCK, MARK);
     // SAFETY: the kernel writes the structure.
     let done = unsafe { libc::fcntl(use_lock.as_raw_fd(), libc::F_OFD_GETLK, &raw mut asked) };
     done == 0 && libc::c_int::from(asked.l_type) != libc::F_UNLCK
+}
+
+/// For a private controller that would end: the use lock, which nobody else has then, for as long as what
+/// is returned is open. EAGAIN.
+pub fn take_use_lock(pool: &Path) -> Result<OwnedFd, Errno> {
+    let file = open_to_exclude(pool)?;
+    take(&file, libc::F_WRLCK, USE)?;
+    Ok(file)
 }
 
 /// The least number for the descriptor of the use lock.
@@ -332,14 +365,14 @@ fn kept_descriptor() -> i32 {
     i32::try_from(limit.min(1024)).map_or(0, |limit| (limit - 64).max(0))
 }
 
-/// Takes a lock, trying for [`LOCK_LIMIT`]; whether it was got. The lock goes with `file`.
-fn lock(file: &OwnedFd, operation: FlockOperation) -> Result<bool, Errno> {
+/// Takes a lock, trying for [`LOCK_LIMIT`]; whether it was got.
+fn try_for(lock: impl Fn() -> Result<(), Errno>) -> Result<bool, Errno> {
     let started = Instant::now();
     loop {
-        match flock(file, operation) {
+        match lock() {
             Ok(()) => return Ok(true),
             Err(Errno::INTR) => {}
-            Err(Errno::WOULDBLOCK) => {
+            Err(Errno::WOULDBLOCK | Errno::ACCESS) => {
                 if started.elapsed() > LOCK_LIMIT {
                     return Ok(false);
                 }
@@ -421,13 +454,47 @@ mod tests {
         let directory = scratch("lock");
         let open = || openat(CWD, &directory, OFlags::RDONLY, Mode::empty()).unwrap();
         let first = open();
-        assert!(lock(&first, FlockOperation::NonBlockingLockExclusive).unwrap());
+        let exclusive = FlockOperation::NonBlockingLockExclusive;
+        assert!(try_for(|| flock(&first, exclusive)).unwrap());
         assert_eq!(
             flock(open(), FlockOperation::NonBlockingLockShared),
             Err(Errno::WOULDBLOCK)
         );
         drop(first);
-        assert!(lock(&open(), FlockOperation::NonBlockingLockShared).unwrap());
+        let second = open();
+        assert!(try_for(|| flock(&second, exclusive)).unwrap());
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    /// What a command's processes inherit keeps a private controller, and no more: whoever has it excludes
+    /// nobody, says of no controller that it is private, and lets go of nothing that another has.
+    #[test]
+    fn what_is_inherited_has_no_power() {
+        let directory = scratch("use-lock");
+        let private = mark_private(&directory).unwrap();
+        let path = directory.join(USE_LOCK);
+        let open = || openat(CWD, &path, OFlags::RDONLY, Mode::empty()).unwrap();
+        let (used, inherited) = (open(), open());
+        for file in [&used, &inherited] {
+            take(file, libc::F_RDLCK, USE).unwrap();
+            assert!(is_private(file));
+        }
+        assert_eq!(take_use_lock(&directory).err(), Some(Errno::AGAIN));
+        drop(private);
+        assert!(!is_private(&used));
+        for byte in [MARK, USE] {
+            assert_eq!(take(&inherited, libc::F_WRLCK, byte), Err(Errno::BADF));
+            take(&inherited, libc::F_RDLCK, byte).unwrap();
+        }
+        let _ = flock(&inherited, FlockOperation::NonBlockingLockExclusive);
+        assert!(!is_private(&used));
+        take(&open(), libc::F_RDLCK, USE).unwrap();
+        take(&inherited, libc::F_UNLCK, USE).unwrap();
+        assert_eq!(take_use_lock(&directory).err(), Some(Errno::AGAIN));
+        drop(used);
+        let taken = take_use_lock(&directory).unwrap();
+        assert_eq!(take(&open(), libc::F_RDLCK, USE), Err(Errno::AGAIN));
+        drop(taken);
         std::fs::remove_dir_all(directory).unwrap();
     }
 }

@@ -11,6 +11,7 @@
 use super::held::Asker;
 use super::{Connection, DESCRIPTIONS, End, Service};
 use crate::by_message::Piece;
+use crate::handed_on::Description;
 use crate::listener::{Packet, Sender, receive};
 use crate::members::Left;
 use crate::take_up::Returning;
@@ -59,7 +60,10 @@ impl Service {
             return;
         };
         // Descriptors come with the calls that are about one, and with no other.
-        let takes_one = |call: &Call| matches!(call, Call::ShareLocks { .. } | Call::Resume { .. });
+        let takes_one = |call: &Call| {
+            use Call::{Claim, Resume, ShareLocks};
+            matches!(call, ShareLocks { .. } | Resume { .. } | Claim)
+        };
         let call = call
             .ok()
             .filter(|call| received.is_empty() || takes_one(call));
@@ -227,6 +231,29 @@ impl Service {
                 let descriptor = piece.descriptor().map_err(said(text))?;
                 Ok((Answer::Piece { number, length }, vec![descriptor]))
             }
+            Call::HandOn(of) => {
+                let (description, descriptor) = self
+                    .core
+                    .hand_on(need?, *of)
+                    .map_err(said("that cannot be handed on"))?;
+                let text = "descriptions that are handed on cannot be watched";
+                self.watch_descriptions().map_err(said(text))?;
+                let Description { of, name } = description;
+                Ok((Answer::Described { of, name }, vec![descriptor]))
+            }
+            Call::Claim => {
+                let session = need?;
+                let text = "that descriptor stands for nothing of this pool";
+                let [descriptor] = received else {
+                    return Err((Errno::INVAL, text.to_owned()));
+                };
+                let Description { of, name } = self
+                    .core
+                    .claim(session, descriptor.as_fd())
+                    .map_err(said(text))?;
+                self.watch_descriptions().map_err(said(text))?;
+                Ok((Answer::Described { of, name }, Vec::new()))
+            }
             Call::ShareLocks { inode, name, owner } => {
                 let session = need?;
                 let text = "locks of that description cannot be shared";
@@ -290,7 +317,7 @@ impl Service {
         uid == 0 || uid == self.core.state.pool.superblock().uid
     }
 
-    /// Wakes from now on when descriptions with locks are closed.
+    /// Wakes from now on when descriptions are closed.
     fn watch_descriptions(&self) -> std::result::Result<(), Errno> {
         let Some(watches) = self.core.watches.descriptor() else {
             return Ok(());

@@ -18,12 +18,14 @@ use arckfs::ConnectError;
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::num::NonZeroU64;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Mutex;
 
 struct Open {
     file: isize,
     references: u32,
+    /// What stands for it where it was handed on.
+    handed_on: Option<OwnedFd>,
 }
 
 /// Nothing is reserved: see [`arckfs::give_up_reservations`].
@@ -33,6 +35,9 @@ pub fn give_up_reservations() {}
 pub fn side_of(_address: usize) -> (bool, usize) {
     (false, usize::MAX)
 }
+
+/// What the name of that begins with.
+const PREFIX: &str = "arck-description:host:";
 
 pub struct FileSystem {
     root: isize,
@@ -112,14 +117,11 @@ impl FileSystem {
         FileSystem::connect(options)
     }
     pub fn close_in_child(self) {
-        for open in self
-            .open
-            .into_inner()
-            .unwrap_or_else(|e| e.into_inner())
-            .1
-            .values()
-        {
+        let open = self.open.into_inner().unwrap_or_else(|e| e.into_inner());
+        for open in open.1.into_values() {
             crate::raw::close(open.file);
+            // Closed by number already.
+            std::mem::forget(open.handed_on);
         }
     }
     pub fn is_of_process(&self) -> bool {
@@ -151,6 +153,7 @@ impl FileSystem {
             Open {
                 file,
                 references: 1,
+                handed_on: None,
             },
         );
         Handle(NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN))
@@ -272,54 +275,70 @@ impl FileSystem {
             .references += 1;
         Ok(())
     }
-    pub fn let_go(&self, handle: Handle) {
-        self.close(handle);
-    }
     pub fn close(&self, handle: Handle) {
+        drop(self.release(handle, true));
+    }
+    pub fn release(&self, handle: Handle, _as_descriptor: bool) -> Option<OwnedFd> {
+        let mut open = self.open.lock().unwrap_or_else(|e| e.into_inner());
+        let entry = open.1.get_mut(&handle.0.get())?;
+        entry.references -= 1;
+        if entry.references > 0 {
+            return None;
+        }
+        if entry.file != NULL {
+            crate::raw::close(entry.file);
+        }
+        open.1.remove(&handle.0.get())?.handed_on
+    }
+    /// What stands for it names a descriptor, of which the other side has a copy.
+    pub fn hand_on(&self, handle: Handle) -> Result<i32, Errno> {
+        let file = self.file(handle)?;
+        let mut open = self.open.lock().unwrap_or_else(|e| e.into_inner());
+        let entry = open.1.get_mut(&handle.0.get()).ok_or(Errno::BADF)?;
+        if let Some(known) = &entry.handed_on {
+            return Ok(known.as_raw_fd());
+        }
+        // SAFETY: duplicates our own descriptor, and makes one for it; names are NUL-terminated.
+        unsafe {
+            // The description must survive the exec of this very process and the end of this
+            // session: a duplicate without close-on-exec, at a high number.
+            let kept = check(syscall!(libc::SYS_fcntl, file, libc::F_DUPFD, 2000))?;
+            crate::descriptors::put(kept as usize, crate::descriptors::RESERVED, 0);
+            let name = CString::new(format!("{PREFIX}{kept}")).unwrap_or_default();
+            let made = check(syscall!(libc::SYS_memfd_create, name.as_ptr(), 0))?;
+            let path = crate::raw::descriptor_path(made as usize);
+            let (at, flags) = (libc::AT_FDCWD, libc::O_ACCMODE | libc::O_CLOEXEC);
+            let closed = check(syscall!(libc::SYS_openat, at, path.pointer(), flags));
+            syscall!(libc::SYS_fchmod, made, 0);
+            crate::raw::close(made);
+            let closed = high(closed?)? as i32;
+            entry.handed_on = Some(OwnedFd::from_raw_fd(closed));
+            Ok(closed)
+        }
+    }
+    pub fn take_over(&self, descriptor: OwnedFd) -> Result<Handle, Errno> {
+        let link = std::fs::read_link(format!("/proc/self/fd/{}", descriptor.as_raw_fd()));
+        let kept: isize = link
+            .ok()
+            .and_then(|link| {
+                let name = link.to_str()?.strip_prefix("/memfd:")?;
+                let name = name.strip_prefix(PREFIX)?.strip_suffix(" (deleted)")?;
+                name.parse().ok()
+            })
+            .ok_or(Errno::BADF)?;
+        // SAFETY: duplicates a descriptor inherited from the process that handed it on.
+        let file = check(unsafe { syscall!(libc::SYS_fcntl, kept, libc::F_DUPFD_CLOEXEC, 1100) })?;
+        let handle = self.insert(file);
         let mut open = self.open.lock().unwrap_or_else(|e| e.into_inner());
         if let Some(entry) = open.1.get_mut(&handle.0.get()) {
-            entry.references -= 1;
-            if entry.references == 0 {
-                if entry.file != NULL {
-                    crate::raw::close(entry.file);
-                }
-                open.1.remove(&handle.0.get());
-            }
+            entry.handed_on = Some(descriptor);
         }
+        Ok(handle)
     }
-    /// # Safety
-    /// See the real one. The page names process and descriptor; the other side duplicates it.
-    pub unsafe fn externalize(
-        &self,
-        handle: Handle,
-        memory: *const ExternalDescription,
-        _file: BorrowedFd<'_>,
-    ) {
-        // SAFETY: the page is mapped.
-        let page = unsafe { &*memory };
-        if let Ok(file) = self.file(handle) {
-            // The description must survive the exec of this very process and the end of this
-            // session: keep a duplicate without close-on-exec, at a high number.
-            // SAFETY: duplicates our own descriptor.
-            let kept = unsafe { syscall!(libc::SYS_fcntl, file, libc::F_DUPFD, 2000) };
-            crate::descriptors::put(kept as usize, crate::descriptors::RESERVED, 0);
-            page.inode.store(kept as u64, Ordering::Relaxed);
-            page.magic
-                .store(ExternalDescription::MAGIC, Ordering::Release);
-        }
-    }
-    /// # Safety
-    /// See the real one.
-    pub unsafe fn adopt(&self, memory: *const ExternalDescription) -> Result<Handle, Errno> {
-        // SAFETY: the page is mapped.
-        let page = unsafe { &*memory };
-        if page.magic.load(Ordering::Acquire) != ExternalDescription::MAGIC {
-            return Err(Errno::STALE);
-        }
-        let kept = page.inode.load(Ordering::Relaxed) as isize;
-        // SAFETY: duplicates a descriptor inherited from the process that externalized it.
-        let file = check(unsafe { syscall!(libc::SYS_fcntl, kept, libc::F_DUPFD_CLOEXEC, 1100) })?;
-        Ok(self.insert(file))
+    pub fn handed_on(&self, handle: Handle) -> Option<i32> {
+        let open = self.open.lock().unwrap_or_else(|e| e.into_inner());
+        let handed_on = open.1.get(&handle.0.get())?.handed_on.as_ref()?;
+        Some(handed_on.as_raw_fd())
     }
     fn control(&self, handle: Handle, command: i32, argument: usize) -> Result<isize, Errno> {
         // SAFETY: commands used here take integers or our own structures.

@@ -6,15 +6,12 @@ use super::stock::{TEMPLATE, close_for_good, kernel_closed, stock};
 use super::*;
 use crate::reserved;
 
-/// Drops the reference that a table entry held, which is not there any more, and its page.
-pub(super) fn release(value: u64, page: usize) {
+/// Drops the reference that a table entry held, which is not there any more.
+pub(super) fn release(value: u64) {
     if value < RESERVED
         && let Some(value) = NonZeroU64::new(value)
     {
         let_go(Handle(value));
-    }
-    if page != 0 && !pool_descriptors().any(|other| self::page(other) == page) {
-        handover::retire_page(page);
     }
 }
 
@@ -44,7 +41,7 @@ fn close_ours(descriptor: usize) -> isize {
     {
         return raw::error(libc::EBADF);
     }
-    release(value, page(descriptor));
+    release(value);
     if !plain || !stock(descriptor) {
         close_for_good(descriptor);
     }

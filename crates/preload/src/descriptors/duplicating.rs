@@ -44,7 +44,7 @@ fn placeholder_of(descriptor: usize, close_on_exec: bool) -> (isize, i32, u64) {
     let notes = u64::from(close_on_exec);
     if from & EXTERNAL != 0 {
         let flags = kernel_flags(close_on_exec);
-        (descriptor as isize, flags, notes | from & (PAGE | EXTERNAL))
+        (descriptor as isize, flags, notes | from & (FILE | EXTERNAL))
     } else {
         (template(), libc::O_CLOEXEC, notes)
     }
@@ -87,7 +87,6 @@ fn put_onto(source: usize, handle: Handle, target: usize, close_on_exec: bool) -
     }
     let (source, flags, notes) = placeholder_of(source, close_on_exec);
     let was_kernels = is_free(target);
-    let page = page(target);
     if was_kernels {
         // The entry first: a placeholder without one is of no use to another thread.
         put(target, handle.0.get(), notes | EXTERNAL);
@@ -106,7 +105,7 @@ fn put_onto(source: usize, handle: Handle, target: usize, close_on_exec: bool) -
     let before = entry(target).swap(handle.0.get(), Ordering::AcqRel);
     if !was_kernels {
         replacements::replaced();
-        release(before, page);
+        release(before);
     }
     target as isize
 }
@@ -129,10 +128,9 @@ fn kernels_onto(source: usize, target: usize, close_on_exec: bool) -> isize {
         }
         let result = raw::syscall!(libc::SYS_dup3, source, target, flags);
         if !raw::failed(result) {
-            let page = page(target);
             let before = entry(target).swap(0, Ordering::AcqRel);
             replacements::replaced();
-            release(before, page);
+            release(before);
         }
         result
     }

@@ -27,8 +27,10 @@ pub(super) fn template() -> isize {
     if template >= 0 {
         return template as isize;
     }
-    let fresh =
-        handover::make_placeholder(0).map_or_else(|error| error, |(fd, _)| reserved::keep(fd));
+    let mut fresh = handover::make_placeholder();
+    if !raw::failed(fresh) {
+        fresh = reserved::keep(fresh);
+    }
     if raw::failed(fresh) {
         return fresh;
     }

@@ -2,7 +2,7 @@
 
 use super::{HERE, masked, memory_later, on_path, only, outside};
 use crate::backend::{At, Errno, Failure, FileSystem, inside, minus};
-use crate::path::{Place, Scratch, descriptor_named, name_of, place};
+use crate::path::{Place, Scratch, descriptor_named, place};
 use crate::raw::{self, Arguments, blocking, error, syscall};
 use crate::{descriptors, directory, memory, report};
 
@@ -475,7 +475,7 @@ pub unsafe fn readlinkat(a: &Arguments) -> isize {
                 return super::on_descriptor(
                     libc::SYS_readlinkat,
                     descriptor,
-                    |fs, handle| Ok(copy_out(&name_of(fs, descriptor, handle)?, a[2], a[3])),
+                    |fs, handle| Ok(copy_out(&fs.path_of(handle)?, a[2], a[3])),
                     || pass(a[0], a[1]),
                 );
             }

@@ -1,12 +1,9 @@
 //! Descriptors that are sent through sockets (SCM_RIGHTS).
 //!
-//! What travels is the placeholder, with the page that tells what it stands for: see
+//! What travels is the placeholder, of which the controller knows what it stands for: see
 //! [`handover`](crate::handover). Who receives one, and is served by this library on the same pool,
 //! finds an open file of its own session behind it, with the same offset; to all others it is a file
 //! that can neither be read nor written.
-//!
-//! Invariant: what has been sent stays open in this process for a while
-//! ([`keep_open`](handover::keep_open)).
 
 use crate::backend::{Errno, minus};
 use crate::descriptors::{self, Descriptor};
@@ -66,10 +63,7 @@ fn before_sending(message: usize) -> Result<(), isize> {
         for_each_descriptor(control, |number| match descriptors::lookup(number) {
             Descriptor::Kernel => {}
             Descriptor::Error(error) => result = Err(error),
-            Descriptor::Pool(handle) => {
-                handover::externalize(|other| other == number);
-                handover::keep_open(handle);
-            }
+            Descriptor::Pool(_) => handover::externalize(|other| other == number),
         });
         result
     });
@@ -81,10 +75,7 @@ fn after_receiving(message: usize, close_on_exec: bool) {
     with_control(message, |control| {
         for_each_descriptor(control, |number| {
             descriptors::kernel_opened(number as isize);
-            if handover::inherit(number, close_on_exec, &mut |_| None).is_some() {
-                // Now, as the sender may be gone in a moment.
-                let _ = descriptors::lookup(number);
-            }
+            handover::inherit(number, close_on_exec);
         });
     });
 }
@@ -175,9 +166,7 @@ pub unsafe fn pidfd_getfd(a: &Arguments) -> isize {
     let result = unsafe { raw::call(libc::SYS_pidfd_getfd as usize, a) };
     if !raw::failed(result) && is_ours() {
         descriptors::kernel_opened(result);
-        if handover::inherit(result as usize, true, &mut |_| None).is_some() {
-            let _ = descriptors::lookup(result as usize);
-        } else if handover::is_placeholder(result as usize) {
+        if !handover::inherit(result as usize, true) && handover::is_placeholder(result as usize) {
             // Its owner has told nobody what it stands for.
             raw::close(result);
             return minus(Errno::BADF);

@@ -16,8 +16,8 @@ use crate::handlers::{HERE, outside};
 use crate::path::{Place, Scratch, place};
 use crate::raw::{self, Arguments, error, syscall};
 use crate::{
-    descriptors, directory, environment, handover, memory, report, reserved, settings, signals,
-    thread, unreached,
+    descriptors, directory, environment, handover, memory, report, settings, signals, thread,
+    unreached,
 };
 
 /// `execve`.
@@ -52,13 +52,12 @@ pub unsafe fn execveat(a: &Arguments) -> isize {
     if !spawn::is_child() {
         handover::externalize(survives);
     }
-    let held = Held::new(survives);
     report::write(report::Event::Counts);
     // SAFETY: the program's arguments.
     let told = unsafe { report::executing(a[0], a[1], a[4]) };
     // SAFETY: the program's arguments; the new environment lives until the call returns.
     let result = unsafe {
-        match Executed::build(a[3], held.text.bytes()) {
+        match Executed::build(a[3]) {
             Some(environment) => signals::executing(|| execute(&file, a[2], &environment, 0)),
             None => error(libc::ENOMEM),
         }
@@ -67,41 +66,6 @@ pub unsafe fn execveat(a: &Arguments) -> isize {
         report::write(report::Event::Stay);
     }
     result
-}
-
-/// The connection of this process's session, which lasts until the new program has opened what has no
-/// name, if it is handed any such.
-struct Held {
-    descriptor: Option<usize>,
-    text: raw::Text<64>,
-}
-
-impl Held {
-    fn new(survives: impl Fn(usize) -> bool) -> Held {
-        let mut text = raw::Text::new();
-        let descriptor = reserved::session().filter(|_| match spawn::is_child() {
-            true => handover::any_nameless(survives),
-            false => handover::mark_nameless(survives),
-        });
-        if let Some(descriptor) = descriptor {
-            text.number(descriptor as u64);
-            for number in raw::identity_of(descriptor).unwrap_or_default() {
-                text.push(b":").number(number);
-            }
-            // SAFETY: the descriptor is this library's.
-            unsafe { syscall!(libc::SYS_fcntl, descriptor, libc::F_SETFD, 0) };
-        }
-        Held { descriptor, text }
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        if let Some(descriptor) = self.descriptor {
-            // SAFETY: the descriptor is this library's.
-            unsafe { syscall!(libc::SYS_fcntl, descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
-        }
-    }
 }
 
 /// A file to be executed, as execveat has it.

@@ -9,7 +9,7 @@
 //! when all threads are who they shall be.
 
 use crate::raw::{self, Arguments};
-use crate::{backend, descriptors, directory, handover, settings, thread};
+use crate::{backend, descriptors, directory, handover, reserved, settings, thread};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A call that can change who the process is.
@@ -51,7 +51,6 @@ fn look() {
 fn leave() {
     // By the session that is left, whose rights are those with which all of it was opened.
     handover::externalize(|_| true);
-    handover::mark_nameless(|_| true);
     directory::prepare_fork();
     if backend::any_maps() {
         let _ = backend::inside(|fs| {
@@ -59,6 +58,7 @@ fn leave() {
             Ok(())
         });
     }
+    let mut held = Vec::new();
     let left = {
         let _inside = thread::enter();
         backend::hold_maps();
@@ -66,16 +66,15 @@ fn leave() {
         backend::let_go_of_maps(left.is_some());
         if left.is_some() {
             descriptors::forked();
+            held.extend(handover::take_held());
             directory::forked();
             descriptors::replacements::replaced();
         }
         left
     };
     if let Some(left) = left {
-        // What has no name is gone with the session, unless it is open in the next one by then.
-        if handover::mark_nameless(|_| true) {
-            let _ = backend::inside(|_| Ok(()));
-        }
         left.end();
+        // Nobody uses them any more.
+        held.into_iter().for_each(reserved::let_go);
     }
 }

@@ -19,6 +19,17 @@ static int forge(const struct stat *of, const char *path) {
     lseek(f, 0, SEEK_SET);
     return f;
 }
+/* As what the controller makes: a name that says which file it stands for, an empty file that is sealed and closed
+ * to all, opened for nothing. */
+static int forge_name(const struct stat *of) {
+    char path[64], name[256];
+    snprintf(name, sizeof name, "arck-description:00000000000000000000000000000000:%lu:1:2:0:0000000000000001", (unsigned long)of->st_ino);
+    int f = MUST(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    MUST(fcntl(f, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_WRITE | F_SEAL_SEAL));
+    snprintf(path, sizeof path, "/proc/self/fd/%d", f);
+    int g = MUST(open(path, O_ACCMODE)); MUST(fchmod(f, 0)); close(f);
+    return g;
+}
 static void give(int to, int f) {
     char control[CMSG_SPACE(sizeof f)] = {0}; struct iovec v = {"f", 1};
     struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
@@ -41,13 +52,13 @@ static void look(const char *who, int f) {
     n = ftruncate(f, 0); printf(", is cut %ld %s", n, n < 0 ? strerrorname_np(errno) : "");
     n = fchmod(f, 0640); printf(", is changed %ld %s\n", n, n < 0 ? strerrorname_np(errno) : ""); fflush(stdout);
 }
-static void between(uid_t sender, uid_t receiver, int executes) {
+static void between(uid_t sender, uid_t receiver, int executes, int by_name) {
     int s[2]; MUST(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, s));
-    printf("of %d to %d%s\n", sender, receiver, executes ? ", who executes a program" : ""); fflush(stdout);
+    printf("of %d to %d%s%s\n", sender, receiver, executes ? ", who executes a program" : "", by_name ? ", by its name" : ""); fflush(stdout);
     pid_t p = fork();
     if (!p) {
         struct stat of; char path[4200]; close(s[1]); snprintf(path, sizeof path, "%s/secret", top);
-        become(sender); MUST(stat("secret", &of)); give(s[0], forge(&of, path)); _exit(0);
+        become(sender); MUST(stat("secret", &of)); give(s[0], by_name ? forge_name(&of) : forge(&of, path)); fflush(stdout); _exit(0);
     }
     pid_t q = fork();
     if (!q) {
@@ -65,7 +76,7 @@ int main(int argc, char **argv) {
     if (argc > 2 && !strcmp(argv[1], "look")) { look("program", atoi(argv[2])); return 0; }
     begin(argv);
     MUST(chmod(".", 0755)); put("secret", "the secret"); MUST(chown("secret", 5678, 5678)); MUST(chmod("secret", 0600));
-    for (int executes = 0; executes < 2; executes++) { between(1234, 5678, executes); between(1234, 4321, executes); between(1234, 0, executes); }
+    for (int by_name = 0; by_name < 2; by_name++) for (int executes = 0; executes < 2; executes++) { between(1234, 5678, executes, by_name); between(1234, 4321, executes, by_name); between(1234, 0, executes, by_name); }
     show_file("secret");
     return 0;
 }

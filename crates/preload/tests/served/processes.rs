@@ -228,13 +228,22 @@ pub fn pool_of_all() -> (TestPool, tempfile::TempDir, PathBuf) {
 
 /// A program that becomes other users prints the same on tmpfs and on a pool that all reach.
 fn same_for_all(name: &str) {
+    same_for_all_with(name, |_, _| {});
+}
+
+/// The same with more in its environment, and in the directory where it is.
+fn same_for_all_with(name: &str, prepare: impl Fn(&Path, &mut Command)) {
     let binary = compile(name);
     let (pool, place, library) = pool_of_all();
     let program = place.path().join(name);
     std::fs::copy(binary, &program).expect("a copy");
     compare_with_tmpfs_on(
         &pool,
-        || Command::new(&program),
+        || {
+            let mut command = Command::new(&program);
+            prepare(place.path(), &mut command);
+            command
+        },
         |command| {
             command.env("LD_PRELOAD", &library);
         },
@@ -253,6 +262,26 @@ fn somebody_else() {
 #[test]
 fn sent_by_somebody_else() {
     same_for_all("forging");
+}
+
+/// Whatever a program of another user's inherits of root's: the descriptors stand for what they stood for,
+/// and there is neither a connection nor memory among them. (Whoever inherited a descriptor could have root's
+/// later writes go to another file; and with a file open that had no name, got root's connection.)
+#[test]
+fn inherited_by_a_robber() {
+    let robber = compile_with("robber", &["-static"]);
+    same_for_all_with("robbed", |place, command| {
+        let copy = place.join("robber");
+        std::fs::copy(&robber, &copy).expect("a copy");
+        // Not reached, on purpose.
+        command.env("ROBBER", copy).env("ARCK_QUIET", "1");
+    });
+}
+
+/// A descriptor gives its file in its mode to whoever is handed it, also to another user's process.
+#[test]
+fn handed_on_to_somebody_else() {
+    same_for_all("heirs");
 }
 
 /// Nothing in a group's memory is of use in one process alone: two programs that could hardly differ

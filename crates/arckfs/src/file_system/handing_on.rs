@@ -1,0 +1,112 @@
+//! Handing open descriptions on to other processes, and taking over what was handed on: what crosses is a
+//! descriptor that the controller has made ([`Call::HandOn`](arck_protocol::socket::Call::HandOn)), and it is
+//! the controller who says what it stands for.
+//!
+//! # Invariant
+//! * What is handed on is born: the controller knows it, and keeps it for who was handed it.
+
+use super::*;
+use arck_protocol::socket::HandedOn;
+
+impl FileSystem {
+    /// The descriptor that stands for a description wherever it is handed on, which has its offset and flags
+    /// from now on. It is the description's, and closed with it ([`release`](Self::release)). Blocks.
+    pub fn hand_on(&self, handle: Handle) -> Result<i32, Errno> {
+        let description = self.engine.description(handle)?;
+        let external = description.external.load(Ordering::Acquire);
+        if let Some(known) = self.externals.file(external) {
+            return Ok(known);
+        }
+        // Where it fails, the controller says whether it knows the inode.
+        let _ = self.let_be_born(description);
+        let (inode, generation) = description.identity()?;
+        let parent = self.engine.known(inode);
+        let made = self.engine.session.hand_on(HandedOn {
+            inode,
+            generation,
+            flags: description.flags.load(Ordering::Acquire),
+            parent: parent.map_or(0, |inode| inode.parent.load(Ordering::Relaxed)),
+        })?;
+        let name = made.1;
+        let share = self.engine.share_offset(description, &self.externals, made);
+        let file = share?;
+        if description.has_locks() {
+            // SAFETY: the description's own, which is open as long as that is.
+            let file = unsafe { BorrowedFd::borrow_raw(file) };
+            // Where it fails, the locks stay this session's.
+            let session = self.engine.session;
+            let _ = session.share_locks(file, inode, name, handle.0.get());
+        }
+        Ok(file)
+    }
+
+    /// Takes over a description by a descriptor that was handed on to this process, or another one of the
+    /// same file, to be kept. EBADF if it is none of this pool's, ESTALE if the inode is gone. Blocks.
+    pub fn take_over(&self, descriptor: OwnedFd) -> Result<Handle, Errno> {
+        let (of, name) = self.engine.session.claim(descriptor.as_fd())?;
+        let listed = self.engine.run_local(|context| {
+            let inode = context.view(of.inode, of.generation)?;
+            if !inode.is_directory() && inode.parent.load(Ordering::Relaxed) == 0 {
+                // Whoever asks for its path finds out whether it has a name there.
+                inode.parent.store(of.parent, Ordering::Relaxed);
+            }
+            context.list_open(inode)
+        })?;
+        let handle = self
+            .engine
+            .new_description(listed, of.flags.cast_signed())?;
+        let description = self.engine.description(handle)?;
+        let external = self.externals.add(descriptor, name);
+        description.external.store(external, Ordering::Release);
+        Ok(handle)
+    }
+
+    /// The descriptor that stands for a description that was handed on.
+    pub fn handed_on(&self, handle: Handle) -> Option<i32> {
+        let description = self.engine.description(handle).ok()?;
+        self.externals
+            .file(description.external.load(Ordering::Acquire))
+    }
+
+    /// An inode of which the controller does not know yet is unknown to other sessions too, and is gone if
+    /// its last name goes and this one closes it. A file that has no name is born by one that it has for a
+    /// moment, in the directory that it was made in, or the root if that is gone; from then on it
+    /// lives as long as it is open anywhere.
+    fn let_be_born(&self, description: Opened) -> Result<(), Errno> {
+        let (number, generation) = description.identity()?;
+        let name = format!(".arck-nameless-{number}-{generation}").into_bytes();
+        let given = |anywhere: bool| {
+            self.engine.run_local(|context| {
+                let inode = context.view(number, generation)?;
+                let has_name = !inode.has(flag::UNLINKED);
+                if !inode.has(flag::UNBORN) || !has_name && inode.is_directory() {
+                    return Ok(None);
+                }
+                let directory = if anywhere {
+                    context.root()?
+                } else {
+                    context.parent(inode)?
+                };
+                if !has_name {
+                    inode.set(flag::LINKABLE, true);
+                    context.add_link(inode, directory, &name)?;
+                }
+                Ok(Some((directory.number(), directory.generation(), has_name)))
+            })
+        };
+        let (directory, generation, has_name) = match given(false).or_else(|_| given(true))? {
+            Some(place) => place,
+            None => return Ok(()),
+        };
+        let born = ownership::commit(self.engine.session, &[directory], false);
+        if has_name {
+            return born;
+        }
+        self.engine.run_local(|context| {
+            let directory = context.view(directory, generation)?;
+            context.unlink_name(directory, &name)
+        })?;
+        born?;
+        ownership::commit(self.engine.session, &[directory], false)
+    }
+}
