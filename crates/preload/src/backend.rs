@@ -241,14 +241,6 @@ pub fn forked() {
     let _ = parents;
 }
 
-/// In a forked child that has all that it needs: opens at once what has no name, which is gone when the
-/// parent closes it.
-pub fn adopt_in_child() {
-    if crate::handover::any_nameless(|_| true) {
-        let _ = inside(|_| Ok(()));
-    }
-}
-
 /// An error number as handlers return it.
 #[inline(always)]
 pub fn minus(errno: Errno) -> isize {

@@ -116,7 +116,6 @@ impl Fork {
         RECORD.store(record, Ordering::Release);
         forked(cleared);
         drop(inside);
-        backend::adopt_in_child();
         if record.is_null() {
             report::write(report::Event::Start);
         }
@@ -140,7 +139,6 @@ fn came_apart(record: *mut SpawnRecord) {
     RECORD.store(record, Ordering::Release);
     descriptors::unknown();
     has_copy(false);
-    backend::adopt_in_child();
 }
 
 /// In a child whose memory is a copy of its parent's.
@@ -171,7 +169,6 @@ pub fn watch_forks() {
         RECORD.store(std::ptr::null_mut(), Ordering::Release);
         forked(false);
         thread::leave();
-        backend::adopt_in_child();
         report::write(report::Event::Start);
     }
     // SAFETY: the functions are safe to run around a fork.
