@@ -110,6 +110,8 @@ pub struct Connection {
     pool: PathBuf,
     session: u32,
     secret: [u64; 2],
+    /// As whom it was made: user and group, as the kernel tells them with each packet.
+    made_by: [u32; 2],
     member: u16,
     group: Vec<u8>,
     patience: Duration,
@@ -147,6 +149,7 @@ impl Connection {
             pool: std::path::absolute(pool).unwrap_or_else(|_| pool.into()),
             session: welcome.session,
             secret: welcome.secret,
+            made_by: sends_as(),
             member: welcome.member,
             group,
             patience,
@@ -209,9 +212,15 @@ impl Connection {
         });
     }
 
+    /// Whether the process is still who has made it: from others the controller takes no word, and answers none.
+    pub fn is_of_process(&self) -> bool {
+        self.made_by == sends_as()
+    }
+
     /// In a forked child: closes all that its parent's session has open, without a word to anybody.
-    /// A thread of the parent may have held any lock.
-    pub fn close_in_child(&self) {
+    /// A thread of the parent may have held any lock. `had_ended`: whoever ended the session closes its wake
+    /// descriptor, or has, and its number may be that of something else.
+    pub fn close_in_child(&self, had_ended: bool) {
         let [control, region] = &self.others;
         for number in [&self.number, control, region] {
             let number = number.swap(-1, Ordering::AcqRel);
@@ -221,8 +230,10 @@ impl Connection {
                 unsafe { rustix::io::close(number) };
             }
         }
-        // SAFETY: as above; it is open as long as this.
-        unsafe { rustix::io::close(self.wake.as_raw_fd()) };
+        if !had_ended {
+            // SAFETY: as above; it is open as long as the session.
+            unsafe { rustix::io::close(self.wake.as_raw_fd()) };
+        }
     }
 
     /// Whether the controller's end is closed. A system call.
@@ -454,6 +465,12 @@ impl Connection {
         // Nobody may be listening.
         let _ = rustix::io::write(standard_error, line.as_bytes());
     }
+}
+
+/// Whom the kernel tells of as the sender of what this thread sends.
+fn sends_as() -> [u32; 2] {
+    use rustix::process::{getgid, getuid};
+    [getuid().as_raw(), getgid().as_raw()]
 }
 
 fn identity(file: BorrowedFd<'_>) -> Result<(u64, u64), Errno> {

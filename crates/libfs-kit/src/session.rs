@@ -670,6 +670,10 @@ impl Session {
 
     /// Ends the session: the controller folds and releases everything before this returns.
     pub fn goodbye(&self) -> Result<(), Errno> {
+        if !self.connection.is_of_process() {
+            // It learns of the end when the connection is closed.
+            return Err(Errno::PERM);
+        }
         // A controller that is gone recovers the session when it is started again.
         self.connection.call(&Call::Goodbye, &[], None).map(|_| ())
     }
@@ -718,8 +722,8 @@ impl Session {
     /// In a forked child, of a session of its parent's: it has ended here, and what it had open is closed.
     /// Nothing of it is mapped here.
     pub(crate) fn is_parents(&self) {
-        self.ended.store(true, Ordering::Release);
-        self.connection.close_in_child();
+        let had_ended = self.ended.swap(true, Ordering::AcqRel);
+        self.connection.close_in_child(had_ended);
     }
 
     /// This thread's place in the session.

@@ -17,6 +17,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// # Safety
 /// As the system call's.
 pub unsafe fn change<const NUMBER: usize>(a: &Arguments) -> isize {
+    if !thread::inside() && settings::ready() {
+        // Before, as the controller takes no word for the session from who is somebody else.
+        handover::externalize(|_| true);
+    }
     // SAFETY: the program's arguments.
     let result = unsafe { raw::call(NUMBER, a) };
     if !raw::failed(result) && !thread::inside() && settings::ready() {
@@ -49,8 +53,6 @@ fn look() {
 }
 
 fn leave() {
-    // By the session that is left, whose rights are those with which all of it was opened.
-    handover::externalize(|_| true);
     directory::prepare_fork();
     if backend::any_maps() {
         let _ = backend::inside(|fs| {
