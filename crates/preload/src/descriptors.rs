@@ -194,7 +194,9 @@ pub fn retain(handle: Handle) -> Result<(), isize> {
 /// Drops one.
 pub fn let_go(handle: Handle) {
     let _ = inside(|fs| {
-        fs.release(handle, true).map(handover::let_go);
+        if let Some(file) = fs.release(handle, true) {
+            handover::let_go(file);
+        }
         Ok(())
     });
 }
@@ -202,7 +204,9 @@ pub fn let_go(handle: Handle) {
 /// Gives up a reference for which there was no descriptor: the process keeps its locks of the file.
 pub fn give_up(handle: Handle) {
     let _ = inside(|fs| {
-        fs.release(handle, false).map(handover::let_go);
+        if let Some(file) = fs.release(handle, false) {
+            handover::let_go(file);
+        }
         Ok(())
     });
 }
