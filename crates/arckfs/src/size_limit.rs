@@ -5,16 +5,16 @@
 //!   file ends; growing a file beyond it by truncate or fallocate is EFBIG. The signal that goes with
 //!   EFBIG is for whoever serves the program ([`is_reached`]).
 //! * No call asks the kernel each time: what is known is the limit as it was read when the session was
-//!   opened, when the program set it, and at every [`EVERY`] bytes of writing. So one that another
-//!   process sets (`prlimit`) holds at the latest when so much more has been written; and one that
-//!   refuses is read again first.
+//!   opened, when the program set it, and at every [`EVERY`] bytes by which a file grows. So one that
+//!   another process sets (`prlimit`) holds at the latest when a file has grown by so much more; and one
+//!   that refuses is read again first.
 
 use arck_core_state::geometry::FILE_SIZE_MAX;
 use rustix::process::{Resource, getrlimit};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes, in which a write has to cross a multiple of them to look again.
-const EVERY: u64 = 1 << 20;
+/// Bytes, of which a file has to grow across a multiple to look again.
+const EVERY: u64 = 16 << 20;
 
 /// Bytes; all ones = none.
 static KNOWN: AtomicU64 = AtomicU64::new(u64::MAX);
@@ -35,10 +35,10 @@ pub fn refresh() -> u64 {
     limit
 }
 
-/// After bytes were written there: reads it once in a while.
+/// After a write to a file that had so many bytes, up to there: reads it once in a while.
 #[inline(always)]
-pub(crate) fn have_written(at: u64, end: u64) {
-    if at / EVERY != end / EVERY {
+pub(crate) fn may_have_grown(size: u64, end: u64) {
+    if size < end && size / EVERY != end / EVERY {
         refresh();
     }
 }
@@ -58,18 +58,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_write_looks_again_where_it_crosses_a_boundary() {
+    fn a_file_that_grows_across_a_boundary_looks_again() {
         let real = refresh();
-        for (at, end, looks) in [
+        for (size, end, looks) in [
             (0, EVERY - 1, false),
             (0, EVERY, true),
             (EVERY - 1, EVERY + 1, true),
             (EVERY, 2 * EVERY - 1, false),
             (5, 9 * EVERY, true),
+            (EVERY, 5, false),
+            (2 * EVERY, EVERY + 1, false),
         ] {
             KNOWN.store(7, Ordering::Relaxed);
-            have_written(at, end);
-            assert_eq!(known() == real, looks, "{at} to {end}");
+            may_have_grown(size, end);
+            assert_eq!(known() == real, looks, "{size} to {end}");
         }
         KNOWN.store(7, Ordering::Relaxed);
         assert!(is_reached());

@@ -343,6 +343,7 @@ impl FileSystem {
             // A step is made whole if it can be: only a pool that is full, or about full and
             // slow to give pages, cuts it, and ends the write there.
             let mut attempts = 0;
+            let mut size = u64::MAX;
             let step = self.engine.run_local(|context| {
                 attempts += 1;
                 in_parts |= attempts > WHOLE_ATTEMPTS;
@@ -350,6 +351,7 @@ impl FileSystem {
                     true => context.view_to_change(number, generation)?,
                     false => context.view(number, generation)?,
                 };
+                size = inode.size.load(Ordering::Relaxed);
                 let written = context.write_at(inode, &readable[done..], place, in_parts, limit)?;
                 *unsettled = inode.has(flag::UNSETTLED);
                 Ok(written)
@@ -359,7 +361,7 @@ impl FileSystem {
                     let is_cut = in_parts && written < ONE_STEP;
                     done += written;
                     end = at + written as u64;
-                    size_limit::have_written(at, end);
+                    size_limit::may_have_grown(size, end);
                     if done == readable.len() || written == 0 || is_cut {
                         return Ok((done, end));
                     }

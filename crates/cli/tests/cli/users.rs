@@ -253,7 +253,8 @@ fn whoever_visits_waits_for_a_controller_that_was_killed() {
     std::thread::sleep(Duration::from_millis(1500));
     users.serve(&["--shared"]);
     let output = visitor.wait_with_output().unwrap();
-    assert_eq!(succeeded(&output), "hello\n");
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(output.stdout, b"hello\n", "{output:?}");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(said.lines().count(), 1, "{said}");
     assert!(said.contains("waiting for another one"), "{said}");
