@@ -13,6 +13,7 @@
 //!   the control memory then.
 //! * One line on standard error per outage.
 
+use crate::forks::Received;
 use arck_core_state::layout;
 use arck_protocol::control::ControlMemory;
 use arck_protocol::message::MESSAGE_MAX;
@@ -360,7 +361,7 @@ impl Connection {
         call: &Call,
         descriptors: &[BorrowedFd<'_>],
         again: Option<&ControlMemory>,
-    ) -> Result<(Answer, Vec<OwnedFd>), Errno> {
+    ) -> Result<(Answer, Received), Errno> {
         let mut socket = self.lock();
         loop {
             match self.exchange(&mut socket, call, descriptors) {
@@ -381,7 +382,7 @@ impl Connection {
         socket: &mut Socket,
         call: &Call,
         descriptors: &[BorrowedFd<'_>],
-    ) -> Result<(Answer, Vec<OwnedFd>), Errno> {
+    ) -> Result<(Answer, Received), Errno> {
         let Socket { socket, owed, .. } = socket;
         let socket = socket.as_ref().ok_or(Errno::NOTCONN)?.as_fd();
         send(socket, call, descriptors)?;
@@ -394,7 +395,8 @@ impl Connection {
                     return Err(Errno::TIMEDOUT);
                 }
             }
-            let answered = receive(socket)?;
+            // There is something to be read, and nobody else reads.
+            let answered = Received::by(|| receive(socket))?;
             *owed -= 1;
             // What an earlier call gave up waiting for comes first.
             if *owed == 0 {

@@ -10,11 +10,70 @@
 use crate::region::departed;
 use crate::session::Session;
 use crate::thread;
-use std::sync::Once;
+use rustix::fd::{AsRawFd, OwnedFd};
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 /// All sessions that this process has opened, the last one first: each names the next. None is ever freed.
 static SESSIONS: AtomicPtr<Session> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Numbers of all that is [`Received`] now. Locked inside [`arck_pm::forks::mapping`] alone, so that no fork
+/// finds it locked.
+static RECEIVED: Mutex<Vec<i32>> = Mutex::new(Vec::new());
+
+fn received() -> MutexGuard<'static, Vec<i32>> {
+    RECEIVED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Descriptors that the controller has sent, until they have been used and are closed: whoever is forked
+/// meanwhile closes his copies ([`in_child`]).
+pub struct Received(Vec<OwnedFd>);
+
+impl Received {
+    /// Receives, while nobody forks. It must not block.
+    pub(crate) fn by<T, E>(
+        receive: impl FnOnce() -> Result<(T, Vec<OwnedFd>), E>,
+    ) -> Result<(T, Received), E> {
+        arck_pm::forks::mapping(|| {
+            let (told, files) = receive()?;
+            received().extend(files.iter().map(AsRawFd::as_raw_fd));
+            Ok((told, Received(files)))
+        })
+    }
+
+    /// What is no right: children may have it.
+    pub(crate) fn give_to_children(mut self) -> Vec<OwnedFd> {
+        arck_pm::forks::mapping(|| {
+            self.forget();
+            std::mem::take(&mut self.0)
+        })
+    }
+
+    fn forget(&self) {
+        let own = |number: &i32| self.0.iter().any(|file| file.as_raw_fd() == *number);
+        received().retain(|number| !own(number));
+    }
+}
+
+impl Deref for Received {
+    type Target = [OwnedFd];
+    fn deref(&self) -> &[OwnedFd] {
+        &self.0
+    }
+}
+
+impl Drop for Received {
+    fn drop(&mut self) {
+        if !self.0.is_empty() {
+            // In one step: the number of what is closed may be another file's.
+            arck_pm::forks::mapping(|| {
+                self.forget();
+                self.0.clear();
+            });
+        }
+    }
+}
 
 /// In a session: the one that was opened before it.
 pub(crate) type Before = AtomicPtr<Session>;
@@ -76,6 +135,11 @@ pub fn in_child() {
     arck_pm::forks::let_go();
     thread::forget_all();
     departed::forget_all();
+    for number in std::mem::take(&mut *received()) {
+        // SAFETY: this child's copy of a descriptor that a thread of its parent was using; that thread is
+        // not here.
+        unsafe { rustix::io::close(number) };
+    }
     let mut session = SESSIONS.swap(std::ptr::null_mut(), Ordering::AcqRel);
     // SAFETY: a session that was noted, and lives as long as the process: here, its copy.
     while let Some(parents) = unsafe { session.as_ref() } {

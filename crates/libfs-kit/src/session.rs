@@ -22,7 +22,7 @@ use crate::arena_pages::ArenaPages;
 use crate::carried::Carried;
 use crate::connection::{self, Connection, PATIENCE};
 use crate::data_pages::DataPages;
-use crate::forks;
+use crate::forks::{self, Received};
 use crate::numbers::Numbers;
 use crate::region::{Region, RegionError};
 use crate::region_shared;
@@ -563,7 +563,7 @@ impl Session {
         }
     }
 
-    fn call(&self, call: &Call) -> Result<(Answer, Vec<OwnedFd>), Errno> {
+    fn call(&self, call: &Call) -> Result<(Answer, Received), Errno> {
         self.call_with(call, &[])
     }
 
@@ -571,7 +571,7 @@ impl Session {
         &self,
         call: &Call,
         descriptors: &[BorrowedFd<'_>],
-    ) -> Result<(Answer, Vec<OwnedFd>), Errno> {
+    ) -> Result<(Answer, Received), Errno> {
         let began = Instant::now();
         loop {
             let called = self
@@ -616,7 +616,7 @@ impl Session {
             else {
                 return Err(Errno::PROTO);
             };
-            let ([file], true) = (descriptors.as_slice(), told as usize <= length) else {
+            let ([file], true) = (&*descriptors, told as usize <= length) else {
                 return Err(Errno::PROTO);
             };
             copy(file.as_fd(), socket::PIECE_OFFSET as u64, told as usize)?;
@@ -633,6 +633,7 @@ impl Session {
     pub fn hand_on(&self, of: HandedOn) -> Result<(OwnedFd, u64), Errno> {
         match self.call(&Call::HandOn(of))? {
             (Answer::Described { name, .. }, descriptors) => {
+                let descriptors = descriptors.give_to_children();
                 let descriptor = descriptors.into_iter().next().ok_or(Errno::PROTO)?;
                 let descriptor = connection::placed(descriptor);
                 self.connection.note_told(descriptor.as_fd(), &Call::Claim);

@@ -8,6 +8,7 @@
 //!   are dropped before the next operation ([`Session::drop_withdrawn`]).
 
 use super::Session;
+use crate::forks::Received;
 use arck_core_state::superblock::Durability;
 use arck_core_state::{PAGE_SIZE, PagePtr, PageWords, Pages, SegmentNumber};
 use arck_pm::SharedBytes;
@@ -16,7 +17,7 @@ use arck_pm::placing::{self, Protection};
 use arck_protocol::Request;
 use arck_protocol::message::GIVE_BACK_MAX;
 use arck_protocol::socket::{Answer, Call};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::cell::Cell;
@@ -193,7 +194,7 @@ impl Session {
         // Another thread may have been granted or have mapped it meanwhile: mapping a second
         // time read-only would take a writable mapping away, so it is decided under the lock.
         let _one_at_a_time = self.connection.one_at_a_time();
-        for (&other, descriptor) in segments.iter().zip(&descriptors) {
+        for (&other, descriptor) in segments.iter().zip(&*descriptors) {
             if other != segment && self.state().data.is_withdrawn(self, other) {
                 // Nothing has led there, and whoever gives it back would not wait for us.
                 continue;
@@ -214,7 +215,7 @@ impl Session {
         &self,
         segments: &[SegmentNumber],
         to_write: bool,
-    ) -> Result<Vec<OwnedFd>, Errno> {
+    ) -> Result<Received, Errno> {
         let segments = segments.to_vec();
         let count = segments.len();
         let (answer, descriptors) = self.call(&match to_write {
@@ -272,7 +273,7 @@ impl Session {
     /// One more data segment of this session's own, mapped read-write and populated. ENOSPC.
     pub fn grant_segment(&self) -> Result<SegmentNumber, Errno> {
         let (answer, descriptors) = self.call(&Call::GrantSegment)?;
-        let (Answer::Segments(segments), [descriptor]) = (&answer, descriptors.as_slice()) else {
+        let (Answer::Segments(segments), [descriptor]) = (&answer, &*descriptors) else {
             return Err(Errno::PROTO);
         };
         let &[segment] = segments.as_slice() else {

@@ -10,7 +10,6 @@ use super::holding::{BOUNDED, owns_open};
 use super::keeping::scribble_for_ever;
 use super::process::{ATTACK_BOUND, Role, User, become_user};
 use super::raw::{Client, dial, seqpacket};
-use super::reading::{all_segments, is_seen};
 use super::table::{Attack, Scene, case};
 use super::world::{ATTACKER_USER, THIRD_USER, VICTIM_USER};
 use arck_protocol::Request;
@@ -18,9 +17,12 @@ use arck_protocol::message::MESSAGE_MAX;
 use arck_protocol::operation::LightBarrier;
 use arck_protocol::socket::{Answer, Call, call, receive, send};
 use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{SocketAddrUnix, accept, bind, connect, listen};
 use rustix::process::Signal;
 use std::path::Path;
+use std::time::Duration;
 
 /// Segments that are handed on.
 const SEGMENTS: usize = 4;
@@ -33,6 +35,9 @@ const GOES_ON_AS_ANOTHER: &str = "dies, and a process of another user goes on";
 const ENDED: &str = "used by another user's process when it has ended";
 const TAKEN_UP: &str = "taken up by another user's process";
 const ASKED: &str = "EACCES";
+/// From a process that is not the one that connected nothing is heard: the wait for an answer ends.
+const UNHEARD: &str = "EAGAIN";
+const SILENCE: Duration = Duration::from_secs(2);
 
 /// Where a process hands on what it has: nobody's file, and gone with the process.
 fn address(process: u32) -> SocketAddrUnix {
@@ -86,6 +91,7 @@ pub fn second(pool: &Path, attack: &str, first: &str) {
         panic!("no session");
     };
     let socket = files.remove(0);
+    set_socket_timeout(&socket, Timeout::Recv, Some(SILENCE)).expect("a time-out");
     let segments = files.split_off(GREETING);
     let mut a = Attacker::of(Client::of(socket, welcome, files), pool);
     let stopped = match attack {
@@ -97,12 +103,9 @@ pub fn second(pool: &Path, attack: &str, first: &str) {
             BOUNDED.into()
         }
         ENDED => {
-            let (said, _) = call(&a.socket, &Call::GrantSegment).expect("an answer");
-            let Answer::Error(errno, _) = said else {
-                panic!("{said:?}");
-            };
+            let said = call(&a.socket, &Call::GrantSegment).expect_err("silence");
             writes_for_ever(&a, segments);
-            errno_name(errno)
+            errno_name(said.raw_os_error())
         }
         TAKEN_UP => {
             let control = a.control_file.try_clone().expect("its control memory");
@@ -125,7 +128,9 @@ fn looks_around(a: &Attacker) -> String {
         contents: true,
     };
     let said = vec![said(&a.ask(&admit)), a.acquisition(private)];
-    assert!(!is_seen(&all_segments(a)), "the secret is seen");
+    let segments = (0..a.welcome.geometry.segment_count).collect();
+    let mapped = call(&a.socket, &Call::MapSegments { segments });
+    assert_eq!(mapped.expect_err("silence"), Errno::AGAIN);
     all_the_same(said)
 }
 
@@ -193,7 +198,7 @@ fn first_dies(scene: &mut Scene, first: &mut Role, attack: &str, user: User) {
 
 fn ended_and_used(scene: &mut Scene, first: &mut Role) {
     let mut second = start_second(scene, first, ENDED, THIRD_USER);
-    assert_eq!(second.line(ATTACK_BOUND), "EPROTO");
+    assert_eq!(second.line(ATTACK_BOUND), UNHEARD);
     first.signal(Signal::KILL);
     for _ in 0..3 {
         scene.victim_works();
@@ -230,9 +235,9 @@ pub const ATTACKS: &[Attack] = &[
     })
     .and(|scene, first| first_dies(scene, first, GOES_ON_AS_ANOTHER, THIRD_USER))
     .for_users(),
-    case("pass", ENDED, "EPROTO", |a| {
+    case("pass", ENDED, UNHEARD, |a| {
         hand_on(a, true);
-        "EPROTO".into()
+        UNHEARD.into()
     })
     .and(ended_and_used)
     .for_users(),
