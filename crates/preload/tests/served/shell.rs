@@ -270,8 +270,9 @@ fn unreachable_pool() {
 /// Without settings the library does nothing.
 #[test]
 fn no_settings() {
+    // Whether the host has the directory at this moment or not: another test's `arck run` may hold it.
     let output = Command::new("/bin/ls")
-        .arg("/arck")
+        .arg("/arck/not-there")
         .env("LD_PRELOAD", library(Backend::Host))
         .output()
         .unwrap();
