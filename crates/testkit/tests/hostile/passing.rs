@@ -2,16 +2,18 @@
 //! descriptor that it was sent; of the same user and of another, beside the first and after its death.
 //!
 //! # Invariant
-//! * The second process has nothing but what it was handed: it asks for nothing of its own.
+//! * The second process has nothing but what it was handed, and the numbers of inodes: it asks for nothing
+//!   else of its own.
 
 use super::attacker::{Attacker, all_the_same, errno_name, said};
 use super::exhausting::garbage_for_ever;
-use super::holding::{BOUNDED, owns_open};
+use super::holding::BOUNDED;
 use super::keeping::scribble_for_ever;
 use super::process::{ATTACK_BOUND, Role, User, become_user};
 use super::raw::{Client, dial, seqpacket};
 use super::table::{Attack, Scene, case};
-use super::world::{ATTACKER_USER, THIRD_USER, VICTIM_USER};
+use super::world::{ATTACKER_USER, OPEN, THIRD_USER, VICTIM_USER};
+use arck_core_state::InodeNumber;
 use arck_protocol::Request;
 use arck_protocol::message::MESSAGE_MAX;
 use arck_protocol::operation::LightBarrier;
@@ -95,10 +97,12 @@ pub fn second(pool: &Path, attack: &str, first: &str) {
     let segments = files.split_off(GREETING);
     let mut a = Attacker::of(Client::of(socket, welcome, files), pool);
     let stopped = match attack {
-        USED_BY_OTHERS => looks_around(&a),
+        USED_BY_OTHERS => looks_around(&a, pool),
         GOES_ON | GOES_ON_AS_ANOTHER => {
             // First of all while the other is there.
-            owns_open(&mut a);
+            let open = number_of(pool, OPEN);
+            a.acquire(&[open]);
+            a.birth_with(open, b"attackers", |_| {});
             a.when_asked = Some(Box::new(goes_on(&a, segments)));
             BOUNDED.into()
         }
@@ -120,9 +124,18 @@ pub fn second(pool: &Path, attack: &str, first: &str) {
     a.stays(&stopped);
 }
 
+/// The number of an inode, as this process's own user may know it: of what it was handed it cannot have
+/// anything mapped that was not mapped there.
+fn number_of(pool: &Path, path: &str) -> InodeNumber {
+    let own = Attacker::connect(pool);
+    let number = own.find(path);
+    own.end();
+    number
+}
+
 /// Asks for what the session's user may not have, and its own user may.
-fn looks_around(a: &Attacker) -> String {
-    let private = a.find("victim/private");
+fn looks_around(a: &Attacker, pool: &Path) -> String {
+    let private = number_of(pool, "victim/private");
     let admit = Request::Admit {
         inode: private,
         contents: true,
