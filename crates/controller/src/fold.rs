@@ -383,7 +383,7 @@ impl Core {
             }
         }
         let has_receipts = !receipts.is_empty();
-        tails::clear_before_growth(change.state, &resized, owner);
+        tails::clear_before_growth(change.state, &resized);
         if let Some(session) = self.sessions.get_mut(&owner) {
             let pool = &change.state.pool;
             session.keep_receipts(pool, session.stuck(), receipts);
@@ -401,7 +401,7 @@ impl Core {
             return Err(errno.into());
         }
 
-        self.clear_after_cuts(&resized, owner);
+        self.clear_after_cuts(&resized);
         self.touched.extend(touched);
         self.note_accepted(owner, &accepted);
         self.show_born(owner, &born);

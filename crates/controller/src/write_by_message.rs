@@ -61,7 +61,7 @@ impl Core {
         }
         let cut = self.change_file(session, file, |change, who| cut(change, file.0, who, size));
         if cut.is_ok() {
-            self.clear_tail(file.0, 0);
+            self.clear_tail(file.0);
         }
         cut.into()
     }

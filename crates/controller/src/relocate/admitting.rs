@@ -96,14 +96,16 @@ impl Core {
         };
         match self.move_contents(number, None, &stays_now) {
             Ok(_) => {}
-            Err(Errno::NOSPC) => return Err(self.no_room.note(number)),
+            // Of what is small it costs little to try again, and there may be room at once.
+            Err(Errno::NOSPC) if before > WINDOW => return Err(self.no_room.note(number)),
             Err(errno) => return Err(errno),
         }
         match outside(&self.state)? {
             0 => Ok(true),
             after if after < before => Ok(false),
             // There is no class for it, or no room in that.
-            _ => Err(self.no_room.note(number)),
+            _ if before > WINDOW => Err(self.no_room.note(number)),
+            _ => Err(Errno::NOSPC),
         }
     }
 
@@ -169,7 +171,7 @@ impl Core {
                 !unused.iter().any(is_left)
             });
         }
-        self.clear_tail(inode.number, 0);
+        self.clear_tail(inode.number);
         let mut change = Change::new(&mut self.state);
         for &segment in &whole {
             let entry = SegmentEntry {

@@ -5,14 +5,13 @@
 //! * A page that is moved to other readers has zeroes behind the end of the file ([`super::pages`]).
 //! * So has one that readers can map already and that its writer cannot write: when the file has become
 //!   shorter, as soon as that is committed; before it becomes longer, whatever its new owner left out.
-//! * A page in a segment of the session that owns the file is never touched: that session may be storing
-//!   there. Only its own user, root and the pool's user can map it.
+//! * A page in a segment of a session is never touched: that session may be storing there. Only its own
+//!   user, root and the pool's user can map it.
 
 use super::pages::Copier;
 use crate::core::Core;
 use crate::files::{CONTROLLER, SegmentKind};
 use crate::state::State;
-use arck_core_state::geometry::SessionNumber;
 use arck_core_state::{FileKind, InodeNumber, PAGE_SIZE, PagePtr};
 use arck_verifier::{Changes, VerifiedState};
 
@@ -45,27 +44,21 @@ pub(crate) fn resized(state: &State, changes: &Changes<'_>) -> Vec<Resized> {
 }
 
 /// Zeroes what is behind the ends of files that are about to become longer: nobody sees it yet.
-/// `writer`: the session that has made them longer.
-pub(crate) fn clear_before_growth(state: &State, resized: &[Resized], writer: SessionNumber) {
+pub(crate) fn clear_before_growth(state: &State, resized: &[Resized]) {
     let mut copier = Copier::default();
     for file in resized.iter().filter(|file| file.new > file.old) {
-        clear_behind(state, &mut copier, file.number, file.old, writer);
+        clear_behind(state, &mut copier, file.number, file.old);
     }
 }
 
-fn clear_behind(
-    state: &State,
-    copier: &mut Copier,
-    number: InodeNumber,
-    end: u64,
-    writer: SessionNumber,
-) {
+fn clear_behind(state: &State, copier: &mut Copier, number: InodeNumber, end: u64) {
     let page = state.data_page(number, end / PAGE_SIZE);
     if end.is_multiple_of(PAGE_SIZE) || page.is_null() {
         return;
     }
-    let owner = state.data_segment_owner(page);
-    if owner.is_some() && owner == Some(writer) {
+    // Whose segment it is may be storing there at this moment, also after the file has become another
+    // session's: what he has stored in place stands, and is not stored once more.
+    if state.data_segment_owner(page).is_some() {
         return;
     }
     if let Err(errno) = copier.clear(state, page, (end % PAGE_SIZE) as usize) {
@@ -75,13 +68,12 @@ fn clear_behind(
 }
 
 impl Core {
-    /// Zeroes what is behind the end of a file, unless it lies where `writer` or the session that owns the
-    /// file may be storing.
-    pub(crate) fn clear_tail(&self, number: InodeNumber, writer: SessionNumber) {
-        self.clear_tail_with(&mut Copier::default(), number, writer);
+    /// Zeroes what is behind the end of a file, unless it lies where a session may be storing.
+    pub(crate) fn clear_tail(&self, number: InodeNumber) {
+        self.clear_tail_with(&mut Copier::default(), number);
     }
 
-    fn clear_tail_with(&self, copier: &mut Copier, number: InodeNumber, writer: SessionNumber) {
+    fn clear_tail_with(&self, copier: &mut Copier, number: InodeNumber) {
         let state = &self.state;
         let Some(inode) = state.shadow(number) else {
             return;
@@ -89,19 +81,14 @@ impl Core {
         if !state.space.shared || inode.kind() != Some(FileKind::File) {
             return;
         }
-        let header = state.header_copy(number);
-        let owner = header.map_or(0, |header| header.ownership.session());
-        let page = state.data_page(number, inode.size / PAGE_SIZE);
-        if owner == 0 || state.data_segment_owner(page) != Some(owner) {
-            clear_behind(state, copier, number, inode.size, writer);
-        }
+        clear_behind(state, copier, number, inode.size);
     }
 
     /// Of files that have become shorter.
-    pub(crate) fn clear_after_cuts(&self, resized: &[Resized], writer: SessionNumber) {
+    pub(crate) fn clear_after_cuts(&self, resized: &[Resized]) {
         let mut copier = Copier::default();
         for file in resized.iter().filter(|file| file.new < file.old) {
-            self.clear_tail_with(&mut copier, file.number, writer);
+            self.clear_tail_with(&mut copier, file.number);
         }
     }
 
@@ -120,7 +107,7 @@ impl Core {
         let segment = self.state.pool.geometry().segment_of(page);
         let entry = self.state.space.entry(segment).unwrap_or_default();
         if entry.kind() == SegmentKind::Data && entry.uid == CONTROLLER {
-            self.clear_tail_with(copier, number, 0);
+            self.clear_tail_with(copier, number);
         }
     }
 }
