@@ -356,11 +356,10 @@ impl<'a> Context<'a> {
             let dropped = before.saturating_sub(left);
             self.session.state().data.note_dropped(dropped);
         }
-        // Also what an attempt before this one has cut.
-        match new <= old {
-            true => self.clear_tail(inode, new),
-            false => Ok(None),
-        }
+        // It is cut. Whatever keeps the rest from being zeroed must not have the cut made again, on top of
+        // what others have written since: then it stays behind the end, for the controller to see to.
+        let left = (new <= old).then(|| self.clear_tail(inode, new));
+        Ok(left.and_then(Result::ok).flatten())
     }
 
     /// Zeroes what lies behind the end of a file in its last page; gives that page if it is not this
