@@ -91,7 +91,7 @@ fn refusals_of_many_sessions_take_no_longer_than_those_of_one() {
         // Else twelve times as much would be little, too.
         assert!(few > bound / 4, "{few:?}");
         assert!(
-            many < 4 * few.max(bound),
+            many < 3 * few.max(bound),
             "{few:?} after one, {many:?} after 12"
         );
     }
