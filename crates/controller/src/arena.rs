@@ -48,6 +48,8 @@ pub struct Arena {
     growth: Option<Growth>,
     /// The most that was asked of a worker, of each part: never less than what is allocated.
     asked: (u32, u32),
+    /// Bytes that were in the file beyond that when this controller found it.
+    found: u64,
     /// Bytes that the file system took for a new one beyond what was asked for.
     overhead: u64,
     /// Its pages are zeroed when they are allocated: see [`spare_files::fill`].
@@ -167,6 +169,7 @@ impl Arena {
             free_slots: Vec::new(),
             next_slot: 0,
             growth: None,
+            found: 0,
             overhead: 0,
             is_memory: pool.durability() == Durability::Volatile,
             workers: workers.clone(),
@@ -181,13 +184,13 @@ impl Arena {
 
     /// Bytes that are allocated, or may be by what was asked of a worker.
     pub fn granted(&self) -> u64 {
-        bytes_of(self.asked)
+        bytes_of(self.asked) + self.found
     }
 
     /// Bytes of [`granted`](Arena::granted) when so many pages have been asked for as well. EINVAL beyond
     /// the greatest size.
     pub fn bytes_with(&self, pages: (u32, u32)) -> Result<u64, Errno> {
-        Ok(bytes_of(self.asked_with(pages)?))
+        Ok(bytes_of(self.asked_with(pages)?) + self.found)
     }
 
     /// What is asked of workers in all when this is asked for: the greater of each part, since whoever
@@ -200,12 +203,24 @@ impl Arena {
         Ok((branch_pages.max(branch_asked), delta_pages.max(delta_asked)))
     }
 
-    /// Of a session that an earlier controller opened: nobody knows how much the file system took at
-    /// first, nor what was being allocated when that controller ended.
-    pub fn allow_for_what_was_under_way(&mut self) {
+    /// Of a session that an earlier controller opened: nobody knows how much the file system took at first.
+    pub fn allow_for_overhead(&mut self) {
         /// Bytes; four times as much is let pass.
         const OVERHEAD: u64 = 2 << 20;
         self.overhead = OVERHEAD;
+    }
+
+    /// Bytes that are in the file beyond what is known to be granted: what the controller before this one was
+    /// having allocated when it ended, if the session has not stored there itself.
+    pub fn excess(&self) -> Result<u64, Errno> {
+        let blocks = rustix::fs::fstat(&self.file)?.st_blocks;
+        let bytes = u64::try_from(blocks).unwrap_or(0) * 512;
+        Ok(bytes.saturating_sub(self.granted()))
+    }
+
+    /// Takes so many bytes for granted, in whichever part they lie.
+    pub fn grant_excess(&mut self, bytes: u64) {
+        self.found += bytes;
     }
 
     /// What the file may be when it has grown to so many pages. EINVAL beyond the greatest size.
@@ -467,6 +482,7 @@ mod tests {
             free_slots: Vec::new(),
             next_slot: 0,
             growth: None,
+            found: 0,
             overhead: 0,
             is_memory: true,
             workers: Workers::default(),

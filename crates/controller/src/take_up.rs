@@ -135,7 +135,12 @@ impl Core {
             }
         }
         // What it was sent to write is looked at as before.
-        session.arena.allow_for_what_was_under_way();
+        session.arena.allow_for_overhead();
+        let excess = session.arena.excess().unwrap_or(0);
+        // It could have asked for as much by now, whoever stored there.
+        if self.may_take(entry.uid, excess) {
+            session.arena.grant_excess(excess);
+        }
         if let Ok(allowance) = session.arena.allowance(number, session.arena.pages()) {
             self.lookout.lend(Lent::Arena(number), allowance);
         }
