@@ -225,13 +225,57 @@ pub fn process_id() -> i32 {
     unsafe { syscall!(libc::SYS_getpid) as i32 }
 }
 
+/// `write` of what is not the program's own: as far as the descriptor takes it, and never with a signal.
+/// Without this the limit on the size of files (SIGXFSZ), or a pipe that nobody reads (SIGPIPE), would end
+/// a program for something that it did not do.
+pub fn write_unsignalled(descriptor: usize, bytes: &[u8]) -> isize {
+    const NONE: usize = 0;
+    let signals = 1u64 << (libc::SIGXFSZ - 1) | 1 << (libc::SIGPIPE - 1);
+    let (mut mask, mut pending) = (0u64, 0u64);
+    let at_once = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: masks of 64 bits and a structure on the stack, and a slice that is valid for reading. The
+    // mask of this thread is as before at the end.
+    unsafe {
+        syscall!(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_BLOCK,
+            &raw const signals,
+            &raw mut mask,
+            8
+        );
+        syscall!(libc::SYS_rt_sigpending, &raw mut pending, 8);
+        let written = syscall!(libc::SYS_write, descriptor, bytes.as_ptr(), bytes.len());
+        // What was pending before is the program's own.
+        let ours = signals & !pending;
+        if written == error(libc::EFBIG) || written == error(libc::EPIPE) {
+            syscall!(
+                libc::SYS_rt_sigtimedwait,
+                &raw const ours,
+                NONE,
+                &raw const at_once,
+                8
+            );
+        }
+        syscall!(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_SETMASK,
+            &raw const mask,
+            NONE,
+            8
+        );
+        written
+    }
+}
+
 /// Writes all of `text` as far as the descriptor takes it; errors are ignored (there is nobody
 /// to tell).
 pub fn print(descriptor: i32, text: &[u8]) {
     let mut rest = text;
     while !rest.is_empty() {
-        // SAFETY: the slice is valid for reading.
-        let n = unsafe { syscall!(libc::SYS_write, descriptor, rest.as_ptr(), rest.len()) };
+        let n = write_unsignalled(descriptor as usize, rest);
         if n == error(libc::EINTR) {
             continue;
         }

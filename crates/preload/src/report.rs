@@ -7,7 +7,8 @@
 //! Invariants:
 //! * Counters are only touched when a report was asked for, so that without one a served call pays
 //!   one load. A line holds the counts since the previous line of the process.
-//! * A line is one write, so that lines of several processes do not mix.
+//! * A line is one write, so that lines of several processes do not mix. One that does not fit (`ulimit -f`,
+//!   a full file system) is left out, and the file's mode says that there was one.
 //! * No allocation, and stacks of spawned children are small: two texts are never on one at once.
 
 use crate::memory;
@@ -265,36 +266,41 @@ fn escaped<const N: usize>(text: &mut Text<N>, bytes: &[u8]) {
     }
 }
 
-/// Adds a line to the report. The file is there already, unless whoever wanted it has gone.
+/// Adds a line to the report, whole, or notes that one is missing. The file is there already, unless whoever
+/// wanted it has gone.
 fn append<const N: usize>(text: &Text<N>) {
-    // SAFETY: the setting is NUL-terminated; the text is valid.
-    unsafe {
-        if let Some(descriptor) = report_descriptor() {
-            syscall!(
-                libc::SYS_write,
-                descriptor,
-                text.pointer(),
-                text.bytes().len()
-            );
-            return;
-        }
-        // Nothing that is waited for, and no link to elsewhere.
-        let flags = libc::O_RDWR | libc::O_APPEND | libc::O_CLOEXEC;
-        let flags = flags | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
-        let path = settings::REPORT.get().as_ptr();
-        let file = syscall!(libc::SYS_openat, libc::AT_FDCWD, path, flags, 0);
-        if raw::failed(file) {
-            return;
-        }
-        if is_report(file) {
-            syscall!(libc::SYS_write, file, text.pointer(), text.bytes().len());
-        }
-        raw::close(file);
+    if let Some(descriptor) = report_descriptor() {
+        raw::write_unsignalled(descriptor, text.bytes());
+        return;
     }
+    // Nothing that is waited for, and no link to elsewhere.
+    let flags = libc::O_RDWR | libc::O_APPEND | libc::O_CLOEXEC;
+    let flags = flags | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+    let path = settings::REPORT.get().as_ptr();
+    // SAFETY: the setting is NUL-terminated.
+    let file = unsafe { syscall!(libc::SYS_openat, libc::AT_FDCWD, path, flags, 0) };
+    if raw::failed(file) {
+        return;
+    }
+    if let Some(length) = length_of_report(file) {
+        let bytes = text.bytes();
+        // A part of a line would spoil the next one too.
+        let limit = raw::limit(libc::RLIMIT_FSIZE).unwrap_or(usize::MAX);
+        let fits = length.saturating_add(bytes.len()) <= limit;
+        if !fits || raw::write_unsignalled(file as usize, bytes) != bytes.len() as isize {
+            // SAFETY: no memory.
+            unsafe { syscall!(libc::SYS_fchmod, file, LINES_ARE_MISSING) };
+        }
+    }
+    raw::close(file);
 }
 
-/// Whether a file is empty, or begins as reports do: the environment may name any.
-fn is_report(file: isize) -> bool {
+/// Mode of a report in which there was no room for a line: it means nothing else for a file, and may be set
+/// where nothing may be written any more.
+const LINES_ARE_MISSING: u32 = libc::S_ISVTX | 0o600;
+
+/// Length of a file that is empty, or begins as reports do: the environment may name any.
+fn length_of_report(file: isize) -> Option<usize> {
     const START: &[u8; 7] = b"{\"pid\":";
     let mut start = [0; START.len()];
     // SAFETY: a structure on the stack, for which all zeroes are a value, and a buffer; the kernel fills
@@ -303,11 +309,12 @@ fn is_report(file: isize) -> bool {
         let mut status: libc::stat = std::mem::zeroed();
         let asked = syscall!(libc::SYS_fstat, file, &raw mut status);
         if raw::failed(asked) || status.st_mode & libc::S_IFMT != libc::S_IFREG {
-            return false;
+            return None;
         }
         let length = start.len();
         let read = syscall!(libc::SYS_pread64, file, start.as_mut_ptr(), length, 0);
-        read == 0 || read == length as isize && start == *START
+        let is_report = read == 0 || read == length as isize && start == *START;
+        is_report.then_some(status.st_size as usize)
     }
 }
 

@@ -16,7 +16,8 @@
 //! of counts and nothing else; `stay` says that the execution before it failed.)
 //!
 //! Unknown members are ignored and missing ones count as nothing, so that a library of another
-//! version still reports. A line that cannot be read is counted and said, never fatal.
+//! version still reports. A line that cannot be read is counted and said, never fatal; so is that there
+//! was no room for one (`ulimit -f`), of which the file's sticky bit tells.
 
 mod table;
 
@@ -25,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -142,6 +143,8 @@ struct Summary {
     past: BTreeMap<String, u64>,
     /// Lines in the report that could not be read.
     unreadable: u64,
+    /// Whether processes had lines for which there was no room: they said so by the file's mode.
+    lines_are_missing: bool,
     processes: Vec<Process>,
     /// What the library was not loaded into; what these programs did, and what they started
     /// without it, is not known.
@@ -200,7 +203,9 @@ impl Collector {
     /// Reads what they wrote and prints the summary where it was asked for.
     pub fn finish(self, run: &Run<'_>) {
         let text = std::fs::read(&self.path).unwrap_or_default();
-        let summary = summarise(&String::from_utf8_lossy(&text), run);
+        let mut summary = summarise(&String::from_utf8_lossy(&text), run);
+        summary.lines_are_missing =
+            std::fs::metadata(&self.path).is_ok_and(|file| file.mode() & libc::S_ISVTX != 0);
         let Some(file) = &self.destination else {
             eprint!("{}", table(&summary));
             return;
@@ -244,6 +249,7 @@ fn summarise(lines: &str, run: &Run<'_>) -> Summary {
         served: BTreeMap::new(),
         past: BTreeMap::new(),
         unreadable: 0,
+        lines_are_missing: false,
         processes: Vec::new(),
         uncovered: Vec::new(),
     };

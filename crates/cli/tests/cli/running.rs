@@ -239,3 +239,40 @@ fn programs_that_are_not_covered_are_named() {
     assert!(text.contains("got past it: none seen\n"), "{text}");
     assert!(!text.contains("still running"), "{text}");
 }
+
+/// Programs under a limit on the size of files (`ulimit -f`) ended by SIGXFSZ when the report, or the memory
+/// file that a program of the pool is executed from, grew beyond it: they themselves had written nothing.
+#[test]
+fn what_is_written_for_a_program_does_not_count_against_its_limit() {
+    let place = Place::made();
+    let file = place.path().join("report.json");
+    let option = format!("--report={}", file.display());
+    let script = r#"cp "$(command -v cat)" /arck/cat; echo text >/arck/file
+        for size in unlimited 1 0; do
+            (ulimit -f "$size"; for n in 1 2 3 4; do cat /arck/file; done; echo "$?"
+             /arck/cat /arck/file; echo "$?")
+        done"#;
+    let read = "text\n".repeat(4);
+    let too_large = format!("{read}0\n126\n");
+    let expected = format!("{read}0\ntext\n0\n{too_large}{too_large}");
+    let told = |script: &str| {
+        let output = run(&place.pool(), &[&option], &["bash", "-c", script])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let report = std::fs::read(&file).unwrap();
+        let report: serde_json::Value = serde_json::from_slice(&report).unwrap();
+        assert_eq!(report["unreadable"], 0, "{report:#}");
+        let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+        (text, report["lines_are_missing"].clone())
+    };
+    let ([printed, errors], are_missing) = told(script);
+    assert_eq!(printed, expected, "{errors}");
+    let said = errors
+        .lines()
+        .filter(|line| line.contains("File too large"));
+    assert_eq!((said.count(), errors.lines().count()), (2, 2), "{errors}");
+    assert_eq!(are_missing, true);
+    let (_, are_missing) = told("cat /arck/file");
+    assert_eq!(are_missing, false);
+}

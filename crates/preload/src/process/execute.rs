@@ -486,15 +486,15 @@ pub fn copy_to_memory(fs: &FileSystem, handle: Handle) -> Result<isize, Failure>
             }
             let mut written = 0;
             while written < n {
-                let result = syscall!(
-                    libc::SYS_write,
-                    file,
-                    buffer.as_ptr().add(written),
-                    n - written
-                );
+                // Where it is more than files of the process may be, that is what it is told: it has
+                // written nothing that it could be ended for.
+                let result = raw::write_unsignalled(file as usize, &buffer[written..n]);
                 if result <= 0 {
                     raw::close(file);
-                    return Ok(error(libc::ENOMEM));
+                    return Ok(match result == error(libc::EFBIG) {
+                        true => result,
+                        false => error(libc::ENOMEM),
+                    });
                 }
                 written += result as usize;
             }

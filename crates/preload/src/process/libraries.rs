@@ -163,7 +163,7 @@ impl Copied {
         fs.close(handle);
         let file = copied?;
         match raw::failed(file) {
-            true => Err(Failure::Errno(Errno::NOMEM)),
+            true => Err(Failure::Errno(Errno::from_raw_os_error(-file as i32))),
             false => Ok(Copied { file, path }),
         }
     }

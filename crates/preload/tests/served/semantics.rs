@@ -80,6 +80,40 @@ fn size_limits() {
     same("limits");
 }
 
+/// Programs that were started under a limit were ended by SIGXFSZ when they opened a session, and later when
+/// the report of what was served grew beyond it.
+#[test]
+fn size_limits_of_shells() {
+    let script = r#"
+        set -u; ulimit -S -f 8; cd "$1"
+        { head -c 20000 /dev/zero > g; echo "$?"; } 2>/dev/null; stat -c %s g
+        { cp -L "$(command -v bash)" copied; echo "$?"; } 2>/dev/null; stat -c %s copied
+        { truncate -s 10000 t; echo "$?"; } 2>/dev/null; stat -c %s t
+        { dd if=/dev/zero of=d bs=3000 count=5; echo "$?"; } 2>/dev/null; stat -c %s d
+        { (ulimit -S -f 16; head -c 20000 /dev/zero > h); echo "$?"; } 2>/dev/null; stat -c %s h
+        (ulimit -S -f unlimited; head -c 20000 /dev/zero > i); echo "$?"; stat -c %s i
+        (trap "" XFSZ; exec 2>/dev/null; head -c 20000 /dev/zero > j); echo "$?"; stat -c %s j
+        echo small > s; echo more >> s; cat s; for i in 1 2 3; do echo "$i" > "many-$i"; done; cat many-*
+        python3 -c 'import resource
+try:
+    with open("p", "wb", buffering=0) as p:
+        while True: p.write(b"x" * 5000)
+except OSError as error:
+    print(error)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, -1))
+try:
+    with open("p", "wb", buffering=0) as p: print(p.write(b"y" * 200), p.write(b"z"))
+except OSError as error:
+    print(error)'
+        stat -c %s p
+    "#;
+    compare_with_tmpfs(|| {
+        let mut command = Command::new("bash");
+        command.arg("-c").arg(script).arg("bash");
+        command
+    });
+}
+
 /// A handler on an alternate stack of 8 KiB that wrote to a file of a pool ended its program, and so did
 /// threads of 16 KiB: the LibFS ran on their stacks, which are smaller than what it takes.
 #[test]

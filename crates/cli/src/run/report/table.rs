@@ -98,6 +98,11 @@ pub fn table(summary: &Summary) -> String {
             summary.unreadable
         );
     }
+    if summary.lines_are_missing {
+        text.push_str(
+            "lines are missing: some process had no room for what it had to tell (ulimit -f, or a full $TMPDIR)\n",
+        );
+    }
     text
 }
 
