@@ -14,5 +14,6 @@ mod running;
 mod shells;
 mod status;
 mod support;
+mod travel;
 mod users;
 mod violations;
