@@ -81,13 +81,6 @@ pub(crate) fn placed(descriptor: OwnedFd) -> OwnedFd {
     }
 }
 
-/// Another descriptor of the same file, where it is to be kept.
-pub(crate) fn placed_again(descriptor: &OwnedFd) -> Result<OwnedFd, Errno> {
-    let from = DESCRIPTORS_FROM.load(Ordering::Relaxed);
-    rustix::io::fcntl_dupfd_cloexec(descriptor, from)
-        .or_else(|_| rustix::io::fcntl_dupfd_cloexec(descriptor, 0))
-}
-
 /// A description that other processes have open too, by a number that it had, and which file it is.
 struct Told {
     number: i32,
@@ -130,7 +123,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// `group`: the trust group's name, and its region, [placed](placed_again) already.
+    /// `group`: the trust group's name, and its region.
     pub fn new(
         pool: &Path,
         patience: Duration,
@@ -141,7 +134,7 @@ impl Connection {
         group: Option<(&[u8], OwnedFd)>,
     ) -> Connection {
         let (group, region) = match group {
-            Some((name, region)) => (name.to_vec(), Some(region)),
+            Some((name, region)) => (name.to_vec(), Some(placed(region))),
             None => (Vec::new(), None),
         };
         let [socket, wake, control] = [socket, wake, control].map(placed);
@@ -332,7 +325,8 @@ impl Connection {
 
     /// One attempt. The new socket and wake descriptor take the old ones' numbers.
     fn resume(&self, old: BorrowedFd<'_>, memory: &[BorrowedFd<'_>]) -> Result<(), Errno> {
-        let fresh = connect_socket(&self.pool)?;
+        let fresh = connect(&self.pool)?;
+        let socket = fresh.first().ok_or(Errno::NOTCONN)?;
         let call = Call::Resume {
             version: PROTOCOL_VERSION,
             session: self.session,
@@ -340,18 +334,18 @@ impl Connection {
             member: self.member,
             caller: Caller::of_process(&self.group),
         };
-        send(fresh.as_fd(), &call, memory)?;
-        if !wait_readable(fresh.as_fd(), self.patience) {
+        send(socket.as_fd(), &call, memory)?;
+        if !wait_readable(socket.as_fd(), self.patience) {
             return Err(Errno::TIMEDOUT);
         }
-        let (answer, descriptors) = receive(fresh.as_fd())?;
-        let wake = match (answer, descriptors.as_slice()) {
+        let (answer, descriptors) = Received::by(|| receive(socket.as_fd()))?;
+        let wake = match (answer, &*descriptors) {
             (Answer::Resumed, [wake]) => wake,
             (Answer::Error(errno, _), _) => return Err(Errno::from_raw_os_error(errno)),
             _ => return Err(Errno::PROTO),
         };
         replace(self.wake.as_fd(), wake)?;
-        replace(old, &fresh)
+        replace(old, socket)
     }
 
     /// One exchange. `again`: if the controller is gone, it is waited for, and the call made again.
@@ -537,15 +531,15 @@ pub(crate) fn is_over(deadline: &mut Option<Instant>, patience: Duration) -> boo
     now >= *deadline.get_or_insert(now + patience)
 }
 
-/// As [`connect_socket`], waiting at most `patience` for a controller that is about to be started
+/// As [`connect`], waiting at most `patience` for a controller that is about to be started
 /// again, with what has been waited already (see [`is_over`]).
 pub(crate) fn connect_patiently(
     pool: &Path,
     deadline: &mut Option<Instant>,
     patience: Duration,
-) -> Result<OwnedFd, Errno> {
+) -> Result<Received, Errno> {
     loop {
-        match connect_socket(pool) {
+        match connect(pool) {
             Err(Errno::CONNREFUSED | Errno::NOENT)
                 if !is_over(deadline, patience) && pool.join(layout::SUPERBLOCK).exists() =>
             {
@@ -556,24 +550,39 @@ pub(crate) fn connect_patiently(
     }
 }
 
-/// Connects to `POOL/socket`, through a descriptor of the directory so that the length of the
-/// path does not matter. ENOENT, ECONNREFUSED: nobody serves the pool.
+/// Says who wants a session. Waits for the answer as long as it takes, unless the controller ends.
+pub(crate) fn greet(socket: &Received, caller: Caller) -> Result<(Answer, Received), Errno> {
+    let socket = socket.first().ok_or(Errno::NOTCONN)?.as_fd();
+    send(socket, &Call::hello_of(caller), &[])?;
+    while !wait_readable(socket, PATIENCE) {}
+    Received::by(|| receive(socket))
+}
+
+/// Connects to `POOL/socket`, for who asks something of the controller and opens no session. ENOENT,
+/// ECONNREFUSED: nobody serves the pool.
 pub fn connect_socket(pool: &Path) -> Result<OwnedFd, Errno> {
+    let made = connect(pool)?.give_to_children().pop();
+    made.ok_or(Errno::NOTCONN)
+}
+
+/// The same for a session: one descriptor.
+fn connect(pool: &Path) -> Result<Received, Errno> {
     use rustix::fs::{Mode, OFlags};
+    // Through a descriptor of the directory, so that the length of the path does not matter.
     let directory = rustix::fs::open(
         pool,
         OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
         Mode::empty(),
     )?;
     let path = format!("/proc/self/fd/{}/{}", directory.as_raw_fd(), layout::SOCKET);
-    let socket = rustix::net::socket_with(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )?;
-    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-    Ok(socket)
+    let ((), made) = Received::by(|| {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)
+            .map(|socket| ((), vec![socket]))
+    })?;
+    let socket = made.first().ok_or(Errno::NOTCONN)?;
+    rustix::net::connect(socket, &SocketAddrUnix::new(path)?)?;
+    Ok(made)
 }
 
 #[cfg(test)]

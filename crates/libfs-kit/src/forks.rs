@@ -26,12 +26,12 @@ fn received() -> MutexGuard<'static, Vec<i32>> {
     RECEIVED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Descriptors that the controller has sent, until they have been used and are closed: whoever is forked
-/// meanwhile closes his copies ([`in_child`]).
+/// Connections that are being made, and descriptors that the controller has sent, until they have been used
+/// and are closed, or are a session's: whoever is forked meanwhile closes his copies ([`in_child`]).
 pub struct Received(Vec<OwnedFd>);
 
 impl Received {
-    /// Receives, while nobody forks. It must not block.
+    /// Receives, or makes, while nobody forks. It must not block.
     pub(crate) fn by<T, E>(
         receive: impl FnOnce() -> Result<(T, Vec<OwnedFd>), E>,
     ) -> Result<(T, Received), E> {
@@ -40,6 +40,26 @@ impl Received {
             received().extend(files.iter().map(AsRawFd::as_raw_fd));
             Ok((told, Received(files)))
         })
+    }
+
+    /// Makes a session of them, and notes it, in one step: whoever is forked closes them before it as what
+    /// was received, and after it as the session's. It must be short, and map nothing.
+    pub(crate) fn into_session<E>(
+        mut self,
+        make: impl FnOnce(Vec<OwnedFd>) -> Result<&'static Session, E>,
+    ) -> Result<&'static Session, E> {
+        arck_pm::forks::mapping(|| {
+            self.forget();
+            let session = make(std::mem::take(&mut self.0))?;
+            note(session);
+            Ok(session)
+        })
+    }
+
+    /// These and others.
+    pub(crate) fn and(mut self, mut others: Received) -> Received {
+        self.0.append(&mut others.0);
+        self
     }
 
     /// What is no right: children may have it.
@@ -79,7 +99,7 @@ impl Drop for Received {
 pub(crate) type Before = AtomicPtr<Session>;
 
 /// Notes a new session.
-pub(crate) fn note(session: &'static Session) {
+fn note(session: &'static Session) {
     let own = std::ptr::from_ref(session).cast_mut();
     let mut first = SESSIONS.load(Ordering::Acquire);
     loop {

@@ -257,7 +257,7 @@ impl Session {
                     errno => system("cannot reach the controller")(errno),
                 })?;
             let caller = Caller::of_process(options.group).with_region(options.region_size);
-            match socket::call(&socket, &Call::hello_of(caller)) {
+            match connection::greet(&socket, caller) {
                 Ok((answer, descriptors)) => break (socket, answer, descriptors),
                 // It ended before it had answered: as if it had ended before.
                 Err(Errno::CONNRESET | Errno::PIPE)
@@ -279,9 +279,10 @@ impl Session {
             }
             _ => return Err(system("the controller answered nonsense")(Errno::PROTO)),
         };
-        let [headers, bitmap, control, wake, region, arena]: [OwnedFd; 6] = descriptors
-            .try_into()
-            .map_err(|_| system("the controller sent the wrong descriptors")(Errno::PROTO))?;
+        let wrong = || system("the controller sent the wrong descriptors")(Errno::PROTO);
+        let [headers, bitmap, control, _, region, arena] = &*descriptors else {
+            return Err(wrong());
+        };
         let geometry = welcome.geometry;
         let durability = Durability::from_u32(welcome.durability)
             .ok_or_else(|| system("unknown durability mode")(Errno::PROTO))?;
@@ -298,55 +299,54 @@ impl Session {
             .synchronous(durability == Durability::Dax)
             .memory(durability != Durability::Paged);
         let mapped_region =
-            find_region(&region, &welcome).map_err(|error| ConnectError::Refused {
+            find_region(region, &welcome).map_err(|error| ConnectError::Refused {
                 pool: name(),
                 reason: error.to_string(),
                 errno: error.errno(),
             })?;
-        let shared = (!options.group.is_empty())
-            .then(|| connection::placed_again(&region))
-            .transpose()
-            .map_err(system("keeping the group region"))?;
         let arena_parts = reach::arena_parts(welcome.branch_pages, welcome.delta_pages);
-        let session = Session {
-            number: welcome.session,
-            durability,
-            control_mapping: Mapping::new(&control, 0, CONTROL_SIZE, read_write)
-                .map_err(mapped("mapping control memory"))?,
-            connection: Connection::new(
-                pool,
-                connection::patience(),
-                &welcome,
-                socket,
-                wake,
-                control,
-                shared.map(|region| (options.group, region)),
-            ),
-            headers: reach::headers(&headers, &geometry)
-                .map_err(mapped("mapping the inode headers"))?,
-            headers_reached: AtomicU32::new(reach::first_headers(&geometry)),
-            bitmap: Mapping::new(&bitmap, 0, size(geometry.page_bitmap_size()), read_only)
-                .map_err(mapped("mapping the page bitmap"))?,
-            arena: LongFile::new(&arena, size(ARENA_SPAN), &arena_parts, sync)
-                .map_err(mapped("mapping the arena"))?,
-            arena_reached: arena_parts.map(|part| AtomicUsize::new(part.end)),
-            pool: AddressSpace::reserve(size(geometry.span()))
-                .map_err(mapped("reserving address space for the pool"))?,
-            access: (0..geometry.segment_count)
-                .map(|_| AtomicU8::new(segments::UNMAPPED))
-                .collect(),
-            withdrawals_seen: AtomicU64::new(0),
-            is_of_group: !options.group.is_empty(),
-            region: mapped_region,
-            state: std::sync::OnceLock::new(),
-            barrier: register_barrier(),
-            ended: AtomicBool::new(false),
-            opened_before: forks::Before::default(),
-            welcome,
-        };
-        let session: &'static Session = Box::leak(Box::new(session));
+        let control_mapping = Mapping::new(control, 0, CONTROL_SIZE, read_write)
+            .map_err(mapped("mapping control memory"))?;
+        let header_table =
+            reach::headers(headers, &geometry).map_err(mapped("mapping the inode headers"))?;
+        let bitmap = Mapping::new(bitmap, 0, size(geometry.page_bitmap_size()), read_only)
+            .map_err(mapped("mapping the page bitmap"))?;
+        let arena = LongFile::new(arena, size(ARENA_SPAN), &arena_parts, sync)
+            .map_err(mapped("mapping the arena"))?;
+        let address_space = AddressSpace::reserve(size(geometry.span()))
+            .map_err(mapped("reserving address space for the pool"))?;
+        let barrier = register_barrier();
+        let session = descriptors.and(socket).into_session(|files| {
+            let [_, _, control, wake, region, _, socket]: [OwnedFd; 7] =
+                files.try_into().map_err(|_| wrong())?;
+            let group = (!options.group.is_empty()).then_some((options.group, region));
+            let patience = connection::patience();
+            let session = Session {
+                number: welcome.session,
+                durability,
+                control_mapping,
+                connection: Connection::new(pool, patience, &welcome, socket, wake, control, group),
+                headers: header_table,
+                headers_reached: AtomicU32::new(reach::first_headers(&geometry)),
+                bitmap,
+                arena,
+                arena_reached: arena_parts.map(|part| AtomicUsize::new(part.end)),
+                pool: address_space,
+                access: (0..geometry.segment_count)
+                    .map(|_| AtomicU8::new(segments::UNMAPPED))
+                    .collect(),
+                withdrawals_seen: AtomicU64::new(0),
+                is_of_group: !options.group.is_empty(),
+                region: mapped_region,
+                state: std::sync::OnceLock::new(),
+                barrier,
+                ended: AtomicBool::new(false),
+                opened_before: forks::Before::default(),
+                welcome,
+            };
+            Ok(Box::leak(Box::new(session)))
+        })?;
         session.note_addresses();
-        forks::note(session);
         let prepared = match session.welcome.makes_region {
             false => State::find(session),
             true => session.make_state(options),

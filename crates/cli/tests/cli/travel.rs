@@ -69,32 +69,91 @@ os.lseek(nameless, 0, 0)
 print(os.read(nameless, 100).decode())
 "#;
 
+/// A session is opened again and again, by a program that becomes somebody else and back, and once while the
+/// controller, whose process is the first argument, is stopped: so it is in the middle of that when children are
+/// made. None of them has a descriptor that was not there before the first session.
+const OPENING: &str = r#"
+import os, signal, sys, threading, time, warnings
+warnings.simplefilter("ignore")
+rights = ("socket:", "anon_inode:", "/memfd:arck-control", "/memfd:arck-group", os.environ["ARCK_POOL"] + "/")
+def held():
+    links = set()
+    for number in os.listdir("/proc/self/fd"):
+        try: link = os.readlink(f"/proc/self/fd/{number}")
+        except OSError: continue
+        if int(number) > 2 and link.startswith(rights): links.add(link)
+    return links
+before = held()
+def look(when):
+    child = os.fork()
+    if child == 0:
+        left = held() - before
+        if left: os.write(1, f"{when}: {sorted(left)}\n".encode())
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+controller = int(sys.argv[1])
+os.kill(controller, signal.SIGSTOP)
+opening = threading.Thread(target=os.listdir, args=["/arck"])
+opening.start()
+time.sleep(0.3)
+try:
+    assert opening.is_alive() and held() - before, held()
+    look("it waits for the controller")
+finally: os.kill(controller, signal.SIGCONT)
+opening.join()
+opened, stops = 0, False
+def open_again():
+    global opened
+    while not stops:
+        for user in 1234, 0:
+            os.seteuid(user)
+            os.listdir("/arck")
+            opened += 1
+opening = threading.Thread(target=open_again)
+opening.start()
+for number in range(300): look(f"child {number}, session {opened}")
+stops = True
+opening.join()
+print("enough" if opened > 20 else opened)
+"#;
+
 fn arck(command: &PathBuf, place: &Place, words: &[&str]) -> Command {
     let mut command = Command::new(command);
     command.args(words).env("ARCK_POOL", place.pool());
     command
 }
 
-#[test]
-fn nothing_of_a_session_comes_into_other_hands() {
+/// What a script of root's prints, on a pool that is served to all; it is told the controller's process.
+fn told_by(script: &str) -> String {
     // SAFETY: no arguments, no memory.
     let user = unsafe { libc::geteuid() };
     assert_eq!(
         user, 0,
-        "this test becomes another user: run it as root (sudo -E cargo test)"
+        "these tests become another user: run them as root (sudo -E cargo test)"
     );
     let (place, command) = Place::of_users(0);
     let mkfs = ["mkfs", "--size", "64M", "--mode", "1777"];
     succeeded(&arck(&command, &place, &mkfs).output().unwrap());
     let serve = ["serve", "--shared", "--ready-fd", "1"];
     let mut serving = Serving::of(&mut arck(&command, &place, &serve));
-    let script = [HELD, PARENT].concat();
-    let run = ["run", "--", "python3", "-c", &script];
+    let controller = serving.process.id().to_string();
+    let run = ["run", "--", "python3", "-c", script, &controller];
     let output = Running::start(arck(&command, &place, &run)).finished(BOUND);
-    assert_eq!(
-        succeeded(&output),
-        "what only root may know\nwithout a name\n"
-    );
     serving.signal(libc::SIGTERM);
     assert!(serving.process.wait().unwrap().success());
+    succeeded(&output)
+}
+
+#[test]
+fn nothing_of_a_session_comes_into_other_hands() {
+    assert_eq!(
+        told_by(&[HELD, PARENT].concat()),
+        "what only root may know\nwithout a name\n"
+    );
+}
+
+/// Who was forked while another thread opened a session had the connection and all that the controller had sent.
+#[test]
+fn nor_of_one_that_is_being_opened() {
+    assert_eq!(told_by(OPENING), "enough\n");
 }
