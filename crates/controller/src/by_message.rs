@@ -8,7 +8,7 @@
 //! * A right that a session keeps ([`KeptRights`]) is one that its user had when it went away, of an
 //!   inode that the session listed as open then, or one that he was handed on with a descriptor
 //!   ([`crate::handed_on`]); it ends when no session of that user lists the inode any more. One that is
-//!   away may list what it likes.
+//!   away may list what it likes. No user has more of them than half of what others leave.
 //! * What was *shown* to a session is an inode to which it has asked the way, by a directory that it
 //!   could search; until the way is closed.
 //! * No data is mapped for longer than one answer takes, and it is copied guarded: the session that
@@ -33,7 +33,7 @@ use foldhash::{HashMap, HashMapExt, HashSet};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
@@ -79,19 +79,45 @@ impl Leaving {
 /// How long a right that was claimed stays before the session that has claimed it lists the inode.
 const CLAIMED: Duration = Duration::from_secs(10);
 
-/// A right that was claimed a moment ago, with a descriptor that was handed on.
-struct Claimed {
-    inode: InodeNumber,
-    generation: u32,
-    user: u32,
-    since: Instant,
+/// Inode, generation and user.
+type Claim = (InodeNumber, u32, u32);
+
+/// Rights that were claimed a moment ago, with descriptors that were handed on: as many as one user may keep,
+/// so none is looked for among the others.
+#[derive(Default)]
+struct Claims {
+    since: HashMap<Claim, Instant>,
+    /// The oldest first. What was claimed anew stands here again.
+    order: VecDeque<(Instant, Claim)>,
+}
+
+impl Claims {
+    fn note(&mut self, claim: Claim, now: Instant) {
+        let is_over = |since: Instant| now.saturating_duration_since(since) >= CLAIMED;
+        while let Some((since, oldest)) = self.order.pop_front_if(|(since, _)| is_over(*since)) {
+            if self.since.get(&oldest) == Some(&since) {
+                self.since.remove(&oldest);
+            }
+        }
+        // It stands in the order twice at most.
+        let since = self.since.entry(claim).or_insert(now);
+        if *since == now || now.saturating_duration_since(*since) > CLAIMED / 2 {
+            *since = now;
+            self.order.push_back((now, claim));
+        }
+    }
+
+    fn has(&self, claim: Claim) -> bool {
+        let since = self.since.get(&claim);
+        since.is_some_and(|since| since.elapsed() < CLAIMED)
+    }
 }
 
 /// What is served by message, to whom.
 #[derive(Default)]
 pub(crate) struct ByMessage {
     kept: KeptRights,
-    claimed: Vec<Claimed>,
+    claimed: Claims,
     leaving: Vec<Leaving>,
     shown: HashMap<InodeNumber, Vec<SessionNumber>>,
 }
@@ -111,15 +137,6 @@ impl ByMessage {
     /// Whether any right is kept, which is to be forgotten some time.
     pub fn keeps_any(&self) -> bool {
         !self.kept.is_empty()
-    }
-
-    /// Whether a user has claimed an inode a moment ago.
-    fn has_claimed(&self, inode: InodeNumber, generation: u32, user: u32) -> bool {
-        let wanted = (inode, generation, user);
-        let claimed = self.claimed.iter();
-        claimed
-            .filter(|of| (of.inode, of.generation, of.user) == wanted)
-            .any(|of| of.since.elapsed() < CLAIMED)
     }
 
     pub fn forget_session(&mut self, session: SessionNumber) {
@@ -272,22 +289,21 @@ impl Core {
     }
 
     /// Keeps a right that somebody was handed on: to read (4) and write (2) as `wanted` says, and to
-    /// know what it is.
-    pub(crate) fn keep_claimed(&mut self, of: (InodeNumber, u32), user: u32, wanted: u32) {
+    /// know what it is. ENOBUFS if so many are kept for him that others would have none.
+    pub(crate) fn keep_claimed(
+        &mut self,
+        of: (InodeNumber, u32),
+        user: u32,
+        wanted: u32,
+    ) -> Result<(), Errno> {
         let by_message = &mut self.by_message;
-        by_message.claimed.retain(|of| of.since.elapsed() < CLAIMED);
-        let (inode, generation) = of;
-        if !by_message.has_claimed(inode, generation, user) {
-            by_message.claimed.push(Claimed {
-                inode,
-                generation,
-                user,
-                since: Instant::now(),
-            });
-        }
         // A bit that stands for no more than the inode's attributes.
         let rights = wanted | 1;
-        by_message.kept.keep(&self.state.pool, of, user, rights);
+        if !by_message.kept.keep(&self.state.pool, of, user, rights) {
+            return Err(Errno::NOBUFS);
+        }
+        by_message.claimed.note((of.0, of.1, user), Instant::now());
+        Ok(())
     }
 
     /// Forgets rights that were kept of what is not open any more.
@@ -300,15 +316,16 @@ impl Core {
         let openers = self.openers(&wanted.collect());
         let sessions = &self.sessions;
         let pool = &self.state.pool;
+        let away = sessions.values().filter(|session| session.is_away);
+        let away: BTreeSet<u32> = away.map(|session| session.credentials.uid).collect();
         let mut kept = std::mem::take(&mut self.by_message.kept);
         kept.retain(pool, |number, generation, uid| {
             let listing = openers.get(&open_entry(number, generation));
             let listing = listing.into_iter().flatten();
             let mut listing = listing.filter_map(|session| sessions.get(session));
-            let mut away = sessions.values().filter(|session| session.is_away);
             listing.any(|session| session.credentials.uid == uid)
-                || away.any(|session| session.credentials.uid == uid)
-                || self.by_message.has_claimed(number, generation, uid)
+                || away.contains(&uid)
+                || self.by_message.claimed.has((number, generation, uid))
         });
         self.by_message.kept = kept;
     }
@@ -358,7 +375,8 @@ impl Core {
             control.is_some_and(|control| control.lists(number, inode.generation))
                 || self
                     .by_message
-                    .has_claimed(number, inode.generation, who.uid)
+                    .claimed
+                    .has((number, inode.generation, who.uid))
         };
         if kept != 0 && kept & wanted == wanted && lists() {
             Ok(inode)
@@ -555,4 +573,53 @@ impl Piece {
 fn bits(who: &Credentials, inode: &Inode) -> u32 {
     let reads = inode.kind() == Some(FileKind::Link) || who.may(inode, 4);
     (u32::from(reads) * 4) | (u32::from(who.may(inode, 2)) * 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TestCore;
+
+    /// Who claimed ten thousand descriptors, and used none, had each further claim look at all of them, and
+    /// once a second all of them at each other: everybody waited for seconds.
+    #[test]
+    fn claims_are_not_looked_for_among_each_other() {
+        const CLAIMS: u32 = 30_000;
+        let mut test = TestCore::new();
+        for user in 0..64 {
+            test.session(1000 + user, &[1000 + user]);
+        }
+        let core = &mut test.core;
+        let seconds = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime).tv_sec;
+        let began = seconds();
+        for number in 0..CLAIMS {
+            core.keep_claimed((number, 1), 1001, 4).unwrap();
+        }
+        core.forget_kept();
+        let took = seconds() - began;
+        assert!(took < 5, "{took} seconds of work");
+        let kept = |core: &Core, number| core.by_message.kept.rights(number, 1, 1001);
+        assert!((0..CLAIMS).all(|number| kept(core, number) == 5));
+        // Nobody lists them, and nobody has claimed them since.
+        core.by_message.claimed = Claims::default();
+        core.forget_kept();
+        assert!(!core.by_message.keeps_any());
+    }
+
+    #[test]
+    fn a_claim_counts_for_a_while_from_when_it_was_made_last() {
+        let mut claims = Claims::default();
+        let now = Instant::now();
+        let at = |seconds| now.checked_sub(Duration::from_secs(seconds)).unwrap();
+        let (one, other) = ((1, 1, 1001), (1, 1, 1002));
+        claims.note(one, at(14));
+        claims.note(other, at(12));
+        for seconds in [13, 8, 7, 6] {
+            claims.note(one, at(seconds));
+        }
+        assert!(claims.has(one) && !claims.has(other));
+        claims.note((2, 1, 1001), now);
+        assert!(!claims.since.contains_key(&other));
+        assert_eq!((claims.since.len(), claims.order.len()), (2, 2));
+    }
 }

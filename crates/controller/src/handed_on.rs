@@ -16,9 +16,8 @@
 //!   that is kept.
 //! * Nothing of a descriptor that a session sends is believed but what the kernel says of it; and of that
 //!   only what the kernel knows by itself is asked, which makes nobody wait.
-//! * The file's mode is 0, so that nobody else opens it: the first that is closed of it is the last
-//!   descriptor of the description ([`crate::watches`]). Until then what it stands for is not
-//!   freed. Where it cannot be watched, that lasts for [`UNWATCHED`].
+//! * The file goes with the last descriptor of the description ([`crate::watches`]). Until then what it
+//!   stands for is not freed. Where it cannot be watched, that lasts for [`UNWATCHED`].
 
 use crate::core::Core;
 use crate::fold::After;
@@ -306,7 +305,7 @@ impl Core {
         let wanted = description.wanted();
         let has_right = self.may_open(session, of.inode, wanted);
         if !has_right {
-            self.keep_claimed((of.inode, of.generation), user, wanted);
+            self.keep_claimed((of.inode, of.generation), user, wanted)?;
         }
         // Of one that an earlier controller made, or that was not watched.
         if !self.descriptions.is_known(description.name)

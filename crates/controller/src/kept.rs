@@ -10,6 +10,7 @@
 //!   started again knows it. Where that cannot be written, there is no file.
 //! * The file is written and not synced: after a failure of the machine nobody has anything open.
 
+use crate::limits::may_have_more;
 use crate::pool::{Pool, allocate};
 use arck_core_state::InodeNumber;
 use foldhash::HashMap;
@@ -25,7 +26,7 @@ const NAME: &str = "kept-rights";
 const NEW_NAME: &str = "kept-rights.new";
 /// Bytes that are allocated at first; beyond it the log is written anew.
 const SIZE: u64 = 1 << 16;
-/// Inodes of which rights are kept; beyond that they go at once.
+/// Inodes of which rights are kept, of each user; beyond that, and beyond a user's part of it, they go at once.
 const KEPT_MAX: usize = 1 << 16;
 /// So many rights that end at once are taken back one by one; more, by a new file.
 const ENDED_MAX: usize = 16;
@@ -75,6 +76,9 @@ struct Kept {
 #[derive(Default, Debug)]
 pub(crate) struct KeptRights {
     of: HashMap<InodeNumber, Kept>,
+    /// Inodes of each user, and of all users together.
+    of_users: HashMap<u32, usize>,
+    count: usize,
     /// `None` while nothing is kept, and where there is no room for it.
     file: Option<OwnedFd>,
     /// Bytes that are allocated.
@@ -117,18 +121,43 @@ impl KeptRights {
         } = record;
         let kept = self.of.entry(inode).or_default();
         if kept.generation != generation {
-            *kept = Kept {
-                generation,
-                ..Kept::default()
-            };
+            let before = std::mem::take(&mut kept.users);
+            kept.generation = generation;
+            before
+                .into_keys()
+                .for_each(|user| self.count_one_less(user));
         }
-        match rights {
+        let kept = self.of.entry(inode).or_default();
+        let before = match rights {
             0 => kept.users.remove(&user),
             rights => kept.users.insert(user, rights),
         };
         if kept.users.is_empty() {
             self.of.remove(&inode);
         }
+        match (before.is_some(), rights != 0) {
+            (true, false) => self.count_one_less(user),
+            (false, true) => {
+                *self.of_users.entry(user).or_default() += 1;
+                self.count += 1;
+            }
+            _ => {}
+        }
+    }
+
+    fn count_one_less(&mut self, user: u32) {
+        self.count -= 1;
+        if let Some(count) = self.of_users.get_mut(&user) {
+            *count -= 1;
+            if *count == 0 {
+                self.of_users.remove(&user);
+            }
+        }
+    }
+
+    fn may_keep_more(&self, user: u32) -> bool {
+        let own = self.of_users.get(&user).copied().unwrap_or(0);
+        may_have_more(own, self.count - own, KEPT_MAX, false)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -150,24 +179,25 @@ impl KeptRights {
             .unwrap_or(0)
     }
 
-    /// Keeps rights for a user, with what is kept for him already.
+    /// Keeps rights for a user, with what is kept for him already. False if he has too many.
     pub fn keep(
         &mut self,
         pool: &Pool,
         (inode, generation): (InodeNumber, u32),
         user: u32,
         rights: u32,
-    ) {
-        if self.of.len() >= KEPT_MAX && !self.of.contains_key(&inode) {
-            return;
-        }
+    ) -> bool {
         let before = self.rights(inode, generation, user);
         if before | rights == before {
-            return;
+            return true;
+        }
+        if before == 0 && !self.may_keep_more(user) {
+            return false;
         }
         let record = Record::new(inode, generation, user, before | rights);
         self.set(record);
         self.write(pool, record);
+        true
     }
 
     /// Forgets the rights of which that is not said, by inode, generation and user.
@@ -239,5 +269,39 @@ impl KeptRights {
         pool.remove_file(NEW_NAME);
         pool.remove_file(NAME);
         (self.file, self.capacity, self.at) = (None, 0, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TestCore;
+
+    /// One user took all that there was by claiming what another had handed him.
+    #[test]
+    fn a_user_keeps_no_more_than_half_of_what_others_leave() {
+        let test = TestCore::new();
+        let pool = &test.core.state.pool;
+        let mut kept = KeptRights::default();
+        let half = KEPT_MAX as u32 / 2;
+        for inode in 0..half {
+            assert!(kept.keep(pool, (inode, 1), 1001, 4));
+        }
+        assert!(!kept.keep(pool, (half, 1), 1001, 4));
+        assert!(kept.keep(pool, (0, 1), 1001, 2), "more of what he has");
+        assert!(kept.keep(pool, (half, 1), 1002, 4) && kept.keep(pool, (0, 1), 1002, 4));
+        // The number is another inode's.
+        assert!(kept.keep(pool, (0, 2), 1002, 4));
+        assert_eq!(kept.rights(0, 1, 1001), 0);
+        // Of what others leave: they have two.
+        assert!(!kept.keep(pool, (half + 1, 1), 1001, 4));
+        kept.retain(pool, |inode, _, _| inode != 1);
+        assert!(kept.keep(pool, (half + 1, 1), 1001, 4));
+        assert!(!kept.keep(pool, (half + 2, 1), 1001, 4));
+        // What a controller that is started again finds is the same.
+        let again = KeptRights::open(pool, true);
+        assert_eq!((again.count, &again.of_users), (kept.count, &kept.of_users));
+        kept.retain(pool, |_, _, user| user == 1002);
+        assert_eq!((kept.count, kept.of_users.len()), (2, 1));
     }
 }
