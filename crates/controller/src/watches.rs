@@ -2,19 +2,20 @@
 //!
 //! Whatever is handed on is watched from then on ([`crate::handed_on`]); and a session that takes a lock on a
 //! description sends its descriptor (a memory file that nobody reads or writes through it), which is watched
-//! and closed at once. The kernel tells when the last
-//! descriptor of it is closed, in whichever process and however that ended, also if the program
-//! there knows nothing of pools.
+//! and closed at once. Its file has no name, and goes with the last descriptor of it, in whichever process and
+//! however that ended, also if the program there knows nothing of pools; and the kernel tells that it no longer
+//! watches it.
 //!
 //! # Invariants
 //! * What was closed before a request came is noticed before it is answered: the kernel notes it
-//!   before `close`, `dup2` or the parent's `wait` returns, and [`Watches::closed`] reads all notes.
+//!   before `close`, `dup2` or the parent's `wait` returns, and [`Watches::closed`] reads all notes. Where so
+//!   many were closed at once that the kernel has dropped notes, it is asked what it still watches.
 //! * Nothing that a session sends can block the thread: only memory files are looked at.
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::mem::MaybeUninit;
 
 /// What is watched, by the names under which it has locks.
@@ -52,7 +53,8 @@ impl Watches {
         };
         let inotify = self.inotify.insert(inotify);
         let path = format!("/proc/self/fd/{}", description.as_raw_fd());
-        let watch = inotify::add_watch(&*inotify, path, WatchFlags::CLOSE_NOWRITE)
+        // For nothing that happens to it: that it is gone is always told.
+        let watch = inotify::add_watch(&*inotify, path, WatchFlags::DELETE_SELF)
             .map_err(|_| Errno::NOLCK)?;
         match self.names.insert(watch, name) {
             Some(known) if known != name => {
@@ -86,17 +88,41 @@ impl Watches {
         };
         let mut room = [MaybeUninit::uninit(); 4096];
         let mut events = inotify::Reader::new(inotify, &mut room);
+        let mut are_lost = false;
         // EAGAIN ends it.
         while let Ok(event) = events.next() {
-            if event.events().contains(ReadFlags::CLOSE_NOWRITE)
+            are_lost |= event.events().contains(ReadFlags::QUEUE_OVERFLOW);
+            if event.events().contains(ReadFlags::IGNORED)
                 && let Some(name) = self.names.remove(&event.wd())
             {
-                let _ = inotify::remove_watch(inotify, event.wd());
                 closed.push(name);
             }
         }
+        if are_lost && let Some(watched) = still_watched(inotify) {
+            // A file goes with its last descriptor, and its watch with it.
+            self.names.retain(|watch, name| {
+                let is_open = watched.contains(watch);
+                if !is_open {
+                    closed.push(*name);
+                }
+                is_open
+            });
+        }
         closed
     }
+}
+
+/// What the kernel watches, as it tells of an inotify descriptor.
+fn still_watched(inotify: &OwnedFd) -> Option<HashSet<i32>> {
+    let path = format!("/proc/self/fdinfo/{}", inotify.as_raw_fd());
+    let told = std::fs::read_to_string(path)
+        .inspect_err(|error| tracing::warn!("which descriptions are open is not told: {error}"))
+        .ok()?;
+    let lines = told
+        .lines()
+        .filter_map(|line| line.strip_prefix("inotify wd:"));
+    let number = |line: &str| i32::from_str_radix(line.split(' ').next()?, 16).ok();
+    Some(lines.filter_map(number).collect())
 }
 
 #[cfg(test)]
@@ -127,6 +153,10 @@ mod tests {
         let copy = one.try_clone().unwrap();
         drop(one);
         assert!(watches.closed().is_empty());
+        // Who passes by a file's mode can open it anew: that is not the description, and its end not the end.
+        let path = format!("/proc/self/fd/{}", copy.as_raw_fd());
+        drop(rustix::fs::open(path, OFlags::RDONLY, Mode::empty()).unwrap());
+        assert!(watches.closed().is_empty());
         drop(copy);
         assert_eq!(watches.closed(), [1]);
         assert!(watches.closed().is_empty());
@@ -141,6 +171,37 @@ mod tests {
         watches.watch(three.as_fd(), 3).unwrap();
         drop(three);
         assert_eq!(watches.closed(), [3]);
+    }
+
+    /// A process that ended with more descriptions than the kernel keeps notes left some of them open for
+    /// ever, with their locks; and so did whoever was closed beside it.
+    #[test]
+    fn no_number_of_descriptions_that_are_closed_at_once_is_too_large() {
+        let most = std::fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
+        let most: u64 = most.trim().parse().unwrap();
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        let count = most + 100;
+        let raised = rustix::process::Rlimit {
+            current: limit.maximum,
+            ..limit
+        };
+        rustix::process::setrlimit(rustix::process::Resource::Nofile, raised).unwrap();
+        let mut watches = Watches::default();
+        let stays = description();
+        watches.watch(stays.as_fd(), u64::MAX).unwrap();
+        let descriptions: Vec<OwnedFd> = (0..count)
+            .map(|name| {
+                let one = description();
+                watches.watch(one.as_fd(), name).unwrap();
+                one
+            })
+            .collect();
+        drop(descriptions);
+        let mut closed = watches.closed();
+        closed.sort_unstable();
+        assert_eq!(closed, (0..count).collect::<Vec<u64>>());
+        drop(stays);
+        assert_eq!(watches.closed(), [u64::MAX]);
     }
 
     #[test]
