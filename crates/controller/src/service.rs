@@ -112,7 +112,7 @@ pub struct Service {
     next_token: u64,
     deferred: Vec<Deferred>,
     held: Vec<Held>,
-    joining: Vec<Joining>,
+    joining: Joining,
     shares: Shares,
     endings: Endings,
     /// The session at which the last round of doorbells ended early: the next begins behind it.
@@ -158,7 +158,7 @@ impl Service {
             next_token: FIRST_TOKEN,
             deferred: Vec::new(),
             held: Vec::new(),
-            joining: Vec::new(),
+            joining: Joining::default(),
             shares: Shares::default(),
             endings: Endings::default(),
             cut_off: 0,
@@ -268,7 +268,7 @@ impl Service {
             let left = due.saturating_duration_since(Instant::now());
             timeout = Some(timeout.map_or(left, |t| t.min(left)));
         }
-        if let Some(due) = self.joining.iter().map(|joining| joining.due).min() {
+        if let Some(due) = self.joining.due() {
             let left = due.saturating_duration_since(Instant::now());
             timeout = Some(timeout.map_or(left, |t| t.min(left)));
         }
@@ -605,7 +605,7 @@ impl Service {
             return;
         };
         self.count_connections();
-        self.joining.retain(|joining| joining.token != token);
+        self.joining.forget(token);
         if let Some(session) = connection.session {
             self.leave(session, connection.member);
         }

@@ -10,7 +10,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat, ftruncate};
 use rustix::io::Errno;
+use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// One of the group.
@@ -207,5 +209,40 @@ fn a_connection_is_worth_nothing_in_other_hands() {
         client.grant_segment().unwrap();
     }
     client.goodbye();
+    controller.stop().unwrap();
+}
+
+/// All who had waited in vain for a region were given sessions of their own at one moment, while everybody
+/// else waited; and before that they were looked after between any two requests.
+#[test]
+fn those_who_wait_for_a_region_keep_nobody_waiting() {
+    const GREETING: usize = 200;
+    let pool = TestPool::new(256 << 20);
+    let controller = pool.serve();
+    let _maker = answer(&greets(&pool.path(), caller())).unwrap();
+    let waiting: Vec<OwnedFd> = (0..GREETING)
+        .map(|_| greets(&pool.path(), caller()))
+        .collect();
+    let is_over = AtomicBool::new(false);
+    let number = |socket: &OwnedFd| answer(socket).unwrap().0.session;
+    let (theirs, others) = std::thread::scope(|threads| {
+        // Sessions are numbered as they are opened.
+        let others = threads.spawn(|| {
+            let mut numbers = Vec::new();
+            while !is_over.load(Ordering::Relaxed) {
+                numbers.push(number(&greets(&pool.path(), Caller::of_process(b""))));
+            }
+            numbers
+        });
+        let theirs: BTreeSet<u32> = waiting.iter().map(number).collect();
+        is_over.store(true, Ordering::Relaxed);
+        (theirs, others.join().unwrap())
+    });
+    assert_eq!(theirs.len(), GREETING);
+    let (first, last) = (theirs.first().unwrap(), theirs.last().unwrap());
+    let is_between = |number: &&u32| first < *number && *number < last;
+    let between = others.iter().filter(is_between).count();
+    assert!(between > 0, "{others:?} and {first} to {last}");
+    drop(waiting);
     controller.stop().unwrap();
 }

@@ -5,10 +5,12 @@
 //!
 //! # Invariants
 //! * Whoever waits here has no session.
-//! * Nobody waits longer than [`PATIENCE`].
+//! * Nobody waits longer than [`PATIENCE`], and for his user's turn: each greeting is charged like a request.
+//! * Looking after those who wait takes little of the time, however many they are, of however many groups.
 
 use super::Service;
 use super::calls::send;
+use arck_protocol::control::MEMBERS;
 use arck_protocol::socket::{Answer, Caller};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -16,13 +18,48 @@ use std::time::{Duration, Instant};
 
 /// Making a region takes some hundred microseconds.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// So many of one user wait at once, and of all; others are answered now. A session has no more members.
+const OF_USER: usize = MEMBERS;
+const OF_ALL: usize = 4 * MEMBERS;
+/// They are looked after for no more than one part in so many of the time.
+const LOOKING: u32 = 20;
 
 /// A connection whose greeting is answered later.
-pub(super) struct Joining {
-    pub token: u64,
+struct Waiting {
+    token: u64,
+    user: u32,
     caller: Caller,
     /// It is answered then in any case.
-    pub due: Instant,
+    due: Instant,
+}
+
+/// All who wait.
+#[derive(Default)]
+pub(super) struct Joining {
+    waiting: Vec<Waiting>,
+    /// They are not looked after before,
+    again: Option<Instant>,
+    /// but then, since something has happened meanwhile, or not all had their turn.
+    has_missed: bool,
+}
+
+impl Joining {
+    /// When one of them is to be answered, at the latest.
+    pub fn due(&self) -> Option<Instant> {
+        let due = self.waiting.iter().map(|waiting| waiting.due).min()?;
+        let again = self.again.filter(|_| self.has_missed);
+        Some(again.map_or(due, |again| due.min(again)))
+    }
+
+    /// A connection is closed.
+    pub fn forget(&mut self, token: u64) {
+        self.waiting.retain(|waiting| waiting.token != token);
+    }
+
+    fn has_room_for(&self, user: u32) -> bool {
+        let of_user = self.waiting.iter().filter(|waiting| waiting.user == user);
+        self.waiting.len() < OF_ALL && of_user.count() < OF_USER
+    }
 }
 
 impl Service {
@@ -31,15 +68,19 @@ impl Service {
         let Some(connection) = self.connections.get(&token) else {
             return false;
         };
+        let user = connection.credentials.uid;
+        let waits = |waiting: &Waiting| waiting.token == token;
         if connection.session.is_some()
-            || self.joining.iter().any(|joining| joining.token == token)
+            || self.joining.waiting.iter().any(waits)
+            || !self.joining.has_room_for(user)
             || !self.may_greet(connection)
             || !self.core.may_join_soon(&connection.credentials, caller)
         {
             return false;
         }
-        self.joining.push(Joining {
+        self.joining.waiting.push(Waiting {
             token,
+            user,
             caller: caller.clone(),
             due: Instant::now() + PATIENCE,
         });
@@ -49,29 +90,54 @@ impl Service {
     /// Answers those who need not wait any more.
     pub(super) fn let_join(&mut self) {
         let now = Instant::now();
-        let mut at = 0;
-        while let Some(joining) = self.joining.get(at) {
-            let connection = self.connections.get(&joining.token);
-            let waits = joining.due > now
-                && connection.is_some_and(|connection| {
-                    let who = &connection.credentials;
-                    self.core.may_join_soon(who, &joining.caller)
-                });
-            if waits {
-                at += 1;
+        if self.joining.waiting.is_empty() {
+            return;
+        }
+        self.joining.has_missed = self.joining.again.is_some_and(|again| now < again);
+        if self.joining.has_missed {
+            return;
+        }
+        let all = std::mem::take(&mut self.joining.waiting);
+        let (waiting, ready): (Vec<_>, Vec<_>) = all
+            .into_iter()
+            .partition(|one| self.waits_for_region(one, now));
+        self.joining.waiting = waiting;
+        self.joining.again = Some(now + now.elapsed() * LOOKING);
+        for one in ready {
+            if self.waits_for_region(&one, now) {
+                // For that which one of the others is to make.
+                self.joining.waiting.push(one);
                 continue;
             }
-            let Joining { token, caller, .. } = self.joining.remove(at);
-            let (answer, descriptors) =
-                self.greet(token, &caller).unwrap_or_else(|(errno, text)| {
-                    (Answer::Error(errno.raw_os_error(), text), Vec::new())
-                });
-            let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
-            if let Some(connection) = self.connections.get(&token)
-                && !send(connection.socket.as_fd(), &answer, &borrowed)
-            {
-                self.disconnect(token);
+            if !self.shares.is_left(one.user) {
+                self.joining.has_missed = true;
+                self.joining.waiting.push(one);
+                continue;
             }
+            let since = Instant::now();
+            self.let_one_join(&one);
+            self.shares.served(one.user, since);
+        }
+    }
+
+    fn waits_for_region(&self, one: &Waiting, now: Instant) -> bool {
+        let connection = self.connections.get(&one.token);
+        one.due > now
+            && connection.is_some_and(|connection| {
+                let who = &connection.credentials;
+                self.core.may_join_soon(who, &one.caller)
+            })
+    }
+
+    fn let_one_join(&mut self, Waiting { token, caller, .. }: &Waiting) {
+        let (answer, descriptors) = self.greet(*token, caller).unwrap_or_else(|(errno, text)| {
+            (Answer::Error(errno.raw_os_error(), text), Vec::new())
+        });
+        let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
+        if let Some(connection) = self.connections.get(token)
+            && !send(connection.socket.as_fd(), &answer, &borrowed)
+        {
+            self.disconnect(*token);
         }
     }
 
