@@ -16,13 +16,13 @@
 
 use super::plain;
 use rustix::fd::OwnedFd;
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, open};
+use rustix::fs::{Dir, FlockOperation, Mode, OFlags, fchmod, flock, fstat, open};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
-use std::fs::{DirBuilder, Permissions};
+use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 /// Mode of a mount point that `arck run` has made: nobody writes, and the bit by which it is known.
@@ -148,18 +148,30 @@ fn is_shared_namespace() -> bool {
 
 /// The mount point, made if it is missing, and locked.
 fn make(mount: &Path) -> io::Result<OwnedFd> {
+    make_and(mount, || ())
+}
+
+/// The same; `made` is called when it has just been made.
+fn make_and(mount: &Path, made: impl Fn()) -> io::Result<OwnedFd> {
     for _ in 0..TRIES {
-        match DirBuilder::new().mode(OF_ARCK).create(mount) {
-            // Whatever is masked.
-            Ok(()) => std::fs::set_permissions(mount, Permissions::from_mode(OF_ARCK))?,
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        let is_new = match DirBuilder::new().mode(OF_ARCK).create(mount) {
+            Ok(()) => {
+                made();
+                true
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
             Err(error) => return Err(error),
-        }
+        };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let point = match open(mount, flags, Mode::empty()) {
             Err(Errno::NOENT) => continue,
             point => point?,
         };
+        if is_new && is_own_and_empty(&point)? {
+            // Whatever is masked. That of what is open, and not of what stands there now: who may write
+            // beside it can put anything in its place, to have it opened to all.
+            fchmod(&point, Mode::from_raw_mode(OF_ARCK))?;
+        }
         let locked = flock(&point, FlockOperation::NonBlockingLockShared);
         // Else it is being removed, or has been.
         if locked.is_ok() && fstat(&point)?.st_nlink > 0 {
@@ -167,6 +179,14 @@ fn make(mount: &Path) -> io::Result<OwnedFd> {
         }
     }
     Err(Errno::BUSY.into())
+}
+
+/// Whether a directory can be the one that was just made.
+fn is_own_and_empty(directory: &OwnedFd) -> io::Result<bool> {
+    let is_own = fstat(directory)?.st_uid == rustix::process::geteuid().as_raw();
+    let mut entries = Dir::read_from(directory)?.flatten();
+    let is_empty = entries.all(|entry| matches!(entry.file_name().to_bytes(), b"." | b".."));
+    Ok(is_own && is_empty)
 }
 
 fn without_namespace(mount: &Path) -> (Held, Option<OwnedFd>) {
@@ -210,5 +230,45 @@ fn mount_at(
     match unsafe { libc::mount(source.as_ptr(), target.as_ptr(), kind, flags, options) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    use std::fs::{Permissions, create_dir, set_permissions, symlink_metadata, write};
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    /// The mode of the mount point was set by its path: who owned the directory above put a link there
+    /// in between, and root's `arck run` let everybody read, and search, what it led to.
+    #[test]
+    fn what_is_put_in_the_place_of_a_mount_point_keeps_its_mode() {
+        let folder = tempfile::tempdir().unwrap();
+        let [mount, link, file, full] =
+            ["mount", "link", "file", "full"].map(|name| folder.path().join(name));
+        let mode = |path: &Path| symlink_metadata(path).unwrap().permissions().mode() & 0o7777;
+        write(&file, "secret").unwrap();
+        set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+        create_dir(&full).unwrap();
+        write(full.join("inside"), "").unwrap();
+        set_permissions(&full, Permissions::from_mode(0o700)).unwrap();
+        for target in [&file, &full] {
+            symlink(target, &link).unwrap();
+            let exchange = |other: &Path| {
+                renameat_with(CWD, &mount, CWD, other, RenameFlags::EXCHANGE).unwrap();
+            };
+            assert!(make_and(&mount, || exchange(&link)).is_err());
+            assert_eq!([mode(&file), mode(&full)], [0o600, 0o700]);
+            // One of its directories, with what is in it.
+            std::fs::remove_file(&mount).unwrap();
+            std::fs::remove_dir(&link).unwrap();
+            make_and(&mount, || exchange(&full)).unwrap();
+            assert_eq!([mode(&file), mode(&mount)], [0o600, 0o700]);
+            std::fs::remove_dir(&full).unwrap();
+            std::fs::rename(&mount, &full).unwrap();
+        }
+        drop(make(&mount).unwrap());
+        assert_eq!(mode(&mount), OF_ARCK);
     }
 }
