@@ -13,6 +13,7 @@ mod crowding;
 mod endless;
 mod exhausting;
 mod filling;
+mod handed;
 mod hoarding;
 mod holding;
 mod honest;
@@ -36,13 +37,14 @@ use std::time::Instant;
 use table::{Attack, Outcome};
 
 fn attacks() -> Vec<&'static Attack> {
-    let groups: [&[Attack]; 13] = [
+    let groups: [&[Attack]; 14] = [
         arena::ATTACKS,
         tree::ATTACKS,
         races::ATTACKS,
         holding::ATTACKS,
         keeping::ATTACKS,
         passing::ATTACKS,
+        handed::ATTACKS,
         restarting::ATTACKS,
         exhausting::ATTACKS,
         filling::ATTACKS,
@@ -69,6 +71,9 @@ fn main() {
         "third" => honest::third(pool),
         "cutter" => reading::cutter(pool),
         "rewriter" => hoarding::rewriter(pool),
+        "giver" => handed::giver(pool, &arguments[1]),
+        "heir" => handed::heir(pool),
+        "parent" => handed::parent(pool),
         "second" => passing::second(pool, &arguments[1], &arguments[2]),
         "reader" => honest::reader(pool, &arguments[1]),
         "attacker" => {
