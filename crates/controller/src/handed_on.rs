@@ -20,7 +20,6 @@
 //!   stands for is not freed. Where it cannot be watched, that lasts for [`UNWATCHED`].
 
 use crate::core::Core;
-use crate::fold::After;
 use crate::limits::may_have_more;
 use crate::sessions::secret;
 use arck_core_state::InodeNumber;
@@ -296,12 +295,9 @@ impl Core {
         {
             return Err(Errno::STALE);
         }
-        // What its owner has changed of its mode is to count.
-        let owner = header.ownership.session();
-        if owner != 0 && owner != session {
-            // Refused: the verified state is what there is.
-            let _ = self.fold(owner, &[of.inode], After::Keep);
-        }
+        // What its owner has changed of its mode is to count, unless that was folded a moment ago: then the verified
+        // state is what there is, as for readers.
+        let _ = self.recall(session, &[of.inode]);
         let wanted = description.wanted();
         let has_right = self.may_open(session, of.inode, wanted);
         if !has_right {

@@ -7,10 +7,13 @@ use arck_core_state::header::HeaderKind;
 use arck_core_state::{FileKind, PAGE_SIZE};
 use arck_protocol::control::OPEN_SLOTS;
 use arck_protocol::message::{LockHolder, LockRange};
+use arck_protocol::socket::{Answer, Call, HandedOn, call, call_with};
 use arck_protocol::{InodeList, LockMode, Request, Response};
 use common::check::check;
 use common::{Client, PATIENCE, ROOT, TestPool};
+use rustix::fd::AsFd;
 use rustix::io::Errno;
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -242,6 +245,41 @@ fn two_writers_take_turns() {
     controller.stop().unwrap();
     let names = check(&pool.path()).paths.len();
     assert!(names > 100, "{names}");
+}
+
+/// Each claim had what the file's owner had changed folded at once: who had been handed a file that another one
+/// was writing could keep him from it by claiming it again and again.
+#[test]
+fn claims_have_an_owner_folded_no_oftener_than_readers_do() {
+    let pool = TestPool::new(32 << 20);
+    let options = Options {
+        lease: Duration::from_secs(100),
+        ..Options::default()
+    };
+    let controller = pool.serve_with(options);
+    let mut owner = Client::connect(&pool.path());
+    owner.acquire(&[ROOT]);
+    let file = owner.create(ROOT, b"file", FileKind::File);
+    owner.commit(&[ROOT], false);
+    let of = HandedOn {
+        inode: file,
+        generation: owner.header(file).generation(),
+        flags: libc::O_RDONLY as u32,
+        parent: 0,
+    };
+    let (_, descriptors) = call(&owner.socket, &Call::HandOn(of)).unwrap();
+    let other = Client::connect(&pool.path());
+    let mut folds = BTreeSet::new();
+    for size in 1..=20 {
+        owner.edit_branch(file, |branch| branch.size = size);
+        let claimed = call_with(&other.socket, &Call::Claim, &[descriptors[0].as_fd()]);
+        assert!(matches!(claimed.unwrap().0, Answer::Described { .. }));
+        folds.insert(owner.header(file).fold());
+    }
+    assert_eq!((folds.len(), other.inode(file).size), (1, 1), "{folds:?}");
+    owner.commit(&[file], true);
+    assert_eq!(other.inode(file).size, 20);
+    controller.stop().unwrap();
 }
 
 #[test]
