@@ -271,13 +271,14 @@ impl<'a> Context<'a> {
                 inode.expect(expected);
                 return Ok(());
             }
-            let Some((copy, verified)) = self.verified(inode.number())? else {
+            let Some((copy, verified, told)) = self.verified_or_told(inode.number())? else {
                 return Err(Errno::STALE.into());
             };
             if of.is_some_and(|of| of != copy.sequence) {
                 return Err(Fix::Again.into());
             }
             inode.set(flag::UNBORN, false);
+            inode.set(flag::TOLD, told);
             inode.uid.store(verified.uid, Ordering::Relaxed);
             inode.gid.store(verified.gid, Ordering::Relaxed);
             inode.base_links.store(verified.links, Ordering::Relaxed);
@@ -351,6 +352,12 @@ impl<'a> Context<'a> {
 
     /// As [`Session::verified`], with the fix where this session cannot look.
     pub fn verified(&self, number: InodeNumber) -> Attempt<Option<(HeaderCopy, Inode)>> {
+        let found = self.verified_or_told(number)?;
+        Ok(found.map(|(header, inode, _)| (header, inode)))
+    }
+
+    /// The same, and whether the controller has told it.
+    fn verified_or_told(&self, number: InodeNumber) -> Attempt<Option<(HeaderCopy, Inode, bool)>> {
         match self.session.verified(number) {
             Err(Errno::ACCESS) => {
                 let header = self.header(number)?;
@@ -358,11 +365,11 @@ impl<'a> Context<'a> {
                 let copy = header.copy();
                 let told = self.told(number, sequence);
                 match told.filter(|_| header.read_end(sequence)) {
-                    Some(inode) => Ok(Some((HeaderCopy { sequence, ..copy }, inode))),
+                    Some(inode) => Ok(Some((HeaderCopy { sequence, ..copy }, inode, true))),
                     None => Err(Fix::Admit(number, false).into()),
                 }
             }
-            other => Ok(other?),
+            other => Ok(other?.map(|(header, inode)| (header, inode, false))),
         }
     }
 
@@ -381,7 +388,14 @@ impl<'a> Context<'a> {
             return Err(Fix::Again.into());
         }
         let viewed = self.view(dentry.inode, dentry.generation);
-        self.or_ask(viewed, directory, name, dentry.inode)
+        let inode = self.or_ask(viewed, directory, name, dentry.inode)?;
+        if inode.has(flag::TOLD) && !inode.is_directory() && !self.note_shown(dentry.inode) {
+            // Who had it open was told of it, and of its contents, until he closed it. Who may not search
+            // the way here any more, as from an open directory, knows as much as he did.
+            let _ = self.ask_for_name(directory, name);
+            return Err(Fix::Again.into());
+        }
+        Ok(inode)
     }
 
     /// The same, of the view of inode `number`, in whatever way it was `viewed`.
@@ -444,7 +458,7 @@ impl<'a> Context<'a> {
         of: Option<u64>,
     ) -> Attempt<()> {
         let number = inode.number();
-        let Some((copy, verified)) = self.verified(number)? else {
+        let Some((copy, verified, told)) = self.verified_or_told(number)? else {
             // Granted and not born: a number that was given back and is nobody's inode now.
             return Err(Errno::STALE.into());
         };
@@ -468,6 +482,7 @@ impl<'a> Context<'a> {
             inode.changed_at(seen);
         }
         inode.set(flag::UNBORN, false);
+        inode.set(flag::TOLD, told);
         inode.expect(Expected {
             ownership: copy.ownership.bare(),
             fold: copy.fold,

@@ -298,6 +298,9 @@ pub mod flag {
     pub const TURN: u32 = 16;
     /// Unborn and never had a name (O_TMPFILE), but may get one.
     pub const LINKABLE: u32 = 32;
+    /// The controller has told of it, since it lies where this session cannot look. It told whoever had it
+    /// open, or had been shown the way: a path that leads to it now may show more.
+    pub const TOLD: u32 = 64;
     /// The process may hold `fcntl` locks on it.
     pub const LOCKED: u32 = 128;
     /// What the session had changed was refused and set aside, and no operation has reported it

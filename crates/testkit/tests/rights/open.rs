@@ -28,6 +28,10 @@ pub const ALL: &[Case] = &[
         a_descriptors_right_ends_with_it,
     ),
     (
+        "what_was_closed_while_it_was_open_is_read_again",
+        what_was_closed_while_it_was_open_is_read_again,
+    ),
+    (
         "links_in_two_closed_directories",
         links_in_two_closed_directories,
     ),
@@ -737,6 +741,55 @@ fn a_descriptors_right_ends_with_it(_seed: u64) {
         let generation = bob.0.session().header(number).expect("one").generation();
         assert_eq!(ask(bob, (number, generation)), Err(Errno::ACCESS));
     });
+    assert_eq!(world.violations(), "");
+}
+
+/// # Regression
+/// Who had a file open when the directory above it was closed was told of it by message, and went on with what
+/// he knew: when the directory had been opened again and the descriptor closed, `stat` and `open` succeeded by
+/// that, nobody asked the controller the way, and each read was told EACCES for as long as the session lived.
+fn what_was_closed_while_it_was_open_is_read_again(_seed: u64) {
+    let world = World::new(128 << 20);
+    world.as_user(ANN, |ann| {
+        ann.mkdir("/common", 0o777);
+        ann.mkdir("/closed", 0o700);
+    });
+    world.together(
+        BOB,
+        |bob, turns| {
+            bob.put("/common/file", &[7; 3000], 0o644);
+            bob.fold();
+            // Read by others, so that it does not lie where only its writer looks.
+            turns.next();
+            let open = bob.0.open_at_root("/common/file", libc::O_RDWR);
+            let handle = plain(open).expect("mine");
+            // So that bob owns it, and its contents stay where they are.
+            bob.chmod("/common/file", 0o666);
+            // Closed.
+            turns.next();
+            let mut byte = [0];
+            assert_eq!(bob.0.read(handle, &mut byte, Some(0)), Ok(1));
+            assert_eq!(bob.get("/common/file"), Err(Errno::NOENT));
+            bob.0.close(handle);
+            // Open again; the right that the descriptor kept is forgotten within a second or so.
+            turns.next();
+            std::thread::sleep(std::time::Duration::from_secs(3));
+            // The directories on the way are asked for by another call.
+            assert_eq!(bob.stat("/common/none").err(), Some(Errno::NOENT));
+            assert_eq!(bob.stat("/common/file").map(|stat| stat.size), Ok(3000));
+            assert_eq!(bob.get("/common/file"), Ok(vec![7; 3000]));
+            turns.pass();
+        },
+        ANN,
+        |ann, turns| {
+            assert_eq!(ann.get("/common/file").map(|bytes| bytes.len()), Ok(3000));
+            turns.next();
+            ann.rename("/common", "/closed/common").expect("moved");
+            turns.next();
+            ann.rename("/closed/common", "/common").expect("moved back");
+            turns.next();
+        },
+    );
     assert_eq!(world.violations(), "");
 }
 
