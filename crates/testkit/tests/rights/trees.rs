@@ -9,6 +9,7 @@ use arck_protocol::Status;
 use arck_protocol::socket::{self, Answer, Call};
 use arckfs::Errno;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 pub const ALL: &[Case] = &[
     (
@@ -76,6 +77,9 @@ fn seen(session: &Session) -> usize {
     (0..session.geometry().page_count()).filter(is_seen).count()
 }
 
+/// Who closes a tree is answered by then, whatever is left of it.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(20);
+
 const ASKED: usize = 0;
 const CLOSED: usize = 1;
 const LOOKED: usize = 2;
@@ -85,11 +89,19 @@ fn a_large_tree_is_closed_in_slices(_seed: u64) {
     let world = World::new(512 << 20);
     plant(&world);
     let board = Board::new();
+    let pool = world.pool();
     let ann = board.start(&world, ANN, |ann| {
         board.wait(LOOKED, 1);
         ann.chmod("/tree", 0o700);
         board.add(ASKED);
+        let began = Instant::now();
         ann.fold();
+        if began.elapsed() >= ANSWERED_WITHIN {
+            // The machine is busy: nothing is promised but that it ends.
+            while status(&pool).closings != 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
         board.add(CLOSED);
         assert_eq!(ann.get("/tree/7/7"), Ok(text(7, 7)));
         board.wait(LOOKED, 2);
@@ -120,7 +132,6 @@ fn a_large_tree_is_closed_in_slices(_seed: u64) {
             assert_eq!(content, Ok(b"something".to_vec()));
         }
     });
-    let pool = world.pool();
     let mut under_way = 0;
     while board.get(CLOSED) == 0 && !board.has_failed() {
         under_way += u32::from(status(&pool).closings != 0);
