@@ -208,6 +208,9 @@ impl Workload for Hand {
     fn runner(&mut self) -> &mut Runner {
         &mut self.runner
     }
+    fn told(&mut self) -> String {
+        format!("it said:\n{}{}", self.history(), self.runner.told())
+    }
     fn check(&mut self, _: &Path, context: &str) {
         // Before the question whether it ended by itself: what it said tells why.
         self.acknowledged();

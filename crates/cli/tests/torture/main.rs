@@ -199,7 +199,8 @@ impl Scene {
                 );
                 assert!(
                     began.elapsed() < PATIENCE,
-                    "{context}: {name} does not go on"
+                    "{context}: {name} does not go on\n{}",
+                    workload.told()
                 );
                 std::thread::sleep(Duration::from_millis(1));
             }

@@ -22,6 +22,10 @@ pub trait Workload {
     fn runner(&mut self) -> &mut Runner;
     /// Everything acknowledged is there. Starts it again if it does not run.
     fn check(&mut self, pool: &Path, context: &str);
+    /// What its processes are at, for who asks why it does not go on.
+    fn told(&mut self) -> String {
+        self.runner().told()
+    }
 }
 
 /// How much a workload that has ended since the last check had acknowledged.
@@ -81,6 +85,41 @@ impl Program {
     fn kill(&mut self, group: bool) {
         self.signal(libc::SIGKILL, group);
         self.child.wait().expect("wait");
+    }
+
+    /// Its processes: name, what each of their threads waits for, and in which system call.
+    fn told(&self) -> String {
+        let leader = self.child.id().to_string();
+        let mut told = String::new();
+        for entry in std::fs::read_dir("/proc").expect("/proc").flatten() {
+            let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+            // After the name: state, parent, process group.
+            let group = stat
+                .rsplit(')')
+                .next()
+                .and_then(|rest| rest.split(' ').nth(3));
+            if group != Some(&leader) {
+                continue;
+            }
+            for thread in std::fs::read_dir(entry.path().join("task"))
+                .into_iter()
+                .flatten()
+                .flatten()
+            {
+                let word = |name: &str| {
+                    let text = std::fs::read_to_string(thread.path().join(name));
+                    text.unwrap_or_default().trim().to_owned()
+                };
+                told += &format!(
+                    "{} ({}): waits in {}, system call {}\n",
+                    thread.path().display(),
+                    word("comm"),
+                    word("wchan"),
+                    word("syscall")
+                );
+            }
+        }
+        told
     }
 
     /// To the process that uses the pool, or to all of the group. Nothing, if it has been waited for.
@@ -166,6 +205,10 @@ impl Runner {
             "{context}: {name} ended by itself"
         );
         is_over
+    }
+
+    pub fn told(&self) -> String {
+        self.program.as_ref().map(Program::told).unwrap_or_default()
     }
 
     pub fn set(&mut self, program: Program) {
