@@ -9,8 +9,10 @@ SECONDS ?= 30
 
 # Virtual machines for `make test-vm`; SEED= says which.
 ROUNDS ?= 16
+# Of each kind for `make storms`.
+COUNT ?= 1000
 
-.PHONY: all build demo test torture test-threads test-vm test-apps model fuzz bench lint doc prepare install clean
+.PHONY: all build demo test torture storms test-threads test-vm test-apps model fuzz bench lint doc prepare install clean
 
 all: build
 
@@ -38,6 +40,14 @@ torture: prepare
 	$(CARGO) build --workspace --locked
 	ARCK_TORTURE_SECONDS=$(if $(filter file,$(origin SECONDS)),600,$(SECONDS)) ARCK_TORTURE_SEED=$(or $(SEED),1) \
 		$(CARGO) test --workspace --locked --test torture
+
+# 100,000 creates in one directory on a busy machine, COUNT= times, and ten times as many programs that join and
+# leave a group, a tenth of them with little of something, as root. `make test` has a few of each.
+storms: prepare
+	$(CARGO) build --workspace --locked
+	ARCK_STORMS=$(COUNT) $(CARGO) test --workspace --locked --test creates -- --nocapture
+	ARCK_JOINS=$$(($(COUNT) * 10)) ARCK_JOINS_SEED=$(or $(SEED),1) \
+		$(CARGO) test --workspace --locked --test cli -- --nocapture leaving
 
 # ArckFS's threads under ThreadSanitizer; needs a nightly compiler with its sources.
 test-threads: prepare

@@ -5,7 +5,8 @@
 //! for before. In 5 of 29 such runs an honest session was convicted (`27529216 allocated of at most
 //! 26091584`), and its program got EBUSY or EIO.
 //!
-//!     ARCK_STORMS=1000 cargo test -p arck-testkit --test creates
+//!     make storms COUNT=1000
+//!     ARCK_STORMS=1000 cargo test -p arck-testkit --test creates -- --nocapture
 //!
 //! for so many runs (default: 3).
 
@@ -40,7 +41,11 @@ fn busy<T>(body: impl FnOnce() -> T) -> T {
 
 #[test]
 fn an_honest_storm_of_creates_is_served() {
-    for run in 0..runs() {
+    let runs = runs();
+    for run in 0..runs {
+        if run % 20 == 0 {
+            println!("{run} of {runs} storms of creates have been served");
+        }
         // Its end asks whether anything was refused.
         let pool = TestPool::new(1 << 30);
         let fs = connect_as(&pool.path(), b"storm");

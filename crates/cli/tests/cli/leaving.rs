@@ -7,6 +7,7 @@
 //! or its capabilities. What the others had not folded was gone; what they did then broke rules of the
 //! format. Joining did the same where the joining process could not map that memory (`ulimit -v`).
 //!
+//!     make storms COUNT=1000 SEED=7
 //!     ARCK_JOINS=10000 ARCK_JOINS_SEED=7 cargo test -p arck-cli --test cli -- leaving
 //!
 //! makes so many joins instead of a few hundred, in another order.
@@ -286,8 +287,12 @@ fn joins_and_leaves_at_random() {
     let mut random = Random::new(seed);
     let group = Group::new();
     let tops = ["/arck/made"];
-    let mut done = 0;
+    let (mut done, mut told) = (0, 0);
     while done < joins {
+        if done >= told {
+            println!("{done} of {joins} joins");
+            told = done + 500;
+        }
         // With somebody who stays, or not: then the group itself is made by several at once.
         let makers = match random.below(4) {
             0 => Vec::new(),
