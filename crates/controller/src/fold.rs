@@ -214,8 +214,8 @@ impl Core {
                 }
             }
             let deltas = copied.deltas.get(before..).unwrap_or_default();
-            let pages: usize = deltas.iter().map(|delta| delta.pages.len()).sum();
-            let bytes = (fresh.len() * BRANCH_SIZE) as u64 + pages as u64 * PAGE_SIZE;
+            let read: usize = deltas.iter().map(|delta| delta.pages.len()).sum();
+            let bytes = (fresh.len() * BRANCH_SIZE) as u64 + read as u64 * PAGE_SIZE;
             self.meter.totals.bytes_copied += bytes;
             let begun = self.meter.add(waited, |m| &mut m.copy);
             // What must come along follows from the deltas.

@@ -119,3 +119,28 @@ fn a_directory_deep_in_a_tree_costs_what_one_at_its_top_does() {
     );
     controller.stop().unwrap();
 }
+
+/// Of directories within each other that are not born yet, those above had to be looked at one after the other,
+/// with a budget of as many pages as had been copied in the round before: chains of some thousands were
+/// told EAGAIN.
+#[test]
+fn a_chain_of_thousands_that_are_not_born_is_folded_at_once() {
+    let pool = TestPool::new(1 << 30);
+    let controller = pool.serve();
+    let mut client = Client::connect(&pool.path());
+    client.acquire(&[ROOT]);
+    for depth in [500, 4_000, 6_000] {
+        let mut deepest = client.create(ROOT, format!("{depth}").as_bytes(), FileKind::Directory);
+        for _ in 1..depth {
+            deepest = client.create(deepest, b"d", FileKind::Directory);
+        }
+        let began = Instant::now();
+        let answer = client.ask(&Client::commit_request(&[deepest], false));
+        eprintln!("{depth}: {answer:?} after {:?}", began.elapsed());
+        assert_eq!(answer, Response::Done, "{depth}");
+        client.overlay.clear();
+        client.done(&Request::CommitAll { release: true });
+        client.acquire(&[ROOT]);
+    }
+    controller.stop().unwrap();
+}
