@@ -8,6 +8,7 @@
 //! | `outcome` | what an operation told, as far as it is comparable |
 //! | `arck_side`, `host_side` | the two that are compared |
 //! | `tree` | everything that is there, through path walk |
+//! | `times` | by which step something was stamped |
 //! | `run` | runs a sequence on both, and shortens one that fails |
 //!
 //! # Invariant
@@ -20,6 +21,7 @@ mod host_side;
 mod operation;
 mod outcome;
 mod run;
+mod times;
 mod tree;
 
 pub use arck_side::ArckSide;

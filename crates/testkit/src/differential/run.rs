@@ -2,7 +2,11 @@
 
 use super::operation::ACTORS;
 use super::outcome::first_difference;
-use super::{ArckSide, HostSide, Node, Operation, Outcome, Side, Step, View, sequence, tree};
+use super::times::Spans;
+use super::{
+    ArckSide, Base, HostSide, Node, Operation, Outcome, Place, Side, Step, Subject, View, sequence,
+    tree,
+};
 use crate::{Shorthand, TestPool};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -31,13 +35,14 @@ pub struct Difference {
 pub fn run(steps: &[Step], settings: Settings) -> Result<(), Difference> {
     let mut arck = ArckSide::new(TestPool::new(settings.pool));
     let mut host = HostSide::new();
+    let mut spans = Spans::new();
     let mut allocated = false;
     for (number, step) in steps.iter().enumerate() {
         allocated |= matches!(step.operation, Operation::Allocate { .. });
         if allocated && step.operation.is_about_holes() {
             continue;
         }
-        let done = one(&mut arck, &mut host, step);
+        let done = one(&mut arck, &mut host, step, &mut spans);
         done.map_err(|text| Difference { step: number, text })?;
     }
     let end = |text| Difference {
@@ -45,7 +50,7 @@ pub fn run(steps: &[Step], settings: Settings) -> Result<(), Difference> {
         text,
     };
     for actor in [1, 0] {
-        compare_trees(&mut arck, &mut host, actor).map_err(end)?;
+        compare_trees(&mut arck, &mut host, actor, &spans).map_err(end)?;
     }
     let violations = arck.pool.violations();
     if !violations.is_empty() {
@@ -54,32 +59,42 @@ pub fn run(steps: &[Step], settings: Settings) -> Result<(), Difference> {
     Ok(())
 }
 
-fn one(arck: &mut ArckSide, host: &mut HostSide, step: &Step) -> Result<(), String> {
+fn one(
+    arck: &mut ArckSide,
+    host: &mut HostSide,
+    step: &Step,
+    spans: &mut Spans,
+) -> Result<(), String> {
     match step.operation {
-        Operation::Compare => compare_trees(arck, host, step.actor),
+        Operation::Compare => compare_trees(arck, host, step.actor, spans),
         Operation::Restart => {
             arck.restart()
                 .map_err(|errno| format!("disconnect: {errno:?}"))?;
             host.close_all();
-            compare_trees(arck, host, step.actor)
+            compare_trees(arck, host, step.actor, spans)
         }
         Operation::Kill => {
             arck.kill();
             host.close_all();
-            compare_trees(arck, host, step.actor)
+            compare_trees(arck, host, step.actor, spans)
         }
         _ => {
             if let Operation::Open { slot, .. } = step.operation {
                 arck.close(step.actor, slot);
                 host.close(step.actor, slot);
             }
-            let ours = arck.apply(step.actor, &step.operation);
-            if ours == Outcome::Outside {
+            let (ours, theirs) = spans.during(|| {
+                let ours = arck.apply(step.actor, &step.operation);
                 // The host's directory would be left as well: nothing to compare.
+                let is_outside = ours == Outcome::Outside;
+                let theirs = (!is_outside).then(|| host.apply(step.actor, &step.operation));
+                (ours, theirs)
+            });
+            let Some(theirs) = theirs else {
                 return Ok(());
-            }
-            let theirs = host.apply(step.actor, &step.operation);
+            };
             if ours == theirs || only_links_are_late(arck, step, &ours, &theirs)? {
+                excuse(arck, host, step, spans);
                 return Ok(());
             }
             let place = match (&ours, &theirs) {
@@ -90,6 +105,20 @@ fn one(arck: &mut ArckSide, host: &mut HostSide, step: &Step) -> Result<(), Stri
             };
             Err(format!("ArckFS: {ours:?}\ntmpfs:  {theirs:?}{place}"))
         }
+    }
+}
+
+/// Notes the times of what a step has left that tmpfs stamps whether it changes anything or not.
+fn excuse(arck: &mut ArckSide, host: &mut HostSide, step: &Step, spans: &mut Spans) {
+    let subject = match &step.operation {
+        Operation::ChangeOwner { place, flags, .. } => Subject::Place(place.clone(), *flags),
+        Operation::Truncate { place, .. } => Subject::Place(place.clone(), 0),
+        Operation::TruncateHandle { slot, .. } => Subject::Slot(*slot),
+        _ => return,
+    };
+    let ours = arck.stamps(step.actor, &subject);
+    if let (Some(ours), Some(theirs)) = (ours, host.stamps(step.actor, &subject)) {
+        spans.excuse(ours, theirs);
     }
 }
 
@@ -125,7 +154,12 @@ fn fold_all(arck: &mut ArckSide) -> Result<(), String> {
     Ok(())
 }
 
-fn compare_trees(arck: &mut ArckSide, host: &mut HostSide, actor: usize) -> Result<(), String> {
+fn compare_trees(
+    arck: &mut ArckSide,
+    host: &mut HostSide,
+    actor: usize,
+    spans: &Spans,
+) -> Result<(), String> {
     let walk =
         |arck: &mut ArckSide| tree(arck, actor).map_err(|text| format!("walking ArckFS: {text}"));
     let mut ours = walk(arck)?;
@@ -165,6 +199,46 @@ fn compare_trees(arck: &mut ArckSide, host: &mut HostSide, actor: usize) -> Resu
         return Err(format!(
             "the trees differ as session {actor} sees them: {text}"
         ));
+    }
+    if let Err(first) = compare_times(arck, host, actor, spans, &ours) {
+        // What changes names says so of the inode when its directory is folded, as with links.
+        fold_all(arck)?;
+        compare_times(arck, host, actor, spans, &ours)
+            .map_err(|again| format!("{again}\nbefore a fold: {first}"))?;
+    }
+    Ok(())
+}
+
+/// That what stands under each path was modified, and changed, by the same step.
+fn compare_times(
+    arck: &mut ArckSide,
+    host: &mut HostSide,
+    actor: usize,
+    spans: &Spans,
+    nodes: &BTreeMap<Vec<u8>, Node>,
+) -> Result<(), String> {
+    for path in nodes.keys() {
+        let place = Place {
+            base: Base::Root,
+            path: path.clone(),
+        };
+        let subject = Subject::Place(place, libc::AT_SYMLINK_NOFOLLOW);
+        let stamps = (arck.stamps(actor, &subject), host.stamps(actor, &subject));
+        let (Some(ours), Some(theirs)) = stamps else {
+            return Err(format!("{}: {stamps:?}", path.escape_ascii()));
+        };
+        for (at, what) in ["modified", "changed"].into_iter().enumerate() {
+            if !spans.may_be_one(ours[at], theirs[at]) {
+                let steps = [ours[at], theirs[at]].map(|time| spans.of(time));
+                return Err(format!(
+                    "{} was {what} by another step, as session {actor} sees it: {} by ArckFS, {} by \
+                     tmpfs; of those that were compared, these may have been at it: {steps:?}",
+                    path.escape_ascii(),
+                    ours[at],
+                    theirs[at]
+                ));
+            }
+        }
     }
     Ok(())
 }
