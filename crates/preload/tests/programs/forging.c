@@ -1,13 +1,8 @@
 /* A memory file that looks in all like what stands for a pool's file, sent by a process of another user, run
  * as root: to who receives it, it is the memory file that it is. */
-#include "told.h"
-#include <grp.h>
+#include "hands.h"
 #include <sys/mman.h>
-#include <sys/socket.h>
 
-static void become(uid_t user) {
-    if (user && (setgroups(0, 0) || setgid(user) || setuid(user))) _exit(8);
-}
 /* What stands in the page: the file's description, and from 1024 on the length of its path, and that. */
 static int forge(const struct stat *of, const char *path) {
     unsigned long page[512] = {0}, length = strlen(path);
@@ -29,18 +24,6 @@ static int forge_name(const struct stat *of) {
     snprintf(path, sizeof path, "/proc/self/fd/%d", f);
     int g = MUST(open(path, O_ACCMODE)); MUST(fchmod(f, 0)); close(f);
     return g;
-}
-static void give(int to, int f) {
-    char control[CMSG_SPACE(sizeof f)] = {0}; struct iovec v = {"f", 1};
-    struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-    struct cmsghdr *c = CMSG_FIRSTHDR(&m); c->cmsg_level = SOL_SOCKET; c->cmsg_type = SCM_RIGHTS; c->cmsg_len = CMSG_LEN(sizeof f); memcpy(CMSG_DATA(c), &f, sizeof f);
-    MUST(sendmsg(to, &m, 0));
-}
-static int take(int from) {
-    int f; char text[4], control[CMSG_SPACE(sizeof f)]; struct iovec v = {text, 4};
-    struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-    MUST(recvmsg(from, &m, 0)); memcpy(&f, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof f);
-    return f;
 }
 /* What it is to whoever has it. */
 static void look(const char *who, int f) {

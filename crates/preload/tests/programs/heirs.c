@@ -1,20 +1,15 @@
 /* Descriptors that another user's process is handed, run as root: by fork, by exec, in a message, and by
  * becoming somebody else. Whoever has one has that file in the mode in which it was opened, and nothing more;
  * and what he does with it leads nobody else to another file. */
-#include "told.h"
+#include "hands.h"
 #include <dirent.h>
-#include <grp.h>
 #include <sys/file.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 
 static const char *kinds[] = {"read", "write", "both", "append", "path", "directory", "nameless", "unlinked"};
 static const char *ways[] = {"fork", "exec", "message", "setuid"};
 static const char *error(long r) { return r < 0 ? strerrorname_np(errno) : "ok"; }
 
-static void become(uid_t user) {
-    if (user && (setgroups(0, 0) || setgid(user) || setuid(user))) _exit(8);
-}
 static int open_kind(int kind) {
     int f;
     switch (kind) {
@@ -66,18 +61,6 @@ static void use_all(const char *who, int f) {
     g = open("secret", O_WRONLY); printf(" %s", error(g)); if (g >= 0) close(g);
     g = open("closed/inside", O_RDONLY); printf(" %s", error(g)); if (g >= 0) close(g);
     printf(" %s\n", error(fcntl(f, F_GETFD))); fflush(stdout);
-}
-static void give(int to, int f) {
-    char control[CMSG_SPACE(sizeof f)] = {0}; struct iovec v = {"f", 1};
-    struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-    struct cmsghdr *c = CMSG_FIRSTHDR(&m); c->cmsg_level = SOL_SOCKET; c->cmsg_type = SCM_RIGHTS; c->cmsg_len = CMSG_LEN(sizeof f); memcpy(CMSG_DATA(c), &f, sizeof f);
-    MUST(sendmsg(to, &m, 0));
-}
-static int take(int from) {
-    int f; char text[4], control[CMSG_SPACE(sizeof f)]; struct iovec v = {text, 4};
-    struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-    MUST(recvmsg(from, &m, 0)); memcpy(&f, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof f);
-    return f;
 }
 static void hand(int kind, int way, uid_t heir) {
     int s[2], f = -1;
