@@ -41,25 +41,15 @@ impl Searches {
         if known.len() >= KNOWN_MAX {
             known.clear();
         }
-        let mut above: Vec<(InodeNumber, Condition)> = Vec::new();
-        let mut at = directory;
-        let mut class = loop {
-            if let Some(known) = known.get(&at) {
-                break known.clone();
-            }
-            let inode = inode(at).filter(|_| above.len() < DEPTH_MAX)?;
-            above.push((at, Condition::of(inode, Wish::Search)));
-            self.steps.set(self.steps.get() + 1);
-            if at == ROOT_INODE {
-                break Some(Class::world());
-            }
-            at = inode.parent;
-        };
-        for (number, condition) in above.into_iter().rev() {
-            class = class.and_then(|class| class.and(condition));
-            known.insert(number, class.clone());
-        }
-        class
+        climb(
+            &mut known,
+            |_| None,
+            |at| {
+                self.steps.set(self.steps.get() + 1);
+                inode(at).map(rights_and_parent)
+            },
+            directory,
+        )
     }
 
     /// An inode changes.
@@ -115,31 +105,46 @@ impl NewSearches {
         verified: impl Fn(InodeNumber) -> Option<Option<Class>>,
         directory: InodeNumber,
     ) -> Option<Class> {
-        let mut known = self.known.borrow_mut();
-        let mut above: Vec<(InodeNumber, Condition)> = Vec::new();
-        let mut at = directory;
-        let mut class = loop {
-            if let Some(known) = known.get(&at) {
-                break known.clone();
-            }
-            if !self.has_new_rights
-                && let Some(class) = verified(at)
-            {
-                break class;
-            }
-            let inode = inode(at).filter(|_| above.len() < DEPTH_MAX)?;
-            above.push((at, Condition::of(&inode, Wish::Search)));
-            if at == ROOT_INODE {
-                break Some(Class::world());
-            }
-            at = inode.parent;
+        let verified = |at| match self.has_new_rights {
+            true => None,
+            false => verified(at),
         };
-        for (number, condition) in above.into_iter().rev() {
-            class = class.and_then(|class| class.and(condition));
-            known.insert(number, class.clone());
-        }
-        class
+        let known = &mut self.known.borrow_mut();
+        let above = |at| inode(at).as_ref().map(rights_and_parent);
+        climb(known, verified, above, directory)
     }
+}
+
+fn rights_and_parent(inode: &Inode) -> (Condition, InodeNumber) {
+    (Condition::of(inode, Wish::Search), inode.parent)
+}
+
+/// From a directory up to one of which it is known, or `told`, who may search it and all above it; of those
+/// on the way it is known then. `above` gives who may search a directory, and its parent.
+fn climb(
+    known: &mut HashMap<InodeNumber, Option<Class>>,
+    told: impl Fn(InodeNumber) -> Option<Option<Class>>,
+    above: impl Fn(InodeNumber) -> Option<(Condition, InodeNumber)>,
+    directory: InodeNumber,
+) -> Option<Class> {
+    let mut passed: Vec<(InodeNumber, Condition)> = Vec::new();
+    let mut at = directory;
+    let mut class = loop {
+        if let Some(class) = known.get(&at).cloned().or_else(|| told(at)) {
+            break class;
+        }
+        let (condition, parent) = above(at).filter(|_| passed.len() < DEPTH_MAX)?;
+        passed.push((at, condition));
+        if at == ROOT_INODE {
+            break Some(Class::world());
+        }
+        at = parent;
+    };
+    for (number, condition) in passed.into_iter().rev() {
+        class = class.and_then(|class| class.and(condition));
+        known.insert(number, class.clone());
+    }
+    class
 }
 
 #[cfg(test)]

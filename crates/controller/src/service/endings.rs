@@ -59,8 +59,7 @@ impl Service {
                 .into_iter()
                 .for_each(|file| self.core.take_back(file));
         };
-        self.deferred.retain(|deferred| deferred.session != session);
-        self.held.retain(|held| !held.is_of_session(session));
+        self.answer_no_more(session);
         let queue = self.endings.queues.entry(user).or_default();
         if self.core.close_doors(session) {
             let waiting = Waiting {
@@ -152,8 +151,7 @@ impl Service {
             return false;
         }
         if waiting.ending.is_none() {
-            self.deferred.retain(|deferred| deferred.session != session);
-            self.held.retain(|held| !held.is_of_session(session));
+            self.answer_no_more(session);
             self.core.cut_off(session, libc::EIO);
             waiting.ending = self.core.begin_end(session);
         }
@@ -163,6 +161,12 @@ impl Service {
             .is_some_and(|ending| self.core.end_step(ending));
         self.shares.served(user, since);
         !goes_on
+    }
+
+    /// What a session has been told to wait for is not looked at again.
+    fn answer_no_more(&mut self, session: SessionNumber) {
+        self.deferred.retain(|deferred| deferred.session != session);
+        self.held.retain(|held| !held.is_of_session(session));
     }
 
     /// Whether anything rings that a session has asked.
