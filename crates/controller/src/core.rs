@@ -15,7 +15,7 @@ use crate::lent::{Lent, Lookout};
 use crate::lock_log::Locks;
 use crate::memory::{Remains, TakenBack};
 use crate::meter::Meter;
-use crate::orphans::{Charges, Pace};
+use crate::orphans::{Charges, Doomed, Pace};
 use crate::pool::Pool;
 use crate::progress::{ProgressHook, Reporter, Step};
 use crate::recovery;
@@ -126,6 +126,8 @@ pub struct Core {
     pub(crate) emptyings: Emptyings,
     /// Orphans that stay at the expense of a user: see [`crate::orphans`].
     pub(crate) charged: Charges,
+    /// Orphans that are being freed.
+    pub(crate) doomed: Doomed,
     pub(crate) pace: Pace,
     pub published: Option<(u64, u64)>,
     /// While a pool is opened: what dead sessions left is not all known.
@@ -195,6 +197,7 @@ impl Core {
             taken_back: BTreeMap::new(),
             counted: Counted::default(),
             charged: Charges::default(),
+            doomed: Doomed::default(),
             pace: Pace::default(),
             emptyings: Emptyings::default(),
             published: None,
@@ -251,6 +254,7 @@ impl Core {
         self.finish_closing();
         self.finish_emptying(CLOSE_PATIENCE);
         self.free_orphans(None);
+        self.free_doomed();
         self.remove_remains();
         self.finish_log();
         if self.state.pool.is_paged() {

@@ -20,6 +20,8 @@ impl Core {
     /// Frees segments that nobody needs. Of the classes of everybody, and of each user who has a
     /// session, one segment for metadata stays.
     pub(crate) fn give_back_segments(&mut self) {
+        // Who finds no room has what was deleted before.
+        self.free_doomed();
         let is_due = self.state.space.may_have_unused
             || self.gave_back.is_none_or(|last| last.elapsed() > AGAIN);
         // While a pool is opened, what a crash left in unused pages has not been looked at yet.

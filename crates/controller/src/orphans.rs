@@ -7,6 +7,8 @@
 //! What stands behind a descriptor that was handed on ([`crate::handed_on`]) stays too, until that is closed
 //! everywhere.
 //!
+//! What nobody keeps is freed slice by slice ([`Doomed`]): a large file has as many pages as its owner likes.
+//!
 //! # Invariants
 //! * Where there are several users, what a user keeps of inodes that he could not open when they
 //!   lost their last name, or whose map he could not have, is no more than [`Budget::of`] says; and so are
@@ -16,11 +18,14 @@
 //!   when it looks at the header for the second time.
 
 use crate::apply;
+use crate::apply::file::{number_from_end, truncate};
 use crate::change::{Change, Weight};
 use crate::core::Core;
 use crate::fold::{heavy_barrier, unmark};
+use crate::state::State;
 use arck_core_state::geometry::SessionNumber;
-use arck_core_state::{Inode, InodeNumber};
+use arck_core_state::inode::FileKind;
+use arck_core_state::{Inode, InodeNumber, Ownership, PAGE_SIZE};
 use arck_pm::record::stored;
 use arck_protocol::control::open_entry;
 use arck_protocol::operation::mark;
@@ -33,6 +38,21 @@ use std::time::Instant;
 
 /// Orphans freed in one change.
 const FREED_AT_ONCE: usize = 1024;
+/// Data pages freed in one change: a few milliseconds.
+const PAGES_AT_ONCE: u64 = 8192;
+
+/// Orphans that nobody keeps, and that nobody can open again: what is left of them is freed between other
+/// things. They stay orphans until all of it is, so that a controller that is started again goes on.
+#[derive(Default)]
+pub(crate) struct Doomed(BTreeSet<InodeNumber>);
+
+/// A slice of that.
+enum Slice {
+    /// These, whole.
+    Whole(Vec<InodeNumber>),
+    /// The last pages of one that is larger than a slice.
+    End(Inode),
+}
 
 /// Orphans that have to stay, and the sessions that list them as open.
 type Listed = HashMap<InodeNumber, Vec<SessionNumber>>;
@@ -147,6 +167,7 @@ impl Core {
                 .collect(),
             None => self.state.orphans.iter().copied().collect(),
         };
+        candidates.retain(|number| !self.doomed.0.contains(number));
         // One that is away may have any of them open.
         if candidates.is_empty() || self.any_away() {
             return;
@@ -162,13 +183,79 @@ impl Core {
         self.note_users(&candidates, &listed);
         candidates.retain(|&number| !self.is_handed_on(number));
         let unlisted = self.charge(candidates, &listed);
-        for part in unlisted.chunks(FREED_AT_ONCE) {
-            if let Err(errno) = self.free_inodes(part) {
-                // They stay orphans, and are tried again.
-                tracing::warn!("freeing {} orphans: {errno}", part.len());
-                return;
+        self.doomed.0.extend(unlisted);
+        // What is little is free when who deleted it is answered.
+        self.free_slice();
+    }
+
+    /// Frees a slice of what nobody keeps any more; whether something of it is left.
+    pub fn free_slice(&mut self) -> bool {
+        let freed = match self.next_slice() {
+            Slice::Whole(numbers) if numbers.is_empty() => return false,
+            Slice::Whole(numbers) => {
+                let freed = self.free_inodes(&numbers);
+                for number in &numbers {
+                    self.doomed.0.remove(number);
+                }
+                freed
+            }
+            Slice::End(inode) => self.without_owners(&[inode.number], |core| core.shorten(&inode)),
+        };
+        if let Err(errno) = freed {
+            // They stay orphans, and are tried again.
+            tracing::warn!("freeing orphans: {errno}");
+            self.doomed.0.clear();
+        }
+        !self.doomed.0.is_empty()
+    }
+
+    /// All of it: where nobody is served, or who is has to have the room.
+    pub fn free_doomed(&mut self) {
+        while self.free_slice() {}
+    }
+
+    /// What is small comes first.
+    fn next_slice(&mut self) -> Slice {
+        let State { orphans, .. } = &self.state;
+        self.doomed.0.retain(|number| orphans.contains(number));
+        let mut left = PAGES_AT_ONCE;
+        let mut whole = Vec::new();
+        let mut larger = None;
+        for &number in self.doomed.0.iter().take(FREED_AT_ONCE) {
+            let inode = self.state.shadow(number).copied();
+            // Directories are empty when they are removed.
+            let file = inode.filter(|inode| inode.kind() == Some(FileKind::File));
+            let pages = file.map_or(0, |file| file.pages);
+            if pages <= left {
+                left -= pages;
+                whole.push(number);
+            } else {
+                larger = larger.or(file);
             }
         }
+        match larger {
+            Some(larger) if whole.is_empty() => Slice::End(larger),
+            _ => Slice::Whole(whole),
+        }
+    }
+
+    /// Frees the last pages of an orphan, which from now on nobody owns.
+    fn shorten(&mut self, orphan: &Inode) -> Result<(), Errno> {
+        let mut change = Change::new(&mut self.state);
+        let limit = number_from_end(&change, orphan.root, PAGES_AT_ONCE)?;
+        let (root, dropped) = truncate(&mut change, orphan.number, orphan.root, limit)?;
+        change.set_inode(Inode {
+            root,
+            pages: orphan.pages.saturating_sub(dropped),
+            size: orphan.size.min(limit * PAGE_SIZE),
+            ..*orphan
+        });
+        let fold = change.state.numbers.fold();
+        let header = change.header(orphan.number)?;
+        header.fold = fold;
+        header.ownership = Ownership::SHARED;
+        header.branch_slot = 0;
+        change.commit(Weight::Fold)
     }
 
     fn listed(&self, numbers: &[InodeNumber]) -> Listed {
@@ -295,6 +382,21 @@ impl Core {
 
     /// Frees inodes, with their pages and numbers, whoever owns them.
     pub fn free_inodes(&mut self, numbers: &[InodeNumber]) -> Result<(), Errno> {
+        self.without_owners(numbers, |core| core.free_marked(numbers))?;
+        for number in numbers {
+            self.state.keepers.remove(number);
+            self.state.orphan_users.remove(number);
+            self.charged.remove(*number);
+        }
+        Ok(())
+    }
+
+    /// Makes a change that ends the ownership of these inodes, while no operation is begun on them.
+    fn without_owners(
+        &mut self,
+        numbers: &[InodeNumber],
+        change: impl FnOnce(&mut Core) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
         let mut owners: BTreeMap<SessionNumber, Vec<InodeNumber>> = BTreeMap::new();
         for &number in numbers {
             let Some(header) = self.state.pool.header(number) else {
@@ -311,14 +413,9 @@ impl Core {
         if !owners.is_empty() {
             heavy_barrier();
         }
-        let freed = self.free_marked(numbers);
+        let changed = change(self);
         unmark(&self.state, owners.values().flatten());
-        freed?;
-        for number in numbers {
-            self.state.keepers.remove(number);
-            self.state.orphan_users.remove(number);
-            self.charged.remove(*number);
-        }
+        changed?;
         for (owner, numbers) in owners {
             if let Some(session) = self.sessions.get_mut(&owner) {
                 session.disown(&numbers);
@@ -339,7 +436,114 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::apply::file::Setter;
+    use crate::classes::Class;
+    use crate::testing::TestCore;
+    use arck_core_state::header::HeaderKind;
+    use arck_core_state::{IndexRoot, PagePtr};
     use std::time::Duration;
+
+    /// A file without a name that has pages at these places.
+    fn orphan_with(
+        test: &mut TestCore,
+        places: impl Iterator<Item = u64>,
+    ) -> (InodeNumber, Vec<PagePtr>) {
+        let state = &mut test.core.state;
+        let world = state.label(Some(&Class::world()));
+        let mut change = Change::new(state);
+        change.allocate_for_class(world);
+        let mut setter = Setter::new(IndexRoot::EMPTY);
+        let mut pages = Vec::new();
+        let mut size = 0;
+        for place in places {
+            let page = change.new_data_page().unwrap();
+            setter.set(&mut change, place, page).unwrap();
+            pages.push(page);
+            size = (place + 1) * PAGE_SIZE;
+        }
+        let number = change.take_number().unwrap();
+        change.state.pool.allocate_headers(number).unwrap();
+        let generation = change.header(number).unwrap().generation.max(1);
+        let address = change
+            .place_inode(Inode {
+                number,
+                generation,
+                mode: FileKind::File.mode_bits() | 0o644,
+                links: 0,
+                uid: 1001,
+                gid: 1001,
+                size,
+                root: setter.root(),
+                accessed: 0,
+                modified: 0,
+                changed: 0,
+                created: 0,
+                pages: pages.len() as u64,
+                parent: 0,
+                entries: 0,
+                class: 0,
+                reserved0: 0,
+                attributes: PagePtr::NULL,
+                reserved: [0; 3],
+            })
+            .unwrap();
+        let fold = change.state.numbers.fold();
+        let header = change.header(number).unwrap();
+        header.inode = address;
+        header.kind = HeaderKind::Orphan;
+        header.file_kind = Some(FileKind::File);
+        header.generation = generation;
+        header.fold = fold;
+        change.commit(Weight::Fold).unwrap();
+        state.orphans.insert(number);
+        (number, pages)
+    }
+
+    /// The last close of a file of 2 GiB held everybody up for 120 ms: it is freed slice by slice, from its
+    /// end, and whatever is left when the controller is killed is freed by the next one.
+    #[test]
+    fn a_large_file_is_freed_in_slices() {
+        let count = 2 * PAGES_AT_ONCE + 300;
+        // All together, with holes of many kinds, and with index pages that hold little.
+        let places: [fn(u64) -> u64; 3] = [|i| i, |i| i + i / 700 * 9_000, |i| i * 37];
+        for (index, place) in places.into_iter().enumerate() {
+            for is_killed in [false, true] {
+                let mut test = TestCore::of_size(256 << 20);
+                let (large, pages) = orphan_with(&mut test, (0..count).map(place));
+                let is_used =
+                    |test: &TestCore, page: &PagePtr| test.core.state.space.is_used(*page);
+                let used =
+                    |test: &TestCore| pages.iter().filter(|page| is_used(test, page)).count();
+                assert_eq!(used(&test) as u64, count);
+                test.core.free_orphans(None);
+                let left = count - PAGES_AT_ONCE;
+                let inode = *test.core.state.shadow(large).unwrap();
+                assert_eq!((inode.pages, used(&test) as u64), (left, left), "{index}");
+                assert_eq!(inode.size, place(left) * PAGE_SIZE, "{index}");
+                assert!(
+                    pages[..left as usize]
+                        .iter()
+                        .all(|page| is_used(&test, page))
+                );
+                let (small, _) = orphan_with(&mut test, 0..3);
+                if is_killed {
+                    test = test.reopened();
+                } else {
+                    // What is small does not wait for it, and it goes on where it was.
+                    test.core.free_orphans(None);
+                    assert!(test.core.state.shadow(small).is_none());
+                    assert!(test.core.free_slice());
+                    assert_eq!(used(&test) as u64, count - 2 * PAGES_AT_ONCE);
+                    assert!(!test.core.free_slice());
+                }
+                assert_eq!(used(&test), 0, "{index}");
+                assert!(test.core.state.orphans.is_empty());
+                for number in [large, small] {
+                    assert!(test.core.state.shadow(number).is_none());
+                }
+            }
+        }
+    }
 
     #[test]
     fn long_tables_are_looked_at_now_and_then() {

@@ -203,6 +203,7 @@ pub fn recover(core: &mut Core, held: Vec<Held>, arenas_count: bool) -> Result<(
     core.find_remains();
     core.lend_leftovers();
     core.free_orphans(None);
+    core.free_doomed();
     Ok(())
 }
 

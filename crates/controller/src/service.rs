@@ -192,6 +192,7 @@ impl Service {
                 std::hint::spin_loop();
             }
             busy |= self.core.close_slice();
+            busy |= self.core.free_slice();
             busy |= self.end_some();
             self.answer_held();
             if busy {

@@ -21,18 +21,27 @@ pub struct TestCore {
 impl TestCore {
     /// A pool of 16 MiB that is served to all users.
     pub fn new() -> TestCore {
-        TestCore::with_points(|_, _| {})
+        TestCore::of_size(16 << 20)
     }
 
-    /// The same; `hook` is called at the named points of every commit, with the pool's folder.
+    /// The same of so many bytes.
+    pub fn of_size(size: u64) -> TestCore {
+        TestCore::made(size, |_, _| {})
+    }
+
+    /// The same of 16 MiB; `hook` is called at the named points of every commit, with the pool's folder.
     pub fn with_points(hook: impl Fn(&Path, &'static str) + Send + Sync + 'static) -> TestCore {
+        TestCore::made(16 << 20, hook)
+    }
+
+    fn made(size: u64, hook: impl Fn(&Path, &'static str) + Send + Sync + 'static) -> TestCore {
         let folder = tempfile::Builder::new()
             .prefix("arck-core-")
             .tempdir_in("/dev/shm")
             .unwrap();
         let pool = folder.path().join("pool");
         let made = MkfsOptions {
-            size: 16 << 20,
+            size,
             mode: 0o1777,
             force: false,
         };
@@ -47,6 +56,15 @@ impl TestCore {
             core: Core::open(&pool, options).unwrap(),
             folder,
         }
+    }
+
+    /// The same pool under another controller, as if this one had been killed.
+    pub fn reopened(self) -> TestCore {
+        let TestCore { core, folder } = self;
+        let options = core.options.clone();
+        drop(core);
+        let core = Core::open(&folder.path().join("pool"), options).unwrap();
+        TestCore { core, folder }
     }
 
     pub fn path(&self) -> PathBuf {

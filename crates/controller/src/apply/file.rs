@@ -184,3 +184,40 @@ fn drop_below(
     }
     Ok(!left)
 }
+
+/// The number of the page that has `count` pages of a file from there to its end, or 0 where it has fewer.
+pub fn number_from_end(change: &Change<'_>, root: IndexRoot, count: u64) -> Result<u64, Errno> {
+    let mut left = count.max(1);
+    let page = PagePtr(root.pointer());
+    if page.is_null() {
+        return Ok(0);
+    }
+    let found = from_end(change, page, root.height(), 0, &mut left)?;
+    Ok(found.unwrap_or(0))
+}
+
+/// Within the part of the tree at `page`, if there are as many; else `left` is what remains.
+fn from_end(
+    change: &Change<'_>,
+    page: PagePtr,
+    level: u32,
+    first: u64,
+    left: &mut u64,
+) -> Result<Option<u64>, Errno> {
+    if level == 0 {
+        *left -= 1;
+        return Ok((*left == 0).then_some(first));
+    }
+    let step = capacity(level - 1);
+    for place in (0..FANOUT).rev() {
+        let below = PagePtr(read(change, page, place as usize)?);
+        if below.is_null() {
+            continue;
+        }
+        let found = from_end(change, below, level - 1, first + place * step, left)?;
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
+}
