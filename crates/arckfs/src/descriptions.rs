@@ -29,43 +29,35 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU8, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What stands for a description that was handed on.
-struct External {
-    file: OwnedFd,
-    /// The name by which the controller knows it.
-    name: u64,
-}
-
-/// What stands for descriptions that were handed on, by number; process-private.
+/// The files that stand for descriptions that were handed on, by number; process-private.
 #[derive(Default)]
 pub struct Externals {
-    list: Mutex<Vec<Option<External>>>,
+    list: Mutex<Vec<Option<OwnedFd>>>,
 }
 
 impl Externals {
-    fn list(&self) -> MutexGuard<'_, Vec<Option<External>>> {
+    fn list(&self) -> MutexGuard<'_, Vec<Option<OwnedFd>>> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes one and gives its number plus one.
-    pub fn add(&self, file: OwnedFd, name: u64) -> u32 {
+    pub fn add(&self, file: OwnedFd) -> u32 {
         let mut list = self.list();
-        let external = Some(External { file, name });
         if let Some(free) = list.iter().position(Option::is_none) {
-            list[free] = external;
+            list[free] = Some(file);
             return free as u32 + 1;
         }
-        list.push(external);
+        list.push(Some(file));
         list.len() as u32
     }
 
     fn remove(&self, number: u32) -> Option<OwnedFd> {
         let mut list = self.list();
         let entry = list.get_mut(number.checked_sub(1)? as usize)?;
-        Some(entry.take()?.file)
+        entry.take()
     }
 
-    fn with<R>(&self, number: u32, body: impl FnOnce(&External) -> R) -> Option<R> {
+    fn with<R>(&self, number: u32, body: impl FnOnce(&OwnedFd) -> R) -> Option<R> {
         let list = self.list();
         let entry = list.get(number.checked_sub(1)? as usize)?;
         entry.as_ref().map(body)
@@ -73,7 +65,7 @@ impl Externals {
 
     /// The descriptor of one.
     pub fn file(&self, number: u32) -> Option<RawFd> {
-        self.with(number, |external| external.file.as_raw_fd())
+        self.with(number, OwnedFd::as_raw_fd)
     }
 }
 
@@ -416,7 +408,7 @@ impl Engine {
         &self,
         description: Opened,
         externals: &Externals,
-        (file, name): (OwnedFd, u64),
+        file: OwnedFd,
     ) -> Result<RawFd, Errno> {
         let thread = self.session.thread()?;
         let slot = description.slot;
@@ -429,8 +421,7 @@ impl Engine {
         let flags = slot.flags.load(Ordering::Acquire).cast_signed();
         shared_offsets::begin(file.as_fd(), slot.offset.load(Ordering::Relaxed), flags)?;
         let number = file.as_raw_fd();
-        slot.external
-            .store(externals.add(file, name), Ordering::Release);
+        slot.external.store(externals.add(file), Ordering::Release);
         Ok(number)
     }
 
@@ -444,15 +435,9 @@ impl Engine {
         let own = description.flags.load(Ordering::Acquire).cast_signed();
         let external = description.external.load(Ordering::Acquire);
         let shared = externals.with(external, |external| {
-            shared_offsets::flags(external.file.as_fd(), own)
+            shared_offsets::flags(external.as_fd(), own)
         });
         shared.unwrap_or(own)
-    }
-
-    /// The name of its locks, if other processes have it open too.
-    pub fn lock_name(&self, description: Opened, externals: &Externals) -> Option<u64> {
-        let external = description.external.load(Ordering::Acquire);
-        externals.with(external, |external| external.name)
     }
 
     pub fn store_flags(&self, description: Opened, externals: &Externals, flags: i32) {
@@ -460,7 +445,7 @@ impl Engine {
         let external = description.external.load(Ordering::Acquire);
         externals.with(external, |external| {
             // It is open: fails only if the kernel does not take one of the flags.
-            let _ = shared_offsets::set_flags(external.file.as_fd(), flags);
+            let _ = shared_offsets::set_flags(external.as_fd(), flags);
         });
     }
 

@@ -28,9 +28,8 @@ use arck_core_state::superblock::Durability;
 use arck_core_state::{FileKind, InodeNumber, ROOT_INODE};
 use arck_libfs_kit::session::SessionOptions;
 use arck_libfs_kit::{Session, ownership};
-use arck_protocol::message::{LockHolder, LockMode, LockRange};
-use arck_protocol::{InodeList, Request, Response};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use arck_protocol::{InodeList, Request};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -400,40 +399,19 @@ impl FileSystem {
         self.engine.description(handle)?.refer()
     }
 
-    /// One reference less; the last one closes, and drops the locks of the description. Any
-    /// drops the process's locks on the inode.
+    /// One reference less; the last one closes.
     pub fn close(&self, handle: Handle) {
-        drop(self.release(handle, true));
+        drop(self.release(handle));
     }
 
-    /// Gives up a reference that no descriptor of the program stood for (see [`retain`](Self::retain)): as
-    /// [`close`](Self::close), but the process keeps its locks of the file.
-    pub fn let_go(&self, handle: Handle) {
-        drop(self.release(handle, false));
-    }
-
-    /// The same, `as_descriptor` or not; gives the file that stood for the description if it was handed on,
-    /// and is closed now, to whoever keeps account of descriptors.
-    pub fn release(&self, handle: Handle, as_descriptor: bool) -> Option<OwnedFd> {
-        let description = self.engine.description(handle).ok()?;
-        let (number, _) = description.identity().ok()?;
-        let inode = self.engine.known(number);
-        let locked = inode.is_some_and(|inode| inode.has(flag::LOCKED));
-        // One of O_PATH has nothing to do with the locks of the file.
-        if as_descriptor && locked && self.not_path_only(handle).is_ok() {
-            // Fails only where the session itself is lost; then the controller cleans up.
-            let _ = self.drop_process_locks(handle);
-        }
-        let has_locks = description.has_locks();
+    /// As [`close`](Self::close): what is left of the description, if it was the last.
+    pub fn release(&self, handle: Handle) -> Option<Closed> {
         let released = self.engine.release_description(handle, &self.externals);
-        let (listed, file) = released.ok()??;
-        if has_locks {
-            self.drop_locks_of(number, handle);
-        }
-        // As above.
+        let (listed, handed_on) = released.ok()??;
+        // Fails only where the session itself is lost; then the controller cleans up.
         let _ = self.engine.unlist_open(listed);
         self.engine.give_back();
-        file
+        Some(Closed { handed_on })
     }
 
     /// Whether this session owns what a path leads to, without following a last symbolic link; for

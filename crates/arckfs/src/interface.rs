@@ -103,6 +103,13 @@ pub struct Attributes {
     pub created: Timestamp,
 }
 
+/// What is left of a description that is closed.
+#[derive(Debug)]
+pub struct Closed {
+    /// The file that stood for it, if it was handed on: for whoever keeps account of descriptors.
+    pub handed_on: Option<std::os::fd::OwnedFd>,
+}
+
 /// What `statfs` tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Statistics {
@@ -113,31 +120,4 @@ pub struct Statistics {
     pub inodes_free: u64,
     pub name_max: u32,
     pub id: u64,
-}
-
-/// An advisory lock request (`fcntl` byte ranges and `flock`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LockRequest {
-    pub kind: LockKind,
-    /// First byte; `flock` uses 0.
-    pub start: u64,
-    /// One past the last byte; `u64::MAX` = to the end of any file.
-    pub end: u64,
-    pub owner: LockOwner,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LockKind {
-    Shared,
-    Exclusive,
-    Unlock,
-}
-
-/// Who holds a lock. `flock` and open-file-description locks belong to the description, POSIX
-/// locks to the process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LockOwner {
-    Flock,
-    Description,
-    Process,
 }

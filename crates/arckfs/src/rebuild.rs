@@ -208,7 +208,6 @@ impl Engine {
             // What is gone stays gone: ESTALE at its next use.
             let _ = self.run_inside(slot, |context| {
                 let inode = context.list_again(number, generation)?;
-                inode.set(flag::LOCKED, old.locked.contains(&number));
                 places.extend(inode.place());
                 Ok(())
             });

@@ -234,8 +234,7 @@ region_shared! {
         pub listing_read: AtomicU64,
         /// Index into [`crate::FileSystem`]'s external descriptions plus one; 0 = none.
         pub external: AtomicU32,
-        /// While free: the next free one. While in use: whose it is, and whether it has been given a
-        /// lock; see [`Description::member`].
+        /// While free: the next free one. While in use: whose it is; see [`Description::member`].
         pub other: AtomicU32,
     }
 }
@@ -301,8 +300,6 @@ pub mod flag {
     /// The controller has told of it, since it lies where this session cannot look. It told whoever had it
     /// open, or had been shown the way: a path that leads to it now may show more.
     pub const TOLD: u32 = 64;
-    /// The process may hold `fcntl` locks on it.
-    pub const LOCKED: u32 = 128;
     /// What the session had changed was refused and set aside, and no operation has reported it
     /// yet.
     pub const LOST: u32 = 256;
@@ -568,13 +565,6 @@ impl Description {
     /// Takes it for a member.
     pub fn begin(&self, member: u16) {
         self.other.store(u32::from(member) << 16, Ordering::Relaxed);
-    }
-    /// Whether it has been given a lock.
-    pub fn has_locks(&self) -> bool {
-        self.other.load(Ordering::Relaxed) & 1 != 0
-    }
-    pub fn set_has_locks(&self) {
-        self.other.fetch_or(1, Ordering::Relaxed);
     }
 }
 

@@ -11,8 +11,9 @@ use crate::error::{Error, Result};
 use crate::handed_on::Descriptions;
 use crate::holdings::Counted;
 use crate::journal::Journal;
+use crate::kept_locks::KeptLocks;
 use crate::lent::{Lent, Lookout};
-use crate::lock_log::Locks;
+use crate::lock_files::{self, LockFiles};
 use crate::memory::{Remains, TakenBack};
 use crate::meter::Meter;
 use crate::orphans::{Charges, Doomed, Pace};
@@ -102,10 +103,11 @@ impl Default for Options {
 pub struct Core {
     pub state: State,
     pub sessions: BTreeMap<SessionNumber, Session>,
-    pub locks: Locks,
     /// Descriptions that several processes have open.
     pub watches: Watches,
     pub(crate) descriptions: Descriptions,
+    pub lock_files: LockFiles,
+    pub kept_locks: KeptLocks,
     pub options: Options,
     pub meter: Meter,
     /// When grace periods end: of which session's which inode. Those that ended otherwise stay
@@ -178,14 +180,16 @@ impl Core {
             })
             .map_err(Error::system(path, "eventfd"))?;
         let may_be_there = same_boot && !was_clean;
-        let locks = Locks::open(&state.pool, may_be_there);
+        let lock_files = LockFiles::open(state.pool.directory())
+            .map_err(Error::system(path.join(lock_files::FOLDER), "open"))?;
         let by_message = ByMessage::open(&state.pool, may_be_there);
         let mut core = Core {
             state,
             sessions: BTreeMap::new(),
-            locks,
             watches: Watches::default(),
             descriptions: Descriptions::default(),
+            lock_files,
+            kept_locks: KeptLocks::default(),
             options,
             meter: Meter::default(),
             refusals: BTreeSet::new(),
@@ -213,14 +217,7 @@ impl Core {
             violations_logged: violations::Windows::new(),
         };
         recovery::recover(&mut core, held, same_boot || was_clean)?;
-        let Core {
-            locks,
-            sessions,
-            state,
-            ..
-        } = &mut core;
-        locks.keep_sessions(&state.pool, |session| sessions.contains_key(&session));
-        state.pool.mark_opened()?;
+        core.state.pool.mark_opened()?;
         core.recovering = false;
         core.spent = Spent::default();
         core.forget_kept();
@@ -264,6 +261,7 @@ impl Core {
                 errno,
             })?;
         }
+        self.lock_files.close(self.state.pool.directory());
         if !self.emptyings.is_empty() {
             // The next start finds what should have been emptied.
             tracing::warn!("some pages could not be emptied: the pool is not marked as clean");

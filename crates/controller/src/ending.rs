@@ -76,7 +76,6 @@ impl Core {
             }
         }
         self.sweeps.remove(&number);
-        self.locks.drop_session(&self.state.pool, number);
         self.by_message.forget_session(number);
     }
 

@@ -351,10 +351,14 @@ impl Core {
         generation().is_some_and(|generation| self.descriptions.hold(number, generation))
     }
 
-    /// Descriptions that were closed for good: what has no name, and was held for them, is free.
-    pub fn forget_descriptions(&mut self, closed: &[u64]) {
-        let mut names = self.descriptions.due(Instant::now());
-        names.extend(closed);
+    /// Notices descriptions that were closed for good: their locks are nobody's, and what has no name, and was
+    /// held for them, is free.
+    pub fn forget_closed(&mut self) {
+        let mut names = self.watches.closed();
+        for name in &names {
+            self.kept_locks.remove(*name);
+        }
+        names.extend(self.descriptions.due(Instant::now()));
         let inodes: Vec<InodeNumber> = names
             .into_iter()
             .filter_map(|name| self.descriptions.remove(name))
@@ -482,10 +486,10 @@ mod tests {
         // Closed by all that have it.
         let copy = descriptor.try_clone().unwrap();
         drop(descriptor);
-        core.drop_closed_locks();
+        core.forget_closed();
         assert!(core.is_handed_on(ROOT_INODE));
         drop(copy);
-        core.drop_closed_locks();
+        core.forget_closed();
         assert!(!core.is_handed_on(ROOT_INODE));
         // A controller that is started again knows nothing of one, until it is claimed.
         let (_, descriptor) = core.hand_on(one, of(libc::O_RDONLY)).unwrap();
@@ -494,7 +498,7 @@ mod tests {
         core.claim(two, descriptor.as_fd()).unwrap();
         assert!(core.is_handed_on(ROOT_INODE));
         drop(descriptor);
-        core.drop_closed_locks();
+        core.forget_closed();
         assert!(!core.is_handed_on(ROOT_INODE));
     }
 

@@ -14,7 +14,7 @@
 //! | `sessions`, `arena` | who is there, and what they were sent |
 //! | `give_back` | segments that nobody needs any more, for whoever does |
 //! | `classes`, `searches`, `relocate` | who may read what, and moving what is where they cannot, or others can |
-//! | `fold`, `ownership`, `orphans`, `locks`, `watches`, `move_names`, `requests` | what sessions ask for |
+//! | `fold`, `ownership`, `orphans`, `lock_files`, `kept_locks`, `watches`, `move_names`, `requests` | what sessions ask for |
 //! | `sweep`, `ending` | all that a session owns, step by step, and its end |
 //! | `handed_on`, `by_message`, `kept` | what processes hand on, and rights that outlive what gave them |
 //! | `refusals`, `violations`, `aside` | what becomes of a delta that was refused, the log of it, where it is kept |
@@ -54,12 +54,12 @@ mod handed_on;
 mod holdings;
 mod journal;
 mod kept;
+mod kept_locks;
 mod lent;
 mod limits;
 mod list_by_message;
 mod listener;
-mod lock_log;
-mod locks;
+mod lock_files;
 mod maps;
 mod members;
 mod memory;

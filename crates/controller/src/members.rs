@@ -15,7 +15,7 @@
 //! * The region of a group is made by the session's first member, in a file that the controller has made
 //!   and nobody can size; nobody joins before that member has said that it is whole. If it ends first, the
 //!   session ends, and the region with it, in which nobody else has been.
-//! * What is the kernel's or the controller's to know of a member ends with it: its locks, its
+//! * What is the kernel's or the controller's to know of a member ends with it: its
 //!   operations in flight, its requests.
 
 use crate::core::Core;
@@ -87,8 +87,16 @@ impl Members {
     }
 
     /// Whether any may come back.
-    fn expects_any(&self) -> bool {
+    pub fn expects_any(&self) -> bool {
         self.expected.iter().any(|&word| word != 0)
+    }
+
+    /// Who may come back.
+    pub fn expected(&self) -> impl Iterator<Item = u16> {
+        (1..MEMBERS as u16).filter(|&member| {
+            let (word, bit) = place(member);
+            self.expected[word] & bit != 0
+        })
     }
 
     /// A number that is free.
@@ -111,12 +119,15 @@ impl Members {
         Ok(())
     }
 
-    fn remove(&mut self, member: u16, control: Option<&ControlMemory>) -> Option<u32> {
+    /// Whether it was there, or waited for.
+    fn remove(&mut self, member: u16, control: Option<&ControlMemory>) -> bool {
+        let (word, bit) = place(member);
         if let Some(control) = control {
-            let (word, bit) = place(member);
             control.header.members[word].fetch_and(!bit, Ordering::AcqRel);
         }
-        self.processes.remove(&member)
+        let was_expected = self.expected[word] & bit != 0;
+        self.expected[word] &= !bit;
+        self.processes.remove(&member).is_some() || was_expected
     }
 
     fn is_named(&self, name: &[u8]) -> bool {
@@ -186,14 +197,6 @@ impl Core {
         }
     }
 
-    /// The locks of a process that has gone are nobody's.
-    pub fn drop_locks_of(&mut self, number: SessionNumber, member: u16) {
-        let session = self.sessions.get(&number);
-        if let Some(process) = session.and_then(|session| session.process(member)) {
-            self.locks.drop_process(&self.state.pool, number, process);
-        }
-    }
-
     /// A process of a session has gone, whatever it was doing. What it has asked and nobody has
     /// begun to do is the caller's to forget.
     pub fn leave_session(&mut self, number: SessionNumber, member: u16) -> Left {
@@ -207,10 +210,10 @@ impl Core {
             true if session.members.expects_any() => Left::Away(submitted),
             true => Left::Nobody,
         };
-        let process = match (removed, left(0)) {
-            (None, left) | (_, left @ Left::Nobody) => return left,
-            (Some(process), _) => process,
-        };
+        match (removed, left(0)) {
+            (false, left) | (_, left @ Left::Nobody) => return left,
+            (true, _) => {}
+        }
         let mut submitted = 0;
         if let Some(live) = &session.live {
             let control = live.control();
@@ -225,19 +228,11 @@ impl Core {
             let (word, bit) = place(member);
             control.header.departed[word].fetch_or(bit, Ordering::AcqRel);
         }
-        let left = left(submitted);
-        // Threads of another member cannot have its locks: they tell another process.
-        self.locks.drop_process(&self.state.pool, number, process);
-        left
+        left(submitted)
     }
 }
 
 impl Session {
-    /// The process that says it is a member.
-    pub fn process(&self, member: u16) -> Option<u32> {
-        self.members.processes.get(&member).copied()
-    }
-
     /// Whether a process may join: it is of the group and of the same user, there is a number for it, and
     /// the region is whole, or (`is_made`) is not.
     fn may_join(&self, credentials: &Credentials, caller: &Caller, is_made: bool) -> bool {

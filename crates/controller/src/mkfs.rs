@@ -268,7 +268,12 @@ fn clear(path: &Path, directory: &OwnedFd, force: bool) -> Result<()> {
     for name in files {
         remove(Path::new(name), AtFlags::empty())?;
     }
-    for folder in [layout::SEGMENTS, layout::ARENAS, crate::ASIDE] {
+    for folder in [
+        layout::SEGMENTS,
+        layout::ARENAS,
+        crate::ASIDE,
+        crate::lock_files::FOLDER,
+    ] {
         let inside = match list(&path.join(folder)) {
             Ok(inside) => inside,
             Err(Error::System {

@@ -6,17 +6,15 @@
 use crate::arena::Grown;
 use crate::core::Core;
 use crate::fold::{After, Failure};
-use crate::locks;
 use crate::mkfs::now;
 use crate::ownership::{GROWTH_AGAIN, Reply};
 use crate::receipts::Receipt;
 use crate::relocate::{self, Touched};
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::{FileKind, InodeNumber};
-use arck_protocol::message::{LockRange, RECEIPT_MAX};
-use arck_protocol::{LockMode, Request, Response};
+use arck_protocol::message::RECEIPT_MAX;
+use arck_protocol::{Request, Response};
 use arck_verifier::Credentials;
-use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use std::time::Instant;
 
@@ -50,39 +48,6 @@ impl Core {
                 offset,
                 length,
             } => self.receipt(session, *inode, *fold, *offset, *length),
-            Request::Lock { range, waits } => {
-                if let Err(errno) = self.may_lock(session, range) {
-                    return errno.into();
-                }
-                self.drop_closed_locks();
-                let user = self.sessions.get(&session).map(|s| s.credentials.uid);
-                let Some(user) = user else {
-                    return Errno::NOENT.into();
-                };
-                let asker = locks::Asker { session, user };
-                match waits {
-                    true => self.locks.wait(&self.state.pool, asker, range).into(),
-                    false => self.locks.set(&self.state.pool, asker, range).into(),
-                }
-            }
-            Request::StopWaiting { range } => {
-                self.locks.stop_waiting(session, range);
-                Reply::Now(Response::Done)
-            }
-            Request::TestLock { range } => {
-                // Who holds locks of a file, and where, is told to those who may open it.
-                if let Err(errno) = self.may_lock(session, range) {
-                    return errno.into();
-                }
-                self.drop_closed_locks();
-                let found = self.locks.test(session, range).map(locks::told_to_others);
-                Reply::Now(found.map_or(Response::Done, Response::Conflict))
-            }
-            Request::DropLocks { inode, holder } => {
-                self.locks
-                    .drop_holder(&self.state.pool, session, *inode, holder);
-                Reply::Now(Response::Done)
-            }
             Request::Forget { inode } => {
                 self.free_orphans(Some(&[*inode]));
                 Reply::Now(Response::Done)
@@ -124,67 +89,12 @@ impl Core {
         }
     }
 
-    /// Whether a session may have a lock: who may open the file in some way. A description that
-    /// several processes share was looked at when it was told of, and is known to those who have
-    /// it alone. ESTALE, EACCES.
-    fn may_lock(&self, session: SessionNumber, range: &LockRange) -> Result<(), Errno> {
-        self.state.header_copy(range.inode).ok_or(Errno::STALE)?;
-        let is_shared = range.holder.family > 2;
-        let is_unlock = range.mode == LockMode::Unlock;
-        if is_shared || is_unlock || self.may_use(session, range.inode) {
-            Ok(())
-        } else {
-            Err(Errno::ACCESS)
-        }
-    }
-
-    /// Whether a session may open an inode in some way.
-    fn may_use(&self, session: SessionNumber, number: InodeNumber) -> bool {
-        self.may_open(session, number, 0o4) || self.may_open(session, number, 0o2)
-    }
-
     /// After a change of rights: an owner that may not write the inode any more owns it no longer.
     fn give_up_unwritable(&mut self, owner: SessionNumber, number: InodeNumber) {
         if owner != 0 && self.check_own(owner, number) == Err(Errno::ACCESS) {
             // What is refused of it now is set aside when its grace is over.
             let _ = self.fold(owner, &[number], After::Release);
         }
-    }
-
-    /// Locks of a description that other processes have open too end with it from now on
-    /// ([`Call::ShareLocks`](arck_protocol::socket::Call::ShareLocks)).
-    pub fn share_locks(
-        &mut self,
-        session: SessionNumber,
-        inode: InodeNumber,
-        name: u64,
-        owner: u64,
-        description: BorrowedFd<'_>,
-    ) -> Result<(), Errno> {
-        self.state.header_copy(inode).ok_or(Errno::STALE)?;
-        if !self.may_use(session, inode) {
-            return Err(Errno::ACCESS);
-        }
-        self.drop_closed_locks();
-        if !self.is_watched(description, name) {
-            self.watches.watch(description, name)?;
-        }
-        let pool = &self.state.pool;
-        let shared = self.locks.share(pool, session, inode, name, owner);
-        if shared == Err(Errno::NOLCK) {
-            self.watches.forget(name);
-        }
-        shared
-    }
-
-    /// Notices descriptions that were closed for good: drops their locks, and what they held.
-    pub fn drop_closed_locks(&mut self) {
-        self.locks.drop_untold(&self.state.pool);
-        let closed = self.watches.closed();
-        for &name in &closed {
-            self.locks.closed(&self.state.pool, name);
-        }
-        self.forget_descriptions(&closed);
     }
 
     fn grow_arena(&mut self, session: SessionNumber, branch_pages: u32, delta_pages: u32) -> Reply {

@@ -280,7 +280,7 @@ impl Service {
         if is_something_left {
             timeout = Some(timeout.map_or(ORPHAN_INTERVAL, |t| t.min(ORPHAN_INTERVAL)));
         }
-        if self.core.any_away() {
+        if self.waits_for_any() {
             timeout = Some(timeout.map_or(AWAY_INTERVAL, |t| t.min(AWAY_INTERVAL)));
         }
         timeout
@@ -392,18 +392,6 @@ impl Service {
         closings: u64,
     ) {
         match self.core.request(session, &request) {
-            Reply::Now(response) if self.may_stand_aside(session, &request, &response) => {
-                // First, so that it is not served once more meanwhile.
-                self.deferred.push(Deferred {
-                    due: Instant::now(),
-                    session,
-                    slot,
-                    request: request.clone(),
-                    received,
-                    closings,
-                });
-                self.disconnect_departed(session, &request);
-            }
             Reply::Now(response) if closes(&request) && self.is_closing_since(closings) => {
                 let to = Asker::Slot(session, slot, response);
                 self.hold(to, closings, None);
@@ -435,14 +423,22 @@ impl Service {
         }
     }
 
-    /// Looks for sessions that were away and have come to their end.
+    /// Looks for sessions and members that were away and have come to their end.
     fn check_away(&mut self) {
-        if self.core.any_away() && self.away_checked.elapsed() > AWAY_INTERVAL {
+        if self.away_checked.elapsed() > AWAY_INTERVAL && self.waits_for_any() {
             self.away_checked = Instant::now();
             for session in self.core.departed() {
                 self.end_session(session);
             }
+            for (session, member) in self.core.departed_members() {
+                self.leave(session, member);
+            }
         }
+    }
+
+    /// Whether there may be anybody whom an earlier controller knew, and who has not come back.
+    fn waits_for_any(&self) -> bool {
+        self.core.any_away() || self.core.expects_members()
     }
 
     fn run_deferred(&mut self) -> bool {
@@ -487,7 +483,7 @@ impl Service {
     fn check_orphans(&mut self) {
         if self.orphans_checked.elapsed() > ORPHAN_INTERVAL {
             self.orphans_checked = Instant::now();
-            self.core.forget_descriptions(&[]);
+            self.core.forget_closed();
             self.core.free_orphans(None);
             self.core.forget_kept();
             self.core.remove_remains();
@@ -499,7 +495,7 @@ impl Service {
         match token {
             LISTENER => self.accept(),
             STOP => {}
-            DESCRIPTIONS => self.core.drop_closed_locks(),
+            DESCRIPTIONS => self.core.forget_closed(),
             OUTGROWN => self.close_outgrown(),
             // A wake descriptor: the doorbells are looked at in the next round.
             token if !token.is_multiple_of(2) => {}
@@ -617,8 +613,6 @@ impl Service {
 
     /// A process of a session has gone.
     fn leave(&mut self, session: SessionNumber, member: u16) {
-        // Others of its session ask in the same memory, and may know that it has gone.
-        self.core.drop_locks_of(session, member);
         // What it had asked before is still done, as far as it can be; of one that is the last, when its
         // turn comes.
         let others = self.core.sessions.get(&session);

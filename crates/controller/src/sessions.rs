@@ -498,7 +498,7 @@ impl Core {
             reopen(&group.control)?,
             wake,
             reopen(&group.region)?,
-            crate::take_up::open_arena(pool, number)?,
+            crate::take_up::open_arena(pool, number, member)?,
         ];
         let superblock = pool.superblock();
         let (branch_pages, delta_pages) = session.arena.pages();

@@ -7,6 +7,10 @@
 //! that is not there is recovered as any that died. One that is, is *away* until it connects again
 //! ([`Core::resume`]), and stays the owner of what it owns, which the pool's headers say.
 //!
+//! Each member of a session is sent an open file of its own, with a lock of a byte that stands for the
+//! member ([`lock_byte`]), which is there as long as its mapping. So of a member who has not come back
+//! the kernel says too whether it will.
+//!
 //! # Invariants
 //! * Of a session that is away, what its control memory would say is taken for the worst: every
 //!   thread may be in an operation (so each fold keeps receipts), every inode may be open (no
@@ -35,7 +39,7 @@ use arck_protocol::socket::Caller;
 use arck_protocol::{Request, ring};
 use arck_verifier::Credentials;
 use rustix::event::EventfdFlags;
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FlockOperation, OFlags, SealFlags};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
@@ -56,12 +60,32 @@ pub struct Returning<'a> {
     pub caller: &'a Caller,
 }
 
-/// A descriptor of a session's arena to be sent to it, locked for as long as it is mapped.
-pub fn open_arena(pool: &Pool, session: SessionNumber) -> Result<OwnedFd, Errno> {
+/// A descriptor of a session's arena to be sent to a member, locked for as long as it is mapped.
+pub fn open_arena(pool: &Pool, session: SessionNumber, member: u16) -> Result<OwnedFd, Errno> {
     let file = pool.open_file(&arena::name(session), OFlags::RDWR)?;
     // Where there are no such locks, no session outlives its controller.
     let _ = rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared);
+    let _ = lock_byte(&file, libc::F_OFD_SETLK, member);
     Ok(file)
+}
+
+/// Takes the lock that is the open file's of the byte that stands for a member, or asks who has it: as the
+/// kernel leaves it.
+fn lock_byte(file: &OwnedFd, command: libc::c_int, member: u16) -> Result<libc::flock, Errno> {
+    let mut lock = libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: libc::off_t::from(member),
+        l_len: 1,
+        l_pid: 0,
+    };
+    // SAFETY: an open file, and a structure on the stack that the kernel reads and fills.
+    match unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) } {
+        0 => Ok(lock),
+        _ => Err(std::io::Error::last_os_error()
+            .raw_os_error()
+            .map_or(Errno::IO, Errno::from_raw_os_error)),
+    }
 }
 
 /// Whether some process still has a session's arena mapped.
@@ -179,6 +203,31 @@ impl Core {
         away.map(|session| session.number)
             .filter(|&number| !is_there(&self.state.pool, number))
             .collect()
+    }
+
+    /// Whether any member of any session is waited for that an earlier controller knew.
+    pub fn expects_members(&self) -> bool {
+        let mut sessions = self.sessions.values();
+        sessions.any(|session| session.members.expects_any())
+    }
+
+    /// Those of them who are not there any more.
+    pub fn departed_members(&self) -> Vec<(SessionNumber, u16)> {
+        let mut departed = Vec::new();
+        for session in self.sessions.values().filter(|s| s.members.expects_any()) {
+            let arena = arena::name(session.number);
+            let Ok(file) = self.state.pool.open_file(&arena, OFlags::RDONLY) else {
+                continue;
+            };
+            let is_gone = |member: &u16| {
+                // Nobody knows: it is asked again.
+                lock_byte(&file, libc::F_OFD_GETLK, *member)
+                    .is_ok_and(|found| i32::from(found.l_type) == libc::F_UNLCK)
+            };
+            let gone = session.members.expected().filter(is_gone);
+            departed.extend(gone.map(|member| (session.number, member)));
+        }
+        departed
     }
 
     /// A session that has just been taken up is away again.

@@ -1,15 +1,13 @@
 //! Notices when open file descriptions that several processes share are closed for good.
 //!
-//! Whatever is handed on is watched from then on ([`crate::handed_on`]); and a session that takes a lock on a
-//! description sends its descriptor (a memory file that nobody reads or writes through it), which is watched
-//! and closed at once. Its file has no name, and goes with the last descriptor of it, in whichever process and
-//! however that ended, also if the program there knows nothing of pools; and the kernel tells that it no longer
-//! watches it.
+//! Whatever is handed on is watched from then on ([`crate::handed_on`]). Its file has no name, and goes with the
+//! last descriptor of it, in whichever process and however that ended, also if the program there knows nothing
+//! of pools; and the kernel tells that it no longer watches it.
 //!
 //! # Invariants
-//! * What was closed before a request came is noticed before it is answered: the kernel notes it
-//!   before `close`, `dup2` or the parent's `wait` returns, and [`Watches::closed`] reads all notes. Where so
-//!   many were closed at once that the kernel has dropped notes, it is asked what it still watches.
+//! * What has been closed is noticed by whoever looks ([`Watches::closed`], which reads all notes): the kernel
+//!   notes it before `close`, `dup2` or the parent's `wait` returns. Where so many were closed at once that the
+//!   kernel has dropped notes, it is asked what it still watches.
 //! * Nothing that a session sends can block the thread: only memory files are looked at.
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -18,21 +16,12 @@ use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::mem::MaybeUninit;
 
-/// What is watched, by the names under which it has locks.
+/// What is watched, and under which names it is known.
 #[derive(Default, Debug)]
 pub struct Watches {
     /// Made at the first need.
     inotify: Option<OwnedFd>,
     names: HashMap<i32, u64>,
-}
-
-/// Bytes of a description's file that are freed while everybody waits.
-const SMALL: i64 = 64 << 10;
-
-/// Whether closing it waits for nobody, as closing a small memory file does.
-pub fn closes_at_once(description: BorrowedFd<'_>) -> bool {
-    rustix::fs::fcntl_get_seals(description).is_ok()
-        && rustix::fs::fstat(description).is_ok_and(|status| status.st_blocks * 512 <= SMALL)
 }
 
 impl Watches {
@@ -63,20 +52,6 @@ impl Watches {
             }
             _ => Ok(()),
         }
-    }
-
-    /// Stops watching what turned out not to be wanted.
-    pub fn forget(&mut self, name: u64) {
-        let Some(inotify) = &self.inotify else {
-            return;
-        };
-        self.names.retain(|&watch, known| {
-            if *known == name {
-                // It may be gone.
-                let _ = inotify::remove_watch(inotify, watch);
-            }
-            *known != name
-        });
     }
 
     /// The names of all that have been closed since this was asked last. Reads all notes, also where
@@ -160,9 +135,8 @@ mod tests {
         drop(copy);
         assert_eq!(watches.closed(), [1]);
         assert!(watches.closed().is_empty());
-        watches.forget(2);
         drop(two);
-        assert!(watches.closed().is_empty());
+        assert_eq!(watches.closed(), [2]);
         // Nor does anything wake the controller again, though nothing is watched now.
         let inotify = watches.descriptor().unwrap();
         let mut asked = [PollFd::new(&inotify, PollFlags::IN)];

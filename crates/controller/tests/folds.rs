@@ -6,9 +6,8 @@ use arck_controller::Options;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{FileKind, PAGE_SIZE};
 use arck_protocol::control::OPEN_SLOTS;
-use arck_protocol::message::{LockHolder, LockRange};
 use arck_protocol::socket::{Answer, Call, HandedOn, call, call_with};
-use arck_protocol::{InodeList, LockMode, Request, Response};
+use arck_protocol::{InodeList, Request, Response};
 use common::check::check;
 use common::{Client, PATIENCE, ROOT, TestPool};
 use rustix::fd::AsFd;
@@ -272,8 +271,12 @@ fn claims_have_an_owner_folded_no_oftener_than_readers_do() {
     let mut folds = BTreeSet::new();
     for size in 1..=20 {
         owner.edit_branch(file, |branch| branch.size = size);
-        let claimed = call_with(&other.socket, &Call::Claim, &[descriptors[0].as_fd()]);
-        assert!(matches!(claimed.unwrap().0, Answer::Described { .. }));
+        let claim = Call::Claim {
+            was_sent: false,
+            has_lock: true,
+        };
+        let claimed = call_with(&other.socket, &claim, &[descriptors[0].as_fd()]);
+        assert!(matches!(claimed.unwrap().0, Answer::Described(_)));
         folds.insert(owner.header(file).fold());
     }
     assert_eq!((folds.len(), other.inode(file).size), (1, 1), "{folds:?}");
@@ -571,44 +574,6 @@ fn directories_move_by_message() {
         tree.paths.keys().collect::<Vec<_>>(),
         ["/a", "/b", "/b/moved", "/c"]
     );
-}
-
-#[test]
-fn locks_are_held_between_sessions_and_end_with_them() {
-    let pool = TestPool::new(32 << 20);
-    let controller = pool.serve();
-    let one = Client::connect(&pool.path());
-    let two = Client::connect(&pool.path());
-    let range = |start, end, mode| LockRange {
-        inode: ROOT,
-        mode,
-        start,
-        end,
-        holder: LockHolder {
-            family: 0,
-            owner: 7,
-            process: 7,
-        },
-    };
-    let lock = |start, end, mode| Request::Lock {
-        range: range(start, end, mode),
-        waits: false,
-    };
-    one.done(&lock(0, 100, LockMode::Exclusive));
-    assert_eq!(two.errno(&lock(50, 60, LockMode::Shared)), Errno::AGAIN);
-    let test = Request::TestLock {
-        range: range(50, 60, LockMode::Shared),
-    };
-    assert_eq!(
-        two.ask(&test),
-        Response::Conflict(range(0, 100, LockMode::Exclusive))
-    );
-    one.done(&lock(40, 70, LockMode::Unlock));
-    two.done(&lock(50, 60, LockMode::Exclusive));
-    one.goodbye();
-    two.done(&lock(0, u64::MAX, LockMode::Exclusive));
-    drop(two);
-    controller.stop().unwrap();
 }
 
 #[test]

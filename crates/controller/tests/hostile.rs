@@ -5,14 +5,15 @@ mod common;
 
 use arck_core_state::FileKind;
 use arck_core_state::branch::BRANCH_SIZE;
+use arck_protocol::Request;
 use arck_protocol::control::{REQUEST_SLOTS, slot_state};
-use arck_protocol::message::{LockHolder, LockRange, MESSAGE_MAX};
-use arck_protocol::socket::{Answer, Call, Caller, call, call_with, receive, send};
-use arck_protocol::{LockMode, Request, Response};
+use arck_protocol::message::MESSAGE_MAX;
+use arck_protocol::socket::{Access, Answer, Call, Caller, call, receive, send};
 use common::check::check;
 use common::{Client, ROOT, TestPool, dial};
 use proptest::prelude::*;
-use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 
@@ -59,74 +60,75 @@ fn the_greeting_comes_first_and_once() {
     controller.stop().unwrap();
 }
 
-/// Descriptors that are none of shared descriptions, or too many, or none at all.
+/// A lock file is for who may open its inode, in that mode, and of the inode that there is.
 #[test]
-fn only_memory_files_stand_for_descriptions() {
+fn lock_files_are_for_what_may_be_opened() {
     let pool = TestPool::new(16 << 20);
     let controller = pool.serve();
-    let socket = dial(&pool.path());
-    let share = Call::ShareLocks {
-        inode: 1,
-        name: 7,
-        owner: 0,
+    let mut client = Client::connect(&pool.path());
+    let ask = |socket: &OwnedFd, inode, generation, access| {
+        let asked = Call::LockFile {
+            inode,
+            generation,
+            access,
+        };
+        call(socket, &asked).unwrap()
     };
-    let file = std::fs::File::open("/proc/self/exe").unwrap();
-    let memory = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-    let ask = |share: &Call, files: &[BorrowedFd<'_>]| call_with(&socket, share, files).unwrap().0;
-    assert_eq!(error(&ask(&share, &[memory.as_fd()])), Errno::PROTO);
-    call(&socket, &Call::hello(b"")).unwrap();
-    assert_eq!(error(&ask(&share, &[])), Errno::INVAL);
-    assert_eq!(error(&ask(&share, &[file.as_fd()])), Errno::INVAL);
-    assert_eq!(error(&ask(&share, &[socket.as_fd()])), Errno::INVAL);
-    let two = [memory.as_fd(), memory.as_fd()];
-    assert_eq!(error(&ask(&share, &two)), Errno::INVAL);
-    assert_eq!(ask(&share, &two[..1]), Answer::Done);
-    assert_eq!(ask(&share, &two[..1]), Answer::Done);
-    let other = Call::ShareLocks {
-        inode: 1,
-        name: 8,
-        owner: 0,
-    };
-    assert_eq!(error(&ask(&other, &two[..1])), Errno::INVAL);
+    let stranger = dial(&pool.path());
+    let answer = ask(&stranger, ROOT, 1, Access::Read).0;
+    assert_eq!(error(&answer), Errno::PROTO, "no session");
+    // Born or not, folded or not.
+    client.acquire(&[ROOT]);
+    let file = client.create(ROOT, b"file", FileKind::File);
+    let generation = client.header(file).generation();
+    let modes = [Access::Read, Access::Write, Access::ReadWrite];
+    for folded in [false, true] {
+        for access in modes {
+            let (answer, files) = ask(&client.socket, file, generation, access);
+            assert_eq!((answer, files.len()), (Answer::Done, 1), "{folded}");
+        }
+        client.commit(&[ROOT], true);
+    }
+    for (inode, generation) in [
+        (file, generation + 1),
+        (file, 0),
+        (file + 1, 77),
+        (0, 0),
+        (u32::MAX, 1),
+    ] {
+        let (answer, files) = ask(&client.socket, inode, generation, Access::Read);
+        assert_eq!(error(&answer), Errno::STALE, "{inode} {generation}");
+        assert!(files.is_empty());
+    }
+    client.goodbye();
     works(&pool, "a");
     controller.stop().unwrap();
+    assert!(!pool.path().join("lock-files").exists(), "a clean end");
 }
 
-/// Who knows the name of a shared description may change its locks: others are not told it.
+/// A lock ends with the last descriptor of who took it. The controller closed its own copy some time after it had
+/// sent it: who was killed meanwhile left his lock behind.
 #[test]
-fn the_name_of_a_shared_description_is_told_to_nobody() {
+fn the_controller_keeps_no_lock_of_others() {
     let pool = TestPool::new(16 << 20);
     let controller = pool.serve();
-    let socket = dial(&pool.path());
-    call(&socket, &Call::hello(b"")).unwrap();
-    let (inode, name) = (ROOT, 0x1234_5678_9abc);
-    let file = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-    let owner = 0;
-    let share = Call::ShareLocks { inode, name, owner };
-    let answer = call_with(&socket, &share, &[file.as_fd()]).unwrap().0;
-    assert_eq!(answer, Answer::Done);
-    let client = Client::connect(&pool.path());
-    let range = |family, owner, process| LockRange {
-        inode,
-        mode: LockMode::Exclusive,
-        start: 0,
-        end: 10,
-        holder: LockHolder {
-            family,
-            owner,
-            process,
-        },
+    let mut client = Client::connect(&pool.path());
+    client.acquire(&[ROOT]);
+    let file = client.create(ROOT, b"file", FileKind::File);
+    let asked = Call::LockFile {
+        inode: file,
+        generation: client.header(file).generation(),
+        access: Access::ReadWrite,
     };
-    for family in [3, 4] {
-        client.done(&Request::Lock {
-            range: range(family, name, 77),
-            waits: false,
-        });
-        let asked = Request::TestLock {
-            range: range(family - 2, 1, 1),
-        };
-        let found = client.ask(&asked);
-        assert_eq!(found, Response::Conflict(range(family, 0, 77)));
+    let opened = |socket| call(socket, &asked).unwrap().1.pop().unwrap();
+    let other = opened(&client.socket);
+    let lock = |file: &OwnedFd| rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive);
+    for round in 0..1000 {
+        let taken = opened(&client.socket);
+        lock(&taken).unwrap();
+        drop(taken);
+        assert_eq!(lock(&other), Ok(()), "round {round}");
+        rustix::fs::flock(&other, FlockOperation::Unlock).unwrap();
     }
     client.goodbye();
     controller.stop().unwrap();

@@ -7,7 +7,7 @@ use crate::Seed;
 use arck_core_state::Geometry;
 use arck_protocol::measure::HandOvers;
 use arck_protocol::message::{MESSAGE_MAX, Request, Response, examples};
-use arck_protocol::socket::{Answer, Call, Caller, HandedOn, Welcome};
+use arck_protocol::socket::{Access, Answer, Call, Caller, HandedOn, Welcome};
 
 const REQUEST: u8 = 0;
 const RESPONSE: u8 = 1;
@@ -105,13 +105,17 @@ pub fn seeds() -> Vec<Seed> {
             member: 9,
             caller: Caller::of_process(b"group"),
         },
-        Call::ShareLocks {
+        Call::LockFile {
             inode: 1,
-            name: 2,
-            owner: 3,
+            generation: 2,
+            access: Access::ReadWrite,
         },
         Call::HandOn(HANDED_ON),
-        Call::Claim,
+        Call::Claim {
+            was_sent: true,
+            has_lock: false,
+        },
+        Call::KeepLock,
     ];
     for (at, call) in calls.iter().enumerate() {
         add(CALL, format!("call-{at}"), &|b| call.encode(b).ok());
@@ -135,12 +139,10 @@ pub fn seeds() -> Vec<Seed> {
         Answer::Segments(vec![1, 2]),
         Answer::Done,
         Answer::Resumed,
+        Answer::Ahead,
         Answer::Measured(HandOvers::default()),
         Answer::Status(arck_protocol::Status::default()),
-        Answer::Described {
-            of: HANDED_ON,
-            name: u64::MAX,
-        },
+        Answer::Described(HANDED_ON),
         Answer::Error(13, "no".to_owned()),
     ];
     for (at, answer) in welcome.iter().chain(&answers).enumerate() {

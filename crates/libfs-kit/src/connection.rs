@@ -17,7 +17,7 @@ use crate::forks::Received;
 use arck_core_state::layout;
 use arck_protocol::control::ControlMemory;
 use arck_protocol::message::MESSAGE_MAX;
-use arck_protocol::socket::{self, Answer, Call, Caller, Welcome};
+use arck_protocol::socket::{self, Answer, Call, Caller, Welcome, receive_answer};
 use arck_protocol::{PROTOCOL_VERSION, ring};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -338,7 +338,7 @@ impl Connection {
         if !wait_readable(socket.as_fd(), self.patience) {
             return Err(Errno::TIMEDOUT);
         }
-        let (answer, descriptors) = Received::by(|| receive(socket.as_fd()))?;
+        let (answer, descriptors) = Received::by(|| receive_answer(socket.as_fd()))?;
         let wake = match (answer, &*descriptors) {
             (Answer::Resumed, [wake]) => wake,
             (Answer::Error(errno, _), _) => return Err(Errno::from_raw_os_error(errno)),
@@ -381,6 +381,7 @@ impl Connection {
         let socket = socket.as_ref().ok_or(Errno::NOTCONN)?.as_fd();
         send(socket, call, descriptors)?;
         *owed += 1;
+        let mut ahead = Received::default();
         loop {
             if !wait_readable(socket, SILENT.min(self.patience)) {
                 self.say_waiting("does not answer");
@@ -390,12 +391,17 @@ impl Connection {
                 }
             }
             // There is something to be read, and nobody else reads.
-            let answered = Received::by(|| receive(socket))?;
+            let (answer, received) = Received::by(|| receive_answer(socket))?;
+            if answer == Answer::Ahead {
+                ahead = received;
+                continue;
+            }
             *owed -= 1;
             // What an earlier call gave up waiting for comes first.
             if *owed == 0 {
-                return Ok(answered);
+                return Ok((answer, ahead.and(received)));
             }
+            ahead = Received::default();
         }
     }
 
@@ -507,16 +513,6 @@ fn send(socket: BorrowedFd<'_>, call: &Call, descriptors: &[BorrowedFd<'_>]) -> 
     socket::send(socket, &buffer[..length], descriptors)
 }
 
-fn receive(socket: BorrowedFd<'_>) -> Result<(Answer, Vec<OwnedFd>), Errno> {
-    let mut buffer = [0u8; MESSAGE_MAX];
-    let (length, descriptors) = socket::receive(socket, &mut buffer)?;
-    if length == 0 {
-        return Err(Errno::CONNRESET);
-    }
-    let answer = Answer::decode(&buffer[..length]).map_err(|_| Errno::PROTO)?;
-    Ok((answer, descriptors))
-}
-
 /// Puts another open file in the place of `old`, whose number stays.
 fn replace(old: BorrowedFd<'_>, fresh: &OwnedFd) -> Result<(), Errno> {
     // SAFETY: the number of a descriptor that its owner keeps; it is not closed here.
@@ -555,7 +551,7 @@ pub(crate) fn greet(socket: &Received, caller: Caller) -> Result<(Answer, Receiv
     let socket = socket.first().ok_or(Errno::NOTCONN)?.as_fd();
     send(socket, &Call::hello_of(caller), &[])?;
     while !wait_readable(socket, PATIENCE) {}
-    Received::by(|| receive(socket))
+    Received::by(|| receive_answer(socket))
 }
 
 /// Connects to `POOL/socket`, for who asks something of the controller and opens no session. ENOENT,

@@ -28,11 +28,15 @@ fn received() -> MutexGuard<'static, Vec<i32>> {
 
 /// Connections that are being made, and descriptors that the controller has sent, until they have been used
 /// and are closed, or are a session's: whoever is forked meanwhile closes his copies ([`in_child`]).
+#[derive(Default, Debug)]
 pub struct Received(Vec<OwnedFd>);
 
 impl Received {
     /// Receives, or makes, while nobody forks. It must not block.
-    pub(crate) fn by<T, E>(
+    ///
+    /// # Errors
+    /// Those of `receive`.
+    pub fn by<T, E>(
         receive: impl FnOnce() -> Result<(T, Vec<OwnedFd>), E>,
     ) -> Result<(T, Received), E> {
         arck_pm::forks::mapping(|| {
@@ -63,10 +67,16 @@ impl Received {
     }
 
     /// What is no right: children may have it.
-    pub(crate) fn give_to_children(mut self) -> Vec<OwnedFd> {
+    pub(crate) fn give_to_children(self) -> Vec<OwnedFd> {
+        self.place(|files| files)
+    }
+
+    /// Gives them to `place`, while nobody forks: a child has all that it does with them, or nothing. It
+    /// must not block, nor map anything.
+    pub fn place<R>(mut self, place: impl FnOnce(Vec<OwnedFd>) -> R) -> R {
         arck_pm::forks::mapping(|| {
             self.forget();
-            std::mem::take(&mut self.0)
+            place(std::mem::take(&mut self.0))
         })
     }
 

@@ -36,7 +36,7 @@ use arck_pm::{AddressSpace, LongFile};
 use arck_protocol::control::{CONTROL_SIZE, ControlMemory};
 use arck_protocol::operation::LightBarrier;
 use arck_protocol::ring::Ring;
-use arck_protocol::socket::{Answer, Call, Caller, HandedOn, Welcome};
+use arck_protocol::socket::{Access, Answer, Call, Caller, HandedOn, Welcome};
 use arck_protocol::{Request, Response, ring, socket};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -218,6 +218,12 @@ pub struct Session {
     ended: AtomicBool,
     opened_before: forks::Before,
 }
+
+/// What a later controller is told of a description: its lock file does not come from there.
+const CLAIM_AGAIN: Call = Call::Claim {
+    was_sent: false,
+    has_lock: true,
+};
 
 impl Session {
     /// Connects and maps. Blocks until the controller answers.
@@ -628,45 +634,63 @@ impl Session {
         }
     }
 
-    /// A descriptor that stands for something that the session has open, wherever it is handed on, and
-    /// the name by which it is known ([`Call::HandOn`]). Blocks.
-    pub fn hand_on(&self, of: HandedOn) -> Result<(OwnedFd, u64), Errno> {
+    /// A descriptor that stands for something that the session has open, wherever it is handed on
+    /// ([`Call::HandOn`]). Blocks.
+    pub fn hand_on(&self, of: HandedOn) -> Result<OwnedFd, Errno> {
         match self.call(&Call::HandOn(of))? {
-            (Answer::Described { name, .. }, descriptors) => {
+            (Answer::Described(_), descriptors) => {
                 let descriptors = descriptors.give_to_children();
                 let descriptor = descriptors.into_iter().next().ok_or(Errno::PROTO)?;
                 let descriptor = connection::placed(descriptor);
-                self.connection.note_told(descriptor.as_fd(), &Call::Claim);
-                Ok((descriptor, name))
+                self.connection.note_told(descriptor.as_fd(), &CLAIM_AGAIN);
+                Ok(descriptor)
             }
             _ => Err(Errno::PROTO),
         }
     }
 
     /// What a descriptor stands for that was handed on to this process, which may use it so from now on
-    /// ([`Call::Claim`]), as long as it keeps that descriptor. Blocks.
-    pub fn claim(&self, descriptor: BorrowedFd<'_>) -> Result<(HandedOn, u64), Errno> {
-        let (answer, _) = self.call_with(&Call::Claim, &[descriptor])?;
-        let Answer::Described { of, name } = answer else {
+    /// ([`Call::Claim`]), as long as it keeps that descriptor; and its lock file, if one is kept and
+    /// the caller has none (`has_lock`). `was_sent`: the descriptor came in a message. Blocks.
+    pub fn claim(
+        &self,
+        descriptor: BorrowedFd<'_>,
+        was_sent: bool,
+        has_lock: bool,
+    ) -> Result<(HandedOn, Option<Received>), Errno> {
+        let call = Call::Claim { was_sent, has_lock };
+        let (answer, received) = self.call_with(&call, &[descriptor])?;
+        let Answer::Described(of) = answer else {
             return Err(Errno::PROTO);
         };
-        self.connection.note_told(descriptor, &Call::Claim);
-        Ok((of, name))
+        self.connection.note_told(descriptor, &CLAIM_AGAIN);
+        Ok((of, (received.len() == 1).then_some(received)))
     }
 
-    /// Tells of a description that other processes have open too, so that its locks last as long
-    /// as it does ([`Call::ShareLocks`]). Blocks.
-    pub fn share_locks(
+    /// Has the controller keep the lock file of a description that was handed on, for one message in which
+    /// ([`Call::KeepLock`]). Blocks.
+    pub fn keep_lock(&self, descriptor: BorrowedFd<'_>, file: BorrowedFd<'_>) -> Result<(), Errno> {
+        self.call_with(&Call::KeepLock, &[descriptor, file])
+            .map(drop)
+    }
+
+    /// The lock file of an inode, freshly opened in a mode in which the session may open the inode, or has
+    /// it open ([`Call::LockFile`]): one descriptor. Blocks. ESTALE, EACCES, ENOLCK.
+    pub fn lock_file(
         &self,
-        description: BorrowedFd<'_>,
         inode: InodeNumber,
-        name: u64,
-        owner: u64,
-    ) -> Result<(), Errno> {
-        let call = Call::ShareLocks { inode, name, owner };
-        self.call_with(&call, &[description])?;
-        self.connection.note_told(description, &call);
-        Ok(())
+        generation: u32,
+        access: Access,
+    ) -> Result<Received, Errno> {
+        let call = Call::LockFile {
+            inode,
+            generation,
+            access,
+        };
+        match self.call_with(&call, &[])? {
+            (Answer::Done, received) if received.len() == 1 => Ok(received),
+            _ => Err(Errno::PROTO),
+        }
     }
 
     /// Ends the session: the controller folds and releases everything before this returns.

@@ -10,9 +10,8 @@
 use crate::settings::{GROUP, MOUNT, POOL, WAIT};
 use crate::{raw, signals, stack, thread};
 pub use arckfs::{
-    At, Attributes, ConnectOptions, Errno, Failure, Handle, LockKind, LockOwner, LockRequest,
-    MapRequest, MoveRequest, SetTime, Statistics, Subject, Timestamp, any_maps, forks, has_maps,
-    hold_maps, let_go_of_maps,
+    At, Attributes, ConnectOptions, Errno, Failure, Handle, MapRequest, MoveRequest, SetTime,
+    Statistics, Subject, Timestamp, any_maps, forks, has_maps, hold_maps, let_go_of_maps,
 };
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};

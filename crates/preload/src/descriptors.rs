@@ -25,7 +25,7 @@ pub mod replacements;
 mod stock;
 
 use crate::backend::{Handle, inside};
-use crate::{handover, raw};
+use crate::{handover, lock_files, raw};
 pub use closing::{close, close_range};
 pub use duplicating::{duplicate, duplicate_onto};
 pub use opening::{open, open_within};
@@ -33,7 +33,7 @@ use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 pub use stock::{
     before_kernel_opens, before_kernel_opens_from, before_kernel_opens_two, kernel_closed,
-    kernel_opened, unknown, unstock,
+    kernel_opened, most_descriptors, unknown, unstock,
 };
 
 /// Descriptors from this number on are always the kernel's.
@@ -91,6 +91,8 @@ static HIGH_WATER: AtomicUsize = AtomicUsize::new(0);
 pub const CLOSE_ON_EXEC: u64 = 1;
 /// An external placeholder; the bits from 12 on are its file's inode number.
 pub const EXTERNAL: u64 = 2;
+/// It came in a message, and has not been taken over yet.
+pub const SENT: u64 = 4;
 const FILE: u64 = !0xfff;
 
 pub fn is_free(descriptor: usize) -> bool {
@@ -151,6 +153,20 @@ pub fn notes(descriptor: usize) -> u64 {
     notes_of(descriptor).load(Ordering::Acquire)
 }
 
+/// Inode number of the file that stands for a descriptor's description; 0: it was not handed on.
+pub fn file_of(descriptor: usize) -> u64 {
+    file_in(notes(descriptor))
+}
+
+/// The same, of what [`notes`] told.
+pub const fn file_in(notes: u64) -> u64 {
+    if notes & EXTERNAL == 0 {
+        0
+    } else {
+        notes >> 12
+    }
+}
+
 /// The notes of an external placeholder.
 pub const fn external(inode: u64) -> u64 {
     EXTERNAL | inode << 12
@@ -185,30 +201,39 @@ fn raise_high_water(descriptor: usize) {
         HIGH_WATER.fetch_max(descriptor + 1, Ordering::AcqRel);
     }
 }
+
 /// One more reference to what a descriptor stood for a moment ago.
 pub fn retain(handle: Handle) -> Result<(), isize> {
     // Another thread may have closed it.
     inside(|fs| Ok(fs.retain(handle)?)).map_err(|_| raw::error(libc::EBADF))
 }
 
-/// Drops one.
+/// Drops one, by closing a descriptor of the program's.
 pub fn let_go(handle: Handle) {
-    let _ = inside(|fs| {
-        if let Some(file) = fs.release(handle, true) {
+    lock_files::closing(handle);
+    if release_one(handle) {
+        lock_files::closed(handle);
+    }
+}
+
+/// Whether it was the last.
+fn release_one(handle: Handle) -> bool {
+    let released = inside(|fs| {
+        let closed = fs.release(handle);
+        let is_last = closed.is_some();
+        if let Some(file) = closed.and_then(|closed| closed.handed_on) {
             handover::let_go(file);
         }
-        Ok(())
+        Ok(is_last)
     });
+    released == Ok(true)
 }
 
 /// Gives up a reference for which there was no descriptor: the process keeps its locks of the file.
 pub fn give_up(handle: Handle) {
-    let _ = inside(|fs| {
-        if let Some(file) = fs.release(handle, false) {
-            handover::let_go(file);
-        }
-        Ok(())
-    });
+    if release_one(handle) {
+        lock_files::given_up(handle);
+    }
 }
 
 /// In a forked child: every description belongs to the parent's session and must be taken over.
@@ -218,13 +243,28 @@ pub fn forked() {
     }
 }
 
-/// Replaces entries that refer to one file after taking it over. False: there is none any more.
-pub fn adopted(notes: u64, handle: Handle) -> bool {
+/// How many came in messages of those that refer to a file, by device and inode number, and wait to be taken
+/// over.
+pub fn sent(identity: [u64; 2]) -> usize {
+    let is_sent = |other: &usize| notes(*other) & SENT != 0 && is_inherited(*other, identity);
+    pool_descriptors().filter(is_sent).count()
+}
+
+/// The notes have the inode number alone, which anybody can give a file of his.
+fn is_inherited(descriptor: usize, identity: [u64; 2]) -> bool {
+    entry(descriptor).load(Ordering::Acquire) == INHERITED
+        && file_of(descriptor) == identity[1]
+        && raw::identity_of(descriptor) == Some(identity)
+}
+
+/// Replaces entries that refer to one file, by device and inode number, after taking it over. False: there is
+/// none any more.
+pub fn adopted(identity: [u64; 2], handle: Handle) -> bool {
+    lock_files::adopted(identity[1], handle);
     let mut first = true;
     let high = HIGH_WATER.load(Ordering::Acquire);
     for other in 0..high {
-        let is_it = || self::notes(other) & (FILE | EXTERNAL) == notes & (FILE | EXTERNAL);
-        if entry(other).load(Ordering::Acquire) == INHERITED && is_it() {
+        if is_inherited(other, identity) {
             // Another thread may close it meanwhile.
             if !first && retain(handle).is_err() {
                 continue;
@@ -236,7 +276,10 @@ pub fn adopted(notes: u64, handle: Handle) -> bool {
                 Ordering::Relaxed,
             );
             match replaced {
-                Ok(_) => first = false,
+                Ok(_) => {
+                    notes_of(other).fetch_and(!SENT, Ordering::AcqRel);
+                    first = false;
+                }
                 Err(_) if first => {}
                 Err(_) => let_go(handle),
             }

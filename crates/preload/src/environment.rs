@@ -4,6 +4,7 @@
 //! a forked child of a threaded program. What the program sets itself wins, except that this
 //! library stays in LD_PRELOAD and ARCK_CWD tells the true working directory.
 
+use crate::lock_files::Handed;
 use crate::patch::hints;
 use crate::process::{libraries, spawn};
 use crate::{directory, memory, raw, settings};
@@ -20,6 +21,8 @@ pub struct Executed {
     told: *mut u8,
 }
 
+/// See `lock_files`.
+const LOCKS: &[u8] = b"ARCK_LOCKS=";
 const TELLS: usize = 3;
 /// Room for one of them: the variable's name, a path with its NUL byte.
 const TOLD: usize = 16 + settings::PATH_MAX;
@@ -70,9 +73,14 @@ pub unsafe fn value<'a>(array: usize, name: &[u8]) -> Option<&'a [u8]> {
 }
 
 impl Executed {
+    /// `handed`: the lock files that the new program gets.
+    ///
     /// # Safety
     /// `given` is null or a NULL-terminated array of strings, which lives as long as the result.
-    pub unsafe fn build(given: usize) -> Option<Executed> {
+    pub unsafe fn build<S: Fn(usize) -> bool>(
+        given: usize,
+        handed: &Handed<S>,
+    ) -> Option<Executed> {
         // SAFETY: the caller's promise; writes stay within the mapping, whose size counts every
         // string and pointer that is written.
         unsafe {
@@ -107,15 +115,18 @@ impl Executed {
                 (b"ARCK_SITES=", sites.bytes()),
                 (b"ARCK_HOST_BACKEND_DIR=", host),
             ];
+            let locks_max = handed.text_max();
             let strings = added
                 .iter()
                 .map(|(name, value)| name.len() + value.len() + 1)
                 .sum::<usize>()
                 + library.len()
                 + preload.map_or(0, <[u8]>::len)
+                + LOCKS.len()
+                + locks_max
                 + 32;
-            // With LD_PRELOAD and the null pointer.
-            let entries_most = count + added.len() + TELLS + 2;
+            // With LD_PRELOAD, ARCK_LOCKS and the null pointer.
+            let entries_most = count + added.len() + TELLS + 3;
             let size = entries_most * size_of::<usize>() + strings + TELLS * TOLD;
             let memory = raw::map_anonymous(size)?;
             spawn::note_mapping(memory, size);
@@ -144,6 +155,7 @@ impl Executed {
                     b"ARCK_EXECFN=",
                     b"ARCK_EXE=",
                     b"ARCK_EXEC=",
+                    LOCKS,
                     b"ARCK_SITES=",
                 ];
                 if of_one.iter().any(|name| text.starts_with(name)) {
@@ -164,6 +176,20 @@ impl Executed {
                 if !value.is_empty() && !present {
                     push(write(&[name, value]));
                 }
+            }
+            std::ptr::copy_nonoverlapping(LOCKS.as_ptr(), text, LOCKS.len());
+            let mut length = 0;
+            handed.write(|part| {
+                // There may be more by now.
+                if length + part.len() <= locks_max {
+                    let to = text.add(LOCKS.len() + length);
+                    std::ptr::copy_nonoverlapping(part.as_ptr(), to, part.len());
+                    length += part.len();
+                }
+            });
+            if length > 0 {
+                list.add(entries).write(text as usize);
+                entries += 1;
             }
             // The mapping is zero-filled: the list ends here.
             Some(Executed {
@@ -276,7 +302,7 @@ mod tests {
         array.push(0);
         // SAFETY: a NULL-terminated array of strings.
         unsafe {
-            let built = Executed::build(array.as_ptr() as usize).unwrap();
+            let built = Executed::build(array.as_ptr() as usize, &Handed::new(|_| true)).unwrap();
             let n = length(built.pointer());
             let all: Vec<_> = (0..n)
                 .map(|i| {

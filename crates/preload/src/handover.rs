@@ -15,11 +15,11 @@
 
 use crate::backend::{Errno, Failure, Handle, inside, minus};
 use crate::descriptors::{
-    self, CLOSE_ON_EXEC, Descriptor, EXTERNAL, INHERITED, RESERVED, TABLE_SIZE,
+    self, CLOSE_ON_EXEC, Descriptor, EXTERNAL, INHERITED, RESERVED, SENT, TABLE_SIZE,
 };
-use crate::{raw, reserved, thread};
+use crate::{lock_files, raw, reserved, thread};
 use std::num::NonZeroU64;
-use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Of plain placeholders.
@@ -132,6 +132,7 @@ fn externalize_one(handle: Handle) {
     if let Ok(file) = made
         && let Some([_, inode]) = raw::identity_of(file)
     {
+        lock_files::external(handle, inode);
         for descriptor in descriptors::pool_descriptors() {
             if descriptors::entry(descriptor).load(Ordering::Acquire) != handle.0.get()
                 || descriptors::notes(descriptor) & EXTERNAL != 0
@@ -189,22 +190,38 @@ fn adopt_locked(descriptor: usize) -> Descriptor {
     if raw::failed(kept) {
         return Descriptor::Error(kept);
     }
-    // Another thread may have put something else there.
-    let is_it = is_external(kept as usize, notes);
     // SAFETY: made above, and nobody else's.
     let kept = unsafe { OwnedFd::from_raw_fd(kept as i32) };
-    let taken_over = match is_it {
-        true => inside(|fs| {
-            let handle = fs.take_over(kept)?;
+    let file = descriptors::file_in(notes);
+    let identity = raw::identity_of(kept.as_raw_fd() as usize).unwrap_or_default();
+    // Another thread may have put something else there.
+    let is_it = file != 0 && identity[1] == file;
+    let sent = descriptors::sent(identity);
+    let known = is_it.then(|| known_here(identity)).flatten();
+    let taken_over = match (is_it, known) {
+        (_, Some(handle)) => {
+            received_again(handle, sent);
+            Ok(handle)
+        }
+        (true, None) => inside(|fs| {
+            let has_lock = lock_files::has_inherited(file);
+            let (handle, lock) = fs.take_over(kept, sent > 0, has_lock)?;
             if let Some(held) = fs.handed_on(handle) {
                 hold(held);
             }
-            Ok(handle)
+            Ok((handle, fs.identity(handle)?, lock))
+        })
+        .map(|(handle, inode, lock)| {
+            if let Some(lock) = lock {
+                lock_files::received(handle, inode, file, lock);
+            }
+            received_again(handle, sent.saturating_sub(1));
+            handle
         }),
-        false => Err(Failure::Errno(Errno::BADF)),
+        (false, None) => Err(Failure::Errno(Errno::BADF)),
     };
     match taken_over {
-        Ok(handle) if descriptors::adopted(notes, handle) => Descriptor::Pool(handle),
+        Ok(handle) if descriptors::adopted(identity, handle) => Descriptor::Pool(handle),
         Ok(handle) => {
             // Another thread has closed it.
             descriptors::let_go(handle);
@@ -220,16 +237,31 @@ fn adopt_locked(descriptor: usize) -> Descriptor {
     }
 }
 
-/// Whether a descriptor is of the file which was noted.
-fn is_external(descriptor: usize, notes: u64) -> bool {
-    raw::identity_of(descriptor)
-        .is_some_and(|[_, inode]| descriptors::external(inode) == notes & !CLOSE_ON_EXEC)
+/// A description that is open here came so many times more.
+fn received_again(handle: Handle, times: usize) {
+    for _ in 0..times {
+        // Where it fails, the lock is kept as long as the description is open somewhere.
+        let _ = inside(|fs| Ok(fs.received_again(handle)?));
+    }
+}
+
+/// The description that a file stands for, if it is open here already: one more reference. The file's device
+/// counts too, as anybody can make one with that inode number.
+fn known_here(identity: [u64; 2]) -> Option<Handle> {
+    descriptors::pool_descriptors()
+        .filter(|other| descriptors::file_of(*other) == identity[1])
+        .filter_map(|other| {
+            let value = descriptors::entry(other).load(Ordering::Acquire);
+            let handle = NonZeroU64::new(value).filter(|value| value.get() < RESERVED)?;
+            (raw::identity_of(other) == Some(identity)).then_some(Handle(handle))
+        })
+        .find(|handle| descriptors::retain(*handle).is_ok())
 }
 
 /// At start-up: finds the descriptions that were handed on through exec.
 pub fn find_inherited() {
     reserved::for_each_open(|descriptor| {
-        if inherit(descriptor, false) {
+        if inherit(descriptor, false, false) {
             return;
         }
         // A plain placeholder that leaked through a foreign exec: nothing behind it.
@@ -240,8 +272,8 @@ pub fn find_inherited() {
 }
 
 /// Takes a descriptor for one that was handed on, if it looks like one; the controller says whether it is
-/// when it is used.
-pub fn inherit(descriptor: usize, close_on_exec: bool) -> bool {
+/// when it is used. `is_sent`: it came in a message.
+pub fn inherit(descriptor: usize, close_on_exec: bool, is_sent: bool) -> bool {
     let Some(status) = unnamed_file(descriptor).filter(|_| descriptor < TABLE_SIZE) else {
         return false;
     };
@@ -251,7 +283,8 @@ pub fn inherit(descriptor: usize, close_on_exec: bool) -> bool {
         return false;
     }
     let closes = if close_on_exec { CLOSE_ON_EXEC } else { 0 };
-    let notes = descriptors::external(status.st_ino) | closes;
+    let sent = if is_sent { SENT } else { 0 };
+    let notes = descriptors::external(status.st_ino) | closes | sent;
     descriptors::put(descriptor, INHERITED, notes);
     true
 }

@@ -17,7 +17,7 @@
 //! that exists, or `fd:2`; optional), ARCK_NET (`sud-exclusive`, `sud-inclusive` or `none`;
 //! default: the best there is), ARCK_PATCH (`never`: see [`patch`]), ARCK_KEEP (descriptor that
 //! `arck run` keeps open in all of its command's processes, see [`reserved`]), ARCK_WAIT (seconds), ARCK_STRICT, ARCK_QUIET and ARCK_SAID (see [`unreached`]), ARCK_CWD,
-//! ARCK_EXECFN, ARCK_EXE, ARCK_EXEC, ARCK_SITES and ARCK_TOLD (set by this library itself). Without the
+//! ARCK_LOCKS, ARCK_EXECFN, ARCK_EXE, ARCK_EXEC, ARCK_SITES and ARCK_TOLD (set by this library itself). Without the
 //! first two it does nothing.
 //!
 //! What is not served: programs that it is not loaded into, which [`unreached`] names before they are
@@ -36,6 +36,7 @@ mod documentation;
 mod environment;
 mod handlers;
 mod handover;
+mod lock_files;
 mod memory;
 mod net;
 mod patch;
@@ -81,7 +82,9 @@ unsafe extern "C" fn start() {
     report::start();
     reserved::start();
     process::libraries::close_loaded(settings::preloaded());
+    lock_files::handed::start();
     handover::find_inherited();
+    lock_files::handed::found_all();
     directory::start();
     process::identity::start();
     settings::READY.store(true, std::sync::atomic::Ordering::Release);

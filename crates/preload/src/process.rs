@@ -19,7 +19,9 @@ pub use execute::{copy_to_memory, execve, execveat};
 
 use crate::backend::inside;
 use crate::raw::{self, Arguments, error, syscall};
-use crate::{allocator, backend, descriptors, directory, handover, net, report, thread};
+use crate::{
+    allocator, backend, descriptors, directory, handover, lock_files, net, report, thread,
+};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 
 /// Shared between a parent in `posix_spawn` and its child until the child runs another program:
@@ -84,6 +86,7 @@ impl Fork {
         let inside = thread::enter();
         backend::hold_maps();
         backend::before_fork();
+        lock_files::hold();
         allocator::lock_all();
         Fork { inside, record }
     }
@@ -91,6 +94,7 @@ impl Fork {
     /// In the parent, with the clone's result, which may become an error of the child's exec.
     pub fn parent(self, result: isize) -> isize {
         allocator::unlock_all();
+        lock_files::let_go();
         backend::after_fork();
         backend::let_go_of_maps(false);
         let Fork { inside, record } = self;
@@ -125,6 +129,7 @@ impl Fork {
 /// What a child finds of its parent's, whichever way it is made.
 fn hand_over() {
     handover::externalize(|_| true);
+    lock_files::before_sharing(|_| true);
     directory::prepare_fork();
 }
 
@@ -148,6 +153,7 @@ fn has_copy(cleared: bool) {
     handover::forked();
     descriptors::replacements::spawned_child(false);
     descriptors::forked();
+    lock_files::forked();
     directory::forked();
     report::forked();
     net::forked(cleared);
@@ -161,6 +167,7 @@ pub fn watch_forks() {
     }
     unsafe extern "C" fn in_parent() {
         allocator::unlock_all();
+        lock_files::let_go();
         backend::after_fork();
         backend::let_go_of_maps(false);
         thread::leave();

@@ -53,7 +53,7 @@ impl Setting {
     }
 }
 
-fn numbers<const N: usize>(text: &[u8]) -> Option<[u64; N]> {
+pub fn numbers<const N: usize>(text: &[u8]) -> Option<[u64; N]> {
     let mut parts = text.split(|byte| *byte == b':');
     let mut numbers = [0; N];
     for place in &mut numbers {
@@ -186,6 +186,11 @@ pub fn preloaded() -> &'static [u8] {
 /// Sites that trapped in the programs before this one (ARCK_SITES): see `patch::hints`.
 pub fn sites() -> &'static [u8] {
     variable(b"ARCK_SITES").unwrap_or_default()
+}
+
+/// Lock files that were handed on (ARCK_LOCKS): see `lock_files`.
+pub fn locks() -> &'static [u8] {
+    variable(b"ARCK_LOCKS").unwrap_or_default()
 }
 
 /// Device and inode number of the file that the kernel has executed; zeroes if it does not tell.

@@ -25,8 +25,8 @@ pub mod wait;
 pub mod wire;
 
 pub use control::ControlMemory;
-pub use message::{InodeList, LockMode, Request, Response};
+pub use message::{InodeList, Request, Response};
 pub use status::Status;
 
 /// Version of the protocol; another one is refused at the greeting.
-pub const PROTOCOL_VERSION: u32 = 14;
+pub const PROTOCOL_VERSION: u32 = 15;

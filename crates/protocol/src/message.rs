@@ -45,39 +45,6 @@ impl InodeList {
     }
 }
 
-/// Kind of an advisory lock.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LockMode {
-    Unlock,
-    Shared,
-    Exclusive,
-}
-
-/// Who holds an advisory lock: within the session, or, for descriptions that several processes
-/// share, whichever session asks. Two locks conflict only if their holders differ.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub struct LockHolder {
-    /// 0 = POSIX (by process), 1 = open file description, 2 = `flock`; 3 and 4 are 1 and 2 of a
-    /// description that [`Call::ShareLocks`](crate::socket::Call::ShareLocks) has told of. `flock`
-    /// locks and the others do not see each other.
-    pub family: u8,
-    /// Process id (family 0), number of the description, or its name (families 3 and 4).
-    pub owner: u64,
-    /// Process id to tell to others.
-    pub process: u32,
-}
-
-/// A byte range to lock or test.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LockRange {
-    pub inode: InodeNumber,
-    pub mode: LockMode,
-    pub start: u64,
-    /// One past the last byte; `u64::MAX` = without end.
-    pub end: u64,
-    pub holder: LockHolder,
-}
-
 /// What a session asks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
@@ -123,19 +90,6 @@ pub enum Request {
         fold: u64,
         offset: u64,
         length: u32,
-    },
-    /// An advisory lock; EAGAIN when in conflict. `waits`: whoever asks will ask again until it
-    /// has the lock, or say [`Request::StopWaiting`]; EDEADLK if a POSIX lock is waited for by
-    /// processes that wait for each other. EBADF if a shared description is not known.
-    Lock { range: LockRange, waits: bool },
-    /// The lock is not waited for any more.
-    StopWaiting { range: LockRange },
-    /// As F_GETLK. → `Done` (no conflict) or [`Response::Conflict`].
-    TestLock { range: LockRange },
-    /// Drops all locks of a holder on an inode (0 = on every inode).
-    DropLocks {
-        inode: InodeNumber,
-        holder: LockHolder,
     },
     /// The session no longer lists an inode that may be an orphan: free it if nobody does.
     Forget { inode: InodeNumber },
@@ -212,7 +166,6 @@ pub enum Response {
     /// Granted inode numbers; generation, fold number and slot stand in their headers.
     Inodes(Vec<InodeNumber>),
     Bytes(Vec<u8>),
-    Conflict(LockRange),
     /// A dentry.
     Found {
         inode: InodeNumber,

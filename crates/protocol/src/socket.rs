@@ -40,16 +40,13 @@ pub enum Call {
     ReadSegments { segments: Vec<SegmentNumber> },
     /// A data segment of its own, read-write. → [`Answer::Segments`] with one entry; ENOSPC.
     GrantSegment,
-    /// Comes with the descriptor of an open file description that other processes have open too (a
-    /// sealed memory file): until the last descriptor of it is closed, in whichever process, locks
-    /// of families 3 and 4 on this inode by the owner `name` last. Whoever knows the name may
-    /// change them, so it must be hard to guess. What the session's own description number `owner`
-    /// has of families 1 and 2 (0 = none) becomes part of that. → [`Answer::Done`], also if it is
-    /// known already; EINVAL, ENOLCK.
-    ShareLocks {
+    /// The lock file of an inode, opened in a mode in which the session may open the inode, or has it
+    /// open: who locks that locks the inode. → [`Answer::Ahead`] with its descriptor, then
+    /// [`Answer::Done`]; ESTALE, EACCES, ENOLCK.
+    LockFile {
         inode: InodeNumber,
-        name: u64,
-        owner: u64,
+        generation: u32,
+        access: Access,
     },
     /// Instead of `Hello`, to a controller that was started while the session was there: goes on with
     /// the session that an earlier one had opened. `secret` is what that one gave it; its control
@@ -74,7 +71,13 @@ pub enum Call {
     /// Comes with such a descriptor, of whoever made it: → [`Answer::Described`]. Who presents it may
     /// use that inode in that mode from then on, until he has closed it, whatever his own rights
     /// are; where they do not suffice, by message. EBADF if it is none of this pool's; ESTALE.
-    Claim,
+    ///
+    /// Unless the caller has the description's lock file (`has_lock`), that comes ahead, if one is kept
+    /// ([`Call::KeepLock`]). `was_sent`: the descriptor came in a message, for which it was kept.
+    Claim { was_sent: bool, has_lock: bool },
+    /// Comes with such a descriptor, and its description's lock file: that is kept for one message more in
+    /// which the descriptor is sent, until it is claimed, or nobody has the description any more. → [`Answer::Done`]; EBADF, EINVAL, ENOLCK if too many are.
+    KeepLock,
     /// Orderly end of a program. If it is the last one of the session, everything is folded and
     /// released before the answer `Done`.
     Goodbye,
@@ -126,6 +129,33 @@ impl HandedOn {
             flags: r.u32()?,
             parent: r.u32()?,
         })
+    }
+}
+
+/// What an open file is open for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    Read,
+    Write,
+    ReadWrite,
+}
+
+impl Access {
+    fn number(self) -> u8 {
+        match self {
+            Access::Read => 0,
+            Access::Write => 1,
+            Access::ReadWrite => 2,
+        }
+    }
+
+    fn from_number(number: u8) -> Result<Access, Malformed> {
+        match number {
+            0 => Ok(Access::Read),
+            1 => Ok(Access::Write),
+            2 => Ok(Access::ReadWrite),
+            _ => Err(Malformed),
+        }
     }
 }
 
@@ -206,12 +236,11 @@ pub enum Answer {
         number: u64,
         length: u32,
     },
-    /// What a description stands for, and the name by which the controller knows it: nobody else knows
-    /// that but those who have it.
-    Described {
-        of: HandedOn,
-        name: u64,
-    },
+    /// What a description stands for.
+    Described(HandedOn),
+    /// Descriptors of the answer that follows. That says that the sender has closed its own: so a lock that is
+    /// taken by one of them ends with who got it, and not when the sender gets so far.
+    Ahead,
     /// errno and one line for the user.
     Error(i32, String),
 }
@@ -314,12 +343,21 @@ impl Call {
                 w.u8(21)?;
                 of.encode(&mut w)?;
             }
-            Call::Claim => w.u8(22)?,
-            Call::ShareLocks { inode, name, owner } => {
+            Call::Claim { was_sent, has_lock } => {
+                w.u8(22)?;
+                w.u8(u8::from(*was_sent))?;
+                w.u8(u8::from(*has_lock))?;
+            }
+            Call::KeepLock => w.u8(23)?,
+            Call::LockFile {
+                inode,
+                generation,
+                access,
+            } => {
                 w.u8(6)?;
                 w.u32(*inode)?;
-                w.u64(*name)?;
-                w.u64(*owner)?;
+                w.u32(*generation)?;
+                w.u8(access.number())?;
             }
         }
         Ok(w.used())
@@ -353,11 +391,6 @@ impl Call {
             20 => Call::RegionMade,
             4 => Call::Goodbye,
             5 => Call::Shutdown,
-            6 => Call::ShareLocks {
-                inode: r.u32()?,
-                name: r.u64()?,
-                owner: r.u64()?,
-            },
             7 => Call::Measure { on: r.boolean()? },
             8 => Call::Status,
             10 => Call::ReadSegments {
@@ -370,7 +403,16 @@ impl Call {
                 length: r.u32()?,
             },
             21 => Call::HandOn(HandedOn::decode(&mut r)?),
-            22 => Call::Claim,
+            22 => Call::Claim {
+                was_sent: r.boolean()?,
+                has_lock: r.boolean()?,
+            },
+            23 => Call::KeepLock,
+            6 => Call::LockFile {
+                inode: r.u32()?,
+                generation: r.u32()?,
+                access: Access::from_number(r.u8()?)?,
+            },
             _ => return Err(Malformed),
         };
         r.end()?;
@@ -423,11 +465,11 @@ impl Answer {
                 w.u64(*number)?;
                 w.u32(*length)?;
             }
-            Answer::Described { of, name } => {
+            Answer::Described(of) => {
                 w.u8(21)?;
                 of.encode(&mut w)?;
-                w.u64(*name)?;
             }
+            Answer::Ahead => w.u8(9)?,
         }
         Ok(w.used())
     }
@@ -472,10 +514,8 @@ impl Answer {
                 number: r.u64()?,
                 length: r.u32()?,
             },
-            21 => Answer::Described {
-                of: HandedOn::decode(&mut r)?,
-                name: r.u64()?,
-            },
+            21 => Answer::Described(HandedOn::decode(&mut r)?),
+            9 => Answer::Ahead,
             _ => return Err(Malformed),
         };
         r.end()?;
@@ -547,7 +587,22 @@ pub fn call_with(
     let mut buffer = [0u8; MESSAGE_MAX];
     let length = call.encode(&mut buffer).map_err(|_| Errno::INVAL)?;
     send(socket.as_fd(), &buffer[..length], descriptors)?;
-    let (length, descriptors) = receive(socket.as_fd(), &mut buffer)?;
+    let mut ahead = Vec::new();
+    loop {
+        match receive_answer(socket.as_fd())? {
+            (Answer::Ahead, descriptors) => ahead = descriptors,
+            (answer, descriptors) => {
+                ahead.extend(descriptors);
+                return Ok((answer, ahead));
+            }
+        }
+    }
+}
+
+/// Receives one answer. CONNRESET if the other side is gone.
+pub fn receive_answer(socket: BorrowedFd<'_>) -> Result<(Answer, Vec<OwnedFd>), Errno> {
+    let mut buffer = [0u8; MESSAGE_MAX];
+    let (length, descriptors) = receive(socket, &mut buffer)?;
     if length == 0 {
         return Err(Errno::CONNRESET);
     }
@@ -613,7 +668,11 @@ mod tests {
                 flags: 3,
                 parent: 4,
             }),
-            Call::Claim,
+            Call::Claim {
+                was_sent: false,
+                has_lock: true,
+            },
+            Call::KeepLock,
             Call::Goodbye,
             Call::Shutdown,
             Call::Measure { on: true },
@@ -624,10 +683,10 @@ mod tests {
                 member: 10,
                 caller: Caller::of_process(b"editors"),
             },
-            Call::ShareLocks {
+            Call::LockFile {
                 inode: 1,
-                name: 2,
-                owner: 3,
+                generation: 2,
+                access: Access::Write,
             },
             Call::ReadPiece {
                 inode: 1,

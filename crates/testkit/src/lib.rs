@@ -11,6 +11,7 @@ pub mod explorer;
 pub mod harness;
 pub mod history;
 pub mod honest;
+pub mod locks;
 mod random;
 mod text;
 

@@ -283,52 +283,6 @@ fn a_closed_handle_leads_to_no_other_file() {
 }
 
 #[test]
-fn locks_end_with_what_holds_them() {
-    use arckfs::{LockKind, LockOwner, LockRequest};
-    let pool = TestPool::new(POOL);
-    let (one, two) = (pool.session(), pool.session());
-    make(&one, b"file");
-    one.fold(true).expect("fold");
-    let open = |session: &FileSystem| session.open_at_root("file", libc::O_RDWR).expect("open");
-    let lock = |owner| LockRequest {
-        kind: LockKind::Exclusive,
-        start: 0,
-        end: 10,
-        owner,
-    };
-    let neighbour = open(&two);
-    let is_free = |owner| {
-        let free = two.lock(neighbour, lock(owner), false, None).is_ok();
-        let unlock = LockRequest {
-            kind: LockKind::Unlock,
-            ..lock(owner)
-        };
-        two.lock(neighbour, unlock, false, None).expect("unlocked");
-        free
-    };
-    for owner in [LockOwner::Flock, LockOwner::Description] {
-        let handle = open(&one);
-        one.lock(handle, lock(owner), false, None).expect("locked");
-        one.retain(handle).expect("retained");
-        one.close(handle);
-        assert!(!is_free(owner), "{owner:?}: it is open still");
-        one.close(handle);
-        assert!(is_free(owner), "{owner:?}");
-        // Another description of the same file, in the same slot, has nothing of it.
-        let handle = open(&one);
-        assert!(is_free(owner), "{owner:?}");
-        one.close(handle);
-    }
-    let (handle, other) = (open(&one), open(&one));
-    one.lock(handle, lock(LockOwner::Process), false, None)
-        .expect("locked");
-    assert!(!is_free(LockOwner::Process));
-    one.close(other);
-    assert!(is_free(LockOwner::Process), "any close drops them");
-    one.close(handle);
-}
-
-#[test]
 fn blocks_of_a_small_file_that_another_session_appends_to() {
     let pool = TestPool::new(POOL);
     let (one, two) = (pool.session(), pool.session());

@@ -1,9 +1,11 @@
 //! Sessions that outlive their controller: it is killed and started again under them, and they go
 //! on, without an error and without losing anything.
 
+use arck_testkit::locks::{Kind, Owner, lock};
 use arck_testkit::{Random, Shorthand, TestPool};
-use arckfs::{At, ConnectOptions, Errno, Failure, FileSystem, LockKind, LockOwner, LockRequest};
+use arckfs::{At, ConnectOptions, Errno, Failure, FileSystem};
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -148,57 +150,55 @@ fn a_session_that_dies_while_it_is_away_is_recovered() {
     assert_eq!(other.get("file").unwrap(), b"taken over");
 }
 
-fn lock(kind: LockKind, owner: LockOwner, start: u64) -> LockRequest {
-    LockRequest {
-        kind,
-        start,
-        end: start + 10,
-        owner,
-    }
-}
-
+/// Locks are there while their holder is, whatever becomes of controllers; and whoever asks for the first
+/// time finds those that others took in an earlier one's time.
 #[test]
 fn locks_outlive_the_controller() {
     let mut pool = TestPool::new(SIZE);
     let (fs, other) = (pool.session(), pool.session());
     file(&fs, "file", b"content");
-    let open = fs.open_at_root("file", libc::O_RDWR).unwrap();
-    let theirs = other.open_at_root("file", libc::O_RDWR).unwrap();
-    let (take, free) = (LockKind::Exclusive, LockKind::Unlock);
-    let ours = |kind, start| fs.lock(open, lock(kind, LockOwner::Description, start), false, None);
-    let try_other = |start| {
-        let wanted = lock(take, LockOwner::Description, start);
-        let taken = other.lock(theirs, wanted, false, None);
-        if taken.is_ok() {
-            let unlock = lock(free, LockOwner::Description, start);
-            other.lock(theirs, unlock, false, None).unwrap();
-        }
-        taken
+    let open = |fs: &FileSystem| {
+        let handle = fs.open_at_root("file", libc::O_RDWR).unwrap();
+        fs.lock_file(handle).unwrap()
     };
-    // Taken and dropped often enough for the log to be written anew.
-    for start in 0..20_000 {
-        ours(take, start % 50 * 20).unwrap();
-        if start % 50 != 7 {
-            ours(free, start % 50 * 20).unwrap();
+    let (ours, theirs) = (open(&fs), open(&other));
+    for owner in [Owner::Description, Owner::Flock] {
+        let range = |start| match owner {
+            Owner::Flock => (0, 0),
+            _ => (start, 10),
+        };
+        let try_to = |file: &OwnedFd, start| {
+            let taken = lock(file, owner, Kind::Exclusive, range(start));
+            if taken.is_ok() {
+                lock(file, owner, Kind::Unlock, range(start)).unwrap();
+            }
+            taken
+        };
+        lock(&ours, owner, Kind::Exclusive, range(140)).unwrap();
+        for _ in 0..3 {
+            pool.kill();
+            assert_eq!(try_to(&theirs, 140), Err(Errno::AGAIN));
+            pool.serve();
+            assert_eq!(try_to(&theirs, 140), Err(Errno::AGAIN));
+            assert_eq!(try_to(&open(&other), 140), Err(Errno::AGAIN));
+            if owner == Owner::Description {
+                assert_eq!(try_to(&open(&other), 160), Ok(()));
+            }
         }
-    }
-    for _ in 0..3 {
         pool.kill();
+        lock(&ours, owner, Kind::Unlock, range(140)).unwrap();
+        assert_eq!(try_to(&theirs, 140), Ok(()));
         pool.serve();
-        assert_eq!(try_other(140), Err(Errno::AGAIN));
-        assert_eq!(try_other(160), Ok(()));
+        assert_eq!(try_to(&open(&other), 140), Ok(()));
+        // Those that are dropped while there is no controller are gone.
+        lock(&ours, owner, Kind::Exclusive, range(140)).unwrap();
     }
-    ours(free, 140).unwrap();
     pool.kill();
+    drop(ours);
     pool.serve();
-    assert_eq!(try_other(140), Ok(()));
-    // Those of a session that is not there any more are gone.
-    ours(take, 140).unwrap();
-    pool.kill();
-    fs.session().vanish();
-    std::mem::forget(fs);
-    pool.serve();
-    assert_eq!(try_other(140), Ok(()));
+    for owner in [Owner::Description, Owner::Flock] {
+        assert_eq!(lock(&open(&other), owner, Kind::Exclusive, (0, 0)), Ok(()));
+    }
 }
 
 /// What a thread of a session knows of its own names.

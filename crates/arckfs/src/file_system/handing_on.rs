@@ -6,7 +6,9 @@
 //! * What is handed on is born: the controller knows it, and keeps it for who was handed it.
 
 use super::*;
+use arck_libfs_kit::forks::Received;
 use arck_protocol::socket::HandedOn;
+use std::os::fd::BorrowedFd;
 
 impl FileSystem {
     /// The descriptor that stands for a description wherever it is handed on, which has its offset and flags
@@ -27,23 +29,21 @@ impl FileSystem {
             flags: description.flags.load(Ordering::Acquire),
             parent: parent.map_or(0, |inode| inode.parent.load(Ordering::Relaxed)),
         })?;
-        let name = made.1;
-        let share = self.engine.share_offset(description, &self.externals, made);
-        let file = share?;
-        if description.has_locks() {
-            // SAFETY: the description's own, which is open as long as that is.
-            let file = unsafe { BorrowedFd::borrow_raw(file) };
-            // Where it fails, the locks stay this session's.
-            let session = self.engine.session;
-            let _ = session.share_locks(file, inode, name, handle.0.get());
-        }
-        Ok(file)
+        self.engine.share_offset(description, &self.externals, made)
     }
 
     /// Takes over a description by a descriptor that was handed on to this process, or another one of the
-    /// same file, to be kept. EBADF if it is none of this pool's, ESTALE if the inode is gone. Blocks.
-    pub fn take_over(&self, descriptor: OwnedFd) -> Result<Handle, Errno> {
-        let (of, name) = self.engine.session.claim(descriptor.as_fd())?;
+    /// same file, to be kept. Gives its lock file too, if the caller has none (`has_lock`) and the controller keeps
+    /// one (see [`keep_lock`](Self::keep_lock)). `was_sent`: the descriptor came in a message. EBADF if it is none of this pool's, ESTALE if the inode is
+    /// gone. Blocks.
+    pub fn take_over(
+        &self,
+        descriptor: OwnedFd,
+        was_sent: bool,
+        has_lock: bool,
+    ) -> Result<(Handle, Option<Received>), Errno> {
+        let session = self.engine.session;
+        let (of, lock) = session.claim(descriptor.as_fd(), was_sent, has_lock)?;
         let listed = self.engine.run_local(|context| {
             let inode = context.view(of.inode, of.generation)?;
             if !inode.is_directory() && inode.parent.load(Ordering::Relaxed) == 0 {
@@ -56,9 +56,30 @@ impl FileSystem {
             .engine
             .new_description(listed, of.flags.cast_signed())?;
         let description = self.engine.description(handle)?;
-        let external = self.externals.add(descriptor, name);
+        let external = self.externals.add(descriptor);
         description.external.store(external, Ordering::Release);
-        Ok(handle)
+        Ok((handle, lock))
+    }
+
+    /// Before a description that was handed on is sent: the controller keeps its lock file until whoever gets it
+    /// takes it over, so that both lock by one. Blocks. EBADF if it was not handed on.
+    pub fn keep_lock(&self, handle: Handle, file: BorrowedFd<'_>) -> Result<(), Errno> {
+        let descriptor = self.stands_for(handle)?;
+        self.engine.session.keep_lock(descriptor, file)
+    }
+
+    /// A description that is open here already, with its lock file, came in a message: nobody claims what was
+    /// kept for that. Blocks.
+    pub fn received_again(&self, handle: Handle) -> Result<(), Errno> {
+        let descriptor = self.stands_for(handle)?;
+        self.engine.session.claim(descriptor, true, true).map(drop)
+    }
+
+    fn stands_for(&self, handle: Handle) -> Result<BorrowedFd<'_>, Errno> {
+        let number = self.handed_on(handle).ok_or(Errno::BADF)?;
+        // SAFETY: the description's own, which is open as long as that is; should it be closed meanwhile, the
+        // controller finds that it is another file.
+        Ok(unsafe { BorrowedFd::borrow_raw(number) })
     }
 
     /// The descriptor that stands for a description that was handed on.

@@ -22,7 +22,7 @@ use arck_libfs_kit::delta;
 use arck_libfs_kit::numbers::is_unborn;
 use arck_libfs_kit::region::Offset;
 use arck_protocol::operation::Expected;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Words of `Region::auxiliary_root` that lead to the table of cached inodes of the generation that is
@@ -35,8 +35,6 @@ pub(super) struct Old {
     pub nameless: Vec<Nameless>,
     /// By the index of the description.
     pub listings: HashMap<u32, Vec<u8>>,
-    /// Numbers of open inodes with [`flag::LOCKED`].
-    pub locked: HashSet<InodeNumber>,
 }
 
 /// The view of an unborn inode that is open.
@@ -134,9 +132,6 @@ impl Engine {
             if gone.contains(&description.member()) {
                 *departed.entry(number).or_default() += 1;
                 continue;
-            }
-            if cached(number).is_some_and(|inode| inode.has(flag::LOCKED)) {
-                old.locked.insert(number);
             }
             let listing = description.listing.load(Ordering::Acquire);
             if !listing.is_null() {

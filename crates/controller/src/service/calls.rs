@@ -6,7 +6,7 @@
 //!   one. Others are dropped without an answer, which would be taken for one to the process itself: whoever
 //!   else has the connection in his hands has nothing of it, and takes nothing away.
 //! * Descriptors that were received are closed where it can keep nobody waiting (see
-//!   [`crate::closer`]), but for those whose closing the next request is to find done.
+//!   [`crate::closer`]).
 
 use super::held::Asker;
 use super::{Connection, DESCRIPTIONS, End, Service};
@@ -15,7 +15,6 @@ use crate::handed_on::Description;
 use crate::listener::{Packet, Sender, receive};
 use crate::members::Left;
 use crate::take_up::Returning;
-use crate::watches::closes_at_once;
 use arck_protocol::message::MESSAGE_MAX;
 use arck_protocol::socket::{self, Answer, Call, DESCRIPTORS_MAX};
 use arck_protocol::{PROTOCOL_VERSION, Status};
@@ -60,13 +59,13 @@ impl Service {
             return;
         };
         // Descriptors come with the calls that are about one, and with no other.
-        let takes_one = |call: &Call| {
-            use Call::{Claim, Resume, ShareLocks};
-            matches!(call, ShareLocks { .. } | Resume { .. } | Claim)
+        let takes_any = |call: &Call| {
+            use Call::{Claim, KeepLock, Resume};
+            matches!(call, Resume { .. } | Claim { .. } | KeepLock)
         };
         let call = call
             .ok()
-            .filter(|call| received.is_empty() || takes_one(call));
+            .filter(|call| received.is_empty() || takes_any(call));
         let Some(call) = call else {
             self.closer.close(received);
             let answer = Answer::Error(Errno::PROTO.raw_os_error(), "malformed packet".into());
@@ -97,17 +96,28 @@ impl Service {
             Ok(answered) => answered,
             Err((errno, text)) => (Answer::Error(errno.raw_os_error(), text), Vec::new()),
         };
-        // What is asked next is to find the sender's end of a description to be the last one.
-        let (at_once, others): (Vec<_>, Vec<_>) = received
-            .into_iter()
-            .partition(|received| closes_at_once(received.as_fd()));
-        drop(at_once);
-        self.closer.close(others);
+        if matches!((&call, &answer), (Call::KeepLock, Answer::Done)) {
+            // What was looked at, and waits for nobody: a copy that is closed later would be a lock that lasts
+            // longer.
+            drop(received);
+        } else {
+            self.closer.close(received);
+        }
         let Some(connection) = self.connections.get(&token) else {
             return;
         };
+        let socket = connection.socket.as_fd();
         let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
-        if !send(connection.socket.as_fd(), &answer, &borrowed) {
+        let has_lock_file = matches!(call, Call::LockFile { .. } | Call::Claim { .. });
+        let is_sent = if has_lock_file && !borrowed.is_empty() {
+            let is_ahead = send(socket, &Answer::Ahead, &borrowed);
+            // A lock that its holder took before would outlive him until this is done.
+            drop(descriptors);
+            is_ahead && send(socket, &answer, &[])
+        } else {
+            send(socket, &answer, &borrowed)
+        };
+        if !is_sent {
             self.disconnect(token);
         }
     }
@@ -238,10 +248,9 @@ impl Service {
                     .map_err(said("that cannot be handed on"))?;
                 let text = "descriptions that are handed on cannot be watched";
                 self.watch_descriptions().map_err(said(text))?;
-                let Description { of, name } = description;
-                Ok((Answer::Described { of, name }, vec![descriptor]))
+                Ok((Answer::Described(description.of), vec![descriptor]))
             }
-            Call::Claim => {
+            Call::Claim { was_sent, has_lock } => {
                 let session = need?;
                 let text = "that descriptor stands for nothing of this pool";
                 let [descriptor] = received else {
@@ -252,19 +261,34 @@ impl Service {
                     .claim(session, descriptor.as_fd())
                     .map_err(said(text))?;
                 self.watch_descriptions().map_err(said(text))?;
-                Ok((Answer::Described { of, name }, Vec::new()))
+                let kept = &mut self.core.kept_locks;
+                let lock = match was_sent {
+                    true => kept.take(name),
+                    false => kept.copy(name),
+                };
+                let lock = lock.filter(|_| !has_lock);
+                Ok((Answer::Described(of), lock.into_iter().collect()))
             }
-            Call::ShareLocks { inode, name, owner } => {
-                let session = need?;
-                let text = "locks of that description cannot be shared";
-                let [description] = received else {
+            Call::KeepLock => {
+                let text = "that lock cannot be kept for others";
+                let [descriptor, file] = received else {
                     return Err((Errno::INVAL, text.to_owned()));
                 };
                 self.core
-                    .share_locks(session, *inode, *name, *owner, description.as_fd())
+                    .keep_lock(need?, descriptor.as_fd(), file.as_fd())
                     .map_err(said(text))?;
-                self.watch_descriptions().map_err(said(text))?;
                 Ok((Answer::Done, Vec::new()))
+            }
+            Call::LockFile {
+                inode,
+                generation,
+                access,
+            } => {
+                let file = self
+                    .core
+                    .lock_file(need?, (*inode, *generation), *access)
+                    .map_err(said("it cannot be locked"))?;
+                Ok((Answer::Done, vec![file]))
             }
             Call::Goodbye => {
                 let session = need?;

@@ -11,10 +11,11 @@ mod extended;
 mod locks;
 mod names;
 
+use super::forks::Received;
 use super::*;
 use crate::raw::{error, failed, syscall};
 use crate::settings::HOST_DIRECTORY;
-use arckfs::ConnectError;
+use arckfs::{Closed, ConnectError};
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::num::NonZeroU64;
@@ -276,9 +277,9 @@ impl FileSystem {
         Ok(())
     }
     pub fn close(&self, handle: Handle) {
-        drop(self.release(handle, true));
+        drop(self.release(handle));
     }
-    pub fn release(&self, handle: Handle, _as_descriptor: bool) -> Option<OwnedFd> {
+    pub fn release(&self, handle: Handle) -> Option<Closed> {
         let mut open = self.open.lock().unwrap_or_else(|e| e.into_inner());
         let entry = open.1.get_mut(&handle.0.get())?;
         entry.references -= 1;
@@ -288,7 +289,8 @@ impl FileSystem {
         if entry.file != NULL {
             crate::raw::close(entry.file);
         }
-        open.1.remove(&handle.0.get())?.handed_on
+        let handed_on = open.1.remove(&handle.0.get())?.handed_on;
+        Some(Closed { handed_on })
     }
     /// What stands for it names a descriptor, of which the other side has a copy.
     pub fn hand_on(&self, handle: Handle) -> Result<i32, Errno> {
@@ -316,7 +318,12 @@ impl FileSystem {
             Ok(closed)
         }
     }
-    pub fn take_over(&self, descriptor: OwnedFd) -> Result<Handle, Errno> {
+    pub fn take_over(
+        &self,
+        descriptor: OwnedFd,
+        _was_sent: bool,
+        _has_lock: bool,
+    ) -> Result<(Handle, Option<Received>), Errno> {
         let link = std::fs::read_link(format!("/proc/self/fd/{}", descriptor.as_raw_fd()));
         let kept: isize = link
             .ok()
@@ -333,7 +340,7 @@ impl FileSystem {
         if let Some(entry) = open.1.get_mut(&handle.0.get()) {
             entry.handed_on = Some(descriptor);
         }
-        Ok(handle)
+        Ok((handle, None))
     }
     pub fn handed_on(&self, handle: Handle) -> Option<i32> {
         let open = self.open.lock().unwrap_or_else(|e| e.into_inner());

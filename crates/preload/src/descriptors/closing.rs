@@ -6,12 +6,16 @@ use super::stock::{TEMPLATE, close_for_good, kernel_closed, stock};
 use super::*;
 use crate::reserved;
 
-/// Drops the reference that a table entry held, which is not there any more.
-pub(super) fn release(value: u64) {
-    if value < RESERVED
-        && let Some(value) = NonZeroU64::new(value)
-    {
-        let_go(Handle(value));
+/// Drops the reference that a table entry held, which is not there any more; with its notes.
+pub(super) fn release(value: u64, notes: u64) {
+    match NonZeroU64::new(value) {
+        Some(value) if value.get() < RESERVED => let_go(Handle(value)),
+        Some(value) if value.get() == INHERITED => {
+            let file = file_in(notes);
+            let is_last = !pool_descriptors().any(|other| file_of(other) == file);
+            lock_files::closed_inherited(file, is_last);
+        }
+        _ => {}
     }
 }
 
@@ -33,7 +37,7 @@ fn close_ours(descriptor: usize) -> isize {
     if value == RESERVED {
         return raw::error(libc::EBADF);
     }
-    let plain = notes(descriptor) & EXTERNAL == 0;
+    let notes = notes(descriptor);
     // While RESERVED nobody but us can take the number.
     if entry(descriptor)
         .compare_exchange(value, RESERVED, Ordering::AcqRel, Ordering::Acquire)
@@ -41,8 +45,8 @@ fn close_ours(descriptor: usize) -> isize {
     {
         return raw::error(libc::EBADF);
     }
-    release(value);
-    if !plain || !stock(descriptor) {
+    release(value, notes);
+    if notes & EXTERNAL != 0 || !stock(descriptor) {
         close_for_good(descriptor);
     }
     0

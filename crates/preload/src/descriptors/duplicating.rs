@@ -101,11 +101,11 @@ fn put_onto(source: usize, handle: Handle, target: usize, close_on_exec: bool) -
         let_go(handle);
         return result;
     }
-    notes_of(target).store(notes, Ordering::Release);
+    let notes_before = notes_of(target).swap(notes, Ordering::AcqRel);
     let before = entry(target).swap(handle.0.get(), Ordering::AcqRel);
     if !was_kernels {
         replacements::replaced();
-        release(before);
+        release(before, notes_before);
     }
     target as isize
 }
@@ -130,7 +130,7 @@ fn kernels_onto(source: usize, target: usize, close_on_exec: bool) -> isize {
         if !raw::failed(result) {
             let before = entry(target).swap(0, Ordering::AcqRel);
             replacements::replaced();
-            release(before);
+            release(before, notes(target));
         }
         result
     }

@@ -218,7 +218,7 @@ pub fn unknown() {
 /// The largest number that the limit allows; what is above it, from before the limit was lowered,
 /// counts as taken.
 #[cold]
-fn most_descriptors() -> usize {
+pub fn most_descriptors() -> usize {
     raw::limit(libc::RLIMIT_NOFILE).map_or(usize::MAX, |limit| limit.saturating_sub(1))
 }
 

@@ -1,54 +1,38 @@
 //! Advisory locks: `fcntl` byte ranges (of the process or the description) and `flock`.
 //!
-//! The LibFS never waits; waiting is done here, outside it, by asking again at growing
-//! intervals, so that a signal interrupts the wait with EINTR as it should, also one that arrives
-//! while the LibFS is asked and is put off.
+//! The kernel keeps them, by the description's [lock file](crate::lock_files), and this only finds that, and
+//! says where in the file a place is that is told from its offset or its end. Nothing of the LibFS is held
+//! while the kernel lets wait, so signals interrupt it as they do natively; one that comes while the LibFS is
+//! asked is put off, and counts as one that came while it waited.
 
-use crate::backend::{
-    Errno, Failure, FileSystem, Handle, LockKind, LockOwner, LockRequest, inside, minus,
-};
-use crate::descriptors::{self, Descriptor, lookup};
-use crate::raw::{self, Arguments, error, syscall};
+use crate::backend::{Errno, Failure, FileSystem, Handle, inside, minus};
+use crate::descriptors::{Descriptor, lookup};
+use crate::lock_files;
+use crate::raw::{Arguments, blocking, error, syscall};
 use crate::{memory, report};
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 
-/// Longest pause between two attempts.
-const LONGEST_WAIT_NS: i64 = 5_000_000;
-
-fn attempt(descriptor: usize, handle: Handle, request: LockRequest, waits: bool) -> isize {
-    let is_external = descriptors::notes(descriptor) & descriptors::EXTERNAL != 0;
-    // SAFETY: a descriptor of the program's; where another thread closes it meanwhile, what the
-    // controller gets is not what it asks for.
-    let file = is_external.then(|| unsafe { BorrowedFd::borrow_raw(descriptor as i32) });
-    match inside(|fs| Ok(fs.lock(handle, request, waits, file)?)) {
-        Ok(()) => 0,
-        Err(Failure::Errno(errno)) => minus(errno),
-        Err(Failure::Outside(_)) => error(libc::EIO),
-    }
-}
-
-fn take(descriptor: usize, handle: Handle, request: LockRequest, wait: bool) -> isize {
-    let mut pause = 20_000i64;
+/// Makes a call on the lock file of a descriptor.
+fn on_lock_file(
+    descriptor: usize,
+    handle: Handle,
+    (waits, locks_process): (bool, bool),
+    call: impl FnOnce(usize) -> isize,
+) -> isize {
     let interruptions = &crate::thread::current().interruptions;
     let before = interruptions.load(Ordering::Relaxed);
-    loop {
-        let result = attempt(descriptor, handle, request, wait);
-        if result != minus(Errno::AGAIN) || !wait {
-            return result;
-        }
-        let time = libc::timespec {
-            tv_sec: 0,
-            tv_nsec: pause,
-        };
-        // SAFETY: the time is valid; the rest is not asked for.
-        unsafe { syscall!(libc::SYS_nanosleep, &raw const time, 0) };
-        if interruptions.load(Ordering::Relaxed) != before {
-            // If it fails, it is forgotten after a while.
-            let _ = inside(|fs| Ok(fs.stop_waiting(handle, request)?));
-            return error(libc::EINTR);
-        }
-        pause = (pause * 2).min(LONGEST_WAIT_NS);
+    let file = match lock_files::of(descriptor as u32 as usize, handle, locks_process) {
+        Ok(file) => file,
+        Err(error) => return error,
+    };
+    let result = match waits && interruptions.load(Ordering::Relaxed) != before {
+        true => error(libc::EINTR),
+        false => call(file.descriptor),
+    };
+    match file.end() {
+        // As the kernel, which takes back what it gave to a descriptor that was closed meanwhile.
+        true if locks_process && result == 0 => error(libc::EBADF),
+        _ => result,
     }
 }
 
@@ -67,83 +51,31 @@ pub unsafe fn flock(a: &Arguments) -> isize {
         // Once meant something; the kernel says nothing to it.
         return 0;
     }
-    let kind = match operation & !libc::LOCK_NB {
-        libc::LOCK_SH => LockKind::Shared,
-        libc::LOCK_EX => LockKind::Exclusive,
-        libc::LOCK_UN => LockKind::Unlock,
-        _ => return error(libc::EINVAL),
-    };
-    let flags = match super::flags_of(handle) {
-        Ok(flags) => flags,
-        Err(error) => return error,
-    };
-    if flags & libc::O_PATH != 0 || flags & libc::O_ACCMODE == libc::O_ACCMODE {
-        return error(libc::EBADF);
+    if !matches!(
+        operation & !libc::LOCK_NB,
+        libc::LOCK_SH | libc::LOCK_EX | libc::LOCK_UN
+    ) {
+        return error(libc::EINVAL);
     }
-    let request = LockRequest {
-        kind,
-        start: 0,
-        end: u64::MAX,
-        owner: LockOwner::Flock,
-    };
-    take(
-        a[0] as u32 as usize,
-        handle,
-        request,
-        operation & libc::LOCK_NB == 0,
-    )
+    let waits = operation & libc::LOCK_NB == 0;
+    on_lock_file(a[0], handle, (waits, false), |file| match waits {
+        // SAFETY: a descriptor of this library's.
+        true => unsafe { blocking!(libc::SYS_flock, file, operation) },
+        // SAFETY: the same.
+        false => unsafe { syscall!(libc::SYS_flock, file, operation) },
+    })
 }
 
 const LOCK_MAND: i32 = 32;
 
-/// Reads a `struct flock` into a request; `sets`: to take or drop it, for which the file must be
-/// open in the right way.
-fn request(
-    fs: &FileSystem,
-    handle: Handle,
-    lock: &libc::flock,
-    owner: LockOwner,
-    sets: bool,
-) -> Result<LockRequest, Errno> {
-    let kind = match i32::from(lock.l_type) {
-        libc::F_RDLCK => LockKind::Shared,
-        libc::F_WRLCK => LockKind::Exclusive,
-        libc::F_UNLCK if sets => LockKind::Unlock,
-        // Any lock is in the way of this question.
-        libc::F_UNLCK if owner == LockOwner::Description => LockKind::Exclusive,
-        _ => return Err(Errno::INVAL),
-    };
-    let access = fs.flags(handle)? & libc::O_ACCMODE;
-    let readable = access == libc::O_RDONLY || access == libc::O_RDWR;
-    let writable = access == libc::O_WRONLY || access == libc::O_RDWR;
+/// Where a lock begins that begins so far from a place that the kernel does not know.
+fn start(fs: &FileSystem, handle: Handle, lock: &libc::flock) -> Result<i64, Errno> {
     let base = match i32::from(lock.l_whence) {
-        libc::SEEK_SET => 0,
         libc::SEEK_CUR => fs.seek(handle, 0, libc::SEEK_CUR)? as i64,
         libc::SEEK_END => fs.stat_handle(handle)?.size as i64,
-        _ => return Err(Errno::INVAL),
+        _ => return Ok(lock.l_start),
     };
-    let start = base.checked_add(lock.l_start).ok_or(Errno::OVERFLOW)?;
-    let (start, last) = match lock.l_len {
-        0 => (start, i64::MAX),
-        length if length > 0 => (start, start.checked_add(length - 1).ok_or(Errno::OVERFLOW)?),
-        length => (start.checked_add(length).ok_or(Errno::INVAL)?, start - 1),
-    };
-    if start < 0 {
-        return Err(Errno::INVAL);
-    }
-    // The place is looked at before the way in which the file is open.
-    if sets
-        && ((kind == LockKind::Shared && !readable) || (kind == LockKind::Exclusive && !writable))
-    {
-        return Err(Errno::BADF);
-    }
-    let end = (last != i64::MAX).then(|| last + 1);
-    Ok(LockRequest {
-        kind,
-        start: start as u64,
-        end: end.map_or(u64::MAX, |end| end as u64),
-        owner,
-    })
+    base.checked_add(lock.l_start).ok_or(Errno::OVERFLOW)
 }
 
 /// The `fcntl` lock commands on a pool file.
@@ -153,54 +85,38 @@ pub fn control(descriptor: usize, handle: Handle, command: i32, address: usize) 
         Ok(lock) => lock,
         Err(errno) => return minus(errno),
     };
-    let of_description = matches!(
-        command,
-        libc::F_OFD_GETLK | libc::F_OFD_SETLK | libc::F_OFD_SETLKW
-    );
-    if of_description && lock.l_pid != 0 {
-        return error(libc::EINVAL);
-    }
-    let owner = if of_description {
-        LockOwner::Description
-    } else {
-        LockOwner::Process
-    };
-    let sets = !matches!(command, libc::F_GETLK | libc::F_OFD_GETLK);
-    let asked = match inside(|fs| Ok(request(fs, handle, &lock, owner, sets)?)) {
-        Ok(asked) => asked,
-        Err(Failure::Errno(errno)) => return minus(errno),
-        Err(Failure::Outside(_)) => return raw::error(libc::EIO),
-    };
-    if sets {
-        return take(
-            descriptor,
-            handle,
-            asked,
-            matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW),
-        );
-    }
-    match inside(|fs| Ok(fs.conflicting_lock(handle, asked)?)) {
-        Ok(None) => lock.l_type = libc::F_UNLCK as i16,
-        Ok(Some((found, process))) => {
-            lock.l_type = match found.kind {
-                LockKind::Shared => libc::F_RDLCK,
-                _ => libc::F_WRLCK,
-            } as i16;
-            lock.l_whence = libc::SEEK_SET as i16;
-            lock.l_start = found.start as i64;
-            lock.l_len = if found.end == u64::MAX {
-                0
-            } else {
-                (found.end - found.start) as i64
-            };
-            lock.l_pid = match found.owner {
-                // Of a description, which no process has to itself.
-                LockOwner::Description => -1,
-                _ => process,
-            };
+    let asked = lock;
+    if matches!(i32::from(lock.l_whence), libc::SEEK_CUR | libc::SEEK_END) {
+        match inside(|fs| Ok(start(fs, handle, &lock)?)) {
+            Ok(start) => {
+                lock.l_start = start;
+                lock.l_whence = libc::SEEK_SET as i16;
+            }
+            Err(Failure::Errno(errno)) => return minus(errno),
+            Err(Failure::Outside(_)) => return error(libc::EIO),
         }
-        Err(Failure::Errno(errno)) => return minus(errno),
-        Err(Failure::Outside(_)) => return raw::error(libc::EIO),
+    }
+    let waits = matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW);
+    let sets = waits || matches!(command, libc::F_SETLK | libc::F_OFD_SETLK);
+    let locks_process = matches!(command, libc::F_SETLK | libc::F_SETLKW)
+        && i32::from(lock.l_type) != libc::F_UNLCK;
+    let at = &raw mut lock;
+    let how = (waits, locks_process);
+    let result = on_lock_file(descriptor, handle, how, |file| match waits {
+        // SAFETY: a descriptor of this library's, and a structure on the stack.
+        true => unsafe { blocking!(libc::SYS_fcntl, file, command, at) },
+        // SAFETY: the same.
+        false => unsafe { syscall!(libc::SYS_fcntl, file, command, at) },
+    });
+    if sets || result != 0 {
+        return result;
+    }
+    if i32::from(lock.l_type) == libc::F_UNLCK {
+        // All else stays as it was.
+        lock = libc::flock {
+            l_type: lock.l_type,
+            ..asked
+        };
     }
     memory::copy_out(address, &lock).map_or_else(minus, |()| 0)
 }

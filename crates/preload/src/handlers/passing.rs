@@ -8,7 +8,7 @@
 use crate::backend::{Errno, minus};
 use crate::descriptors::{self, Descriptor};
 use crate::raw::{self, Arguments, blocking};
-use crate::{handover, memory, settings, thread};
+use crate::{handover, lock_files, memory, settings, thread};
 
 /// Longest part of a message's control data that is looked at, in bytes: more than the kernel takes
 /// of descriptors.
@@ -63,7 +63,11 @@ fn before_sending(message: usize) -> Result<(), isize> {
         for_each_descriptor(control, |number| match descriptors::lookup(number) {
             Descriptor::Kernel => {}
             Descriptor::Error(error) => result = Err(error),
-            Descriptor::Pool(_) => handover::externalize(|other| other == number),
+            Descriptor::Pool(handle) => {
+                handover::externalize(|other| other == number);
+                lock_files::before_sharing(|other| other == number);
+                lock_files::before_sending(handle);
+            }
         });
         result
     });
@@ -71,11 +75,14 @@ fn before_sending(message: usize) -> Result<(), isize> {
 }
 
 /// After a message has come: what is a placeholder in it stands for what it stands for.
-fn after_receiving(message: usize, close_on_exec: bool) {
+fn after_receiving(message: usize, flags: i32) {
+    let close_on_exec = flags & libc::MSG_CMSG_CLOEXEC != 0;
+    // What is only looked at comes again.
+    let is_sent = flags & libc::MSG_PEEK == 0;
     with_control(message, |control| {
         for_each_descriptor(control, |number| {
             descriptors::kernel_opened(number as isize);
-            handover::inherit(number, close_on_exec);
+            handover::inherit(number, close_on_exec, is_sent);
         });
     });
 }
@@ -133,7 +140,7 @@ pub unsafe fn recvmsg(a: &Arguments) -> isize {
     // SAFETY: the program's arguments.
     let result = unsafe { blocking!(libc::SYS_recvmsg, a[0], a[1], a[2]) };
     if !raw::failed(result) && is_ours() {
-        after_receiving(a[1], a[2] as i32 & libc::MSG_CMSG_CLOEXEC != 0);
+        after_receiving(a[1], a[2] as i32);
     }
     result
 }
@@ -148,7 +155,7 @@ pub unsafe fn recvmmsg(a: &Arguments) -> isize {
     let result = unsafe { blocking!(libc::SYS_recvmmsg, a[0], a[1], a[2], a[3], a[4]) };
     if !raw::failed(result) && is_ours() {
         for message in messages(a[1], result as usize) {
-            after_receiving(message, a[3] as i32 & libc::MSG_CMSG_CLOEXEC != 0);
+            after_receiving(message, a[3] as i32);
         }
     }
     result
@@ -166,7 +173,9 @@ pub unsafe fn pidfd_getfd(a: &Arguments) -> isize {
     let result = unsafe { raw::call(libc::SYS_pidfd_getfd as usize, a) };
     if !raw::failed(result) && is_ours() {
         descriptors::kernel_opened(result);
-        if !handover::inherit(result as usize, true) && handover::is_placeholder(result as usize) {
+        if !handover::inherit(result as usize, true, false)
+            && handover::is_placeholder(result as usize)
+        {
             // Its owner has told nobody what it stands for.
             raw::close(result);
             return minus(Errno::BADF);

@@ -13,6 +13,7 @@ use super::spawn;
 use crate::backend::{At, Errno, Failure, FileSystem, Handle, inside};
 use crate::environment::Executed;
 use crate::handlers::{HERE, outside};
+use crate::lock_files::Handed;
 use crate::path::{Place, Scratch, place};
 use crate::raw::{self, Arguments, error, syscall};
 use crate::{
@@ -52,12 +53,13 @@ pub unsafe fn execveat(a: &Arguments) -> isize {
     if !spawn::is_child() {
         handover::externalize(survives);
     }
+    let handed = Handed::new(survives);
     report::write(report::Event::Counts);
     // SAFETY: the program's arguments.
     let told = unsafe { report::executing(a[0], a[1], a[4]) };
     // SAFETY: the program's arguments; the new environment lives until the call returns.
     let result = unsafe {
-        match Executed::build(a[3]) {
+        match Executed::build(a[3], &handed) {
             Some(environment) => signals::executing(|| execute(&file, a[2], &environment, 0)),
             None => error(libc::ENOMEM),
         }

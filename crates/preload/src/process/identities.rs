@@ -9,7 +9,7 @@
 //! when all threads are who they shall be.
 
 use crate::raw::{self, Arguments};
-use crate::{backend, descriptors, directory, handover, reserved, settings, thread};
+use crate::{backend, descriptors, directory, handover, lock_files, reserved, settings, thread};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A call that can change who the process is.
@@ -69,6 +69,7 @@ fn leave() {
         if left.is_some() {
             descriptors::forked();
             held.extend(handover::take_held());
+            lock_files::left();
             directory::forked();
             descriptors::replacements::replaced();
         }

@@ -284,6 +284,12 @@ fn handed_on_to_somebody_else() {
     same_for_all("heirs");
 }
 
+/// Processes of several users, each in a session of its own, wait for each other's locks as on any file system.
+#[test]
+fn users_wait_for_each_others_locks() {
+    same_for_all("circles");
+}
+
 /// Nothing in a group's memory is of use in one process alone: two programs that could hardly differ
 /// more in where they lie have it at different addresses, do random operations on the same files in
 /// turn, from descriptors that both keep, and each finds what the other has done.

@@ -117,12 +117,15 @@ fn hostile_settings_harm_nobody() {
     let file = file.expect("a file");
     let status = file.metadata().expect("its status");
     let identity = format!("9:{}:{}", status.dev(), status.ino());
+    // As lock files are told (ARCK_LOCKS): the file under a number, and of what it would be the lock.
+    let lock_file = format!("{identity}:7:1:1:1,{identity}:0:1:1:1,0:0:0:0:0:0:1,");
     let text = |path: &std::path::Path| path.to_str().expect("UTF-8").to_owned();
     let mut values = vec![
         text(&precious),
         text(&pipe),
         text(&link),
         identity,
+        lock_file,
         "x".repeat(5000),
         "/".to_owned() + &"x".repeat(4000),
         "1:".repeat(2000),
@@ -175,6 +178,7 @@ fn hostile_settings_harm_nobody() {
     let settings = [
         ("KEEP", true),
         ("HOLD", true),
+        ("LOCKS", true),
         ("CWD", true),
         ("EXEC", true),
         ("EXECFN", true),

@@ -30,6 +30,21 @@ fn locks_of_shared_descriptions() {
     same("shared_locks");
 }
 
+#[test]
+fn locks_of_descriptions_that_are_sent() {
+    same("sent_locks");
+}
+
+#[test]
+fn forks_while_locks_are_taken() {
+    same("forked_locks");
+}
+
+#[test]
+fn locks_that_the_kernel_keeps() {
+    same("kept_locks");
+}
+
 /// The directory that the pool is in lists the place where it is seen, as it does a directory.
 #[test]
 fn the_directory_that_the_pool_is_in() {

@@ -17,13 +17,9 @@ const MOVE_DIRECTORY: u8 = 6;
 const SET_OWNER: u8 = 7;
 const GROW_ARENA: u8 = 8;
 const RECEIPT: u8 = 9;
-const LOCK: u8 = 10;
-const TEST_LOCK: u8 = 11;
-const DROP_LOCKS: u8 = 12;
 const FORGET: u8 = 13;
 const SYNC: u8 = 14;
 const PING: u8 = 15;
-const STOP_WAITING: u8 = 17;
 const LOOK_UP: u8 = 18;
 const ADMIT: u8 = 19;
 const MORE_ROOM: u8 = 16;
@@ -40,7 +36,6 @@ const ERROR: u8 = 2;
 const VIOLATION: u8 = 3;
 const INODES: u8 = 4;
 const BYTES: u8 = 5;
-const CONFLICT: u8 = 6;
 const FOUND: u8 = 7;
 
 fn put_inodes(w: &mut Writer, inodes: &InodeList) -> Result<(), Malformed> {
@@ -49,57 +44,6 @@ fn put_inodes(w: &mut Writer, inodes: &InodeList) -> Result<(), Malformed> {
 
 fn get_inodes(r: &mut Reader) -> Result<InodeList, Malformed> {
     InodeList::new(&r.list()?).ok_or(Malformed)
-}
-
-fn put_holder(w: &mut Writer, holder: &LockHolder) -> Result<(), Malformed> {
-    w.u8(holder.family)?;
-    w.u64(holder.owner)?;
-    w.u32(holder.process)
-}
-
-fn get_holder(r: &mut Reader) -> Result<LockHolder, Malformed> {
-    let family = r.u8()?;
-    if family > 4 {
-        return Err(Malformed);
-    }
-    Ok(LockHolder {
-        family,
-        owner: r.u64()?,
-        process: r.u32()?,
-    })
-}
-
-fn put_range(w: &mut Writer, range: &LockRange) -> Result<(), Malformed> {
-    w.u32(range.inode)?;
-    w.u8(match range.mode {
-        LockMode::Unlock => 0,
-        LockMode::Shared => 1,
-        LockMode::Exclusive => 2,
-    })?;
-    w.u64(range.start)?;
-    w.u64(range.end)?;
-    put_holder(w, &range.holder)
-}
-
-fn get_range(r: &mut Reader) -> Result<LockRange, Malformed> {
-    let inode = r.u32()?;
-    let mode = match r.u8()? {
-        0 => LockMode::Unlock,
-        1 => LockMode::Shared,
-        2 => LockMode::Exclusive,
-        _ => return Err(Malformed),
-    };
-    let (start, end) = (r.u64()?, r.u64()?);
-    if start >= end {
-        return Err(Malformed);
-    }
-    Ok(LockRange {
-        inode,
-        mode,
-        start,
-        end,
-        holder: get_holder(r)?,
-    })
 }
 
 impl Request {
@@ -173,24 +117,6 @@ impl Request {
                 w.u64(*fold)?;
                 w.u64(*offset)?;
                 w.u32(*length)?;
-            }
-            Request::Lock { range, waits } => {
-                w.u8(LOCK)?;
-                put_range(w, range)?;
-                w.u8(u8::from(*waits))?;
-            }
-            Request::StopWaiting { range } => {
-                w.u8(STOP_WAITING)?;
-                put_range(w, range)?;
-            }
-            Request::TestLock { range } => {
-                w.u8(TEST_LOCK)?;
-                put_range(w, range)?;
-            }
-            Request::DropLocks { inode, holder } => {
-                w.u8(DROP_LOCKS)?;
-                w.u32(*inode)?;
-                put_holder(w, holder)?;
             }
             Request::Forget { inode } => {
                 w.u8(FORGET)?;
@@ -320,20 +246,6 @@ impl Request {
                 offset: r.u64()?,
                 length: r.u32()?,
             },
-            LOCK => Request::Lock {
-                range: get_range(r)?,
-                waits: r.boolean()?,
-            },
-            STOP_WAITING => Request::StopWaiting {
-                range: get_range(r)?,
-            },
-            TEST_LOCK => Request::TestLock {
-                range: get_range(r)?,
-            },
-            DROP_LOCKS => Request::DropLocks {
-                inode: r.u32()?,
-                holder: get_holder(r)?,
-            },
             FORGET => Request::Forget { inode: r.u32()? },
             SYNC => Request::Sync {
                 inodes: get_inodes(r)?,
@@ -410,10 +322,6 @@ impl Response {
                 w.u8(BYTES)?;
                 w.bytes(bytes)?;
             }
-            Response::Conflict(range) => {
-                w.u8(CONFLICT)?;
-                put_range(w, range)?;
-            }
             Response::Found {
                 inode,
                 generation,
@@ -440,7 +348,6 @@ impl Response {
             }
             INODES => Response::Inodes(r.list()?),
             BYTES => Response::Bytes(r.bytes()?.to_vec()),
-            CONFLICT => Response::Conflict(get_range(r)?),
             FOUND => Response::Found {
                 inode: r.u32()?,
                 generation: r.u32()?,

@@ -2,24 +2,6 @@
 
 use super::*;
 
-fn holder() -> LockHolder {
-    LockHolder {
-        family: 2,
-        owner: 9,
-        process: 10,
-    }
-}
-
-fn range() -> LockRange {
-    LockRange {
-        inode: 3,
-        mode: LockMode::Shared,
-        start: 1 << 30,
-        end: u64::MAX,
-        holder: holder(),
-    }
-}
-
 /// Of each request.
 pub fn requests() -> Vec<Request> {
     let some = InodeList::new(&[1, 2, 3]).unwrap_or_default();
@@ -59,16 +41,6 @@ pub fn requests() -> Vec<Request> {
             fold: 2,
             offset: 3,
             length: 4,
-        },
-        Request::Lock {
-            range: range(),
-            waits: true,
-        },
-        Request::StopWaiting { range: range() },
-        Request::TestLock { range: range() },
-        Request::DropLocks {
-            inode: 0,
-            holder: holder(),
         },
         Request::Forget { inode: 5 },
         Request::Sync { inodes: some },
@@ -121,7 +93,6 @@ pub fn responses() -> Vec<Response> {
         Response::Violation("rule".into()),
         Response::Inodes((0..GRANT_MAX as u32).collect()),
         Response::Bytes(vec![7; READ_MAX]),
-        Response::Conflict(range()),
         Response::Found {
             inode: 1,
             generation: 2,

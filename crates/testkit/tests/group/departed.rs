@@ -2,83 +2,101 @@
 
 use crate::{POOL, Process};
 use arck_core_state::PagePtr;
+use arck_testkit::locks::{Kind, Owner, lock_all};
 use arck_testkit::{Shorthand, TestPool, connect_as};
-use arckfs::{At, Errno, FileSystem, Handle, LockKind, LockOwner, LockRequest};
+use arckfs::{At, Errno, FileSystem};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+const OWNERS: [Owner; 2] = [Owner::Process, Owner::Flock];
 
 /// Of a process that takes both kinds of locks of a file, and waits.
 pub fn hold_locks(fs: &FileSystem) {
     let handle = fs.open_at_root("d/file", libc::O_RDWR).expect("open");
-    for owner in [LockOwner::Process, LockOwner::Flock] {
-        fs.lock(handle, request(owner, LockKind::Exclusive), false, None)
-            .expect("a lock");
+    let file = fs.lock_file(handle).expect("a lock file");
+    for owner in OWNERS {
+        lock_all(&file, owner, Kind::Exclusive).expect("a lock");
     }
     println!("locked");
     let _ = std::io::stdin().read_line(&mut String::new());
     std::process::exit(0);
 }
 
-fn request(owner: LockOwner, kind: LockKind) -> LockRequest {
-    LockRequest {
-        kind,
-        start: 0,
-        end: u64::MAX,
-        owner,
-    }
-}
-
-/// Whoever has waited for a process's end, and then asks for a lock that it had, gets it: the
-/// controller may not have looked yet whether the process is there.
+/// Whoever has waited for a process's end, and then asks for a lock that it had, gets it, whether or not
+/// the controller has looked, or is there at all.
 pub fn locks_of_the_dead_stand_in_nobodys_way() {
-    let pool = TestPool::new(POOL);
+    let mut pool = TestPool::new(POOL);
     let member = connect_as(&pool.path(), b"g");
     member.make_directory(At::Root, b"d", 0o777).expect("mkdir");
     member.put("d/file", b"").expect("put");
     let stranger = pool.session();
-    let handles =
-        [&member, &stranger].map(|fs| (fs, fs.open_at_root("d/file", libc::O_RDWR).expect("open")));
-    for round in 0..600 {
-        die_with_locks(&pool, &member, &handles, round);
+    let files = [&member, &stranger].map(|fs| {
+        let handle = fs.open_at_root("d/file", libc::O_RDWR).expect("open");
+        fs.lock_file(handle).expect("a lock file")
+    });
+    for round in 0..200 {
+        die_with_locks(&mut pool, &files[round % 2], round);
     }
 }
 
 /// A process of the group takes locks of a file and ends; then others want them.
-fn die_with_locks(
-    pool: &TestPool,
-    member: &FileSystem,
-    handles: &[(&FileSystem, Handle); 2],
-    round: usize,
-) {
-    let (fs, handle) = handles[round % 2];
-    let owner = [LockOwner::Process, LockOwner::Flock][round / 2 % 2];
-    let wanted = request(owner, LockKind::Exclusive);
+fn die_with_locks(pool: &mut TestPool, file: &OwnedFd, round: usize) {
+    let owner = OWNERS[round / 2 % 2];
     let mut process = Process::start(pool, "locks");
-    assert_eq!(process.says(), member.session().number().to_string());
+    process.says();
     assert_eq!(process.says(), "locked");
-    assert_eq!(fs.lock(handle, wanted, false, None), Err(Errno::AGAIN));
+    let refused = lock_all(file, owner, Kind::Exclusive);
+    assert_eq!(refused, Err(Errno::AGAIN));
+    let is_alone = round % 20 == 7;
+    if is_alone {
+        pool.kill();
+    }
     match round % 3 {
         0 => drop(process.child.stdin.take()),
         _ => process.child.kill().expect("killed"),
     }
-    // Asking all the time, so that the controller has just looked who is there, and looks next who
-    // asks.
-    while process.child.try_wait().expect("a child").is_none() {
-        let _ = fs.conflicting_lock(handle, wanted);
+    process.child.wait().expect("a child");
+    let taken = lock_all(file, owner, Kind::Exclusive);
+    assert_eq!(taken, Ok(()), "round {round}");
+    lock_all(file, owner, Kind::Unlock).expect("unlocked");
+    if is_alone {
+        pool.serve();
     }
-    if round % 4 < 2 && owner == LockOwner::Process {
-        let conflict = fs.conflicting_lock(handle, wanted);
-        assert_eq!(
-            conflict.map(|lock| lock.is_some()),
-            Ok(false),
-            "round {round}"
-        );
+}
+
+/// A member that was killed while there was no controller is told to the next one by nobody: the others are
+/// told of it all the same, clear away what it left, and its number can be another's.
+pub fn who_dies_without_a_controller_is_departed() {
+    let mut pool = TestPool::new(POOL);
+    let member = connect_as(&pool.path(), b"g");
+    member.make_directory(At::Root, b"d", 0o777).expect("mkdir");
+    member.put("d/file", b"").expect("put");
+    let header = &member.session().control().header;
+    let members = || {
+        let words = header.members.iter();
+        words
+            .map(|word| word.load(Ordering::SeqCst))
+            .collect::<Vec<_>>()
+    };
+    let alone = members();
+    for round in 0..5 {
+        let mut process = Process::start(&pool, "locks");
+        assert_eq!(process.says(), member.session().number().to_string());
+        assert_eq!(process.says(), "locked");
+        assert_ne!(members(), alone);
+        pool.kill();
+        process.child.kill().expect("killed");
+        process.child.wait().expect("a child");
+        pool.serve();
+        member.put("d/other", b"asks").expect("put");
+        member.fold(false).expect("a fold");
+        let began = Instant::now();
+        while members() != alone {
+            assert!(began.elapsed() < Duration::from_secs(20), "round {round}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
-    assert_eq!(
-        fs.lock(handle, wanted, false, None),
-        Ok(()),
-        "round {round}"
-    );
-    fs.lock(handle, request(owner, LockKind::Unlock), false, None)
-        .expect("unlocked");
 }
 
 /// A member that is in the middle of reading never sees what another session writes into a segment that

@@ -50,6 +50,10 @@ const TESTS: &[Case] = &[
         forked::who_forks_keeps_its_place,
     ),
     (
+        "who_dies_without_a_controller_is_departed",
+        departed::who_dies_without_a_controller_is_departed,
+    ),
+    (
         "locks_of_the_dead_stand_in_nobodys_way",
         departed::locks_of_the_dead_stand_in_nobodys_way,
     ),
@@ -76,10 +80,6 @@ const TESTS: &[Case] = &[
     (
         "memory_of_what_was_comes_back",
         rebuilt::memory_of_what_was_comes_back,
-    ),
-    (
-        "locks_end_with_their_file",
-        rebuilt::locks_end_with_their_file,
     ),
     (
         "who_closes_waits_outside",

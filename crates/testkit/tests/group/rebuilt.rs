@@ -2,9 +2,7 @@
 
 use crate::{POOL, Process};
 use arck_testkit::{Shorthand, TestPool, connect_as};
-use arckfs::{
-    At, Errno, FileSystem, Handle, LockKind, LockOwner, LockRequest, MapRequest, Subject,
-};
+use arckfs::{At, Errno, FileSystem, Handle, MapRequest, Subject};
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -316,28 +314,6 @@ pub fn an_offset_is_one_threads_at_a_time() {
     assert_eq!((bytes.len(), words.len()), (3 * WRITES * 8, 3 * WRITES));
 }
 
-/// Closing a file drops the process's locks on it, as it has always done.
-pub fn locks_end_with_their_file() {
-    let pool = TestPool::new(POOL);
-    let fs = connect_as(&pool.path(), b"g");
-    fs.put("file", b"").expect("put");
-    let handle = fs.open_at_root("file", libc::O_RDWR).expect("open");
-    let request = LockRequest {
-        kind: LockKind::Exclusive,
-        start: 0,
-        end: u64::MAX,
-        owner: LockOwner::Process,
-    };
-    fs.lock(handle, request, false, None).expect("a lock");
-    one_dies_inside(&pool, &fs);
-    let other = pool.session();
-    let theirs = other.open_at_root("file", libc::O_RDWR).expect("open");
-    let other_lock = || other.lock(theirs, request, false, None);
-    assert_eq!(other_lock(), Err(Errno::AGAIN), "it is still there");
-    fs.close(handle);
-    assert_eq!(other_lock(), Ok(()));
-}
-
 /// Bytes of memory behind the group's region.
 pub fn region_memory(fs: &FileSystem) -> u64 {
     let size = fs.session().region().size();
@@ -434,7 +410,7 @@ pub fn who_closes_waits_outside() {
                     while begun.load(Ordering::SeqCst) != 2 {
                         std::hint::spin_loop();
                     }
-                    fs.let_go(handle);
+                    fs.close(handle);
                     ended.fetch_add(1, Ordering::SeqCst);
                 });
             }

@@ -3,12 +3,12 @@
 use crate::model::{self, DIRECTORIES, Worker};
 use crate::{POOL, Process, TellOver, granted, rebuilt};
 use arck_testkit::{Random, Shorthand, TestPool, connect_as};
-use arckfs::{At, FileSystem, Handle, LockKind, LockOwner, LockRequest};
+use arckfs::{At, FileSystem, Handle};
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Processes that are killed, if nothing else is said.
 const ROUNDS: u64 = 600;
@@ -20,12 +20,7 @@ const THREADS: u64 = 2;
 /// Of a process that is to be killed: works, and says how much has been done.
 pub fn work(fs: &FileSystem, seed: &str) -> ! {
     let seed: u64 = seed["storm ".len()..].parse().expect("a seed");
-    let name = format!("lock-{seed}");
-    let own = fs.open_at_root(&name, libc::O_RDWR | libc::O_CREAT);
-    let own = own.expect("a file to lock");
-    fs.lock(own, request(LockKind::Exclusive), false, None)
-        .expect("a lock");
-    println!("locked");
+    println!("{}", fs.session().member());
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             scope.spawn(move || {
@@ -163,24 +158,16 @@ impl Held {
     }
 }
 
-fn request(kind: LockKind) -> LockRequest {
-    LockRequest {
-        kind,
-        start: 0,
-        end: u64::MAX,
-        owner: LockOwner::Process,
-    }
-}
-
 /// Waits until the controller knows that a worker is gone, and so does nothing more of what that has
 /// asked for: a move of a directory may come a moment after the end of who asked for it.
-fn wait_until_gone(fs: &FileSystem, id: u64) {
-    let name = format!("lock-{id}");
-    let handle = fs.open_at_root(&name, libc::O_RDWR).expect("open");
-    let taken = fs.lock(handle, request(LockKind::Exclusive), false, None);
-    assert_eq!(taken, Ok(()), "a lock of the dead");
-    fs.close(handle);
-    fs.unlink(At::Root, name.as_bytes(), 0).expect("unlink");
+fn wait_until_gone(fs: &FileSystem, member: u16) {
+    let (word, bit) = (usize::from(member) / 64, 1u64 << (member % 64));
+    let began = Instant::now();
+    // Its number is another's only when the group has cleared away what it left.
+    while fs.session().control().header.members[word].load(Ordering::SeqCst) & bit != 0 {
+        assert!(began.elapsed() < Duration::from_secs(60), "member {member}");
+        std::thread::sleep(Duration::from_micros(100));
+    }
 }
 
 /// A process works, perhaps is stopped for a while, and is killed; then others look at what it has left,
@@ -188,7 +175,7 @@ fn wait_until_gone(fs: &FileSystem, id: u64) {
 fn kill_one(pool: &TestPool, fs: &FileSystem, id: u64, random: &mut Random) {
     let mut process = Process::start(pool, &format!("storm {id}"));
     assert_eq!(process.says(), fs.session().number().to_string());
-    assert_eq!(process.says(), "locked");
+    let member: u16 = process.says().parse().expect("its number");
     std::thread::sleep(Duration::from_micros(random.below(30_000)));
     if random.percent(20) {
         crate::stopped::stop(&process.child, true);
@@ -204,7 +191,7 @@ fn kill_one(pool: &TestPool, fs: &FileSystem, id: u64, random: &mut Random) {
         Some(libc::SIGKILL),
         "worker {id} has found something"
     );
-    wait_until_gone(fs, id);
+    wait_until_gone(fs, member);
     let mut told = String::new();
     process.told.read_to_string(&mut told).expect("its lines");
     let whole = told.rfind('\n').map_or("", |end| &told[..end]);

@@ -5,12 +5,16 @@
 //! * No answer is waited for without a bound, and a process whose handle is dropped is ended, by its
 //!   id.
 
+use arck_testkit::locks::{Kind, Owner, lock_all};
 use arck_testkit::{Shorthand, connect};
-use arckfs::{At, Errno, Failure, FileSystem, Handle, LockKind, LockOwner, LockRequest};
-use std::collections::HashMap;
+use arckfs::{At, Errno, Failure, FileSystem, Handle};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -121,23 +125,22 @@ pub fn main(pool: &Path) {
 }
 
 /// A whole-file lock, by name: `flock`, `posix` or `description`, and `shared`, `exclusive` or `none`.
-pub fn lock(fs: &FileSystem, file: Handle, owner: &str, kind: &str) -> Result<(), Errno> {
-    let request = LockRequest {
-        kind: match kind {
-            "shared" => LockKind::Shared,
-            "exclusive" => LockKind::Exclusive,
-            _ => LockKind::Unlock,
-        },
-        start: 0,
-        end: u64::MAX,
-        owner: match owner {
-            "flock" => LockOwner::Flock,
-            "posix" => LockOwner::Process,
-            _ => LockOwner::Description,
-        },
+pub fn lock(file: &OwnedFd, owner: &str, kind: &str) -> Result<(), Errno> {
+    let kind = match kind {
+        "shared" => Kind::Shared,
+        "exclusive" => Kind::Exclusive,
+        _ => Kind::Unlock,
     };
-    fs.lock(file, request, false, None)
+    let owner = match owner {
+        "flock" => Owner::Flock,
+        "posix" => Owner::Process,
+        _ => Owner::Description,
+    };
+    lock_all(file, owner, kind)
 }
+
+/// Lock files that this process has open, by name.
+static LOCK_FILES: Mutex<BTreeMap<String, OwnedFd>> = Mutex::new(BTreeMap::new());
 
 fn follow(
     fs: &FileSystem,
@@ -207,7 +210,12 @@ fn follow(
         }
         // lock NAME OWNER KIND
         "lock" => {
-            lock(fs, file()?, words[2], words[3])?;
+            let mut files = LOCK_FILES.lock().expect("nobody panics with it");
+            let file = match files.entry(words[1].to_owned()) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => new.insert(fs.lock_file(file()?)?),
+            };
+            lock(file, words[2], words[3])?;
             done()
         }
         // enter: begins an operation on whatever it owns, and never ends it.

@@ -279,31 +279,34 @@ const OWNERS: [&str; 3] = ["flock", "posix", "description"];
 fn locks_hold_between_sessions() {
     let mut scene = scene();
     let file = scene.open("f");
+    let locks = scene.fs.lock_file(file).expect("a lock file");
     let again = Err(Errno::AGAIN);
     let refused = format!("errno {}", libc::EAGAIN);
     for owner in OWNERS {
         scene.other.does(&format!("lock f {owner} exclusive"));
-        assert_eq!(lock(&scene.fs, file, owner, "shared"), again, "{owner}");
-        assert_eq!(lock(&scene.fs, file, owner, "exclusive"), again, "{owner}");
+        assert_eq!(lock(&locks, owner, "shared"), again, "{owner}");
+        assert_eq!(lock(&locks, owner, "exclusive"), again, "{owner}");
         // Shared ones go together.
         scene.other.does(&format!("lock f {owner} shared"));
-        assert_eq!(lock(&scene.fs, file, owner, "shared"), Ok(()), "{owner}");
-        assert_eq!(lock(&scene.fs, file, owner, "exclusive"), again, "{owner}");
+        assert_eq!(lock(&locks, owner, "shared"), Ok(()), "{owner}");
+        assert_eq!(lock(&locks, owner, "exclusive"), again, "{owner}");
+        // Who wants a greater one by flock gives up what he has first.
+        assert_eq!(lock(&locks, owner, "shared"), Ok(()), "{owner}");
         assert_eq!(
             scene.other.ask(&format!("lock f {owner} exclusive")),
             refused
         );
         scene.other.does(&format!("lock f {owner} none"));
-        assert_eq!(lock(&scene.fs, file, owner, "exclusive"), Ok(()), "{owner}");
+        assert_eq!(lock(&locks, owner, "exclusive"), Ok(()), "{owner}");
         assert_eq!(scene.other.ask(&format!("lock f {owner} shared")), refused);
-        assert_eq!(lock(&scene.fs, file, owner, "none"), Ok(()), "{owner}");
+        assert_eq!(lock(&locks, owner, "none"), Ok(()), "{owner}");
         scene.other.does(&format!("lock f {owner} exclusive"));
         scene.other.does(&format!("lock f {owner} none"));
     }
     // Locks of ranges see each other, whoever they belong to; those of flock do not see them.
     scene.other.does("lock f posix exclusive");
-    assert_eq!(lock(&scene.fs, file, "description", "shared"), again);
-    assert_eq!(lock(&scene.fs, file, "flock", "exclusive"), Ok(()));
+    assert_eq!(lock(&locks, "description", "shared"), again);
+    assert_eq!(lock(&locks, "flock", "exclusive"), Ok(()));
     assert_eq!(scene.other.ask("lock f flock shared"), refused);
     // They say nothing about writing.
     scene.write(file, 0, 8, 1);
@@ -315,16 +318,17 @@ fn locks_end_with_their_process() {
     for owner in OWNERS {
         let mut scene = scene();
         let file = scene.open("f");
+        let locks = scene.fs.lock_file(file).expect("a lock file");
         scene.other.does(&format!("lock f {owner} exclusive"));
         // Stopped is not dead.
         scene.other.signal(libc::SIGSTOP);
-        let refused = lock(&scene.fs, file, owner, "exclusive");
+        let refused = lock(&locks, owner, "exclusive");
         assert_eq!(refused, Err(Errno::AGAIN), "{owner}");
         scene.other.kill();
         let mut locked = Err(Errno::AGAIN);
         for _ in 0..12_000 {
-            // The kernel tells of a death when it comes to it.
-            locked = lock(&scene.fs, file, owner, "exclusive");
+            // It has not been waited for.
+            locked = lock(&locks, owner, "exclusive");
             if locked.is_ok() {
                 break;
             }

@@ -5,14 +5,15 @@
 //!   back when the attacker is gone.
 
 use super::attacker::{Attacker, errno_name, said};
+use super::holding::lock_file;
 use super::process::Role;
 use super::raw::dial;
 use super::table::{Attack, Scene, case};
 use arck_core_state::arena::{ARENA_PAGES, ArenaHeader};
 use arck_protocol::control::slot_state;
-use arck_protocol::message::{LockHolder, LockRange, MESSAGE_MAX};
-use arck_protocol::socket::{Answer, Call, call, call_with, receive, send};
-use arck_protocol::{LockMode, Request, Response};
+use arck_protocol::message::MESSAGE_MAX;
+use arck_protocol::socket::{Access, Answer, Call, call, call_with, receive, send};
+use arck_protocol::{Request, Response};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -256,73 +257,31 @@ pub const ATTACKS: &[Attack] = &[
             "ENOSPC".into()
         },
     ),
-    case("exhaust", "takes as many locks as it gets", "ENOLCK", |a| {
-        let inode = a.find("attacker/file");
-        for place in 0..MANY as u64 {
-            let range = LockRange {
-                inode,
-                mode: LockMode::Exclusive,
-                start: place * 2,
-                end: place * 2 + 1,
-                holder: LockHolder {
-                    family: 0,
-                    owner: 1,
-                    process: 1,
-                },
-            };
-            let said = said(&a.ask(&Request::Lock {
-                range,
-                waits: false,
-            }));
-            if said != "accepted" {
-                return said;
+    case(
+        "exhaust",
+        "takes as many lock files as it gets",
+        "descriptors of its own",
+        |a| {
+            let inodes = ["attacker/file", "victim/inner", "common"].map(|path| a.find(path));
+            let began = Instant::now();
+            let mut taken = 0;
+            loop {
+                // Without room for the descriptor, there is none in the answer.
+                match lock_file(a, inodes[taken % 3], Access::Read) {
+                    Ok(file) => std::mem::forget(file),
+                    Err(why) if why == "no descriptor" => break,
+                    Err(why) => return why,
+                }
+                taken += 1;
+                assert!(taken < MANY);
             }
-        }
-        "never refused".into()
-    })
+            assert!(began.elapsed() < Duration::from_secs(60), "{taken}");
+            "descriptors of its own".into()
+        },
+    )
     .and(|scene, _| {
         scene.controller_has_less_memory(256 << 20);
     }),
-    case(
-        "exhaust",
-        "thousands who hold a lock, and all wait for each other",
-        "ENOLCK, and nobody found in a circle for long",
-        |a| {
-            let inode = a.find("attacker/file");
-            let lock = |mode, owner, start, waits| {
-                let holder = LockHolder {
-                    family: 0,
-                    owner,
-                    process: 1,
-                };
-                let range = LockRange {
-                    inode,
-                    mode,
-                    start,
-                    end: start + 1,
-                    holder,
-                };
-                Request::Lock { range, waits }
-            };
-            let mut owners = 0;
-            loop {
-                match said(&a.ask(&lock(LockMode::Shared, owners, 0, false))).as_str() {
-                    "accepted" => owners += 1,
-                    "ENOLCK" => break,
-                    other => return other.into(),
-                }
-                assert!(owners < MANY as u64);
-            }
-            let began = Instant::now();
-            for owner in 0..owners.min(1000) {
-                let said = said(&a.ask(&lock(LockMode::Exclusive, owner, 0, true)));
-                assert!(matches!(said.as_str(), "EAGAIN" | "EDEADLK"), "{said}");
-            }
-            // Generous: each of them looks at some ten thousand.
-            assert!(began.elapsed() < Duration::from_secs(60));
-            "ENOLCK, and nobody found in a circle for long".into()
-        },
-    ),
     case(
         "exhaust",
         "thousands of refusals",

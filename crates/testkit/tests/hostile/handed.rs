@@ -39,7 +39,7 @@ fn address(pool: &Path) -> SocketAddrUnix {
 /// What stands for an inode, as the caller's session may have it.
 fn handed_on(a: &Client, of: HandedOn) -> Result<OwnedFd, String> {
     match call(&a.socket, &Call::HandOn(of)).expect("an answer") {
-        (Answer::Described { of: told, .. }, mut descriptors) => {
+        (Answer::Described(told), mut descriptors) => {
             assert_eq!(told.inode, of.inode);
             Ok(descriptors.remove(0))
         }
@@ -50,8 +50,12 @@ fn handed_on(a: &Client, of: HandedOn) -> Result<OwnedFd, String> {
 
 /// What the controller says that a descriptor stands for.
 fn claimed(a: &Client, descriptors: &[BorrowedFd<'_>]) -> Result<HandedOn, String> {
-    match call_with(&a.socket, &Call::Claim, descriptors).expect("an answer") {
-        (Answer::Described { of, .. }, _) => Ok(of),
+    let claim = Call::Claim {
+        was_sent: true,
+        has_lock: false,
+    };
+    match call_with(&a.socket, &claim, descriptors).expect("an answer") {
+        (Answer::Described(of), _) => Ok(of),
         (Answer::Error(errno, _), _) => Err(errno_name(errno)),
         (other, _) => panic!("{other:?}"),
     }

@@ -3,7 +3,7 @@
 //! # Invariant
 //! * What the attacker owns is what a latecomer wants to write and the victim wants to read.
 
-use super::attacker::{Attacker, errno_name, said};
+use super::attacker::{Attacker, all_the_same, errno_name};
 use super::process::Role;
 use super::raw::Client;
 use super::table::{Attack, Scene, case};
@@ -11,10 +11,11 @@ use super::world::OPEN;
 use arck_core_state::index::IndexRoot;
 use arck_core_state::{FileKind, InodeNumber, PAGE_SIZE, PagePtr};
 use arck_protocol::control::{MAP_SLOTS, map_entry};
-use arck_protocol::message::{LockHolder, LockRange};
-use arck_protocol::socket::{Answer, Call, call};
-use arck_protocol::{InodeList, LockMode, Request};
+use arck_protocol::socket::{Access, Answer, Call, call};
+use arck_protocol::{InodeList, Request};
 use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
 use rustix::process::Signal;
 use std::sync::atomic::Ordering;
 
@@ -60,18 +61,41 @@ fn last_errno() -> String {
     errno_name(std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
 }
 
-fn exclusive(inode: InodeNumber, family: u8) -> LockRange {
-    LockRange {
+/// The lock file of an inode, or why there is none.
+pub fn lock_file(a: &Attacker, inode: InodeNumber, access: Access) -> Result<OwnedFd, String> {
+    let asked = Call::LockFile {
         inode,
-        mode: LockMode::Exclusive,
-        start: 0,
-        end: u64::MAX,
-        holder: LockHolder {
-            family,
-            owner: 1,
-            process: 1,
-        },
+        generation: a.header(inode).generation(),
+        access,
+    };
+    match call(&a.socket, &asked).expect("an answer") {
+        (Answer::Done, mut files) => files.pop().ok_or_else(|| "no descriptor".into()),
+        (Answer::Error(errno, _), _) => Err(errno_name(errno)),
+        (other, _) => Err(format!("{other:?}")),
     }
+}
+
+/// Everything that might make more of a lock file than it was opened for.
+fn misuse_lock_file(file: &OwnedFd) {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    for mode in [OFlags::RDONLY, OFlags::WRONLY, OFlags::RDWR] {
+        let again = rustix::fs::open(&path, mode | OFlags::NONBLOCK, Mode::empty());
+        assert_eq!(again.err(), Some(Errno::ACCESS), "reopened");
+    }
+    assert!(rustix::fs::fchmod(file, Mode::from_raw_mode(0o777)).is_err());
+    assert!(rustix::fs::ftruncate(file, 1 << 30).is_err());
+    let number = file.as_raw_fd();
+    // SAFETY: fcntl with integer arguments on a descriptor that lives.
+    unsafe {
+        assert_ne!(libc::fcntl(number, libc::F_SETLEASE, libc::F_RDLCK), 0);
+        libc::fcntl(number, libc::F_SETPIPE_SZ, 1 << 20);
+        libc::fcntl(number, libc::F_SETFL, libc::O_ASYNC | libc::O_NONBLOCK);
+    }
+    let mut filled = 0;
+    while let Ok(more) = rustix::io::write(file, &[7; 4096]) {
+        filled += more;
+    }
+    assert!(filled <= 1 << 20, "{filled} bytes");
 }
 
 /// Claims to have a map of an inode.
@@ -347,24 +371,36 @@ pub const ATTACKS: &[Attack] = &[
         "locks a victim's file that it may not open",
         "EACCES",
         |a| {
-            let range = exclusive(a.find("victim/inner"), 2);
-            let private = said(&a.ask(&Request::Lock {
-                range,
-                waits: false,
-            }));
-            assert_eq!(private, "accepted", "anybody may open it");
-            let theirs = a.find("victim/private");
-            let said: Vec<String> = (0..3)
-                .map(|family| {
-                    let range = exclusive(theirs, family);
-                    said(&a.ask(&Request::Lock {
-                        range,
-                        waits: false,
-                    }))
-                })
-                .collect();
-            assert!(said.iter().all(|said| *said == said[..]), "{said:?}");
-            said[0].clone()
+            let modes = [Access::Read, Access::Write, Access::ReadWrite];
+            let inner = a.find("victim/inner");
+            let readable = lock_file(a, inner, Access::Read).expect("anybody may open it");
+            rustix::fs::flock(&readable, FlockOperation::NonBlockingLockExclusive)
+                .expect("as anybody may who can read");
+            std::mem::forget(readable);
+            let private = a.find("victim/private");
+            let said = modes.map(|access| lock_file(a, private, access));
+            let said: Vec<String> = said.into_iter().filter_map(Result::err).collect();
+            assert_eq!(said.len(), 3, "{said:?}");
+            // Who may only read has no lock that says that he writes.
+            for access in [Access::Write, Access::ReadWrite] {
+                assert_eq!(lock_file(a, inner, access).err(), Some("EACCES".into()));
+            }
+            all_the_same(said)
+        },
+    )
+    .for_users(),
+    case(
+        "hold",
+        "makes more of lock files than they are opened for",
+        "EACCES",
+        |a| {
+            let theirs = lock_file(a, a.find("victim/inner"), Access::Read);
+            misuse_lock_file(&theirs.expect("anybody may open it"));
+            let own = lock_file(a, a.find("attacker/file"), Access::ReadWrite);
+            misuse_lock_file(&own.expect("its own"));
+            let path = a.pool.join("lock-files");
+            let listed = std::fs::read_dir(path).map(|_| "listed".to_owned());
+            listed.unwrap_or_else(|error| errno_name(error.raw_os_error().unwrap_or(0)))
         },
     )
     .for_users(),

@@ -1,15 +1,15 @@
 //! Attacks on what a user may not read: everything is asked for by number, as who guesses does.
 
 use super::attacker::{Attacker, said};
+use super::holding::lock_file;
 use super::process::{BOUND, Role, become_user, tell, told};
 use super::raw::{Client, ROOT};
 use super::table::{Attack, Scene, case};
 use super::world::{PUBLIC, SECRET, VICTIM_USER};
 use arck_core_state::{FileKind, InodeNumber, PAGE_SIZE};
 use arck_pm::{MapOptions, Mapping};
-use arck_protocol::message::{LockHolder, LockRange};
-use arck_protocol::socket::{Answer, Call, call};
-use arck_protocol::{LockMode, Request};
+use arck_protocol::Request;
+use arck_protocol::socket::{Access, Answer, Call, call};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -243,26 +243,11 @@ pub const ATTACKS: &[Attack] = &[
             assert!(!own.is_empty());
             for inode in own {
                 assert_eq!(a.acquisition(inode), "EACCES");
-                let range = LockRange {
-                    inode,
-                    mode: LockMode::Shared,
-                    start: 0,
-                    end: 1,
-                    holder: LockHolder {
-                        family: 2,
-                        owner: 1,
-                        process: 1,
-                    },
-                };
-                assert_eq!(
-                    said(&a.ask(&Request::Lock {
-                        range,
-                        waits: false
-                    })),
-                    "EACCES"
-                );
                 // Nor is he told who has locks of it.
-                assert_eq!(said(&a.ask(&Request::TestLock { range })), "EACCES");
+                for access in [Access::Read, Access::Write, Access::ReadWrite] {
+                    let given = lock_file(a, inode, access).err();
+                    assert_eq!(given, Some("EACCES".into()));
+                }
             }
             "EACCES".into()
         },

@@ -1,0 +1,507 @@
+//! The descriptors by which the kernel keeps this process's advisory locks.
+//!
+//! For each description that is locked there is a descriptor of its inode's lock file, which the
+//! controller has opened for it and the program does not see (see `arckfs::FileSystem::lock_file`); what
+//! the program asks for is done there, by the kernel. So locks wait, are interrupted, found to be a
+//! circle, and end, as those of the kernel's files.
+//!
+//! A description that other processes are about to have too must have its lock file before: two that lock
+//! it must lock by one open file description. So one is made before a fork, is inherited with the
+//! placeholder, and goes through exec with it ([`Handed`], ARCK_LOCKS).
+//!
+//! Invariants:
+//! * A description has at most one lock file in a process: one is made at a time.
+//! * It is closed with the last descriptor of its description in this process, unless a thread is in a
+//!   call on it; then when that returns. Nothing else is put under its number before.
+//! * The process's locks (POSIX) of an inode go when any descriptor of a file of that inode is closed, and
+//!   at no other time. The kernel drops them too when any descriptor of the lock file is closed: so while
+//!   there may be some (`process_locks`) none is, but for that reason; what is not needed any more meanwhile
+//!   is *spent*, and kept until then.
+//! * The table's lock is held by threads that are inside, which no signal handler interrupts, and over a
+//!   fork. A child in its parent's memory only looks, as nobody else does then.
+
+pub mod handed;
+
+use crate::backend::forks::Received;
+use crate::backend::{Failure, Handle, inside, minus};
+use crate::descriptors::{self, Descriptor};
+use crate::raw::{self, error, syscall};
+use crate::{reserved, thread};
+pub use handed::Handed;
+use std::cell::UnsafeCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Number and generation.
+type Inode = (u32, u32);
+
+struct LockFile {
+    descriptor: usize,
+    inode: Inode,
+    /// Inode number of the file that stands for the description ([`descriptors::file_of`]); 0: it was not
+    /// handed on.
+    stands: u64,
+    /// Threads that are in a call on it.
+    users: usize,
+}
+
+impl LockFile {
+    /// In [`Table::others`].
+    fn is_spent(&self) -> bool {
+        self.stands == 0
+    }
+}
+
+#[derive(Default)]
+struct Table {
+    by_handle: BTreeMap<u64, LockFile>,
+    /// Of descriptions that were handed on to this process and not opened in its session yet, and spent
+    /// ones.
+    others: Vec<LockFile>,
+    /// Closed, and still in use.
+    closed: Vec<LockFile>,
+    /// Inodes of which the process may hold locks.
+    process_locks: BTreeSet<Inode>,
+}
+
+struct Locked {
+    lock: AtomicBool,
+    table: UnsafeCell<Option<Table>>,
+}
+
+// SAFETY: the table is used by who holds the lock, and by a child in its parent's memory, while that waits.
+unsafe impl Sync for Locked {}
+
+static TABLE: Locked = Locked {
+    lock: AtomicBool::new(false),
+    table: UnsafeCell::new(None),
+};
+/// Lock files in the table, and inodes in `process_locks`: where there are none, nobody has to look.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+static PROCESS_LOCKS: AtomicUsize = AtomicUsize::new(0);
+/// Held while a lock file is made.
+static MAKING: AtomicBool = AtomicBool::new(false);
+
+fn take(lock: &AtomicBool) {
+    while lock.swap(true, Ordering::Acquire) {
+        // SAFETY: no arguments.
+        unsafe { syscall!(libc::SYS_sched_yield) };
+    }
+}
+
+/// Runs `body` with the table.
+fn with<R>(body: impl FnOnce(&mut Table) -> R) -> R {
+    let _inside = thread::enter();
+    take(&TABLE.lock);
+    // SAFETY: the lock is held.
+    let table = unsafe { &mut *TABLE.table.get() };
+    let table = table.get_or_insert_with(Table::default);
+    let result = body(table);
+    let count = table.by_handle.len() + table.others.len();
+    COUNT.store(count, Ordering::Relaxed);
+    PROCESS_LOCKS.store(table.process_locks.len(), Ordering::Relaxed);
+    TABLE.lock.store(false, Ordering::Release);
+    result
+}
+
+/// Before a fork; the thread is inside.
+pub fn hold() {
+    take(&TABLE.lock);
+}
+
+/// After it, in either process.
+pub fn let_go() {
+    TABLE.lock.store(false, Ordering::Release);
+}
+
+/// Drops the process's locks that it has by a lock file.
+fn unlock(descriptor: usize) {
+    let all = libc::flock {
+        l_type: libc::F_UNLCK as i16,
+        l_whence: libc::SEEK_SET as i16,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    // SAFETY: a descriptor of this library's, and a structure on the stack.
+    unsafe { syscall!(libc::SYS_fcntl, descriptor, libc::F_SETLK, &raw const all) };
+}
+
+impl Table {
+    fn all(&self) -> impl Iterator<Item = &LockFile> {
+        self.by_handle.values().chain(&self.others)
+    }
+
+    /// The description of a lock file is not the program's any more. `closes`: by a close of the program's.
+    fn end(&mut self, mut file: LockFile, closes: bool) {
+        if file.users > 0 {
+            self.closed.push(file);
+        } else if !closes && self.process_locks.contains(&file.inode) {
+            file.stands = 0;
+            self.others.push(file);
+        } else {
+            reserved::let_go(file.descriptor);
+        }
+    }
+
+    /// A descriptor of an inode is closed.
+    fn drop_process_locks(&mut self, inode: Inode) {
+        if !self.process_locks.remove(&inode) {
+            return;
+        }
+        if let Some(any) = self.all().find(|file| file.inode == inode) {
+            unlock(any.descriptor);
+        }
+        self.others.retain(|file| {
+            let ends = file.inode == inode && file.is_spent();
+            if ends {
+                reserved::let_go(file.descriptor);
+            }
+            !ends
+        });
+    }
+
+    /// That an exec closes a lock file of an inode, which drops the process's locks: as it does where a
+    /// descriptor that it closes has a lock file of its own.
+    fn let_drop(&mut self, inode: Inode) {
+        let mut spent = self.others.iter().filter(|file| file.is_spent());
+        if !self.process_locks.contains(&inode) || spent.any(|file| file.inode == inode) {
+            return;
+        }
+        let Some(any) = self.all().find(|file| file.inode == inode) else {
+            return;
+        };
+        let floor = reserved::floor();
+        // SAFETY: another descriptor of a lock file.
+        let descriptor = unsafe {
+            syscall!(
+                libc::SYS_fcntl,
+                any.descriptor,
+                libc::F_DUPFD_CLOEXEC,
+                floor
+            )
+        };
+        if !raw::failed(descriptor) {
+            let descriptor = descriptor as usize;
+            reserved::mark(descriptor);
+            self.others.push(LockFile {
+                descriptor,
+                inode,
+                stands: 0,
+                users: 0,
+            });
+        }
+    }
+
+    /// Takes out that of what was handed on, and is not open in this session yet.
+    fn take_other(&mut self, stands: u64) -> Option<LockFile> {
+        let at = self.others.iter().position(|file| file.stands == stands)?;
+        Some(self.others.swap_remove(at))
+    }
+}
+
+/// A description's lock file, for one call.
+pub struct Use {
+    pub descriptor: usize,
+    handle: Handle,
+}
+
+impl Use {
+    fn of(handle: Handle, locks_process: bool) -> Option<Use> {
+        with(|table| {
+            let file = table.by_handle.get_mut(&handle.0.get())?;
+            file.users += 1;
+            if locks_process {
+                table.process_locks.insert(file.inode);
+            }
+            Some(Use {
+                descriptor: file.descriptor,
+                handle,
+            })
+        })
+    }
+
+    /// After the call: whether its description was closed meanwhile.
+    pub fn end(self) -> bool {
+        with(|table| {
+            let is_it = |file: &LockFile| file.descriptor == self.descriptor;
+            let known = table.by_handle.get_mut(&self.handle.0.get());
+            let current = match known.filter(|file| is_it(file)) {
+                Some(file) => Some(file),
+                // The process has left its session.
+                None => table.others.iter_mut().find(|file| is_it(file)),
+            };
+            if let Some(file) = current {
+                file.users -= 1;
+                return false;
+            }
+            let mut closed = table.closed.iter();
+            if let Some(at) = closed.position(is_it) {
+                table.closed[at].users -= 1;
+                if table.closed[at].users == 0 {
+                    reserved::let_go(table.closed.swap_remove(at).descriptor);
+                }
+            }
+            true
+        })
+    }
+}
+
+/// The lock file of what a descriptor stands for, which is made if need be. `locks_process`: for a lock of the
+/// process's. Error: minus the error number.
+pub fn of(descriptor: usize, handle: Handle, locks_process: bool) -> Result<Use, isize> {
+    match Use::of(handle, locks_process) {
+        Some(file) => Ok(file),
+        None => {
+            make(descriptor, handle)?;
+            // Closed by another thread meanwhile.
+            Use::of(handle, locks_process).ok_or(error(libc::EBADF))
+        }
+    }
+}
+
+#[cold]
+fn make(descriptor: usize, handle: Handle) -> Result<(), isize> {
+    // Inside, so that no signal handler comes here while it is held.
+    let _inside = thread::enter();
+    take(&MAKING);
+    let made = make_one(descriptor, handle);
+    MAKING.store(false, Ordering::Release);
+    made
+}
+
+fn make_one(descriptor: usize, handle: Handle) -> Result<(), isize> {
+    if with(|table| table.by_handle.contains_key(&handle.0.get())) {
+        return Ok(());
+    }
+    let opened = inside(|fs| Ok((fs.receive_lock_file(handle)?, fs.identity(handle)?)));
+    let (received, inode) = opened.map_err(|failure| match failure {
+        // To the program that would be a lock of somebody else's.
+        Failure::Errno(errno) if errno.raw_os_error() == libc::EACCES => error(libc::ENOLCK),
+        Failure::Errno(errno) if errno.raw_os_error() == libc::EAGAIN => error(libc::ENOLCK),
+        Failure::Errno(errno) => minus(errno),
+        Failure::Outside(_) => error(libc::EIO),
+    })?;
+    let stands = descriptors::file_of(descriptor);
+    // A child has it hidden, or not at all.
+    let low = received.place(|files| {
+        files
+            .into_iter()
+            .next()
+            .map(|file| note(handle, inode, stands, file))
+    });
+    descriptors::kernel_closed(low.ok_or(error(libc::EIO))?);
+    // Whoever closed it meanwhile has found none.
+    if inside(|fs| Ok(fs.flags(handle)?)).is_err() {
+        closed(handle);
+    }
+    Ok(())
+}
+
+/// Whether what was handed on to this process, and is not open in its session yet, has its lock file here.
+pub fn has_inherited(stands: u64) -> bool {
+    stands != 0
+        && COUNT.load(Ordering::Relaxed) > 0
+        && with(|table| table.others.iter().any(|file| file.stands == stands))
+}
+
+/// The lock file of a description that was sent to this process.
+pub fn received(handle: Handle, inode: Inode, stands: u64, lock: Received) {
+    let low = lock.place(|files| {
+        let file = files.into_iter().next();
+        file.map(|file| note(handle, inode, stands, file))
+    });
+    if let Some(low) = low {
+        descriptors::kernel_closed(low);
+    }
+}
+
+/// Before a description is sent: whoever gets it locks by the same lock file. Where that cannot be, he makes his
+/// own when he needs one.
+pub fn before_sending(handle: Handle) {
+    let Some(file) = Use::of(handle, false) else {
+        return;
+    };
+    let number = file.descriptor as i32;
+    // SAFETY: in use here.
+    let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
+    let _ = inside(|fs| Ok(fs.keep_lock(handle, descriptor)?));
+    file.end();
+}
+
+/// Hides a new lock file, and puts it into the table. Gives the number that it had.
+fn note(handle: Handle, inode: Inode, stands: u64, file: OwnedFd) -> usize {
+    let low = file.into_raw_fd() as usize;
+    with(|table| {
+        // Its low number is closed, which drops locks: where there may be some, it stays there, and
+        // where the high ones are all taken.
+        let moved = match table.process_locks.contains(&inode) {
+            true => error(libc::EMFILE),
+            false => reserved::keep(low as isize),
+        };
+        let kept = match raw::failed(moved) {
+            true => low,
+            false => moved as usize,
+        };
+        reserved::mark(kept);
+        let file = LockFile {
+            descriptor: kept,
+            inode,
+            stands,
+            users: 0,
+        };
+        table.by_handle.insert(handle.0.get(), file);
+    });
+    low
+}
+
+/// Before the program closes a descriptor.
+pub fn closing(handle: Handle) {
+    if PROCESS_LOCKS.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    if let Ok(Some(inode)) = lockable(handle) {
+        with(|table| table.drop_process_locks(inode));
+    }
+}
+
+/// The inode of an open file; `None` for O_PATH, which has nothing to do with the locks of the file.
+fn lockable(handle: Handle) -> Result<Option<Inode>, Failure> {
+    inside(|fs| match fs.flags(handle)? & libc::O_PATH {
+        0 => Ok(Some(fs.identity(handle)?)),
+        _ => Ok(None),
+    })
+}
+
+/// The last descriptor of a description was closed.
+pub fn closed(handle: Handle) {
+    ended(handle, true);
+}
+
+/// The last reference to a description went, and no descriptor of the program's with it.
+pub fn given_up(handle: Handle) {
+    ended(handle, false);
+}
+
+fn ended(handle: Handle, closes: bool) {
+    if COUNT.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    with(|table| {
+        if let Some(file) = table.by_handle.remove(&handle.0.get()) {
+            table.end(file, closes);
+        }
+    });
+}
+
+/// A descriptor was closed that stood for what was handed on, and not opened in this session. `last`: no
+/// other does.
+pub fn closed_inherited(stands: u64, last: bool) {
+    if stands == 0 || COUNT.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    with(|table| {
+        if let Some(file) = table.take_other(stands) {
+            table.drop_process_locks(file.inode);
+            match last {
+                true => table.end(file, true),
+                false => table.others.push(file),
+            }
+        }
+    });
+}
+
+/// What was handed on is open in this session.
+pub fn adopted(stands: u64, handle: Handle) {
+    if stands == 0 || COUNT.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    with(|table| {
+        if let Some(file) = table.take_other(stands) {
+            table.by_handle.insert(handle.0.get(), file);
+        }
+    });
+}
+
+/// From now on a file stands for a description, wherever it is handed on.
+pub fn external(handle: Handle, stands: u64) {
+    if COUNT.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    with(|table| {
+        if let Some(file) = table.by_handle.get_mut(&handle.0.get()) {
+            file.stands = stands;
+        }
+    });
+}
+
+/// Which part of all descriptors that there can be may be made before forks.
+const SHARE: usize = 4;
+
+/// Before a fork or a message: what `wanted` says is the other side's too from then on, and has been handed on
+/// ([`handover`](crate::handover)). Where there is no lock file to be had, each of the two makes its own when it
+/// needs one.
+pub fn before_sharing(wanted: impl Fn(usize) -> bool) {
+    let most = descriptors::most_descriptors() / SHARE;
+    for descriptor in descriptors::pool_descriptors() {
+        let stands = descriptors::file_of(descriptor);
+        if stands == 0 || !wanted(descriptor) {
+            continue;
+        }
+        let has_one = COUNT.load(Ordering::Relaxed) > 0
+            && with(|table| table.all().any(|file| file.stands == stands));
+        if has_one {
+            continue;
+        }
+        if COUNT.load(Ordering::Relaxed) >= most {
+            return;
+        }
+        if let Descriptor::Pool(handle) = descriptors::lookup(descriptor)
+            && is_lockable(handle)
+        {
+            let _ = make(descriptor, handle);
+        }
+    }
+}
+
+fn is_lockable(handle: Handle) -> bool {
+    let flags = inside(|fs| Ok(fs.flags(handle)?));
+    flags.is_ok_and(|flags| flags & libc::O_PATH == 0 && flags & libc::O_ACCMODE != libc::O_ACCMODE)
+}
+
+/// In a forked child, which has the table as it was, with the descriptors: descriptions are its parent's
+/// until it opens them itself; the locks of the process are not its own.
+pub fn forked() {
+    MAKING.store(false, Ordering::Relaxed);
+    TABLE.lock.store(false, Ordering::Relaxed);
+    leave(true);
+}
+
+/// The process has left its session, and opens what it has in another.
+pub fn left() {
+    leave(false);
+}
+
+fn leave(is_child: bool) {
+    with(|table| {
+        if is_child {
+            table.process_locks.clear();
+            table
+                .closed
+                .drain(..)
+                .for_each(|file| reserved::let_go(file.descriptor));
+        }
+        let others = std::mem::take(&mut table.others);
+        let known = std::mem::take(&mut table.by_handle).into_values();
+        for mut file in known.chain(others) {
+            if is_child {
+                file.users = 0;
+            }
+            match file.stands {
+                0 => table.end(file, false),
+                _ => table.others.push(file),
+            }
+        }
+    });
+}
