@@ -86,11 +86,11 @@ impl Spans {
         !is_set(ours) && !is_set(theirs) && spans.any(|span| span.holds(ours) && span.holds(theirs))
     }
 
-    /// Which steps may have stamped something, to be told.
-    pub fn of(&self, time: i64) -> Vec<usize> {
-        let spans = self.spans.iter().enumerate();
-        let holding = spans.filter(|(_, span)| span.holds(time));
-        holding.map(|(step, _)| step).collect()
+    /// The first and the last step that may have stamped something, to be told.
+    pub fn of(&self, time: i64) -> Option<(usize, usize)> {
+        let holds = |span: &Span| span.holds(time);
+        let first = self.spans.iter().position(holds)?;
+        Some((first, self.spans.iter().rposition(holds)?))
     }
 }
 
@@ -120,7 +120,7 @@ mod tests {
             assert_eq!(spans.may_be_one(one, other), expected, "{one} {other}");
             assert_eq!(spans.may_be_one(other, one), expected, "{other} {one}");
         }
-        assert_eq!(spans.of(from + 9), [1, 2]);
+        assert_eq!(spans.of(from + 9), Some((1, 2)));
         assert!(spans.may_be_one(7, 7) && !spans.may_be_one(7, 8) && !spans.may_be_one(7, from));
         // The last step has stamped the second of the two.
         spans.excuse([from + 1, from + 2], [from + 8, from + 10]);
