@@ -1,5 +1,6 @@
 /* After a first round, open, stat, read, write, seek and close make no system call: a filter
- * kills the process at any that is not write to descriptor 2 or exit. */
+ * kills the process at any that is not write to descriptor 2 or exit. With a second argument a report is
+ * written at the end, around which signals are blocked. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/audit.h>
@@ -28,12 +29,15 @@ int main(int argc, char **argv) {
     char path[4096];
     snprintf(path, sizeof path, "%s/file", argv[1]);
     rounds(path, 10);
+    const unsigned none = -1, blocks = argc > 2 ? SYS_rt_sigprocmask : none, asks = argc > 2 ? SYS_rt_sigpending : none;
     struct sock_filter program[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit_group, 6, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit_group, 8, 0),
         /* The way back from the call that sets this filter, and the report's line. */
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_rt_sigreturn, 5, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getpid, 4, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_rt_sigreturn, 7, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getpid, 6, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, blocks, 5, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, asks, 4, 0),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_write, 0, 2),
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0])),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 2, 1, 0),
