@@ -71,7 +71,8 @@ print(os.read(nameless, 100).decode())
 
 /// A session is opened again and again, by a program that becomes somebody else and back, and once while the
 /// controller, whose process is the first argument, is stopped: so it is in the middle of that when children are
-/// made. None of them has a descriptor that was not there before the first session.
+/// made. None of them has a descriptor that was not there before the first session, but for those that stand for
+/// the directory that it is listing, and for its locks, which are any child's.
 const OPENING: &str = r#"
 import os, signal, sys, threading, time, warnings
 warnings.simplefilter("ignore")
@@ -81,7 +82,7 @@ def held():
     for number in os.listdir("/proc/self/fd"):
         try: link = os.readlink(f"/proc/self/fd/{number}")
         except OSError: continue
-        if int(number) > 2 and link.startswith(rights): links.add(link)
+        if int(number) > 2 and link.startswith(rights) and "/lock-files/" not in link: links.add(link)
     return links
 before = held()
 def look(when):
