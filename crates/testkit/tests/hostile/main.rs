@@ -18,6 +18,7 @@ mod hoarding;
 mod holding;
 mod honest;
 mod keeping;
+mod membership;
 mod passing;
 mod pinned;
 mod process;
@@ -37,7 +38,7 @@ use std::time::Instant;
 use table::{Attack, Outcome};
 
 fn attacks() -> Vec<&'static Attack> {
-    let groups: [&[Attack]; 14] = [
+    let groups: [&[Attack]; 15] = [
         arena::ATTACKS,
         tree::ATTACKS,
         races::ATTACKS,
@@ -45,6 +46,7 @@ fn attacks() -> Vec<&'static Attack> {
         keeping::ATTACKS,
         passing::ATTACKS,
         handed::ATTACKS,
+        membership::ATTACKS,
         restarting::ATTACKS,
         exhausting::ATTACKS,
         filling::ATTACKS,
@@ -72,6 +74,7 @@ fn main() {
         "cutter" => reading::cutter(pool),
         "rewriter" => hoarding::rewriter(pool),
         "giver" => handed::giver(pool, &arguments[1]),
+        "member" => membership::member(pool),
         "heir" => handed::heir(pool),
         "parent" => handed::parent(pool),
         "second" => passing::second(pool, &arguments[1], &arguments[2]),
