@@ -13,6 +13,7 @@
 use crate::control::{ControlHeader, ControlMemory, RequestSlot, slot_state};
 use crate::message::{MESSAGE_MAX, Request, Response};
 use crate::wait::{Courtesy, futex_wait, futex_wake, give_way};
+use crate::wire::ERRNO_MAX;
 use arck_core_state::primitive::{Ordering, spin_hint};
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
@@ -242,7 +243,11 @@ impl<'a> Ring<'a> {
         while slot.state.load(Ordering::Acquire) != slot_state::DONE {
             let closed = self.header.closed.load(Ordering::Acquire);
             if closed != 0 {
-                return Err(Errno::from_raw_os_error(closed as i32));
+                // Every member can write it.
+                return Err(match closed {
+                    1..=ERRNO_MAX => Errno::from_raw_os_error(closed.cast_signed()),
+                    _ => Errno::IO,
+                });
             }
             rounds += 1;
             if rounds < SPIN_ROUNDS {
@@ -413,5 +418,47 @@ mod tests {
         let now = states(&control);
         assert_eq!([now[answered], now[claimed_ahead]], [slot_state::FREE; 2]);
         assert_eq!(now[others], slot_state::SUBMITTED);
+    }
+
+    /// What a member had written there ended the thread of another that waited for an answer.
+    #[test]
+    fn nothing_that_members_write_is_taken_for_an_error_that_is_none() {
+        let control = ControlMemory::boxed();
+        let ring = Ring::of(&control, 1);
+        let wait = || {
+            let slot = ring.submit(ring.try_claim().unwrap(), || {}, &REQUEST);
+            let (slot, now) = (slot.unwrap(), Instant::now());
+            (slot, move || {
+                ring.finish(slot, now + Duration::from_secs(5))
+            })
+        };
+        for (closed, error) in [
+            (libc_errno(Errno::STALE), Errno::STALE),
+            (ERRNO_MAX + 1, Errno::IO),
+            (1 << 31, Errno::IO),
+            (u32::MAX, Errno::IO),
+        ] {
+            let (_, finish) = wait();
+            control.header.closed.store(closed, Ordering::SeqCst);
+            assert_eq!(finish(), Err(error), "{closed}");
+            control.header.closed.store(0, Ordering::SeqCst);
+            ring.leave();
+        }
+        for (number, is_one) in [
+            (0, false),
+            (1, true),
+            (4095, true),
+            (4096, false),
+            (i32::MAX, false),
+        ] {
+            let mut buffer = [0; MESSAGE_MAX];
+            let length = Response::Error(number).encode(&mut buffer).unwrap();
+            let decoded = Response::decode(&buffer[..length]);
+            assert_eq!(decoded.is_ok(), is_one, "{number}: {decoded:?}");
+        }
+    }
+
+    fn libc_errno(errno: Errno) -> u32 {
+        errno.raw_os_error().unsigned_abs()
     }
 }

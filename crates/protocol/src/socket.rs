@@ -504,7 +504,7 @@ impl Answer {
             2 => Answer::Segments(r.list()?),
             3 => Answer::Done,
             4 => {
-                let errno = i32::try_from(r.u32()?).map_err(|_| Malformed)?;
+                let errno = r.errno()?;
                 Answer::Error(errno, String::from_utf8_lossy(r.bytes()?).into_owned())
             }
             5 => Answer::Measured(HandOvers::decode(&mut r)?),

@@ -1,5 +1,8 @@
 //! Encoding of messages: little-endian, no padding, lengths before bytes, all checked.
 
+/// The greatest error number.
+pub const ERRNO_MAX: u32 = 4095;
+
 /// A message did not decode, or did not fit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("malformed message")]
@@ -81,6 +84,13 @@ impl<'a> Reader<'a> {
     }
     pub fn u64(&mut self) -> Result<u64, Malformed> {
         Ok(u64::from_le_bytes(self.array()?))
+    }
+    /// An error number, as the kernel has them.
+    pub fn errno(&mut self) -> Result<i32, Malformed> {
+        match self.u32()? {
+            number @ 1..=ERRNO_MAX => Ok(number.cast_signed()),
+            _ => Err(Malformed),
+        }
     }
     pub fn boolean(&mut self) -> Result<bool, Malformed> {
         match self.u8()? {

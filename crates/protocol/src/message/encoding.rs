@@ -342,7 +342,7 @@ impl Response {
         let r = &mut reader;
         let response = match r.u8()? {
             DONE => Response::Done,
-            ERROR => Response::Error(i32::try_from(r.u32()?).map_err(|_| Malformed)?),
+            ERROR => Response::Error(r.errno()?),
             VIOLATION => {
                 Response::Violation(String::from_utf8(r.bytes()?.to_vec()).map_err(|_| Malformed)?)
             }
