@@ -347,7 +347,7 @@ unsafe fn map_unlocked(
     flags: MapFlags,
     source: Option<(BorrowedFd<'_>, u64)>,
 ) -> rustix::io::Result<*mut u8> {
-    let map = |address: Option<*mut u8>, protection, flags| {
+    let map_at = |address: Option<*mut u8>, protection, flags| {
         let address = address.unwrap_or(std::ptr::null_mut()).cast();
         // SAFETY: the caller's promise.
         unsafe {
@@ -357,6 +357,22 @@ unsafe fn map_unlocked(
             }
         }
         .map(<*mut _>::cast::<u8>)
+    };
+    let map = |address: Option<*mut u8>, protection, flags: MapFlags| {
+        // The kernel refuses MAP_FIXED_NOREPLACE where flags are validated, as MAP_SYNC has them: the place
+        // is taken first, and then replaced.
+        let is_refused = MapFlags::SHARED_VALIDATE | MapFlags::FIXED_NOREPLACE;
+        let Some(place) = address.filter(|_| flags.contains(is_refused)) else {
+            return map_at(address, protection, flags);
+        };
+        let vacant = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
+        // SAFETY: nothing is replaced.
+        unsafe { mmap_anonymous(place.cast(), len, ProtFlags::empty(), vacant) }?;
+        let flags = flags.difference(MapFlags::FIXED_NOREPLACE) | MapFlags::FIXED;
+        map_at(address, protection, flags).inspect_err(|_| {
+            // SAFETY: mapped just now, by us.
+            let _ = unsafe { munmap(place.cast(), len) };
+        })
     };
     if locking_to_come().is_none() {
         return map(address, protection, flags);
@@ -529,4 +545,42 @@ pub fn write_back(range: SharedBytes<'_>) -> Result<()> {
     let (first, len) = pages_of(range);
     // SAFETY: msync changes no memory.
     unsafe { msync(first.cast(), len, MsyncFlags::SYNC) }.map_err(Error::system("msync"))
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+    /// # Regression
+    /// On persistent memory, where mappings ask for MAP_SYNC and so have their flags validated, no session
+    /// could be opened (EOPNOTSUPP): the kernel takes no MAP_FIXED_NOREPLACE then.
+    #[test]
+    fn validated_flags_and_a_place_that_must_be_vacant_go_together() {
+        const LEN: usize = 16 << 12;
+        let file = memfd_create("mapping", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&file, LEN as u64).unwrap();
+        let both = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED_VALIDATE | MapFlags::NORESERVE;
+        let source = Some((file.as_fd(), 0));
+        // SAFETY: at a place that the kernel chooses, which is vacant again then; nothing is replaced.
+        unsafe {
+            let place = map_pages(None, LEN, both, flags, source).unwrap();
+            munmap(place.cast(), LEN).unwrap();
+            let flags = flags | MapFlags::FIXED_NOREPLACE;
+            assert_eq!(map_pages(Some(place), LEN, both, flags, source), Ok(place));
+            place.write(7);
+            let again = map_pages(Some(place), LEN, both, flags, source);
+            assert_eq!((again, place.read()), (Err(Errno::EXIST), 7));
+            // What could not be mapped leaves its place vacant.
+            munmap(place.cast(), LEN).unwrap();
+            let beyond = Some((file.as_fd(), 1));
+            assert_eq!(
+                map_pages(Some(place), LEN, both, flags, beyond),
+                Err(Errno::INVAL)
+            );
+            assert_eq!(map_pages(Some(place), LEN, both, flags, source), Ok(place));
+            munmap(place.cast(), LEN).unwrap();
+        }
+    }
 }
