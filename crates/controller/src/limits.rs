@@ -129,7 +129,7 @@ impl Core {
             );
         }
         if !matches!(errno, Errno::AGAIN | Errno::MFILE) || taken.may_have_more() {
-            return "the session could not be opened".to_owned();
+            return format!("the session could not be opened: {errno}");
         }
         let advice = match capacity < SESSIONS_MAX {
             true => "give the controller more descriptors (ulimit -n), or end some programs",

@@ -62,3 +62,50 @@ fn each_target_has_a_program() {
         TARGETS.map(|target| here("libfuzzer/targets").join(format!("{}.rs", target.name)));
     assert_eq!(programs, BTreeSet::from(expected));
 }
+
+/// The names in a section of a TOML file that has one a line.
+fn names_in(manifest: &str, section: &str) -> BTreeSet<String> {
+    let lines = manifest.lines().skip_while(|line| *line != section).skip(1);
+    lines
+        .take_while(|line| !line.starts_with('['))
+        .filter_map(|line| line.split(['.', ' ', '=']).next())
+        .filter(|name| !name.is_empty() && !name.starts_with('#'))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// The fuzzers are a workspace of their own, which `make test` does not build: with a lock file that does not
+/// know what our crates depend on, `make fuzz` would not begin.
+#[test]
+fn the_fuzzers_lock_file_knows_what_our_crates_depend_on() {
+    let lock = fs::read_to_string(here("libfuzzer/Cargo.lock")).unwrap();
+    let mut looked_at = 0;
+    for package in lock.split("[[package]]") {
+        let name = |line: &str| {
+            Some(
+                line.strip_prefix("name = \"arck-")?
+                    .strip_suffix('"')?
+                    .to_owned(),
+            )
+        };
+        let Some(name) = package.lines().find_map(name) else {
+            continue;
+        };
+        let manifest = match name.as_str() {
+            "libfuzzer" => here("libfuzzer/Cargo.toml"),
+            name => here("..").join(name).join("Cargo.toml"),
+        };
+        let manifest = fs::read_to_string(&manifest).unwrap();
+        let wanted = names_in(&manifest, "[dependencies]");
+        assert!(!wanted.is_empty(), "{name} depends on nothing");
+        for dependency in wanted {
+            let locked = format!("\"{dependency}\"");
+            assert!(
+                package.contains(&locked),
+                "arck-{name}: {dependency} is missing"
+            );
+        }
+        looked_at += 1;
+    }
+    assert!(looked_at >= 5, "only {looked_at} of our crates");
+}

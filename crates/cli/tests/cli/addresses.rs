@@ -151,6 +151,13 @@ fn user(pool: &Path) -> (Child, u32) {
     (child, process)
 }
 
+/// Ends it, and with it its `arck run`, which would leave it behind if that were killed.
+fn end(child: &mut Child, process: u32) {
+    // SAFETY: a signal to what the script has become, which nobody waits for before.
+    unsafe { libc::kill(process as i32, libc::SIGKILL) };
+    child.wait().unwrap();
+}
+
 /// Memory that shared files of a process take, in bytes: each once, by its inode.
 fn shared_memory(process: u32, pool: &Path) -> u64 {
     let mut seen = std::collections::BTreeMap::new();
@@ -211,8 +218,7 @@ fn who_reads_all_that_is_mapped_fills_nothing() {
         read / MIB
     );
     assert!(read < 256 * MIB, "{} MiB can be read", read / MIB);
-    child.kill().unwrap();
-    child.wait().unwrap();
+    end(&mut child, process);
     stop(serving);
 }
 
@@ -235,7 +241,6 @@ fn what_a_session_maps_is_left_out_of_core_files() {
     for map in of_session {
         assert!(!map.is_dumped, "{:x}-{:x} {}", map.from, map.to, map.name);
     }
-    child.kill().unwrap();
-    child.wait().unwrap();
+    end(&mut child, process);
     stop(serving);
 }

@@ -155,6 +155,7 @@ fn report(run: &mut Command, file: &Path) -> serde_json::Value {
 
 #[test]
 fn a_killed_command_was_intercepted_all_the_same() {
+    crate::support::hear_interrupts();
     let place = Place::made();
     let file = place.path().join("report.json");
     let option = format!("--report={}", file.display());

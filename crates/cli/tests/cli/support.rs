@@ -226,3 +226,9 @@ impl Serving {
         assert_eq!(unsafe { libc::kill(self.process.id() as i32, signal) }, 0);
     }
 }
+
+/// What is started hears SIGINT, also where the tests run in the background of a script, which ignores it.
+pub fn hear_interrupts() {
+    // SAFETY: the default action; nothing in this program handles it otherwise.
+    unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
+}

@@ -160,7 +160,8 @@ impl Service {
             opened.map_err(|errno| (errno, self.core.why_no_session(user, errno)))?;
         if let Err(errno) = self.watch(number, welcome.member, caller.process, token) {
             self.leave(number, welcome.member);
-            return Err((errno, "the session could not be opened".to_owned()));
+            let reason = format!("the session could not be watched: {errno}");
+            return Err((errno, reason));
         }
         Ok((Answer::Welcome(welcome), descriptors))
     }

@@ -346,12 +346,20 @@ pub fn places_of(session: &Session, needle: &[u8]) -> Vec<u64> {
     let session = session.0.session();
     let mut found = Vec::new();
     let mut page = [0; 4096];
+    let mut refused = None;
     for number in 0..session.geometry().page_count() {
-        let seen = session.page_bytes(PagePtr(number)).is_some_and(|bytes| {
-            bytes.try_copy_to(0, &mut page).is_ok()
-                && page != [0; 4096]
-                && page.windows(needle.len()).any(|part| part == needle)
-        });
+        // Each question costs a message.
+        let segment = session.geometry().segment_of(PagePtr(number));
+        if refused == Some(segment) {
+            continue;
+        }
+        let Some(bytes) = session.page_bytes(PagePtr(number)) else {
+            refused = Some(segment);
+            continue;
+        };
+        let seen = bytes.try_copy_to(0, &mut page).is_ok()
+            && page != [0; 4096]
+            && page.windows(needle.len()).any(|part| part == needle);
         if seen {
             found.push(number);
         }
