@@ -95,8 +95,8 @@ pub fn hand(name: &str, seed: u64, steps: u64, others: &[&str]) {
     }
 }
 
-/// What is to be renamed over the public file.
-fn fresh(name: &str) -> String {
+/// What is to be renamed over the public file: its own business, from one start of the hand to the next.
+pub fn fresh(name: &str) -> String {
     format!("common/{name}.fresh")
 }
 

@@ -6,6 +6,7 @@
 //!   nothing (of bytes stored in place: any of them).
 
 use crate::PATIENCE;
+use crate::hand::fresh;
 use crate::tree::{COMMON, Step, Tree};
 use crate::workloads::{Program, Runner, Workload};
 use std::cell::RefCell;
@@ -187,7 +188,10 @@ impl Hand {
             "{context}: {}: {errors}",
             self.name
         );
-        Tree::read(&String::from_utf8_lossy(&output.stdout))
+        let mut found = Tree::read(&String::from_utf8_lossy(&output.stdout));
+        // Who was killed with it left it to his successor, who removes it without a word.
+        found.remove(&fresh(self.name));
+        found
     }
 }
 
