@@ -271,10 +271,6 @@ impl Session {
                 {
                     arck_protocol::wait::sleep(connection::PAUSE);
                 }
-                Err(Errno::MFILE) => {
-                    let what = "a session takes seven descriptors, and the limit (`ulimit -n`) leaves fewer";
-                    return Err(system(what)(Errno::MFILE));
-                }
                 Err(errno) => return Err(system("the controller did not answer")(errno)),
             }
         };

@@ -11,7 +11,7 @@ use arck_core_state::{Geometry, InodeNumber, SegmentNumber};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::{Errno, IoSlice, IoSliceMut};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 use std::mem::MaybeUninit;
@@ -551,18 +551,9 @@ pub fn send(
 /// close-on-exec. There is room for all that one packet can bring (`SCM_MAX_FD`): what had none
 /// the kernel would close here and now, which can take for ever.
 pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Errno> {
-    let (length, descriptors, _) = receive_packet(socket, buffer)?;
-    Ok((length, descriptors))
-}
-
-/// The same; and whether descriptors were lost, since this process may have no more.
-fn receive_packet(
-    socket: BorrowedFd<'_>,
-    buffer: &mut [u8],
-) -> Result<(usize, Vec<OwnedFd>, bool), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let packet = loop {
+    let length = loop {
         match recvmsg(
             socket,
             &mut [IoSliceMut::new(buffer)],
@@ -570,7 +561,7 @@ fn receive_packet(
             RecvFlags::CMSG_CLOEXEC,
         ) {
             Err(Errno::INTR) => continue,
-            other => break other?,
+            other => break other?.bytes,
         }
     };
     let mut descriptors = Vec::new();
@@ -579,8 +570,7 @@ fn receive_packet(
             descriptors.extend(received);
         }
     }
-    let lost = packet.flags.contains(ReturnFlags::CTRUNC);
-    Ok((packet.bytes, descriptors, lost))
+    Ok((length, descriptors))
 }
 
 /// One exchange from the session's side.
@@ -609,16 +599,12 @@ pub fn call_with(
     }
 }
 
-/// Receives one answer. CONNRESET if the other side is gone; EMFILE if this process may have no more
-/// descriptors, and some that came with it are lost.
+/// Receives one answer. CONNRESET if the other side is gone.
 pub fn receive_answer(socket: BorrowedFd<'_>) -> Result<(Answer, Vec<OwnedFd>), Errno> {
     let mut buffer = [0u8; MESSAGE_MAX];
-    let (length, descriptors, lost) = receive_packet(socket, &mut buffer)?;
+    let (length, descriptors) = receive(socket, &mut buffer)?;
     if length == 0 {
         return Err(Errno::CONNRESET);
-    }
-    if lost {
-        return Err(Errno::MFILE);
     }
     let answer = Answer::decode(&buffer[..length]).map_err(|_| Errno::PROTO)?;
     Ok((answer, descriptors))

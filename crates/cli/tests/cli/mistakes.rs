@@ -357,23 +357,6 @@ fn the_commands_end_is_arck_runs() {
     }
 }
 
-/// What came with the answer was lost then, and the controller was said to have sent nonsense.
-#[test]
-fn too_few_descriptors_for_a_session_are_told() {
-    let place = Place::made();
-    let script = "echo hi > /arck/file; ulimit -n 8; exec cat /arck/file";
-    let output = crate::support::run(&place.pool(), &[], &["sh", "-c", script]).output();
-    let output = output.unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        !output.status.success() && output.stdout.is_empty(),
-        "{said}"
-    );
-    assert!(said.contains("(`ulimit -n`)"), "{said}");
-    let output = crate::support::run(&place.pool(), &[], &["cat", "/arck/file"]).output();
-    assert_eq!(output.unwrap().stdout, b"hi\n");
-}
-
 /// On a disk users expect what is written to be there when the machine comes back.
 #[test]
 fn a_pool_on_a_disk_is_told_of() {
