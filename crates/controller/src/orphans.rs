@@ -438,7 +438,7 @@ mod tests {
     use super::*;
     use crate::apply::file::Setter;
     use crate::classes::Class;
-    use crate::testing::TestCore;
+    use crate::testing::{TestCore, file, new_inode};
     use arck_core_state::header::HeaderKind;
     use arck_core_state::{IndexRoot, PagePtr};
     use std::time::Duration;
@@ -461,39 +461,17 @@ mod tests {
             pages.push(page);
             size = (place + 1) * PAGE_SIZE;
         }
-        let number = change.take_number().unwrap();
-        change.state.pool.allocate_headers(number).unwrap();
-        let generation = change.header(number).unwrap().generation.max(1);
-        let address = change
-            .place_inode(Inode {
+        let inode = file(1001, 0, setter.root(), size, pages.len() as u64);
+        let (number, _) = new_inode(
+            &mut change,
+            HeaderKind::Orphan,
+            FileKind::File,
+            |number, generation| Inode {
                 number,
                 generation,
-                mode: FileKind::File.mode_bits() | 0o644,
-                links: 0,
-                uid: 1001,
-                gid: 1001,
-                size,
-                root: setter.root(),
-                accessed: 0,
-                modified: 0,
-                changed: 0,
-                created: 0,
-                pages: pages.len() as u64,
-                parent: 0,
-                entries: 0,
-                class: 0,
-                reserved0: 0,
-                attributes: PagePtr::NULL,
-                reserved: [0; 3],
-            })
-            .unwrap();
-        let fold = change.state.numbers.fold();
-        let header = change.header(number).unwrap();
-        header.inode = address;
-        header.kind = HeaderKind::Orphan;
-        header.file_kind = Some(FileKind::File);
-        header.generation = generation;
-        header.fold = fold;
+                ..inode
+            },
+        );
         change.commit(Weight::Fold).unwrap();
         state.orphans.insert(number);
         (number, pages)

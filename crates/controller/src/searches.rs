@@ -152,7 +152,7 @@ mod tests {
     use super::*;
     use crate::change::{Change, Weight};
     use crate::relocate::Touched;
-    use crate::testing::TestCore;
+    use crate::testing::{TestCore, new_inode};
     use arck_core_state::header::HeaderKind;
     use arck_core_state::{IndexRoot, PAGE_SIZE, PagePtr};
 
@@ -240,21 +240,15 @@ mod tests {
             let label = change.state.label(Some(&Class::world()));
             change.allocate_for_class(label);
             for _ in 0..500 {
-                let number = change.take_number().unwrap();
-                change.state.pool.allocate_headers(number).unwrap();
-                let generation = change.header(number).unwrap().generation.max(1);
-                let inode = Inode {
-                    generation,
-                    ..directory(number, parent, 0o755, 1001)
-                };
-                let address = change.place_inode(inode).unwrap();
-                let fold = change.state.numbers.fold();
-                let header = change.header(number).unwrap();
-                header.inode = address;
-                header.kind = HeaderKind::Alive;
-                header.file_kind = Some(FileKind::Directory);
-                header.generation = generation;
-                header.fold = fold;
+                let (number, generation) = new_inode(
+                    &mut change,
+                    HeaderKind::Alive,
+                    FileKind::Directory,
+                    |number, generation| Inode {
+                        generation,
+                        ..directory(number, parent, 0o755, 1001)
+                    },
+                );
                 let mut above = change.inode(parent).unwrap();
                 let dentry = arck_core_state::directory::Dentry {
                     inode: number,

@@ -4,13 +4,63 @@
 //! # Invariant
 //! * Nothing here is in a controller that is built to be used.
 
+use crate::change::Change;
 use crate::core::{Core, Options};
 use crate::mkfs::{MkfsOptions, mkfs};
 use arck_core_state::geometry::SessionNumber;
+use arck_core_state::header::HeaderKind;
+use arck_core_state::inode::FileKind;
+use arck_core_state::{IndexRoot, Inode, InodeNumber, PagePtr};
 use arck_protocol::socket::Caller;
 use arck_verifier::Credentials;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// A new inode in a change, which is told its number and generation and says what it is; both.
+pub fn new_inode(
+    change: &mut Change<'_>,
+    kind: HeaderKind,
+    file_kind: FileKind,
+    inode: impl FnOnce(InodeNumber, u32) -> Inode,
+) -> (InodeNumber, u32) {
+    let number = change.take_number().unwrap();
+    change.state.pool.allocate_headers(number).unwrap();
+    let generation = change.header(number).unwrap().generation.max(1);
+    let address = change.place_inode(inode(number, generation)).unwrap();
+    let fold = change.state.numbers.fold();
+    let header = change.header(number).unwrap();
+    header.inode = address;
+    header.kind = kind;
+    header.file_kind = Some(file_kind);
+    header.generation = generation;
+    header.fold = fold;
+    (number, generation)
+}
+
+/// A file of a user that everybody may read, of so many names, bytes and pages.
+pub fn file(uid: u32, links: u32, root: IndexRoot, size: u64, pages: u64) -> Inode {
+    Inode {
+        number: 0,
+        generation: 0,
+        mode: FileKind::File.mode_bits() | 0o644,
+        links,
+        uid,
+        gid: uid,
+        size,
+        root,
+        accessed: 0,
+        modified: 0,
+        changed: 0,
+        created: 0,
+        pages,
+        parent: 0,
+        entries: 0,
+        class: 0,
+        reserved0: 0,
+        attributes: PagePtr::NULL,
+        reserved: [0; 3],
+    }
+}
 
 /// Gone when dropped.
 pub struct TestCore {

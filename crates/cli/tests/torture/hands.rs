@@ -113,6 +113,8 @@ pub struct Hand {
     said: VecDeque<String>,
     done: u64,
     starts: u64,
+    /// Whether the one that runs has said that it begins.
+    is_ready: bool,
 }
 
 /// All of them, after what they share has been made.
@@ -138,6 +140,7 @@ pub fn hands(users: &Rc<Users>) -> Vec<Box<dyn Workload>> {
             said: VecDeque::new(),
             done: 0,
             starts: 0,
+            is_ready: false,
         }) as Box<dyn Workload>
     };
     HANDS.into_iter().map(hand).collect()
@@ -170,6 +173,9 @@ impl Hand {
                 self.name,
                 self.history()
             );
+            // Who was killed with it left it to this one, who has removed it.
+            self.tree.remove(&fresh(self.name));
+            self.is_ready = true;
         }
     }
 
@@ -188,10 +194,7 @@ impl Hand {
             "{context}: {}: {errors}",
             self.name
         );
-        let mut found = Tree::read(&String::from_utf8_lossy(&output.stdout));
-        // Who was killed with it left it to his successor, who removes it without a word.
-        found.remove(&fresh(self.name));
-        found
+        Tree::read(&String::from_utf8_lossy(&output.stdout))
     }
 }
 
@@ -224,6 +227,10 @@ impl Workload for Hand {
         self.acknowledged();
         if self.starts > 0 {
             let found = self.found(context);
+            if !self.is_ready && !found.nodes.contains_key(&fresh(self.name)) {
+                // It was removed before that could be said.
+                self.tree.remove(&fresh(self.name));
+            }
             let explained = self.tree.explains(&found, self.under_way.take().as_ref());
             if let Err(difference) = explained {
                 panic!(
@@ -235,6 +242,7 @@ impl Workload for Hand {
             self.tree = found;
         }
         self.starts += 1;
+        self.is_ready = false;
         let seed = self.starts.to_string();
         let mut words = vec!["hand", self.name, &seed, "0"];
         words.extend(

@@ -382,15 +382,20 @@ impl Tree {
     /// Whether what was found is this, or this with the operation that was under way: done, or not, or, if
     /// it stores into a file, any part of it.
     pub fn explains(&self, found: &Tree, under_way: Option<&Step>) -> Result<(), String> {
+        let mut found = found.clone();
         let mut before = self.clone();
         let Some(step) = under_way else {
-            let difference = before.difference(found);
+            let difference = before.difference(&found);
             return if difference.is_empty() {
                 Ok(())
             } else {
                 Err(difference)
             };
         };
+        if step.verb == "publish" {
+            // What is renamed over the other is the hand's own business.
+            found.remove(&step.other);
+        }
         let mut after = before.clone();
         after.apply(step);
         if step.stores()
@@ -404,8 +409,8 @@ impl Tree {
             let bytes = got.bytes.clone();
             before.file_mut(&step.path).bytes = bytes;
         }
-        let difference = before.difference(found);
-        if difference.is_empty() || after.difference(found).is_empty() {
+        let difference = before.difference(&found);
+        if difference.is_empty() || after.difference(&found).is_empty() {
             return Ok(());
         }
         Err(format!("with {} under way:\n{difference}", step.text()))

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::files::SegmentKind;
-use crate::testing::TestCore;
+use crate::testing::{TestCore, file, new_inode};
 use arck_core_state::arena::branch_offset;
 use arck_core_state::branch::StoredBranch;
 use arck_core_state::geometry::FILE_SIZE_MAX;
@@ -20,39 +20,17 @@ impl TestCore {
         let mut change = Change::new(state);
         change.allocate_for_class(world);
         let page = change.new_data_page().unwrap();
-        let number = change.take_number().unwrap();
-        change.state.pool.allocate_headers(number).unwrap();
-        let generation = change.header(number).unwrap().generation.max(1);
-        let address = change
-            .place_inode(Inode {
+        let inode = file(uid, 1, IndexRoot::new(page.0, 0), PAGE_SIZE, 1);
+        let (number, _) = new_inode(
+            &mut change,
+            HeaderKind::Alive,
+            FileKind::File,
+            |number, generation| Inode {
                 number,
                 generation,
-                mode: FileKind::File.mode_bits() | 0o644,
-                links: 1,
-                uid,
-                gid: uid,
-                size: PAGE_SIZE,
-                root: IndexRoot::new(page.0, 0),
-                accessed: 0,
-                modified: 0,
-                changed: 0,
-                created: 0,
-                pages: 1,
-                parent: 0,
-                entries: 0,
-                class: 0,
-                reserved0: 0,
-                attributes: PagePtr::NULL,
-                reserved: [0; 3],
-            })
-            .unwrap();
-        let fold = change.state.numbers.fold();
-        let header = change.header(number).unwrap();
-        header.inode = address;
-        header.kind = HeaderKind::Alive;
-        header.file_kind = Some(FileKind::File);
-        header.generation = generation;
-        header.fold = fold;
+                ..inode
+            },
+        );
         change.commit(Weight::Fold).unwrap();
         (number, page)
     }

@@ -11,6 +11,7 @@
 //! runs those in whose name the word occurs. `ARCK_RIGHTS_SEED=N` begins with other seeds,
 //! `ARCK_RIGHTS_ROUNDS=N` tries so many of each.
 
+mod beside_host;
 mod board;
 mod names;
 mod open;
