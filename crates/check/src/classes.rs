@@ -14,19 +14,15 @@ use crate::inode::Use;
 use crate::memory;
 use crate::pool::{Pool, segment_name};
 use crate::survey::{ALIVE, DIRECTORY, ORPHAN, Tally, lock};
-use crate::tables::{SegmentEntry, SegmentKind, word};
+use arck_controller_state::classes::{CLASS_SIZE, CLASSES_MAX, StoredClass};
+use arck_controller_state::segments::{SegmentEntry, SegmentKind};
 use arck_core_state::{FileKind, Inode, InodeNumber, PagePtr, ROOT_INODE, SegmentNumber, layout};
 use foldhash::{HashMap, HashSet};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
+use zerocopy::FromBytes;
 
-/// Bytes of a record of the file of classes.
-const RECORD: usize = 256;
-/// Conditions in a record at most.
-const CONDITIONS: usize = 20;
-/// Classes that a pool can have.
-const CLASSES_MAX: u64 = 4096;
 /// Where all combinations of so many groups are tried.
 const GROUPS_TRIED: usize = 6;
 /// Directories between a name and the root, beyond which something else is wrong.
@@ -129,26 +125,19 @@ impl Labels {
 /// The classes that the pool's labels mean. Of what is not whole nothing.
 fn stored(pool: &Pool) -> HashMap<u32, Vec<Condition>> {
     let file = memory::open(&pool.directory, layout::CLASSES);
-    let length = CLASSES_MAX * RECORD as u64;
+    let length = (CLASSES_MAX * CLASS_SIZE) as u64;
     let bytes = file.and_then(|file| memory::read(&file, length));
     let bytes = bytes.unwrap_or_default();
-    let numbered = (1..).zip(bytes.chunks_exact(RECORD));
+    let numbered = (1..).zip(bytes.chunks_exact(CLASS_SIZE));
     numbered
         .filter_map(|(number, record)| Some((number, decode(number, record)?)))
         .collect()
 }
 
 fn decode(number: u32, record: &[u8]) -> Option<Vec<Condition>> {
-    let count = word(record, 8) as usize;
-    let is_whole = word(record, 0) == crc32c::crc32c(record.get(4..)?)
-        && word(record, 4) == number
-        && count <= CONDITIONS;
-    let condition = |at: usize| Condition {
-        uid: word(record, at),
-        gid: word(record, at + 4),
-        passes: word(record, at + 8),
-    };
-    is_whole.then(|| (0..count).map(|index| condition(16 + 12 * index)).collect())
+    let stored = StoredClass::read_from_bytes(record).ok()?;
+    let of = |&[uid, gid, passes]: &[u32; 3]| Condition { uid, gid, passes };
+    Some(stored.conditions(number)?.iter().map(of).collect())
 }
 
 /// Ways to what may be read: each a conjunction, one of which has to be met.
@@ -196,7 +185,7 @@ pub(crate) fn check(tally: &Tally<'_>) {
     }
     for segment in 0..tally.pool.geometry.segment_count {
         let class = tally.pool.segment_entry(segment).class;
-        let is_table = u64::from(class) <= CLASSES_MAX;
+        let is_table = class as usize <= CLASSES_MAX;
         if class == 0 || !is_table || judge.classes.contains_key(&class) {
             continue;
         }
@@ -204,7 +193,7 @@ pub(crate) fn check(tally: &Tally<'_>) {
             rule: Rule::PageClass,
             inode: None,
             path: None,
-            place: Place::File(layout::CLASSES, u64::from(class - 1) * RECORD as u64),
+            place: Place::File(layout::CLASSES, u64::from(class - 1) * CLASS_SIZE as u64),
             detail: format!(
                 "class {class}, of {}, is damaged: it is nobody's",
                 segment_name(segment)

@@ -8,7 +8,7 @@
 
 use crate::finding::{Finding, Place, Rule, byte_place, header_place};
 use crate::pool::{Header, Pool};
-use crate::tables::SegmentKind;
+use arck_controller_state::segments::SegmentKind;
 use arck_core_state::arena::BRANCH_SLOTS;
 use arck_core_state::geometry::{FILE_SIZE_MAX, LINKS_MAX, PATH_MAX};
 use arck_core_state::header::{COUNTED_MAX, HeaderKind};

@@ -6,7 +6,7 @@
 //!
 //! | module | idea |
 //! | --- | --- |
-//! | `pool`, `memory`, `tables`, `journal` | the files, and what a crash left in the journal |
+//! | `pool`, `memory` | the files, and what a crash left in the journal |
 //! | `inode`, `directory` | one inode with all of its pages |
 //! | `survey`, `sums` | all inodes, in parallel; what they add up to |
 //! | `lost` | files of data that are gone, and who had what in them |
@@ -29,7 +29,6 @@ mod classes;
 mod directory;
 mod finding;
 mod inode;
-mod journal;
 mod lost;
 mod memory;
 mod paths;
@@ -39,7 +38,6 @@ mod served;
 mod sums;
 mod superblock;
 mod survey;
-mod tables;
 
 pub use finding::{Finding, Place, Rule, quoted};
 pub use repair::Repaired;

@@ -25,9 +25,10 @@ pub(crate) use lock::Lock;
 pub(crate) use segment::segment_name;
 
 use crate::Result;
-use crate::journal::Target;
 use crate::memory::{self, Memory};
-use crate::tables::{SEGMENT_ENTRY, SegmentEntry, SegmentKind, SessionEntry};
+use arck_controller_state::journal::Target;
+use arck_controller_state::segments::{self, SEGMENT_ENTRY_SIZE, SegmentEntry, SegmentKind};
+use arck_controller_state::sessions::SessionEntry;
 use arck_core_state::header::HEADER_SIZE;
 use arck_core_state::superblock::Superblock;
 use arck_core_state::{
@@ -39,9 +40,6 @@ use segment::Segment;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::OnceLock;
-
-/// Largest journal, bytes.
-const JOURNAL_MAX: u64 = 1 << 30;
 
 /// See the module's head.
 pub(crate) struct Pool {
@@ -55,7 +53,8 @@ pub(crate) struct Pool {
     segments: Vec<SegmentEntry>,
     /// As it is now, of a pool that is served.
     live_segments: Memory,
-    pub sessions: Vec<SessionEntry>,
+    /// Those that count, and the byte offset of each in the table.
+    pub sessions: Vec<(usize, SessionEntry)>,
     pub next_session: u64,
     /// Mapped when they are first looked at.
     metadata: Vec<OnceLock<Option<Segment>>>,
@@ -184,17 +183,17 @@ impl Pool {
             let entry = self.segments.get(segment as usize);
             return entry.copied().unwrap_or_default();
         }
-        let mut bytes = [0; SEGMENT_ENTRY];
+        let mut bytes = [0; SEGMENT_ENTRY_SIZE];
         for (chunk, offset) in bytes
             .as_chunks_mut::<8>()
             .0
             .iter_mut()
             .zip((0..).step_by(8))
         {
-            let at = u64::from(segment) * SEGMENT_ENTRY as u64 + offset;
+            let at = segments::entry_offset(segment) + offset;
             *chunk = self.live_segments.word(at).to_le_bytes();
         }
-        SegmentEntry::decode(&bytes)
+        zerocopy::transmute!(bytes)
     }
 
     pub fn segment_kind(&self, segment: SegmentNumber) -> SegmentKind {

@@ -6,7 +6,8 @@ use crate::finding::{Finding, Place, Rule, bit_place, byte_place, header_place};
 use crate::lost;
 use crate::pool::{Pool, segment_name};
 use crate::survey::{ALIVE, DIRECTORY, ORPHAN, Tally, Users, lock};
-use crate::tables::{GROUPS, SegmentKind};
+use arck_controller_state::segments::{self, SegmentKind};
+use arck_controller_state::sessions::GROUPS_MAX;
 use arck_core_state::arena::{ARENA_PAGES, BRANCH_PAGES, DELTA_FIRST};
 use arck_core_state::{InodeNumber, PAGE_SIZE, PagePtr, ROOT_INODE, layout};
 use foldhash::HashSet;
@@ -31,8 +32,8 @@ pub(crate) fn tables(tally: &Tally<'_>) {
         let place = Place::File(layout::SESSION_TABLE, 0);
         told(Rule::SessionTable, place, detail);
     }
-    for (index, entry) in sessions.iter().enumerate() {
-        let place = |field: usize| Place::File(layout::SESSION_TABLE, (entry.at + field) as u64);
+    for (index, (at, entry)) in sessions.iter().enumerate() {
+        let place = |field: usize| Place::File(layout::SESSION_TABLE, (at + field) as u64);
         let said = |field, detail| told(Rule::SessionTable, place(field), detail);
         let session = entry.session;
         if pool.superblock.clean {
@@ -49,12 +50,13 @@ pub(crate) fn tables(tally: &Tally<'_>) {
         }
         if pool.sessions[..index]
             .iter()
-            .any(|other| other.session == session)
+            .any(|(_, other)| other.session == session)
         {
             said(0, format!("session {session} is there twice"));
         }
-        if entry.groups > GROUPS {
-            said(4, format!("session {session} has {} groups", entry.groups));
+        let groups = entry.group_count;
+        if groups as usize > GROUPS_MAX {
+            said(4, format!("session {session} has {groups} groups"));
         }
         if u64::from(entry.branch_pages) > u64::from(BRANCH_PAGES)
             || u64::from(entry.delta_pages) > u64::from(ARENA_PAGES) - u64::from(DELTA_FIRST)
@@ -69,7 +71,7 @@ pub(crate) fn tables(tally: &Tally<'_>) {
     for segment in 0..pool.geometry.segment_count {
         let entry = pool.segment_entry(segment);
         let said = |field: u64, detail| {
-            let at = u64::from(segment) * crate::tables::SEGMENT_ENTRY as u64 + field;
+            let at = segments::entry_offset(segment) + field;
             told(
                 Rule::SegmentTable,
                 Place::File(layout::SEGMENT_TABLE, at),

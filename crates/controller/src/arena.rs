@@ -9,11 +9,11 @@
 //! * What was once asked of a worker counts as taken, part by part, whether the worker has answered, has
 //!   failed half-way, or is still at it: so much may be in the file without the session's doing.
 
-use crate::files;
 use crate::lent::{Allowance, with_slack};
 use crate::pool::{Pool, allocate, numbered, resized};
 use crate::spare_files;
 use crate::workers::Workers;
+use arck_controller_state::sessions as session_table;
 use arck_core_state::arena::{
     ARENA_PAGES, ARENA_SPAN, ArenaHeader, BRANCH_PAGES, BRANCHES_PER_PAGE, DELTA_FIRST, MAGIC,
 };
@@ -376,9 +376,13 @@ impl ArenaSource for Reader<'_> {
 /// inode or a segment, and of its arena only what it owns is looked at. What a failure of the machine
 /// leaves before is an entry, perhaps with lines of another, of a session that owns nothing: this
 /// one, or the one before it in this place, whose end the journal holds.
-pub fn store_entry(pool: &Pool, index: usize, entry: &files::SessionEntry) -> Result<(), Errno> {
+pub fn store_entry(
+    pool: &Pool,
+    index: usize,
+    entry: &session_table::SessionEntry,
+) -> Result<(), Errno> {
     let table = pool.session_table();
-    let offset = files::SESSION_TABLE_FIRST + index * files::SESSION_ENTRY_SIZE;
+    let offset = session_table::entry_offset(index);
     let bytes = entry.as_bytes();
     let identity = u64::from(entry.session) | u64::from(entry.group_count) << 32;
     let store = || {
@@ -393,20 +397,18 @@ pub fn store_entry(pool: &Pool, index: usize, entry: &files::SessionEntry) -> Re
 
 /// Flushes a session's entry, to be fenced.
 pub fn flush_entry(pool: &Pool, index: usize) {
-    let offset = files::SESSION_TABLE_FIRST + index * files::SESSION_ENTRY_SIZE;
+    let offset = session_table::entry_offset(index);
     // In range: an entry was read there.
     let _ = pool
         .session_table()
-        .flush(offset, files::SESSION_ENTRY_SIZE);
+        .flush(offset, session_table::SESSION_ENTRY_SIZE);
 }
 
 /// Stores how much of a session's arena is allocated, durably if that has changed: what stands there
 /// already was made durable when it was stored, by the first change for a new session, or when the
 /// pool was opened.
 pub fn store_pages(pool: &Pool, index: usize, arena: &Arena) {
-    let offset = files::SESSION_TABLE_FIRST
-        + index * files::SESSION_ENTRY_SIZE
-        + files::SESSION_PAGES_OFFSET;
+    let offset = session_table::entry_offset(index) + session_table::PAGES_OFFSET;
     let (branch_pages, delta_pages) = arena.pages();
     let word = u64::from(branch_pages) | u64::from(delta_pages) << 32;
     let table = pool.session_table();
@@ -424,24 +426,24 @@ pub fn store_pages(pool: &Pool, index: usize, arena: &Arena) {
 /// durable: who finds it after a failure of the machine takes it away once more, of a session that
 /// owns nothing. Numbers of sessions are not used again.
 pub fn clear_entry(pool: &Pool, index: usize) {
-    let offset = files::SESSION_TABLE_FIRST + index * files::SESSION_ENTRY_SIZE;
+    let offset = session_table::entry_offset(index);
     // In range: it was stored there.
     let _ = pool.session_table().store_u64(offset, 0, Ordering::Release);
 }
 
 /// All entries of the session table that count, with their indexes.
-pub fn entries(pool: &Pool) -> Vec<(usize, files::SessionEntry)> {
-    (0..files::SESSIONS_MAX)
+pub fn entries(pool: &Pool) -> Vec<(usize, session_table::SessionEntry)> {
+    (0..session_table::SESSIONS_MAX)
         .filter_map(|index| Some((index, entry(pool, index)?)))
         .collect()
 }
 
 /// An entry of the session table, if it counts.
-pub fn entry(pool: &Pool, index: usize) -> Option<files::SessionEntry> {
-    let offset = files::SESSION_TABLE_FIRST + index * files::SESSION_ENTRY_SIZE;
-    let mut bytes = [0u8; files::SESSION_ENTRY_SIZE];
+pub fn entry(pool: &Pool, index: usize) -> Option<session_table::SessionEntry> {
+    let offset = session_table::entry_offset(index);
+    let mut bytes = [0u8; session_table::SESSION_ENTRY_SIZE];
     pool.session_table().copy_to(offset, &mut bytes)?;
-    let entry: files::SessionEntry = zerocopy::transmute!(bytes);
+    let entry: session_table::SessionEntry = zerocopy::transmute!(bytes);
     (entry.session != 0).then_some(entry)
 }
 

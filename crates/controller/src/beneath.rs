@@ -4,8 +4,8 @@
 //! that one larger than what is free can be made, and fails only when programs have filled it.
 
 use crate::error::{Error, Result};
-use crate::files;
 use crate::mkfs::JOURNAL_SIZE;
+use arck_controller_state::{segments, sessions as session_table};
 use arck_core_state::Geometry;
 use rustix::io::Errno;
 use std::os::unix::fs::MetadataExt;
@@ -16,8 +16,8 @@ fn needed(geometry: &Geometry) -> u64 {
     geometry.span()
         + geometry.header_table_size()
         + geometry.page_bitmap_size()
-        + files::segment_table_size(geometry.segment_count)
-        + files::SESSION_TABLE_SIZE
+        + segments::table_size(geometry.segment_count)
+        + session_table::TABLE_SIZE
         + JOURNAL_SIZE
 }
 

@@ -12,10 +12,10 @@
 mod commit;
 
 use crate::classes::{Class, Condition, NOBODY, Wish};
-use crate::files::{CONTROLLER, FOREIGN, SegmentEntry, SegmentKind};
 use crate::searches::NewSearches;
 use crate::state::State;
 use crate::working::WorkingPage;
+use arck_controller_state::segments::{CONTROLLER, FOREIGN, SegmentEntry, SegmentKind};
 use arck_core_state::header::{HeaderKind, identity_word, state_word};
 use arck_core_state::{
     FileKind, HeaderCopy, Inode, InodeNumber, Ownership, PagePtr, PageWords, Pages, SegmentNumber,
@@ -35,7 +35,6 @@ pub struct HeaderWords {
     pub branch_slot: u32,
     pub kind: HeaderKind,
     pub file_kind: Option<FileKind>,
-    pub class: u32,
 }
 
 impl HeaderWords {
@@ -49,7 +48,6 @@ impl HeaderWords {
             branch_slot: copy.branch_slot,
             kind: copy.kind,
             file_kind: copy.file_kind,
-            class: copy.class,
         }
     }
 
@@ -60,7 +58,7 @@ impl HeaderWords {
             self.fold,
             self.ownership.unmarked().0,
             identity_word(self.generation, self.branch_slot),
-            state_word(self.kind, self.file_kind, self.class),
+            state_word(self.kind, self.file_kind),
         ]
     }
 }

@@ -16,19 +16,15 @@ mod table;
 
 pub use table::Classes;
 
-use crate::files::CLASS_WORDS;
+use arck_controller_state::classes::{CLASSES_MAX, CONDITIONS_MAX};
 use arck_core_state::Inode;
 use arck_verifier::Credentials;
 
 /// Label of what only root and the pool's user may read.
 pub const NOBODY: u32 = 0;
-/// Classes that a pool can have; what would need another one is *nobody*.
-pub const CLASSES_MAX: usize = 4096;
 /// Of them, those that are kept for classes of one condition at most: a user who makes directories
 /// of all combinations of his groups uses up the others, but not what each user needs for his own.
 const SIMPLE_CLASSES: usize = CLASSES_MAX / 4;
-/// Conditions that a class can have; with more it is *nobody*.
-pub const CONDITIONS_MAX: usize = CLASS_WORDS / 3;
 
 const OWNER: u32 = 4;
 const GROUP: u32 = 2;
@@ -224,7 +220,6 @@ mod tests {
                 number - 1
             },
             entries: 0,
-            class: 0,
             reserved0: 0,
             attributes: PagePtr::NULL,
             reserved: [0; 3],

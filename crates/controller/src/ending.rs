@@ -184,7 +184,10 @@ impl Core {
         let mut change = Change::new(&mut self.state);
         for &segment in segments {
             if let Some(entry) = change.state.space.entry(segment) {
-                change.set_segment(segment, crate::files::SegmentEntry { owner: 0, ..entry });
+                change.set_segment(
+                    segment,
+                    arck_controller_state::segments::SegmentEntry { owner: 0, ..entry },
+                );
             }
         }
         change.commit(Weight::Fold)

@@ -10,8 +10,8 @@
 //! * No number is more than the pages that the verified state does not use.
 
 use crate::core::Core;
-use crate::files::{SegmentEntry, SegmentKind};
 use crate::space::Space;
+use arck_controller_state::segments::{SegmentEntry, SegmentKind};
 use arck_core_state::geometry::SessionNumber;
 use foldhash::HashMap;
 use std::sync::atomic::Ordering;

@@ -2,14 +2,14 @@
 //!
 //! # Invariants
 //! * What becomes free has nothing in it, no session has it or was sent it, and nobody can write it.
-//!   Whoever gets it gets another file ([`crate::files::STALE`]): mappings that were kept show
+//!   Whoever gets it gets another file ([`arck_controller_state::segments::STALE`]): mappings that were kept show
 //!   nothing new.
 //! * It is done when space is short, and never while a change is prepared.
 
 use crate::change::{Change, Weight};
 use crate::classes::Class;
 use crate::core::Core;
-use crate::files::{STALE, SegmentEntry, SegmentKind};
+use arck_controller_state::segments::{STALE, SegmentEntry, SegmentKind};
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 

@@ -9,10 +9,10 @@ use crate::arena::Grown;
 use crate::change::{Change, Weight};
 use crate::classes::Class;
 use crate::core::Core;
-use crate::files::SegmentKind;
 use crate::lent::Lent;
 use crate::ownership::{GROWTH_AGAIN, Reply};
 use crate::sessions::{OWNED_MAX, Owned};
+use arck_controller_state::segments::SegmentKind;
 use arck_core_state::SegmentNumber;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::HeaderKind;
@@ -189,12 +189,12 @@ impl Core {
         let mut change = Change::new(state);
         change.set_segment(
             segment,
-            crate::files::SegmentEntry {
-                kind: crate::files::SegmentKind::Data as u32,
+            arck_controller_state::segments::SegmentEntry {
+                kind: arck_controller_state::segments::SegmentKind::Data as u32,
                 class: label,
                 owner: session.number,
                 uid,
-                ..crate::files::SegmentEntry::default()
+                ..arck_controller_state::segments::SegmentEntry::default()
             },
         );
         change.commit(Weight::Fold)?;

@@ -12,57 +12,21 @@
 
 use crate::limits::may_have_more;
 use crate::pool::{Pool, allocate};
+use arck_controller_state::kept_rights::{KEPT_RIGHT_SIZE, KeptRight, NAME, NEW_NAME};
 use arck_core_state::InodeNumber;
 use foldhash::HashMap;
 use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zerocopy::IntoBytes;
 
-/// Name of the file.
-const NAME: &str = "kept-rights";
-/// While it is written anew.
-const NEW_NAME: &str = "kept-rights.new";
 /// Bytes that are allocated at first; beyond it the log is written anew.
 const SIZE: u64 = 1 << 16;
 /// Inodes of which rights are kept, of each user; beyond that, and beyond a user's part of it, they go at once.
 const KEPT_MAX: usize = 1 << 16;
 /// So many rights that end at once are taken back one by one; more, by a new file.
 const ENDED_MAX: usize = 16;
-
-#[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-struct Record {
-    /// CRC32C of the rest.
-    checksum: u32,
-    inode: u32,
-    generation: u32,
-    user: u32,
-    /// 4 = read, 2 = write; 0: nothing any more.
-    rights: u32,
-    reserved0: u32,
-}
-const RECORD: usize = 24;
-const _: () = assert!(size_of::<Record>() == RECORD);
-
-impl Record {
-    fn new(inode: InodeNumber, generation: u32, user: u32, rights: u32) -> Record {
-        let mut record = Record {
-            inode,
-            generation,
-            user,
-            rights,
-            ..Record::default()
-        };
-        record.checksum = record.sum();
-        record
-    }
-
-    fn sum(&self) -> u32 {
-        crc32c::crc32c(&self.as_bytes()[4..])
-    }
-}
 
 /// Rights of an inode.
 #[derive(Default, Debug, PartialEq, Eq)]
@@ -92,14 +56,13 @@ impl KeptRights {
     pub fn open(pool: &Pool, counts: bool) -> KeptRights {
         let mut kept = KeptRights::default();
         if counts && let Ok(file) = pool.open_file(NAME, OFlags::RDWR) {
-            let mut bytes = [0; RECORD];
-            while rustix::io::pread(&file, &mut bytes[..], kept.at) == Ok(RECORD) {
-                let record: Record = zerocopy::transmute!(bytes);
-                if record.checksum != record.sum() {
+            let mut bytes = [0; KEPT_RIGHT_SIZE];
+            while rustix::io::pread(&file, &mut bytes[..], kept.at) == Ok(KEPT_RIGHT_SIZE) {
+                let Some(record) = KeptRight::decode(bytes) else {
                     break;
-                }
+                };
                 kept.set(record);
-                kept.at += RECORD as u64;
+                kept.at += KEPT_RIGHT_SIZE as u64;
             }
             let size = rustix::fs::fstat(&file).map_or(0, |status| status.st_size);
             kept.capacity = u64::try_from(size).unwrap_or(0);
@@ -111,8 +74,8 @@ impl KeptRights {
         kept
     }
 
-    fn set(&mut self, record: Record) {
-        let Record {
+    fn set(&mut self, record: KeptRight) {
+        let KeptRight {
             inode,
             generation,
             user,
@@ -194,7 +157,7 @@ impl KeptRights {
         if before == 0 && !self.may_keep_more(user) {
             return false;
         }
-        let record = Record::new(inode, generation, user, before | rights);
+        let record = KeptRight::new(inode, generation, user, before | rights);
         self.set(record);
         self.write(pool, record);
         true
@@ -206,9 +169,9 @@ impl KeptRights {
             let users = kept.users.keys();
             users.map(move |&user| (inode, kept.generation, user))
         });
-        let ended: Vec<Record> = all
+        let ended: Vec<KeptRight> = all
             .filter(|&(inode, generation, user)| !keeps(inode, generation, user))
-            .map(|(inode, generation, user)| Record::new(inode, generation, user, 0))
+            .map(|(inode, generation, user)| KeptRight::new(inode, generation, user, 0))
             .collect();
         ended.iter().for_each(|&record| self.set(record));
         if ended.len() > ENDED_MAX || self.of.is_empty() && !ended.is_empty() {
@@ -218,14 +181,14 @@ impl KeptRights {
         }
     }
 
-    fn write(&mut self, pool: &Pool, record: Record) {
-        let has_room = self.at + RECORD as u64 <= self.capacity;
+    fn write(&mut self, pool: &Pool, record: KeptRight) {
+        let has_room = self.at + KEPT_RIGHT_SIZE as u64 <= self.capacity;
         let written = match &self.file {
             Some(file) if has_room => rustix::io::pwrite(file, record.as_bytes(), self.at),
             _ => Err(Errno::NOSPC),
         };
         match written {
-            Ok(RECORD) => self.at += RECORD as u64,
+            Ok(KEPT_RIGHT_SIZE) => self.at += KEPT_RIGHT_SIZE as u64,
             _ => self.write_anew(pool),
         }
     }
@@ -248,7 +211,7 @@ impl KeptRights {
         let mut bytes = Vec::new();
         for (&inode, kept) in &self.of {
             for (&user, &rights) in &kept.users {
-                let record = Record::new(inode, kept.generation, user, rights);
+                let record = KeptRight::new(inode, kept.generation, user, rights);
                 bytes.extend_from_slice(record.as_bytes());
             }
         }

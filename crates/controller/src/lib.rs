@@ -45,7 +45,6 @@ mod closer;
 mod core;
 mod ending;
 mod error;
-mod files;
 mod fold;
 mod free_pages;
 mod give_back;

@@ -7,7 +7,7 @@
 //!   of users who halve what is left time and again reach the last one, too.
 
 use crate::core::Core;
-use crate::files::SESSIONS_MAX;
+use arck_controller_state::sessions::SESSIONS_MAX;
 use rustix::io::Errno;
 
 /// Bytes of the pool's file system that a new session takes, or a little more.
@@ -146,8 +146,8 @@ impl Core {
 mod tests {
     use super::*;
     use crate::core::Options;
-    use crate::files::{SESSION_TABLE_MIN, SESSION_TABLE_SIZE};
     use crate::mkfs::{MkfsOptions, mkfs};
+    use arck_controller_state::sessions::{TABLE_MIN, TABLE_SIZE};
     use arck_core_state::layout;
 
     #[test]
@@ -165,17 +165,17 @@ mod tests {
             .open(pool.join(layout::SESSION_TABLE))
             .unwrap();
         let length = || table.metadata().unwrap().len();
-        assert_eq!(length(), SESSION_TABLE_SIZE);
-        table.set_len(SESSION_TABLE_MIN).unwrap();
+        assert_eq!(length(), TABLE_SIZE);
+        table.set_len(TABLE_MIN).unwrap();
         Core::open(&pool, Options::default())
             .unwrap()
             .close()
             .unwrap();
-        assert_eq!(length(), SESSION_TABLE_SIZE);
+        assert_eq!(length(), TABLE_SIZE);
         // What no release made is damage.
-        table.set_len(SESSION_TABLE_MIN - 1).unwrap();
+        table.set_len(TABLE_MIN - 1).unwrap();
         assert!(Core::open(&pool, Options::default()).is_err());
-        assert_eq!(length(), SESSION_TABLE_MIN - 1);
+        assert_eq!(length(), TABLE_MIN - 1);
     }
 
     /// 11 users took all 1,024 sessions: each had half of what the others had left.

@@ -167,7 +167,6 @@ fn make_keeper(
         // For a controller that comes after this one.
         parent: of,
         entries: kept_generation,
-        class: 0,
         reserved0: 0,
         attributes: PagePtr::NULL,
         reserved: [0; 3],
@@ -180,7 +179,6 @@ fn make_keeper(
     header.ownership = Ownership::SHARED;
     header.branch_slot = 0;
     header.fold = fold;
-    header.class = 0;
     Ok(number)
 }
 

@@ -19,8 +19,8 @@
 //!   operations in flight, its requests.
 
 use crate::core::Core;
-use crate::files::GROUPS_MAX;
 use crate::sessions::{Greeting, Live, Session};
+use arck_controller_state::sessions::GROUPS_MAX;
 use arck_core_state::geometry::SessionNumber;
 use arck_protocol::control::{ControlMemory, MEMBERS};
 use arck_protocol::ring::Ring;

@@ -112,9 +112,9 @@ impl Core {
     pub fn lend_leftovers(&self) {
         for segment in 0..self.state.pool.geometry().segment_count {
             let entry = self.state.space.entry(segment).unwrap_or_default();
-            if entry.kind() == crate::files::SegmentKind::Data
+            if entry.kind() == arck_controller_state::segments::SegmentKind::Data
                 && !self.sessions.contains_key(&entry.owner)
-                && entry.uid < crate::files::HIDDEN
+                && entry.uid < arck_controller_state::segments::HIDDEN
                 && self.state.pool.reach(&Lent::Segment(segment).name()) == Reach::Somebodys
             {
                 self.lend_segment(0, entry.uid, segment);

@@ -4,8 +4,9 @@
 //! The superblock is written last, but for its copy: a pool whose making was interrupted is no pool.
 
 use crate::error::{Error, Result};
-use crate::files::{self, SegmentEntry, SegmentKind};
 use crate::pool::{self, allocate, durability_of, numbered, resized};
+use arck_controller_state::segments::{SegmentEntry, SegmentKind};
+use arck_controller_state::{segments, sessions as session_table};
 use arck_core_state::header::{HeaderKind, identity_word, state_word};
 use arck_core_state::superblock::{Durability, Superblock};
 use arck_core_state::{
@@ -86,9 +87,9 @@ pub fn mkfs(
     let bitmap = table(layout::PAGE_BITMAP, geometry.page_bitmap_size())?;
     let segments = table(
         layout::SEGMENT_TABLE,
-        files::segment_table_size(geometry.segment_count),
+        segments::table_size(geometry.segment_count),
     )?;
-    let sessions = table(layout::SESSION_TABLE, files::SESSION_TABLE_SIZE)?;
+    let sessions = table(layout::SESSION_TABLE, session_table::TABLE_SIZE)?;
     let journal = table(layout::JOURNAL, JOURNAL_SIZE)?;
 
     // Segment 0 holds metadata; page 0 is never used, page 1 begins with the root's inode.
@@ -121,7 +122,6 @@ pub fn mkfs(
         pages: 0,
         parent: ROOT_INODE,
         entries: 0,
-        class: 0,
         reserved0: 0,
         attributes: PagePtr::NULL,
         reserved: [0; 3],
@@ -132,7 +132,7 @@ pub fn mkfs(
         1,
         0,
         identity_word(1, 0),
-        state_word(HeaderKind::Alive, Some(FileKind::Directory), 0),
+        state_word(HeaderKind::Alive, Some(FileKind::Directory)),
         0,
         0,
     ];

@@ -7,9 +7,10 @@
 //! * Every page that is stored to has been allocated in the backing before.
 
 use crate::error::{Error, Result};
-use crate::files::{self, SegmentEntry};
 use crate::spare_files::SpareFiles;
 use crate::superblock;
+use arck_controller_state::segments::SegmentEntry;
+use arck_controller_state::{segments, sessions as session_table};
 use arck_core_state::superblock::{Durability, Superblock};
 use arck_core_state::{
     Geometry, InodeNumber, LiveHeader, PAGE_SIZE, PagePtr, PageWords, Pages, SegmentNumber, layout,
@@ -208,10 +209,10 @@ impl Pool {
         let (_, bitmap) = table(layout::PAGE_BITMAP, geometry.page_bitmap_size())?;
         let (_, segment_table) = table(
             layout::SEGMENT_TABLE,
-            files::segment_table_size(geometry.segment_count),
+            segments::table_size(geometry.segment_count),
         )?;
         lengthen_session_table(path, &directory)?;
-        let (_, session_table) = table(layout::SESSION_TABLE, files::SESSION_TABLE_SIZE)?;
+        let (_, session_table) = table(layout::SESSION_TABLE, session_table::TABLE_SIZE)?;
         let span = usize::try_from(geometry.span()).unwrap_or(usize::MAX);
         let space =
             AddressSpace::reserve(span).map_err(Error::mapping(path, "reserving address space"))?;
@@ -475,7 +476,7 @@ impl Pool {
 
     /// An entry of the stored segment table.
     pub fn segment_entry(&self, segment: SegmentNumber) -> SegmentEntry {
-        let mut bytes = [0u8; files::SEGMENT_ENTRY_SIZE as usize];
+        let mut bytes = [0u8; segments::SEGMENT_ENTRY_SIZE];
         let offset = segment as usize * bytes.len();
         if self.segment_table().copy_to(offset, &mut bytes).is_none() {
             return SegmentEntry::default();
@@ -518,8 +519,8 @@ fn lengthen_session_table(path: &Path, directory: &OwnedFd) -> Result<()> {
     let status = rustix::fs::fstat(&file).map_err(Error::system(path.join(name), "fstat"))?;
     let has = u64::try_from(status.st_size).unwrap_or(0);
     match has {
-        files::SESSION_TABLE_MIN..files::SESSION_TABLE_SIZE => {
-            allocate(&file, 0, files::SESSION_TABLE_SIZE)
+        session_table::TABLE_MIN..session_table::TABLE_SIZE => {
+            allocate(&file, 0, session_table::TABLE_SIZE)
                 .map_err(Error::system(path.join(name), "allocate"))
         }
         _ => Ok(()),

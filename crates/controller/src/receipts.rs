@@ -15,8 +15,8 @@
 //! * The file is written with `write`, and never flushed: it need not survive the machine, after
 //!   whose failure nobody is left to ask. The session never gets it.
 
-use crate::files;
 use crate::pool::{Pool, numbered};
+use arck_controller_state::sessions as session_table;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::{InodeNumber, PAGE_SIZE, layout};
 use arck_pm::record::{self, FileChange, file_id};
@@ -366,11 +366,11 @@ pub fn remove(pool: &Pool, session: SessionNumber) {
 }
 
 fn store_lost(pool: &Pool, whose: Whose, lost: u64) {
-    let entry = files::SESSION_TABLE_FIRST + whose.index * files::SESSION_ENTRY_SIZE;
+    let entry = session_table::entry_offset(whose.index);
     // In range: the session has its place there.
     let _ =
         pool.session_table()
-            .store_u64(entry + files::SESSION_LOST_OFFSET, lost, Ordering::Release);
+            .store_u64(entry + session_table::LOST_OFFSET, lost, Ordering::Release);
 }
 
 fn append(pool: &Pool, session: SessionNumber, at: u64, bytes: &[u8]) -> Result<(), Errno> {

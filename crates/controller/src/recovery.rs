@@ -14,13 +14,14 @@ use crate::arena::{self, Arena};
 use crate::change::{Change, Weight};
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::files::{SegmentEntry, SegmentKind};
-use crate::journal::{Journal, Target};
+use crate::journal::{self, Journal};
 use crate::pool::Pool;
 use crate::progress::Step;
 use crate::scan::Held;
 use crate::sessions::{Owned, Session};
 use crate::space::Space;
+use arck_controller_state::journal::Target;
+use arck_controller_state::segments::{SegmentEntry, SegmentKind};
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{InodeNumber, PAGE_SIZE, PagePtr, layout};
@@ -29,12 +30,12 @@ use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
 /// Applies the journal's last entry again, and maps the metadata segments.
-pub fn replay(pool: &mut Pool, journal: &mut Journal) -> Result<()> {
-    let redo = journal.read().unwrap_or_default();
+pub fn replay(pool: &mut Pool, open: &mut Journal) -> Result<()> {
+    let redo = open.read().unwrap_or_default();
     // The segment table first: it says what the other records may address.
     for (target, offset, bytes) in redo.records() {
         if target == Target::Segments {
-            let memory = target.memory(pool);
+            let memory = journal::memory(target, pool);
             let stored = usize::try_from(offset)
                 .ok()
                 .and_then(|at| memory.copy_from(at, bytes));
@@ -43,7 +44,7 @@ pub fn replay(pool: &mut Pool, journal: &mut Journal) -> Result<()> {
     }
     map_metadata(pool)?;
     for (target, offset, bytes) in redo.records() {
-        let memory = target.memory(pool);
+        let memory = journal::memory(target, pool);
         let is_mapped = target != Target::Pages || spans_mapped_pages(pool, offset, bytes.len());
         usize::try_from(offset)
             .ok()
@@ -51,10 +52,10 @@ pub fn replay(pool: &mut Pool, journal: &mut Journal) -> Result<()> {
             .and_then(|at| memory.slice(at, bytes.len()))
             .ok_or_else(|| damaged(pool, NOT_THERE))?;
     }
-    redo.store(pool, || {});
+    journal::store(&redo, pool, || {});
     for (target, offset, bytes) in redo.records() {
         // In range, as was seen above.
-        let _ = target.memory(pool).flush(offset as usize, bytes.len());
+        let _ = journal::memory(target, pool).flush(offset as usize, bytes.len());
     }
     // No fence: it is all the same until there is another entry, and the first fence of the change
     // that brings it makes this durable. A second failure before that finds this entry once more.

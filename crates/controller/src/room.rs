@@ -20,11 +20,11 @@
 //!   fills more than its room is folded only as far as that leaves the rooms of others.
 
 use crate::core::Core;
-use crate::files;
 use crate::fold::heavy_barrier;
 use crate::ownership::Reply;
 use crate::pool::Pool;
 use crate::sessions::Session;
+use arck_controller_state::sessions as session_table;
 use arck_core_state::geometry::SessionNumber;
 use arck_protocol::Response;
 use rustix::io::Errno;
@@ -70,10 +70,10 @@ impl Session {
     /// The pool's session table says it too, for a controller that comes after this one.
     pub fn set_room(&mut self, pool: &Pool, pages: u64) {
         self.room = pages;
-        let entry = files::SESSION_TABLE_FIRST + self.index * files::SESSION_ENTRY_SIZE;
+        let entry = session_table::entry_offset(self.index);
         // In range: the session has its place there.
         let _ = pool.session_table().store_u64(
-            entry + files::SESSION_ROOM_OFFSET,
+            entry + session_table::ROOM_OFFSET,
             pages,
             Ordering::Release,
         );

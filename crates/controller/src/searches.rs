@@ -173,7 +173,6 @@ mod tests {
             pages: 0,
             parent,
             entries: 0,
-            class: 0,
             reserved0: 0,
             attributes: PagePtr::NULL,
             reserved: [0; 3],

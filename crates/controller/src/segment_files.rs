@@ -149,8 +149,8 @@ impl Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::SegmentKind;
     use crate::testing::TestCore;
+    use arck_controller_state::segments::SegmentKind;
     use std::collections::HashMap;
     use std::os::unix::fs::MetadataExt;
     use std::path::Path;

@@ -9,11 +9,12 @@
 
 use crate::arena::{self, Arena, Reader};
 use crate::core::Core;
-use crate::files::{GROUPS_MAX, SESSIONS_MAX, SegmentKind, SessionEntry};
 use crate::lent::Lent;
 use crate::members::{Group, Members};
 use crate::pool::Pool;
 use crate::receipts::{Flights, KeptReceipt, RECEIPT_BYTES, Receipts, Whose};
+use arck_controller_state::segments::SegmentKind;
+use arck_controller_state::sessions::{GROUPS_MAX, SESSIONS_MAX, SessionEntry};
 use arck_core_state::arena::branch_offset;
 use arck_core_state::branch::{BRANCH_SIZE, StoredBranch};
 use arck_core_state::geometry::SessionNumber;

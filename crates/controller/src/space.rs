@@ -13,11 +13,11 @@
 //!   a read lease has shown that no writable descriptor or mapping of it is left.
 
 use crate::classes::NOBODY;
-use crate::files::{CONTROLLER, FOREIGN, STALE, SegmentEntry, SegmentKind};
 use crate::free_pages::Granted;
 use crate::pool::{Pool, numbered, punched, resized};
 use crate::reach::Reach;
 use crate::workers::Workers;
+use arck_controller_state::segments::{CONTROLLER, FOREIGN, STALE, SegmentEntry, SegmentKind};
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::{Geometry, PagePtr, SegmentNumber, layout};
 use rustix::fs::{FallocateFlags, OFlags};

@@ -309,6 +309,7 @@ impl VerifiedState for State {
             return None;
         }
         let entry = self.space.entry(geometry.segment_of(page))?;
-        (entry.kind() == crate::files::SegmentKind::Data && entry.owner != 0).then_some(entry.owner)
+        (entry.kind() == arck_controller_state::segments::SegmentKind::Data && entry.owner != 0)
+            .then_some(entry.owner)
     }
 }

@@ -23,14 +23,13 @@
 
 use crate::arena::{self, Arena};
 use crate::core::Core;
-use crate::files::{
-    SESSION_DONE_OFFSET, SESSION_ENTRY_SIZE, SESSION_TABLE_FIRST, SegmentKind, SessionEntry,
-};
 use crate::lent::Lent;
 use crate::members::{Group, Members, are_same};
 use crate::pool::Pool;
 use crate::receipts::Receipts;
 use crate::sessions::{Live, Owned, Session};
+use arck_controller_state::segments::SegmentKind;
+use arck_controller_state::sessions::{self as session_table, SessionEntry};
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::{InodeNumber, SegmentNumber};
 use arck_pm::{MapOptions, Mapping};
@@ -246,9 +245,9 @@ impl Core {
         self.state.serving = session.and_then(|session| {
             let request = session.live.as_ref()?.control().requests.get(slot)?;
             let count = request.count.load(Ordering::Relaxed);
-            let entry = SESSION_TABLE_FIRST + session.index * SESSION_ENTRY_SIZE;
+            let entry = session_table::entry_offset(session.index);
             let token = request_token(number, slot, count);
-            Some(((entry + SESSION_DONE_OFFSET) as u64, token))
+            Some(((entry + session_table::DONE_OFFSET) as u64, token))
         });
     }
 

@@ -128,7 +128,6 @@ pub struct HeaderCopy {
     pub kind: HeaderKind,
     /// Meaningful when alive or orphan.
     pub file_kind: Option<FileKind>,
-    pub class: u32,
 }
 
 /// Byte offsets of the words, for whoever writes redo records.
@@ -145,10 +144,8 @@ pub fn identity_word(generation: u32, branch_slot: u32) -> u64 {
 }
 
 /// Packs the state word.
-pub fn state_word(kind: HeaderKind, file_kind: Option<FileKind>, class: u32) -> u64 {
-    u64::from(kind as u8)
-        | u64::from(file_kind.map_or(0, |k| k as u8)) << 8
-        | u64::from(class) << 32
+pub fn state_word(kind: HeaderKind, file_kind: Option<FileKind>) -> u64 {
+    u64::from(kind as u8) | u64::from(file_kind.map_or(0, |k| k as u8)) << 8
 }
 
 impl LiveHeader {
@@ -210,7 +207,6 @@ impl LiveHeader {
             branch_slot: (identity >> 32) as u32,
             kind: HeaderKind::from_u8(state as u8).unwrap_or(HeaderKind::Free),
             file_kind: FileKind::from_u8((state >> 8) as u8),
-            class: (state >> 32) as u32,
         }
     }
 

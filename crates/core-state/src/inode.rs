@@ -69,9 +69,7 @@ pub struct Inode {
     pub parent: u32,
     /// Of a directory: names in it.
     pub entries: u32,
-    /// Read class.
-    pub class: u32,
-    pub reserved0: u32,
+    pub reserved0: u64,
     /// Page of the extended attributes, of a file or directory; null = none.
     pub attributes: PagePtr,
     pub reserved: [u64; 3],

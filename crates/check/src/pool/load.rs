@@ -3,21 +3,23 @@
 //! Invariant: whatever is missing or too short reads as zeroes, and is a finding; only without a
 //! superblock there is nothing to look at.
 
+use super::Pool;
 use super::lock::Lock;
 use super::overlay::Overlay;
 use super::segment::{Segment, segment_name};
-use super::{JOURNAL_MAX, Pool};
 use crate::finding::{Finding, Place, Rule};
-use crate::journal::{self, Journal, Target};
 use crate::memory::{self, Memory};
-use crate::tables::{self, SEGMENT_ENTRY, SegmentEntry, SegmentKind};
 use crate::{Error, Result, superblock};
-use arck_core_state::{PAGE_SIZE, layout};
+use arck_controller_state::journal::{self, ENTRY_HEADER_SIZE, EntryHeader, Target};
+use arck_controller_state::segments::{self, SEGMENT_ENTRY_SIZE, SegmentEntry, SegmentKind};
+use arck_controller_state::sessions::{self, SESSION_ENTRY_SIZE, SESSIONS_MAX, SessionEntry};
+use arck_core_state::layout;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::path::Path;
 use std::sync::OnceLock;
+use zerocopy::FromBytes;
 
 impl Pool {
     /// Opens a pool. What is wrong with its files and tables goes to `findings`.
@@ -61,30 +63,26 @@ impl Pool {
         if let Some((_, memory)) = self.table(layout::PAGE_BITMAP, size, findings)? {
             self.bitmap = memory;
         }
-        let size = tables::SESSION_TABLE as u64;
-        let least = tables::SESSION_TABLE_MIN as u64;
-        let table = self.table_of(layout::SESSION_TABLE, (least, size), findings)?;
+        let sizes = (sessions::TABLE_MIN, sessions::TABLE_SIZE);
+        let table = self.table_of(layout::SESSION_TABLE, sizes, findings)?;
         if let Some((_, memory)) = table {
             let bytes = copy(&memory);
             self.next_session = memory.word(0);
-            self.sessions = tables::sessions(&bytes);
+            self.sessions = entries(&bytes);
         }
-        let size = u64::from(geometry.segment_count) * SEGMENT_ENTRY as u64;
+        let size = segments::entry_offset(geometry.segment_count);
         let mut table = Vec::new();
-        let whole = size.next_multiple_of(PAGE_SIZE);
+        let whole = segments::table_size(geometry.segment_count);
         if let Some((_, memory)) = self.table(layout::SEGMENT_TABLE, whole, findings)? {
             table = copy(&memory);
             self.live_segments = memory;
         }
         table.resize(size as usize, 0);
         let journal = self.journal(findings)?;
-        let entry = if self.served {
-            Journal::Empty
-        } else {
-            journal::decode(&journal)
-        };
+        // Of one that is not sensible as a whole nothing is looked at.
+        let records: std::result::Result<Vec<_>, usize> = journal::records(&journal).collect();
         let mut late = 0;
-        if let Journal::Entry(records) = &entry {
+        if let Ok(records) = &records {
             for record in records.iter().filter(|r| r.target == Target::Segments) {
                 let from = usize::try_from(record.offset).unwrap_or(usize::MAX);
                 let place = from
@@ -99,12 +97,14 @@ impl Pool {
                 }
             }
         }
-        let entries = table.chunks_exact(SEGMENT_ENTRY);
-        self.segments = entries.map(SegmentEntry::decode).collect();
+        let entries = table.chunks_exact(SEGMENT_ENTRY_SIZE);
+        self.segments = entries
+            .filter_map(|entry| SegmentEntry::read_from_bytes(entry).ok())
+            .collect();
         self.table = table;
         self.map_segments(findings)?;
-        match &entry {
-            Journal::Entry(records) => {
+        match &records {
+            Ok(records) => {
                 let mut over = Overlay::default();
                 for record in records.iter().filter(|r| r.target != Target::Segments) {
                     match over.lay(self, record) {
@@ -125,8 +125,7 @@ impl Pool {
                     });
                 }
             }
-            Journal::Senseless(at) => findings.push(senseless(*at)),
-            Journal::Empty => {}
+            Err(at) => findings.push(senseless(*at)),
         }
         Ok(())
     }
@@ -168,7 +167,7 @@ impl Pool {
         Error::system(&self.path.join(name), operation)
     }
 
-    /// The journal's entry as bytes; empty if there is none.
+    /// The records of the journal's entry, if one counts; they are in place already where the pool is served.
     fn journal(&self, findings: &mut Vec<Finding>) -> Result<Vec<u8>> {
         let failed = |errno| self.failed(layout::JOURNAL, "read")(errno);
         let file = match memory::open(&self.directory, layout::JOURNAL) {
@@ -179,18 +178,20 @@ impl Pool {
             }
             Err(errno) => return Err(failed(errno)),
         };
-        let head = memory::read(&file, journal::ENTRY_HEADER as u64).map_err(failed)?;
-        if head.len() < journal::ENTRY_HEADER {
-            let detail = format!("has {} bytes", head.len());
+        let mut entry = memory::read(&file, ENTRY_HEADER_SIZE as u64).map_err(failed)?;
+        if entry.len() < ENTRY_HEADER_SIZE {
+            let detail = format!("has {} bytes", entry.len());
             findings.push(file_finding(layout::JOURNAL.into(), detail));
             return Ok(Vec::new());
         }
-        match journal::length(&head) {
-            Some(length) if length <= JOURNAL_MAX => {
-                memory::read(&file, length + journal::ENTRY_HEADER as u64).map_err(failed)
-            }
-            _ => Ok(Vec::new()),
-        }
+        let Some(header) = EntryHeader::decode(&entry).filter(|_| !self.served) else {
+            return Ok(Vec::new());
+        };
+        let length = header.length.saturating_add(ENTRY_HEADER_SIZE as u64);
+        entry = memory::read(&file, length).map_err(failed)?;
+        let records = entry.split_off(ENTRY_HEADER_SIZE.min(entry.len()));
+        let counts = header.is_of(&records);
+        Ok(if counts { records } else { Vec::new() })
     }
 
     /// Maps the metadata segments of a pool that nobody serves.
@@ -268,4 +269,15 @@ fn senseless(at: usize) -> Finding {
         place: Place::File(layout::JOURNAL, at as u64),
         detail: "the entry's checksum holds, and it addresses what is not there".into(),
     }
+}
+
+/// The entries of the session table that count, and where each stands.
+fn entries(table: &[u8]) -> Vec<(usize, SessionEntry)> {
+    let entry = |index: usize| {
+        let at = sessions::entry_offset(index);
+        let bytes = table.get(at..at + SESSION_ENTRY_SIZE)?;
+        let entry = SessionEntry::decode(bytes.try_into().ok()?)?;
+        Some((at, entry))
+    };
+    (0..SESSIONS_MAX).filter_map(entry).collect()
 }

@@ -5,8 +5,8 @@
 //! * A record that addresses what is not there lies over nothing.
 
 use super::Pool;
-use crate::journal::{Record, Target};
-use crate::tables::SESSION_TABLE;
+use arck_controller_state::journal::{Record, Target};
+use arck_controller_state::sessions::TABLE_SIZE;
 use arck_core_state::header::{HEADER_SIZE, OWNERSHIP_OFFSET};
 use arck_core_state::{InodeNumber, Ownership, PAGE_SIZE, PagePtr, PageWords};
 use foldhash::HashMap;
@@ -79,7 +79,7 @@ impl Overlay {
                 Target::Segments => {}
                 // Says nothing of what is stored: which requests were done.
                 Target::Sessions => {
-                    (at < SESSION_TABLE as u64).then_some(())?;
+                    (at < TABLE_SIZE).then_some(())?;
                     self.sessions.push((at, word));
                 }
                 Target::Sequences => {

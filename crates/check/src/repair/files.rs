@@ -9,7 +9,7 @@
 use super::plan::{Plan, copy_page};
 use super::space::{Owner, Space};
 use crate::pool::Pool;
-use crate::tables::SegmentKind;
+use arck_controller_state::segments::SegmentKind;
 use arck_core_state::geometry::{FILE_SIZE_MAX, PATH_MAX};
 use arck_core_state::index::{FANOUT, HEIGHT_MAX, capacity};
 use arck_core_state::{FileKind, IndexRoot, Inode, PAGE_SIZE, PagePtr, Pages};

@@ -4,7 +4,8 @@
 //! into once.
 
 use crate::pool::Pool;
-use crate::tables::{CONTROLLER, HIDDEN, SegmentEntry, SegmentKind};
+use arck_controller_state::classes::CLASSES_MAX;
+use arck_controller_state::segments::{CONTROLLER, HIDDEN, SegmentEntry, SegmentKind};
 use arck_core_state::directory::{BUCKET_MAGIC, CHAIN_MAX, WORD_MAGIC, next_page};
 use arck_core_state::index::HEIGHT_MAX;
 use arck_core_state::{FileKind, Inode, InodeNumber, PagePtr, Pages, SegmentNumber};
@@ -13,8 +14,6 @@ use std::sync::atomic::Ordering;
 
 /// What an inode or a bucket weighs, against a pointer.
 const PROOF: u64 = 1000;
-/// Read classes that a pool can have.
-const CLASSES_MAX: u32 = 4096;
 
 /// What speaks for a segment being of metadata, and of data.
 #[derive(Clone, Copy, Default)]
@@ -162,7 +161,7 @@ impl<'p> Kinds<'p> {
             if kind != SegmentKind::Data || self.pool.superblock.clean {
                 entry.owner = 0;
             }
-            if entry.class > CLASSES_MAX || mislabelled.contains(&segment) {
+            if entry.class as usize > CLASSES_MAX || mislabelled.contains(&segment) {
                 entry.class = 0;
                 // What the controller had put there it hides; a session's user stays.
                 entry.uid = match (kind, entry.uid) {

@@ -28,8 +28,8 @@ mod tree;
 use crate::finding::{Finding, Rule};
 use crate::inode::{Link, Look, Sink, Use};
 use crate::pool::{Header, Pool, segment_name};
-use crate::tables::SegmentKind;
 use crate::{Error, Options, Report, Result, classes, survey};
+use arck_controller_state::segments::SegmentKind;
 use arck_core_state::arena::BRANCH_SLOTS;
 use arck_core_state::header::{COUNTED_MAX, HeaderKind, identity_word, state_word};
 use arck_core_state::inode::INODE_SIZE;
@@ -453,7 +453,7 @@ impl<'p, 'a> Repair<'p, 'a> {
                         fold,
                         ownership.0,
                         identity_word(saved.inode.generation, slot),
-                        state_word(kind, Some(saved.kind), 0),
+                        state_word(kind, Some(saved.kind)),
                     ]
                 }
                 None => {
@@ -480,7 +480,7 @@ impl<'p, 'a> Repair<'p, 'a> {
                         fold,
                         ownership.0,
                         identity_word(generation, slot),
-                        state_word(kind, None, 0),
+                        state_word(kind, None),
                     ]
                 }
             };
@@ -508,15 +508,7 @@ impl<'p, 'a> Repair<'p, 'a> {
             let old = self.pool.segment_entry(segment);
             let new = self.space.segments[segment as usize];
             if old != new {
-                self.plan.set_segment(
-                    segment,
-                    [
-                        u64::from(new.kind) | u64::from(new.class) << 32,
-                        u64::from(new.owner) | u64::from(new.uid) << 32,
-                        u64::from(new.flags),
-                        0,
-                    ],
-                );
+                self.plan.set_segment(segment, new);
                 let kind = new.kind();
                 self.say(format!("segment {segment} is of {kind:?} now"));
             }

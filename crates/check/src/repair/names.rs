@@ -8,7 +8,7 @@
 use super::plan::Plan;
 use super::space::{Owner, Space};
 use crate::pool::Pool;
-use crate::tables::SegmentKind;
+use arck_controller_state::segments::SegmentKind;
 use arck_core_state::directory::{
     BUCKET_MAGIC, BucketPage, CHAIN_MAX, Dentry, TAG_CONTINUED, UNITS, WORD_IDENTITY, WORD_MAGIC,
     bucket_of, hash_name, next_page, read_entry, tags, units_for,

@@ -10,10 +10,10 @@
 //!   entry is.
 //! * What the journal held before is in place, durably, before the entry is replaced.
 
-use crate::journal::{self, Target};
 use crate::pool::{Pool, segment_name};
-use crate::tables::SEGMENT_ENTRY;
 use crate::{Error, Result, memory};
+use arck_controller_state::journal::{EntryHeader, JOURNAL_MIN, Redo, Target};
+use arck_controller_state::segments::{self, SegmentEntry};
 use arck_core_state::header::HEADER_SIZE;
 use arck_core_state::superblock::Superblock;
 use arck_core_state::{InodeNumber, PAGE_SIZE, PagePtr, PageWords, Pages, SegmentNumber, layout};
@@ -24,6 +24,7 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::Ordering;
+use zerocopy::IntoBytes;
 
 /// See the module's head.
 #[derive(Default)]
@@ -46,9 +47,10 @@ impl Plan {
     pub fn set_bits(&mut self, index: u64, word: u64) {
         self.bitmap.insert(index * 8, word);
     }
-    pub fn set_segment(&mut self, segment: SegmentNumber, words: [u64; 4]) {
+    pub fn set_segment(&mut self, segment: SegmentNumber, entry: SegmentEntry) {
+        let words: [u64; 4] = zerocopy::transmute!(entry);
         for (word, offset) in words.into_iter().zip((0..).step_by(8)) {
-            let at = u64::from(segment) * SEGMENT_ENTRY as u64 + offset;
+            let at = segments::entry_offset(segment) + offset;
             self.segments.insert(at, word);
         }
     }
@@ -73,37 +75,24 @@ impl Plan {
         self.copies.push((page, of));
     }
 
-    /// The records of the entry.
-    fn records(&self) -> Vec<u8> {
-        let mut records = Vec::new();
-        let targets = [
-            (Target::Segments, 2u32, &self.segments),
-            (Target::Headers, 0, &self.headers),
-            (Target::Bitmap, 1, &self.bitmap),
-            (Target::Pages, 3, &self.pages),
-        ];
-        for (_, number, words) in targets {
-            let mut run: Vec<u8> = Vec::new();
-            let mut start = 0;
-            let mut put = |start: u64, run: &mut Vec<u8>| {
-                if !run.is_empty() {
-                    records.extend_from_slice(&number.to_le_bytes());
-                    // A run ends with its page.
-                    records.extend_from_slice(&(run.len() as u32).to_le_bytes());
-                    records.extend_from_slice(&start.to_le_bytes());
-                    records.append(run);
-                }
-            };
+    /// What changes, by what it changes, in the order in which it is applied.
+    fn words(&self) -> [(Target, &BTreeMap<u64, u64>); 4] {
+        [
+            (Target::Segments, &self.segments),
+            (Target::Headers, &self.headers),
+            (Target::Bitmap, &self.bitmap),
+            (Target::Pages, &self.pages),
+        ]
+    }
+
+    fn redo(&self) -> Redo {
+        let mut redo = Redo::default();
+        for (target, words) in self.words() {
             for (&at, word) in words {
-                if at != start + run.len() as u64 || at % PAGE_SIZE == 0 {
-                    put(start, &mut run);
-                    start = at;
-                }
-                run.extend_from_slice(&word.to_le_bytes());
+                redo.put(target, at, &word.to_le_bytes());
             }
-            put(start, &mut run);
         }
-        records
+        redo
     }
 
     /// Does it. Blocks until all is durable.
@@ -123,27 +112,20 @@ impl Plan {
             files.write_page(page, &bytes)?;
         }
         files.sync()?;
-        let records = self.records();
+        let redo = self.redo();
         let sequence = pool.journal_sequence().unwrap_or(0).wrapping_add(1);
-        let mut entry = vec![0; journal::ENTRY_HEADER];
-        entry[..8].copy_from_slice(journal::MAGIC);
-        entry[8..16].copy_from_slice(&sequence.to_le_bytes());
-        entry[16..24].copy_from_slice(&(records.len() as u64).to_le_bytes());
-        let sum = journal::checksum(sequence, &records);
-        entry[24..28].copy_from_slice(&sum.to_le_bytes());
-        entry.extend_from_slice(&records);
+        let header = EntryHeader::new(sequence, redo.bytes());
+        let entry = [header.as_bytes(), redo.bytes()].concat();
         // As long as the controller makes it at least.
-        let length = (entry.len() as u64).next_power_of_two().max(1 << 20);
+        let length = (entry.len() as u64).next_power_of_two().max(JOURNAL_MIN);
         files.extend(layout::JOURNAL, length)?;
         files.write(layout::JOURNAL, 0, &entry)?;
         files.sync()?;
-        let words = |words: &BTreeMap<u64, u64>| words.clone().into_iter().collect::<Vec<_>>();
-        files.apply(&[
-            (Target::Segments, words(&self.segments)),
-            (Target::Headers, words(&self.headers)),
-            (Target::Bitmap, words(&self.bitmap)),
-            (Target::Pages, words(&self.pages)),
-        ])?;
+        let words = self.words().map(|(target, words)| {
+            let words: Vec<(u64, u64)> = words.clone().into_iter().collect();
+            (target, words)
+        });
+        files.apply(&words)?;
         files.sync()
     }
 }

@@ -6,7 +6,7 @@
 //!   the pool's user, until the controller moves it.
 
 use crate::pool::Pool;
-use crate::tables::{SegmentEntry, SegmentKind, USED};
+use arck_controller_state::segments::{STALE, SegmentEntry, SegmentKind};
 use arck_core_state::{InodeNumber, PagePtr, SegmentNumber};
 use foldhash::HashMap;
 
@@ -129,7 +129,7 @@ impl<'p> Space<'p> {
         let free = (0..self.pool.geometry.segment_count).find(|&segment| {
             let entry = &self.segments[segment as usize];
             let first = self.pool.geometry.first_page(segment).0;
-            (entry.kind(), entry.flags & USED) == (SegmentKind::Free, 0)
+            (entry.kind(), entry.flags & STALE) == (SegmentKind::Free, 0)
                 && (first..first + pages).all(|p| self.is_free(PagePtr(p)))
         })?;
         self.segments[free as usize] = SegmentEntry {

@@ -8,10 +8,12 @@ use super::plan::Files;
 use super::report::Telling;
 use crate::finding::Finding;
 use crate::pool::{Pool, segment_name};
-use crate::tables::{GROUPS, SEGMENT_ENTRY, SESSION_TABLE_MIN, SegmentKind};
 use crate::{Error, Result, pool, superblock};
+use arck_controller_state::journal::JOURNAL_MIN;
+use arck_controller_state::segments::{self, SegmentKind};
+use arck_controller_state::sessions::{GROUPS_MAX, TABLE_MIN};
 use arck_core_state::arena::{ARENA_PAGES, BRANCH_PAGES, DELTA_FIRST};
-use arck_core_state::{PAGE_SIZE, layout};
+use arck_core_state::layout;
 use foldhash::HashSet;
 use std::path::Path;
 
@@ -42,16 +44,15 @@ pub(crate) fn mend_superblock(path: &Path, telling: &mut Telling) -> Result<Opti
 pub(crate) fn mend_files(pool: &Pool, telling: &mut Telling) -> Result<bool> {
     let files = Files::of(pool);
     let geometry = pool.geometry;
-    let table = u64::from(geometry.segment_count) * SEGMENT_ENTRY as u64;
     let mut wanted = vec![
         (layout::HEADERS.to_owned(), geometry.header_table_size()),
         (layout::PAGE_BITMAP.to_owned(), geometry.page_bitmap_size()),
-        (layout::SESSION_TABLE.to_owned(), SESSION_TABLE_MIN as u64),
+        (layout::SESSION_TABLE.to_owned(), TABLE_MIN),
         (
             layout::SEGMENT_TABLE.to_owned(),
-            table.next_multiple_of(PAGE_SIZE),
+            segments::table_size(geometry.segment_count),
         ),
-        (layout::JOURNAL.to_owned(), 1 << 20),
+        (layout::JOURNAL.to_owned(), JOURNAL_MIN),
     ];
     for segment in 0..geometry.segment_count {
         if pool.segment_kind(segment) != SegmentKind::Free {
@@ -84,14 +85,14 @@ pub(crate) fn mend_sessions(pool: &Pool, telling: &mut Telling) -> Result<()> {
     let mut numbers = HashSet::default();
     let mut highest = 0;
     let mut cleared = Vec::new();
-    for entry in &pool.sessions {
-        let is_sane = entry.groups <= GROUPS
+    for (at, entry) in &pool.sessions {
+        let is_sane = entry.group_count as usize <= GROUPS_MAX
             && entry.branch_pages <= BRANCH_PAGES
             && u64::from(entry.delta_pages) <= u64::from(ARENA_PAGES) - u64::from(DELTA_FIRST)
             && u64::from(entry.session) < pool.next_session
             && numbers.insert(entry.session);
         if pool.superblock.clean || !is_sane {
-            cleared.push(entry.at);
+            cleared.push(*at);
             telling.say(format!("forgot session {}", entry.session));
         } else {
             highest = highest.max(u64::from(entry.session));

@@ -56,7 +56,6 @@ impl Repair<'_, '_> {
                     pages: 0,
                     parent,
                     entries: 0,
-                    class: 0,
                     reserved0: 0,
                     attributes: PagePtr::NULL,
                     reserved: [0; 3],

@@ -130,7 +130,6 @@ fn parents_first(births: &[Birth]) -> Vec<&Birth> {
 
 fn born(change: &mut Change<'_>, birth: &Birth) -> Result<(), Errno> {
     let is_directory = birth.kind == FileKind::Directory;
-    let class = 0;
     let inode = Inode {
         number: birth.inode,
         generation: birth.generation,
@@ -147,7 +146,6 @@ fn born(change: &mut Change<'_>, birth: &Birth) -> Result<(), Errno> {
         pages: 0,
         parent: if is_directory { birth.parent } else { 0 },
         entries: 0,
-        class,
         reserved0: 0,
         attributes: PagePtr::NULL,
         reserved: [0; 3],
@@ -163,7 +161,6 @@ fn born(change: &mut Change<'_>, birth: &Birth) -> Result<(), Errno> {
     header.inode = address;
     header.kind = HeaderKind::Alive;
     header.file_kind = Some(birth.kind);
-    header.class = class;
     Ok(())
 }
 

@@ -1,9 +1,11 @@
 //! The commit of a change: see the order in the head of [`super`].
 
 use super::{Change, Weight};
-use crate::journal::{Redo, Target};
+use crate::journal;
 use crate::slots::place;
 use crate::state::State;
+use arck_controller_state::journal::{Redo, Target};
+use arck_controller_state::segments::entry_offset;
 use arck_core_state::header::HEADER_SIZE;
 use arck_core_state::inode::INODE_SIZE;
 use arck_core_state::{InodeNumber, PAGE_SIZE, PagePtr, Pages};
@@ -100,7 +102,7 @@ impl Change<'_> {
             redo.put(Target::Sessions, offset, &word.to_le_bytes());
         }
         for (&segment, entry) in &self.segments {
-            let offset = u64::from(segment) * crate::files::SEGMENT_ENTRY_SIZE;
+            let offset = entry_offset(segment);
             redo.put(Target::Segments, offset, entry.as_bytes());
         }
         for (&page, working) in in_order(&self.pages) {
@@ -223,7 +225,7 @@ impl Change<'_> {
     /// Applies what the journal holds. Nothing can fail any more.
     fn apply(&mut self, redo: &Redo, sync: bool) {
         let pool = &self.state.pool;
-        redo.store(pool, || self.state.crash_point("half applied"));
+        journal::store(redo, pool, || self.state.crash_point("half applied"));
         for &number in self.headers.keys() {
             // A mark on a header whose ownership does not change has no redo record.
             if let Some(header) = pool.header(number) {
@@ -237,7 +239,7 @@ impl Change<'_> {
             }
         }
         for (target, offset, bytes) in redo.records() {
-            let memory = target.memory(pool);
+            let memory = journal::memory(target, pool);
             // In range: it was stored to.
             let _ = memory.flush(offset as usize, bytes.len());
             if sync

@@ -7,7 +7,7 @@
 
 use super::*;
 use crate::error::{Error, Result};
-use crate::files::StoredClass;
+use arck_controller_state::classes::StoredClass;
 use arck_core_state::layout;
 use arck_pm::record::{self, FileChange, file_id};
 use rustix::fd::OwnedFd;
@@ -15,36 +15,19 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
-use zerocopy::IntoBytes;
+use zerocopy::{FromZeros, IntoBytes};
 
-impl StoredClass {
-    fn new(number: u32, class: &Class) -> StoredClass {
-        let mut stored = StoredClass {
-            checksum: 0,
-            number,
-            count: class.0.len() as u32,
-            reserved: 0,
-            conditions: [0; CLASS_WORDS],
-        };
-        let (places, _) = stored.conditions.as_chunks_mut::<3>();
-        for (place, condition) in places.iter_mut().zip(&class.0) {
-            *place = [condition.uid, condition.gid, condition.passes];
-        }
-        stored.checksum = stored.sum();
-        stored
-    }
+fn stored(number: u32, class: &Class) -> std::result::Result<StoredClass, Errno> {
+    let triple = |condition: &Condition| [condition.uid, condition.gid, condition.passes];
+    let conditions: Vec<_> = class.0.iter().map(triple).collect();
+    // No class has more.
+    StoredClass::new(number, &conditions).ok_or(Errno::NOSPC)
+}
 
-    fn sum(&self) -> u32 {
-        crc32c::crc32c(&self.as_bytes()[4..])
-    }
-
-    fn decode(&self, number: u32) -> Option<Class> {
-        let (conditions, _) = self.conditions.as_chunks::<3>();
-        let conditions = conditions.get(..self.count as usize)?;
-        let of = |&[uid, gid, passes]: &[u32; 3]| Condition { uid, gid, passes };
-        let class = Class(conditions.iter().map(of).collect());
-        (self.checksum == self.sum() && self.number == number).then_some(class)
-    }
+fn decoded(stored: &StoredClass, number: u32) -> Option<Class> {
+    let of = |&[uid, gid, passes]: &[u32; 3]| Condition { uid, gid, passes };
+    let conditions = stored.conditions(number)?;
+    Some(Class(conditions.iter().map(of).collect()))
 }
 
 /// The pool's classes and their numbers.
@@ -88,7 +71,7 @@ impl Classes {
             told: HashSet::new(),
             may_free: false,
         };
-        let mut stored = StoredClass::new(0, &Class::world());
+        let mut stored = StoredClass::new_zeroed();
         while classes.table.len() < CLASSES_MAX {
             let at = classes.table.len() as u64 * size_of::<StoredClass>() as u64;
             let read = rustix::io::pread(&classes.file, stored.as_mut_bytes(), at)
@@ -98,7 +81,7 @@ impl Classes {
             }
             let number = classes.table.len() as u32 + 1;
             classes.table.push(None);
-            match stored.decode(number) {
+            match decoded(&stored, number) {
                 _ if !is_used(number) => classes.free.push(number),
                 Some(class) => classes.set(number, class),
                 None => tracing::error!("read class {number} is damaged: it is nobody's"),
@@ -206,7 +189,7 @@ impl Classes {
     }
 
     fn store(&self, number: u32, class: &Class) -> std::result::Result<(), Errno> {
-        let stored = StoredClass::new(number, class);
+        let stored = stored(number, class)?;
         let at = u64::from(number - 1) * size_of::<StoredClass>() as u64;
         let written = rustix::io::pwrite(&self.file, stored.as_bytes(), at)?;
         if written != size_of::<StoredClass>() {

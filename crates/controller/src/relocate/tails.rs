@@ -10,8 +10,8 @@
 
 use super::pages::Copier;
 use crate::core::Core;
-use crate::files::{CONTROLLER, SegmentKind};
 use crate::state::State;
+use arck_controller_state::segments::{CONTROLLER, SegmentKind};
 use arck_core_state::{FileKind, InodeNumber, PAGE_SIZE, PagePtr};
 use arck_verifier::{Changes, VerifiedState};
 

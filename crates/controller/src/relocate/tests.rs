@@ -1,8 +1,8 @@
 //! Moves beside sessions that claim maps, or are in the middle of something.
 
 use super::*;
-use crate::files::SegmentKind;
 use crate::testing::{TestCore, file, new_inode};
+use arck_controller_state::segments::SegmentKind;
 use arck_core_state::arena::branch_offset;
 use arck_core_state::branch::StoredBranch;
 use arck_core_state::geometry::FILE_SIZE_MAX;

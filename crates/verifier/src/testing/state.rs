@@ -77,7 +77,6 @@ impl MemoryState {
             branch_slot,
             kind: HeaderKind::Alive,
             file_kind: None,
-            class: 0,
         });
         header.kind = HeaderKind::Alive;
         header.file_kind = Some(kind);
@@ -177,7 +176,6 @@ impl MemoryState {
             branch_slot: self.slot(),
             kind: HeaderKind::Granted,
             file_kind: None,
-            class: 0,
         };
         self.headers.insert(number, header);
     }

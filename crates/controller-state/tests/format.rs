@@ -5,7 +5,7 @@
 //! `<!-- bits NAME -->`, `<!-- enum NAME -->`, `<!-- constants -->`, `<!-- files -->` or
 //! `<!-- examples NAME -->` says what the table that follows describes. The drawing that follows
 //! the table of a structure is compared with one made from the table;
-//! `FORMAT_DRAW=1 cargo test -p arck-core-state --test format` replaces the drawings.
+//! `FORMAT_DRAW=1 cargo test -p arck-controller-state --test format` replaces the drawings.
 
 mod format {
     pub mod code;
@@ -77,7 +77,7 @@ fn structures() {
         .tables("struct-private")
         .map(|table| (table.name().to_owned(), (table.size(), fields_of(table))))
         .collect();
-    same("private structures", &private, &source::private(&root()));
+    same("private structures", &private, &code::private());
     same("structures", &documented, &coded);
 }
 
@@ -101,10 +101,23 @@ fn fields_leave_no_gap() {
 /// other tests, to the document.
 #[test]
 fn nothing_in_the_sources_is_forgotten() {
-    let known: BTreeMap<_, _> = code::structures().into_keys().map(|n| (n, ())).collect();
-    same("structures", &known, &source::stored_structures(&root()));
+    let names = |structures: BTreeMap<String, _>| structures.into_keys().map(|n| (n, ())).collect();
+    for (krate, known) in [
+        ("core-state", names(code::structures())),
+        ("controller-state", names(code::private())),
+    ] {
+        same(
+            "structures",
+            &known,
+            &source::stored_structures(&root(), krate),
+        );
+    }
     let known = code::constants().into_keys().map(|n| (n, ())).collect();
-    same("constants", &known, &source::constants(&root()));
+    same(
+        "constants",
+        &known,
+        &source::constants(&root(), "core-state"),
+    );
 }
 
 #[test]

@@ -1,6 +1,11 @@
 //! What the code says.
 
 use super::super::Fields;
+use arck_controller_state::classes::StoredClass;
+use arck_controller_state::journal::{EntryHeader, RecordHeader};
+use arck_controller_state::kept_rights::KeptRight;
+use arck_controller_state::segments::SegmentEntry;
+use arck_controller_state::sessions::SessionEntry;
 use arck_core_state::arena::{self, ArenaHeader};
 use arck_core_state::branch::{self, StoredBranch};
 use arck_core_state::directory::{self, BucketPage, Dentry};
@@ -36,6 +41,79 @@ macro_rules! structure {
             (size_of::<$name>() as u64, Fields::from(fields)),
         );
     }};
+}
+
+/// Every stored structure that is private to the controller.
+pub fn private() -> Structures {
+    let mut map = Structures::new();
+    structure!(
+        map,
+        SegmentEntry {
+            kind,
+            class,
+            owner,
+            uid,
+            flags,
+            reserved
+        }
+    );
+    structure!(
+        map,
+        StoredClass {
+            checksum,
+            number,
+            count,
+            reserved,
+            conditions
+        }
+    );
+    structure!(
+        map,
+        SessionEntry {
+            session,
+            group_count,
+            uid,
+            gid,
+            branch_pages,
+            delta_pages,
+            secret,
+            room,
+            done,
+            receipts_lost,
+            groups
+        }
+    );
+    structure!(
+        map,
+        EntryHeader {
+            magic,
+            sequence,
+            length,
+            checksum,
+            reserved0,
+            reserved
+        }
+    );
+    structure!(
+        map,
+        RecordHeader {
+            target,
+            length,
+            offset
+        }
+    );
+    structure!(
+        map,
+        KeptRight {
+            checksum,
+            inode,
+            generation,
+            user,
+            rights,
+            reserved
+        }
+    );
+    map
 }
 
 /// Every stored structure.
@@ -92,7 +170,6 @@ pub fn structures() -> Structures {
             pages,
             parent,
             entries,
-            class,
             reserved0,
             attributes,
             reserved,
@@ -368,11 +445,10 @@ fn bit_fields<const N: usize>(words: [(&str, u64); N]) -> Bits {
 
 /// Words that are made of several fields.
 pub fn bits() -> Vec<(&'static str, Bits)> {
-    let state = |kind, file_kind, class| header::state_word(kind, file_kind, class);
-    let mut state_bits = bit_fields([("class", state(HeaderKind::Free, None, u32::MAX))]);
+    let mut state_bits = Bits::new();
     // Enumerations of one byte each.
-    let kind = state(HeaderKind::Granted, None, 0).trailing_zeros();
-    let file_kind = state(HeaderKind::Free, Some(FileKind::Pipe), 0).trailing_zeros();
+    let kind = header::state_word(HeaderKind::Granted, None).trailing_zeros();
+    let file_kind = header::state_word(HeaderKind::Free, Some(FileKind::Pipe)).trailing_zeros();
     state_bits.insert("kind".into(), (u64::from(kind), u64::from(kind) + 8));
     state_bits.insert(
         "file_kind".into(),
