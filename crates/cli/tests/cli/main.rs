@@ -4,6 +4,7 @@ mod addresses;
 mod archives;
 mod carried;
 mod checking;
+mod golden;
 mod leaving;
 mod mistakes;
 mod owners;
