@@ -7,6 +7,7 @@
 use crate::bar::Bar;
 use arck_check::{Finding, Options, Report};
 use clap::Args;
+use rustix::io::Errno;
 use serde::Serialize;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -178,7 +179,17 @@ fn run(arguments: &CheckArguments, pool: &Path) -> Result<bool, String> {
 
 /// Why a pool could not be checked: what there is instead of one, or the error.
 fn told(pool: &Path, error: &arck_check::Error) -> String {
-    crate::run::why_none(pool).unwrap_or_else(|| error.to_string())
+    let advice = match error {
+        arck_check::Error::System {
+            errno: Errno::ACCESS | Errno::PERM,
+            ..
+        } => match crate::owner::other_user(pool) {
+            Some(owner) => format!("; run this as its owner (user {owner})"),
+            None => "; run this as its owner".to_owned(),
+        },
+        _ => String::new(),
+    };
+    crate::run::why_none(pool).unwrap_or_else(|| format!("{error}{advice}"))
 }
 
 fn sums(pool: &Path, report: &Report) -> String {

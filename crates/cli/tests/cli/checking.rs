@@ -5,7 +5,8 @@ use crate::support::{Place, Serving, arck, mkfs, refused, run, succeeded};
 use arck_testkit::{Shorthand, connect_as};
 use arckfs::At;
 use std::os::fd::FromRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Output;
 
@@ -47,6 +48,30 @@ fn the_status_says_whether_anything_was_found() {
     let text = String::from_utf8_lossy(&missing.stderr).into_owned();
     assert!(text.starts_with("arck check: "), "{text}");
     assert_eq!(text.lines().count(), 1, "{text}");
+}
+
+/// It said "Permission denied", and not whose the pool is. Needs root, to be somebody else.
+#[test]
+fn who_may_not_check_a_pool_is_told_who_may() {
+    assert!(
+        rustix::process::geteuid().is_root(),
+        "needs root, to be somebody else"
+    );
+    let (place, arck) = Place::of_users(0);
+    assert!(mkfs(&place.pool(), &["--size", "16M"]).status.success());
+    // As that of a pool for all users.
+    std::fs::set_permissions(place.pool(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let output = std::process::Command::new(arck)
+        .arg("check")
+        .arg(place.pool())
+        .uid(65_534)
+        .gid(65_534)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(text.contains("run this as its owner (user 0)"), "{text}");
 }
 
 #[test]
