@@ -329,11 +329,14 @@ fn run_to_its_end(
 
 /// An I/O error as the system words it, without the error number.
 pub fn plain(error: &io::Error) -> String {
-    let text = error.to_string();
-    match text.find(" (os error") {
-        Some(end) => text[..end].to_string(),
-        None => text,
+    let mut text = error.to_string();
+    if let Some(end) = text.find(" (os error") {
+        text.truncate(end);
     }
+    if error.raw_os_error() == Some(libc::EMFILE) {
+        text += " for the limit on descriptors (`ulimit -n`): allow more";
+    }
+    text
 }
 
 /// A mount path is absolute, normalised, not the root, and short enough.

@@ -7,7 +7,7 @@
 mod deletion;
 
 use crate::opening;
-use arck_controller::{Controller, Options, ProgressHook, RunningController};
+use arck_controller::{Controller, DESCRIPTORS_MIN, Options, ProgressHook, RunningController};
 use arck_pm::PersistOption;
 use clap::Args;
 use deletion::Deletion;
@@ -102,8 +102,21 @@ fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, raised);
 }
 
+/// That a controller may have the descriptors without which it could let no program in.
+fn expect_descriptors() -> Result<(), String> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    match limit.filter(|&limit| limit < DESCRIPTORS_MIN) {
+        Some(limit) => Err(format!(
+            "a controller takes {DESCRIPTORS_MIN} descriptors at least, and the limit (`ulimit -n`) is \
+             {limit}: allow more"
+        )),
+        None => Ok(()),
+    }
+}
+
 fn serve(arguments: &ServeArguments) -> Result<(), String> {
     raise_descriptor_limit();
+    expect_descriptors()?;
     if arguments.private && arguments.ready_fd.is_none_or(|number| number < 3) {
         forget_inherited();
     }

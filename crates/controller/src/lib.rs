@@ -100,6 +100,7 @@ pub use crate::core::Options;
 pub use aside::{ASIDE, Head, SetAside};
 pub use beneath::check_room;
 pub use error::{Error, Result, size_text};
+pub use limits::DESCRIPTORS_MIN;
 pub use mkfs::{MkfsOptions, mkfs};
 pub use progress::{Progress, ProgressHook, Step};
 pub use scan::Division;

@@ -17,6 +17,10 @@ const FEW: usize = 512;
 /// Descriptors of a session at most; it takes more of them while it is opened.
 const DESCRIPTORS: usize = 6;
 
+/// Descriptors that a controller takes at least to serve a few programs: some twenty are for its own files, and
+/// a fourth of what it may have is left alone.
+pub const DESCRIPTORS_MIN: u64 = 48;
+
 /// Descriptors that this process may have, less some for itself: 64, or a quarter of few.
 pub fn descriptors_max() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
