@@ -78,6 +78,7 @@ impl<'a> Context<'a> {
         {
             mode &= !0o2000;
         }
+        self.expect_reached()?;
         let (branch, begun) = self.branch(inode, &expected)?;
         let time = now();
         let mode_set = branch.put(offset::MODE, u64::from(mode))?.flush();
@@ -128,6 +129,7 @@ impl<'a> Context<'a> {
         }
         let _locked = self.lock_whole(inode);
         let expected = self.begin_change(inode)?;
+        self.expect_reached()?;
         let (branch, begun) = self.branch(inode, &expected)?;
         let time = now();
         let value = |set| match set {

@@ -313,6 +313,7 @@ impl<'a> Context<'a> {
     ) -> Attempt<(RecordRef, Confirmed)> {
         let session = self.session;
         let stock = session.state();
+        self.expect_reached()?;
         let (branch, begun) = self.branch(directory, expected)?;
         let own = self.own_lane(directory);
         let lane = own.lane;

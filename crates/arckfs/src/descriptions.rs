@@ -518,8 +518,8 @@ impl Engine {
                 Ok(())
             })?;
         }
-        let header = self.session.header(number).ok_or(Errno::STALE)?;
-        if header.kind() == HeaderKind::Orphan {
+        let header = self.session.header(number);
+        if header.is_some_and(|header| header.kind() == HeaderKind::Orphan) {
             // An answer is not needed: at worst the controller frees it when it looks next.
             let _ = self.session.ask(&Request::Forget { inode: number });
         }

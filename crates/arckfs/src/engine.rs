@@ -5,6 +5,8 @@
 //! * Nothing is asked of the controller inside an operation or under a lock: an attempt that
 //!   needs something gives it up as a [`Fix`], ends, and is made again after.
 //! * An attempt that stops before it has published leaves everything as it was.
+//! * What could not be reached is not taken for what is not there: an attempt publishes nothing after it
+//!   ([`Context::expect_reached`]), and what it says is not told.
 //! * After publishing, [`Context::confirm`] looks at the headers again (DESIGN section 5).
 
 mod fixes;
@@ -151,6 +153,8 @@ pub struct Recalled {
     turn: RefCell<Option<Turn>>,
     /// The attempt has published: it is not made again as if it had not.
     published: Cell<bool>,
+    /// The attempt publishes what it has computed: all of that was reached.
+    publishes: Cell<bool>,
     /// The attempt has begun to change what may not be changed twice, while nothing was damaged: if it
     /// succeeds, it is not made again.
     changes: Cell<bool>,
@@ -173,6 +177,16 @@ impl Recalled {
         self.numbers.borrow_mut().clear();
         self.told.borrow_mut().clear();
         self.shown.borrow_mut().clear();
+    }
+
+    /// Whether what an attempt says may be wrong that has not reached something: what it has published
+    /// before stands.
+    #[cold]
+    fn is_wrong<T>(&self, attempted: &Attempt<T>) -> bool {
+        match attempted {
+            Err(Stop::Failure(Failure::Errno(Errno::IO | Errno::STALE))) => true,
+            Ok(_) | Err(_) => !self.publishes.get(),
+        }
     }
 
     /// Whether a path is to be walked again after the controller has said EACCES. The way is shown to
@@ -266,6 +280,25 @@ impl<'a> Context<'a> {
     #[inline]
     pub fn note_change(&self) {
         self.recalled.changes.set(true);
+    }
+
+    /// Before anything is published, and behind the last look at what it is computed from: that nothing of
+    /// that was out of reach. ENOMEM, EMFILE: see [`ThreadContext::unreached`].
+    #[inline]
+    pub fn expect_reached(&self) -> Attempt<()> {
+        match self.thread.unreached() {
+            None => {
+                self.publishes();
+                Ok(())
+            }
+            Some(errno) => Err(errno.into()),
+        }
+    }
+
+    /// The same, of what has failed already where something was out of reach, or was left out.
+    #[inline]
+    pub fn publishes(&self) {
+        self.recalled.publishes.set(true);
     }
 
     /// Notes a write that is done but for its times, for the next attempt.
@@ -470,7 +503,14 @@ impl Engine {
             }
             recalled.published.set(false);
             recalled.changes.set(false);
+            recalled.publishes.set(false);
+            thread.forget_unreached();
             let attempted = self.attempt(thread, &recalled, &mut attempt);
+            if let Some(errno) = thread.unreached()
+                && recalled.is_wrong(&attempted)
+            {
+                return Err(self.session.say_why(errno).into());
+            }
             let is_done = match &attempted {
                 Ok(_) => recalled.published.get() || recalled.changes.get(),
                 Err(Stop::Failure(_)) => recalled.published.get(),
@@ -489,7 +529,7 @@ impl Engine {
                     stale += 1;
                     Ok(())
                 }
-                Stop::Failure(failure) => return Err(self.for_lack_of_room(failure)),
+                Stop::Failure(failure) => return Err(self.why(failure)),
                 Stop::Fix(Fix::OwnTurn(number)) => {
                     let inode = self.known(number).ok_or(Errno::STALE)?;
                     *recalled.turn.borrow_mut() =
@@ -499,6 +539,12 @@ impl Engine {
                 Stop::Fix(Fix::Admit(number, false)) => self.admit(number, &recalled),
                 Stop::Fix(fix) => self.fix_inside(thread, fix),
             };
+            if fixed.is_err()
+                && let Some(errno) = thread.unreached()
+            {
+                // What was to be got could not be looked at.
+                return Err(self.session.say_why(errno).into());
+            }
             match fixed {
                 Ok(()) => {}
                 Err(Errno::STALE) if by_path && stale == STALE_PATHS_MAX => {
@@ -512,21 +558,17 @@ impl Engine {
                     }
                 }
                 Err(Errno::ACCESS) if by_path && recalled.is_to_be_asked_again() => {}
-                Err(errno) => return Err(self.for_lack_of_room(errno.into())),
+                Err(errno) => return Err(self.why(errno.into())),
             }
         }
-        Err(self.for_lack_of_room(Errno::AGAIN.into()))
+        Err(Errno::AGAIN.into())
     }
 
-    /// What could not be reached since the process may not have more addresses is no damage: ENOMEM.
+    /// Says why, where the program is told ENOMEM and a limit is to blame.
     #[cold]
-    fn for_lack_of_room(&self, failure: Failure) -> Failure {
+    fn why(&self, failure: Failure) -> Failure {
         match failure {
-            Failure::Errno(Errno::IO | Errno::STALE | Errno::AGAIN)
-                if self.session.take_no_room() =>
-            {
-                Failure::Errno(Errno::NOMEM)
-            }
+            Failure::Errno(errno) => Failure::Errno(self.session.say_why(errno)),
             other => other,
         }
     }
@@ -621,7 +663,8 @@ impl Engine {
     /// maps of this one show what others have changed.
     #[inline]
     fn be_one_of_group(&self) -> Result<(), Errno> {
-        self.session.keep_up()?;
+        let kept_up = self.session.keep_up();
+        kept_up.map_err(|errno| self.session.say_why(errno))?;
         if self.session.any_departed() {
             self.clear_departed()?;
         }

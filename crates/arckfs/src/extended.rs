@@ -244,6 +244,7 @@ impl<'a> Context<'a> {
         attributes: u32,
     ) -> Result<(), Unpublished> {
         let time = now();
+        self.expect_reached()?;
         let (branch, begun) = self.branch(inode, expected)?;
         let filled = if attributes == NONE {
             None

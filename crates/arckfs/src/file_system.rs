@@ -99,7 +99,7 @@ impl FileSystem {
                 || kind == FileType::RegularFile && appends
         });
         if is_for_people {
-            let _ = rustix::io::write(standard_error, line.as_bytes());
+            arck_libfs_kit::telling::tell(line.as_bytes());
         }
         FileSystem::connect_patiently(options, memory, patience - moment).map_err(|error| {
             match is_nobody(&error) {

@@ -148,6 +148,7 @@ impl<'a> Context<'a> {
                     .load_u64(place, Ordering::Acquire)
             };
             let before = load().ok_or(Errno::IO)?;
+            self.expect_reached()?;
             let cleared = delta::clear_effects(self.session, found.record, effect::ADD)?;
             let stamp = self.stamp(directory, &branch, time)?;
             let _durable = order::fence((cleared, stamp.stored, begun));

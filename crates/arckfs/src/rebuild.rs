@@ -114,7 +114,14 @@ impl Engine {
             Ok(()) | Err(Errno::IO) => {}
             Err(errno) => return Err(errno),
         }
+        // What this process cannot reach would be left out, and lost to the others.
+        let thread = session.thread()?;
+        thread.forget_unreached();
+        session.keep_up()?;
         self.begin_again(slot)?;
+        if let Some(errno) = thread.unreached() {
+            return Err(errno);
+        }
         region.end_damage();
         Ok(())
     }

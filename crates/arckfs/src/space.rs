@@ -362,6 +362,7 @@ impl<'a> Context<'a> {
             Ok(())
         })();
         let durable: Vec<Durable> = order::fence(stored);
+        self.publishes();
         let mut published = None;
         let mut count = 0;
         let mut index = FreshPages::default();
@@ -426,6 +427,7 @@ impl<'a> Context<'a> {
             count += 1;
             at = page + 1;
             let old = self.data_page(inode, page)?;
+            self.expect_reached()?;
             if inode.has(flag::MAPPED) && self.session.is_own(old) {
                 // It may be mapped to be written: it stays, as zeroes.
                 let bytes = self.session.page_bytes(old).ok_or(Errno::IO)?;

@@ -106,6 +106,7 @@ impl<'a> Context<'a> {
         self.enter();
         let expected = self.owned(inode)?;
         self.unmoved(inode)?;
+        self.session.reach_delta()?;
         Ok(expected)
     }
 
@@ -211,6 +212,8 @@ impl<'a> Context<'a> {
             step.zero_tail(size)?;
         }
         step.stream(data, position, size, in_parts)?;
+        // What was not reached has made it shorter.
+        self.publishes();
         let written = step.covered;
         let end = position + written as u64;
         let time = now();
@@ -290,6 +293,7 @@ impl<'a> Context<'a> {
         let expected = self.begin_change(inode)?;
         let (branch, begun) = self.branch(inode, &expected)?;
         let time = now();
+        self.expect_reached()?;
         self.put_times(inode, &branch, time)?;
         let _durable = order::fence((begun, branch.flush_line_0()?));
         inode.branch_is_durable();
@@ -327,10 +331,13 @@ impl<'a> Context<'a> {
         } else {
             begun
         };
+        let limit = inode.limit.load(Ordering::Relaxed).min(pages_of(new));
+        // Before it is cut: afterwards nothing may be lacking for it.
+        let left = (new < old).then(|| self.count_pages(inode, new, limit));
+        self.expect_reached()?;
         // One cache line, in this order: what reaches the medium is a prefix of it.
         self.put_times(inode, &branch, time)?;
         let _ = branch.put(offset::SIZE, new)?;
-        let limit = inode.limit.load(Ordering::Relaxed).min(pages_of(new));
         if new < old {
             let _ = branch.put(offset::LIMIT, limit)?;
         }
@@ -349,9 +356,8 @@ impl<'a> Context<'a> {
         if inode.has(flag::MAPPED) {
             self.remap(inode, old.min(new) / PAGE_SIZE, u64::MAX);
         }
-        if new < old {
+        if let Some(left) = left {
             self.drop_entries(inode, &branch, pages_of(new))?;
-            let left = self.count_pages(inode);
             let before = inode.pages.swap(left, Ordering::Relaxed);
             let dropped = before.saturating_sub(left);
             self.session.state().data.note_dropped(dropped);
@@ -425,12 +431,11 @@ impl<'a> Context<'a> {
         Ok(())
     }
 
-    /// Data pages that the file has in this session's view.
-    pub fn count_pages(&self, inode: &CachedInode) -> u64 {
-        let size = pages_of(inode.size.load(Ordering::Relaxed));
-        let limit = inode
-            .limit
-            .load(Ordering::Relaxed)
+    /// Data pages that the file has in this session's view, below `size` bytes, and of the verified state below
+    /// page `limit`.
+    fn count_pages(&self, inode: &CachedInode, size: u64, limit: u64) -> u64 {
+        let size = pages_of(size);
+        let limit = limit
             .min(pages_of(inode.base_size.load(Ordering::Relaxed)))
             .min(size);
         let root = inode.verified_root();
@@ -485,6 +490,7 @@ impl<'a> Context<'a> {
             }
             page += 1;
         }
+        self.publishes();
         let data = order::fence(step.stored.take());
         let _entries = order::fence(step.publish_entries(&data)?);
         if inode.has(flag::MAPPED) {

@@ -17,7 +17,7 @@ use crate::forks::Received;
 use arck_core_state::layout;
 use arck_protocol::control::ControlMemory;
 use arck_protocol::message::MESSAGE_MAX;
-use arck_protocol::socket::{self, Answer, Call, Caller, Welcome, receive_answer};
+use arck_protocol::socket::{self, Answer, Call, Caller, Welcome, receive_answer_or_part};
 use arck_protocol::{PROTOCOL_VERSION, ring};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -338,7 +338,7 @@ impl Connection {
         if !wait_readable(socket.as_fd(), self.patience) {
             return Err(Errno::TIMEDOUT);
         }
-        let (answer, descriptors) = Received::by(|| receive_answer(socket.as_fd()))?;
+        let (answer, descriptors) = receive(socket.as_fd())?.whole()?;
         let wake = match (answer, &*descriptors) {
             (Answer::Resumed, [wake]) => wake,
             (Answer::Error(errno, _), _) => return Err(Errno::from_raw_os_error(errno)),
@@ -355,16 +355,13 @@ impl Connection {
         call: &Call,
         descriptors: &[BorrowedFd<'_>],
         again: Option<&ControlMemory>,
-    ) -> Result<(Answer, Received), Errno> {
+    ) -> Result<Answered, Errno> {
         let mut socket = self.lock();
         loop {
             match self.exchange(&mut socket, call, descriptors) {
                 Err(Errno::CONNRESET | Errno::PIPE | Errno::NOTCONN) if socket.socket.is_some() => {
                     let control = again.ok_or(Errno::CONNRESET)?;
                     self.restore_locked(&mut socket, control)?;
-                }
-                Ok((Answer::Error(errno, _), _)) => {
-                    return Err(Errno::from_raw_os_error(errno));
                 }
                 other => return other,
             }
@@ -376,12 +373,13 @@ impl Connection {
         socket: &mut Socket,
         call: &Call,
         descriptors: &[BorrowedFd<'_>],
-    ) -> Result<(Answer, Received), Errno> {
+    ) -> Result<Answered, Errno> {
         let Socket { socket, owed, .. } = socket;
         let socket = socket.as_ref().ok_or(Errno::NOTCONN)?.as_fd();
         send(socket, call, descriptors)?;
         *owed += 1;
         let mut ahead = Received::default();
+        let mut are_lost = false;
         loop {
             if !wait_readable(socket, SILENT.min(self.patience)) {
                 self.say_waiting("does not answer");
@@ -391,17 +389,22 @@ impl Connection {
                 }
             }
             // There is something to be read, and nobody else reads.
-            let (answer, received) = Received::by(|| receive_answer(socket))?;
-            if answer == Answer::Ahead {
-                ahead = received;
+            let answered = receive(socket)?;
+            if answered.answer == Answer::Ahead {
+                (ahead, are_lost) = (answered.descriptors, answered.are_lost);
                 continue;
             }
+            // Also if descriptors that came with it are lost: no other answer will come.
             *owed -= 1;
             // What an earlier call gave up waiting for comes first.
             if *owed == 0 {
-                return Ok((answer, ahead.and(received)));
+                return Ok(Answered {
+                    descriptors: ahead.and(answered.descriptors),
+                    are_lost: are_lost || answered.are_lost,
+                    ..answered
+                });
             }
-            ahead = Received::default();
+            (ahead, are_lost) = (Received::default(), false);
         }
     }
 
@@ -462,11 +465,36 @@ impl Connection {
             return;
         }
         let line = format!("arck: the controller of {} {what}\n", self.pool.display());
-        // SAFETY: at worst it is not open.
-        let standard_error = unsafe { BorrowedFd::borrow_raw(2) };
-        // Nobody may be listening.
-        let _ = rustix::io::write(standard_error, line.as_bytes());
+        crate::telling::tell(line.as_bytes());
     }
+}
+
+/// An answer of the controller's.
+pub struct Answered {
+    pub answer: Answer,
+    pub descriptors: Received,
+    /// Not all that came are there: this process may have no more.
+    pub are_lost: bool,
+}
+
+impl Answered {
+    /// The answer with all that came with it. EMFILE if some of it is lost.
+    pub fn whole(self) -> Result<(Answer, Received), Errno> {
+        match self.are_lost {
+            true => Err(Errno::MFILE),
+            false => Ok((self.answer, self.descriptors)),
+        }
+    }
+}
+
+/// Receives what there is to be received.
+fn receive(socket: BorrowedFd<'_>) -> Result<Answered, Errno> {
+    let ((answer, are_lost), descriptors) = Received::by(|| receive_answer_or_part(socket))?;
+    Ok(Answered {
+        answer,
+        descriptors,
+        are_lost,
+    })
 }
 
 /// Whom the kernel tells of as the sender of what this thread sends.
@@ -546,12 +574,13 @@ pub(crate) fn connect_patiently(
     }
 }
 
-/// Says who wants a session. Waits for the answer as long as it takes, unless the controller ends.
+/// Says who wants a session. Waits for the answer as long as it takes, unless the controller ends. EMFILE if
+/// this process may not have the descriptors that come with it.
 pub(crate) fn greet(socket: &Received, caller: Caller) -> Result<(Answer, Received), Errno> {
     let socket = socket.first().ok_or(Errno::NOTCONN)?.as_fd();
     send(socket, &Call::hello_of(caller), &[])?;
     while !wait_readable(socket, PATIENCE) {}
-    Received::by(|| receive_answer(socket))
+    receive(socket)?.whole()
 }
 
 /// Connects to `POOL/socket`, for who asks something of the controller and opens no session. ENOENT,

@@ -10,6 +10,7 @@
 //! * [`carried`]: what of the deltas goes on when the auxiliary state is built anew.
 //! * [`numbers`], [`data_pages`], [`arena_pages`]: what was granted and is free.
 //! * [`delta`]: branches, records and index pages, in an order that the types check.
+//! * [`telling`]: lines for people.
 //! * [`ownership`]: what this session owns, and what to do when a fold got in between.
 
 pub mod arena_pages;
@@ -23,6 +24,7 @@ pub mod numbers;
 pub mod ownership;
 pub mod region;
 pub mod session;
+pub mod telling;
 pub mod thread;
 
 pub use session::{ConnectError, Session};

@@ -20,7 +20,7 @@ mod segments;
 
 use crate::arena_pages::ArenaPages;
 use crate::carried::Carried;
-use crate::connection::{self, Connection, PATIENCE};
+use crate::connection::{self, Answered, Connection, PATIENCE};
 use crate::data_pages::DataPages;
 use crate::forks::{self, Received};
 use crate::numbers::Numbers;
@@ -271,6 +271,10 @@ impl Session {
                 {
                     arck_protocol::wait::sleep(connection::PAUSE);
                 }
+                Err(Errno::MFILE) => {
+                    let what = "a session takes seven descriptors, and the limit (`ulimit -n`) leaves fewer";
+                    return Err(system(what)(Errno::MFILE));
+                }
                 Err(errno) => return Err(system("the controller did not answer")(errno)),
             }
         };
@@ -469,7 +473,8 @@ impl Session {
 
     /// A header and its verified inode as one consistent state. `None`: the number is not alive.
     /// EAGAIN if the controller keeps changing it. EACCES if it lies where this session may not
-    /// look: [`Request::Admit`], or for what is no directory [`Request::LookUp`], may help.
+    /// look: [`Request::Admit`], or for what is no directory [`Request::LookUp`], may help. What
+    /// [`ThreadContext::unreached`] says if it could not be reached.
     pub fn verified(&self, number: InodeNumber) -> Result<Option<(HeaderCopy, Inode)>, Errno> {
         let header = self.header(number).ok_or(Errno::STALE)?;
         let mut since = None;
@@ -489,8 +494,13 @@ impl Session {
             }
             let inode = Inode::read(self, copy.inode);
             if header.read_end(sequence) {
-                if inode.is_none() && self.take_denied() {
-                    return Err(Errno::ACCESS);
+                if inode.is_none() {
+                    if self.take_denied() {
+                        return Err(Errno::ACCESS);
+                    }
+                    if let Some(errno) = crate::thread::unreached(self) {
+                        return Err(errno);
+                    }
                 }
                 return Ok(inode.map(|inode| (HeaderCopy { sequence, ..copy }, inode)));
             }
@@ -578,19 +588,28 @@ impl Session {
         call: &Call,
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<(Answer, Received), Errno> {
+        self.call_for_any(call, descriptors)?.whole()
+    }
+
+    /// The same, also where the process may not have all the descriptors that come with the answer. ENFILE if
+    /// it is the controller that has none.
+    fn call_for_any(&self, call: &Call, descriptors: &[BorrowedFd<'_>]) -> Result<Answered, Errno> {
+        const MFILE: i32 = Errno::MFILE.raw_os_error();
+        const NFILE: i32 = Errno::NFILE.raw_os_error();
         let began = Instant::now();
         loop {
-            let called = self
-                .connection
-                .call(call, descriptors, Some(self.control()));
-            match called {
-                // It has no descriptors left, or no memory: others give theirs back some time.
-                Err(Errno::MFILE | Errno::NFILE)
-                    if began.elapsed() < self.connection.patience() =>
-                {
+            let control = Some(self.control());
+            let answered = self.connection.call(call, descriptors, control)?;
+            match answered.answer {
+                // It has no descriptors left: others give theirs back some time.
+                Answer::Error(MFILE | NFILE, _) => {
+                    if began.elapsed() >= self.connection.patience() {
+                        return Err(Errno::NFILE);
+                    }
                     arck_protocol::wait::sleep(Duration::from_millis(5));
                 }
-                other => return other,
+                Answer::Error(errno, _) => return Err(Errno::from_raw_os_error(errno)),
+                _ => return Ok(answered),
             }
         }
     }
@@ -700,7 +719,10 @@ impl Session {
             return Err(Errno::PERM);
         }
         // A controller that is gone recovers the session when it is started again.
-        self.connection.call(&Call::Goodbye, &[], None).map(|_| ())
+        match self.connection.call(&Call::Goodbye, &[], None)?.answer {
+            Answer::Error(errno, _) => Err(Errno::from_raw_os_error(errno)),
+            _ => Ok(()),
+        }
     }
 
     /// Ends the session for this process, if that has not been done, and lets go of all that it has of

@@ -22,6 +22,8 @@ pub struct ThreadContext {
     slot: ThreadSlot<'static>,
     operation: &'static OperationSlot,
     depth: Cell<u32>,
+    /// See [`ThreadContext::unreached`].
+    unreached: Cell<Option<Errno>>,
     not_send: PhantomData<*const ()>,
 }
 
@@ -36,6 +38,20 @@ impl ThreadContext {
     #[inline]
     pub fn slot(&self) -> &ThreadSlot<'static> {
         &self.slot
+    }
+
+    /// Why this thread has not reached something of the session's that is there, if it has not since this was
+    /// last forgotten: what it has found since may be wrong. ENOMEM and EMFILE where the process may have no
+    /// more addresses or descriptors.
+    #[inline]
+    pub fn unreached(&self) -> Option<Errno> {
+        self.unreached.get()
+    }
+
+    /// From now on [`ThreadContext::unreached`] tells of what comes.
+    #[inline]
+    pub fn forget_unreached(&self) {
+        self.unreached.set(None);
     }
 
     /// Begins an operation (DESIGN section 5); nests. No message may be sent inside.
@@ -126,20 +142,35 @@ pub fn context(session: &'static Session) -> Result<&'static ThreadContext, Errn
     find_or_claim(session)
 }
 
+/// The context that this thread has in `session` already.
+fn find(session: &Session) -> Option<&'static ThreadContext> {
+    let found = CONTEXTS.try_with(|contexts| {
+        let contexts = &mut *contexts.borrow_mut();
+        contexts.keep_own();
+        let mut contexts = contexts.contexts.iter().copied();
+        contexts.find(|context| std::ptr::eq(context.session, session))
+    });
+    found.unwrap_or(None)
+}
+
+/// Notes that this thread has not reached something of the session's ([`ThreadContext::unreached`]). Whoever
+/// has no place in the session yet sees it by what he asked for.
+#[cold]
+pub(crate) fn note_unreached(session: &Session, errno: Errno) {
+    if let Some(context) = find(session) {
+        context.unreached.set(Some(errno));
+    }
+}
+
+/// Why this thread has not reached something of the session's: see [`ThreadContext::unreached`].
+#[cold]
+pub(crate) fn unreached(session: &Session) -> Option<Errno> {
+    find(session).and_then(ThreadContext::unreached)
+}
+
 #[cold]
 fn find_or_claim(session: &'static Session) -> Result<&'static ThreadContext, Errno> {
-    let found = CONTEXTS
-        .try_with(|contexts| {
-            let contexts = &mut *contexts.borrow_mut();
-            contexts.keep_own();
-            contexts
-                .contexts
-                .iter()
-                .copied()
-                .find(|context| std::ptr::eq(context.session, session))
-        })
-        .unwrap_or(None);
-    if let Some(found) = found {
+    if let Some(found) = find(session) {
         LAST.set(Some(found));
         return Ok(found);
     }
@@ -172,6 +203,7 @@ fn find_or_claim(session: &'static Session) -> Result<&'static ThreadContext, Er
         slot,
         operation,
         depth: Cell::new(0),
+        unreached: Cell::new(None),
         not_send: PhantomData,
     }));
     // A thread that is ending (its contexts are gone already) keeps this one for good.

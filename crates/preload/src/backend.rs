@@ -27,11 +27,13 @@ pub use host::{FileSystem, give_up_reservations, side_of};
 static SESSION: AtomicPtr<FileSystem> = AtomicPtr::new(std::ptr::null_mut());
 static CONNECTING: AtomicBool = AtomicBool::new(false);
 static UNREACHABLE: AtomicBool = AtomicBool::new(false);
+/// It has been said what the program lacks for a session.
+static LACKS: AtomicBool = AtomicBool::new(false);
 /// Device number that `stat` tells; 0 until the session is open.
 static DEVICE: AtomicU64 = AtomicU64::new(0);
 
 /// Runs `body` inside the LibFS, opening the session if need be. EIO if there is none to open
-/// or the LibFS panicked.
+/// or the LibFS panicked; ENOMEM, EMFILE, ENFILE where the program lacks what a session takes.
 #[inline(always)]
 pub fn inside<R>(
     body: impl FnOnce(&'static FileSystem) -> Result<R, Failure>,
@@ -131,19 +133,29 @@ fn open_session_locked() -> Result<&'static FileSystem, Errno> {
             // SAFETY: just published; never freed in this process.
             Ok(unsafe { &*session })
         }
+        // The program may have more again in a moment, and is told what it lacks.
+        Ok(Err(error)) if matches!(error.errno, Errno::NOMEM | Errno::MFILE | Errno::NFILE) => {
+            if !LACKS.swap(true, Ordering::Relaxed) {
+                print(error.message.as_bytes());
+            }
+            Err(error.errno)
+        }
         other => {
             UNREACHABLE.store(true, Ordering::Relaxed);
-            let mut text = raw::Text::<1024>::new();
-            text.push(b"arck: ");
-            match other {
-                Ok(Err(error)) => text.push(error.message.as_bytes()),
-                _ => text.push(b"opening a session failed inside the library"),
-            };
-            text.push(b"\n");
-            raw::print(2, text.bytes());
+            print(match &other {
+                Ok(Err(error)) => error.message.as_bytes(),
+                _ => b"opening a session failed inside the library",
+            });
             Err(Errno::IO)
         }
     }
+}
+
+/// A line for people on standard error.
+fn print(message: &[u8]) {
+    let mut text = raw::Text::<1024>::new();
+    text.push(b"arck: ").push(message).push(b"\n");
+    raw::print(2, text.bytes());
 }
 
 /// The device number of the pool, as `st_dev`.

@@ -11,7 +11,7 @@ use arck_core_state::{Geometry, InodeNumber, SegmentNumber};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::{Errno, IoSlice, IoSliceMut};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 use std::mem::MaybeUninit;
@@ -551,9 +551,18 @@ pub fn send(
 /// close-on-exec. There is room for all that one packet can bring (`SCM_MAX_FD`): what had none
 /// the kernel would close here and now, which can take for ever.
 pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Errno> {
+    let (length, descriptors, _) = receive_packet(socket, buffer)?;
+    Ok((length, descriptors))
+}
+
+/// The same; and whether some of the descriptors were lost, since this process may have no more.
+fn receive_packet(
+    socket: BorrowedFd<'_>,
+    buffer: &mut [u8],
+) -> Result<(usize, Vec<OwnedFd>, bool), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let length = loop {
+    let packet = loop {
         match recvmsg(
             socket,
             &mut [IoSliceMut::new(buffer)],
@@ -561,7 +570,7 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<(usize, Vec<
             RecvFlags::CMSG_CLOEXEC,
         ) {
             Err(Errno::INTR) => continue,
-            other => break other?.bytes,
+            other => break other?,
         }
     };
     let mut descriptors = Vec::new();
@@ -570,7 +579,8 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<(usize, Vec<
             descriptors.extend(received);
         }
     }
-    Ok((length, descriptors))
+    let are_lost = packet.flags.contains(ReturnFlags::CTRUNC);
+    Ok((packet.bytes, descriptors, are_lost))
 }
 
 /// One exchange from the session's side.
@@ -599,15 +609,26 @@ pub fn call_with(
     }
 }
 
-/// Receives one answer. CONNRESET if the other side is gone.
+/// Receives one answer, with as many of its descriptors as this process may have. CONNRESET if the other
+/// side is gone.
 pub fn receive_answer(socket: BorrowedFd<'_>) -> Result<(Answer, Vec<OwnedFd>), Errno> {
+    let ((answer, _), descriptors) = receive_answer_or_part(socket)?;
+    Ok((answer, descriptors))
+}
+
+/// The same; and whether some of the descriptors that came with it were lost, since this process may have
+/// no more.
+#[allow(clippy::type_complexity)]
+pub fn receive_answer_or_part(
+    socket: BorrowedFd<'_>,
+) -> Result<((Answer, bool), Vec<OwnedFd>), Errno> {
     let mut buffer = [0u8; MESSAGE_MAX];
-    let (length, descriptors) = receive(socket, &mut buffer)?;
+    let (length, descriptors, are_lost) = receive_packet(socket, &mut buffer)?;
     if length == 0 {
         return Err(Errno::CONNRESET);
     }
     let answer = Answer::decode(&buffer[..length]).map_err(|_| Errno::PROTO)?;
-    Ok((answer, descriptors))
+    Ok(((answer, are_lost), descriptors))
 }
 
 #[cfg(test)]

@@ -138,6 +138,7 @@ impl<'a> Context<'a> {
             return Err(Errno::EXIST.into());
         }
         self.may_change_names(directory)?;
+        self.expect_reached()?;
         self.give_birth(directory, &expected, name, &found, birth)
     }
 

@@ -5,6 +5,7 @@ mod archives;
 mod carried;
 mod checking;
 mod golden;
+mod lacking;
 mod leaving;
 mod mistakes;
 mod owners;

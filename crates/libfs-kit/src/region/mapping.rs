@@ -26,7 +26,7 @@ use super::offset::Shared;
 use arck_pm::long::{Part, is_limited};
 use arck_pm::placing;
 use arck_pm::{LongFile, MapOptions};
-use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fd::AsFd;
 use rustix::io::Errno;
 use rustix::mm;
 use std::alloc;
@@ -375,8 +375,7 @@ impl Window {
 fn end_process() -> ! {
     let line = b"arck: the address space that this process may use (`ulimit -v`) has no room for what its \
 group has begun to use in the middle of a call: the process is ended; allow it more\n";
-    // SAFETY: the program's own, or none by now: it is written to, and nothing else.
-    let _ = rustix::io::write(unsafe { BorrowedFd::borrow_raw(2) }, line);
+    crate::telling::tell(line);
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
     // The kernel lets nobody come so far.
     std::process::abort()

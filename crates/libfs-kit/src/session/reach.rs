@@ -9,15 +9,16 @@
 //! * Of the arena exactly what the controller has allocated can be reached: a store elsewhere, or a scanner's
 //!   load, would take memory of the pool's file system.
 //! * What can be reached stays so.
+//! * What is there and could not be reached, for lack of addresses or descriptors or of a controller, is noted
+//!   for the thread ([`crate::ThreadContext::unreached`]): it is never taken for what the state says.
 
 use super::Session;
 use arck_core_state::arena::{ARENA_SPAN, DELTA_FIRST};
 use arck_core_state::{Geometry, InodeNumber, PAGE_SIZE};
 use arck_pm::long::{Part, is_limited};
 use arck_pm::{LongFile, MapOptions, SharedBytes};
-use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fd::AsFd;
 use rustix::io::Errno;
-use std::cell::Cell;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
@@ -58,11 +59,6 @@ pub(super) fn headers(file: impl AsFd, geometry: &Geometry) -> arck_pm::Result<L
 /// Bytes of so many headers, in whole pages.
 fn bytes_of(headers: u32) -> usize {
     (headers as usize * HEADER_SIZE).next_multiple_of(PAGE_SIZE as usize)
-}
-
-thread_local! {
-    /// Set where something could not be mapped for lack of addresses.
-    static NO_ROOM: Cell<bool> = const { Cell::new(false) };
 }
 
 /// What to do about an error, where the limit of address space is to blame for it.
@@ -178,7 +174,7 @@ impl Session {
                 let end = self
                     .arena
                     .reach(part.start, part.end)
-                    .map_err(|error| self.no_room(error.errno()))?;
+                    .map_err(|error| self.note_unreached(error.errno()))?;
                 reached.fetch_max(end, Ordering::Release);
             }
         }
@@ -200,43 +196,65 @@ impl Session {
                 true
             }
             Err(error) => {
-                self.no_room(error.errno());
+                self.note_unreached(error.errno());
                 false
             }
         }
     }
 
-    /// Before an operation, where address space is limited: all that the group uses can be reached, or
-    /// ENOMEM.
+    /// Before an operation, where address space is limited: all that the group uses of its shared memory
+    /// can be reached, or ENOMEM.
     #[inline]
     pub fn keep_up(&self) -> Result<(), Errno> {
-        if !self.region.is_limited() {
-            return Ok(());
+        match self.region.is_limited() {
+            true => self.reach_all_in_use(),
+            false => Ok(()),
         }
-        NO_ROOM.set(false);
-        let prepared = self.region.prepare();
-        prepared.map_err(|_| self.no_room(Errno::NOMEM))
     }
 
-    /// Whether this thread has not reached something for lack of addresses, since it last asked or began
-    /// an operation.
-    pub fn take_no_room(&self) -> bool {
-        NO_ROOM.replace(false)
-    }
-
-    /// Says once, where it is so, that a limit of address space is too low. Gives the error.
     #[cold]
-    pub(super) fn no_room(&self, errno: Errno) -> Errno {
-        static IS_SAID: AtomicBool = AtomicBool::new(false);
-        if errno == Errno::NOMEM {
-            NO_ROOM.set(true);
+    fn reach_all_in_use(&self) -> Result<(), Errno> {
+        let prepared = self.region.prepare().map_err(|_| Errno::NOMEM);
+        prepared.and_then(|()| self.reach_deltas())
+    }
+
+    /// Under the lock of an inode that is about to be changed, where address space is limited: its delta can
+    /// be reached, or ENOMEM. What others have made of it lies in what is allocated by now.
+    #[inline]
+    pub fn reach_delta(&self) -> Result<(), Errno> {
+        match self.region.is_limited() {
+            true => self.reach_deltas(),
+            false => Ok(()),
         }
+    }
+
+    /// Reaches all that is allocated of the arena. ENOMEM.
+    #[cold]
+    pub fn reach_deltas(&self) -> Result<(), Errno> {
+        let (branch_pages, delta_pages) = self.state().arena.allocated();
+        self.reach_arena_pages(branch_pages, delta_pages)
+    }
+
+    /// Notes for this thread why something that is there was not reached. Gives the error.
+    #[cold]
+    pub(super) fn note_unreached(&self, errno: Errno) -> Errno {
+        // In nobody's use, as the controller says, or not for this session to see.
+        if !matches!(errno, Errno::ACCESS | Errno::FAULT) {
+            crate::thread::note_unreached(self, errno);
+        }
+        errno
+    }
+
+    /// Says once, where it is so, that a limit of address space is too low: for an error that the program
+    /// gets. Gives it.
+    #[cold]
+    pub fn say_why(&self, errno: Errno) -> Errno {
+        static IS_SAID: AtomicBool = AtomicBool::new(false);
         if errno == Errno::NOMEM && is_limited() && !IS_SAID.swap(true, Ordering::Relaxed) {
             let line =
                 b"arck: the address space that this process may use (`ulimit -v`) has no room for \
 what its group uses of the pool: calls fail with ENOMEM; allow it more\n";
-            // SAFETY: the program's own, or none: it is written to, and nothing else.
-            let _ = rustix::io::write(unsafe { BorrowedFd::borrow_raw(2) }, line);
+            crate::telling::tell(line);
         }
         errno
     }

@@ -54,7 +54,10 @@ impl Session {
     fn reach(&self, page: PagePtr) -> Option<u8> {
         let segment = self.geometry().segment_of(page);
         match self.access.get(segment as usize)?.load(Ordering::Acquire) {
-            UNMAPPED => self.map_segment(segment, false).ok(),
+            UNMAPPED => self
+                .map_segment(segment, false)
+                .map_err(|errno| self.note_unreached(errno))
+                .ok(),
             access => Some(access),
         }
     }
@@ -86,6 +89,7 @@ impl Session {
             || self.is_of_group
                 && self
                     .map_segment(segment, true)
+                    .map_err(|errno| self.note_unreached(errno))
                     .is_ok_and(|access| access >= OWN)
     }
 
@@ -247,7 +251,7 @@ impl Session {
         let length = self.geometry().segment_size as usize;
         self.pool
             .map(self.offset_of(segment), length, descriptor, 0, options)
-            .map_err(|error| self.no_room(error.errno()))?;
+            .map_err(|error| error.errno())?;
         access.store(given, Ordering::Release);
         Ok(())
     }
@@ -272,27 +276,43 @@ impl Session {
 
     /// One more data segment of this session's own, mapped read-write and populated. ENOSPC.
     pub fn grant_segment(&self) -> Result<SegmentNumber, Errno> {
-        let (answer, descriptors) = self.call(&Call::GrantSegment)?;
-        let (Answer::Segments(segments), [descriptor]) = (&answer, &*descriptors) else {
+        let answered = self.call_for_any(&Call::GrantSegment, &[])?;
+        let Answer::Segments(segments) = &answered.answer else {
             return Err(Errno::PROTO);
         };
         let &[segment] = segments.as_slice() else {
             return Err(Errno::PROTO);
         };
+        let mapped = match (&*answered.descriptors, answered.are_lost) {
+            ([descriptor], false) => self.map_granted(segment, descriptor.as_fd()),
+            (_, true) => Err(Errno::MFILE),
+            _ => Err(Errno::PROTO),
+        };
+        if mapped.is_err() {
+            // Else each attempt would cost one: it is the session's, and nobody knows of it.
+            drop(answered);
+            let segments = vec![segment];
+            let _ = self.ask(&Request::GiveBack { segments });
+        }
+        mapped.map(|()| segment)
+    }
+
+    /// Maps a segment that was just granted, and populates it.
+    fn map_granted(&self, segment: SegmentNumber, descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
         let access = self.access.get(segment as usize).ok_or(Errno::PROTO)?;
         let _one_at_a_time = self.connection.one_at_a_time();
         let length = self.geometry().segment_size as usize;
         let options = self.mapped_as(MapOptions::READ_WRITE);
         self.pool
             .map(self.offset_of(segment), length, descriptor, 0, options)
-            .map_err(|error| self.no_room(error.errno()))?;
+            .map_err(|error| error.errno())?;
         // Faults taken now, all at once, cost less than one by one on the path of a write;
         // failing to populate is no failure to map.
         let _ = self
             .pool
             .populate(self.offset_of(segment), length, self.populated_for());
         access.store(POPULATED, Ordering::Release);
-        Ok(segment)
+        Ok(())
     }
 
     /// Gives data segments of this session's own back, in which nothing is, and will be: from now on
