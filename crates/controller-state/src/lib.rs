@@ -10,6 +10,15 @@
 //!   asserted beside its definition, its fields are compared with `docs/format.md` by a test.
 //! * Decoding never trusts a length or an enumeration: it returns `None`, or a value that says so.
 #![forbid(unsafe_code)]
+// Numbers are narrowed by what is meant: see `arck_core_state::cast`.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
 
 pub mod classes;
 pub mod journal;

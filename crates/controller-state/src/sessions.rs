@@ -5,7 +5,7 @@
 //!   first. All of it is durable before the session owns anything.
 //! * The table begins with a page that holds the next session number (8 bytes).
 
-use arck_core_state::PAGE_SIZE;
+use arck_core_state::PAGE_BYTES;
 use std::mem::offset_of;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -60,7 +60,7 @@ const _: () = assert!(
 );
 
 /// Byte offset of entry 0.
-pub const TABLE_FIRST: usize = PAGE_SIZE as usize;
+pub const TABLE_FIRST: usize = PAGE_BYTES;
 /// Bytes of the session table.
 pub const TABLE_SIZE: u64 = entry_offset(SESSIONS_MAX) as u64;
 /// Of a pool that an earlier release made.

@@ -14,9 +14,11 @@ use crate::pool::{Pool, allocate, numbered, resized};
 use crate::spare_files;
 use crate::workers::Workers;
 use arck_controller_state::sessions as session_table;
+use arck_core_state::PAGE_BYTES;
 use arck_core_state::arena::{
     ARENA_PAGES, ARENA_SPAN, ArenaHeader, BRANCH_PAGES, BRANCHES_PER_PAGE, DELTA_FIRST, MAGIC,
 };
+use arck_core_state::cast;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::superblock::Durability;
 use arck_core_state::{PAGE_SIZE, layout};
@@ -86,7 +88,7 @@ fn bytes_of((branch_pages, delta_pages): (u32, u32)) -> u64 {
 
 /// Both parts of an arena of so many pages, in bytes of its file.
 fn parts(branch_pages: u32, delta_pages: u32) -> [Part; 2] {
-    let page = PAGE_SIZE as usize;
+    let page = PAGE_BYTES;
     let part = |first: u32, pages: u32| Part {
         start: first as usize * page,
         // Every arena has some pages of each.
@@ -309,7 +311,7 @@ impl Arena {
         if missing == 0 || self.branch_pages == BRANCH_PAGES {
             return None;
         }
-        let pages = (missing as u32).div_ceil(BRANCHES_PER_PAGE);
+        let pages = cast::count(missing).div_ceil(BRANCHES_PER_PAGE);
         let wanted = (self.branch_pages * 2).max(self.branch_pages + pages);
         Some(wanted.min(BRANCH_PAGES))
     }

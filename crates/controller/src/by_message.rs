@@ -21,6 +21,8 @@ use crate::kept::KeptRights;
 use crate::ownership::Reply;
 use crate::pool::Pool;
 use crate::relocate::Copier;
+use arck_core_state::PAGE_BYTES;
+use arck_core_state::cast;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::{FileKind, Inode, InodeNumber, PAGE_SIZE};
 use arck_pm::{MapOptions, Mapping};
@@ -426,7 +428,7 @@ impl Core {
             return Err(Errno::INVAL);
         }
         let inode = self.may_read_out(session, number, generation)?;
-        let length = inode.size.saturating_sub(position).min(length as u64) as usize;
+        let length = cast::index(inode.size.saturating_sub(position).min(length as u64));
         let mut bytes = vec![0; length];
         self.read_out(number, position, length, |done, part| {
             bytes[done..done + part.len()].copy_from_slice(part);
@@ -469,12 +471,12 @@ impl Core {
         mut tell: impl FnMut(usize, &[u8]) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
         let mut copier = Copier::default();
-        let mut content = [0; PAGE_SIZE as usize];
+        let mut content = [0; PAGE_BYTES];
         let mut done = 0;
         while done < length {
             let at = position + done as u64;
             let within = (at % PAGE_SIZE) as usize;
-            let part = (PAGE_SIZE as usize - within).min(length - done);
+            let part = (PAGE_BYTES - within).min(length - done);
             let page = self.state.data_page(number, at / PAGE_SIZE);
             match page.is_null() {
                 true => content.fill(0),
@@ -500,7 +502,7 @@ impl Core {
             return Err(Errno::INVAL);
         }
         let inode = self.may_read_out(session, number, generation)?;
-        let length = inode.size.saturating_sub(position).min(u64::from(length)) as u32;
+        let length = cast::low(inode.size.saturating_sub(position).min(u64::from(length)));
         piece.begin();
         self.read_out(number, position, length as usize, |at, part| {
             piece.put(at, part)

@@ -23,6 +23,7 @@ use crate::receipts::{KeptReceipt, Receipt};
 use crate::relocate::tails;
 use crate::state::State;
 use arck_core_state::branch::BRANCH_SIZE;
+use arck_core_state::cast;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{InodeNumber, Ownership, PAGE_SIZE};
@@ -171,7 +172,7 @@ impl Core {
         let pages = match self.recovering {
             // What a session was granted when the machine failed may not be known.
             true => usize::MAX,
-            false => crate::room::PAGES_AT_ONCE as usize,
+            false => cast::index(crate::room::PAGES_AT_ONCE),
         };
         let mut budget = PageBudget::new(pages);
         // Of the set, those that are not marked and copied yet.

@@ -18,6 +18,7 @@
 use crate::error::{Error, Result};
 use crate::pool::{Pool, allocate};
 use arck_controller_state::journal::{ENTRY_HEADER_SIZE, EntryHeader, JOURNAL_MAX, Redo, Target};
+use arck_core_state::cast;
 use arck_core_state::header::{FOLD_OFFSET, HEADER_SIZE, OWNERSHIP_OFFSET};
 use arck_core_state::layout;
 use arck_core_state::superblock::Durability;
@@ -64,7 +65,7 @@ pub fn store(redo: &Redo, pool: &Pool, half: impl FnOnce()) {
                     && matches!(at % HEADER_SIZE as u64, FOLD_OFFSET | OWNERSHIP_OFFSET);
                 if is_last == last {
                     let word = u64::from_le_bytes(*word);
-                    let stored = memory.store_u64(at as usize, word, Ordering::Release);
+                    let stored = memory.store_u64(cast::index(at), word, Ordering::Release);
                     debug_assert!(stored.is_some());
                 }
             }

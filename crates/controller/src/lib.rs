@@ -33,6 +33,15 @@
 //! * One thread does everything, and there are no locks in here; but what a session could make last
 //!   for ever (closing what it sent, growing a file that it has too) is done by threads that touch
 //!   nothing else.
+// Numbers are narrowed by what is meant: see `arck_core_state::cast`.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
 
 mod apply;
 mod arena;

@@ -8,6 +8,7 @@
 
 use crate::core::Core;
 use arck_controller_state::sessions::SESSIONS_MAX;
+use arck_core_state::cast;
 use rustix::io::Errno;
 
 /// Bytes of the pool's file system that a new session takes, or a little more.
@@ -24,7 +25,7 @@ pub const DESCRIPTORS_MIN: u64 = 48;
 /// Descriptors that this process may have, less some for itself: 64, or a quarter of few.
 pub fn descriptors_max() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    let limit = limit.current.map_or(usize::MAX, |limit| limit as usize);
+    let limit = limit.current.map_or(usize::MAX, cast::index);
     limit - (limit / 4).min(64)
 }
 

@@ -9,6 +9,7 @@
 use crate::core::Core;
 use crate::fold::After;
 use crate::ownership::Reply;
+use arck_core_state::cast;
 use arck_core_state::directory::{UNITS, for_each_in_bucket};
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::{FileKind, InodeNumber, PAGE_SIZE, PagePtr};
@@ -79,7 +80,7 @@ impl Core {
                 if page != last {
                     (pages, last) = (pages + 1, page);
                 }
-                let at = ((pages - 1) * UNITS + unit) as u32;
+                let at = cast::count((pages - 1) * UNITS + unit);
                 if at < first || full.is_some() {
                     return;
                 }

@@ -7,6 +7,7 @@
 
 use crate::error::{Error, Result};
 use crate::pool::Pool;
+use arck_core_state::cast;
 use arck_core_state::layout;
 use arck_verifier::Credentials;
 use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -88,7 +89,7 @@ pub fn peers_process(socket: BorrowedFd<'_>) -> std::result::Result<i32, Errno> 
         uid: 0,
         gid: 0,
     };
-    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    let mut length = cast::count(size_of::<libc::ucred>());
     // SAFETY: the structure is writable for `length` bytes, and the kernel writes no more.
     let result = unsafe {
         libc::getsockopt(
@@ -188,7 +189,7 @@ pub fn peer(socket: BorrowedFd<'_>) -> std::result::Result<Credentials, Errno> {
     let user = rustix::net::sockopt::socket_peercred(socket)?;
     let mut groups = vec![0u32; 64];
     loop {
-        let mut length = (groups.len() * 4) as libc::socklen_t;
+        let mut length = cast::count(groups.len() * 4);
         // SAFETY: the buffer is writable for `length` bytes, and the kernel writes no more.
         let result = unsafe {
             libc::getsockopt(

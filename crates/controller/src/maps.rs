@@ -16,6 +16,7 @@ use crate::apply::file::Setter;
 use crate::change::Change;
 use crate::core::Core;
 use crate::sessions::Session;
+use arck_core_state::cast;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{FileKind, IndexRoot, Inode, InodeNumber, Ownership, PAGE_SIZE, PagePtr};
@@ -112,7 +113,7 @@ fn mapped(
     for (who, entries) in others(sessions, session) {
         for entry in entries.into_iter().filter(|&entry| entry != 0) {
             let entry = entry & !MAP_WRITABLE;
-            let (number, generation) = (entry as u32, (entry >> 32) as u32);
+            let (number, generation) = (cast::low(entry), cast::high(entry));
             if is_wanted(number, generation) {
                 let sessions = found.entry((number, generation)).or_default();
                 if sessions.last() != Some(&who) {

@@ -93,7 +93,7 @@ impl Members {
 
     /// Who may come back.
     pub fn expected(&self) -> impl Iterator<Item = u16> {
-        (1..MEMBERS as u16).filter(|&member| {
+        numbers().filter(|&member| {
             let (word, bit) = place(member);
             self.expected[word] & bit != 0
         })
@@ -101,7 +101,7 @@ impl Members {
 
     /// A number that is free.
     fn free(&self, control: &ControlMemory) -> Option<u16> {
-        (1..MEMBERS as u16).find(|member| {
+        numbers().find(|member| {
             let (word, bit) = place(*member);
             let departed = control.header.departed[word].load(Ordering::Acquire);
             !self.has(*member) && (departed | self.expected[word]) & bit == 0
@@ -261,4 +261,8 @@ impl Session {
         let member = self.members.add(process, Live::control(live))?;
         Ok((member, wake))
     }
+}
+/// All numbers of members but the first process's.
+fn numbers() -> impl Iterator<Item = u16> {
+    (1..).take(MEMBERS - 1)
 }

@@ -36,7 +36,7 @@ impl Meter {
             return 0;
         }
         let now = clock_gettime(ClockId::Monotonic);
-        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+        now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
     }
 
     /// Adds to a part what has passed since an earlier [`now`](Self::now); gives the time, at which

@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::pool::{self, allocate, durability_of, numbered, resized};
 use arck_controller_state::segments::{SegmentEntry, SegmentKind};
 use arck_controller_state::{segments, sessions as session_table};
+use arck_core_state::PAGE_BYTES;
 use arck_core_state::header::{HeaderKind, identity_word, state_word};
 use arck_core_state::superblock::{Durability, Superblock};
 use arck_core_state::{
@@ -297,7 +298,7 @@ fn refuse_reflink(path: &Path, directory: &OwnedFd) -> Result<()> {
     let probe = || -> Result<bool> {
         let source = create(path, directory, names[0])?;
         let target = create(path, directory, names[1])?;
-        write(path, &source, &[1; PAGE_SIZE as usize], 0)?;
+        write(path, &source, &[1; PAGE_BYTES], 0)?;
         Ok(rustix::fs::ioctl_ficlone(&target, &source).is_ok())
     };
     let shares = probe();

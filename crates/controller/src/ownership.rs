@@ -11,6 +11,7 @@ use crate::change::{Change, Weight};
 use crate::core::Core;
 use crate::fold::{After, Failure};
 use crate::sessions::{OWNED_MAX, Owned};
+use arck_core_state::cast;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{FileKind, HeaderCopy, Inode, InodeNumber, Ownership};
@@ -101,7 +102,7 @@ impl Core {
     /// A new epoch; epochs are compared for equality only, together with a fold number that is
     /// never used twice.
     pub(crate) fn ownership_for(session: SessionNumber, fold: u64) -> Ownership {
-        Ownership::new(session, fold as u32)
+        Ownership::new(session, cast::low(fold))
     }
 
     /// Checks that a session may become the owner of an inode. ESTALE, EACCES.

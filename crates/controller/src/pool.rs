@@ -11,9 +11,11 @@ use crate::spare_files::SpareFiles;
 use crate::superblock;
 use arck_controller_state::segments::SegmentEntry;
 use arck_controller_state::{segments, sessions as session_table};
+use arck_core_state::PAGE_BYTES;
+use arck_core_state::cast;
 use arck_core_state::superblock::{Durability, Superblock};
 use arck_core_state::{
-    Geometry, InodeNumber, LiveHeader, PAGE_SIZE, PagePtr, PageWords, Pages, SegmentNumber, layout,
+    Geometry, InodeNumber, LiveHeader, PagePtr, PageWords, Pages, SegmentNumber, layout,
 };
 use arck_pm::record::{self, FileChange, file_id};
 use arck_pm::{
@@ -463,7 +465,7 @@ impl Pool {
 
     /// A segment is none of metadata any more; nothing refers to it.
     pub fn unmap_metadata(&mut self, segment: SegmentNumber) {
-        let size = self.superblock.geometry.segment_size as usize;
+        let size = cast::index(self.superblock.geometry.segment_size);
         if let Some(mapped) = self.mapped.get_mut(segment as usize)
             && *mapped
         {
@@ -498,7 +500,7 @@ impl Pool {
 impl Pages for Pool {
     fn page(&self, pointer: PagePtr) -> Option<&PageWords> {
         let offset = self.mapped_offset(pointer)?;
-        let page = self.space().slice(offset, PAGE_SIZE as usize)?;
+        let page = self.space().slice(offset, PAGE_BYTES)?;
         // Not one step, which would cost more than looking.
         let looks = self.pages_read.load(Ordering::Relaxed);
         self.pages_read.store(looks + 1, Ordering::Relaxed);
@@ -547,7 +549,7 @@ pub fn allocate(file: impl AsFd, offset: u64, length: u64) -> std::result::Resul
     let mut at = offset.max(size);
     while at < offset + length {
         let step = (offset + length - at).min(zeroes.len() as u64);
-        let written = rustix::io::pwrite(file, &zeroes[..step as usize], at)?;
+        let written = rustix::io::pwrite(file, &zeroes[..cast::index(step)], at)?;
         if written == 0 {
             return Err(Errno::NOSPC);
         }

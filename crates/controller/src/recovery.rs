@@ -22,6 +22,7 @@ use crate::sessions::{Owned, Session};
 use crate::space::Space;
 use arck_controller_state::journal::Target;
 use arck_controller_state::segments::{SegmentEntry, SegmentKind};
+use arck_core_state::cast;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{InodeNumber, PAGE_SIZE, PagePtr, layout};
@@ -55,7 +56,7 @@ pub fn replay(pool: &mut Pool, open: &mut Journal) -> Result<()> {
     journal::store(&redo, pool, || {});
     for (target, offset, bytes) in redo.records() {
         // In range, as was seen above.
-        let _ = journal::memory(target, pool).flush(offset as usize, bytes.len());
+        let _ = journal::memory(target, pool).flush(cast::index(offset), bytes.len());
     }
     // No fence: it is all the same until there is another entry, and the first fence of the change
     // that brings it makes this durable. A second failure before that finds this entry once more.

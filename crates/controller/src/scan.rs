@@ -11,6 +11,7 @@ use crate::pool::Pool;
 use crate::progress::{Reporter, Step};
 use crate::slots::place;
 use crate::state::{PART, State};
+use arck_core_state::cast;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::{COUNTED_MAX, HEADER_SIZE, HeaderKind};
 use arck_core_state::{Inode, InodeNumber, PagePtr};
@@ -24,7 +25,7 @@ use std::sync::mpsc;
 const THREADS_MAX: usize = 8;
 
 /// Numbers that a thread reads at a time, unless another number is asked for.
-const CHUNK: u32 = 16 * PART as u32;
+const CHUNK: u32 = 16 * cast::count(PART);
 
 /// How the numbers are divided among threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -185,7 +186,7 @@ fn read_all(
     });
     let whole = all.into_iter().enumerate();
     whole
-        .map(|(index, found)| found.unwrap_or_else(|| read(pool, numbers(index as u32))))
+        .map(|(index, found)| found.unwrap_or_else(|| read(pool, numbers(cast::count(index)))))
         .collect()
 }
 

@@ -17,6 +17,7 @@ use arck_controller_state::segments::SegmentKind;
 use arck_controller_state::sessions::{GROUPS_MAX, SESSIONS_MAX, SessionEntry};
 use arck_core_state::arena::branch_offset;
 use arck_core_state::branch::{BRANCH_SIZE, StoredBranch};
+use arck_core_state::cast;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::{HeaderCopy, InodeNumber, PAGE_SIZE, SegmentNumber, layout};
 use arck_pm::{MapOptions, Mapping};
@@ -431,7 +432,7 @@ impl Core {
         };
         let mut entry = SessionEntry {
             session: number,
-            group_count: credentials.groups.len().min(GROUPS_MAX) as u32,
+            group_count: cast::count(credentials.groups.len().min(GROUPS_MAX)),
             uid: credentials.uid,
             gid: credentials.gid,
             branch_pages: 0,

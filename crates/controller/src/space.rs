@@ -18,6 +18,7 @@ use crate::pool::{Pool, numbered, punched, resized};
 use crate::reach::Reach;
 use crate::workers::Workers;
 use arck_controller_state::segments::{CONTROLLER, FOREIGN, STALE, SegmentEntry, SegmentKind};
+use arck_core_state::cast;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::{Geometry, PagePtr, SegmentNumber, layout};
 use rustix::fs::{FallocateFlags, OFlags};
@@ -182,7 +183,7 @@ impl Space {
 
     /// The word of the bitmap that holds a page's bit, as it is now.
     pub fn word(&self, index: u64) -> u64 {
-        self.used.get(index as usize).copied().unwrap_or(0)
+        self.used.get(cast::index(index)).copied().unwrap_or(0)
     }
 
     /// Marks a page as in use or not, in private memory.
@@ -223,13 +224,13 @@ impl Space {
     /// Segments kept back for metadata: a part of the pool, and at least [`RESERVE_MIN`].
     fn reserve(&self) -> u32 {
         let least = RESERVE_MIN.div_ceil(self.geometry.segment_size);
-        (self.geometry.segment_count / 32).max(least as u32)
+        (self.geometry.segment_count / 32).max(cast::low(least))
     }
 
     /// Segments that are given to no session: those for metadata of *nobody*, and of classes.
     fn kept_from_data(&self) -> u32 {
         let most = CLASS_RESERVE / self.geometry.segment_size;
-        let for_classes = (most as u32).min(self.geometry.segment_count / 8);
+        let for_classes = cast::low(most).min(self.geometry.segment_count / 8);
         self.reserve() + if self.shared { for_classes } else { 0 }
     }
 
@@ -293,7 +294,7 @@ impl Space {
             return None;
         }
         let per_segment = (self.geometry.pages_per_segment() / 64) as usize;
-        let mut word = self.cursor as usize;
+        let mut word = cast::index(self.cursor);
         let end = self.used.len();
         // One round, segment by segment, from the cursor on.
         let mut left = end + per_segment;
@@ -472,7 +473,7 @@ impl Space {
         kept: u64,
     ) -> Result<SegmentNumber, Errno> {
         self.settle();
-        let all = self.geometry.pages_per_segment() as u32;
+        let all = cast::low(self.geometry.pages_per_segment());
         let is_same = |entry: &SegmentEntry| {
             entry.uid == uid && entry.class == label && entry.flags & FOREIGN == 0
         };

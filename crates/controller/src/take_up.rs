@@ -70,6 +70,7 @@ pub fn open_arena(pool: &Pool, session: SessionNumber, member: u16) -> Result<Ow
 
 /// Takes the lock that is the open file's of the byte that stands for a member, or asks who has it: as the
 /// kernel leaves it.
+#[expect(clippy::cast_possible_truncation, reason = "constants of the kernel's")]
 fn lock_byte(file: &OwnedFd, command: libc::c_int, member: u16) -> Result<libc::flock, Errno> {
     let mut lock = libc::flock {
         l_type: libc::F_WRLCK as libc::c_short,
@@ -342,8 +343,11 @@ fn map_control(control: BorrowedFd<'_>) -> Result<Mapping, Errno> {
     let status = rustix::fs::fstat(control)?;
     let system = rustix::fs::fstatfs(control)?;
     // Pages of the other kind of memory files, huge ones, may be missing when they are touched.
-    let is_memory = system.f_type as u64 == TMPFS_MAGIC;
-    if !seals.contains(needed) || !is_memory || status.st_size != CONTROL_SIZE as i64 {
+    let is_memory = system.f_type.cast_unsigned() == TMPFS_MAGIC;
+    if !seals.contains(needed)
+        || !is_memory
+        || status.st_size.cast_unsigned() != CONTROL_SIZE as u64
+    {
         return Err(Errno::INVAL);
     }
     Mapping::new(control, 0, CONTROL_SIZE, MapOptions::READ_WRITE).map_err(|_| Errno::INVAL)

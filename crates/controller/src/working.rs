@@ -94,8 +94,10 @@ impl WorkingPage {
                 known.1 = value;
                 return;
             }
-            if self.few.len() < FEW_MAX {
-                self.few.push((index as u16, value));
+            if self.few.len() < FEW_MAX
+                && let Ok(at) = u16::try_from(index)
+            {
+                self.few.push((at, value));
                 return;
             }
         }

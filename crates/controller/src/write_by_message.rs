@@ -14,6 +14,8 @@ use crate::core::Core;
 use crate::mkfs::now;
 use crate::ownership::Reply;
 use crate::relocate::Copier;
+use arck_core_state::PAGE_BYTES;
+use arck_core_state::cast;
 use arck_core_state::geometry::{FILE_SIZE_MAX, SessionNumber};
 use arck_core_state::{FileKind, Inode, InodeNumber, PAGE_SIZE};
 use arck_protocol::Response;
@@ -121,7 +123,7 @@ impl Pages {
     ) -> Result<(), Errno> {
         let new = change.new_data_page()?;
         let old = self.setter.set(change, page, new)?;
-        let mut content = [0; PAGE_SIZE as usize];
+        let mut content = [0; PAGE_BYTES];
         if old.is_null() {
             inode.pages += 1;
         } else {
@@ -179,7 +181,7 @@ fn put(
         pages.replace(change, &mut inode, page, |content| {
             let (from, to) = (within(page, position), within(page, end));
             if from < to {
-                let skipped = (page * PAGE_SIZE + from as u64 - position) as usize;
+                let skipped = cast::index(page * PAGE_SIZE + from as u64 - position);
                 content[from..to].copy_from_slice(&bytes[skipped..skipped + to - from]);
             }
         })?;

@@ -9,6 +9,8 @@
 //! The file is sparse; its two parts are allocated in steps, on request.
 
 use crate::branch::BRANCH_SIZE;
+use crate::cast;
+use crate::geometry::PAGE_BYTES;
 use crate::geometry::PAGE_SIZE;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -17,7 +19,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"ARCKARNA");
 /// Pages reserved for the branch table.
 pub const BRANCH_PAGES: u32 = 16 * 1024;
 /// Branches in a page.
-pub const BRANCHES_PER_PAGE: u32 = (PAGE_SIZE as u32) / BRANCH_SIZE as u32;
+pub const BRANCHES_PER_PAGE: u32 = cast::count(PAGE_BYTES / BRANCH_SIZE);
 /// Slots at most.
 pub const BRANCH_SLOTS: u32 = BRANCH_PAGES * BRANCHES_PER_PAGE;
 /// First delta page.
@@ -25,7 +27,7 @@ pub const DELTA_FIRST: u32 = 1 + BRANCH_PAGES;
 /// Bytes of address space for an arena: the greatest size it can reach.
 pub const ARENA_SPAN: u64 = 1 << 30;
 /// Pages at most.
-pub const ARENA_PAGES: u32 = (ARENA_SPAN / PAGE_SIZE) as u32;
+pub const ARENA_PAGES: u32 = cast::low(ARENA_SPAN / PAGE_SIZE);
 
 /// Page 0, written by the controller when it makes the arena (and not trusted afterwards).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]

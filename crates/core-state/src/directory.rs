@@ -11,6 +11,7 @@
 //! # Invariant
 //! Within one directory every name appears once, in the bucket that its hash says.
 
+use crate::cast;
 use crate::geometry::{InodeNumber, NAME_MAX, PagePtr};
 use crate::index::{self, IndexRoot};
 use crate::inode::FileKind;
@@ -140,11 +141,11 @@ pub fn read_entry(page: &PageWords, unit: usize) -> Option<(Dentry, u32, Name)> 
     let at = unit_word(unit);
     let (w0, w1) = (word(page, at), word(page, at + 1));
     let dentry = Dentry {
-        inode: w0 as u32,
-        generation: (w0 >> 32) as u32,
-        kind: FileKind::from_u8((w1 >> 40) as u8)?,
+        inode: cast::low(w0),
+        generation: cast::high(w0),
+        kind: FileKind::from_u8(cast::byte(w1, 5))?,
     };
-    let length = (w1 >> 32) as u8;
+    let length = cast::byte(w1, 4);
     if length == 0 || unit + units_for(usize::from(length)) > UNITS {
         return None;
     }
@@ -156,7 +157,7 @@ pub fn read_entry(page: &PageWords, unit: usize) -> Option<(Dentry, u32, Name)> 
     for i in 0..words {
         name.bytes[i * 8..i * 8 + 8].copy_from_slice(&word(page, at + 2 + i).to_le_bytes());
     }
-    Some((dentry, w1 as u32, name))
+    Some((dentry, cast::low(w1), name))
 }
 
 fn name_matches(page: &PageWords, unit: usize, name: &[u8]) -> bool {
@@ -192,17 +193,17 @@ pub fn find_in_page(page: &PageWords, hash: u64, name: &[u8]) -> Option<(Dentry,
             let unit = group * 8 + (hits.trailing_zeros() / 8) as usize;
             hits &= hits - 1;
             let w1 = word(page, unit_word(unit) + 1);
-            if w1 as u32 == hash as u32
-                && usize::from((w1 >> 32) as u8) == name.len()
+            if cast::low(w1) == cast::low(hash)
+                && usize::from(cast::byte(w1, 4)) == name.len()
                 && unit + units_for(name.len()) <= UNITS
                 && name_matches(page, unit, name)
             {
                 let w0 = word(page, unit_word(unit));
-                let kind = FileKind::from_u8((w1 >> 40) as u8)?;
+                let kind = FileKind::from_u8(cast::byte(w1, 5))?;
                 return Some((
                     Dentry {
-                        inode: w0 as u32,
-                        generation: (w0 >> 32) as u32,
+                        inode: cast::low(w0),
+                        generation: cast::high(w0),
                         kind,
                     },
                     unit,
@@ -339,7 +340,9 @@ impl BucketPage<'_> {
         );
         self.put(
             at + 1,
-            u64::from(hash as u32) | (name.len() as u64) << 32 | u64::from(dentry.kind as u8) << 40,
+            u64::from(cast::low(hash))
+                | (name.len() as u64) << 32
+                | u64::from(dentry.kind as u8) << 40,
         );
         let mut chunks = name.chunks(8);
         for index in at + 2..at + need * UNIT_SIZE / 8 {
@@ -356,7 +359,7 @@ impl BucketPage<'_> {
         if unit >= UNITS || tags(self.0)[unit] <= TAG_CONTINUED {
             return None;
         }
-        let length = (word(self.0, unit_word(unit) + 1) >> 32) as u8;
+        let length = cast::byte(word(self.0, unit_word(unit) + 1), 4);
         for unit in unit..(unit + units_for(usize::from(length))).min(UNITS) {
             self.set_tag(unit, TAG_FREE);
         }

@@ -10,7 +10,7 @@
 //! * Names are unique and begin with [`PREFIX`].
 //! * Nothing here trusts a length: a page that is not so has the entries before the fault.
 
-use crate::geometry::PAGE_SIZE;
+use crate::geometry::PAGE_BYTES;
 
 /// What all names begin with.
 pub const PREFIX: &str = "user.";
@@ -21,7 +21,7 @@ pub const VALUE_MAX: usize = 65536;
 /// In a branch: the inode has no extended attributes any more.
 pub const NONE: u32 = u32::MAX;
 
-const PAGE: usize = PAGE_SIZE as usize;
+const PAGE: usize = PAGE_BYTES;
 /// Bytes of an entry before its name.
 const HEAD: usize = 4;
 

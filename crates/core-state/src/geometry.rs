@@ -4,6 +4,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Bytes in a page.
 pub const PAGE_SIZE: u64 = 4096;
+/// The same, of what is in memory.
+pub const PAGE_BYTES: usize = 4096;
+const _: () = assert!(PAGE_BYTES as u64 == PAGE_SIZE);
 /// Bytes in a cache line: the unit of flushing.
 pub const CACHE_LINE: u64 = 64;
 /// Longest name, in bytes.

@@ -10,6 +10,7 @@
 //!   away: as the ownership word differs then from what an operation expects, none begins.
 //! * `fold` never repeats for an inode number: fold numbers come from one counter of the pool.
 
+use crate::cast;
 use crate::geometry::SessionNumber;
 use crate::inode::FileKind;
 use crate::primitive::{AtomicU64, Ordering, fence, spin_hint};
@@ -36,10 +37,10 @@ impl Ownership {
         Ownership(u64::from(session) << 32 | u64::from(epoch & Self::EPOCH_MASK) << 1)
     }
     pub fn session(self) -> SessionNumber {
-        (self.0 >> 32) as u32
+        cast::high(self.0)
     }
     pub fn epoch(self) -> u32 {
-        (self.0 as u32) >> 1 & Self::EPOCH_MASK
+        cast::low(self.0) >> 1 & Self::EPOCH_MASK
     }
     pub fn is_marked(self) -> bool {
         self.0 & 1 == 1
@@ -178,19 +179,20 @@ impl LiveHeader {
     }
 
     pub fn generation(&self) -> u32 {
-        self.identity.load(Ordering::Acquire) as u32
+        cast::low(self.identity.load(Ordering::Acquire))
     }
 
     pub fn branch_slot(&self) -> u32 {
-        (self.identity.load(Ordering::Acquire) >> 32) as u32
+        cast::high(self.identity.load(Ordering::Acquire))
     }
 
     pub fn kind(&self) -> HeaderKind {
-        HeaderKind::from_u8(self.state.load(Ordering::Acquire) as u8).unwrap_or(HeaderKind::Free)
+        HeaderKind::from_u8(cast::byte(self.state.load(Ordering::Acquire), 0))
+            .unwrap_or(HeaderKind::Free)
     }
 
     pub fn file_kind(&self) -> Option<FileKind> {
-        FileKind::from_u8((self.state.load(Ordering::Acquire) >> 8) as u8)
+        FileKind::from_u8(cast::byte(self.state.load(Ordering::Acquire), 1))
     }
 
     /// All words, loaded one by one; a consistent state only under the sequence check or in
@@ -203,10 +205,10 @@ impl LiveHeader {
             inode: self.inode.load(Ordering::Acquire),
             fold: self.fold.load(Ordering::Acquire),
             ownership: self.ownership(),
-            generation: identity as u32,
-            branch_slot: (identity >> 32) as u32,
-            kind: HeaderKind::from_u8(state as u8).unwrap_or(HeaderKind::Free),
-            file_kind: FileKind::from_u8((state >> 8) as u8),
+            generation: cast::low(identity),
+            branch_slot: cast::high(identity),
+            kind: HeaderKind::from_u8(cast::byte(state, 0)).unwrap_or(HeaderKind::Free),
+            file_kind: FileKind::from_u8(cast::byte(state, 1)),
         }
     }
 

@@ -7,6 +7,7 @@
 //! verified", or [`HOLE`] for "nothing here any more".
 
 use crate::Pages;
+use crate::cast;
 use crate::geometry::PagePtr;
 use core::sync::atomic::Ordering;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -119,7 +120,7 @@ fn next_below(
     let step = capacity(level - 1);
     let page = pages.page(PagePtr(pointer))?;
     for place in from.saturating_sub(first) / step..FANOUT {
-        let below = page[place as usize].load(Ordering::Relaxed);
+        let below = page[cast::index(place)].load(Ordering::Relaxed);
         let at = first + place * step;
         if let Some(found) = next_below(pages, below, level - 1, at, from, limit)? {
             return Some(Some(found));

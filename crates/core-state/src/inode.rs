@@ -1,6 +1,7 @@
 //! Inodes of the verified state: 128 bytes, in metadata segments of the class that may `stat`
 //! them. Written by the controller alone.
 
+use crate::geometry::PAGE_BYTES;
 use crate::geometry::{PAGE_SIZE, PagePtr};
 use crate::index::IndexRoot;
 use crate::{PageWords, Pages};
@@ -75,7 +76,7 @@ pub struct Inode {
     pub reserved: [u64; 3],
 }
 const _: () = assert!(size_of::<Inode>() == INODE_SIZE);
-const _: () = assert!((PAGE_SIZE as usize).is_multiple_of(INODE_SIZE));
+const _: () = assert!(PAGE_BYTES.is_multiple_of(INODE_SIZE));
 
 impl Inode {
     pub fn kind(&self) -> Option<FileKind> {

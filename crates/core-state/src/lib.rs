@@ -20,9 +20,19 @@
 //!   at compile time beside its definition and drawn in `docs/format.md`; a test compares the two.
 //! * Decoding never trusts a length, a pointer or an enumeration: it returns `None` or an error.
 #![forbid(unsafe_code)]
+// Numbers are narrowed by what is meant: see `arck_core_state::cast`.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
 
 pub mod arena;
 pub mod branch;
+pub mod cast;
 pub mod directory;
 pub mod extended;
 pub mod geometry;
@@ -35,7 +45,8 @@ pub mod record;
 pub mod superblock;
 
 pub use geometry::{
-    CACHE_LINE, Geometry, InodeNumber, NAME_MAX, PAGE_SIZE, PagePtr, ROOT_INODE, SegmentNumber,
+    CACHE_LINE, Geometry, InodeNumber, NAME_MAX, PAGE_BYTES, PAGE_SIZE, PagePtr, ROOT_INODE,
+    SegmentNumber,
 };
 pub use header::{HeaderCopy, LiveHeader, Ownership};
 pub use index::IndexRoot;

@@ -13,14 +13,16 @@
 //! * State bits are only ever cleared, except that a record may be written with them.
 //! * Records of a page stand one behind another; the first invalid one ends the page.
 
-use crate::geometry::{InodeNumber, NAME_MAX, PAGE_SIZE};
+use crate::cast;
+use crate::geometry::PAGE_BYTES;
+use crate::geometry::{InodeNumber, NAME_MAX};
 use crate::inode::FileKind;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Records begin at multiples of this many bytes.
 pub const RECORD_UNIT: usize = 64;
 /// Units in a delta page; unit 0 is the page's own header.
-pub const UNITS_PER_PAGE: usize = PAGE_SIZE as usize / RECORD_UNIT;
+pub const UNITS_PER_PAGE: usize = PAGE_BYTES / RECORD_UNIT;
 /// Longest record in units: header, two names, a time.
 pub const RECORD_UNITS_MAX: usize = 1 + (2 * NAME_MAX + CHANGED_SIZE).div_ceil(RECORD_UNIT);
 /// Bytes of the time behind the names.
@@ -252,10 +254,10 @@ pub fn records(
     directory: InodeNumber,
     fold: u64,
 ) -> impl Iterator<Item = (u32, Record<'_>)> {
-    let first = arena_page.wrapping_mul(UNITS_PER_PAGE as u32);
+    let first = arena_page.wrapping_mul(cast::count(UNITS_PER_PAGE));
     let mut at = 1usize;
     core::iter::from_fn(move || {
-        let unit = first.wrapping_add(at as u32);
+        let unit = first.wrapping_add(cast::count(at));
         let bytes = page.get(at * RECORD_UNIT..)?;
         let record = Record::decode(
             Seed {

@@ -13,6 +13,15 @@
 //! * Control memory is writable by the session: the controller reads each value once, checks
 //!   it, and then uses it; it never waits for the session without a bound.
 //! * A decoder accepts only what an encoder produces; trailing bytes are an error.
+// Numbers are narrowed by what is meant: see `arck_core_state::cast`.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
 
 pub mod control;
 pub mod measure;

@@ -16,6 +16,7 @@
 //! Model-checked under `--cfg shuttle` in `tests/ownership`.
 
 use crate::message::{RECEIPT_MAX, Response};
+use arck_core_state::cast;
 use arck_core_state::primitive::{AtomicU64, Ordering, fence};
 use arck_core_state::{LiveHeader, Ownership};
 use rustix::io::Errno;
@@ -165,7 +166,7 @@ pub fn straddled_after(
         return Ok(Straddled::NotFolded);
     }
     let length = published.len().min(RECEIPT_MAX);
-    let folded = match receipt(length as u32) {
+    let folded = match receipt(cast::count(length)) {
         // No operation was in flight when the fold copied: what was stored last was taken.
         Ok(Response::Done) => last.get(..length).map(<[u8]>::to_vec),
         Ok(Response::Bytes(copied)) => Some(copied),

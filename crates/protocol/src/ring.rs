@@ -14,6 +14,7 @@ use crate::control::{ControlHeader, ControlMemory, RequestSlot, slot_state};
 use crate::message::{MESSAGE_MAX, Request, Response};
 use crate::wait::{Courtesy, futex_wait, futex_wake, give_way};
 use crate::wire::ERRNO_MAX;
+use arck_core_state::cast;
 use arck_core_state::primitive::{Ordering, spin_hint};
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
@@ -72,7 +73,8 @@ fn put(slot: &RequestSlot, bytes: &[u8]) {
         value[..chunk.len()].copy_from_slice(chunk);
         word.store(u64::from_le_bytes(value), Ordering::Relaxed);
     }
-    slot.length.store(bytes.len() as u32, Ordering::Relaxed);
+    slot.length
+        .store(cast::count(bytes.len()), Ordering::Relaxed);
 }
 
 /// Copies a payload out, once. `None` if the length is not possible.
@@ -351,7 +353,7 @@ impl<'a> Ring<'a> {
         if self.header.doorbell.load(Ordering::SeqCst) == 0 {
             return 0;
         }
-        self.header.doorbell.swap(0, Ordering::SeqCst) as u32
+        cast::low(self.header.doorbell.swap(0, Ordering::SeqCst))
     }
 
     /// See [`receive`].

@@ -13,6 +13,7 @@ use crate::copy::CopiedDelta;
 use crate::rule::{Rule, Violation};
 use arck_core_state::InodeNumber;
 use arck_core_state::arena::is_delta_page;
+use arck_core_state::cast;
 use arck_core_state::geometry::NAME_MAX;
 use arck_core_state::record::{RECORD_UNIT, Record, RecordRef, UNITS_PER_PAGE, effect, records};
 use foldhash::{HashMap, HashSet};
@@ -172,8 +173,8 @@ fn check_fields(placed: &PlacedRecord<'_>) -> Result<(), Violation> {
         .into_iter()
         .zip(record.kills)
     {
-        let page = kill.unit / UNITS_PER_PAGE as u32;
-        let is_place = is_delta_page(page) && kill.unit % UNITS_PER_PAGE as u32 != 0;
+        let page = kill.unit / cast::count(UNITS_PER_PAGE);
+        let is_place = is_delta_page(page) && kill.unit % cast::count(UNITS_PER_PAGE) != 0;
         if placed.has(bit) && !is_place {
             let detail = format!("unit {} holds no record", kill.unit);
             return Err(placed.violation(Rule::KillReference, detail));

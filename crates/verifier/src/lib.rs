@@ -17,6 +17,15 @@
 //!
 //! What a session writes is the key of the maps here, of which it cannot know the seeds.
 #![forbid(unsafe_code)]
+// Numbers are narrowed by what is meant: see `arck_core_state::cast`.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
 
 pub mod change;
 pub mod closure;

@@ -10,6 +10,7 @@ use crate::names::{Names, is_directory};
 use crate::rule::{Rule, Violation};
 use crate::state::{Credentials, VerifiedState};
 use arck_core_state::branch::{UNCHANGED_MODE, UNCHANGED_TIME, offset};
+use arck_core_state::cast;
 use arck_core_state::{FileKind, Inode, InodeNumber};
 use foldhash::HashSet;
 
@@ -103,7 +104,7 @@ fn effective_mode<S: VerifiedState>(set: &FoldSet<'_, S>, inode: &Inode) -> u32 
     let changed = set
         .delta(inode.number)
         .filter(|delta| delta.branch.mode != UNCHANGED_MODE)
-        .map_or(0, |delta| delta.branch.mode as u32);
+        .map_or(0, |delta| cast::low(delta.branch.mode));
     inode.mode | changed
 }
 
@@ -139,7 +140,7 @@ pub(crate) fn check_attributes(
             return refuse(Rule::ModePermission, offset::MODE, detail);
         }
         let inherited = is_directory(inode) && inode.mode & SET_GROUP_ID != 0;
-        let new = branch.mode as u32 & SET_GROUP_ID != 0;
+        let new = cast::low(branch.mode) & SET_GROUP_ID != 0;
         if new && !inherited && !who.is_root() && !who.in_group(inode.gid) {
             let detail = format!("user {} is not in group {}", who.uid, inode.gid);
             return refuse(Rule::SetGroupId, offset::MODE, detail);

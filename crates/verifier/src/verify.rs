@@ -10,6 +10,7 @@ use crate::permission;
 use crate::rule::{Rule, Violation};
 use crate::state::{Credentials, VerifiedState};
 use arck_core_state::branch::{UNCHANGED_MODE, UNCHANGED_TIME, offset};
+use arck_core_state::cast;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{Inode, InodeNumber, PagePtr};
 use foldhash::HashSet;
@@ -106,7 +107,7 @@ fn inode_change<'a, S: VerifiedState>(
     let time = |time| (time != UNCHANGED_TIME).then_some(time);
     let mut change = InodeChange {
         // Checked to be permission bits.
-        mode: (branch.mode != UNCHANGED_MODE).then_some(branch.mode as u32),
+        mode: (branch.mode != UNCHANGED_MODE).then_some(cast::low(branch.mode)),
         modified: time(branch.modified),
         changed: time(branch.changed),
         accessed: time(branch.accessed),

@@ -337,6 +337,7 @@ pub fn constants() -> BTreeMap<String, i128> {
         superblock::FORMAT_VERSION_OLDEST,
         superblock::SUPERBLOCK_SIZE,
         geometry::PAGE_SIZE,
+        geometry::PAGE_BYTES,
         geometry::CACHE_LINE,
         geometry::NAME_MAX,
         geometry::PATH_MAX,

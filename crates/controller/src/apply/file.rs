@@ -6,6 +6,7 @@
 //! * Heights never shrink except to nothing: a root of height `h` stays good for what it covered.
 
 use crate::change::Change;
+use arck_core_state::cast;
 use arck_core_state::index::{FANOUT, HEIGHT_MAX, capacity, height_for, slot};
 use arck_core_state::{IndexRoot, InodeNumber, PagePtr};
 use rustix::io::Errno;
@@ -163,7 +164,7 @@ fn drop_below(
     let step = capacity(level - 1);
     let mut left = false;
     for place in 0..FANOUT {
-        let below = read(change, page, place as usize)?;
+        let below = read(change, page, cast::index(place))?;
         if below == 0 {
             continue;
         }
@@ -173,7 +174,7 @@ fn drop_below(
         } else if drop_below(change, of, PagePtr(below), level - 1, start, limit, dropped)? {
             // If all of the page goes, so does the entry: no need to change it.
             if first < limit {
-                change.set_word(page, place as usize, 0)?;
+                change.set_word(page, cast::index(place), 0)?;
             }
         } else {
             left = true;
@@ -210,7 +211,7 @@ fn from_end(
     }
     let step = capacity(level - 1);
     for place in (0..FANOUT).rev() {
-        let below = PagePtr(read(change, page, place as usize)?);
+        let below = PagePtr(read(change, page, cast::index(place))?);
         if below.is_null() {
             continue;
         }

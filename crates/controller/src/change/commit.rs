@@ -6,6 +6,8 @@ use crate::slots::place;
 use crate::state::State;
 use arck_controller_state::journal::{Redo, Target};
 use arck_controller_state::segments::entry_offset;
+use arck_core_state::PAGE_BYTES;
+use arck_core_state::cast;
 use arck_core_state::header::HEADER_SIZE;
 use arck_core_state::inode::INODE_SIZE;
 use arck_core_state::{InodeNumber, PAGE_SIZE, PagePtr, Pages};
@@ -50,7 +52,7 @@ impl Change<'_> {
     /// Zeroes what has moved: whoever mapped its old place sees nothing there any more. It is in
     /// nobody's use, and not allocated again before this.
     fn zero_moved(&self) {
-        let zeroes = [0u8; PAGE_SIZE as usize];
+        let zeroes = [0u8; PAGE_BYTES];
         let pages = self
             .moved_pages
             .iter()
@@ -65,8 +67,8 @@ impl Change<'_> {
             let memory = self.state.pool.space();
             let at = offset + (address % PAGE_SIZE) as usize;
             // In range: the segment is mapped.
-            let _ = memory.copy_from(at, &zeroes[..length as usize]);
-            let _ = memory.flush(at, length as usize);
+            let _ = memory.copy_from(at, &zeroes[..cast::index(length)]);
+            let _ = memory.flush(at, cast::index(length));
         }
         if !(self.moved_pages.is_empty() && self.moved_places.is_empty()) {
             arck_pm::fence();
@@ -155,7 +157,7 @@ impl Change<'_> {
             let at = u64::from(number) * HEADER_SIZE as u64;
             for (index, word) in header.words().into_iter().enumerate() {
                 let offset = at + 8 * (index as u64 + 1);
-                let old = live.load_u64(offset as usize, Ordering::Relaxed);
+                let old = live.load_u64(cast::index(offset), Ordering::Relaxed);
                 if old != Some(word) {
                     redo.put(Target::Headers, offset, &word.to_le_bytes());
                 }
@@ -170,7 +172,7 @@ impl Change<'_> {
     /// there even if nothing is fresh.
     fn write_fresh(&self) -> Result<(), Errno> {
         let space = self.state.pool.space();
-        let mut bytes = [0u8; PAGE_SIZE as usize];
+        let mut bytes = [0u8; PAGE_BYTES];
         for (&page, working) in in_order(&self.pages) {
             if !working.is_fresh() {
                 continue;
@@ -241,9 +243,9 @@ impl Change<'_> {
         for (target, offset, bytes) in redo.records() {
             let memory = journal::memory(target, pool);
             // In range: it was stored to.
-            let _ = memory.flush(offset as usize, bytes.len());
+            let _ = memory.flush(cast::index(offset), bytes.len());
             if sync
-                && let Some(range) = memory.slice(offset as usize, bytes.len())
+                && let Some(range) = memory.slice(cast::index(offset), bytes.len())
                 && let Err(errno) = pool.write_back(range)
             {
                 tracing::error!("writing the verified state back: {errno}");

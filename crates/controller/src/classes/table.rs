@@ -8,6 +8,7 @@
 use super::*;
 use crate::error::{Error, Result};
 use arck_controller_state::classes::StoredClass;
+use arck_core_state::cast;
 use arck_core_state::layout;
 use arck_pm::record::{self, FileChange, file_id};
 use rustix::fd::OwnedFd;
@@ -79,7 +80,7 @@ impl Classes {
             if read != size_of::<StoredClass>() {
                 break;
             }
-            let number = classes.table.len() as u32 + 1;
+            let number = cast::count(classes.table.len()) + 1;
             classes.table.push(None);
             match decoded(&stored, number) {
                 _ if !is_used(number) => classes.free.push(number),
@@ -128,7 +129,7 @@ impl Classes {
     /// The numbers that are on no segment, `used` being those that are, become free.
     pub fn free_unused(&mut self, used: &HashSet<u32>) {
         for (place, entry) in self.table.iter_mut().enumerate() {
-            let number = place as u32 + 1;
+            let number = cast::count(place) + 1;
             if used.contains(&number) || self.told.contains(&number) {
                 continue;
             }
@@ -173,7 +174,7 @@ impl Classes {
         if self.is_full_for(class) {
             return NOBODY;
         }
-        let next = self.table.len() as u32 + 1;
+        let next = cast::count(self.table.len()) + 1;
         let number = self.free.last().copied().unwrap_or(next);
         if let Err(errno) = self.store(number, class) {
             tracing::warn!("a read class cannot be stored: {errno}");

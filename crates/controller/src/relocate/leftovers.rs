@@ -22,6 +22,7 @@ use crate::pool::{allocate, numbered};
 use crate::reach::Reach;
 use crate::slots::place;
 use arck_controller_state::segments::{CONTROLLER, HIDDEN, SegmentEntry, SegmentKind};
+use arck_core_state::PAGE_BYTES;
 use arck_core_state::header::HEADER_SIZE;
 use arck_core_state::inode::INODE_SIZE;
 use arck_core_state::{InodeNumber, PAGE_SIZE, PagePtr, Pages, SegmentNumber, layout};
@@ -153,7 +154,7 @@ impl Core {
         let first = geometry.first_page(segment).0;
         for page in (first..first + geometry.pages_per_segment()).map(PagePtr) {
             if !self.state.space.is_used(page) {
-                self.zero(page, 0, PAGE_SIZE as usize);
+                self.zero(page, 0, PAGE_BYTES);
             } else if let Some(taken) = referred.places.get(&page) {
                 for slot in (0..u32::BITS).filter(|slot| taken >> slot & 1 == 0) {
                     self.zero(page, slot as usize * INODE_SIZE, INODE_SIZE);
@@ -174,7 +175,7 @@ impl Core {
         if words.is_none_or(is_zero) {
             return;
         }
-        let zeroes = [0u8; PAGE_SIZE as usize];
+        let zeroes = [0u8; PAGE_BYTES];
         let memory = self.state.pool.space();
         // In range: the segment is mapped.
         let _ = memory.copy_from(offset + at, &zeroes[..length]);

@@ -9,10 +9,12 @@ use crate::apply::file::Setter;
 use crate::change::Change;
 use crate::classes::Class;
 use crate::state::State;
+use arck_core_state::PAGE_BYTES;
+use arck_core_state::cast;
 use arck_core_state::directory::{BucketPage, CHAIN_MAX, next_page};
 use arck_core_state::superblock::Durability;
 use arck_core_state::{
-    FileKind, IndexRoot, Inode, InodeNumber, PAGE_SIZE, PagePtr, Pages, SegmentNumber, index,
+    FileKind, IndexRoot, Inode, InodeNumber, PagePtr, Pages, SegmentNumber, index,
 };
 use arck_pm::{MapOptions, Mapping};
 use rustix::fs::OFlags;
@@ -124,7 +126,7 @@ fn mapped<'m>(
             entry.insert(mapping.map_err(|error| error.errno())?)
         }
     };
-    Ok((mapping, (page.address() % geometry.segment_size) as usize))
+    Ok((mapping, cast::index(page.address() % geometry.segment_size)))
 }
 
 impl Copier {
@@ -133,7 +135,7 @@ impl Copier {
         &mut self,
         state: &State,
         page: PagePtr,
-        bytes: &mut [u8; PAGE_SIZE as usize],
+        bytes: &mut [u8; PAGE_BYTES],
     ) -> Result<(), Errno> {
         let options = MapOptions::READ_ONLY;
         let (source, within) = mapped(state, &mut self.from, page, OFlags::RDONLY, options)?;
@@ -148,7 +150,7 @@ impl Copier {
         &mut self,
         state: &State,
         page: PagePtr,
-        bytes: &[u8; PAGE_SIZE as usize],
+        bytes: &[u8; PAGE_BYTES],
     ) -> Result<(), Errno> {
         let options = MapOptions::READ_WRITE;
         let (target, within) = mapped(state, &mut self.to, page, OFlags::RDWR, options)?;
@@ -167,7 +169,7 @@ impl Copier {
         to: PagePtr,
         shown: usize,
     ) -> Result<(), Errno> {
-        let mut bytes = [0u8; PAGE_SIZE as usize];
+        let mut bytes = [0u8; PAGE_BYTES];
         self.read(state, from, &mut bytes)?;
         bytes[shown..].fill(0);
         self.write(state, to, &bytes)
@@ -176,7 +178,7 @@ impl Copier {
     /// Zeroes what is in a page from a place on, if there is anything. EIO: the session that has the page
     /// has cut the file off, or somebody has removed it.
     pub(crate) fn clear(&mut self, state: &State, page: PagePtr, from: usize) -> Result<(), Errno> {
-        let mut bytes = [0u8; PAGE_SIZE as usize];
+        let mut bytes = [0u8; PAGE_BYTES];
         self.read(state, page, &mut bytes)?;
         if bytes[from..].iter().all(|&byte| byte == 0) {
             return Ok(());
@@ -235,7 +237,7 @@ impl Mover<'_> {
         }
         inode.root = setter.root();
         if !inode.attributes.is_null() {
-            inode.attributes = self.data(change, inode.attributes, PAGE_SIZE as usize)?;
+            inode.attributes = self.data(change, inode.attributes, PAGE_BYTES)?;
         }
         // What was copied is durable by the first fence of the change.
         change.set_inode(inode);
