@@ -11,8 +11,11 @@
 //!
 //! Invariants:
 //! * A description has at most one lock file in a process: one is made at a time.
-//! * It is closed with the last descriptor of its description in this process, unless a thread is in a
-//!   call on it; then when that returns. Nothing else is put under its number before.
+//! * It ends with the last descriptor of its description in this process, unless a thread is in a
+//!   call on it ([`slots`]); then when that returns. Nothing else is put under its number before.
+//! * Where nobody else has the description, it is not closed then, but unlocked, and the next of the same
+//!   inode and mode that is locked gets it: a *spare* ([`spares`]). No spare is of an inode of which the
+//!   process may hold locks.
 //! * The process's locks (POSIX) of an inode go when any descriptor of a file of that inode is closed, and
 //!   at no other time. The kernel drops them too when any descriptor of the lock file is closed: so while
 //!   there may be some (`process_locks`) none is, but for that reason; what is not needed any more meanwhile
@@ -21,13 +24,18 @@
 //!   fork. A child in its parent's memory only looks, as nobody else does then.
 
 pub mod handed;
+mod slots;
+mod spares;
 
 use crate::backend::forks::Received;
-use crate::backend::{Failure, Handle, inside, minus};
+use crate::backend::{Errno, Failure, Handle, inside, minus};
 use crate::descriptors::{self, Descriptor};
 use crate::raw::{self, error, syscall};
 use crate::{reserved, thread};
 pub use handed::Handed;
+use slots::Slot;
+pub use slots::{FLOCK, OFD, Use, is_known};
+use spares::Spares;
 use std::cell::UnsafeCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
@@ -42,8 +50,10 @@ struct LockFile {
     /// Inode number of the file that stands for the description ([`descriptors::file_of`]); 0: it was not
     /// handed on.
     stands: u64,
-    /// Threads that are in a call on it.
-    users: usize,
+    /// Access mode, O_RDONLY and so on; `None`: it came from elsewhere, or has a number that the program may
+    /// want.
+    access: Option<i32>,
+    slot: &'static Slot,
 }
 
 impl LockFile {
@@ -61,8 +71,12 @@ struct Table {
     others: Vec<LockFile>,
     /// Closed, and still in use.
     closed: Vec<LockFile>,
+    spares: Spares,
     /// Inodes of which the process may hold locks.
     process_locks: BTreeSet<Inode>,
+    /// All that were ever made, and those of no lock file.
+    slots: Vec<&'static Slot>,
+    free_slots: Vec<&'static Slot>,
 }
 
 struct Locked {
@@ -80,6 +94,8 @@ static TABLE: Locked = Locked {
 /// Lock files in the table, and inodes in `process_locks`: where there are none, nobody has to look.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static PROCESS_LOCKS: AtomicUsize = AtomicUsize::new(0);
+/// Lowest number that a spare has.
+static SPARES_FROM: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// Held while a lock file is made.
 static MAKING: AtomicBool = AtomicBool::new(false);
 
@@ -101,6 +117,7 @@ fn with<R>(body: impl FnOnce(&mut Table) -> R) -> R {
     let count = table.by_handle.len() + table.others.len();
     COUNT.store(count, Ordering::Relaxed);
     PROCESS_LOCKS.store(table.process_locks.len(), Ordering::Relaxed);
+    SPARES_FROM.store(table.spares.from(), Ordering::Relaxed);
     TABLE.lock.store(false, Ordering::Release);
     result
 }
@@ -133,15 +150,60 @@ impl Table {
         self.by_handle.values().chain(&self.others)
     }
 
+    /// A lock file that no description uses yet.
+    fn file(&mut self, descriptor: usize, inode: Inode, stands: u64) -> LockFile {
+        let slot = self.free_slots.pop().unwrap_or_else(|| {
+            let slot = Slot::make();
+            self.slots.push(slot);
+            slot
+        });
+        slot.begin(descriptor);
+        LockFile {
+            descriptor,
+            inode,
+            stands,
+            access: None,
+            slot,
+        }
+    }
+
+    /// A description of this session has a lock file.
+    fn attach(&mut self, handle: Handle, file: LockFile) {
+        let locks_process = self.process_locks.contains(&file.inode);
+        file.slot.attach(handle, locks_process);
+        self.by_handle.insert(handle.0.get(), file);
+    }
+
+    /// The process may hold locks of an inode from now on. There are none yet, so spares may go.
+    fn lock_process(&mut self, inode: Inode) {
+        if self.process_locks.insert(inode) {
+            let spares = self.spares.take_all_of(inode);
+            spares
+                .into_iter()
+                .flatten()
+                .for_each(|file| self.close(file));
+        }
+    }
+
+    /// Closes what nobody uses.
+    fn close(&mut self, file: LockFile) {
+        file.slot.end();
+        reserved::let_go(file.descriptor);
+        self.free_slots.push(file.slot);
+    }
+
     /// The description of a lock file is not the program's any more. `closes`: by a close of the program's.
     fn end(&mut self, mut file: LockFile, closes: bool) {
-        if file.users > 0 {
+        let locks_process = self.process_locks.contains(&file.inode);
+        if file.slot.end() {
             self.closed.push(file);
-        } else if !closes && self.process_locks.contains(&file.inode) {
+        } else if !closes && locks_process {
             file.stands = 0;
             self.others.push(file);
-        } else {
-            reserved::let_go(file.descriptor);
+        } else if locks_process || !spares::unlock(&file) {
+            self.close(file);
+        } else if let Some(other) = self.spares.put(file) {
+            self.close(other);
         }
     }
 
@@ -150,16 +212,15 @@ impl Table {
         if !self.process_locks.remove(&inode) {
             return;
         }
+        for file in self.all().filter(|file| file.inode == inode) {
+            file.slot.set_locks_process(false);
+        }
         if let Some(any) = self.all().find(|file| file.inode == inode) {
             unlock(any.descriptor);
         }
-        self.others.retain(|file| {
-            let ends = file.inode == inode && file.is_spent();
-            if ends {
-                reserved::let_go(file.descriptor);
-            }
-            !ends
-        });
+        let is_over = |file: &mut LockFile| file.inode == inode && file.is_spent();
+        let over: Vec<LockFile> = self.others.extract_if(.., is_over).collect();
+        over.into_iter().for_each(|file| self.close(file));
     }
 
     /// That an exec closes a lock file of an inode, which drops the process's locks: as it does where a
@@ -185,12 +246,8 @@ impl Table {
         if !raw::failed(descriptor) {
             let descriptor = descriptor as usize;
             reserved::mark(descriptor);
-            self.others.push(LockFile {
-                descriptor,
-                inode,
-                stands: 0,
-                users: 0,
-            });
+            let file = self.file(descriptor, inode, 0);
+            self.others.push(file);
         }
     }
 
@@ -201,64 +258,85 @@ impl Table {
     }
 }
 
-/// A description's lock file, for one call.
-pub struct Use {
-    pub descriptor: usize,
-    handle: Handle,
+/// The lock file of a description that is locked, if it has one.
+#[cold]
+fn look_up(handle: Handle, is_alone: bool) -> Option<Use> {
+    with(|table| {
+        let slot = table.by_handle.get(&handle.0.get())?.slot;
+        slots::remember(slot, handle);
+        Use::of(slot, handle, is_alone)
+    })
 }
 
-impl Use {
-    fn of(handle: Handle, locks_process: bool) -> Option<Use> {
-        with(|table| {
-            let file = table.by_handle.get_mut(&handle.0.get())?;
-            file.users += 1;
-            if locks_process {
-                table.process_locks.insert(file.inode);
+/// What was closed while it was used, and is not any more.
+fn close_unused() {
+    with(|table| {
+        let unused: Vec<LockFile> = table
+            .closed
+            .extract_if(.., |file| !file.slot.is_used())
+            .collect();
+        for mut file in unused {
+            if table.process_locks.contains(&file.inode) {
+                file.stands = 0;
+                table.others.push(file);
+            } else {
+                table.close(file);
             }
-            Some(Use {
-                descriptor: file.descriptor,
-                handle,
-            })
-        })
-    }
-
-    /// After the call: whether its description was closed meanwhile.
-    pub fn end(self) -> bool {
-        with(|table| {
-            let is_it = |file: &LockFile| file.descriptor == self.descriptor;
-            let known = table.by_handle.get_mut(&self.handle.0.get());
-            let current = match known.filter(|file| is_it(file)) {
-                Some(file) => Some(file),
-                // The process has left its session.
-                None => table.others.iter_mut().find(|file| is_it(file)),
-            };
-            if let Some(file) = current {
-                file.users -= 1;
-                return false;
-            }
-            let mut closed = table.closed.iter();
-            if let Some(at) = closed.position(is_it) {
-                table.closed[at].users -= 1;
-                if table.closed[at].users == 0 {
-                    reserved::let_go(table.closed.swap_remove(at).descriptor);
-                }
-            }
-            true
-        })
-    }
-}
-
-/// The lock file of what a descriptor stands for, which is made if need be. `locks_process`: for a lock of the
-/// process's. Error: minus the error number.
-pub fn of(descriptor: usize, handle: Handle, locks_process: bool) -> Result<Use, isize> {
-    match Use::of(handle, locks_process) {
-        Some(file) => Ok(file),
-        None => {
-            make(descriptor, handle)?;
-            // Closed by another thread meanwhile.
-            Use::of(handle, locks_process).ok_or(error(libc::EBADF))
         }
+    });
+}
+
+/// The program was given a number, which is the lowest that was free: before it comes to those of spares, they go.
+#[inline(always)]
+pub fn number_given(number: usize) {
+    if number.saturating_add(1) >= SPARES_FROM.load(Ordering::Relaxed) {
+        close_spares();
     }
+}
+
+/// Whether there were any.
+#[cold]
+fn close_spares() -> bool {
+    with(|table| {
+        let spares = table.spares.take_all();
+        let are_some = !spares.is_empty();
+        spares.into_iter().for_each(|file| table.close(file));
+        are_some
+    })
+}
+
+/// The process may hold locks by what is in use from now on. To be said before it may, and again after, if
+/// they were dropped meanwhile.
+#[cold]
+pub fn lock_process(file: &Use) {
+    with(|table| {
+        let known = table.by_handle.get(&file.slot().handle());
+        let is_it = |known: &&LockFile| std::ptr::eq(known.slot, file.slot());
+        if let Some(inode) = known.filter(is_it).map(|known| known.inode) {
+            table.lock_process(inode);
+            file.slot().set_locks_process(true);
+        }
+    });
+}
+
+/// The lock file of what a descriptor stands for, which is made if need be. `is_alone`: the process has no
+/// other thread, and the caller stays inside for as long as he uses it. Error: minus the error number.
+#[inline(always)]
+pub fn of(descriptor: usize, handle: Handle, is_alone: bool) -> Result<Use, isize> {
+    match Use::found(handle, is_alone) {
+        Some(file) => Ok(file),
+        None => look_up_or_make(descriptor, handle, is_alone),
+    }
+}
+
+#[cold]
+fn look_up_or_make(descriptor: usize, handle: Handle, is_alone: bool) -> Result<Use, isize> {
+    if let Some(file) = look_up(handle, is_alone) {
+        return Ok(file);
+    }
+    make(descriptor, handle)?;
+    // Closed by another thread meanwhile.
+    look_up(handle, is_alone).ok_or(error(libc::EBADF))
 }
 
 #[cold]
@@ -275,23 +353,40 @@ fn make_one(descriptor: usize, handle: Handle) -> Result<(), isize> {
     if with(|table| table.by_handle.contains_key(&handle.0.get())) {
         return Ok(());
     }
-    let opened = inside(|fs| Ok((fs.receive_lock_file(handle)?, fs.identity(handle)?)));
-    let (received, inode) = opened.map_err(|failure| match failure {
+    let told = |failure| match failure {
         // To the program that would be a lock of somebody else's.
         Failure::Errno(errno) if errno.raw_os_error() == libc::EACCES => error(libc::ENOLCK),
         Failure::Errno(errno) if errno.raw_os_error() == libc::EAGAIN => error(libc::ENOLCK),
         Failure::Errno(errno) => minus(errno),
         Failure::Outside(_) => error(libc::EIO),
-    })?;
+    };
     let stands = descriptors::file_of(descriptor);
-    // A child has it hidden, or not at all.
-    let low = received.place(|files| {
-        files
-            .into_iter()
-            .next()
-            .map(|file| note(handle, inode, stands, file))
-    });
-    descriptors::kernel_closed(low.ok_or(error(libc::EIO))?);
+    let known = inside(|fs| Ok((fs.flags(handle)? & libc::O_ACCMODE, fs.identity(handle)?)));
+    let (access, inode) = known.map_err(told)?;
+    // What another process is about to have, or has, is not made of a spare, which none was told of.
+    let found = stands == 0
+        && with(|table| match table.spares.take(inode, access) {
+            Some(file) => {
+                table.attach(handle, file);
+                true
+            }
+            None => false,
+        });
+    if !found {
+        let receive = || inside(|fs| Ok(fs.receive_lock_file(handle)?));
+        let received = match receive() {
+            // It may be the spares that are too many.
+            Err(Failure::Errno(Errno::NOLCK | Errno::MFILE)) if close_spares() => receive(),
+            received => received,
+        };
+        let received = received.map_err(told)?;
+        // A child has it hidden, or not at all.
+        let low = received.place(|files| {
+            let file = files.into_iter().next();
+            file.map(|file| note(handle, inode, stands, Some(access), file))
+        });
+        descriptors::kernel_closed(low.ok_or(error(libc::EIO))?);
+    }
     // Whoever closed it meanwhile has found none.
     if inside(|fs| Ok(fs.flags(handle)?)).is_err() {
         closed(handle);
@@ -310,7 +405,7 @@ pub fn has_inherited(stands: u64) -> bool {
 pub fn received(handle: Handle, inode: Inode, stands: u64, lock: Received) {
     let low = lock.place(|files| {
         let file = files.into_iter().next();
-        file.map(|file| note(handle, inode, stands, file))
+        file.map(|file| note(handle, inode, stands, None, file))
     });
     if let Some(low) = low {
         descriptors::kernel_closed(low);
@@ -320,10 +415,10 @@ pub fn received(handle: Handle, inode: Inode, stands: u64, lock: Received) {
 /// Before a description is sent: whoever gets it locks by the same lock file. Where that cannot be, he makes his
 /// own when he needs one.
 pub fn before_sending(handle: Handle) {
-    let Some(file) = Use::of(handle, false) else {
+    let Some(file) = look_up(handle, false) else {
         return;
     };
-    let number = file.descriptor as i32;
+    let number = file.descriptor() as i32;
     // SAFETY: in use here.
     let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
     let _ = inside(|fs| Ok(fs.keep_lock(handle, descriptor)?));
@@ -331,7 +426,7 @@ pub fn before_sending(handle: Handle) {
 }
 
 /// Hides a new lock file, and puts it into the table. Gives the number that it had.
-fn note(handle: Handle, inode: Inode, stands: u64, file: OwnedFd) -> usize {
+fn note(handle: Handle, inode: Inode, stands: u64, access: Option<i32>, file: OwnedFd) -> usize {
     let low = file.into_raw_fd() as usize;
     with(|table| {
         // Its low number is closed, which drops locks: where there may be some, it stays there, and
@@ -340,18 +435,13 @@ fn note(handle: Handle, inode: Inode, stands: u64, file: OwnedFd) -> usize {
             true => error(libc::EMFILE),
             false => reserved::keep(low as isize),
         };
-        let kept = match raw::failed(moved) {
-            true => low,
-            false => moved as usize,
+        let (kept, access) = match raw::failed(moved) {
+            true => (low, None),
+            false => (moved as usize, access.filter(|_| spares::are_allowed())),
         };
         reserved::mark(kept);
-        let file = LockFile {
-            descriptor: kept,
-            inode,
-            stands,
-            users: 0,
-        };
-        table.by_handle.insert(handle.0.get(), file);
+        let file = table.file(kept, inode, stands);
+        table.attach(handle, LockFile { access, ..file });
     });
     low
 }
@@ -419,7 +509,7 @@ pub fn adopted(stands: u64, handle: Handle) {
     }
     with(|table| {
         if let Some(file) = table.take_other(stands) {
-            table.by_handle.insert(handle.0.get(), file);
+            table.attach(handle, file);
         }
     });
 }
@@ -486,22 +576,27 @@ pub fn left() {
 fn leave(is_child: bool) {
     with(|table| {
         if is_child {
+            table.slots.iter().for_each(|slot| slot.forked());
             table.process_locks.clear();
-            table
-                .closed
-                .drain(..)
-                .for_each(|file| reserved::let_go(file.descriptor));
         }
         let others = std::mem::take(&mut table.others);
         let known = std::mem::take(&mut table.by_handle).into_values();
-        for mut file in known.chain(others) {
-            if is_child {
-                file.users = 0;
-            }
+        for file in known.chain(others) {
             match file.stands {
+                // To unlock it would unlock it for its parent.
+                0 if is_child => table.close(file),
                 0 => table.end(file, false),
-                _ => table.others.push(file),
+                _ => {
+                    file.slot.detach();
+                    table.others.push(file);
+                }
             }
+        }
+        let spares = table.spares.take_all();
+        spares.into_iter().for_each(|file| table.close(file));
+        if is_child {
+            let closed = std::mem::take(&mut table.closed);
+            closed.into_iter().for_each(|file| table.close(file));
         }
     });
 }

@@ -26,6 +26,9 @@ fn named_by(setting: &settings::Setting) -> Option<usize> {
     (raw::identity_of(descriptor)? == file).then_some(descriptor)
 }
 
+/// Numbers from [`floor`] on that a program's limit leaves at least.
+pub const NUMBERS: usize = 64;
+
 /// Own descriptors are placed at or above this number, out of the way of programs that use
 /// small numbers explicitly (shells); lower if the limit of open files is low.
 pub fn floor() -> usize {
@@ -43,7 +46,7 @@ pub fn floor() -> usize {
             &raw mut limit
         )
     };
-    (limit.rlim_cur.min(1024) as usize).saturating_sub(64)
+    (limit.rlim_cur.min(1024) as usize).saturating_sub(NUMBERS)
 }
 
 /// Moves a descriptor above [`floor`], close-on-exec, and marks it reserved.

@@ -10,7 +10,7 @@
 //!   programs; in a race of threads it may be late, which no program can tell).
 
 use super::{RESERVED, TABLE_SIZE, entry, is_free, raise_high_water};
-use crate::{handover, raw, reserved};
+use crate::{handover, lock_files, raw, reserved};
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 
 static HOLE: AtomicUsize = AtomicUsize::new(0);
@@ -195,6 +195,7 @@ pub fn kernel_opened(descriptor: isize) -> isize {
     if number >= HOLE.load(Ordering::Relaxed) {
         HOLE.store(number + 1, Ordering::Relaxed);
     }
+    lock_files::number_given(number);
     if number < TABLE_SIZE && !is_free(number) && !crate::thread::inside() {
         // The LibFS closed one of its own.
         entry(number).store(0, Ordering::Release);
@@ -274,6 +275,7 @@ pub(super) fn allocate(minimum: usize) -> Result<usize, isize> {
         return Ok(lower);
     }
     HOLE.store(fresh + 1, Ordering::Relaxed);
+    lock_files::number_given(fresh);
     Ok(fresh)
 }
 

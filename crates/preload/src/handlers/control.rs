@@ -5,7 +5,7 @@ use crate::backend::{Errno, Failure, Handle, inside, minus};
 use crate::descriptors::replacements::Count;
 use crate::descriptors::{self, Descriptor, is_pool, is_reserved, lookup, replacements};
 use crate::raw::{self, Arguments, blocking, error, syscall};
-use crate::{memory, process, report, settings, thread};
+use crate::{lock_files, memory, process, report, settings, thread};
 use std::sync::atomic::Ordering;
 
 /// # Safety
@@ -151,6 +151,10 @@ unsafe fn kernels_fcntl(a: &Arguments, before: Count) -> isize {
 fn pool_fcntl(a: &Arguments, handle: Handle) -> isize {
     let descriptor = a[0] as u32 as usize;
     let command = a[1] as i32;
+    // What has a lock file is open for reading or writing.
+    if locks::is_command(command) && lock_files::is_known(handle) {
+        return locks::control(descriptor, handle, command, a[2]);
+    }
     let of_descriptor = matches!(
         command,
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC | libc::F_GETFD | libc::F_SETFD | libc::F_GETFL
@@ -179,12 +183,7 @@ fn pool_fcntl(a: &Arguments, handle: Handle) -> isize {
             Err(Failure::Errno(errno)) => minus(errno),
             Err(Failure::Outside(_)) => error(libc::EIO),
         },
-        libc::F_GETLK
-        | libc::F_SETLK
-        | libc::F_SETLKW
-        | libc::F_OFD_GETLK
-        | libc::F_OFD_SETLK
-        | libc::F_OFD_SETLKW => locks::control(descriptor, handle, command, a[2]),
+        _ if locks::is_command(command) => locks::control(descriptor, handle, command, a[2]),
         libc::F_GETPIPE_SZ | libc::F_SETPIPE_SZ => error(libc::EBADF),
         libc::F_GETLEASE => libc::F_UNLCK as isize,
         // No signals are ever sent for a file of the pool; the owner is accepted and forgotten.

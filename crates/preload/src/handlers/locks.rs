@@ -7,31 +7,46 @@
 
 use crate::backend::{Errno, Failure, FileSystem, Handle, inside, minus};
 use crate::descriptors::{Descriptor, lookup};
-use crate::lock_files;
-use crate::raw::{Arguments, blocking, error, syscall};
-use crate::{memory, report};
+use crate::lock_files::{self, FLOCK, OFD};
+use crate::raw::{self, Arguments, blocking, error, syscall};
+use crate::{memory, report, thread};
 use std::sync::atomic::Ordering;
 
-/// Makes a call on the lock file of a descriptor.
+/// Makes a call on the lock file of a descriptor. `kind`: of the locks that the call may set; `None`: it sets
+/// the process's.
+#[inline(always)]
 fn on_lock_file(
     descriptor: usize,
     handle: Handle,
-    (waits, locks_process): (bool, bool),
+    (waits, kind): (bool, Option<u8>),
     call: impl FnOnce(usize) -> isize,
 ) -> isize {
-    let interruptions = &crate::thread::current().interruptions;
+    // A call that waits is interrupted. Any other is over at once: no handler of a signal comes between.
+    let inside = (!waits).then(thread::enter);
+    let interruptions = &thread::current().interruptions;
     let before = interruptions.load(Ordering::Relaxed);
-    let file = match lock_files::of(descriptor as u32 as usize, handle, locks_process) {
+    let is_alone = !waits && raw::is_single_threaded();
+    let file = match lock_files::of(descriptor as u32 as usize, handle, is_alone) {
         Ok(file) => file,
         Err(error) => return error,
     };
+    match kind {
+        Some(kind) => file.note_kind(kind),
+        None if !file.locks_process() => lock_files::lock_process(&file),
+        None => {}
+    }
     let result = match waits && interruptions.load(Ordering::Relaxed) != before {
         true => error(libc::EINTR),
-        false => call(file.descriptor),
+        false => call(file.descriptor()),
     };
-    match file.end() {
+    if kind.is_none() && result == 0 && !file.locks_process() {
+        lock_files::lock_process(&file);
+    }
+    let is_closed = file.end();
+    drop(inside);
+    match is_closed {
         // As the kernel, which takes back what it gave to a descriptor that was closed meanwhile.
-        true if locks_process && result == 0 => error(libc::EBADF),
+        true if kind.is_none() && result == 0 => error(libc::EBADF),
         _ => result,
     }
 }
@@ -58,7 +73,7 @@ pub unsafe fn flock(a: &Arguments) -> isize {
         return error(libc::EINVAL);
     }
     let waits = operation & libc::LOCK_NB == 0;
-    on_lock_file(a[0], handle, (waits, false), |file| match waits {
+    on_lock_file(a[0], handle, (waits, Some(FLOCK)), |file| match waits {
         // SAFETY: a descriptor of this library's.
         true => unsafe { blocking!(libc::SYS_flock, file, operation) },
         // SAFETY: the same.
@@ -76,6 +91,19 @@ fn start(fs: &FileSystem, handle: Handle, lock: &libc::flock) -> Result<i64, Err
         _ => return Ok(lock.l_start),
     };
     base.checked_add(lock.l_start).ok_or(Errno::OVERFLOW)
+}
+
+/// Whether a command of `fcntl` is about locks.
+pub fn is_command(command: i32) -> bool {
+    matches!(
+        command,
+        libc::F_GETLK
+            | libc::F_SETLK
+            | libc::F_SETLKW
+            | libc::F_OFD_GETLK
+            | libc::F_OFD_SETLK
+            | libc::F_OFD_SETLKW
+    )
 }
 
 /// The `fcntl` lock commands on a pool file.
@@ -98,11 +126,13 @@ pub fn control(descriptor: usize, handle: Handle, command: i32, address: usize) 
     }
     let waits = matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW);
     let sets = waits || matches!(command, libc::F_SETLK | libc::F_OFD_SETLK);
-    let locks_process = matches!(command, libc::F_SETLK | libc::F_SETLKW)
-        && i32::from(lock.l_type) != libc::F_UNLCK;
+    let kind = match command {
+        libc::F_OFD_SETLK | libc::F_OFD_SETLKW => Some(OFD),
+        libc::F_SETLK | libc::F_SETLKW if i32::from(lock.l_type) != libc::F_UNLCK => None,
+        _ => Some(0),
+    };
     let at = &raw mut lock;
-    let how = (waits, locks_process);
-    let result = on_lock_file(descriptor, handle, how, |file| match waits {
+    let result = on_lock_file(descriptor, handle, (waits, kind), |file| match waits {
         // SAFETY: a descriptor of this library's, and a structure on the stack.
         true => unsafe { blocking!(libc::SYS_fcntl, file, command, at) },
         // SAFETY: the same.

@@ -169,15 +169,12 @@ pub fn start() {
             {
                 return;
             }
+            let inode = (inode, generation);
+            let file = table.file(descriptor, inode, stands);
+            table.others.push(file);
             if locks != 0 {
-                table.process_locks.insert((inode, generation));
+                table.lock_process(inode);
             }
-            table.others.push(LockFile {
-                descriptor,
-                inode: (inode, generation),
-                stands,
-                users: 0,
-            });
         });
     }
 }
@@ -188,15 +185,12 @@ pub fn found_all() {
         return;
     }
     with(|table| {
-        table.others.retain(|file| {
-            let is_there =
-                || descriptors::pool_descriptors().any(|descriptor| stands_for(descriptor, file));
-            let stays = file.is_spent() || is_there();
-            if !stays {
-                reserved::let_go(file.descriptor);
-            }
-            stays
-        });
+        let is_there = |file: &LockFile| {
+            descriptors::pool_descriptors().any(|descriptor| stands_for(descriptor, file))
+        };
+        let is_nobodys = |file: &mut LockFile| !file.is_spent() && !is_there(file);
+        let nobodys: Vec<LockFile> = table.others.extract_if(.., is_nobodys).collect();
+        nobodys.into_iter().for_each(|file| table.close(file));
     });
 }
 

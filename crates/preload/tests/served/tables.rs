@@ -1,9 +1,13 @@
 //! Tables of calls, as in [`semantics`](crate::semantics): every form, flag and kind of file, on
 //! a directory of tmpfs and on a pool.
 
-use crate::support::{Place, compare_with_tmpfs, compile, served_by_pool_at, shown};
+use crate::support::{
+    Place, compare_with_tmpfs, compile, keeper, served_by_pool_at, set_up, shown,
+};
 use arck_testkit::TestPool;
-use std::process::Command;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 fn same(name: &str) {
     let binary = compile(name);
@@ -43,6 +47,56 @@ fn forks_while_locks_are_taken() {
 #[test]
 fn locks_that_the_kernel_keeps() {
     same("kept_locks");
+}
+
+#[test]
+fn locks_of_files_that_are_opened_again() {
+    same("reopened_locks");
+}
+
+/// Who opens a file, locks it and closes it again and again asks the controller once for each mode: it is killed
+/// after that. Each such lock was a message, and took ten times as long as on tmpfs.
+#[test]
+fn files_are_locked_again_without_a_message() {
+    let script = r#"
+import fcntl, os, struct
+whole = struct.pack("hhqqi4x", fcntl.F_RDLCK, 0, 0, 0, 0)
+def lock(mode):
+    for name in names:
+        for kind in range(3):
+            file = os.open(name, mode)
+            if kind == 0: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            elif kind == 1: fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            else: fcntl.fcntl(file, 37, whole)
+            os.close(file)
+names = [f"/arck/{number}" for number in range(20)]
+for name in names: open(name, "w").close()
+lock(os.O_RDWR)
+print("locked", flush=True)
+input()
+for time in range(50): lock(os.O_RDWR)
+try: lock(os.O_RDONLY)
+except OSError: print("again, but for what was not locked before", flush=True)
+"#;
+    let mut pool = TestPool::new(64 << 20);
+    let place = Place::new();
+    let keeper = keeper(&pool);
+    let mut command = Command::new("python3");
+    set_up(&pool, Path::new("/arck"), &place.report, &mut command);
+    let command = command.args(["-c", script]).env("ARCK_WAIT", "1");
+    let program = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let mut program = program.expect("python3 runs");
+    let mut answers = BufReader::new(program.stdout.take().expect("a pipe")).lines();
+    let mut answer = || answers.next().and_then(Result::ok).unwrap_or_default();
+    assert_eq!(answer(), "locked");
+    pool.kill();
+    let mut input = program.stdin.take().expect("a pipe");
+    input.write_all(b"\n").expect("it waits");
+    assert_eq!(answer(), "again, but for what was not locked before");
+    pool.serve();
+    program.wait().expect("it ends");
+    drop(keeper);
+    assert_eq!(pool.violations(), "");
 }
 
 /// The directory that the pool is in lists the place where it is seen, as it does a directory.
