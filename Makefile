@@ -44,10 +44,10 @@ torture: prepare
 # 100,000 creates in one directory on a busy machine, COUNT= times, and ten times as many programs that join and
 # leave a group, a tenth of them with little of something, as root. `make test` has a few of each.
 storms: prepare
-	$(CARGO) build --workspace --locked
-	ARCK_STORMS=$(COUNT) $(CARGO) test --workspace --locked --test creates -- --nocapture
+	$(CARGO) build --release --workspace --locked
+	ARCK_STORMS=$(COUNT) $(CARGO) test --release --workspace --locked --test creates -- --nocapture
 	ARCK_JOINS=$$(($(COUNT) * 10)) ARCK_JOINS_SEED=$(or $(SEED),1) \
-		$(CARGO) test --workspace --locked --test cli -- --nocapture leaving
+		$(CARGO) test --release --workspace --locked --test cli -- --nocapture leaving
 
 # ArckFS's threads under ThreadSanitizer; needs a nightly compiler with its sources.
 test-threads: prepare
