@@ -66,34 +66,73 @@ os.listdir(sys.argv[1])"]),
     ("setpriv", &["sh", "-c", r#"ls "$0" && setpriv --reuid 1234 --regid 1234 --clear-groups ls "$0" && ls "$0""#]),
 ];
 
-/// Says what it has made, a file a time, as long as the file that it is told is not there; what it says is
-/// there, and nothing else.
+/// Makes, replaces and removes files in a directory that it works in, beside one that it keeps open, and looks
+/// whether what it knows is there, and nothing else. Either all the time until its input ends (`at work`), or for
+/// a moment at each line of it (`in turns`): then each time in another thread, which is gone when it says so,
+/// so that in between nobody of this process is at anything, and all that it has is in the group's memory.
+/// It says what it has made in the end.
 const MAKER: &str = r#"
-import os, sys
-top, stop = sys.argv[1:3]
-os.makedirs(top, exist_ok=True)
+import os, select, sys, threading, time, traceback
+way, top = sys.argv[1:3]
 kept, number = {}, 0
-for name in os.listdir(top):
-    kept[name] = open(f"{top}/{name}").read()
+def begin():
+    global log
+    os.makedirs(top, exist_ok=True)
+    os.chdir(top)
+    for name in os.listdir("."):
+        kept[name] = open(name).read()
+    log = open("log", "a+")
+    kept.setdefault("log", "")
 def check():
-    names = sorted(os.listdir(top))
+    assert os.getcwd() == top
+    log.seek(0)
+    assert log.read() == kept["log"]
+    names = sorted(os.listdir("."))
     assert names == sorted(kept), (top, sorted(set(names) ^ set(kept)))
     for name in names:
-        text = open(f"{top}/{name}").read()
+        text = open(name).read()
         assert text == kept[name], (top, name, len(text))
-while number < 5 or not os.path.exists(stop):
+def make():
+    global number
     number += 1
     name, text = f"file-{number}", f"{number} " * (number % 700)
-    with open(f"{top}/new", "w") as file: file.write(text)
-    os.rename(f"{top}/new", f"{top}/{name}")
+    with open("new", "w") as file: file.write(text)
+    os.rename("new", name)
     kept[name] = text
-    if number == 5: print("going", flush=True)
     if number % 3 == 0:
         gone = f"file-{number - 2}"
-        os.unlink(f"{top}/{gone}")
+        os.unlink(gone)
         del kept[gone]
     if number % 50 == 0: check()
-check()
+def turn():
+    for _ in range(7): make()
+    log.write(f"{number}\n")
+    log.flush()
+    kept["log"] += f"{number}\n"
+    check()
+def in_thread(work):
+    who, failed = [], []
+    def run():
+        who.append(threading.get_native_id())
+        try: work()
+        except BaseException: failed.append(traceback.format_exc())
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    while os.path.exists(f"/proc/self/task/{who[0]}"): time.sleep(0.001)
+    if failed: sys.exit(failed[0])
+if way == "at work":
+    begin()
+    turn()
+    print("going", flush=True)
+    while not select.select([0], [], [], 0)[0]: make()
+    check()
+else:
+    in_thread(begin)
+    for line in sys.stdin:
+        in_thread(turn)
+        print("done", flush=True)
+    in_thread(check)
 print(number, hash_of(kept), flush=True)
 "#;
 
@@ -149,29 +188,42 @@ impl Group {
         self.arck(&[&["run", "--group", "one", "--"], command].concat())
     }
 
-    /// Which makers end when it is there.
-    fn stop(&self) -> PathBuf {
-        self.place.path().join("stop")
+    /// The same with a limit of the shell's `ulimit`, for all of it.
+    fn run_under(&self, limit: &str, command: &[&str]) -> Command {
+        let mut limited = Command::new("bash");
+        let script = format!("ulimit {limit}; exec \"$@\"");
+        limited.args(["-c", &script, "bash"]).arg(&self.arck);
+        limited.args(["run", "--group", "one", "--"]).args(command);
+        limited.env("ARCK_POOL", self.place.pool());
+        limited
+    }
+
+    fn started(&self, way: &str, tops: &[&str]) -> Vec<Running> {
+        let maker = [HASH, MAKER].concat();
+        let start = |top: &&str| self.run(&["python3", "-c", &maker, way, top]);
+        tops.iter()
+            .map(|top| Running::start_told(start(top)))
+            .collect()
     }
 
     /// Makers that are at work.
     fn makers(&self, tops: &[&str]) -> Vec<Running> {
-        // Of the round before.
-        let _ = std::fs::remove_file(self.stop());
-        let stop = self.stop();
-        let maker = [HASH, MAKER].concat();
-        let stop = stop.to_str().unwrap();
-        let start = |top: &&str| Running::start(self.run(&["python3", "-c", &maker, top, stop]));
-        let mut makers: Vec<Running> = tops.iter().map(start).collect();
+        let mut makers = self.started("at work", tops);
         for maker in &mut makers {
             assert_eq!(maker.line(), "going");
         }
         makers
     }
 
+    /// Makers that have made something, and are at nothing until [`take_turns`].
+    fn idle_makers(&self, tops: &[&str]) -> Vec<Running> {
+        let mut makers = self.started("in turns", tops);
+        take_turns(&mut makers);
+        makers
+    }
+
     /// Ends them; everything that they made is there, to themselves and to somebody who comes later.
     fn look(&self, makers: Vec<Running>, tops: &[&str], context: &str) {
-        std::fs::write(self.stop(), "").unwrap();
         let mut told = Vec::new();
         for maker in makers {
             let text = told_by(&maker.finished(BOUND), context);
@@ -196,12 +248,18 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Makers of a test that has failed.
-        let _ = std::fs::write(self.stop(), "");
         if let Some(mut serving) = self.serving.take() {
             let _ = serving.process.kill();
             let _ = serving.process.wait();
         }
+    }
+}
+
+/// Idle makers go on for a moment, one after the other, and find all that they left.
+fn take_turns(makers: &mut [Running]) {
+    for maker in makers {
+        maker.tell("go on");
+        assert_eq!(maker.line(), "done");
     }
 }
 
@@ -220,7 +278,7 @@ fn told_by(output: &Output, context: &str) -> String {
 fn who_becomes_somebody_else_takes_nothing_along() {
     let group = Group::new();
     let tops = ["/arck/one", "/arck/two"];
-    // All at once.
+    // All at once, beside makers that are at work.
     let makers = group.makers(&tops);
     let all: Vec<(&str, Running)> = CHANGES
         .iter()
@@ -232,12 +290,15 @@ fn who_becomes_somebody_else_takes_nothing_along() {
     for (name, child) in all {
         told_by(&child.finished(BOUND), name);
     }
-    // Then one after the other.
+    group.look(makers, &tops, "at last");
+    // One after the other, in a group that nobody is doing anything in at that moment.
+    let mut makers = group.idle_makers(&tops);
     for (name, command) in CHANGES {
         let changed = Running::start(group.run(&[command, &["/arck"][..]].concat()));
         told_by(&changed.finished(BOUND), name);
+        take_turns(&mut makers);
     }
-    group.look(makers, &tops, "at last");
+    group.look(makers, &tops, "at last, in turns");
     group.ends();
 }
 
@@ -270,6 +331,33 @@ fn what_ended_programs_have_made_stays() {
     group.ends();
 }
 
+/// Address space that members get, in kilobytes: from too little for programs to start in to enough.
+const LITTLE: std::ops::Range<usize> = 20_000..60_000;
+
+/// Who cannot map the group's memory does not join, and that is all.
+#[test]
+fn who_has_no_room_for_the_groups_memory_leaves_it_alone() {
+    let group = Group::new();
+    let tops = ["/arck/one"];
+    let mut makers = group.idle_makers(&tops);
+    let mut refused = 0;
+    for limit in LITTLE.step_by(1_500) {
+        let limited = group.run_under(&format!("-v {limit}"), &["ls", "/arck/one"]);
+        let output = Running::start(limited).finished(BOUND);
+        let said = String::from_utf8_lossy(&output.stderr);
+        refused += u32::from(said.contains("the group's shared memory: mapping"));
+        take_turns(&mut makers);
+    }
+    assert!(
+        refused > 0,
+        "none of these limits is met at the group's memory"
+    );
+    let enough = group.run_under("-v 1000000", &["ls", "/arck/one"]);
+    told_by(&Running::start(enough).finished(BOUND), "with enough");
+    group.look(makers, &tops, "at last");
+    group.ends();
+}
+
 /// A little work of a member: at the pool, in a directory of its own.
 const WORK: &str = r#"set -e
 mkdir -p "$0"; cd "$0"; echo "$1" >new; mv new "kept-$1"; (exit 0); read -r x <"kept-$1"; [ "$x" = "$1" ]
@@ -293,10 +381,11 @@ fn joins_and_leaves_at_random() {
             println!("{done} of {joins} joins");
             told = done + 500;
         }
-        // With somebody who stays, or not: then the group itself is made by several at once.
-        let makers = match random.below(4) {
-            0 => Vec::new(),
-            _ => group.makers(&tops),
+        // With somebody who stays, at work or not; or without: then the group is made by several at once.
+        let (mut makers, are_idle) = match random.below(4) {
+            0 => (Vec::new(), false),
+            1 | 2 => (group.makers(&tops), false),
+            _ => (group.idle_makers(&tops), true),
         };
         for _ in 0..random.below(10) {
             let context = format!("seed {seed}, join {done}");
@@ -311,6 +400,9 @@ fn joins_and_leaves_at_random() {
                 }
             }
             done += together;
+            if are_idle {
+                take_turns(&mut makers);
+            }
         }
         if !makers.is_empty() {
             group.look(makers, &tops, &format!("seed {seed}, by join {done}"));
@@ -331,13 +423,7 @@ fn start(group: &Group, random: &mut Random, join: u64) -> (bool, Running) {
             1 => format!("-n {}", 3 + random.below(25)),
             _ => format!("-f {}", random.below(100_000)),
         };
-        let script = format!("ulimit {limit}; exec \"$@\"");
-        let mut command = Command::new("bash");
-        command.args(["-c", &script, "bash"]).arg(&group.arck);
-        command.args(["run", "--group", "one", "--", "sh", "-c", WORK]);
-        command.args([&directory, &number]);
-        command.env("ARCK_POOL", group.place.pool());
-        command
+        group.run_under(&limit, &["sh", "-c", WORK, &directory, &number])
     } else if random.below(3) == 0 {
         let (_, change) = CHANGES[random.below(CHANGES.len() as u64) as usize];
         group.run(&[change, &["/arck"][..]].concat())

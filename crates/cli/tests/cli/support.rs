@@ -5,7 +5,7 @@
 
 use arck_testkit::honest;
 use std::cell::Cell;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -54,7 +54,18 @@ pub struct Running {
 
 impl Running {
     pub fn start(mut command: Command) -> Running {
-        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        command.stdin(Stdio::null());
+        Running::spawned(command)
+    }
+
+    /// One that is told something now and then ([`Running::tell`]); its input ends when its end is waited for.
+    pub fn start_told(mut command: Command) -> Running {
+        command.stdin(Stdio::piped());
+        Running::spawned(command)
+    }
+
+    fn spawned(mut command: Command) -> Running {
+        command.stdout(Stdio::piped());
         let child = command.stderr(Stdio::piped()).process_group(0).spawn();
         Running {
             what: format!("{command:?}"),
@@ -73,6 +84,13 @@ impl Running {
         }
         assert!(byte == *b"\n", "{} prints {line:?} and ends", self.what);
         String::from_utf8(line).expect("text")
+    }
+
+    /// Writes it a line.
+    pub fn tell(&mut self, line: &str) {
+        let input = self.child.as_mut().and_then(|child| child.stdin.as_mut());
+        let told = writeln!(input.expect("its input"), "{line}");
+        told.unwrap_or_else(|error| panic!("{}: {error}", self.what));
     }
 
     /// All that it has printed, when it has ended by itself. Panics if it does not in this time.
