@@ -59,6 +59,10 @@ impl ThreadContext {
     pub fn enter(&self) -> Operation<'_> {
         let depth = self.depth.get();
         if depth == 0 {
+            debug_assert!(
+                self.operation.is_of(self.session.member()) || self.session.has_ended(),
+                "another thread's place in control memory"
+            );
             self.operation.enter(self.session.barrier());
         }
         self.depth.set(depth + 1);
@@ -173,9 +177,6 @@ fn find_or_claim(session: &'static Session) -> Result<&'static ThreadContext, Er
     if let Some(found) = find(session) {
         LAST.set(Some(found));
         return Ok(found);
-    }
-    if session.has_ended() {
-        return Err(Errno::IO);
     }
     if session.has_ended() {
         return Err(Errno::IO);

@@ -67,8 +67,9 @@ pub struct ClearedMember {
 
 /// One thread's identity in a region, from [`Region::claim_thread_slot`] until it is dropped.
 ///
-/// It is not for two threads at a time. After `fork` the slots belong to the parent: the child
-/// must [`forget`](std::mem::forget) those it finds in its memory and claim its own.
+/// It is not for two threads at a time: debug builds stop where one is used that somebody has given away. After
+/// `fork` the slots belong to the parent: the child must [`forget`](std::mem::forget) those it finds in its
+/// memory and claim its own.
 pub struct ThreadSlot<'r> {
     region: &'r Region,
     holder: Holder,
@@ -328,6 +329,13 @@ impl<'r> ThreadSlot<'r> {
         self.region
     }
 
+    /// Whether nobody has given it away. Where this process has let go of the region, nothing tells.
+    fn is_own(&self) -> bool {
+        let owner = &self.region.slot_line(self.index()).owner;
+        owner.load(Ordering::Relaxed) == u32::from(self.holder.member) + 1
+            || self.region.header().magic.load(Ordering::Relaxed) == 0
+    }
+
     /// Whether the thread has pinned the epoch, and so is inside the LibFS.
     #[inline]
     pub fn is_pinned(&self) -> bool {
@@ -349,6 +357,7 @@ impl<'r> ThreadSlot<'r> {
     #[inline]
     pub fn pin(&self) -> Guard<'_> {
         let pins = self.pins.get();
+        debug_assert!(pins != 0 || self.is_own(), "{:?} is another's", self.holder);
         self.pins.set(pins + 1);
         if pins == 0 {
             let mine = &self.region.slot_line(self.index()).epoch;

@@ -24,6 +24,27 @@ fn slots_are_claimed_once_and_reused() {
     assert_eq!((again.holder().member, again.holder().thread), (9, 17));
 }
 
+/// A child that a thread had forked gave its slot away when it ended, and the thread went on using it beside the
+/// next one that claimed it.
+#[test]
+#[cfg(debug_assertions)]
+fn a_slot_that_was_given_away_is_not_used() {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    let region = Region::in_memory(SMALL).unwrap();
+    let other = region.claim_thread_slot(4).unwrap();
+    let slot = region.claim_thread_slot(3).unwrap();
+    let is_used = || catch_unwind(AssertUnwindSafe(|| drop(slot.pin()))).is_ok();
+    assert!(is_used());
+    assert_eq!(region.clear_member(&other, 3).slots, 1);
+    assert!(!is_used(), "it is nobody's");
+    let next = region.claim_thread_slot(5).unwrap();
+    assert_eq!(next.holder().thread, slot.holder().thread);
+    assert!(!is_used(), "it is somebody else's");
+    drop(next.pin());
+    // Its end would give away what is not its own.
+    std::mem::forget(slot);
+}
+
 #[test]
 fn a_pinned_reader_keeps_what_it_may_see() {
     let region = Region::in_memory(SIZE).unwrap();

@@ -73,7 +73,7 @@ fn what_is_in_use_is_reached_and_no_more() {
             let offset = Offset::<AtomicU8>::from_raw(word.raw() - (MIB - 8));
             second.free_bytes(&others, offset, MIB as usize);
         }
-        others.give_back();
+        drop(others);
         first.begin_damage();
         first.begin_generation();
         first.end_damage();
