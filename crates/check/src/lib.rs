@@ -54,6 +54,11 @@ use std::sync::atomic::AtomicBool;
 pub enum Error {
     #[error("there is no pool at {}", path.display())]
     Missing { path: PathBuf },
+    #[error(
+        "{} belongs to user {owner} and was another user's when this began; root mends a pool as its owner \
+         alone: begin again", path.display()
+    )]
+    Replaced { path: PathBuf, owner: u32 },
     #[error("cannot check {}: {reason}{}", path.display(), superblock::advice(*reason, *has_copy))]
     Superblock {
         path: PathBuf,

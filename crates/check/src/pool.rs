@@ -20,7 +20,7 @@ mod lock;
 mod overlay;
 mod segment;
 
-pub(crate) use load::open_directory;
+pub(crate) use load::{open_directory, open_to_change};
 pub(crate) use lock::Lock;
 pub(crate) use segment::segment_name;
 
@@ -232,8 +232,9 @@ impl Pool {
         all
     }
 
-    /// Keeps others from looking too. False: somebody does.
+    /// Keeps others from looking too, for whoever changes something. False: somebody does.
     pub fn lock_alone(&mut self) -> Result<bool> {
+        load::refuse_others(&self.path, &self.directory)?;
         let lock = match self.lock.take() {
             Some(lock) => lock,
             None => Lock::made(&self.path, &self.directory)?,

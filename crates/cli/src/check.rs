@@ -71,11 +71,8 @@ const FAILED: u8 = 2;
 
 /// Checks.
 pub fn main(arguments: &CheckArguments) -> ExitCode {
-    let pool = arguments
-        .pool
-        .clone()
-        .unwrap_or_else(crate::run::default_pool);
-    match run(arguments, &pool) {
+    let pool = crate::run::named_or_default(arguments.pool.as_deref());
+    match pool.and_then(|pool| run(arguments, &pool)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(FOUND),
         Err(line) => {
@@ -88,6 +85,8 @@ pub fn main(arguments: &CheckArguments) -> ExitCode {
 /// Whether nothing was found, nor told of an earlier repair.
 fn run(arguments: &CheckArguments, pool: &Path) -> Result<bool, String> {
     crate::nested::refuse(pool)?;
+    // Who owns the directory chooses what lies in it by a pool's names.
+    crate::owner::become_owner(pool)?;
     let bar = Bar::new("checking".to_owned(), MOMENT);
     let progress = |done: u64, all: u64| bar.set(done, all);
     let options = Options {
@@ -99,7 +98,6 @@ fn run(arguments: &CheckArguments, pool: &Path) -> Result<bool, String> {
     let mut actions = Vec::new();
     let mut earlier = Vec::new();
     let report = if arguments.repair {
-        crate::owner::become_owner(pool)?;
         let repaired = arck_check::repair(pool, &options);
         bar.end();
         let repaired = repaired.map_err(|error| told(pool, &error))?;

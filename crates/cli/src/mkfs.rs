@@ -85,16 +85,15 @@ pub fn main(arguments: &MkfsArguments) -> ExitCode {
         }
         bar.set_position(done);
     };
-    let pool = arguments
-        .pool
-        .clone()
-        .unwrap_or_else(crate::run::default_pool);
-    let made = prepare(arguments, &pool).and_then(|()| {
-        arck_controller::mkfs(&pool, &options, &mut progress).map_err(|error| error.to_string())
+    let pool = crate::run::named_or_default(arguments.pool.as_deref());
+    let made = pool.and_then(|pool| {
+        prepare(arguments, &pool)?;
+        let made = arck_controller::mkfs(&pool, &options, &mut progress);
+        Ok((made.map_err(|error| error.to_string())?, pool))
     });
     bar.finish_and_clear();
     match made {
-        Ok(superblock) => {
+        Ok((superblock, pool)) => {
             crate::durability::tell("mkfs", &pool);
             if std::io::stdout().is_terminal() {
                 println!(

@@ -4,8 +4,12 @@
 //! only they can open them: a single use by root (`sudo arck run`) would leave files that lock
 //! the owner out of the pool.
 //!
-//! Invariant: nothing is made in a pool's directory under another user than the directory's.
+//! Invariant: nothing is made in a pool's directory under another user than the directory's. Whoever may write the
+//! directory above can put another one at the pool's path at any moment: so the owner is asked of the directory
+//! that is used, by its descriptor, and where a path was asked, whoever opens it asks again
+//! (`arck_controller`, `arck_check`).
 
+use rustix::fd::AsFd;
 use rustix::process::geteuid;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -32,7 +36,7 @@ pub fn other_user(pool: &Path) -> Option<u32> {
     (user != geteuid().as_raw()).then_some(user)
 }
 
-/// For `arck mkfs` and `arck serve`: root becomes the pool's owner, for good. Others stay who
+/// For whatever works on a pool's files itself: root becomes the pool's owner, for good. Others stay who
 /// they are.
 ///
 /// # Errors
@@ -58,11 +62,13 @@ pub fn become_owner(pool: &Path) -> Result<(), String> {
     ))
 }
 
-/// For `arck run`, which stays root: opens one of the pool's files as the pool's owner would.
+/// For `arck run`, which stays root: opens one of the files of a pool's directory as its owner would.
 /// `open` runs on this thread with the owner's rights to files, and with no others.
-pub fn as_owner<R>(pool: &Path, open: impl FnOnce() -> R) -> R {
-    let Some((user, group)) = other_owner(pool) else {
-        return open();
+pub fn as_owner<R>(directory: impl AsFd, open: impl FnOnce() -> R) -> R {
+    let owner = rustix::fs::fstat(directory).map(|status| (status.st_uid, status.st_gid));
+    let (user, group) = match owner {
+        Ok((user, group)) if geteuid().is_root() && user != 0 => (user, group),
+        _ => return open(),
     };
     // SAFETY: no memory is involved; only this thread's rights to files change. The calls give
     // what was before, and there is nobody to tell of a failure but the open itself.

@@ -31,7 +31,8 @@ use std::path::{Component, Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 
 pub use pool::{
-    USE_LOCK, User, default_pool, locate, mark_private, take_use_lock, why_none, without_superblock,
+    USE_LOCK, User, default_pool, locate, mark_private, named_or_default, take_use_lock, why_none,
+    without_superblock,
 };
 
 /// Longest mount path in bytes; the preload library refuses a longer one.
@@ -359,12 +360,20 @@ fn check_mount(mount: &Path) -> Result<&Path, String> {
     Ok(mount)
 }
 
-/// Whether nobody but root and the user of this process can have written a file. (`su` leaves root the
-/// variables of another user.)
-fn is_ones_own(file: &std::fs::Metadata) -> bool {
+/// Whether nobody but root and the user of this process can have written a file, or can put another one in its
+/// place: by a path without links. (`su` leaves root the variables of another user.)
+fn is_ones_own(file: &Path) -> io::Result<bool> {
     let own = rustix::process::geteuid().as_raw();
-    let by_others = 0o022;
-    [0, own].contains(&file.uid()) && file.mode() & by_others == 0
+    let (by_others, sticky) = (0o022, 0o1000);
+    for part in file.ancestors() {
+        let status = std::fs::symlink_metadata(part)?;
+        let is_kept =
+            status.mode() & by_others == 0 || status.is_dir() && status.mode() & sticky != 0;
+        if ![0, own].contains(&status.uid()) || !is_kept {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// The preload library: `$ARCK_PRELOAD`, or beside this executable, or in `../lib/arck`.
@@ -375,9 +384,9 @@ fn find_preload_library() -> Result<PathBuf, String> {
             format!("$ARCK_PRELOAD names {path}: {}", plain(&error))
         };
         let library = std::fs::canonicalize(&path).map_err(failed)?;
-        if !is_ones_own(&std::fs::metadata(&library).map_err(failed)?) {
+        if !is_ones_own(&library).map_err(failed)? {
             return Err(format!(
-                "$ARCK_PRELOAD names {}, which others than root and yourself own or may write; it \
+                "$ARCK_PRELOAD names {}, which others than root and yourself own, may write or replace; it \
                  would be loaded into your programs: unset the variable, or name a copy of your own",
                 library.display()
             ));
@@ -447,6 +456,41 @@ mod tests {
             "", "/", "arck", "./arck", "/arck/", "/a//b", "/a/../b", "/a/.", &long,
         ] {
             assert!(check_mount(Path::new(bad)).is_err(), "{bad}");
+        }
+    }
+
+    /// Whoever owns a directory above could replace a library of root's between the look and its use.
+    #[test]
+    fn a_library_is_ones_own_if_all_directories_above_are() {
+        use std::os::unix::fs::PermissionsExt;
+        let place = tempfile::tempdir_in("/dev/shm").unwrap();
+        let folder = place.path().join("folder");
+        std::fs::create_dir(&folder).unwrap();
+        let file = folder.join("library");
+        std::fs::write(&file, "").unwrap();
+        let set = |path: &Path, mode| {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        for (of_folder, of_file, expected) in [
+            (0o755, 0o644, true),
+            (0o755, 0o664, false),
+            (0o775, 0o644, false),
+            (0o777, 0o644, false),
+            (0o1777, 0o644, true),
+        ] {
+            set(&folder, of_folder);
+            set(&file, of_file);
+            assert_eq!(
+                is_ones_own(&file).unwrap(),
+                expected,
+                "{of_folder:o} {of_file:o}"
+            );
+        }
+        if rustix::process::geteuid().is_root() {
+            set(&folder, 0o755);
+            assert!(is_ones_own(&file).unwrap());
+            std::os::unix::fs::chown(&folder, Some(5001), None).unwrap();
+            assert!(!is_ones_own(&file).unwrap());
         }
     }
 

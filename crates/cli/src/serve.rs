@@ -124,10 +124,7 @@ fn serve(arguments: &ServeArguments) -> Result<(), String> {
     // Before there are threads: they inherit the mask.
     let signals =
         ending_signals().map_err(|errno| format!("cannot watch for signals: {}", plain(errno)))?;
-    let pool = arguments
-        .pool
-        .clone()
-        .unwrap_or_else(crate::run::default_pool);
+    let pool = crate::run::named_or_default(arguments.pool.as_deref())?;
     let (progress, opened) = tell_of_opening(arguments.private, ready.as_ref(), &pool);
     let options = Options {
         persist: arguments.persist,

@@ -37,12 +37,9 @@ pub struct StatusArguments {
 
 /// Asks and prints.
 pub fn main(arguments: &StatusArguments) -> ExitCode {
-    let pool = arguments
-        .pool
-        .clone()
-        .unwrap_or_else(crate::run::default_pool);
-    match ask(&pool) {
-        Ok(status) => {
+    let pool = crate::run::named_or_default(arguments.pool.as_deref());
+    match pool.and_then(|pool| Ok((ask(&pool)?, pool))) {
+        Ok((status, pool)) => {
             print(&pool, &status, arguments.json);
             ExitCode::SUCCESS
         }

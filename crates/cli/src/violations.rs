@@ -42,12 +42,9 @@ pub struct ViolationsArguments {
 
 /// Lists, or shows.
 pub fn main(arguments: &ViolationsArguments) -> ExitCode {
-    let pool = arguments
-        .pool
-        .clone()
-        .unwrap_or_else(crate::run::default_pool);
     let mut text = Vec::new();
-    let told = tell(arguments, &pool, &mut text);
+    let pool = crate::run::named_or_default(arguments.pool.as_deref());
+    let told = pool.and_then(|pool| tell(arguments, &pool, &mut text));
     // Whoever reads it may have seen enough.
     let _ = std::io::stdout().write_all(&text);
     match told {
@@ -61,6 +58,8 @@ pub fn main(arguments: &ViolationsArguments) -> ExitCode {
 
 fn tell(arguments: &ViolationsArguments, pool: &Path, out: &mut Vec<u8>) -> Result<(), String> {
     check_pool(pool)?;
+    // Who owns the directory chooses what lies in it by these names.
+    crate::owner::become_owner(pool)?;
     let (entries, unreadable) = arck_controller::read_log(pool).map_err(|error| {
         format!(
             "cannot read the log of {}: {}",

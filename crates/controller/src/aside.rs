@@ -12,14 +12,16 @@
 use crate::core::Core;
 use crate::fold::Failure;
 use crate::mkfs::now;
-use crate::violations::Event;
+use crate::violations::{Event, read_bounded};
 use arck_core_state::InodeNumber;
 use arck_core_state::branch::{BRANCH_SIZE, StoredBranch};
 use arck_core_state::geometry::SessionNumber;
 use arck_verifier::CopiedDelta;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fs::OpenOptions;
 use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Directory in a pool's directory for deltas that could not be folded.
@@ -63,7 +65,7 @@ impl SetAside {
     /// # Errors
     /// It cannot be read, or is none of these files (`InvalidData`).
     pub fn read(file: &Path) -> std::io::Result<SetAside> {
-        let bytes = std::fs::read(file)?;
+        let bytes = read_bounded(file, BYTES_MAX)?;
         SetAside::decode(&bytes).ok_or_else(|| {
             std::io::Error::new(
                 std::io::ErrorKind::InvalidData,
@@ -122,7 +124,7 @@ impl Core {
         let pool = self.state.pool.path().to_path_buf();
         let write = || -> std::io::Result<()> {
             let folder = pool.join(ASIDE);
-            std::fs::create_dir_all(&folder)?;
+            make_folder(&folder)?;
             let size = (BRANCH_SIZE + delta.pages.len() * (PAGE + 8)) as u64;
             make_space(&folder, &format!("{uid}-"), size)?;
             let mut bytes = serde_json::to_vec(&head)?;
@@ -131,7 +133,11 @@ impl Core {
             for page in delta.pages.values() {
                 bytes.extend_from_slice(&page[..]);
             }
-            std::fs::File::create(pool.join(&name))?.write_all(&bytes)
+            // What a user did in directories that others may not search: nobody else's to read, in a pool whose
+            // directory all may search.
+            let mut file = OpenOptions::new();
+            file.write(true).create(true).truncate(true).mode(0o600);
+            file.open(pool.join(&name))?.write_all(&bytes)
         };
         let written = write();
         match &written {
@@ -156,6 +162,13 @@ impl Core {
             because: why.to_string(),
         };
         self.log_event(session, event);
+    }
+}
+
+fn make_folder(folder: &Path) -> std::io::Result<()> {
+    match std::fs::DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
     }
 }
 

@@ -16,6 +16,11 @@ pub enum Error {
         "no pool at {path}: make one with `arck mkfs {path} --size SIZE` (in a directory that is new or empty)"
     )]
     Missing { path: PathBuf },
+    #[error(
+        "{path} belongs to user {owner} and was another user's, or not there, when this began; root uses a pool as its \
+         owner alone: begin again"
+    )]
+    Replaced { path: PathBuf, owner: u32 },
     #[error("{path} is no pool: a pool is a directory, made by `arck mkfs`")]
     NoDirectory { path: PathBuf },
     #[error("cannot use the pool {path}: {reason}{advice}")]

@@ -356,7 +356,9 @@ impl Core {
     pub fn forget_closed(&mut self) {
         let mut names = self.watches.closed();
         for name in &names {
-            self.kept_locks.remove(*name);
+            if let Some((file, of, user)) = self.kept_locks.remove(*name) {
+                self.lock_files.close_one(of, user, file);
+            }
         }
         names.extend(self.descriptions.due(Instant::now()));
         let inodes: Vec<InodeNumber> = names

@@ -13,11 +13,12 @@
 //!   good ([`crate::watches`]): then nobody's lock lasts longer than the description.
 
 use crate::core::Core;
-use crate::handed_on::look;
+use crate::handed_on::{Description, look};
 use crate::limits::{descriptors_max, may_have_more};
+use arck_core_state::InodeNumber;
 use arck_core_state::geometry::SessionNumber;
 use foldhash::HashMap;
-use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
@@ -26,6 +27,8 @@ const KEPT_MAX: usize = 1024;
 
 struct Kept {
     file: OwnedFd,
+    /// Whose lock file it is.
+    of: (InodeNumber, u32),
     /// At whose instance.
     user: u32,
     /// How many messages it is kept for.
@@ -40,7 +43,13 @@ pub struct KeptLocks {
 }
 
 impl KeptLocks {
-    fn keep(&mut self, name: u64, file: BorrowedFd<'_>, user: u32) -> Result<(), Errno> {
+    fn keep(
+        &mut self,
+        name: u64,
+        of: (InodeNumber, u32),
+        file: BorrowedFd<'_>,
+        user: u32,
+    ) -> Result<(), Errno> {
         if let Some(kept) = self.kept.get_mut(&name) {
             kept.claims = kept.claims.saturating_add(1);
             return Ok(());
@@ -49,6 +58,7 @@ impl KeptLocks {
         *self.of_users.entry(user).or_default() += 1;
         let kept = Kept {
             file,
+            of,
             user,
             claims: 1,
         };
@@ -68,7 +78,7 @@ impl KeptLocks {
         let kept = self.kept.get_mut(&name)?;
         kept.claims -= 1;
         match kept.claims {
-            0 => self.remove(name),
+            0 => self.remove(name).map(|(file, ..)| file),
             _ => self.copy(name),
         }
     }
@@ -79,8 +89,9 @@ impl KeptLocks {
         rustix::io::fcntl_dupfd_cloexec(&kept.file, 0).ok()
     }
 
-    /// Its description is closed for good, or nobody claims it any more.
-    pub fn remove(&mut self, name: u64) -> Option<OwnedFd> {
+    /// Its description is closed for good, or nobody claims it any more. Gives the file, whose lock file it is, and
+    /// at whose instance it was kept: it may be the last one, and so is closed with care.
+    pub fn remove(&mut self, name: u64) -> Option<(OwnedFd, (InodeNumber, u32), u32)> {
         let kept = self.kept.remove(&name)?;
         if let Some(count) = self.of_users.get_mut(&kept.user) {
             *count -= 1;
@@ -88,7 +99,7 @@ impl KeptLocks {
                 self.of_users.remove(&kept.user);
             }
         }
-        Some(kept.file)
+        Some((kept.file, kept.of, kept.user))
     }
 }
 
@@ -103,8 +114,8 @@ impl Core {
         let pool = self.state.pool.superblock().uuid;
         let description = look(descriptor, &pool).ok_or(Errno::BADF)?;
         let of = description.of;
-        // First, as it is the kernel alone who knows of pipes.
-        rustix::pipe::fcntl_getpipe_size(file).map_err(|_| Errno::INVAL)?;
+        // Not by its size, which the kernel tells when whoever writes to the pipe lets it: a lock file is known by
+        // its number, and of nothing else is more asked.
         let mode = rustix::fs::fcntl_getfl(file)? & OFlags::RWMODE;
         if mode != OFlags::from_bits_retain(of.flags) & OFlags::RWMODE
             || !self.lock_files.is_of((of.inode, of.generation), file)
@@ -123,7 +134,19 @@ impl Core {
         {
             return Err(Errno::NOLCK);
         }
-        self.kept_locks.keep(description.name, file, user)
+        let of = (of.inode, of.generation);
+        self.kept_locks.keep(description.name, of, file, user)
+    }
+
+    /// Closes what came with [`keep_lock`](Self::keep_lock) that was answered with success.
+    pub fn close_kept(&mut self, user: u32, mut received: Vec<OwnedFd>) {
+        let pool = self.state.pool.superblock().uuid;
+        let file = received.pop();
+        let description = received.first().and_then(|of| look(of.as_fd(), &pool));
+        if let (Some(file), Some(Description { of, .. })) = (file, description) {
+            let of = (of.inode, of.generation);
+            self.lock_files.close_one(of, user, file);
+        }
     }
 }
 
@@ -133,7 +156,6 @@ mod tests {
     use crate::testing::TestCore;
     use arck_core_state::ROOT_INODE;
     use arck_protocol::socket::{Access, HandedOn};
-    use rustix::fd::AsFd;
     use rustix::fs::{FlockOperation, flock};
 
     const TRY: FlockOperation = FlockOperation::NonBlockingLockExclusive;
@@ -217,7 +239,7 @@ mod tests {
         let (file, _writer) = rustix::pipe::pipe().unwrap();
         let mut name = 0;
         while kept.may_have_more(name, 5, false) {
-            kept.keep(name, file.as_fd(), 5).unwrap();
+            kept.keep(name, (ROOT_INODE, 1), file.as_fd(), 5).unwrap();
             name += 1;
         }
         assert!(name > 1 && kept.may_have_more(0, 5, false), "{name}");

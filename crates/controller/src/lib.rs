@@ -25,6 +25,7 @@
 //! | `scan`, `recovery`, `progress` | opening a pool, after a crash too; how far it has come |
 //! | `meter` | what hand-overs take, for whoever asks |
 //! | `service`, `listener` | the thread that does it all, and its socket |
+//! | `helper` | opens and closes what may never open or close, by a thread that is given up then |
 //! | `closer` | closes what sessions sent, in threads of its own |
 //!
 //! # Invariants
@@ -59,6 +60,7 @@ mod free_pages;
 mod give_back;
 mod grants;
 mod handed_on;
+mod helper;
 mod holdings;
 mod journal;
 mod kept;

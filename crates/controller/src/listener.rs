@@ -7,6 +7,7 @@
 
 use crate::error::{Error, Result};
 use crate::pool::Pool;
+use crate::{ASIDE, VIOLATIONS_LOG, VIOLATIONS_LOG_OLD};
 use arck_core_state::cast;
 use arck_core_state::layout;
 use arck_verifier::Credentials;
@@ -16,6 +17,7 @@ use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
 };
+use std::sync::OnceLock;
 
 /// A descriptor to give up when there are no others left.
 pub fn spare() -> Option<OwnedFd> {
@@ -26,6 +28,14 @@ pub fn spare() -> Option<OwnedFd> {
 /// know by its name, and open nothing else, since all else is the pool's user's alone.
 const SHARED_DIRECTORY: Mode = Mode::RWXU.union(Mode::XGRP).union(Mode::XOTH);
 
+/// What there is by a name in the pool's directory is its user's alone from now on.
+fn close(directory: &OwnedFd, name: &str, mode: Mode) -> std::result::Result<(), Errno> {
+    match rustix::fs::chmodat(directory, name, mode, AtFlags::empty()) {
+        Err(Errno::NOENT) => Ok(()),
+        done => done,
+    }
+}
+
 /// Lets all users connect, or no others any more.
 fn share(pool: &Pool, shared: bool) -> std::result::Result<(), Errno> {
     let directory = pool.directory();
@@ -33,8 +43,12 @@ fn share(pool: &Pool, shared: bool) -> std::result::Result<(), Errno> {
     if shared {
         let everybody = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::WGRP | Mode::ROTH | Mode::WOTH;
         rustix::fs::chmodat(directory, layout::SOCKET, everybody, AtFlags::empty())?;
-        for folder in [layout::SEGMENTS, layout::ARENAS] {
-            rustix::fs::chmodat(directory, folder, Mode::RWXU, AtFlags::empty())?;
+        for folder in [layout::SEGMENTS, layout::ARENAS, ASIDE] {
+            close(directory, folder, Mode::RWXU)?;
+        }
+        // Earlier releases let all read them.
+        for log in [VIOLATIONS_LOG, VIOLATIONS_LOG_OLD] {
+            close(directory, log, Mode::RUSR | Mode::WUSR)?;
         }
         rustix::fs::fchmod(directory, SHARED_DIRECTORY)
     } else if mode == SHARED_DIRECTORY {
@@ -184,6 +198,39 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> std::result::Result
     Ok(packet)
 }
 
+/// Which numbers of users, or of groups, the user namespace of this process knows.
+struct Ids {
+    are_all_known: bool,
+    /// What all others are told as.
+    unknown: u32,
+}
+
+/// Those of users and of groups. Where nothing tells, all are known: there are no namespaces.
+fn known() -> &'static [Ids; 2] {
+    static KNOWN: OnceLock<[Ids; 2]> = OnceLock::new();
+    KNOWN.get_or_init(|| {
+        ["uid", "gid"].map(|kind| {
+            let map = std::fs::read_to_string(format!("/proc/self/{kind}_map"));
+            let unknown = std::fs::read_to_string(format!("/proc/sys/kernel/overflow{kind}"));
+            Ids {
+                are_all_known: map.map_or(true, |map| is_whole(&map)),
+                unknown: unknown.map_or(65534, |text| text.trim().parse().unwrap_or(65534)),
+            }
+        })
+    })
+}
+
+/// Whether a map of a user namespace leaves no number out (the greatest is none).
+fn is_whole(map: &str) -> bool {
+    let lengths = map
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(2));
+    lengths
+        .filter_map(|length| length.parse::<u64>().ok())
+        .sum::<u64>()
+        >= u64::from(u32::MAX)
+}
+
 /// Who is at the other end, supplementary groups included; an error where the kernel does not say.
 pub fn peer(socket: BorrowedFd<'_>) -> std::result::Result<Credentials, Errno> {
     let user = rustix::net::sockopt::socket_peercred(socket)?;
@@ -213,10 +260,39 @@ pub fn peer(socket: BorrowedFd<'_>) -> std::result::Result<Credentials, Errno> {
         // Not "in no group": modes can also take from a group what all others have.
         return Err(errno);
     }
+    let (uid, gid) = (user.uid.as_raw(), user.gid.as_raw());
+    let is_known = |ids: &Ids, id: u32| ids.are_all_known || id != ids.unknown;
+    let known = known();
+    let are_known = is_known(&known[0], uid)
+        && std::iter::once(&gid)
+            .chain(&groups)
+            .all(|&id| is_known(&known[1], id));
+    if !are_known {
+        // Many have that number here, and are not one user.
+        return Err(Errno::OVERFLOW);
+    }
     Ok(Credentials {
         session: 0,
-        uid: user.uid.as_raw(),
-        gid: user.gid.as_raw(),
+        uid,
+        gid,
         groups,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_is_whole_that_leaves_nobody_out() {
+        for (map, expected) in [
+            ("         0          0 4294967295\n", true),
+            ("0 0 1000\n1000 100000 4294966295\n", true),
+            ("         0       1000          1\n", false),
+            ("0 0 65536\n", false),
+            ("", false),
+        ] {
+            assert_eq!(is_whole(map), expected, "{map}");
+        }
+    }
 }

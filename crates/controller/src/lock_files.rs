@@ -9,13 +9,20 @@
 //! writing without there being anything of the pool's to write; and tells whether anybody has it open.
 //! What is written into it is its own, in a buffer of one page unless who has it makes that larger.
 //!
+//! Who may write the inode can hold its FIFO's lock for ever, and whoever opens or closes that waits then. So what
+//! somebody else may have open is opened and closed by a thread that can be given up ([`crate::helper`]); and nobody
+//! is given a lock file that is held so.
+//!
 //! # Invariants
+//! * The thread that everybody waits for opens none but those that it has just made, and closes none that others
+//!   may have had by then.
 //! * A lock file that somebody has open is the only one of its inode: it is not removed before all have
 //!   closed it, or the inode is gone. Only the controller opens them, so none is opened meanwhile.
 //! * Those that nobody has open are removed, two looked at for each that is made: there are at most about
 //!   twice as many as are open. A user has made at most [`USER_MAX`] of those that are there.
 
 use crate::core::Core;
+use crate::helper::{Helper, Stuck};
 use arck_core_state::InodeNumber;
 use arck_core_state::geometry::SessionNumber;
 use arck_protocol::socket::Access;
@@ -23,6 +30,7 @@ use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 /// Name of the directory.
 pub(crate) const FOLDER: &str = "lock-files";
@@ -32,6 +40,8 @@ const USER_MAX: usize = 1 << 14;
 const LOOKED_AT: usize = 2;
 /// Bytes of a FIFO's buffer, of which the kernel lets a user have so many for all of his.
 const BUFFER: usize = 4096;
+/// For whom it is looked at what an earlier controller has left: no user's number.
+const NOBODY: u32 = u32::MAX;
 
 /// Which inode: number and generation.
 type Key = (InodeNumber, u32);
@@ -51,7 +61,12 @@ fn key(name: &str) -> Option<Key> {
 #[derive(Default, Debug)]
 pub struct LockFiles {
     /// Made at the first need.
-    directory: Option<OwnedFd>,
+    directory: Option<Arc<OwnedFd>>,
+    helper: Helper,
+    /// The one that was made and given at last, while nobody else was given one.
+    new: Option<Key>,
+    /// Those that did not open, or close, when that was tried last.
+    stuck: HashMap<Key, Stuck>,
     /// At whose instance each was made; `None`: at an earlier controller's time.
     made_for: HashMap<Key, Option<u32>>,
     by_user: HashMap<u32, usize>,
@@ -68,7 +83,7 @@ impl LockFiles {
             other => other?,
         };
         let mut listed = rustix::fs::Dir::read_from(&directory)?;
-        files.directory = Some(directory);
+        files.directory = Some(Arc::new(directory));
         while let Some(entry) = listed.read() {
             if let Some(key) = entry?.file_name().to_str().ok().and_then(key) {
                 files.made_for.insert(key, None);
@@ -89,25 +104,53 @@ impl LockFiles {
         user: u32,
         is_there: impl Fn(Key) -> bool,
     ) -> Result<OwnedFd, Errno> {
-        if !self.made_for.contains_key(&key) {
-            self.make(pool, key, user, is_there)?;
-        }
-        let name = name(key);
-        // For neither reading nor writing alone it opens without somebody at the other end.
-        let both = self.open_one(&name, OFlags::RDWR)?;
-        // A busy buffer stays as it is.
-        let _ = rustix::pipe::fcntl_setpipe_size(&both, BUFFER);
-        match access {
-            Access::ReadWrite => Ok(both),
-            Access::Read => self.open_one(&name, OFlags::RDONLY),
-            Access::Write => self.open_one(&name, OFlags::WRONLY),
+        let is_new = !self.made_for.contains_key(&key) && self.make(pool, key, user, is_there)?;
+        let folder = self.directory.clone().ok_or(Errno::NOENT)?;
+        self.new = is_new.then_some(key);
+        let open = move || open_for(&folder, &name(key), access);
+        match is_new {
+            // Nobody else has it.
+            true => open(),
+            false => self.have_done(key, user, open).unwrap_or(Err(Errno::NOLCK)),
         }
     }
 
-    /// Whether a file, which is a FIFO, is an inode's lock file. Asks nobody but the kernel.
+    /// Closes what was opened of an inode's lock file, and waits for that unless it is stuck.
+    pub fn close_one(&mut self, key: Key, user: u32, file: OwnedFd) {
+        if self.new == Some(key) {
+            // There is one open file of it: who holds its lock has it open, so this is not the last of it.
+            return drop(file);
+        }
+        // What is stuck is closed when it is not any more.
+        let _ = self.have_done(key, user, move || drop(file));
+    }
+
+    /// Something is done with an inode's lock file; `None` if that is stuck.
+    fn have_done<T: Send + 'static>(
+        &mut self,
+        key: Key,
+        user: u32,
+        step: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        if self.stuck.get(&key).is_some_and(Stuck::is_stuck) {
+            return None;
+        }
+        match self.helper.has_done(user, step) {
+            Ok(done) => {
+                self.stuck.remove(&key);
+                Some(done)
+            }
+            Err(stuck) => {
+                self.stuck.extend(stuck.map(|stuck| (key, stuck)));
+                None
+            }
+        }
+    }
+
+    /// Whether a file is an inode's lock file. Asks nobody but the kernel.
     pub fn is_of(&self, key: Key, file: BorrowedFd<'_>) -> bool {
         let is_own = || {
-            let folder = self.directory.as_ref()?;
+            let folder = self.directory.as_deref()?;
             let own = rustix::fs::statat(folder, name(key), AtFlags::SYMLINK_NOFOLLOW).ok()?;
             let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
             let theirs = rustix::fs::statx(file, c"", flags, StatxFlags::INO).ok()?;
@@ -117,13 +160,14 @@ impl LockFiles {
         is_own() == Some(true)
     }
 
+    /// Makes an inode's lock file; whether nobody can have had it before.
     fn make(
         &mut self,
         pool: &OwnedFd,
         key: Key,
         user: u32,
         is_there: impl Fn(Key) -> bool,
-    ) -> Result<(), Errno> {
+    ) -> Result<bool, Errno> {
         self.look_at(LOOKED_AT, &is_there);
         if self
             .by_user
@@ -144,15 +188,16 @@ impl LockFiles {
         let made = self
             .folder(pool)
             .and_then(|folder| rustix::fs::mknodat(folder, name(key), FileType::Fifo, mode, 0));
-        match made {
+        let is_new = match made {
+            Ok(()) => true,
             // One that could not be removed.
-            Ok(()) | Err(Errno::EXIST) => {}
+            Err(Errno::EXIST) => false,
             Err(errno) => return Err(errno),
-        }
+        };
         self.made_for.insert(key, Some(user));
         *self.by_user.entry(user).or_default() += 1;
         self.order.push_back(key);
-        Ok(())
+        Ok(is_new)
     }
 
     /// Removes of the next so many those that nobody has open, or whose inodes are gone.
@@ -161,7 +206,7 @@ impl LockFiles {
             let Some(key) = self.order.pop_front() else {
                 return;
             };
-            if is_there(key) && self.is_open(&name(key)) {
+            if is_there(key) && self.is_open(key) {
                 self.order.push_back(key);
             } else {
                 self.remove(key);
@@ -174,6 +219,7 @@ impl LockFiles {
             // It may be gone.
             let _ = rustix::fs::unlinkat(folder, name(key), AtFlags::empty());
         }
+        self.stuck.remove(&key);
         if let Some(Some(user)) = self.made_for.remove(&key)
             && let Some(made) = self.by_user.get_mut(&user)
         {
@@ -185,24 +231,14 @@ impl LockFiles {
     }
 
     /// Whether anybody has it open. If that cannot be told, it counts as open.
-    fn is_open(&self, name: &str) -> bool {
-        match self.open_one(name, OFlags::WRONLY) {
-            // Nobody reads.
-            Err(Errno::NXIO) => {}
-            Err(Errno::NOENT) => return false,
-            _ => return true,
-        }
-        let Ok(reader) = self.open_one(name, OFlags::RDONLY) else {
-            return true;
+    fn is_open(&mut self, key: Key) -> bool {
+        let Some(folder) = self.directory.clone() else {
+            return false;
         };
-        // The end of the file, unless somebody could write.
-        rustix::io::read(&reader, &mut [0u8; 1]) != Ok(0)
-    }
-
-    fn open_one(&self, name: &str, access: OFlags) -> Result<OwnedFd, Errno> {
-        let flags = access | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let folder = self.directory.as_ref().ok_or(Errno::NOENT)?;
-        rustix::fs::openat(folder, name, flags, Mode::empty())
+        let user = self.made_for.get(&key).copied().flatten();
+        let look = move || is_open(&folder, &name(key));
+        self.have_done(key, user.unwrap_or(NOBODY), look)
+            .unwrap_or(true)
     }
 
     fn folder(&mut self, pool: &OwnedFd) -> Result<&OwnedFd, Errno> {
@@ -211,9 +247,9 @@ impl LockFiles {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(errno) => return Err(errno),
             }
-            self.directory = Some(open_folder(pool)?);
+            self.directory = Some(Arc::new(open_folder(pool)?));
         }
-        self.directory.as_ref().ok_or(Errno::NOENT)
+        self.directory.as_deref().ok_or(Errno::NOENT)
     }
 
     /// At the controller's end: those that nobody has open go, and if that are all, the directory too.
@@ -222,6 +258,39 @@ impl LockFiles {
         // It fails if there are others.
         let _ = rustix::fs::unlinkat(pool, FOLDER, AtFlags::REMOVEDIR);
     }
+}
+
+/// Opens a lock file in a mode.
+fn open_for(folder: &OwnedFd, name: &str, access: Access) -> Result<OwnedFd, Errno> {
+    // For neither reading nor writing alone it opens without somebody at the other end.
+    let both = open_one(folder, name, OFlags::RDWR)?;
+    // A busy buffer stays as it is.
+    let _ = rustix::pipe::fcntl_setpipe_size(&both, BUFFER);
+    match access {
+        Access::ReadWrite => Ok(both),
+        Access::Read => open_one(folder, name, OFlags::RDONLY),
+        Access::Write => open_one(folder, name, OFlags::WRONLY),
+    }
+}
+
+/// Whether anybody has a lock file open.
+fn is_open(folder: &OwnedFd, name: &str) -> bool {
+    match open_one(folder, name, OFlags::WRONLY) {
+        // Nobody reads.
+        Err(Errno::NXIO) => {}
+        Err(Errno::NOENT) => return false,
+        _ => return true,
+    }
+    let Ok(reader) = open_one(folder, name, OFlags::RDONLY) else {
+        return true;
+    };
+    // The end of the file, unless somebody could write.
+    rustix::io::read(&reader, &mut [0u8; 1]) != Ok(0)
+}
+
+fn open_one(folder: &OwnedFd, name: &str, access: OFlags) -> Result<OwnedFd, Errno> {
+    let flags = access | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(folder, name, flags, Mode::empty())
 }
 
 fn open_folder(pool: &OwnedFd) -> Result<OwnedFd, Errno> {

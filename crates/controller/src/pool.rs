@@ -102,8 +102,22 @@ pub fn numbered(directory: &str, number: u32) -> String {
     format!("{directory}/{number:08x}")
 }
 
-/// Opens a pool's directory.
+/// Opens a pool's directory. Root opens none of another user's, who could have him open, cut and write by the
+/// names in it whatever links lead to: he becomes that user first; where he does not have to, since the
+/// directory at that path was his own, it may have been replaced by now.
 pub fn open_directory(path: &Path) -> Result<OwnedFd> {
+    let directory = open_any_directory(path)?;
+    let status = rustix::fs::fstat(&directory).map_err(Error::system(path, "fstat"))?;
+    if rustix::process::geteuid().is_root() && status.st_uid != 0 {
+        return Err(Error::Replaced {
+            path: path.into(),
+            owner: status.st_uid,
+        });
+    }
+    Ok(directory)
+}
+
+fn open_any_directory(path: &Path) -> Result<OwnedFd> {
     rustix::fs::open(
         path,
         OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
@@ -132,7 +146,7 @@ pub fn lock(path: &Path, directory: &OwnedFd) -> Result<PoolLock> {
     let file = rustix::fs::openat(
         directory,
         layout::LOCK,
-        OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC,
+        OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW,
         Mode::RUSR | Mode::WUSR,
     )
     .map_err(Error::system(path.join(layout::LOCK), "open"))?;
@@ -179,7 +193,7 @@ impl Pool {
             let file = rustix::fs::openat(
                 &directory,
                 name,
-                OFlags::RDWR | OFlags::CLOEXEC,
+                OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW,
                 Mode::empty(),
             )
             .map_err(|errno| match errno {

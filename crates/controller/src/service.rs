@@ -551,6 +551,10 @@ impl Service {
             turned_away => {
                 let (errno, text) = match turned_away {
                     Ok(_) => (Errno::AGAIN, "too many connections"),
+                    Err(Errno::OVERFLOW) => (
+                        Errno::OVERFLOW,
+                        "your user or one of your groups has no number in the user namespace of the controller",
+                    ),
                     Err(errno) => (errno, "the kernel does not say whose program this is"),
                 };
                 let answer = Answer::Error(errno.raw_os_error(), text.into());

@@ -18,7 +18,7 @@ pub fn read(path: &Path, directory: &OwnedFd) -> Result<Superblock> {
     let file = match rustix::fs::openat(
         directory,
         layout::SUPERBLOCK,
-        OFlags::RDONLY | OFlags::CLOEXEC,
+        OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK,
         Mode::empty(),
     ) {
         Ok(file) => file,
@@ -92,7 +92,7 @@ fn replace(path: &Path, directory: &OwnedFd, place: &str, superblock: &Superbloc
     let file = rustix::fs::openat(
         directory,
         temporary,
-        OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC,
+        OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW,
         Mode::RUSR | Mode::WUSR,
     )
     .map_err(context("open"))?;

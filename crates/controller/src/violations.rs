@@ -14,7 +14,9 @@ use arck_core_state::geometry::SessionNumber;
 use arck_verifier::Violation;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use std::io::Write;
+use std::fs::OpenOptions;
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -186,13 +188,17 @@ impl Core {
             let mut line = serde_json::to_vec(&entry)?;
             line.push(b'\n');
             let log = pool.join(VIOLATIONS_LOG);
-            let mut file = std::fs::OpenOptions::new()
-                .create(true)
-                .append(true)
-                .open(&log)?;
+            let open = || {
+                OpenOptions::new()
+                    .create(true)
+                    .append(true)
+                    .mode(0o600)
+                    .open(&log)
+            };
+            let mut file = open()?;
             if file.metadata()?.len() > LOG_MAX {
                 std::fs::rename(&log, pool.join(VIOLATIONS_LOG_OLD))?;
-                file = std::fs::File::create(&log)?;
+                file = open()?;
             }
             file.write_all(&line)
         };
@@ -200,6 +206,21 @@ impl Core {
             tracing::warn!("cannot write to the log of violations: {error}");
         }
     }
+}
+
+/// What there is in a file of a pool's directory, which may be anything that its owner has put there: no more than
+/// so many bytes, of no file that one would wait for, and through no link.
+pub(crate) fn read_bounded(path: &Path, most: u64) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(std::io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    file.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// All that the log of a pool tells, oldest first; and how many lines of it cannot be read. The
@@ -211,7 +232,7 @@ pub fn read_log(pool: &Path) -> std::io::Result<(Vec<Entry>, usize)> {
     let mut entries = Vec::new();
     let mut unreadable = 0;
     for name in [VIOLATIONS_LOG_OLD, VIOLATIONS_LOG] {
-        let bytes = match std::fs::read(pool.join(name)) {
+        let bytes = match read_bounded(&pool.join(name), 2 * LOG_MAX) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
             read => read?,
         };

@@ -98,6 +98,14 @@ pub enum Call {
     },
 }
 
+/// Text for a terminal, from whoever serves a pool: what would steer the terminal is taken out.
+fn plain_text(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    text.chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect()
+}
+
 /// Bytes that are read by one call at most.
 pub const PIECE_MAX: usize = 1 << 20;
 /// Where they begin in the memory file that comes with the answer; its first word is the piece's number.
@@ -505,7 +513,7 @@ impl Answer {
             3 => Answer::Done,
             4 => {
                 let errno = r.errno()?;
-                Answer::Error(errno, String::from_utf8_lossy(r.bytes()?).into_owned())
+                Answer::Error(errno, plain_text(r.bytes()?))
             }
             5 => Answer::Measured(HandOvers::decode(&mut r)?),
             6 => Answer::Status(Status::decode(&mut r)?),
@@ -635,6 +643,20 @@ pub fn receive_answer_or_part(
 mod tests {
     use super::*;
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    /// It goes to the terminal of whoever asked, who may be root, from whoever serves the pool.
+    #[test]
+    fn what_went_wrong_is_told_in_text_that_steers_no_terminal() {
+        let mut buffer = [0; MESSAGE_MAX];
+        for (said, told) in [
+            ("it is full: Größe 7", "it is full: Größe 7"),
+            ("\x1b]0;title\x07\r\n\u{9b}2J", "?]0;title????2J"),
+        ] {
+            let length = Answer::Error(5, said.into()).encode(&mut buffer).unwrap();
+            let answer = Answer::decode(&buffer[..length]);
+            assert_eq!(answer, Ok(Answer::Error(5, told.into())));
+        }
+    }
 
     #[test]
     fn descriptors_travel() {

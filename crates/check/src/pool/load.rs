@@ -243,6 +243,26 @@ pub(crate) fn open_directory(path: &Path) -> Result<OwnedFd> {
     })
 }
 
+/// The same, to change something in it: root changes nothing in another user's, who could have him write where a link
+/// leads; he becomes that user before.
+pub(crate) fn open_to_change(path: &Path) -> Result<OwnedFd> {
+    let directory = open_directory(path)?;
+    refuse_others(path, &directory)?;
+    Ok(directory)
+}
+
+/// See [`open_to_change`].
+pub(crate) fn refuse_others(path: &Path, directory: &OwnedFd) -> Result<()> {
+    let status = rustix::fs::fstat(directory).map_err(Error::system(path, "fstat"))?;
+    if rustix::process::geteuid().is_root() && status.st_uid != 0 {
+        return Err(Error::Replaced {
+            path: path.into(),
+            owner: status.st_uid,
+        });
+    }
+    Ok(())
+}
+
 fn copy(memory: &Memory) -> Vec<u8> {
     let view = memory.bytes();
     let mut bytes = vec![0; view.len()];

@@ -47,7 +47,7 @@ pub(crate) fn untold(directory: &OwnedFd) -> Vec<String> {
 
 /// Notes that somebody was told it.
 pub(crate) fn tell(path: &Path) -> Result<()> {
-    let directory = pool::open_directory(path)?;
+    let directory = pool::open_to_change(path)?;
     let lines = untold(&directory);
     match lines.is_empty() {
         true => Ok(()),
@@ -89,7 +89,7 @@ pub(crate) struct Telling {
 
 impl Telling {
     pub fn new(path: &Path) -> Telling {
-        let directory = pool::open_directory(path);
+        let directory = pool::open_to_change(path);
         Telling {
             path: path.into(),
             earlier: directory.map_or_else(|_| Vec::new(), |directory| untold(&directory)),
@@ -111,7 +111,7 @@ impl Telling {
 
     /// Makes durable all that was found and said. To be called before what was said is done.
     pub fn keep(&mut self) -> Result<()> {
-        let directory = pool::open_directory(&self.path)?;
+        let directory = pool::open_to_change(&self.path)?;
         let actions = self.actions.iter().map(|action| repaired(action));
         let new: Vec<String> = self.findings.iter().cloned().chain(actions).collect();
         // What the last one had found and not changed is found again.

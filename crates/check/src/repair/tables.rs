@@ -19,7 +19,7 @@ use std::path::Path;
 
 /// Puts a superblock that is gone or damaged back from its copy; what was wrong.
 pub(crate) fn mend_superblock(path: &Path, telling: &mut Telling) -> Result<Option<Finding>> {
-    let directory = pool::open_directory(path)?;
+    let directory = pool::open_to_change(path)?;
     let Some((copy, reason)) = superblock::lost(path, &directory)? else {
         return Ok(None);
     };

@@ -250,7 +250,7 @@ impl Watch {
     fn is_same(&self, directory: &OwnedFd) -> Result<(), Errno> {
         let ours = rustix::fs::fstat(&*self.use_lock)?;
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let there = owner::as_owner(&self.pool, || {
+        let there = owner::as_owner(directory, || {
             openat(directory, super::USE_LOCK, flags, Mode::empty())
         })?;
         let there = rustix::fs::fstat(&there)?;

@@ -12,7 +12,8 @@
 //! # Invariants
 //! * Mounts of the host reach the command, as they come and go; what it mounts itself stays its own.
 //! * Whoever uses a mount point has a shared lock of the directory, so nobody removes it under others (which
-//!   would take away what is mounted on it), nor one that `arck run` has not made.
+//!   would take away what is mounted on it), nor one that `arck run` has not made. Where somebody else keeps a
+//!   lock of it that excludes that, it is used without: nobody who asks for the lock removes it then either.
 
 use super::plain;
 use rustix::fd::OwnedFd;
@@ -24,11 +25,14 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
+use std::time::Duration;
 
 /// Mode of a mount point that `arck run` has made: nobody writes, and the bit by which it is known.
 const OF_ARCK: u32 = 0o1555;
 /// How often a mount point is made again that another `arck run` removes meanwhile.
 const TRIES: usize = 16;
+/// Before it is tried again where somebody has it locked.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// What programs that are not reached find at the mount point.
 pub enum Held {
@@ -153,7 +157,7 @@ fn make(mount: &Path) -> io::Result<OwnedFd> {
 
 /// The same; `made` is called when it has just been made.
 fn make_and(mount: &Path, made: impl Fn()) -> io::Result<OwnedFd> {
-    for _ in 0..TRIES {
+    for tries_left in (0..TRIES).rev() {
         let is_new = match DirBuilder::new().mode(OF_ARCK).create(mount) {
             Ok(()) => {
                 made();
@@ -174,8 +178,12 @@ fn make_and(mount: &Path, made: impl Fn()) -> io::Result<OwnedFd> {
         }
         let locked = flock(&point, FlockOperation::NonBlockingLockShared);
         // Else it is being removed, or has been.
-        if locked.is_ok() && fstat(&point)?.st_nlink > 0 {
+        let is_there = fstat(&point)?.st_nlink > 0;
+        if is_there && (locked.is_ok() || tries_left == 0) {
             return Ok(point);
+        }
+        if locked.is_err() {
+            std::thread::sleep(PAUSE);
         }
     }
     Err(Errno::BUSY.into())
@@ -239,6 +247,24 @@ mod tests {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
     use std::fs::{Permissions, create_dir, set_permissions, symlink_metadata, write};
     use std::os::unix::fs::{PermissionsExt, symlink};
+
+    /// Everybody may open it, and so lock it: then root's command had the host's directory under its eyes, and could
+    /// write what got past the library there.
+    #[test]
+    fn who_locks_a_mount_point_takes_it_from_nobody() {
+        let folder = tempfile::tempdir().unwrap();
+        let mount = folder.path().join("mount");
+        let first = make(&mount).unwrap();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        drop(first);
+        let other = open(&mount, flags, Mode::empty()).unwrap();
+        flock(&other, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let second = make(&mount).unwrap();
+        assert_eq!(
+            fstat(&second).unwrap().st_ino,
+            fstat(&other).unwrap().st_ino
+        );
+    }
 
     /// The mode of the mount point was set by its path: who owned the directory above put a link there
     /// in between, and root's `arck run` let everybody read, and search, what it led to.

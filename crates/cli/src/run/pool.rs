@@ -46,6 +46,22 @@ const GONE_PAUSE: Duration = Duration::from_millis(20);
 /// One that is gone for so long is worth a line.
 const TOLD_AFTER: Duration = Duration::from_millis(500);
 
+/// The pool that is named, or else the default; that only if it is the user's own. Everybody may make a directory
+/// of that name in `/dev/shm`, and serve to all what others then take for theirs.
+pub fn named_or_default(named: Option<&Path>) -> Result<PathBuf, String> {
+    let is_named =
+        named.is_some() || std::env::var_os("ARCK_POOL").is_some_and(|pool| !pool.is_empty());
+    let pool = named.map_or_else(default_pool, Path::to_path_buf);
+    match owner::other_user(&pool).filter(|_| !is_named) {
+        Some(user) => Err(format!(
+            "the pool {pool}, which is meant where none is named, belongs to user {user}, and not to you; if you want \
+             it all the same, name it: {pool}",
+            pool = pool.display()
+        )),
+        None => Ok(pool),
+    }
+}
+
 /// The pool when none is named: `$ARCK_POOL`, else `/dev/shm/arck-$USER` (the user's number
 /// where there is no such variable).
 pub fn default_pool() -> PathBuf {
@@ -62,7 +78,7 @@ pub fn default_pool() -> PathBuf {
 
 /// The pool's directory as an absolute path, if it looks like a pool.
 pub fn locate(named: Option<&Path>) -> Result<PathBuf, String> {
-    let named = named.map_or_else(default_pool, Path::to_path_buf);
+    let named = named_or_default(named)?;
     crate::nested::refuse(&named)?;
     let pool = std::fs::canonicalize(&named).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => format!(
@@ -182,8 +198,9 @@ impl User {
         };
         take_start_lock(pool, &directory)?;
         let mode = Mode::RUSR | Mode::WUSR;
-        let flags = flags | OFlags::CREATE | OFlags::NOFOLLOW;
-        let opened = owner::as_owner(pool, || openat(&directory, USE_LOCK, flags, mode));
+        // Whatever lies there: of a FIFO nobody waits for the other end.
+        let flags = flags | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let opened = owner::as_owner(&directory, || openat(&directory, USE_LOCK, flags, mode));
         let use_lock = match opened {
             Ok(file) => Some(file),
             Err(errno @ (Errno::ACCESS | Errno::PERM)) if owner::is_owner(pool) => {

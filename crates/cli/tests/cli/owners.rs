@@ -132,6 +132,133 @@ fn a_pool_of_another_user_is_told_of() {
     assert!(serving.process.wait().unwrap().success());
 }
 
+/// Whatever a pool's owner puts into its directory harms root no more than himself, who becomes him or goes by the
+/// names in it as he would: a FIFO kept root's `arck run` and `arck violations` for ever.
+#[test]
+fn what_an_owner_puts_into_his_pool_holds_up_nobody_else() {
+    let users = Users::new();
+    succeeded(&output(users.other(&["mkfs", "--size", "16M"])));
+    let names = [
+        "run.lock",
+        "violations.log",
+        "superblock",
+        "lock",
+        "headers",
+        "repair-report",
+    ];
+    let secret = users.place.path().join("secret");
+    std::fs::write(&secret, "root's\n").unwrap();
+    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let at = |name: &str| users.pool().join(name);
+    for name in names {
+        let was_there = std::fs::rename(at(name), at("away")).is_ok();
+        for is_link in [false, true] {
+            match is_link {
+                true => std::os::unix::fs::symlink(&secret, at(name)).unwrap(),
+                false => {
+                    let made = Command::new("mkfifo").arg(at(name)).status().unwrap();
+                    assert!(made.success());
+                }
+            }
+            lchown(at(name), Some(OTHER), Some(OTHER)).unwrap();
+            let commands: [&[&str]; 6] = [
+                &["run", "true"],
+                &["violations"],
+                &["check"],
+                &["check", "--repair"],
+                &["status"],
+                &["mkfs", "--size", "16M"],
+            ];
+            for arguments in commands {
+                let running = crate::support::Running::start(users.root(arguments));
+                let ended = running.finished(std::time::Duration::from_secs(45));
+                let told = String::from_utf8_lossy(&ended.stderr).into_owned();
+                assert!(!told.contains("root's"), "{name}, {arguments:?}: {told}");
+            }
+            assert_eq!(std::fs::read(&secret).unwrap(), b"root's\n", "{name}");
+            // Whatever they have made of it.
+            let _ = std::fs::remove_file(at(name));
+        }
+        if was_there {
+            std::fs::rename(at("away"), at(name)).unwrap();
+        }
+    }
+    succeeded(&output(users.root(&["run", "true"])));
+}
+
+/// Who may write the directory above a pool could put another pool in its place after root had looked whose it is: root
+/// went on as root, and opened, cut and wrote what links in it led to.
+#[test]
+fn a_directory_that_was_replaced_is_not_used_by_root() {
+    let users = Users::new();
+    succeeded(&output(users.other(&["mkfs", "--size", "16M"])));
+    let pool = users.pool();
+    let as_root = [
+        arck_controller::Controller::open(&pool, arck_controller::Options::default())
+            .err()
+            .map(|error| error.to_string()),
+        arck_check::repair(&pool, &arck_check::Options::default())
+            .err()
+            .map(|error| error.to_string()),
+    ];
+    for refused in as_root {
+        let refused = refused.expect("a refusal");
+        assert!(
+            refused.contains(&format!("belongs to user {OTHER}")),
+            "{refused}"
+        );
+    }
+    all_belong_to_other(&pool);
+}
+
+/// Everybody can make the directory that is meant where no pool is named, and serve it to all.
+#[test]
+fn a_pool_of_anothers_is_not_used_unless_it_is_named() {
+    let users = Users::new();
+    let name = format!("squatted-{}", std::process::id());
+    let pool = PathBuf::from(format!("/dev/shm/arck-{name}"));
+    let squatter = |arguments: &[&str]| {
+        let mut command = users.other(arguments);
+        command.env("ARCK_POOL", &pool);
+        command
+    };
+    succeeded(&output(squatter(&[
+        "mkfs", "--size", "16M", "--mode", "1777",
+    ])));
+    let mut serving = Serving::of(&mut squatter(&["serve", "--shared", "--ready-fd", "1"]));
+    for arguments in [
+        &["run", "true"][..],
+        &["status"],
+        &["check"],
+        &["violations"],
+        &["export"],
+        &["serve"],
+        &["mkfs", "--size", "16M"],
+    ] {
+        for user in [0, 1003] {
+            let mut command = users.root(arguments);
+            command.env_remove("ARCK_POOL").env("USER", &name).uid(user);
+            let output = output(command);
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            let says = format!("belongs to user {OTHER}");
+            assert!(
+                !output.status.success() && text.contains(&says),
+                "{arguments:?}: {text}"
+            );
+        }
+    }
+    // Named, it is used; and its own user needs no name.
+    let named = ["run", "--pool", pool.to_str().unwrap(), "true"];
+    succeeded(&output(users.root(&named)));
+    let mut own = users.other(&["run", "true"]);
+    own.env_remove("ARCK_POOL").env("USER", &name);
+    succeeded(&output(own));
+    serving.signal(libc::SIGTERM);
+    assert!(serving.process.wait().unwrap().success());
+    arck_testkit::honest::assert_nothing_refused(&pool);
+    std::fs::remove_dir_all(&pool).unwrap();
+}
+
 /// A program that becomes another user under `arck run` is told why it sees nothing.
 #[test]
 fn who_becomes_another_user_is_told_of_shared_pools() {

@@ -237,6 +237,49 @@ fn a_pool_that_is_not_shared_is_its_users_alone() {
     users.end();
 }
 
+/// To a controller in a user namespace, as in a container, all users that have no number there are one, by which they
+/// read each other's files, and what they made was refused, since it was another's.
+#[test]
+fn users_without_a_number_in_the_controllers_namespace_are_none() {
+    let place = Users::new();
+    let pool = place.place.path().join("inner");
+    let contained = |arguments: &[&str]| {
+        let mut command = Command::new("unshare");
+        command
+            .args(["--user", "--map-root-user", "--"])
+            .arg(&place.arck);
+        command
+            .args(arguments)
+            .current_dir("/")
+            .env("ARCK_POOL", &pool);
+        command
+    };
+    // Root's own, whose number there is 0.
+    std::os::unix::fs::chown(place.place.path(), Some(0), Some(0)).unwrap();
+    succeeded(
+        &contained(&["mkfs", "--size", "16M", "--mode", "1777"])
+            .output()
+            .unwrap(),
+    );
+    let mut serving = Serving::of(&mut contained(&["serve", "--shared", "--ready-fd", "1"]));
+    for user in [ANN, EVE] {
+        let mut run = place.of(user, &["run", "--", "touch", "/arck/file"]);
+        let output = run.env("ARCK_POOL", &pool).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            !output.status.success() && text.contains("user namespace"),
+            "{text}"
+        );
+    }
+    succeeded(
+        &contained(&["run", "--", "touch", "/arck/file"])
+            .output()
+            .unwrap(),
+    );
+    serving.signal(libc::SIGTERM);
+    assert!(serving.process.wait().unwrap().success());
+}
+
 /// `arck run` of another user gave up at once when the controller of a shared pool had just been killed,
 /// although what runs already waits for the next one.
 #[test]

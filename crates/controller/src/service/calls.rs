@@ -99,7 +99,7 @@ impl Service {
         if matches!((&call, &answer), (Call::KeepLock, Answer::Done)) {
             // What was looked at, and waits for nobody: a copy that is closed later would be a lock that lasts
             // longer.
-            drop(received);
+            self.core.close_kept(user, received);
         } else {
             self.closer.close(received);
         }
@@ -108,11 +108,22 @@ impl Service {
         };
         let socket = connection.socket.as_fd();
         let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
-        let has_lock_file = matches!(call, Call::LockFile { .. } | Call::Claim { .. });
-        let is_sent = if has_lock_file && !borrowed.is_empty() {
+        let locks = match (&call, &answer) {
+            (
+                Call::LockFile {
+                    inode, generation, ..
+                },
+                _,
+            ) => Some((*inode, *generation)),
+            (Call::Claim { .. }, Answer::Described(of)) => Some((of.inode, of.generation)),
+            _ => None,
+        };
+        let is_sent = if let Some(inode) = locks.filter(|_| !borrowed.is_empty()) {
             let is_ahead = send(socket, &Answer::Ahead, &borrowed);
             // A lock that its holder took before would outlive him until this is done.
-            drop(descriptors);
+            for file in descriptors {
+                self.core.lock_files.close_one(inode, user, file);
+            }
             is_ahead && send(socket, &answer, &[])
         } else {
             send(socket, &answer, &borrowed)

@@ -97,21 +97,37 @@ fn register() -> Result<usize, String> {
 
 /// Begins to write to a file, at its beginning, what never comes. Returns when the writer is
 /// stuck in it, and has the file's lock.
-pub fn hold_inode_lock(file: RawFd, Source(source): Source) -> Result<(), String> {
+pub fn hold_inode_lock(file: RawFd, source: Source) -> Result<(), String> {
+    // SAFETY: whoever calls keeps the descriptor, and the kernel only reads the map.
+    let write = move |bytes| unsafe { libc::pwrite(file, bytes, LENGTH, 0) };
+    stick(libc::SYS_pwrite64, source, write)
+}
+
+/// The same with a pipe that has room: whoever opens, closes or asks anything of it waits for the writer.
+pub fn hold_pipe(pipe: RawFd, source: Source) -> Result<(), String> {
+    // SAFETY: as above.
+    let write = move |bytes| unsafe { libc::write(pipe, bytes, LENGTH) };
+    stick(libc::SYS_write, source, write)
+}
+
+/// Begins this system call in a thread, and returns when that is asleep in it.
+fn stick(
+    number: libc::c_long,
+    Source(source): Source,
+    write: impl FnOnce(*const libc::c_void) -> isize + Send + 'static,
+) -> Result<(), String> {
     let (sender, thread) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         // SAFETY: a system call without arguments.
         let _ = sender.send(unsafe { libc::gettid() });
-        // SAFETY: whoever calls keeps the descriptor, and the kernel only reads the map.
-        unsafe { libc::pwrite(file, source as *const libc::c_void, LENGTH, 0) };
+        write(source as *const libc::c_void);
     });
     let thread = thread.recv().map_err(|error| error.to_string())?;
-    // Stuck: asleep in `pwrite64`, which is call 18.
     let path = format!("/proc/self/task/{thread}/syscall");
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(10) {
         let call = std::fs::read_to_string(&path).unwrap_or_default();
-        if call.starts_with(&format!("{} ", libc::SYS_pwrite64)) {
+        if call.starts_with(&format!("{number} ")) {
             return Ok(());
         }
         std::thread::sleep(Duration::from_millis(1));

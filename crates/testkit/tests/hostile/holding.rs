@@ -11,13 +11,15 @@ use super::world::OPEN;
 use arck_core_state::index::IndexRoot;
 use arck_core_state::{FileKind, InodeNumber, PAGE_SIZE, PagePtr};
 use arck_protocol::control::{MAP_SLOTS, map_entry};
-use arck_protocol::socket::{Access, Answer, Call, call};
+use arck_protocol::message::MESSAGE_MAX;
+use arck_protocol::socket::{Access, Answer, Call, HandedOn, call, receive_answer, send};
 use arck_protocol::{InodeList, Request};
-use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::Signal;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Of fcntl(2).
 const F_SETSIG: libc::c_int = 10;
@@ -73,6 +75,61 @@ pub fn lock_file(a: &Attacker, inode: InodeNumber, access: Access) -> Result<Own
         (Answer::Error(errno, _), _) => Err(errno_name(errno)),
         (other, _) => Err(format!("{other:?}")),
     }
+}
+
+/// Has a lock file of its own so that whoever opens it, closes it, or asks its size waits for ever, and then asks
+/// for all by which a controller would: the same file again, in each mode; others, so that this one is looked at;
+/// and that it be kept, or a pipe that is none of the pool's.
+fn sticks_lock_files(a: &mut Attacker) -> String {
+    let number = a.find("attacker/file");
+    let modes = [Access::Read, Access::Write, Access::ReadWrite];
+    let files = modes.map(|access| lock_file(a, number, access).expect("its own"));
+    let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
+    for held in [&files[2], &writer] {
+        let stuck = super::endless::unserved()
+            .and_then(|source| super::endless::hold_pipe(held.as_raw_fd(), source));
+        if let Err(why) = stuck {
+            return format!("cannot be made here: {why}");
+        }
+    }
+    let others: Vec<InodeNumber> = ["attacker/second", "attacker/full/inner", "attacker"]
+        .map(|path| a.find(path))
+        .into();
+    for access in modes {
+        let pool = a.pool.clone();
+        std::thread::spawn(move || lock_file(&Attacker::connect(&pool), number, access));
+    }
+    let pool = a.pool.clone();
+    std::thread::spawn(move || {
+        let other = Attacker::connect(&pool);
+        for inode in others {
+            let _ = lock_file(&other, inode, Access::Read);
+        }
+    });
+    let on = Call::HandOn(HandedOn {
+        inode: number,
+        generation: a.header(number).generation(),
+        flags: libc::O_RDWR as u32,
+        parent: 0,
+    });
+    for kept in [&files[2], &writer] {
+        let kept = kept.try_clone().expect("a descriptor");
+        let (pool, on) = (a.pool.clone(), on.clone());
+        std::thread::spawn(move || {
+            let other = Attacker::connect(&pool);
+            let (_, handed) = call(&other.socket, &on).expect("an answer");
+            let mut packet = [0; MESSAGE_MAX];
+            let length = Call::KeepLock.encode(&mut packet).expect("room");
+            let both = [handed[0].as_fd(), kept.as_fd()];
+            send(other.socket.as_fd(), &packet[..length], &both).expect("room for it");
+            // The description is closed for good, with what is kept of it.
+            let _ = receive_answer(other.socket.as_fd());
+        });
+    }
+    std::mem::forget((files, reader, writer));
+    // All of it has come to the controller.
+    std::thread::sleep(Duration::from_millis(300));
+    BOUNDED.into()
 }
 
 /// Everything that might make more of a lock file than it was opened for.
@@ -404,6 +461,14 @@ pub const ATTACKS: &[Attack] = &[
         },
     )
     .for_users(),
+    case(
+        "hold",
+        "a lock file that nobody can open or close any more",
+        BOUNDED,
+        sticks_lock_files,
+    )
+    .and(|scene, _| scene.third_works())
+    .with_privilege(),
     case(
         "hold",
         "flags, locks and leases of what it was sent",

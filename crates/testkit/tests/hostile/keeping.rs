@@ -114,7 +114,20 @@ pub const ATTACKS: &[Attack] = &[
                 layout::SUPERBLOCK,
                 layout::SESSION_TABLE,
                 layout::SEGMENTS,
+                arck_controller::VIOLATIONS_LOG,
+                arck_controller::ASIDE,
             ];
+            // So that there is something in the log, and set aside.
+            let file = a.own("attacker/file");
+            assert_eq!(
+                a.forge(file, |branch| branch.size = u64::MAX - 1),
+                "I1 Size"
+            );
+            let aside = a.pool.join(arck_controller::ASIDE);
+            let since = std::time::Instant::now();
+            while !aside.exists() && since.elapsed() < super::process::BOUND {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
             let open = |name: &str| {
                 error_of(rustix::fs::open(
                     a.pool.join(name),
