@@ -10,6 +10,7 @@ const CRATES: &[&str] = &[
     "check",
     "cli",
     "controller",
+    "controller-state",
     "core-state",
     "executable",
     "fpfs",
