@@ -2,8 +2,8 @@
 //!
 //! This crate is the *policy* on top of `arck-libfs-kit`: indexes, locks, open file
 //! descriptions, path resolution. Its public face is [`FileSystem`], whose methods mirror the
-//! system calls they serve; the preload library, the FUSE mount and the C and Rust APIs are all
-//! thin faces over it.
+//! system calls they serve. The preload library is built on it, and has a good deal of its own
+//! (descriptors, signals, processes); so are tests and measurements.
 //!
 //! * [`engine`](self): attempts, and what they need before they are made again.
 //! * `state`, `inodes`, `overlay`: auxiliary state, in the group's shared region.

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! A session opens a file by a name that it has looked up while the controller takes that name away
-//! and frees what nobody lists. The steps are those of `list_open` in ArckFS and of `free_orphans` in
+//! and frees what nobody lists. The steps are those of a LibFS that lists what it opens and of `free_orphans` in
 //! the controller; the words are those of the table.
 //!
 //! What is checked: who has opened a file reads its page, not what the page is used for next, until

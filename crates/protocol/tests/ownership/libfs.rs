@@ -1,4 +1,4 @@
-//! A LibFS of the model: operations as ArckFS makes them, on the real checks and the real
+//! A LibFS of the model: operations as a LibFS makes them, on the real checks and the real
 //! decision about what straddled a fold.
 //!
 //! # Invariants
