@@ -1,9 +1,12 @@
-//! The controller's state, all of it, used by one thread: no locks, and whatever a request does
-//! is done when its answer is given.
+//! The controller's state, all of it, used by one thread: no locks. What a request's answer promises is
+//! so when the answer is given; what it leaves to be tidied (orphans, pages to be emptied, the walk of a
+//! closing) is done in slices after it, unless the answer waits for that (`service::held`).
 //!
 //! # Invariant
-//! * No session can make a request of another wait longer than the bounded waits in
-//!   [`Options`].
+//! * While a pool is served, the thread waits for a session for [`Options::patience`] at most, at a fold;
+//!   requests that have to wait for longer (`lease`, `take_up`, `grace`) are put off. Work takes what it
+//!   takes, for all who ask meanwhile: a fold is bounded by the pages that a session may have in its
+//!   arena, not by a time.
 
 use crate::by_message::ByMessage;
 use crate::classes::Classes;
@@ -33,7 +36,7 @@ use crate::watches::Watches;
 use crate::workers::Workers;
 use arck_core_state::InodeNumber;
 use arck_core_state::geometry::SessionNumber;
-use arck_pm::PersistOption;
+use arck_pm::{DurabilityMode, PersistOption};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
@@ -68,6 +71,10 @@ pub struct Options {
     pub shared: bool,
     /// Told how far the opening of a pool has come.
     pub progress: Option<ProgressHook>,
+    /// The pool counts as one of this durability, whatever its file system offers; for tests, which shall
+    /// not depend on where they run.
+    #[doc(hidden)]
+    pub durability: Option<DurabilityMode>,
     /// By how many threads headers and inodes are read when a pool is opened; for tests.
     #[doc(hidden)]
     pub division: Division,
@@ -92,6 +99,7 @@ impl Default for Options {
             take_up: Duration::from_secs(2),
             shared: false,
             progress: None,
+            durability: None,
             division: Division::default(),
             slice: 512,
             crash_hook: None,
@@ -160,7 +168,8 @@ impl Core {
     pub fn open(path: &Path, options: Options) -> Result<Core> {
         arck_pm::guarded::install_guard();
         let mut progress = Reporter::new(options.progress.clone());
-        let (mut pool, was_clean, same_boot) = Pool::open(path, options.persist)?;
+        let (mut pool, was_clean, same_boot) =
+            Pool::open(path, options.persist, options.durability)?;
         let mut journal = Journal::open(&pool)?;
         recovery::replay(&mut pool, &mut journal)?;
         let mut space = Space::load(&pool);

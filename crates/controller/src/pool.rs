@@ -177,14 +177,22 @@ pub fn lock(path: &Path, directory: &OwnedFd) -> Result<PoolLock> {
 
 impl Pool {
     /// Opens, locks, checks and maps a pool; marks it as not cleanly closed. Says in addition
-    /// whether it had been closed cleanly, and in this boot of the machine.
-    pub fn open(path: &Path, persist: PersistOption) -> Result<(Pool, bool, bool)> {
+    /// whether it had been closed cleanly, and in this boot of the machine. Which durability its file system
+    /// offers is probed, unless it is given.
+    pub fn open(
+        path: &Path,
+        persist: PersistOption,
+        given: Option<DurabilityMode>,
+    ) -> Result<(Pool, bool, bool)> {
         let directory = open_directory(path)?;
         let mut superblock = superblock::read(path, &directory)?;
         let lock = lock(path, &directory)?;
         let geometry = superblock.geometry;
-        let mode = DurabilityMode::probe_directory(&directory)
-            .map_err(Error::mapping(path, "probing durability"))?;
+        let mode = match given {
+            Some(mode) => mode,
+            None => DurabilityMode::probe_directory(&directory)
+                .map_err(Error::mapping(path, "probing durability"))?,
+        };
         superblock.durability = durability_of(mode);
         let policy = persist.policy(mode_of(superblock.durability));
         arck_pm::set_policy(policy);
