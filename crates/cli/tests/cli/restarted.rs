@@ -131,51 +131,61 @@ fn kill_and_wait_for_the_next(pool: &Path) -> i32 {
 }
 
 /// A controller that ends by a signal of its own choice: programs that are started then say at once
-/// that they wait, and in the end what became of it.
+/// that they wait, and in the end what became of it. (How soon it was said was told by the clock.)
 #[test]
 fn who_comes_when_nobody_serves_says_that_he_waits() {
-    let place = Place::made();
-    let pool = place.pool();
-    let mut serving = Serving::start(&pool, &[]);
-    let script = "ls /arck && echo on && read line; ls /arck; echo status $?";
-    let mut command = run(&pool, &[], &["sh", "-c", script]);
-    let mut child = command
-        .env("ARCK_WAIT", "4")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut said = BufReader::new(child.stdout.take().unwrap());
-    let mut line = String::new();
-    said.read_line(&mut line).unwrap();
-    assert_eq!(line, "on\n");
-    serving.signal(libc::SIGTERM);
-    assert!(serving.process.wait().unwrap().success());
-    let began = Instant::now();
-    child.stdin.take().unwrap().write_all(b"go on\n").unwrap();
-    let mut told = BufReader::new(child.stderr.take().unwrap());
-    let mut line = String::new();
-    told.read_line(&mut line).unwrap();
-    let shown = pool.display();
-    assert_eq!(
-        line,
-        format!(
-            "arck: nobody serves the pool {shown}; waiting for it, at most 4 s (arck serve {shown})\n"
-        )
-    );
-    assert!(began.elapsed() < Duration::from_secs(4), "too late");
-    let mut rest = String::new();
-    told.read_to_string(&mut rest).unwrap();
-    assert!(began.elapsed() >= Duration::from_secs(4), "it did not wait");
-    assert!(
-        rest.contains("nobody has served this pool for 4 s") && rest.contains("started again"),
-        "{rest}"
-    );
-    let mut end = String::new();
-    said.read_to_string(&mut end).unwrap();
-    assert!(end.starts_with("status ") && end != "status 0\n", "{end}");
-    child.wait().unwrap();
+    // Somebody serves the pool again: it is said before that. Nobody does: after the time that was set.
+    for (is_served_again, seconds) in [(true, 600), (false, 2)] {
+        let place = Place::made();
+        let pool = place.pool();
+        let mut serving = Serving::start(&pool, &[]);
+        let script = "ls /arck && echo on && read line; ls /arck; echo status $?";
+        let mut command = run(&pool, &[], &["sh", "-c", script]);
+        let mut child = command
+            .env("ARCK_WAIT", seconds.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        said.read_line(&mut line).unwrap();
+        assert_eq!(line, "on\n");
+        serving.signal(libc::SIGTERM);
+        assert!(serving.process.wait().unwrap().success());
+        let began = Instant::now();
+        child.stdin.take().unwrap().write_all(b"go on\n").unwrap();
+        let mut told = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        told.read_line(&mut line).unwrap();
+        let shown = pool.display();
+        assert_eq!(
+            line,
+            format!(
+                "arck: nobody serves the pool {shown}; waiting for it, at most {seconds} s \
+                 (arck serve {shown})\n"
+            )
+        );
+        let again = is_served_again.then(|| Serving::start(&pool, &[]));
+        let (mut rest, mut end) = (String::new(), String::new());
+        said.read_to_string(&mut end).unwrap();
+        told.read_to_string(&mut rest).unwrap();
+        child.wait().unwrap();
+        if let Some(mut serving) = again {
+            assert_eq!((end.as_str(), rest.as_str()), ("status 0\n", ""));
+            serving.signal(libc::SIGTERM);
+            assert!(serving.process.wait().unwrap().success());
+            continue;
+        }
+        let waited = began.elapsed();
+        assert!(waited >= Duration::from_secs(seconds), "it did not wait");
+        assert!(
+            rest.contains("nobody has served this pool for 2 s") && rest.contains("started again"),
+            "{rest}"
+        );
+        assert!(end.starts_with("status ") && end != "status 0\n", "{end}");
+    }
 }
 
 #[test]
