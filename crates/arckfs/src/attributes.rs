@@ -8,9 +8,9 @@
 use crate::credentials::Capability;
 use crate::engine::{Attempt, Context};
 use crate::interface::{Attributes, Errno, SetTime, Timestamp};
-use crate::state::CachedInode;
-use crate::time::now;
 use arck_core_state::branch::offset;
+use arck_libfs_kit::views::CachedInode;
+use arck_libfs_kit::views::stamps::now;
 use arck_pm::order;
 use std::sync::atomic::Ordering;
 
@@ -107,7 +107,7 @@ impl<'a> Context<'a> {
         if expected.still_holds(self.header(inode.number())?) {
             return Ok(());
         }
-        Err(crate::engine::Fix::Again.into())
+        Err(crate::engine::Need::Again.into())
     }
 
     /// utimensat. EPERM, EACCES.
@@ -209,7 +209,7 @@ impl<'a> Context<'a> {
         let may_keep = self.credentials.may(Capability::Fsetid);
         match may_keep || inode.is_directory() || self.set_id_bits(inode) == 0 {
             true => Ok(()),
-            false => Err(crate::engine::Fix::DropSetId(inode.number()).into()),
+            false => Err(crate::engine::Need::DropSetId(inode.number()).into()),
         }
     }
 }

@@ -5,11 +5,11 @@
 //! * Nothing is asked inside an operation or under a lock.
 //! * What was told of an inode counts as long as its header's sequence is the one that came with it.
 
-use crate::engine::{Engine, Recalled};
+use crate::engine::Engine;
 use crate::interface::Errno;
 use crate::listing::push;
 use arck_core_state::geometry::NAME_MAX;
-use arck_core_state::{FileKind, Inode, InodeNumber};
+use arck_core_state::{FileKind, InodeNumber};
 use arck_pm::guarded::guarded_copy;
 use arck_protocol::message::listed::Listed;
 use arck_protocol::message::{READ_MAX, WRITE_MAX};
@@ -17,7 +17,6 @@ use arck_protocol::socket::PIECE_MAX;
 use arck_protocol::{Request, Response};
 use rustix::fd::BorrowedFd;
 use std::collections::HashSet;
-use zerocopy::FromBytes;
 
 /// More than so many bytes are read in pieces, by the connection: that takes a few system calls, and a
 /// message for each [`READ_MAX`] bytes none.
@@ -28,27 +27,6 @@ const LISTINGS_MAX: usize = 16;
 const REREADS_MAX: usize = 8;
 
 impl Engine {
-    /// That the attributes of an inode can be mapped, or else what they are.
-    #[cold]
-    pub(crate) fn admit(&self, inode: InodeNumber, recalled: &Recalled) -> Result<(), Errno> {
-        let denied = match self.session.ask(&Request::Admit {
-            inode,
-            contents: false,
-        }) {
-            Err(errno @ (Errno::ACCESS | Errno::NOSPC)) => errno,
-            other => return other,
-        };
-        let Ok(Response::Bytes(bytes)) = self.session.request(&Request::Inspect { inode }) else {
-            return Err(denied);
-        };
-        let told = bytes.split_first_chunk::<8>().and_then(|(sequence, rest)| {
-            let inode = Inode::read_from_bytes(rest).ok()?;
-            Some((u64::from_le_bytes(*sequence), inode))
-        });
-        recalled.note_told(told.ok_or(Errno::PROTO)?);
-        Ok(())
-    }
-
     /// Reads, as the controller reads it out; `denied` is why it cannot be read in place, and what is
     /// told if it may not be read at all. EFAULT.
     #[cold]

@@ -5,7 +5,7 @@
 //! the verifier's to say.
 
 use crate::interface::Errno;
-use crate::state::CachedInode;
+use arck_libfs_kit::views::CachedInode;
 use std::sync::atomic::Ordering;
 
 /// Who the process is, as the controller saw it at the greeting.
@@ -64,6 +64,10 @@ impl Credentials {
                 .map(|gid| gid.as_raw())
                 .collect(),
         }
+    }
+    /// Whose is what this process makes: user and group.
+    pub fn owner(&self) -> (u32, u32) {
+        (self.uid, self.gid)
     }
     /// A user in no further group, who has all capabilities of his.
     #[cfg(test)]

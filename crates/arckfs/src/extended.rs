@@ -10,13 +10,13 @@
 
 use crate::credentials::Capability;
 use crate::credentials::Credentials;
-use crate::engine::{Attempt, Context, Fix, Published, Stop};
+use crate::engine::{Attempt, Context, Need, Published, Stop};
 use crate::interface::Errno;
-use crate::state::{CachedInode, flag};
-use crate::time::now;
 use arck_core_state::branch::offset;
 use arck_core_state::extended::{NAME_MAX, NONE, PREFIX, Page, VALUE_MAX};
 use arck_core_state::{FileKind, PagePtr};
+use arck_libfs_kit::views::stamps::now;
+use arck_libfs_kit::views::{CachedInode, flag};
 use arck_pm::order;
 use std::sync::atomic::Ordering;
 
@@ -161,7 +161,7 @@ impl<'a> Context<'a> {
                 Some((copy, verified)) if copy.generation == inode.generation() => {
                     verified.attributes
                 }
-                _ => return Err(Fix::Again.into()),
+                _ => return Err(Need::Again.into()),
             },
             page => PagePtr(u64::from(page)),
         };
@@ -218,21 +218,12 @@ impl<'a> Context<'a> {
     fn take_page_of_extended(&self) -> Attempt<u32> {
         let data = &self.session.state().data;
         loop {
-            let page = data.take(self.session, self.slot());
-            let page = page.ok_or(Fix::DataPages)?;
+            let page = data.take(self.session, self.slot())?;
             match u32::try_from(page.0) {
                 Ok(page) if page != NONE => return Ok(page),
                 // The last page of the largest pool has no name there: it stays taken.
                 _ => {}
             }
-        }
-    }
-
-    /// A page of the delta's is not referred to any more.
-    pub fn release_extended(&self, attributes: u32) {
-        if attributes != 0 && attributes != NONE {
-            let page = PagePtr(u64::from(attributes));
-            self.session.state().data.release(self.session, page);
         }
     }
 
@@ -267,7 +258,7 @@ impl<'a> Context<'a> {
         };
         match self.confirm(&[(inode, *expected)], published) {
             Ok(_) => {}
-            Err(Stop::Fix(fix)) => return Err(Unpublished::Before(fix.into())),
+            Err(Stop::Need(fix)) => return Err(Unpublished::Before(fix.into())),
             Err(stop) => return Err(Unpublished::Unknown(stop)),
         }
         inode.changed.store(time as u64, Ordering::Relaxed);

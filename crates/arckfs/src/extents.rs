@@ -1,46 +1,18 @@
 //! Where a file has data and where it has holes.
 //!
 //! # Invariants
-//! * A page is data if [`Context::data_page`] gives one: the delta's entry before the verified
-//!   one, [`HOLE`] for none.
+//! * A page is data if the kit's view gives one (`Context::data_page`).
 //! * Holes are passed over by whole parts of an index, so that a sparse file of terabytes costs
 //!   what its data costs.
 
 use crate::engine::{Attempt, Context};
 use crate::interface::Errno;
-use crate::read::pages_of;
-use crate::state::CachedInode;
 use arck_core_state::PAGE_SIZE;
-use arck_core_state::index::{self, HOLE};
-use arck_libfs_kit::delta;
+use arck_libfs_kit::views::CachedInode;
+use arck_libfs_kit::views::entries::pages_of;
 use std::sync::atomic::Ordering;
 
 impl<'a> Context<'a> {
-    /// The first file page from `from` on, below `end`, that is data.
-    pub fn next_data(&self, inode: &CachedInode, from: u64, end: u64) -> Attempt<Option<u64>> {
-        let limit = inode
-            .limit
-            .load(Ordering::Relaxed)
-            .min(pages_of(inode.base_size.load(Ordering::Relaxed)))
-            .min(end);
-        let mut from = from;
-        while from < end {
-            let changed = delta::next_entry(self.session, inode.delta_root(), from);
-            let verified = index::next(self.session, inode.verified_root(), from, limit)
-                .ok_or_else(|| self.lost(inode))?;
-            match (changed, verified) {
-                // Before the first entry of the delta everything is as verified.
-                (Some((page, _)), Some(verified)) if verified < page => {
-                    return Ok(Some(verified));
-                }
-                (Some((page, HOLE)), _) => from = page + 1,
-                (Some((page, _)), _) => return Ok(Some(page).filter(|&page| page < end)),
-                (None, verified) => return Ok(verified),
-            }
-        }
-        Ok(None)
-    }
-
     /// SEEK_DATA or SEEK_HOLE from byte `from` on: ENXIO beyond the end. There is a hole at the
     /// end of every file.
     pub fn seek_data(&self, inode: &CachedInode, from: u64, data: bool) -> Attempt<u64> {

@@ -10,23 +10,24 @@ mod opening;
 mod space;
 mod status;
 
-use crate::births::Birth;
 use crate::credentials::Credentials;
-use crate::descriptions::{Externals, Listed, Opened};
-use crate::engine::{Attempt, Context, Engine, Fix};
-use crate::inodes;
+use crate::descriptions::{Externals, Opened};
+use crate::engine::{Attempt, Context, Engine, Need};
 use crate::interface::*;
 use crate::listing;
 use crate::names::Renamed;
 use crate::paths::PathCache;
 use crate::spares::Spares;
-use crate::state::{CachedInode, flag};
+use crate::state::AuxiliaryState;
 use crate::walk::{Last, Start};
 use crate::write::Position;
 use arck_core_state::geometry::PATH_MAX;
 use arck_core_state::superblock::Durability;
 use arck_core_state::{FileKind, InodeNumber, ROOT_INODE};
+use arck_libfs_kit::names::births::Birth;
 use arck_libfs_kit::session::SessionOptions;
+use arck_libfs_kit::views::open::Listed;
+use arck_libfs_kit::views::{CachedInode, flag};
 use arck_libfs_kit::{Session, ownership};
 use arck_protocol::{InodeList, Request};
 use std::os::fd::{AsFd, OwnedFd};
@@ -142,10 +143,10 @@ impl FileSystem {
             region_size: memory,
             patience,
             group: &options.group,
-            prepare: |session| inodes::create_state(session).map(drop),
+            prepare: AuxiliaryState::create,
         };
         let session = Session::connect_with(&options.pool, &wish).map_err(failed)?;
-        let state = inodes::find_state(session).map_err(|errno| ConnectError {
+        let state = AuxiliaryState::find(session).map_err(|errno| ConnectError {
             message: format!("{}: preparing the session: {errno}", options.pool.display()),
             errno,
         })?;
@@ -329,7 +330,7 @@ impl FileSystem {
         })?;
         let opened = self.finish_open(listed, created, flags);
         if opened.is_err() {
-            self.engine.unlist_open(listed)?;
+            self.engine.kit().unlist_open(listed)?;
         }
         Ok(opened?)
     }
@@ -356,6 +357,7 @@ impl FileSystem {
             mode: mode & 0o7777,
             target: b"",
             opens: true,
+            owner: self.engine.credentials.owner(),
         };
         let listed = self.engine.run(|context| {
             let directory = context.resolve(start, path, flags & libc::O_NOFOLLOW == 0)?;
@@ -369,7 +371,7 @@ impl FileSystem {
         })?;
         let opened = self.finish_open(listed, true, flags);
         if opened.is_err() {
-            self.engine.unlist_open(listed)?;
+            self.engine.kit().unlist_open(listed)?;
         }
         Ok(opened?)
     }
@@ -409,8 +411,8 @@ impl FileSystem {
         let released = self.engine.release_description(handle, &self.externals);
         let (listed, handed_on) = released.ok()??;
         // Fails only where the session itself is lost; then the controller cleans up.
-        let _ = self.engine.unlist_open(listed);
-        self.engine.give_back();
+        let _ = self.engine.kit().unlist_open(listed);
+        self.engine.kit().give_back();
         Some(Closed { handed_on })
     }
 
@@ -425,7 +427,7 @@ impl FileSystem {
     /// How many directories and files of the session have been given buckets, because threads waited
     /// for each other there; for diagnosis and tests.
     pub fn spread_inodes(&self) -> u32 {
-        self.engine.state.spread.load(Ordering::Relaxed)
+        self.engine.kit().views.spread.load(Ordering::Relaxed)
     }
 
     /// As `F_GETFL`. EBADF.

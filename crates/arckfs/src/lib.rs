@@ -1,14 +1,21 @@
 //! ArckFS: the general-purpose LibFS of Arck.
 //!
+<<<<<<< HEAD
 //! This crate is the *policy* on top of `arck-libfs-kit`: indexes, locks, open file
 //! descriptions, path resolution. Its public face is [`FileSystem`], whose methods mirror the
 //! system calls they serve. The preload library is built on it, and has a good deal of its own
 //! (descriptors, signals, processes); so are tests and measurements.
+=======
+//! This crate is the *policy* on top of `arck-libfs-kit`: path resolution, open file descriptions,
+//! maps, what POSIX asks of names, data and attributes. Its public face is [`FileSystem`], whose methods mirror the
+//! system calls they serve; the preload library, the FUSE mount and the C and Rust APIs are all
+//! thin faces over it.
+>>>>>>> 9293a05 (The engine of operations is the kit's: views of inodes, the overlay of names, attempts and what they need)
 //!
-//! * [`engine`](self): attempts, and what they need before they are made again.
-//! * `state`, `inodes`, `overlay`: auxiliary state, in the group's shared region.
-//! * `walk`, `paths`, `buckets`, `births`, `names`, `listing`: names. `read`, `write`, `extents`, `space`:
-//!   data. `attributes`, `extended`.
+//! * [`engine`](self): the kit's attempts, with who the process is and where its paths led.
+//! * `state`: what of the auxiliary state is ArckFS's own, in the group's shared region.
+//! * `walk`, `paths`, `names`, `listing`: names. `read`, `write`, `extents`, `space`: data. `attributes`,
+//!   `extended`.
 //! * `mappings`: the program's maps of files.
 //! * `descriptions`, `spares`, `file_system`: open files and the public face.
 //!
@@ -20,37 +27,27 @@
 //!   create, unlink), so it may be called from any place a system call may be called from, except
 //!   that a signal handler must not re-enter it (callers defer: see the preload crate).
 
-mod ahead;
 mod attributes;
-mod births;
-mod buckets;
 mod by_message;
-mod counts;
 mod credentials;
 mod descriptions;
-mod dirty;
 mod engine;
 mod extended;
 mod extents;
 mod file_system;
-mod inodes;
 mod interface;
 mod listing;
 mod mappings;
 mod members;
 mod names;
-mod overlay;
 mod paths;
 mod read;
 mod rebuild;
-mod reuse;
 mod shared_offsets;
 pub mod size_limit;
 mod space;
 mod spares;
 mod state;
-mod time;
-mod turns;
 mod walk;
 mod write;
 

@@ -8,9 +8,9 @@
 //!   to 0). Any other is taken for the next record behind it.
 
 use crate::engine::{Attempt, Context};
-use crate::state::CachedInode;
 use arck_core_state::directory;
 use arck_core_state::{FileKind, InodeNumber};
+use arck_libfs_kit::views::CachedInode;
 use arck_pm::SharedBytes;
 use std::collections::HashSet;
 use std::sync::Mutex;

@@ -19,13 +19,13 @@
 //! * Behind the end of the file there is nothing (SIGBUS), and what lies behind it in its last
 //!   page is zero when the map, or that end, is new.
 
-use crate::descriptions::Listed;
-use crate::engine::{Attempt, Context, Fix};
+use crate::engine::{Attempt, Context, Need};
 use crate::interface::Errno;
-use crate::read::pages_of;
-use crate::state::{CachedInode, flag};
 use arck_core_state::{InodeNumber, PAGE_SIZE, PagePtr};
 use arck_libfs_kit::Session;
+use arck_libfs_kit::views::entries::pages_of;
+use arck_libfs_kit::views::open::Listed;
+use arck_libfs_kit::views::{CachedInode, flag};
 use arck_pm::SharedBytes;
 use arck_pm::placing::{self, Protection};
 use arck_protocol::control::{MAP_WRITABLE, map_entry};
@@ -35,9 +35,11 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
+pub mod counts;
 pub mod places;
 mod table;
 
+use counts::MapCounts;
 use places::{self as placed, Places};
 use table::address_of;
 pub use table::*;
@@ -241,7 +243,7 @@ impl<'a> Context<'a> {
         let seen = self.seen(inode);
         if !self.place(inode, map, map.file_pages())? {
             // A hole, or somebody else's page, has come in between.
-            return Err(Fix::Again.into());
+            return Err(Need::Again.into());
         }
         self.unmoved_since(inode, seen)
     }
@@ -265,7 +267,7 @@ impl<'a> Context<'a> {
                     if placed != Ok(true) {
                         map.is_writable = false;
                         let _ = self.place(inode, map, map.file_pages());
-                        return placed.and(Err(Fix::Again.into()));
+                        return placed.and(Err(Need::Again.into()));
                     }
                 }
             }
@@ -282,7 +284,7 @@ impl<'a> Context<'a> {
         inode.set(flag::UNSETTLED, false);
         self.remap_here(&mut lock(), inode, 0..u64::MAX);
         if inode.has(flag::UNSETTLED) {
-            return Err(Fix::Again.into());
+            return Err(Need::Again.into());
         }
         Ok(())
     }
@@ -294,7 +296,7 @@ impl<'a> Context<'a> {
             return self.begin_change(inode).map(|_| ());
         }
         if self.header(inode.number())?.ownership().is_marked() {
-            return Err(Fix::Wait(inode.number()).into());
+            return Err(Need::Wait(inode.number()).into());
         }
         self.unmoved(inode)
     }

@@ -15,35 +15,6 @@ use std::num::NonZeroU64;
 use std::sync::atomic::Ordering;
 
 impl Engine {
-    /// Clears away what members have left that are gone, unless one has left the group's memory
-    /// damaged (see [`crate::rebuild`]).
-    #[cold]
-    pub fn clear_departed(&self) -> Result<(), Errno> {
-        let thread = self.session.thread()?;
-        let _inside = thread.slot().pin();
-        if self.session.region().is_damaged() {
-            // It is cleared away with the rest.
-            return Ok(());
-        }
-        let lock = &self.state.departed_lock;
-        let Some(_locked) = lock.try_lock(thread.slot().holder()) else {
-            // By one who has gone itself, perhaps.
-            let holder = lock.holder().map(|holder| holder.member);
-            if let Some(member) = self.session.departed().find(|&gone| Some(gone) == holder) {
-                lock.release_dead(member);
-            }
-            return Ok(());
-        };
-        for member in self.session.departed() {
-            if !self.session.clear_slots_of(member) {
-                return Ok(());
-            }
-            self.close_all_of(member)?;
-            self.session.forget_departed(member);
-        }
-        Ok(())
-    }
-
     /// Brings the process's maps up to date with what others of the group have changed.
     #[cold]
     pub fn catch_up_with_maps(&self) {
@@ -62,7 +33,7 @@ impl Engine {
     }
 
     /// Closes all that a member had open. Its locks the controller has dropped.
-    fn close_all_of(&self, member: u16) -> Result<(), Errno> {
+    pub(crate) fn close_open_files_of(&self, member: u16) -> Result<(), Errno> {
         self.state.set_has_maps(member, false);
         let none = Externals::default();
         let end = self.state.description_end.load(Ordering::Acquire);
@@ -89,7 +60,7 @@ impl Engine {
                 continue;
             };
             if let Some((listed, _)) = self.release_description(handle, &none)? {
-                self.unlist_open(listed)?;
+                self.kit().unlist_open(listed)?;
             }
         }
         Ok(())

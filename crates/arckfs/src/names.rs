@@ -8,19 +8,19 @@
 //! * Locks of several directories, or buckets of them, are taken in the order of
 //!   [`buckets`](crate::buckets).
 
-use crate::buckets::Want;
 use crate::credentials::Capability;
-use crate::engine::{Attempt, Confirmed, Context, Fix, Published, Stop};
+use crate::engine::{Attempt, Confirmed, Context, Need, Published, Stop};
 use crate::interface::Errno;
-use crate::overlay::{Before, Found};
-use crate::state::{Bucket, CachedInode, flag};
-use crate::time::now;
 use arck_core_state::branch::offset;
 use arck_core_state::directory::Dentry;
 use arck_core_state::geometry::LINKS_MAX;
 use arck_core_state::record::{Record, RecordRef, effect};
 use arck_core_state::{FileKind, InodeNumber, ROOT_INODE};
 use arck_libfs_kit::delta::{self, Branch};
+use arck_libfs_kit::names::overlay::{Before, Found};
+use arck_libfs_kit::views::locks::Want;
+use arck_libfs_kit::views::stamps::now;
+use arck_libfs_kit::views::{Bucket, CachedInode, flag};
 use arck_pm::order;
 use arck_protocol::operation::Expected;
 use std::sync::atomic::Ordering;
@@ -47,7 +47,7 @@ fn by_controller(from: &CachedInode, to: &CachedInode) -> Attempt<Renamed> {
     for directory in [from, to] {
         if directory.has(flag::UNBORN) {
             let parent = directory.parent.load(Ordering::Relaxed);
-            return Err(Fix::Commit([parent, 0]).into());
+            return Err(Need::Commit([parent, 0]).into());
         }
     }
     Ok(Renamed::ByController {
@@ -122,7 +122,7 @@ impl<'a> Context<'a> {
         if inode(&found) == inode(seen) {
             Ok(found)
         } else {
-            Err(Fix::Again.into())
+            Err(Need::Again.into())
         }
     }
 
@@ -281,7 +281,7 @@ impl<'a> Context<'a> {
         let full = partner.is_none();
         let _named = order::fence((partner, begun));
         if full {
-            return Err(Fix::Commit([directory.number(), victim.number()]).into());
+            return Err(Need::Commit([directory.number(), victim.number()]).into());
         }
         Ok(())
     }
@@ -323,7 +323,7 @@ impl<'a> Context<'a> {
         if target.has(flag::UNBORN) && birth_place != directory.number() {
             // Two directories would each tell of its birth, and a fold of the one leave the
             // other behind.
-            return Err(Fix::Commit([birth_place, 0]).into());
+            return Err(Need::Commit([birth_place, 0]).into());
         }
         let target_expected = self.begin_change(target)?;
         let kind = target.kind().ok_or(Errno::IO)?;
@@ -340,7 +340,7 @@ impl<'a> Context<'a> {
         // has to know of this directory.
         let Some(partner) = branch.add_partner(directory.number())? else {
             let _begun = order::fence(begun);
-            return Err(Fix::Commit([directory.number(), target.number()]).into());
+            return Err(Need::Commit([directory.number(), target.number()]).into());
         };
         let _named = order::fence((begun, partner));
         let involved = [(directory, expected), (target, target_expected)];
@@ -633,7 +633,7 @@ impl<'a> Context<'a> {
         let one = add(from.0, &from_branch, to.0.number())?;
         let other = add(to.0, &to_branch, from.0.number())?;
         let (Some(one), Some(other)) = (one, other) else {
-            return Err(Fix::Commit([from.0.number(), to.0.number()]).into());
+            return Err(Need::Commit([from.0.number(), to.0.number()]).into());
         };
         let stamp = self.stamp(from.0, &from_branch, time)?;
         let _named = order::fence((one, other, from_begun, to_begun, stamp.stored));

@@ -17,9 +17,9 @@
 //!   Everything is atomic, so that a slot that changes hands does no harm: an entry is used only
 //!   if it fits as a whole.
 
-use crate::engine::{Attempt, Context, Fix, Stop};
-use crate::state::CachedInode;
+use crate::engine::{Attempt, Context, Need, Stop};
 use arck_core_state::{FileKind, InodeNumber, PAGE_SIZE, directory};
+use arck_libfs_kit::views::CachedInode;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use zerocopy::FromZeros;
@@ -302,8 +302,8 @@ impl<'a> Context<'a> {
     #[cold]
     pub fn to_create(&self, stop: Stop, name: &[u8], creating: bool) -> Stop {
         match stop {
-            Stop::Fix(Fix::TakeOver(number)) if !(creating && self.may_make(number, name)) => {
-                Fix::Recall(number).into()
+            Stop::Need(Need::TakeOver(number)) if !(creating && self.may_make(number, name)) => {
+                Need::Recall(number).into()
             }
             other => other,
         }

@@ -8,27 +8,13 @@
 //! * The buffer is the program's: it is written by guarded copies alone, and what cannot be
 //!   written cuts the read short, or is EFAULT at its first byte.
 
-use crate::engine::{Attempt, Context, Fix};
+use crate::engine::{Attempt, Context};
 use crate::interface::Errno;
-use crate::state::CachedInode;
-use arck_core_state::index::{self, HOLE};
-use arck_core_state::{PAGE_SIZE, PagePtr};
-use arck_libfs_kit::delta;
+use arck_core_state::PAGE_SIZE;
+use arck_libfs_kit::views::CachedInode;
 use arck_pm::guarded::{guarded_copy, guarded_zero};
 use arck_pm::{Error, SharedBytes};
 use std::sync::atomic::Ordering;
-
-/// A version of the verified state of an inode.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Seen {
-    sequence: u64,
-    fold: u64,
-}
-
-/// Pages that `size` bytes take.
-pub fn pages_of(size: u64) -> u64 {
-    size.div_ceil(PAGE_SIZE)
-}
 
 fn byte_at(bytes: &SharedBytes<'_>, at: usize) -> Result<u8, Errno> {
     let mut byte = [0];
@@ -64,64 +50,6 @@ fn bad_buffer(
 }
 
 impl<'a> Context<'a> {
-    /// The page that holds file page `page` in this session's view; null = hole.
-    pub fn data_page(&self, inode: &CachedInode, page: u64) -> Attempt<PagePtr> {
-        match delta::index_entry(self.session, inode.delta_root(), page) {
-            HOLE => return Ok(PagePtr::NULL),
-            0 => {}
-            entry => return Ok(PagePtr(entry)),
-        }
-        if page >= inode.limit.load(Ordering::Relaxed)
-            || page >= pages_of(inode.base_size.load(Ordering::Relaxed))
-        {
-            return Ok(PagePtr::NULL);
-        }
-        index::lookup(self.session, inode.verified_root(), page).ok_or_else(|| self.lost(inode))
-    }
-
-    /// A pointer led nowhere: the verified state moved, or lies where this session cannot look yet,
-    /// or it is damaged. Without the inode's
-    /// lock another thread may refresh the view before this looks at it: then the caller has to
-    /// ask [`Context::unmoved_since`] too, of any failure.
-    #[cold]
-    pub fn lost(&self, inode: &CachedInode) -> crate::engine::Stop {
-        let denied = self.session.take_denied();
-        match self.unmoved(inode) {
-            Ok(()) if denied => Fix::Admit(inode.number(), true).into(),
-            Ok(()) => Errno::IO.into(),
-            Err(stop) => stop,
-        }
-    }
-
-    /// Which verified state a view was made from; to be taken before anything of the view is
-    /// used, and given to [`Context::unmoved_since`] afterwards.
-    #[inline]
-    pub fn seen(&self, inode: &CachedInode) -> Seen {
-        Seen {
-            sequence: inode.sequence.load(Ordering::Acquire),
-            fold: inode.fold.load(Ordering::Acquire),
-        }
-    }
-
-    /// That the verified state is still the one that was `seen`: what was read in between is
-    /// one state, even if another thread has refreshed the view meanwhile.
-    #[inline]
-    pub fn unmoved_since(&self, inode: &CachedInode, seen: Seen) -> Attempt<()> {
-        let header = self.header(inode.number())?;
-        std::sync::atomic::fence(Ordering::Acquire);
-        if header.sequence.load(Ordering::Acquire) == seen.sequence && header.fold() == seen.fold {
-            Ok(())
-        } else {
-            Err(Fix::Again.into())
-        }
-    }
-
-    /// The same for what is done under the inode's lock, where no other thread refreshes.
-    #[inline]
-    pub fn unmoved(&self, inode: &CachedInode) -> Attempt<()> {
-        self.unmoved_since(inode, self.seen(inode))
-    }
-
     /// Reads at `position`; `inode` is an up-to-date view. Short at the end of the file, and where
     /// the buffer ends that can be written. EIO if a page's backing is gone; EFAULT.
     pub fn read_at(

@@ -24,121 +24,26 @@
 mod nameless;
 
 use crate::engine::Engine;
-use crate::inodes;
 use crate::interface::Errno;
-use crate::state::{AuxiliaryState, Description, flag};
-use arck_libfs_kit::Session;
+use crate::mappings::counts::MapCounts;
+use crate::state::Description;
 use arck_libfs_kit::carried::Carried;
-use arck_libfs_kit::ownership;
 use arck_libfs_kit::region::{Offset, ThreadSlot};
-use arck_protocol::Request;
+use arck_libfs_kit::views::flag;
 use arck_protocol::control::MAP_WRITABLE;
 use nameless::Old;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-
-/// Between two looks: at first, and at most.
-const PAUSE: Duration = Duration::from_micros(200);
-const PAUSE_MOST: Duration = Duration::from_millis(10);
-
-/// Waiting for others of the group: without end for those that are stopped (SIGSTOP, a debugger), as
-/// for a file's lock; for others, who run, as long as for the controller.
-struct Waiting {
-    pause: Duration,
-    patience: Duration,
-    deadline: Instant,
-}
-
-impl Waiting {
-    fn new(session: &Session) -> Waiting {
-        let patience = session.patience();
-        Waiting {
-            pause: PAUSE,
-            patience,
-            deadline: Instant::now() + patience,
-        }
-    }
-
-    /// EIO: those who are waited for run, and do not come to an end.
-    fn pause(&mut self, session: &Session, slot: &ThreadSlot<'_>) -> Result<(), Errno> {
-        arck_protocol::wait::sleep(self.pause);
-        self.pause = (self.pause * 2).min(PAUSE_MOST);
-        if self.pause < PAUSE_MOST {
-            return Ok(());
-        }
-        let now = Instant::now();
-        if session.is_kept_by_stopped(slot) {
-            self.deadline = now + self.patience;
-        }
-        match now > self.deadline {
-            true => Err(Errno::IO),
-            false => Ok(()),
-        }
-    }
-}
 
 impl Engine {
-    /// Waits until the auxiliary state has been built anew, or does so. Outside. EIO if threads that
-    /// run stay inside for too long, or the controller does not help.
-    #[cold]
-    pub fn rebuild(&self) -> Result<(), Errno> {
-        let (session, region) = (self.session, self.session.region());
-        let slot = session.thread()?.slot();
-        let mut waiting = Waiting::new(session);
-        let _alone = loop {
-            if let Some(alone) = region.rebuilding().try_lock(slot.holder()) {
-                break alone;
-            }
-            self.free_of_the_dead();
-            waiting.pause(session, slot)?;
-            if !region.is_damaged() {
-                return Ok(());
-            }
-        };
-        if !region.is_damaged() {
-            return Ok(());
-        }
-        let mut waiting = Waiting::new(session);
-        loop {
-            for member in session.departed() {
-                session.clear_slots_of(member);
-            }
-            if region.is_left_by_all_but(slot) {
-                break;
-            }
-            waiting.pause(session, slot)?;
-        }
-        // What is refused is reported by operations on it.
-        match ownership::ask_until_settled(session, &Request::CommitAll { release: true }) {
-            Ok(()) | Err(Errno::IO) => {}
-            Err(errno) => return Err(errno),
-        }
-        // What this process cannot reach would be left out, and lost to the others.
-        let thread = session.thread()?;
-        thread.forget_unreached();
-        session.keep_up()?;
-        self.begin_again(slot)?;
-        if let Some(errno) = thread.unreached() {
-            return Err(errno);
-        }
-        region.end_damage();
-        Ok(())
-    }
-
-    /// Lets go of the lock for rebuilding if a member died with it.
-    fn free_of_the_dead(&self) {
-        let lock = self.session.region().rebuilding();
-        let holder = lock.holder().map(|holder| holder.member);
-        if let Some(member) = self.session.departed().find(|&gone| Some(gone) == holder) {
-            lock.release_dead(member);
-        }
-    }
-
-    fn begin_again(&self, slot: &'static ThreadSlot<'static>) -> Result<(), Errno> {
+    /// See [`LibFs::begin_again`](arck_libfs_kit::engine::LibFs::begin_again).
+    pub(crate) fn begin_state_again(
+        &self,
+        slot: &'static ThreadSlot<'static>,
+        gone: &[u16],
+    ) -> Result<(), Errno> {
         let (session, state) = (self.session, self.state);
-        let gone: Vec<u16> = session.departed().collect();
-        for &member in &gone {
+        for &member in gone {
             state.set_has_maps(member, false);
         }
         let is_mapped = state.has_any_maps();
@@ -149,7 +54,7 @@ impl Engine {
         }
         let maps: Vec<u64> = session.control().maps().iter().map(word).collect();
         self.remember_old()?;
-        let old = self.look_at_old(&gone)?;
+        let old = self.look_at_old(gone)?;
         let mut carried = Carried::default();
         let stored = old
             .nameless
@@ -158,16 +63,14 @@ impl Engine {
             .collect::<Result<Vec<_>, Errno>>()?;
         session.region().begin_generation();
         session.state().begin_again(session, is_mapped, &carried)?;
-        begin_state_again(session, state)?;
+        state.begin_again(session)?;
         let _inside = slot.pin();
         for (one, stored) in old.nameless.iter().zip(stored) {
             self.run_inside(slot, |context| context.go_on(one, stored.as_ref()))?;
         }
-        let listed = self.list_descriptions(slot, &old, &gone)?;
+        let listed = self.list_descriptions(slot, &old, gone)?;
         let mapped = self.note_maps(slot, &maps)?;
         self.unlist_others(listed.into_iter().chain(mapped));
-        gone.into_iter()
-            .for_each(|member| session.forget_departed(member));
         self.forget_old()
     }
 
@@ -270,11 +173,4 @@ impl Engine {
 
 fn word(word: &AtomicU64) -> u64 {
     word.load(Ordering::SeqCst)
-}
-
-/// All of the state but what must go on counting.
-fn begin_state_again(session: &'static Session, state: &AuxiliaryState) -> Result<(), Errno> {
-    state.paths.fetch_add(1 << 32, Ordering::AcqRel);
-    state.clear();
-    inodes::begin_state(session, state)
 }

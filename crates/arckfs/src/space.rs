@@ -8,18 +8,17 @@
 //!   attempt has found the inode unmarked.
 //! * Space is found before anything is changed ([`Reserve`]): ENOSPC leaves the file as it was.
 
-use crate::engine::{Attempt, Context, Fix, Stop};
+use crate::engine::{Attempt, Context, Need};
 use crate::interface::Errno;
-use crate::read::pages_of;
-use crate::state::{CachedInode, flag};
-use crate::time::now;
 use crate::write::Position;
-use arck_core_state::{IndexRoot, PAGE_SIZE, PagePtr, index};
+use arck_core_state::{PAGE_SIZE, PagePtr, index};
 use arck_libfs_kit::Session;
-use arck_libfs_kit::arena_pages::Short;
 use arck_libfs_kit::delta::{self, Branch, FreshPages, INDEX_PAGES_MAX};
 use arck_libfs_kit::region::ThreadSlot;
-use arck_pm::order::{self, DurableSet};
+use arck_libfs_kit::views::entries::pages_of;
+use arck_libfs_kit::views::stamps::now;
+use arck_libfs_kit::views::{CachedInode, flag};
+use arck_pm::order;
 use arck_pm::{Durable, Flushed};
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering;
@@ -63,19 +62,18 @@ impl Reserve {
         })
     }
 
-    /// Takes arena pages from the stock until there are `count`; what stands against it, and how
-    /// many are missing.
-    pub fn fill_index(&self, count: usize) -> Result<(), (Short, usize)> {
+    /// Takes arena pages from the stock until there are `count`; what they need that are missing.
+    pub fn fill_index(&self, count: usize) -> Result<(), Need> {
         let filled = self.inside(|| self.fill_index_inside(count));
-        filled.unwrap_or(Err((Short::Pages, count)))
+        filled.unwrap_or(Err(Need::ArenaPages))
     }
 
-    fn fill_index_inside(&self, count: usize) -> Result<(), (Short, usize)> {
+    fn fill_index_inside(&self, count: usize) -> Result<(), Need> {
         let mut index = self.index.borrow_mut();
         while index.len() < count {
             let lacking = count - index.len();
             let taken = self.session.state().arena.take(self.session, self.slot);
-            index.push(taken.map_err(|short| (short, lacking))?);
+            index.push(taken.map_err(|need| need.of_pages(lacking))?);
         }
         Ok(())
     }
@@ -129,8 +127,8 @@ impl Reserve {
         let mut pages = self.pages.borrow_mut();
         while (pages.len() as u64) < count {
             match self.session.state().data.take(self.session, self.slot) {
-                Some(page) => pages.push(page),
-                None => return false,
+                Ok(page) => pages.push(page),
+                Err(_) => return false,
             }
         }
         true
@@ -154,9 +152,10 @@ impl Reserve {
         self.pages.borrow_mut().clear();
     }
 
-    fn take(&self) -> Option<PagePtr> {
+    fn take(&self) -> Result<PagePtr, Need> {
         let reserved = self.inside(|| self.pages.borrow_mut().pop()).flatten();
-        reserved.or_else(|| self.session.state().data.take(self.session, self.slot))
+        let from_stock = || self.session.state().data.take(self.session, self.slot);
+        reserved.map_or_else(from_stock, Ok)
     }
 
     /// Keeps a page that the call set free.
@@ -216,91 +215,6 @@ impl<'a> Context<'a> {
         over as usize + roots as usize
     }
 
-    /// Whether page 0 is a hole of a file that has an index: folding its entry may take index
-    /// pages, so it has to be counted, as a page of the arena that it would not need otherwise.
-    fn needs_index(&self, inode: &'static CachedInode, page: u64) -> Attempt<bool> {
-        Ok(page == 0
-            && inode.delta_root().0 == 0
-            && inode.verified_root().height() != 0
-            && self.data_page(inode, 0)?.is_null())
-    }
-
-    /// Takes the arena pages that the entry of file page `page` needs into `fresh`, before
-    /// anything is stored for it. `others`: entries in other places will be set before it. All or
-    /// nothing.
-    pub fn reserve_entry(
-        &self,
-        inode: &'static CachedInode,
-        page: u64,
-        others: bool,
-        fresh: &mut FreshPages,
-    ) -> Attempt<()> {
-        let root = inode.delta_root();
-        let height = index::height_for(page + 1).max(root.height());
-        let needed = if height > root.height() && (others || root.0 != 0) {
-            2 * height as usize
-        } else if self.needs_index(inode, page)? {
-            1
-        } else {
-            delta::index_pages_needed(self.session, root, page)
-        };
-        self.take_index_pages(fresh.count() + needed, fresh)
-    }
-
-    /// Takes arena pages until `fresh` has `count`; none if that fails.
-    fn take_index_pages(&self, count: usize, fresh: &mut FreshPages) -> Attempt<()> {
-        let arena = &self.session.state().arena;
-        let before = fresh.count();
-        while fresh.count() < count {
-            let taken = arena.take(self.session, self.slot());
-            let added = match taken {
-                Ok(page) => fresh.add(page).map_err(|page| {
-                    arena.release(self.session, self.slot(), page);
-                    Stop::from(Errno::IO)
-                }),
-                Err(short) => Err(Fix::short(short, count - before).into()),
-            };
-            if let Err(stop) = added {
-                self.give_index_pages(fresh, before);
-                return Err(stop);
-            }
-        }
-        Ok(())
-    }
-
-    /// Gives back all but `keep` of the pages.
-    pub fn give_index_pages(&self, fresh: &mut FreshPages, keep: usize) {
-        while fresh.count() > keep
-            && let Some(page) = fresh.take()
-        {
-            let arena = &self.session.state().arena;
-            arena.release(self.session, self.slot(), page);
-        }
-    }
-
-    /// Sets an entry of the delta's index, with pages of `fresh` and more if it needs them.
-    /// `proof`: what they lead to, and the branch, is durable.
-    pub fn set_entry<P: DurableSet>(
-        &self,
-        inode: &'static CachedInode,
-        branch: &Branch<'_>,
-        page: u64,
-        entry: u64,
-        fresh: &mut FreshPages,
-        proof: P,
-    ) -> Attempt<Flushed> {
-        let mut root = inode.delta_root();
-        if self.needs_index(inode, page)? {
-            root = IndexRoot::new(0, 1);
-        }
-        let needed = delta::index_pages_needed(self.session, root, page);
-        self.take_index_pages(needed, fresh)?;
-        let (root, stored) =
-            delta::set_index_entry(self.session, branch, root, page, entry, fresh, proof)?;
-        inode.root.store(root.0, Ordering::Release);
-        Ok(stored)
-    }
-
     /// Stamps the file, makes everything durable, and looks at the header once more.
     fn finish_step(
         &self,
@@ -314,7 +228,7 @@ impl<'a> Context<'a> {
         inode.branch_is_durable();
         if !expected.still_holds(self.header(inode.number())?) {
             // A fold got in between; doing all of this once more does no harm.
-            return Err(Fix::Again.into());
+            return Err(Need::Again.into());
         }
         if let Some(time) = stamp.time {
             inode.stamped(time);
@@ -351,7 +265,7 @@ impl<'a> Context<'a> {
                 let new = if is_kept {
                     old
                 } else {
-                    let new = reserve.take().ok_or(Fix::DataPages)?;
+                    let new = reserve.take()?;
                     filled.push((page, new, old.is_null()));
                     new
                 };

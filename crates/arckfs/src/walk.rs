@@ -5,16 +5,16 @@
 //!   length is checked where it is looked up (ENAMETOOLONG); forty symbolic links are followed,
 //!   then ELOOP.
 //! * A path that leaves the pool is not resolved here but given back as
-//!   [`Failure::Outside`], an absolute path of the host; but one that comes back to where the pool
+//!   [`Failure::Outside`](crate::Failure::Outside), an absolute path of the host; but one that comes back to where the pool
 //!   is mounted, read lexically, goes on at the root.
 
 use crate::engine::{Attempt, Context};
-use crate::interface::{Errno, Failure};
-use crate::overlay::{Before, Found};
-use crate::state::CachedInode;
+use crate::interface::Errno;
 use arck_core_state::directory::Dentry;
 use arck_core_state::geometry::PATH_MAX;
 use arck_core_state::{FileKind, ROOT_INODE};
+use arck_libfs_kit::names::overlay::{Before, Found};
+use arck_libfs_kit::views::CachedInode;
 use std::sync::atomic::Ordering;
 
 /// Symbolic links followed in one resolution.
@@ -189,7 +189,7 @@ impl<'a> Context<'a> {
                     from = self.start(start)?;
                 } else {
                     path = back(start.mount, &[], path)
-                        .ok_or_else(|| Failure::Outside(path.to_vec()))?;
+                        .ok_or_else(|| self.leads_outside(path.to_vec()))?;
                     from = self.root()?;
                 }
             }
@@ -297,7 +297,7 @@ impl<'a> Context<'a> {
                                 path = inside;
                                 continue;
                             }
-                            None => return Err(above(parent, rest).into()),
+                            None => return Err(self.leads_outside(above(parent, rest))),
                         }
                     }
                     directory = self.parent(directory)?;
@@ -444,11 +444,11 @@ fn back<'p>(mount: &[u8], from: &[u8], path: &'p [u8]) -> Option<&'p [u8]> {
 }
 
 /// `..` at the root: the directory that the mount point is in.
-fn above(parent: &[u8], rest: &[u8]) -> Failure {
+fn above(parent: &[u8], rest: &[u8]) -> Vec<u8> {
     let mut path = parent.to_vec();
     path.push(b'/');
     path.extend_from_slice(rest);
-    Failure::Outside(path)
+    path
 }
 
 #[cfg(test)]

@@ -16,23 +16,22 @@
 
 mod step;
 
-use crate::engine::{Attempt, Context, Fix, Published, Written};
+use crate::engine::{Attempt, Context, Need, Published, Written};
 use crate::interface::Errno;
-use crate::read::pages_of;
 use crate::size_limit;
-use crate::state::{CachedInode, begun, flag};
-use crate::time::now;
-use arck_core_state::branch::{StoredBranch, offset};
+use arck_core_state::branch::offset;
 use arck_core_state::geometry::FILE_SIZE_MAX;
 use arck_core_state::{IndexRoot, PAGE_SIZE, PagePtr, index};
 use arck_libfs_kit::delta::{self, Branch, FreshPages};
+use arck_libfs_kit::views::entries::pages_of;
+use arck_libfs_kit::views::stamps::now;
+use arck_libfs_kit::views::{CachedInode, begun, flag};
 use arck_pm::order;
 use arck_pm::{Durable, Flushed};
-use arck_protocol::operation::Expected;
 use std::sync::atomic::Ordering;
 use step::Step;
 
-/// Pages written in one step: more are written in several, in one turn ([`crate::turns`]).
+/// Pages written in one step: more are written in several, in one turn ([`arck_libfs_kit::views::turns`]).
 const STEP: usize = 512;
 /// Bytes that are written in one step, wherever they go.
 pub const ONE_STEP: usize = (STEP - 1) * PAGE_SIZE as usize;
@@ -51,65 +50,6 @@ pub enum Position {
 }
 
 impl<'a> Context<'a> {
-    /// The inode's branch, begun if it has not been. Inside an operation, under the lock. The
-    /// token is of the beginning, to be fenced before anything is published in the branch.
-    ///
-    /// Inlined, as what else gives back more than two words on the way of a change: read in other
-    /// pieces than it was stored in, such an answer waits for all stores before it.
-    #[inline(always)]
-    pub fn branch(
-        &self,
-        inode: &'static CachedInode,
-        expected: &Expected,
-    ) -> Attempt<(Branch<'static>, Option<Flushed>)> {
-        // Asked once, inside the operation: later the header may tell another's slot.
-        let slot = expected
-            .branch_slot(self.header(inode.number())?)
-            .ok_or(Fix::Again)?;
-        if !self.session.state().arena.has_branch(slot) {
-            return Err(Fix::BranchSlot(slot).into());
-        }
-        let branch = Branch::at(self.session, slot)?;
-        let begun = match inode.branch.load(Ordering::Acquire) {
-            begun::DURABLE => None,
-            begun::NOT => Some(self.begin_branch(inode, expected, &branch)?),
-            // Whoever began it may have stopped before it was durable.
-            _ => Some(branch.flush()?),
-        };
-        Ok((branch, begun))
-    }
-
-    #[inline(never)]
-    fn begin_branch(
-        &self,
-        inode: &'static CachedInode,
-        expected: &Expected,
-        branch: &Branch<'_>,
-    ) -> Attempt<Flushed> {
-        let mut content = StoredBranch::unchanged(
-            inode.number(),
-            inode.generation(),
-            expected.ownership.epoch(),
-            expected.fold,
-        );
-        if inode.has(flag::UNBORN) {
-            content.parent = inode.parent.load(Ordering::Relaxed);
-        }
-        let begun = branch.begin(&content)?;
-        inode.branch.store(begun::STORED, Ordering::Release);
-        self.note_dirty(inode);
-        Ok(begun)
-    }
-
-    /// Owned, synchronous and entered: what every change of an inode begins with.
-    pub fn begin_change(&self, inode: &CachedInode) -> Attempt<Expected> {
-        self.enter();
-        let expected = self.owned(inode)?;
-        self.unmoved(inode)?;
-        self.session.reach_delta()?;
-        Ok(expected)
-    }
-
     /// Writes; gives the bytes written (fewer than asked for only if more would not fit in one
     /// step or below `limit`, or if pages run out on the way and `in_parts` allows it) and where.
     /// EFBIG, ENOSPC.
@@ -274,7 +214,7 @@ impl<'a> Context<'a> {
                 } else {
                     self.keep_turn(inode);
                 }
-                return Err(Fix::Again.into());
+                return Err(Need::Again.into());
             }
             if let Some(time) = stamp.time {
                 inode.stamped(time);
@@ -298,7 +238,7 @@ impl<'a> Context<'a> {
         let _durable = order::fence((begun, branch.flush_line_0()?));
         inode.branch_is_durable();
         if !expected.still_holds(self.header(inode.number())?) {
-            return Err(Fix::Again.into());
+            return Err(Need::Again.into());
         }
         inode.stamped(time);
         Ok(())
@@ -346,7 +286,7 @@ impl<'a> Context<'a> {
         if !expected.still_holds(self.header(inode.number())?) {
             // Perhaps it has been folded: nothing of others may come before the next attempt.
             self.keep_turn(inode);
-            return Err(Fix::Again.into());
+            return Err(Need::Again.into());
         }
         inode.size.store(new, Ordering::Release);
         inode.stamped(time);
@@ -497,7 +437,7 @@ impl<'a> Context<'a> {
             self.remap(inode, first, page);
         }
         if !expected.still_holds(self.header(inode.number())?) {
-            return Err(Fix::Again.into());
+            return Err(Need::Again.into());
         }
         Ok(page)
     }

@@ -10,6 +10,7 @@
 //!   system.
 
 use crate::carried::Carried;
+use crate::need::Need;
 use crate::region::{AtomicOffset, Lock, ThreadSlot};
 use crate::region_shared;
 use crate::session::Session;
@@ -39,15 +40,6 @@ region_shared! {
         /// One bit per delta page, `WORDS` words; set while it is handed out.
         taken: AtomicOffset<AtomicU64>,
     }
-}
-
-/// Why there is no delta page.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Short {
-    /// None is left that the arena has allocated: see [`ArenaPages::grow`].
-    Pages,
-    /// The session's room is used up: see [`ArenaPages::ask_for_room`].
-    Room,
 }
 
 /// Delta pages that the session may use for what adds to the verified state. Acquire: who has seen
@@ -105,22 +97,22 @@ impl ArenaPages {
 
     /// A delta page, by its number in the arena, for what may add names or pages to the verified
     /// state.
-    pub fn take(&self, session: &Session, slot: &ThreadSlot<'_>) -> Result<u32, Short> {
+    pub fn take(&self, session: &Session, slot: &ThreadSlot<'_>) -> Result<u32, Need> {
         let page = self.take_within_room(session, slot)?;
         session.bring_arena_near(u64::from(page) * PAGE_SIZE);
         Ok(page)
     }
 
-    fn take_within_room(&self, session: &Session, slot: &ThreadSlot<'_>) -> Result<u32, Short> {
+    fn take_within_room(&self, session: &Session, slot: &ThreadSlot<'_>) -> Result<u32, Need> {
         let _locked = self.lock.lock(slot.holder());
         if self.used() >= room(session) {
-            return Err(Short::Room);
+            return Err(Need::Room(1));
         }
         let page = self.take_any(session, slot)?;
         if self.used() > room(session) {
             // Room was taken back while the page was counted.
             self.put_back(session, slot, page);
-            return Err(Short::Room);
+            return Err(Need::Room(1));
         }
         Ok(page)
     }
@@ -131,21 +123,24 @@ impl ArenaPages {
         &self,
         session: &Session,
         slot: &ThreadSlot<'_>,
-    ) -> Result<(u32, bool), Short> {
+    ) -> Result<(u32, bool), Need> {
         let _locked = self.lock.lock(slot.holder());
         let page = self.take_any(session, slot)?;
         Ok((page, self.used() <= room(session)))
     }
 
     /// A page, counted. Under the lock.
-    fn take_any(&self, session: &Session, slot: &ThreadSlot<'_>) -> Result<u32, Short> {
+    fn take_any(&self, session: &Session, slot: &ThreadSlot<'_>) -> Result<u32, Need> {
         let limit = self.delta_pages.load(Ordering::Relaxed);
         let bits = self.words(slot);
         let words = (limit as usize).div_ceil(64);
         let hint = self.hint.load(Ordering::Relaxed) as usize;
         for step in 0..words {
             let index = (hint + step) % words;
-            let taken = bits.get(index).ok_or(Short::Pages)?.load(Ordering::Acquire);
+            let taken = bits
+                .get(index)
+                .ok_or(Need::ArenaPages)?
+                .load(Ordering::Acquire);
             let bit = taken.trailing_ones();
             let page = index as u32 * 64 + bit;
             if bit < 64 && page < limit {
@@ -156,7 +151,7 @@ impl ArenaPages {
                 return Ok(DELTA_FIRST + page);
             }
         }
-        Err(Short::Pages)
+        Err(Need::ArenaPages)
     }
 
     /// Asks for room for so many pages more; `pressing`: this session has just folded. Outside of
@@ -207,9 +202,13 @@ impl ArenaPages {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Whether branch `slot` lies in the allocated part of the table.
-    pub fn has_branch(&self, slot: u32) -> bool {
-        slot < self.branch_pages.load(Ordering::Acquire) * BRANCHES_PER_PAGE
+    /// That branch `slot` lies in the allocated part of the table.
+    #[inline(always)]
+    pub fn expect_branch(&self, slot: u32) -> Result<(), Need> {
+        match slot < self.branch_pages.load(Ordering::Acquire) * BRANCHES_PER_PAGE {
+            true => Ok(()),
+            false => Err(Need::BranchSlot(slot)),
+        }
     }
 
     /// More delta pages. Outside of operations. ENOSPC.

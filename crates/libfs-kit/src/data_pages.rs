@@ -17,6 +17,7 @@
 //!   ended, so that it passes each full segment once a round.
 
 use crate::carried::Carried;
+use crate::need::Need;
 use crate::region::{AtomicOffset, Lock, Offset, ThreadSlot};
 use crate::region_shared;
 use crate::session::Session;
@@ -241,16 +242,16 @@ impl DataPages {
         own.is_some_and(|own| own.is_withdrawn.load(Ordering::Acquire) != 0)
     }
 
-    /// Takes a free page of an own segment. `None`: none is left, see [`DataPages::grow`].
-    pub fn take(&self, session: &Session, slot: &ThreadSlot<'_>) -> Option<PagePtr> {
-        let page = self.take_any(session, slot)?;
+    /// Takes a free page of an own segment.
+    pub fn take(&self, session: &Session, slot: &ThreadSlot<'_>) -> Result<PagePtr, Need> {
+        let page = self.take_any(session, slot).ok_or(Need::DataPages)?;
         if !session.can_write(page) {
             // Another member was granted it, and this process can map nothing more.
             self.release(session, page);
-            return None;
+            return Err(Need::DataPages);
         }
         session.bring_near(page);
-        Some(page)
+        Ok(page)
     }
 
     fn take_any(&self, session: &Session, slot: &ThreadSlot<'_>) -> Option<PagePtr> {

@@ -36,7 +36,7 @@ pub struct Branch<'s> {
 }
 
 impl<'s> Branch<'s> {
-    /// The slot, which must be allocated ([`crate::arena_pages::ArenaPages::has_branch`]).
+    /// The slot, which must be allocated ([`crate::arena_pages::ArenaPages::expect_branch`]).
     #[inline]
     pub fn at(session: &'s Session, slot: u32) -> Result<Branch<'s>, Errno> {
         let offset = branch_offset(slot).ok_or(OUTSIDE)?;

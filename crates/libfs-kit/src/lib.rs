@@ -1,31 +1,37 @@
 //! What every LibFS needs, and no policy: the shared region of a trust group, the session with the
-//! controller, access to the core state, stocks of inode numbers and pages, and the writing of
-//! deltas. Indexes, locks of files, descriptors and paths belong to each LibFS (ArckFS has its
-//! own); a second LibFS is written on this crate alone.
+//! controller, access to the core state, stocks of inode numbers and pages, the writing of deltas, views
+//! of inodes, the overlay of names, and the engine that runs operations. Paths, descriptors, maps and
+//! who may do what belong to each LibFS (ArckFS has its own); a second LibFS is written on this crate alone.
 //!
 //! * [`region`]: memory shared by the processes of a group.
 //! * [`session`]: what the controller sent, mapped; messages to it.
 //! * [`thread`]: a thread's slots; entering and leaving operations.
 //! * [`members`]: processes of the group that are gone, or stopped.
 //! * [`carried`]: what of the deltas goes on when the auxiliary state is built anew.
-//! * [`numbers`], [`data_pages`], [`arena_pages`]: what was granted and is free.
+//! * [`numbers`], [`data_pages`], [`arena_pages`]: what was granted and is free. [`need`]: what is lacking.
 //! * [`delta`]: branches, records and index pages, in an order that the types check.
 //! * [`telling`]: lines for people.
 //! * [`ownership`]: what this session owns, and what to do when a fold got in between.
+//! * [`views`]: what this session sees of inodes. [`names`]: what it changes of names.
+//! * [`engine`]: attempts, what they need, and the second check.
 
 pub mod arena_pages;
 pub mod carried;
 pub mod connection;
 pub mod data_pages;
 pub mod delta;
+pub mod engine;
 pub mod forks;
 pub mod members;
+pub mod names;
+pub mod need;
 pub mod numbers;
 pub mod ownership;
 pub mod region;
 pub mod session;
 pub mod telling;
 pub mod thread;
+pub mod views;
 
 pub use session::{ConnectError, Session};
 pub use thread::{Operation, ThreadContext};

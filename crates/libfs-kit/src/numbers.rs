@@ -14,6 +14,7 @@
 
 use crate::carried::Carried;
 use crate::delta::Branch;
+use crate::need::Need;
 use crate::region::{AtomicOffset, Lock, Offset, ThreadSlot};
 use crate::region_shared;
 use crate::session::Session;
@@ -139,14 +140,16 @@ impl Numbers {
     }
 
     /// An unborn number, if one is in stock. Does not block.
-    pub fn take(&self, session: &Session, slot: &ThreadSlot<'_>) -> Option<InodeNumber> {
+    pub fn take(&self, session: &Session, slot: &ThreadSlot<'_>) -> Result<InodeNumber, Need> {
         let _locked = self.lock.lock(slot.holder());
         if self.count.load(Ordering::Relaxed) <= LOW && !self.fetch(slot) {
             self.look_ahead(session, slot);
         }
-        let count = self.count.load(Ordering::Relaxed).checked_sub(1)?;
+        let count = self.count.load(Ordering::Relaxed).checked_sub(1);
+        let count = count.ok_or(Need::Numbers)?;
         self.count.store(count, Ordering::Relaxed);
-        Some(self.stock.get(count as usize)?.load(Ordering::Relaxed))
+        let number = self.stock.get(count as usize).ok_or(Need::Numbers)?;
+        Ok(number.load(Ordering::Relaxed))
     }
 
     /// Fetches the numbers that were asked for, or asks for more. Under the lock.

@@ -27,6 +27,7 @@ use crate::numbers::Numbers;
 use crate::region::{Region, RegionError};
 use crate::region_shared;
 use crate::thread::ThreadContext;
+use crate::views::Views;
 use arck_core_state::arena::ARENA_SPAN;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::superblock::Durability;
@@ -84,6 +85,7 @@ impl ConnectError {
 region_shared! {
     /// What the kit keeps in the auxiliary state; found by auxiliary root 0.
     pub struct State {
+        pub views: Views,
         pub numbers: Numbers,
         pub data: DataPages,
         pub arena: ArenaPages,
@@ -98,6 +100,7 @@ impl State {
             .allocate_zeroed::<State>(thread.slot(), 1)
             .map_err(|_| Errno::NOMEM)?;
         region.get(state).arena.begin(session, thread.slot())?;
+        region.get(state).views.begin(session, thread.slot())?;
         if let Some(root) = region.auxiliary_root(0) {
             root.store(state.raw(), Ordering::Release);
         }
@@ -120,7 +123,7 @@ impl State {
         self.data
             .begin_again(session, slot, segments, keeping, carried)?;
         self.numbers.begin_again(session, slot, carried);
-        Ok(())
+        self.views.begin_again(session, slot)
     }
 
     /// What another member has made.

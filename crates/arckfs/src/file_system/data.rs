@@ -4,9 +4,9 @@
 use super::*;
 use crate::descriptions::OffsetCell;
 use crate::size_limit;
-use crate::turns::Turn;
 use crate::write::ONE_STEP;
 use arck_core_state::PAGE_SIZE;
+use arck_libfs_kit::views::turns::Turn;
 use arck_pm::guarded::guarded_copy;
 use std::cell::Cell;
 
@@ -121,7 +121,7 @@ impl FileSystem {
         };
         let read = || {
             let (number, generation) = description.identity()?;
-            let _turn = self.engine.take_turn(number, generation)?;
+            let _turn = self.engine.kit().take_turn(number, generation)?;
             let mut done = 0;
             for buffer in known.into_iter().chain(buffers) {
                 let wanted = buffer.len().min(taken - done);
@@ -266,7 +266,7 @@ impl FileSystem {
         let mut end = from;
         let mut unsettled = false;
         let write = || {
-            let _turn = self.engine.take_turn(number, generation)?;
+            let _turn = self.engine.kit().take_turn(number, generation)?;
             let mut done = 0;
             for buffer in known.into_iter().chain(buffers) {
                 let place = match append {
@@ -311,7 +311,7 @@ impl FileSystem {
             return Ok(None);
         }
         let (number, generation) = description.identity()?;
-        self.engine.take_turn(number, generation).map(Some)
+        self.engine.kit().take_turn(number, generation).map(Some)
     }
 
     /// Writes all of a buffer, if it can be; gives the bytes written and the position behind
@@ -464,7 +464,7 @@ impl FileSystem {
             cut => self.replace_tail(file, cut?),
         }
         self.settle_handle(handle)?;
-        self.engine.give_back();
+        self.engine.kit().give_back();
         Ok(())
     }
 
@@ -538,7 +538,7 @@ impl FileSystem {
         if crate::mappings::any() {
             self.settle_maps(number, generation);
         }
-        self.engine.give_back();
+        self.engine.kit().give_back();
         Ok(())
     }
 

@@ -22,7 +22,7 @@ impl FileSystem {
         // Where it fails, the controller says whether it knows the inode.
         let _ = self.let_be_born(description);
         let (inode, generation) = description.identity()?;
-        let parent = self.engine.known(inode);
+        let parent = self.engine.kit().known(inode);
         let made = self.engine.session.hand_on(HandedOn {
             inode,
             generation,

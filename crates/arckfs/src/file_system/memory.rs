@@ -6,8 +6,8 @@
 
 use super::*;
 use crate::mappings::{self, Listing, Map, PAGE, READ, WRITE};
-use crate::read::pages_of;
 use arck_core_state::PAGE_SIZE;
+use arck_libfs_kit::views::entries::pages_of;
 use arck_pm::SharedBytes;
 use arck_pm::mapping::{Locking, lock_pages};
 use arck_pm::placing::{self, Protection};
@@ -185,7 +185,7 @@ impl FileSystem {
             placed
         });
         if placed != Ok(false) {
-            self.engine.unlist_open(listed)?;
+            self.engine.kit().unlist_open(listed)?;
         }
         placed.map(|_| ())
     }
@@ -289,7 +289,7 @@ impl FileSystem {
             });
             if unlisted.is_ok() {
                 // Fails only where the session itself is lost; then the controller cleans up.
-                let _ = self.engine.unlist_open(listing.listed());
+                let _ = self.engine.kit().unlist_open(listing.listed());
             }
         }
     }
@@ -598,7 +598,7 @@ impl<'a> Context<'a> {
         if *own < end {
             *own = self.own_step(inode, *own, end)?;
             if *own < end {
-                return Err(Fix::Again.into());
+                return Err(Need::Again.into());
             }
         }
         Ok(())

@@ -29,6 +29,7 @@ impl FileSystem {
                 mode: mode & 0o1777,
                 target: b"",
                 opens: false,
+                owner: self.engine.credentials.owner(),
             },
         )
     }
@@ -61,7 +62,7 @@ impl FileSystem {
                 _ => Err(Errno::ISDIR.into()),
             })
         });
-        self.engine.give_back();
+        self.engine.kit().give_back();
         unlinked
     }
 
@@ -112,7 +113,7 @@ impl FileSystem {
             })
         })?;
         let Some((from, from_name, to, to_name)) = renamed else {
-            self.engine.give_back();
+            self.engine.kit().give_back();
             return Ok(());
         };
         let owned = [from, to];
@@ -181,6 +182,7 @@ impl FileSystem {
                 mode: 0o777,
                 target,
                 opens: false,
+                owner: self.engine.credentials.owner(),
             },
         )
     }
@@ -224,6 +226,7 @@ impl FileSystem {
                 mode: mode & 0o7777,
                 target: b"",
                 opens: false,
+                owner: self.engine.credentials.owner(),
             },
         )
     }
@@ -241,12 +244,12 @@ impl FileSystem {
         let gone = |inode: &CachedInode| {
             inode.generation() == generation && inode.is_directory() && inode.has(flag::UNLINKED)
         };
-        if self.engine.known(number).is_some_and(gone) {
+        if self.engine.kit().known(number).is_some_and(gone) {
             return Err(Errno::NOENT);
         }
         // Where the listing stands changes when the auxiliary state is built anew.
         let _inside = loop {
-            let inside = self.engine.inside()?;
+            let inside = self.engine.kit().inside()?;
             if !description.listing.load(Ordering::Acquire).is_null() {
                 break inside;
             }

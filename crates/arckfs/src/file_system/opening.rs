@@ -1,12 +1,12 @@
 //! What an attempt does to open or make what a path leads to.
 
-use crate::births::Birth;
-use crate::engine::{Attempt, Context, Fix, Stop};
-use crate::interface::{Errno, Failure};
-use crate::overlay::{Before, Found};
-use crate::state::{CachedInode, flag};
+use crate::engine::{Attempt, Context, Need, Stop};
+use crate::interface::Errno;
 use crate::walk::{Last, Place};
 use arck_core_state::FileKind;
+use arck_libfs_kit::names::births::Birth;
+use arck_libfs_kit::names::overlay::{Before, Found};
+use arck_libfs_kit::views::{CachedInode, flag};
 use std::sync::atomic::Ordering;
 
 use super::ACCESS_MODE;
@@ -76,12 +76,11 @@ impl<'a> Context<'a> {
                     mode: mode & 0o7777,
                     target: b"",
                     opens: true,
+                    owner: self.credentials.owner(),
                 };
                 match self.create_absent(place.directory, name, birth, before) {
                     // Somebody else was faster.
-                    Err(Stop::Failure(Failure::Errno(Errno::EXIST))) if !exclusive => {
-                        Err(Fix::Again.into())
-                    }
+                    Err(Stop::Failure(Errno::EXIST)) if !exclusive => Err(Need::Again.into()),
                     other => Ok((other?, true)),
                 }
             }

@@ -1,11 +1,11 @@
 //! fallocate: space given to a file, and taken from it.
 
 use super::*;
-use crate::read::pages_of;
 use crate::size_limit;
 use crate::space::Reserve;
 use arck_core_state::PAGE_SIZE;
 use arck_core_state::geometry::FILE_SIZE_MAX;
+use arck_libfs_kit::views::entries::pages_of;
 use std::ops::Range;
 
 /// What a mode of fallocate(2) asks for.
@@ -189,8 +189,8 @@ impl FileSystem {
         let free = || session.control().header.pages_free.load(Ordering::Acquire);
         if lacking > free() {
             // What has been deleted is free after a fold, and told with the next answer.
-            self.engine.fold_all()?;
-            self.engine.fold_all()?;
+            self.engine.kit().fold_all()?;
+            self.engine.kit().fold_all()?;
             if lacking > free() {
                 return Err(Errno::NOSPC);
             }
@@ -198,7 +198,7 @@ impl FileSystem {
         let thread = session.thread()?;
         let reserve = Reserve::new(session, thread.slot());
         while !reserve.fill(lacking) {
-            self.engine.fix_inside(thread, Fix::DataPages)?;
+            self.engine.kit().meet(thread, Need::DataPages)?;
         }
         let (over, edges) = self.index_pages(handle, from, end)?;
         let needed = match lacking {
@@ -206,8 +206,8 @@ impl FileSystem {
             0 => 0,
             _ => over,
         };
-        while let Err((short, pages)) = reserve.fill_index(needed) {
-            self.engine.fix_inside(thread, Fix::short(short, pages))?;
+        while let Err(need) = reserve.fill_index(needed) {
+            self.engine.kit().meet(thread, need)?;
         }
         Ok(reserve)
     }

@@ -114,10 +114,14 @@ impl FileSystem {
     /// What the session has changed is folded before: only then the controller can tell what is free
     /// in the segments that were granted. Blocks for that.
     pub fn statistics(&self) -> Result<Statistics, Errno> {
-        if self.engine.has_dirty() {
+        if self.engine.kit().has_dirty() {
             // What fails is not told: the numbers are those from before then. Twice, since what was
             // deleted is told with the next answer.
-            let _ = self.engine.fold_all().and_then(|()| self.engine.fold_all());
+            let _ = self
+                .engine
+                .kit()
+                .fold_all()
+                .and_then(|()| self.engine.kit().fold_all());
         }
         Ok(self.statistics_of_fold())
     }
@@ -149,7 +153,7 @@ fn owner_change(
     }
     if inode.has(flag::UNBORN) {
         // The controller does not know it yet.
-        return Err(Fix::Commit([inode.parent.load(Ordering::Relaxed), 0]).into());
+        return Err(Need::Commit([inode.parent.load(Ordering::Relaxed), 0]).into());
     }
     Ok(Some(inode.number()))
 }

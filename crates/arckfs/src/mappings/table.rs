@@ -163,7 +163,7 @@ impl Locked {
         if let Some(is_writable) = now {
             counted.push((of, number, is_writable));
         }
-        if let Ok(state) = crate::inodes::find_state(session) {
+        if let Ok(state) = crate::state::AuxiliaryState::find(session) {
             let has_maps = counted.iter().any(|c| c.0 == of);
             state.set_has_maps(session.member(), has_maps);
         }

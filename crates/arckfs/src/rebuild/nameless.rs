@@ -12,7 +12,6 @@
 
 use crate::engine::{Attempt, Context, Engine};
 use crate::interface::Errno;
-use crate::state::{CachedInode, begun, flag};
 use arck_core_state::branch::{StoredBranch, UNCHANGED_MODE, UNCHANGED_SIZE, UNCHANGED_TIME};
 use arck_core_state::index::HOLE;
 use arck_core_state::{FileKind, InodeNumber};
@@ -21,6 +20,7 @@ use arck_libfs_kit::carried::Carried;
 use arck_libfs_kit::delta;
 use arck_libfs_kit::numbers::is_unborn;
 use arck_libfs_kit::region::Offset;
+use arck_libfs_kit::views::{CachedInode, begun, flag};
 use arck_protocol::operation::Expected;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -97,7 +97,7 @@ impl Engine {
         let old = self.old_inodes()?;
         if old.load(Ordering::Relaxed) == 0 {
             self.session.state().data.remember(self.session)?;
-            let table = self.state.inodes.load(Ordering::Acquire);
+            let table = self.session.state().views.table();
             old.store(table.raw(), Ordering::Release);
         }
         Ok(())
@@ -118,7 +118,7 @@ impl Engine {
         let region = self.session.region();
         let mut old = Old::default();
         let table = Offset::from_raw(self.old_inodes()?.load(Ordering::Acquire));
-        let cached = |number| crate::inodes::known_in(self.session, table, number);
+        let cached = |number| arck_libfs_kit::views::refresh::known_in(self.session, table, number);
         // How many of the departed have an inode open.
         let mut departed: HashMap<InodeNumber, u32> = HashMap::new();
         for index in 0..self.state.description_end.load(Ordering::Acquire) {

@@ -4,7 +4,7 @@
 //! * A page that was taken and not published goes back to the stock, whatever happens.
 //! * Once data is stored nothing may be lacking for its entries: their pages are reserved before.
 //! * Bytes that readers see are overwritten in place only by a write that does nothing else, or in a
-//!   turn ([`crate::turns`]).
+//!   turn ([`arck_libfs_kit::views::turns`]).
 
 use super::*;
 
@@ -88,9 +88,7 @@ impl<'c, 'a> Step<'c, 'a> {
                 .reserve_entry(self.inode, page, self.count != 0, &mut self.index)?;
             self.index_of = (page / index::FANOUT, height);
         }
-        let Some(new) = session.state().data.take(session, self.context.slot()) else {
-            return Err(Fix::DataPages.into());
-        };
+        let new = session.state().data.take(session, self.context.slot())?;
         let Some(place) = self.fresh.get_mut(self.count) else {
             session.state().data.release(session, new);
             return Err(Errno::IO.into());

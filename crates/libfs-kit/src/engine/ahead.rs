@@ -11,10 +11,10 @@
 //!   again by the controller, so it need not be of one state.
 
 use crate::engine::Engine;
-use crate::state::flag;
+use crate::ownership;
+use crate::views::flag;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{FileKind, InodeNumber, directory};
-use arck_libfs_kit::ownership;
 use arck_protocol::message::INODES_MAX;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering;
 /// Directories that are looked into for more, at most.
 const LOOKS: usize = 64;
 
-impl Engine {
+impl Engine<'_> {
     /// Becomes the owner of the inodes `wanted`, and perhaps of directories beside and below the
     /// first. Blocks; not inside an operation. Errors as of [`ownership::acquire`].
     #[cold]

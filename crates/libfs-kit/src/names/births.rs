@@ -6,20 +6,20 @@
 //! * The number of an inode that dies unborn is used again only after its branch has durably
 //!   ended, so that a new inode never inherits contents.
 
-use crate::buckets::Whole;
-use crate::engine::{Attempt, Confirmed, Context, Fix, Published, Stop};
-use crate::interface::Errno;
-use crate::overlay::Found;
-use crate::state::{CachedInode, Lane, begun, flag, links};
-use crate::time::now;
+use crate::delta::Branch;
+use crate::engine::{Attempt, Confirmed, Context, Need, Stop};
+use crate::names::overlay::Found;
+use crate::views::locks::Whole;
+use crate::views::stamps::now;
+use crate::views::{CachedInode, begun, flag, links};
 use arck_core_state::branch::StoredBranch;
 use arck_core_state::directory::Dentry;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::record::{Record, RecordRef, effect};
 use arck_core_state::{FileKind, IndexRoot, InodeNumber, PAGE_SIZE};
-use arck_libfs_kit::delta::{self, Branch, Tail};
 use arck_pm::order;
 use arck_protocol::operation::Expected;
+use rustix::io::Errno;
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
@@ -34,6 +34,8 @@ pub struct Birth<'t> {
     /// It is listed as open before anybody can find it: whoever takes the right to it away right after
     /// its birth leaves it to its maker.
     pub opens: bool,
+    /// Who makes it: its user, and its group, unless the directory has one for what is made there.
+    pub owner: (u32, u32),
 }
 
 impl<'a> Context<'a> {
@@ -47,16 +49,15 @@ impl<'a> Context<'a> {
         found: &Found,
         birth: Birth<'_>,
     ) -> Attempt<&'static CachedInode> {
-        let stock = self.session.state();
         let number = self.take_number()?;
         if self.header(number)?.ownership().session() != self.session.number() {
             // No longer granted to us: left for good.
-            return Err(Fix::Again.into());
+            return Err(Need::Again.into());
         }
         let unborn = Cell::new(true);
         let outcome = self.try_birth(directory, expected, name, found, birth, number, &unborn);
-        if outcome.is_err() && unborn.get() && !self.spares.keep_number(self.slot(), number) {
-            stock.numbers.give_back(self.slot(), number);
+        if outcome.is_err() && unborn.get() {
+            self.give_number_back(number);
         }
         outcome
     }
@@ -86,7 +87,7 @@ impl<'a> Context<'a> {
             generation: inode.generation(),
             source_directory: 0,
             mode,
-            uid: self.credentials.uid,
+            uid: birth.owner.0,
             gid,
             created: time,
             changed: None,
@@ -108,8 +109,8 @@ impl<'a> Context<'a> {
                 // What stops an attempt takes its record back, or comes before it; what fails it
                 // leaves open whether the record is there.
                 let ended = inode.branch.load(Ordering::Relaxed) == begun::NOT
-                    || matches!(stop, Stop::Fix(_)) && self.end_branch(inode).is_ok();
-                unborn.set(matches!(stop, Stop::Fix(_)) && ended);
+                    || matches!(stop, Stop::Need(_)) && self.end_branch(inode).is_ok();
+                unborn.set(matches!(stop, Stop::Need(_)) && ended);
                 if ended {
                     self.discard_delta(inode);
                 }
@@ -157,7 +158,7 @@ impl<'a> Context<'a> {
         let gid = if setgid {
             directory.gid.load(Ordering::Relaxed)
         } else {
-            self.credentials.gid
+            birth.owner.1
         };
         let inherited = if setgid && birth.kind == FileKind::Directory {
             0o2000
@@ -173,7 +174,7 @@ impl<'a> Context<'a> {
         prepare_unborn(inode, header.generation(), &own, directory.number());
         let relaxed = Ordering::Relaxed;
         inode.mode.store(birth.kind.mode_bits() | mode, relaxed);
-        inode.uid.store(self.credentials.uid, relaxed);
+        inode.uid.store(birth.owner.0, relaxed);
         inode.gid.store(gid, relaxed);
         for field in [
             &inode.accessed,
@@ -209,7 +210,7 @@ impl<'a> Context<'a> {
         let number = self.take_number()?;
         let attempt = || -> Attempt<&'static CachedInode> {
             if self.header(number)?.ownership().session() != self.session.number() {
-                return Err(Fix::Again.into());
+                return Err(Need::Again.into());
             }
             let (inode, _locked) = self.conceive(directory, birth, number, now())?;
             self.list_open(inode)?;
@@ -218,8 +219,8 @@ impl<'a> Context<'a> {
             Ok(inode)
         };
         let outcome = attempt();
-        if outcome.is_err() && !self.spares.keep_number(self.slot(), number) {
-            self.session.state().numbers.give_back(self.slot(), number);
+        if outcome.is_err() {
+            self.give_number_back(number);
         }
         outcome
     }
@@ -235,15 +236,10 @@ impl<'a> Context<'a> {
         let session = self.session;
         let slot = own
             .branch_slot(self.header(inode.number())?)
-            .ok_or(Fix::Again)?;
+            .ok_or(Need::Again)?;
         let stock = session.state();
-        if !stock.arena.has_branch(slot) {
-            return Err(Fix::BranchSlot(slot).into());
-        }
-        let page = stock
-            .data
-            .take(session, self.slot())
-            .ok_or(Fix::DataPages)?;
+        stock.arena.expect_branch(slot)?;
+        let page = stock.data.take(session, self.slot())?;
         let root = IndexRoot::new(page.0, 0);
         let stored = || -> Attempt<()> {
             let bytes = session.page_bytes(page).ok_or(Errno::IO)?;
@@ -282,123 +278,12 @@ impl<'a> Context<'a> {
         Ok(())
     }
 
-    /// That there is a place for a record, before anything is changed that goes with it.
-    pub fn expect_place(
-        &self,
-        directory: &'static CachedInode,
-        record: &Record<'_>,
-    ) -> Attempt<()> {
-        let own = self.own_lane(directory);
-        if has_place(own.lane, &tail_of(own.lane), record) {
-            return Ok(());
-        }
-        let arena = &self.session.state().arena;
-        let page = arena
-            .take(self.session, self.slot())
-            .map_err(|short| Fix::short(short, 1))?;
-        arena.release(self.session, self.slot(), page);
-        Ok(())
-    }
-
-    /// Appends a record to a directory's delta, stamps the directory, makes both durable, and
-    /// looks at the headers again. `involved`: the directory first, then what else the record
-    /// speaks of. Under the locks of all of them.
-    pub fn commit_record(
-        &self,
-        directory: &'static CachedInode,
-        expected: &Expected,
-        mut record: Record<'_>,
-        involved: &[(&CachedInode, Expected)],
-        time: i64,
-    ) -> Attempt<(RecordRef, Confirmed)> {
-        let session = self.session;
-        let stock = session.state();
-        self.expect_reached()?;
-        let (branch, begun) = self.branch(directory, expected)?;
-        let own = self.own_lane(directory);
-        let lane = own.lane;
-        let mut tail = tail_of(lane);
-        let mut fresh = None;
-        let adds = record.state & effect::ADD != 0;
-        if !has_place(lane, &tail, &record) {
-            // What only takes names away makes room, and must be possible where there is none.
-            let taken = match adds {
-                true => stock
-                    .arena
-                    .take(session, self.slot())
-                    .map(|page| (page, true)),
-                false => stock.arena.take_for_removal(session, self.slot()),
-            };
-            match taken {
-                Ok((page, may_add)) => {
-                    fresh = Some(page);
-                    lane.removes.store(u32::from(!may_add), Ordering::Relaxed);
-                }
-                Err(short) => {
-                    let _begun = order::fence(begun);
-                    return Err(Fix::short(short, 1).into());
-                }
-            }
-        }
-        record.sequence = lane
-            .sequence
-            .load(Ordering::Relaxed)
-            .wrapping_add(own.apart);
-        lane.sequence.store(record.sequence, Ordering::Relaxed);
-        let tails = if tail.page == 0 {
-            self.lock_branch(directory)
-        } else {
-            None
-        };
-        let (reference, stored) = delta::append_record(
-            session,
-            &branch,
-            own.place,
-            &mut tail,
-            fresh,
-            directory.number(),
-            expected.fold,
-            &record,
-            begun,
-        )?;
-        drop(tails);
-        if lane.tail_first.load(Ordering::Relaxed) == 0 {
-            lane.tail_first.store(tail.page, Ordering::Relaxed);
-        }
-        lane.tail_page.store(tail.page, Ordering::Relaxed);
-        lane.tail_unit.store(tail.unit, Ordering::Relaxed);
-        let stamped = self.stamp(directory, &branch, time)?;
-        let _durable = order::fence((stored, stamped.stored));
-        drop(own);
-        directory.branch_is_durable();
-        let offset = u64::from(reference.unit) * 64;
-        let word = session
-            .arena_at(offset as usize)
-            .load_u64(offset as usize, Ordering::Acquire)
-            .ok_or(Errno::IO)?;
-        // A record without effects says nothing.
-        let before = word & u64::from(u32::MAX);
-        let confirmed = self.confirm(
-            involved,
-            Published {
-                offset,
-                word,
-                before,
-                length: record.units() * 64,
-            },
-        )?;
-        if let Some(time) = stamped.time {
-            directory.stamped(time);
-        }
-        Ok((reference, confirmed))
-    }
-
     /// Durably ends the branch of an inode that dies unborn.
     fn end_branch(&self, inode: &CachedInode) -> Attempt<()> {
         let slot = inode
             .expected()
             .branch_slot(self.header(inode.number())?)
-            .ok_or(Fix::Again)?;
+            .ok_or(Need::Again)?;
         let _ended = order::fence(Branch::at(self.session, slot)?.end()?);
         Ok(())
     }
@@ -491,17 +376,4 @@ fn prepare_unborn(inode: &CachedInode, generation: u32, own: &Expected, parent: 
     }
     inode.parent.store(parent, Ordering::Relaxed);
     inode.expect(*own);
-}
-
-fn tail_of(lane: &Lane) -> Tail {
-    Tail {
-        page: lane.tail_page.load(Ordering::Relaxed),
-        unit: lane.tail_unit.load(Ordering::Relaxed),
-    }
-}
-
-/// Whether a record fits into the last page of a bucket's tail, and may stand there.
-fn has_place(lane: &Lane, tail: &Tail, record: &Record<'_>) -> bool {
-    let adds = record.state & effect::ADD != 0;
-    tail.has_room(record.units()) && !(adds && lane.removes.load(Ordering::Relaxed) != 0)
 }

@@ -16,13 +16,13 @@
 //! * Turns hold within the session: another session may become the file's owner between two steps
 //!   of a write that is longer than one.
 
-use crate::buckets::lock_whole;
-use crate::engine::{Attempt, Context, Engine, Fix};
-use crate::interface::Errno;
-use crate::state::{CachedInode, flag};
+use crate::Session;
+use crate::engine::{Attempt, Context, Engine, Need};
+use crate::region::{Holder, LockGuard};
+use crate::views::locks::lock_whole;
+use crate::views::{CachedInode, flag};
 use arck_core_state::InodeNumber;
-use arck_libfs_kit::Session;
-use arck_libfs_kit::region::{Holder, LockGuard};
+use rustix::io::Errno;
 
 /// One thread's turn on an inode's data, until dropped.
 #[must_use = "the turn ends when this is dropped"]
@@ -38,7 +38,7 @@ impl Drop for Turn {
     }
 }
 
-impl Engine {
+impl Engine<'_> {
     /// Takes the turn on the data of an inode that is open. Blocks; outside of operations.
     pub fn take_turn(&self, number: InodeNumber, generation: u32) -> Result<Turn, Errno> {
         let inode = self.run_local(|context| context.view(number, generation))?;
@@ -73,7 +73,7 @@ impl<'a> Context<'a> {
     pub fn has_turn(&self, inode: &CachedInode) -> Attempt<()> {
         match inode.has(flag::TURN) && inode.turn.holder() == Some(self.slot().holder()) {
             true => Ok(()),
-            false => Err(Fix::OwnTurn(inode.number()).into()),
+            false => Err(Need::OwnTurn(inode.number()).into()),
         }
     }
 
@@ -91,7 +91,9 @@ impl<'a> Context<'a> {
     #[cold]
     fn heed_turn_of(&self, inode: &CachedInode) -> Attempt<()> {
         match inode.turn.holder() {
-            Some(holder) if holder != self.slot().holder() => Err(Fix::Turn(inode.number()).into()),
+            Some(holder) if holder != self.slot().holder() => {
+                Err(Need::Turn(inode.number()).into())
+            }
             _ => Ok(()),
         }
     }

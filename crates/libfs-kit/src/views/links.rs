@@ -20,9 +20,9 @@
 //! the header's sequence that of the view: it is the count of the cut, or a later one with what
 //! this session has done since.
 
-use crate::engine::{Attempt, Context, Fix, Stop};
-use crate::state::{CachedInode, LAST, begun, flag};
-use arck_libfs_kit::ownership::{self, Owner};
+use crate::engine::{Attempt, Context, Need, Stop};
+use crate::ownership::{self, Owner};
+use crate::views::{CachedInode, LAST, begun, flag};
 use std::sync::atomic::{Ordering, fence};
 
 /// How often the directories are looked at for a cut before the attempt is made again.
@@ -35,7 +35,7 @@ impl<'a> Context<'a> {
     #[inline]
     pub fn links(&self, inode: &CachedInode) -> Attempt<u32> {
         let seen = self.seen(inode);
-        let counts = self.state.counts.load(Ordering::Acquire);
+        let counts = self.views.counts.load(Ordering::Acquire);
         let (links, changing) = inode.links_and_changes();
         fence(Ordering::Acquire);
         let is_directory = inode.is_directory();
@@ -51,9 +51,9 @@ impl<'a> Context<'a> {
             return Err(self.wait_for_links(inode));
         }
         if inode.overlaid.load(Ordering::Relaxed) != 0
-            && (!counts.is_multiple_of(2) || self.state.counts.load(Ordering::Relaxed) != counts)
+            && (!counts.is_multiple_of(2) || self.views.counts.load(Ordering::Relaxed) != counts)
         {
-            return Err(Fix::Counts.into());
+            return Err(Need::Counts.into());
         }
         Ok(links)
     }
@@ -63,11 +63,11 @@ impl<'a> Context<'a> {
     fn wait_for_links(&self, inode: &CachedInode) -> Stop {
         for _ in 0..LOOKS {
             if inode.links_and_changes().1 == 0 {
-                return Fix::Again.into();
+                return Need::Again.into();
             }
             std::hint::spin_loop();
         }
-        Fix::Links.into()
+        Need::Links.into()
     }
 
     /// Parts of counts are about to be taken out.
@@ -75,7 +75,7 @@ impl<'a> Context<'a> {
         let next = |counts: u64| Some((counts | 1) + 2);
         // Always stored.
         let _ = self
-            .state
+            .views
             .counts
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
     }
@@ -85,7 +85,7 @@ impl<'a> Context<'a> {
     #[cold]
     pub fn settle_counts(&self) -> Attempt<()> {
         let holder = self.slot().holder();
-        let alone = || self.state.counts_lock.try_lock(holder);
+        let alone = || self.views.counts_lock.try_lock(holder);
         let _alone = (0..LOOKS)
             .find_map(|_| {
                 alone().or_else(|| {
@@ -93,9 +93,9 @@ impl<'a> Context<'a> {
                     None
                 })
             })
-            .ok_or(Fix::Counts)?;
+            .ok_or(Need::Counts)?;
         for _ in 0..CUTS {
-            let counts = &self.state.counts;
+            let counts = &self.views.counts;
             let before = counts.load(Ordering::SeqCst);
             if !self.refresh_changed()? {
                 continue;
@@ -109,15 +109,15 @@ impl<'a> Context<'a> {
                 return Ok(());
             }
         }
-        Err(Fix::Again.into())
+        Err(Need::Again.into())
     }
 
     /// Brings the views of all directories up to date whose deltas were folded; true if none had
     /// parts of counts then. Under `counts_lock`.
     fn refresh_changed(&self) -> Attempt<bool> {
         let mut at = {
-            let _locked = self.state.changed_lock.lock(self.slot().holder());
-            self.state.changed_first.swap(LAST, Ordering::AcqRel)
+            let _locked = self.views.changed_lock.lock(self.slot().holder());
+            self.views.changed_first.swap(LAST, Ordering::AcqRel)
         };
         let mut outcome = Ok(true);
         while at != LAST && at != 0 {

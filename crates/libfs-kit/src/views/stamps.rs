@@ -6,10 +6,10 @@
 //!   coarse (some milliseconds, as the kernel's own file systems have it), so most operations find
 //!   their stamp there and store none.
 
+use crate::delta::Branch;
 use crate::engine::{Attempt, Context};
-use crate::state::CachedInode;
+use crate::views::CachedInode;
 use arck_core_state::branch::offset;
-use arck_libfs_kit::delta::Branch;
 use arck_pm::Flushed;
 use arck_pm::order;
 use rustix::time::{ClockId, clock_gettime};

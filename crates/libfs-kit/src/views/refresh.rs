@@ -7,20 +7,17 @@
 //!   with: owned by this session and synchronous with ownership and fold number, or read from
 //!   the verified state at an even sequence that has not changed.
 
-use crate::engine::{Attempt, Context, Engine, Fix, Stop};
-use crate::interface::Errno;
-use crate::spares::Spares;
-use crate::state::{AuxiliaryState, CachedInode, InodeLeaf, LEAF, begun, flag};
+use crate::Session;
+use crate::delta::Branch;
+use crate::engine::{Attempt, Context, Engine, Need, Stop};
+use crate::ownership::{self, Owner};
+use crate::region::{AtomicOffset, Offset};
+use crate::views::{CachedInode, InodeLeaf, LEAF, begun, flag};
 use arck_core_state::branch::{UNCHANGED_TIME, offset};
-use arck_core_state::directory::Dentry;
 use arck_core_state::header::HeaderKind;
-use arck_core_state::{FileKind, HeaderCopy, Inode, InodeNumber, LiveHeader, Ownership};
-use arck_libfs_kit::Session;
-use arck_libfs_kit::delta::Branch;
-use arck_libfs_kit::ownership::{self, Owner};
-use arck_libfs_kit::region::{AtomicOffset, Offset};
+use arck_core_state::{FileKind, Inode, InodeNumber, LiveHeader, Ownership};
 use arck_protocol::operation::Expected;
-use arck_protocol::{Request, Response};
+use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 
 /// Leaves that a table for `inode_count` numbers has.
@@ -28,13 +25,13 @@ pub fn leaf_count(inode_count: u32) -> usize {
     (inode_count as usize).div_ceil(LEAF)
 }
 
-impl Engine {
+impl Engine<'_> {
     /// The cached inode of a number, if there is one.
     #[inline]
     pub fn known(&self, number: InodeNumber) -> Option<&'static CachedInode> {
         known_in(
             self.session,
-            self.state.inodes.load(Ordering::Acquire),
+            self.views.inodes.load(Ordering::Acquire),
             number,
         )
     }
@@ -79,7 +76,7 @@ impl<'a> Context<'a> {
         let region = self.session.region();
         let place = leaf_place(
             self.session,
-            self.state.inodes.load(Ordering::Acquire),
+            self.views.inodes.load(Ordering::Acquire),
             number,
         )
         .ok_or(Errno::STALE)?;
@@ -97,7 +94,7 @@ impl<'a> Context<'a> {
     #[cold]
     fn new_leaf(&self, place: &AtomicOffset<InodeLeaf>) -> Attempt<&'static InodeLeaf> {
         let region = self.session.region();
-        let _locked = self.state.inodes_lock.lock(self.slot().holder());
+        let _locked = self.views.inodes_lock.lock(self.slot().holder());
         if let Some(leaf) = region.try_get(place.load(Ordering::Acquire)) {
             return Ok(leaf);
         }
@@ -157,7 +154,7 @@ impl<'a> Context<'a> {
         generation: u32,
     ) -> Attempt<&'static CachedInode> {
         self.view(number, generation).map_err(|stop| match stop {
-            Stop::Fix(Fix::Recall(number)) => Fix::TakeOver(number).into(),
+            Stop::Need(Need::Recall(number)) => Need::TakeOver(number).into(),
             other => other,
         })
     }
@@ -179,7 +176,7 @@ impl<'a> Context<'a> {
         let had_delta = inode.is_directory() && inode.overlaid.load(Ordering::Acquire) != 0;
         self.note_lost(inode, header);
         // Others find the view up to date before all is given back that its delta used.
-        let refreshing = had_delta.then_some(&self.state.refreshing);
+        let refreshing = had_delta.then_some(&self.views.refreshing);
         if let Some(refreshing) = refreshing {
             refreshing.fetch_add(1, Ordering::AcqRel);
         }
@@ -191,7 +188,7 @@ impl<'a> Context<'a> {
             // The fold took more along, as a rule: what it ended gives its pages back.
             let _ = self.refresh_dirty();
         }
-        if !matches!(refreshed, Err(Stop::Fix(_))) && inode.take(flag::LOST) {
+        if !matches!(refreshed, Err(Stop::Need(_))) && inode.take(flag::LOST) {
             // Once, by whatever operation comes first; then it starts from the verified state.
             return Err(Errno::IO.into());
         }
@@ -223,7 +220,7 @@ impl<'a> Context<'a> {
             return Err(Errno::STALE.into());
         }
         match ownership::owner(self.session, header) {
-            Owner::Us(_) if header.ownership().is_marked() => Err(Fix::Wait(number).into()),
+            Owner::Us(_) if header.ownership().is_marked() => Err(Need::Wait(number).into()),
             Owner::Us(expected) if header.ownership().is_refused() => {
                 // What lies beneath a directory can still be reached, by the names as they were.
                 if inode.is_directory() && inode.expected() == expected {
@@ -238,7 +235,7 @@ impl<'a> Context<'a> {
                 // Its completed writes are to be seen at this call: one recall per call. The
                 // sequence of the view moves whenever a fold changed anything.
                 if self.may_recall(number) {
-                    return Err(Fix::Recall(number).into());
+                    return Err(Need::Recall(number).into());
                 }
                 self.refresh_shared(inode, header, generation, of)
             }
@@ -275,7 +272,7 @@ impl<'a> Context<'a> {
                 return Err(Errno::STALE.into());
             };
             if of.is_some_and(|of| of != copy.sequence) {
-                return Err(Fix::Again.into());
+                return Err(Need::Again.into());
             }
             inode.set(flag::UNBORN, false);
             inode.set(flag::TOLD, told);
@@ -303,7 +300,7 @@ impl<'a> Context<'a> {
         if inode.generation() == generation && !self.has_ended(inode, header)? {
             // `expected` is what was seen before the lock: another thread has brought the view
             // up to a later fold, and may have begun a delta on it.
-            return Err(Fix::Again.into());
+            return Err(Need::Again.into());
         }
         self.discard_ended(inode);
         self.load_verified(inode, generation, of)?;
@@ -321,7 +318,7 @@ impl<'a> Context<'a> {
         let _locked = self.lock_now(inode)?;
         if let Owner::Us(_) = ownership::owner(self.session, header) {
             // Another thread has become the owner, and may have begun a delta.
-            return Err(Fix::Again.into());
+            return Err(Need::Again.into());
         }
         self.discard_ended(inode);
         self.load_verified(inode, generation, of)
@@ -344,110 +341,10 @@ impl<'a> Context<'a> {
     pub fn has_ended(&self, inode: &CachedInode, header: &LiveHeader) -> Attempt<bool> {
         if header.ownership().is_marked() {
             // Nobody knows yet.
-            return Err(Fix::Wait(inode.number()).into());
+            return Err(Need::Wait(inode.number()).into());
         }
         // What has ended never comes back.
         Ok(!inode.expected().still_holds(header))
-    }
-
-    /// As [`Session::verified`], with the fix where this session cannot look.
-    pub fn verified(&self, number: InodeNumber) -> Attempt<Option<(HeaderCopy, Inode)>> {
-        let found = self.verified_or_told(number)?;
-        Ok(found.map(|(header, inode, _)| (header, inode)))
-    }
-
-    /// The same, and whether the controller has told it.
-    fn verified_or_told(&self, number: InodeNumber) -> Attempt<Option<(HeaderCopy, Inode, bool)>> {
-        match self.session.verified(number) {
-            Err(Errno::ACCESS) => {
-                let header = self.header(number)?;
-                let sequence = header.read_begin().ok_or(Fix::Again)?;
-                let copy = header.copy();
-                let told = self.told(number, sequence);
-                match told.filter(|_| header.read_end(sequence)) {
-                    Some(inode) => Ok(Some((HeaderCopy { sequence, ..copy }, inode, true))),
-                    None => Err(Fix::Admit(number, false).into()),
-                }
-            }
-            other => Ok(other?.map(|(header, inode)| (header, inode, false))),
-        }
-    }
-
-    /// The view of what a name leads to, as [`Context::view`]. What lies where this session cannot
-    /// look is asked for by the name, which shows the controller that it may.
-    #[inline]
-    pub fn view_of(
-        &self,
-        directory: &'static CachedInode,
-        name: &[u8],
-        dentry: Dentry,
-    ) -> Attempt<&'static CachedInode> {
-        if self.was_denied() && !self.note_shown(dentry.inode) {
-            // The controller judges an inode by where it lies, unless it is shown the way.
-            self.ask_for_name(directory, name)?;
-            return Err(Fix::Again.into());
-        }
-        let viewed = self.view(dentry.inode, dentry.generation);
-        let inode = self.or_ask(viewed, directory, name, dentry.inode)?;
-        if inode.has(flag::TOLD) && !inode.is_directory() && !self.note_shown(dentry.inode) {
-            // Who had it open was told of it, and of its contents, until he closed it. Who may not search
-            // the way here any more, as from an open directory, knows as much as he did.
-            let _ = self.ask_for_name(directory, name);
-            return Err(Fix::Again.into());
-        }
-        Ok(inode)
-    }
-
-    /// The same, of the view of inode `number`, in whatever way it was `viewed`.
-    #[inline]
-    pub fn or_ask(
-        &self,
-        viewed: Attempt<&'static CachedInode>,
-        directory: &'static CachedInode,
-        name: &[u8],
-        number: InodeNumber,
-    ) -> Attempt<&'static CachedInode> {
-        match viewed {
-            // Once: where it cannot be mapped all the same, it is told of by message.
-            Err(Stop::Fix(Fix::Admit(denied, false)))
-                if denied == number && !self.note_shown(number) =>
-            {
-                self.ask_for_name(directory, name)?;
-                Err(Fix::Again.into())
-            }
-            other => other,
-        }
-    }
-
-    /// What the verified directory says of a name, by message; afterwards this session can map the
-    /// inode that it leads to, and the directory if it may read that. EACCES.
-    #[cold]
-    pub fn ask_for_name(
-        &self,
-        directory: &'static CachedInode,
-        name: &[u8],
-    ) -> Attempt<Option<Dentry>> {
-        let asked = self.session.request(&Request::LookUp {
-            directory: directory.number(),
-            name: name.to_vec(),
-        });
-        if asked == Err(Errno::ACCESS) && self.is_to_be_asked_again() {
-            // The directory may have moved since it was walked to.
-            return Err(Fix::Again.into());
-        }
-        match asked? {
-            Response::Found {
-                inode,
-                generation,
-                kind,
-            } => Ok(Some(Dentry {
-                inode,
-                generation,
-                kind: FileKind::from_u8(kind).ok_or(Errno::PROTO)?,
-            })),
-            Response::Done => Ok(None),
-            _ => Err(Errno::PROTO.into()),
-        }
     }
 
     /// Reads the verified inode into the view. Under the inode's lock.
@@ -466,7 +363,7 @@ impl<'a> Context<'a> {
             return Err(Errno::STALE.into());
         }
         if of.is_some_and(|of| of != copy.sequence) {
-            return Err(Fix::Again.into());
+            return Err(Need::Again.into());
         }
         let goes_on = inode.generation() == generation && !inode.has(flag::LOST);
         let seen = inode.changed.load(Ordering::Relaxed) as i64;
@@ -489,7 +386,7 @@ impl<'a> Context<'a> {
         });
         inode.sequence.store(copy.sequence, Ordering::Release);
         if inode.has(flag::MAPPED) {
-            self.remap(inode, 0, u64::MAX);
+            self.libfs.view_moved(self, inode);
             // What was looked up belongs to one state.
             self.unmoved(inode)?;
         }
@@ -500,7 +397,7 @@ impl<'a> Context<'a> {
     pub fn offset_of(&self, number: InodeNumber) -> Offset<CachedInode> {
         let leaf = leaf_place(
             self.session,
-            self.state.inodes.load(Ordering::Acquire),
+            self.views.inodes.load(Ordering::Acquire),
             number,
         )
         .and_then(|place| self.session.region().try_get(place.load(Ordering::Acquire)));
@@ -529,42 +426,4 @@ fn store_verified(inode: &CachedInode, verified: &Inode) {
         inode.parent.store(verified.parent, relaxed);
     }
     inode.set(flag::UNLINKED, verified.links == 0);
-}
-
-/// The auxiliary state of a new session.
-pub fn create_state(session: &'static Session) -> Result<(), Errno> {
-    let region = session.region();
-    let state = region
-        .allocate_zeroed::<AuxiliaryState>(session.thread()?.slot(), 1)
-        .map_err(|_| Errno::NOMEM)?;
-    begin_state(session, region.get(state))?;
-    if let Some(root) = region.auxiliary_root(1) {
-        root.store(state.raw(), Ordering::Release);
-    }
-    Ok(())
-}
-
-/// What a state that is all zero leads to. ENOMEM.
-pub fn begin_state(session: &'static Session, state: &AuxiliaryState) -> Result<(), Errno> {
-    use arck_libfs_kit::region::HashTable;
-    let (region, slot) = (session.region(), session.thread()?.slot());
-    let no_memory = |_| Errno::NOMEM;
-    let overlay = HashTable::create(region, slot).map_err(no_memory)?;
-    let count = leaf_count(session.geometry().inode_count);
-    let leaves = region
-        .allocate_zeroed::<AtomicOffset<InodeLeaf>>(slot, count)
-        .map_err(no_memory)?;
-    let spares = Spares::create(region, slot)?;
-    state.spares.store(spares, Ordering::Release);
-    state.overlay.store(overlay, Ordering::Release);
-    state.inodes.store(leaves, Ordering::Release);
-    Ok(())
-}
-
-/// The state that [`create_state`] has made, in this process or another member of its group.
-pub fn find_state(session: &'static Session) -> Result<&'static AuxiliaryState, Errno> {
-    let region = session.region();
-    let root = region.auxiliary_root(1).ok_or(Errno::IO)?;
-    let state = Offset::from_raw(root.load(Ordering::Acquire));
-    region.try_get(state).ok_or(Errno::IO)
 }

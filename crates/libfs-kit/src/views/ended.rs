@@ -7,13 +7,14 @@
 //! * A page of a delta is given back once, under the lock of its inode, and only when the header
 //!   says that the delta is no longer one.
 
-use crate::engine::{Attempt, Context, Fix, Stop};
-use crate::state::{CachedInode, LAST, Lane, begun, flag};
-use arck_core_state::InodeNumber;
+use crate::delta;
+use crate::engine::{Attempt, Context, Need, Stop};
+use crate::ownership::{self, Owner};
+use crate::region::Lock;
+use crate::views::{CachedInode, LAST, Lane, begun, flag};
+use arck_core_state::extended::NONE;
 use arck_core_state::header::HeaderKind;
-use arck_libfs_kit::delta;
-use arck_libfs_kit::ownership::{self, Owner};
-use arck_libfs_kit::region::Lock;
+use arck_core_state::{InodeNumber, PagePtr};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 impl<'a> Context<'a> {
@@ -60,6 +61,14 @@ impl<'a> Context<'a> {
         inode.branch.store(begun::NOT, Ordering::Release);
     }
 
+    /// A page of extended attributes of the delta's is not referred to any more.
+    pub fn release_extended(&self, attributes: u32) {
+        if attributes != 0 && attributes != NONE {
+            let page = PagePtr(u64::from(attributes));
+            self.session.state().data.release(self.session, page);
+        }
+    }
+
     /// Whether nothing of a delta is left in the view.
     pub fn has_no_delta(&self, inode: &'static CachedInode) -> bool {
         let relaxed = Ordering::Relaxed;
@@ -74,12 +83,12 @@ impl<'a> Context<'a> {
     /// deltas used is free again.
     pub fn refresh_dirty(&self) -> Attempt<()> {
         let first = {
-            let _locked = self.state.dirty_lock.lock(self.slot().holder());
-            self.state.refreshing.fetch_add(1, Ordering::AcqRel);
-            self.state.dirty_first.swap(LAST, Ordering::AcqRel)
+            let _locked = self.views.dirty_lock.lock(self.slot().holder());
+            self.views.refreshing.fetch_add(1, Ordering::AcqRel);
+            self.views.dirty_first.swap(LAST, Ordering::AcqRel)
         };
         let outcome = self.refresh_all(first);
-        self.state.refreshing.fetch_sub(1, Ordering::AcqRel);
+        self.views.refreshing.fetch_sub(1, Ordering::AcqRel);
         outcome
     }
 
@@ -107,7 +116,7 @@ impl<'a> Context<'a> {
             return Ok(());
         }
         if header.ownership().is_marked() {
-            return Err(Fix::Wait(inode.number()).into());
+            return Err(Need::Wait(inode.number()).into());
         }
         if header.ownership().is_refused()
             && ownership::owner(self.session, header) == Owner::Us(inode.expected())
@@ -150,7 +159,7 @@ impl<'a> Context<'a> {
 
     /// Notes that an inode has a delta. Under its lock.
     pub fn note_dirty(&self, inode: &CachedInode) {
-        let (state, number) = (self.state, inode.number());
+        let (state, number) = (self.views, inode.number());
         if inode.is_directory() {
             let next = &inode.changed_next;
             self.list_number(number, next, &state.changed_first, &state.changed_lock);

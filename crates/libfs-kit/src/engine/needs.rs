@@ -1,15 +1,16 @@
-//! What an attempt needs before it can be made again, got: ownership, room, numbers, folds.
+//! What an attempt needs before it can be made again ([`Need`]), got: ownership, room, numbers, folds.
 //!
 //! Invariant: runs between attempts, outside any operation of the protocol and with no lock of an
 //! inode held, since most of it waits for the controller. The session's `room` lock is taken
 //! first, so that one thread folds for room and the others find what it freed.
 
-use super::{Engine, Fix};
-use crate::interface::Errno;
-use crate::state::LAST;
-use arck_libfs_kit::ThreadContext;
-use arck_libfs_kit::ownership::{self, Owner};
+use super::{Engine, Need};
+use crate::ThreadContext;
+use crate::ownership::{self, Owner};
+use crate::views::LAST;
+use arck_core_state::InodeNumber;
 use arck_protocol::Request;
+use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 
 /// How long threads are waited for that give back what a fold has freed, and how often.
@@ -27,116 +28,135 @@ const LINKS_PAUSE: std::time::Duration = std::time::Duration::from_micros(50);
 /// Arena pages in use (16 MiB) at which a session folds by itself.
 const DELTA_PAGES_FOLD: u64 = 4096;
 
-impl Engine {
+impl Engine<'_> {
+    /// Gets what an attempt needs. Outside of operations; what that changes of the auxiliary state nobody
+    /// builds anew meanwhile. What fails since it is damaged is tried again.
     #[cold]
-    pub fn fix(&self, thread: &'static ThreadContext, fix: Fix) -> Result<(), Errno> {
+    pub fn meet(&self, thread: &'static ThreadContext, need: Need) -> Result<(), Errno> {
+        loop {
+            let is_within = thread.slot().is_pinned();
+            let inside = self.inside()?;
+            let met = self.meet_inside(thread, need);
+            let is_damaged = inside.is_some() && self.session.region().is_damaged();
+            if is_within || met.is_ok() || !is_damaged {
+                return met;
+            }
+        }
+    }
+
+    fn meet_inside(&self, thread: &'static ThreadContext, need: Need) -> Result<(), Errno> {
         let (session, slot) = (self.session, thread.slot());
         let stock = session.state();
-        match fix {
-            Fix::Again => Ok(()),
-            Fix::Own(numbers) => {
-                let mut wanted = [0; 4];
-                let mut count = 0;
-                for number in numbers.into_iter().filter(|&number| number != 0) {
-                    let header = session.header(number).ok_or(Errno::STALE)?;
-                    ownership::wait_unmarked(session, header)?;
-                    if !matches!(ownership::owner(session, header), Owner::Us(_)) {
-                        wanted[count] = number;
-                        count += 1;
-                    }
-                }
-                if count == 0 {
-                    return Ok(());
-                }
-                match self.acquire(&wanted[..count]) {
-                    // As many owned as a session may: give up what is not needed right now.
-                    Err(Errno::NOBUFS) => {
-                        self.give_up_all()?;
-                        ownership::acquire(session, &wanted[..count])
-                    }
-                    other => other,
-                }
-            }
-            Fix::Recall(number) => ownership::recall(session, number),
-            Fix::TakeOver(number) => match self.acquire(&[number]) {
+        match need {
+            Need::Again => Ok(()),
+            Need::Own(numbers) => self.own(numbers),
+            Need::Recall(number) => ownership::recall(session, number),
+            Need::TakeOver(number) => match self.acquire(&[number]) {
                 // Whatever needs it asks again, and tells why it cannot be had.
                 Err(_) => ownership::recall(session, number),
                 owned => owned,
             },
-            Fix::Admit(inode, contents) => session.ask(&Request::Admit { inode, contents }),
-            Fix::DropSetId(inode) => session.ask(&Request::DropSetId { inode }),
-            Fix::Wait(number) => {
+            Need::Admit(inode, contents) => session.ask(&Request::Admit { inode, contents }),
+            Need::DropSetId(inode) => session.ask(&Request::DropSetId { inode }),
+            Need::Wait(number) => {
                 ownership::wait_unmarked(session, session.header(number).ok_or(Errno::STALE)?)
             }
-            Fix::Busy(number) => self.run_local(|context| {
+            Need::Busy(number) => self.run_local(|context| {
                 let inode = context.cached(number)?;
                 drop(context.lock_whole(inode));
                 Ok(())
             }),
-            Fix::Turn(number) | Fix::OwnTurn(number) => {
-                // Cached inodes stay where they are: waiting for one keeps nobody's epoch.
+            Need::Turn(number) | Need::OwnTurn(number) => {
+                // Views stay where they are: waiting for one keeps nobody's epoch.
                 if let Some(inode) = self.known(number) {
                     drop(inode.turn.lock(slot.holder()));
                 }
                 Ok(())
             }
-            Fix::Numbers => self.with_room(|| stock.numbers.refill(session, slot), || false),
-            Fix::DataPages => self.with_room(
+            Need::Numbers => self.with_room(|| stock.numbers.refill(session, slot), || false),
+            Need::DataPages => self.with_room(
                 || stock.data.grow(session, slot),
                 || stock.data.has_free(session),
             ),
-            Fix::ArenaPages => {
-                let spare = || stock.arena.used() < DELTA_PAGES_FOLD;
-                if !spare() {
-                    // Enough has gathered: a fold now, so that neither the arena nor the time
-                    // to recover it grows without bound.
-                    self.fold_all()?;
-                    if spare() {
-                        return Ok(());
-                    }
-                }
-                let enough = || spare() && stock.arena.has_free();
-                self.with_room(|| stock.arena.grow(session), enough)
-            }
-            Fix::Room(pages) => match stock.arena.ask_for_room(session, pages, false) {
-                Err(Errno::NOSPC) => {
-                    let _alone = self.state.room.lock(slot.holder());
-                    match stock.arena.ask_for_room(session, pages, false) {
-                        Err(Errno::NOSPC) => {
-                            // What the deltas take is less than what is kept for them.
-                            self.fold_all()?;
-                            self.ask_for_room_freed(pages)
-                        }
-                        other => other,
-                    }
-                }
-                other => other,
-            },
-            Fix::Memory => {
+            Need::ArenaPages => self.grow_arena(),
+            Need::Room(pages) => self.get_room(thread, pages),
+            Need::Memory => {
                 self.fold_all()?;
                 // After three, all is free that no thread looks at.
                 (0..3).for_each(|_| slot.collect());
                 Ok(())
             }
-            Fix::Links => {
+            Need::Links => {
                 arck_protocol::wait::sleep(LINKS_PAUSE);
                 Ok(())
             }
-            Fix::Counts => {
+            Need::Counts => {
                 // Without a lock that who is at it could need.
-                drop(self.state.counts_lock.lock(slot.holder()));
+                drop(self.views.counts_lock.lock(slot.holder()));
                 self.run_local(|context| context.settle_counts())
             }
-            Fix::BranchSlot(branch) => stock.arena.grow_branches(session, branch),
-            Fix::Commit(numbers) => {
-                let mut wanted = [0; 2];
-                let mut count = 0;
-                for number in numbers.into_iter().filter(|&number| number != 0) {
-                    wanted[count] = number;
-                    count += 1;
-                }
-                ownership::commit(session, &wanted[..count], false)
+            Need::BranchSlot(branch) => stock.arena.grow_branches(session, branch),
+            Need::Commit(numbers) => {
+                ownership::commit(session, some(numbers, &mut [0; 2], |_| Ok(true))?, false)
             }
+        }
+    }
+
+    /// Ownership of those among the inodes that this session does not own.
+    fn own(&self, numbers: [InodeNumber; 4]) -> Result<(), Errno> {
+        let session = self.session;
+        let mut wanted = [0; 4];
+        let wanted = some(numbers, &mut wanted, |number| {
+            let header = session.header(number).ok_or(Errno::STALE)?;
+            ownership::wait_unmarked(session, header)?;
+            Ok(!matches!(ownership::owner(session, header), Owner::Us(_)))
+        })?;
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        match self.acquire(wanted) {
+            // As many owned as a session may: give up what is not needed right now.
+            Err(Errno::NOBUFS) => {
+                self.give_up_all()?;
+                ownership::acquire(session, wanted)
+            }
+            other => other,
+        }
+    }
+
+    /// More arena pages.
+    fn grow_arena(&self) -> Result<(), Errno> {
+        let arena = &self.session.state().arena;
+        let spare = || arena.used() < DELTA_PAGES_FOLD;
+        if !spare() {
+            // Enough has gathered: a fold now, so that neither the arena nor the time
+            // to recover it grows without bound.
+            self.fold_all()?;
+            if spare() {
+                return Ok(());
+            }
+        }
+        let enough = || spare() && arena.has_free();
+        self.with_room(|| arena.grow(self.session), enough)
+    }
+
+    /// Room for so many delta pages more.
+    fn get_room(&self, thread: &'static ThreadContext, pages: u32) -> Result<(), Errno> {
+        let arena = &self.session.state().arena;
+        let ask = || arena.ask_for_room(self.session, pages, false);
+        match ask() {
+            Err(Errno::NOSPC) => {
+                let _alone = self.views.room.lock(thread.slot().holder());
+                match ask() {
+                    Err(Errno::NOSPC) => {
+                        // What the deltas take is less than what is kept for them.
+                        self.fold_all()?;
+                        self.ask_for_room_freed(pages)
+                    }
+                    other => other,
+                }
+            }
+            other => other,
         }
     }
 
@@ -146,7 +166,7 @@ impl Engine {
         let arena = &self.session.state().arena;
         let mut folded = 0;
         for _ in 0..GIVING_BACK_MAX {
-            let others_give_back = self.state.refreshing.load(Ordering::Acquire) != 0;
+            let others_give_back = self.views.refreshing.load(Ordering::Acquire) != 0;
             match arena.ask_for_room(self.session, pages, true) {
                 Err(Errno::NOSPC) if others_give_back => arck_protocol::wait::sleep(GIVING_BACK),
                 Err(Errno::NOSPC) if folded < FOLDED_MAX && arena.used() > FEW_PAGES => {
@@ -170,7 +190,7 @@ impl Engine {
             Err(Errno::NOSPC) => {
                 // Another thread may be at it, and has not yet given back what its fold freed.
                 let thread = self.session.thread()?;
-                let _alone = self.state.room.lock(thread.slot().holder());
+                let _alone = self.views.room.lock(thread.slot().holder());
                 if enough() {
                     return Ok(());
                 }
@@ -197,8 +217,8 @@ impl Engine {
 
     /// Whether this session has changed something that it does not know to be folded.
     pub fn has_dirty(&self) -> bool {
-        !matches!(self.state.dirty_first.load(Ordering::Acquire), 0 | LAST)
-            || self.state.refreshing.load(Ordering::Acquire) != 0
+        !matches!(self.views.dirty_first.load(Ordering::Acquire), 0 | LAST)
+            || self.views.refreshing.load(Ordering::Acquire) != 0
     }
 
     /// Folds all that this session has changed, and takes back what the deltas used; but what was
@@ -235,4 +255,20 @@ impl Engine {
             other => other,
         }
     }
+}
+
+/// Those of the `numbers` that are inodes and `wanted`, in `place`.
+fn some<const N: usize>(
+    numbers: [InodeNumber; N],
+    place: &mut [InodeNumber; N],
+    mut wanted: impl FnMut(InodeNumber) -> Result<bool, Errno>,
+) -> Result<&[InodeNumber], Errno> {
+    let mut count = 0;
+    for number in numbers.into_iter().filter(|&number| number != 0) {
+        if wanted(number)? {
+            place[count] = number;
+            count += 1;
+        }
+    }
+    Ok(&place[..count])
 }

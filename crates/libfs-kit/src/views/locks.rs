@@ -28,11 +28,11 @@
 //! then one lane of one directory; then what threads share of a branch ([`Context::lock_branch`]);
 //! then stocks.
 
-use crate::engine::{Attempt, Context, Fix};
-use crate::state::{BUCKETS, Bucket, CachedInode, Lane, Spread, begun};
+use crate::Session;
+use crate::engine::{Attempt, Context, Need};
+use crate::region::{Holder, LockGuard, Offset, ReadGuard, WriteGuard};
+use crate::views::{BUCKETS, Bucket, CachedInode, Lane, Spread, begun};
 use arck_core_state::branch::TAILS;
-use arck_libfs_kit::Session;
-use arck_libfs_kit::region::{Holder, LockGuard, Offset, ReadGuard, WriteGuard};
 use std::sync::atomic::Ordering;
 
 /// How often threads wait for an inode before it is spread.
@@ -466,7 +466,7 @@ impl<'a> Context<'a> {
             *held = Some(spread.bucket(place).lock.write(self.slot().holder()));
         }
         inode.spread.store(offset, Ordering::Release);
-        self.state.spread.fetch_add(1, Ordering::Relaxed);
+        self.views.spread.fetch_add(1, Ordering::Relaxed);
     }
 
     /// An inode's lock, if it is free: views are refreshed under other locks too, where waiting
@@ -478,7 +478,7 @@ impl<'a> Context<'a> {
             }
             std::hint::spin_loop();
         }
-        Err(Fix::Busy(inode.number()).into())
+        Err(Need::Busy(inode.number()).into())
     }
 }
 

@@ -13,15 +13,16 @@
 //! * An entry says what the name leads to (or that the verified name is hidden), and by which
 //!   record, so that a later operation can take that record's effect back.
 
-use crate::engine::{Attempt, Context, Fix};
-use crate::interface::Errno;
-use crate::read::Seen;
-use crate::state::{Bucket, CachedInode, Lane, OverlayEntry};
+use crate::engine::{Attempt, Context, Need};
+use crate::names::OverlayEntry;
+use crate::region::{AtomicOffset, HashLink, HashTable, Offset, ThreadSlot};
+use crate::views::verified::Seen;
+use crate::views::{Bucket, CachedInode, Lane};
 use arck_core_state::directory::{self, Dentry};
 use arck_core_state::geometry::NAME_MAX;
 use arck_core_state::record::RecordRef;
 use arck_core_state::{FileKind, InodeNumber};
-use arck_libfs_kit::region::{AtomicOffset, HashLink, HashTable, Offset, ThreadSlot};
+use rustix::io::Errno;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 /// How a name stands in a directory.
@@ -98,7 +99,7 @@ impl<'a> Context<'a> {
     fn table(&self) -> &'static HashTable<OverlayEntry> {
         self.session
             .region()
-            .get(self.state.overlay.load(Ordering::Acquire))
+            .get(self.views.overlay.load(Ordering::Acquire))
     }
 
     #[inline]
@@ -179,7 +180,7 @@ impl<'a> Context<'a> {
                 std::sync::atomic::fence(Ordering::Acquire);
                 if entry.inode.load(Ordering::Relaxed) != inode {
                     // Hidden, and perhaps made to lead elsewhere, while it was read.
-                    return Err(Fix::Again.into());
+                    return Err(Need::Again.into());
                 }
                 found.dentry = Some(Dentry {
                     inode,
@@ -208,10 +209,10 @@ impl<'a> Context<'a> {
             || header.fold() != expected.fold
             || header.ownership().bare() != expected.ownership
         {
-            return Err(Fix::Again.into());
+            return Err(Need::Again.into());
         }
         if found.dentry.is_none() && self.bucket(directory, hash).is_moving() {
-            return Err(Fix::Busy(number).into());
+            return Err(Need::Busy(number).into());
         }
         Ok(found)
     }
@@ -242,7 +243,7 @@ impl<'a> Context<'a> {
     fn torn(&self, directory: &CachedInode, sequence: u64) -> crate::engine::Stop {
         match self.header(directory.number()) {
             Ok(header) if header.sequence.load(Ordering::Acquire) == sequence => Errno::IO.into(),
-            _ => Fix::Again.into(),
+            _ => Need::Again.into(),
         }
     }
 

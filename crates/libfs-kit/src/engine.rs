@@ -1,0 +1,407 @@
+//! How an operation runs: inside an operation of the protocol, with the epoch pinned, and again
+//! from the start whenever something has to be had first or a fold got in between.
+//!
+//! An operation is a closure over a [`Context`], one *attempt*. It
+//!
+//! 1. looks at what it needs, by [views](crate::views) and the [overlay](crate::names::overlay);
+//!    what is lacking it gives away as a [`Need`], and the engine meets that and makes it again;
+//! 2. locks the inodes that it is about ([`crate::views::locks`]);
+//! 3. begins to change them ([`Context::begin_change`]: the *first check*), has what it refers to
+//!    durable, and publishes by one store;
+//! 4. has the *second check* made, [`Context::confirm`], which asks for the receipt where a fold got
+//!    in between, and says whether the operation stands, was folded, or is to be made again;
+//! 5. brings the views up to what stands.
+//!
+//! The engine does the rest: waiting for marks, asking for ownership, numbers, pages and room, folding
+//! where there is none, refreshing views and dropping deltas that are over, joining in when a member
+//! of the group has died, and going on with the controller's successor.
+//!
+//! # Invariants
+//! * Nothing is asked of the controller inside an operation or under a lock: an attempt that
+//!   needs something gives it up as a [`Need`], ends, and is made again after.
+//! * An attempt that stops before it has published leaves everything as it was.
+//! * What could not be reached is not taken for what is not there: an attempt publishes nothing after it
+//!   ([`Context::expect_reached`]), and what it says is not told.
+//! * After publishing, [`Context::confirm`] looks at the headers again (DESIGN section 5).
+
+mod admission;
+mod ahead;
+mod call;
+mod needs;
+mod rebuild;
+mod second_check;
+
+pub use crate::need::Need;
+pub use call::Progress;
+pub use second_check::{Confirmed, Published};
+
+use crate::ownership::{self, Owner};
+use crate::region::{Guard, ThreadSlot};
+use crate::views::turns::Turn;
+use crate::views::{CachedInode, Views};
+use crate::{Operation, Session, ThreadContext};
+use arck_core_state::{InodeNumber, LiveHeader};
+use arck_protocol::operation::Expected;
+use call::Call;
+use rustix::io::Errno;
+use std::cell::RefCell;
+
+/// Why an attempt ended early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// For good.
+    Failure(Errno),
+    /// To be made again when this is so.
+    Need(Need),
+}
+
+impl From<Errno> for Stop {
+    fn from(errno: Errno) -> Stop {
+        Stop::Failure(errno)
+    }
+}
+impl From<Need> for Stop {
+    fn from(need: Need) -> Stop {
+        Stop::Need(need)
+    }
+}
+
+/// Result of an attempt or of a part of one.
+pub type Attempt<T> = Result<T, Stop>;
+
+/// Attempts until an operation gives up with EAGAIN: each follows some progress of another
+/// session or of the controller, so this is far more than any honest run needs.
+const ATTEMPTS_MAX: usize = 100_000;
+
+/// How a call comes to the inodes that it is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// By names: what they led to may be gone before it is looked at; then they are walked again from
+    /// the start, as if it never had been. ENOENT if they lead time and again to what is gone by then.
+    Names,
+    /// By numbers, of what is open.
+    Numbers,
+}
+
+/// What the engine leaves to the LibFS.
+pub trait LibFs {
+    /// The verified state beneath the view of an inode with [`flag::MAPPED`](crate::views::flag::MAPPED)
+    /// is another. Under its lock.
+    fn view_moved(&self, context: &Context<'_>, inode: &'static CachedInode);
+
+    /// Closes what a member of the group had open that is gone. Inside; one thread at a time.
+    fn close_all_of(&self, member: u16) -> Result<(), Errno>;
+
+    /// Begins a new generation of the auxiliary state, since a member died inside the old one: `gone`
+    /// are the departed. Nobody else is inside, and all is folded. See
+    /// [`State::begin_again`](crate::session::State::begin_again) for the kit's part.
+    fn begin_again(&self, slot: &'static ThreadSlot<'static>, gone: &[u16]) -> Result<(), Errno>;
+}
+
+/// Runs operations of a session.
+#[derive(Clone, Copy)]
+pub struct Engine<'l> {
+    pub session: &'static Session,
+    pub views: &'static Views,
+    pub libfs: &'l dyn LibFs,
+}
+
+/// One attempt.
+pub struct Context<'a> {
+    pub session: &'static Session,
+    pub views: &'static Views,
+    pub thread: &'static ThreadContext,
+    pub guard: Guard<'static>,
+    operation: RefCell<Option<Operation<'static>>>,
+    call: &'a Call,
+    pub(crate) libfs: &'a dyn LibFs,
+}
+
+impl Context<'_> {
+    #[inline(always)]
+    pub fn slot(&self) -> &'static ThreadSlot<'static> {
+        self.thread.slot()
+    }
+
+    /// Enters the operation, once an attempt is going to publish.
+    #[inline]
+    pub fn enter(&self) {
+        let mut operation = self.operation.borrow_mut();
+        if operation.is_none() {
+            *operation = Some(self.thread.enter());
+        }
+    }
+
+    fn leave(&self) {
+        self.operation.borrow_mut().take();
+    }
+
+    /// The group's region has no memory left: ENOMEM, if a fold has not helped.
+    #[cold]
+    pub fn no_memory(&self) -> Stop {
+        match self.call.may_free_memory() {
+            true => Need::Memory.into(),
+            false => Errno::NOMEM.into(),
+        }
+    }
+
+    /// From here on the attempt does what is not to be done twice.
+    #[inline]
+    pub fn note_change(&self) {
+        self.call.reach(Progress::Changing);
+    }
+
+    /// Before anything is published, and behind the last look at what it is computed from: that nothing of
+    /// that was out of reach. ENOMEM, EMFILE: see [`ThreadContext::unreached`].
+    #[inline]
+    pub fn expect_reached(&self) -> Attempt<()> {
+        match self.thread.unreached() {
+            None => {
+                self.publishes();
+                Ok(())
+            }
+            Some(errno) => Err(errno.into()),
+        }
+    }
+
+    /// The same, of what has failed already where something was out of reach, or was left out.
+    #[inline]
+    pub fn publishes(&self) {
+        self.call.reach(Progress::Publishing);
+    }
+
+    /// Keeps a turn until the call ends.
+    pub(crate) fn keep(&self, turn: Turn) {
+        self.call.keep(turn);
+    }
+
+    #[inline(always)]
+    pub fn header(&self, number: InodeNumber) -> Result<&'static LiveHeader, Errno> {
+        self.session.header(number).ok_or(Errno::STALE)
+    }
+
+    /// The first check, with which every change of an inode begins: that it is owned, and its view that of
+    /// now. Under its lock; enters the operation.
+    pub fn begin_change(&self, inode: &CachedInode) -> Attempt<Expected> {
+        self.enter();
+        let expected = self.owned(inode)?;
+        self.unmoved(inode)?;
+        self.session.reach_delta()?;
+        Ok(expected)
+    }
+
+    /// That this session owns the inode and `inode` is a view of it as it is now; to be asked
+    /// under the inode's lock, after [`Context::enter`], before anything is written.
+    fn owned(&self, inode: &CachedInode) -> Attempt<Expected> {
+        let number = inode.number();
+        let header = self.header(number)?;
+        let expected = inode.expected();
+        if self.session.is_of_group() && self.session.region().is_damaged() {
+            return Err(Errno::IO.into());
+        }
+        if expected.still_holds(header) && expected.ownership.session() == self.session.number() {
+            self.note_change();
+            return Ok(expected);
+        }
+        Err(self.why_not_owned(number, header))
+    }
+
+    #[cold]
+    fn why_not_owned(&self, number: InodeNumber, header: &LiveHeader) -> Stop {
+        if header.ownership().is_marked() {
+            return Need::Wait(number).into();
+        }
+        match ownership::owner(self.session, header) {
+            // Until it is repaired, or taken away: what came on top would be lost with it.
+            Owner::Us(_) if header.ownership().is_refused() => Errno::IO.into(),
+            // Ours, but the view is older than a fold: whoever asked refreshes the view.
+            Owner::Us(_) => Need::Again.into(),
+            Owner::Nobody | Owner::Other => Need::Own([number, 0, 0, 0]).into(),
+            Owner::Gone => Errno::STALE.into(),
+        }
+    }
+}
+
+/// An attempt that was made.
+struct Tried<T> {
+    outcome: Attempt<T>,
+    /// Before it left, the auxiliary state was damaged: what it has found counts for nothing.
+    is_damaged: bool,
+}
+
+impl Engine<'_> {
+    /// Runs attempts until one succeeds or fails for good.
+    #[inline(always)]
+    pub fn run<T>(
+        &self,
+        way: Way,
+        mut attempt: impl FnMut(&Context<'_>) -> Attempt<T>,
+    ) -> Result<T, Errno> {
+        let thread = self.session.thread()?;
+        let call = Call::default();
+        for _ in 0..ATTEMPTS_MAX {
+            if self.session.is_of_group() && !thread.slot().is_pinned() {
+                self.be_one_of_group()?;
+            }
+            call.progress.set(Progress::Looking);
+            thread.forget_unreached();
+            let tried = self.attempt(thread, &call, &mut attempt);
+            if let Some(errno) = thread.unreached()
+                && call.is_wrong(&tried.outcome)
+            {
+                return Err(self.session.say_why(errno));
+            }
+            let is_done = || match &tried.outcome {
+                Ok(_) => call.progress.get() >= Progress::Changing,
+                Err(Stop::Failure(_)) => call.progress.get() == Progress::Published,
+                Err(Stop::Need(_)) => false,
+            };
+            if tried.is_damaged && !is_done() {
+                continue;
+            }
+            match tried.outcome {
+                Ok(value) => return Ok(value),
+                Err(stop) => self
+                    .prepare_again(thread, &call, way, stop)
+                    .map_err(|errno| self.session.say_why(errno))?,
+            }
+        }
+        Err(Errno::AGAIN)
+    }
+
+    /// As [`Engine::run`], for operations that take no names.
+    #[inline]
+    pub fn run_local<T>(
+        &self,
+        attempt: impl FnMut(&Context<'_>) -> Attempt<T>,
+    ) -> Result<T, Errno> {
+        self.run(Way::Numbers, attempt)
+    }
+
+    /// After an attempt that has stopped: what it needs is got. An error ends the call.
+    #[inline(never)]
+    fn prepare_again(
+        &self,
+        thread: &'static ThreadContext,
+        call: &Call,
+        way: Way,
+        stop: Stop,
+    ) -> Result<(), Errno> {
+        let met = match stop {
+            Stop::Failure(Errno::STALE) if way == Way::Names => Err(Errno::STALE),
+            Stop::Failure(Errno::STALE) if call.looks_again() => return Ok(()),
+            Stop::Failure(errno) => return Err(errno),
+            Stop::Need(Need::OwnTurn(number)) => {
+                let inode = self.known(number).ok_or(Errno::STALE)?;
+                call.keep(Turn::on(self.session, inode, thread.slot().holder()));
+                Ok(())
+            }
+            Stop::Need(Need::Admit(number, false)) => self.admit(number, &call.admission),
+            Stop::Need(need) => self.meet(thread, need),
+        };
+        if met.is_err()
+            && let Some(errno) = thread.unreached()
+        {
+            // What was to be got could not be looked at.
+            return Err(errno);
+        }
+        match met {
+            Err(Errno::STALE) if way == Way::Names => call.walks_again(),
+            Err(Errno::ACCESS) if way == Way::Names && call.admission.is_to_be_asked_again() => {
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    #[inline(always)]
+    fn attempt<T>(
+        &self,
+        thread: &'static ThreadContext,
+        call: &Call,
+        attempt: &mut impl FnMut(&Context<'_>) -> Attempt<T>,
+    ) -> Tried<T> {
+        let is_outermost = !thread.slot().is_pinned();
+        let context = Context {
+            session: self.session,
+            views: self.views,
+            thread,
+            guard: thread.slot().pin(),
+            operation: RefCell::new(None),
+            call,
+            libfs: self.libfs,
+        };
+        let region = self.session.region();
+        if is_outermost
+            && (self.session.has_missed_withdrawals()
+                || self.session.is_of_group() && region.is_damaged())
+        {
+            return Tried {
+                outcome: Err(Need::Again.into()),
+                is_damaged: false,
+            };
+        }
+        let outcome = attempt(&context);
+        // While nobody can have built it anew.
+        let is_damaged = is_outermost && self.session.is_of_group() && region.is_damaged();
+        Tried {
+            outcome,
+            is_damaged,
+        }
+    }
+
+    /// One attempt, of the thread that builds the auxiliary state anew: what it needs it does not get.
+    pub fn run_inside<T>(
+        &self,
+        slot: &'static ThreadSlot<'static>,
+        mut attempt: impl FnMut(&Context<'_>) -> Attempt<T>,
+    ) -> Result<T, Errno> {
+        let _inside = slot.pin();
+        let call = Call::default();
+        let tried = self.attempt(self.session.thread()?, &call, &mut attempt);
+        tried.outcome.map_err(|stop| match stop {
+            Stop::Failure(errno) => errno,
+            Stop::Need(_) => Errno::AGAIN,
+        })
+    }
+
+    /// Keeps the auxiliary state from being built anew, outside of an attempt, until it is dropped;
+    /// of a session of one process nothing.
+    #[inline]
+    pub fn inside(&self) -> Result<Option<Guard<'static>>, Errno> {
+        if !self.session.is_of_group() {
+            return Ok(None);
+        }
+        let slot = self.session.thread()?.slot();
+        loop {
+            let is_within = slot.is_pinned();
+            let inside = slot.pin();
+            let is_damaged = self.session.region().is_damaged();
+            if is_within || !is_damaged && !self.session.has_missed_withdrawals() {
+                return Ok(Some(inside));
+            }
+            drop(inside);
+            if is_damaged {
+                self.rebuild()?;
+            }
+            self.session.drop_withdrawn()?;
+        }
+    }
+
+    /// Before a call in a group of several processes: what others have left is cleared away.
+    #[inline]
+    fn be_one_of_group(&self) -> Result<(), Errno> {
+        let kept_up = self.session.keep_up();
+        kept_up.map_err(|errno| self.session.say_why(errno))?;
+        if self.session.any_departed() {
+            self.clear_departed()?;
+        }
+        if self.session.region().is_damaged() {
+            self.rebuild()?;
+        }
+        if self.session.has_missed_withdrawals() {
+            self.session.drop_withdrawn()?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,137 @@
+//! The second check: whether what an operation has published stands, or a fold got in between.
+//!
+//! # Invariants
+//! * What was folded is told by the receipt alone, after the operation has been left; never by the
+//!   verified state, which others may have changed since (DESIGN section 5).
+//! * Of an operation on several inodes either all stands, or what was published is taken back, inside
+//!   the operation, before it is made again.
+
+use super::{ATTEMPTS_MAX, Attempt, Context, Need, Progress};
+use crate::ownership::{self, Straddled};
+use crate::views::CachedInode;
+use arck_protocol::operation::Expected;
+use rustix::io::Errno;
+
+/// What [`Context::confirm`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Confirmed {
+    /// The delta stands: auxiliary state is to be brought up to it.
+    Standing,
+    /// A fold took the operation along and ended the delta: auxiliary state will be rebuilt.
+    Folded,
+}
+
+impl Context<'_> {
+    /// The second look, after publishing. The first of `inodes` is the one in whose delta the
+    /// operation was published; `published` is the word by which it was.
+    pub fn confirm(
+        &self,
+        inodes: &[(&CachedInode, Expected)],
+        published: Published,
+    ) -> Attempt<Confirmed> {
+        self.call.reach(Progress::Published);
+        if self.all_hold(inodes)? {
+            return Ok(Confirmed::Standing);
+        }
+        self.straddles(inodes, published)
+    }
+
+    fn all_hold(&self, inodes: &[(&CachedInode, Expected)]) -> Attempt<bool> {
+        for (inode, expected) in inodes {
+            if !expected.still_holds(self.header(inode.number())?) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// A fold got in between. What was published in the first inode's delta was folded, or
+    /// missed, as the receipt says. If another inode of the operation is not as it was, half of
+    /// the operation may have gone without the other: it is taken back, inside the operation,
+    /// and made again unless the first delta was folded as published.
+    #[cold]
+    fn straddles(
+        &self,
+        inodes: &[(&CachedInode, Expected)],
+        published: Published,
+    ) -> Attempt<Confirmed> {
+        let Some((inode, expected)) = inodes.first() else {
+            return Ok(Confirmed::Standing);
+        };
+        let header = self.header(inode.number())?;
+        let mut last = published.word;
+        let mut bytes = [0u8; RECORD_BYTES];
+        let bytes = bytes.get_mut(..published.length).ok_or(Errno::IO)?;
+        self.session
+            .arena_at(published.offset as usize)
+            .copy_to(published.offset as usize, bytes)
+            .ok_or(Errno::IO)?;
+        bytes[..8].copy_from_slice(&published.word.to_le_bytes());
+        let mut last_bytes = [0u8; RECORD_BYTES];
+        let last_bytes = &mut last_bytes[..published.length];
+        last_bytes.copy_from_slice(bytes);
+        for _ in 0..ATTEMPTS_MAX {
+            self.enter();
+            // Nor does anything come on top of a delta that was refused.
+            let others_hold = self.all_hold(&inodes[1..])? && !header.ownership().is_refused();
+            if others_hold && last == published.word && expected.still_holds(header) {
+                return Ok(Confirmed::Standing);
+            }
+            if !others_hold {
+                // Whatever becomes of the first delta, half an operation must not stay in it.
+                last = published.before;
+                last_bytes[..8].copy_from_slice(&last.to_le_bytes());
+                self.store_word(published.offset, last)?;
+            }
+            self.leave();
+            match ownership::straddled_after(
+                self.session,
+                header,
+                inode.number(),
+                expected,
+                published.offset,
+                bytes,
+                last_bytes,
+            )? {
+                Straddled::NotFolded if last != published.word => return Err(Need::Again.into()),
+                Straddled::NotFolded => {}
+                Straddled::Included => {
+                    // The overlay still shows the names as they were before, and a link that was
+                    // made and taken back unfolded moves no sequence.
+                    self.unsettle_counts();
+                    return Ok(Confirmed::Folded);
+                }
+                Straddled::Missed => return Err(Need::Again.into()),
+            }
+        }
+        Err(Errno::IO.into())
+    }
+
+    fn store_word(&self, offset: u64, word: u64) -> Attempt<()> {
+        let offset = usize::try_from(offset).map_err(|_| Errno::IO)?;
+        let stored = self
+            .session
+            .arena_at(offset)
+            .write_u64(offset, word)
+            .ok_or(Errno::IO)?;
+        let _durable = arck_pm::order::fence(stored.flush());
+        Ok(())
+    }
+}
+
+/// The word of the arena that commits an operation.
+#[derive(Clone, Copy, Debug)]
+pub struct Published {
+    /// Byte offset in the arena.
+    pub offset: u64,
+    pub word: u64,
+    /// What to store there to take the operation back.
+    pub before: u64,
+    /// Bytes from `offset` on that have to be folded for the operation to be: all of a record,
+    /// since a copy made while it was being stored may have its first word and not the rest.
+    pub length: usize,
+}
+
+/// Bytes of the longest record.
+const RECORD_BYTES: usize =
+    arck_core_state::record::RECORD_UNITS_MAX * arck_core_state::record::RECORD_UNIT;

@@ -1,0 +1,139 @@
+//! Records: what changes names, appended to a directory's delta.
+//!
+//! # Invariants
+//! * An operation commits by one store: a record that becomes valid, or an effect of a record
+//!   taken back. What a record refers to is durable before.
+//! * No two records of a directory have one sequence number.
+
+use crate::delta::{self, Tail};
+use crate::engine::{Attempt, Confirmed, Context, Published};
+use crate::views::{CachedInode, Lane};
+use arck_core_state::record::{Record, RecordRef, effect};
+use arck_pm::order;
+use arck_protocol::operation::Expected;
+use rustix::io::Errno;
+use std::sync::atomic::Ordering;
+
+impl Context<'_> {
+    /// That there is a place for a record, before anything is changed that goes with it.
+    pub fn expect_place(
+        &self,
+        directory: &'static CachedInode,
+        record: &Record<'_>,
+    ) -> Attempt<()> {
+        let own = self.own_lane(directory);
+        if has_place(own.lane, &tail_of(own.lane), record) {
+            return Ok(());
+        }
+        let arena = &self.session.state().arena;
+        let page = arena.take(self.session, self.slot())?;
+        arena.release(self.session, self.slot(), page);
+        Ok(())
+    }
+
+    /// Appends a record to a directory's delta, stamps the directory, makes both durable, and
+    /// looks at the headers again. `involved`: the directory first, then what else the record
+    /// speaks of. Under the locks of all of them.
+    pub fn commit_record(
+        &self,
+        directory: &'static CachedInode,
+        expected: &Expected,
+        mut record: Record<'_>,
+        involved: &[(&CachedInode, Expected)],
+        time: i64,
+    ) -> Attempt<(RecordRef, Confirmed)> {
+        let session = self.session;
+        let stock = session.state();
+        self.expect_reached()?;
+        let (branch, begun) = self.branch(directory, expected)?;
+        let own = self.own_lane(directory);
+        let lane = own.lane;
+        let mut tail = tail_of(lane);
+        let mut fresh = None;
+        let adds = record.state & effect::ADD != 0;
+        if !has_place(lane, &tail, &record) {
+            // What only takes names away makes room, and must be possible where there is none.
+            let taken = match adds {
+                true => stock
+                    .arena
+                    .take(session, self.slot())
+                    .map(|page| (page, true)),
+                false => stock.arena.take_for_removal(session, self.slot()),
+            };
+            match taken {
+                Ok((page, may_add)) => {
+                    fresh = Some(page);
+                    lane.removes.store(u32::from(!may_add), Ordering::Relaxed);
+                }
+                Err(need) => {
+                    let _begun = order::fence(begun);
+                    return Err(need.into());
+                }
+            }
+        }
+        record.sequence = lane
+            .sequence
+            .load(Ordering::Relaxed)
+            .wrapping_add(own.apart);
+        lane.sequence.store(record.sequence, Ordering::Relaxed);
+        let tails = if tail.page == 0 {
+            self.lock_branch(directory)
+        } else {
+            None
+        };
+        let (reference, stored) = delta::append_record(
+            session,
+            &branch,
+            own.place,
+            &mut tail,
+            fresh,
+            directory.number(),
+            expected.fold,
+            &record,
+            begun,
+        )?;
+        drop(tails);
+        if lane.tail_first.load(Ordering::Relaxed) == 0 {
+            lane.tail_first.store(tail.page, Ordering::Relaxed);
+        }
+        lane.tail_page.store(tail.page, Ordering::Relaxed);
+        lane.tail_unit.store(tail.unit, Ordering::Relaxed);
+        let stamped = self.stamp(directory, &branch, time)?;
+        let _durable = order::fence((stored, stamped.stored));
+        drop(own);
+        directory.branch_is_durable();
+        let offset = u64::from(reference.unit) * 64;
+        let word = session
+            .arena_at(offset as usize)
+            .load_u64(offset as usize, Ordering::Acquire)
+            .ok_or(Errno::IO)?;
+        // A record without effects says nothing.
+        let before = word & u64::from(u32::MAX);
+        let confirmed = self.confirm(
+            involved,
+            Published {
+                offset,
+                word,
+                before,
+                length: record.units() * 64,
+            },
+        )?;
+        if let Some(time) = stamped.time {
+            directory.stamped(time);
+        }
+        Ok((reference, confirmed))
+    }
+}
+
+fn tail_of(lane: &Lane) -> Tail {
+    Tail {
+        page: lane.tail_page.load(Ordering::Relaxed),
+        unit: lane.tail_unit.load(Ordering::Relaxed),
+    }
+}
+
+/// Whether a record fits into the last page of a bucket's tail, and may stand there.
+fn has_place(lane: &Lane, tail: &Tail, record: &Record<'_>) -> bool {
+    let adds = record.state & effect::ADD != 0;
+    tail.has_room(record.units()) && !(adds && lane.removes.load(Ordering::Relaxed) != 0)
+}

@@ -1,0 +1,60 @@
+//! What an attempt at an operation lacks: the one type by which stocks, views and locks say so.
+//!
+//! Invariant: whoever gives a need away has changed nothing that another attempt would find changed.
+//! It is met between attempts, outside of operations and with no lock of an inode held, since that
+//! asks the controller, or waits for another thread ([`crate::engine::Engine::meet`]).
+
+use arck_core_state::InodeNumber;
+
+/// What has to be so before an attempt is made again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Ownership of these inodes (0 = no inode).
+    Own([InodeNumber; 4]),
+    /// The newest verified state of an inode that another session owns.
+    Recall(InodeNumber),
+    /// The same, of one that is going to be changed: it comes with the ownership, if that can be had.
+    TakeOver(InodeNumber),
+    /// That the attributes of an inode can be mapped; its contents too, if that is said.
+    Admit(InodeNumber, bool),
+    /// That the set-id bits of a file are gone that a write takes away.
+    DropSetId(InodeNumber),
+    /// The fold of an inode to end.
+    Wait(InodeNumber),
+    /// The lock of an inode, which could not be waited for under another lock.
+    Busy(InodeNumber),
+    /// Another thread's turn on an inode's data to end.
+    Turn(InodeNumber),
+    /// A turn on an inode's data, until the call ends.
+    OwnTurn(InodeNumber),
+    /// Unborn inode numbers.
+    Numbers,
+    /// Free pages in segments of the session's own.
+    DataPages,
+    /// Free pages of the arena.
+    ArenaPages,
+    /// Room in the pool for what so many more delta pages add.
+    Room(u32),
+    /// That the arena has this slot for a branch.
+    BranchSlot(u32),
+    /// Memory of the group's region: what a fold makes superfluous is free after it.
+    Memory,
+    /// A fold of these inodes (0 = none).
+    Commit([InodeNumber; 2]),
+    /// Counts of links to be those of one state: another thread may be at it.
+    Counts,
+    /// Another thread to be through with a name and the links of its inode.
+    Links,
+    /// Nothing: something changed, look again.
+    Again,
+}
+
+impl Need {
+    /// Of one delta page: the same where `pages` are needed at once, none of which has been had.
+    pub fn of_pages(self, pages: usize) -> Need {
+        match self {
+            Need::Room(_) => Need::Room(u32::try_from(pages).unwrap_or(u32::MAX)),
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,502 @@
+//! Views: what this session sees of inodes, in the group's shared region. A view is the verified state of
+//! an inode with this session's delta on top.
+//!
+//! * [`refresh`]: the table of views, and bringing one up to date. [`ended`]: what becomes of deltas that
+//!   are over. [`links`]: counts of links.
+//! * [`locks`], [`turns`]: who may change what of an inode at the same time.
+//! * [`verified`]: what was looked at is of one state. [`entries`]: the pages of files, and the entries of
+//!   deltas that lead to them. [`branch`]: branches begun. [`stamps`]: times.
+//! * [`open`]: the table of what is open.
+//!
+//! # Invariants
+//! * Everything here can be rebuilt from the core state.
+//! * A [`CachedInode`] holds for the `ownership`, `fold` and `sequence` written in it, which are compared
+//!   with the header before it is believed.
+//! * `CachedInode::lock` protects the delta fields for writing (those of a directory's names may be
+//!   protected by the locks of its [buckets](locks) instead); readers of attributes load them
+//!   one by one. Cached inodes are never freed while the session lives, so references to them
+//!   need no epoch; overlay entries are freed through the epoch.
+//!
+//! Order of locks: the LibFS's own; that of making room; a turn of an inode (one at a time, see [`turns`]);
+//! cached inodes by ascending number, directories before what they hold where both are needed;
+//! then stocks of the kit; then the region's own.
+
+pub mod branch;
+pub mod ended;
+pub mod entries;
+pub mod links;
+pub mod locks;
+pub mod open;
+pub mod refresh;
+pub mod stamps;
+pub mod turns;
+pub mod verified;
+
+use crate::Session;
+use crate::names::OverlayEntry;
+use crate::names::reuse::ThreadNumbers;
+use crate::region::{AtomicOffset, HashTable, Lock, Offset, ReadWriteLock, ThreadSlot};
+use crate::region_shared;
+use arck_core_state::Ownership;
+use arck_core_state::branch::TAILS;
+use arck_core_state::geometry::InodeNumber;
+use arck_core_state::{FileKind, IndexRoot};
+use arck_protocol::operation::Expected;
+use rustix::io::Errno;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+fn none<T>() -> AtomicOffset<T> {
+    AtomicOffset::default()
+}
+
+/// Ends a list of numbers.
+pub const LAST: u32 = u32::MAX;
+
+/// Inodes per leaf of the table.
+pub const LEAF: usize = 512;
+
+region_shared! {
+    /// What all views have together: part of the kit's auxiliary state. What every operation reads and
+    /// hardly any changes stands on a line of its own; what operations change stands behind it, each lock
+    /// with what it protects.
+    pub struct Views {
+        /// Names that differ from the verified state, of all directories.
+        pub(crate) overlay: AtomicOffset<HashTable<OverlayEntry>>,
+        /// Leaves of the table of cached inodes, by number.
+        pub(crate) inodes: AtomicOffset<AtomicOffset<InodeLeaf>>,
+        /// Moves when parts of counts of links are taken out; odd until all are that belong to
+        /// one state. See [`links`].
+        pub(crate) counts: AtomicU64,
+        /// What threads keep at hand, by their slots.
+        pub(crate) thread_numbers: AtomicOffset<ThreadNumbers>,
+        pub(crate) inodes_lock: Lock,
+        /// How many inodes have been spread.
+        pub spread: AtomicU32,
+        /// Held by the thread that makes room by a fold, until what it freed can be had.
+        pub(crate) room: Lock,
+        /// Threads that are giving back what folded deltas used.
+        pub(crate) refreshing: AtomicU32,
+        pub(crate) first_line: [AtomicU64; 2],
+
+        /// Inodes that died unborn, oldest first, whose numbers can be used again once no thread
+        /// is still looking at the old one; protected by `reuse_lock`.
+        pub(crate) reuse_first: AtomicOffset<CachedInode>,
+        pub(crate) reuse_last: AtomicOffset<CachedInode>,
+        pub(crate) reuse_lock: Lock,
+        pub(crate) open_hint: AtomicU32,
+        pub(crate) reuse_line: [AtomicU64; 5],
+
+        /// Inodes with a delta, linked by `dirty_next`: the number of the first, or [`LAST`];
+        /// protected by `dirty_lock`.
+        pub(crate) dirty_first: AtomicU32,
+        pub(crate) dirty_lock: Lock,
+        /// Directories with a delta, linked by `changed_next`: the number of the first, or
+        /// [`LAST`]; protected by `changed_lock`.
+        pub(crate) changed_first: AtomicU32,
+        pub(crate) changed_lock: Lock,
+        /// Held by who looks at all of them.
+        pub(crate) counts_lock: Lock,
+        /// Held by who clears away what members of the group have left that are gone.
+        pub(crate) departed_lock: Lock,
+        pub(crate) dirty_line: [AtomicU64; 5],
+    }
+
+    /// Part of the table of cached inodes.
+    pub struct InodeLeaf {
+        pub entries: [AtomicOffset<CachedInode>; LEAF],
+    }
+
+    /// See the module's head. Attributes are this session's view.
+    pub struct CachedInode {
+        pub lock: ReadWriteLock,
+        pub number: AtomicU32,
+        pub generation: AtomicU32,
+        /// [`flag`] bits, and counts of maps: see [`CachedInode::maps`].
+        pub flags: AtomicU32,
+        /// What the header said when the view was made: unmarked ownership, fold number, and
+        /// the even sequence; a sequence of `u64::MAX` means that there is no view.
+        pub ownership: AtomicU64,
+        pub fold: AtomicU64,
+        pub sequence: AtomicU64,
+
+        pub mode: AtomicU32,
+        pub uid: AtomicU32,
+        pub gid: AtomicU32,
+        /// Links in the verified state.
+        pub base_links: AtomicU32,
+        /// Of a directory: names, the delta's included.
+        pub entries: AtomicU32,
+        /// Of a directory: 1 once its overlay has had an entry since it was last discarded. Of
+        /// what is none: 1 once deltas of directories have had to do with its links.
+        pub overlaid: AtomicU32,
+        /// Links that this session's deltas add to the verified ones (high half; negative ones
+        /// wrap), and how many names are being changed at this moment by which they will change
+        /// (low half): one word, so that what is read belongs to one instant.
+        pub link_delta: AtomicU64,
+        pub size: AtomicU64,
+        pub accessed: AtomicU64,
+        pub modified: AtomicU64,
+        pub changed: AtomicU64,
+        pub created: AtomicU64,
+        /// Verified index root, size and data pages.
+        pub base_root: AtomicU64,
+        pub base_size: AtomicU64,
+        pub pages: AtomicU64,
+        /// Of a directory: the one that holds it. Of a file: the one in which it is born, or
+        /// through which it was opened last.
+        pub parent: AtomicU32,
+
+        // ---- delta, protected by `lock`
+        /// Whether the branch has been begun for `fold`: see [`begun`].
+        pub branch: AtomicU32,
+        /// Of a file: root of the delta's index.
+        pub root: AtomicU64,
+        /// Of a file: verified pages from here on are dropped.
+        pub limit: AtomicU64,
+        /// Of a directory: what it has of names and delta, unless it is spread.
+        pub lane: Lane,
+        pub bucket: Bucket,
+        /// What it has instead, or a file has, once it is spread; see [`crate::buckets`].
+        pub spread: AtomicOffset<Spread>,
+        /// Descriptions that have the inode open (low half), and its place in the open table
+        /// plus one (high half): one word, so that the last close and a new open cannot cross.
+        /// [`REFUSED`] while it ends.
+        pub opened: AtomicU64,
+        /// In the list of those with a delta, and, of a directory, in that of changed ones: the
+        /// number of the next, or [`LAST`]; 0 if it is in none.
+        pub dirty_next: AtomicU32,
+        pub changed_next: AtomicU32,
+        pub reuse_next: AtomicOffset<CachedInode>,
+        /// The region's epoch when the inode died unborn.
+        pub reuse_epoch: AtomicU64,
+        /// Of the delta, protected by `lock`: the page of the extended attributes, as the branch
+        /// says it; 0 = as verified.
+        pub attributes: AtomicU32,
+        /// Held over reads and writes that take the inode's lock several times; see [`flag::TURN`].
+        pub turn: Lock,
+    }
+
+    /// What one thread, or a few, put into a directory's delta. Protected by `lock`, or by the
+    /// inode's lock where it is the only one.
+    pub struct Lane {
+        pub lock: Lock,
+        /// Where the next record goes (0 = nowhere yet), the first page, the last sequence.
+        pub tail_page: AtomicU32,
+        pub tail_unit: AtomicU32,
+        pub tail_first: AtomicU32,
+        pub sequence: AtomicU32,
+        /// 1: the last page may hold only what takes names away, since the pool had no room to
+        /// fold more.
+        pub removes: AtomicU32,
+        /// The overlay's entries.
+        pub overlay_first: AtomicOffset<OverlayEntry>,
+        /// Names more than the verified directory has; fewer wrap.
+        pub entries: AtomicU32,
+        /// How often a thread waited for the directory, before it was spread.
+        pub waited: AtomicU32,
+    }
+
+    /// Of a directory: the names with some hashes. Of a file: the bytes in some places.
+    pub struct Bucket {
+        pub lock: ReadWriteLock,
+        /// Moves whenever a name of the overlay does; odd while a rename has taken a name away
+        /// and not put it where it goes.
+        pub names: AtomicU32,
+    }
+
+    /// A lane that is not on a line with others.
+    pub struct LaneApart {
+        pub lane: Lane,
+        pub apart: [AtomicU64; 3],
+    }
+
+    /// A bucket that is not on a line with others.
+    pub struct BucketApart {
+        pub bucket: Bucket,
+        pub apart: [AtomicU64; 7],
+    }
+
+    /// What an inode has that several threads change.
+    pub struct Spread {
+        pub lanes: [LaneApart; TAILS],
+        pub buckets: [BucketApart; BUCKETS],
+    }
+}
+
+/// Buckets of a spread directory: what two threads change lies in one bucket once in as many times.
+pub const BUCKETS: usize = 8;
+/// Bytes of a cache line.
+pub const LINE: usize = 64;
+const _: () = assert!(cfg!(shuttle) || size_of::<Spread>() == (TAILS + BUCKETS) * LINE);
+const _: () = assert!(cfg!(shuttle) || size_of::<CachedInode>() <= 256);
+
+/// Values of [`CachedInode::branch`].
+pub mod begun {
+    /// There is no branch.
+    pub const NOT: u32 = 0;
+    /// It is there, but not certain to be durable: who goes on with it makes it so first.
+    pub const STORED: u32 = 1;
+    /// It is durable.
+    pub const DURABLE: u32 = 2;
+}
+
+/// Bits of [`CachedInode::flags`].
+pub mod flag {
+    /// Not born yet: exists in this session's deltas only.
+    pub const UNBORN: u32 = 1;
+    /// Its last name is gone.
+    pub const UNLINKED: u32 = 2;
+    /// A live map shows it: see `mappings`.
+    pub const MAPPED: u32 = 4;
+    /// Not all of its live maps show what they should.
+    pub const UNSETTLED: u32 = 8;
+    /// A thread reads or writes in several steps that must look like one: it holds
+    /// [`CachedInode::turn`](super::CachedInode::turn), and all others wait for that. Set and
+    /// looked at under the inode's lock.
+    pub const TURN: u32 = 16;
+    /// Unborn and never had a name (O_TMPFILE), but may get one.
+    pub const LINKABLE: u32 = 32;
+    /// The controller has told of it, since it lies where this session cannot look. It told whoever had it
+    /// open, or had been shown the way: a path that leads to it now may show more.
+    pub const TOLD: u32 = 64;
+    /// What the session had changed was refused and set aside, and no operation has reported it
+    /// yet.
+    pub const LOST: u32 = 256;
+    /// Verified directories are being removed from it: see [`crate::engine`].
+    pub const REMOVING: u32 = 512;
+}
+
+/// In [`CachedInode::flags`]: the bits from here on are the LibFS's own.
+pub const LIBFS_FLAGS: u32 = 14;
+
+/// In [`CachedInode::opened`]: it is open for nobody, and nobody may open it.
+pub const REFUSED: u64 = 1 << 63;
+
+impl CachedInode {
+    pub fn new(number: InodeNumber, generation: u32) -> CachedInode {
+        let word = || AtomicU64::new(0);
+        let half = || AtomicU32::new(0);
+        CachedInode {
+            lock: ReadWriteLock::new(),
+            number: AtomicU32::new(number),
+            generation: AtomicU32::new(generation),
+            flags: half(),
+            ownership: word(),
+            fold: word(),
+            sequence: AtomicU64::new(u64::MAX),
+            mode: half(),
+            uid: half(),
+            gid: half(),
+            base_links: half(),
+            link_delta: word(),
+            entries: half(),
+            size: word(),
+            accessed: word(),
+            modified: word(),
+            changed: word(),
+            created: word(),
+            base_root: word(),
+            base_size: word(),
+            pages: word(),
+            parent: half(),
+            branch: half(),
+            root: word(),
+            limit: AtomicU64::new(u64::MAX),
+            lane: Lane {
+                lock: Lock::new(),
+                tail_page: half(),
+                tail_unit: half(),
+                tail_first: half(),
+                sequence: half(),
+                removes: half(),
+                overlay_first: none(),
+                entries: half(),
+                waited: half(),
+            },
+            bucket: Bucket {
+                lock: ReadWriteLock::new(),
+                names: half(),
+            },
+            spread: none(),
+            overlaid: half(),
+            opened: word(),
+            dirty_next: half(),
+            reuse_next: none(),
+            reuse_epoch: word(),
+            attributes: half(),
+            turn: Lock::new(),
+            changed_next: half(),
+        }
+    }
+
+    pub fn number(&self) -> InodeNumber {
+        self.number.load(Ordering::Relaxed)
+    }
+    pub fn generation(&self) -> u32 {
+        self.generation.load(Ordering::Acquire)
+    }
+    /// Whether a description of this session has it open, or it is about to end.
+    pub fn is_open(&self) -> bool {
+        self.opened.load(Ordering::SeqCst) != 0
+    }
+    /// How many have it open.
+    pub fn openings(&self) -> u32 {
+        self.opened.load(Ordering::SeqCst) as u32
+    }
+    /// Refuses all openings until [`CachedInode::allow_openings`], for what is to end unless it is
+    /// open: false then. Under its lock, for which those wait that are refused.
+    pub fn refuse_openings(&self) -> bool {
+        self.opened
+            .compare_exchange(0, REFUSED, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
+    }
+    /// Under the same lock.
+    pub fn allow_openings(&self) {
+        self.opened.store(0, Ordering::Release);
+    }
+    pub fn expected(&self) -> Expected {
+        Expected {
+            ownership: Ownership(self.ownership.load(Ordering::Acquire)),
+            fold: self.fold.load(Ordering::Acquire),
+        }
+    }
+    pub fn expect(&self, expected: Expected) {
+        self.fold.store(expected.fold, Ordering::Release);
+        self.ownership
+            .store(expected.ownership.0, Ordering::Release);
+    }
+    pub fn kind(&self) -> Option<FileKind> {
+        FileKind::from_mode(self.mode.load(Ordering::Relaxed))
+    }
+    pub fn is_directory(&self) -> bool {
+        self.kind() == Some(FileKind::Directory)
+    }
+    pub fn has(&self, flag: u32) -> bool {
+        self.flags.load(Ordering::SeqCst) & flag != 0
+    }
+    pub fn set(&self, flag: u32, on: bool) {
+        if on {
+            self.flags.fetch_or(flag, Ordering::SeqCst);
+        } else {
+            self.flags.fetch_and(!flag, Ordering::AcqRel);
+        }
+    }
+    /// Where the open table lists it.
+    pub fn place(&self) -> Option<usize> {
+        let place = self.opened.load(Ordering::SeqCst) >> 32;
+        (place as usize & 0x3fff_ffff).checked_sub(1)
+    }
+    /// Clears a flag; whether it was set. One of several threads is told so.
+    pub fn take(&self, flag: u32) -> bool {
+        self.flags.fetch_and(!flag, Ordering::AcqRel) & flag != 0
+    }
+    /// The beginning of its branch has been fenced. Under its lock.
+    #[inline(always)]
+    pub fn branch_is_durable(&self) {
+        if self.branch.load(Ordering::Relaxed) == begun::STORED {
+            self.branch.store(begun::DURABLE, Ordering::Release);
+        }
+    }
+    pub fn links(&self) -> u32 {
+        self.links_and_changes().0
+    }
+    /// Links, and names being changed by which they will change.
+    #[inline]
+    pub fn links_and_changes(&self) -> (u32, u32) {
+        let base = self.base_links.load(Ordering::Relaxed);
+        let delta = self.link_delta.load(Ordering::Acquire);
+        (base.wrapping_add((delta >> 32) as u32), delta as u32)
+    }
+    pub fn add_links(&self, by: i32) {
+        self.is_counted();
+        self.link_delta.fetch_add(links(by), Ordering::AcqRel);
+    }
+    /// What is no directory: a name by which its links change is about to be changed. Under the
+    /// name's lock; [`CachedInode::links_have_changed`] follows under the same.
+    pub fn links_will_change(&self) {
+        self.link_delta.fetch_add(1, Ordering::AcqRel);
+    }
+    /// The name has been changed.
+    pub fn links_have_changed(&self, by: i32) {
+        self.is_counted();
+        let change = links(by).wrapping_sub(1);
+        self.link_delta.fetch_add(change, Ordering::AcqRel);
+    }
+    /// Nothing is added to the verified links any more.
+    pub fn forget_links(&self) {
+        self.link_delta
+            .fetch_and(u64::from(u32::MAX), Ordering::AcqRel);
+    }
+    /// What is no directory: the delta of one has to do with its links from now on.
+    pub fn is_counted(&self) {
+        if self.overlaid.load(Ordering::Relaxed) == 0 {
+            self.overlaid.store(1, Ordering::Release);
+        }
+    }
+    pub fn delta_root(&self) -> IndexRoot {
+        IndexRoot(self.root.load(Ordering::Acquire))
+    }
+    pub fn verified_root(&self) -> IndexRoot {
+        IndexRoot(self.base_root.load(Ordering::Acquire))
+    }
+}
+
+impl Views {
+    /// What a state that is all zero leads to. ENOMEM.
+    pub(crate) fn begin(&self, session: &Session, slot: &ThreadSlot<'_>) -> Result<(), Errno> {
+        let region = session.region();
+        let no_memory = |_| Errno::NOMEM;
+        let overlay = HashTable::create(region, slot).map_err(no_memory)?;
+        let count = refresh::leaf_count(session.geometry().inode_count);
+        let leaves = region
+            .allocate_zeroed::<AtomicOffset<InodeLeaf>>(slot, count)
+            .map_err(no_memory)?;
+        let numbers = ThreadNumbers::create(region, slot)?;
+        self.thread_numbers.store(numbers, Ordering::Release);
+        self.overlay.store(overlay, Ordering::Release);
+        self.inodes.store(leaves, Ordering::Release);
+        Ok(())
+    }
+
+    /// As in a new region. Nobody else is inside. ENOMEM.
+    pub(crate) fn begin_again(
+        &self,
+        session: &Session,
+        slot: &ThreadSlot<'_>,
+    ) -> Result<(), Errno> {
+        self.counts.store(0, Ordering::Relaxed);
+        for lock in [
+            &self.inodes_lock,
+            &self.room,
+            &self.reuse_lock,
+            &self.dirty_lock,
+            &self.changed_lock,
+            &self.counts_lock,
+            &self.departed_lock,
+        ] {
+            lock.reset();
+        }
+        for number in [
+            &self.spread,
+            &self.refreshing,
+            &self.open_hint,
+            &self.dirty_first,
+            &self.changed_first,
+        ] {
+            number.store(0, Ordering::Relaxed);
+        }
+        self.reuse_first.store(Offset::NULL, Ordering::Relaxed);
+        self.reuse_last.store(Offset::NULL, Ordering::Relaxed);
+        self.begin(session, slot)
+    }
+
+    /// Where the table of views begins, for who looks at that of another generation.
+    pub fn table(&self) -> Offset<AtomicOffset<InodeLeaf>> {
+        self.inodes.load(Ordering::Acquire)
+    }
+}
+
+/// What adds to `link_delta` so many links.
+pub fn links(by: i32) -> u64 {
+    (i64::from(by) << 32) as u64
+}

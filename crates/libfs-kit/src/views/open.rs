@@ -1,0 +1,250 @@
+//! What is open: the session's open table, in control memory.
+//!
+//! # Invariants
+//! * What is listed there is not freed, and stays this session's to use, until it is unlisted (DESIGN
+//!   section 5, open table): an inode is listed first, and then looked at once more.
+//! * [`CachedInode::opened`] counts the openings of an inode, and says where it is listed.
+
+use crate::Session;
+use crate::engine::{Attempt, Context, Engine, Need};
+use crate::names::reuse::ThreadNumbers;
+use crate::region::ThreadSlot;
+use crate::views::{CachedInode, REFUSED, Views, flag};
+use arck_core_state::InodeNumber;
+use arck_core_state::header::HeaderKind;
+use arck_protocol::Request;
+use arck_protocol::control::{OPEN_SLOTS, open_entry};
+use rustix::io::Errno;
+use std::sync::atomic::Ordering;
+
+/// One opening of an inode that stands in the open table.
+#[derive(Clone, Copy)]
+pub struct Listed {
+    pub number: InodeNumber,
+    pub generation: u32,
+    /// Of the auxiliary state that counts it. When that is built anew, what is counted are descriptions
+    /// and maps.
+    pub counted_in: u64,
+}
+
+impl Engine<'_> {
+    /// One opening of an inode less; the last one takes it off the open table, and what has no
+    /// name any more ends.
+    pub fn unlist_open(&self, opened: Listed) -> Result<(), Errno> {
+        let number = opened.number;
+        let slot = self.session.thread()?.slot();
+        let inside = self.inside()?;
+        if opened.counted_in != self.session.region().generation() {
+            // It has gone with those that counted it.
+            return Ok(());
+        }
+        let Some(inode) = self.known(number) else {
+            return Ok(());
+        };
+        let was_last = close_once(self.session, self.views, slot, inode);
+        drop(inside);
+        if !was_last {
+            return Ok(());
+        }
+        if inode.has(flag::UNLINKED) {
+            let pages = inode.pages.load(Ordering::Relaxed);
+            self.session.state().data.note_dropped(pages);
+            self.run_local(|context| {
+                // What is built anew has disposed of it.
+                if opened.counted_in == context.session.region().generation() {
+                    context.dispose(inode);
+                }
+                Ok(())
+            })?;
+        }
+        let header = self.session.header(number);
+        if header.is_some_and(|header| header.kind() == HeaderKind::Orphan) {
+            // An answer is not needed: at worst the controller frees it when it looks next.
+            let _ = self.session.ask(&Request::Forget { inode: number });
+        }
+        Ok(())
+    }
+}
+
+/// In [`CachedInode::opened`]: where the place begins.
+const PLACE: u32 = 32;
+
+/// Places of the open table in a cache line.
+const OPEN_LINE: usize = 8;
+const _: () = assert!(OPEN_SLOTS.is_multiple_of(OPEN_LINE));
+
+impl<'a> Context<'a> {
+    /// Lists an inode as open, then looks at it once more: ESTALE if it is gone; another attempt
+    /// if it ends unborn, or has.
+    pub fn list_open(&self, inode: &'static CachedInode) -> Attempt<Listed> {
+        loop {
+            let opened = inode.opened.load(Ordering::SeqCst);
+            if opened == REFUSED {
+                return Err(Need::Busy(inode.number()).into());
+            }
+            if opened != 0 {
+                if exchange(inode, opened, opened + 1) {
+                    break;
+                }
+                continue;
+            }
+            let place = self.take_open_place(inode)?;
+            if exchange(inode, 0, ((place as u64 + 1) << PLACE) | 1) {
+                break;
+            }
+            // Another thread has listed it.
+            clear_open_place(self.session, self.views, self.slot(), place);
+        }
+        let header = self.header(inode.number())?;
+        let is_gone =
+            || header.generation() != inode.generation() || header.kind() == HeaderKind::Free;
+        let mut gone = is_gone();
+        if !gone && header.kind() == HeaderKind::Orphan {
+            // The controller may have read the table before, and be freeing the inode: what it was
+            // about to free when it is asked is free when it answers.
+            let request = Request::Forget {
+                inode: inode.number(),
+            };
+            if let Err(errno) = self.session.ask(&request) {
+                close_once(self.session, self.views, self.slot(), inode);
+                return Err(errno.into());
+            }
+            gone = is_gone();
+        }
+        let ended = inode.sequence.load(Ordering::SeqCst) == u64::MAX;
+        if gone || ended {
+            close_once(self.session, self.views, self.slot(), inode);
+            return Err(if gone {
+                Errno::STALE.into()
+            } else {
+                Need::Again.into()
+            });
+        }
+        Ok(self.listed(inode))
+    }
+
+    /// The opening of an inode that is listed in this attempt.
+    pub fn listed(&self, inode: &CachedInode) -> Listed {
+        Listed {
+            number: inode.number(),
+            generation: inode.generation(),
+            counted_in: self.session.region().generation(),
+        }
+    }
+
+    /// Lists what has been open all along, while the auxiliary state is built anew: without its view,
+    /// which is made when somebody needs it. ESTALE if it is gone.
+    pub fn list_again(
+        &self,
+        number: InodeNumber,
+        generation: u32,
+    ) -> Attempt<&'static CachedInode> {
+        let header = self.header(number)?;
+        if header.generation() != generation || header.kind() == HeaderKind::Free {
+            return Err(Errno::STALE.into());
+        }
+        let inode = self.cached(number)?;
+        let opened = inode.opened.load(Ordering::Relaxed);
+        let more = match opened {
+            0 => ((self.take_open_place(inode)? as u64 + 1) << PLACE) | 1,
+            _ => opened + 1,
+        };
+        inode.opened.store(more, Ordering::SeqCst);
+        Ok(inode)
+    }
+
+    /// The same, of an inode that is opened because of the rights that its view shows: they are still
+    /// those when it is listed. Whoever takes a right away lets those keep it who list the inode then.
+    pub fn list_open_as_seen(&self, inode: &'static CachedInode) -> Attempt<Listed> {
+        let opened = self.list_open(inode)?;
+        let header = self.header(inode.number())?;
+        let seen = inode.sequence.load(Ordering::SeqCst);
+        if header.sequence.load(Ordering::SeqCst) == seen {
+            return Ok(opened);
+        }
+        self.close_again(inode);
+        Err(Need::Again.into())
+    }
+
+    /// Takes a [`list_open`](Self::list_open) back of which nothing has come.
+    pub fn close_again(&self, inode: &CachedInode) {
+        close_once(self.session, self.views, self.slot(), inode);
+    }
+
+    fn take_open_place(&self, inode: &CachedInode) -> Result<usize, Errno> {
+        let table = &self.session.control().open;
+        let entry = open_entry(inode.number(), inode.generation());
+        let opens = &self.session.control().header.opens;
+        let take = |place: usize| {
+            if opens.load(Ordering::Relaxed) <= place as u32 {
+                opens.fetch_max(place as u32 + 1, Ordering::SeqCst);
+            }
+            table[place].load(Ordering::Relaxed) == 0
+                && table[place]
+                    .compare_exchange(0, entry, Ordering::SeqCst, Ordering::Relaxed)
+                    .is_ok()
+        };
+        if let Some(place) =
+            ThreadNumbers::of(self.views, self.slot()).and_then(ThreadNumbers::take_place)
+            && take(place)
+        {
+            return Ok(place);
+        }
+        // Each thread has a cache line of the table, which no other writes while there is room.
+        let line = usize::from(self.slot().holder().thread) * OPEN_LINE % OPEN_SLOTS;
+        if let Some(place) = (line..line + OPEN_LINE).find(|&place| take(place)) {
+            return Ok(place);
+        }
+        let hint = self.views.open_hint.load(Ordering::Relaxed) as usize;
+        let place = (0..OPEN_SLOTS)
+            .map(|step| (hint + step) % OPEN_SLOTS)
+            .find(|&place| take(place))
+            .ok_or(Errno::NFILE)?;
+        let next = (place + 1) % OPEN_SLOTS;
+        self.views.open_hint.store(next as u32, Ordering::Relaxed);
+        Ok(place)
+    }
+}
+
+/// One opening less; true if it was the last.
+#[inline]
+fn close_once(
+    session: &Session,
+    views: &Views,
+    slot: &ThreadSlot<'_>,
+    inode: &CachedInode,
+) -> bool {
+    loop {
+        let opened = inode.opened.load(Ordering::SeqCst);
+        let count = opened as u32;
+        if count == 0 {
+            return false;
+        }
+        let next = if count == 1 { 0 } else { opened - 1 };
+        if exchange(inode, opened, next) {
+            if count == 1 {
+                let place = (opened >> PLACE) as usize - 1;
+                clear_open_place(session, views, slot, place);
+            }
+            return count == 1;
+        }
+    }
+}
+
+fn clear_open_place(session: &Session, views: &Views, slot: &ThreadSlot<'_>, place: usize) {
+    if let Some(entry) = session.control().open.get(place) {
+        entry.store(0, Ordering::Release);
+    }
+    let own = ThreadNumbers::of(views, slot);
+    if !own.is_some_and(|own| own.keep_place(place)) {
+        // The lowest places are used again first: the table's end stays untouched.
+        views.open_hint.fetch_min(place as u32, Ordering::Relaxed);
+    }
+}
+
+fn exchange(inode: &CachedInode, old: u64, new: u64) -> bool {
+    inode
+        .opened
+        .compare_exchange(old, new, Ordering::SeqCst, Ordering::SeqCst)
+        .is_ok()
+}
