@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 const UNNOTICED: &[(&str, &str, &str, &str, &str)] = &[
     (
         "Flush",
-        "arckfs/src/write.rs",
+        "libfs-kit/src/views/branch.rs",
         "branch",
         "_ => Some(branch.flush()?),",
         "for a thread that finds a branch which another began and has not fenced; sessions have one \
@@ -46,7 +46,7 @@ const UNNOTICED: &[(&str, &str, &str, &str, &str)] = &[
     ),
     (
         "Fence",
-        "arckfs/src/births.rs",
+        "libfs-kit/src/names/births.rs",
         "end_branch",
         "let _ended = order::fence(Branch::at(self.session, slot)?.end()?);",
         "for another thread that uses the number or the pages; the same thread's next fence comes \
