@@ -6,7 +6,7 @@
 //! * Before a rename across two directories commits, each of the two branches durably names the
 //!   other (DESIGN section 4), so that a fold of one takes the other along.
 //! * Locks of several directories, or buckets of them, are taken in the order of
-//!   [`buckets`](crate::buckets).
+//!   [`locks`](arck_libfs_kit::views::locks).
 
 use crate::credentials::Capability;
 use crate::engine::{Attempt, Confirmed, Context, Need, Published, Stop};

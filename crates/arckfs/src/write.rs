@@ -12,7 +12,7 @@
 //! * What is cut off is zeroed in the file's last page, once it is durable that the file is shorter;
 //!   if the page is not this session's to store to, it is replaced by one without it.
 //! * All of it under the lock of the whole inode, or, where a write only goes over bytes in place,
-//!   under that of these bytes ([`crate::buckets`]); inside an operation.
+//!   under that of these bytes ([`arck_libfs_kit::views::locks`]); inside an operation.
 
 mod step;
 

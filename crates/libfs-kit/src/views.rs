@@ -111,7 +111,7 @@ region_shared! {
         pub lock: ReadWriteLock,
         pub number: AtomicU32,
         pub generation: AtomicU32,
-        /// [`flag`] bits, and counts of maps: see [`CachedInode::maps`].
+        /// [`flag`] bits; from [`LIBFS_FLAGS`] on the LibFS's own.
         pub flags: AtomicU32,
         /// What the header said when the view was made: unmarked ownership, fold number, and
         /// the even sequence; a sequence of `u64::MAX` means that there is no view.
@@ -156,7 +156,7 @@ region_shared! {
         /// Of a directory: what it has of names and delta, unless it is spread.
         pub lane: Lane,
         pub bucket: Bucket,
-        /// What it has instead, or a file has, once it is spread; see [`crate::buckets`].
+        /// What it has instead, or a file has, once it is spread; see [`locks`].
         pub spread: AtomicOffset<Spread>,
         /// Descriptions that have the inode open (low half), and its place in the open table
         /// plus one (high half): one word, so that the last close and a new open cannot cross.
@@ -246,7 +246,7 @@ pub mod flag {
     pub const UNBORN: u32 = 1;
     /// Its last name is gone.
     pub const UNLINKED: u32 = 2;
-    /// A live map shows it: see `mappings`.
+    /// A live map of a program's shows it: see [`LibFs::view_moved`](crate::engine::LibFs::view_moved).
     pub const MAPPED: u32 = 4;
     /// Not all of its live maps show what they should.
     pub const UNSETTLED: u32 = 8;

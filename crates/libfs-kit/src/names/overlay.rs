@@ -3,7 +3,7 @@
 //!
 //! # Invariants
 //! * One table for all directories, found by hash of directory and name; every entry is also in
-//!   the list of a lane ([`crate::buckets`]). Entries change under their bucket's lock, lists
+//!   the list of a lane ([`crate::views::locks`]). Entries change under their bucket's lock, lists
 //!   under their lane's; look-ups
 //!   take no lock and are validated by ownership, fold number and sequence afterwards.
 //! * A name that is replaced is found all the time; one that is renamed is found at the one place
