@@ -1,16 +1,9 @@
 //! ArckFS: the general-purpose LibFS of Arck.
 //!
-<<<<<<< HEAD
-//! This crate is the *policy* on top of `arck-libfs-kit`: indexes, locks, open file
-//! descriptions, path resolution. Its public face is [`FileSystem`], whose methods mirror the
-//! system calls they serve. The preload library is built on it, and has a good deal of its own
-//! (descriptors, signals, processes); so are tests and measurements.
-=======
 //! This crate is the *policy* on top of `arck-libfs-kit`: path resolution, open file descriptions,
 //! maps, what POSIX asks of names, data and attributes. Its public face is [`FileSystem`], whose methods mirror the
-//! system calls they serve; the preload library, the FUSE mount and the C and Rust APIs are all
-//! thin faces over it.
->>>>>>> 9293a05 (The engine of operations is the kit's: views of inodes, the overlay of names, attempts and what they need)
+//! system calls they serve. The preload library is built on it, and has a good deal of its own
+//! (descriptors, signals, processes); so are tests and measurements.
 //!
 //! * [`engine`](self): the kit's attempts, with who the process is and where its paths led.
 //! * `state`: what of the auxiliary state is ArckFS's own, in the group's shared region.
