@@ -386,8 +386,11 @@ impl<'a> Change<'a> {
 
     /// Frees a metadata page whose content has moved: it is zeroed when the change is done.
     pub fn move_page(&mut self, page: PagePtr) {
+        let was_there = !self.pages.get(&page).is_some_and(WorkingPage::is_fresh);
         self.free_page(page);
-        self.moved_pages.push(page);
+        if was_there {
+            self.moved_pages.push(page);
+        }
     }
 
     fn add_metadata_segment(&mut self) -> Result<(), Errno> {
@@ -442,6 +445,15 @@ impl<'a> Change<'a> {
             return;
         }
         self.bits.insert(page.0, false);
+    }
+
+    /// Frees a page of names. Whoever could read them may have it mapped, and others will: where there
+    /// are such, it is zeroed when the change is done.
+    pub fn free_names(&mut self, page: PagePtr) {
+        match self.state.space.shared && self.state.space.label_of(page) != NOBODY {
+            true => self.move_page(page),
+            false => self.free_page(page),
+        }
     }
 
     /// A data page is referred to from now on, or no longer.

@@ -169,7 +169,7 @@ impl Core {
         self.count_away();
         self.remains.insert(number, remains);
         self.remove_remains();
-        self.free_orphans(None);
+        self.free_next_orphans();
         self.publish_free_counts(false);
     }
 

@@ -484,7 +484,7 @@ impl Service {
         if self.orphans_checked.elapsed() > ORPHAN_INTERVAL {
             self.orphans_checked = Instant::now();
             self.core.forget_closed();
-            self.core.free_orphans(None);
+            self.core.free_next_orphans();
             self.core.forget_kept();
             self.core.remove_remains();
             self.core.finish_emptying(Duration::ZERO);

@@ -11,6 +11,7 @@
 //! * A name is in the bucket that its hash says under the directory's present size.
 //! * Split buckets go to new pages; the index entry is what switches. An overflow page that
 //!   becomes empty is unlinked and freed; a directory without names has no pages at all.
+//! * A page of names that is free shows none: the directory may be closed later to those who can map it.
 
 use crate::apply::file::Setter;
 use crate::change::Change;
@@ -127,7 +128,7 @@ fn split(change: &mut Change<'_>, inode: &mut Inode) -> Result<(), Errno> {
     change.within_splits(most, |change| {
         // First, so that those which this change has made are used again at once.
         for page in chain {
-            change.free_page(page);
+            change.free_names(page);
         }
         inode.size = (count + 1) * PAGE_SIZE;
         let mut setter = Setter::new(inode.root);
@@ -201,7 +202,7 @@ pub fn remove(change: &mut Change<'_>, inode: &mut Inode, name: &[u8]) -> Result
         {
             let behind = next_page(content.0);
             edit(change, before)?.set_next(behind);
-            change.free_page(at);
+            change.free_names(at);
         }
         return Ok(());
     }
@@ -228,7 +229,7 @@ pub fn free_all(change: &mut Change<'_>, inode: &Inode) -> Result<(), Errno> {
                 break;
             }
             let behind = next(change, at)?;
-            change.free_page(at);
+            change.free_names(at);
             at = behind;
         }
     }

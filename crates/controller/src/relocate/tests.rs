@@ -6,7 +6,7 @@ use arck_controller_state::segments::SegmentKind;
 use arck_core_state::arena::branch_offset;
 use arck_core_state::branch::StoredBranch;
 use arck_core_state::geometry::FILE_SIZE_MAX;
-use arck_core_state::{HeaderCopy, IndexRoot, PAGE_SIZE};
+use arck_core_state::{HeaderCopy, IndexRoot, PAGE_SIZE, Pages};
 use arck_protocol::control::map_entry;
 use arck_protocol::operation::LightBarrier;
 use std::os::unix::fs::FileExt;
@@ -260,4 +260,72 @@ fn conjunctions_leave_segments_to_others() {
         change.new_data_page().unwrap();
         change.commit(Weight::Fold).unwrap();
     }
+}
+
+/// Names were closed, and could be read all the same: buckets that had been split, or had become empty,
+/// were free, and showed what had stood there to whoever can map pages of their old class.
+#[test]
+fn names_that_are_not_there_any_more_are_not_shown() {
+    let mut test = TestCore::new();
+    let world = test.core.state.label(Some(&Class::world()));
+    let before = Inode {
+        mode: FileKind::Directory.mode_bits() | 0o755,
+        links: 2,
+        parent: ROOT_INODE,
+        ..file(1001, 2, IndexRoot::EMPTY, PAGE_SIZE, 0)
+    };
+    let mut change = Change::new(&mut test.core.state);
+    change.allocate_for_class(world);
+    let (number, _) = new_inode(
+        &mut change,
+        HeaderKind::Alive,
+        FileKind::Directory,
+        |number, generation| Inode {
+            number,
+            generation,
+            ..before
+        },
+    );
+    change.commit(Weight::Fold).unwrap();
+    let dentry = Dentry {
+        inode: number,
+        generation: 1,
+        kind: FileKind::File,
+    };
+    let name = |at: u32| format!("a-name-in-a-directory-{at}").into_bytes();
+    let shown = |test: &TestCore| {
+        let geometry = test.core.state.pool.geometry();
+        let is_free = |page: &PagePtr| !test.core.state.space.is_used(*page);
+        let text = |page: PagePtr| {
+            let words = test.core.state.pool.page(page)?;
+            let bytes = words.iter().flat_map(|word| {
+                word.load(std::sync::atomic::Ordering::Relaxed)
+                    .to_le_bytes()
+            });
+            Some(bytes.collect::<Vec<u8>>())
+        };
+        let shows = |page: PagePtr| {
+            text(page).is_some_and(|text| text.windows(14).any(|part| part == b"a-name-in-a-di"))
+        };
+        let pages = (1..geometry.page_count()).map(PagePtr);
+        pages.filter(is_free).filter(|&page| shows(page)).count()
+    };
+    for step in [0..500, 500..2000] {
+        let mut change = Change::new(&mut test.core.state);
+        let mut inode = change.inode(number).unwrap();
+        for at in step {
+            crate::apply::directory::add(&mut change, &mut inode, &name(at), dentry).unwrap();
+        }
+        change.set_inode(inode);
+        change.commit(Weight::Fold).unwrap();
+        assert_eq!(shown(&test), 0, "after splits");
+    }
+    let mut change = Change::new(&mut test.core.state);
+    let mut inode = change.inode(number).unwrap();
+    for at in 0..2000 {
+        crate::apply::directory::remove(&mut change, &mut inode, &name(at)).unwrap();
+    }
+    change.set_inode(inode);
+    change.commit(Weight::Fold).unwrap();
+    assert_eq!(shown(&test), 0, "after all have been removed");
 }
