@@ -38,6 +38,12 @@ mod permission;
 pub mod rule;
 pub mod state;
 #[cfg(any(test, feature = "testing"))]
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "worlds and forgeries of tests"
+)]
 pub mod testing;
 pub mod verify;
 

@@ -267,10 +267,8 @@ fn stop_until_later(child: &Child, moment: Duration, is_so: impl Fn() -> bool) {
     let stopped_by = || {
         let mut status = 0;
         // SAFETY: waits for our own child, into a local variable.
-        assert_eq!(
-            unsafe { libc::waitpid(process, &raw mut status, 0) },
-            process
-        );
+        let ended = unsafe { libc::waitpid(process, &raw mut status, 0) };
+        assert_eq!(ended, process);
         assert!(libc::WIFSTOPPED(status), "it ended before: {status:#x}");
         libc::WSTOPSIG(status)
     };

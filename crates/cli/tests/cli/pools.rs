@@ -227,7 +227,7 @@ fn out_of_descriptors_it_turns_away_and_goes_on() {
     let place = Place::made();
     let mut serving = Serving::of(
         Command::new("sh")
-            .args(["-c", "ulimit -n 40; exec \"$0\" serve \"$1\" --ready-fd 1"])
+            .args(["-c", "ulimit -n 48; exec \"$0\" serve \"$1\" --ready-fd 1"])
             .arg(env!("CARGO_BIN_EXE_arck"))
             .arg(place.pool()),
     );

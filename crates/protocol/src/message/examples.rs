@@ -1,6 +1,7 @@
 //! One message of each kind, and more where a kind has several: for tests, and as seeds of a fuzzer.
 
 use super::*;
+use arck_core_state::cast;
 
 /// Of each request.
 pub fn requests() -> Vec<Request> {
@@ -79,7 +80,7 @@ pub fn requests() -> Vec<Request> {
         },
         Request::DropSetId { inode: 8 },
         Request::GiveBack {
-            segments: (0..GIVE_BACK_MAX as u32).collect(),
+            segments: (0..cast::count(GIVE_BACK_MAX)).collect(),
         },
         Request::Ping,
     ]
@@ -91,7 +92,7 @@ pub fn responses() -> Vec<Response> {
         Response::Done,
         Response::Error(28),
         Response::Violation("rule".into()),
-        Response::Inodes((0..GRANT_MAX as u32).collect()),
+        Response::Inodes((0..cast::count(GRANT_MAX)).collect()),
         Response::Bytes(vec![7; READ_MAX]),
         Response::Found {
             inode: 1,

@@ -105,7 +105,7 @@ const UNNOTICED: &[(&str, &str, &str, &str, &str)] = &[
         "Flush",
         "controller/src/change/commit.rs",
         "zero_moved",
-        "let _ = memory.flush(at, length as usize);",
+        "let _ = memory.flush(at, cast::index(length));",
         "secrecy: zeroes what moved and is in nobody's use; what is recovered does not show it",
     ),
     (

@@ -205,6 +205,8 @@ fn deaths_at_work() -> u32 {
     let table = HashTable::<Node>::create(&region, &slot).unwrap();
     let counter = region.allocate_zeroed::<Counter>(&slot, 1).unwrap();
     for member in 1..=20 {
+        // What was mapped since the last one, too.
+        region.mapping.give_to_children();
         // SAFETY: as in `with_child`; this child never returns from its loop.
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0);
@@ -220,6 +222,9 @@ fn deaths_at_work() -> u32 {
         }
         let before = region.get(counter).turn.load(Ordering::Relaxed);
         while region.get(counter).turn.load(Ordering::Relaxed) < before + 1000 {
+            // SAFETY: asks for our own child, and takes no status.
+            let ended = unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG) };
+            assert_eq!(ended, 0, "child {member} has died by itself");
             std::thread::yield_now();
         }
         // SAFETY: kills and waits for our own child.
