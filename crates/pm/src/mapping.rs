@@ -563,10 +563,10 @@ mod tests {
         let both = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED_VALIDATE | MapFlags::NORESERVE;
         let source = Some((file.as_fd(), 0));
-        // SAFETY: at a place that the kernel chooses, which is vacant again then; nothing is replaced.
+        // Neither the kernel's choice nor `far`'s, which other tests' threads have at any time.
+        let place = std::ptr::with_exposed_provenance_mut::<u8>(0x4100_0000_0000);
+        // SAFETY: at a place where nobody maps anything; nothing is replaced.
         unsafe {
-            let place = map_pages(None, LEN, both, flags, source).unwrap();
-            munmap(place.cast(), LEN).unwrap();
             let flags = flags | MapFlags::FIXED_NOREPLACE;
             assert_eq!(map_pages(Some(place), LEN, both, flags, source), Ok(place));
             place.write(7);
