@@ -25,7 +25,7 @@ use crate::progress::{ProgressHook, Reporter, Step};
 use crate::recovery;
 use crate::relocate::closing::Closings;
 use crate::relocate::emptying::Emptyings;
-use crate::relocate::{NoRoom, Touched};
+use crate::relocate::{NoRoom, Relabellings, Touched};
 use crate::scan::{self, Division};
 use crate::sessions::Session;
 use crate::space::Space;
@@ -134,6 +134,7 @@ pub struct Core {
     pub(crate) counted: Counted,
     /// Pages that moved away, and that cannot be emptied yet.
     pub(crate) emptyings: Emptyings,
+    pub(crate) relabelling: Relabellings,
     /// Orphans that stay at the expense of a user: see [`crate::orphans`].
     pub(crate) charged: Charges,
     /// Orphans that are being freed.
@@ -213,6 +214,7 @@ impl Core {
             doomed: Doomed::default(),
             pace: Pace::default(),
             emptyings: Emptyings::default(),
+            relabelling: Relabellings::default(),
             published: None,
             recovering: true,
             spent: Spent::default(),
@@ -258,6 +260,7 @@ impl Core {
             self.end_session(number, libc::ESHUTDOWN);
         }
         self.finish_closing();
+        self.forget_relabelling(true);
         self.finish_emptying(CLOSE_PATIENCE);
         self.free_orphans(None);
         self.free_doomed();

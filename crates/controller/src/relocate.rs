@@ -20,6 +20,7 @@ pub(crate) mod closing;
 pub(crate) mod emptying;
 mod leftovers;
 mod pages;
+mod parts;
 pub(crate) mod tails;
 #[cfg(test)]
 mod tests;
@@ -33,7 +34,7 @@ use crate::maps;
 use crate::ownership::Reply;
 use crate::refusals::UNSETTLED_MAX;
 use crate::state::State;
-pub(crate) use admitting::NoRoom;
+pub(crate) use admitting::{NoRoom, Relabellings};
 use arck_controller_state::segments::SegmentKind;
 use arck_core_state::directory::Dentry;
 use arck_core_state::geometry::SessionNumber;
@@ -69,6 +70,10 @@ pub struct Touched {
     whole: bool,
     /// Of a directory: the first of its buckets that has not been looked into.
     from: u64,
+    /// What is in it alone, from there on (of a file: from that page on): the inode has its place.
+    contents: bool,
+    /// There was no room for its data: nobody is sent that from now on.
+    hides: bool,
 }
 
 impl Touched {
@@ -99,6 +104,16 @@ impl Touched {
             via: Some(to),
             name: name.into(),
             deep: dentry.kind == FileKind::Directory,
+            ..Touched::default()
+        }
+    }
+
+    /// What is in it is closed part by part: see [`parts`].
+    fn contents(number: InodeNumber, generation: u32) -> Touched {
+        Touched {
+            number,
+            generation,
+            contents: true,
             ..Touched::default()
         }
     }

@@ -487,6 +487,7 @@ impl Service {
             self.core.free_next_orphans();
             self.core.forget_kept();
             self.core.remove_remains();
+            self.core.forget_relabelling(false);
             self.core.finish_emptying(Duration::ZERO);
         }
     }

@@ -6,8 +6,10 @@
 //!   time. Others are served between two steps.
 //! * What there is no room for is not begun, and not tried again for [`REFUSED`]: it is read by message
 //!   ([`crate::by_message`]).
-//! * What gets another label is emptied first where nothing refers to it, and behind the file's end.
+//! * What gets another label is emptied first where nothing refers to it, and behind the file's end. Until it
+//!   is empty, which others do not wait for, its segments go to nobody.
 
+use super::emptying::Emptying;
 use super::pages::{contents, index_pages};
 use crate::change::{Change, Weight};
 use crate::classes::{Condition, NOBODY, Wish};
@@ -29,6 +31,8 @@ const WINDOW: usize = 1024;
 const SEGMENTS: usize = 32;
 /// What there was no room for is refused for so long without being looked at.
 const REFUSED: Duration = Duration::from_secs(1);
+/// Segments that are being emptied for somebody who has not asked for so long again are given up.
+const FORGOTTEN: Duration = Duration::from_secs(5);
 /// Inodes of which that is known; when there are more, all are looked at again.
 const REFUSED_MAX: usize = 4096;
 
@@ -52,7 +56,37 @@ impl NoRoom {
     }
 }
 
+/// Segments that get another label when they are empty where nothing refers to them.
+struct Relabelling {
+    /// And in how many pages of each nothing was.
+    segments: BTreeMap<SegmentNumber, u64>,
+    /// Those pages, in use until they are empty: what cannot be emptied stays so.
+    emptying: Vec<Emptying>,
+    /// When somebody asked for it last.
+    asked: Instant,
+}
+
+/// Those of files that somebody is let in to.
+#[derive(Default)]
+pub(crate) struct Relabellings(BTreeMap<InodeNumber, Relabelling>);
+
+impl Relabellings {
+    /// They go to nobody meanwhile.
+    pub(super) fn segments(&self) -> impl Iterator<Item = SegmentNumber> {
+        let all = self.0.values();
+        all.flat_map(|relabelling| relabelling.segments.keys().copied())
+    }
+}
+
 impl Core {
+    /// Those for which nobody asks any more (`all`: whoever asks) are given up.
+    pub(crate) fn forget_relabelling(&mut self, all: bool) {
+        let forgotten = |relabelling: &Relabelling| all || relabelling.asked.elapsed() > FORGOTTEN;
+        let forgotten = self.relabelling.0.extract_if(.., |_, it| forgotten(it));
+        let emptying: Vec<_> = forgotten.flat_map(|(_, it)| it.emptying).collect();
+        self.give_up(emptying);
+    }
+
     /// Moves what is in an inode where a user can map it, a step of it; whether that is all. EACCES,
     /// EBUSY, ENOSPC.
     pub(super) fn admit_contents(
@@ -119,7 +153,8 @@ impl Core {
     }
 
     /// Gives segments in which nothing is but what is in a file the label of those who may read it, if
-    /// nobody can write them any more: the session that did has ended. Whether there were any.
+    /// nobody can write them any more: the session that did has ended. Whether there were any; then there is
+    /// more to do.
     fn relabel_segments(&mut self, inode: &Inode) -> Result<bool, Errno> {
         if inode.kind() != Some(FileKind::File) {
             return Ok(false);
@@ -131,45 +166,32 @@ impl Core {
         if label == NOBODY {
             return Ok(false);
         }
-        let geometry = self.state.pool.geometry();
-        // What lies behind the end counts for nothing: it is not to be shown.
-        let pages = index_pages(&self.state, inode.root)?;
-        let shown = pages.iter().filter(|page| page.is_data_before(inode.size));
-        let mut counts: BTreeMap<SegmentNumber, u64> = BTreeMap::new();
-        for page in shown {
-            *counts
-                .entry(geometry.segment_of(page.pointer()))
-                .or_default() += 1;
+        let mut relabelling = match self.relabelling.0.remove(&inode.number) {
+            Some(mut relabelling) => {
+                self.wait_for_emptying(&mut relabelling.emptying);
+                relabelling
+            }
+            None => self.begin_relabelling(inode, label)?,
+        };
+        if !relabelling.emptying.is_empty() {
+            relabelling.asked = Instant::now();
+            let segments = relabelling.segments.keys().copied();
+            self.state.space.quarantine(segments);
+            self.relabelling.0.insert(inode.number, relabelling);
+            return Ok(true);
         }
-        let whole = counts
-            .into_iter()
-            .filter(|&(segment, count)| self.is_whole(segment, count, label));
-        let mut whole: Vec<SegmentNumber> = whole.map(|(segment, _)| segment).collect();
-        whole.truncate(SEGMENTS);
+        // They are ready, and nobody else's turn comes before they have their label.
+        self.end_quarantine();
+        // The file may have changed since: what it has left, too, would have to be emptied first.
+        let counts = self.pages_shown(inode)?;
+        let is_whole = |&(segment, unused): &(SegmentNumber, u64)| {
+            let count = counts.get(&segment).copied().unwrap_or(0);
+            self.state.space.unused_in(segment) == unused && self.is_whole(segment, count, label)
+        };
+        let whole = relabelling.segments.into_iter().filter(is_whole);
+        let whole: Vec<SegmentNumber> = whole.map(|(segment, _)| segment).collect();
         if whole.is_empty() {
             return Ok(false);
-        }
-        let unused: Vec<PagePtr> = whole
-            .iter()
-            .flat_map(|&segment| {
-                let first = geometry.first_page(segment).0;
-                (first..first + geometry.pages_per_segment()).map(PagePtr)
-            })
-            .filter(|&page| !self.state.space.is_used(page))
-            .collect();
-        if !unused.is_empty() {
-            // In use until they are empty: what cannot be emptied stays so.
-            let mut change = Change::new(&mut self.state);
-            for &page in &unused {
-                change.set_data_page_used(page, true);
-            }
-            change.commit(Weight::Fold)?;
-            self.empty_and_free(&unused)?;
-            whole.retain(|&segment| {
-                let is_own = |page: &PagePtr| geometry.segment_of(*page) == segment;
-                let is_left = |page: &PagePtr| is_own(page) && self.state.space.is_used(*page);
-                !unused.iter().any(is_left)
-            });
         }
         self.clear_tail(inode.number);
         let mut change = Change::new(&mut self.state);
@@ -186,7 +208,53 @@ impl Core {
         for &segment in &whole {
             self.lookout.forget(Lent::Segment(segment));
         }
-        Ok(!whole.is_empty())
+        Ok(true)
+    }
+
+    /// Has some of the segments emptied in which nothing is but what is in a file, where nothing is.
+    fn begin_relabelling(&mut self, inode: &Inode, label: u32) -> Result<Relabelling, Errno> {
+        let counts = self.pages_shown(inode)?.into_iter();
+        let whole = counts.filter(|&(segment, count)| self.is_whole(segment, count, label));
+        let unused_in = |(segment, _)| (segment, self.state.space.unused_in(segment));
+        let segments: BTreeMap<_, _> = whole.take(SEGMENTS).map(unused_in).collect();
+        let geometry = self.state.pool.geometry();
+        let unused: Vec<PagePtr> = segments
+            .keys()
+            .flat_map(|&segment| {
+                let first = geometry.first_page(segment).0;
+                (first..first + geometry.pages_per_segment()).map(PagePtr)
+            })
+            .filter(|&page| !self.state.space.is_used(page))
+            .collect();
+        let mut emptying = Vec::new();
+        if !unused.is_empty() {
+            let mut change = Change::new(&mut self.state);
+            for &page in &unused {
+                change.set_data_page_used(page, true);
+            }
+            change.commit(Weight::Fold)?;
+            emptying = self.begin_emptying(&unused);
+        }
+        Ok(Relabelling {
+            segments,
+            emptying,
+            asked: Instant::now(),
+        })
+    }
+
+    /// How many pages of a file are in each segment. What lies behind the end counts for nothing: it is not
+    /// to be shown.
+    fn pages_shown(&self, inode: &Inode) -> Result<BTreeMap<SegmentNumber, u64>, Errno> {
+        let geometry = self.state.pool.geometry();
+        let pages = index_pages(&self.state, inode.root)?;
+        let shown = pages.iter().filter(|page| page.is_data_before(inode.size));
+        let mut counts = BTreeMap::new();
+        for page in shown {
+            *counts
+                .entry(geometry.segment_of(page.pointer()))
+                .or_default() += 1;
+        }
+        Ok(counts)
     }
 
     /// Whether nothing but these pages is in a segment, and nobody can write it.

@@ -5,13 +5,16 @@
 //! * All that follows from one change is one *closing*. A small one ends with the change, before
 //!   anything else is done; of a large one the rest is done slice by slice, those of several
 //!   closings in turn, so that none keeps another from ending.
-//! * A slice does [`SLICE`] units of work and what is left of one inode: a unit is an inode that is
-//!   looked at, or a page that is moved.
+//! * A slice does [`SLICE`] units of work and what is left of one inode, or of a part of one
+//!   ([`parts`](super::parts)): a unit is an inode that is looked at, or a page that is moved.
+//! * A closing ends when the pages that it has moved are empty where they were, too. It waits for that in
+//!   turns (see [`emptying`](super::emptying)), and with [`EMPTYINGS`] on their way before it moves more.
 //! * Who asked for the change is answered when the closing has ended (see [`crate::service`]): from
 //!   then on nobody is sent anything of it that he may not read.
 //! * A pool is not marked as cleanly closed before all has ended; after any other end everything
 //!   is looked at before anybody is served.
 
+use super::emptying::Emptying;
 use super::{Copier, Touched};
 use crate::core::Core;
 use arck_core_state::InodeNumber;
@@ -21,6 +24,10 @@ use std::collections::{HashSet, VecDeque};
 pub const SLICE: u64 = 64;
 /// Units of work that are done at once, with the change that makes them necessary.
 const AT_ONCE: u64 = 256;
+
+/// Lots of pages of a closing that are being emptied at the same time: each has a worker, of which a user has
+/// a few.
+const EMPTYINGS: usize = 4;
 
 /// What follows from one change.
 #[derive(Default)]
@@ -33,6 +40,8 @@ pub(crate) struct Closing {
     pub(super) within: HashSet<(InodeNumber, bool)>,
     /// Where whatever there is is looked at.
     pub(super) copier: Copier,
+    /// Pages that have moved, and are not empty yet.
+    pub(super) emptying: Vec<Emptying>,
 }
 
 /// All closings, and how far they have come.
@@ -58,6 +67,11 @@ impl Closings {
 
     pub(super) fn note_move(&mut self) {
         self.moved += 1;
+    }
+
+    /// What is being emptied where something moved.
+    pub(super) fn emptyings(&self) -> impl Iterator<Item = &Emptying> {
+        self.under_way.iter().flat_map(|closing| &closing.emptying)
     }
 
     /// Number of the latest closing that has begun.
@@ -135,6 +149,7 @@ impl Core {
             waiting: std::mem::take(&mut self.touched),
             within: HashSet::new(),
             copier: Copier::default(),
+            emptying: Vec::new(),
         }
     }
 
@@ -143,17 +158,19 @@ impl Core {
     fn work(&mut self, mut closing: Closing, units: u64) -> u64 {
         let end = self.closings.done + units;
         self.closings.running = true;
-        while self.closings.done < end {
+        while self.closings.done < end && closing.emptying.len() < EMPTYINGS {
             let Some(at) = closing.waiting.pop() else {
                 break;
             };
             self.close_one(at, &mut closing);
         }
+        self.wait_for_emptying(&mut closing.emptying);
         self.closings.running = false;
         self.keep_rights();
-        if !closing.waiting.is_empty() {
+        if !closing.waiting.is_empty() || !closing.emptying.is_empty() {
             self.closings.under_way.push_back(closing);
         }
+        self.end_quarantine();
         end.saturating_sub(self.closings.done)
     }
 }

@@ -1,8 +1,11 @@
 //! Moves beside sessions that claim maps, or are in the middle of something.
 
+use super::emptying::tests::Stuck;
+use super::pages::contents;
 use super::*;
+use crate::apply::file::Setter;
 use crate::testing::{TestCore, file, new_inode};
-use arck_controller_state::segments::SegmentKind;
+use arck_controller_state::segments::{SegmentEntry, SegmentKind};
 use arck_core_state::arena::branch_offset;
 use arck_core_state::branch::StoredBranch;
 use arck_core_state::geometry::FILE_SIZE_MAX;
@@ -14,7 +17,7 @@ use zerocopy::IntoBytes;
 
 impl TestCore {
     /// A file of a user that everybody may read, of one page that the controller has moved there.
-    fn readable_file(&mut self, uid: u32) -> (InodeNumber, PagePtr) {
+    pub(super) fn readable_file(&mut self, uid: u32) -> (InodeNumber, PagePtr) {
         let state = &mut self.core.state;
         let world = state.label(Some(&Class::world()));
         let mut change = Change::new(state);
@@ -35,6 +38,18 @@ impl TestCore {
         (number, page)
     }
 
+    /// Makes a file its owner's alone; gives what was touched.
+    pub(super) fn made_private(&mut self, number: InodeNumber) -> Touched {
+        let before = *self.core.state.shadow(number).unwrap();
+        let mut change = Change::new(&mut self.core.state);
+        change.set_inode(Inode {
+            mode: FileKind::File.mode_bits() | 0o600,
+            ..before
+        });
+        change.commit(Weight::Fold).unwrap();
+        Touched::attributes(number, Some(before), true)
+    }
+
     fn header(&self, number: InodeNumber) -> HeaderCopy {
         self.core.state.header_copy(number).unwrap()
     }
@@ -47,7 +62,7 @@ impl TestCore {
         arena.write_all_at(branch.as_bytes(), at).unwrap();
     }
 
-    fn class_of(&self, page: PagePtr) -> Option<Class> {
+    pub(super) fn class_of(&self, page: PagePtr) -> Option<Class> {
         let label = self.core.state.space.label_of(page);
         self.core.state.classes.get(label).cloned()
     }
@@ -74,14 +89,7 @@ fn a_map_hides_nothing_of_others() {
     used.store(1, std::sync::atomic::Ordering::SeqCst);
     assert_eq!(test.core.refuse_moving(anns), Err(Errno::BUSY));
 
-    let before = *test.core.state.shadow(anns).unwrap();
-    let mut change = Change::new(&mut test.core.state);
-    change.set_inode(Inode {
-        mode: FileKind::File.mode_bits() | 0o600,
-        ..before
-    });
-    change.commit(Weight::Fold).unwrap();
-    let closed = Touched::attributes(anns, Some(before), true);
+    let closed = test.made_private(anns);
     test.core.tighten(vec![closed]);
     test.core.finish_closing();
 
@@ -213,6 +221,55 @@ fn an_owner_who_does_not_settle_is_told() {
     assert_eq!(evicted, header.fold);
 }
 
+/// Whoever held a segment of a file kept everybody waiting when somebody was let in to it; and what nothing
+/// refers to in it is shown to nobody, however long its emptying takes.
+#[test]
+fn readers_wait_in_turns_for_what_they_are_let_in_to() {
+    let mut test = TestCore::new();
+    let bob = test.session(1002, &[1002]);
+    let (file, page) = test.readable_file(1001);
+    let world = test.core.state.label_of_inode(file);
+    let segment = test.core.state.pool.geometry().segment_of(page);
+    let beside = PagePtr(page.0 + 1);
+    let secret = [7; PAGE_SIZE as usize];
+    // Nobody has it mapped after that.
+    let written = Copier::default().write(&test.core.state, beside, &secret);
+    written.unwrap();
+    // As its owner's session has written and left it.
+    let label = test.core.state.label(Some(&Class::only(1001)));
+    let mut change = Change::new(&mut test.core.state);
+    let entry = SegmentEntry {
+        kind: SegmentKind::Data as u32,
+        class: label,
+        uid: 1001,
+        ..SegmentEntry::default()
+    };
+    change.set_segment(segment, entry);
+    change.commit(Weight::Fold).unwrap();
+
+    let stuck = Stuck::new(&test.core, 1001);
+    for _ in 0..10 {
+        let began = Instant::now();
+        let reply = test.core.admit(bob, file, true);
+        assert!(matches!(reply, Reply::Later(_)), "{reply:?}");
+        assert!(began.elapsed() < Duration::from_millis(250));
+        assert_eq!(test.class_of(page), Some(Class::only(1001)));
+        assert!(
+            !test.core.state.space.is_adoptable(segment),
+            "given to others"
+        );
+    }
+    drop(stuck);
+    while matches!(test.core.admit(bob, file, true), Reply::Later(_)) {}
+    assert_eq!(test.core.state.space.label_of(page), world);
+    assert_eq!(test.page_of_file(file), page, "it need not move");
+    let mut shown = [1; PAGE_SIZE as usize];
+    let read = Copier::default().read(&test.core.state, beside, &mut shown);
+    read.unwrap();
+    assert!(shown == [0; PAGE_SIZE as usize]);
+    assert!(!test.core.state.space.is_used(beside));
+}
+
 /// Whoever makes classes of all combinations of his groups gets a part of the pool for them; the
 /// classes of everybody and of single users find room all the same.
 #[test]
@@ -259,6 +316,99 @@ fn conjunctions_leave_segments_to_others() {
         change.allocate_for_class(label);
         change.new_data_page().unwrap();
         change.commit(Weight::Fold).unwrap();
+    }
+}
+
+/// Closing a file of 600 MiB was one step of two seconds, for which everybody waited.
+#[test]
+fn what_is_large_is_closed_part_by_part() {
+    let mut test = TestCore::new();
+    let ann = test.session(1001, &[1001]);
+    let world = test.core.state.label(Some(&Class::world()));
+    // In a row, and wide apart: pages of an index are moved with what they lead to.
+    let wide = [
+        600,
+        5000,
+        1 << 18,
+        (1 << 18) + 1,
+        1 << 27,
+        (1 << 27) + (3 << 18),
+    ];
+    let places: Vec<u64> = (0..590).chain(wide).collect();
+    let mut change = Change::new(&mut test.core.state);
+    change.allocate_for_class(world);
+    let mut setter = Setter::new(IndexRoot::EMPTY);
+    let mut copier = Copier::default();
+    for &place in &places {
+        let page = change.new_data_page().unwrap();
+        setter.set(&mut change, place, page).unwrap();
+        let mut bytes = [0; PAGE_SIZE as usize];
+        bytes[..8].copy_from_slice(&(place + 1).to_le_bytes());
+        copier.write(change.state, page, &bytes).unwrap();
+    }
+    let inode = file(1001, 1, setter.root(), FILE_SIZE_MAX, places.len() as u64);
+    let (number, _) = new_inode(
+        &mut change,
+        HeaderKind::Alive,
+        FileKind::File,
+        |number, generation| Inode {
+            number,
+            generation,
+            ..inode
+        },
+    );
+    change.commit(Weight::Fold).unwrap();
+    let pages = |test: &TestCore| {
+        let inode = *test.core.state.shadow(number).unwrap();
+        contents(&test.core.state, &inode).unwrap()
+    };
+    let before = pages(&test);
+    assert!(
+        before
+            .iter()
+            .all(|&page| test.class_of(page) == Some(Class::world()))
+    );
+
+    let closed = test.made_private(number);
+    let moved = |test: &TestCore| {
+        let is_own = |page: &PagePtr| test.class_of(*page) == Some(Class::only(1001));
+        pages(test).iter().filter(|page| is_own(page)).count()
+    };
+    let mut known = moved(&test);
+    test.core.tighten(vec![closed]);
+    let mut steps = 0;
+    loop {
+        let now = moved(&test);
+        steps += u32::from(now != known);
+        // The pages of an index that lead to one, with it.
+        assert!(
+            now - known <= parts::PART as usize + 4,
+            "{known}, then {now}"
+        );
+        known = now;
+        if steps == 2 {
+            // Its owner goes on.
+            assert!(matches!(test.core.acquire(ann, &[number]), Reply::Now(_)));
+        }
+        if !test.core.close_slice() {
+            break;
+        }
+    }
+    // The first part with the change, the others one by one.
+    assert_eq!(steps, 3);
+    let after = pages(&test);
+    assert_eq!((known, after.len()), (after.len(), before.len()));
+    assert!(
+        before
+            .iter()
+            .all(|&page| !test.core.state.space.is_used(page))
+    );
+    let mut copier = Copier::default();
+    for &place in &places {
+        let mut bytes = [0; PAGE_SIZE as usize];
+        let page = test.core.state.data_page(number, place);
+        copier.read(&test.core.state, page, &mut bytes).unwrap();
+        assert_eq!(bytes[..8], (place + 1).to_le_bytes(), "page {place}");
     }
 }
 

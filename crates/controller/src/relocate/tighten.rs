@@ -6,6 +6,7 @@
 use super::Touched;
 use super::closing::Closing;
 use super::pages::contents;
+use super::parts::is_large;
 use crate::change::{Change, Weight};
 use crate::classes::{Class, Classes, Condition, NOBODY, Wish};
 use crate::core::Core;
@@ -31,15 +32,18 @@ impl Core {
         if !self.is_as_touched(&at) {
             return;
         }
+        if at.contents {
+            return self.close_part(at, closing);
+        }
         // What is looked at in part has been looked at itself.
         if at.from == 0 {
             let known = self.touched.len();
-            self.close_itself(&at);
+            self.close_itself(&at, closing);
             for _ in 0..OWN_CHANGES_MAX {
                 let Some(own) = self.take_own_change(at.number, known) else {
                     break;
                 };
-                self.close_itself(&own);
+                self.close_itself(&own, closing);
                 if own.deep {
                     at.deep = true;
                     closing.within.remove(&(at.number, false));
@@ -56,10 +60,18 @@ impl Core {
         }
     }
 
-    fn close_itself(&mut self, at: &Touched) {
-        if let Err(errno) = self.tighten_one(at) {
-            tracing::error!("inode {}: others may still read it: {errno}", at.number);
-            self.hide_contents(at.number);
+    fn close_itself(&mut self, at: &Touched, closing: &mut Closing) {
+        let number = at.number;
+        match self.tighten_one(at, closing) {
+            Ok(false) => {}
+            Ok(true) => {
+                let generation = self.state.header_copy(number).map_or(0, |h| h.generation);
+                closing.waiting.push(Touched::contents(number, generation));
+            }
+            Err(errno) => {
+                tracing::error!("inode {number}: others may still read it: {errno}");
+                self.hide_contents(number);
+            }
         }
     }
 
@@ -118,10 +130,11 @@ impl Core {
         closing.waiting.append(&mut found);
     }
 
-    fn tighten_one(&mut self, at: &Touched) -> Result<(), Errno> {
+    /// Whether there is more in it than is moved in one step: only its place has changed then.
+    fn tighten_one(&mut self, at: &Touched, closing: &mut Closing) -> Result<bool, Errno> {
         let number = at.number;
         let Some(inode) = self.state.shadow(number).copied() else {
-            return Ok(());
+            return Ok(false);
         };
         let label = self.state.label_of_inode(number);
         let parent = match inode.kind() {
@@ -148,7 +161,19 @@ impl Core {
             self.note_leaving(at.old.as_ref().unwrap_or(&inode), &inode, place.as_ref());
         }
         if !moves && !at.attributes {
-            return Ok(());
+            return Ok(false);
+        }
+        if is_large(&inode) {
+            if moves {
+                self.closings.note_move();
+                self.note_kept();
+                let label = self.state.label(place.as_ref());
+                self.change_inode(number, |change| {
+                    change.allocate_for_class(label);
+                    change.move_inode(number)
+                })?;
+            }
+            return Ok(true);
         }
         let read = match inode.kind() {
             Some(FileKind::Link) => place.clone(),
@@ -162,7 +187,7 @@ impl Core {
         let pages = contents(&self.state, &inode)?;
         let mut has_outside = pages.iter().any(outside);
         if !moves && !has_outside {
-            return Ok(());
+            return Ok(false);
         }
         self.closings.note_move();
         self.closings
@@ -187,7 +212,7 @@ impl Core {
                 Ok(())
             })?;
             if !has_outside {
-                return Ok(());
+                return Ok(false);
             }
         }
         let stays_mapped = self.refuse_moving(number).is_err();
@@ -207,7 +232,8 @@ impl Core {
         match self.move_contents(number, Some(new_label), &stays) {
             Ok(left) => {
                 hidden(self);
-                self.empty_and_free(&left)
+                closing.emptying.extend(self.begin_emptying(&left));
+                Ok(false)
             }
             Err(Errno::NOSPC) => {
                 // No room for its data, which somebody may have seen to. For metadata some is kept:
@@ -228,7 +254,7 @@ impl Core {
     }
 
     /// See [`hide_segments`](Self::hide_segments); of what is in an inode.
-    fn hide_contents(&mut self, number: InodeNumber) {
+    pub(super) fn hide_contents(&mut self, number: InodeNumber) {
         if let Some(inode) = self.state.shadow(number).copied() {
             let pages = contents(&self.state, &inode).unwrap_or_default();
             self.hide_segments(&pages);
@@ -272,7 +298,7 @@ impl Core {
 }
 
 /// Whether a data page is in a segment that a session was sent to write.
-fn was_lent(state: &State, page: PagePtr) -> bool {
+pub(super) fn was_lent(state: &State, page: PagePtr) -> bool {
     let segment = state.pool.geometry().segment_of(page);
     state.space.entry(segment).is_some_and(|entry| {
         entry.kind() == SegmentKind::Data && !matches!(entry.uid, CONTROLLER | HIDDEN)

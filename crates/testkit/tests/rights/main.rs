@@ -17,6 +17,7 @@ mod names;
 mod open;
 mod oracle;
 mod set_id;
+mod slices;
 mod storm;
 mod trees;
 mod worker;
@@ -36,7 +37,14 @@ fn main() -> std::process::ExitCode {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let first: u64 = number("ARCK_RIGHTS_SEED").unwrap_or(1);
     let rounds: u64 = number("ARCK_RIGHTS_ROUNDS").unwrap_or(1);
-    let all = [storm::ALL, names::ALL, trees::ALL, open::ALL, set_id::ALL];
+    let all = [
+        storm::ALL,
+        names::ALL,
+        trees::ALL,
+        slices::ALL,
+        open::ALL,
+        set_id::ALL,
+    ];
     let tests = all.concat().into_iter().map(|(name, case)| {
         harness::trial(name, move || {
             for seed in first..first + rounds {

@@ -29,7 +29,7 @@ pub const ALL: &[Case] = &[
 const DIRECTORIES: u32 = 100;
 const FILES: u32 = 100;
 
-fn status(pool: &Path) -> Status {
+pub fn status(pool: &Path) -> Status {
     let socket = connect_socket(pool).expect("a controller");
     match socket::call(&socket, &Call::Status) {
         Ok((Answer::Status(status), _)) => status,
