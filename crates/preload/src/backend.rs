@@ -1,4 +1,4 @@
-//! The one door to the LibFS: which `FileSystem` serves the calls, its session's life, and how
+//! The one door to the LibFS: the `FileSystem` that serves the calls, its session's life, and how
 //! code gets inside.
 //!
 //! Invariants:
@@ -10,19 +10,13 @@
 use crate::settings::{GROUP, MOUNT, POOL, WAIT};
 use crate::{raw, signals, stack, thread};
 pub use arckfs::{
-    At, Attributes, ConnectOptions, Errno, Failure, Handle, MapRequest, MoveRequest, SetTime,
-    Statistics, Subject, Timestamp, any_maps, forks, has_maps, hold_maps, let_go_of_maps,
+    At, Attributes, ConnectOptions, Errno, Failure, FileSystem, Handle, MapRequest, MoveRequest,
+    SetTime, Statistics, Subject, Timestamp, any_maps, forks, give_up_reservations, has_maps,
+    hold_maps, let_go_of_maps, side_of,
 };
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
-
-#[cfg(not(feature = "host-backend"))]
-pub use arckfs::{FileSystem, give_up_reservations, side_of};
-#[cfg(feature = "host-backend")]
-mod host;
-#[cfg(feature = "host-backend")]
-pub use host::{FileSystem, give_up_reservations, side_of};
 
 static SESSION: AtomicPtr<FileSystem> = AtomicPtr::new(std::ptr::null_mut());
 static CONNECTING: AtomicBool = AtomicBool::new(false);
@@ -239,17 +233,9 @@ pub fn after_fork() {
 pub fn forked() {
     forks::in_child();
     crate::reserved::forget_session();
-    let parents = SESSION.swap(std::ptr::null_mut(), Ordering::AcqRel);
+    SESSION.store(std::ptr::null_mut(), Ordering::Release);
     CONNECTING.store(false, Ordering::Release);
     UNREACHABLE.store(false, Ordering::Relaxed);
-    #[cfg(feature = "host-backend")]
-    if !parents.is_null() {
-        // SAFETY: the pointer came from Box::into_raw in the parent, whose memory this child has a copy
-        // of; nobody else in the child holds it.
-        unsafe { Box::from_raw(parents) }.close_in_child();
-    }
-    #[cfg(not(feature = "host-backend"))]
-    let _ = parents;
 }
 
 /// An error number as handlers return it.

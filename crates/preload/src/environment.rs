@@ -98,9 +98,8 @@ impl Executed {
             let library = settings::LIBRARY.get();
             let mut directory = [0u8; settings::PATH_MAX];
             let directory_length = directory::name(&mut directory).unwrap_or(0).max(1) as usize - 1;
-            let host = host_setting();
             let sites = hints::tell();
-            let added: [(&[u8], &[u8]); 13] = [
+            let added: [(&[u8], &[u8]); 12] = [
                 (b"ARCK_POOL=", settings::POOL.get()),
                 (b"ARCK_MOUNT=", settings::MOUNT.get()),
                 (b"ARCK_GROUP=", settings::GROUP.get()),
@@ -113,7 +112,6 @@ impl Executed {
                 (b"ARCK_SAID=", settings::SAID.get()),
                 (b"ARCK_CWD=", &directory[..directory_length]),
                 (b"ARCK_SITES=", sites.bytes()),
-                (b"ARCK_HOST_BACKEND_DIR=", host),
             ];
             let locks_max = handed.text_max();
             let strings = added
@@ -272,16 +270,6 @@ impl Drop for Executed {
 fn contains(list: &[u8], library: &[u8]) -> bool {
     list.split(|byte| matches!(byte, b':' | b' '))
         .any(|entry| entry == library)
-}
-
-#[cfg(feature = "host-backend")]
-fn host_setting() -> &'static [u8] {
-    settings::HOST_DIRECTORY.get()
-}
-
-#[cfg(not(feature = "host-backend"))]
-fn host_setting() -> &'static [u8] {
-    &[]
 }
 
 #[cfg(test)]

@@ -85,9 +85,6 @@ pub static MOUNT: Setting = Setting::new();
 pub static REPORT: Setting = Setting::new();
 /// Working directory on the pool inherited through exec (ARCK_CWD).
 pub static START_DIRECTORY: Setting = Setting::new();
-/// Host directory that stands in for a pool in tests (ARCK_HOST_BACKEND_DIR).
-#[cfg(feature = "host-backend")]
-pub static HOST_DIRECTORY: Setting = Setting::new();
 /// Under which name this program was executed (ARCK_EXECFN), and its path on the pool (ARCK_EXE), if they
 /// are of this program (ARCK_EXEC): see `process::identity`.
 pub static EXECFN: Setting = Setting::new();
@@ -241,8 +238,6 @@ pub fn read() -> bool {
         (b"STRICT", &STRICT),
         (b"QUIET", &QUIET),
         (b"SAID", &SAID),
-        #[cfg(feature = "host-backend")]
-        (b"HOST_BACKEND_DIR", &HOST_DIRECTORY),
     ];
     let values = variables(settings.map(|(name, _)| name));
     for ((_, setting), value) in settings.iter().zip(values) {

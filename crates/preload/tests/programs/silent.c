@@ -1,5 +1,5 @@
 /* After a first round, open, stat, read, write, seek and close make no system call: a filter
- * kills the process at any that is not write to descriptor 2 or exit. With a second argument a report is
+ * kills the process at any that is not write to descriptor 2 or exit. With a second argument that is not empty a report is
  * written at the end, around which signals are blocked. */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -29,7 +29,8 @@ int main(int argc, char **argv) {
     char path[4096];
     snprintf(path, sizeof path, "%s/file", argv[1]);
     rounds(path, 10);
-    const unsigned none = -1, blocks = argc > 2 ? SYS_rt_sigprocmask : none, asks = argc > 2 ? SYS_rt_sigpending : none;
+    const int reports = argc > 2 && *argv[2];
+    const unsigned none = -1, blocks = reports ? SYS_rt_sigprocmask : none, asks = reports ? SYS_rt_sigpending : none;
     struct sock_filter program[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit_group, 8, 0),

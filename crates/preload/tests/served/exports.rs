@@ -1,6 +1,6 @@
 //! The symbols that the built library has are those that `docs/calls.md` tells.
 
-use super::support::{Backend, library};
+use super::support::library;
 use std::collections::BTreeSet;
 use std::process::Command;
 
@@ -18,7 +18,7 @@ fn the_library_has_the_documented_symbols() {
         .collect();
     let output = Command::new("nm")
         .args(["-D", "--defined-only"])
-        .arg(library(Backend::Pool))
+        .arg(library())
         .output()
         .expect("nm runs");
     let listed = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -1,4 +1,4 @@
-//! Programs under the preload library, with a host directory in place of the pool.
+//! Programs under the preload library, beside what they do on the host's own file systems.
 
 mod applications;
 mod exports;

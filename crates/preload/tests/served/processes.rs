@@ -2,8 +2,8 @@
 //! becomes of a table of cases on a directory of tmpfs, and on a pool.
 
 use crate::support::{
-    Backend, Place, compare_with_tmpfs, compare_with_tmpfs_on, compile, compile_as, compile_with,
-    library, served_by_pool, set_up,
+    Place, compare_with_tmpfs, compare_with_tmpfs_on, compile, compile_as, compile_with, library,
+    served_by_pool, set_up,
 };
 use arck_controller::Options;
 use arck_testkit::TestPool;
@@ -222,7 +222,7 @@ pub fn pool_of_all() -> (TestPool, tempfile::TempDir, PathBuf) {
     let place = tempfile::tempdir().expect("a directory");
     reached(place.path());
     let copy = place.path().join("library.so");
-    std::fs::copy(library(Backend::Pool), &copy).expect("a copy");
+    std::fs::copy(library(), &copy).expect("a copy");
     (pool, place, copy)
 }
 

@@ -39,10 +39,7 @@ fn there_are_no_rings_on_a_pool() {
         // Without a pool they are what they are.
         let plain = Command::new(&program)
             .arg(place.files())
-            .env(
-                "LD_PRELOAD",
-                super::support::library(super::support::Backend::Pool),
-            )
+            .env("LD_PRELOAD", super::support::library())
             .output()
             .expect("the program runs");
         let plain = String::from_utf8_lossy(&plain.stdout);
@@ -63,7 +60,7 @@ fn privileged_programs_read_no_settings() {
         eprintln!("left out: needs root");
         return;
     }
-    let library = super::support::library(super::support::Backend::Pool);
+    let library = super::support::library();
     let program = compile_as(
         "privileged",
         "privileged",

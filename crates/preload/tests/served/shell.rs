@@ -1,6 +1,6 @@
 //! Real programs, started by real shells, compared with the plain host.
 
-use super::support::{Backend, NETS, Place, compare_script, library};
+use super::support::{NETS, Place, compare_script, library};
 use std::process::Command;
 
 #[test]
@@ -256,11 +256,14 @@ fn without_a_net() {
 fn unreachable_pool() {
     let place = Place::new();
     let script = "cat /arck/x /arck/y; echo alive";
-    let output = place.served_from(
-        "",
-        "/nonexistent",
-        Command::new("/bin/sh").arg("-c").arg(script),
-    );
+    let output = Command::new("/bin/sh")
+        .args(["-c", script])
+        .env("LD_PRELOAD", library())
+        .env("ARCK_POOL", "/nonexistent")
+        .env("ARCK_MOUNT", "/arck")
+        .env("ARCK_REPORT", &place.report)
+        .output()
+        .expect("the command runs");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "alive\n");
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(errors.matches("arck: ").count(), 1, "{errors}");
@@ -273,7 +276,7 @@ fn no_settings() {
     // Whether the host has the directory at this moment or not: another test's `arck run` may hold it.
     let output = Command::new("/bin/ls")
         .arg("/arck/not-there")
-        .env("LD_PRELOAD", library(Backend::Host))
+        .env("LD_PRELOAD", library())
         .output()
         .unwrap();
     assert!(String::from_utf8_lossy(&output.stderr).contains("No such file"));

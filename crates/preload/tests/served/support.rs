@@ -1,48 +1,35 @@
-//! Runs one program several times, on a plain directory, on a directory served under the mount
-//! prefix by the preload library with the host backend, and on a pool, and compares what it
-//! prints.
+//! Runs one program several times, on a plain directory and on pools served under the mount prefix
+//! by the preload library with each net, and compares what it prints.
 
 use arck_testkit::{TestPool, connect_as};
 use arckfs::FileSystem;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
-/// What stands behind the mount prefix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Backend {
-    /// A host directory: the interception alone.
-    Host,
-    /// A pool with its controller.
-    Pool,
-}
-
-/// The library, built once for each backend, in the target directory that this test was built
-/// in, where everything it needs is there already.
-pub fn library(backend: Backend) -> &'static Path {
-    static LIBRARIES: [OnceLock<PathBuf>; 2] = [OnceLock::new(), OnceLock::new()];
-    static BUILDING: Mutex<()> = Mutex::new(());
-    LIBRARIES[backend as usize].get_or_init(|| {
-        let _building = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
-        let (name, features): (_, &[&str]) = match backend {
-            Backend::Host => ("host.so", &["--features", "host-backend"]),
-            Backend::Pool => ("pool.so", &[]),
-        };
+/// The library as it is now: a test that runs alone builds it, in the target directory that the test was
+/// built in.
+pub fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
         let test = std::env::current_exe().expect("a path");
         let target = test.ancestors().nth(3).expect("TARGET/debug/deps/TEST");
+        let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml");
+        // As all others are built: with other features it would be another library in the same place.
         let status = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "-p", "arck-preload"])
-            .args(features)
-            .arg("--target-dir")
-            .arg(target)
             .args([
-                "--manifest-path",
-                concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"),
+                "build",
+                "--quiet",
+                "--workspace",
+                "--locked",
+                "--target-dir",
             ])
+            .arg(target)
+            .args(["--manifest-path", manifest])
             .status()
             .expect("cargo runs");
         assert!(status.success(), "the library does not build");
-        let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join("served.so");
         std::fs::copy(target.join("debug/libarck_preload.so"), &copy).expect("a copy");
         copy
     })
@@ -75,7 +62,7 @@ pub fn served_by_pool_at(
 
 pub fn set_up(pool: &TestPool, mount: &Path, report: &Path, command: &mut Command) {
     command
-        .env("LD_PRELOAD", library(Backend::Pool))
+        .env("LD_PRELOAD", library())
         .env("ARCK_POOL", pool.path())
         .env("ARCK_GROUP", GROUP)
         .env("ARCK_MOUNT", mount)
@@ -91,6 +78,7 @@ pub const NETS: [&str; 2] = ["sud-inclusive", "sud-exclusive"];
 pub struct Place {
     pub directory: tempfile::TempDir,
     pub report: PathBuf,
+    pool: OnceLock<TestPool>,
 }
 
 impl Place {
@@ -99,40 +87,26 @@ impl Place {
         let report = directory.path().join("report");
         std::fs::create_dir(directory.path().join("files")).expect("a directory");
         std::fs::write(&report, "").expect("a file for the report");
-        Place { directory, report }
+        Place {
+            directory,
+            report,
+            pool: OnceLock::new(),
+        }
     }
 
     pub fn files(&self) -> PathBuf {
         self.directory.path().join("files")
     }
 
-    /// The command, served: `/arck` is [`Place::files`].
+    /// The place's own pool.
+    pub fn pool(&self) -> &TestPool {
+        self.pool.get_or_init(|| TestPool::new(POOL_SIZE))
+    }
+
+    /// The command, served by the place's pool under `/arck`.
     pub fn served(&self, net: &str, command: &mut Command) -> Output {
-        self.served_from(net, self.files().to_str().expect("UTF-8"), command)
-    }
-
-    /// The same with another setting for the backend.
-    pub fn served_from(&self, net: &str, backend: &str, command: &mut Command) -> Output {
-        self.served_to(net, backend, self.report.to_str().expect("UTF-8"), command)
-    }
-
-    /// The same with the report going elsewhere.
-    pub fn served_to(
-        &self,
-        net: &str,
-        backend: &str,
-        report: &str,
-        command: &mut Command,
-    ) -> Output {
-        command
-            .env("LD_PRELOAD", library(Backend::Host))
-            .env("ARCK_POOL", "/nonexistent")
-            .env("ARCK_MOUNT", "/arck")
-            .env("ARCK_HOST_BACKEND_DIR", backend)
-            .env("ARCK_NET", net)
-            .env("ARCK_REPORT", report)
-            .output()
-            .expect("the command runs")
+        let report = self.report.to_str().expect("UTF-8");
+        served_by_pool(self.pool(), report, command.env("ARCK_NET", net))
     }
 
     /// The report's lines, parsed.
@@ -213,24 +187,13 @@ pub fn compare(command: impl Fn() -> Command) -> String {
                 .iter()
                 .any(|line| !line["served"].as_object().expect("counts").is_empty())
         );
+        assert!(
+            report
+                .iter()
+                .all(|line| line["past"] == serde_json::json!({})),
+            "{report:?}"
+        );
     }
-    let pool = TestPool::new(POOL_SIZE);
-    let place = Place::new();
-    let report = place.report.to_str().expect("UTF-8");
-    let got = shown(
-        &served_by_pool(&pool, report, command().arg("/arck")),
-        "/arck",
-    );
-    assert!(
-        expected == got,
-        "pool\n--- plain\n{expected}\n--- served\n{got}"
-    );
-    assert!(
-        place
-            .report()
-            .iter()
-            .all(|line| line["past"] == serde_json::json!({}))
-    );
     expected
 }
 
