@@ -145,7 +145,16 @@ impl FileSystem {
             group: &options.group,
             prepare: AuxiliaryState::create,
         };
-        let session = Session::connect_with(&options.pool, &wish).map_err(failed)?;
+        // The controller has seen who this thread was when it connected. Another thread may be making the
+        // process somebody else meanwhile: a session of who it was is not for who it is.
+        let (session, credentials) = loop {
+            let credentials = Credentials::of_process();
+            let session = Session::connect_with(&options.pool, &wish).map_err(failed)?;
+            if Credentials::of_process() == credentials {
+                break (session, credentials);
+            }
+            session.end();
+        };
         let state = AuxiliaryState::find(session).map_err(|errno| ConnectError {
             message: format!("{}: preparing the session: {errno}", options.pool.display()),
             errno,
@@ -154,7 +163,7 @@ impl FileSystem {
             engine: Engine {
                 session,
                 state,
-                credentials: Credentials::of_process(),
+                credentials,
                 paths: PathCache::default(),
                 spares: Spares::of_state(session.region(), state),
                 listing: listing::Scratch::default(),

@@ -81,6 +81,17 @@ pub(crate) fn placed(descriptor: OwnedFd) -> OwnedFd {
     }
 }
 
+/// Whom the kernel tells of as the sender of what this thread sends: user and group.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Sender([u32; 2]);
+
+impl Sender {
+    pub fn now() -> Sender {
+        use rustix::process::{getgid, getuid};
+        Sender([getuid().as_raw(), getgid().as_raw()])
+    }
+}
+
 /// A description that other processes have open too, by a number that it had, and which file it is.
 struct Told {
     number: i32,
@@ -104,8 +115,7 @@ pub struct Connection {
     pool: PathBuf,
     session: u32,
     secret: [u64; 2],
-    /// As whom it was made: user and group, as the kernel tells them with each packet.
-    made_by: [u32; 2],
+    made_by: Sender,
     member: u16,
     group: Vec<u8>,
     patience: Duration,
@@ -128,7 +138,7 @@ impl Connection {
         pool: &Path,
         patience: Duration,
         welcome: &Welcome,
-        socket: OwnedFd,
+        (socket, made_by): (OwnedFd, Sender),
         wake: OwnedFd,
         control: OwnedFd,
         group: Option<(&[u8], OwnedFd)>,
@@ -143,7 +153,7 @@ impl Connection {
             pool: std::path::absolute(pool).unwrap_or_else(|_| pool.into()),
             session: welcome.session,
             secret: welcome.secret,
-            made_by: sends_as(),
+            made_by,
             member: welcome.member,
             group,
             patience,
@@ -208,7 +218,11 @@ impl Connection {
 
     /// Whether the process is still who has made it: from others the controller takes no word, and answers none.
     pub fn is_of_process(&self) -> bool {
-        self.made_by == sends_as()
+        self.made_by == Sender::now()
+    }
+
+    fn is_closed(&self) -> bool {
+        self.number.load(Ordering::Acquire) < 0
     }
 
     /// In a forked child: closes all that its parent's session has open, without a word to anybody.
@@ -349,7 +363,8 @@ impl Connection {
     }
 
     /// One exchange. `again`: if the controller is gone, it is waited for, and the call made again.
-    /// ETIMEDOUT if it does not answer in time.
+    /// ETIMEDOUT if it does not answer in time; EIO if the session is not of who the process, or this thread,
+    /// is now.
     pub fn call(
         &self,
         call: &Call,
@@ -376,6 +391,9 @@ impl Connection {
     ) -> Result<Answered, Errno> {
         let Socket { socket, owed, .. } = socket;
         let socket = socket.as_ref().ok_or(Errno::NOTCONN)?.as_fd();
+        if !self.is_of_process() {
+            return Err(Errno::IO);
+        }
         send(socket, call, descriptors)?;
         *owed += 1;
         let mut ahead = Received::default();
@@ -398,6 +416,10 @@ impl Connection {
             *owed -= 1;
             // What an earlier call gave up waiting for comes first.
             if *owed == 0 {
+                if matches!(answered.answer, Answer::Error(..)) && !self.is_of_process() {
+                    // It has become so meanwhile.
+                    return Err(Errno::IO);
+                }
                 return Ok(Answered {
                     descriptors: ahead.and(answered.descriptors),
                     are_lost: are_lost || answered.are_lost,
@@ -408,7 +430,8 @@ impl Connection {
         }
     }
 
-    /// The answer to a request that was submitted. Blocks; see the module's head. EIO, ETIMEDOUT.
+    /// The answer to a request that was submitted. Blocks; see the module's head. EIO, also where the process
+    /// has ended the session meanwhile; ETIMEDOUT.
     pub fn finish(
         &self,
         control: &ControlMemory,
@@ -421,6 +444,7 @@ impl Connection {
             let waited = began.elapsed();
             let left = self.patience.saturating_sub(waited);
             match ring::finish(control, index, LOOK.min(left)) {
+                Err(Errno::TIMEDOUT) if self.is_closed() => return Err(Errno::IO),
                 Err(Errno::TIMEDOUT) if self.is_cut() => {
                     let restored = self.restore(control);
                     began = Instant::now();
@@ -495,12 +519,6 @@ fn receive(socket: BorrowedFd<'_>) -> Result<Answered, Errno> {
         descriptors,
         are_lost,
     })
-}
-
-/// Whom the kernel tells of as the sender of what this thread sends.
-fn sends_as() -> [u32; 2] {
-    use rustix::process::{getgid, getuid};
-    [getuid().as_raw(), getgid().as_raw()]
 }
 
 fn identity(file: BorrowedFd<'_>) -> Result<(u64, u64), Errno> {

@@ -256,7 +256,8 @@ impl Session {
         };
         forks::watch();
         let mut deadline = None;
-        let (socket, answer, descriptors) = loop {
+        let (socket, made_by, answer, descriptors) = loop {
+            let made_by = connection::Sender::now();
             let socket = connection::connect_patiently(pool, &mut deadline, options.patience)
                 .map_err(|errno| match errno {
                     Errno::NOENT if !pool.join(layout::SUPERBLOCK).exists() => {
@@ -267,7 +268,7 @@ impl Session {
                 })?;
             let caller = Caller::of_process(options.group).with_region(options.region_size);
             match connection::greet(&socket, caller) {
-                Ok((answer, descriptors)) => break (socket, answer, descriptors),
+                Ok((answer, descriptors)) => break (socket, made_by, answer, descriptors),
                 // It ended before it had answered: as if it had ended before.
                 Err(Errno::CONNRESET | Errno::PIPE)
                     if !connection::is_over(&mut deadline, options.patience) =>
@@ -338,7 +339,15 @@ impl Session {
                 number: welcome.session,
                 durability,
                 control_mapping,
-                connection: Connection::new(pool, patience, &welcome, socket, wake, control, group),
+                connection: Connection::new(
+                    pool,
+                    patience,
+                    &welcome,
+                    (socket, made_by),
+                    wake,
+                    control,
+                    group,
+                ),
                 headers: header_table,
                 headers_reached: AtomicU32::new(reach::first_headers(&geometry)),
                 bitmap,
@@ -537,6 +546,9 @@ impl Session {
     /// Asks the controller. Blocks; must not be called inside an operation, since a fold waits
     /// for operations.
     pub fn request(&self, request: &Request) -> Result<Response, Errno> {
+        if self.has_ended() {
+            return Err(Errno::IO);
+        }
         let patience = self.connection.patience();
         let (control, wake) = (self.control(), self.connection.wake());
         let index = ring::submit_within(control, self.member(), wake, request, patience)?;

@@ -40,6 +40,7 @@ impl Service {
                 return self.disconnect(token);
             }
             Ok(packet) if !self.is_of_peer(token, packet.sender) => {
+                self.refuse(token, packet.sender);
                 return self.closer.close(packet.descriptors);
             }
             Ok(packet) if packet.length == 0 => return self.disconnect(token),
@@ -139,6 +140,18 @@ impl Service {
             return false;
         };
         sender.process == connection.peer && *connection.sender.get_or_insert(sender) == sender
+    }
+
+    /// Answers the process that connected, and has become somebody else since: it waits. Whoever else has the
+    /// connection is not answered, as the answer would be taken for one to its peer's own call.
+    fn refuse(&self, token: u64, sender: Option<Sender>) {
+        if let Some(connection) = self.connections.get(&token)
+            && sender.is_some_and(|sender| sender.process == connection.peer)
+        {
+            let text = "the connection is of who the process was".to_owned();
+            let answer = Answer::Error(Errno::PERM.raw_os_error(), text);
+            send(connection.socket.as_fd(), &answer, &[]);
+        }
     }
 
     fn call(
