@@ -2,7 +2,9 @@
 //!
 //! # Invariants
 //! * There is one thread, so there is one such move at a time: no two can close a cycle.
-//! * Everything is checked inside the change that does it, against the parents as just folded.
+//! * Everything is checked inside the change that does it, against the parents as just folded. What is wrong
+//!   with a move is told of a state that has been committed: a change that fails is dropped, and with it what it
+//!   had folded of operations of which their session shows nothing yet.
 //! * Errors are those of renameat2(2).
 
 use crate::apply::{self, directory};
@@ -106,6 +108,7 @@ impl Core {
         flags: u32,
     ) -> Result<(), Failure> {
         let parents = [from.directory, to.directory];
+        let mut wrong = None;
         for _ in 0..8 {
             self.fold(session, &parents, After::Keep)?;
             // A directory that is replaced is empty, or not, by what its owner last did.
@@ -131,6 +134,20 @@ impl Core {
                 .ok_or(Errno::NOENT)?
                 .credentials
                 .clone();
+            let move_in = |change: &mut Change<'_>, dying: &mut Vec<InodeNumber>| {
+                Move {
+                    change,
+                    who: &who,
+                    from,
+                    to,
+                    target,
+                }
+                .run(flags, dying)
+            };
+            if wrong.is_some() {
+                // The change is dropped: nothing is moved by it.
+                move_in(&mut Change::new(&mut self.state), &mut Vec::new())?;
+            }
             // A name, or one at each end, beside what is folded; before it, since this folds.
             if !self.make_spare(PAGES_PER_DELTA_PAGE) {
                 return Err(Errno::NOSPC.into());
@@ -142,21 +159,18 @@ impl Core {
                     return Err(Errno::AGAIN);
                 }
                 change.completes_request();
-                Move {
-                    change,
-                    who: &who,
-                    from,
-                    to,
-                    target,
-                }
-                .run(flags, dying)
+                let moved = move_in(change, dying);
+                wrong = moved.err();
+                moved
             });
             match moved {
                 Err(Failure::Errno(Errno::AGAIN)) => {}
+                // Whether it is, shows what is folded.
+                Err(Failure::Errno(errno)) if wrong == Some(errno) => {}
                 other => return other,
             }
         }
-        Err(Errno::BUSY.into())
+        Err(wrong.unwrap_or(Errno::BUSY).into())
     }
 }
 

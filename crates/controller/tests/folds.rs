@@ -500,6 +500,66 @@ fn files_are_freed_although_much_is_listed() {
     check(&pool.path());
 }
 
+/// What was wrong with a move was told of a copy of the deltas that was thrown away with the move: of a name
+/// that an operation in flight had just published, and that nobody saw afterwards. (A thread was told that a
+/// directory was not there to be renamed, and found it; it showed in one of sixty runs of `histories`.)
+#[test]
+fn what_is_wrong_with_a_move_is_told_of_what_is_folded() {
+    let pool = TestPool::new(32 << 20);
+    // As long as it takes: operations leave when this test says so.
+    let controller = pool.serve_with(Options {
+        patience: 3 * PATIENCE,
+        ..Options::default()
+    });
+    let mut client = Client::connect(&pool.path());
+    client.acquire(&[ROOT]);
+    let [from, to] =
+        [b"from", b"to__"].map(|name| client.create(ROOT, &name[..], FileKind::Directory));
+    let inner = client.create(from, b"inner", FileKind::Directory);
+    client.commit_all(false);
+    // Mapped before the controller waits.
+    assert!(client.verified(from, b"inner").is_some());
+    client.create(from, b"unfolded", FileKind::File);
+    let fold = client.header(from).fold();
+    // Two folds, each of which waits for the operation that is in flight when it begins.
+    client.enter(0);
+    let slot = client.submit(&Request::MoveDirectory {
+        from,
+        from_name: b"inner".to_vec(),
+        to,
+        to_name: b"moved".to_vec(),
+        flags: 0,
+    });
+    let wait_for = |client: &Client, what: &str, is_so: &dyn Fn(&Client) -> bool| {
+        let began = Instant::now();
+        while !is_so(client) {
+            assert!(began.elapsed() < PATIENCE, "{what}");
+            std::thread::yield_now();
+        }
+    };
+    let is_marked = |client: &Client| client.header(to).ownership().is_marked();
+    wait_for(&client, "a mark", &is_marked);
+    // It has looked who is in flight by then, and is done with one fold before it marks for the other.
+    std::thread::sleep(Duration::from_millis(100));
+    client.enter(1);
+    client.operation(0).leave();
+    wait_for(&client, "the first fold", &|client| {
+        client.header(from).fold() != fold
+    });
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(is_marked(&client), "the second fold");
+    client.rename((from, b"inner"), (from, b"other"));
+    client.operation(1).leave();
+    let answer = client.finish(slot.unwrap());
+    assert_eq!(answer, Response::Error(Errno::NOENT.raw_os_error()));
+    let seen = |name| client.verified(from, name).map(|dentry| dentry.inode);
+    let is_seen = [b"inner", b"other"].map(|name| seen(&name[..]));
+    assert_eq!(is_seen, [None, Some(inner)], "it was told of that");
+    client.goodbye();
+    controller.stop().unwrap();
+    check(&pool.path());
+}
+
 #[test]
 fn directories_move_by_message() {
     let pool = TestPool::new(32 << 20);
