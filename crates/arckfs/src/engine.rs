@@ -9,6 +9,7 @@ use crate::interface::{Errno, Failure};
 use crate::listing::Scratch;
 use crate::mappings;
 use crate::paths::PathCache;
+use crate::protected::Protected;
 use crate::spares::Spares;
 use crate::state::AuxiliaryState;
 use arck_libfs_kit::Session;
@@ -44,6 +45,7 @@ pub struct Context<'a> {
     kit: &'a kit::Context<'a>,
     pub state: &'static AuxiliaryState,
     pub credentials: &'a Credentials,
+    pub protected: Protected,
     pub paths: &'a PathCache,
     call: &'a Call,
 }
@@ -80,6 +82,7 @@ pub struct Engine {
     pub session: &'static Session,
     pub state: &'static AuxiliaryState,
     pub credentials: Credentials,
+    pub protected: Protected,
     pub paths: PathCache,
     pub spares: Spares,
     pub listing: Scratch,
@@ -102,6 +105,7 @@ impl Engine {
             kit,
             state: self.state,
             credentials: &self.credentials,
+            protected: self.protected,
             paths: &self.paths,
             call,
         }

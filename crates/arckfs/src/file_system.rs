@@ -17,6 +17,7 @@ use crate::interface::*;
 use crate::listing;
 use crate::names::Renamed;
 use crate::paths::PathCache;
+use crate::protected::Protected;
 use crate::spares::Spares;
 use crate::state::AuxiliaryState;
 use crate::walk::{Last, Start};
@@ -164,6 +165,7 @@ impl FileSystem {
                 session,
                 state,
                 credentials,
+                protected: Protected::of_machine(),
                 paths: PathCache::default(),
                 spares: Spares::of_state(session.region(), state),
                 listing: listing::Scratch::default(),

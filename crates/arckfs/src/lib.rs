@@ -7,7 +7,7 @@
 //!
 //! * [`engine`](self): the kit's attempts, with who the process is and where its paths led.
 //! * `state`: what of the auxiliary state is ArckFS's own, in the group's shared region.
-//! * `walk`, `paths`, `names`, `listing`: names. `read`, `write`, `extents`, `space`: data. `attributes`,
+//! * `walk`, `paths`, `protected`, `names`, `listing`: names. `read`, `write`, `extents`, `space`: data. `attributes`,
 //!   `extended`.
 //! * `mappings`: the program's maps of files.
 //! * `descriptions`, `spares`, `file_system`: open files and the public face.
@@ -34,6 +34,7 @@ mod mappings;
 mod members;
 mod names;
 mod paths;
+mod protected;
 mod read;
 mod rebuild;
 mod shared_offsets;

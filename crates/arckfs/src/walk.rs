@@ -3,7 +3,8 @@
 //! # Invariants
 //! * Every directory that is searched is checked for search permission (EACCES); a component's
 //!   length is checked where it is looked up (ENAMETOOLONG); forty symbolic links are followed,
-//!   then ELOOP.
+//!   then ELOOP; of each that is the last of its path, whose it is counts
+//!   ([`protected`](crate::protected)).
 //! * A path that leaves the pool is not resolved here but given back as
 //!   [`Failure::Outside`](crate::Failure::Outside), an absolute path of the host; but one that comes back to where the pool
 //!   is mounted, read lexically, goes on at the root.
@@ -162,22 +163,27 @@ impl<'a> Context<'a> {
         follow: bool,
         end: impl FnOnce(&Place<'_>) -> Attempt<T>,
     ) -> Attempt<T> {
-        if start.resolve & NO_SYMLINKS != 0 {
-            return Err(Errno::LOOP.into());
-        }
         let mut buffers = [Rest::new(), Rest::new()];
         let mut from = directory;
         let mut target = link;
+        let mut is_last = trim_slashes(rest).is_empty();
         buffers[0].set(rest);
         let mut current = 0;
         for _ in 0..LINKS_MAX {
+            let link = self.view(target.inode, target.generation)?;
+            if is_last {
+                self.may_follow(from, link)?;
+            }
+            if start.resolve & NO_SYMLINKS != 0 {
+                return Err(Errno::LOOP.into());
+            }
             let (one, two) = buffers.split_at_mut(1);
             let (old, new) = if current == 0 {
                 (&one[0], &mut two[0])
             } else {
                 (&two[0], &mut one[0])
             };
-            self.put_target(target, old.as_slice(), new)?;
+            self.put_target(link, old.as_slice(), new)?;
             current = 1 - current;
             let mut path = buffers[current].as_slice();
             if path.first() == Some(&b'/') {
@@ -202,6 +208,7 @@ impl<'a> Context<'a> {
                 } => {
                     from = directory;
                     target = link;
+                    is_last = trim_slashes(rest).is_empty();
                     let rest = rest.len();
                     buffers[current].keep_last(rest);
                 }
@@ -211,14 +218,13 @@ impl<'a> Context<'a> {
     }
 
     /// Reads a link's target and puts it, and what is left of the path, into `new`.
-    fn put_target(&self, link: Dentry, rest: &[u8], new: &mut Rest) -> Attempt<()> {
-        let inode = self.view(link.inode, link.generation)?;
-        let size = inode.size.load(Ordering::Relaxed) as usize;
+    fn put_target(&self, link: &'static CachedInode, rest: &[u8], new: &mut Rest) -> Attempt<()> {
+        let size = link.size.load(Ordering::Relaxed) as usize;
         if size == 0 || size > PATH_MAX {
             return Err(Errno::NOENT.into());
         }
         new.from = 0;
-        let read = self.read_at(inode, &mut new.bytes[..size], 0)?;
+        let read = self.read_at(link, &mut new.bytes[..size], 0)?;
         if read != size {
             return Err(Errno::IO.into());
         }

@@ -59,6 +59,9 @@ impl<'a> Context<'a> {
                 if create && inode.is_directory() {
                     return Err(Errno::ISDIR.into());
                 }
+                if create {
+                    self.may_open_instead(place.directory, inode)?;
+                }
                 let holder = place.directory.number();
                 if !inode.is_directory()
                     && !inode.has(flag::UNBORN)

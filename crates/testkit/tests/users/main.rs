@@ -8,6 +8,7 @@ mod check;
 mod crashes;
 mod groups;
 mod large;
+mod protected;
 mod random;
 mod small;
 mod world;
@@ -23,7 +24,15 @@ fn main() -> std::process::ExitCode {
         ),
         ("random_trees", random::random_trees),
     ];
-    let all = [cases::ALL, cheap::ALL, groups::ALL, large::ALL, more].concat();
+    let all = [
+        cases::ALL,
+        cheap::ALL,
+        groups::ALL,
+        large::ALL,
+        protected::ALL,
+        more,
+    ]
+    .concat();
     harness::run_as_root(
         all.into_iter()
             .map(|(name, test)| harness::trial(name, test))
