@@ -348,7 +348,7 @@ impl Connection {
             member: self.member,
             caller: Caller::of_process(&self.group),
         };
-        send(socket.as_fd(), &call, memory)?;
+        socket::or_last_word(send(socket.as_fd(), &call, memory))?;
         if !wait_readable(socket.as_fd(), self.patience) {
             return Err(Errno::TIMEDOUT);
         }
@@ -596,7 +596,7 @@ pub(crate) fn connect_patiently(
 /// this process may not have the descriptors that come with it.
 pub(crate) fn greet(socket: &Received, caller: Caller) -> Result<(Answer, Received), Errno> {
     let socket = socket.first().ok_or(Errno::NOTCONN)?.as_fd();
-    send(socket, &Call::hello_of(caller), &[])?;
+    socket::or_last_word(send(socket, &Call::hello_of(caller), &[]))?;
     while !wait_readable(socket, PATIENCE) {}
     receive(socket)?.whole()
 }

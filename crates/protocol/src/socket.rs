@@ -555,6 +555,15 @@ pub fn send(
     }
 }
 
+/// What sending a call came to, where the other side may have closed its end before: whom the controller turns away
+/// it tells why, before he has said anything. That, or that it is gone, is received all the same.
+pub fn or_last_word(sent: Result<(), Errno>) -> Result<(), Errno> {
+    match sent {
+        Err(Errno::CONNRESET | Errno::PIPE) => Ok(()),
+        other => other,
+    }
+}
+
 /// Receives one packet. An empty packet means that the other side is gone. Descriptors are
 /// close-on-exec. There is room for all that one packet can bring (`SCM_MAX_FD`): what had none
 /// the kernel would close here and now, which can take for ever.
@@ -604,7 +613,7 @@ pub fn call_with(
 ) -> Result<(Answer, Vec<OwnedFd>), Errno> {
     let mut buffer = [0u8; MESSAGE_MAX];
     let length = call.encode(&mut buffer).map_err(|_| Errno::INVAL)?;
-    send(socket.as_fd(), &buffer[..length], descriptors)?;
+    or_last_word(send(socket.as_fd(), &buffer[..length], descriptors))?;
     let mut ahead = Vec::new();
     loop {
         match receive_answer(socket.as_fd())? {
@@ -631,7 +640,13 @@ pub fn receive_answer_or_part(
     socket: BorrowedFd<'_>,
 ) -> Result<((Answer, bool), Vec<OwnedFd>), Errno> {
     let mut buffer = [0u8; MESSAGE_MAX];
-    let (length, descriptors, are_lost) = receive_packet(socket, &mut buffer)?;
+    let received = match receive_packet(socket, &mut buffer) {
+        // The other end was closed with a packet unread in it: the kernel tells that once, and only then what had
+        // been said there.
+        Err(Errno::CONNRESET) => receive_packet(socket, &mut buffer),
+        other => other,
+    };
+    let (length, descriptors, are_lost) = received?;
     if length == 0 {
         return Err(Errno::CONNRESET);
     }
@@ -655,6 +670,34 @@ mod tests {
             let length = Answer::Error(5, said.into()).encode(&mut buffer).unwrap();
             let answer = Answer::decode(&buffer[..length]);
             assert_eq!(answer, Ok(Answer::Error(5, told.into())));
+        }
+    }
+
+    /// # Regression
+    /// A controller that turns somebody away says why and closes its end. Where that was before he had greeted, or
+    /// after it and before he looked, he was told that the connection was broken, and nothing of the reason.
+    #[test]
+    fn why_somebody_is_turned_away_is_told_whenever_he_asks() {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        for is_early in [true, false] {
+            let (one, other) = socketpair(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+            let answer = Answer::Error(75, "nobody knows you".into());
+            let mut buffer = [0; MESSAGE_MAX];
+            let length = answer.encode(&mut buffer).unwrap();
+            let turn_away = move || {
+                send(other.as_fd(), &buffer[..length], &[]).unwrap();
+                drop(other);
+            };
+            if is_early {
+                turn_away();
+                assert_eq!(call(&one, &Call::Status).unwrap().0, answer);
+            } else {
+                let length = Call::Status.encode(&mut buffer).unwrap();
+                send(one.as_fd(), &buffer[..length], &[]).unwrap();
+                turn_away();
+                assert_eq!(receive_answer(one.as_fd()).unwrap().0, answer);
+            }
+            assert_eq!(call(&one, &Call::Status).unwrap_err(), Errno::CONNRESET);
         }
     }
 
