@@ -445,8 +445,7 @@ pub fn entry(pool: &Pool, index: usize) -> Option<session_table::SessionEntry> {
     let offset = session_table::entry_offset(index);
     let mut bytes = [0u8; session_table::SESSION_ENTRY_SIZE];
     pool.session_table().copy_to(offset, &mut bytes)?;
-    let entry: session_table::SessionEntry = zerocopy::transmute!(bytes);
-    (entry.session != 0).then_some(entry)
+    session_table::SessionEntry::decode(bytes)
 }
 
 /// A session number that was never used; durable before it is given.

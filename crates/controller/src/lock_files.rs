@@ -117,6 +117,8 @@ impl LockFiles {
 
     /// Closes what was opened of an inode's lock file, and waits for that unless it is stuck.
     pub fn close_one(&mut self, key: Key, user: u32, file: OwnedFd) {
+        // Nobody may ever ask for those again that have come back.
+        self.stuck.retain(|_, stuck| stuck.is_stuck());
         if self.new == Some(key) {
             // There is one open file of it: who holds its lock has it open, so this is not the last of it.
             return drop(file);
@@ -445,6 +447,30 @@ mod tests {
             .unwrap();
         files.look_at(1, |_| false);
         assert_eq!(count(&place), 0);
+    }
+
+    /// What was stuck once is forgotten when it is not any more, although nobody asks for that file again.
+    #[test]
+    fn what_has_come_back_is_forgotten() {
+        let (_place, pool) = place();
+        let mut files = LockFiles::open(&pool).unwrap();
+        let (hold, wait) = std::sync::mpsc::channel::<()>();
+        let held = files.have_done((1, 1), 5, move || wait.recv().is_err());
+        assert_eq!(held, None);
+        let stuck = files.stuck[&(1, 1)].clone();
+        let mut use_another = |generation| {
+            let given = files.give(&pool, (2, generation), Access::Read, 6, |_| true);
+            files.close_one((2, generation), 6, given.unwrap());
+            files.stuck.len()
+        };
+        assert_eq!(use_another(1), 1);
+        drop(hold);
+        let since = std::time::Instant::now();
+        while stuck.is_stuck() {
+            assert!(since.elapsed() < std::time::Duration::from_secs(20));
+            std::thread::yield_now();
+        }
+        assert_eq!(use_another(2), 0);
     }
 
     #[test]
