@@ -30,6 +30,7 @@ mod call;
 mod needs;
 mod rebuild;
 mod second_check;
+mod waiting;
 
 pub use crate::need::Need;
 pub use call::Progress;

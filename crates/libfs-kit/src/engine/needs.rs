@@ -1,11 +1,18 @@
 //! What an attempt needs before it can be made again ([`Need`]), got: ownership, room, numbers, folds.
 //!
-//! Invariant: runs between attempts, outside any operation of the protocol and with no lock of an
-//! inode held, since most of it waits for the controller. The session's `room` lock is taken
-//! first, so that one thread folds for room and the others find what it freed.
+//! # Invariants
+//! * It runs between attempts, outside any operation of the protocol and with no lock of an
+//!   inode held, since most of it waits for the controller. The session's `room` lock is taken
+//!   first, so that one thread folds for room and the others find what it freed.
+//! * What a fold has freed comes back when the views of what it folded are brought up to date, and the number of an
+//!   inode that died uncommitted when no thread looks at that any more. A thread that is at it may not run for
+//!   any time, on a busy machine or since it is stopped: then it is waited for ([`Waiting`]), outside, so that
+//!   epochs go on and the dead are cleared away. ENOSPC is for who finds nobody who has any of it.
 
+use super::waiting::Waiting;
 use super::{Engine, Need};
 use crate::ThreadContext;
+use crate::names::reuse::next_dead;
 use crate::ownership::{self, Owner};
 use crate::views::LAST;
 use arck_core_state::InodeNumber;
@@ -13,12 +20,11 @@ use arck_protocol::Request;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 
-/// How long threads are waited for that give back what a fold has freed, and how often.
-const GIVING_BACK: std::time::Duration = std::time::Duration::from_micros(200);
-const GIVING_BACK_MAX: u32 = 500;
 /// How often it is folded again where more delta pages than a few are in use after a fold: threads that
 /// were interrupted have published since, or are about to give back what was theirs.
 const FOLDED_MAX: u32 = 50;
+/// Between two of these folds.
+const FOLDED_PAUSE: std::time::Duration = std::time::Duration::from_micros(200);
 const FEW_PAGES: u64 = 8;
 
 /// How long a thread sleeps that has found another between the change of a name and that of a
@@ -28,26 +34,58 @@ const LINKS_PAUSE: std::time::Duration = std::time::Duration::from_micros(50);
 /// Arena pages in use (16 MiB) at which a session folds by itself.
 const DELTA_PAGES_FOLD: u64 = 4096;
 
+/// What asking for something came to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Met {
+    Got,
+    /// There is none, but other threads of the session are about to give some back.
+    AboutToBe,
+}
+
 impl Engine<'_> {
     /// Gets what an attempt needs. Outside of operations; what that changes of the auxiliary state nobody
     /// builds anew meanwhile. What fails since it is damaged is tried again.
     #[cold]
     pub fn meet(&self, thread: &'static ThreadContext, need: Need) -> Result<(), Errno> {
+        let mut waiting = None;
         loop {
             let is_within = thread.slot().is_pinned();
             let inside = self.inside()?;
             let met = self.meet_inside(thread, need);
             let is_damaged = inside.is_some() && self.session.region().is_damaged();
-            if is_within || met.is_ok() || !is_damaged {
-                return met;
+            drop(inside);
+            match met {
+                Ok(Met::Got) => return Ok(()),
+                Ok(Met::AboutToBe) if is_within => return Err(Errno::NOSPC),
+                Ok(Met::AboutToBe) => {
+                    let waiting = waiting.get_or_insert_with(|| Waiting::new(self.session));
+                    // They run, and nothing comes of it.
+                    let paused = waiting.pause(self.session, thread.slot());
+                    paused.map_err(|_| Errno::NOSPC)?;
+                    thread.slot().collect();
+                    if self.session.is_of_group() {
+                        self.be_one_of_group()?;
+                    }
+                }
+                Err(errno) if is_within || !is_damaged => return Err(errno),
+                Err(_) => {}
             }
         }
     }
 
-    fn meet_inside(&self, thread: &'static ThreadContext, need: Need) -> Result<(), Errno> {
+    fn meet_inside(&self, thread: &'static ThreadContext, need: Need) -> Result<Met, Errno> {
         let (session, slot) = (self.session, thread.slot());
         let stock = session.state();
-        match need {
+        let met = match need {
+            Need::Numbers => return self.get_numbers(thread),
+            Need::DataPages => {
+                return self.with_room(
+                    || stock.data.grow(session, slot),
+                    || stock.data.has_free(session),
+                );
+            }
+            Need::ArenaPages => return self.grow_arena(),
+            Need::Room(pages) => return self.get_room(thread, pages),
             Need::Again => Ok(()),
             Need::Own(numbers) => self.own(numbers),
             Need::Recall(number) => ownership::recall(session, number),
@@ -73,13 +111,6 @@ impl Engine<'_> {
                 }
                 Ok(())
             }
-            Need::Numbers => self.with_room(|| stock.numbers.refill(session, slot), || false),
-            Need::DataPages => self.with_room(
-                || stock.data.grow(session, slot),
-                || stock.data.has_free(session),
-            ),
-            Need::ArenaPages => self.grow_arena(),
-            Need::Room(pages) => self.get_room(thread, pages),
             Need::Memory => {
                 self.fold_all()?;
                 // After three, all is free that no thread looks at.
@@ -99,7 +130,28 @@ impl Engine<'_> {
             Need::Commit(numbers) => {
                 ownership::commit(session, some(numbers, &mut [0; 2], |_| Ok(true))?, false)
             }
+        };
+        met.map(|()| Met::Got)
+    }
+
+    /// Numbers of inodes to be made: those of such as died, or more of the controller's.
+    fn get_numbers(&self, thread: &'static ThreadContext) -> Result<Met, Errno> {
+        let (session, slot) = (self.session, thread.slot());
+        let numbers = &session.state().numbers;
+        if next_dead(self.views, slot) == Some(true) {
+            return Ok(Met::Got);
         }
+        match self.with_room(|| numbers.refill(session, slot), || false) {
+            // Somebody may look at what the next one was, and keeps all from being used again.
+            Err(Errno::NOSPC) if next_dead(self.views, slot).is_some() => Ok(Met::AboutToBe),
+            other => other,
+        }
+    }
+
+    /// Whether threads are at giving back what a fold has freed. To be looked at before it is asked for the last
+    /// time: what has been given back by then is there.
+    fn is_given_back(&self) -> bool {
+        self.views.refreshing.load(Ordering::Acquire) != 0
     }
 
     /// Ownership of those among the inodes that this session does not own.
@@ -125,7 +177,7 @@ impl Engine<'_> {
     }
 
     /// More arena pages.
-    fn grow_arena(&self) -> Result<(), Errno> {
+    fn grow_arena(&self) -> Result<Met, Errno> {
         let arena = &self.session.state().arena;
         let spare = || arena.used() < DELTA_PAGES_FOLD;
         if !spare() {
@@ -133,7 +185,7 @@ impl Engine<'_> {
             // to recover it grows without bound.
             self.fold_all()?;
             if spare() {
-                return Ok(());
+                return Ok(Met::Got);
             }
         }
         let enough = || spare() && arena.has_free();
@@ -141,9 +193,12 @@ impl Engine<'_> {
     }
 
     /// Room for so many delta pages more.
-    fn get_room(&self, thread: &'static ThreadContext, pages: u32) -> Result<(), Errno> {
+    fn get_room(&self, thread: &'static ThreadContext, pages: u32) -> Result<Met, Errno> {
         let arena = &self.session.state().arena;
-        let ask = || arena.ask_for_room(self.session, pages, false);
+        let ask = || {
+            let asked = arena.ask_for_room(self.session, pages, false);
+            asked.map(|()| Met::Got)
+        };
         match ask() {
             Err(Errno::NOSPC) => {
                 let _alone = self.views.room.lock(thread.slot().holder());
@@ -160,24 +215,22 @@ impl Engine<'_> {
         }
     }
 
-    /// Asks for the room that a fold has shown to be free: also what other threads are about to give
-    /// back of it.
-    fn ask_for_room_freed(&self, pages: u32) -> Result<(), Errno> {
+    /// Asks for the room that a fold has shown to be free.
+    fn ask_for_room_freed(&self, pages: u32) -> Result<Met, Errno> {
         let arena = &self.session.state().arena;
         let mut folded = 0;
-        for _ in 0..GIVING_BACK_MAX {
-            let others_give_back = self.views.refreshing.load(Ordering::Acquire) != 0;
+        loop {
+            let is_given_back = self.is_given_back();
             match arena.ask_for_room(self.session, pages, true) {
-                Err(Errno::NOSPC) if others_give_back => arck_protocol::wait::sleep(GIVING_BACK),
+                Err(Errno::NOSPC) if is_given_back => return Ok(Met::AboutToBe),
                 Err(Errno::NOSPC) if folded < FOLDED_MAX && arena.used() > FEW_PAGES => {
                     folded += 1;
-                    arck_protocol::wait::sleep(GIVING_BACK);
+                    arck_protocol::wait::sleep(FOLDED_PAUSE);
                     self.fold_all()?;
                 }
-                other => return other,
+                other => return other.map(|()| Met::Got),
             }
         }
-        Err(Errno::NOSPC)
     }
 
     /// Gets more room; where there is none, folds first, since a fold frees what it replaces.
@@ -185,21 +238,29 @@ impl Engine<'_> {
         &self,
         mut grow: impl FnMut() -> Result<(), Errno>,
         enough: impl Fn() -> bool,
-    ) -> Result<(), Errno> {
+    ) -> Result<Met, Errno> {
+        let mut grow = || grow().map(|()| Met::Got);
         match grow() {
             Err(Errno::NOSPC) => {
                 // Another thread may be at it, and has not yet given back what its fold freed.
                 let thread = self.session.thread()?;
                 let _alone = self.views.room.lock(thread.slot().holder());
                 if enough() {
-                    return Ok(());
+                    return Ok(Met::Got);
                 }
                 match grow() {
                     Err(Errno::NOSPC) => {}
                     other => return other,
                 }
                 self.fold_all()?;
-                if enough() { Ok(()) } else { grow() }
+                let is_given_back = self.is_given_back();
+                if enough() {
+                    return Ok(Met::Got);
+                }
+                match grow() {
+                    Err(Errno::NOSPC) if is_given_back => Ok(Met::AboutToBe),
+                    other => other,
+                }
             }
             Err(Errno::NOBUFS) => {
                 self.give_up_all()?;

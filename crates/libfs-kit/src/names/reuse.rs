@@ -124,6 +124,19 @@ impl ThreadNumbers {
     }
 }
 
+/// Whether the number that is next of those that died is dead for long enough to be used again; `None`: there is
+/// none that the thread could have. Inside.
+pub fn next_dead(views: &Views, slot: &ThreadSlot<'_>) -> Option<bool> {
+    let region = slot.region();
+    let is_over = |first: &AtomicOffset<CachedInode>| {
+        let first = region.try_get(first.load(Ordering::Relaxed))?;
+        Some(first.reuse_epoch.load(Ordering::Relaxed) + 2 <= region.epoch())
+    };
+    let own = ThreadNumbers::of(views, slot).and_then(|own| is_over(&own.dead.first));
+    let _locked = views.reuse_lock.lock(slot.holder());
+    own.max(is_over(&views.reuse_first))
+}
+
 impl<'a> Context<'a> {
     /// Queues the number of an inode that died unborn, until no thread looks at it any more: with
     /// the thread's own first, many of which are handed on at once.

@@ -94,6 +94,10 @@ const TESTS: &[Case] = &[
         stopped::who_is_stopped_at_work_keeps_nobody_for_good,
     ),
     (
+        "room_is_waited_for_while_it_is_given_back",
+        stopped::room_is_waited_for_while_it_is_given_back,
+    ),
+    (
         "what_the_dead_asked_ahead_costs_no_slot",
         numbers::what_the_dead_asked_ahead_costs_no_slot,
     ),
@@ -386,6 +390,7 @@ fn member(pool: &std::path::Path) {
     match work.as_str() {
         "inside" => return rebuilt::stay_inside(&fs),
         "asks" => return stopped::ask(&fs),
+        "makes" => return stopped::make(&fs),
         "asks ahead" => return numbers::ask_unnoted(&fs),
         "locks" => return departed::hold_locks(&fs),
         work if work.starts_with("storm") => storm::work(&fs, work),
