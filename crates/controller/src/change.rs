@@ -10,6 +10,8 @@
 //! * A page freed here is not allocated again here.
 
 mod commit;
+#[cfg(test)]
+mod tests;
 
 use crate::classes::{Class, Condition, NOBODY, Wish};
 use crate::searches::NewSearches;

@@ -26,6 +26,8 @@
 pub mod handed;
 mod slots;
 mod spares;
+#[cfg(test)]
+pub(crate) mod tests;
 
 use crate::backend::forks::Received;
 use crate::backend::{Errno, Failure, Handle, inside, minus};

@@ -150,3 +150,51 @@ pub fn control(descriptor: usize, handle: Handle, command: i32, address: usize) 
     }
     memory::copy_out(address, &lock).map_or_else(minus, |()| 0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lock_files::tests::{Made, whole};
+
+    /// A thread is granted a lock of the process's while another closes the descriptor. That drops the process's
+    /// locks first, and gives the lock file up then: wherever between the two steps the lock is granted, none is
+    /// left in the end, and who was granted it after the close is told that the descriptor is none.
+    #[test]
+    fn what_is_granted_while_its_description_is_closed_is_taken_back() {
+        let drop_locks = |made: &Made| lock_files::tests::drop_process_locks(made);
+        let close = |made: &Made| lock_files::closed(made.handle);
+        type Step<'a> = &'a dyn Fn(&Made);
+        let nothing: Step<'_> = &|_: &Made| {};
+        let both: Step<'_> = &|made: &Made| {
+            drop_locks(made);
+            close(made);
+        };
+        let closed = error(libc::EBADF);
+        // What the other thread does before the lock is granted, before the call returns, and after.
+        let cases: [(Step<'_>, Step<'_>, Step<'_>, isize); 6] = [
+            (nothing, nothing, both, 0),
+            (nothing, &drop_locks, &close, 0),
+            (&drop_locks, nothing, &close, 0),
+            (nothing, both, nothing, closed),
+            (&drop_locks, &close, nothing, closed),
+            (both, nothing, nothing, closed),
+        ];
+        for (number, (before, within, after, expected)) in (100..).zip(cases) {
+            let made = Made::new(number);
+            let result = on_lock_file(0, made.handle, (false, None), |file| {
+                before(&made);
+                let mut lock = whole(libc::F_WRLCK);
+                let at = &raw mut lock;
+                // SAFETY: a descriptor of the test's, and a structure on the stack.
+                let granted = unsafe { syscall!(libc::SYS_fcntl, file, libc::F_SETLK, at) };
+                assert_eq!(granted, 0, "case {number}");
+                assert!(made.is_locked(), "case {number}");
+                within(&made);
+                granted
+            });
+            assert_eq!(result, expected, "case {number}");
+            after(&made);
+            assert!(!made.is_locked(), "case {number}");
+        }
+    }
+}
