@@ -9,6 +9,8 @@ mod names;
 mod opening;
 mod space;
 mod status;
+#[cfg(test)]
+mod tests;
 
 use crate::credentials::Credentials;
 use crate::descriptions::{Externals, Opened};

@@ -1,16 +1,14 @@
-//! What whole-system tests share: temporary pools with a controller in this process, and
-//! sessions on them.
+//! What whole-system tests share: ArckFS's sessions on temporary pools with a controller in this process
+//! ([`arck_test_pool`]), workloads, and what they are compared with.
 //!
-//! # Invariants
+//! # Invariant
 //! * Everything made here disappears when it is dropped, and touches nothing outside a temporary
 //!   directory in memory.
-//! * When a pool is dropped, the verifier has refused nothing on it ([`honest`]).
 
 pub mod differential;
 pub mod explorer;
 pub mod harness;
 pub mod history;
-pub mod honest;
 pub mod locks;
 mod random;
 mod text;
@@ -18,106 +16,37 @@ mod text;
 pub use random::Random;
 pub use text::differences;
 
-use arck_controller::{Controller, MkfsOptions, Options, RunningController, mkfs};
+use arck_controller::Options;
+pub use arck_test_pool::honest;
 use arckfs::{At, ConnectOptions, Errno, Failure, FileSystem, Handle};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ops::{Deref, DerefMut};
+use std::path::Path;
 
 /// Where temporary pools are mounted, as paths see it.
 pub const MOUNT: &[u8] = b"/arck";
 
-/// A pool in memory, served by a controller in this process.
-pub struct TestPool {
-    directory: tempfile::TempDir,
-    controller: Option<RunningController>,
-    options: Options,
-    has_refusals: AtomicBool,
-}
+/// A pool in memory, served by a controller in this process, and ArckFS's sessions on it.
+pub struct TestPool(arck_test_pool::TestPool);
 
 impl TestPool {
     /// A new pool of `size` bytes.
     pub fn new(size: u64) -> TestPool {
-        TestPool::with_options(size, Options::default())
+        TestPool(arck_test_pool::TestPool::new(size))
     }
 
     /// A new pool, its controller run with `options`.
     pub fn with_options(size: u64, options: Options) -> TestPool {
-        let directory = tempfile::Builder::new()
-            .prefix("arck-test-")
-            .tempdir_in("/dev/shm")
-            .expect("a directory in /dev/shm");
-        let path = directory.path().join("pool");
-        let made = MkfsOptions {
-            size,
-            mode: 0o755,
-            force: false,
-        };
-        mkfs(&path, &made, &mut |_, _| {}).expect("mkfs");
-        let mut pool = TestPool {
-            directory,
-            controller: None,
-            options,
-            has_refusals: AtomicBool::new(false),
-        };
-        pool.serve();
-        pool
+        TestPool(arck_test_pool::TestPool::with_options(size, options))
     }
 
     /// Serves a pool that is there; it stays when this is dropped.
     pub fn adopt(path: &Path) -> TestPool {
-        TestPool::adopt_with(path, Options::default())
+        TestPool(arck_test_pool::TestPool::adopt(path))
     }
 
     /// The same, its controller run with `options`.
     pub fn adopt_with(path: &Path, options: Options) -> TestPool {
-        let directory = tempfile::Builder::new()
-            .prefix("arck-test-")
-            .tempdir_in("/dev/shm")
-            .expect("a directory in /dev/shm");
-        std::os::unix::fs::symlink(path, directory.path().join("pool")).expect("a link");
-        let mut pool = TestPool {
-            directory,
-            controller: None,
-            options,
-            has_refusals: AtomicBool::new(false),
-        };
-        pool.serve();
-        pool
-    }
-
-    pub fn path(&self) -> PathBuf {
-        self.directory.path().join("pool")
-    }
-
-    /// Starts a controller on the pool.
-    pub fn serve(&mut self) {
-        let controller = Controller::open(&self.path(), self.options.clone()).expect("open");
-        self.controller = Some(controller.spawn().expect("spawn"));
-    }
-
-    /// Ends the controller cleanly.
-    pub fn stop(&mut self) {
-        if let Some(controller) = self.controller.take() {
-            controller.stop().expect("clean stop");
-        }
-    }
-
-    /// Ends the controller as a kill would.
-    pub fn kill(&mut self) {
-        if let Some(controller) = self.controller.take() {
-            controller.kill();
-        }
-    }
-
-    /// What the verifier refused, a line each: nothing, as long as LibFSes are honest and right.
-    pub fn violations(&self) -> String {
-        honest::refused(&self.path())
-    }
-
-    /// The test is of what is refused, so that its pool may end with refusals; `why` is for who reads it.
-    pub fn has_refusals(&self, why: &'static str) {
-        assert!(!why.is_empty(), "an exception has a reason");
-        self.has_refusals.store(true, Ordering::Relaxed);
+        TestPool(arck_test_pool::TestPool::adopt_with(path, options))
     }
 
     /// A session of this process.
@@ -126,13 +55,17 @@ impl TestPool {
     }
 }
 
-impl Drop for TestPool {
-    fn drop(&mut self) {
-        // What sessions have stored by now is folded, or refused.
-        drop(self.controller.take());
-        if !self.has_refusals.load(Ordering::Relaxed) {
-            honest::assert_nothing_refused(&self.path());
-        }
+impl Deref for TestPool {
+    type Target = arck_test_pool::TestPool;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl DerefMut for TestPool {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0
     }
 }
 
