@@ -65,6 +65,21 @@ impl Credentials {
                 .collect(),
         }
     }
+    /// Of a session that the controller knows as this user's. In a user namespace of its own the process calls
+    /// itself something else, often root: what it makes is the user's all the same, and refused as anybody else's.
+    /// Its capabilities are those of its namespace, which say nothing about the pool.
+    pub fn of_session(process: &Credentials, user: (u32, u32)) -> Credentials {
+        if process.owner() == user {
+            return process.clone();
+        }
+        Credentials {
+            uid: user.0,
+            gid: user.1,
+            groups: process.groups.clone(),
+            real: user,
+            capabilities: 0,
+        }
+    }
     /// Whose is what this process makes: user and group.
     pub fn owner(&self) -> (u32, u32) {
         (self.uid, self.gid)

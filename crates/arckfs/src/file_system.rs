@@ -42,6 +42,8 @@ pub use memory::{MapRequest, MoveRequest};
 /// One session with a controller and everything this process knows of the pool.
 pub struct FileSystem {
     engine: Engine,
+    /// Who the process called itself when the session began.
+    process: Credentials,
     externals: Externals,
     mount: Vec<u8>,
 }
@@ -150,11 +152,11 @@ impl FileSystem {
         };
         // The controller has seen who this thread was when it connected. Another thread may be making the
         // process somebody else meanwhile: a session of who it was is not for who it is.
-        let (session, credentials) = loop {
-            let credentials = Credentials::of_process();
+        let (session, process) = loop {
+            let process = Credentials::of_process();
             let session = Session::connect_with(&options.pool, &wish).map_err(failed)?;
-            if Credentials::of_process() == credentials {
-                break (session, credentials);
+            if Credentials::of_process() == process {
+                break (session, process);
             }
             session.end();
         };
@@ -162,16 +164,19 @@ impl FileSystem {
             message: format!("{}: preparing the session: {errno}", options.pool.display()),
             errno,
         })?;
+        let welcome = session.welcome();
+        let user = (welcome.user, welcome.user_group);
         let file_system = FileSystem {
             engine: Engine {
                 session,
                 state,
-                credentials,
+                credentials: Credentials::of_session(&process, user),
                 protected: Protected::of_machine(),
                 paths: PathCache::default(),
                 spares: Spares::of_state(session.region(), state),
                 listing: listing::Scratch::default(),
             },
+            process,
             externals: Externals::default(),
             mount: options.mount.clone(),
         };
@@ -193,7 +198,7 @@ impl FileSystem {
     /// Whether the process is still who it was when the session began. Else it has to leave it: what a
     /// session may do it may do to its end.
     pub fn is_of_process(&self) -> bool {
-        self.engine.credentials == Credentials::of_process()
+        self.process == Credentials::of_process()
     }
 
     /// Whether a thread of this process is inside the LibFS.

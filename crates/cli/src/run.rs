@@ -252,6 +252,7 @@ fn run(arguments: &RunArguments) -> Result<ExitStatus, Refusal> {
         Command::new(word)
     };
     command.args(rest);
+    signals::notice_ends(&mut command);
 
     let collector = match &arguments.report {
         Some(destination) => Some(report::Collector::new(destination.clone())?),

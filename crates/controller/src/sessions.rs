@@ -516,6 +516,8 @@ impl Core {
             delta_pages,
             secret: entry.secret,
             makes_region,
+            user: session.credentials.uid,
+            user_group: session.credentials.gid,
         };
         Ok((welcome, descriptors))
     }

@@ -123,6 +123,8 @@ pub fn seeds() -> Vec<Seed> {
     let welcome = Geometry::for_pool_size(64 << 20).map(|geometry| {
         Answer::Welcome(Welcome {
             makes_region: true,
+            user: 1000,
+            user_group: 100,
             session: 1,
             member: 2,
             geometry,

@@ -391,9 +391,6 @@ impl Connection {
     ) -> Result<Answered, Errno> {
         let Socket { socket, owed, .. } = socket;
         let socket = socket.as_ref().ok_or(Errno::NOTCONN)?.as_fd();
-        if !self.is_of_process() {
-            return Err(Errno::IO);
-        }
         send(socket, call, descriptors)?;
         *owed += 1;
         let mut ahead = Received::default();
@@ -416,8 +413,10 @@ impl Connection {
             *owed -= 1;
             // What an earlier call gave up waiting for comes first.
             if *owed == 0 {
-                if matches!(answered.answer, Answer::Error(..)) && !self.is_of_process() {
-                    // It has become so meanwhile.
+                // Who is somebody else is told so, and that is all that is said. What this thread's own ids are
+                // tells little before: in a namespace of users they are others there.
+                const PERM: i32 = Errno::PERM.raw_os_error();
+                if matches!(answered.answer, Answer::Error(PERM, _)) && !self.is_of_process() {
                     return Err(Errno::IO);
                 }
                 return Ok(Answered {
@@ -592,12 +591,18 @@ pub(crate) fn connect_patiently(
     }
 }
 
-/// Says who wants a session. Waits for the answer as long as it takes, unless the controller ends. EMFILE if
-/// this process may not have the descriptors that come with it.
-pub(crate) fn greet(socket: &Received, caller: Caller) -> Result<(Answer, Received), Errno> {
+/// Says who wants a session. Waits for the answer, unless the controller ends. ETIMEDOUT if there is none by then;
+/// EMFILE if this process may not have the descriptors that come with it.
+pub(crate) fn greet(
+    socket: &Received,
+    caller: Caller,
+    patience: Duration,
+) -> Result<(Answer, Received), Errno> {
     let socket = socket.first().ok_or(Errno::NOTCONN)?.as_fd();
     socket::or_last_word(send(socket, &Call::hello_of(caller), &[]))?;
-    while !wait_readable(socket, PATIENCE) {}
+    if !wait_readable(socket, patience) {
+        return Err(Errno::TIMEDOUT);
+    }
     receive(socket)?.whole()
 }
 
@@ -646,5 +651,16 @@ mod tests {
             note_wait(text);
             assert_eq!(patience(), expected, "{text:?}");
         }
+    }
+    /// Somebody listens, or a controller is stopped: who greeted waited for ever.
+    #[test]
+    fn a_greeting_that_is_not_answered_is_given_up() {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let (ours, _silent) = socketpair(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+        let (_, ours) = Received::by(|| Ok::<_, Errno>(((), vec![ours]))).unwrap();
+        let caller = Caller::of_process(b"");
+        let answer = greet(&ours, caller, Duration::from_millis(20));
+        assert_eq!(answer.err(), Some(Errno::TIMEDOUT));
     }
 }

@@ -256,6 +256,8 @@ impl Session {
         };
         forks::watch();
         let mut deadline = None;
+        // There is a controller, which may have much to do.
+        let greeting = options.patience.max(connection::PATIENCE);
         let (socket, made_by, answer, descriptors) = loop {
             let made_by = connection::Sender::now();
             let socket = connection::connect_patiently(pool, &mut deadline, options.patience)
@@ -267,7 +269,7 @@ impl Session {
                     errno => system("cannot reach the controller")(errno),
                 })?;
             let caller = Caller::of_process(options.group).with_region(options.region_size);
-            match connection::greet(&socket, caller) {
+            match connection::greet(&socket, caller, greeting) {
                 Ok((answer, descriptors)) => break (socket, made_by, answer, descriptors),
                 // It ended before it had answered: as if it had ended before.
                 Err(Errno::CONNRESET | Errno::PIPE)

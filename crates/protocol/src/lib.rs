@@ -38,4 +38,4 @@ pub use message::{InodeList, Request, Response};
 pub use status::Status;
 
 /// Version of the protocol; another one is refused at the greeting.
-pub const PROTOCOL_VERSION: u32 = 15;
+pub const PROTOCOL_VERSION: u32 = 16;

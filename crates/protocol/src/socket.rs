@@ -275,6 +275,10 @@ pub struct Welcome {
     /// so ([`Call::RegionMade`]). A process that cannot just ends, and the session with it: the next one
     /// gets another region.
     pub makes_region: bool,
+    /// Whose session it is, as the controller's kernel tells it. A process in a user namespace calls itself
+    /// something else: what it makes belongs to these.
+    pub user: u32,
+    pub user_group: u32,
 }
 
 impl Call {
@@ -448,6 +452,8 @@ impl Answer {
                 w.u64(welcome.secret[0])?;
                 w.u64(welcome.secret[1])?;
                 w.u32(u32::from(welcome.makes_region))?;
+                w.u32(welcome.user)?;
+                w.u32(welcome.user_group)?;
             }
             Answer::Segments(segments) => {
                 w.u8(2)?;
@@ -507,6 +513,8 @@ impl Answer {
                     delta_pages: r.u32()?,
                     secret: [r.u64()?, r.u64()?],
                     makes_region: r.u32()? != 0,
+                    user: r.u32()?,
+                    user_group: r.u32()?,
                 })
             }
             2 => Answer::Segments(r.list()?),
@@ -722,6 +730,8 @@ mod tests {
             delta_pages: 2,
             secret: [3, 4],
             makes_region: true,
+            user: 1000,
+            user_group: 100,
         });
         let mut buffer = [0; MESSAGE_MAX];
         let length = answer.encode(&mut buffer).unwrap();

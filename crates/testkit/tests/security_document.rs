@@ -23,7 +23,7 @@ const CRATES: &[&str] = &[
     "verifier",
 ];
 /// What is a crate and no part of the product.
-const OTHERS: &[&str] = &["bench", "fuzz", "testkit"];
+const OTHERS: &[&str] = &["bench", "fuzz", "test-pool", "testkit"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

@@ -50,14 +50,16 @@ pub struct Membership(Option<JoinHandle<Option<FileSystem>>>);
 impl Membership {
     /// Joins, while the command starts. Does not block.
     pub fn begin(name: Option<&str>, pool: &Path, mount: &Path) -> Membership {
-        let joining = name.map(|name| {
+        let joining = name.and_then(|name| {
             let options = ConnectOptions {
                 pool: pool.to_path_buf(),
                 mount: mount.as_os_str().as_bytes().to_vec(),
                 group: name.as_bytes().to_vec(),
             };
-            // Where this fails, so does it for the command's programs, which say why.
-            std::thread::spawn(move || FileSystem::connect_waiting(&options).ok())
+            // Where this fails, so does it for the command's programs, which say why. Where there may be no
+            // further thread, the group lasts from one of its programs to the next only while they overlap.
+            let join = move || FileSystem::connect_waiting(&options).ok();
+            std::thread::Builder::new().spawn(join).ok()
         });
         Membership(joining)
     }

@@ -79,25 +79,30 @@ impl Guard {
         served: Served,
     ) -> Guard {
         let is_watched = matches!(served, Served::Ours(_) | Served::Others(_));
-        let watching = match (
-            use_lock.filter(|_| is_watched),
-            eventfd(0, EventfdFlags::CLOEXEC),
-        ) {
-            (Some(use_lock), Ok(stop)) => {
-                let stop = Arc::new(stop);
-                let watch = Watch {
-                    pool: pool.to_path_buf(),
-                    persist,
-                    use_lock,
-                    stop: stop.clone(),
-                    starts: Starts::default(),
-                    has_said: false,
-                };
-                let thread = std::thread::spawn(move || watch.run(served));
+        // What the thread is to watch follows when there is one: of one that cannot be started nothing comes back.
+        let (hand, taken) = std::sync::mpsc::channel();
+        let start = |use_lock| {
+            let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).ok()?);
+            let watch = Watch {
+                pool: pool.to_path_buf(),
+                persist,
+                use_lock,
+                stop: stop.clone(),
+                starts: Starts::default(),
+                has_said: false,
+            };
+            let run = move || watch.run(taken.recv().unwrap_or(Served::Nobody));
+            let thread = std::thread::Builder::new().spawn(run).ok()?;
+            Some((stop, thread))
+        };
+        let watching = match use_lock.filter(|_| is_watched).and_then(start) {
+            Some((stop, thread)) => {
+                // It waits for that.
+                let _ = hand.send(served);
                 Watching::Thread { stop, thread }
             }
-            // No lock, by which others would know of us; or no descriptors: as without a guard.
-            _ => Watching::Not(served),
+            // No lock, by which others would know of us; or no descriptors, or threads: as without a guard.
+            None => Watching::Not(served),
         };
         Guard { watching }
     }

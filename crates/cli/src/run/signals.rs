@@ -8,6 +8,8 @@
 //! * What was ignored at start-up (`nohup`) stays ignored, here and in the command.
 
 use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 /// Signals that are passed on.
@@ -54,6 +56,23 @@ extern "C" fn pass_on(
             }
         }
     }
+}
+
+/// Has the kernel tell how children end, also where that was ignored at start-up, as some daemons leave it
+/// to what they start: the command finds it ignored then. Before there are children.
+pub fn notice_ends(command: &mut Command) {
+    // SAFETY: no handler of anybody's is replaced: `exec` has left none.
+    let before = unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+    if before != libc::SIG_IGN {
+        return;
+    }
+    let ignore_again = || {
+        // SAFETY: a system call without memory, between fork and exec.
+        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+        Ok(())
+    };
+    // SAFETY: see within.
+    unsafe { command.pre_exec(ignore_again) };
 }
 
 /// Installs the handlers. The command does not inherit them: `exec` resets handlers.

@@ -3,6 +3,7 @@
 
 use crate::support::{Place, arck, refused, run, succeeded};
 use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -276,4 +277,27 @@ fn what_is_written_for_a_program_does_not_count_against_its_limit() {
     assert_eq!(are_missing, true);
     let (_, are_missing) = told("cat /arck/file");
     assert_eq!(are_missing, false);
+}
+
+/// Daemons leave SIGCHLD ignored to what they start: the kernel forgets how children end then, and `arck run` said
+/// that the command could not be executed when it had ended.
+#[test]
+fn ends_are_noticed_where_they_were_ignored() {
+    let place = Place::made();
+    let script = "grep SigIgn /proc/self/status; echo text >/arck/file; (exit 4); exit 3";
+    let mut command = run(&place.pool(), &[], &["bash", "-c", script]);
+    let ignore = || {
+        // SAFETY: a system call, between fork and exec.
+        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+        Ok(())
+    };
+    // SAFETY: see within.
+    unsafe { command.pre_exec(ignore) };
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert_eq!(output.stderr, b"", "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let ignored = text.split_whitespace().last().unwrap();
+    let ignored = u64::from_str_radix(ignored, 16).unwrap();
+    assert_ne!(ignored & 1 << (libc::SIGCHLD - 1), 0, "{text}");
 }

@@ -280,6 +280,74 @@ fn users_without_a_number_in_the_controllers_namespace_are_none() {
     assert!(serving.process.wait().unwrap().success());
 }
 
+/// In a user namespace a program calls itself root, or nobody; the controller knows it by its number outside. What
+/// it made was refused as root's, and lost, and `arck violations` named an honest program.
+#[test]
+fn what_is_made_in_a_user_namespace_is_its_users() {
+    let mut users = Users::new();
+    users.serve(&["--shared"]);
+    const INSIDE: &str = "unshare --user --map-root-user sh -c";
+    let makes = "id -u; echo text >made; mkdir kept; echo more >>kept/other; chmod 600 made; cat made kept/other";
+    assert_eq!(
+        users.says(BOB, &format!("{INSIDE} '{makes}'")),
+        "0\ntext\nmore\n"
+    );
+    assert_eq!(
+        users.says(BOB, "cat made kept/other; stat -c %u:%g made"),
+        "text\nmore\n1002:1002\n"
+    );
+    // Capabilities of a namespace are worth nothing on the pool.
+    users.fails(EVE, &format!("{INSIDE} 'cat made'"), DENIED);
+    users.fails(
+        EVE,
+        &format!("{INSIDE} 'chown 0 made'"),
+        "Operation not permitted",
+    );
+    users.fails(
+        EVE,
+        &format!("{INSIDE} 'rm -f made'"),
+        "Operation not permitted",
+    );
+    // Root there is the one outside, and what it makes is root's, whatever it calls itself.
+    let script = "unshare --user sh -c 'id -u; echo roots >roots; cat roots'; stat -c %u:%g roots";
+    assert_eq!(users.says((0, &[0]), script), "65534\nroots\n0:0\n");
+    users.end();
+}
+
+/// Who may have no further thread was told of a panic, or of nothing at all and for ever.
+#[test]
+fn a_limit_on_threads_is_told_in_a_line() {
+    const LIMITED: (u32, &[u32]) = (1_004, &[1_004]);
+    let mut users = Users::new();
+    users.serve(&["--shared"]);
+    let mut ran = 0;
+    for limit in 1..=6 {
+        let mut command = users.of(LIMITED, &["run", "--", "echo", "hi"]);
+        let set = move || {
+            let limit = libc::rlimit {
+                rlim_cur: limit,
+                rlim_max: limit,
+            };
+            // SAFETY: a structure that outlives the call, between fork and exec.
+            match unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &limit) } {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        };
+        // SAFETY: a system call.
+        unsafe { command.pre_exec(set) };
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.lines().count() <= 1, "{limit}: {said}");
+        match output.status.success() {
+            true => ran += 1,
+            false => assert!(said.contains("cannot execute"), "{limit}: {said}"),
+        }
+    }
+    assert!((1..6).contains(&ran), "{ran}");
+    users.end();
+}
+
 /// `arck run` of another user gave up at once when the controller of a shared pool had just been killed,
 /// although what runs already waits for the next one.
 #[test]
