@@ -18,7 +18,7 @@ use crate::lent::Lent;
 use crate::reach::Reach;
 use crate::state::State;
 use arck_controller_state::segments::{CONTROLLER, HIDDEN, SegmentEntry, SegmentKind};
-use arck_core_state::{FileKind, Inode, InodeNumber, PAGE_SIZE, PagePtr, SegmentNumber};
+use arck_core_state::{FileKind, Inode, InodeNumber, PagePtr, SegmentNumber};
 use arck_verifier::Credentials;
 use rustix::io::Errno;
 use std::cell::Cell;
@@ -268,10 +268,4 @@ impl Core {
             && pages == used
             && self.state.pool.reach(&Lent::Segment(segment).name()) == Reach::Nobodys
     }
-}
-
-/// Bytes of a page of a file that are before its end.
-pub(super) fn shown(first: u64, size: u64) -> usize {
-    let before = size.saturating_sub(first.saturating_mul(PAGE_SIZE));
-    before.min(PAGE_SIZE) as usize
 }

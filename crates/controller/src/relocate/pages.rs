@@ -4,18 +4,17 @@
 //! What is moved is copied, as far as the file reaches, with zeroes behind that; the old page is given
 //! back, emptied, by who asked for the move.
 
-use super::admitting::shown;
 use crate::apply::file::Setter;
 use crate::change::Change;
 use crate::classes::Class;
 use crate::state::State;
-use arck_core_state::PAGE_BYTES;
 use arck_core_state::cast;
 use arck_core_state::directory::{BucketPage, CHAIN_MAX, next_page};
 use arck_core_state::superblock::Durability;
 use arck_core_state::{
     FileKind, IndexRoot, Inode, InodeNumber, PagePtr, Pages, SegmentNumber, index,
 };
+use arck_core_state::{PAGE_BYTES, PAGE_SIZE};
 use arck_pm::{MapOptions, Mapping};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -69,6 +68,12 @@ pub(super) fn index_pages(pages: &impl Pages, root: IndexRoot) -> Result<Vec<Ind
         found.push(at);
     }
     Ok(found)
+}
+
+/// Bytes of a page of a file that are before its end.
+pub(super) fn shown(first: u64, size: u64) -> usize {
+    let before = size.saturating_sub(first.saturating_mul(PAGE_SIZE));
+    before.min(PAGE_SIZE) as usize
 }
 
 /// The chain of a bucket.

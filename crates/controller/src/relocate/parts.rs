@@ -8,9 +8,8 @@
 //!   inode goes on with a [`Touched`] of its own for the rest of it.
 
 use super::Touched;
-use super::admitting::shown;
 use super::closing::Closing;
-use super::pages::{Copier, Mover, bucket, chain};
+use super::pages::{Copier, Mover, bucket, chain, shown};
 use super::tighten::was_lent;
 use crate::change::Change;
 use crate::classes::{Condition, Wish};
