@@ -4,7 +4,9 @@
 mod common;
 
 use arck_protocol::message::MESSAGE_MAX;
-use arck_protocol::socket::{Answer, Call, Caller, REGION_SIZE, Welcome, call, receive, send};
+use arck_protocol::socket::{
+    Answer, Call, Caller, REGION_SIZE, Welcome, call, receive, receive_answer, send,
+};
 use common::{Client, TestPool, dial};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
@@ -154,6 +156,9 @@ fn a_maker_that_does_not_go_on_keeps_nobody() {
     controller.stop().unwrap();
 }
 
+/// Packets of [`tries_all`].
+const TRIED: usize = 5;
+
 /// Sends what may be sent by a connection, and looks whether anything is answered.
 fn tries_all(socket: &OwnedFd) -> bool {
     let mut buffer = [0; MESSAGE_MAX];
@@ -168,7 +173,8 @@ fn tries_all(socket: &OwnedFd) -> bool {
 }
 
 /// A connection that somebody else has in his hands, a child of the one who made it, or whoever that has
-/// become, is worth nothing to him: he is not answered, and takes nothing away.
+/// become, is worth nothing to him, and he takes nothing away: the child is not answered, as its parent would
+/// take that for an answer to itself; and who has become somebody else, and waits, is told so.
 #[test]
 fn a_connection_is_worth_nothing_in_other_hands() {
     let pool = TestPool::new(64 << 20);
@@ -204,8 +210,16 @@ fn a_connection_is_worth_nothing_in_other_hands() {
                 assert_eq!(became, 0);
                 tries_all(&client.socket)
             });
-            assert!(!other.join().unwrap());
+            assert!(other.join().unwrap());
         });
+        for _ in 0..TRIED {
+            let (refused, descriptors) = receive_answer(client.socket.as_fd()).unwrap();
+            assert!(
+                matches!(refused, Answer::Error(libc::EPERM, _)),
+                "{refused:?}"
+            );
+            assert!(descriptors.is_empty());
+        }
         client.grant_segment().unwrap();
     }
     client.goodbye();

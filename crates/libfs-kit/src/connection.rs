@@ -216,7 +216,8 @@ impl Connection {
         });
     }
 
-    /// Whether the process is still who has made it: from others the controller takes no word, and answers none.
+    /// Whether the process is still who has made it: from others the controller takes no word, which it tells the
+    /// process itself, and nobody else.
     pub fn is_of_process(&self) -> bool {
         self.made_by == Sender::now()
     }
