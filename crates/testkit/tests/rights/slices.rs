@@ -67,13 +67,20 @@ fn read(who: &Session, path: &str, count: usize) {
 /// In how many pages that a session can map there is something of this.
 fn seen(session: &Session, is_it: impl Fn(&[u8]) -> bool) -> usize {
     let session = session.0.session();
+    let geometry = session.geometry();
     let mut page = [0; PAGE];
-    let is_seen = |number: &u64| {
-        session
-            .page_bytes(PagePtr(*number))
-            .is_some_and(|bytes| bytes.try_copy_to(0, &mut page).is_ok() && is_it(&page))
-    };
-    (0..session.geometry().page_count()).filter(is_seen).count()
+    let mut count = 0;
+    for segment in 0..geometry.segment_count {
+        let first = geometry.first_page(segment).0;
+        for number in first..first + geometry.pages_per_segment() {
+            // Segments are sent whole, or not: of one that is not the controller is asked once.
+            let Some(bytes) = session.page_bytes(PagePtr(number)) else {
+                break;
+            };
+            count += usize::from(bytes.try_copy_to(0, &mut page).is_ok() && is_it(&page));
+        }
+    }
+    count
 }
 
 /// Something is made by a user and looked at by another; then the first closes it. Gives how long a call
