@@ -485,16 +485,7 @@ mod tests {
             size = (place + 1) * PAGE_SIZE;
         }
         let inode = file(1001, 0, setter.root(), size, pages.len() as u64);
-        let (number, _) = new_inode(
-            &mut change,
-            HeaderKind::Orphan,
-            FileKind::File,
-            |number, generation| Inode {
-                number,
-                generation,
-                ..inode
-            },
-        );
+        let (number, _) = new_inode(&mut change, HeaderKind::Orphan, inode);
         change.commit(Weight::Fold).unwrap();
         state.orphans.insert(number);
         (number, pages)

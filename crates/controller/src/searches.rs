@@ -239,15 +239,8 @@ mod tests {
             let label = change.state.label(Some(&Class::world()));
             change.allocate_for_class(label);
             for _ in 0..500 {
-                let (number, generation) = new_inode(
-                    &mut change,
-                    HeaderKind::Alive,
-                    FileKind::Directory,
-                    |number, generation| Inode {
-                        generation,
-                        ..directory(number, parent, 0o755, 1001)
-                    },
-                );
+                let inode = directory(0, parent, 0o755, 1001);
+                let (number, generation) = new_inode(&mut change, HeaderKind::Alive, inode);
                 let mut above = change.inode(parent).unwrap();
                 let dentry = arck_core_state::directory::Dentry {
                     inode: number,

@@ -16,22 +16,22 @@ use arck_verifier::Credentials;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A new inode in a change, which is told its number and generation and says what it is; both.
-pub fn new_inode(
-    change: &mut Change<'_>,
-    kind: HeaderKind,
-    file_kind: FileKind,
-    inode: impl FnOnce(InodeNumber, u32) -> Inode,
-) -> (InodeNumber, u32) {
+/// A new inode in a change, with a number and generation of its own; both.
+pub fn new_inode(change: &mut Change<'_>, kind: HeaderKind, inode: Inode) -> (InodeNumber, u32) {
     let number = change.take_number().unwrap();
     change.state.pool.allocate_headers(number).unwrap();
     let generation = change.header(number).unwrap().generation.max(1);
-    let address = change.place_inode(inode(number, generation)).unwrap();
+    let inode = Inode {
+        number,
+        generation,
+        ..inode
+    };
+    let address = change.place_inode(inode).unwrap();
     let fold = change.state.numbers.fold();
     let header = change.header(number).unwrap();
     header.inode = address;
     header.kind = kind;
-    header.file_kind = Some(file_kind);
+    header.file_kind = inode.kind();
     header.generation = generation;
     header.fold = fold;
     (number, generation)

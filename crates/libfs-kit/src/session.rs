@@ -13,74 +13,46 @@
 //!   zeroes in their place, so that whoever comes late does no harm, and the controller can grant
 //!   again what the session had.
 //!
+//! It is opened in [`opening`]; [`calls`] and [`segments`] have what is asked for by the socket.
+//!
 //! Locks: the connection's, and never while another lock of this module is taken.
 
+mod calls;
+mod opening;
 pub mod reach;
 mod segments;
 
 use crate::arena_pages::ArenaPages;
 use crate::carried::Carried;
-use crate::connection::{self, Answered, Connection, PATIENCE};
+use crate::connection::{Answered, Connection, PATIENCE};
 use crate::data_pages::DataPages;
 use crate::forks::{self, Received};
 use crate::numbers::Numbers;
-use crate::region::{Region, RegionError};
+use crate::region::Region;
 use crate::region_shared;
 use crate::thread::ThreadContext;
 use crate::views::Views;
-use arck_core_state::arena::ARENA_SPAN;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::superblock::Durability;
-use arck_core_state::{Geometry, HeaderCopy, Inode, InodeNumber, LiveHeader, layout};
-use arck_pm::mapping::{MapOptions, Mapping};
+use arck_core_state::{Geometry, HeaderCopy, Inode, InodeNumber, LiveHeader};
+use arck_pm::mapping::Mapping;
 use arck_pm::{AddressSpace, LongFile};
-use arck_protocol::control::{CONTROL_SIZE, ControlMemory};
+use arck_protocol::control::ControlMemory;
 use arck_protocol::operation::LightBarrier;
 use arck_protocol::ring::Ring;
-use arck_protocol::socket::{Access, Answer, Call, Caller, HandedOn, Welcome};
-use arck_protocol::{Request, Response, ring, socket};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use arck_protocol::socket::{Answer, Call, Welcome};
+use arck_protocol::{Request, Response, ring};
+use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 pub use crate::connection::connect_socket;
+pub use opening::{ConnectError, SessionOptions};
 
 /// Address space of the group region, in bytes, if nothing else is said; memory is used as it
 /// fills. A generation of the auxiliary state can have half of it.
 pub use arck_protocol::socket::REGION_SIZE;
-
-/// Why a session could not be opened. `Display` is one line that says what to do.
-#[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
-    #[error("{pool}: no such pool; make one with `arck mkfs {pool} --size 1G`")]
-    NoPool { pool: String },
-    #[error("{pool}: nobody serves this pool; start `arck serve {pool}` or use `arck run`")]
-    NotServed { pool: String },
-    #[error("{pool}: the controller refused: {reason}{}", reach::hint(*.errno))]
-    Refused {
-        pool: String,
-        reason: String,
-        errno: Errno,
-    },
-    #[error("{pool}: {what}: {errno}{}", reach::hint(*.errno))]
-    System {
-        pool: String,
-        what: &'static str,
-        errno: Errno,
-    },
-}
-
-impl ConnectError {
-    pub fn errno(&self) -> Errno {
-        match self {
-            ConnectError::NoPool { .. } => Errno::NOENT,
-            ConnectError::NotServed { .. } => Errno::CONNREFUSED,
-            ConnectError::Refused { errno, .. } | ConnectError::System { errno, .. } => *errno,
-        }
-    }
-}
 
 region_shared! {
     /// What the kit keeps in the auxiliary state; found by auxiliary root 0.
@@ -135,67 +107,6 @@ impl State {
     }
 }
 
-/// How a session is opened.
-pub struct SessionOptions<'a> {
-    /// Bytes of the group region: pages of 4096, a few MiB at least. Auxiliary state has half of it (what
-    /// is built anew after a death the other); what does not fit is ENOMEM, or ENFILE for open files,
-    /// which have a sixteenth of it. Of no effect for who joins a group.
-    pub region_size: u64,
-    /// How long to wait where nobody serves the pool: for a program whose like is on it already,
-    /// while its controller is started again.
-    pub patience: Duration,
-    /// The trust group to be one of, at most [`socket::GROUP_NAME_MAX`] bytes; empty: none.
-    pub group: &'a [u8],
-    /// Makes the LibFS's own part of a new region; others join when it is done.
-    pub prepare: fn(&'static Session) -> Result<(), Errno>,
-}
-
-impl Default for SessionOptions<'_> {
-    fn default() -> Self {
-        SessionOptions {
-            region_size: REGION_SIZE,
-            patience: Duration::ZERO,
-            group: b"",
-            prepare: |_| Ok(()),
-        }
-    }
-}
-
-/// Why there is no region.
-#[derive(Debug, thiserror::Error)]
-enum NoRegion {
-    #[error("the group's shared memory: {0}")]
-    Region(#[from] RegionError),
-    #[error("the group's shared memory: {0}")]
-    System(#[from] Errno),
-}
-
-impl NoRegion {
-    fn errno(&self) -> Errno {
-        match self {
-            NoRegion::Region(RegionError::Incompatible { .. }) => Errno::PROTONOSUPPORT,
-            NoRegion::Region(_) => Errno::NOMEM,
-            NoRegion::System(errno) => *errno,
-        }
-    }
-}
-
-/// Maps the region, and makes it if this process is to. Its file is the controller's to make, to size and
-/// to give to somebody else: what fails here is this process's error, and nobody else's.
-fn find_region(file: &OwnedFd, welcome: &Welcome) -> Result<Region, NoRegion> {
-    let region = match welcome.makes_region {
-        true => {
-            let size = rustix::fs::fstat(file)?.st_size;
-            Region::create(file, u64::try_from(size).unwrap_or(0))?
-        }
-        false => Region::open(file)?,
-    };
-    match welcome.makes_region || region.is_ready() {
-        true => Ok(region),
-        false => Err(RegionError::NotARegion.into()),
-    }
-}
-
 /// See the module's head.
 pub struct Session {
     number: SessionNumber,
@@ -222,188 +133,7 @@ pub struct Session {
     opened_before: forks::Before,
 }
 
-/// What a later controller is told of a description: its lock file does not come from there.
-const CLAIM_AGAIN: Call = Call::Claim {
-    was_sent: false,
-    has_lock: true,
-};
-
 impl Session {
-    /// Connects and maps. Blocks until the controller answers.
-    pub fn connect(pool: &Path) -> Result<&'static Session, ConnectError> {
-        Session::connect_with(pool, &SessionOptions::default())
-    }
-
-    /// The same, as `options` say.
-    pub fn connect_with(
-        pool: &Path,
-        options: &SessionOptions<'_>,
-    ) -> Result<&'static Session, ConnectError> {
-        let name = || pool.display().to_string();
-        let system = |what: &'static str| {
-            move |errno: Errno| ConnectError::System {
-                pool: name(),
-                what,
-                errno,
-            }
-        };
-        let mapped = |what: &'static str| {
-            move |error: arck_pm::Error| ConnectError::System {
-                pool: name(),
-                what,
-                errno: error.errno(),
-            }
-        };
-        forks::watch();
-        let mut deadline = None;
-        // There is a controller, which may have much to do.
-        let greeting = options.patience.max(connection::PATIENCE);
-        let (socket, made_by, answer, descriptors) = loop {
-            let made_by = connection::Sender::now();
-            let socket = connection::connect_patiently(pool, &mut deadline, options.patience)
-                .map_err(|errno| match errno {
-                    Errno::NOENT if !pool.join(layout::SUPERBLOCK).exists() => {
-                        ConnectError::NoPool { pool: name() }
-                    }
-                    Errno::NOENT | Errno::CONNREFUSED => ConnectError::NotServed { pool: name() },
-                    errno => system("cannot reach the controller")(errno),
-                })?;
-            let caller = Caller::of_process(options.group).with_region(options.region_size);
-            match connection::greet(&socket, caller, greeting) {
-                Ok((answer, descriptors)) => break (socket, made_by, answer, descriptors),
-                // It ended before it had answered: as if it had ended before.
-                Err(Errno::CONNRESET | Errno::PIPE)
-                    if !connection::is_over(&mut deadline, options.patience) =>
-                {
-                    arck_protocol::wait::sleep(connection::PAUSE);
-                }
-                Err(Errno::MFILE) => {
-                    let what = "a session takes seven descriptors, and the limit (`ulimit -n`) leaves fewer";
-                    return Err(system(what)(Errno::MFILE));
-                }
-                Err(errno) => return Err(system("the controller did not answer")(errno)),
-            }
-        };
-        let welcome = match answer {
-            Answer::Welcome(welcome) => welcome,
-            Answer::Error(errno, reason) => {
-                return Err(ConnectError::Refused {
-                    pool: name(),
-                    reason,
-                    errno: Errno::from_raw_os_error(errno),
-                });
-            }
-            _ => return Err(system("the controller answered nonsense")(Errno::PROTO)),
-        };
-        let wrong = || system("the controller sent the wrong descriptors")(Errno::PROTO);
-        let [headers, bitmap, control, _, region, arena] = &*descriptors else {
-            return Err(wrong());
-        };
-        let geometry = welcome.geometry;
-        let durability = Durability::from_u32(welcome.durability)
-            .ok_or_else(|| system("unknown durability mode")(Errno::PROTO))?;
-        arck_pm::set_policy(if welcome.flush == 1 {
-            arck_pm::PersistPolicy::Flush
-        } else {
-            arck_pm::PersistPolicy::NoFlush
-        });
-        arck_pm::guarded::install_guard();
-        let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-        let read_only = MapOptions::READ_ONLY;
-        let read_write = MapOptions::READ_WRITE;
-        let sync = read_write
-            .synchronous(durability == Durability::Dax)
-            .memory(durability != Durability::Paged);
-        let mapped_region =
-            find_region(region, &welcome).map_err(|error| ConnectError::Refused {
-                pool: name(),
-                reason: error.to_string(),
-                errno: error.errno(),
-            })?;
-        let arena_parts = reach::arena_parts(welcome.branch_pages, welcome.delta_pages);
-        let control_mapping = Mapping::new(control, 0, CONTROL_SIZE, read_write)
-            .map_err(mapped("mapping control memory"))?;
-        let header_table =
-            reach::headers(headers, &geometry).map_err(mapped("mapping the inode headers"))?;
-        let bitmap = Mapping::new(bitmap, 0, size(geometry.page_bitmap_size()), read_only)
-            .map_err(mapped("mapping the page bitmap"))?;
-        let arena = LongFile::new(arena, size(ARENA_SPAN), &arena_parts, sync)
-            .map_err(mapped("mapping the arena"))?;
-        let address_space = AddressSpace::reserve(size(geometry.span()))
-            .map_err(mapped("reserving address space for the pool"))?;
-        let barrier = register_barrier();
-        let session = descriptors.and(socket).into_session(|files| {
-            let [_, _, control, wake, region, _, socket]: [OwnedFd; 7] =
-                files.try_into().map_err(|_| wrong())?;
-            let group = (!options.group.is_empty()).then_some((options.group, region));
-            let patience = connection::patience();
-            let session = Session {
-                number: welcome.session,
-                durability,
-                control_mapping,
-                connection: Connection::new(
-                    pool,
-                    patience,
-                    &welcome,
-                    (socket, made_by),
-                    wake,
-                    control,
-                    group,
-                ),
-                headers: header_table,
-                headers_reached: AtomicU32::new(reach::first_headers(&geometry)),
-                bitmap,
-                arena,
-                arena_reached: arena_parts.map(|part| AtomicUsize::new(part.end)),
-                pool: address_space,
-                access: (0..geometry.segment_count)
-                    .map(|_| AtomicU8::new(segments::UNMAPPED))
-                    .collect(),
-                withdrawals_seen: AtomicU64::new(0),
-                is_of_group: !options.group.is_empty(),
-                region: mapped_region,
-                state: std::sync::OnceLock::new(),
-                barrier,
-                ended: AtomicBool::new(false),
-                opened_before: forks::Before::default(),
-                welcome,
-            };
-            Ok(Box::leak(Box::new(session)))
-        })?;
-        session.note_addresses();
-        let prepared = match session.welcome.makes_region {
-            false => State::find(session),
-            true => session.make_state(options),
-        };
-        if session.is_of_group && prepared.is_ok() {
-            // Nothing is mapped yet that may have been given back before.
-            let withdrawals = session.state().data.withdrawals();
-            session
-                .withdrawals_seen
-                .store(withdrawals, Ordering::Release);
-        }
-        if session.is_of_group {
-            session.region.watch(&session.control().header.departed);
-        }
-        if prepared.is_err() {
-            session.end();
-        }
-        prepared.map_err(system("preparing the group region"))?;
-        Ok(session)
-    }
-
-    /// Makes what is to be in a new region, and tells that it is whole.
-    fn make_state(&'static self, options: &SessionOptions<'_>) -> Result<(), Errno> {
-        State::create(self)?;
-        (options.prepare)(self)?;
-        self.region.set_ready();
-        // From now on others find it as it is.
-        match self.is_of_group {
-            true => self.call(&Call::RegionMade).map(drop),
-            false => Ok(()),
-        }
-    }
-
     /// The descriptors that this process keeps for the session.
     pub fn descriptors(&self) -> Vec<i32> {
         self.connection.descriptors()
@@ -631,104 +361,6 @@ impl Session {
         }
     }
 
-    /// Bytes of a file that this session may read and cannot map, as the controller reads them out: no
-    /// more than [`PIECE_MAX`](socket::PIECE_MAX), and fewer where the file ends. `copy` takes them from a
-    /// descriptor and the position in it. Blocks.
-    pub fn read_piece(
-        &self,
-        (inode, generation): (InodeNumber, u32),
-        position: u64,
-        length: usize,
-        mut copy: impl FnMut(BorrowedFd<'_>, u64, usize) -> Result<(), Errno>,
-    ) -> Result<usize, Errno> {
-        let call = Call::ReadPiece {
-            inode,
-            generation,
-            position,
-            length: length.min(socket::PIECE_MAX) as u32,
-        };
-        loop {
-            let (
-                Answer::Piece {
-                    number,
-                    length: told,
-                },
-                descriptors,
-            ) = self.call(&call)?
-            else {
-                return Err(Errno::PROTO);
-            };
-            let ([file], true) = (&*descriptors, told as usize <= length) else {
-                return Err(Errno::PROTO);
-            };
-            copy(file.as_fd(), socket::PIECE_OFFSET as u64, told as usize)?;
-            let mut word = [0; 8];
-            if rustix::io::pread(file, &mut word, 0)? == 8 && u64::from_le_bytes(word) == number {
-                return Ok(told as usize);
-            }
-            // Another thread has asked for a piece meanwhile, which is in the same place.
-        }
-    }
-
-    /// A descriptor that stands for something that the session has open, wherever it is handed on
-    /// ([`Call::HandOn`]). Blocks.
-    pub fn hand_on(&self, of: HandedOn) -> Result<OwnedFd, Errno> {
-        match self.call(&Call::HandOn(of))? {
-            (Answer::Described(_), descriptors) => {
-                let descriptors = descriptors.give_to_children();
-                let descriptor = descriptors.into_iter().next().ok_or(Errno::PROTO)?;
-                let descriptor = connection::placed(descriptor);
-                self.connection.note_told(descriptor.as_fd(), &CLAIM_AGAIN);
-                Ok(descriptor)
-            }
-            _ => Err(Errno::PROTO),
-        }
-    }
-
-    /// What a descriptor stands for that was handed on to this process, which may use it so from now on
-    /// ([`Call::Claim`]), as long as it keeps that descriptor; and its lock file, if one is kept and
-    /// the caller has none (`has_lock`). `was_sent`: the descriptor came in a message. Blocks.
-    pub fn claim(
-        &self,
-        descriptor: BorrowedFd<'_>,
-        was_sent: bool,
-        has_lock: bool,
-    ) -> Result<(HandedOn, Option<Received>), Errno> {
-        let call = Call::Claim { was_sent, has_lock };
-        let (answer, received) = self.call_with(&call, &[descriptor])?;
-        let Answer::Described(of) = answer else {
-            return Err(Errno::PROTO);
-        };
-        self.connection.note_told(descriptor, &CLAIM_AGAIN);
-        Ok((of, (received.len() == 1).then_some(received)))
-    }
-
-    /// Has the controller keep the lock file of a description that was handed on, for one message in which
-    /// ([`Call::KeepLock`]). Blocks.
-    pub fn keep_lock(&self, descriptor: BorrowedFd<'_>, file: BorrowedFd<'_>) -> Result<(), Errno> {
-        self.call_with(&Call::KeepLock, &[descriptor, file])
-            .map(drop)
-    }
-
-    /// The lock file of an inode, freshly opened in a mode in which the session may open the inode, or has
-    /// it open ([`Call::LockFile`]): one descriptor. Blocks. ESTALE, EACCES, ENOLCK.
-    pub fn lock_file(
-        &self,
-        inode: InodeNumber,
-        generation: u32,
-        access: Access,
-    ) -> Result<Received, Errno> {
-        let call = Call::LockFile {
-            inode,
-            generation,
-            access,
-        };
-        match self.call_with(&call, &[])? {
-            (Answer::Done, received) if received.len() == 1 => Ok(received),
-            _ => Err(Errno::PROTO),
-        }
-    }
-
     /// Ends the session: the controller folds and releases everything before this returns.
     pub fn goodbye(&self) -> Result<(), Errno> {
         if !self.connection.is_of_process() {
@@ -794,17 +426,5 @@ impl Session {
     #[inline]
     pub fn thread(&'static self) -> Result<&'static ThreadContext, Errno> {
         crate::thread::context(self)
-    }
-}
-
-/// Registers the process for the controller's barrier.
-fn register_barrier() -> LightBarrier {
-    const REGISTER_GLOBAL_EXPEDITED: i32 = 4;
-    // SAFETY: membarrier takes two integers and touches no memory of ours.
-    let answer = unsafe { libc::syscall(libc::SYS_membarrier, REGISTER_GLOBAL_EXPEDITED, 0, 0) };
-    if answer == 0 {
-        LightBarrier::Registered
-    } else {
-        LightBarrier::Fence
     }
 }

@@ -23,6 +23,12 @@ pub struct TestPool {
     has_refusals: AtomicBool,
 }
 
+fn in_memory() -> tempfile::TempDir {
+    let mut made = tempfile::Builder::new();
+    let made = made.prefix("arck-test-").tempdir_in("/dev/shm");
+    made.expect("a directory in /dev/shm")
+}
+
 impl TestPool {
     /// A new pool of `size` bytes.
     pub fn new(size: u64) -> TestPool {
@@ -31,10 +37,7 @@ impl TestPool {
 
     /// A new pool, its controller run with `options`.
     pub fn with_options(size: u64, options: Options) -> TestPool {
-        let directory = tempfile::Builder::new()
-            .prefix("arck-test-")
-            .tempdir_in("/dev/shm")
-            .expect("a directory in /dev/shm");
+        let directory = in_memory();
         let path = directory.path().join("pool");
         let made = MkfsOptions {
             size,
@@ -42,14 +45,7 @@ impl TestPool {
             force: false,
         };
         mkfs(&path, &made, &mut |_, _| {}).expect("mkfs");
-        let mut pool = TestPool {
-            directory,
-            controller: None,
-            options,
-            has_refusals: AtomicBool::new(false),
-        };
-        pool.serve();
-        pool
+        TestPool::served(directory, options)
     }
 
     /// Serves a pool that is there; it stays when this is dropped.
@@ -59,11 +55,12 @@ impl TestPool {
 
     /// The same, its controller run with `options`.
     pub fn adopt_with(path: &Path, options: Options) -> TestPool {
-        let directory = tempfile::Builder::new()
-            .prefix("arck-test-")
-            .tempdir_in("/dev/shm")
-            .expect("a directory in /dev/shm");
+        let directory = in_memory();
         std::os::unix::fs::symlink(path, directory.path().join("pool")).expect("a link");
+        TestPool::served(directory, options)
+    }
+
+    fn served(directory: tempfile::TempDir, options: Options) -> TestPool {
         let mut pool = TestPool {
             directory,
             controller: None,

@@ -24,16 +24,7 @@ impl TestCore {
         change.allocate_for_class(world);
         let page = change.new_data_page().unwrap();
         let inode = file(uid, 1, IndexRoot::new(page.0, 0), PAGE_SIZE, 1);
-        let (number, _) = new_inode(
-            &mut change,
-            HeaderKind::Alive,
-            FileKind::File,
-            |number, generation| Inode {
-                number,
-                generation,
-                ..inode
-            },
-        );
+        let (number, _) = new_inode(&mut change, HeaderKind::Alive, inode);
         change.commit(Weight::Fold).unwrap();
         (number, page)
     }
@@ -347,16 +338,7 @@ fn what_is_large_is_closed_part_by_part() {
         copier.write(change.state, page, &bytes).unwrap();
     }
     let inode = file(1001, 1, setter.root(), FILE_SIZE_MAX, places.len() as u64);
-    let (number, _) = new_inode(
-        &mut change,
-        HeaderKind::Alive,
-        FileKind::File,
-        |number, generation| Inode {
-            number,
-            generation,
-            ..inode
-        },
-    );
+    let (number, _) = new_inode(&mut change, HeaderKind::Alive, inode);
     change.commit(Weight::Fold).unwrap();
     let pages = |test: &TestCore| {
         let inode = *test.core.state.shadow(number).unwrap();
@@ -426,16 +408,7 @@ fn names_that_are_not_there_any_more_are_not_shown() {
     };
     let mut change = Change::new(&mut test.core.state);
     change.allocate_for_class(world);
-    let (number, _) = new_inode(
-        &mut change,
-        HeaderKind::Alive,
-        FileKind::Directory,
-        |number, generation| Inode {
-            number,
-            generation,
-            ..before
-        },
-    );
+    let (number, _) = new_inode(&mut change, HeaderKind::Alive, before);
     change.commit(Weight::Fold).unwrap();
     let dentry = Dentry {
         inode: number,

@@ -1,0 +1,119 @@
+//! What is asked of the controller by the socket, with descriptors that go or come along: bytes of files that
+//! cannot be mapped, descriptions that are handed on, lock files.
+//!
+//! Invariant: what comes is noted before it is told of, so that a fork in between leaves nothing open
+//! ([`Received`]).
+
+use super::Session;
+use crate::connection;
+use crate::forks::Received;
+use arck_core_state::InodeNumber;
+use arck_protocol::socket::{self, Access, Answer, Call, HandedOn};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+
+/// What a later controller is told of a description: its lock file does not come from there.
+const CLAIM_AGAIN: Call = Call::Claim {
+    was_sent: false,
+    has_lock: true,
+};
+
+impl Session {
+    /// Bytes of a file that this session may read and cannot map, as the controller reads them out: no
+    /// more than [`PIECE_MAX`](socket::PIECE_MAX), and fewer where the file ends. `copy` takes them from a
+    /// descriptor and the position in it. Blocks.
+    pub fn read_piece(
+        &self,
+        (inode, generation): (InodeNumber, u32),
+        position: u64,
+        length: usize,
+        mut copy: impl FnMut(BorrowedFd<'_>, u64, usize) -> Result<(), Errno>,
+    ) -> Result<usize, Errno> {
+        let call = Call::ReadPiece {
+            inode,
+            generation,
+            position,
+            length: length.min(socket::PIECE_MAX) as u32,
+        };
+        loop {
+            let (
+                Answer::Piece {
+                    number,
+                    length: told,
+                },
+                descriptors,
+            ) = self.call(&call)?
+            else {
+                return Err(Errno::PROTO);
+            };
+            let ([file], true) = (&*descriptors, told as usize <= length) else {
+                return Err(Errno::PROTO);
+            };
+            copy(file.as_fd(), socket::PIECE_OFFSET as u64, told as usize)?;
+            let mut word = [0; 8];
+            if rustix::io::pread(file, &mut word, 0)? == 8 && u64::from_le_bytes(word) == number {
+                return Ok(told as usize);
+            }
+            // Another thread has asked for a piece meanwhile, which is in the same place.
+        }
+    }
+
+    /// A descriptor that stands for something that the session has open, wherever it is handed on
+    /// ([`Call::HandOn`]). Blocks.
+    pub fn hand_on(&self, of: HandedOn) -> Result<OwnedFd, Errno> {
+        match self.call(&Call::HandOn(of))? {
+            (Answer::Described(_), descriptors) => {
+                let descriptors = descriptors.give_to_children();
+                let descriptor = descriptors.into_iter().next().ok_or(Errno::PROTO)?;
+                let descriptor = connection::placed(descriptor);
+                self.connection.note_told(descriptor.as_fd(), &CLAIM_AGAIN);
+                Ok(descriptor)
+            }
+            _ => Err(Errno::PROTO),
+        }
+    }
+
+    /// What a descriptor stands for that was handed on to this process, which may use it so from now on
+    /// ([`Call::Claim`]), as long as it keeps that descriptor; and its lock file, if one is kept and
+    /// the caller has none (`has_lock`). `was_sent`: the descriptor came in a message. Blocks.
+    pub fn claim(
+        &self,
+        descriptor: BorrowedFd<'_>,
+        was_sent: bool,
+        has_lock: bool,
+    ) -> Result<(HandedOn, Option<Received>), Errno> {
+        let call = Call::Claim { was_sent, has_lock };
+        let (answer, received) = self.call_with(&call, &[descriptor])?;
+        let Answer::Described(of) = answer else {
+            return Err(Errno::PROTO);
+        };
+        self.connection.note_told(descriptor, &CLAIM_AGAIN);
+        Ok((of, (received.len() == 1).then_some(received)))
+    }
+
+    /// Has the controller keep the lock file of a description that was handed on, for one message in which
+    /// ([`Call::KeepLock`]). Blocks.
+    pub fn keep_lock(&self, descriptor: BorrowedFd<'_>, file: BorrowedFd<'_>) -> Result<(), Errno> {
+        self.call_with(&Call::KeepLock, &[descriptor, file])
+            .map(drop)
+    }
+
+    /// The lock file of an inode, freshly opened in a mode in which the session may open the inode, or has
+    /// it open ([`Call::LockFile`]): one descriptor. Blocks. ESTALE, EACCES, ENOLCK.
+    pub fn lock_file(
+        &self,
+        inode: InodeNumber,
+        generation: u32,
+        access: Access,
+    ) -> Result<Received, Errno> {
+        let call = Call::LockFile {
+            inode,
+            generation,
+            access,
+        };
+        match self.call_with(&call, &[])? {
+            (Answer::Done, received) if received.len() == 1 => Ok(received),
+            _ => Err(Errno::PROTO),
+        }
+    }
+}
