@@ -8,11 +8,9 @@
 //!   to 0). Any other is taken for the next record behind it.
 
 use crate::engine::{Attempt, Context};
-use arck_core_state::directory;
 use arck_core_state::{FileKind, InodeNumber};
 use arck_libfs_kit::views::CachedInode;
 use arck_pm::SharedBytes;
-use std::collections::HashSet;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
@@ -83,36 +81,9 @@ impl<'a> Context<'a> {
             FileKind::Directory,
             b"..",
         );
-        // Of the verified names, those that the overlay hides or replaces: few, as a rule.
-        let mut overlaid: HashSet<Vec<u8>> = HashSet::new();
-        self.for_each_overlay(directory, |name, visible, verified| {
-            if verified {
-                overlaid.insert(name.to_vec());
-            }
-            if let Some((inode, kind)) = visible {
-                push(&mut bytes, inode, kind, name);
-            }
-        });
-        let root = directory.verified_root();
-        if root.pointer() != 0 {
-            let buckets = directory.base_size.load(Ordering::Relaxed) / 4096;
-            for bucket in 0..buckets {
-                let listed = directory::for_each_in_bucket(
-                    self.session,
-                    root,
-                    bucket,
-                    |dentry, _, name, _, _| {
-                        if !overlaid.contains(name.as_bytes()) {
-                            push(&mut bytes, dentry.inode, dentry.kind, name.as_bytes());
-                        }
-                    },
-                );
-                if listed.is_err() {
-                    return Err(self.lost(directory));
-                }
-            }
-        }
-        self.unmoved(directory)?;
+        self.for_each_name(directory, |inode, kind, name| {
+            push(&mut bytes, inode, kind, name);
+        })?;
         Ok(bytes)
     }
 

@@ -14,7 +14,7 @@ use crate::interface::Errno;
 use arck_core_state::branch::offset;
 use arck_core_state::directory::Dentry;
 use arck_core_state::geometry::LINKS_MAX;
-use arck_core_state::record::{Record, RecordRef, effect};
+use arck_core_state::record::{Record, effect};
 use arck_core_state::{FileKind, InodeNumber, ROOT_INODE};
 use arck_libfs_kit::delta::{self, Branch};
 use arck_libfs_kit::names::overlay::{Before, Found};
@@ -54,25 +54,6 @@ fn by_controller(from: &CachedInode, to: &CachedInode) -> Attempt<Renamed> {
         from: from.number(),
         to: to.number(),
     })
-}
-
-fn empty_record() -> Record<'static> {
-    Record {
-        state: 0,
-        sequence: 0,
-        kind: FileKind::File,
-        inode: 0,
-        generation: 0,
-        source_directory: 0,
-        mode: 0,
-        uid: 0,
-        gid: 0,
-        created: 0,
-        changed: None,
-        kills: [RecordRef::default(); 2],
-        name: b"",
-        source: b"",
-    }
 }
 
 impl<'a> Context<'a> {
@@ -171,7 +152,7 @@ impl<'a> Context<'a> {
         }
         let mut record = Record {
             changed: Some(time),
-            ..empty_record()
+            ..Record::of_nothing()
         };
         if has_record {
             record.state = effect::KILL_SOURCE;
@@ -390,7 +371,7 @@ impl<'a> Context<'a> {
                 0
             },
             name,
-            ..empty_record()
+            ..Record::of_nothing()
         }
     }
 

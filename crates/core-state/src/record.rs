@@ -120,6 +120,31 @@ pub struct Record<'a> {
     pub source: &'a [u8],
 }
 
+impl Record<'_> {
+    /// A record without effect, to be filled.
+    pub const fn of_nothing() -> Record<'static> {
+        Record {
+            state: 0,
+            sequence: 0,
+            kind: FileKind::File,
+            inode: 0,
+            generation: 0,
+            source_directory: 0,
+            mode: 0,
+            uid: 0,
+            gid: 0,
+            created: 0,
+            changed: None,
+            kills: [RecordRef {
+                unit: 0,
+                sequence: 0,
+            }; 2],
+            name: b"",
+            source: b"",
+        }
+    }
+}
+
 impl<'a> Record<'a> {
     /// Units this record takes.
     pub fn units(&self) -> usize {

@@ -8,8 +8,10 @@
 //!   up the first page of a tail, one for all tails); nothing here locks.
 
 mod entries;
+mod linked;
 
 pub use entries::*;
+pub use linked::*;
 
 use crate::session::Session;
 use arck_core_state::arena::branch_offset;

@@ -85,7 +85,7 @@ pub enum Way {
 }
 
 /// What the engine leaves to the LibFS.
-pub trait LibFs {
+pub trait LibFs: Sync {
     /// The verified state beneath the view of an inode with [`flag::MAPPED`](crate::views::flag::MAPPED)
     /// is another. Under its lock.
     fn view_moved(&self, context: &Context<'_>, inode: &'static CachedInode);
@@ -97,6 +97,20 @@ pub trait LibFs {
     /// are the departed. Nobody else is inside, and all is folded. See
     /// [`State::begin_again`](crate::session::State::begin_again) for the kit's part.
     fn begin_again(&self, slot: &'static ThreadSlot<'static>, gone: &[u16]) -> Result<(), Errno>;
+}
+
+/// A LibFS with nothing of that: its sessions are of one process each, and show no file in a live map.
+pub struct Alone;
+
+impl LibFs for Alone {
+    fn view_moved(&self, _: &Context<'_>, _: &'static CachedInode) {}
+    fn close_all_of(&self, _: u16) -> Result<(), Errno> {
+        Ok(())
+    }
+    fn begin_again(&self, _: &'static ThreadSlot<'static>, _: &[u16]) -> Result<(), Errno> {
+        // Nobody dies inside what only this process has.
+        Err(Errno::IO)
+    }
 }
 
 /// Runs operations of a session.
@@ -228,6 +242,17 @@ struct Tried<T> {
     outcome: Attempt<T>,
     /// Before it left, the auxiliary state was damaged: what it has found counts for nothing.
     is_damaged: bool,
+}
+
+impl<'l> Engine<'l> {
+    pub fn new(session: &'static Session, libfs: &'l dyn LibFs) -> Engine<'l> {
+        let views = &session.state().views;
+        Engine {
+            session,
+            views,
+            libfs,
+        }
+    }
 }
 
 impl Engine<'_> {

@@ -1,10 +1,14 @@
 //! Names: the overlay of those by which this session's deltas differ from the verified directories, births
-//! of new inodes beside their first names, and the end of inodes that were never born.
+//! of new inodes beside their first names, and the end of inodes that were never born. Several names can be
+//! changed [`together`].
 
 pub mod births;
+pub mod directories;
+pub mod listing;
 pub mod overlay;
 pub mod records;
 pub mod reuse;
+pub mod together;
 
 use crate::region::{AtomicOffset, Offset};
 use crate::region_hash_node;

@@ -399,8 +399,9 @@ impl Session {
         self.connection.close();
     }
 
-    /// Whether the session has ended for this process ([`Session::end`]).
-    pub(crate) fn has_ended(&self) -> bool {
+    /// Whether the session has ended for this process ([`Session::end`]); in a forked child those of its
+    /// parent have.
+    pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
 

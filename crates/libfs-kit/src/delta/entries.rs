@@ -103,6 +103,16 @@ fn fresh_index_page(
     Ok(order::fence(stored.ok_or(OUTSIDE)?))
 }
 
+/// Makes a fresh index page of these entries, and zeroes behind them. To be durable, with what they lead
+/// to, before anything leads there.
+pub fn fill_index_page(session: &Session, page: u32, entries: &[u64]) -> Result<Flushed, Errno> {
+    let mut whole = [0u64; FANOUT as usize];
+    let place = whole.get_mut(..entries.len()).ok_or(OUTSIDE)?;
+    place.copy_from_slice(entries);
+    let stored = page_bytes(session, page)?.stream(0, whole.as_bytes());
+    stored.ok_or(OUTSIDE)
+}
+
 /// Sets the delta's entry for file page `page` to `entry`, growing the index by `fresh` pages
 /// where it has to. A root without pointer but with a height: an index that does not exist yet
 /// and is to be at least so high. `proof`: what the entry refers to is durable. Gives the new root (already

@@ -9,6 +9,7 @@
 use crate::delta::Branch;
 use crate::engine::{Attempt, Confirmed, Context, Need, Stop};
 use crate::names::overlay::Found;
+use crate::names::together::Said;
 use crate::views::locks::Whole;
 use crate::views::stamps::now;
 use crate::views::{CachedInode, begun, flag, links};
@@ -17,7 +18,7 @@ use arck_core_state::directory::Dentry;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::record::{Record, RecordRef, effect};
 use arck_core_state::{FileKind, IndexRoot, InodeNumber, PAGE_SIZE};
-use arck_pm::order;
+use arck_pm::{Flushed, order};
 use arck_protocol::operation::Expected;
 use rustix::io::Errno;
 use std::cell::Cell;
@@ -140,7 +141,7 @@ impl<'a> Context<'a> {
 
     /// Makes the view of a number about to be born, as a name in `directory` would have it.
     /// Locked; nothing leads to it yet.
-    fn conceive(
+    pub(super) fn conceive(
         &self,
         directory: &CachedInode,
         birth: Birth<'_>,
@@ -234,13 +235,13 @@ impl<'a> Context<'a> {
         time: i64,
     ) -> Attempt<()> {
         let session = self.session;
-        let slot = own
-            .branch_slot(self.header(inode.number())?)
-            .ok_or(Need::Again)?;
         let stock = session.state();
-        stock.arena.expect_branch(slot)?;
         let page = stock.data.take(session, self.slot())?;
-        let root = IndexRoot::new(page.0, 0);
+        let contents = Said {
+            root: IndexRoot::new(page.0, 0),
+            size: target.len() as u64,
+            pages: 1,
+        };
         let stored = || -> Attempt<()> {
             let bytes = session.page_bytes(page).ok_or(Errno::IO)?;
             let mut whole = [0u8; PAGE_SIZE as usize];
@@ -248,21 +249,8 @@ impl<'a> Context<'a> {
             place.ok_or(Errno::NAMETOOLONG)?.copy_from_slice(target);
             // In one piece: the line in which the target ends would be flushed twice.
             let data = bytes.try_stream(0, &whole).map_err(|error| error.errno())?;
-            let mut content = StoredBranch::unchanged(
-                inode.number(),
-                inode.generation(),
-                own.ownership.epoch(),
-                own.fold,
-            );
-            content.root = root;
-            content.size = target.len() as u64;
-            content.modified = time;
-            content.changed = time;
-            content.parent = inode.parent.load(Ordering::Relaxed);
             // Nobody looks at page or branch before the inode is born, so one fence does for both.
-            let branch = Branch::at(session, slot)?;
-            session.bring_arena_near(branch.offset_of(0));
-            let branch = branch.begin(&content)?;
+            let branch = self.begin_with(inode, own, contents, time)?;
             let _durable = order::fence((data, branch));
             Ok(())
         };
@@ -270,16 +258,51 @@ impl<'a> Context<'a> {
             stock.data.release(session, page);
             return Err(stop);
         }
-        inode.branch.store(begun::DURABLE, Ordering::Release);
-        self.note_dirty(inode);
-        inode.root.store(root.0, Ordering::Release);
-        inode.size.store(target.len() as u64, Ordering::Relaxed);
-        inode.pages.store(1, Ordering::Relaxed);
+        self.has_from_birth(inode, contents);
         Ok(())
     }
 
+    /// Begins the branch of an inode about to be born with contents, which are stored. To be fenced before
+    /// anything leads to it.
+    pub(super) fn begin_with(
+        &self,
+        inode: &'static CachedInode,
+        own: &Expected,
+        contents: Said,
+        time: i64,
+    ) -> Attempt<Flushed> {
+        let session = self.session;
+        let slot = own
+            .branch_slot(self.header(inode.number())?)
+            .ok_or(Need::Again)?;
+        session.state().arena.expect_branch(slot)?;
+        let mut content = StoredBranch::unchanged(
+            inode.number(),
+            inode.generation(),
+            own.ownership.epoch(),
+            own.fold,
+        );
+        content.root = contents.root;
+        content.size = contents.size;
+        content.modified = time;
+        content.changed = time;
+        content.parent = inode.parent.load(Ordering::Relaxed);
+        let branch = Branch::at(session, slot)?;
+        session.bring_arena_near(branch.offset_of(0));
+        Ok(branch.begin(&content)?)
+    }
+
+    /// The view of an inode that was [begun with](Self::begin_with) contents, durably by now.
+    pub(super) fn has_from_birth(&self, inode: &'static CachedInode, contents: Said) {
+        inode.branch.store(begun::DURABLE, Ordering::Release);
+        self.note_dirty(inode);
+        inode.root.store(contents.root.0, Ordering::Release);
+        inode.size.store(contents.size, Ordering::Relaxed);
+        inode.pages.store(contents.pages, Ordering::Relaxed);
+    }
+
     /// Durably ends the branch of an inode that dies unborn.
-    fn end_branch(&self, inode: &CachedInode) -> Attempt<()> {
+    pub(super) fn end_branch(&self, inode: &CachedInode) -> Attempt<()> {
         let slot = inode
             .expected()
             .branch_slot(self.header(inode.number())?)
@@ -343,9 +366,11 @@ impl<'a> Context<'a> {
     /// Forgets an inode that died unborn, and queues its number. Under its lock, with openings
     /// refused until there is no view that could be opened.
     pub fn end_unborn(&self, inode: &'static CachedInode) {
+        // First: who reads without its lock looks at this afterwards, and what he has read may be
+        // another's by then.
+        inode.sequence.store(u64::MAX, Ordering::SeqCst);
         self.discard_delta(inode);
         inode.flags.store(0, Ordering::Release);
-        inode.sequence.store(u64::MAX, Ordering::Release);
         inode.allow_openings();
         self.queue_reuse(inode);
     }

@@ -125,7 +125,7 @@ impl Context<'_> {
     }
 }
 
-fn tail_of(lane: &Lane) -> Tail {
+pub(super) fn tail_of(lane: &Lane) -> Tail {
     Tail {
         page: lane.tail_page.load(Ordering::Relaxed),
         unit: lane.tail_unit.load(Ordering::Relaxed),

@@ -1,0 +1,53 @@
+//! The way to a directory, for what works in one.
+
+use crate::engine::{Attempt, Context, Need};
+use crate::names::births::Birth;
+use crate::views::CachedInode;
+use arck_core_state::{FileKind, ROOT_INODE};
+use rustix::io::Errno;
+
+impl Context<'_> {
+    /// The directory that a path from the pool's root leads to; those that there are not are `made`, if
+    /// that is said. Neither `.` nor `..` (EINVAL), and no symbolic link (ENOTDIR), is followed.
+    pub fn directory_at(
+        &self,
+        path: &[u8],
+        made: Option<Birth<'_>>,
+    ) -> Attempt<&'static CachedInode> {
+        let root = self.header(ROOT_INODE)?.generation();
+        let mut at = self.view(ROOT_INODE, root)?;
+        for name in path
+            .split(|&byte| byte == b'/')
+            .filter(|name| !name.is_empty())
+        {
+            if name == b"." || name == b".." {
+                return Err(Errno::INVAL.into());
+            }
+            at = match (self.dentry(at, name)?, made) {
+                (Some(found), _) if found.kind == FileKind::Directory => {
+                    self.view_of(at, name, found)?
+                }
+                (Some(_), _) => return Err(Errno::NOTDIR.into()),
+                (None, Some(birth)) => self.make_directory(at, name, birth)?,
+                (None, None) => return Err(Errno::NOENT.into()),
+            };
+        }
+        Ok(at)
+    }
+
+    fn make_directory(
+        &self,
+        parent: &'static CachedInode,
+        name: &[u8],
+        birth: Birth<'_>,
+    ) -> Attempt<&'static CachedInode> {
+        let _locked = self.lock_now(parent)?;
+        let expected = self.begin_change(parent)?;
+        let found = self.lookup(parent, name)?;
+        if found.dentry.is_some() {
+            return Err(Need::Again.into());
+        }
+        let kind = FileKind::Directory;
+        self.give_birth(parent, &expected, name, &found, Birth { kind, ..birth })
+    }
+}

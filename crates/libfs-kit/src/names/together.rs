@@ -1,0 +1,281 @@
+//! Names that change together: files that are born with their contents, and names taken away, all of
+//! them by one store.
+//!
+//! # Invariants
+//! * What a file is born with is stored before ([`Contents`]). It is the caller's until the file may be
+//!   born, however often the attempt is made, and the file's from then on.
+//! * The records of names that change together lie behind one word of their directory's delta, so that
+//!   a crash, or a fold, finds all of them or none; a record that is alone is valid by itself.
+
+mod contents;
+mod unborn;
+
+pub use contents::Contents;
+pub(super) use contents::Said;
+
+use crate::delta::{self, pages_for};
+use crate::engine::{Attempt, Confirmed, Context, Need, Published, Stop};
+use crate::names::births::Birth;
+use crate::names::overlay::{Before, Found};
+use crate::names::records::tail_of;
+use crate::views::CachedInode;
+use crate::views::stamps::now;
+use arck_core_state::FileKind;
+use arck_core_state::record::{Record, RecordRef, effect};
+use arck_pm::order;
+use arck_protocol::operation::Expected;
+use rustix::io::Errno;
+use std::sync::atomic::Ordering;
+use unborn::{Conceived, Ready};
+
+/// A name that changes, as [looked at](Context::look_at) before its directory is locked.
+pub struct Change<'n> {
+    name: &'n [u8],
+    before: Before,
+    found: Found,
+    /// What has the name now.
+    pub victim: Option<&'static CachedInode>,
+}
+
+/// What a name is to lead to.
+pub struct Successor {
+    pub birth: Birth<'static>,
+    pub contents: Contents,
+}
+
+impl Context<'_> {
+    /// Looks at a name that is going to change. EISDIR of a directory.
+    pub fn look_at<'n>(
+        &self,
+        directory: &'static CachedInode,
+        name: &'n [u8],
+    ) -> Attempt<Change<'n>> {
+        let before = Before::of(self, directory, self.hash(name));
+        let found = self.lookup(directory, name)?;
+        let view = |dentry: arck_core_state::directory::Dentry| match dentry.kind {
+            FileKind::Directory => Err(Errno::ISDIR.into()),
+            _ => self.view_of(directory, name, dentry),
+        };
+        let victim = found.dentry.map(view).transpose()?;
+        Ok(Change {
+            name,
+            before,
+            found,
+            victim,
+        })
+    }
+
+    /// Changes names of one directory together: each leads to its successor then, which is born, or to
+    /// nothing. What had the name loses it, and stays with those who have it open or by another name.
+    /// Names are different from each other; one that there is not is not taken away.
+    ///
+    /// The only lock is that of the directory, which is spun for; see [`Context::lock_now`].
+    pub fn change_together(
+        &self,
+        directory: &'static CachedInode,
+        changes: &mut [Change<'_>],
+        successors: &mut [Option<Successor>],
+    ) -> Attempt<()> {
+        self.publish_together(directory, changes, successors)?;
+        for victim in changes.iter().filter_map(|change| change.victim) {
+            self.dispose(victim);
+        }
+        Ok(())
+    }
+
+    fn publish_together(
+        &self,
+        directory: &'static CachedInode,
+        changes: &mut [Change<'_>],
+        successors: &mut [Option<Successor>],
+    ) -> Attempt<()> {
+        let _locked = self.lock_now(directory)?;
+        let expected = self.begin_change(directory)?;
+        let time = now();
+        let mut prepared = Vec::with_capacity(changes.len());
+        let mut conceived: Vec<Conceived<'_, '_>> = Vec::with_capacity(changes.len());
+        for (change, successor) in changes.iter_mut().zip(successors.iter_mut()) {
+            if change.before != Before::of(self, directory, change.found.hash) {
+                let then = change.found.dentry;
+                change.found = self.lookup(directory, change.name)?;
+                if change.found.dentry != then {
+                    return Err(Need::Again.into());
+                }
+            }
+            let adds = successor.is_some();
+            prepared.push(self.prepare_overlay(change.name, &change.found, adds)?);
+            if let Some(successor) = successor {
+                conceived.push(self.conceive_with(directory, successor, time)?);
+            }
+        }
+        let mut ready = Ready::all(conceived);
+        let mut unnamed = ready.iter_mut();
+        let mut records: Vec<Record<'_>> = Vec::with_capacity(changes.len());
+        for (change, successor) in changes.iter().zip(successors.iter()) {
+            match successor.as_ref().and_then(|_| unnamed.next()) {
+                Some(child) => records.push(change.replacing(child.record(change.name), time)),
+                None if change.victim.is_none() => {}
+                None => records.push(change.removing(time)),
+            }
+        }
+        let committed = match *records {
+            [] => return Ok(()),
+            [record] => self
+                .commit_record(directory, &expected, record, &[(directory, expected)], time)
+                .map(|(reference, confirmed)| (vec![reference], confirmed)),
+            _ => self.commit_records(directory, &expected, &mut records, time),
+        };
+        drop(records);
+        match committed {
+            // Taken back, or missed by a fold.
+            Err(Stop::Need(_)) => ready.iter_mut().for_each(Ready::is_unborn),
+            _ => successors
+                .iter_mut()
+                .flatten()
+                .for_each(|successor| successor.contents.are_given()),
+        }
+        let (references, confirmed) = committed?;
+        if confirmed == Confirmed::Folded {
+            return Ok(());
+        }
+        let (mut references, mut born) = (references.into_iter(), ready.iter());
+        let all = changes.iter().zip(successors.iter()).zip(prepared);
+        for ((change, successor), memory) in all {
+            let child = successor.as_ref().and_then(|_| born.next());
+            if child.is_none() && change.victim.is_none() {
+                continue;
+            }
+            let reference: RecordRef = references.next().ok_or(Errno::IO)?;
+            if let Some(victim) = change.victim {
+                victim.links_will_change();
+            }
+            let now = child.map(|child| (child.dentry(), reference));
+            self.set_overlay(directory, change.name, &change.found, now, memory);
+            self.count_names(
+                directory,
+                i32::from(child.is_some()) - i32::from(change.found.dentry.is_some()),
+            );
+            if let Some(victim) = change.victim {
+                victim.changed_at(time);
+                victim.links_have_changed(-1);
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`Context::commit_record`], of several records of one directory: all of them are there
+    /// after a crash or a fold, or none is. Under the whole directory's lock.
+    fn commit_records(
+        &self,
+        directory: &'static CachedInode,
+        expected: &Expected,
+        records: &mut [Record<'_>],
+        time: i64,
+    ) -> Attempt<(Vec<RecordRef>, Confirmed)> {
+        let (branch, begun) = self.branch(directory, expected)?;
+        let pages = match self.take_pages_for(records) {
+            Ok(pages) => pages,
+            Err(need) => {
+                let _begun = order::fence(begun);
+                return Err(need.into());
+            }
+        };
+        let own = self.own_lane(directory);
+        let lane = own.lane;
+        let mut tail = tail_of(lane);
+        let mut sequence = lane.sequence.load(Ordering::Relaxed);
+        for record in records.iter_mut() {
+            sequence = sequence.wrapping_add(own.apart);
+            record.sequence = sequence;
+        }
+        lane.sequence.store(sequence, Ordering::Relaxed);
+        let tails = match tail.page {
+            0 => self.lock_branch(directory),
+            _ => None,
+        };
+        let linked = delta::append_linked(
+            self.session,
+            &branch,
+            own.place,
+            &mut tail,
+            &pages,
+            directory.number(),
+            expected.fold,
+            records,
+            begun,
+        )?;
+        drop(tails);
+        if let (0, Some(&first)) = (lane.tail_first.load(Ordering::Relaxed), pages.first()) {
+            lane.tail_first.store(first, Ordering::Relaxed);
+        }
+        lane.tail_page.store(tail.page, Ordering::Relaxed);
+        lane.tail_unit.store(tail.unit, Ordering::Relaxed);
+        lane.removes.store(0, Ordering::Relaxed);
+        let stamped = self.stamp(directory, &branch, time)?;
+        let _durable = order::fence((linked.stored, stamped.stored));
+        drop(own);
+        directory.branch_is_durable();
+        let published = Published {
+            offset: linked.offset,
+            word: linked.word,
+            before: linked.before,
+            length: 8,
+        };
+        let confirmed = self.confirm(&[(directory, *expected)], published)?;
+        if let Some(time) = stamped.time {
+            directory.stamped(time);
+        }
+        Ok((linked.references, confirmed))
+    }
+
+    /// The arena pages that these records need. All or none.
+    fn take_pages_for(&self, records: &[Record<'_>]) -> Result<Vec<u32>, Need> {
+        let arena = &self.session.state().arena;
+        let count = pages_for(records);
+        let mut pages = Vec::with_capacity(count);
+        while pages.len() < count {
+            match arena.take(self.session, self.slot()) {
+                Ok(page) => pages.push(page),
+                Err(need) => {
+                    for page in pages {
+                        arena.release(self.session, self.slot(), page);
+                    }
+                    return Err(need.of_pages(count));
+                }
+            }
+        }
+        Ok(pages)
+    }
+}
+
+impl<'n> Change<'n> {
+    /// The record takes the name from what has it.
+    fn replacing(&self, mut record: Record<'n>, time: i64) -> Record<'n> {
+        if self.found.dentry.is_none() {
+            return record;
+        }
+        record.changed = Some(time);
+        if self.found.record.unit != 0 {
+            record.state |= effect::KILL_TARGET;
+            record.kills[1] = self.found.record;
+        } else {
+            record.state |= effect::REPLACE;
+        }
+        record
+    }
+
+    fn removing(&self, time: i64) -> Record<'n> {
+        let mut record = Record {
+            changed: Some(time),
+            ..Record::of_nothing()
+        };
+        if self.found.record.unit != 0 {
+            record.state = effect::KILL_SOURCE;
+            record.kills[0] = self.found.record;
+        } else {
+            record.state = effect::REMOVE_SOURCE;
+            record.source = self.name;
+        }
+        record
+    }
+}

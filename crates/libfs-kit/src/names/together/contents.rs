@@ -1,0 +1,128 @@
+//! What a file is born with, stored before it is.
+//!
+//! Invariant: what is stored goes back to the stock, unless a file has it or may have it.
+
+use crate::Session;
+use crate::delta;
+use crate::engine::{Attempt, Context};
+use arck_core_state::index::FANOUT;
+use arck_core_state::{IndexRoot, PAGE_SIZE, PagePtr};
+use arck_pm::Flushed;
+use rustix::io::Errno;
+
+/// Pages of most files: their places are kept apart.
+const FEW: usize = 8;
+
+/// Bytes on pages of their own, and the index that leads to them, which no file has yet.
+pub struct Contents {
+    session: &'static Session,
+    few: [u64; FEW],
+    many: Vec<u64>,
+    count: usize,
+    /// The arena page of the index; 0 = none.
+    index: u32,
+    size: u64,
+    /// Until it has been fenced, by the thread that stored it.
+    pub(super) stored: Option<Flushed>,
+}
+
+impl Contents {
+    /// Stores bytes that a file is to hold, 2 MiB at most (EFBIG). What is lacking leaves nothing behind.
+    /// Before a lock is taken.
+    pub fn store(context: &Context<'_>, bytes: &[u8]) -> Attempt<Contents> {
+        let session = context.session;
+        let stock = session.state();
+        let count = bytes.len().div_ceil(PAGE_SIZE as usize);
+        if count as u64 > FANOUT {
+            return Err(Errno::FBIG.into());
+        }
+        let mut contents = Contents {
+            session,
+            few: [0; FEW],
+            many: if count > FEW {
+                vec![0; count]
+            } else {
+                Vec::new()
+            },
+            count: 0,
+            index: 0,
+            size: bytes.len() as u64,
+            stored: None,
+        };
+        for (place, part) in bytes.chunks(PAGE_SIZE as usize).enumerate() {
+            let page = stock.data.take(session, context.slot())?;
+            contents.count = place + 1;
+            contents.places()[place] = page.0;
+            let bytes = session.page_bytes(page).ok_or(Errno::IO)?;
+            contents.add(bytes.try_stream(0, part).map_err(|error| error.errno())?);
+            // Nothing of what the page held before is anybody's to read.
+            let rest = PAGE_SIZE as usize - part.len();
+            if rest != 0 {
+                contents.add(bytes.stream_zeroes(part.len(), rest).ok_or(Errno::IO)?);
+            }
+        }
+        if count > 1 {
+            contents.index = stock.arena.take(session, context.slot())?;
+            let (page, places) = (contents.index, contents.places());
+            let filled = delta::fill_index_page(session, page, places)?;
+            contents.add(filled);
+        }
+        Ok(contents)
+    }
+
+    /// The pages that there are.
+    fn places(&mut self) -> &mut [u64] {
+        match self.many.is_empty() {
+            true => &mut self.few[..self.count],
+            false => &mut self.many[..self.count],
+        }
+    }
+
+    fn add(&mut self, token: Flushed) {
+        self.stored = Some(match self.stored.take() {
+            Some(stored) => stored.join(token),
+            None => token,
+        });
+    }
+
+    /// Root and size, as a branch says them, and data pages; `None`: there is nothing to say.
+    pub(super) fn said(&self) -> Option<Said> {
+        let first = self.many.first().unwrap_or(&self.few[0]);
+        let root = match self.index {
+            0 => IndexRoot::new(*first, 0),
+            index => IndexRoot::new(index.into(), 1),
+        };
+        (self.count != 0).then_some(Said {
+            root,
+            size: self.size,
+            pages: self.count as u64,
+        })
+    }
+
+    /// A file has it, or may have.
+    pub(super) fn are_given(&mut self) {
+        (self.count, self.index) = (0, 0);
+    }
+}
+
+impl Drop for Contents {
+    fn drop(&mut self) {
+        let (session, stock) = (self.session, self.session.state());
+        for &mut page in self.places() {
+            stock.data.release(session, PagePtr(page));
+        }
+        if self.index != 0
+            && let Ok(thread) = session.thread()
+        {
+            stock.arena.release(session, thread.slot(), self.index);
+        }
+    }
+}
+
+/// What the branch of a file about to be born says of its contents.
+#[derive(Clone, Copy)]
+pub(in crate::names) struct Said {
+    pub root: IndexRoot,
+    pub size: u64,
+    pub pages: u64,
+}

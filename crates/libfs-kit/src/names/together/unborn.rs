@@ -1,0 +1,146 @@
+//! Inodes on their way: conceived, then durable, then named by a record.
+//!
+//! # Invariants
+//! * A record names what is durable: only [`Ready`] gives one, and only a fence makes it.
+//! * What no record names is as if it had never been: its branch ends, durably, before its number or its
+//!   contents are used again.
+
+use super::Successor;
+use super::contents::Said;
+use crate::engine::{Attempt, Context, Need};
+use crate::views::locks::Whole;
+use crate::views::{CachedInode, begun, links};
+use arck_core_state::FileKind;
+use arck_core_state::directory::Dentry;
+use arck_core_state::record::{Record, effect};
+use arck_pm::{Flushed, order};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// An inode about to be born, locked. What it holds, and that it does, is not durable yet.
+pub(super) struct Conceived<'c, 'a> {
+    unborn: Unborn<'c, 'a>,
+    stored: Option<Flushed>,
+}
+
+/// What was conceived, durably: a record may name it.
+pub(super) struct Ready<'c, 'a>(Unborn<'c, 'a>);
+
+struct Unborn<'c, 'a> {
+    context: &'c Context<'a>,
+    inode: &'static CachedInode,
+    said: Option<Said>,
+    kind: FileKind,
+    /// Its record may be there.
+    may_be_born: bool,
+    _locked: Whole,
+}
+
+impl<'c, 'a> Ready<'c, 'a> {
+    /// Makes all of them durable, by one fence.
+    pub fn all(conceived: Vec<Conceived<'c, 'a>>) -> Vec<Ready<'c, 'a>> {
+        let (unborn, stored): (Vec<_>, Vec<_>) = conceived
+            .into_iter()
+            .map(|conceived| (conceived.unborn, conceived.stored))
+            .unzip();
+        if unborn.iter().any(|unborn| unborn.said.is_some()) {
+            let _durable = order::fence(stored.into_iter().flatten().reduce(Flushed::join));
+        }
+        let ready = |unborn: Unborn<'c, 'a>| {
+            if let Some(said) = unborn.said {
+                unborn.context.has_from_birth(unborn.inode, said);
+            }
+            // Nobody finds it before a name leads to it.
+            unborn.inode.link_delta.store(links(1), Ordering::Relaxed);
+            unborn.inode.is_counted();
+            Ready(unborn)
+        };
+        unborn.into_iter().map(ready).collect()
+    }
+
+    /// The record that gives it its first name. From here on it may be born, until an attempt says that
+    /// it is not.
+    pub fn record<'n>(&mut self, name: &'n [u8]) -> Record<'n> {
+        let unborn = &mut self.0;
+        unborn.may_be_born = true;
+        let inode = unborn.inode;
+        let field = |field: &AtomicU32| field.load(Ordering::Relaxed);
+        Record {
+            state: effect::ADD,
+            kind: unborn.kind,
+            inode: inode.number(),
+            generation: inode.generation(),
+            mode: field(&inode.mode) & 0o7777,
+            uid: field(&inode.uid),
+            gid: field(&inode.gid),
+            created: inode.created.load(Ordering::Relaxed) as i64,
+            name,
+            ..Record::of_nothing()
+        }
+    }
+
+    /// The record was not published, was taken back, or was missed by a fold: after a [`Need`], and not
+    /// after a failure, which leaves that open.
+    pub fn is_unborn(&mut self) {
+        self.0.may_be_born = false;
+    }
+
+    pub fn dentry(&self) -> Dentry {
+        Dentry {
+            inode: self.0.inode.number(),
+            generation: self.0.inode.generation(),
+            kind: self.0.kind,
+        }
+    }
+}
+
+impl Drop for Unborn<'_, '_> {
+    fn drop(&mut self) {
+        if self.may_be_born {
+            return;
+        }
+        let ended = self.said.is_none() || self.context.end_branch(self.inode).is_ok();
+        self.inode.root.store(0, Ordering::Release);
+        self.inode.branch.store(begun::NOT, Ordering::Release);
+        if ended {
+            self.context.give_number_back(self.inode.number());
+        }
+    }
+}
+
+impl<'a> Context<'a> {
+    /// Conceives what will be named in `directory`. Under the directory's lock, inside an operation.
+    pub(super) fn conceive_with<'c>(
+        &'c self,
+        directory: &CachedInode,
+        successor: &mut Successor,
+        time: i64,
+    ) -> Attempt<Conceived<'c, 'a>> {
+        let number = self.take_number()?;
+        let header = self.header(number)?;
+        if header.ownership().session() != self.session.number() {
+            // No longer granted to us: left for good.
+            return Err(Need::Again.into());
+        }
+        let (inode, locked) = match self.conceive(directory, successor.birth, number, time) {
+            Ok(conceived) => conceived,
+            Err(stop) => {
+                self.give_number_back(number);
+                return Err(stop);
+            }
+        };
+        let unborn = Unborn {
+            context: self,
+            inode,
+            said: successor.contents.said(),
+            kind: successor.birth.kind,
+            may_be_born: false,
+            _locked: locked,
+        };
+        let begin = |said| self.begin_with(inode, &inode.expected(), said, time);
+        let begun = unborn.said.map(begin).transpose()?;
+        // In an attempt before this one the contents may have been fenced already.
+        let stored = successor.contents.stored.take().into_iter();
+        let stored = stored.chain(begun).reduce(Flushed::join);
+        Ok(Conceived { unborn, stored })
+    }
+}
