@@ -1,0 +1,321 @@
+//! KVFS: small files as values, for programs that have many (Trio, section 5).
+//!
+//! A [`Store`] is a directory of a pool: its keys are the names of files there, its values what these
+//! hold, 32 KiB at most. They are the files of everybody else at the same time: what is set here other
+//! sessions read, and the reverse. There are no descriptors and no offsets, a value is read and set as
+//! a whole, and that is what makes it fast.
+//!
+//! A value is never changed: to set one gives birth to a file that has its contents already, by a record
+//! that takes the name from the file before. So
+//!
+//! * a crash leaves the value before or the one after, and so does a fold, at whatever moment. What has
+//!   returned is durable. The changes of a [`Batch`] are all there, or none of them is;
+//! * who has the file before open, or has another name for it, keeps that; the file after has its
+//!   permission bits, and the setter as its owner, and no extended attributes;
+//! * reading takes no lock: what was copied counts if the file had not ended by then.
+//!
+//! # Invariants
+//! * The index of a value is of fixed size: eight pages at most, of which one word tells, or one line of a
+//!   page ([`Contents`](arck_libfs_kit::names::together::Contents)).
+//! * There is one lock, for which threads spin: that of the directory. It protects its names in this
+//!   session: the delta's tail and the overlay. Nothing is stored under it but records and branches.
+//! * What a session may do the controller decides. [`Store`] checks no more than what would have it lose
+//!   what it has set: the sticky bit.
+
+mod changes;
+mod value;
+
+pub use changes::Batch;
+pub use value::VALUE_MAX;
+
+use arck_core_state::FileKind;
+use arck_core_state::geometry::NAME_MAX;
+use arck_libfs_kit::engine::{Alone, Attempt, Context, Engine, Way};
+use arck_libfs_kit::names::births::Birth;
+use arck_libfs_kit::session::SessionOptions;
+use arck_libfs_kit::{ConnectError, Session};
+use rustix::io::Errno;
+use std::cell::Cell;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// Why it was not done. `Display` is one line that says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{0}")]
+    Connect(#[from] ConnectError),
+    #[error("{key:?} is no key: {why}")]
+    Key {
+        key: String,
+        why: &'static str,
+        errno: Errno,
+    },
+    #[error(
+        "{key}: values have {VALUE_MAX} bytes at most; read and write larger ones as files (arck run)"
+    )]
+    TooLarge { key: String },
+    #[error("{key} is a directory: open a store of it, or remove it with `arck run -- rmdir`")]
+    IsDirectory { key: String },
+    #[error("{what}: {errno}")]
+    System { what: String, errno: Errno },
+}
+
+impl Error {
+    pub fn errno(&self) -> Errno {
+        match self {
+            Error::Connect(error) => error.errno(),
+            Error::Key { errno, .. } | Error::System { errno, .. } => *errno,
+            Error::TooLarge { .. } => Errno::FBIG,
+            Error::IsDirectory { .. } => Errno::ISDIR,
+        }
+    }
+
+    /// Of what was done with a key.
+    fn of(key: &[u8], errno: Errno) -> Error {
+        let key = String::from_utf8_lossy(key).into_owned();
+        match errno {
+            Errno::FBIG => Error::TooLarge { key },
+            Errno::ISDIR => Error::IsDirectory { key },
+            errno => Error::System { what: key, errno },
+        }
+    }
+}
+
+/// How a store is opened.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub pool: PathBuf,
+    /// Whether directories are made that are not there.
+    pub make: bool,
+    /// Permission bits of files of new keys; those of directories follow.
+    pub mode: u32,
+    /// How long to wait for a controller where nobody serves the pool.
+    pub patience: Duration,
+}
+
+impl Options {
+    pub fn new(pool: impl Into<PathBuf>) -> Options {
+        Options {
+            pool: pool.into(),
+            make: false,
+            mode: 0o644,
+            patience: Duration::ZERO,
+        }
+    }
+}
+
+/// A directory of a pool. All threads may use it. A forked child may, too: at its first need it opens a
+/// session of its own, and the directory by its path again.
+pub struct Store {
+    options: Options,
+    path: String,
+    here: Here,
+    /// The session is somebody else's to end.
+    is_guest: bool,
+}
+
+/// A session, and that of a forked child, in which it has ended.
+struct Here {
+    session: &'static Session,
+    /// Number and generation.
+    directory: (u32, u32),
+    /// Whose is what it makes: user and group.
+    owner: (u32, u32),
+    of_child: OnceLock<Box<Here>>,
+}
+
+impl Here {
+    fn open(options: &Options, path: &str) -> Result<Here, Error> {
+        let wish = SessionOptions {
+            patience: options.patience,
+            ..SessionOptions::default()
+        };
+        let session = Session::connect_with(&options.pool, &wish)?;
+        Here::of(session, options, path)
+    }
+
+    fn of(session: &'static Session, options: &Options, path: &str) -> Result<Here, Error> {
+        let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+        let owner = (user.as_raw(), group.as_raw());
+        let made = Birth {
+            // Who may read may search.
+            mode: options.mode | (options.mode & 0o444) >> 2,
+            ..birth(options, owner)
+        };
+        let found = Engine::new(session, &Alone).run(Way::Names, |context| {
+            let made = options.make.then_some(made);
+            let found = context.directory_at(path.as_bytes(), made)?;
+            Ok((found.number(), found.generation()))
+        });
+        let what = || format!("{}: directory {path}", options.pool.display());
+        Ok(Here {
+            session,
+            directory: found.map_err(|errno| Error::System {
+                what: what(),
+                errno,
+            })?,
+            owner,
+            of_child: OnceLock::new(),
+        })
+    }
+}
+
+/// Of the file of a new key.
+fn birth(options: &Options, owner: (u32, u32)) -> Birth<'static> {
+    Birth {
+        kind: FileKind::File,
+        mode: options.mode,
+        target: b"",
+        opens: false,
+        owner,
+    }
+}
+
+impl Store {
+    /// Opens the store that a directory is, by its path from the pool's root. Symbolic links are not
+    /// followed.
+    pub fn open(options: Options, directory: &str) -> Result<Store, Error> {
+        Ok(Store {
+            here: Here::open(&options, directory)?,
+            path: directory.to_owned(),
+            options,
+            is_guest: false,
+        })
+    }
+
+    /// The same on a session that there is, with another LibFS in it, which does not change files in place
+    /// meanwhile: for tests that look at what one session has not folded.
+    #[doc(hidden)]
+    pub fn within(session: &'static Session, directory: &str) -> Result<Store, Error> {
+        let options = Options::new("");
+        Ok(Store {
+            here: Here::of(session, &options, directory)?,
+            path: directory.to_owned(),
+            options,
+            is_guest: true,
+        })
+    }
+
+    /// The session of this process, or the last that there was.
+    #[inline]
+    fn here(&self) -> &Here {
+        let mut here = &self.here;
+        while let (true, Some(own)) = (here.session.has_ended(), here.of_child.get()) {
+            here = own;
+        }
+        here
+    }
+
+    /// Runs an operation, of `at`, on the directory, in a session of this process.
+    #[inline]
+    fn run<'k, T>(
+        &self,
+        at: &Cell<&'k [u8]>,
+        mut attempt: impl FnMut(&Context<'_>, (u32, u32)) -> Attempt<T>,
+    ) -> Result<T, Error> {
+        let here = self.here();
+        if here.session.has_ended() {
+            // In a forked child.
+            let own = Box::new(Here::open(&self.options, &self.path)?);
+            if let Err(late) = here.of_child.set(own) {
+                // Another thread was faster.
+                late.session.end();
+            }
+        }
+        let directory = self.here().directory;
+        let ran = self
+            .engine()
+            .run(Way::Names, |context| attempt(context, directory));
+        ran.map_err(|errno| Error::of(at.get(), errno))
+    }
+
+    fn engine(&self) -> Engine<'static> {
+        Engine::new(self.here().session, &Alone)
+    }
+
+    /// The value of a key, if it has one.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let mut value = Box::new([0; VALUE_MAX]);
+        let read = self.get_into(key, &mut value)?;
+        Ok(read.map(|length| value[..length].to_vec()))
+    }
+
+    /// The same, into memory of the caller's; gives its length.
+    #[inline]
+    pub fn get_into(
+        &self,
+        key: &[u8],
+        value: &mut [u8; VALUE_MAX],
+    ) -> Result<Option<usize>, Error> {
+        check_key(key)?;
+        self.run(&Cell::new(key), |context, (number, generation)| {
+            let directory = context.view(number, generation)?;
+            let Some(found) = context.dentry(directory, key)? else {
+                return Ok(None);
+            };
+            is_file(found.kind)?;
+            let inode = context.view_of(directory, key, found)?;
+            value::read(context, inode, value).map(Some)
+        })
+    }
+
+    /// Gives a key a value.
+    pub fn set(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        self.change(&[(key, Some(value))]).map(|_| ())
+    }
+
+    /// Takes a key away; whether it was there.
+    pub fn delete(&self, key: &[u8]) -> Result<bool, Error> {
+        Ok(self.change(&[(key, None)])? != 0)
+    }
+
+    /// All keys, in no order.
+    pub fn list(&self) -> Result<Vec<Vec<u8>>, Error> {
+        let at = Cell::new(self.path.as_bytes());
+        self.run(&at, |context, (number, generation)| {
+            let directory = context.view(number, generation)?;
+            let _locked = context.lock_now(directory)?;
+            let mut keys = Vec::new();
+            context.for_each_name(directory, |_, kind, name| {
+                if kind == FileKind::File {
+                    keys.push(name.to_vec());
+                }
+            })?;
+            Ok(keys)
+        })
+    }
+}
+
+impl Drop for Store {
+    /// Ends the session; what was set is folded when this returns.
+    fn drop(&mut self) {
+        if !self.is_guest {
+            self.here().session.end();
+        }
+    }
+}
+
+/// That a name can be a key.
+fn check_key(key: &[u8]) -> Result<(), Error> {
+    let (why, errno) = match key {
+        b"" => ("it has no bytes", Errno::INVAL),
+        b"." | b".." => ("that is the name of a directory", Errno::INVAL),
+        key if key.len() > NAME_MAX => ("it has more than 255 bytes", Errno::NAMETOOLONG),
+        key if key.contains(&b'/') => ("it has a slash; stores are directories", Errno::INVAL),
+        key if key.contains(&0) => ("it has a byte 0", Errno::INVAL),
+        _ => return Ok(()),
+    };
+    let key = String::from_utf8_lossy(key).into_owned();
+    Err(Error::Key { key, why, errno })
+}
+
+/// That a name leads to a file.
+fn is_file(kind: FileKind) -> Attempt<()> {
+    match kind {
+        FileKind::File => Ok(()),
+        FileKind::Directory => Err(Errno::ISDIR.into()),
+        FileKind::Link => Err(Errno::LOOP.into()),
+        FileKind::Pipe | FileKind::Socket => Err(Errno::NXIO.into()),
+    }
+}
