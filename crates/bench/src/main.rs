@@ -10,6 +10,7 @@
 //! | `micro` | the command that starts workers and reports |
 //! | `threads` | two threads beside one |
 //! | `sharing` | two sessions on one file and in one directory; hand-overs |
+//! | `webproxy` | small files as values: KVFS beside ArckFS |
 //! | `trees` | whole programs on trees of files |
 //! | `recovery` | until a pool with many files is served again |
 //! | `count`, `trace` | system calls for each operation, counted from outside by ptrace |
@@ -40,6 +41,7 @@ mod start;
 mod threads;
 mod trace;
 mod trees;
+mod webproxy;
 mod worker;
 
 use clap::{Parser, Subcommand};
@@ -72,6 +74,8 @@ enum Command {
     Threads(threads::ThreadsArguments),
     /// What two sessions get done that share a file or a directory, and what a hand-over takes
     Sharing(sharing::SharingArguments),
+    /// Small files as values: KVFS beside ArckFS, by two threads
+    Webproxy(webproxy::WebproxyArguments),
     /// Whole programs on trees of files: tar, git status, rm -rf, make
     Trees(trees::TreesArguments),
     /// How long it takes until a pool with many files is served: after a clean end, and after kills
@@ -90,6 +94,7 @@ fn run(arguments: Arguments) -> Outcome<()> {
         Some(Command::Floor(arguments)) => floor::main(&arguments),
         Some(Command::Threads(arguments)) => threads::main(&arguments),
         Some(Command::Sharing(arguments)) => sharing::main(&arguments),
+        Some(Command::Webproxy(arguments)) => webproxy::main(&arguments),
         Some(Command::Trees(arguments)) => trees::main(&arguments),
         Some(Command::Recovery(arguments)) => recovery::main(&arguments),
         Some(Command::Worker(arguments)) => worker::main(&arguments),

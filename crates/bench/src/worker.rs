@@ -28,6 +28,7 @@ pub enum Task {
     Threads,
     Sharing,
     Trees,
+    Webproxy,
     Make,
     First,
 }
@@ -48,6 +49,10 @@ pub struct WorkerArguments {
     task: Task,
     #[arg(long, default_value_t = 1)]
     rounds: usize,
+    #[arg(long, default_value_t = 2)]
+    threads: u64,
+    #[arg(long, default_value_t = 1)]
+    mean: u64,
     #[arg(long)]
     long: bool,
     #[arg(long)]
@@ -65,6 +70,11 @@ pub fn main(arguments: &WorkerArguments) -> Outcome<()> {
     }
     if arguments.task == Task::Sharing {
         return crate::sharing::session(&arguments.pool);
+    }
+    if arguments.task == Task::Webproxy {
+        let (threads, mean) = (arguments.threads, arguments.mean);
+        let rows = crate::webproxy::measure(&arguments.pool, threads, mean, arguments.rounds)?;
+        return print(&rows);
     }
     if arguments.task == Task::Make {
         return crate::recovery::make(&arguments.pool);
