@@ -129,11 +129,20 @@ impl Files for FileSystem {
         let file = self
             .open(At::Root, key.as_bytes(), flags, 0o644)
             .map_err(|failure| format!("open {key}: {failure:?}"))?;
-        let written = self.write(file, value, None);
+        let mut done = 0;
+        let mut written = Ok(0);
+        while done < value.len() {
+            // As a program does: what a call has room for may be less.
+            written = self.write(file, &value[done..], None);
+            match written {
+                Ok(length @ 1..) => done += length,
+                _ => break,
+            }
+        }
         self.close(file);
-        match written {
-            Ok(length) if length == value.len() => Ok(()),
-            other => Err(format!("write {key}: {other:?}")),
+        match done == value.len() {
+            true => Ok(()),
+            false => Err(format!("write {key}: {written:?} after {done}")),
         }
     }
     #[inline]

@@ -17,8 +17,9 @@
 //! # Invariants
 //! * The index of a value is of fixed size: eight pages at most, of which one word tells, or one line of a
 //!   page ([`Contents`](arck_libfs_kit::names::together::Contents)).
-//! * There is one lock, for which threads spin: that of the directory. It protects its names in this
-//!   session: the delta's tail and the overlay. Nothing is stored under it but records and branches.
+//! * There is one lock: that of the directory, which the kit divides by names once threads wait for it. It
+//!   protects names in this session: the delta's tail and the overlay. Files have none, and nothing is stored
+//!   under it but records and branches.
 //! * What a session may do the controller decides. [`Store`] checks no more than what would have it lose
 //!   what it has set: the sticky bit.
 

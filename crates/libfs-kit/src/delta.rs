@@ -11,7 +11,7 @@ mod entries;
 mod linked;
 
 pub use entries::*;
-pub use linked::*;
+pub use linked::{append_linked, pages_for};
 
 use crate::session::Session;
 use arck_core_state::arena::branch_offset;

@@ -19,6 +19,7 @@ use crate::names::births::Birth;
 use crate::names::overlay::{Before, Found};
 use crate::names::records::tail_of;
 use crate::views::CachedInode;
+use crate::views::locks::Locked;
 use crate::views::stamps::now;
 use arck_core_state::FileKind;
 use arck_core_state::record::{Record, RecordRef, effect};
@@ -69,7 +70,7 @@ impl Context<'_> {
     /// nothing. What had the name loses it, and stays with those who have it open or by another name.
     /// Names are different from each other; one that there is not is not taken away.
     ///
-    /// The only lock is that of the directory, which is spun for; see [`Context::lock_now`].
+    /// The only lock that is waited for is that of the directory, or of the one name ([`Context::lock_names`]).
     pub fn change_together(
         &self,
         directory: &'static CachedInode,
@@ -89,7 +90,12 @@ impl Context<'_> {
         changes: &mut [Change<'_>],
         successors: &mut [Option<Successor>],
     ) -> Attempt<()> {
-        let _locked = self.lock_now(directory)?;
+        let _locked = match changes {
+            [one] => self.lock_names(directory, one.found.hash),
+            _ => Locked::Whole {
+                _lock: self.lock_now(directory)?,
+            },
+        };
         let expected = self.begin_change(directory)?;
         let time = now();
         let mut prepared = Vec::with_capacity(changes.len());

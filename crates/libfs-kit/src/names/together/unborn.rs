@@ -16,10 +16,10 @@ use arck_core_state::record::{Record, effect};
 use arck_pm::{Flushed, order};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// An inode about to be born, locked. What it holds, and that it does, is not durable yet.
+/// An inode about to be born, locked. That it holds what it does is not durable yet.
 pub(super) struct Conceived<'c, 'a> {
     unborn: Unborn<'c, 'a>,
-    stored: Option<Flushed>,
+    begun: Option<Flushed>,
 }
 
 /// What was conceived, durably: a record may name it.
@@ -38,12 +38,12 @@ struct Unborn<'c, 'a> {
 impl<'c, 'a> Ready<'c, 'a> {
     /// Makes all of them durable, by one fence.
     pub fn all(conceived: Vec<Conceived<'c, 'a>>) -> Vec<Ready<'c, 'a>> {
-        let (unborn, stored): (Vec<_>, Vec<_>) = conceived
+        let (unborn, begun): (Vec<_>, Vec<_>) = conceived
             .into_iter()
-            .map(|conceived| (conceived.unborn, conceived.stored))
+            .map(|conceived| (conceived.unborn, conceived.begun))
             .unzip();
         if unborn.iter().any(|unborn| unborn.said.is_some()) {
-            let _durable = order::fence(stored.into_iter().flatten().reduce(Flushed::join));
+            let _durable = order::fence(begun.into_iter().flatten().reduce(Flushed::join));
         }
         let ready = |unborn: Unborn<'c, 'a>| {
             if let Some(said) = unborn.said {
@@ -112,7 +112,7 @@ impl<'a> Context<'a> {
     pub(super) fn conceive_with<'c>(
         &'c self,
         directory: &CachedInode,
-        successor: &mut Successor,
+        successor: &Successor,
         time: i64,
     ) -> Attempt<Conceived<'c, 'a>> {
         let number = self.take_number()?;
@@ -138,9 +138,6 @@ impl<'a> Context<'a> {
         };
         let begin = |said| self.begin_with(inode, &inode.expected(), said, time);
         let begun = unborn.said.map(begin).transpose()?;
-        // In an attempt before this one the contents may have been fenced already.
-        let stored = successor.contents.stored.take().into_iter();
-        let stored = stored.chain(begun).reduce(Flushed::join);
-        Ok(Conceived { unborn, stored })
+        Ok(Conceived { unborn, begun })
     }
 }
