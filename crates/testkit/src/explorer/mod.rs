@@ -10,7 +10,7 @@
 //! | [`stage`] | puts images into files to be recovered, at the cost of what differs |
 //! | [`tree`] | reads what was recovered, and whether it is one whole |
 //! | [`model`] | operations, what they do, and which trees a crash may leave |
-//! | [`workloads`] | which workloads there are |
+//! | [`workloads`], [`values`] | which workloads there are; those of KVFS |
 //!
 //! # Invariants
 //! * An image is one that the processor and the medium of [`image`]'s model may leave; so a tree
@@ -23,4 +23,5 @@ pub mod model;
 pub mod recording;
 pub mod stage;
 pub mod tree;
+pub mod values;
 pub mod workloads;

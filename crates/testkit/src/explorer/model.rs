@@ -16,7 +16,7 @@ use std::ops::RangeInclusive;
 /// What the clock that stamps files told before a call and after it; nanoseconds.
 pub type Clock = RangeInclusive<i64>;
 
-/// One call of ArckFS, or a fold.
+/// One call of ArckFS or KVFS, or a fold.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Operation {
     Create(&'static str),
@@ -49,6 +49,9 @@ pub enum Operation {
     RemoveAttribute(&'static str, &'static str),
     /// Folds what the session has changed; true: and gives up what it owns.
     Commit(bool),
+    /// By KVFS, in one batch: paths of one directory, each with the bytes of its value and what fills them,
+    /// or taken away.
+    Values(&'static [(&'static str, Option<(usize, u8)>)]),
 }
 
 use Operation as O;
@@ -80,6 +83,29 @@ fn litter(session: &FileSystem, inode: InodeNumber, fill: u8) {
     // Not flushed: whether it stays is as with any store to a map.
     let littered = bytes.write(within, &filling(PAGE_SIZE as usize - within, fill));
     assert!(littered.is_some(), "within the page");
+}
+
+/// What KVFS makes of it.
+fn set_values(
+    session: &FileSystem,
+    changes: &[(&'static str, Option<(usize, u8)>)],
+) -> Result<(), arck_kvfs::Error> {
+    let directory = parent(changes[0].0);
+    let store = arck_kvfs::Store::within(session.session(), directory)?;
+    let key = |path: &'static str| path.rsplit('/').next().expect("a name").as_bytes();
+    let values = changes.iter().map(|(path, value)| {
+        let value = value.map(|(length, fill)| filling(length, fill));
+        (key(path), value)
+    });
+    let values: Vec<_> = values.collect();
+    let mut batch = arck_kvfs::Batch::new();
+    for (key, value) in &values {
+        match value {
+            Some(value) => batch.set(key, value),
+            None => batch.delete(key),
+        };
+    }
+    store.apply(&batch).map(|_| ())
 }
 
 impl Operation {
@@ -178,6 +204,7 @@ impl Operation {
             O::RemoveAttribute(path, name) => {
                 session.remove_extended(Subject::Path(at, path.as_bytes(), 0), name.as_bytes())?
             }
+            O::Values(changes) => set_values(session, changes).expect("the values"),
             O::Commit(release) => session
                 .session()
                 .ask(&arck_protocol::Request::CommitAll { release })?,
@@ -406,6 +433,18 @@ impl Tree {
             O::RemoveAttribute(path, name) => {
                 self.node(path).attributes.remove(name.as_bytes());
             }
+            O::Values(changes) => changes.iter().for_each(|&(path, value)| {
+                let before = self.paths.contains_key(path).then(|| self.node(path).mode);
+                if before.is_some() {
+                    self.remove(path);
+                }
+                if let Some((length, fill)) = value {
+                    let mut node = made(FileKind::File, before.unwrap_or(0o644) & 0o777, 1);
+                    node.size = length as u64;
+                    put(&mut node.content, 0, &filling(length, fill));
+                    self.born(path, node);
+                }
+            }),
             O::SetTimes(..) | O::Commit(_) | O::Litter(..) => {}
         }
     }

@@ -129,10 +129,14 @@ pub fn applies(tree: &Tree, operation: &O) -> bool {
                     .contains_key(name.as_bytes())
         }
         O::Commit(_) => true,
+        O::Values(changes) => changes.iter().all(|&(path, value)| match value {
+            Some(_) => is_file(path) || is_free(path),
+            None => is_file(path),
+        }),
     }
 }
 
-fn after(tree: &Tree, operation: &O) -> Option<Tree> {
+pub(super) fn after(tree: &Tree, operation: &O) -> Option<Tree> {
     applies(tree, operation).then(|| {
         let mut tree = tree.clone();
         tree.apply(operation);
@@ -140,7 +144,7 @@ fn after(tree: &Tree, operation: &O) -> Option<Tree> {
     })
 }
 
-fn workload(steps: Vec<(Who, O)>, from: usize) -> Workload {
+pub(super) fn workload(steps: Vec<(Who, O)>, from: usize) -> Workload {
     let names: Vec<String> = steps
         .iter()
         .map(|(who, operation)| match who {
@@ -156,7 +160,7 @@ fn workload(steps: Vec<(Who, O)>, from: usize) -> Workload {
     }
 }
 
-fn base() -> Tree {
+pub(super) fn base() -> Tree {
     let mut tree = model::empty();
     for operation in setup() {
         tree.apply(&operation);

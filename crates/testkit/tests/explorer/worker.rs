@@ -5,7 +5,7 @@ use arck_pm::record::Recording;
 use arck_testkit::explorer::explore::{Bounds, Explorer, Recovery, sites};
 use arck_testkit::explorer::image::Dropped;
 use arck_testkit::explorer::recording::{Group, Workload, record, record_life};
-use arck_testkit::explorer::workloads;
+use arck_testkit::explorer::{values, workloads};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
@@ -59,6 +59,7 @@ fn jobs() -> Vec<(Run, Bounds)> {
         all.extend(workloads::taken_over());
         all.extend(workloads::long_chains());
         all.extend(workloads::pairs());
+        all.extend(values::all());
         all.retain(|workload| workload.name.contains(&text));
         return in_groups(all)
             .map(|run| (run, bounds(64, true, 20)))
@@ -80,6 +81,7 @@ fn jobs() -> Vec<(Run, Bounds)> {
     jobs.extend(in_groups(workloads::taken_over()).map(|run| (run, deep)));
     jobs.extend(in_groups(workloads::long_chains()).map(few));
     jobs.extend(in_groups(workloads::pairs()).map(few));
+    jobs.extend(in_groups(values::all()).map(few));
     jobs.extend(in_groups(workloads::triples(triples, SEED)).map(few));
     jobs
 }
@@ -184,6 +186,7 @@ fn leave_out(recording: &Recording, worker: usize, count: usize) {
     runs.extend(in_groups(workloads::chains()));
     runs.extend(in_groups(workloads::taken_over()));
     runs.extend(in_groups(workloads::long_chains()));
+    runs.extend(in_groups(values::single()));
     runs.push(Run::Shared(workloads::relocations()));
     runs.push(Run::Life);
     let crashed = runs.len();
