@@ -210,9 +210,9 @@ impl Store {
 
     /// Runs an operation, of `at`, on the directory, in a session of this process.
     #[inline]
-    fn run<'k, T>(
+    fn run<T>(
         &self,
-        at: &Cell<&'k [u8]>,
+        at: &Cell<&[u8]>,
         mut attempt: impl FnMut(&Context<'_>, (u32, u32)) -> Attempt<T>,
     ) -> Result<T, Error> {
         let here = self.here();

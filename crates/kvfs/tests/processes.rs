@@ -8,9 +8,9 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     harness::run(vec![
-        trial("two processes take turns", || turns()),
-        trial("two processes at once", || at_once()),
-        trial("a forked child opens a session of its own", || forked()),
+        trial("two processes take turns", turns),
+        trial("two processes at once", at_once),
+        trial("a forked child opens a session of its own", forked),
     ])
 }
 
@@ -114,7 +114,7 @@ fn at_once() {
             let (name, value) = (format!("{key}"), whole(key, 10_000 + count));
             batch
                 .set(name.as_bytes(), &value)
-                .set(b"last", &name.as_bytes());
+                .set(b"last", name.as_bytes());
             store.apply(&batch).unwrap();
             let read = store.get(format!("{}", (key + 2) % 5).as_bytes()).unwrap();
             assert!(

@@ -16,6 +16,9 @@ use std::ops::RangeInclusive;
 /// What the clock that stamps files told before a call and after it; nanoseconds.
 pub type Clock = RangeInclusive<i64>;
 
+/// A path, with the bytes of its value and what fills them; or taken away.
+pub type Value = (&'static str, Option<(usize, u8)>);
+
 /// One call of ArckFS or KVFS, or a fold.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Operation {
@@ -51,7 +54,7 @@ pub enum Operation {
     Commit(bool),
     /// By KVFS, in one batch: paths of one directory, each with the bytes of its value and what fills them,
     /// or taken away.
-    Values(&'static [(&'static str, Option<(usize, u8)>)]),
+    Values(&'static [Value]),
 }
 
 use Operation as O;
@@ -86,10 +89,7 @@ fn litter(session: &FileSystem, inode: InodeNumber, fill: u8) {
 }
 
 /// What KVFS makes of it.
-fn set_values(
-    session: &FileSystem,
-    changes: &[(&'static str, Option<(usize, u8)>)],
-) -> Result<(), arck_kvfs::Error> {
+fn set_values(session: &FileSystem, changes: &[Value]) -> Result<(), arck_kvfs::Error> {
     let directory = parent(changes[0].0);
     let store = arck_kvfs::Store::within(session.session(), directory)?;
     let key = |path: &'static str| path.rsplit('/').next().expect("a name").as_bytes();

@@ -4,13 +4,13 @@
 //! What a crash may leave of them is stricter than of writes: [`model::check`](super::model::check) knows a
 //! value that is set as another inode, so what is found is as before in all, or as after in all.
 
-use super::model::Operation as O;
+use super::model::{Operation as O, Value};
 use super::recording::{Who, Workload};
 use super::workloads::{after, applies, base, workload};
 use std::sync::LazyLock;
 
 /// Keys of a batch whose records take more than one page, with values of no bytes, one page and two.
-static MANY: LazyLock<Vec<(&'static str, Option<(usize, u8)>)>> = LazyLock::new(|| {
+static MANY: LazyLock<Vec<Value>> = LazyLock::new(|| {
     let key = |number: u8| -> &'static str { Box::leak(format!("k{number:02}").into_boxed_str()) };
     (0..40)
         .map(|number| (key(number), Some((usize::from(number % 3) * 2100, number))))
