@@ -114,7 +114,7 @@ impl Context<'_> {
                 conceived.push(self.conceive_with(directory, successor, time)?);
             }
         }
-        let mut ready = Ready::all(conceived);
+        let mut ready = Ready::all(conceived, successors);
         let mut unnamed = ready.iter_mut();
         let mut records: Vec<Record<'_>> = Vec::with_capacity(changes.len());
         for (change, successor) in changes.iter().zip(successors.iter()) {
@@ -178,6 +178,7 @@ impl Context<'_> {
         records: &mut [Record<'_>],
         time: i64,
     ) -> Attempt<(Vec<RecordRef>, Confirmed)> {
+        self.expect_reached()?;
         let (branch, begun) = self.branch(directory, expected)?;
         let pages = match self.take_pages_for(records) {
             Ok(pages) => pages,

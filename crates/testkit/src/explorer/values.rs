@@ -6,7 +6,7 @@
 
 use super::model::{Operation as O, Value};
 use super::recording::{Who, Workload};
-use super::workloads::{after, applies, base, workload};
+use super::workloads::{after, applies, base, chain_of, workload};
 use std::sync::LazyLock;
 
 /// Keys of a batch whose records take more than one page, with values of no bytes, one page and two.
@@ -60,12 +60,35 @@ pub fn single() -> Vec<Workload> {
     ours.filter(is_possible).map(alone).collect()
 }
 
-/// The same, and each pair of which one is KVFS's, with a fold in between and without, and
+/// Values whose records come behind others, by which the directory's branch and its page are there and durable
+/// already: nothing but their own fences stands between them and their names.
+pub fn chains() -> Vec<Workload> {
+    let chains = [
+        vec![
+            O::Values(&[("f", Some((100, 33)))]),
+            O::Values(&[("n", Some((9000, 34)))]),
+            O::Values(&[("f", Some((9000, 35)))]),
+            O::Values(&[("n", None)]),
+            O::Values(&[("n", Some((10, 36)))]),
+        ],
+        vec![
+            O::Values(&[("f", Some((100, 37))), ("n", Some((9000, 38)))]),
+            O::Values(&[("f", Some((9000, 39))), ("n", Some((0, 40)))]),
+            O::Values(&[("f", None), ("n", Some((50, 41)))]),
+        ],
+    ];
+    let of_first = |chain: Vec<O>| chain.into_iter().map(|one| (Who::First, one)).collect();
+    let chains = chains.into_iter();
+    chains.map(|chain| chain_of(of_first(chain), 0)).collect()
+}
+
+/// All of these, and each pair of which one is KVFS's, with a fold in between and without, and
 /// with the second by another session.
 pub fn all() -> Vec<Workload> {
     let (ours, mut any) = (operations(), operations());
     any.extend(others());
     let mut found = single();
+    found.extend(chains());
     let commit = || (Who::First, O::Commit(false));
     for (place, first) in any.iter().enumerate() {
         let Some(between) = after(&base(), first) else {

@@ -486,7 +486,7 @@ pub fn taken_over() -> Vec<Workload> {
 }
 
 /// A workload of what is known to succeed, folded at its end.
-fn chain_of(mut steps: Vec<(Who, O)>, from: usize) -> Workload {
+pub(super) fn chain_of(mut steps: Vec<(Who, O)>, from: usize) -> Workload {
     let mut tree = base();
     for (_, operation) in &steps {
         assert!(applies(&tree, operation), "{operation:?} in {steps:?}");

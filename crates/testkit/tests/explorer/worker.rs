@@ -187,6 +187,7 @@ fn leave_out(recording: &Recording, worker: usize, count: usize) {
     runs.extend(in_groups(workloads::taken_over()));
     runs.extend(in_groups(workloads::long_chains()));
     runs.extend(in_groups(values::single()));
+    runs.extend(in_groups(values::chains()));
     runs.push(Run::Shared(workloads::relocations()));
     runs.push(Run::Life);
     let crashed = runs.len();

@@ -1,4 +1,4 @@
-//! What a file is born with, durably stored before it is.
+//! What a file is born with, stored before it is.
 //!
 //! Invariant: what is stored goes back to the stock, unless a file has it or may have it.
 
@@ -7,7 +7,7 @@ use crate::delta;
 use crate::engine::{Attempt, Context};
 use arck_core_state::index::FANOUT;
 use arck_core_state::{IndexRoot, PAGE_SIZE, PagePtr};
-use arck_pm::{Flushed, order};
+use arck_pm::Flushed;
 use rustix::io::Errno;
 
 /// Pages of most files: their places are kept apart.
@@ -22,11 +22,13 @@ pub struct Contents {
     /// The arena page of the index; 0 = none.
     index: u32,
     size: u64,
+    /// Until it has been fenced, with what leads to it.
+    pub(super) stored: Option<Flushed>,
 }
 
 impl Contents {
-    /// Stores bytes that a file is to hold, durably, 2 MiB at most (EFBIG). What is lacking leaves nothing
-    /// behind. Before a lock is taken.
+    /// Stores bytes that a file is to hold, 2 MiB at most (EFBIG). What is lacking leaves nothing behind.
+    /// Before a lock is taken.
     pub fn store(context: &Context<'_>, bytes: &[u8]) -> Attempt<Contents> {
         let session = context.session;
         let stock = session.state();
@@ -45,35 +47,30 @@ impl Contents {
             count: 0,
             index: 0,
             size: bytes.len() as u64,
-        };
-        let mut stored: Option<Flushed> = None;
-        let mut add = |token: Flushed| {
-            stored = Some(match stored.take() {
-                Some(before) => before.join(token),
-                None => token,
-            });
+            stored: None,
         };
         for (place, part) in bytes.chunks(PAGE_SIZE as usize).enumerate() {
             let page = stock.data.take(session, context.slot())?;
             contents.count = place + 1;
             contents.places()[place] = page.0;
             let bytes = session.page_bytes(page).ok_or(Errno::IO)?;
-            add(bytes.try_stream(0, part).map_err(|error| error.errno())?);
-            // Nothing of what the page held before is anybody's to read.
-            let rest = PAGE_SIZE as usize - part.len();
-            if rest != 0 {
-                add(bytes.stream_zeroes(part.len(), rest).ok_or(Errno::IO)?);
-            }
+            let mut whole = [0; PAGE_SIZE as usize];
+            let part = match part.len() == whole.len() {
+                true => part,
+                // Nothing of what the page held before is anybody's to read. In one piece: the line in which
+                // the bytes end would be flushed twice.
+                false => {
+                    whole[..part.len()].copy_from_slice(part);
+                    &whole
+                }
+            };
+            contents.add(bytes.try_stream(0, part).map_err(|error| error.errno())?);
         }
         if count > 1 {
             contents.index = stock.arena.take(session, context.slot())?;
             let (page, places) = (contents.index, contents.places());
             let filled = delta::fill_index_page(session, page, places)?;
-            add(filled);
-        }
-        if count != 0 {
-            // Here, where no lock is held: the stores of large contents take their time to get there.
-            let _durable = order::fence(stored);
+            contents.add(filled);
         }
         Ok(contents)
     }
@@ -84,6 +81,13 @@ impl Contents {
             true => &mut self.few[..self.count],
             false => &mut self.many[..self.count],
         }
+    }
+
+    fn add(&mut self, token: Flushed) {
+        self.stored = Some(match self.stored.take() {
+            Some(stored) => stored.join(token),
+            None => token,
+        });
     }
 
     /// Root and size, as a branch says them, and data pages; `None`: there is nothing to say.

@@ -36,14 +36,21 @@ struct Unborn<'c, 'a> {
 }
 
 impl<'c, 'a> Ready<'c, 'a> {
-    /// Makes all of them durable, by one fence.
-    pub fn all(conceived: Vec<Conceived<'c, 'a>>) -> Vec<Ready<'c, 'a>> {
+    /// Makes all of them durable, with what they hold, by one fence.
+    pub fn all(
+        conceived: Vec<Conceived<'c, 'a>>,
+        successors: &mut [Option<Successor>],
+    ) -> Vec<Ready<'c, 'a>> {
         let (unborn, begun): (Vec<_>, Vec<_>) = conceived
             .into_iter()
             .map(|conceived| (conceived.unborn, conceived.begun))
             .unzip();
         if unborn.iter().any(|unborn| unborn.said.is_some()) {
-            let _durable = order::fence(begun.into_iter().flatten().reduce(Flushed::join));
+            // In an attempt before this one the contents may have been fenced already.
+            let contents = successors.iter_mut().flatten();
+            let stored = contents.filter_map(|successor| successor.contents.stored.take());
+            let stored = stored.chain(begun.into_iter().flatten());
+            let _durable = order::fence(stored.reduce(Flushed::join));
         }
         let ready = |unborn: Unborn<'c, 'a>| {
             if let Some(said) = unborn.said {
