@@ -30,6 +30,7 @@ use crate::forks::{self, Received};
 use crate::numbers::Numbers;
 use crate::region::Region;
 use crate::region_shared;
+use crate::telling::misused;
 use crate::thread::ThreadContext;
 use crate::views::Views;
 use arck_core_state::geometry::SessionNumber;
@@ -275,11 +276,16 @@ impl Session {
         self.connection.patience()
     }
 
-    /// Asks the controller. Blocks; must not be called inside an operation, since a fold waits
-    /// for operations.
+    /// Asks the controller. Blocks; not to be called inside an operation, since a fold waits
+    /// for operations (EIO, or a panic: [`misused`]).
     pub fn request(&self, request: &Request) -> Result<Response, Errno> {
         if self.has_ended() {
             return Err(Errno::IO);
+        }
+        if crate::thread::is_inside(self) {
+            return Err(misused(
+                "arck: a LibFS asks the controller inside an operation: let the attempt return a Need\n",
+            ));
         }
         let patience = self.connection.patience();
         let (control, wake) = (self.control(), self.connection.wake());

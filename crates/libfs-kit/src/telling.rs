@@ -7,6 +7,7 @@
 //! The thread's mask of signals, and what is pending for it, are afterwards as they were before.
 
 use rustix::fd::BorrowedFd;
+use rustix::io::Errno;
 
 /// Signals that a write can raise, as the kernel has sets of them: bit n - 1 is signal n.
 static RAISED: u64 = 1 << (libc::SIGXFSZ - 1) | 1 << (libc::SIGPIPE - 1);
@@ -17,6 +18,15 @@ const SET: usize = size_of::<u64>();
 pub fn tell(line: &[u8]) {
     // SAFETY: at worst it is not open.
     tell_to(unsafe { BorrowedFd::borrow_raw(2) }, line);
+}
+
+/// Tells that a LibFS uses the kit as it must not, in a whole line, before anything is lost by it; gives what the
+/// operation is to fail with. Where assertions are compiled in, it is a panic.
+#[cold]
+pub(crate) fn misused(line: &'static str) -> Errno {
+    debug_assert!(false, "{}", line.trim_end());
+    tell(line.as_bytes());
+    Errno::IO
 }
 
 /// The kernel is asked itself: the program may have functions of its own in the place of libc's.

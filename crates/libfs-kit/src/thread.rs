@@ -157,6 +157,13 @@ fn find(session: &Session) -> Option<&'static ThreadContext> {
     found.unwrap_or(None)
 }
 
+/// Whether this thread is inside an operation of a session.
+pub(crate) fn is_inside(session: &Session) -> bool {
+    let last = LAST.get().filter(|last| std::ptr::eq(last.session, session));
+    let context = last.or_else(|| find(session));
+    context.is_some_and(|context| context.depth.get() != 0)
+}
+
 /// Notes that this thread has not reached something of the session's ([`ThreadContext::unreached`]). Whoever
 /// has no place in the session yet sees it by what he asked for.
 #[cold]

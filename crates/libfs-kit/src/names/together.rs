@@ -70,7 +70,8 @@ impl Context<'_> {
     /// nothing. What had the name loses it, and stays with those who have it open or by another name.
     /// Names are different from each other; one that there is not is not taken away.
     ///
-    /// The only lock that is waited for is that of the directory, or of the one name ([`Context::lock_names`]).
+    /// The end of a call: what is born is given once. The only lock that is waited for is that of the directory,
+    /// or of the one name ([`Context::lock_names`]).
     pub fn change_together(
         &self,
         directory: &'static CachedInode,
@@ -90,6 +91,9 @@ impl Context<'_> {
         changes: &mut [Change<'_>],
         successors: &mut [Option<Successor>],
     ) -> Attempt<()> {
+        for successor in successors.iter().flatten() {
+            successor.contents.expect_own()?;
+        }
         let _locked = match changes {
             [one] => self.lock_names(directory, one.found.hash),
             _ => Locked::Whole {

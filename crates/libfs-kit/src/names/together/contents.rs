@@ -5,6 +5,7 @@
 use crate::Session;
 use crate::delta;
 use crate::engine::{Attempt, Context};
+use crate::telling::misused;
 use arck_core_state::index::FANOUT;
 use arck_core_state::{IndexRoot, PAGE_SIZE, PagePtr};
 use arck_pm::Flushed;
@@ -22,6 +23,8 @@ pub struct Contents {
     /// The arena page of the index; 0 = none.
     index: u32,
     size: u64,
+    /// A file has it, or may have.
+    is_given: bool,
     /// Until it has been fenced, with what leads to it.
     pub(super) stored: Option<Flushed>,
 }
@@ -47,6 +50,7 @@ impl Contents {
             count: 0,
             index: 0,
             size: bytes.len() as u64,
+            is_given: false,
             stored: None,
         };
         for (place, part) in bytes.chunks(PAGE_SIZE as usize).enumerate() {
@@ -106,7 +110,18 @@ impl Contents {
 
     /// A file has it, or may have.
     pub(super) fn are_given(&mut self) {
-        (self.count, self.index) = (0, 0);
+        (self.count, self.index, self.is_given) = (0, 0, true);
+    }
+
+    /// That no file has it: it is not given twice.
+    pub(super) fn expect_own(&self) -> Attempt<()> {
+        match self.is_given {
+            false => Ok(()),
+            true => Err(misused(
+                "arck: a LibFS gives birth to a file twice: what it publishes is the end of its attempt\n",
+            )
+            .into()),
+        }
     }
 }
 

@@ -1,0 +1,181 @@
+//! A LibFS that uses the kit as it must not: it leaves its operation without publishing, publishes twice, asks
+//! the controller inside an operation. Nothing is lost by it: what was there stays, for this session and for
+//! others, and the session goes on. What cannot be right is a panic where assertions are compiled in, and EIO
+//! with a line on standard error elsewhere.
+
+use arck_core_state::geometry::ROOT_INODE;
+use arck_core_state::FileKind;
+use arck_libfs_kit::engine::{Alone, Attempt, Context, Engine, Need, Way};
+use arck_libfs_kit::names::births::Birth;
+use arck_libfs_kit::names::together::{Contents, Successor};
+use arck_libfs_kit::views::CachedInode;
+use arck_libfs_kit::{Session, ownership};
+use arck_testkit::{Shorthand, TestPool};
+use rustix::io::Errno;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+const POOL: u64 = 64 << 20;
+
+fn engine(pool: &TestPool) -> Engine<'static> {
+    Engine::new(Session::connect(&pool.path()).expect("a session"), &Alone)
+}
+
+/// The root, owned.
+fn root(context: &Context<'_>) -> Attempt<&'static CachedInode> {
+    let root = context.directory_at(b"", None)?;
+    match root.expected().ownership.session() == context.session.number() {
+        true => Ok(root),
+        false => Err(Need::Own([ROOT_INODE, 0, 0, 0]).into()),
+    }
+}
+
+fn successor(context: &Context<'_>, bytes: &[u8]) -> Attempt<Successor> {
+    let user = rustix::process::geteuid().as_raw();
+    let group = rustix::process::getegid().as_raw();
+    let birth = Birth {
+        kind: FileKind::File,
+        mode: 0o644,
+        target: b"",
+        opens: false,
+        owner: (user, group),
+    };
+    let contents = Contents::store(context, bytes)?;
+    Ok(Successor { birth, contents })
+}
+
+fn set(engine: &Engine<'_>, name: &[u8], bytes: &[u8]) -> Result<(), Errno> {
+    let mut stored = [None];
+    engine.run(Way::Names, |context| {
+        let root = root(context)?;
+        if stored[0].is_none() {
+            stored[0] = Some(successor(context, bytes)?);
+        }
+        let change = context.look_at(root, name)?;
+        context.change_together(root, &mut [change], &mut stored)
+    })
+}
+
+/// That a call is told to be wrong.
+fn assert_is_misuse(call: impl FnOnce() -> Result<(), Errno>) {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Err(panic) => {
+            let line = panic.downcast_ref::<String>().expect("a panic of the kit's");
+            assert!(line.starts_with("arck: a LibFS "), "{line}");
+            assert!(cfg!(debug_assertions), "{line}");
+        }
+        Ok(told) => {
+            assert_eq!(told, Err(Errno::IO));
+            assert!(!cfg!(debug_assertions), "no panic");
+        }
+    }
+}
+
+/// That session and pool go on: what was set before is there, for it and for others, who get the directory.
+fn assert_goes_on(pool: &TestPool, engine: &Engine<'_>, names: &[(&str, &[u8])]) {
+    let mut all: Vec<_> = names.iter().map(|(name, _)| (*name).to_owned()).collect();
+    set(engine, b"after", b"it").expect("the session goes on");
+    all.push("after".to_owned());
+    let other = pool.session();
+    for (name, bytes) in names {
+        assert_eq!(other.get(name).expect(name), *bytes, "{name}");
+    }
+    other.put("of another", b"his").expect("the directory");
+    all.push("of another".to_owned());
+    all.sort();
+    let mut there = other.names(".").expect("names");
+    there.sort();
+    assert_eq!(there, all);
+    set(engine, b"after", b"him").expect("and back");
+    assert_eq!(other.get("after").expect("after"), b"him");
+}
+
+#[test]
+fn an_operation_that_publishes_nothing_changes_nothing() {
+    let pool = TestPool::new(POOL);
+    let engine = engine(&pool);
+    set(&engine, b"before", b"there").expect("set");
+    // More pages than the pool has, if they did not come back; so many operations as nobody may have in flight.
+    let bytes = vec![7; 1 << 20];
+    for turn in 0..200 {
+        let mut stored = None;
+        let left = || {
+            engine.run(Way::Names, |context| {
+                let root = root(context)?;
+                let _locked = context.lock_now(root)?;
+                context.begin_change(root)?;
+                stored = Some(successor(context, &bytes)?);
+                match turn % 3 {
+                    0 => Ok(()),
+                    1 => Err(Errno::PERM.into()),
+                    _ => panic!("left"),
+                }
+            })
+        };
+        match (turn % 3, catch_unwind(AssertUnwindSafe(left))) {
+            (0, Ok(Ok(()))) | (1, Ok(Err(Errno::PERM))) | (2, Err(_)) => {}
+            (way, told) => panic!("{way}: {told:?}"),
+        }
+    }
+    assert_goes_on(&pool, &engine, &[("before", b"there")]);
+}
+
+#[test]
+fn what_is_published_is_not_published_again() {
+    let pool = TestPool::new(POOL);
+    let engine = engine(&pool);
+    set(&engine, b"before", b"there").expect("set");
+    // A second time, the file would be born without what it holds, in the place of the first.
+    assert_is_misuse(|| {
+        let mut stored = [None];
+        engine.run(Way::Names, |context| {
+            let root = root(context)?;
+            if stored[0].is_none() {
+                stored[0] = Some(successor(context, b"once")?);
+            }
+            for _ in 0..2 {
+                let change = context.look_at(root, b"twice")?;
+                context.change_together(root, &mut [change], &mut stored)?;
+            }
+            Ok(())
+        })
+    });
+    // Or in another attempt, which comes after one that has published and then lacked something.
+    assert_is_misuse(|| {
+        let mut stored = [None];
+        engine.run(Way::Names, |context| {
+            let root = root(context)?;
+            if stored[0].is_none() {
+                stored[0] = Some(successor(context, b"first")?);
+            }
+            let change = context.look_at(root, b"again")?;
+            context.change_together(root, &mut [change], &mut stored)?;
+            Err(Need::Again.into())
+        })
+    });
+    let there: [(&str, &[u8]); 3] = [
+        ("before", b"there"),
+        ("twice", b"once"),
+        ("again", b"first"),
+    ];
+    assert_goes_on(&pool, &engine, &there);
+}
+
+#[test]
+fn the_controller_is_not_asked_inside_an_operation() {
+    let pool = TestPool::new(POOL);
+    let engine = engine(&pool);
+    set(&engine, b"before", b"there").expect("set");
+    assert_is_misuse(|| {
+        engine.run(Way::Names, |context| {
+            let root = root(context)?;
+            let _locked = context.lock_now(root)?;
+            context.begin_change(root)?;
+            // It would wait for a fold, and the fold for it.
+            ownership::commit(context.session, &[ROOT_INODE], false)?;
+            Ok(())
+        })
+    });
+    // Outside of one it may be.
+    ownership::commit(engine.session, &[ROOT_INODE], false).expect("a fold");
+    assert_goes_on(&pool, &engine, &[("before", b"there")]);
+}
