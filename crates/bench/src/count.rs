@@ -1,4 +1,5 @@
-//! `arck-bench count`: how many system calls ArckFS makes for an operation in the steady state.
+//! `arck-bench count`: how many system calls ArckFS makes for an operation in the steady state, or how many
+//! instructions.
 //!
 //! Invariant: each loop runs once before it is counted, with as many operations, so that what
 //! is counted is the steady state: stocks of numbers and pages are refilled in it as they always
@@ -19,6 +20,8 @@ use std::process::Stdio;
 
 /// Operations of each loop.
 const TURNS: u64 = 10_000;
+/// Where each instruction is a stop.
+const STEPPED_TURNS: u64 = 100;
 
 /// Loops, by phase.
 pub const LOOPS: [&str; 10] = [
@@ -39,6 +42,10 @@ pub struct CountArguments {
     /// Size of the pool: bytes, or with K, M, G
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = pool::parse_size)]
     pool_size: u64,
+
+    /// Count instructions instead, of the thread that calls the Rust API, by single steps: about a minute
+    #[arg(long)]
+    instructions: bool,
 
     #[command(flatten)]
     output: Output,
@@ -62,6 +69,7 @@ struct Line {
     system_calls: u64,
     /// Caught by the preload library's net.
     caught: u64,
+    instructions: u64,
     /// By name.
     calls: Vec<(String, u64)>,
 }
@@ -70,14 +78,28 @@ pub fn main(arguments: &CountArguments) -> Outcome<()> {
     let arck = arguments.output.command()?;
     let library = pool::find_library();
     let bench = Bench::start(arguments.pool_size, PersistOption::Auto, arck.as_deref())?;
-    let mut lines = count(&bench, Way::Direct, None)?;
+    if arguments.instructions {
+        let lines = count(&bench, Way::Direct, None, true)?;
+        println!(
+            "Instructions of an operation in the steady state, Rust API, counted by single steps over \
+             {STEPPED_TURNS} operations\n"
+        );
+        println!("| operation | instructions |");
+        println!("| --- | ---: |");
+        for line in &lines {
+            let each = line.instructions as f64 / line.operations as f64;
+            println!("| {} | {each:.0} |", line.operation);
+        }
+        return arguments.output.save(&lines);
+    }
+    let mut lines = count(&bench, Way::Direct, None, false)?;
     match &library {
-        Some(library) => lines.extend(count(&bench, Way::Preload, Some(library))?),
+        Some(library) => lines.extend(count(&bench, Way::Preload, Some(library), false)?),
         None => {
             eprintln!("arck-bench: libarck_preload.so is not there: counting the Rust API only");
         }
     }
-    lines.extend(count(&bench, Way::Tmpfs, None)?);
+    lines.extend(count(&bench, Way::Tmpfs, None, false)?);
     println!(
         "System calls for each 1,000 operations in the steady state, counted by ptrace over \
          {TURNS} operations, all threads of the process\n"
@@ -120,11 +142,14 @@ pub fn main(arguments: &CountArguments) -> Outcome<()> {
     arguments.output.save(&lines)
 }
 
-fn count(bench: &Bench, way: Way, library: Option<&Path>) -> Outcome<Vec<Line>> {
+fn count(bench: &Bench, way: Way, library: Option<&Path>, stepped: bool) -> Outcome<Vec<Line>> {
     let mut command = bench.worker(library)?;
     command.args(["--task", "count"]).stdout(Stdio::null());
     if way == Way::Tmpfs {
         command.arg("--kernel");
+    }
+    if stepped {
+        command.arg("--stepped");
     }
     let phases = trace::run(&mut command)?;
     LOOPS
@@ -137,9 +162,10 @@ fn count(bench: &Bench, way: Way, library: Option<&Path>) -> Outcome<Vec<Line>> 
             Ok(Line {
                 operation,
                 way,
-                operations: TURNS,
+                operations: turns(stepped),
                 system_calls: counted.all(),
                 caught: counted.caught,
+                instructions: counted.steps,
                 calls: counted
                     .calls
                     .iter()
@@ -150,8 +176,20 @@ fn count(bench: &Bench, way: Way, library: Option<&Path>) -> Outcome<Vec<Line>> 
         .collect()
 }
 
+fn turns(stepped: bool) -> u64 {
+    match stepped {
+        true => STEPPED_TURNS,
+        false => TURNS,
+    }
+}
+
 /// In the worker: all loops twice, the second time in phases.
-pub fn loops<C: Calls>(calls: &C) -> Outcome<()> {
+pub fn loops<C: Calls>(calls: &C, stepped: bool) -> Outcome<()> {
+    let turns = turns(stepped);
+    let (begin, end): (fn(u64), fn()) = match stepped {
+        true => (trace::begin_steps, trace::end_steps),
+        false => (trace::begin, trace::end),
+    };
     let mut deep = "count".to_owned();
     let mut directories = vec![calls.path(&deep)];
     for level in 1..5 {
@@ -163,7 +201,7 @@ pub fn loops<C: Calls>(calls: &C) -> Outcome<()> {
     }
     let deep = calls.path(&format!("{deep}/file"));
     let names = |prefix: &str| -> Vec<CString> {
-        (0..TURNS)
+        (0..turns)
             .map(|number| calls.path(&format!("count/{prefix}{number}")))
             .collect()
     };
@@ -175,11 +213,11 @@ pub fn loops<C: Calls>(calls: &C) -> Outcome<()> {
     for counted in [false, true] {
         let phase = |number: usize, body: &mut dyn FnMut() -> Outcome<()>| {
             if counted {
-                trace::begin(number as u64);
+                begin(number as u64);
             }
             let result = body();
             if counted {
-                trace::end();
+                end();
             }
             result
         };
@@ -207,23 +245,23 @@ pub fn loops<C: Calls>(calls: &C) -> Outcome<()> {
         })?;
         let file = calls.open(&data_path, create)?;
         phase(5, &mut || {
-            (0..TURNS).try_for_each(|_| calls.append(file, &page))
+            (0..turns).try_for_each(|_| calls.append(file, &page))
         })?;
         phase(6, &mut || {
-            (0..TURNS).try_for_each(|at| calls.write(file, &page, at * PAGE))
+            (0..turns).try_for_each(|at| calls.write(file, &page, at * PAGE))
         })?;
         phase(7, &mut || {
-            (0..TURNS).try_for_each(|at| calls.read(file, &mut page, at * PAGE))
+            (0..turns).try_for_each(|at| calls.read(file, &mut page, at * PAGE))
         })?;
         calls.close(file);
         calls.unlink(&data_path)?;
         phase(8, &mut || {
-            (0..TURNS).try_for_each(|_| {
+            (0..turns).try_for_each(|_| {
                 calls.close(calls.open(&deep, libc::O_RDONLY)?);
                 Ok(())
             })
         })?;
-        phase(9, &mut || (0..TURNS).try_for_each(|_| calls.stat(&deep)))?;
+        phase(9, &mut || (0..turns).try_for_each(|_| calls.stat(&deep)))?;
     }
     calls.unlink(&deep)?;
     let mut directories = directories.iter().rev();

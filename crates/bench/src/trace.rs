@@ -1,5 +1,6 @@
 //! Counts the system calls of a child from outside, by ptrace: whatever library makes them, in
-//! whatever thread, each one is seen.
+//! whatever thread, each one is seen. And the instructions of one thread, by single steps, which no load of
+//! the machine changes.
 //!
 //! # Invariants
 //! * Phases begin and end with a marker: `prctl` with an option that does not exist, which no
@@ -9,6 +10,8 @@
 //! * A system call that the preload library's net catches (SIGSYS) counts as what it costs: the
 //!   call as it is redone, if it is, and the return from the signal; catches are told apart as
 //!   well.
+//! * A phase of steps ends with a signal that nobody else sends, since system calls are not seen in it. A
+//!   string instruction counts as often as it repeats.
 
 use crate::Outcome;
 use std::collections::BTreeMap;
@@ -19,6 +22,8 @@ use std::process::{Child, Command};
 const MARKER: libc::c_int = 0x4152_434b;
 /// Ends a phase.
 const END: u64 = u64::MAX;
+/// With the number of a phase: of steps.
+const STEPS: u64 = 1 << 32;
 
 /// In the child: what follows belongs to phase `phase`.
 pub fn begin(phase: u64) {
@@ -28,6 +33,24 @@ pub fn begin(phase: u64) {
 /// In the child: the phase is over.
 pub fn end() {
     mark(END);
+}
+
+/// In the child: this thread's instructions belong to phase `phase`.
+pub fn begin_steps(phase: u64) {
+    mark(phase | STEPS);
+}
+
+/// In the child: the phase of steps is over.
+pub fn end_steps() {
+    // SAFETY: to this thread; who traces it takes the signal away.
+    unsafe {
+        libc::syscall(
+            libc::SYS_tgkill,
+            libc::getpid(),
+            libc::gettid(),
+            libc::SIGURG,
+        )
+    };
 }
 
 fn mark(phase: u64) {
@@ -42,6 +65,8 @@ pub struct Counted {
     pub calls: BTreeMap<u64, u64>,
     /// System calls caught by the preload library's net.
     pub caught: u64,
+    /// Instructions, in a phase of steps.
+    pub steps: u64,
 }
 
 impl Counted {
@@ -87,6 +112,7 @@ fn follow(child: &Child) -> Outcome<BTreeMap<u64, Counted>> {
     let mut phases: BTreeMap<u64, Counted> = BTreeMap::new();
     let mut phase = None;
     let mut begun = false;
+    let mut stepped = None;
     loop {
         let mut status = 0;
         // SAFETY: `status` is writable. __WALL: threads of the child as well.
@@ -110,7 +136,13 @@ fn follow(child: &Child) -> Outcome<BTreeMap<u64, Counted>> {
         }
         let signal = libc::WSTOPSIG(status);
         let mut hand_on = 0;
-        if !begun && process == main {
+        if stepped == Some(process) {
+            match (signal, phase) {
+                (libc::SIGTRAP, Some(phase)) => phases.entry(phase).or_default().steps += 1,
+                (libc::SIGURG, _) => (stepped, phase) = (None, None),
+                _ => hand_on = signal,
+            }
+        } else if !begun && process == main {
             begun = true;
             let options =
                 libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_EXITKILL;
@@ -122,7 +154,10 @@ fn follow(child: &Child) -> Outcome<BTreeMap<u64, Counted>> {
         } else if signal == libc::SIGTRAP | 0x80 {
             if let Some((number, first, second)) = entered(process)? {
                 if number == libc::SYS_prctl as u64 && first == MARKER as u64 {
-                    phase = (second != END).then_some(second);
+                    phase = (second != END).then_some(second & !STEPS);
+                    if second != END && second & STEPS != 0 {
+                        stepped = Some(process);
+                    }
                     if let Some(phase) = phase {
                         phases.entry(phase).or_default();
                     }
@@ -139,7 +174,11 @@ fn follow(child: &Child) -> Outcome<BTreeMap<u64, Counted>> {
             }
             hand_on = signal;
         }
-        ptrace(libc::PTRACE_SYSCALL, process, libc::c_long::from(hand_on))?;
+        let goes_on = match stepped == Some(process) {
+            true => libc::PTRACE_SINGLESTEP,
+            false => libc::PTRACE_SYSCALL,
+        };
+        ptrace(goes_on, process, libc::c_long::from(hand_on))?;
     }
 }
 

@@ -62,6 +62,9 @@ pub struct WorkerArguments {
     alone: bool,
     #[arg(long)]
     progress: bool,
+    /// Count instructions, not system calls.
+    #[arg(long)]
+    stepped: bool,
 }
 
 pub fn main(arguments: &WorkerArguments) -> Outcome<()> {
@@ -137,7 +140,7 @@ where
         return print(&threads::measure(calls, &tmpfs, arguments.rounds)?);
     }
     if arguments.task == Task::Count {
-        return count::loops(calls);
+        return count::loops(calls, arguments.stepped);
     }
     print(&micro(arguments, calls)?)
 }

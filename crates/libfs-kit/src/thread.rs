@@ -159,7 +159,9 @@ fn find(session: &Session) -> Option<&'static ThreadContext> {
 
 /// Whether this thread is inside an operation of a session.
 pub(crate) fn is_inside(session: &Session) -> bool {
-    let last = LAST.get().filter(|last| std::ptr::eq(last.session, session));
+    let last = LAST
+        .get()
+        .filter(|last| std::ptr::eq(last.session, session));
     let context = last.or_else(|| find(session));
     context.is_some_and(|context| context.depth.get() != 0)
 }
