@@ -197,6 +197,7 @@ impl Context<'_> {
 
     /// The first check, with which every change of an inode begins: that it is owned, and its view that of
     /// now. Under its lock; enters the operation.
+    #[inline]
     pub fn begin_change(&self, inode: &CachedInode) -> Attempt<Expected> {
         self.enter();
         let expected = self.owned(inode)?;
@@ -207,6 +208,7 @@ impl Context<'_> {
 
     /// That this session owns the inode and `inode` is a view of it as it is now; to be asked
     /// under the inode's lock, after [`Context::enter`], before anything is written.
+    #[inline]
     fn owned(&self, inode: &CachedInode) -> Attempt<Expected> {
         let number = inode.number();
         let header = self.header(number)?;

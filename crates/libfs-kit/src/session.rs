@@ -176,6 +176,7 @@ impl Session {
     pub(crate) fn barrier(&self) -> LightBarrier {
         self.barrier
     }
+    #[inline]
     pub fn control(&self) -> &ControlMemory {
         // SAFETY: the mapping is page aligned, CONTROL_SIZE bytes long, read-write, and lives as
         // long as `self`.

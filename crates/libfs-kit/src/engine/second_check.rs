@@ -24,6 +24,7 @@ pub enum Confirmed {
 impl Context<'_> {
     /// The second look, after publishing. The first of `inodes` is the one in whose delta the
     /// operation was published; `published` is the word by which it was.
+    #[inline]
     pub fn confirm(
         &self,
         inodes: &[(&CachedInode, Expected)],
@@ -36,6 +37,7 @@ impl Context<'_> {
         self.straddles(inodes, published)
     }
 
+    #[inline]
     fn all_hold(&self, inodes: &[(&CachedInode, Expected)]) -> Attempt<bool> {
         for (inode, expected) in inodes {
             if !expected.still_holds(self.header(inode.number())?) {

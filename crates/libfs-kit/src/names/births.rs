@@ -313,13 +313,18 @@ impl<'a> Context<'a> {
 
     /// A name of an inode is gone, or it is not open any more: if it has no name left, in this
     /// session's view, it is marked, and what was never born ends if nobody here has it open.
+    #[inline]
     pub fn dispose(&self, inode: &'static CachedInode) {
         let may_end = inode.has(flag::UNBORN) && !inode.is_open();
         let is_marked = inode.has(flag::UNLINKED);
         let has_none = || !inode.is_directory() && inode.links() == 0;
-        if !(if is_marked { may_end } else { has_none() }) {
-            return;
+        if if is_marked { may_end } else { has_none() } {
+            self.dispose_of_last(inode, is_marked, may_end);
         }
+    }
+
+    /// Of what had no name left, and was open to nobody if it `may_end`, when it was looked at.
+    fn dispose_of_last(&self, inode: &'static CachedInode, is_marked: bool, may_end: bool) {
         let _locked = self.lock_whole(inode);
         if !inode.is_directory() {
             if inode.links() == 0 {

@@ -92,6 +92,7 @@ impl Drop for Prepared {
 }
 
 impl<'a> Context<'a> {
+    #[inline]
     pub fn hash(&self, name: &[u8]) -> u64 {
         directory::hash_name(self.session.welcome().hash_seed, name)
     }

@@ -18,12 +18,14 @@ use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 
 /// Pages that `size` bytes take.
+#[inline]
 pub fn pages_of(size: u64) -> u64 {
     size.div_ceil(PAGE_SIZE)
 }
 
 impl Context<'_> {
     /// The page that holds file page `page` in this session's view; null = hole.
+    #[inline]
     pub fn data_page(&self, inode: &CachedInode, page: u64) -> Attempt<PagePtr> {
         match delta::index_entry(self.session, inode.delta_root(), page) {
             HOLE => return Ok(PagePtr::NULL),

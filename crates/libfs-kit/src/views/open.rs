@@ -30,6 +30,7 @@ pub struct Listed {
 impl Engine<'_> {
     /// One opening of an inode less; the last one takes it off the open table, and what has no
     /// name any more ends.
+    #[inline]
     pub fn unlist_open(&self, opened: Listed) -> Result<(), Errno> {
         let number = opened.number;
         let slot = self.session.thread()?.slot();

@@ -72,6 +72,7 @@ fn entry_in(leaf: &InodeLeaf, number: InodeNumber) -> &AtomicOffset<CachedInode>
 
 impl<'a> Context<'a> {
     /// The cached inode of a number that the header table has, made if there is none.
+    #[inline]
     pub fn cached(&self, number: InodeNumber) -> Attempt<&'static CachedInode> {
         let region = self.session.region();
         let place = leaf_place(
