@@ -8,10 +8,8 @@
 use crate::credentials::Capability;
 use crate::engine::{Attempt, Context};
 use crate::interface::{Attributes, Errno, SetTime, Timestamp};
-use arck_core_state::branch::offset;
 use arck_libfs_kit::views::CachedInode;
 use arck_libfs_kit::views::stamps::now;
-use arck_pm::order;
 use std::sync::atomic::Ordering;
 
 const NANOSECONDS: i64 = 1_000_000_000;
@@ -79,35 +77,24 @@ impl<'a> Context<'a> {
             mode &= !0o2000;
         }
         self.expect_reached()?;
-        let (branch, begun) = self.branch(inode, &expected)?;
+        let mut branch = self.branch(inode, &expected)?;
         let time = now();
-        let mode_set = branch.put(offset::MODE, u64::from(mode))?.flush();
-        let _ = branch.put(offset::CHANGED, time as u64)?;
-        let _durable = order::fence((mode_set, branch.flush_line_0()?, begun));
-        self.redo_if_folded(inode, &expected)?;
+        let mode_set = branch.put_mode(mode)?;
+        let line = branch.line_0();
+        line.put_changed(time)?;
+        let changed = mode_set.join(line.flush()?);
+        let durable = self.confirm_repeatable(inode, &expected, &mut branch, changed)?;
         let directory = inode.is_directory();
         if directory {
-            self.paths_change();
+            self.state.paths_change();
         }
         let kind = inode.mode.load(Ordering::Relaxed) & !0o7777;
         inode.mode.store(kind | mode, Ordering::Release);
         if directory {
-            self.paths_change();
+            self.state.paths_change();
         }
-        inode.changed.store(time as u64, Ordering::Relaxed);
+        inode.has_times(None, time, &durable);
         Ok(())
-    }
-
-    /// Setting an attribute once more does no harm: after a fold got in between, it is redone.
-    fn redo_if_folded(
-        &self,
-        inode: &CachedInode,
-        expected: &arck_protocol::operation::Expected,
-    ) -> Attempt<()> {
-        if expected.still_holds(self.header(inode.number())?) {
-            return Ok(());
-        }
-        Err(crate::engine::Need::Again.into())
     }
 
     /// utimensat. EPERM, EACCES.
@@ -130,7 +117,7 @@ impl<'a> Context<'a> {
         let _locked = self.lock_whole(inode);
         let expected = self.begin_change(inode)?;
         self.expect_reached()?;
-        let (branch, begun) = self.branch(inode, &expected)?;
+        let mut branch = self.branch(inode, &expected)?;
         let time = now();
         let value = |set| match set {
             SetTime::Omit => None,
@@ -140,22 +127,20 @@ impl<'a> Context<'a> {
         let accessed = value(accessed);
         let modified = value(modified);
         let accessed_set = match accessed {
-            Some(time) => Some(branch.put(offset::ACCESSED, time as u64)?.flush()),
+            Some(time) => Some(branch.put_accessed(time)?),
             None => None,
         };
+        let line = branch.line_0();
         if let Some(time) = modified {
-            let _ = branch.put(offset::MODIFIED, time as u64)?;
+            line.put_modified(time)?;
         }
-        let _ = branch.put(offset::CHANGED, time as u64)?;
-        let _durable = order::fence((accessed_set, branch.flush_line_0()?, begun));
-        self.redo_if_folded(inode, &expected)?;
+        line.put_changed(time)?;
+        let changed = line.flush()?.join_all(accessed_set);
+        let durable = self.confirm_repeatable(inode, &expected, &mut branch, changed)?;
         if let Some(time) = accessed {
             inode.accessed.store(time as u64, Ordering::Relaxed);
         }
-        if let Some(time) = modified {
-            inode.modified.store(time as u64, Ordering::Relaxed);
-        }
-        inode.changed.store(time as u64, Ordering::Relaxed);
+        inode.has_times(modified, time, &durable);
         Ok(())
     }
 

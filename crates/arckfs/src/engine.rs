@@ -20,7 +20,7 @@ use std::cell::{Cell, RefCell};
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
 
-pub use arck_libfs_kit::engine::{Attempt, Confirmed, Need, Published, Stop};
+pub use arck_libfs_kit::engine::{Attempt, Need, Published, Stop};
 
 /// What a call has to remember from one attempt to the next.
 #[derive(Default)]
@@ -171,6 +171,10 @@ impl LibFs for Engine {
     fn view_moved(&self, context: &kit::Context<'_>, inode: &'static CachedInode) {
         self.context(context, &Call::default())
             .remap(inode, 0, u64::MAX);
+    }
+
+    fn tree_changes(&self) {
+        self.state.paths_change();
     }
 
     fn close_all_of(&self, member: u16) -> Result<(), Errno> {

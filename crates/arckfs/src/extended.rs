@@ -236,32 +236,32 @@ impl<'a> Context<'a> {
     ) -> Result<(), Unpublished> {
         let time = now();
         self.expect_reached()?;
-        let (branch, begun) = self.branch(inode, expected)?;
+        let mut branch = self.branch(inode, expected)?;
         let filled = if attributes == NONE {
             None
         } else {
             let page = PagePtr(u64::from(attributes));
             let bytes = self.session.page_bytes(page).ok_or(Errno::IO)?;
-            Some(bytes.try_stream(0, &new.0).map_err(|error| error.errno())?)
+            let filled = bytes.try_stream(0, &new.0).map_err(|error| error.errno())?;
+            Some(filled.describing())
         };
-        let _ = branch.put(offset::CHANGED, time as u64)?;
-        let (stamped, _filled) = order::fence((branch.flush_line_0()?, (filled, begun)));
-        let before = branch.load(offset::PARENT);
-        let word = before & u64::from(u32::MAX) | u64::from(attributes) << 32;
-        let stored = branch.set(offset::PARENT, word, stamped)?;
-        let _durable = order::fence(stored);
+        let line = branch.line_0();
+        line.put_changed(time)?;
+        let (branch, (stamped, filled)) = branch.begun_with((line.flush()?, filled));
+        let (before, word, stored) = branch.set_attributes(attributes, &stamped, filled)?;
+        let committed = order::fence(stored);
         let published = Published {
             offset: branch.offset_of(offset::PARENT),
             word,
             before,
             length: 8,
         };
-        match self.confirm(&[(inode, *expected)], published) {
+        match self.confirm(&[(inode, *expected)], published, committed) {
             Ok(_) => {}
             Err(Stop::Need(fix)) => return Err(Unpublished::Before(fix.into())),
             Err(stop) => return Err(Unpublished::Unknown(stop)),
         }
-        inode.changed.store(time as u64, Ordering::Relaxed);
+        inode.has_times(None, time, &stamped);
         Ok(())
     }
 }

@@ -353,7 +353,7 @@ impl<'a> Context<'a> {
                 }
                 // Behind the end it is nobody's data, whoever owns the file by now.
                 let zeroed = bytes.stream_zeroes(within, PAGE - within);
-                let _durable = arck_pm::order::fence(zeroed.ok_or(Errno::IO)?);
+                arck_pm::order::settle(zeroed.ok_or(Errno::IO)?);
             }
         }
         Ok(Some(pointer.0))
@@ -455,6 +455,7 @@ impl<'a> Context<'a> {
     pub fn flush_maps(&self, range: &Range<usize>) -> Vec<(InodeNumber, u32)> {
         let mut table = lock();
         let mut inodes = Vec::new();
+        let mut stored = None;
         for place in table.cut(range) {
             let map = &table[place];
             if !map.is_writable || !map.listing.is_of(self.session) {
@@ -465,14 +466,14 @@ impl<'a> Context<'a> {
                 for page in first..first + count {
                     let bytes = self.session.page_bytes(PagePtr(page));
                     if let Some(dirty) = bytes.and_then(|bytes| bytes.dirty(0, PAGE)) {
-                        let _ = dirty.flush();
+                        stored = Some(dirty.flush().join_all(stored));
                     }
                 }
             }
             inodes.push((map.listing.number, map.listing.generation));
         }
         drop(table);
-        arck_pm::fence();
+        arck_pm::order::settle(stored);
         inodes.sort_unstable();
         inodes.dedup();
         inodes

@@ -1,27 +1,22 @@
-//! Removing, renaming and linking names.
+//! Removing, renaming and linking names: what POSIX asks of them. What is stored is the kit's
+//! ([`arck_libfs_kit::names::changes`]).
 //!
 //! # Invariants
-//! * An operation commits by one store: a record that becomes valid, or an effect of a record
-//!   taken back. What a rename replaces and removes is said in its one record.
-//! * Before a rename across two directories commits, each of the two branches durably names the
-//!   other (DESIGN section 4), so that a fold of one takes the other along.
-//! * Locks of several directories, or buckets of them, are taken in the order of
+//! * What a name leads to is looked up before the locks are taken, and again under them: only then it counts.
+//! * What is wrong with names counts only if it was so at one time.
+//! * Locks of several directories, or parts of them, are taken in the order of
 //!   [`locks`](arck_libfs_kit::views::locks).
 
 use crate::credentials::Capability;
-use crate::engine::{Attempt, Confirmed, Context, Need, Published, Stop};
+use crate::engine::{Attempt, Context, Need, Stop};
 use crate::interface::Errno;
-use arck_core_state::branch::offset;
 use arck_core_state::directory::Dentry;
 use arck_core_state::geometry::LINKS_MAX;
-use arck_core_state::record::{Record, effect};
 use arck_core_state::{FileKind, InodeNumber, ROOT_INODE};
-use arck_libfs_kit::delta::{self, Branch};
+use arck_libfs_kit::names::changes::{Name, Replaced};
 use arck_libfs_kit::names::overlay::{Before, Found};
 use arck_libfs_kit::views::locks::Want;
-use arck_libfs_kit::views::stamps::now;
-use arck_libfs_kit::views::{Bucket, CachedInode, flag};
-use arck_pm::order;
+use arck_libfs_kit::views::{CachedInode, flag};
 use arck_protocol::operation::Expected;
 use std::sync::atomic::Ordering;
 
@@ -55,6 +50,18 @@ fn by_controller(from: &CachedInode, to: &CachedInode) -> Attempt<Renamed> {
         to: to.number(),
     })
 }
+
+/// A name that is to be renamed, or to be its new one.
+#[derive(Clone, Copy)]
+pub struct End<'n> {
+    pub directory: &'static CachedInode,
+    pub name: &'n [u8],
+    /// There is a slash behind it.
+    pub slash: bool,
+}
+
+/// A name as it was found before it was locked.
+type Looked = (Before, Found);
 
 impl<'a> Context<'a> {
     /// Directory rights for adding and removing names; ENOENT if it was removed itself.
@@ -107,72 +114,6 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Takes a name away durably. Under the directory's lock, inside the operation.
-    fn remove_name(
-        &self,
-        directory: &'static CachedInode,
-        expected: &Expected,
-        name: &[u8],
-        found: &Found,
-        involved: &[(&CachedInode, Expected)],
-        victim: &CachedInode,
-    ) -> Attempt<Confirmed> {
-        let time = now();
-        let has_record = found.record.unit != 0;
-        // What keeps other names has to be told when it lost this one, for which a record has room.
-        if has_record && (victim.is_directory() || victim.links() <= 1) {
-            let (branch, begun) = self.branch(directory, expected)?;
-            let place = found.record.unit as usize * 64;
-            let load = || {
-                self.session
-                    .arena_at(place)
-                    .load_u64(place, Ordering::Acquire)
-            };
-            let before = load().ok_or(Errno::IO)?;
-            self.expect_reached()?;
-            let cleared = delta::clear_effects(self.session, found.record, effect::ADD)?;
-            let stamp = self.stamp(directory, &branch, time)?;
-            let _durable = order::fence((cleared, stamp.stored, begun));
-            directory.branch_is_durable();
-            let word = load().ok_or(Errno::IO)?;
-            let confirmed = self.confirm(
-                involved,
-                Published {
-                    offset: place as u64,
-                    word,
-                    before,
-                    length: 8,
-                },
-            )?;
-            if let Some(time) = stamp.time {
-                directory.stamped(time);
-            }
-            victim.changed_at(time);
-            return Ok(confirmed);
-        }
-        let mut record = Record {
-            changed: Some(time),
-            ..Record::of_nothing()
-        };
-        if has_record {
-            record.state = effect::KILL_SOURCE;
-            record.kills[0] = found.record;
-        } else {
-            record.state = effect::REMOVE_SOURCE;
-            record.source = name;
-        }
-        let (_, confirmed) = self.commit_record(directory, expected, record, involved, time)?;
-        victim.changed_at(time);
-        Ok(confirmed)
-    }
-
-    /// A name of a non-directory is gone, as was announced: its inode loses a link. Whoever calls
-    /// this disposes of the inode once the locks are released, which marks one that has no more: a
-    /// link may be about to be made to it, under its own lock.
-    fn lost_link(&self, inode: &'static CachedInode) {
-        inode.links_have_changed(-1);
-    }
-
     /// unlink: EISDIR for a directory.
     pub fn unlink_name(&self, directory: &'static CachedInode, name: &[u8]) -> Attempt<()> {
         if directory.expected().ownership.session() != self.session.number() {
@@ -189,15 +130,13 @@ impl<'a> Context<'a> {
             return Err(Errno::ISDIR.into());
         }
         self.may_remove(directory, victim)?;
-        let involved = [(directory, expected)];
-        let prepared = self.prepare_overlay(name, &found, false)?;
-        let removed = self.remove_name(directory, &expected, name, &found, &involved, victim)?;
-        if removed == Confirmed::Standing {
-            victim.links_will_change();
-            self.set_overlay(directory, name, &found, None, prepared);
-            self.count_names(directory, -1);
-            self.lost_link(victim);
-        }
+        let name = Name {
+            directory,
+            expected,
+            bytes: name,
+            found,
+        };
+        self.unlink(&name, victim)?;
         drop(locked);
         self.dispose(victim);
         Ok(())
@@ -212,7 +151,7 @@ impl<'a> Context<'a> {
         }
         let victim = self.view_of(directory, name, seen)?;
         let name_lock = self.want(directory, looked.1.hash);
-        let _locked = self.lock_all([Some(name_lock), Some(Want::whole(victim))]);
+        let locked = self.lock_all([Some(name_lock), Some(Want::whole(victim))]);
         let expected = self.begin_change(directory)?;
         let found = self.still_there(directory, name, &looked)?;
         self.may_change_names(directory)?;
@@ -223,47 +162,15 @@ impl<'a> Context<'a> {
             return Err(Errno::NOTEMPTY.into());
         }
         let victim_expected = self.begin_change(victim)?;
-        let involved = [(directory, expected), (victim, victim_expected)];
-        let prepared = self.prepare_overlay(name, &found, false)?;
-        self.name_remover(victim, &victim_expected, directory)?;
-        let removed = self.remove_name(directory, &expected, name, &found, &involved, victim)?;
-        if removed == Confirmed::Standing {
-            self.paths_change();
-            self.set_overlay(directory, name, &found, None, prepared);
-            self.paths_change();
-            self.count_names(directory, -1);
-            directory.add_links(-1);
-            if !victim.has(flag::UNBORN) && !directory.has(flag::REMOVING) {
-                directory.set(flag::REMOVING, true);
-            }
-            victim.base_links.store(0, Ordering::Relaxed);
-            victim.forget_links();
-            victim.set(flag::UNLINKED, true);
-        }
-        drop(_locked);
+        let name = Name {
+            directory,
+            expected,
+            bytes: name,
+            found,
+        };
+        self.unlink_directory(&name, victim, victim_expected)?;
+        drop(locked);
         self.dispose(victim);
-        Ok(())
-    }
-
-    /// Before a directory is removed: durably names the directory it is removed from in its
-    /// branch, so that the controller, asked for the one, takes the other along, and does not
-    /// think it idle. Of one that was never born only this session knows.
-    fn name_remover(
-        &self,
-        victim: &'static CachedInode,
-        expected: &Expected,
-        directory: &'static CachedInode,
-    ) -> Attempt<()> {
-        if victim.has(flag::UNBORN) {
-            return Ok(());
-        }
-        let (branch, begun) = self.branch(victim, expected)?;
-        let partner = branch.add_partner(directory.number())?;
-        let full = partner.is_none();
-        let _named = order::fence((partner, begun));
-        if full {
-            return Err(Need::Commit([directory.number(), victim.number()]).into());
-        }
         Ok(())
     }
 
@@ -307,72 +214,13 @@ impl<'a> Context<'a> {
             return Err(Need::Commit([birth_place, 0]).into());
         }
         let target_expected = self.begin_change(target)?;
-        let kind = target.kind().ok_or(Errno::IO)?;
-        let time = now();
-        let mut record = self.added(target, kind, name);
-        record.changed = Some(time);
-        self.expect_place(directory, &record)?;
-        let prepared = self.prepare_overlay(name, &found, true)?;
-        let (branch, begun) = self.branch(target, &target_expected)?;
-        if nameless {
-            let _ = branch.put(offset::PARENT, directory.number().into())?;
-        }
-        // Before the link can be valid: if the target's other names are folded away, the fold
-        // has to know of this directory.
-        let Some(partner) = branch.add_partner(directory.number())? else {
-            let _begun = order::fence(begun);
-            return Err(Need::Commit([directory.number(), target.number()]).into());
+        let name = Name {
+            directory,
+            expected,
+            bytes: name,
+            found,
         };
-        let _named = order::fence((begun, partner));
-        let involved = [(directory, expected), (target, target_expected)];
-        let (reference, confirmed) =
-            self.commit_record(directory, &expected, record, &involved, time)?;
-        if nameless {
-            target.set(flag::LINKABLE, false);
-            target.set(flag::UNLINKED, false);
-        }
-        target.changed_at(time);
-        if confirmed == Confirmed::Standing {
-            let dentry = Dentry {
-                inode: target.number(),
-                generation: target.generation(),
-                kind,
-            };
-            target.links_will_change();
-            self.set_overlay(directory, name, &found, Some((dentry, reference)), prepared);
-            self.count_names(directory, 1);
-            target.links_have_changed(1);
-        }
-        Ok(())
-    }
-
-    /// A record that adds `name` for an inode; it carries the birth in case it is the first of
-    /// the inode's records to be folded.
-    fn added<'n>(&self, inode: &CachedInode, kind: FileKind, name: &'n [u8]) -> Record<'n> {
-        let unborn = inode.has(flag::UNBORN);
-        let birth = |field: &std::sync::atomic::AtomicU32| {
-            if unborn {
-                field.load(Ordering::Relaxed)
-            } else {
-                0
-            }
-        };
-        Record {
-            state: effect::ADD,
-            kind,
-            inode: inode.number(),
-            generation: inode.generation(),
-            mode: birth(&inode.mode) & 0o7777,
-            uid: birth(&inode.uid),
-            gid: birth(&inode.gid),
-            created: if unborn {
-                inode.created.load(Ordering::Relaxed) as i64
-            } else {
-                0
-            },
-            name,
-            ..Record::of_nothing()
-        }
+        self.link(&name, target, target_expected)
     }
 
     /// Whether the directory `number` is `directory` or holds it, at whatever depth.
@@ -388,236 +236,171 @@ impl<'a> Context<'a> {
     }
 
     /// rename, `flags` as renameat2's.
-    pub fn rename_name(
-        &self,
-        from: (&'static CachedInode, &[u8], bool),
-        to: (&'static CachedInode, &[u8], bool),
-        flags: u32,
-    ) -> Attempt<Renamed> {
-        let source = self.look(from.0, from.1)?;
+    pub fn rename_name(&self, from: End<'_>, to: End<'_>, flags: u32) -> Attempt<Renamed> {
+        let source = self.look(from.directory, from.name)?;
         source.1.dentry.ok_or(Errno::NOENT)?;
-        let target = self.look(to.0, to.1)?;
+        let target = self.look(to.directory, to.name)?;
         let renamed = self.rename_seen(from, to, flags, &source, &target);
         if let Err(Stop::Failure(_)) | Ok(Renamed::Nothing) = renamed {
             // Without locks the two were seen one after the other: what is wrong with them, or
             // that they are one, counts only if they were there at one time.
-            let wanted = [(from.0, source.1.hash), (to.0, target.1.hash)];
+            let wanted = [
+                (from.directory, source.1.hash),
+                (to.directory, target.1.hash),
+            ];
             let _locked = self.lock_all(wanted.map(|(at, hash)| Some(self.want(at, hash))));
-            self.still_there(from.0, from.1, &source)?;
-            self.still_there(to.0, to.1, &target)?;
+            self.still_there(from.directory, from.name, &source)?;
+            self.still_there(to.directory, to.name, &target)?;
         }
         renamed
     }
 
     fn rename_seen(
         &self,
-        from: (&'static CachedInode, &[u8], bool),
-        to: (&'static CachedInode, &[u8], bool),
+        from: End<'_>,
+        to: End<'_>,
         flags: u32,
-        looked_from: &(Before, Found),
-        looked_to: &(Before, Found),
+        looked_from: &Looked,
+        looked_to: &Looked,
     ) -> Attempt<Renamed> {
-        let ((from, from_name, from_slash), (to, to_name, to_slash)) = (from, to);
         let source = looked_from.1.dentry.ok_or(Errno::NOENT)?;
         let target = looked_to.1.dentry;
+        self.may_rename(from, to, flags, source, target)?;
+        if target.is_some_and(|target| target.inode == source.inode) {
+            return Ok(Renamed::Nothing);
+        }
+        let across = from.directory.number() != to.directory.number();
         let moves_directory = source.kind == FileKind::Directory;
-        // In the order in which Linux looks.
-        let exchange = flags & EXCHANGE != 0;
-        if flags & NOREPLACE != 0 && target.is_some() {
-            return Err(Errno::EXIST.into());
+        if flags & EXCHANGE != 0 || (moves_directory && across) {
+            return by_controller(from.directory, to.directory);
         }
-        if exchange {
-            let target = target.ok_or(Errno::NOENT)?;
-            if to_slash && target.kind != FileKind::Directory {
-                return Err(Errno::NOTDIR.into());
-            }
-        }
-        if !moves_directory && (from_slash || (to_slash && !exchange)) {
-            return Err(Errno::NOTDIR.into());
-        }
-        if from.number() != to.number() {
-            if moves_directory && self.is_ancestor(source.inode, to)? {
-                return Err(Errno::INVAL.into());
-            }
-            if let Some(target) = target
-                && target.kind == FileKind::Directory
-                && self.is_ancestor(target.inode, from)?
-            {
-                return Err(match exchange {
-                    true => Errno::INVAL,
-                    false => Errno::NOTEMPTY,
-                }
-                .into());
-            }
-        }
-        self.may_change_names(from)?;
-        self.may_change_names(to)?;
-        if exchange {
-            let target = target.ok_or(Errno::NOENT)?;
-            if target.inode == source.inode {
-                return Ok(Renamed::Nothing);
-            }
-            return by_controller(from, to);
-        }
-        if let Some(target) = target {
-            if target.inode == source.inode {
-                return Ok(Renamed::Nothing);
-            }
-            match (moves_directory, target.kind == FileKind::Directory) {
-                (true, false) => return Err(Errno::NOTDIR.into()),
-                (false, true) => return Err(Errno::ISDIR.into()),
-                _ => {}
-            }
-        }
-        if moves_directory && from.number() != to.number() {
-            return by_controller(from, to);
-        }
-        let moved = self.view_of(from, from_name, source)?;
+        let moved = self.view_of(from.directory, from.name, source)?;
         let victim = match target {
-            Some(target) => Some(self.view_of(to, to_name, target)?),
+            Some(target) => Some(self.view_of(to.directory, to.name, target)?),
             None => None,
         };
-        let locked_victim = victim.filter(|victim| victim.is_directory());
-        let (source_hash, target_hash) = (looked_from.1.hash, looked_to.1.hash);
-        let locked = self.lock_all([
-            Some(self.want(from, source_hash)),
-            Some(self.want(to, target_hash)),
-            locked_victim.map(Want::whole),
-        ]);
-        let expected = self.begin_change(to)?;
-        let from_expected = self.begin_change(from)?;
-        let source = self.still_there(from, from_name, looked_from)?;
-        let found = self.still_there(to, to_name, looked_to)?;
-        // Either may have been removed before it was locked.
-        self.may_change_names(from)?;
-        self.may_change_names(to)?;
-        self.may_remove(from, moved)?;
-        if let Some(victim) = victim {
-            self.may_remove(to, victim)?;
-        }
-        let mut involved = [(to, expected), (from, from_expected), (to, expected)];
-        if let Some(victim) = locked_victim {
-            if self.entries(victim) != 0 {
-                return Err(Errno::NOTEMPTY.into());
-            }
-            let victim_expected = self.begin_change(victim)?;
-            involved[2] = (victim, victim_expected);
-            self.name_remover(victim, &victim_expected, to)?;
-        }
-        let time = now();
-        let kind = source.dentry.ok_or(Errno::IO)?.kind;
-        let mut record = self.added(moved, kind, to_name);
-        record.changed = Some(time);
-        if from.number() != to.number() {
-            record.source_directory = from.number();
-        }
-        if source.record.unit != 0 {
-            record.state |= effect::KILL_SOURCE;
-            record.kills[0] = source.record;
-        } else {
-            record.state |= effect::REMOVE_SOURCE;
-            record.source = from_name;
-        }
-        if found.record.unit != 0 {
-            record.state |= effect::KILL_TARGET;
-            record.kills[1] = found.record;
-        } else if found.dentry.is_some() {
-            record.state |= effect::REPLACE;
-        }
-        let from_prepared = self.prepare_overlay(from_name, &source, false)?;
-        let to_prepared = self.prepare_overlay(to_name, &found, true)?;
-        let mut left_at = None;
-        if from.number() != to.number() {
-            self.expect_place(to, &record)?;
-            left_at = self.name_partners((from, &from_expected), (to, &expected), time)?;
-        }
-        let (reference, confirmed) = self.commit_record(to, &expected, record, &involved, time)?;
-        for inode in [Some(moved), victim].into_iter().flatten() {
-            inode.changed_at(time);
-        }
-        if confirmed == Confirmed::Standing {
-            let dentry = Dentry {
-                inode: moved.number(),
-                generation: moved.generation(),
-                kind,
-            };
-            if moves_directory {
-                self.paths_change();
-            } else {
-                moved.is_counted();
-            }
-            if let Some(victim) = victim.filter(|victim| !victim.is_directory()) {
-                victim.links_will_change();
-            }
-            let (left, reached) = (self.bucket(from, source_hash), self.bucket(to, target_hash));
-            let ends = [
-                Some(left),
-                (!std::ptr::eq(left, reached)).then_some(reached),
-            ];
-            ends.into_iter().flatten().for_each(Bucket::moves);
-            self.set_overlay(from, from_name, &source, None, from_prepared);
-            let now = Some((dentry, reference));
-            self.set_overlay(to, to_name, &found, now, to_prepared);
-            ends.into_iter().flatten().for_each(Bucket::moves);
-            if moves_directory {
-                self.paths_change();
-            }
-            self.count_names(from, -1);
-            if found.dentry.is_none() {
-                self.count_names(to, 1);
-            }
-            if let Some(time) = left_at {
-                from.stamped(time);
-            }
-            if moved.has(flag::UNBORN) && !moved.is_directory() {
-                moved.parent.store(to.number(), Ordering::Relaxed);
-            }
-            if let Some(victim) = victim {
-                if victim.is_directory() {
-                    to.add_links(-1);
-                    victim.base_links.store(0, Ordering::Relaxed);
-                    victim.forget_links();
-                    victim.set(flag::UNLINKED, true);
-                } else {
-                    self.lost_link(victim);
-                }
-            }
-        }
-        drop(locked);
+        self.rename_locked(from, to, looked_from, looked_to, moved, victim)?;
         if let Some(victim) = victim {
             self.dispose(victim);
         }
         Ok(Renamed::Done)
     }
 
-    /// Durably names each of two directories in the branch of the other, and stamps the source
-    /// (the target is stamped with the record). Gives the time that the source's view does not say
-    /// yet.
-    fn name_partners(
+    /// What is wrong with a rename, in the order in which Linux looks.
+    fn may_rename(
         &self,
-        from: (&'static CachedInode, &Expected),
-        to: (&'static CachedInode, &Expected),
-        time: i64,
-    ) -> Attempt<Option<i64>> {
-        let (from_branch, from_begun) = self.branch(from.0, from.1)?;
-        let (to_branch, to_begun) = match self.branch(to.0, to.1) {
-            Ok(branch) => branch,
-            Err(stop) => {
-                let _begun = order::fence(from_begun);
-                return Err(stop);
+        from: End<'_>,
+        to: End<'_>,
+        flags: u32,
+        source: Dentry,
+        target: Option<Dentry>,
+    ) -> Attempt<()> {
+        let moves_directory = source.kind == FileKind::Directory;
+        let exchange = flags & EXCHANGE != 0;
+        if flags & NOREPLACE != 0 && target.is_some() {
+            return Err(Errno::EXIST.into());
+        }
+        if exchange {
+            let target = target.ok_or(Errno::NOENT)?;
+            if to.slash && target.kind != FileKind::Directory {
+                return Err(Errno::NOTDIR.into());
             }
-        };
-        let add = |at: &'static CachedInode, branch: &Branch<'_>, partner: InodeNumber| {
-            let _alone = self.lock_branch(at);
-            branch.add_partner(partner)
-        };
-        let one = add(from.0, &from_branch, to.0.number())?;
-        let other = add(to.0, &to_branch, from.0.number())?;
-        let (Some(one), Some(other)) = (one, other) else {
-            return Err(Need::Commit([from.0.number(), to.0.number()]).into());
-        };
-        let stamp = self.stamp(from.0, &from_branch, time)?;
-        let _named = order::fence((one, other, from_begun, to_begun, stamp.stored));
-        Ok(stamp.time)
+        }
+        if !moves_directory && (from.slash || (to.slash && !exchange)) {
+            return Err(Errno::NOTDIR.into());
+        }
+        self.makes_no_circle(from.directory, to.directory, exchange, source, target)?;
+        self.may_change_names(from.directory)?;
+        self.may_change_names(to.directory)?;
+        match target {
+            Some(target) if !exchange && target.inode != source.inode => {
+                match (moves_directory, target.kind == FileKind::Directory) {
+                    (true, false) => Err(Errno::NOTDIR.into()),
+                    (false, true) => Err(Errno::ISDIR.into()),
+                    _ => Ok(()),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// That no directory gets into what it holds.
+    fn makes_no_circle(
+        &self,
+        from: &'static CachedInode,
+        to: &'static CachedInode,
+        exchange: bool,
+        source: Dentry,
+        target: Option<Dentry>,
+    ) -> Attempt<()> {
+        if from.number() == to.number() {
+            return Ok(());
+        }
+        if source.kind == FileKind::Directory && self.is_ancestor(source.inode, to)? {
+            return Err(Errno::INVAL.into());
+        }
+        if let Some(target) = target
+            && target.kind == FileKind::Directory
+            && self.is_ancestor(target.inode, from)?
+        {
+            return Err(match exchange {
+                true => Errno::INVAL,
+                false => Errno::NOTEMPTY,
+            }
+            .into());
+        }
+        Ok(())
+    }
+
+    /// An end of a rename that is locked.
+    fn still_name<'n>(
+        &self,
+        end: End<'n>,
+        expected: Expected,
+        looked: &Looked,
+    ) -> Attempt<Name<'n>> {
+        Ok(Name {
+            directory: end.directory,
+            expected,
+            bytes: end.name,
+            found: self.still_there(end.directory, end.name, looked)?,
+        })
+    }
+
+    /// Locks what a rename is about, and renames if it is still so.
+    fn rename_locked(
+        &self,
+        from: End<'_>,
+        to: End<'_>,
+        looked_from: &Looked,
+        looked_to: &Looked,
+        moved: &'static CachedInode,
+        victim: Option<&'static CachedInode>,
+    ) -> Attempt<()> {
+        let locked_victim = victim.filter(|victim| victim.is_directory());
+        let _locked = self.lock_all([
+            Some(self.want(from.directory, looked_from.1.hash)),
+            Some(self.want(to.directory, looked_to.1.hash)),
+            locked_victim.map(Want::whole),
+        ]);
+        let to_expected = self.begin_change(to.directory)?;
+        let from_expected = self.begin_change(from.directory)?;
+        let from_name = self.still_name(from, from_expected, looked_from)?;
+        let to_name = self.still_name(to, to_expected, looked_to)?;
+        // Either may have been removed before it was locked.
+        self.may_change_names(from.directory)?;
+        self.may_change_names(to.directory)?;
+        self.may_remove(from.directory, moved)?;
+        let mut replaced = None;
+        if let Some(inode) = victim {
+            self.may_remove(to.directory, inode)?;
+            let directory = match inode.is_directory() {
+                true if self.entries(inode) != 0 => return Err(Errno::NOTEMPTY.into()),
+                true => Some(self.begin_change(inode)?),
+                false => None,
+            };
+            replaced = Some(Replaced { inode, directory });
+        }
+        self.move_name(&from_name, &to_name, moved, replaced)
     }
 }

@@ -10,7 +10,7 @@
 //! * An entry holds while (a) every header on its way, that of the last directory included, has
 //!   the sequence, ownership and fold number that it had, so that no other session changed
 //!   anything there, and (b) [`AuxiliaryState::paths`] has not moved, so that this session
-//!   removed or renamed no directory and changed the mode of none: see [`Context::paths_change`].
+//!   removed or renamed no directory and changed the mode of none: see [`AuxiliaryState::paths_change`].
 //! * Only inodes that are shared or owned by this session are on the way: what another session
 //!   owns is recalled at every call.
 //! * Each thread has entries of its own, found by its slot, and shares no line with others.
@@ -18,6 +18,7 @@
 //!   if it fits as a whole.
 
 use crate::engine::{Attempt, Context, Need, Stop};
+use crate::state::AuxiliaryState;
 use arck_core_state::{FileKind, InodeNumber, PAGE_SIZE, directory};
 use arck_libfs_kit::views::CachedInode;
 use std::sync::OnceLock;
@@ -322,11 +323,13 @@ impl<'a> Context<'a> {
             && directory::lookup(self.session, verified.root, buckets, hash, name)
                 .is_ok_and(|found| found.is_none())
     }
+}
 
+impl AuxiliaryState {
     /// To be called before and after this session takes a directory away from where it was, or
     /// changes who may search it: whatever is remembered counts no more.
     pub fn paths_change(&self) {
-        self.state.paths.fetch_add(1, Ordering::AcqRel);
+        self.paths.fetch_add(1, Ordering::AcqRel);
     }
 }
 

@@ -13,13 +13,13 @@ use crate::interface::Errno;
 use crate::write::Position;
 use arck_core_state::{PAGE_SIZE, PagePtr, index};
 use arck_libfs_kit::Session;
-use arck_libfs_kit::delta::{self, Branch, FreshPages, INDEX_PAGES_MAX};
+use arck_libfs_kit::delta::{self, Beginning, Entry, FreshPages, INDEX_PAGES_MAX};
 use arck_libfs_kit::region::ThreadSlot;
 use arck_libfs_kit::views::entries::pages_of;
 use arck_libfs_kit::views::stamps::now;
 use arck_libfs_kit::views::{CachedInode, flag};
-use arck_pm::order;
-use arck_pm::{Durable, Flushed};
+use arck_pm::Flushed;
+use arck_pm::order::{self, FlushedSet};
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering;
 
@@ -220,19 +220,13 @@ impl<'a> Context<'a> {
         &self,
         inode: &'static CachedInode,
         expected: &arck_protocol::operation::Expected,
-        branch: &Branch<'_>,
-        stored: Option<Flushed>,
+        branch: &mut Beginning,
+        stored: impl FlushedSet,
     ) -> Attempt<()> {
         let stamp = self.stamp(inode, branch, now())?;
-        let _durable = order::fence((stored, stamp.stored));
-        inode.branch_is_durable();
-        if !expected.still_holds(self.header(inode.number())?) {
-            // A fold got in between; doing all of this once more does no harm.
-            return Err(Need::Again.into());
-        }
-        if let Some(time) = stamp.time {
-            inode.stamped(time);
-        }
+        let changed = (stored, stamp.stored);
+        let (_, stamped) = self.confirm_repeatable(inode, expected, branch, changed)?;
+        inode.stamped(stamp.time, stamped);
         Ok(())
     }
 
@@ -252,9 +246,9 @@ impl<'a> Context<'a> {
         let expected = self.begin_change(inode)?;
         let size = pages_of(inode.size.load(Ordering::Relaxed));
         let last = end.min(size).min(from + STEP).max(from);
-        let (branch, begun) = self.branch(inode, &expected)?;
+        let mut branch = self.branch(inode, &expected)?;
         let mut filled = Vec::new();
-        let mut stored = Vec::from_iter(begun);
+        let mut stored = None;
         let fresh = (|| -> Attempt<()> {
             for page in from..last {
                 let old = self.data_page(inode, page)?;
@@ -271,20 +265,20 @@ impl<'a> Context<'a> {
                 };
                 let bytes = self.session.page_bytes(new).ok_or(Errno::IO)?;
                 let zeroes = bytes.stream_zeroes(0, PAGE_SIZE as usize);
-                stored.push(zeroes.ok_or(Errno::IO)?);
+                stored = join(stored.take(), zeroes.ok_or(Errno::IO)?.describing());
             }
             Ok(())
         })();
-        let durable: Vec<Durable> = order::fence(stored);
+        let (begun, zeroed) = branch.begun_with(stored);
         self.publishes();
         let mut published = None;
         let mut count = 0;
         let mut index = FreshPages::default();
         let outcome = fresh.and_then(|()| {
             for &(page, new, was_hole) in &filled {
-                let proof = durable.first().ok_or(Errno::IO)?;
+                let entry = Entry::Page(new.0, zeroed.as_ref().ok_or(Errno::IO)?);
                 reserve.lend(&mut index);
-                let token = self.set_entry(inode, &branch, page, new.0, &mut index, proof)?;
+                let token = self.set_entry(inode, &begun, page, entry, &mut index)?;
                 count += 1;
                 if was_hole {
                     inode.pages.fetch_add(1, Ordering::Relaxed);
@@ -299,13 +293,13 @@ impl<'a> Context<'a> {
         reserve.take_back(&mut index);
         if let Err(stop) = outcome {
             // The next who has the lock goes on from there.
-            let _published = order::fence(published);
+            order::settle(published);
             return Err(stop);
         }
         if inode.has(flag::MAPPED) {
             self.remap(inode, from, last);
         }
-        self.finish_step(inode, &expected, &branch, published)?;
+        self.finish_step(inode, &expected, &mut branch, published)?;
         Ok(if last >= end.min(size) { end } else { last })
     }
 
@@ -321,15 +315,15 @@ impl<'a> Context<'a> {
         let _locked = self.lock_whole(inode);
         self.heed_turn(inode)?;
         let expected = self.begin_change(inode)?;
-        let (branch, begun) = self.branch(inode, &expected)?;
-        let (_, proof) = order::fence((begun, branch.flush_line_0()?));
+        let mut branch = self.branch(inode, &expected)?;
+        let begun = branch.durable();
         let size = pages_of(inode.size.load(Ordering::Relaxed));
         let end_here = end.min(size);
         let verified_end = inode
             .limit
             .load(Ordering::Relaxed)
             .min(pages_of(inode.base_size.load(Ordering::Relaxed)));
-        let mut stored = None;
+        let (mut zeroed, mut cleared) = (None, None);
         let mut at = from;
         let mut reached = end;
         let mut count = 0;
@@ -346,7 +340,7 @@ impl<'a> Context<'a> {
                 // It may be mapped to be written: it stays, as zeroes.
                 let bytes = self.session.page_bytes(old).ok_or(Errno::IO)?;
                 let zeroes = bytes.stream_zeroes(0, PAGE_SIZE as usize);
-                stored = join(stored.take(), zeroes.ok_or(Errno::IO)?);
+                zeroed = join(zeroed.take(), zeroes.ok_or(Errno::IO)?);
                 continue;
             }
             let root = inode.delta_root();
@@ -357,15 +351,15 @@ impl<'a> Context<'a> {
                     .is_some();
             let token = if is_verified {
                 let mut fresh = FreshPages::default();
-                let set = self.set_entry(inode, &branch, page, index::HOLE, &mut fresh, &proof);
+                let set = self.set_entry(inode, &begun, page, Entry::Hole, &mut fresh);
                 self.give_index_pages(&mut fresh, 0);
                 if set.is_err() {
                     // The next who has the lock goes on from there.
-                    let _stored = order::fence(stored.take());
+                    order::settle((zeroed.take(), cleared.take()));
                 }
                 Some(set?)
             } else {
-                let cleared = delta::clear_index_entry(self.session, &branch, root, page)?;
+                let cleared = delta::clear_index_entry(self.session, &begun, root, page)?;
                 if root.height() == 0 {
                     inode.root.store(0, Ordering::Release);
                 }
@@ -376,13 +370,13 @@ impl<'a> Context<'a> {
                 freed.keep(PagePtr(entry));
             }
             if let Some(token) = token {
-                stored = join(stored.take(), token);
+                cleared = join(cleared.take(), token);
             }
         }
         if inode.has(flag::MAPPED) {
             self.remap(inode, from, reached);
         }
-        self.finish_step(inode, &expected, &branch, stored)?;
+        self.finish_step(inode, &expected, &mut branch, (zeroed, cleared))?;
         Ok(reached)
     }
 
@@ -406,9 +400,7 @@ impl<'a> Context<'a> {
     }
 }
 
-fn join(before: Option<Flushed>, token: Flushed) -> Option<Flushed> {
-    Some(match before {
-        Some(before) => before.join(token),
-        None => token,
-    })
+/// One token for all.
+pub fn join<T>(before: Option<Flushed<T>>, token: Flushed<T>) -> Option<Flushed<T>> {
+    Some(token.join_all(before))
 }

@@ -16,18 +16,22 @@
 
 mod step;
 
-use crate::engine::{Attempt, Context, Need, Published, Written};
+use crate::engine::{Attempt, Context, Published, Written};
 use crate::interface::Errno;
 use crate::size_limit;
+use crate::space::join;
 use arck_core_state::branch::offset;
 use arck_core_state::geometry::FILE_SIZE_MAX;
-use arck_core_state::{IndexRoot, PAGE_SIZE, PagePtr, index};
-use arck_libfs_kit::delta::{self, Branch, FreshPages};
+use arck_core_state::{PAGE_SIZE, PagePtr, index};
+use arck_libfs_kit::delta::{
+    self, Beginning, BegunBranch, Contents, Entries, Entry, FreshPages, Line0, Reached,
+};
 use arck_libfs_kit::views::entries::pages_of;
 use arck_libfs_kit::views::stamps::now;
 use arck_libfs_kit::views::{CachedInode, begun, flag};
 use arck_pm::order;
 use arck_pm::{Durable, Flushed};
+use arck_protocol::operation::Expected;
 use std::sync::atomic::Ordering;
 use step::Step;
 
@@ -123,31 +127,20 @@ impl<'a> Context<'a> {
         if data.is_empty() {
             return Ok((0, position));
         }
-        let limit = match position < limit {
-            true => limit,
-            // It may have been raised since.
-            false => size_limit::refresh(),
-        }
-        .min(FILE_SIZE_MAX);
-        if position >= limit {
-            return Err(Errno::FBIG.into());
-        }
-        let most = (STEP as u64) * PAGE_SIZE - position % PAGE_SIZE;
-        let length = (data.len() as u64).min(most).min(limit - position);
         let asked = data.len();
-        let data = &data[..length as usize];
-        let (branch, begun) = self.branch(inode, &expected)?;
+        let data = &data[..length_of_step(position, asked, limit)?];
+        let mut branch = self.branch(inode, &expected)?;
         // Room for a small write costs nothing to make ready; for a large one it costs as much
         // as copying a page.
         let mut few = NO_PAGES;
         let mut many;
-        let places = if position % PAGE_SIZE + length <= FEW as u64 * PAGE_SIZE {
+        let places = if position % PAGE_SIZE + data.len() as u64 <= FEW as u64 * PAGE_SIZE {
             &mut few[..]
         } else {
             many = [(0, PagePtr::NULL); STEP + 1];
             &mut many[..]
         };
-        let mut step = Step::new(self, inode, branch, begun, places);
+        let mut step = Step::new(self, inode, &mut branch, places);
         if position > size {
             step.zero_tail(size)?;
         }
@@ -156,69 +149,15 @@ impl<'a> Context<'a> {
         self.publishes();
         let written = step.covered;
         let end = position + written as u64;
-        let time = now();
         if end > size {
-            // Entries ahead of the size become durable together with what they lead to.
-            let ahead = step.set_entries_ahead(size)?;
-            let is_ahead = ahead.is_some();
-            let (data, ahead) = order::fence((step.stored.take(), ahead));
-            let proof = if step.count == 0 || is_ahead || step.put_first_page(&data)? {
-                data.or(ahead).ok_or(Errno::IO)?
-            } else {
-                match step.publish_entries(&data) {
-                    Ok(entries) => order::fence(entries).ok_or(Errno::IO)?,
-                    Err(stop) => {
-                        // Entries beyond the size must not wait there for the file to grow.
-                        self.drop_entries(inode, &branch, pages_of(size))?;
-                        return Err(stop);
-                    }
-                }
-            };
-            self.put_times(inode, &branch, time)?;
-            let stored = branch.set(offset::SIZE, end, proof)?;
-            let _durable = order::fence(stored);
-            inode.branch_is_durable();
-            let published = Published {
-                offset: branch.offset_of(offset::SIZE),
-                word: end,
-                before: size,
-                length: 8,
-            };
-            self.confirm(&[(inode, expected)], published)?;
-            inode.size.store(end, Ordering::Release);
-            inode.stamped(time);
+            self.publish_growth(&mut step, &expected, size, end)?;
         } else {
-            let only_bytes = step.count == 0;
-            let entries = if !only_bytes {
-                let data = order::fence(step.stored.take());
-                step.publish_entries(&data)?
-            } else {
-                None
+            let asked = Written {
+                at: position,
+                asked,
+                done: written,
             };
-            let stamp = self.stamp(inode, &branch, time)?;
-            let _durable = order::fence((entries, step.stored.take(), stamp.stored));
-            inode.branch_is_durable();
-            if !expected.still_holds(self.header(inode.number())?) {
-                // A fold got in between. Bytes in pages of our own stand, as long as the file is
-                // ours: no fold takes them, and whoever gets the file next sees them. Written once
-                // more they would come on top of what another thread has written meanwhile.
-                let now = self.header(inode.number())?.ownership();
-                let before = expected.ownership;
-                if only_bytes && (now.session(), now.epoch()) == (before.session(), before.epoch())
-                {
-                    self.note_written(Written {
-                        at: position,
-                        asked,
-                        done: written,
-                    });
-                } else {
-                    self.keep_turn(inode);
-                }
-                return Err(Need::Again.into());
-            }
-            if let Some(time) = stamp.time {
-                inode.stamped(time);
-            }
+            self.publish_in_place(&mut step, &expected, asked)?;
         }
         if inode.has(flag::MAPPED) {
             self.remap(inode, size.min(position) / PAGE_SIZE, pages_of(end));
@@ -226,21 +165,106 @@ impl<'a> Context<'a> {
         Ok((written, position))
     }
 
+    /// Publishes what a step has stored by which the file grows: its entries, and then its size, one store.
+    #[inline(always)]
+    fn publish_growth(
+        &self,
+        step: &mut Step<'_, '_>,
+        expected: &Expected,
+        size: u64,
+        end: u64,
+    ) -> Attempt<()> {
+        let (inode, time) = (step.inode, now());
+        // Entries ahead of the size become durable together with what they lead to.
+        let ahead = step.set_entries_ahead(size)?;
+        let (branch, (data, ahead)) = step.branch.begun_with((step.contents.take(), ahead));
+        let line = branch.line_0();
+        let reached = if let Some(ahead) = ahead {
+            Reached::Entries(data.ok_or(Errno::IO)?, ahead)
+        } else if step.count == 0 || step.put_first_page(&line, &data)? {
+            Reached::Contents(data.ok_or(Errno::IO)?)
+        } else {
+            match step.reach(&branch, data) {
+                Ok(reached) => reached,
+                Err(stop) => {
+                    // Entries beyond the size must not wait there for the file to grow.
+                    self.drop_entries(inode, &branch, pages_of(size))?;
+                    return Err(stop);
+                }
+            }
+        };
+        self.put_times(inode, &line, time)?;
+        let (committed, stamped) = order::fence(branch.set_size(line, end, reached)?);
+        let published = Published {
+            offset: branch.offset_of(offset::SIZE),
+            word: end,
+            before: size,
+            length: 8,
+        };
+        self.confirm(&[(inode, *expected)], published, committed)?;
+        inode.size.store(end, Ordering::Release);
+        inode.stamped(time, Some(stamped));
+        Ok(())
+    }
+
+    /// Publishes what a step has stored within the file.
+    #[inline(always)]
+    fn publish_in_place(
+        &self,
+        step: &mut Step<'_, '_>,
+        expected: &Expected,
+        written: Written,
+    ) -> Attempt<()> {
+        let (inode, time) = (step.inode, now());
+        let only_bytes = step.count == 0;
+        let entries = match only_bytes {
+            true => None,
+            false => {
+                let (branch, data) = step.fence();
+                step.publish_entries(&branch, &data)?
+            }
+        };
+        let stamp = self.stamp(inode, step.branch, time)?;
+        let changed = (entries, step.contents.take(), stamp.stored);
+        let (.., stamped) = self
+            .confirm_repeatable(inode, expected, step.branch, changed)
+            .inspect_err(|_| self.keep_written(inode, expected, only_bytes.then_some(written)))?;
+        inode.stamped(stamp.time, stamped);
+        Ok(())
+    }
+
+    /// A fold got in between a write and its end. Bytes in pages of our own stand, as long as the file is
+    /// ours: no fold takes them, and whoever gets the file next sees them. Written once
+    /// more they would come on top of what another thread has written meanwhile.
+    #[cold]
+    fn keep_written(
+        &self,
+        inode: &'static CachedInode,
+        expected: &Expected,
+        only_bytes: Option<Written>,
+    ) {
+        let before = expected.ownership;
+        let is_ours = self.header(inode.number()).is_ok_and(|header| {
+            let now = header.ownership();
+            (now.session(), now.epoch()) == (before.session(), before.epoch())
+        });
+        match only_bytes.filter(|_| is_ours) {
+            Some(written) => self.note_written(written),
+            None => self.keep_turn(inode),
+        }
+    }
+
     /// Stamps a write whose bytes stand.
     #[cold]
     fn stamp_written(&self, inode: &'static CachedInode) -> Attempt<()> {
         let _locked = self.lock_whole(inode);
         let expected = self.begin_change(inode)?;
-        let (branch, begun) = self.branch(inode, &expected)?;
-        let time = now();
+        let mut branch = self.branch(inode, &expected)?;
+        let (time, line) = (now(), branch.line_0());
         self.expect_reached()?;
-        self.put_times(inode, &branch, time)?;
-        let _durable = order::fence((begun, branch.flush_line_0()?));
-        inode.branch_is_durable();
-        if !expected.still_holds(self.header(inode.number())?) {
-            return Err(Need::Again.into());
-        }
-        inode.stamped(time);
+        self.put_times(inode, &line, time)?;
+        let stamped = self.confirm_repeatable(inode, &expected, &mut branch, line.flush()?)?;
+        inode.stamped(time, Some(stamped));
         Ok(())
     }
 
@@ -259,37 +283,33 @@ impl<'a> Context<'a> {
         if new > old && size_limit::forbids(new) {
             return Err(Errno::FBIG.into());
         }
-        let (branch, begun) = self.branch(inode, &expected)?;
+        let mut branch = self.branch(inode, &expected)?;
         let time = now();
-        let begun = if new > old {
+        let mut tail = Reached::Hole;
+        if new > old {
             let mut places = NO_PAGES;
-            let mut step = Step::new(self, inode, branch, begun, &mut places);
+            let mut step = Step::new(self, inode, &mut branch, &mut places);
             step.zero_tail(old)?;
-            let data = order::fence(step.stored.take());
-            let _entries = order::fence(step.publish_entries(&data)?);
-            None
-        } else {
-            begun
-        };
+            let (branch, data) = step.fence();
+            tail = step.reach(&branch, data)?;
+        }
         let limit = inode.limit.load(Ordering::Relaxed).min(pages_of(new));
         // Before it is cut: afterwards nothing may be lacking for it.
         let left = (new < old).then(|| self.count_pages(inode, new, limit));
         self.expect_reached()?;
         // One cache line, in this order: what reaches the medium is a prefix of it.
-        self.put_times(inode, &branch, time)?;
-        let _ = branch.put(offset::SIZE, new)?;
-        if new < old {
-            let _ = branch.put(offset::LIMIT, limit)?;
+        let line = branch.line_0();
+        self.put_times(inode, &line, time)?;
+        match new < old {
+            true => line.cut(new, limit)?,
+            false => line.lengthen(new, tail)?,
         }
-        let _durable = order::fence((begun, branch.flush_line_0()?));
-        inode.branch_is_durable();
-        if !expected.still_holds(self.header(inode.number())?) {
-            // Perhaps it has been folded: nothing of others may come before the next attempt.
-            self.keep_turn(inode);
-            return Err(Need::Again.into());
-        }
+        // Perhaps it has been folded: nothing of others may come before the next attempt.
+        let stamped = self
+            .confirm_repeatable(inode, &expected, &mut branch, line.flush()?)
+            .inspect_err(|_| self.keep_turn(inode))?;
         inode.size.store(new, Ordering::Release);
-        inode.stamped(time);
+        inode.stamped(time, Some(stamped));
         if new < old {
             inode.limit.store(limit, Ordering::Release);
         }
@@ -297,7 +317,7 @@ impl<'a> Context<'a> {
             self.remap(inode, old.min(new) / PAGE_SIZE, u64::MAX);
         }
         if let Some(left) = left {
-            self.drop_entries(inode, &branch, pages_of(new))?;
+            self.drop_entries(inode, &branch.durable(), pages_of(new))?;
             let before = inode.pages.swap(left, Ordering::Relaxed);
             let dropped = before.saturating_sub(left);
             self.session.state().data.note_dropped(dropped);
@@ -324,7 +344,7 @@ impl<'a> Context<'a> {
         }
         let bytes = self.session.page_bytes(page).ok_or(Errno::IO)?;
         let zeroes = bytes.stream_zeroes(within, PAGE_SIZE as usize - within);
-        let _durable = order::fence(zeroes.ok_or(Errno::IO)?);
+        order::settle(zeroes.ok_or(Errno::IO)?);
         Ok(None)
     }
 
@@ -332,7 +352,7 @@ impl<'a> Context<'a> {
     fn drop_entries(
         &self,
         inode: &'static CachedInode,
-        branch: &Branch<'_>,
+        branch: &BegunBranch<'_>,
         first: u64,
     ) -> Attempt<()> {
         let root = inode.delta_root();
@@ -354,7 +374,7 @@ impl<'a> Context<'a> {
         for &(page, _) in &dropped {
             cleared.push(delta::clear_index_entry(self.session, branch, root, page)?);
         }
-        let _durable = order::fence(cleared);
+        order::settle(cleared);
         if root.height() == 0 && first == 0 {
             inode.root.store(0, Ordering::Release);
         }
@@ -415,9 +435,9 @@ impl<'a> Context<'a> {
         if page >= end {
             return Ok(end);
         }
-        let (branch, begun) = self.branch(inode, &expected)?;
+        let mut branch = self.branch(inode, &expected)?;
         let mut places = [(0, PagePtr::NULL); STEP + 1];
-        let mut step = Step::new(self, inode, branch, begun, &mut places);
+        let mut step = Step::new(self, inode, &mut branch, &mut places);
         let last = end.min(page + STEP as u64);
         while page < last {
             let old = self.data_page(inode, page)?;
@@ -431,16 +451,30 @@ impl<'a> Context<'a> {
             page += 1;
         }
         self.publishes();
-        let data = order::fence(step.stored.take());
-        let _entries = order::fence(step.publish_entries(&data)?);
+        let (begun, data) = step.fence();
+        let entries = step.publish_entries(&begun, &data)?;
         if inode.has(flag::MAPPED) {
             self.remap(inode, first, page);
         }
-        if !expected.still_holds(self.header(inode.number())?) {
-            return Err(Need::Again.into());
-        }
+        self.confirm_repeatable(inode, &expected, step.branch, entries)?;
         Ok(page)
     }
+}
+
+/// How many of so many bytes are written in one step from `position` on. EFBIG.
+#[inline(always)]
+fn length_of_step(position: u64, asked: usize, limit: u64) -> Attempt<usize> {
+    let limit = match position < limit {
+        true => limit,
+        // It may have been raised since.
+        false => size_limit::refresh(),
+    }
+    .min(FILE_SIZE_MAX);
+    if position >= limit {
+        return Err(Errno::FBIG.into());
+    }
+    let most = (STEP as u64) * PAGE_SIZE - position % PAGE_SIZE;
+    Ok((asked as u64).min(most).min(limit - position) as usize)
 }
 
 fn count_verified(context: &Context<'_>, pointer: u64, level: u32, first: u64, limit: u64) -> u64 {

@@ -3,24 +3,31 @@
 //! # Invariants
 //! * What commits an operation is one 8-byte store, or one record whose checksum makes it valid;
 //!   what it refers to is durable before. The order is in the types: commit functions take
-//!   [`Durable`] proofs and give [`Flushed`] tokens for the caller's last fence.
+//!   [`Durable`] proofs of what they refer to, by their subjects ([`Ready`], [`Reached`], [`Entry`]), and give
+//!   `Flushed<Commit>` for the caller's last fence, which [`confirm`](crate::engine::Context::confirm) asks for.
+//! * What refers to something is published in a [`BegunBranch`], whose beginning is durable; a [`Branch`] has
+//!   fields alone that refer to nothing.
 //! * Callers hold the locks that what they write needs (of a record: that of its tail, and to hang
 //!   up the first page of a tail, one for all tails); nothing here locks.
 
+mod beginning;
 mod entries;
 mod linked;
+mod proofs;
 
+pub use beginning::*;
 pub use entries::*;
 pub use linked::{append_linked, pages_for};
+pub use proofs::*;
 
 use crate::session::Session;
 use arck_core_state::arena::branch_offset;
 use arck_core_state::branch::{BRANCH_SIZE, StoredBranch, offset};
 use arck_core_state::record::{
-    DeltaPageHeader, RECORD_UNIT, RECORD_UNITS_MAX, Record, RecordRef, Seed, UNITS_PER_PAGE,
+    DeltaPageHeader, RECORD_UNIT, RECORD_UNITS_MAX, RecordRef, Seed, UNITS_PER_PAGE,
 };
-use arck_core_state::{InodeNumber, LiveHeader, PAGE_SIZE};
-use arck_pm::order::{self, DurableSet};
+use arck_core_state::{IndexRoot, InodeNumber, LiveHeader, PAGE_SIZE, PagePtr, extended};
+use arck_pm::order;
 use arck_pm::{Dirty, Durable, Flushed, SharedBytes};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
@@ -56,7 +63,7 @@ impl<'s> Branch<'s> {
 
     /// Begins a branch. It exists once this is durable, and changes what `content` says; the
     /// fold word, last of its cache line, makes it exist.
-    pub fn begin(&self, content: &StoredBranch) -> Result<Flushed, Errno> {
+    pub fn begin(&self, content: &StoredBranch) -> Result<Flushed<Begun>, Errno> {
         let words: [u64; size_of::<StoredBranch>() / 8] = transmute!(*content);
         let fold = (offset::FOLD / 8) as usize;
         let fold_of_line_1 = (offset::FOLD_OF_LINE_1 / 8) as usize;
@@ -72,48 +79,51 @@ impl<'s> Branch<'s> {
                 .store_u64(index * 8, words[index], Ordering::Release)
                 .ok_or(OUTSIDE)?;
         }
-        Ok(self
-            .bytes
-            .dirty(0, size_of::<StoredBranch>())
-            .ok_or(OUTSIDE)?
-            .flush())
+        self.flush()
     }
 
-    /// Ends a branch that an unborn inode had: it does not exist any more once durable.
-    pub fn end(&self) -> Result<Flushed, Errno> {
+    /// Flushes all of it.
+    #[track_caller]
+    fn flush(&self) -> Result<Flushed<Begun>, Errno> {
+        let bytes = self.bytes.dirty(0, size_of::<StoredBranch>());
+        Ok(bytes.ok_or(OUTSIDE)?.describing().flush())
+    }
+
+    /// Ends a branch that an unborn inode had, durably: it does not exist any more.
+    #[track_caller]
+    pub fn end(&self) -> Result<(), Errno> {
         let line_1 = self.bytes.write_u64(offset::FOLD_OF_LINE_1 as usize, 0);
         let line_0 = self.bytes.write_u64(offset::FOLD as usize, 0);
         let ended = line_0.ok_or(OUTSIDE)?.flush();
-        Ok(ended.join(line_1.ok_or(OUTSIDE)?.flush()))
+        order::settle((ended, line_1.ok_or(OUTSIDE)?.flush()));
+        Ok(())
     }
 
-    /// One field, whose store commits an operation by itself.
+    /// The mode.
     #[track_caller]
-    pub fn set<P: DurableSet>(&self, field: u64, value: u64, proof: P) -> Result<Flushed, Errno> {
+    pub fn put_mode(&self, mode: u32) -> Result<Flushed<InBranch>, Errno> {
+        Ok(self.put(offset::MODE, mode.into())?.describing().flush())
+    }
+
+    /// The time of the last access.
+    #[track_caller]
+    pub fn put_accessed(&self, time: i64) -> Result<Flushed<InBranch>, Errno> {
         Ok(self
-            .bytes
-            .publish(field as usize, value, proof)
-            .ok_or(OUTSIDE)?
+            .put(offset::ACCESSED, time as u64)?
+            .describing()
             .flush())
     }
 
-    /// One field that refers to nothing (a time, a mode), not flushed yet.
+    /// The first line, with the times, the size and its limit, to be flushed once.
+    #[inline(always)]
+    pub fn line_0(&self) -> Line0<'s> {
+        Line0 { branch: *self }
+    }
+
+    /// One field that refers to nothing, not flushed yet.
     #[track_caller]
-    pub fn put(&self, field: u64, value: u64) -> Result<Dirty<'s>, Errno> {
+    fn put(&self, field: u64, value: u64) -> Result<Dirty<'s>, Errno> {
         self.bytes.write_u64(field as usize, value).ok_or(OUTSIDE)
-    }
-
-    /// Flushes all of it, for one who cannot know whether its beginning is durable.
-    #[track_caller]
-    pub fn flush(&self) -> Result<Flushed, Errno> {
-        let bytes = self.bytes.dirty(0, size_of::<StoredBranch>());
-        Ok(bytes.ok_or(OUTSIDE)?.flush())
-    }
-
-    /// Flushes the first line after several [`Branch::put`]s.
-    #[track_caller]
-    pub fn flush_line_0(&self) -> Result<Flushed, Errno> {
-        Ok(self.bytes.dirty(0, 64).ok_or(OUTSIDE)?.flush())
     }
 
     /// What the branch says, if it exists for the inode whose `header` that is.
@@ -142,8 +152,24 @@ impl<'s> Branch<'s> {
         ]
     }
 
+    /// The directory in which an inode is born that had no name: in the line of the partners, of which one is
+    /// named next, and flushed with it.
+    pub fn put_parent(&self, parent: InodeNumber) -> Result<(), Errno> {
+        self.store(offset::PARENT, parent.into())
+    }
+
+    /// One word of a line that is flushed later.
+    #[inline(always)]
+    #[track_caller]
+    fn store(&self, field: u64, value: u64) -> Result<(), Errno> {
+        let stored = self
+            .bytes
+            .store_u64(field as usize, value, Ordering::Release);
+        stored.ok_or(OUTSIDE)
+    }
+
     /// Names a partner. `Ok(None)`: no place is left, fold first. One thread at a time.
-    pub fn add_partner(&self, partner: InodeNumber) -> Result<Option<Flushed>, Errno> {
+    pub fn add_partner(&self, partner: InodeNumber) -> Result<Option<Flushed<Partner>>, Errno> {
         let partners = self.partners();
         if partners.contains(&partner) {
             // Named already, and made durable when it was.
@@ -151,6 +177,7 @@ impl<'s> Branch<'s> {
                 self.bytes
                     .dirty(offset::PARTNERS as usize, 16)
                     .ok_or(OUTSIDE)?
+                    .describing()
                     .flush(),
             ));
         }
@@ -160,7 +187,129 @@ impl<'s> Branch<'s> {
         let field = offset::PARTNERS + (place as u64 / 2) * 8;
         let shift = 32 * (place % 2);
         let word = self.load(field) | u64::from(partner) << shift;
-        Ok(Some(self.put(field, word)?.flush()))
+        Ok(Some(self.put(field, word)?.describing().flush()))
+    }
+}
+
+/// See [`Branch::line_0`]. What is put there reaches the medium in this order, or a prefix of it.
+#[must_use = "what is put there is not durable until it is flushed and fenced"]
+pub struct Line0<'s> {
+    branch: Branch<'s>,
+}
+
+impl Line0<'_> {
+    #[inline(always)]
+    pub fn put_modified(&self, time: i64) -> Result<(), Errno> {
+        self.branch.store(offset::MODIFIED, time as u64)
+    }
+
+    #[inline(always)]
+    pub fn put_changed(&self, time: i64) -> Result<(), Errno> {
+        self.branch.store(offset::CHANGED, time as u64)
+    }
+
+    /// The first page of a file that has no index, whose size does not reach it yet.
+    #[inline(always)]
+    pub fn put_first_page(
+        &self,
+        page: PagePtr,
+        _filled: &Durable<Contents>,
+    ) -> Result<IndexRoot, Errno> {
+        let root = IndexRoot::new(page.0, 0);
+        self.branch.store(offset::ROOT, root.0)?;
+        Ok(root)
+    }
+
+    /// The size of a file that becomes shorter, and then how much of what is verified counts from now on.
+    pub fn cut(&self, size: u64, limit: u64) -> Result<(), Errno> {
+        self.branch.store(offset::SIZE, size)?;
+        self.branch.store(offset::LIMIT, limit)
+    }
+
+    /// The size of a file that becomes longer by a hole. `tail`: what lies behind the end in the page in which
+    /// it ended is zeroed.
+    pub fn lengthen(&self, size: u64, _tail: Reached) -> Result<(), Errno> {
+        self.branch.store(offset::SIZE, size)
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    pub fn flush(self) -> Result<Flushed<InBranch>, Errno> {
+        let line = self.branch.bytes.dirty(0, 64).ok_or(OUTSIDE)?;
+        Ok(line.describing().flush())
+    }
+}
+
+/// A branch whose beginning is durable: what refers to something is published in it.
+#[derive(Clone, Copy)]
+pub struct BegunBranch<'s>(Branch<'s>);
+
+impl<'s> std::ops::Deref for BegunBranch<'s> {
+    type Target = Branch<'s>;
+    #[inline(always)]
+    fn deref(&self) -> &Branch<'s> {
+        &self.0
+    }
+}
+
+impl<'s> BegunBranch<'s> {
+    /// One field that refers to what `proof` is about.
+    #[inline(always)]
+    #[track_caller]
+    fn set<P: order::DurableSet>(
+        &self,
+        field: u64,
+        value: u64,
+        proof: P,
+    ) -> Result<Flushed, Errno> {
+        let published = self.bytes.publish(field as usize, value, proof);
+        Ok(published.ok_or(OUTSIDE)?.flush())
+    }
+
+    /// The size, by which a file grows, to what is `reached` by it, in the line of its times. Gives the
+    /// tokens of both.
+    #[inline(always)]
+    #[track_caller]
+    pub fn set_size(
+        &self,
+        line: Line0<'_>,
+        size: u64,
+        reached: Reached,
+    ) -> Result<(Flushed<Commit>, Flushed<InBranch>), Errno> {
+        let field = offset::SIZE as usize;
+        let published = match reached {
+            Reached::Hole => self.bytes.write_u64(field, size),
+            Reached::Contents(contents) => self
+                .bytes
+                .publish(field, size, contents)
+                .map(order::Published::into_dirty),
+            Reached::Entries(contents, entries) => self
+                .bytes
+                .publish(field, size, (contents, entries))
+                .map(order::Published::into_dirty),
+        };
+        // One line, flushed behind the last store to it.
+        debug_assert_eq!(line.branch.offset, self.offset, "of this branch");
+        Ok(published.ok_or(OUTSIDE)?.flush().describing_both())
+    }
+
+    /// The word that names the page of extended attributes: `filled`, unless it names none. `stamped`: the
+    /// time of the change is durable. Gives the word, too, and what it was.
+    #[track_caller]
+    pub fn set_attributes(
+        &self,
+        attributes: u32,
+        stamped: &Durable<InBranch>,
+        filled: Option<Durable<Contents>>,
+    ) -> Result<(u64, u64, Flushed<Commit>), Errno> {
+        let before = self.load(offset::PARENT);
+        let word = before & u64::from(u32::MAX) | u64::from(attributes) << 32;
+        let stored = match filled {
+            Some(filled) => self.set(offset::PARENT, word, (stamped, filled))?,
+            None if attributes == extended::NONE => self.set(offset::PARENT, word, stamped)?,
+            None => return Err(OUTSIDE),
+        };
+        Ok((before, word, stored.describing()))
     }
 }
 
@@ -189,21 +338,22 @@ impl Tail {
 }
 
 /// Appends a record behind `tail`, which is number `place` of the branch's. `fresh` is a page to go on with, for when it does not fit or
-/// must not stand there; the record then becomes valid by the link to it. `before` is flushed already and must be durable
-/// first (the beginning of the branch). Valid, and committed, once the token is fenced.
+/// must not stand there; the record then becomes valid by the link to it. The beginning of the branch is durable
+/// first. Valid, and committed, once the token is fenced. What the record refers
+/// to is durable: [`Ready`] says so.
 #[allow(clippy::too_many_arguments)]
 #[inline(always)]
 pub fn append_record(
     session: &Session,
-    branch: &Branch<'_>,
+    branch: &mut Beginning,
     place: usize,
     tail: &mut Tail,
     fresh: Option<u32>,
     directory: InodeNumber,
     fold: u64,
-    record: &Record<'_>,
-    before: Option<Flushed>,
-) -> Result<(RecordRef, Flushed), Errno> {
+    record: &Ready<'_>,
+) -> Result<(RecordRef, Flushed<Commit>), Errno> {
+    let record = record.record();
     let units = record.units();
     let mut buffer = [0u8; RECORD_UNITS_MAX * RECORD_UNIT];
     let (page, unit, link) = match fresh {
@@ -233,7 +383,7 @@ pub fn append_record(
         let header = bytes.write(0, header.as_bytes()).ok_or(OUTSIDE)?.flush();
         // The unit behind the record must not look like a record of this same branch: its
         // checksum is seeded with fold number and place, so it cannot.
-        let (durable, _before) = order::fence((written.join(header), before));
+        let (branch, durable) = branch.begun_with(written.join(header));
         if tail.page == 0 {
             // Two tails share a word; nobody else stores to either now.
             let field = offset::TAILS + place as u64 / 2 * 8;
@@ -246,19 +396,13 @@ pub fn append_record(
                 .ok_or(OUTSIDE)?
                 .flush()
         }
+    } else if branch.is_durable() {
+        written
     } else {
-        match before {
-            // Only a fence orders lines among each other.
-            Some(before) => {
-                let _before = order::fence(before);
-                bytes
-                    .dirty(unit as usize * RECORD_UNIT, length)
-                    .ok_or(OUTSIDE)?
-                    .flush()
-                    .join(written)
-            }
-            None => written,
-        }
+        // Only a fence orders lines among each other.
+        branch.durable();
+        let again = bytes.dirty(unit as usize * RECORD_UNIT, length);
+        again.ok_or(OUTSIDE)?.flush().join(written)
     };
     *tail = Tail {
         page,
@@ -268,17 +412,22 @@ pub fn append_record(
         unit: record_unit,
         sequence: record.sequence,
     };
-    Ok((reference, token))
+    Ok((reference, token.describing()))
 }
 
 /// Takes effects of a record back: clears `bits` of its state by one store.
-pub fn clear_effects(session: &Session, record: RecordRef, bits: u32) -> Result<Flushed, Errno> {
+pub fn clear_effects(
+    session: &Session,
+    record: RecordRef,
+    bits: u32,
+) -> Result<Flushed<Commit>, Errno> {
     let place = record.unit as usize * RECORD_UNIT;
     let arena = session.arena_at(place);
     let word = arena.load_u64(place, Ordering::Acquire).ok_or(OUTSIDE)?;
     Ok(arena
         .write_u64(place, word & !(u64::from(bits) << 32))
         .ok_or(OUTSIDE)?
+        .describing()
         .flush())
 }
 

@@ -90,6 +90,10 @@ pub trait LibFs: Sync {
     /// is another. Under its lock.
     fn view_moved(&self, context: &Context<'_>, inode: &'static CachedInode);
 
+    /// Called before and after a directory is taken away from where it was, or goes to another name: what is
+    /// remembered of paths counts no more.
+    fn tree_changes(&self);
+
     /// Closes what a member of the group had open that is gone. Inside; one thread at a time.
     fn close_all_of(&self, member: u16) -> Result<(), Errno>;
 
@@ -104,6 +108,7 @@ pub struct Alone;
 
 impl LibFs for Alone {
     fn view_moved(&self, _: &Context<'_>, _: &'static CachedInode) {}
+    fn tree_changes(&self) {}
     fn close_all_of(&self, _: u16) -> Result<(), Errno> {
         Ok(())
     }

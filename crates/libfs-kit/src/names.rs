@@ -3,6 +3,7 @@
 //! changed [`together`].
 
 pub mod births;
+pub mod changes;
 pub mod directories;
 pub mod listing;
 pub mod overlay;

@@ -63,7 +63,7 @@ pub(crate) fn end_branch(session: &Session, number: InodeNumber, header: &LiveHe
     if branch.stored(number, header).is_none() {
         return true;
     }
-    branch.end().map(arck_pm::order::fence).is_ok()
+    branch.end().is_ok()
 }
 
 /// Whether that is the header of an inode that was granted to the session and is not born yet.

@@ -230,15 +230,7 @@ pub const LINE: usize = 64;
 const _: () = assert!(cfg!(shuttle) || size_of::<Spread>() == (TAILS + BUCKETS) * LINE);
 const _: () = assert!(cfg!(shuttle) || size_of::<CachedInode>() <= 256);
 
-/// Values of [`CachedInode::branch`].
-pub mod begun {
-    /// There is no branch.
-    pub const NOT: u32 = 0;
-    /// It is there, but not certain to be durable: who goes on with it makes it so first.
-    pub const STORED: u32 = 1;
-    /// It is durable.
-    pub const DURABLE: u32 = 2;
-}
+pub use crate::delta::begun;
 
 /// Bits of [`CachedInode::flags`].
 pub mod flag {
@@ -389,13 +381,6 @@ impl CachedInode {
     /// Clears a flag; whether it was set. One of several threads is told so.
     pub fn take(&self, flag: u32) -> bool {
         self.flags.fetch_and(!flag, Ordering::AcqRel) & flag != 0
-    }
-    /// The beginning of its branch has been fenced. Under its lock.
-    #[inline(always)]
-    pub fn branch_is_durable(&self) {
-        if self.branch.load(Ordering::Relaxed) == begun::STORED {
-            self.branch.store(begun::DURABLE, Ordering::Release);
-        }
     }
     pub fn links(&self) -> u32 {
         self.links_and_changes().0

@@ -90,6 +90,12 @@ impl<T> Flushed<T> {
     pub fn join(self, _other: Flushed<T>) -> Flushed<T> {
         self
     }
+
+    /// As [`join`](Self::join), with one that there may be.
+    #[inline(always)]
+    pub fn join_all(self, others: impl IntoIterator<Item = Flushed<T>>) -> Flushed<T> {
+        others.into_iter().fold(self, Flushed::join)
+    }
 }
 
 impl Flushed {
@@ -97,6 +103,12 @@ impl Flushed {
     #[inline(always)]
     pub fn describing<U>(self) -> Flushed<U> {
         Flushed::new()
+    }
+
+    /// Says what two things the bytes hold, each with a token of its own; once.
+    #[inline(always)]
+    pub fn describing_both<U, V>(self) -> (Flushed<U>, Flushed<V>) {
+        (Flushed::new(), Flushed::new())
     }
 }
 
@@ -290,6 +302,13 @@ tuples! {
 pub fn fence<S: FlushedSet>(set: S) -> S::Durable {
     crate::flush::fence();
     set.fenced(Seal(()))
+}
+
+/// As [`fence`], of what nothing refers to: nobody needs the proofs.
+#[inline(always)]
+#[track_caller]
+pub fn settle<S: FlushedSet>(_set: S) {
+    crate::flush::fence();
 }
 
 /// Publishes a record: one atomic 8-byte store (release) that becomes visible

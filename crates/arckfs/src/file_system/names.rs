@@ -75,7 +75,7 @@ impl FileSystem {
         to: &[u8],
         flags: u32,
     ) -> Result<(), Failure> {
-        use crate::names::{EXCHANGE, NOREPLACE};
+        use crate::names::{EXCHANGE, End, NOREPLACE};
         if flags & !(NOREPLACE | EXCHANGE) != 0 || flags == NOREPLACE | EXCHANGE {
             return Err(Errno::INVAL.into());
         }
@@ -98,11 +98,17 @@ impl FileSystem {
                         }
                         .into());
                     };
-                    let renamed = context.rename_name(
-                        (source.directory, from_name, from.ends_with(b"/")),
-                        (target.directory, to_name, to.ends_with(b"/")),
-                        flags,
-                    )?;
+                    let from_end = End {
+                        directory: source.directory,
+                        name: from_name,
+                        slash: from.ends_with(b"/"),
+                    };
+                    let to_end = End {
+                        directory: target.directory,
+                        name: to_name,
+                        slash: to.ends_with(b"/"),
+                    };
+                    let renamed = context.rename_name(from_end, to_end, flags)?;
                     Ok(match renamed {
                         Renamed::Done | Renamed::Nothing => None,
                         Renamed::ByController { from, to } => {

@@ -11,8 +11,8 @@ use super::*;
 /// One step of a change of data: pages filled, then entries to be published.
 pub(super) struct Step<'c, 'a> {
     context: &'c Context<'a>,
-    inode: &'static CachedInode,
-    branch: Branch<'static>,
+    pub(super) inode: &'static CachedInode,
+    pub(super) branch: &'c mut Beginning,
     /// Fresh pages and their places in the file, ascending.
     fresh: &'c mut [(u64, PagePtr)],
     pub(super) count: usize,
@@ -22,31 +22,15 @@ pub(super) struct Step<'c, 'a> {
     index_of: (u64, u32),
     /// Bytes of the data that were placed.
     pub(super) covered: usize,
-    /// All that was stored so far, the beginning of the branch included.
-    pub(super) stored: Stored,
-}
-
-/// Tokens of a step, gathered.
-pub(super) struct Stored(Option<Flushed>);
-
-impl Stored {
-    pub(super) fn add(&mut self, token: Flushed) {
-        self.0 = Some(match self.0.take() {
-            Some(before) => before.join(token),
-            None => token,
-        });
-    }
-    pub(super) fn take(&mut self) -> Option<Flushed> {
-        self.0.take()
-    }
+    /// Bytes that were stored, and not fenced yet.
+    pub(super) contents: Option<Flushed<Contents>>,
 }
 
 impl<'c, 'a> Step<'c, 'a> {
     pub(super) fn new(
         context: &'c Context<'a>,
         inode: &'static CachedInode,
-        branch: Branch<'static>,
-        begun: Option<Flushed>,
+        branch: &'c mut Beginning,
         fresh: &'c mut [(u64, PagePtr)],
     ) -> Self {
         Step {
@@ -58,8 +42,18 @@ impl<'c, 'a> Step<'c, 'a> {
             index: FreshPages::default(),
             index_of: (u64::MAX, 0),
             covered: 0,
-            stored: Stored(begun),
+            contents: None,
         }
+    }
+
+    fn add(&mut self, token: Flushed) {
+        self.contents = join(self.contents.take(), token.describing());
+    }
+
+    /// Makes the bytes durable, and the beginning of the branch, so that entries may lead to them.
+    #[track_caller]
+    pub(super) fn fence(&mut self) -> (BegunBranch<'static>, Option<Durable<Contents>>) {
+        self.branch.begun_with(self.contents.take())
     }
 
     /// Where file page `page` is, fresh pages of this step included.
@@ -102,10 +96,8 @@ impl<'c, 'a> Step<'c, 'a> {
         }
         let end = within + data.len();
         if base.is_null() {
-            self.stored
-                .add(bytes.stream_zeroes(0, within).ok_or(Errno::IO)?);
-            self.stored
-                .add(bytes.stream_zeroes(end, whole - end).ok_or(Errno::IO)?);
+            self.add(bytes.stream_zeroes(0, within).ok_or(Errno::IO)?);
+            self.add(bytes.stream_zeroes(end, whole - end).ok_or(Errno::IO)?);
         } else {
             let mut old = [0u8; PAGE_SIZE as usize];
             let from = session.page_bytes(base);
@@ -123,11 +115,8 @@ impl<'c, 'a> Step<'c, 'a> {
 
     fn store(&mut self, page: PagePtr, within: usize, data: &[u8]) -> Attempt<()> {
         let bytes = self.context.session.page_bytes(page).ok_or(Errno::IO)?;
-        self.stored.add(
-            bytes
-                .try_stream(within, data)
-                .map_err(|error| error.errno())?,
-        );
+        let stored = bytes.try_stream(within, data);
+        self.add(stored.map_err(|error| error.errno())?);
         Ok(())
     }
 
@@ -213,8 +202,7 @@ impl<'c, 'a> Step<'c, 'a> {
         if session.is_own(page) {
             let bytes = session.page_bytes(page).ok_or(Errno::IO)?;
             let rest = PAGE_SIZE as usize - within;
-            self.stored
-                .add(bytes.stream_zeroes(within, rest).ok_or(Errno::IO)?);
+            self.add(bytes.stream_zeroes(within, rest).ok_or(Errno::IO)?);
             return Ok(());
         }
         let zeroes = [0u8; PAGE_SIZE as usize];
@@ -223,7 +211,7 @@ impl<'c, 'a> Step<'c, 'a> {
 
     /// Sets the entries of all fresh pages if they lie beyond `size`, where nothing reaches them
     /// yet, and the delta's index has a place for them.
-    pub(super) fn set_entries_ahead(&mut self, size: u64) -> Attempt<Option<Flushed>> {
+    pub(super) fn set_entries_ahead(&mut self, size: u64) -> Attempt<Option<Flushed<Entries>>> {
         let fresh = &mut self.fresh[..self.count];
         let (Some(&(first, _)), Some(&(last, _))) = (fresh.first(), fresh.last()) else {
             return Ok(None);
@@ -244,15 +232,21 @@ impl<'c, 'a> Step<'c, 'a> {
 
     /// The first page of an empty file stands in the branch, in the cache line of the size: put
     /// there before the size, it is durable whenever the size is. False: it is not of that kind.
-    pub(super) fn put_first_page(&mut self, data: &Option<Durable>) -> Attempt<bool> {
+    pub(super) fn put_first_page(
+        &mut self,
+        line: &Line0<'_>,
+        data: &Option<Durable<Contents>>,
+    ) -> Attempt<bool> {
         let (page, pointer) = self.fresh[0];
-        if self.count != 1 || page != 0 || self.inode.delta_root().0 != 0 || data.is_none() {
+        let Some(filled) = data else {
+            return Ok(false);
+        };
+        if self.count != 1 || page != 0 || self.inode.delta_root().0 != 0 {
             return Ok(false);
         }
         // It may replace another session's.
         let is_new = self.context.data_page(self.inode, page)?.is_null();
-        let root = IndexRoot::new(pointer.0, 0);
-        let _ = self.branch.put(offset::ROOT, root.0)?;
+        let root = line.put_first_page(pointer, filled)?;
         self.inode.root.store(root.0, Ordering::Release);
         self.inode
             .pages
@@ -261,22 +255,42 @@ impl<'c, 'a> Step<'c, 'a> {
         Ok(true)
     }
 
-    /// Publishes the entries of all fresh pages. `data`: what they lead to, and the branch, is
-    /// durable. Gives the token of the stores, if there are any. What was published before it fails
+    /// Publishes the entries of all fresh pages, durably, and gives what a size reaches by them and by
+    /// what else was stored.
+    pub(super) fn reach(
+        &mut self,
+        branch: &BegunBranch<'_>,
+        data: Option<Durable<Contents>>,
+    ) -> Attempt<Reached> {
+        let entries = self.publish_entries(branch, &data)?;
+        Ok(match (data, entries.map(order::fence)) {
+            (Some(data), Some(entries)) => Reached::Entries(data, entries),
+            (Some(data), None) => Reached::Contents(data),
+            (None, _) => Reached::Hole,
+        })
+    }
+
+    /// Publishes the entries of all fresh pages. `data`: what they lead to.
+    /// Gives the token of the stores, if there are any. What was published before it fails
     /// is durable: the next who has the lock goes on from there.
-    pub(super) fn publish_entries(&mut self, data: &Option<Durable>) -> Attempt<Option<Flushed>> {
+    pub(super) fn publish_entries(
+        &mut self,
+        branch: &BegunBranch<'_>,
+        data: &Option<Durable<Contents>>,
+    ) -> Attempt<Option<Flushed<Entries>>> {
         let context = self.context;
-        let mut token: Option<Flushed> = None;
+        let mut token = None;
         for index in 0..self.count {
             let (page, pointer) = self.fresh[index];
             let proof = data.as_ref().ok_or(Errno::IO)?;
             let null = context.data_page(self.inode, page)?.is_null();
             let pages = &mut self.index;
-            let set = context.set_entry(self.inode, &self.branch, page, pointer.0, pages, proof);
+            let entry = Entry::Page(pointer.0, proof);
+            let set = context.set_entry(self.inode, branch, page, entry, pages);
             let stored = match set {
                 Ok(stored) => stored,
                 Err(stop) => {
-                    let _published = order::fence(token);
+                    order::settle(token);
                     return Err(stop);
                 }
             };
@@ -284,10 +298,7 @@ impl<'c, 'a> Step<'c, 'a> {
             if null {
                 self.inode.pages.fetch_add(1, Ordering::Relaxed);
             }
-            token = Some(match token {
-                Some(before) => before.join(stored),
-                None => stored,
-            });
+            token = join(token, stored);
         }
         Ok(token)
     }

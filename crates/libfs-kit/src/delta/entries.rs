@@ -88,19 +88,75 @@ pub fn index_pages_needed(session: &Session, root: IndexRoot, page: u64) -> usiz
     0
 }
 
-/// Makes a fresh index page of zeroes and one entry.
+/// Fills a fresh index page with zeroes and one entry.
 fn fresh_index_page(
     session: &Session,
     page: u32,
     slot: usize,
     entry: u64,
-) -> Result<Durable, Errno> {
+) -> Result<Flushed<Entries>, Errno> {
     // In one piece: the line with the entry would be flushed twice.
     let mut whole = [0u8; PAGE_SIZE as usize];
     let place = whole.get_mut(slot * 8..slot * 8 + 8).ok_or(OUTSIDE)?;
     place.copy_from_slice(&entry.to_ne_bytes());
     let stored = page_bytes(session, page)?.stream(0, &whole);
-    Ok(order::fence(stored.ok_or(OUTSIDE)?))
+    Ok(stored.ok_or(OUTSIDE)?.describing())
+}
+
+/// Fresh index pages from the lowest level to `top`, each leading to the one below, the lowest by `entry` for
+/// file page `page`. Gives the highest, durable with the others. `None`: there is no level.
+fn way_down(
+    session: &Session,
+    page: u64,
+    top: u32,
+    entry: u64,
+    fresh: &mut FreshPages,
+) -> Result<Option<(u64, Durable<Entries>)>, Errno> {
+    let mut pointer = entry;
+    let mut stored = None;
+    for level in 1..=top {
+        let new = fresh.take().ok_or(OUTSIDE)?;
+        let filled = fresh_index_page(session, new, index::slot(page, level), pointer)?;
+        stored = Some(filled.join_all(stored));
+        pointer = u64::from(new);
+    }
+    Ok(stored.map(|stored| (pointer, order::fence(stored))))
+}
+
+impl Entry<'_> {
+    fn word(&self) -> u64 {
+        match self {
+            Entry::Page(pointer, _) => *pointer,
+            Entry::Hole => index::HOLE,
+        }
+    }
+
+    /// Stores the word by which the entry is found: what it leads to is durable, and the index pages on
+    /// the way to it that are new.
+    #[inline(always)]
+    #[track_caller]
+    fn publish(
+        &self,
+        bytes: &SharedBytes<'_>,
+        place: usize,
+        word: u64,
+        way: Option<Durable<Entries>>,
+    ) -> Result<Flushed<Entries>, Errno> {
+        let stored = match (self, way) {
+            (Entry::Page(_, filled), Some(way)) => bytes
+                .publish(place, word, (*filled, way))
+                .map(order::Published::into_dirty),
+            (Entry::Page(_, filled), None) => bytes
+                .publish(place, word, *filled)
+                .map(order::Published::into_dirty),
+            (Entry::Hole, Some(way)) => bytes
+                .publish(place, word, way)
+                .map(order::Published::into_dirty),
+            // It refers to nothing.
+            (Entry::Hole, None) => bytes.write_u64(place, word),
+        };
+        Ok(stored.ok_or(OUTSIDE)?.describing().flush())
+    }
 }
 
 /// Makes a fresh index page of these entries, and zeroes behind them. To be durable, with what they lead
@@ -115,51 +171,41 @@ pub fn fill_index_page(session: &Session, page: u32, entries: &[u64]) -> Result<
 
 /// Sets the delta's entry for file page `page` to `entry`, growing the index by `fresh` pages
 /// where it has to. A root without pointer but with a height: an index that does not exist yet
-/// and is to be at least so high. `proof`: what the entry refers to is durable. Gives the new root (already
+/// and is to be at least so high. Gives the new root (already
 /// stored in the branch) and the token of the store that made the entry visible.
-pub fn set_index_entry<P: DurableSet>(
+pub fn set_index_entry(
     session: &Session,
-    branch: &Branch<'_>,
+    branch: &BegunBranch<'_>,
     root: IndexRoot,
     page: u64,
-    entry: u64,
+    entry: Entry<'_>,
     fresh: &mut FreshPages,
-    proof: P,
-) -> Result<(IndexRoot, Flushed), Errno> {
+) -> Result<(IndexRoot, Flushed<Entries>), Errno> {
+    let root_at = offset::ROOT as usize;
     let mut root = root;
     let needed = index::height_for(page + 1);
     if needed > HEIGHT_MAX {
         return Err(Errno::FBIG);
     }
     if needed == 0 && root.height() == 0 {
-        let value = if entry == index::HOLE {
-            IndexRoot::hole()
-        } else {
-            IndexRoot::new(entry, 0)
+        let value = match entry {
+            Entry::Hole => IndexRoot::hole(),
+            Entry::Page(pointer, _) => IndexRoot::new(pointer, 0),
         };
-        return Ok((value, branch.set(offset::ROOT, value.0, proof)?));
+        let stored = entry.publish(&branch.bytes, root_at, value.0, None)?;
+        return Ok((value, stored));
     }
     if root.height() != 0 && root.pointer() == 0 || root.0 == 0 {
         let needed = needed.max(root.height());
         // An empty index: build the path bottom up and commit it by the root.
-        let mut pointer = entry;
-        let mut durable = None;
-        for level in 1..=needed {
-            let new = fresh.take().ok_or(OUTSIDE)?;
-            durable = Some(fresh_index_page(
-                session,
-                new,
-                index::slot(page, level),
-                pointer,
-            )?);
-            pointer = u64::from(new);
-        }
+        let way = way_down(session, page, needed, entry.word(), fresh)?;
+        let (pointer, way) = way.ok_or(OUTSIDE)?;
         let value = IndexRoot::new(pointer, needed);
-        let durable = durable.ok_or(OUTSIDE)?;
-        return Ok((value, branch.set(offset::ROOT, value.0, (proof, durable))?));
+        let stored = entry.publish(&branch.bytes, root_at, value.0, Some(way))?;
+        return Ok((value, stored));
     }
     // The same entries in a higher tree: valid at once, and if it is lost, so is the new entry alone.
-    let mut raised: Option<Flushed> = None;
+    let mut raised: Option<Flushed<Entries>> = None;
     while root.height() < needed {
         let new = fresh.take().ok_or(OUTSIDE)?;
         let below = if root.height() == 0 {
@@ -167,50 +213,27 @@ pub fn set_index_entry<P: DurableSet>(
         } else {
             root.pointer()
         };
-        let durable = fresh_index_page(session, new, 0, below)?;
+        let filled = order::fence(fresh_index_page(session, new, 0, below)?);
         root = IndexRoot::new(u64::from(new), root.height() + 1);
-        raised = Some(branch.set(offset::ROOT, root.0, durable)?);
+        raised = Some(branch.set(offset::ROOT, root.0, filled)?.describing());
     }
-    let join = |stored: Flushed| match raised {
-        Some(raised) => raised.join(stored),
-        None => stored,
-    };
     let mut at = root.pointer() as usize;
     for level in (2..=root.height()).rev() {
         let place = at * PAGE_SIZE as usize + index::slot(page, level) * 8;
-        let next = session
-            .arena_at(place)
-            .load_u64(place, Ordering::Acquire)
-            .ok_or(OUTSIDE)?;
+        let arena = session.arena_at(place);
+        let next = arena.load_u64(place, Ordering::Acquire).ok_or(OUTSIDE)?;
         if next != 0 {
             at = next as usize;
             continue;
         }
-        let mut pointer = entry;
-        let mut durable = None;
-        for below in 1..level {
-            let new = fresh.take().ok_or(OUTSIDE)?;
-            durable = Some(fresh_index_page(
-                session,
-                new,
-                index::slot(page, below),
-                pointer,
-            )?);
-            pointer = u64::from(new);
-        }
-        let durable = durable.ok_or(OUTSIDE)?;
-        let published = session
-            .arena_at(place)
-            .publish(place, pointer, (proof, durable))
-            .ok_or(OUTSIDE)?;
-        return Ok((root, join(published.flush())));
+        let way = way_down(session, page, level - 1, entry.word(), fresh)?;
+        let (pointer, way) = way.ok_or(OUTSIDE)?;
+        let stored = entry.publish(&arena, place, pointer, Some(way))?;
+        return Ok((root, stored.join_all(raised)));
     }
     let place = at * PAGE_SIZE as usize + index::slot(page, 1) * 8;
-    let published = session
-        .arena_at(place)
-        .publish(place, entry, proof)
-        .ok_or(OUTSIDE)?;
-    Ok((root, join(published.flush())))
+    let stored = entry.publish(&session.arena_at(place), place, entry.word(), None)?;
+    Ok((root, stored.join_all(raised)))
 }
 
 /// Sets the delta's entries for the file pages `first` and on, all at or beyond the file's size:
@@ -222,7 +245,7 @@ pub fn set_entries_ahead(
     root: IndexRoot,
     first: u64,
     entries: impl ExactSizeIterator<Item = u64>,
-) -> Result<Option<Flushed>, Errno> {
+) -> Result<Option<Flushed<Entries>>, Errno> {
     let height = root.height();
     let (slot, count) = (index::slot(first, 1), entries.len());
     let fits = slot + count <= FANOUT as usize && first < index::capacity(height);
@@ -240,23 +263,24 @@ pub fn set_entries_ahead(
     }
     let leaf = page_bytes(session, u32::try_from(at).map_err(|_| OUTSIDE)?)?;
     for (index, entry) in entries.enumerate() {
-        let _ = leaf.write_u64((slot + index) * 8, entry).ok_or(OUTSIDE)?;
+        leaf.store_u64((slot + index) * 8, entry, Ordering::Release)
+            .ok_or(OUTSIDE)?;
     }
     let stored = leaf.dirty(slot * 8, count * 8).ok_or(OUTSIDE)?;
-    Ok(Some(stored.flush()))
+    Ok(Some(stored.describing().flush()))
 }
 
 /// Takes the entry of `page` out of the delta: "as verified" again. Nothing is referred to, so
 /// nothing has to be durable before.
 pub fn clear_index_entry(
     session: &Session,
-    branch: &Branch<'_>,
+    branch: &BegunBranch<'_>,
     root: IndexRoot,
     page: u64,
-) -> Result<Option<Flushed>, Errno> {
+) -> Result<Option<Flushed<Entries>>, Errno> {
     if root.height() == 0 {
         return if page == 0 {
-            Ok(Some(branch.put(offset::ROOT, 0)?.flush()))
+            Ok(Some(branch.put(offset::ROOT, 0)?.describing().flush()))
         } else {
             Ok(None)
         };
@@ -270,6 +294,7 @@ pub fn clear_index_entry(
                     .arena_at(place)
                     .write_u64(place, 0)
                     .ok_or(OUTSIDE)?
+                    .describing()
                     .flush(),
             ));
         }

@@ -15,13 +15,13 @@ pub struct Linked {
     pub word: u64,
     pub before: u64,
     /// Of that word.
-    pub stored: Flushed,
+    pub stored: Flushed<Commit>,
 }
 
 /// How many pages [`append_linked`] needs for these records.
-pub fn pages_for(records: &[Record<'_>]) -> usize {
+pub fn pages_for(records: &[Ready<'_>]) -> usize {
     let (mut pages, mut unit) = (0, UNITS_PER_PAGE);
-    for record in records {
+    for record in records.iter().map(Ready::record) {
         if unit + record.units() > UNITS_PER_PAGE {
             pages += 1;
             unit = 1;
@@ -32,35 +32,28 @@ pub fn pages_for(records: &[Record<'_>]) -> usize {
 }
 
 /// Appends records behind `tail`, which is number `place` of the branch's, on `fresh` pages:
-/// [`pages_for`] them. `before` is flushed already and must be durable first (the beginning of the branch).
-/// They are valid, and committed, once the token is fenced.
+/// [`pages_for`] them. The beginning of the branch is durable first. They are valid, and committed, once the token is fenced.
 #[allow(clippy::too_many_arguments)]
 pub fn append_linked(
     session: &Session,
-    branch: &Branch<'_>,
+    branch: &mut Beginning,
     place: usize,
     tail: &mut Tail,
     fresh: &[u32],
     directory: InodeNumber,
     fold: u64,
-    records: &[Record<'_>],
-    before: Option<Flushed>,
+    records: &[Ready<'_>],
 ) -> Result<Linked, Errno> {
     let mut references = Vec::with_capacity(records.len());
-    let mut tokens = before;
-    let mut add = |token: Flushed| {
-        tokens = Some(match tokens.take() {
-            Some(tokens) => tokens.join(token),
-            None => token,
-        });
-    };
+    let mut tokens: Option<Flushed> = None;
+    let mut add = |token: Flushed| tokens = Some(token.join_all(tokens.take()));
     let mut pages = fresh.iter().copied().peekable();
     let first = *pages.peek().ok_or(OUTSIDE)?;
     let mut last = Tail {
         page: 0,
         unit: UNITS_PER_PAGE as u32,
     };
-    for record in records {
+    for record in records.iter().map(Ready::record) {
         if !last.has_room(record.units()) {
             last = Tail {
                 page: pages.next().ok_or(OUTSIDE)?,
@@ -93,7 +86,8 @@ pub fn append_linked(
         });
         last.unit += record.units() as u32;
     }
-    let durable = order::fence(tokens).ok_or(OUTSIDE)?;
+    let (branch, durable) = branch.begun_with(tokens);
+    let durable = durable.ok_or(OUTSIDE)?;
     let linked = match tail.page {
         0 => {
             // Two tails share a word; nobody else stores to either now.
@@ -105,7 +99,7 @@ pub fn append_linked(
                 offset: branch.offset_of(field),
                 word,
                 before,
-                stored: branch.set(field, word, durable)?,
+                stored: branch.set(field, word, durable)?.describing(),
             }
         }
         page => {
@@ -117,7 +111,7 @@ pub fn append_linked(
                 offset: u64::from(page) * PAGE_SIZE,
                 word,
                 before,
-                stored: link.ok_or(OUTSIDE)?.flush(),
+                stored: link.ok_or(OUTSIDE)?.flush().describing(),
             }
         }
     };

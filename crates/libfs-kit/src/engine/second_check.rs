@@ -7,8 +7,11 @@
 //!   the operation, before it is made again.
 
 use super::{ATTEMPTS_MAX, Attempt, Context, Need, Progress};
+use crate::delta::{Beginning, Commit};
 use crate::ownership::{self, Straddled};
 use crate::views::CachedInode;
+use arck_pm::order::FlushedSet;
+use arck_pm::{Durable, order};
 use arck_protocol::operation::Expected;
 use rustix::io::Errno;
 
@@ -23,18 +26,37 @@ pub enum Confirmed {
 
 impl Context<'_> {
     /// The second look, after publishing. The first of `inodes` is the one in whose delta the
-    /// operation was published; `published` is the word by which it was.
+    /// operation was published; `published` is the word by which it was, durably: `_committed`.
     #[inline]
     pub fn confirm(
         &self,
         inodes: &[(&CachedInode, Expected)],
         published: Published,
+        _committed: Durable<Commit>,
     ) -> Attempt<Confirmed> {
         self.call.reach(Progress::Published);
         if self.all_hold(inodes)? {
             return Ok(Confirmed::Standing);
         }
         self.straddles(inodes, published)
+    }
+
+    /// Makes durable what was `changed` of an inode, by what does no harm when it is done once more, and looks
+    /// a second time: the attempt is made again if a fold got in between. Gives the proofs.
+    #[inline]
+    #[track_caller]
+    pub fn confirm_repeatable<S: FlushedSet>(
+        &self,
+        inode: &CachedInode,
+        expected: &Expected,
+        branch: &mut Beginning,
+        changed: S,
+    ) -> Attempt<S::Durable> {
+        let durable = branch.fence(changed);
+        match expected.still_holds(self.header(inode.number())?) {
+            true => Ok(durable),
+            false => Err(Need::Again.into()),
+        }
     }
 
     #[inline]
@@ -116,7 +138,7 @@ impl Context<'_> {
             .arena_at(offset)
             .write_u64(offset, word)
             .ok_or(Errno::IO)?;
-        let _durable = arck_pm::order::fence(stored.flush());
+        order::settle(stored.flush());
         Ok(())
     }
 }

@@ -6,7 +6,7 @@
 //! * The number of an inode that dies unborn is used again only after its branch has durably
 //!   ended, so that a new inode never inherits contents.
 
-use crate::delta::Branch;
+use crate::delta::{Begun, Born, Branch, Contents, Ready};
 use crate::engine::{Attempt, Confirmed, Context, Need, Stop};
 use crate::names::overlay::Found;
 use crate::names::together::Said;
@@ -18,7 +18,7 @@ use arck_core_state::directory::Dentry;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::record::{Record, RecordRef, effect};
 use arck_core_state::{FileKind, IndexRoot, InodeNumber, PAGE_SIZE};
-use arck_pm::{Flushed, order};
+use arck_pm::{Durable, Flushed, order};
 use arck_protocol::operation::Expected;
 use rustix::io::Errno;
 use std::cell::Cell;
@@ -37,6 +37,18 @@ pub struct Birth<'t> {
     pub opens: bool,
     /// Who makes it: its user, and its group, unless the directory has one for what is made there.
     pub owner: (u32, u32),
+}
+
+/// What an inode is born with, which is durable.
+pub(super) struct With {
+    contents: Durable<Contents>,
+    branch: Durable<Begun>,
+}
+
+impl With {
+    fn born(&self) -> Born<'_> {
+        Born::With(&self.contents, &self.branch)
+    }
 }
 
 impl<'a> Context<'a> {
@@ -77,7 +89,7 @@ impl<'a> Context<'a> {
     ) -> Attempt<&'static CachedInode> {
         let time = now();
         let prepared = self.prepare_overlay(name, found, true)?;
-        let (inode, _locked) = self.conceive(directory, birth, number, time)?;
+        let (inode, with, _locked) = self.conceive(directory, birth, number, time)?;
         let mode = inode.mode.load(Ordering::Relaxed) & 0o7777;
         let gid = inode.gid.load(Ordering::Relaxed);
         let record = Record {
@@ -96,6 +108,8 @@ impl<'a> Context<'a> {
             name,
             source: b"",
         };
+        let born = with.as_ref().map_or(Born::Empty, With::born);
+        let record = Ready::birth(record, born)?;
         let involved = [(directory, *expected)];
         if birth.opens {
             self.list_open(inode)?;
@@ -147,7 +161,7 @@ impl<'a> Context<'a> {
         birth: Birth<'_>,
         number: InodeNumber,
         time: i64,
-    ) -> Attempt<(&'static CachedInode, Whole)> {
+    ) -> Attempt<(&'static CachedInode, Option<With>, Whole)> {
         let header = self.header(number)?;
         let inode = self.cached(number)?;
         let own = Expected {
@@ -191,13 +205,14 @@ impl<'a> Context<'a> {
             0
         };
         inode.base_links.store(directory_links, relaxed);
-        if birth.kind == FileKind::Link {
-            self.store_target(inode, &own, birth.target, time)?;
-        }
+        let with = match birth.kind {
+            FileKind::Link => Some(self.store_target(inode, &own, birth.target, time)?),
+            _ => None,
+        };
         inode
             .sequence
             .store(header.sequence.load(Ordering::Acquire), Ordering::Release);
-        Ok((inode, locked))
+        Ok((inode, with, locked))
     }
 
     /// Makes a file without a name (O_TMPFILE), as if in `directory`, and lists it as open: it
@@ -213,7 +228,7 @@ impl<'a> Context<'a> {
             if self.header(number)?.ownership().session() != self.session.number() {
                 return Err(Need::Again.into());
             }
-            let (inode, _locked) = self.conceive(directory, birth, number, now())?;
+            let (inode, _, _locked) = self.conceive(directory, birth, number, now())?;
             self.list_open(inode)?;
             inode.set(flag::LINKABLE, linkable);
             inode.set(flag::UNLINKED, true);
@@ -233,7 +248,7 @@ impl<'a> Context<'a> {
         own: &Expected,
         target: &[u8],
         time: i64,
-    ) -> Attempt<()> {
+    ) -> Attempt<With> {
         let session = self.session;
         let stock = session.state();
         let page = stock.data.take(session, self.slot())?;
@@ -242,7 +257,7 @@ impl<'a> Context<'a> {
             size: target.len() as u64,
             pages: 1,
         };
-        let stored = || -> Attempt<()> {
+        let stored = || -> Attempt<With> {
             let bytes = session.page_bytes(page).ok_or(Errno::IO)?;
             let mut whole = [0u8; PAGE_SIZE as usize];
             let place = whole.get_mut(..target.len());
@@ -251,15 +266,12 @@ impl<'a> Context<'a> {
             let data = bytes.try_stream(0, &whole).map_err(|error| error.errno())?;
             // Nobody looks at page or branch before the inode is born, so one fence does for both.
             let branch = self.begin_with(inode, own, contents, time)?;
-            let _durable = order::fence((data, branch));
-            Ok(())
+            let (contents, branch) = order::fence((data.describing(), branch));
+            Ok(With { contents, branch })
         };
-        if let Err(stop) = stored() {
-            stock.data.release(session, page);
-            return Err(stop);
-        }
+        let with = stored().inspect_err(|_| stock.data.release(session, page))?;
         self.has_from_birth(inode, contents);
-        Ok(())
+        Ok(with)
     }
 
     /// Begins the branch of an inode about to be born with contents, which are stored. To be fenced before
@@ -270,7 +282,7 @@ impl<'a> Context<'a> {
         own: &Expected,
         contents: Said,
         time: i64,
-    ) -> Attempt<Flushed> {
+    ) -> Attempt<Flushed<Begun>> {
         let session = self.session;
         let slot = own
             .branch_slot(self.header(inode.number())?)
@@ -307,8 +319,7 @@ impl<'a> Context<'a> {
             .expected()
             .branch_slot(self.header(inode.number())?)
             .ok_or(Need::Again)?;
-        let _ended = order::fence(Branch::at(self.session, slot)?.end()?);
-        Ok(())
+        Ok(Branch::at(self.session, slot)?.end()?)
     }
 
     /// A name of an inode is gone, or it is not open any more: if it has no name left, in this

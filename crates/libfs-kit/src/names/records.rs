@@ -5,11 +5,10 @@
 //!   taken back. What a record refers to is durable before.
 //! * No two records of a directory have one sequence number.
 
-use crate::delta::{self, Tail};
+use crate::delta::{self, Ready, Tail};
 use crate::engine::{Attempt, Confirmed, Context, Published};
 use crate::views::{CachedInode, Lane};
 use arck_core_state::record::{Record, RecordRef, effect};
-use arck_pm::order;
 use arck_protocol::operation::Expected;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
@@ -38,20 +37,20 @@ impl Context<'_> {
         &self,
         directory: &'static CachedInode,
         expected: &Expected,
-        mut record: Record<'_>,
+        mut record: Ready<'_>,
         involved: &[(&CachedInode, Expected)],
         time: i64,
     ) -> Attempt<(RecordRef, Confirmed)> {
         let session = self.session;
         let stock = session.state();
         self.expect_reached()?;
-        let (branch, begun) = self.branch(directory, expected)?;
+        let mut branch = self.branch(directory, expected)?;
         let own = self.own_lane(directory);
         let lane = own.lane;
         let mut tail = tail_of(lane);
         let mut fresh = None;
-        let adds = record.state & effect::ADD != 0;
-        if !has_place(lane, &tail, &record) {
+        let adds = record.record().state & effect::ADD != 0;
+        if !has_place(lane, &tail, record.record()) {
             // What only takes names away makes room, and must be possible where there is none.
             let taken = match adds {
                 true => stock
@@ -65,17 +64,13 @@ impl Context<'_> {
                     fresh = Some(page);
                     lane.removes.store(u32::from(!may_add), Ordering::Relaxed);
                 }
-                Err(need) => {
-                    let _begun = order::fence(begun);
-                    return Err(need.into());
-                }
+                Err(need) => return Err(need.into()),
             }
         }
-        record.sequence = lane
-            .sequence
-            .load(Ordering::Relaxed)
-            .wrapping_add(own.apart);
-        lane.sequence.store(record.sequence, Ordering::Relaxed);
+        let last = lane.sequence.load(Ordering::Relaxed);
+        let sequence = last.wrapping_add(own.apart);
+        record.set_sequence(sequence);
+        lane.sequence.store(sequence, Ordering::Relaxed);
         let tails = if tail.page == 0 {
             self.lock_branch(directory)
         } else {
@@ -83,14 +78,13 @@ impl Context<'_> {
         };
         let (reference, stored) = delta::append_record(
             session,
-            &branch,
+            &mut branch,
             own.place,
             &mut tail,
             fresh,
             directory.number(),
             expected.fold,
             &record,
-            begun,
         )?;
         drop(tails);
         if lane.tail_first.load(Ordering::Relaxed) == 0 {
@@ -98,10 +92,9 @@ impl Context<'_> {
         }
         lane.tail_page.store(tail.page, Ordering::Relaxed);
         lane.tail_unit.store(tail.unit, Ordering::Relaxed);
-        let stamped = self.stamp(directory, &branch, time)?;
-        let _durable = order::fence((stored, stamped.stored));
+        let stamp = self.stamp(directory, &branch, time)?;
+        let (committed, stamped) = branch.fence((stored, stamp.stored));
         drop(own);
-        directory.branch_is_durable();
         let offset = u64::from(reference.unit) * 64;
         let word = session
             .arena_at(offset as usize)
@@ -115,12 +108,11 @@ impl Context<'_> {
                 offset,
                 word,
                 before,
-                length: record.units() * 64,
+                length: record.record().units() * 64,
             },
+            committed,
         )?;
-        if let Some(time) = stamped.time {
-            directory.stamped(time);
-        }
+        directory.stamped(stamp.time, stamped);
         Ok((reference, confirmed))
     }
 }

@@ -23,7 +23,6 @@ use crate::views::locks::Locked;
 use crate::views::stamps::now;
 use arck_core_state::FileKind;
 use arck_core_state::record::{Record, RecordRef, effect};
-use arck_pm::order;
 use arck_protocol::operation::Expected;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
@@ -120,20 +119,30 @@ impl Context<'_> {
         }
         let mut ready = Ready::all(conceived, successors);
         let mut unnamed = ready.iter_mut();
-        let mut records: Vec<Record<'_>> = Vec::with_capacity(changes.len());
+        let mut records: Vec<delta::Ready<'_>> = Vec::with_capacity(changes.len());
         for (change, successor) in changes.iter().zip(successors.iter()) {
-            match successor.as_ref().and_then(|_| unnamed.next()) {
-                Some(child) => records.push(change.replacing(child.record(change.name), time)),
+            let born = successor
+                .as_ref()
+                .and_then(|successor| Some((successor, unnamed.next()?)));
+            match born {
+                Some((successor, child)) => {
+                    let replaces = |record| change.replacing(record, time);
+                    records.push(child.record(change.name, &successor.contents, replaces)?);
+                }
                 None if change.victim.is_none() => {}
-                None => records.push(change.removing(time)),
+                None => records.push(delta::Ready::removal(change.removing(time))),
             }
         }
-        let committed = match *records {
-            [] => return Ok(()),
-            [record] => self
+        let is_one = records.len() == 1;
+        let committed = match records.pop() {
+            None => return Ok(()),
+            Some(record) if is_one => self
                 .commit_record(directory, &expected, record, &[(directory, expected)], time)
                 .map(|(reference, confirmed)| (vec![reference], confirmed)),
-            _ => self.commit_records(directory, &expected, &mut records, time),
+            Some(last) => {
+                records.push(last);
+                self.commit_records(directory, &expected, &mut records, time)
+            }
         };
         drop(records);
         match committed {
@@ -179,25 +188,19 @@ impl Context<'_> {
         &self,
         directory: &'static CachedInode,
         expected: &Expected,
-        records: &mut [Record<'_>],
+        records: &mut [delta::Ready<'_>],
         time: i64,
     ) -> Attempt<(Vec<RecordRef>, Confirmed)> {
         self.expect_reached()?;
-        let (branch, begun) = self.branch(directory, expected)?;
-        let pages = match self.take_pages_for(records) {
-            Ok(pages) => pages,
-            Err(need) => {
-                let _begun = order::fence(begun);
-                return Err(need.into());
-            }
-        };
+        let mut branch = self.branch(directory, expected)?;
+        let pages = self.take_pages_for(records)?;
         let own = self.own_lane(directory);
         let lane = own.lane;
         let mut tail = tail_of(lane);
         let mut sequence = lane.sequence.load(Ordering::Relaxed);
         for record in records.iter_mut() {
             sequence = sequence.wrapping_add(own.apart);
-            record.sequence = sequence;
+            record.set_sequence(sequence);
         }
         lane.sequence.store(sequence, Ordering::Relaxed);
         let tails = match tail.page {
@@ -206,14 +209,13 @@ impl Context<'_> {
         };
         let linked = delta::append_linked(
             self.session,
-            &branch,
+            &mut branch,
             own.place,
             &mut tail,
             &pages,
             directory.number(),
             expected.fold,
             records,
-            begun,
         )?;
         drop(tails);
         if let (0, Some(&first)) = (lane.tail_first.load(Ordering::Relaxed), pages.first()) {
@@ -222,25 +224,22 @@ impl Context<'_> {
         lane.tail_page.store(tail.page, Ordering::Relaxed);
         lane.tail_unit.store(tail.unit, Ordering::Relaxed);
         lane.removes.store(0, Ordering::Relaxed);
-        let stamped = self.stamp(directory, &branch, time)?;
-        let _durable = order::fence((linked.stored, stamped.stored));
+        let stamp = self.stamp(directory, &branch, time)?;
+        let (committed, stamped) = branch.fence((linked.stored, stamp.stored));
         drop(own);
-        directory.branch_is_durable();
         let published = Published {
             offset: linked.offset,
             word: linked.word,
             before: linked.before,
             length: 8,
         };
-        let confirmed = self.confirm(&[(directory, *expected)], published)?;
-        if let Some(time) = stamped.time {
-            directory.stamped(time);
-        }
+        let confirmed = self.confirm(&[(directory, *expected)], published, committed)?;
+        directory.stamped(stamp.time, stamped);
         Ok((linked.references, confirmed))
     }
 
     /// The arena pages that these records need. All or none.
-    fn take_pages_for(&self, records: &[Record<'_>]) -> Result<Vec<u32>, Need> {
+    fn take_pages_for(&self, records: &[delta::Ready<'_>]) -> Result<Vec<u32>, Need> {
         let arena = &self.session.state().arena;
         let count = pages_for(records);
         let mut pages = Vec::with_capacity(count);

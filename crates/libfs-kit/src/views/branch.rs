@@ -3,39 +3,30 @@
 //! Invariant: [`begun`] in the view says no more than is so: who finds a branch that may not be durable
 //! makes it so before anything is published in it.
 
-use crate::delta::Branch;
+use crate::delta::{Beginning, Begun, Branch};
 use crate::engine::{Attempt, Context, Need};
 use crate::views::{CachedInode, begun, flag};
 use arck_core_state::branch::StoredBranch;
 use arck_pm::Flushed;
 use arck_protocol::operation::Expected;
+use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 
 impl Context<'_> {
-    /// The inode's branch, begun if it has not been. Inside an operation, under the lock. The
-    /// token is of the beginning, to be fenced before anything is published in the branch.
+    /// The inode's branch, begun if it has not been. Inside an operation, under the lock.
     ///
     /// Inlined, as what else gives back more than two words on the way of a change: read in other
     /// pieces than it was stored in, such an answer waits for all stores before it.
     #[inline(always)]
-    pub fn branch(
-        &self,
-        inode: &'static CachedInode,
-        expected: &Expected,
-    ) -> Attempt<(Branch<'static>, Option<Flushed>)> {
+    pub fn branch(&self, inode: &'static CachedInode, expected: &Expected) -> Attempt<Beginning> {
         // Asked once, inside the operation: later the header may tell another's slot.
         let slot = expected
             .branch_slot(self.header(inode.number())?)
             .ok_or(Need::Again)?;
         self.session.state().arena.expect_branch(slot)?;
         let branch = Branch::at(self.session, slot)?;
-        let begun = match inode.branch.load(Ordering::Acquire) {
-            begun::DURABLE => None,
-            begun::NOT => Some(self.begin_branch(inode, expected, &branch)?),
-            // Whoever began it may have stopped before it was durable.
-            _ => Some(branch.flush()?),
-        };
-        Ok((branch, begun))
+        let begin = |branch: &Branch<'static>| self.begin_branch(inode, expected, branch);
+        Ok(Beginning::of(branch, &inode.branch, begin)?)
     }
 
     #[inline(never)]
@@ -44,7 +35,7 @@ impl Context<'_> {
         inode: &'static CachedInode,
         expected: &Expected,
         branch: &Branch<'_>,
-    ) -> Attempt<Flushed> {
+    ) -> Result<Flushed<Begun>, Errno> {
         let mut content = StoredBranch::unchanged(
             inode.number(),
             inode.generation(),
@@ -54,9 +45,9 @@ impl Context<'_> {
         if inode.has(flag::UNBORN) {
             content.parent = inode.parent.load(Ordering::Relaxed);
         }
-        let begun = branch.begin(&content)?;
+        let stored = branch.begin(&content)?;
         inode.branch.store(begun::STORED, Ordering::Release);
         self.note_dirty(inode);
-        Ok(begun)
+        Ok(stored)
     }
 }

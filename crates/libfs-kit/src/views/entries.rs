@@ -7,13 +7,12 @@
 //!   what its data costs.
 //! * Once data is stored nothing may be lacking for its entries: their pages are reserved before.
 
-use crate::delta::{self, Branch, FreshPages};
+use crate::delta::{self, BegunBranch, Entries, Entry, FreshPages};
 use crate::engine::{Attempt, Context, Stop};
 use crate::views::CachedInode;
 use arck_core_state::index::{self, HOLE};
 use arck_core_state::{IndexRoot, PAGE_SIZE, PagePtr};
 use arck_pm::Flushed;
-use arck_pm::order::DurableSet;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 
@@ -128,16 +127,14 @@ impl Context<'_> {
     }
 
     /// Sets an entry of the delta's index, with pages of `fresh` and more if it needs them.
-    /// `proof`: what they lead to, and the branch, is durable.
-    pub fn set_entry<P: DurableSet>(
+    pub fn set_entry(
         &self,
         inode: &'static CachedInode,
-        branch: &Branch<'_>,
+        branch: &BegunBranch<'_>,
         page: u64,
-        entry: u64,
+        entry: Entry<'_>,
         fresh: &mut FreshPages,
-        proof: P,
-    ) -> Attempt<Flushed> {
+    ) -> Attempt<Flushed<Entries>> {
         let mut root = inode.delta_root();
         if self.needs_index(inode, page)? {
             root = IndexRoot::new(0, 1);
@@ -145,7 +142,7 @@ impl Context<'_> {
         let needed = delta::index_pages_needed(self.session, root, page);
         self.take_index_pages(needed, fresh)?;
         let (root, stored) =
-            delta::set_index_entry(self.session, branch, root, page, entry, fresh, proof)?;
+            delta::set_index_entry(self.session, branch, root, page, entry, fresh)?;
         inode.root.store(root.0, Ordering::Release);
         Ok(stored)
     }

@@ -6,12 +6,11 @@
 //!   coarse (some milliseconds, as the kernel's own file systems have it), so most operations find
 //!   their stamp there and store none.
 
-use crate::delta::Branch;
+use crate::delta::{Branch, InBranch, Line0};
 use crate::engine::{Attempt, Context};
 use crate::views::CachedInode;
-use arck_core_state::branch::offset;
-use arck_pm::Flushed;
 use arck_pm::order;
+use arck_pm::{Durable, Flushed};
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::Ordering;
 
@@ -29,12 +28,12 @@ impl Context<'_> {
     /// yet. False if they say so already, and durably. Inside an operation, under the lock of the
     /// whole inode.
     #[inline(always)]
-    pub fn put_times(&self, inode: &CachedInode, branch: &Branch<'_>, time: i64) -> Attempt<bool> {
+    pub fn put_times(&self, inode: &CachedInode, line: &Line0<'_>, time: i64) -> Attempt<bool> {
         if inode.is_stamped(time) {
             return Ok(false);
         }
-        let _ = branch.put(offset::MODIFIED, time as u64)?;
-        let _ = branch.put(offset::CHANGED, time as u64)?;
+        line.put_modified(time)?;
+        line.put_changed(time)?;
         Ok(true)
     }
 
@@ -48,37 +47,34 @@ impl Context<'_> {
         time: i64,
     ) -> Attempt<Stamp> {
         if inode.is_stamped(time) {
-            return Ok(Stamp::default());
+            return Ok(Stamp { stored: None, time });
         }
         if let Some(_alone) = self.lock_branch(inode) {
             return self.stamp_alone(inode, branch);
         }
-        self.put_times(inode, branch, time)?;
-        Ok(Stamp {
-            stored: Some(branch.flush_line_0()?),
-            time: Some(time),
-        })
+        let line = branch.line_0();
+        self.put_times(inode, &line, time)?;
+        let stored = Some(line.flush()?);
+        Ok(Stamp { stored, time })
     }
 
     #[cold]
     fn stamp_alone(&self, inode: &CachedInode, branch: &Branch<'_>) -> Attempt<Stamp> {
         // Who had to wait must not set the times back.
         let time = now();
-        if self.put_times(inode, branch, time)? {
-            let _durable = order::fence(branch.flush_line_0()?);
-            inode.stamped(time);
+        let line = branch.line_0();
+        if self.put_times(inode, &line, time)? {
+            inode.stamped(time, Some(order::fence(line.flush()?)));
         }
-        Ok(Stamp::default())
+        Ok(Stamp { stored: None, time })
     }
 }
 
 /// What a stamp leaves to be done.
-#[derive(Default)]
 pub struct Stamp {
-    /// To be fenced.
-    pub stored: Option<Flushed>,
-    /// What the view is to say then ([`CachedInode::stamped`]), if it does not yet.
-    pub time: Option<i64>,
+    /// To be fenced, for [`CachedInode::stamped`]; nothing if the view says so already.
+    pub stored: Option<Flushed<InBranch>>,
+    pub time: i64,
 }
 
 impl CachedInode {
@@ -100,9 +96,21 @@ impl CachedInode {
         }
     }
 
-    /// Its branch has been stamped, durably. Stores only what is new: other threads read it.
+    /// Its branch says these times, durably.
+    pub fn has_times(&self, modified: Option<i64>, changed: i64, _durable: &Durable<InBranch>) {
+        if let Some(time) = modified {
+            self.modified.store(time as u64, Ordering::Relaxed);
+        }
+        self.changed.store(changed as u64, Ordering::Relaxed);
+    }
+
+    /// Its branch has been stamped with `time`, if there is a proof of that. Stores only what is new: other
+    /// threads read it.
     #[inline(always)]
-    pub fn stamped(&self, time: i64) {
+    pub fn stamped(&self, time: i64, durable: Option<Durable<InBranch>>) {
+        if durable.is_none() {
+            return;
+        }
         for field in [&self.modified, &self.changed] {
             if field.load(Ordering::Relaxed) != time as u64 {
                 field.store(time as u64, Ordering::Release);

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 const UNNOTICED: &[(&str, &str, &str, &str, &str)] = &[
     (
         "Flush",
-        "libfs-kit/src/views/branch.rs",
-        "branch",
+        "libfs-kit/src/delta/beginning.rs",
+        "of",
         "_ => Some(branch.flush()?),",
         "for a thread that finds a branch which another began and has not fenced; sessions have one \
          thread here",
@@ -22,17 +22,17 @@ const UNNOTICED: &[(&str, &str, &str, &str, &str)] = &[
     ),
     (
         "Fence",
-        "arckfs/src/names.rs",
-        "add_link",
-        "let _named = order::fence((begun, partner));",
+        "libfs-kit/src/names/changes.rs",
+        "name_linker",
+        "Ok(Named::by(&mut branch, partner.ok_or_else(full)?))",
         "for another thread that unlinks the other names, durably, while the record can be seen and is \
          not fenced; one thread has fenced record and partner before it goes on",
     ),
     (
         "Fence",
-        "arckfs/src/names.rs",
+        "libfs-kit/src/names/changes.rs",
         "name_remover",
-        "let _named = order::fence((partner, begun));",
+        "Ok(Named::by(&mut branch, partner.ok_or_else(full)?))",
         "the same: for another thread that changes the inode or the directory before the record is \
          fenced",
     ),
@@ -40,7 +40,7 @@ const UNNOTICED: &[(&str, &str, &str, &str, &str)] = &[
         "Fence",
         "arckfs/src/write.rs",
         "drop_entries",
-        "let _durable = order::fence(cleared);",
+        "order::settle(cleared);",
         "for another thread that uses the pages, or makes the file grow, with fences of its own; the \
          same thread's next fence comes before either counts",
     ),
@@ -48,36 +48,22 @@ const UNNOTICED: &[(&str, &str, &str, &str, &str)] = &[
         "Fence",
         "libfs-kit/src/names/births.rs",
         "end_branch",
-        "let _ended = order::fence(Branch::at(self.session, slot)?.end()?);",
+        "Ok(Branch::at(self.session, slot)?.end()?)",
         "for another thread that uses the number or the pages; the same thread's next fence comes \
          before either counts",
     ),
     (
         "Flush",
-        "arckfs/src/space.rs",
-        "punch_step",
-        "let (_, proof) = order::fence((begun, branch.flush_line_0()?));",
-        "entries ask for a proof, and a hole has nothing else to prove; punching is rare",
-    ),
-    (
-        "Fence",
-        "arckfs/src/space.rs",
-        "punch_step",
-        "let (_, proof) = order::fence((begun, branch.flush_line_0()?));",
-        "the same",
-    ),
-    (
-        "Flush",
         "arckfs/src/write/step.rs",
         "fresh",
-        ".add(bytes.stream_zeroes(0, within).ok_or(Errno::IO)?);",
+        "self.add(bytes.stream_zeroes(0, within).ok_or(Errno::IO)?);",
         "of the word in which the zeroes end and the data begins: it is flushed with the data",
     ),
     (
         "Flush",
         "arckfs/src/write/step.rs",
         "fresh",
-        ".add(bytes.stream_zeroes(end, whole - end).ok_or(Errno::IO)?);",
+        "self.add(bytes.stream_zeroes(end, whole - end).ok_or(Errno::IO)?);",
         "of the word in which the data ends: the same",
     ),
     (
@@ -98,7 +84,7 @@ const UNNOTICED: &[(&str, &str, &str, &str, &str)] = &[
         "Fence",
         "arckfs/src/write.rs",
         "clear_tail",
-        "let _durable = order::fence(zeroes.ok_or(Errno::IO)?);",
+        "order::settle(zeroes.ok_or(Errno::IO)?);",
         "the same",
     ),
     (
@@ -147,24 +133,24 @@ const ORDERED: &[(&str, &str, &str)] = &[
         ".store_u64(index * 8, words[index], Ordering::Release)",
     ),
     (
-        "arckfs/src/write.rs",
-        "resize",
-        "let _ = branch.put(offset::SIZE, new)?;",
+        "libfs-kit/src/delta.rs",
+        "cut",
+        "self.branch.store(offset::SIZE, size)?;",
+    ),
+    (
+        "libfs-kit/src/delta.rs",
+        "cut",
+        "self.branch.store(offset::LIMIT, limit)",
     ),
     (
         "arckfs/src/write.rs",
-        "resize",
-        "let _ = branch.put(offset::LIMIT, limit)?;",
+        "publish_growth",
+        "let (committed, stamped) = order::fence(branch.set_size(line, end, reached)?);",
     ),
     (
-        "arckfs/src/write.rs",
-        "write_locked",
-        "let stored = branch.set(offset::SIZE, end, proof)?;",
-    ),
-    (
-        "arckfs/src/write/step.rs",
+        "libfs-kit/src/delta.rs",
         "put_first_page",
-        "let _ = self.branch.put(offset::ROOT, root.0)?;",
+        "self.branch.store(offset::ROOT, root.0)?;",
     ),
 ];
 

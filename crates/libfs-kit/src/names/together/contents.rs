@@ -8,7 +8,7 @@ use crate::engine::{Attempt, Context};
 use crate::telling::misused;
 use arck_core_state::index::FANOUT;
 use arck_core_state::{IndexRoot, PAGE_SIZE, PagePtr};
-use arck_pm::Flushed;
+use arck_pm::{Durable, Flushed};
 use rustix::io::Errno;
 
 /// Pages of most files: their places are kept apart.
@@ -26,7 +26,9 @@ pub struct Contents {
     /// A file has it, or may have.
     is_given: bool,
     /// Until it has been fenced, with what leads to it.
-    pub(super) stored: Option<Flushed>,
+    pub(super) stored: Option<Flushed<delta::Contents>>,
+    /// From then on, in later attempts too.
+    pub(super) durable: Option<Durable<delta::Contents>>,
 }
 
 impl Contents {
@@ -52,6 +54,7 @@ impl Contents {
             size: bytes.len() as u64,
             is_given: false,
             stored: None,
+            durable: None,
         };
         for (place, part) in bytes.chunks(PAGE_SIZE as usize).enumerate() {
             let page = stock.data.take(session, context.slot())?;
@@ -88,10 +91,7 @@ impl Contents {
     }
 
     fn add(&mut self, token: Flushed) {
-        self.stored = Some(match self.stored.take() {
-            Some(stored) => stored.join(token),
-            None => token,
-        });
+        self.stored = Some(token.describing().join_all(self.stored.take()));
     }
 
     /// Root and size, as a branch says them, and data pages; `None`: there is nothing to say.

@@ -6,24 +6,30 @@
 //!   contents are used again.
 
 use super::Successor;
-use super::contents::Said;
+use super::contents::{Contents, Said};
+use crate::delta::{self, Begun, Born};
 use crate::engine::{Attempt, Context, Need};
 use crate::views::locks::Whole;
 use crate::views::{CachedInode, begun, links};
 use arck_core_state::FileKind;
 use arck_core_state::directory::Dentry;
 use arck_core_state::record::{Record, effect};
-use arck_pm::{Flushed, order};
+use arck_pm::{Durable, Flushed, order};
+use rustix::io::Errno;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// An inode about to be born, locked. That it holds what it does is not durable yet.
 pub(super) struct Conceived<'c, 'a> {
     unborn: Unborn<'c, 'a>,
-    begun: Option<Flushed>,
+    begun: Option<Flushed<Begun>>,
 }
 
 /// What was conceived, durably: a record may name it.
-pub(super) struct Ready<'c, 'a>(Unborn<'c, 'a>);
+pub(super) struct Ready<'c, 'a> {
+    unborn: Unborn<'c, 'a>,
+    /// Of what has contents.
+    begun: Option<Durable<Begun>>,
+}
 
 struct Unborn<'c, 'a> {
     context: &'c Context<'a>,
@@ -45,13 +51,19 @@ impl<'c, 'a> Ready<'c, 'a> {
             .into_iter()
             .map(|conceived| (conceived.unborn, conceived.begun))
             .unzip();
+        let mut durable = Vec::new();
         if unborn.iter().any(|unborn| unborn.said.is_some()) {
-            // In an attempt before this one the contents may have been fenced already.
-            let contents = successors.iter_mut().flatten();
-            let stored = contents.filter_map(|successor| successor.contents.stored.take());
-            let stored = stored.chain(begun.into_iter().flatten());
-            let _durable = order::fence(stored.reduce(Flushed::join));
+            let all = successors.iter_mut().flatten();
+            let stored: Vec<_> = all.map(|one| one.contents.stored.take()).collect();
+            let (stored, begun) = order::fence((stored, begun));
+            for (successor, stored) in successors.iter_mut().flatten().zip(stored) {
+                // In an attempt before this one they may have been fenced already.
+                let contents = &mut successor.contents;
+                contents.durable = stored.or(contents.durable.take());
+            }
+            durable = begun;
         }
+        let mut durable = durable.into_iter();
         let ready = |unborn: Unborn<'c, 'a>| {
             if let Some(said) = unborn.said {
                 unborn.context.has_from_birth(unborn.inode, said);
@@ -59,19 +71,24 @@ impl<'c, 'a> Ready<'c, 'a> {
             // Nobody finds it before a name leads to it.
             unborn.inode.link_delta.store(links(1), Ordering::Relaxed);
             unborn.inode.is_counted();
-            Ready(unborn)
+            let begun = durable.next().flatten();
+            Ready { unborn, begun }
         };
         unborn.into_iter().map(ready).collect()
     }
 
-    /// The record that gives it its first name. From here on it may be born, until an attempt says that
-    /// it is not.
-    pub fn record<'n>(&mut self, name: &'n [u8]) -> Record<'n> {
-        let unborn = &mut self.0;
-        unborn.may_be_born = true;
+    /// The record that gives it its first name, by which it `replaces` what has that. From here on it may be
+    /// born, until an attempt says that it is not.
+    pub fn record<'n>(
+        &mut self,
+        name: &'n [u8],
+        contents: &Contents,
+        replaces: impl FnOnce(Record<'n>) -> Record<'n>,
+    ) -> Result<delta::Ready<'n>, Errno> {
+        let unborn = &mut self.unborn;
         let inode = unborn.inode;
         let field = |field: &AtomicU32| field.load(Ordering::Relaxed);
-        Record {
+        let record = Record {
             state: effect::ADD,
             kind: unborn.kind,
             inode: inode.number(),
@@ -82,20 +99,30 @@ impl<'c, 'a> Ready<'c, 'a> {
             created: inode.created.load(Ordering::Relaxed) as i64,
             name,
             ..Record::of_nothing()
-        }
+        };
+        let born = match unborn.said {
+            None => Born::Empty,
+            Some(_) => Born::With(
+                contents.durable.as_ref().ok_or(Errno::IO)?,
+                self.begun.as_ref().ok_or(Errno::IO)?,
+            ),
+        };
+        let ready = delta::Ready::birth(replaces(record), born)?;
+        unborn.may_be_born = true;
+        Ok(ready)
     }
 
     /// The record was not published, was taken back, or was missed by a fold: after a [`Need`], and not
     /// after a failure, which leaves that open.
     pub fn is_unborn(&mut self) {
-        self.0.may_be_born = false;
+        self.unborn.may_be_born = false;
     }
 
     pub fn dentry(&self) -> Dentry {
         Dentry {
-            inode: self.0.inode.number(),
-            generation: self.0.inode.generation(),
-            kind: self.0.kind,
+            inode: self.unborn.inode.number(),
+            generation: self.unborn.inode.generation(),
+            kind: self.unborn.kind,
         }
     }
 }
@@ -128,7 +155,7 @@ impl<'a> Context<'a> {
             // No longer granted to us: left for good.
             return Err(Need::Again.into());
         }
-        let (inode, locked) = match self.conceive(directory, successor.birth, number, time) {
+        let (inode, _, locked) = match self.conceive(directory, successor.birth, number, time) {
             Ok(conceived) => conceived,
             Err(stop) => {
                 self.give_number_back(number);
