@@ -4,6 +4,8 @@
 //! * Memory is touched before it is timed; "out of the cache" means the next page of a random
 //!   walk through many times what the caches hold.
 //! * Flushes are those that the library would use here, whatever the durability mode.
+// What the bare stores cost: no order is to be had here.
+#![allow(clippy::disallowed_methods)]
 
 use crate::Outcome;
 use crate::groups::PAGE;

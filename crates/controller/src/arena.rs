@@ -9,6 +9,7 @@
 //! * What was once asked of a worker counts as taken, part by part, whether the worker has answered, has
 //!   failed half-way, or is still at it: so much may be in the file without the session's doing.
 
+use crate::journal::Beforehand;
 use crate::lent::{Allowance, with_slack};
 use crate::pool::{Pool, allocate, numbered, resized};
 use crate::spare_files;
@@ -24,7 +25,7 @@ use arck_core_state::superblock::Durability;
 use arck_core_state::{PAGE_SIZE, layout};
 use arck_pm::long::Part;
 use arck_pm::record::{self, FileChange, file_id};
-use arck_pm::{LongFile, MapOptions};
+use arck_pm::{Flushed, LongFile, MapOptions, order};
 use arck_verifier::{ArenaSource, CopyFault};
 use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
@@ -382,7 +383,7 @@ pub fn store_entry(
     pool: &Pool,
     index: usize,
     entry: &session_table::SessionEntry,
-) -> Result<(), Errno> {
+) -> Result<Flushed<Beforehand>, Errno> {
     let table = pool.session_table();
     let offset = session_table::entry_offset(index);
     let bytes = entry.as_bytes();
@@ -391,19 +392,19 @@ pub fn store_entry(
         table.store_u64(offset, 0, Ordering::Release)?;
         table.copy_from(offset + 8, &bytes[8..])?;
         table.store_u64(offset, identity, Ordering::Release)?;
-        table.flush(offset, bytes.len())?;
-        Some(())
+        Some(table.dirty(offset, bytes.len())?.describing().flush())
     };
     store().ok_or(Errno::INVAL)
 }
 
 /// Flushes a session's entry, to be fenced.
-pub fn flush_entry(pool: &Pool, index: usize) {
+pub fn flush_entry(pool: &Pool, index: usize) -> Option<Flushed<Beforehand>> {
     let offset = session_table::entry_offset(index);
     // In range: an entry was read there.
-    let _ = pool
+    let entry = pool
         .session_table()
-        .flush(offset, session_table::SESSION_ENTRY_SIZE);
+        .dirty(offset, session_table::SESSION_ENTRY_SIZE);
+    Some(entry?.describing().flush())
 }
 
 /// Stores how much of a session's arena is allocated, durably if that has changed: what stands there
@@ -415,12 +416,9 @@ pub fn store_pages(pool: &Pool, index: usize, arena: &Arena) {
     let word = u64::from(branch_pages) | u64::from(delta_pages) << 32;
     let table = pool.session_table();
     if table.load_u64(offset, Ordering::Relaxed) != Some(word)
-        && table
-            .store_u64(offset, word, Ordering::Release)
-            .and_then(|()| table.flush(offset, 8))
-            .is_some()
+        && let Some(stored) = table.write_u64(offset, word)
     {
-        arck_pm::fence();
+        order::settle(stored.flush());
     }
 }
 
@@ -456,11 +454,7 @@ pub fn next_session(pool: &Pool) -> Result<SessionNumber, Errno> {
         .ok_or(Errno::IO)?
         .max(1);
     let number = SessionNumber::try_from(next).map_err(|_| Errno::NOSPC)?;
-    table
-        .store_u64(0, next + 1, Ordering::Release)
-        .and_then(|()| table.flush(0, 8))
-        .ok_or(Errno::IO)?;
-    arck_pm::fence();
+    order::settle(table.write_u64(0, next + 1).ok_or(Errno::IO)?.flush());
     Ok(number)
 }
 

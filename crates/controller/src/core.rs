@@ -247,7 +247,7 @@ impl Core {
         core.progress.end();
         // What has been applied so far was flushed by this thread; changes from now on, and their
         // fences, may be another's.
-        arck_pm::fence();
+        core.state.journal.settle();
         tracing::info!("opened in {:.3} s", core.progress.elapsed().as_secs_f64());
         Ok(core)
     }

@@ -14,16 +14,24 @@
 //!   applying the last entry again, whatever free space has been used for since, harms nobody.
 //! * An entry is valid if its checksum holds; the next one is written only after all of the
 //!   last has been applied durably: by the first fence of the change that it belongs to.
+//! * That order is in the types of [`order`]: an entry is written with a [`Prepared`], and what it says is put in
+//!   place with a [`Standing`].
+
+mod order;
+
+pub use crate::pool::Pool;
+pub use order::{Applied, Beforehand, Entry, Prepared, Standing, Unfenced};
 
 use crate::error::{Error, Result};
-use crate::pool::{Pool, allocate};
+use crate::pool::allocate;
 use arck_controller_state::journal::{ENTRY_HEADER_SIZE, EntryHeader, JOURNAL_MAX, Redo, Target};
 use arck_core_state::cast;
 use arck_core_state::header::{FOLD_OFFSET, HEADER_SIZE, OWNERSHIP_OFFSET};
 use arck_core_state::layout;
 use arck_core_state::superblock::Durability;
+use arck_pm::order as pm;
 use arck_pm::record::stored;
-use arck_pm::{MapOptions, Mapping, SharedBytes};
+use arck_pm::{Flushed, MapOptions, Mapping, SharedBytes};
 use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -45,7 +53,7 @@ pub fn memory(target: Target, pool: &Pool) -> SharedBytes<'_> {
 /// words become odd, everything but fold numbers and owners is stored, sequence words become
 /// even, then each header's fold number and after it its owner. What is out of range, which is
 /// in no valid entry, is left out. Flushes nothing.
-pub fn store(redo: &Redo, pool: &Pool, half: impl FnOnce()) {
+pub fn store(redo: &Redo, pool: &Pool, _standing: &Standing, half: impl FnOnce()) {
     let numbers = redo.sequenced();
     let headers = || numbers.iter().filter_map(|&number| pool.header(number));
     for header in headers() {
@@ -83,6 +91,25 @@ pub fn store(redo: &Redo, pool: &Pool, half: impl FnOnce()) {
     store(true);
 }
 
+/// Flushes what [`store`] has stored; `each` is told of every range.
+pub fn flush(
+    redo: &Redo,
+    pool: &Pool,
+    mut each: impl FnMut(SharedBytes<'_>),
+) -> Option<Flushed<Applied>> {
+    let mut applied: Option<Flushed<Applied>> = None;
+    for (target, offset, bytes) in redo.records() {
+        // In range: it was stored to.
+        if let Some(range) = memory(target, pool).slice(cast::index(offset), bytes.len())
+            && let Some(dirty) = range.dirty(0, bytes.len())
+        {
+            applied = Some(dirty.describing().flush().join_all(applied));
+            each(range);
+        }
+    }
+    applied
+}
+
 /// The open journal.
 pub struct Journal {
     file: OwnedFd,
@@ -91,6 +118,10 @@ pub struct Journal {
     synchronous: bool,
     /// Bytes of entries since [`Journal::take_bytes`].
     bytes: u64,
+    /// What is to be durable before the next entry.
+    unfenced: Unfenced,
+    /// Whether what the last entry says is in place.
+    is_applied: bool,
 }
 
 impl Journal {
@@ -128,11 +159,13 @@ impl Journal {
             sequence: 0,
             synchronous,
             bytes: 0,
+            unfenced: Unfenced::default(),
+            is_applied: true,
         })
     }
 
-    /// The valid entry at the start, if there is one.
-    pub fn read(&mut self) -> Option<Redo> {
+    /// The valid entry at the start, if there is one: it is to be applied again.
+    pub fn read(&mut self) -> Option<(Redo, Standing)> {
         let mut header = [0u8; ENTRY_HEADER_SIZE];
         self.mapping.bytes().copy_to(0, &mut header)?;
         let header = EntryHeader::decode(&header)?;
@@ -146,7 +179,36 @@ impl Journal {
             .copy_to(ENTRY_HEADER_SIZE, &mut bytes)?;
         let redo = Redo::decode(&header, bytes)?;
         self.sequence = header.sequence;
-        Some(redo)
+        self.is_applied = false;
+        Some((redo, Standing::found()))
+    }
+
+    /// Takes note of what was flushed and is to be durable before the next entry: what that refers to, or
+    /// relies on.
+    pub fn await_fence<T>(&self, flushed: Flushed<T>) {
+        self.unfenced.add(flushed);
+    }
+
+    /// Makes durable what was noted; then another thread may go on.
+    #[track_caller]
+    pub fn settle(&self) {
+        self.unfenced.fence();
+    }
+
+    /// Before an entry, by the first fence of its change: makes durable what it refers to, and what the
+    /// entry before it said.
+    #[track_caller]
+    pub fn prepare(&self) -> Prepared {
+        debug_assert!(self.is_applied, "the last entry is in place");
+        self.unfenced.prepared()
+    }
+
+    /// What the entry says is in place, and flushed.
+    pub fn has_applied(&mut self, _: Standing, applied: Option<Flushed<Applied>>) {
+        applied
+            .into_iter()
+            .for_each(|applied| self.await_fence(applied));
+        self.is_applied = true;
     }
 
     /// Bytes of entries written since this was asked last.
@@ -182,26 +244,27 @@ impl Journal {
         redo: &Redo,
         pool: &Pool,
         sync: bool,
-    ) -> std::result::Result<(), Errno> {
+        _prepared: Prepared,
+    ) -> std::result::Result<Standing, Errno> {
+        debug_assert!(self.is_applied, "the last entry is in place");
         self.sequence += 1;
         let header = EntryHeader::new(self.sequence, redo.bytes());
         let memory = self.mapping.bytes();
         let size = ENTRY_HEADER_SIZE + redo.bytes().len();
-        memory
-            .stream_from(ENTRY_HEADER_SIZE, redo.bytes())
-            .and_then(|()| memory.stream_from(0, header.as_bytes()))
-            .ok_or(Errno::NOSPC)?;
-        arck_pm::fence();
+        let content = memory.stream(ENTRY_HEADER_SIZE, redo.bytes());
+        let content = content.ok_or(Errno::NOSPC)?;
+        let header = memory.stream(0, header.as_bytes()).ok_or(Errno::NOSPC)?;
+        let entry = pm::fence(content.join(header).describing::<Entry>());
         self.bytes += size as u64;
         if sync
             && let Some(written) = memory.slice(0, size)
             && let Err(errno) = pool.write_back(written)
         {
             // It was not committed, so it must not be found either.
-            memory.stream_u64(0, 0).ok_or(Errno::IO)?;
-            arck_pm::fence();
+            pm::settle(memory.stream_word(0, 0).ok_or(Errno::IO)?);
             return Err(errno);
         }
-        Ok(())
+        self.is_applied = false;
+        Ok(Standing::by(entry))
     }
 }

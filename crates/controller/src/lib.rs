@@ -6,7 +6,7 @@
 //! | --- | --- |
 //! | `mkfs`, `pool`, `files` | making, opening and mapping a pool; the controller's own tables |
 //! | `beneath` | whether there is room for a pool |
-//! | `journal`, `change` | one atomic step of the verified state |
+//! | [`journal`], `change` | one atomic step of the verified state; the order of a commit, in types |
 //! | `working` | a page as a change leaves it |
 //! | `state`, `space`, `slots` | the tables: shadow inodes, numbers, segments, pages, places of inodes |
 //! | `apply` | a verified delta becomes a change |
@@ -62,7 +62,9 @@ mod grants;
 mod handed_on;
 mod helper;
 mod holdings;
-mod journal;
+/// Not for use elsewhere: its documentation has programs that must not compile.
+#[doc(hidden)]
+pub mod journal;
 mod kept;
 mod kept_locks;
 mod lent;

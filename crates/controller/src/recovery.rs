@@ -22,7 +22,6 @@ use crate::sessions::{Owned, Session};
 use crate::space::Space;
 use arck_controller_state::journal::Target;
 use arck_controller_state::segments::{SegmentEntry, SegmentKind};
-use arck_core_state::cast;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{InodeNumber, PAGE_SIZE, PagePtr, layout};
@@ -32,7 +31,9 @@ use std::time::Instant;
 
 /// Applies the journal's last entry again, and maps the metadata segments.
 pub fn replay(pool: &mut Pool, open: &mut Journal) -> Result<()> {
-    let redo = open.read().unwrap_or_default();
+    let Some((redo, standing)) = open.read() else {
+        return map_metadata(pool);
+    };
     // The segment table first: it says what the other records may address.
     for (target, offset, bytes) in redo.records() {
         if target == Target::Segments {
@@ -53,11 +54,8 @@ pub fn replay(pool: &mut Pool, open: &mut Journal) -> Result<()> {
             .and_then(|at| memory.slice(at, bytes.len()))
             .ok_or_else(|| damaged(pool, NOT_THERE))?;
     }
-    journal::store(&redo, pool, || {});
-    for (target, offset, bytes) in redo.records() {
-        // In range, as was seen above.
-        let _ = journal::memory(target, pool).flush(cast::index(offset), bytes.len());
-    }
+    journal::store(&redo, pool, &standing, || {});
+    open.has_applied(standing, journal::flush(&redo, pool, |_| {}));
     // No fence: it is all the same until there is another entry, and the first fence of the change
     // that brings it makes this durable. A second failure before that finds this entry once more.
     Ok(())
@@ -168,7 +166,11 @@ pub fn recover(core: &mut Core, held: Vec<Held>, arenas_count: bool) -> Result<(
         if there.contains(&entry.session) {
             // The controller before may have died before it flushed what is to be seen there, and
             // the session is told that it has what it has.
-            arena::flush_entry(&core.state.pool, index);
+            let entry_flushed = arena::flush_entry(&core.state.pool, index);
+            let journal = &core.state.journal;
+            entry_flushed
+                .into_iter()
+                .for_each(|flushed| journal.await_fence(flushed));
             core.expect_back(index, &entry, arena, &inodes);
             continue;
         }

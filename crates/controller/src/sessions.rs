@@ -450,10 +450,11 @@ impl Core {
         (entry.branch_pages, entry.delta_pages) = arena.pages();
         let allowance = arena.allowance(number, arena.pages())?;
         self.lookout.lend(Lent::Arena(number), allowance);
-        arena::store_entry(pool, index, &entry).inspect_err(|_| {
+        let stored = arena::store_entry(pool, index, &entry).inspect_err(|_| {
             pool.remove_file(&arena::name(number));
             self.lookout.forget(Lent::Arena(number));
         })?;
+        self.state.journal.await_fence(stored);
         let live = Live {
             control: mapping,
             wake,

@@ -27,6 +27,8 @@
 //!   preload library.
 
 #![deny(unsafe_op_in_unsafe_fn)]
+// The stores, flushes and fences that give no token are what those with tokens are made of.
+#![allow(clippy::disallowed_methods)]
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("arck-pm is written for x86-64 Linux: it uses clwb, sfence and movnt in assembly");

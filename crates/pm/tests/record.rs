@@ -1,4 +1,5 @@
 //! Traces of real stores, and what replaying them finds.
+#![allow(clippy::disallowed_methods)]
 
 use arck_pm::record::{EventKind, FileId, Recording, mark};
 use arck_pm::replay::{Region, Replay, fence_points};

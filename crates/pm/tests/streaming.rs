@@ -1,5 +1,6 @@
 //! The streaming copy at every alignment and length, against a plain copy, under
 //! both policies.
+#![allow(clippy::disallowed_methods)]
 
 use arck_pm::{Access, MapOptions, Mapping, PersistPolicy, SharedBytes};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};

@@ -1,7 +1,7 @@
 //! The commit of a change: see the order in the head of [`super`].
 
 use super::{Change, Weight};
-use crate::journal;
+use crate::journal::{self, Beforehand, Standing};
 use crate::slots::place;
 use crate::state::State;
 use arck_controller_state::journal::{Redo, Target};
@@ -12,6 +12,7 @@ use arck_core_state::header::HEADER_SIZE;
 use arck_core_state::inode::INODE_SIZE;
 use arck_core_state::{InodeNumber, PAGE_SIZE, PagePtr, Pages};
 use arck_pm::record::stored;
+use arck_pm::{Flushed, order};
 use foldhash::HashMap;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -33,16 +34,19 @@ impl Change<'_> {
         let redo = self.redo()?;
         let (pool, journal) = (&self.state.pool, &mut self.state.journal);
         pool.with_room(|| journal.reserve(redo.size()))?;
-        self.write_fresh()?;
+        let fresh = self.write_fresh()?;
+        let journal = &self.state.journal;
+        fresh
+            .into_iter()
+            .for_each(|fresh| journal.await_fence(fresh));
+        let prepared = journal.prepare();
         self.state.crash_point("fresh pages written");
         let sync = weight == Weight::Fold;
-        {
-            let State { pool, journal, .. } = &mut *self.state;
-            journal.write(&redo, pool, sync)?;
-        }
+        let State { pool, journal, .. } = &mut *self.state;
+        let standing = journal.write(&redo, pool, sync, prepared)?;
         self.committed = true;
         self.state.crash_point("journal written");
-        self.apply(&redo, sync);
+        self.apply(&redo, sync, standing);
         self.state.crash_point("applied");
         self.update_tables();
         self.zero_moved();
@@ -53,6 +57,7 @@ impl Change<'_> {
     /// nobody's use, and not allocated again before this.
     fn zero_moved(&self) {
         let zeroes = [0u8; PAGE_BYTES];
+        let mut zeroed: Option<Flushed> = None;
         let pages = self
             .moved_pages
             .iter()
@@ -67,11 +72,12 @@ impl Change<'_> {
             let memory = self.state.pool.space();
             let at = offset + (address % PAGE_SIZE) as usize;
             // In range: the segment is mapped.
-            let _ = memory.copy_from(at, &zeroes[..cast::index(length)]);
-            let _ = memory.flush(at, cast::index(length));
+            if let Some(dirty) = memory.write(at, &zeroes[..cast::index(length)]) {
+                zeroed = Some(dirty.flush().join_all(zeroed));
+            }
         }
-        if !(self.moved_pages.is_empty() && self.moved_places.is_empty()) {
-            arck_pm::fence();
+        if zeroed.is_some() {
+            order::settle(zeroed);
         }
     }
 
@@ -166,11 +172,14 @@ impl Change<'_> {
         Ok(redo)
     }
 
-    /// Pages and inodes that nothing refers to yet go to their place directly. The fence makes them
+    /// Pages and inodes that nothing refers to yet go to their place directly. [`Journal::prepare`] makes them
     /// durable; with them what was copied for this change, the entry of a session that is to own
-    /// something by it, and what the change before this one, or recovery, has applied. So it is
-    /// there even if nothing is fresh.
-    fn write_fresh(&self) -> Result<(), Errno> {
+    /// something by it, and what the change before this one, or recovery, has applied. So it fences
+    /// even if nothing is fresh.
+    ///
+    /// [`Journal::prepare`]: journal::Journal::prepare
+    fn write_fresh(&self) -> Result<Option<Flushed<Beforehand>>, Errno> {
+        let mut fresh: Option<Flushed<Beforehand>> = None;
         let space = self.state.pool.space();
         let mut bytes = [0u8; PAGE_BYTES];
         for (&page, working) in in_order(&self.pages) {
@@ -183,7 +192,8 @@ impl Change<'_> {
             for (chunk, word) in chunks.iter_mut().zip(words) {
                 *chunk = word.load(Ordering::Relaxed).to_le_bytes();
             }
-            space.stream_from(offset, &bytes).ok_or(Errno::IO)?;
+            let stored = space.stream(offset, &bytes).ok_or(Errno::IO)?;
+            fresh = Some(stored.describing().join_all(fresh));
             self.write_back(offset, bytes.len())?;
         }
         for (number, &address) in in_order(&self.new_inodes) {
@@ -193,13 +203,11 @@ impl Change<'_> {
             let page = PagePtr::of_address(address);
             let offset = self.state.pool.mapped_offset(page).ok_or(Errno::IO)?
                 + (address % PAGE_SIZE) as usize;
-            space
-                .stream_from(offset, inode.as_bytes())
-                .ok_or(Errno::IO)?;
+            let stored = space.stream(offset, inode.as_bytes()).ok_or(Errno::IO)?;
+            fresh = Some(stored.describing().join_all(fresh));
             self.write_back(offset, INODE_SIZE)?;
         }
-        arck_pm::fence();
-        Ok(())
+        Ok(fresh)
     }
 
     fn write_back(&self, offset: usize, length: usize) -> Result<(), Errno> {
@@ -225,9 +233,10 @@ impl Change<'_> {
     }
 
     /// Applies what the journal holds. Nothing can fail any more.
-    fn apply(&mut self, redo: &Redo, sync: bool) {
+    fn apply(&mut self, redo: &Redo, sync: bool, standing: Standing) {
         let pool = &self.state.pool;
-        journal::store(redo, pool, || self.state.crash_point("half applied"));
+        let half = || self.state.crash_point("half applied");
+        journal::store(redo, pool, &standing, half);
         for &number in self.headers.keys() {
             // A mark on a header whose ownership does not change has no redo record.
             if let Some(header) = pool.header(number) {
@@ -240,19 +249,14 @@ impl Change<'_> {
                 }
             }
         }
-        for (target, offset, bytes) in redo.records() {
-            let memory = journal::memory(target, pool);
-            // In range: it was stored to.
-            let _ = memory.flush(cast::index(offset), bytes.len());
-            if sync
-                && let Some(range) = memory.slice(cast::index(offset), bytes.len())
-                && let Err(errno) = pool.write_back(range)
-            {
+        let applied = journal::flush(redo, pool, |range| {
+            if sync && let Err(errno) = pool.write_back(range) {
                 tracing::error!("writing the verified state back: {errno}");
             }
-        }
+        });
+        self.state.journal.has_applied(standing, applied);
         // No fence: until another entry takes the place of this one, it is applied again after a
-        // failure of the machine, and the fence that comes before that (see `write_fresh`, and
+        // failure of the machine, and the fence that comes before that (`Journal::prepare`, and in
         // `Core::open`) makes this durable. Whoever acts on what he sees here, a session that uses
         // a page which is free now, or begins another branch, acts on what the journal holds.
     }

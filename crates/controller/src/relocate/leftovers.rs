@@ -85,7 +85,7 @@ impl Core {
                 SegmentKind::Data => self.punch_unused(segment, entry, &referred, &mut emptied),
             }
         }
-        arck_pm::fence();
+        self.state.journal.settle();
         if let Err(errno) = self.note_emptied(&emptied) {
             tracing::error!("pages that a crash left in nobody's use stay so: {errno}");
         }
@@ -178,8 +178,9 @@ impl Core {
         let zeroes = [0u8; PAGE_BYTES];
         let memory = self.state.pool.space();
         // In range: the segment is mapped.
-        let _ = memory.copy_from(offset + at, &zeroes[..length]);
-        let _ = memory.flush(offset + at, length);
+        if let Some(dirty) = memory.write(offset + at, &zeroes[..length]) {
+            self.state.journal.await_fence(dirty.flush());
+        }
         let written = memory.slice(offset + at, length);
         if let Some(Err(errno)) = written.map(|range| self.state.pool.write_back(range)) {
             tracing::error!("writing back what was zeroed: {errno}");

@@ -150,7 +150,7 @@ impl Copier {
             .map_err(|error| error.errno())
     }
 
-    /// Durable after the next fence.
+    /// Durable before the next entry of the journal.
     pub(crate) fn write(
         &mut self,
         state: &State,
@@ -160,10 +160,10 @@ impl Copier {
         let options = MapOptions::READ_WRITE;
         let (target, within) = mapped(state, &mut self.to, page, OFlags::RDWR, options)?;
         let target = target.bytes();
-        target
-            .stream_from(within, bytes)
-            .and_then(|()| target.slice(within, bytes.len()))
-            .map_or(Err(Errno::IO), |range| state.pool.write_back(range))
+        let stored = target.stream(within, bytes).ok_or(Errno::IO)?;
+        state.journal.await_fence(stored);
+        let range = target.slice(within, bytes.len()).ok_or(Errno::IO)?;
+        state.pool.write_back(range)
     }
 
     /// Copies the first bytes of a page; behind them are zeroes.
@@ -193,13 +193,11 @@ impl Copier {
         let length = bytes.len() - from;
         let target = target.bytes();
         bytes.fill(0);
-        target
-            .try_stream(within + from, &bytes[from..])
-            .map(drop)
-            .map_err(|error| error.errno())?;
-        target
-            .slice(within + from, length)
-            .map_or(Err(Errno::IO), |range| state.pool.write_back(range))
+        let zeroed = target.try_stream(within + from, &bytes[from..]);
+        let zeroed = zeroed.map_err(|error| error.errno())?;
+        state.journal.await_fence(zeroed);
+        let range = target.slice(within + from, length).ok_or(Errno::IO)?;
+        state.pool.write_back(range)
     }
 }
 

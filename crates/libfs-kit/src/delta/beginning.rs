@@ -80,7 +80,7 @@ impl std::ops::Deref for Beginning {
 impl Beginning {
     /// The branch as the view says that it is, or as `begin` stores it; `begin` notes that it is stored.
     #[inline(always)]
-    pub(crate) fn of(
+    pub fn of(
         branch: Branch<'static>,
         said: &'static AtomicU32,
         begin: impl FnOnce(&Branch<'static>) -> Result<Flushed<Begun>, Errno>,
