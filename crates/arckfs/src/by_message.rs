@@ -8,13 +8,13 @@
 use crate::engine::Engine;
 use crate::interface::Errno;
 use crate::listing::push;
-use arck_core_state::geometry::NAME_MAX;
-use arck_core_state::{FileKind, InodeNumber};
-use arck_pm::guarded::guarded_copy;
-use arck_protocol::message::listed::Listed;
-use arck_protocol::message::{READ_MAX, WRITE_MAX};
-use arck_protocol::socket::PIECE_MAX;
-use arck_protocol::{Request, Response};
+use arck_libfs_kit::format::NAME_MAX;
+use arck_libfs_kit::format::{FileKind, InodeNumber};
+use arck_libfs_kit::memory::guarded::guarded_copy;
+use arck_libfs_kit::messages::Listed;
+use arck_libfs_kit::messages::PIECE_MAX;
+use arck_libfs_kit::messages::{READ_MAX, WRITE_MAX};
+use arck_libfs_kit::messages::{Request, Response};
 use rustix::fd::BorrowedFd;
 use std::collections::HashSet;
 

@@ -17,7 +17,7 @@ use crate::engine::Engine;
 use crate::interface::{Errno, Handle};
 use crate::shared_offsets;
 use crate::state::Description;
-use arck_core_state::InodeNumber;
+use arck_libfs_kit::format::InodeNumber;
 use arck_libfs_kit::region::{LockGuard, Offset};
 use arck_libfs_kit::views::open::Listed;
 use std::num::NonZeroU64;

@@ -12,12 +12,11 @@ use crate::credentials::Capability;
 use crate::credentials::Credentials;
 use crate::engine::{Attempt, Context, Need, Published, Stop};
 use crate::interface::Errno;
-use arck_core_state::branch::offset;
-use arck_core_state::extended::{NAME_MAX, NONE, PREFIX, Page, VALUE_MAX};
-use arck_core_state::{FileKind, PagePtr};
+use arck_libfs_kit::format::extended::{NAME_MAX, NONE, PREFIX, Page, VALUE_MAX};
+use arck_libfs_kit::format::{FileKind, PagePtr};
+use arck_libfs_kit::memory::durable as order;
 use arck_libfs_kit::views::stamps::now;
 use arck_libfs_kit::views::{CachedInode, flag};
-use arck_pm::order;
 use std::sync::atomic::Ordering;
 
 /// What is to be done to an attribute.
@@ -230,7 +229,7 @@ impl<'a> Context<'a> {
     fn publish_extended(
         &self,
         inode: &'static CachedInode,
-        expected: &arck_protocol::operation::Expected,
+        expected: &arck_libfs_kit::engine::Expected,
         new: &Page,
         attributes: u32,
     ) -> Result<(), Unpublished> {
@@ -251,7 +250,7 @@ impl<'a> Context<'a> {
         let (before, word, stored) = branch.set_attributes(attributes, &stamped, filled)?;
         let committed = order::fence(stored);
         let published = Published {
-            offset: branch.offset_of(offset::PARENT),
+            offset: branch.offset_of_attributes(),
             word,
             before,
             length: 8,

@@ -7,7 +7,7 @@
 
 use crate::engine::{Attempt, Context};
 use crate::interface::Errno;
-use arck_core_state::PAGE_SIZE;
+use arck_libfs_kit::format::PAGE_SIZE;
 use arck_libfs_kit::views::CachedInode;
 use arck_libfs_kit::views::entries::pages_of;
 use std::sync::atomic::Ordering;

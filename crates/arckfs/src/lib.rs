@@ -47,6 +47,11 @@ mod write;
 
 pub use arck_libfs_kit::connection::{keep_descriptors_from, note_wait};
 pub use arck_libfs_kit::forks;
+/// For who handles a program's signals, its memory and its locks of that: faults of guarded copies, and pages that
+/// are locked.
+pub use arck_libfs_kit::memory::{
+    Locking, guarded, lock_pages, locking_to_come, note_locking_to_come,
+};
 pub use arck_libfs_kit::session::reach::{give_up_reservations, side_of};
 pub use file_system::*;
 pub use interface::*;

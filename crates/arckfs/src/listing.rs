@@ -8,9 +8,9 @@
 //!   to 0). Any other is taken for the next record behind it.
 
 use crate::engine::{Attempt, Context};
-use arck_core_state::{FileKind, InodeNumber};
+use arck_libfs_kit::format::{FileKind, InodeNumber};
+use arck_libfs_kit::memory::SharedBytes;
 use arck_libfs_kit::views::CachedInode;
-use arck_pm::SharedBytes;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 

@@ -21,14 +21,14 @@
 
 use crate::engine::{Attempt, Context, Need};
 use crate::interface::Errno;
-use arck_core_state::{InodeNumber, PAGE_SIZE, PagePtr};
 use arck_libfs_kit::Session;
+use arck_libfs_kit::format::{InodeNumber, PAGE_SIZE, PagePtr};
+use arck_libfs_kit::memory::SharedBytes;
+use arck_libfs_kit::memory::placing::{self, Protection};
+use arck_libfs_kit::messages::{MAP_WRITABLE, map_entry};
 use arck_libfs_kit::views::entries::pages_of;
 use arck_libfs_kit::views::open::Listed;
 use arck_libfs_kit::views::{CachedInode, flag};
-use arck_pm::SharedBytes;
-use arck_pm::placing::{self, Protection};
-use arck_protocol::control::{MAP_WRITABLE, map_entry};
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
@@ -353,7 +353,7 @@ impl<'a> Context<'a> {
                 }
                 // Behind the end it is nobody's data, whoever owns the file by now.
                 let zeroed = bytes.stream_zeroes(within, PAGE - within);
-                arck_pm::order::settle(zeroed.ok_or(Errno::IO)?);
+                arck_libfs_kit::memory::durable::settle(zeroed.ok_or(Errno::IO)?);
             }
         }
         Ok(Some(pointer.0))
@@ -473,7 +473,7 @@ impl<'a> Context<'a> {
             inodes.push((map.listing.number, map.listing.generation));
         }
         drop(table);
-        arck_pm::order::settle(stored);
+        arck_libfs_kit::memory::durable::settle(stored);
         inodes.sort_unstable();
         inodes.dedup();
         inodes

@@ -10,14 +10,14 @@
 use crate::credentials::Capability;
 use crate::engine::{Attempt, Context, Need, Stop};
 use crate::interface::Errno;
-use arck_core_state::directory::Dentry;
-use arck_core_state::geometry::LINKS_MAX;
-use arck_core_state::{FileKind, InodeNumber, ROOT_INODE};
+use arck_libfs_kit::engine::Expected;
+use arck_libfs_kit::format::LINKS_MAX;
+use arck_libfs_kit::format::directory::Dentry;
+use arck_libfs_kit::format::{FileKind, InodeNumber, ROOT_INODE};
 use arck_libfs_kit::names::changes::{Name, Replaced};
 use arck_libfs_kit::names::overlay::{Before, Found};
 use arck_libfs_kit::views::locks::Want;
 use arck_libfs_kit::views::{CachedInode, flag};
-use arck_protocol::operation::Expected;
 use std::sync::atomic::Ordering;
 
 /// RENAME_NOREPLACE.

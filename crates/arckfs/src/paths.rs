@@ -19,7 +19,7 @@
 
 use crate::engine::{Attempt, Context, Need, Stop};
 use crate::state::AuxiliaryState;
-use arck_core_state::{FileKind, InodeNumber, PAGE_SIZE, directory};
+use arck_libfs_kit::format::{FileKind, InodeNumber, PAGE_SIZE, directory};
 use arck_libfs_kit::views::CachedInode;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -10,7 +10,7 @@
 
 use crate::engine::{Attempt, Context};
 use crate::interface::Errno;
-use arck_core_state::FileKind;
+use arck_libfs_kit::format::FileKind;
 use arck_libfs_kit::views::CachedInode;
 use rustix::fs::{Mode, OFlags};
 use std::ffi::CStr;

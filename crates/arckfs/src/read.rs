@@ -10,10 +10,10 @@
 
 use crate::engine::{Attempt, Context};
 use crate::interface::Errno;
-use arck_core_state::PAGE_SIZE;
+use arck_libfs_kit::format::PAGE_SIZE;
+use arck_libfs_kit::memory::guarded::{guarded_copy, guarded_zero};
+use arck_libfs_kit::memory::{Error, SharedBytes};
 use arck_libfs_kit::views::CachedInode;
-use arck_pm::guarded::{guarded_copy, guarded_zero};
-use arck_pm::{Error, SharedBytes};
 use std::sync::atomic::Ordering;
 
 fn byte_at(bytes: &SharedBytes<'_>, at: usize) -> Result<u8, Errno> {

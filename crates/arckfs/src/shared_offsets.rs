@@ -1,5 +1,5 @@
 //! Offsets and flags of descriptions that were handed on: the kernel's, of the open file that stands for
-//! one ([`arck_protocol::socket::Call::HandOn`]) in every process that has it.
+//! one ([`arck_libfs_kit::messages::Call::HandOn`]) in every process that has it.
 //!
 //! # Invariants
 //! * A part of the file is taken by moving the offset behind it, in one system call, before it is read or

@@ -9,7 +9,7 @@
 //!   another process sets (`prlimit`) holds at the latest when a file has grown by so much more; and one
 //!   that refuses is read again first.
 
-use arck_core_state::geometry::FILE_SIZE_MAX;
+use arck_libfs_kit::format::FILE_SIZE_MAX;
 use rustix::process::{Resource, getrlimit};
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -11,15 +11,15 @@
 use crate::engine::{Attempt, Context, Need};
 use crate::interface::Errno;
 use crate::write::Position;
-use arck_core_state::{PAGE_SIZE, PagePtr, index};
 use arck_libfs_kit::Session;
 use arck_libfs_kit::delta::{self, Beginning, Entry, FreshPages, INDEX_PAGES_MAX};
+use arck_libfs_kit::format::{PAGE_SIZE, PagePtr, index};
+use arck_libfs_kit::memory::durable::Flushed;
+use arck_libfs_kit::memory::durable::{self as order, FlushedSet};
 use arck_libfs_kit::region::ThreadSlot;
 use arck_libfs_kit::views::entries::pages_of;
 use arck_libfs_kit::views::stamps::now;
 use arck_libfs_kit::views::{CachedInode, flag};
-use arck_pm::Flushed;
-use arck_pm::order::{self, FlushedSet};
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering;
 
@@ -219,7 +219,7 @@ impl<'a> Context<'a> {
     fn finish_step(
         &self,
         inode: &'static CachedInode,
-        expected: &arck_protocol::operation::Expected,
+        expected: &arck_libfs_kit::engine::Expected,
         branch: &mut Beginning,
         stored: impl FlushedSet,
     ) -> Attempt<()> {

@@ -9,9 +9,9 @@
 
 use crate::spares::{Spares, ThreadSpares};
 use arck_libfs_kit::Session;
+use arck_libfs_kit::messages::MEMBERS;
 use arck_libfs_kit::region::{AtomicOffset, Lock, Offset};
 use arck_libfs_kit::region_shared;
-use arck_protocol::control::MEMBERS;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 

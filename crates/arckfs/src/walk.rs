@@ -11,9 +11,9 @@
 
 use crate::engine::{Attempt, Context};
 use crate::interface::Errno;
-use arck_core_state::directory::Dentry;
-use arck_core_state::geometry::PATH_MAX;
-use arck_core_state::{FileKind, ROOT_INODE};
+use arck_libfs_kit::format::PATH_MAX;
+use arck_libfs_kit::format::directory::Dentry;
+use arck_libfs_kit::format::{FileKind, ROOT_INODE};
 use arck_libfs_kit::names::overlay::{Before, Found};
 use arck_libfs_kit::views::CachedInode;
 use std::sync::atomic::Ordering;

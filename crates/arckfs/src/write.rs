@@ -20,18 +20,17 @@ use crate::engine::{Attempt, Context, Published, Written};
 use crate::interface::Errno;
 use crate::size_limit;
 use crate::space::join;
-use arck_core_state::branch::offset;
-use arck_core_state::geometry::FILE_SIZE_MAX;
-use arck_core_state::{PAGE_SIZE, PagePtr, index};
 use arck_libfs_kit::delta::{
     self, Beginning, BegunBranch, Contents, Entries, Entry, FreshPages, Line0, Reached,
 };
+use arck_libfs_kit::engine::Expected;
+use arck_libfs_kit::format::FILE_SIZE_MAX;
+use arck_libfs_kit::format::{PAGE_SIZE, PagePtr, index};
+use arck_libfs_kit::memory::durable as order;
+use arck_libfs_kit::memory::durable::{Durable, Flushed};
 use arck_libfs_kit::views::entries::pages_of;
 use arck_libfs_kit::views::stamps::now;
 use arck_libfs_kit::views::{CachedInode, begun, flag};
-use arck_pm::order;
-use arck_pm::{Durable, Flushed};
-use arck_protocol::operation::Expected;
 use std::sync::atomic::Ordering;
 use step::Step;
 
@@ -196,7 +195,7 @@ impl<'a> Context<'a> {
         self.put_times(inode, &line, time)?;
         let (committed, stamped) = order::fence(branch.set_size(line, end, reached)?);
         let published = Published {
-            offset: branch.offset_of(offset::SIZE),
+            offset: branch.offset_of_size(),
             word: end,
             before: size,
             length: 8,
@@ -405,12 +404,12 @@ impl<'a> Context<'a> {
             inode.delta_root(),
             &mut |page, entry| {
                 let verified = page < limit
-                    && arck_core_state::index::lookup(self.session, root, page)
+                    && arck_libfs_kit::format::index::lookup(self.session, root, page)
                         .is_some_and(|page| !page.is_null());
                 if page >= size {
                     return;
                 }
-                match (entry == arck_core_state::index::HOLE, verified) {
+                match (entry == arck_libfs_kit::format::index::HOLE, verified) {
                     (false, false) => count += 1,
                     (true, true) => count -= 1,
                     _ => {}
@@ -478,7 +477,7 @@ fn length_of_step(position: u64, asked: usize, limit: u64) -> Attempt<usize> {
 }
 
 fn count_verified(context: &Context<'_>, pointer: u64, level: u32, first: u64, limit: u64) -> u64 {
-    use arck_core_state::{Pages, index};
+    use arck_libfs_kit::format::{Pages, index};
     if pointer == 0 || first >= limit {
         return 0;
     }

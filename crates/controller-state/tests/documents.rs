@@ -169,6 +169,34 @@ fn dependencies_are_as_they_are_drawn() {
     assert_eq!(parts, cargo.into_keys().collect(), "the table of parts");
 }
 
+/// LibFSes, and what each is built on of the workspace: the kit, and nothing beneath it.
+const LIBFSES: &[&str] = &["arckfs", "kvfs"];
+
+/// What a LibFS needs of format, protocol and persistence the kit hands on, by name: there is no back door beside it,
+/// and what another LibFS may use is what these do.
+#[test]
+fn a_libfs_is_built_on_the_kit_alone() {
+    let cargo = asked_of_cargo();
+    for name in LIBFSES {
+        let built_on: Vec<&str> = cargo[*name].0.iter().map(String::as_str).collect();
+        assert_eq!(built_on, ["libfs-kit"], "`{name}`");
+    }
+    // What serves programs knows its LibFS, and what it needs to know of executables.
+    let preload: Vec<&str> = cargo["preload"].0.iter().map(String::as_str).collect();
+    assert_eq!(preload, ["arckfs", "executable"]);
+    // By name: a glob would hand on what nobody meant to.
+    let mut looked_at = 0;
+    for file in sources(&root().join("crates/libfs-kit/src")) {
+        for line in read(&file).lines().map(str::trim) {
+            looked_at += 1;
+            let is_glob = line.starts_with("pub use arck_") && line.ends_with("*;");
+            let is_whole = line.starts_with("pub use arck_") && !line.contains("::");
+            assert!(!is_glob && !is_whole, "{}: {line}", file.display());
+        }
+    }
+    assert!(looked_at > 5_000);
+}
+
 /// What is trusted neither reaches the kit nor anything that does, and does not say its name: a new LibFS changes
 /// nothing in it.
 #[test]

@@ -29,9 +29,8 @@ mod value;
 pub use changes::Batch;
 pub use value::VALUE_MAX;
 
-use arck_core_state::FileKind;
-use arck_core_state::geometry::NAME_MAX;
 use arck_libfs_kit::engine::{Alone, Attempt, Context, Engine, Way};
+use arck_libfs_kit::format::{FileKind, NAME_MAX};
 use arck_libfs_kit::names::births::Birth;
 use arck_libfs_kit::session::SessionOptions;
 use arck_libfs_kit::{ConnectError, Session};

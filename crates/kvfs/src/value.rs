@@ -3,8 +3,8 @@
 //! Invariant: what was read counts only if the file has not moved or ended meanwhile: its pages may be
 //! another's.
 
-use arck_core_state::PAGE_SIZE;
 use arck_libfs_kit::engine::{Attempt, Context, Need};
+use arck_libfs_kit::format::PAGE_SIZE;
 use arck_libfs_kit::views::CachedInode;
 use rustix::io::Errno;
 use std::sync::atomic::{Ordering, fence};

@@ -57,8 +57,18 @@ impl<'s> Branch<'s> {
     }
 
     /// Byte offset of a field in the arena, for receipts.
-    pub fn offset_of(&self, field: u64) -> u64 {
+    pub(crate) fn offset_of(&self, field: u64) -> u64 {
         self.offset + field
+    }
+
+    /// Where the arena has the size ([`BegunBranch::set_size`]).
+    pub fn offset_of_size(&self) -> u64 {
+        self.offset_of(offset::SIZE)
+    }
+
+    /// Where it has the word that names the page of extended attributes ([`BegunBranch::set_attributes`]).
+    pub fn offset_of_attributes(&self) -> u64 {
+        self.offset_of(offset::PARENT)
     }
 
     /// Begins a branch. It exists once this is durable, and changes what `content` says; the

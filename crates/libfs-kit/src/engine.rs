@@ -42,7 +42,7 @@ use crate::views::turns::Turn;
 use crate::views::{CachedInode, Views};
 use crate::{Operation, Session, ThreadContext};
 use arck_core_state::{InodeNumber, LiveHeader};
-use arck_protocol::operation::Expected;
+pub use arck_protocol::operation::Expected;
 use call::Call;
 use rustix::io::Errno;
 use std::cell::RefCell;

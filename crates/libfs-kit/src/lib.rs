@@ -9,6 +9,7 @@
 //! * [`members`]: processes of the group that are gone, or stopped.
 //! * [`carried`]: what of the deltas goes on when the auxiliary state is built anew.
 //! * [`numbers`], [`data_pages`], [`arena_pages`]: what was granted and is free. [`need`]: what is lacking.
+//! * [`format`], [`messages`], [`memory`]: what a LibFS needs of the crates beneath; it depends on none of them.
 //! * [`delta`]: branches, records and index pages, in an order that the types check.
 //! * [`telling`]: lines for people.
 //! * [`ownership`]: what this session owns, and what to do when a fold got in between.
@@ -22,7 +23,10 @@ pub mod data_pages;
 pub mod delta;
 pub mod engine;
 pub mod forks;
+pub mod format;
 pub mod members;
+pub mod memory;
+pub mod messages;
 pub mod names;
 pub mod need;
 pub mod numbers;

@@ -2,7 +2,7 @@
 //!
 //! A pointer may lead nowhere, to a page that may not be written, or to a mapped file that was cut
 //! off; the kernel answers EFAULT then. So nothing of the program's memory is read or written
-//! here by plain loads and stores: everything goes through `arck_pm`'s guarded routines, whose
+//! here by plain loads and stores: everything goes through the guarded routines, whose
 //! faults [`crate::signals`] recovers from. While nothing faults that costs a call, and for a
 //! path one load for each page that it reaches into.
 //!
@@ -14,7 +14,7 @@
 
 use crate::backend::Errno;
 use crate::settings::PATH_MAX;
-use arck_pm::guarded;
+use arckfs::guarded;
 use std::mem::MaybeUninit;
 
 const PAGE: usize = 4096;

@@ -235,7 +235,7 @@ pub fn guard() {
             }
         }
     }
-    arck_pm::guarded::guarded_by_caller();
+    arckfs::guarded::guarded_by_caller();
 }
 
 /// Whether the kernel reaps the process's children itself, and tells of each (SA_NOCLDWAIT).
@@ -288,7 +288,7 @@ unsafe extern "C-unwind" fn on_signal(
     let thread = thread::current();
     // SAFETY: the kernel's information and context; the handler is the program's own choice.
     unsafe {
-        if GUARDED.contains(&signal) && arck_pm::guarded::recover(information, context) {
+        if GUARDED.contains(&signal) && arckfs::guarded::recover(information, context) {
             return;
         }
         let synchronous = is_synchronous(signal, (*information).si_code);

@@ -5,9 +5,9 @@ use super::*;
 use crate::descriptions::OffsetCell;
 use crate::size_limit;
 use crate::write::ONE_STEP;
-use arck_core_state::PAGE_SIZE;
+use arck_libfs_kit::format::PAGE_SIZE;
+use arck_libfs_kit::memory::guarded::guarded_copy;
 use arck_libfs_kit::views::turns::Turn;
-use arck_pm::guarded::guarded_copy;
 use std::cell::Cell;
 
 /// How many bytes of a program's buffer can be read, up to the first that cannot.

@@ -1,5 +1,5 @@
 //! Handing open descriptions on to other processes, and taking over what was handed on: what crosses is a
-//! descriptor that the controller has made ([`Call::HandOn`](arck_protocol::socket::Call::HandOn)), and it is
+//! descriptor that the controller has made ([`Call::HandOn`](arck_libfs_kit::messages::Call::HandOn)), and it is
 //! the controller who says what it stands for.
 //!
 //! # Invariant
@@ -7,7 +7,7 @@
 
 use super::*;
 use arck_libfs_kit::forks::Received;
-use arck_protocol::socket::HandedOn;
+use arck_libfs_kit::messages::HandedOn;
 use std::os::fd::BorrowedFd;
 
 impl FileSystem {

@@ -2,7 +2,7 @@
 
 use super::*;
 use arck_libfs_kit::forks::Received;
-use arck_protocol::socket::Access;
+use arck_libfs_kit::messages::Access;
 
 impl FileSystem {
     /// What stands for the handle's file in the kernel's advisory locks: an open file description of its

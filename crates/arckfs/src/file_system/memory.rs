@@ -6,11 +6,11 @@
 
 use super::*;
 use crate::mappings::{self, Listing, Map, PAGE, READ, WRITE};
-use arck_core_state::PAGE_SIZE;
+use arck_libfs_kit::format::PAGE_SIZE;
+use arck_libfs_kit::memory::SharedBytes;
+use arck_libfs_kit::memory::placing::{self, Protection};
+use arck_libfs_kit::memory::{Locking, lock_pages};
 use arck_libfs_kit::views::entries::pages_of;
-use arck_pm::SharedBytes;
-use arck_pm::mapping::{Locking, lock_pages};
-use arck_pm::placing::{self, Protection};
 use rustix::mm::{MremapFlags, MsyncFlags};
 use std::ops::Range;
 use std::ptr::NonNull;

@@ -297,7 +297,7 @@ impl FileSystem {
         let bytes = region.bytes(from, length).ok_or(Errno::IO)?;
         let (length, refused) = match bytes.try_copy_to(0, &mut buffer[..length]) {
             Ok(()) => (length, Errno::INVAL),
-            Err(arck_pm::Error::BadAddress(fault)) => {
+            Err(arck_libfs_kit::memory::Error::BadAddress(fault)) => {
                 let mut first = vec![0; length];
                 let fits =
                     bytes.copy_to(0, &mut first).is_some() && listing::whole_records(&first) != 0;

@@ -3,7 +3,7 @@
 use crate::engine::{Attempt, Context, Need, Stop};
 use crate::interface::Errno;
 use crate::walk::{Last, Place};
-use arck_core_state::FileKind;
+use arck_libfs_kit::format::FileKind;
 use arck_libfs_kit::names::births::Birth;
 use arck_libfs_kit::names::overlay::{Before, Found};
 use arck_libfs_kit::views::{CachedInode, flag};

@@ -3,8 +3,8 @@
 use super::*;
 use crate::size_limit;
 use crate::space::Reserve;
-use arck_core_state::PAGE_SIZE;
-use arck_core_state::geometry::FILE_SIZE_MAX;
+use arck_libfs_kit::format::FILE_SIZE_MAX;
+use arck_libfs_kit::format::PAGE_SIZE;
 use arck_libfs_kit::views::entries::pages_of;
 use std::ops::Range;
 

@@ -12,16 +12,18 @@
 
 use crate::engine::{Attempt, Context, Engine};
 use crate::interface::Errno;
-use arck_core_state::branch::{StoredBranch, UNCHANGED_MODE, UNCHANGED_SIZE, UNCHANGED_TIME};
-use arck_core_state::index::HOLE;
-use arck_core_state::{FileKind, InodeNumber};
 use arck_libfs_kit::Session;
 use arck_libfs_kit::carried::Carried;
 use arck_libfs_kit::delta;
+use arck_libfs_kit::engine::Expected;
+use arck_libfs_kit::format::branch::{
+    StoredBranch, UNCHANGED_MODE, UNCHANGED_SIZE, UNCHANGED_TIME,
+};
+use arck_libfs_kit::format::index::HOLE;
+use arck_libfs_kit::format::{FileKind, InodeNumber};
 use arck_libfs_kit::numbers::is_unborn;
 use arck_libfs_kit::region::Offset;
 use arck_libfs_kit::views::{CachedInode, begun, flag};
-use arck_protocol::operation::Expected;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 

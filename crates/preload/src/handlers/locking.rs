@@ -3,14 +3,14 @@
 //! What the LibFS has mapped is shared by a group, far longer than what is in it, and would be allocated
 //! for that; the kernel can only lock all of a process or ranges. So ranges are locked, all but the
 //! LibFS's; and where the program wants what it maps later locked too (MCL_FUTURE), the LibFS makes its
-//! mappings so that they are not ([`arck_pm::mapping`]), and locks the program's maps of pool files.
+//! mappings so that they are not ([`arckfs::lock_pages`]), and locks the program's maps of pool files.
 //!
 //! Invariant: what is said of mappings to come is said before the kernel begins to lock them, and taken
 //! back after it has ceased to.
 
 use crate::raw::{self, Arguments, error};
 use crate::{backend, report, thread};
-use arck_pm::mapping::{Locking, lock_pages, locking_to_come, note_locking_to_come};
+use arckfs::{Locking, lock_pages, locking_to_come, note_locking_to_come};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::ops::Range;

@@ -1,0 +1,9 @@
+//! What a LibFS may ask the controller for itself ([`Session::ask`](crate::Session::ask),
+//! [`Session::call_for`](crate::Session::call_for)), by name. Ownership, numbers, pages, room and recalls are asked
+//! for by the [`engine`](crate::engine), as operations need them.
+
+pub use arck_protocol::control::{MAP_WRITABLE, MEMBERS, map_entry};
+pub use arck_protocol::message::listed::Listed;
+pub use arck_protocol::message::{READ_MAX, WRITE_MAX};
+pub use arck_protocol::socket::{Access, Call, HandedOn, PIECE_MAX};
+pub use arck_protocol::{InodeList, Request, Response};
