@@ -14,7 +14,6 @@ use crate::write::Position;
 use arck_libfs_kit::Session;
 use arck_libfs_kit::delta::{self, Beginning, Entry, FreshPages, INDEX_PAGES_MAX};
 use arck_libfs_kit::format::{PAGE_SIZE, PagePtr, index};
-use arck_libfs_kit::memory::durable::Flushed;
 use arck_libfs_kit::memory::durable::{self as order, FlushedSet};
 use arck_libfs_kit::region::ThreadSlot;
 use arck_libfs_kit::views::entries::pages_of;
@@ -265,7 +264,8 @@ impl<'a> Context<'a> {
                 };
                 let bytes = self.session.page_bytes(new).ok_or(Errno::IO)?;
                 let zeroes = bytes.stream_zeroes(0, PAGE_SIZE as usize);
-                stored = join(stored.take(), zeroes.ok_or(Errno::IO)?.describing());
+                let zeroes = zeroes.ok_or(Errno::IO)?.describing();
+                stored = Some(zeroes.join_all(stored.take()));
             }
             Ok(())
         })();
@@ -283,7 +283,7 @@ impl<'a> Context<'a> {
                 if was_hole {
                     inode.pages.fetch_add(1, Ordering::Relaxed);
                 }
-                published = join(published.take(), token);
+                published = Some(token.join_all(published.take()));
             }
             Ok(())
         });
@@ -340,7 +340,7 @@ impl<'a> Context<'a> {
                 // It may be mapped to be written: it stays, as zeroes.
                 let bytes = self.session.page_bytes(old).ok_or(Errno::IO)?;
                 let zeroes = bytes.stream_zeroes(0, PAGE_SIZE as usize);
-                zeroed = join(zeroed.take(), zeroes.ok_or(Errno::IO)?);
+                zeroed = Some(zeroes.ok_or(Errno::IO)?.join_all(zeroed.take()));
                 continue;
             }
             let root = inode.delta_root();
@@ -370,7 +370,7 @@ impl<'a> Context<'a> {
                 freed.keep(PagePtr(entry));
             }
             if let Some(token) = token {
-                cleared = join(cleared.take(), token);
+                cleared = Some(token.join_all(cleared.take()));
             }
         }
         if inode.has(flag::MAPPED) {
@@ -398,9 +398,4 @@ impl<'a> Context<'a> {
         self.write_at(inode, &zeroes[..length], Position::At(from), false, limit)
             .map(drop)
     }
-}
-
-/// One token for all.
-pub fn join<T>(before: Option<Flushed<T>>, token: Flushed<T>) -> Option<Flushed<T>> {
-    Some(token.join_all(before))
 }

@@ -19,15 +19,11 @@ mod step;
 use crate::engine::{Attempt, Context, Published, Written};
 use crate::interface::Errno;
 use crate::size_limit;
-use crate::space::join;
-use arck_libfs_kit::delta::{
-    self, Beginning, BegunBranch, Contents, Entries, Entry, FreshPages, Line0, Reached,
-};
+use arck_libfs_kit::delta::{self, BegunBranch, Reached};
 use arck_libfs_kit::engine::Expected;
 use arck_libfs_kit::format::FILE_SIZE_MAX;
-use arck_libfs_kit::format::{PAGE_SIZE, PagePtr, index};
+use arck_libfs_kit::format::{PAGE_SIZE, PagePtr};
 use arck_libfs_kit::memory::durable as order;
-use arck_libfs_kit::memory::durable::{Durable, Flushed};
 use arck_libfs_kit::views::entries::pages_of;
 use arck_libfs_kit::views::stamps::now;
 use arck_libfs_kit::views::{CachedInode, begun, flag};

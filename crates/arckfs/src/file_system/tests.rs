@@ -18,7 +18,7 @@ struct World {
 }
 
 fn fold(session: &Session) {
-    let all = arck_protocol::Request::CommitAll { release: false };
+    let all = arck_libfs_kit::messages::Request::CommitAll { release: false };
     session.ask(&all).expect("a fold");
 }
 

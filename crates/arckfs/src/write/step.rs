@@ -6,7 +6,17 @@
 //! * Bytes that readers see are overwritten in place only by a write that does nothing else, or in a
 //!   turn ([`arck_libfs_kit::views::turns`]).
 
-use super::*;
+use crate::engine::{Attempt, Context};
+use crate::interface::Errno;
+use arck_libfs_kit::delta::{
+    self, Beginning, BegunBranch, Contents, Entries, Entry, FreshPages, Line0, Reached,
+};
+use arck_libfs_kit::format::{PAGE_SIZE, PagePtr, index};
+use arck_libfs_kit::memory::durable as order;
+use arck_libfs_kit::memory::durable::{Durable, Flushed};
+use arck_libfs_kit::views::CachedInode;
+use arck_libfs_kit::views::entries::pages_of;
+use std::sync::atomic::Ordering;
 
 /// One step of a change of data: pages filled, then entries to be published.
 pub(super) struct Step<'c, 'a> {
@@ -47,7 +57,7 @@ impl<'c, 'a> Step<'c, 'a> {
     }
 
     fn add(&mut self, token: Flushed) {
-        self.contents = join(self.contents.take(), token.describing());
+        self.contents = Some(token.describing().join_all(self.contents.take()));
     }
 
     /// Makes the bytes durable, and the beginning of the branch, so that entries may lead to them.
@@ -298,7 +308,7 @@ impl<'c, 'a> Step<'c, 'a> {
             if null {
                 self.inode.pages.fetch_add(1, Ordering::Relaxed);
             }
-            token = join(token, stored);
+            token = Some(stored.join_all(token));
         }
         Ok(token)
     }
