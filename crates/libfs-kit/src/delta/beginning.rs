@@ -149,3 +149,54 @@ pub(crate) fn fence_two<S: FlushedSet>(
     two.begun(second);
     others
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arck_core_state::branch::BRANCH_SIZE;
+    use std::sync::atomic::AtomicU64;
+
+    fn branch() -> Branch<'static> {
+        let words = (0..BRANCH_SIZE / 8).map(|_| AtomicU64::new(0));
+        let words: &'static [AtomicU64] = Box::leak(words.collect());
+        Branch {
+            bytes: SharedBytes::from_words(words),
+            offset: 0,
+        }
+    }
+
+    /// What a view says of its branch is no more than is so, whoever stops where.
+    #[test]
+    fn a_view_says_that_its_branch_is_durable_behind_a_fence_alone() {
+        let branch = branch();
+        let said: &'static AtomicU32 = Box::leak(Box::new(AtomicU32::new(begun::NOT)));
+        let begin = |branch: &Branch<'static>| {
+            said.store(begun::STORED, Ordering::Release);
+            branch.begin(&StoredBranch::unchanged(5, 1, 1, 1))
+        };
+        let again =
+            |_: &Branch<'static>| -> Result<Flushed<Begun>, Errno> { panic!("it is begun") };
+        let now = || said.load(Ordering::Relaxed);
+        let proven = |_: Durable<InBranch>| ();
+        // Who begins it stops before it is durable.
+        drop(Beginning::of(branch, said, begin).unwrap());
+        assert_eq!(now(), begun::STORED);
+        // The next one goes on with it, and makes it durable.
+        let mut next = Beginning::of(branch, said, again).unwrap();
+        assert!(!next.is_durable());
+        let time = next.put_accessed(7).unwrap();
+        assert_eq!(now(), begun::STORED);
+        proven(next.fence(time));
+        assert!(next.is_durable());
+        assert_eq!(now(), begun::DURABLE);
+        // Then there is nothing left to be fenced.
+        let mut last = Beginning::of(branch, said, again).unwrap();
+        assert!(last.is_durable());
+        last.durable();
+        assert_eq!(now(), begun::DURABLE);
+        // A fold has ended it meanwhile: a proof of before says nothing of the branch that is begun next.
+        said.store(begun::NOT, Ordering::Relaxed);
+        last.durable();
+        assert_eq!(now(), begun::NOT);
+    }
+}
