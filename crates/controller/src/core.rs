@@ -8,32 +8,32 @@
 //!   takes, for all who ask meanwhile: a fold is bounded by the pages that a session may have in its
 //!   arena, not by a time.
 
-use crate::by_message::ByMessage;
-use crate::classes::Classes;
+use crate::access::by_message::ByMessage;
+use crate::access::relocate::closing::Closings;
+use crate::access::relocate::emptying::Emptyings;
+use crate::access::relocate::{NoRoom, Relabellings, Touched};
 use crate::error::{Error, Result};
-use crate::handed_on::Descriptions;
-use crate::holdings::Counted;
-use crate::journal::Journal;
-use crate::kept_locks::KeptLocks;
-use crate::lent::{Lent, Lookout};
-use crate::lock_files::{self, LockFiles};
-use crate::memory::{Remains, TakenBack};
-use crate::meter::Meter;
-use crate::orphans::{Charges, Doomed, Pace};
-use crate::pool::Pool;
-use crate::progress::{ProgressHook, Reporter, Step};
-use crate::recovery;
-use crate::relocate::closing::Closings;
-use crate::relocate::emptying::Emptyings;
-use crate::relocate::{NoRoom, Relabellings, Touched};
-use crate::scan::{self, Division};
-use crate::sessions::Session;
-use crate::space::Space;
-use crate::state::{CrashHook, State};
-use crate::sweep::{Spent, Sweep};
-use crate::violations;
-use crate::watches::Watches;
-use crate::workers::Workers;
+use crate::fold::meter::Meter;
+use crate::fold::sweep::{Spent, Sweep};
+use crate::freeing::orphans::{Charges, Doomed, Pace};
+use crate::handed::descriptions::Descriptions;
+use crate::handed::kept_locks::KeptLocks;
+use crate::handed::lock_files::{self, LockFiles};
+use crate::handed::watches::Watches;
+use crate::pool::files::Pool;
+use crate::pool::journal::Journal;
+use crate::recovery::progress::{ProgressHook, Reporter, Step};
+use crate::recovery::recover;
+use crate::recovery::scan::{self, Division};
+use crate::sessions::holdings::Counted;
+use crate::sessions::lent::{Lent, Lookout};
+use crate::sessions::memory::{Remains, TakenBack};
+use crate::sessions::session::Session;
+use crate::sessions::violations;
+use crate::space::pages::Space;
+use crate::state::classes::Classes;
+use crate::state::tables::{CrashHook, State};
+use crate::threads::workers::Workers;
 use arck_core_state::InodeNumber;
 use arck_core_state::geometry::SessionNumber;
 use arck_pm::{DurabilityMode, PersistOption};
@@ -121,7 +121,7 @@ pub struct Core {
     /// When grace periods end: of which session's which inode. Those that ended otherwise stay
     /// until they are due.
     pub(crate) refusals: BTreeSet<(Instant, SessionNumber, InodeNumber)>,
-    /// Sessions that are away: see [`crate::take_up`].
+    /// Sessions that are away: see [`crate::sessions::take_up`].
     pub(crate) away: usize,
     pub(crate) opened: Instant,
     /// Sessions that are gone, and whose arenas are still there.
@@ -135,7 +135,7 @@ pub struct Core {
     /// Pages that moved away, and that cannot be emptied yet.
     pub(crate) emptyings: Emptyings,
     pub(crate) relabelling: Relabellings,
-    /// Orphans that stay at the expense of a user: see [`crate::orphans`].
+    /// Orphans that stay at the expense of a user: see [`crate::freeing::orphans`].
     pub(crate) charged: Charges,
     /// Orphans that are being freed.
     pub(crate) doomed: Doomed,
@@ -172,9 +172,9 @@ impl Core {
         let (mut pool, was_clean, same_boot) =
             Pool::open(path, options.persist, options.durability)?;
         let mut journal = Journal::open(&pool)?;
-        recovery::replay(&mut pool, &mut journal)?;
+        recover::replay(&mut pool, &mut journal)?;
         let mut space = Space::load(&pool);
-        recovery::look_for_data(&pool, &space)?;
+        recover::look_for_data(&pool, &space)?;
         space.shared |= options.shared;
         let labels = space.labels();
         let classes = Classes::open(pool.path(), pool.directory(), |n| labels.contains(&n))?;
@@ -227,7 +227,7 @@ impl Core {
             gave_back: None,
             violations_logged: violations::Windows::new(),
         };
-        recovery::recover(&mut core, held, same_boot || was_clean)?;
+        recover::recover(&mut core, held, same_boot || was_clean)?;
         core.state.pool.mark_opened()?;
         core.recovering = false;
         core.spent = Spent::default();

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// Result of opening, making and closing pools.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Errors of [`crate::mkfs`] and [`crate::Controller`]; `Display` is one line for the user.
+/// Errors of [`crate::pool::mkfs`] and [`crate::Controller`]; `Display` is one line for the user.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(

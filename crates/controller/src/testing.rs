@@ -4,9 +4,9 @@
 //! # Invariant
 //! * Nothing here is in a controller that is built to be used.
 
-use crate::change::Change;
 use crate::core::{Core, Options};
-use crate::mkfs::{MkfsOptions, mkfs};
+use crate::pool::mkfs::{MkfsOptions, mkfs};
+use crate::state::change::Change;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::inode::FileKind;

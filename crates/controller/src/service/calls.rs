@@ -6,15 +6,15 @@
 //!   one. Others are dropped without an answer, which would be taken for one to the process itself: whoever
 //!   else has the connection in his hands has nothing of it, and takes nothing away.
 //! * Descriptors that were received are closed where it can keep nobody waiting (see
-//!   [`crate::closer`]).
+//!   [`crate::threads::closer`]).
 
 use super::held::Asker;
 use super::{Connection, DESCRIPTIONS, End, Service};
-use crate::by_message::Piece;
-use crate::handed_on::Description;
-use crate::listener::{Packet, Sender, receive};
-use crate::members::Left;
-use crate::take_up::Returning;
+use crate::access::by_message::Piece;
+use crate::handed::descriptions::Description;
+use crate::service::listener::{Packet, Sender, receive};
+use crate::sessions::members::Left;
+use crate::sessions::take_up::Returning;
 use arck_protocol::message::MESSAGE_MAX;
 use arck_protocol::socket::{self, Answer, Call, DESCRIPTORS_MAX};
 use arck_protocol::{PROTOCOL_VERSION, Status};

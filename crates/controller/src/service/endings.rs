@@ -8,8 +8,8 @@
 
 use super::Service;
 use super::shares::SHARE;
-use crate::ending::Ending;
-use crate::lent::Lent;
+use crate::fold::ending::Ending;
+use crate::sessions::lent::Lent;
 use arck_core_state::geometry::SessionNumber;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};

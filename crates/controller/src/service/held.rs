@@ -1,5 +1,5 @@
 //! Answers that are held back: who has asked for what closes something to others is answered when it
-//! is closed (see [`crate::relocate`]).
+//! is closed (see [`crate::access::relocate`]).
 //!
 //! # Invariants
 //! * A request whose answer is held back stays submitted, and is not served again.

@@ -1,6 +1,6 @@
 //! How the thread's time is shared among users.
 //!
-//! A request may take half a second (see [`crate::ownership`]), a session has 32 of them at once, and
+//! A request may take half a second (see [`crate::fold::ownership`]), a session has 32 of them at once, and
 //! a user hundreds of sessions. Whoever asks for one thing waits for one request of each other user,
 //! not for all of theirs; and whoever asks for one small thing after another does not wait so each time.
 //!

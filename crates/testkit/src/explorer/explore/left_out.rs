@@ -282,7 +282,10 @@ impl Explorer<'_> {
                 _ => {}
             }
             let is_entry = matches!(event.kind, EventKind::Fence)
-                && event.site.file().ends_with("controller/src/journal.rs");
+                && event
+                    .site
+                    .file()
+                    .ends_with("controller/src/pool/journal.rs");
             if !is_entry && !matches!(moment, Some(Moment::End(_))) {
                 continue;
             }

@@ -1,0 +1,431 @@
+//! Folds: bring the verified state up to an owner's delta (DESIGN section 5).
+//!
+//! # Invariants
+//! * Order: mark every header of the set; heavy barrier; wait, bounded, for operations in
+//!   flight; copy; the same for what the copy says must come along; verify the copies; apply them
+//!   in one commit, which advances fold numbers and takes the marks away. What was copied while
+//!   operations were in flight is copied again.
+//! * Whatever happens, no mark is left behind.
+//! * A set has no more delta pages than a session is granted, whatever its chains say; so a fold is
+//!   bounded before anything is verified ([`crate::sessions::room`]).
+//! * Nothing is folded of a set in which a rule is broken; the inode that breaks it is refused
+//!   ([`crate::fold::refusals`]).
+//! * A fold number ends exactly when its delta was folded, or its owner lost the inode. What
+//!   straddled that can ask for the receipt.
+
+use crate::access::relocate::tails;
+use crate::core::Core;
+use crate::fold::apply;
+use crate::fold::meter;
+use crate::freeing::maps;
+use crate::sessions::arena::Reader;
+use crate::sessions::receipts::{KeptReceipt, Receipt};
+use crate::state::change::{Change, Weight};
+use crate::state::tables::State;
+use arck_core_state::branch::BRANCH_SIZE;
+use arck_core_state::cast;
+use arck_core_state::geometry::SessionNumber;
+use arck_core_state::header::HeaderKind;
+use arck_core_state::{InodeNumber, Ownership, PAGE_SIZE};
+use arck_pm::record::stored;
+use arck_protocol::operation::mark;
+use arck_verifier::{CopiedDelta, PageBudget, SetMember, Violation, closure, copy_delta, verify};
+use foldhash::HashSet;
+use rustix::io::Errno;
+use rustix::thread::MembarrierCommand;
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+
+/// Inodes in one fold set at most: as many as a session may own, so that no honest delta is too
+/// large to be folded.
+const SET_MAX: usize = crate::sessions::session::OWNED_MAX;
+
+/// Times that copies may turn out to name a larger set than before.
+const RESTARTS_MAX: u32 = 64;
+
+/// What becomes of the ownership of the inodes that were asked for; those that come along stay.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum After {
+    Keep,
+    Release,
+    /// Release those that turn out to have no delta.
+    ReleaseIdle,
+    /// Keep, and what was asked for gets a new fold number also if it has no delta: the verified
+    /// state changes under the owner, and an operation in flight that has not been waited for
+    /// would take what it publishes now for something on top of the state it has seen.
+    Renew,
+}
+
+/// Why nothing was folded.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    #[error("{0}")]
+    Violation(Violation),
+    /// As a violation, but operations were in flight when the copy was made: it convicts nobody.
+    #[error("{0}, with operations in flight")]
+    Unsettled(Violation),
+    #[error("{0}")]
+    Errno(#[from] Errno),
+}
+
+/// A fold set, marked and copied.
+struct Copied {
+    set: BTreeSet<InodeNumber>,
+    members: Vec<SetMember>,
+    deltas: Vec<CopiedDelta>,
+    /// Operations were still in flight when the copy was made.
+    straddled: bool,
+}
+
+/// Makes every session's stores before this visible here, and our stores visible to them before
+/// anything they do later; see [`arck_protocol::operation`].
+pub fn heavy_barrier() {
+    // Where it is missing, sessions fence themselves.
+    let _ = rustix::thread::membarrier(MembarrierCommand::GlobalExpedited);
+    std::sync::atomic::fence(Ordering::SeqCst);
+}
+
+/// Takes marks away that a commit has not taken away.
+pub fn unmark<'a>(state: &State, set: impl IntoIterator<Item = &'a InodeNumber>) {
+    for &number in set {
+        if let Some(header) = state.pool.header(number) {
+            let ownership = header.ownership();
+            if ownership.is_marked() {
+                header
+                    .ownership
+                    .store(ownership.unmarked().0, Ordering::Release);
+                stored(&header.ownership);
+            }
+        }
+    }
+}
+
+impl Core {
+    /// Folds what `owner` has changed of `wanted`, and what must come along. Inodes that it does
+    /// not own are left out.
+    pub fn fold(
+        &mut self,
+        owner: SessionNumber,
+        wanted: &[InodeNumber],
+        after: After,
+    ) -> Result<(), Failure> {
+        self.fold_and(owner, wanted, after, |_, _| Ok(()))
+    }
+
+    /// As [`fold`](Self::fold), with a change of the controller's own in the same atomic step;
+    /// it adds to the list what loses its last name.
+    pub fn fold_and(
+        &mut self,
+        owner: SessionNumber,
+        wanted: &[InodeNumber],
+        after: After,
+        extra: impl FnOnce(&mut Change<'_>, &mut Vec<InodeNumber>) -> Result<(), Errno>,
+    ) -> Result<(), Failure> {
+        let copied = match self.mark_and_copy(owner, wanted) {
+            Ok(copied) => copied,
+            Err((set, failure)) => {
+                self.note_refusal(owner, &failure);
+                unmark(&self.state, &set);
+                return Err(failure);
+            }
+        };
+        let set = copied.set.clone();
+        match self.apply_copied(owner, wanted, after, copied, extra) {
+            Ok(dying) => {
+                // Normally the commit has done it; but not for what stayed as it was.
+                unmark(&self.state, &set);
+                if !dying.is_empty() {
+                    self.free_orphans(Some(&dying));
+                }
+                self.tighten(Vec::new());
+                Ok(())
+            }
+            Err(failure) => {
+                self.note_refusal(owner, &failure);
+                unmark(&self.state, &set);
+                Err(failure)
+            }
+        }
+    }
+
+    fn mark_and_copy(
+        &mut self,
+        owner: SessionNumber,
+        wanted: &[InodeNumber],
+    ) -> Result<Copied, (BTreeSet<InodeNumber>, Failure)> {
+        let mut set = BTreeSet::new();
+        let Some(session) = self.sessions.get_mut(&owner) else {
+            return Err((set, Errno::NOENT.into()));
+        };
+        set.extend(
+            wanted
+                .iter()
+                .copied()
+                .filter(|number| session.owned.contains_key(number)),
+        );
+        let mut copied = Copied {
+            set,
+            members: Vec::new(),
+            deltas: Vec::new(),
+            straddled: false,
+        };
+        let pages = match self.recovering {
+            // What a session was granted when the machine failed may not be known.
+            true => usize::MAX,
+            false => cast::index(crate::sessions::room::PAGES_AT_ONCE),
+        };
+        let mut budget = PageBudget::new(pages);
+        // Of the set, those that are not marked and copied yet.
+        let mut fresh: Vec<InodeNumber> = copied.set.iter().copied().collect();
+        let mut restarts = 0;
+        loop {
+            for &number in &fresh {
+                if let Some(header) = self.state.pool.header(number) {
+                    mark(header);
+                    stored(&header.ownership);
+                }
+            }
+            let begun = self.meter.now();
+            let straddled_before = copied.straddled;
+            if !fresh.is_empty() {
+                heavy_barrier();
+                copied.straddled = !session.wait_in_flight(self.options.patience);
+            }
+            let waited = self.meter.add(begun, |m| &mut m.wait);
+            if straddled_before || copied.straddled {
+                // What was copied before may show half of an operation: all of it again.
+                fresh = copied.set.iter().copied().collect();
+                copied.members.clear();
+                copied.deltas.clear();
+                budget = PageBudget::new(pages);
+            }
+            // What was copied while nothing was in flight stays as it is: nobody publishes under
+            // a mark.
+            let before = copied.deltas.len();
+            let mut reader = Reader(&session.arena);
+            copied.members.reserve(fresh.len());
+            for &number in &fresh {
+                let Some(header) = self.state.header_copy(number) else {
+                    continue;
+                };
+                copied.members.push(SetMember { number, header });
+                match copy_delta(&mut reader, number, &header, &mut budget) {
+                    Ok(delta) => copied.deltas.extend(delta),
+                    Err(violation) => return Err((copied.set, Failure::Violation(violation))),
+                }
+            }
+            let deltas = copied.deltas.get(before..).unwrap_or_default();
+            let read: usize = deltas.iter().map(|delta| delta.pages.len()).sum();
+            let bytes = (fresh.len() * BRANCH_SIZE) as u64 + read as u64 * PAGE_SIZE;
+            self.meter.totals.bytes_copied += bytes;
+            let begun = self.meter.add(waited, |m| &mut m.copy);
+            // What must come along follows from the deltas.
+            let mut more = match copied.deltas.len() {
+                same if same == before => Vec::new(),
+                _ => closure(&copied.deltas, &self.state, owner),
+            };
+            self.meter.add(begun, |m| &mut m.verify);
+            let is_new = |set: &BTreeSet<InodeNumber>, number| {
+                session.owned.contains_key(&number) && !set.contains(&number)
+            };
+            more.retain(|&number| is_new(&copied.set, number));
+            if more.is_empty() {
+                copied.members.sort_unstable_by_key(|member| member.number);
+                copied.deltas.sort_unstable_by_key(|delta| delta.inode);
+                return Ok(copied);
+            }
+            // A chain of thousands that draw in one another must not be gone along as many times:
+            // what these draw in is looked for now, unmarked as they are, and all of it marked at
+            // once. A session that shows something else each time is given up.
+            restarts += 1;
+            fresh.clear();
+            let mut seen_budget = PageBudget::new(pages);
+            while !more.is_empty() {
+                copied.set.extend(&more);
+                fresh.extend(&more);
+                if copied.set.len() > SET_MAX || restarts > RESTARTS_MAX {
+                    return Err((copied.set, Errno::AGAIN.into()));
+                }
+                let seen: Vec<CopiedDelta> = more
+                    .iter()
+                    .filter_map(|&number| {
+                        let header = self.state.header_copy(number)?;
+                        copy_delta(&mut reader, number, &header, &mut seen_budget).ok()?
+                    })
+                    .collect();
+                if seen.is_empty() {
+                    break;
+                }
+                more = closure(&seen, &self.state, owner);
+                more.retain(|&number| is_new(&copied.set, number));
+            }
+        }
+    }
+
+    fn apply_copied(
+        &mut self,
+        owner: SessionNumber,
+        wanted: &[InodeNumber],
+        after: After,
+        copied: Copied,
+        extra: impl FnOnce(&mut Change<'_>, &mut Vec<InodeNumber>) -> Result<(), Errno>,
+    ) -> Result<Vec<InodeNumber>, Failure> {
+        self.note_kept();
+        let Some(session) = self.sessions.get(&owner) else {
+            return Err(Errno::NOENT.into());
+        };
+        let begun = self.meter.now();
+        let changes = verify(
+            &self.state,
+            &session.credentials,
+            &copied.members,
+            &copied.deltas,
+        )
+        .map_err(|violation| match copied.straddled {
+            // An operation in flight may show half of itself for an instant.
+            true => Failure::Unsettled(violation),
+            false => Failure::Violation(violation),
+        })?;
+        let verified = self.meter.add(begun, |m| &mut m.verify);
+        self.meter.totals.folds += 1;
+        self.meter.totals.records += meter::records(&changes);
+        let with_delta: HashSet<InodeNumber> =
+            copied.deltas.iter().map(|delta| delta.inode).collect();
+        let skipped: HashSet<InodeNumber> = changes.skipped.iter().copied().collect();
+        // Every header of the set is marked, and the barrier was issued after that.
+        let mapped = maps::mapped_by_others(&self.sessions, owner, &copied.set);
+        let folded: usize = copied
+            .deltas
+            .iter()
+            .filter(|delta| !skipped.contains(&delta.inode))
+            .map(|delta| delta.pages.len())
+            .sum();
+        let room = session.room();
+        let kept_for_others = self.kept_for_others(owner);
+        let pages_for_splits = self.pages_for_splits(owner, folded as u64);
+        let touched = self.touched_by(&changes);
+        let resized = tails::resized(&self.state, &changes);
+        let mut change = Change::new(&mut self.state);
+        change.limit_splits(pages_for_splits);
+        for (number, _) in mapped.into_keys() {
+            change.keep_pages_of(number);
+        }
+        let born: Vec<InodeNumber> = changes.births.iter().map(|birth| birth.inode).collect();
+        let mut dying = apply::apply(&mut change, &changes)?;
+        extra(&mut change, &mut dying)?;
+        let keepers = maps::keep_pages(&mut change)?;
+
+        // Fold numbers and ownership, in the same commit.
+        let wanted: HashSet<InodeNumber> = wanted.iter().copied().collect();
+        let mut released = Vec::new();
+        let mut renewed = Vec::new();
+        for &number in &copied.set {
+            let is_folded = with_delta.contains(&number) && !skipped.contains(&number);
+            let is_renewed =
+                after == After::Renew && wanted.contains(&number) && !with_delta.contains(&number);
+            let fold = change.state.numbers.fold();
+            let header = change.header(number)?;
+            let releases = match after {
+                After::Keep | After::Renew => false,
+                After::Release => true,
+                After::ReleaseIdle => !with_delta.contains(&number),
+            } && wanted.contains(&number)
+                && header.kind != HeaderKind::Granted;
+            if is_folded || releases || is_renewed {
+                header.fold = fold;
+            }
+            header.ownership = header.ownership.accepted();
+            if is_renewed {
+                renewed.push(number);
+            }
+            if releases {
+                header.ownership = Ownership::SHARED;
+                header.branch_slot = 0;
+                released.push(number);
+            }
+        }
+        if change.is_empty() {
+            // Nothing to fold and nothing to change: no commit.
+            return Ok(Vec::new());
+        }
+        let weight = if change.is_ownership_only() {
+            Weight::Ownership
+        } else {
+            Weight::Fold
+        };
+        if folded as u64 > room
+            && change.has_allocated()
+            && change.state.space.metadata_headroom() < kept_for_others
+        {
+            return Err(Errno::NOSPC.into());
+        }
+        let accepted: Vec<InodeNumber> = copied.set.iter().copied().collect();
+        let mut receipts = Vec::new();
+        if copied.straddled {
+            for member in &copied.members {
+                let has_new_fold =
+                    released.contains(&member.number) || renewed.contains(&member.number);
+                if has_new_fold && !with_delta.contains(&member.number) {
+                    receipts.push(KeptReceipt {
+                        inode: member.number,
+                        fold: member.header.fold,
+                        kind: Receipt::Nothing,
+                    });
+                }
+            }
+            for delta in copied.deltas {
+                if !skipped.contains(&delta.inode) {
+                    receipts.push(KeptReceipt {
+                        inode: delta.inode,
+                        fold: delta.branch.fold,
+                        kind: Receipt::Copy(Box::new(delta)),
+                    });
+                }
+            }
+        }
+        let has_receipts = !receipts.is_empty();
+        tails::clear_before_growth(change.state, &resized);
+        if let Some(session) = self.sessions.get_mut(&owner) {
+            let pool = &change.state.pool;
+            session.keep_receipts(pool, session.stuck(), receipts);
+            // Before the session can learn that these delta pages are free.
+            session.set_room(pool, room.saturating_sub(folded as u64));
+        }
+        if let Err(errno) = change.commit(weight) {
+            if let Some(session) = self.sessions.get_mut(&owner) {
+                let pool = &self.state.pool;
+                session.set_room(pool, room);
+                if has_receipts {
+                    session.receipts.take_back(pool, session.whose());
+                }
+            }
+            return Err(errno.into());
+        }
+
+        self.clear_after_cuts(&resized);
+        self.touched.extend(touched);
+        self.note_accepted(owner, &accepted);
+        self.show_born(owner, &born);
+        for &number in &dying {
+            self.state.orphans.insert(number);
+        }
+        for (keeper, of) in keepers {
+            let generation = self.state.header_copy(of).map_or(0, |copy| copy.generation);
+            self.state.orphans.insert(keeper);
+            self.state.keepers.insert(keeper, (of, generation));
+            if self.state.space.shared {
+                // Whether it may stay is to be looked at.
+                dying.push(keeper);
+            }
+        }
+        let Some(session) = self.sessions.get_mut(&owner) else {
+            return Ok(dying);
+        };
+        session.disown(&released);
+        if copied.straddled {
+            self.bound_receipts(owner);
+        }
+        self.meter.add(verified, |m| &mut m.fold);
+        Ok(dying)
+    }
+}

@@ -1,0 +1,336 @@
+//! What becomes of an inode whose delta was refused: its owner gets time to repair it, then it is
+//! set aside (DESIGN section 6).
+//!
+//! # Invariants
+//! * An owned inode is refused, in its header and in [`Owned`](crate::sessions::session::Owned), from the
+//!   fold that its delta made fail until a fold of it succeeds or its owner loses it.
+//! * The grace period counts from the first refusal: refusals after it do not prolong it.
+//! * Nobody but the owner waits for it: readers get the verified state without another fold, and a
+//!   writer gets the inode at once, after one last try.
+//! * Nothing of other inodes is set aside, but what can no longer exist: the deltas of inodes whose
+//!   only names stood in the one that is.
+
+use crate::core::Core;
+use crate::fold::folding::{After, Failure, heavy_barrier, unmark};
+use crate::sessions::arena::Reader;
+use crate::sessions::receipts::{KeptReceipt, Receipt};
+use crate::sessions::session::Refusal;
+use crate::sessions::violations::Event;
+use crate::state::change::{Change, Weight};
+use arck_core_state::InodeNumber;
+use arck_core_state::geometry::SessionNumber;
+use arck_core_state::header::HeaderKind;
+use arck_pm::record::stored;
+use arck_protocol::operation::mark;
+use arck_verifier::{CopiedDelta, PageBudget, copy_readable};
+use rustix::io::Errno;
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// No grace period is ended after so long, before sessions have been asked what they want.
+const EVICTIONS_TIME: Duration = Duration::from_millis(1);
+/// Pages of a delta that are set aside at most: 16 MiB.
+const ASIDE_PAGES: usize = 4096;
+/// Inodes that are set aside with a directory at most, each in a file of its own; of those beyond,
+/// the delta is dropped.
+const ASIDE_CHILDREN: usize = 256;
+/// A delta that is refused with operations in flight is looked at so often before it is taken for
+/// a violation.
+pub(crate) const UNSETTLED_MAX: u32 = 5;
+/// Inodes that are taken away at most because another cannot be folded without them.
+const OTHERS_MAX: u32 = 16;
+/// And no other after so long: each may draw in all that its session owns.
+const OTHERS_TIME: Duration = Duration::from_millis(50);
+/// How long a delta that is right, but for which there is no space, is kept before it is tried again.
+const NO_SPACE_AGAIN: Duration = Duration::from_secs(1);
+
+impl Core {
+    /// Notes what a fold refused, while the header is still marked; logs it, unless it is what was
+    /// refused before.
+    pub(crate) fn note_refusal(&mut self, owner: SessionNumber, failure: &Failure) {
+        let Failure::Violation(violation) = failure else {
+            return;
+        };
+        let number = violation.inode;
+        let (rule, offset) = (violation.rule, violation.offset);
+        let mut is_known = false;
+        if let Some(session) = self.sessions.get_mut(&owner)
+            // Of one that is leaving readers are not to ask again and again.
+            && (session.live.is_some() || session.is_leaving)
+            && let Some(owned) = session.owned.get_mut(&number)
+        {
+            let before = owned.refusal;
+            is_known = before.is_some_and(|before| (before.rule, before.offset) == (rule, offset));
+            let due = before.map_or_else(|| Instant::now() + self.options.grace, |b| b.due);
+            owned.refusal = Some(Refusal { due, rule, offset });
+            self.refusals.insert((due, owner, number));
+            if let Some(header) = self.state.pool.header(number) {
+                let refused = header.ownership().refused();
+                header.ownership.store(refused.0, Ordering::Release);
+                stored(&header.ownership);
+            }
+        }
+        if !is_known {
+            self.log_violation(owner, violation);
+        }
+    }
+
+    /// Notes that these inodes were folded, or had nothing to fold; their headers say so already.
+    pub(crate) fn note_accepted(&mut self, owner: SessionNumber, numbers: &[InodeNumber]) {
+        let Some(session) = self.sessions.get_mut(&owner) else {
+            return;
+        };
+        let mut repaired = Vec::new();
+        for &number in numbers {
+            if let Some(owned) = session.owned.get_mut(&number)
+                && owned.refusal.take().is_some()
+            {
+                repaired.push(number);
+            }
+        }
+        for inode in repaired {
+            self.log_event(
+                owner,
+                Event::Repaired {
+                    session: owner,
+                    inode,
+                },
+            );
+        }
+    }
+
+    /// Nothing of what was refused is left.
+    fn forget_refusals(&mut self, owner: SessionNumber, numbers: &BTreeSet<InodeNumber>) {
+        let Some(session) = self.sessions.get_mut(&owner) else {
+            return;
+        };
+        for number in numbers {
+            if let Some(owned) = session.owned.get_mut(number) {
+                owned.refusal = None;
+            }
+        }
+    }
+
+    /// Whether an owner is within the grace period of an inode.
+    pub(crate) fn is_refused(&self, owner: SessionNumber, number: InodeNumber) -> bool {
+        self.sessions
+            .get(&owner)
+            .and_then(|session| session.owned.get(&number))
+            .is_some_and(|owned| owned.refusal.is_some())
+    }
+
+    /// When the next grace period ends.
+    pub fn next_eviction(&self) -> Option<Instant> {
+        self.refusals.first().map(|(due, ..)| *due)
+    }
+
+    /// Takes away what was not repaired in time.
+    pub fn evict_due(&mut self) {
+        let started = Instant::now();
+        while started.elapsed() < EVICTIONS_TIME {
+            let Some(&(due, owner, number)) = self.refusals.first() else {
+                return;
+            };
+            if due > Instant::now() {
+                return;
+            }
+            self.refusals.pop_first();
+            let refusal = self
+                .sessions
+                .get_mut(&owner)
+                .and_then(|session| session.owned.get_mut(&number))
+                .and_then(|owned| owned.refusal.as_mut())
+                .filter(|refusal| refusal.due == due);
+            let Some(refusal) = refusal else {
+                continue;
+            };
+            let again = Instant::now() + NO_SPACE_AGAIN;
+            refusal.due = again;
+            // It may have been repaired without being committed again.
+            if self.reclaim(owner, &[number]).is_err() {
+                self.refusals.insert((again, owner, number));
+            }
+        }
+    }
+
+    /// Folds an inode, or else takes it away. Where another inode's delta is why it cannot be
+    /// folded, that one is taken away, and this one is tried again. ENOSPC: nothing is wrong with
+    /// it but that.
+    pub(crate) fn fold_or_take_away(
+        &mut self,
+        owner: SessionNumber,
+        number: InodeNumber,
+        after: After,
+    ) -> Result<(), Errno> {
+        let (mut unsettled, mut others) = (0, 0);
+        let began = Instant::now();
+        loop {
+            match self.fold(owner, &[number], after) {
+                Ok(()) => return Ok(()),
+                Err(Failure::Errno(Errno::NOSPC)) => return Err(Errno::NOSPC),
+                Err(Failure::Unsettled(_)) if unsettled < UNSETTLED_MAX => {
+                    unsettled += 1;
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(failure) => {
+                    let guilty = match &failure {
+                        Failure::Violation(violation) | Failure::Unsettled(violation) => {
+                            violation.inode
+                        }
+                        Failure::Errno(_) => number,
+                    };
+                    let session = self.sessions.get(&owner);
+                    if guilty != number
+                        && others < OTHERS_MAX
+                        && began.elapsed() < OTHERS_TIME
+                        && session.is_some_and(|session| session.owned.contains_key(&guilty))
+                    {
+                        others += 1;
+                        self.take_away(owner, guilty, &failure);
+                        continue;
+                    }
+                    self.take_away(owner, number, &failure);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Takes an inode away from an owner whose delta cannot be folded; the delta is set aside, and
+    /// with it those of inodes that are born in it.
+    pub fn take_away(&mut self, owner: SessionNumber, inode: InodeNumber, why: &Failure) {
+        if let Some((delta, _)) = self.copy_readable(owner, inode)
+            && delta.header.kind == HeaderKind::Granted
+            && !self.is_refused(owner, delta.branch.parent)
+        {
+            // It is born, empty, if the directory in which it is can be folded: the directory's
+            // delta names it, and would be refused without it.
+            let _ = self.fold(owner, &[delta.branch.parent], After::Keep);
+        }
+        if let Some(header) = self.state.pool.header(inode) {
+            mark(header);
+            stored(&header.ownership);
+        }
+        heavy_barrier();
+        let mut set = BTreeSet::from([inode]);
+        let delta = self.copy_readable(owner, inode);
+        if let Some((delta, is_whole)) = &delta {
+            self.keep_aside(owner, inode, delta, why);
+            for child in self.unborn(owner, delta, *is_whole) {
+                if let Some(header) = self.state.pool.header(child) {
+                    mark(header);
+                    stored(&header.ownership);
+                }
+                set.insert(child);
+            }
+            heavy_barrier();
+            for &child in set
+                .iter()
+                .filter(|&&child| child != inode)
+                .take(ASIDE_CHILDREN)
+            {
+                if let Some((delta, _)) = self.copy_readable(owner, child) {
+                    self.keep_aside(owner, child, &delta, why);
+                }
+            }
+        }
+        // They may ask what became of it.
+        let flights = self.sessions.get(&owner).map(|session| session.in_flight());
+        let flights = flights.unwrap_or_default();
+        let mut receipts = Vec::new();
+        let mut released = Vec::new();
+        let mut change = Change::new(&mut self.state);
+        let mut evict = || {
+            for &number in &set {
+                let fold = change.state.numbers.fold();
+                let header = change.header(number)?;
+                receipts.push(KeptReceipt {
+                    inode: number,
+                    fold: header.fold,
+                    kind: Receipt::Lost,
+                });
+                header.fold = fold;
+                header.ownership = header.ownership.accepted();
+                // Numbers that were not born stay granted: the session may count on them.
+                if header.kind != HeaderKind::Granted {
+                    header.ownership = arck_core_state::Ownership::SHARED;
+                    header.branch_slot = 0;
+                    released.push(number);
+                }
+            }
+            Ok::<(), Errno>(())
+        };
+        let evicted = evict();
+        for lost in &receipts {
+            // Before the fold number changes by which the session learns of it.
+            if let Some(header) = change.state.pool.header(lost.inode) {
+                header.evicted.store(lost.fold, Ordering::Release);
+                stored(&header.evicted);
+            }
+        }
+        if let Some(session) = self.sessions.get_mut(&owner) {
+            session.keep_receipts(&change.state.pool, flights, receipts);
+        }
+        let committed = evicted.and_then(|()| change.commit(Weight::Ownership));
+        unmark(&self.state, &set);
+        match committed {
+            Ok(()) => {
+                self.forget_refusals(owner, &set);
+                if let Some(session) = self.sessions.get_mut(&owner) {
+                    session.disown(&released);
+                }
+            }
+            Err(errno) => {
+                tracing::error!("taking inode {inode} away: {errno}");
+                if let Some(session) = self.sessions.get_mut(&owner) {
+                    let whose = session.whose();
+                    session.receipts.take_back(&self.state.pool, whose);
+                }
+            }
+        }
+    }
+
+    /// What can be read of an inode's delta.
+    fn copy_readable(
+        &self,
+        owner: SessionNumber,
+        inode: InodeNumber,
+    ) -> Option<(CopiedDelta, bool)> {
+        let session = self.sessions.get(&owner)?;
+        let header = self.state.header_copy(inode)?;
+        let mut budget = PageBudget::new(ASIDE_PAGES);
+        copy_readable(&mut Reader(&session.arena), inode, &header, &mut budget)
+    }
+
+    /// The session's inodes that are to be born in a directory's delta: those that it names, or, if
+    /// it cannot be read to its end, those that say so themselves.
+    fn unborn(
+        &self,
+        owner: SessionNumber,
+        delta: &CopiedDelta,
+        is_whole: bool,
+    ) -> Vec<InodeNumber> {
+        let Some(session) = self.sessions.get(&owner) else {
+            return Vec::new();
+        };
+        let is_unborn = |number: &InodeNumber| {
+            session.owned.contains_key(number)
+                && self
+                    .state
+                    .header_copy(*number)
+                    .is_some_and(|header| header.kind == HeaderKind::Granted)
+        };
+        if is_whole {
+            return delta.named_inodes().into_iter().filter(is_unborn).collect();
+        }
+        let is_born_here = |number: &InodeNumber| {
+            self.state
+                .header_copy(*number)
+                .and_then(|header| session.branch(*number, &header))
+                .is_some_and(|branch| branch.parent == delta.inode)
+        };
+        let owned = session.owned.keys().copied();
+        owned.filter(is_unborn).filter(is_born_here).collect()
+    }
+}

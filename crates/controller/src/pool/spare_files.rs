@@ -1,0 +1,445 @@
+//! Files for segments that have none yet, allocated and zeroed ahead of their need.
+//!
+//! A segment of a new pool has no file until it is used, and making one takes longer than all else
+//! that a session waits for when it is granted the segment. So, once one
+//! is made, a thread makes a few more, and puts their pages together into huge ones where the kernel
+//! can. Only for pools in memory: elsewhere allocating does not touch the pages.
+//!
+//! # Invariants
+//! * A spare file has no name until it takes its place: whatever ends the controller, nothing is left
+//!   of it.
+//! * What is done to files that are in use already, to put their pages together, waits for no more than
+//!   [`GATHERED_MAX`] of them, and for spares that are lacking.
+//! * There are no more of them than [`SPARES`], nor than there are free segments; none is made where the
+//!   file system has room for fewer than [`PLENTY`] more, and all are let go where it has none, whatever
+//!   that was needed for ([`Pool::with_room`](crate::pool::files::Pool::with_room)): their memory is free when
+//!   [`SpareFiles::give_up`] returns, unless the kernel takes longer than [`LONGEST`] over one file.
+//! * Files in use are opened to read only, so that nobody takes the thread for one who may store to them.
+//! * The thread touches nothing but files that it has opened itself.
+
+use arck_pm::AddressSpace;
+use arck_pm::mapping::{self, MapOptions};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::time::Duration;
+
+/// Files made ahead: what a program that does nothing but write uses up while one is made.
+const SPARES: u32 = 3;
+/// So many segments must have room beside a spare.
+const PLENTY: u64 = 16;
+/// Files in use that wait to have their pages put together.
+const GATHERED_MAX: usize = 64;
+/// Written at once: small enough to stay in the processor's cache.
+const ZEROES: usize = 64 << 10;
+/// So long the thread is waited for.
+const LONGEST: Duration = Duration::from_millis(200);
+
+/// See the module's head.
+#[derive(Default)]
+pub struct SpareFiles(Maker);
+
+#[derive(Default)]
+enum Maker {
+    #[default]
+    None,
+    Works {
+        orders: Sender<Order>,
+        /// Orders to gather that are not done.
+        gathered: Arc<AtomicUsize>,
+        made: Receiver<OwnedFd>,
+        /// Orders given, less files fetched.
+        under_way: u32,
+        /// Told to the thread: whatever it is making is not wanted.
+        stop: Arc<AtomicBool>,
+        /// Disconnected when the thread has ended.
+        ended: Receiver<()>,
+    },
+    /// The file system has no room, or no files without a name: none are made any more.
+    Failed,
+}
+
+/// What the thread is to do.
+enum Order {
+    Make,
+    /// To put the pages of a file that is in use together into huge ones.
+    Gather(OwnedFd),
+}
+
+/// Fills a part of a file in memory, in which nothing is yet, with zeroes, so that all of it is allocated.
+/// ENOSPC, EDQUOT.
+///
+/// Takes no longer than `fallocate` there, which leaves the zeroing to whoever touches a page first, in a
+/// fault of its own for each; what is zeroed is mapped by sixteen at a time.
+pub fn fill(file: impl AsFd, offset: u64, length: u64) -> Result<(), Errno> {
+    fill_unless(file, offset, length, &AtomicBool::new(false))
+}
+
+/// The same until it is told to stop: ECANCELED.
+fn fill_unless(file: impl AsFd, offset: u64, length: u64, stop: &AtomicBool) -> Result<(), Errno> {
+    let zeroes = vec![0u8; ZEROES];
+    let (mut at, end) = (offset, offset + length);
+    while at < end {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Errno::CANCELED);
+        }
+        let part = &zeroes[..ZEROES.min(usize::try_from(end - at).unwrap_or(ZEROES))];
+        match rustix::io::pwrite(&file, part, at) {
+            Ok(0) => return Err(Errno::NOSPC),
+            Ok(written) => at += written as u64,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+/// A file of this length without a name in the folder of `path`.
+fn make(folder: &OwnedFd, path: &str, length: u64, stop: &AtomicBool) -> Result<OwnedFd, Errno> {
+    let system = rustix::fs::fstatvfs(folder)?;
+    if system.f_bavail.saturating_mul(system.f_frsize) < length * PLENTY {
+        return Err(Errno::NOSPC);
+    }
+    let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(folder, path, flags, Mode::RUSR | Mode::WUSR)?;
+    fill_unless(&file, 0, length, stop)?;
+    Ok(file)
+}
+
+/// Huge pages, as long as there are any: to look for one where memory is short takes long.
+struct HugePages {
+    are_left: bool,
+}
+
+impl HugePages {
+    /// Puts the pages of a file, of this length, together, where that is possible: as they are they are as
+    /// good, but slower. `is_spare`: nobody else has it.
+    fn gather(&mut self, file: &OwnedFd, length: u64, is_spare: bool) {
+        if self.are_left
+            && let Err(error) = collapse(file, length)
+        {
+            // Another time, if the pages were only busy, or whoever has the file has cut it.
+            self.are_left = match error.errno() {
+                Errno::NOMEM => false,
+                Errno::AGAIN => true,
+                _ => !is_spare,
+            };
+        }
+    }
+}
+
+/// The same file by a descriptor that only reads: one that could write would tell that somebody may still
+/// store to it (see [`crate::pool::reach`]).
+fn open_to_read(file: &OwnedFd) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    rustix::fs::open(itself(file), flags, Mode::empty())
+}
+
+/// Puts the pages of a file, of this length, together into huge ones.
+fn collapse(file: &OwnedFd, length: u64) -> arck_pm::Result<()> {
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
+    let space = AddressSpace::reserve(length)?;
+    space.map(0, length, file, 0, MapOptions::READ_ONLY)?;
+    mapping::collapse(space.bytes())
+}
+
+impl SpareFiles {
+    /// Sees to it that there are spares, if so many segments are free.
+    pub fn order(&mut self, directory: &OwnedFd, path: &'static str, length: u64, lacking: u32) {
+        if let Maker::None = self.0
+            && lacking != 0
+        {
+            self.0 = start(directory, path, length).unwrap_or(Maker::Failed);
+        }
+        if let Maker::Works {
+            orders,
+            made,
+            under_way,
+            ..
+        } = &mut self.0
+        {
+            while *under_way > lacking && made.try_recv().is_ok() {
+                *under_way -= 1;
+            }
+            while *under_way < SPARES.min(lacking) && orders.send(Order::Make).is_ok() {
+                *under_way += 1;
+            }
+        }
+    }
+
+    /// Has the pages of a segment's file put together into huge ones some time soon, unless many wait for
+    /// that already, or there was no room.
+    pub fn gather(&mut self, file: &OwnedFd, directory: &OwnedFd, path: &'static str, length: u64) {
+        if let Maker::None = self.0 {
+            self.0 = start(directory, path, length).unwrap_or(Maker::Failed);
+        }
+        if let Maker::Works {
+            orders, gathered, ..
+        } = &self.0
+            && gathered.load(Ordering::Relaxed) < GATHERED_MAX
+            && let Ok(file) = open_to_read(file)
+        {
+            gathered.fetch_add(1, Ordering::Relaxed);
+            // Where the thread has ended nothing is gathered any more.
+            let _ = orders.send(Order::Gather(file));
+        }
+    }
+
+    /// A spare, if one is ready. Does not block.
+    pub fn take(&mut self) -> Option<OwnedFd> {
+        let Maker::Works {
+            made, under_way, ..
+        } = &mut self.0
+        else {
+            return None;
+        };
+        match made.try_recv() {
+            Ok(file) => {
+                *under_way -= 1;
+                Some(file)
+            }
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => {
+                self.give_up();
+                None
+            }
+        }
+    }
+
+    /// Lets go of the spares, for good: there is no room for them. False if none can have been there.
+    /// Waits for the thread, which at most puts pages of one file together still.
+    pub fn give_up(&mut self) -> bool {
+        let Maker::Works {
+            orders,
+            made,
+            stop,
+            ended,
+            ..
+        } = std::mem::replace(&mut self.0, Maker::Failed)
+        else {
+            return false;
+        };
+        stop.store(true, Ordering::Relaxed);
+        drop((orders, made));
+        let _ = ended.recv_timeout(LONGEST);
+        true
+    }
+}
+
+/// Starts the thread, which ends with its first failure, or when nobody can order any more.
+fn start(directory: &OwnedFd, path: &'static str, length: u64) -> Result<Maker, Errno> {
+    let folder = rustix::io::fcntl_dupfd_cloexec(directory, 0)?;
+    let (orders, ordered) = channel();
+    let (sender, made) = channel();
+    let gathered = Arc::new(AtomicUsize::new(0));
+    let done = gathered.clone();
+    let stop = Arc::new(AtomicBool::new(false));
+    let told = stop.clone();
+    let (ends, ended) = channel();
+    std::thread::Builder::new()
+        .name("arck-spares".into())
+        .spawn(move || {
+            // Dropped after all files.
+            let _ends: Sender<()> = ends;
+            let (sender, ordered, folder) = (sender, ordered, folder);
+            let mut later = VecDeque::new();
+            let mut huge_pages = HugePages { are_left: true };
+            loop {
+                // Spares are waited for; what is in use can be used as it is.
+                let order = match later.is_empty() {
+                    true => ordered.recv().map_err(|_| TryRecvError::Disconnected),
+                    false => ordered.try_recv(),
+                };
+                match order {
+                    Ok(Order::Make) => {
+                        let Ok(file) = make(&folder, path, length, &told) else {
+                            return;
+                        };
+                        huge_pages.gather(&file, length, true);
+                        if sender.send(file).is_err() {
+                            return;
+                        }
+                    }
+                    Ok(Order::Gather(file)) => later.push_back(file),
+                    Err(TryRecvError::Empty) => {
+                        if let Some(file) = later.pop_front() {
+                            huge_pages.gather(&file, length, false);
+                            done.fetch_sub(1, Ordering::Relaxed);
+                        }
+                    }
+                    Err(TryRecvError::Disconnected) => return,
+                }
+            }
+        })
+        .map_err(|_| Errno::AGAIN)?;
+    Ok(Maker::Works {
+        orders,
+        gathered,
+        made,
+        under_way: 0,
+        stop,
+        ended,
+    })
+}
+
+/// Gives a file without a name one that is free. ENOENT where there is no `/proc`.
+pub fn name(file: &OwnedFd, directory: &OwnedFd, path: &str) -> Result<(), Errno> {
+    let flags = AtFlags::SYMLINK_FOLLOW;
+    rustix::fs::linkat(rustix::fs::CWD, itself(file), directory, path, flags)
+}
+
+/// The path of a file by its descriptor.
+fn itself(file: &OwnedFd) -> PathBuf {
+    use std::os::fd::AsRawFd;
+    Path::new("/proc/self/fd").join(file.as_raw_fd().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+    use std::os::unix::fs::MetadataExt;
+    use std::time::Instant;
+
+    fn folder(at: &str) -> (tempfile::TempDir, OwnedFd) {
+        let place = tempfile::tempdir_in(at).unwrap();
+        let folder = std::fs::File::open(place.path()).unwrap();
+        (place, folder.into())
+    }
+
+    fn wait(spares: &mut SpareFiles) -> OwnedFd {
+        let since = Instant::now();
+        loop {
+            if let Some(file) = spares.take() {
+                return file;
+            }
+            assert!(since.elapsed() < Duration::from_secs(20), "no file is made");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn spares_are_whole_zeroed_and_nameless() {
+        let length = (ZEROES * 3 + 4096) as u64;
+        let (place, directory) = folder("/dev/shm");
+        let mut spares = SpareFiles::default();
+        assert!(spares.take().is_none());
+        spares.order(&directory, ".", length, 0);
+        assert!(matches!(spares.0, Maker::None), "none is lacking");
+        spares.order(&directory, ".", length, 2);
+        let (one, two) = (wait(&mut spares), wait(&mut spares));
+        assert!(spares.take().is_none(), "more than are lacking");
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
+        name(&one, &directory, "one").unwrap();
+        assert_eq!(name(&two, &directory, "one"), Err(Errno::EXIST));
+        let file = std::fs::File::open(place.path().join("one")).unwrap();
+        let status = file.metadata().unwrap();
+        assert_eq!((status.len(), status.mode() & 0o777), (length, 0o600));
+        assert!(status.blocks() * 512 >= length, "not all is allocated");
+        let mut bytes = vec![1; length as usize];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        assert!(bytes.iter().all(|&byte| byte == 0));
+        assert!(spares.give_up());
+        assert!(!spares.give_up());
+        spares.order(&directory, ".", length, 9);
+        assert!(spares.take().is_none());
+    }
+
+    /// How much of a file's mapping huge pages make up, in bytes.
+    fn huge(file: &OwnedFd, length: u64) -> u64 {
+        let length = length as usize;
+        let space = AddressSpace::reserve(length).unwrap();
+        space
+            .map(0, length, file, 0, MapOptions::READ_ONLY)
+            .unwrap();
+        space
+            .populate(0, length, arck_pm::Access::ReadOnly)
+            .unwrap();
+        let address = format!("{:x}-", space.base() as usize);
+        let mappings = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        // It may be the first.
+        let mappings = format!("\n{mappings}");
+        let own = mappings.split_once(&format!("\n{address}")).unwrap().1;
+        let huge = own.split_once("ShmemPmdMapped:").unwrap().1;
+        let kilobytes = huge.split_whitespace().next().unwrap();
+        kilobytes.parse::<u64>().unwrap() << 10
+    }
+
+    /// Whether this kernel can put pages together: from 6.1 on it must.
+    fn can_collapse() -> bool {
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+        let mut numbers = release
+            .split(['.', '-'])
+            .map(|part| part.parse().unwrap_or(0));
+        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6u32, 1u32)
+    }
+
+    /// Whether it was so within 20 seconds.
+    fn comes_true(mut is_so: impl FnMut() -> bool) -> bool {
+        let since = Instant::now();
+        while !is_so() {
+            if since.elapsed() > Duration::from_secs(20) {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        true
+    }
+
+    /// On a machine at full load the kernel may find the pages busy (EAGAIN), or no huge page that is free just
+    /// then (ENOMEM): they are left as they are, which is as good, but slower. This test once wanted huge pages
+    /// at the first attempt, and failed there.
+    #[test]
+    fn spares_and_files_in_use_are_of_huge_pages() {
+        let length = 4 << 20;
+        let (_place, directory) = folder("/dev/shm");
+        let least = if can_collapse() { length } else { 0 };
+        assert!(comes_true(|| {
+            let mut spares = SpareFiles::default();
+            spares.order(&directory, ".", length, 1);
+            huge(&wait(&mut spares), length) >= least
+        }));
+
+        let flags = OFlags::RDWR | OFlags::TMPFILE;
+        let used = rustix::fs::openat(&directory, ".", flags, Mode::RUSR | Mode::WUSR).unwrap();
+        fill(&used, 0, length).unwrap();
+        rustix::io::pwrite(&used, b"what is there", 3 << 20).unwrap();
+        assert!(comes_true(|| {
+            let mut spares = SpareFiles::default();
+            spares.gather(&used, &directory, ".", length);
+            let Maker::Works { gathered, .. } = &spares.0 else {
+                panic!("nobody works");
+            };
+            let is_done = || gathered.load(Ordering::Relaxed) == 0;
+            assert!(comes_true(is_done), "never done");
+            huge(&used, length) >= least
+        }));
+        // Whoever asks whether somebody may store to the file finds the one descriptor of this test.
+        let readers = open_to_read(&used).unwrap();
+        assert!(
+            !rustix::fs::fcntl_getfl(&readers)
+                .unwrap()
+                .contains(OFlags::RDWR)
+        );
+        let mut bytes = [0; 13];
+        rustix::io::pread(&used, &mut bytes, 3 << 20).unwrap();
+        assert_eq!(&bytes, b"what is there");
+    }
+
+    #[test]
+    fn a_folder_that_takes_none_is_given_up() {
+        let (_place, directory) = folder("/dev/shm");
+        let mut spares = SpareFiles::default();
+        spares.order(&directory, "absent", 4096, 1);
+        let since = Instant::now();
+        while !matches!(spares.0, Maker::Failed) {
+            assert!(spares.take().is_none());
+            assert!(since.elapsed() < Duration::from_secs(20), "still hoping");
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Opening a pool: replays the journal, and, once the tables are rebuilt ([`crate::recovery::scan`]), folds
+//! what dead sessions left.
+//!
+//! # Invariants
+//! * Everything here can be interrupted and done again.
+//! * A session that died is treated as one that hangs: its arena is copied, verified, folded.
+//!   What is refused is set aside, and nothing else is affected.
+//! * When it is done, nobody owns anything, and no number is granted, but to sessions that are
+//!   still there ([`crate::sessions::take_up`]).
+//! * Sessions that are still there read the pool meanwhile, and work on what they own: they see
+//!   an entry of the journal applied as they see any change.
+
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::pool::files::Pool;
+use crate::pool::journal::{self, Journal};
+use crate::recovery::progress::Step;
+use crate::recovery::scan::Held;
+use crate::sessions::arena::{self, Arena};
+use crate::sessions::session::{Owned, Session};
+use crate::space::pages::Space;
+use crate::state::change::{Change, Weight};
+use arck_controller_state::journal::Target;
+use arck_controller_state::segments::{SegmentEntry, SegmentKind};
+use arck_core_state::geometry::SessionNumber;
+use arck_core_state::header::HeaderKind;
+use arck_core_state::{InodeNumber, PAGE_SIZE, PagePtr, layout};
+use rustix::io::Errno;
+use std::collections::{HashMap, HashSet};
+use std::time::Instant;
+
+/// Applies the journal's last entry again, and maps the metadata segments.
+pub fn replay(pool: &mut Pool, open: &mut Journal) -> Result<()> {
+    let Some((redo, standing)) = open.read() else {
+        return map_metadata(pool);
+    };
+    // The segment table first: it says what the other records may address.
+    for (target, offset, bytes) in redo.records() {
+        if target == Target::Segments {
+            let memory = journal::memory(target, pool);
+            let stored = usize::try_from(offset)
+                .ok()
+                .and_then(|at| memory.copy_from(at, bytes));
+            stored.ok_or_else(|| damaged(pool, NOT_THERE))?;
+        }
+    }
+    map_metadata(pool)?;
+    for (target, offset, bytes) in redo.records() {
+        let memory = journal::memory(target, pool);
+        let is_mapped = target != Target::Pages || spans_mapped_pages(pool, offset, bytes.len());
+        usize::try_from(offset)
+            .ok()
+            .filter(|at| is_mapped && at % 8 == 0)
+            .and_then(|at| memory.slice(at, bytes.len()))
+            .ok_or_else(|| damaged(pool, NOT_THERE))?;
+    }
+    journal::store(&redo, pool, &standing, || {});
+    open.has_applied(standing, journal::flush(&redo, pool, |_| {}));
+    // No fence: it is all the same until there is another entry, and the first fence of the change
+    // that brings it makes this durable. A second failure before that finds this entry once more.
+    Ok(())
+}
+
+const NOT_THERE: &str = "the journal addresses what is not there";
+
+fn spans_mapped_pages(pool: &Pool, offset: u64, length: usize) -> bool {
+    let last = offset + (length as u64).saturating_sub(1);
+    (offset / PAGE_SIZE..=last / PAGE_SIZE).all(|page| pool.mapped_offset(PagePtr(page)).is_some())
+}
+
+fn damaged(pool: &Pool, what: impl Into<String>) -> Error {
+    Error::Damaged {
+        path: pool.path().into(),
+        what: what.into(),
+    }
+}
+
+fn map_metadata(pool: &mut Pool) -> Result<()> {
+    for segment in 0..pool.geometry().segment_count {
+        if pool.segment_entry(segment).kind() == SegmentKind::Metadata {
+            pool.map_metadata(segment).map_err(|errno| {
+                let name = crate::pool::files::numbered(layout::SEGMENTS, segment);
+                match errno {
+                    Errno::NOENT | Errno::IO => Error::Truncated {
+                        path: pool.path().into(),
+                        file: name,
+                    },
+                    errno => Error::system(pool.path().join(name), "mmap")(errno),
+                }
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Looks whether segments of data that anything is in have files.
+pub fn look_for_data(pool: &Pool, space: &Space) -> Result<()> {
+    let pages = pool.geometry().pages_per_segment();
+    for segment in 0..pool.geometry().segment_count {
+        let entry = space.entry(segment).unwrap_or_default();
+        let is_empty = entry.owner == 0 && space.unused_in(segment) == pages;
+        if entry.kind() == SegmentKind::Data && !is_empty && !pool.has_segment(segment) {
+            return Err(Error::Truncated {
+                path: pool.path().into(),
+                file: crate::pool::files::numbered(layout::SEGMENTS, segment),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Ends every session that the tables still know and that is not there any more.
+/// `held`: what the headers say that sessions have.
+pub fn recover(core: &mut Core, held: Vec<Held>, arenas_count: bool) -> Result<()> {
+    let entries = arena::entries(&core.state.pool);
+    let known: HashSet<SessionNumber> = entries.iter().map(|(_, entry)| entry.session).collect();
+    let mut owned: HashMap<SessionNumber, Vec<(InodeNumber, u32)>> = HashMap::new();
+    let mut nobodys = Vec::new();
+    for held in held {
+        if known.contains(&held.session) {
+            let inodes = owned.entry(held.session).or_default();
+            inodes.push((held.number, held.branch_slot));
+        } else {
+            nobodys.push(held.number);
+        }
+    }
+    let may_fold = arenas_count || !core.state.pool.is_paged();
+    let there = crate::sessions::take_up::those_there(&core.state.pool, &entries);
+    // Those that are there first: their rooms are kept for them, whatever is folded.
+    let (living, dead): (Vec<_>, Vec<_>) = entries
+        .into_iter()
+        .partition(|(_, entry)| there.contains(&entry.session));
+    let left = dead
+        .iter()
+        .filter_map(|(_, entry)| owned.get(&entry.session));
+    let left: usize = left.map(Vec::len).sum();
+    tracing::info!(
+        "{} sessions are still there, {} are gone, which had {left} inodes",
+        living.len(),
+        dead.len()
+    );
+    core.progress
+        .begin(Step::Sessions, (left + nobodys.len()) as u64);
+    for (index, entry) in living.into_iter().chain(dead) {
+        let inodes = owned.remove(&entry.session).unwrap_or_default();
+        if !may_fold {
+            nobodys.extend(inodes.iter().map(|&(number, _)| number));
+            arena::clear_entry(&core.state.pool, index);
+            continue;
+        }
+        let arena = match Arena::map(
+            &core.state.pool,
+            entry.session,
+            (entry.branch_pages, entry.delta_pages),
+            entry.uid,
+            &core.workers,
+        ) {
+            Ok(arena) => arena,
+            Err(errno) => {
+                tracing::warn!("the arena of session {} is lost: {errno}", entry.session);
+                nobodys.extend(inodes.iter().map(|&(number, _)| number));
+                arena::clear_entry(&core.state.pool, index);
+                continue;
+            }
+        };
+        if there.contains(&entry.session) {
+            // The controller before may have died before it flushed what is to be seen there, and
+            // the session is told that it has what it has.
+            let entry_flushed = arena::flush_entry(&core.state.pool, index);
+            let journal = &core.state.journal;
+            entry_flushed
+                .into_iter()
+                .for_each(|flushed| journal.await_fence(flushed));
+            core.expect_back(index, &entry, arena, &inodes);
+            continue;
+        }
+        let credentials = crate::sessions::take_up::credentials(&entry);
+        let mut session = Session::new(entry.session, credentials, index, arena, None);
+        let room = u64::from(session.arena.pages().1);
+        session.set_room(&core.state.pool, room);
+        let since = Instant::now();
+        session.owned = inodes
+            .into_iter()
+            .map(|(number, slot)| (number, Owned::new(since, slot)))
+            .collect();
+        core.sessions.insert(entry.session, session);
+        core.end_session(entry.session, libc::EIO);
+    }
+    core.count_away();
+    release(core, &nobodys)?;
+    core.progress.end();
+    let ownerless: Vec<_> = (0..core.state.pool.geometry().segment_count)
+        .filter(|&segment| {
+            core.state
+                .space
+                .entry(segment)
+                .is_some_and(|entry: SegmentEntry| {
+                    entry.owner != 0 && !core.sessions.contains_key(&entry.owner)
+                })
+        })
+        .collect();
+    let failed = Error::system(
+        core.state.pool.path().to_path_buf(),
+        "releasing what sessions left",
+    );
+    core.abandon_segments(&ownerless).map_err(failed)?;
+    core.find_remains();
+    core.lend_leftovers();
+    core.free_orphans(None);
+    core.free_doomed();
+    Ok(())
+}
+
+fn release(core: &mut Core, numbers: &[InodeNumber]) -> Result<()> {
+    for part in numbers.chunks(4096) {
+        let failed = Error::system(
+            core.state.pool.path().to_path_buf(),
+            "releasing what sessions left",
+        );
+        let mut change = Change::new(&mut core.state);
+        let mut release = || {
+            for &number in part {
+                let fold = change.state.numbers.fold();
+                let header = change.header(number)?;
+                header.fold = fold;
+                header.ownership = arck_core_state::Ownership::SHARED;
+                header.branch_slot = 0;
+                if header.kind == HeaderKind::Granted {
+                    change.free_inode(number)?;
+                }
+            }
+            Ok(())
+        };
+        release()
+            .and_then(|()| change.commit(Weight::Ownership))
+            .map_err(failed)?;
+        core.progress.add(part.len() as u64);
+    }
+    Ok(())
+}

@@ -1,0 +1,616 @@
+//! Receipts: what became of what operations stored that straddled a fold (DESIGN section 5).
+//!
+//! A receipt outlives the controller that made it, since the operation that will ask for it does. It
+//! is written to a file beside the arena before the fold is committed, which happens only where an
+//! operation did not leave in time. So a controller that is started later can say of every fold
+//! number that ended before it what the earlier one could have said: where the file has a receipt, that;
+//! where it has none, nothing straddled, and all that was stored was taken along.
+//!
+//! # Invariants
+//! * Receipts are in the file before the fold numbers end of which they tell.
+//! * A receipt of a fold number that did not end tells nothing, and goes: when the commit fails,
+//!   and when the file is read.
+//! * What had to go while somebody might have asked for it is lost: for that number and all below,
+//!   nobody knows any more. The session table says so.
+//! * The file is written with `write`, and never flushed: it need not survive the machine, after
+//!   whose failure nobody is left to ask. The session never gets it.
+
+use crate::pool::files::{Pool, numbered};
+use arck_controller_state::sessions as session_table;
+use arck_core_state::geometry::SessionNumber;
+use arck_core_state::{InodeNumber, PAGE_SIZE, layout};
+use arck_pm::record::{self, FileChange, file_id};
+use arck_protocol::control::ControlMemory;
+use arck_verifier::CopiedDelta;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+
+/// Bytes of receipts that are kept for a session at most, and so for operations that stay away
+/// however long.
+pub const RECEIPT_BYTES: usize = 64 << 20;
+/// A file is written anew when it has so many bytes more than twice what is kept.
+const WASTED: u64 = 1 << 20;
+
+/// Operations of a session that were in flight at some time: threads and their counters.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Flights {
+    waiting: Vec<(usize, u64)>,
+    /// The session is away: any of its threads may have been.
+    is_unknown: bool,
+}
+
+impl Flights {
+    /// Whoever is inside an operation now.
+    pub fn inside(control: &ControlMemory) -> Flights {
+        let slots = control.operations().iter().enumerate();
+        let inside = slots
+            .map(|(index, slot)| (index, slot.counter()))
+            .filter(|(_, counter)| counter & 1 == 1);
+        Flights {
+            waiting: inside.collect(),
+            is_unknown: false,
+        }
+    }
+
+    /// Whoever is inside an operation, or has left one and not begun another.
+    fn inside_or_left(control: &ControlMemory) -> Flights {
+        let slots = control.operations().iter().enumerate();
+        let waiting = slots
+            .filter(|(_, slot)| slot.thread.load(Ordering::Acquire) != 0)
+            // An even counter is that of an operation that has left: it was one less inside.
+            .map(|(index, slot)| (index, slot.counter().wrapping_sub(1) | 1));
+        Flights {
+            waiting: waiting.collect(),
+            is_unknown: false,
+        }
+    }
+
+    /// Of a session whose control memory is not there.
+    pub fn unknown() -> Flights {
+        Flights {
+            waiting: Vec::new(),
+            is_unknown: true,
+        }
+    }
+
+    pub fn become_known(&mut self, inside: &Flights) {
+        if self.is_unknown {
+            *self = inside.clone();
+        }
+    }
+
+    /// Bytes that it takes, and its part of a record.
+    fn size(&self) -> usize {
+        64 + self.waiting.len() * size_of::<(usize, u64)>()
+    }
+
+    /// Takes others in; each operation is there once.
+    pub fn unite(&mut self, others: Flights) {
+        self.append(others);
+        self.waiting.sort_unstable();
+        self.waiting.dedup();
+    }
+
+    pub fn are_none(&self) -> bool {
+        self.waiting.is_empty() && !self.is_unknown
+    }
+
+    /// Those of both.
+    pub fn append(&mut self, mut others: Flights) {
+        self.waiting.append(&mut others.waiting);
+        self.is_unknown |= others.is_unknown;
+    }
+
+    pub fn leave_out(&mut self, others: &Flights) {
+        self.waiting
+            .retain(|flight| !others.waiting.contains(flight));
+    }
+
+    /// Whether all of them have left, and have begun something else since (or are gone).
+    fn all_went_on(&self, control: &ControlMemory) -> bool {
+        !self.is_unknown
+            && self.waiting.iter().all(|&(index, counter)| {
+                let slot = control.threads.get(index);
+                slot.is_none_or(|slot| slot.counter().wrapping_sub(counter) >= 2)
+            })
+    }
+
+    /// Forgets those that have left since; true when none is left.
+    pub fn all_left(&mut self, control: &ControlMemory) -> bool {
+        self.waiting.retain(|&(index, counter)| {
+            let slot = control.threads.get(index);
+            slot.is_some_and(|slot| slot.counter() == counter)
+        });
+        self.are_none()
+    }
+}
+
+/// What a fold made of what an operation stored that straddled it.
+#[derive(Clone, Debug)]
+pub enum Receipt {
+    /// Nothing was in flight: all that was stored was taken along.
+    Whole,
+    /// Taken along is what stands in this copy.
+    Copy(Box<CopiedDelta>),
+    /// The same, read from the file: pieces of the arena.
+    Pieces(Vec<(u64, Vec<u8>)>),
+    /// There was nothing to take along.
+    Nothing,
+    /// Nobody knows any more, or the delta was set aside.
+    Lost,
+}
+
+impl Receipt {
+    fn size(&self) -> usize {
+        match self {
+            Receipt::Copy(delta) => 256 + delta.pages.len() * 4200,
+            Receipt::Pieces(pieces) => pieces.iter().map(|(_, bytes)| bytes.len() + 128).sum(),
+            _ => 64,
+        }
+    }
+
+    /// `length` bytes from byte `offset` of the arena as they were copied, if they were.
+    pub fn arena_bytes(&self, offset: u64, length: usize) -> Option<&[u8]> {
+        match self {
+            Receipt::Copy(delta) => delta.arena_bytes(offset, length),
+            Receipt::Pieces(pieces) => pieces.iter().find_map(|(start, bytes)| {
+                let first = usize::try_from(offset.checked_sub(*start)?).ok()?;
+                bytes.get(first..first.checked_add(length)?)
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// What became of a delta: inode, the fold number that ended.
+#[derive(Clone, Debug)]
+pub struct KeptReceipt {
+    pub inode: InodeNumber,
+    pub fold: u64,
+    pub kind: Receipt,
+}
+
+/// The receipts of a fold that ended fold numbers while operations were in flight.
+#[derive(Clone, Debug)]
+struct KeptFold {
+    /// Who may ask: until it begins another operation.
+    flights: Flights,
+    receipts: Vec<KeptReceipt>,
+    /// At least as many as it takes here, and in the file.
+    bytes: usize,
+}
+
+impl KeptFold {
+    fn new(flights: Flights, receipts: Vec<KeptReceipt>) -> KeptFold {
+        let sizes = receipts.iter().map(|kept| kept.kind.size());
+        KeptFold {
+            bytes: flights.size() + sizes.sum::<usize>(),
+            flights,
+            receipts,
+        }
+    }
+}
+
+/// Whose receipts: the session, and its place in the session table.
+#[derive(Clone, Copy, Debug)]
+pub struct Whose {
+    pub session: SessionNumber,
+    pub index: usize,
+}
+
+/// All receipts of a session.
+#[derive(Default, Debug)]
+pub struct Receipts {
+    folds: VecDeque<KeptFold>,
+    bytes: usize,
+    /// Greatest fold number whose receipt had to go while somebody might have asked for it.
+    lost: u64,
+    /// Bytes of the file.
+    written: u64,
+}
+
+/// Name of the file with a session's receipts.
+pub fn name(session: SessionNumber) -> String {
+    format!("{}.receipts", numbered(layout::ARENAS, session))
+}
+
+impl Receipts {
+    /// The receipt of the fold that ended fold number `fold` of `inode`.
+    pub fn find(&self, inode: InodeNumber, fold: u64) -> &Receipt {
+        let kept = self.folds.iter().rev().flat_map(|kept| &kept.receipts);
+        let mut same = kept.filter(|kept| (kept.inode, kept.fold) == (inode, fold));
+        match same.next() {
+            Some(kept) => &kept.kind,
+            None if fold <= self.lost => &Receipt::Lost,
+            None => &Receipt::Whole,
+        }
+    }
+
+    /// Keeps what a fold that is about to be committed makes of deltas, for the operations that
+    /// straddle it (`flights`): as long as one of them may still ask, or until there is too much;
+    /// the oldest go first.
+    pub fn keep(
+        &mut self,
+        pool: &Pool,
+        whose: Whose,
+        control: Option<&ControlMemory>,
+        flights: Flights,
+        receipts: Vec<KeptReceipt>,
+    ) {
+        self.drop_asked(pool, whose, control);
+        if receipts.is_empty() {
+            return;
+        }
+        let fold = KeptFold::new(flights, receipts);
+        let bytes = fold.bytes;
+        self.write(pool, whose, &fold);
+        self.bytes += bytes;
+        self.folds.push_back(fold);
+        while self.bytes > RECEIPT_BYTES && self.folds.len() > 1 {
+            self.lose_oldest(pool, whose);
+        }
+        if self.written > 2 * self.bytes as u64 + WASTED {
+            self.write_anew(pool, whose);
+        }
+    }
+
+    /// Bytes of what is kept.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Folds of which receipts are kept.
+    pub fn len(&self) -> usize {
+        self.folds.len()
+    }
+
+    /// Gives up the receipts of the oldest fold; how many bytes that were.
+    pub fn lose_oldest(&mut self, pool: &Pool, whose: Whose) -> usize {
+        let Some(old) = self.folds.pop_front() else {
+            return 0;
+        };
+        self.bytes -= old.bytes;
+        let folds = old.receipts.iter().map(|kept| kept.fold);
+        self.lost = folds.fold(self.lost, u64::max);
+        store_lost(pool, whose, self.lost);
+        old.bytes
+    }
+
+    /// The fold whose receipts were kept last did not happen.
+    pub fn take_back(&mut self, pool: &Pool, whose: Whose) {
+        if let Some(last) = self.folds.pop_back() {
+            self.bytes -= last.bytes;
+            self.write_anew(pool, whose);
+        }
+    }
+
+    /// An operation asks for the receipt right after it has left: receipts go once all who were
+    /// in flight have begun another operation.
+    pub fn drop_asked(&mut self, pool: &Pool, whose: Whose, control: Option<&ControlMemory>) {
+        let Some(control) = control else { return };
+        let bytes = &mut self.bytes;
+        self.folds.retain(|fold| {
+            let done = fold.flights.all_went_on(control);
+            if done {
+                *bytes -= fold.bytes;
+            }
+            !done
+        });
+        if self.folds.is_empty() && self.written != 0 {
+            remove(pool, whose.session);
+            self.written = 0;
+        }
+    }
+
+    /// The session is back: whoever may still ask is inside an operation, or has left one.
+    pub fn become_known(&mut self, control: &ControlMemory) {
+        let may_ask = Flights::inside_or_left(control);
+        for fold in &mut self.folds {
+            fold.flights.become_known(&may_ask);
+        }
+    }
+
+    fn write(&mut self, pool: &Pool, whose: Whose, fold: &KeptFold) {
+        let bytes = encode(fold);
+        match append(pool, whose.session, self.written, &bytes) {
+            Ok(()) => self.written += bytes.len() as u64,
+            Err(errno) => {
+                tracing::warn!("receipts of session {}: {errno}", whose.session);
+                let folds = fold.receipts.iter().map(|kept| kept.fold);
+                // This controller knows, but the next one will not.
+                store_lost(pool, whose, folds.fold(self.lost, u64::max));
+            }
+        }
+    }
+
+    fn write_anew(&mut self, pool: &Pool, whose: Whose) {
+        remove(pool, whose.session);
+        self.written = 0;
+        let folds: Vec<KeptFold> = self.folds.iter().cloned().collect();
+        for fold in &folds {
+            self.write(pool, whose, fold);
+        }
+    }
+
+    /// What an earlier controller kept. `is_current`: whether a fold number of an inode has not
+    /// ended.
+    pub fn read(
+        pool: &Pool,
+        whose: Whose,
+        lost: u64,
+        is_current: impl Fn(InodeNumber, u64) -> bool,
+    ) -> Receipts {
+        let mut receipts = Receipts {
+            lost,
+            ..Receipts::default()
+        };
+        let bytes = read_file(pool, whose.session).unwrap_or_default();
+        let mut rest = &bytes[..];
+        while let Some((mut fold, behind)) = decode(rest) {
+            fold.receipts
+                .retain(|kept| !is_current(kept.inode, kept.fold));
+            receipts.bytes += fold.bytes;
+            receipts.folds.push_back(fold);
+            rest = behind;
+        }
+        receipts.write_anew(pool, whose);
+        receipts
+    }
+}
+
+/// Removes a session's file; none is no error.
+pub fn remove(pool: &Pool, session: SessionNumber) {
+    pool.remove_file(&name(session));
+}
+
+fn store_lost(pool: &Pool, whose: Whose, lost: u64) {
+    let entry = session_table::entry_offset(whose.index);
+    // In range: the session has its place there.
+    let _ =
+        pool.session_table()
+            .store_u64(entry + session_table::LOST_OFFSET, lost, Ordering::Release);
+}
+
+fn append(pool: &Pool, session: SessionNumber, at: u64, bytes: &[u8]) -> Result<(), Errno> {
+    let file = pool.open_file(&name(session), OFlags::WRONLY | OFlags::CREATE)?;
+    let mut done = 0;
+    while done < bytes.len() {
+        match pool.with_room(|| rustix::io::pwrite(&file, &bytes[done..], at + done as u64)) {
+            Ok(0) => return Err(Errno::NOSPC),
+            Ok(length) => done += length,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    record::file(|| FileChange::Written {
+        file: file_id(&file),
+        offset: at,
+        bytes: bytes.to_vec(),
+    });
+    Ok(())
+}
+
+fn read_file(pool: &Pool, session: SessionNumber) -> Result<Vec<u8>, Errno> {
+    let file = pool.open_file(&name(session), OFlags::RDONLY)?;
+    let mut bytes = Vec::new();
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        match rustix::io::pread(&file, &mut buffer[..], bytes.len() as u64) {
+            Ok(0) => return Ok(bytes),
+            Ok(length) => bytes.extend_from_slice(&buffer[..length]),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+const MAGIC: u32 = u32::from_le_bytes(*b"RCPT");
+const UNKNOWN: u64 = u64::MAX;
+const NOTHING: u64 = 0;
+const LOST: u64 = 1;
+const PIECES: u64 = 2;
+
+/// A record of the file: magic, checksum of the rest, its length; flights; receipts.
+fn encode(fold: &KeptFold) -> Vec<u8> {
+    let mut body: Vec<u8> = Vec::new();
+    let word = |body: &mut Vec<u8>, word: u64| body.extend_from_slice(&word.to_le_bytes());
+    if fold.flights.is_unknown {
+        word(&mut body, UNKNOWN);
+    } else {
+        word(&mut body, fold.flights.waiting.len() as u64);
+        for &(index, counter) in &fold.flights.waiting {
+            word(&mut body, index as u64);
+            word(&mut body, counter);
+        }
+    }
+    word(&mut body, fold.receipts.len() as u64);
+    for kept in &fold.receipts {
+        word(&mut body, u64::from(kept.inode));
+        word(&mut body, kept.fold);
+        let pieces: Vec<(u64, &[u8])> = match &kept.kind {
+            // Never kept: it is what is said of what is not there.
+            Receipt::Whole | Receipt::Lost => {
+                word(&mut body, LOST);
+                continue;
+            }
+            Receipt::Nothing => {
+                word(&mut body, NOTHING);
+                continue;
+            }
+            Receipt::Pieces(pieces) => pieces.iter().map(|(at, bytes)| (*at, &bytes[..])).collect(),
+            Receipt::Copy(delta) => {
+                let branch = (delta.branch_offset, &delta.branch_bytes[..]);
+                let pages = delta.pages.iter();
+                let pages = pages.map(|(&page, bytes)| (u64::from(page) * PAGE_SIZE, &bytes[..]));
+                std::iter::once(branch).chain(pages).collect()
+            }
+        };
+        word(&mut body, PIECES);
+        word(&mut body, pieces.len() as u64);
+        for (offset, bytes) in pieces {
+            word(&mut body, offset);
+            word(&mut body, bytes.len() as u64);
+            body.extend_from_slice(bytes);
+        }
+    }
+    let mut record = Vec::with_capacity(body.len() + 16);
+    record.extend_from_slice(&MAGIC.to_le_bytes());
+    record.extend_from_slice(&crc32c::crc32c(&body).to_le_bytes());
+    record.extend_from_slice(&(body.len() as u64).to_le_bytes());
+    record.append(&mut body);
+    record
+}
+
+/// The first record, and what is behind it; `None` at the end, and of one that is not whole: the
+/// controller died while it wrote it, so the fold did not happen.
+fn decode(bytes: &[u8]) -> Option<(KeptFold, &[u8])> {
+    let (head, rest) = bytes.split_at_checked(16)?;
+    let (magic, checksum) = (head.get(..4)?, head.get(4..8)?);
+    let length = usize::try_from(u64::from_le_bytes(head.get(8..16)?.try_into().ok()?)).ok()?;
+    let (body, behind) = rest.split_at_checked(length)?;
+    if magic != MAGIC.to_le_bytes() || checksum != crc32c::crc32c(body).to_le_bytes() {
+        return None;
+    }
+    let mut body = body;
+    let mut flights = Flights::default();
+    match take(&mut body)? {
+        UNKNOWN => flights.is_unknown = true,
+        count => {
+            for _ in 0..count {
+                let index = usize::try_from(take(&mut body)?).ok()?;
+                flights.waiting.push((index, take(&mut body)?));
+            }
+        }
+    }
+    let mut receipts = Vec::new();
+    for _ in 0..take(&mut body)? {
+        let inode = InodeNumber::try_from(take(&mut body)?).ok()?;
+        let fold = take(&mut body)?;
+        let kind = match take(&mut body)? {
+            NOTHING => Receipt::Nothing,
+            PIECES => {
+                let mut pieces = Vec::new();
+                for _ in 0..take(&mut body)? {
+                    let offset = take(&mut body)?;
+                    let length = usize::try_from(take(&mut body)?).ok()?;
+                    let (piece, rest) = body.split_at_checked(length)?;
+                    body = rest;
+                    pieces.push((offset, piece.to_vec()));
+                }
+                Receipt::Pieces(pieces)
+            }
+            _ => Receipt::Lost,
+        };
+        receipts.push(KeptReceipt { inode, fold, kind });
+    }
+    Some((KeptFold::new(flights, receipts), behind))
+}
+
+/// The next word.
+fn take(body: &mut &[u8]) -> Option<u64> {
+    let (word, rest) = body.split_first_chunk::<8>()?;
+    *body = rest;
+    Some(u64::from_le_bytes(*word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fold(flights: Flights, kinds: Vec<Receipt>) -> KeptFold {
+        let kept = |(at, kind): (usize, Receipt)| KeptReceipt {
+            inode: at as u32 + 1,
+            fold: at as u64 + 100,
+            kind,
+        };
+        KeptFold::new(flights, kinds.into_iter().enumerate().map(kept).collect())
+    }
+
+    /// A session may have a thousand operations in flight at each of its folds.
+    #[test]
+    fn a_fold_that_is_kept_counts_for_what_it_takes() {
+        for operations in [0, 1, 1024] {
+            let flights = Flights {
+                waiting: vec![(1, 1); operations],
+                is_unknown: false,
+            };
+            for kinds in [
+                vec![Receipt::Nothing],
+                vec![Receipt::Pieces(vec![
+                    (0, vec![1; 64]),
+                    (4096, vec![1; 4096]),
+                ])],
+            ] {
+                let kept = fold(flights.clone(), kinds);
+                let (written, memory) = (encode(&kept).len(), operations * 16);
+                assert!(
+                    kept.bytes >= written.max(memory),
+                    "{} of {written}",
+                    kept.bytes
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn records_come_back_and_half_ones_do_not() {
+        let pieces = vec![(64, vec![1; 64]), (8192, vec![2; 4096])];
+        let known = Flights {
+            waiting: vec![(3, 7), (5, 9)],
+            is_unknown: false,
+        };
+        let mut bytes = encode(&fold(
+            known,
+            vec![Receipt::Nothing, Receipt::Pieces(pieces)],
+        ));
+        let first = bytes.len();
+        bytes.extend(encode(&fold(Flights::unknown(), vec![Receipt::Lost])));
+        let (one, rest) = decode(&bytes).unwrap();
+        assert_eq!(one.flights.waiting, [(3, 7), (5, 9)]);
+        assert!(matches!(one.receipts[0].kind, Receipt::Nothing));
+        assert_eq!((one.receipts[1].inode, one.receipts[1].fold), (2, 101));
+        let copied = &one.receipts[1].kind;
+        assert_eq!(copied.arena_bytes(8193, 4095), Some(&[2; 4095][..]));
+        assert_eq!(copied.arena_bytes(64, 64), Some(&[1; 64][..]));
+        assert_eq!(copied.arena_bytes(127, 2), None);
+        assert_eq!(copied.arena_bytes(63, 1), None);
+        let (two, rest) = decode(rest).unwrap();
+        assert!(two.flights.is_unknown && rest.is_empty());
+        assert!(matches!(two.receipts[0].kind, Receipt::Lost));
+        for end in 0..first {
+            assert!(decode(&bytes[..end]).is_none(), "{end}");
+        }
+        for at in 0..first {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1;
+            assert!(decode(&damaged).is_none(), "{at}");
+        }
+    }
+
+    #[test]
+    fn receipts_stay_until_whoever_may_ask_has_begun_something_else() {
+        let control = ControlMemory::boxed();
+        let barrier = arck_protocol::operation::LightBarrier::Fence;
+        let [inside, left, ..] = &control.threads;
+        for slot in [inside, left] {
+            slot.thread.store(1, Ordering::SeqCst);
+            slot.enter(barrier);
+        }
+        left.leave();
+        let flights = Flights::inside_or_left(&control);
+        assert!(!flights.all_went_on(&control));
+        inside.leave();
+        assert!(!flights.all_went_on(&control));
+        inside.enter(barrier);
+        assert!(!flights.all_went_on(&control));
+        left.enter(barrier);
+        assert!(flights.all_went_on(&control));
+        assert!(!Flights::unknown().all_went_on(&control));
+        let mut unknown = Flights::unknown();
+        assert!(!unknown.all_left(&control));
+        unknown.become_known(&Flights::inside(&control));
+        assert_eq!(unknown.waiting.len(), 2);
+    }
+}

@@ -1,0 +1,371 @@
+//! Taking up sessions that were there before this controller.
+//!
+//! A controller that is started after another one was killed finds sessions in the table. Whether
+//! one of them is still there the kernel says: its arena was sent to it locked (`flock`), the lock
+//! belongs to the open file that its mapping keeps, and so lasts exactly as long as some process of
+//! it has the arena mapped: not longer than an exec, and whatever became of its socket. A session
+//! that is not there is recovered as any that died. One that is, is *away* until it connects again
+//! ([`Core::resume`]), and stays the owner of what it owns, which the pool's headers say.
+//!
+//! Each member of a session is sent an open file of its own, with a lock of a byte that stands for the
+//! member ([`lock_byte`]), which is there as long as its mapping. So of a member who has not come back
+//! the kernel says too whether it will.
+//!
+//! # Invariants
+//! * Of a session that is away, what its control memory would say is taken for the worst: every
+//!   thread may be in an operation (so each fold keeps receipts), every inode may be open (no
+//!   orphan is freed) or mapped (pages that a mapped file might lose are kept). Nobody waits for
+//!   it longer than [`Options::take_up`](crate::Options) after the start.
+//! * What it hands over is believed no more than what it writes: its control memory is a sealed
+//!   memory file of the right size, and everything in it is looked at as ever; its group's region is
+//!   one that it can write already, and no file of the pool, since others are sent it anew.
+//! * A session is taken up for the user that opened it, and for who knows its secret.
+
+use crate::core::Core;
+use crate::pool::files::Pool;
+use crate::sessions::arena::{self, Arena};
+use crate::sessions::lent::Lent;
+use crate::sessions::members::{Group, Members, are_same};
+use crate::sessions::receipts::Receipts;
+use crate::sessions::session::{Live, Owned, Session};
+use arck_controller_state::segments::SegmentKind;
+use arck_controller_state::sessions::{self as session_table, SessionEntry};
+use arck_core_state::geometry::SessionNumber;
+use arck_core_state::{InodeNumber, SegmentNumber};
+use arck_pm::{MapOptions, Mapping};
+use arck_protocol::control::{CONTROL_SIZE, MEMBERS};
+use arck_protocol::socket::Caller;
+use arck_protocol::{Request, ring};
+use arck_verifier::Credentials;
+use rustix::event::EventfdFlags;
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{FlockOperation, OFlags, SealFlags};
+use rustix::io::Errno;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// How often it is looked whether sessions that are away are still there.
+pub const AWAY_INTERVAL: Duration = Duration::from_millis(250);
+/// So long a request that needs a session that is away is put off at a time.
+const AGAIN: Duration = Duration::from_millis(5);
+/// The type that statfs(2) tells of memory files.
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+
+/// Who comes back to a session ([`Call::Resume`](arck_protocol::socket::Call::Resume)).
+pub struct Returning<'a> {
+    pub number: SessionNumber,
+    pub secret: [u64; 2],
+    pub member: u16,
+    pub caller: &'a Caller,
+}
+
+/// A descriptor of a session's arena to be sent to a member, locked for as long as it is mapped.
+pub fn open_arena(pool: &Pool, session: SessionNumber, member: u16) -> Result<OwnedFd, Errno> {
+    let file = pool.open_file(&arena::name(session), OFlags::RDWR)?;
+    // Where there are no such locks, no session outlives its controller.
+    let _ = rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared);
+    let _ = lock_byte(&file, libc::F_OFD_SETLK, member);
+    Ok(file)
+}
+
+/// Takes the lock that is the open file's of the byte that stands for a member, or asks who has it: as the
+/// kernel leaves it.
+#[expect(clippy::cast_possible_truncation, reason = "constants of the kernel's")]
+fn lock_byte(file: &OwnedFd, command: libc::c_int, member: u16) -> Result<libc::flock, Errno> {
+    let mut lock = libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: libc::off_t::from(member),
+        l_len: 1,
+        l_pid: 0,
+    };
+    // SAFETY: an open file, and a structure on the stack that the kernel reads and fills.
+    match unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) } {
+        0 => Ok(lock),
+        _ => Err(std::io::Error::last_os_error()
+            .raw_os_error()
+            .map_or(Errno::IO, Errno::from_raw_os_error)),
+    }
+}
+
+/// Whether some process still has a session's arena mapped.
+fn is_there(pool: &Pool, session: SessionNumber) -> bool {
+    let file = match pool.open_file(&arena::name(session), OFlags::RDONLY) {
+        Ok(file) => file,
+        Err(Errno::NOENT) => return false,
+        // Nobody knows: it is asked again.
+        Err(_) => return true,
+    };
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
+}
+
+/// Of the entries of the session table, those of sessions that are still there.
+pub fn those_there(pool: &Pool, entries: &[(usize, SessionEntry)]) -> Vec<SessionNumber> {
+    let numbers = entries.iter().map(|(_, entry)| entry.session);
+    numbers.filter(|&number| is_there(pool, number)).collect()
+}
+
+/// The user of a session, as its entry says.
+pub fn credentials(entry: &SessionEntry) -> Credentials {
+    let groups = entry.groups.len().min(entry.group_count as usize);
+    Credentials {
+        session: entry.session,
+        uid: entry.uid,
+        gid: entry.gid,
+        groups: entry.groups[..groups].to_vec(),
+    }
+}
+
+impl Core {
+    /// Makes a session known that is there and away, with what it owns.
+    pub fn expect_back(
+        &mut self,
+        index: usize,
+        entry: &SessionEntry,
+        mut arena: Arena,
+        owned: &[(InodeNumber, u32)],
+    ) {
+        let number = entry.session;
+        let spare = arena.take_all_slots(owned.iter().map(|&(_, slot)| slot));
+        let mut session = Session::new(number, credentials(entry), index, arena, None);
+        session.is_away = true;
+        let since = Instant::now();
+        let entries = owned.iter();
+        session.owned = entries
+            .map(|&(number, slot)| (number, Owned::new(since, slot)))
+            .collect();
+        session.vacate(spare);
+        let pool = &self.state.pool;
+        session.receipts =
+            Receipts::read(pool, session.whose(), entry.receipts_lost, |inode, fold| {
+                pool.header(inode)
+                    .is_some_and(|header| header.fold() == fold)
+            });
+        let most = u64::from(session.arena.pages().1);
+        session.set_room(pool, entry.room.min(most));
+        let segments = 0..pool.geometry().segment_count;
+        let owner = |segment: SegmentNumber| {
+            let entry = self.state.space.entry(segment)?;
+            (entry.kind() == SegmentKind::Data).then_some(entry.owner)
+        };
+        session.segments = segments
+            .clone()
+            .filter(|&segment| owner(segment) == Some(number))
+            .collect();
+        // It may have been sent any of them.
+        for segment in segments {
+            if session.mapped.insert(segment) {
+                self.state.space.note_sent(segment, true);
+            }
+        }
+        // What it was sent to write is looked at as before.
+        session.arena.allow_for_overhead();
+        let excess = session.arena.excess().unwrap_or(0);
+        // It could have asked for as much by now, whoever stored there.
+        if self.may_take(entry.uid, excess) {
+            session.arena.grant_excess(excess);
+        }
+        if let Ok(allowance) = session.arena.allowance(number, session.arena.pages()) {
+            self.lookout.lend(Lent::Arena(number), allowance);
+        }
+        for &segment in &session.segments {
+            self.lend_segment(number, entry.uid, segment);
+        }
+        session.unborn = owned.len();
+        self.sessions.insert(number, session);
+    }
+
+    pub fn any_away(&self) -> bool {
+        self.away != 0
+    }
+
+    /// Whether a request is to be put off that would be served better if sessions that are away
+    /// were back: until then, or until they have had their time.
+    pub fn put_off_for_away(&self) -> Option<Instant> {
+        let now = Instant::now();
+        let waits = self.any_away() && now < self.opened + self.options.take_up;
+        waits.then(|| now + AGAIN)
+    }
+
+    /// Whether an inode's owner is away.
+    pub fn owner_is_away(&self, owner: SessionNumber) -> bool {
+        self.any_away() && self.sessions.get(&owner).is_some_and(|s| s.is_away)
+    }
+
+    /// Counts those that are away, after any has come or gone.
+    pub fn count_away(&mut self) {
+        self.away = self.sessions.values().filter(|s| s.is_away).count();
+    }
+
+    /// Sessions that were away, and are not there any more.
+    pub fn departed(&self) -> Vec<SessionNumber> {
+        let away = self.sessions.values().filter(|s| s.is_away);
+        away.map(|session| session.number)
+            .filter(|&number| !is_there(&self.state.pool, number))
+            .collect()
+    }
+
+    /// Whether any member of any session is waited for that an earlier controller knew.
+    pub fn expects_members(&self) -> bool {
+        let mut sessions = self.sessions.values();
+        sessions.any(|session| session.members.expects_any())
+    }
+
+    /// Those of them who are not there any more.
+    pub fn departed_members(&self) -> Vec<(SessionNumber, u16)> {
+        let mut departed = Vec::new();
+        for session in self.sessions.values().filter(|s| s.members.expects_any()) {
+            let arena = arena::name(session.number);
+            let Ok(file) = self.state.pool.open_file(&arena, OFlags::RDONLY) else {
+                continue;
+            };
+            let is_gone = |member: &u16| {
+                // Nobody knows: it is asked again.
+                lock_byte(&file, libc::F_OFD_GETLK, *member)
+                    .is_ok_and(|found| i32::from(found.l_type) == libc::F_UNLCK)
+            };
+            let gone = session.members.expected().filter(is_gone);
+            departed.extend(gone.map(|member| (session.number, member)));
+        }
+        departed
+    }
+
+    /// A session that has just been taken up is away again.
+    pub fn lose(&mut self, number: SessionNumber) {
+        if let Some(session) = self.sessions.get_mut(&number) {
+            session.live = None;
+            session.is_away = true;
+            session.members = Members::default();
+        }
+        self.count_away();
+    }
+
+    /// Notes which request is served now ([`State::serving`](crate::state::tables::State)).
+    pub fn note_serving(&mut self, number: SessionNumber, slot: usize) {
+        let session = self.sessions.get(&number);
+        self.state.serving = session.and_then(|session| {
+            let request = session.live.as_ref()?.control().requests.get(slot)?;
+            let count = request.count.load(Ordering::Relaxed);
+            let entry = session_table::entry_offset(session.index);
+            let token = request_token(number, slot, count);
+            Some(((entry + session_table::DONE_OFFSET) as u64, token))
+        });
+    }
+
+    /// Takes a member of a session up again, and with the first the session, whose control memory
+    /// this is; the wake descriptor that it gets. A group's region comes too, for those who join it
+    /// later. ESTALE, EACCES, EBUSY; EINVAL if that is no control memory.
+    pub fn resume(
+        &mut self,
+        who: &Credentials,
+        returning: &Returning<'_>,
+        received: &[OwnedFd],
+    ) -> Result<OwnedFd, Errno> {
+        let Returning { number, member, .. } = *returning;
+        let session = self.sessions.get_mut(&number);
+        let session = session.filter(|s| !s.is_leaving).ok_or(Errno::STALE)?;
+        let entry = arena::entry(&self.state.pool, session.index).ok_or(Errno::STALE)?;
+        if !are_same(&session.credentials, who) || entry.secret != returning.secret {
+            return Err(Errno::ACCESS);
+        }
+        let (control, region) = match received {
+            [control] => (control, None),
+            [control, region] if !returning.caller.group.is_empty() => (control, Some(region)),
+            _ => return Err(Errno::INVAL),
+        };
+        if member == 0 || usize::from(member) >= MEMBERS {
+            return Err(Errno::INVAL);
+        }
+        if let Some(live) = &session.live {
+            // Another member was first, and its control memory is what counts.
+            session
+                .members
+                .come_back(member, returning.caller.process)?;
+            return rustix::io::fcntl_dupfd_cloexec(&live.wake, 0);
+        }
+        let mapping = map_control(control.as_fd())?;
+        if let Some(region) = region {
+            check_region(region.as_fd(), control.as_fd())?;
+            session.members.group = Some(Group {
+                name: returning.caller.group.clone(),
+                control: rustix::io::fcntl_dupfd_cloexec(control, 0)?,
+                region: rustix::io::fcntl_dupfd_cloexec(region, 0)?,
+            });
+        }
+        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let sent = rustix::io::fcntl_dupfd_cloexec(&wake, 0)?;
+        let live = Live {
+            control: mapping,
+            wake,
+        };
+        let header = &live.control().header;
+        header.awake.store(1, Ordering::SeqCst);
+        header.closed.store(0, Ordering::SeqCst);
+        answer_done(&live, number, entry.done);
+        ring::ring_all(live.control());
+        session.members.expect_back(live.control());
+        session.attach(live);
+        session
+            .members
+            .come_back(member, returning.caller.process)?;
+        let room = session.room();
+        session.set_room(&self.state.pool, room);
+        self.count_away();
+        self.publish_free_counts(true);
+        Ok(sent)
+    }
+}
+
+/// Looks at what a session says is its group's region, before it is opened anew for those who join.
+/// EINVAL.
+fn check_region(region: BorrowedFd<'_>, control: BorrowedFd<'_>) -> Result<(), Errno> {
+    // The only question that nothing but the kernel answers, whatever file it is: no descriptor
+    // whose closing could keep anybody waiting.
+    let seals = rustix::fs::fcntl_get_seals(region).map_err(|_| Errno::INVAL)?;
+    // The controller may open files of the pool for writing that the session was sent to be read:
+    // the region is a memory file, as its control memory, which the session can write already.
+    let access = rustix::fs::fcntl_getfl(region)?;
+    let is_writable = access & OFlags::RWMODE == OFlags::RDWR;
+    let (region, control) = (rustix::fs::fstat(region)?, rustix::fs::fstat(control)?);
+    // Those who join it later are not to find it cut off under them.
+    let is_sealed = seals.contains(SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL);
+    match is_writable && is_sealed && region.st_dev == control.st_dev {
+        true => Ok(()),
+        false => Err(Errno::INVAL),
+    }
+}
+
+/// Maps what a session says is its control memory.
+fn map_control(control: BorrowedFd<'_>) -> Result<Mapping, Errno> {
+    // The only question that nothing but the kernel answers, whatever file it is.
+    let seals = rustix::fs::fcntl_get_seals(control).map_err(|_| Errno::INVAL)?;
+    let needed = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    let status = rustix::fs::fstat(control)?;
+    let system = rustix::fs::fstatfs(control)?;
+    // Pages of the other kind of memory files, huge ones, may be missing when they are touched.
+    let is_memory = system.f_type.cast_unsigned() == TMPFS_MAGIC;
+    if !seals.contains(needed)
+        || !is_memory
+        || status.st_size.cast_unsigned() != CONTROL_SIZE as u64
+    {
+        return Err(Errno::INVAL);
+    }
+    Mapping::new(control, 0, CONTROL_SIZE, MapOptions::READ_WRITE).map_err(|_| Errno::INVAL)
+}
+
+/// What names a request of a session: its slot, and which of those that went through it.
+pub fn request_token(session: SessionNumber, slot: usize, count: u64) -> u64 {
+    u64::from(session) << 32 | (slot as u64 & 0xff) << 24 | count & 0xff_ffff
+}
+
+/// The request that the last controller had done when it died, and perhaps had not answered.
+fn answer_done(live: &Live, session: SessionNumber, done: u64) {
+    let control = live.control();
+    for (slot, request) in control.requests.iter().enumerate() {
+        if request_token(session, slot, request.count.load(Ordering::Relaxed)) == done
+            && let Some(Ok(Request::MoveDirectory { .. })) = ring::receive(control, slot)
+        {
+            ring::respond(control, slot, &arck_protocol::Response::Done);
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! What is free: segments, pages, places for inodes.
+//!
+//! Beneath it is `pool`.
+//!
+//! # Invariant
+//! * What the verified state refers to is not free, and what a change has freed is free only when that change
+//!   is durable.
+
+pub mod free_pages;
+pub mod pages;
+pub mod slots;

@@ -1,0 +1,283 @@
+//! The commit of a change: see the order in the head of [`super`].
+
+use super::{Change, Weight};
+use crate::pool::journal::{self, Beforehand, Standing};
+use crate::space::slots::place;
+use crate::state::tables::State;
+use arck_controller_state::journal::{Redo, Target};
+use arck_controller_state::segments::entry_offset;
+use arck_core_state::PAGE_BYTES;
+use arck_core_state::cast;
+use arck_core_state::header::HEADER_SIZE;
+use arck_core_state::inode::INODE_SIZE;
+use arck_core_state::{InodeNumber, PAGE_SIZE, PagePtr, Pages};
+use arck_pm::record::stored;
+use arck_pm::{Flushed, order};
+use foldhash::HashMap;
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use zerocopy::IntoBytes;
+
+/// What stands in a map, in the order in which it lies in memory.
+fn in_order<K: Ord, V>(map: &HashMap<K, V>) -> Vec<(&K, &V)> {
+    let mut entries: Vec<_> = map.iter().collect();
+    entries.sort_unstable_by_key(|(key, _)| *key);
+    entries
+}
+
+impl Change<'_> {
+    /// Commits. ENOSPC (the journal cannot grow) and EIO come before anything is applied; then
+    /// nothing has changed.
+    pub fn commit(mut self, weight: Weight) -> Result<(), Errno> {
+        self.free_empty_inode_pages();
+        let redo = self.redo()?;
+        let (pool, journal) = (&self.state.pool, &mut self.state.journal);
+        pool.with_room(|| journal.reserve(redo.size()))?;
+        let fresh = self.write_fresh()?;
+        let journal = &self.state.journal;
+        fresh
+            .into_iter()
+            .for_each(|fresh| journal.await_fence(fresh));
+        let prepared = journal.prepare();
+        self.state.crash_point("fresh pages written");
+        let sync = weight == Weight::Fold;
+        let State { pool, journal, .. } = &mut *self.state;
+        let standing = journal.write(&redo, pool, sync, prepared)?;
+        self.committed = true;
+        self.state.crash_point("journal written");
+        self.apply(&redo, sync, standing);
+        self.state.crash_point("applied");
+        self.update_tables();
+        self.zero_moved();
+        Ok(())
+    }
+
+    /// Zeroes what has moved: whoever mapped its old place sees nothing there any more. It is in
+    /// nobody's use, and not allocated again before this.
+    fn zero_moved(&self) {
+        let zeroes = [0u8; PAGE_BYTES];
+        let mut zeroed: Option<Flushed> = None;
+        let pages = self
+            .moved_pages
+            .iter()
+            .map(|page| (page.address(), PAGE_SIZE));
+        let places = self.moved_places.iter();
+        let places = places.map(|&address| (address, INODE_SIZE as u64));
+        for (address, length) in pages.chain(places) {
+            let page = PagePtr::of_address(address);
+            let Some(offset) = self.state.pool.mapped_offset(page) else {
+                continue;
+            };
+            let memory = self.state.pool.space();
+            let at = offset + (address % PAGE_SIZE) as usize;
+            // In range: the segment is mapped.
+            if let Some(dirty) = memory.write(at, &zeroes[..cast::index(length)]) {
+                zeroed = Some(dirty.flush().join_all(zeroed));
+            }
+        }
+        if zeroed.is_some() {
+            order::settle(zeroed);
+        }
+    }
+
+    fn free_empty_inode_pages(&mut self) {
+        let mut freed: BTreeMap<PagePtr, u32> = BTreeMap::new();
+        for &address in &self.freed_places {
+            let (page, slot) = place(address);
+            *freed.entry(page).or_insert(0) |= 1 << slot;
+        }
+        for (page, mask) in freed {
+            let label = self.state.space.label_of(page);
+            if self.state.slots.would_be_empty(label, page, mask) {
+                self.bits.insert(page.0, false);
+            }
+        }
+    }
+
+    /// Everything that changes in place, as redo records.
+    fn redo(&self) -> Result<Redo, Errno> {
+        let mut redo = Redo::default();
+        let sequenced: Vec<u8> = self
+            .sequenced()
+            .into_iter()
+            .flat_map(|number| u64::from(number).to_le_bytes())
+            .collect();
+        if !sequenced.is_empty() {
+            redo.put(Target::Sequences, 0, &sequenced);
+        }
+        if let Some((offset, word)) = self.done {
+            redo.put(Target::Sessions, offset, &word.to_le_bytes());
+        }
+        for (&segment, entry) in &self.segments {
+            let offset = entry_offset(segment);
+            redo.put(Target::Segments, offset, entry.as_bytes());
+        }
+        for (&page, working) in in_order(&self.pages) {
+            if working.is_fresh() {
+                continue;
+            }
+            // A page freed after it was changed need not be written.
+            if self.bits.get(&page.0) == Some(&false) {
+                continue;
+            }
+            let live = self.state.pool.page(page).ok_or(Errno::IO)?;
+            for (index, new) in working.changed(live) {
+                let offset = page.address() + index as u64 * 8;
+                redo.put(Target::Pages, offset, &new.to_le_bytes());
+            }
+        }
+        for (&number, inode) in in_order(&self.inodes) {
+            let (Some(new), Some(old)) = (inode, self.state.shadow(number)) else {
+                continue;
+            };
+            if self.new_inodes.contains_key(&number) {
+                continue;
+            }
+            let address = self.state.header_copy(number).ok_or(Errno::IO)?.inode;
+            let (new, _) = new.as_bytes().as_chunks::<8>();
+            let (old, _) = old.as_bytes().as_chunks::<8>();
+            for (index, (new, old)) in new.iter().zip(old).enumerate() {
+                if new != old {
+                    redo.put(Target::Pages, address + index as u64 * 8, new);
+                }
+            }
+        }
+        let mut words: BTreeMap<u64, u64> = BTreeMap::new();
+        for (&page, &is) in &self.bits {
+            let word = words
+                .entry(page / 64)
+                .or_insert_with(|| self.state.space.word(page / 64));
+            let bit = 1 << (page % 64);
+            if is {
+                *word |= bit;
+            } else {
+                *word &= !bit;
+            }
+        }
+        for (index, word) in words {
+            redo.put(Target::Bitmap, index * 8, &word.to_le_bytes());
+        }
+        for (&number, header) in in_order(&self.headers) {
+            let live = self.state.pool.headers();
+            let at = u64::from(number) * HEADER_SIZE as u64;
+            for (index, word) in header.words().into_iter().enumerate() {
+                let offset = at + 8 * (index as u64 + 1);
+                let old = live.load_u64(cast::index(offset), Ordering::Relaxed);
+                if old != Some(word) {
+                    redo.put(Target::Headers, offset, &word.to_le_bytes());
+                }
+            }
+        }
+        Ok(redo)
+    }
+
+    /// Pages and inodes that nothing refers to yet go to their place directly. [`Journal::prepare`] makes them
+    /// durable; with them what was copied for this change, the entry of a session that is to own
+    /// something by it, and what the change before this one, or recovery, has applied. So it fences
+    /// even if nothing is fresh.
+    ///
+    /// [`Journal::prepare`]: journal::Journal::prepare
+    fn write_fresh(&self) -> Result<Option<Flushed<Beforehand>>, Errno> {
+        let mut fresh: Option<Flushed<Beforehand>> = None;
+        let space = self.state.pool.space();
+        let mut bytes = [0u8; PAGE_BYTES];
+        for (&page, working) in in_order(&self.pages) {
+            if !working.is_fresh() {
+                continue;
+            }
+            let offset = self.state.pool.mapped_offset(page).ok_or(Errno::IO)?;
+            let (chunks, _) = bytes.as_chunks_mut::<8>();
+            let words = working.whole().ok_or(Errno::IO)?;
+            for (chunk, word) in chunks.iter_mut().zip(words) {
+                *chunk = word.load(Ordering::Relaxed).to_le_bytes();
+            }
+            let stored = space.stream(offset, &bytes).ok_or(Errno::IO)?;
+            fresh = Some(stored.describing().join_all(fresh));
+            self.write_back(offset, bytes.len())?;
+        }
+        for (number, &address) in in_order(&self.new_inodes) {
+            let Some(Some(inode)) = self.inodes.get(number) else {
+                continue;
+            };
+            let page = PagePtr::of_address(address);
+            let offset = self.state.pool.mapped_offset(page).ok_or(Errno::IO)?
+                + (address % PAGE_SIZE) as usize;
+            let stored = space.stream(offset, inode.as_bytes()).ok_or(Errno::IO)?;
+            fresh = Some(stored.describing().join_all(fresh));
+            self.write_back(offset, INODE_SIZE)?;
+        }
+        Ok(fresh)
+    }
+
+    fn write_back(&self, offset: usize, length: usize) -> Result<(), Errno> {
+        match self.state.pool.space().slice(offset, length) {
+            Some(range) => self.state.pool.write_back(range),
+            None => Ok(()),
+        }
+    }
+
+    /// The inodes that readers must see change in one step.
+    fn sequenced(&self) -> Vec<InodeNumber> {
+        let mut numbers: Vec<InodeNumber> = self.inodes.keys().copied().collect();
+        for (&number, header) in &self.headers {
+            let differs = self.state.header_copy(number).is_some_and(|live| {
+                (live.inode, live.kind, live.generation)
+                    != (header.inode, header.kind, header.generation)
+            });
+            if differs && !self.inodes.contains_key(&number) {
+                numbers.push(number);
+            }
+        }
+        numbers
+    }
+
+    /// Applies what the journal holds. Nothing can fail any more.
+    fn apply(&mut self, redo: &Redo, sync: bool, standing: Standing) {
+        let pool = &self.state.pool;
+        let half = || self.state.crash_point("half applied");
+        journal::store(redo, pool, &standing, half);
+        for &number in self.headers.keys() {
+            // A mark on a header whose ownership does not change has no redo record.
+            if let Some(header) = pool.header(number) {
+                let ownership = header.ownership();
+                if ownership.is_marked() {
+                    header
+                        .ownership
+                        .store(ownership.unmarked().0, Ordering::Release);
+                    stored(&header.ownership);
+                }
+            }
+        }
+        let applied = journal::flush(redo, pool, |range| {
+            if sync && let Err(errno) = pool.write_back(range) {
+                tracing::error!("writing the verified state back: {errno}");
+            }
+        });
+        self.state.journal.has_applied(standing, applied);
+        // No fence: until another entry takes the place of this one, it is applied again after a
+        // failure of the machine, and the fence that comes before that (`Journal::prepare`, and in
+        // `Core::open`) makes this durable. Whoever acts on what he sees here, a session that uses
+        // a page which is free now, or begins another branch, acts on what the journal holds.
+    }
+
+    fn update_tables(&mut self) {
+        let state = &mut *self.state;
+        let born = self.taken_places.len() as u64;
+        state.granted = state.granted.saturating_sub(born + self.freed_granted);
+        for (page, is) in std::mem::take(&mut self.bits) {
+            state.space.set_used(PagePtr(page), is);
+        }
+        for (number, inode) in std::mem::take(&mut self.inodes) {
+            state.set_shadow(number, inode);
+        }
+        for address in std::mem::take(&mut self.freed_places) {
+            let label = state.space.label_of(PagePtr::of_address(address));
+            state.slots.free(label, address);
+        }
+        for number in std::mem::take(&mut self.freed_numbers) {
+            state.orphans.remove(&number);
+            state.numbers.give_back(number);
+        }
+    }
+}
