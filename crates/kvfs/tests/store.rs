@@ -2,12 +2,15 @@
 //! dies and comes back.
 
 use arck_kvfs::{Batch, Error, Options, Store, VALUE_MAX};
+use arck_libfs_kit::Session;
+use arck_libfs_kit::messages::Request;
 use arck_testkit::{Shorthand, TestPool, connect};
 use arckfs::{At, FileSystem};
 use proptest::prelude::*;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 fn store(pool: &TestPool) -> Store {
     let options = Options {
@@ -494,4 +497,50 @@ fn a_pool_is_used_up_and_goes_on_after_deletes() {
     for count in 0..20_000 {
         store.set(b"again", &whole(3, count)).unwrap();
     }
+}
+
+/// Values of several pages are set by two threads while all of the session is folded over and over. (A fold of all
+/// marks inodes that are on their way, too: the branch of one that was not born after all could not be ended, and
+/// its index page was another value's in the next attempt. Both branches led there, and both deltas were refused.)
+#[test]
+fn what_is_not_born_while_all_is_folded_leaves_its_contents() {
+    for pause in [0, 0, 0, 100, 500] {
+        set_while_all_is_folded(Duration::from_micros(pause));
+    }
+}
+
+/// `pause`: between two folds.
+fn set_while_all_is_folded(pause: Duration) {
+    let pool = TestPool::new(256 << 20);
+    let session = Session::connect(&pool.path()).expect("a session");
+    let store = Store::within(session, "").expect("a store");
+    let folds = std::thread::scope(|scope| {
+        let set_and_get = |thread: u64| {
+            let store = &store;
+            scope.spawn(move || {
+                for count in 0..20_000 {
+                    let key = format!("{thread} {}", count % 7);
+                    let bytes = value(5000 + count * 3331 % 27_000, count as u8);
+                    store.set(key.as_bytes(), &bytes).expect("set");
+                    let read = store.get(key.as_bytes()).expect("get");
+                    assert_eq!(read.as_deref(), Some(&*bytes), "{key}");
+                }
+            })
+        };
+        let workers = [0, 1].map(set_and_get);
+        let mut folds = 0;
+        while workers.iter().any(|worker| !worker.is_finished()) {
+            let all = Request::CommitAll { release: false };
+            match session.ask(&all) {
+                Ok(()) => folds += 1,
+                // Operations were in the middle of something.
+                Err(Errno::AGAIN) => {}
+                Err(other) => panic!("a fold: {other}"),
+            }
+            std::thread::sleep(pause);
+        }
+        folds
+    });
+    assert!(folds > 100, "{folds} folds: nothing was folded meanwhile");
+    assert_eq!(pool.violations(), "");
 }

@@ -116,6 +116,55 @@ fn an_operation_that_publishes_nothing_changes_nothing() {
     assert_goes_on(&pool, &engine, &[("before", b"there")]);
 }
 
+/// A call conceives a file, finds that another name has changed, and ends. (What a file on its way is to hold keeps
+/// its number when the attempt is made again, so that no two branches lead to it: whoever drops it has to end the
+/// branch, or the pages, used again, would be in two of them.)
+#[test]
+fn what_a_call_leaves_on_its_way_is_used_again() {
+    let pool = TestPool::new(POOL);
+    let engine = engine(&pool);
+    set(&engine, b"before", b"there").expect("set");
+    let used = || engine.session.state().arena.used();
+    let before = used();
+    let mut bytes = vec![0; 5 << 12];
+    for turn in 0..500 {
+        bytes.fill(turn as u8);
+        let mut stored = [None, None];
+        let mut attempts = 0;
+        let left: Result<(), Errno> = engine.run(Way::Names, |context| {
+            attempts += 1;
+            if attempts == 3 {
+                return Err(Errno::PERM.into());
+            }
+            let root = root(context)?;
+            let changes = [b"never".as_slice(), b"before"];
+            let mut changes = [
+                context.look_at(root, changes[0])?,
+                context.look_at(root, changes[1])?,
+            ];
+            if stored[0].is_none() {
+                stored[0] = Some(successor(context, &bytes)?);
+            }
+            // What was looked at is no more so.
+            let mut other = [Some(successor(context, b"there")?)];
+            let change = context.look_at(root, b"before")?;
+            context.change_together(root, &mut [change], &mut other)?;
+            context.change_together(root, &mut changes, &mut stored)
+        });
+        assert_eq!((left, attempts), (Err(Errno::PERM), 3));
+        drop(stored);
+        // On pages that it gave back.
+        set(&engine, b"five", &bytes).expect("set");
+        if turn % 50 == 0 {
+            engine.fold_all().expect("a fold");
+        }
+    }
+    engine.fold_all().expect("a fold");
+    assert!(used() <= before + 8, "{} pages of {before}", used());
+    let there: [(&str, &[u8]); 2] = [("before", b"there"), ("five", &bytes)];
+    assert_goes_on(&pool, &engine, &there);
+}
+
 #[test]
 fn what_is_published_is_not_published_again() {
     let pool = TestPool::new(POOL);

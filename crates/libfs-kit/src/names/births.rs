@@ -284,9 +284,13 @@ impl<'a> Context<'a> {
         time: i64,
     ) -> Attempt<Flushed<Begun>> {
         let session = self.session;
-        let slot = own
-            .branch_slot(self.header(inode.number())?)
-            .ok_or(Need::Again)?;
+        let header = self.header(inode.number())?;
+        let Some(slot) = own.branch_slot(header) else {
+            return Err(match header.ownership().is_refused() {
+                true => Errno::IO.into(),
+                false => Need::Wait(inode.number()).into(),
+            });
+        };
         session.state().arena.expect_branch(slot)?;
         let mut content = StoredBranch::unchanged(
             inode.number(),

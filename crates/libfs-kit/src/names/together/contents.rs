@@ -1,20 +1,27 @@
 //! What a file is born with, stored before it is.
 //!
-//! Invariant: what is stored goes back to the stock, unless a file has it or may have it.
+//! # Invariants
+//! * What is stored goes back to the stock, unless a file has it or may have it.
+//! * One branch at most leads to it. The number that an attempt conceived with it stays with it when that attempt
+//!   is made again: a fold under way may have marked the number, and then its branch cannot be ended. Whoever
+//!   drops what was never given ends the branch first.
 
 use crate::Session;
 use crate::delta;
-use crate::engine::{Attempt, Context};
+use crate::engine::{Attempt, Context, Expected};
+use crate::numbers::{end_branch, is_unborn};
 use crate::telling::misused;
+use crate::{ownership, thread};
 use arck_core_state::index::FANOUT;
-use arck_core_state::{IndexRoot, PAGE_SIZE, PagePtr};
+use arck_core_state::{IndexRoot, InodeNumber, PAGE_SIZE, PagePtr};
 use arck_pm::{Durable, Flushed};
 use rustix::io::Errno;
 
 /// Pages of most files: their places are kept apart.
 const FEW: usize = 8;
 
-/// Bytes on pages of their own, and the index that leads to them, which no file has yet.
+/// Bytes on pages of their own, and the index that leads to them, which no file has yet. Dropped outside of
+/// attempts.
 pub struct Contents {
     session: &'static Session,
     few: [u64; FEW],
@@ -23,6 +30,8 @@ pub struct Contents {
     /// The arena page of the index; 0 = none.
     index: u32,
     size: u64,
+    /// The number whose branch may lead to it; 0 = none.
+    number: InodeNumber,
     /// A file has it, or may have.
     is_given: bool,
     /// Until it has been fenced, with what leads to it.
@@ -52,6 +61,7 @@ impl Contents {
             count: 0,
             index: 0,
             size: bytes.len() as u64,
+            number: 0,
             is_given: false,
             stored: None,
             durable: None,
@@ -108,9 +118,59 @@ impl Contents {
         })
     }
 
+    /// The number that is to have it: that of the attempt before, or one that is taken.
+    pub(super) fn number(&mut self, context: &Context<'_>) -> Attempt<InodeNumber> {
+        let is_kept = self.number != 0 && is_unborn(self.session, context.header(self.number)?);
+        // One that is not ours any more has another epoch by now: its branch is none.
+        let number = match is_kept {
+            true => self.number,
+            false => context.take_number()?,
+        };
+        if self.count != 0 {
+            self.number = number;
+        }
+        Ok(number)
+    }
+
     /// A file has it, or may have.
     pub(super) fn are_given(&mut self) {
-        (self.count, self.index, self.is_given) = (0, 0, true);
+        (self.count, self.index, self.number, self.is_given) = (0, 0, 0, true);
+    }
+
+    /// Durably ends the branch that may lead to it. False if that cannot be done.
+    fn end(&self) -> bool {
+        let (session, number) = (self.session, self.number);
+        if number == 0 {
+            return true;
+        }
+        let (Ok(own), Some(header)) = (session.thread(), session.header(number)) else {
+            return false;
+        };
+        while !header.ownership().is_refused() {
+            if header.ownership().is_marked()
+                // The fold may be waiting for us.
+                && (thread::is_inside(session)
+                    || ownership::wait_unmarked(session, header).is_err())
+            {
+                return false;
+            }
+            let _operation = own.enter();
+            if !is_unborn(session, header) {
+                return true;
+            }
+            let expected = Expected {
+                ownership: header.ownership().bare(),
+                fold: header.fold(),
+            };
+            if expected.still_holds(header) {
+                let ended = end_branch(session, number, header);
+                if ended {
+                    session.state().numbers.give_back(own.slot(), number);
+                }
+                return ended;
+            }
+        }
+        false
     }
 
     /// That no file has it: it is not given twice.
@@ -127,6 +187,10 @@ impl Contents {
 
 impl Drop for Contents {
     fn drop(&mut self) {
+        if !self.end() {
+            // Until the session ends.
+            return;
+        }
         let (session, stock) = (self.session, self.session.state());
         for &mut page in self.places() {
             stock.data.release(session, PagePtr(page));

@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //! * A record names what is durable: only [`Ready`] gives one, and only a fence makes it.
-//! * What no record names is as if it had never been: its branch ends, durably, before its number or its
-//!   contents are used again.
+//! * What no record names is as if it had never been: its branch ends, durably, before its number is used for
+//!   anything else, or its contents are ([`Contents`] keeps both together).
 
 use super::Successor;
 use super::contents::{Contents, Said};
@@ -132,10 +132,9 @@ impl Drop for Unborn<'_, '_> {
         if self.may_be_born {
             return;
         }
-        let ended = self.said.is_none() || self.context.end_branch(self.inode).is_ok();
         self.inode.root.store(0, Ordering::Release);
         self.inode.branch.store(begun::NOT, Ordering::Release);
-        if ended {
+        if self.said.is_none() {
             self.context.give_number_back(self.inode.number());
         }
     }
@@ -146,10 +145,11 @@ impl<'a> Context<'a> {
     pub(super) fn conceive_with<'c>(
         &'c self,
         directory: &CachedInode,
-        successor: &Successor,
+        successor: &mut Successor,
         time: i64,
     ) -> Attempt<Conceived<'c, 'a>> {
-        let number = self.take_number()?;
+        let number = successor.contents.number(self)?;
+        let said = successor.contents.said();
         let header = self.header(number)?;
         if header.ownership().session() != self.session.number() {
             // No longer granted to us: left for good.
@@ -158,14 +158,16 @@ impl<'a> Context<'a> {
         let (inode, _, locked) = match self.conceive(directory, successor.birth, number, time) {
             Ok(conceived) => conceived,
             Err(stop) => {
-                self.give_number_back(number);
+                if said.is_none() {
+                    self.give_number_back(number);
+                }
                 return Err(stop);
             }
         };
         let unborn = Unborn {
             context: self,
             inode,
-            said: successor.contents.said(),
+            said,
             kind: successor.birth.kind,
             may_be_born: false,
             _locked: locked,
