@@ -1,0 +1,315 @@
+//! The bytes of each message, as they have been since version 16 of the protocol: a controller and a LibFS of one
+//! version may come from two builds. Who changes one of them makes another version
+//! ([`PROTOCOL_VERSION`]), and says so here.
+
+#![cfg(not(shuttle))]
+
+use arck_core_state::Geometry;
+use arck_protocol::measure::HandOvers;
+use arck_protocol::message::listed::{Listed, ListedName};
+use arck_protocol::message::{InodeList, MESSAGE_MAX, Request, Response};
+use arck_protocol::socket::{Access, Answer, Call, Caller, HandedOn, Welcome};
+use arck_protocol::{PROTOCOL_VERSION, Status};
+use std::fmt::Debug;
+
+fn requests() -> Vec<Request> {
+    let inodes = InodeList::new(&[1, 0x0203_0405]).unwrap();
+    let none = InodeList::default();
+    let name = b"name".to_vec();
+    vec![
+        Request::GrantInodes { count: 0x0102_0304 },
+        Request::Acquire { inodes },
+        Request::Acquire { inodes: none },
+        Request::Commit {
+            inodes,
+            release: true,
+        },
+        Request::CommitAll { release: false },
+        Request::Recall { inodes },
+        Request::MoveDirectory {
+            from: 2,
+            from_name: name.clone(),
+            to: 3,
+            to_name: b"other".to_vec(),
+            flags: 1,
+        },
+        Request::SetOwner {
+            inode: 4,
+            uid: 5,
+            gid: u32::MAX,
+        },
+        Request::GrowArena {
+            branch_pages: 6,
+            delta_pages: 7,
+        },
+        Request::MoreRoom {
+            pages: 8,
+            pressing: true,
+        },
+        Request::Receipt {
+            inode: 9,
+            fold: 0x0102_0304_0506_0708,
+            offset: 10,
+            length: 11,
+        },
+        Request::Forget { inode: 12 },
+        Request::Sync { inodes },
+        Request::LookUp {
+            directory: 13,
+            name,
+        },
+        Request::Admit {
+            inode: 14,
+            contents: false,
+        },
+        Request::Inspect { inode: 15 },
+        Request::Read {
+            inode: 16,
+            generation: 17,
+            position: 1 << 40,
+            length: 18,
+        },
+        Request::Write {
+            inode: 19,
+            generation: 20,
+            position: 21,
+            append: true,
+            bytes: vec![0xaa, 0xbb],
+        },
+        Request::Resize {
+            inode: 22,
+            generation: 23,
+            size: 24,
+        },
+        Request::List {
+            inode: 25,
+            generation: 26,
+            bucket: 27,
+            skip: 28,
+        },
+        Request::DropSetId { inode: 29 },
+        Request::GiveBack {
+            segments: vec![30, 31],
+        },
+        Request::Ping,
+    ]
+}
+
+fn responses() -> Vec<Response> {
+    vec![
+        Response::Done,
+        Response::Error(28),
+        Response::Violation("rule: Größe".into()),
+        Response::Inodes(vec![1, 2]),
+        Response::Bytes(vec![3, 4, 5]),
+        Response::Found {
+            inode: 6,
+            generation: 7,
+            kind: 8,
+        },
+    ]
+}
+
+const HANDED_ON: HandedOn = HandedOn {
+    inode: 1,
+    generation: 2,
+    flags: 0o2002,
+    parent: 3,
+};
+
+fn caller() -> Caller {
+    Caller {
+        process: 1234,
+        group: b"editors".to_vec(),
+        region: 5 << 30,
+    }
+}
+
+fn calls() -> Vec<Call> {
+    let lock_file = |access| Call::LockFile {
+        inode: 6,
+        generation: 7,
+        access,
+    };
+    vec![
+        Call::Hello {
+            version: PROTOCOL_VERSION,
+            caller: caller(),
+        },
+        Call::MapSegments {
+            segments: vec![1, 2],
+        },
+        Call::ReadSegments { segments: vec![3] },
+        Call::GrantSegment,
+        Call::RegionMade,
+        Call::Goodbye,
+        Call::Shutdown,
+        Call::Measure { on: true },
+        Call::Status,
+        Call::Resume {
+            version: PROTOCOL_VERSION,
+            session: 4,
+            secret: [5, u64::MAX],
+            member: 6,
+            caller: Caller::default(),
+        },
+        lock_file(Access::Read),
+        lock_file(Access::Write),
+        lock_file(Access::ReadWrite),
+        Call::ReadPiece {
+            inode: 8,
+            generation: 9,
+            position: 3 << 40,
+            length: 10,
+        },
+        Call::HandOn(HANDED_ON),
+        Call::Claim {
+            was_sent: false,
+            has_lock: true,
+        },
+        Call::KeepLock,
+    ]
+}
+
+fn answers() -> Vec<Answer> {
+    let measured = HandOvers {
+        requests: 1,
+        received: 2,
+        answered: 3,
+        deferred: 4,
+        wait: 5,
+        copy: 6,
+        verify: 7,
+        fold: 8,
+        grant: 9,
+        folds: 10,
+        bytes_copied: 11,
+        pages_read: 12,
+        records: 13,
+        bytes_journaled: 14,
+    };
+    let status = Status {
+        sessions: 1,
+        pages_free: 2,
+        inodes_free: 3,
+        closings: 4,
+        waiting: 5,
+        work: 6,
+        moved: 7,
+        longest: 8,
+    };
+    vec![
+        Answer::Welcome(Welcome {
+            session: 1,
+            member: 2,
+            geometry: Geometry::for_pool_size(64 << 20).unwrap(),
+            uuid: *b"0123456789abcdef",
+            hash_seed: 3,
+            durability: 4,
+            flush: 5,
+            branch_pages: 6,
+            delta_pages: 7,
+            secret: [8, 9],
+            makes_region: true,
+            user: 10,
+            user_group: 11,
+        }),
+        Answer::Resumed,
+        Answer::Segments(vec![1, 2]),
+        Answer::Done,
+        Answer::Measured(measured),
+        Answer::Status(status),
+        Answer::Piece {
+            number: 12,
+            length: 13,
+        },
+        Answer::Described(HANDED_ON),
+        Answer::Ahead,
+        Answer::Error(13, "no".into()),
+    ]
+}
+
+fn listed() -> Vec<Listed> {
+    let names = [(1, 8, "a"), (2, 4, "other")];
+    let whole = Listed {
+        sequence: 3,
+        parent: 4,
+        buckets: 5,
+        next: None,
+        names: Vec::from(names.map(|(inode, kind, name)| ListedName {
+            inode,
+            kind,
+            name: name.into(),
+        })),
+    };
+    let part = Listed {
+        next: Some((6, 7)),
+        names: Vec::new(),
+        ..whole.clone()
+    };
+    vec![whole, part]
+}
+
+/// A line for each message, and that it is read from these bytes.
+fn lines<M: Debug + PartialEq>(
+    kind: &str,
+    messages: Vec<M>,
+    encode: impl Fn(&M, &mut [u8]) -> usize,
+    decode: impl Fn(&[u8]) -> M,
+) -> String {
+    let line = |message: M| {
+        let mut buffer = [0; MESSAGE_MAX];
+        let used = encode(&message, &mut buffer);
+        let hex: String = buffer[..used].iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(decode(&buffer[..used]), message, "{hex}");
+        format!("{kind} {message:?} {hex}\n")
+    };
+    messages.into_iter().map(line).collect()
+}
+
+#[test]
+fn each_message_has_the_bytes_that_it_had() {
+    let now = [
+        lines(
+            "request",
+            requests(),
+            |m, b| m.encode(b).unwrap(),
+            |b| Request::decode(b).unwrap(),
+        ),
+        lines(
+            "response",
+            responses(),
+            |m, b| m.encode(b).unwrap(),
+            |b| Response::decode(b).unwrap(),
+        ),
+        lines(
+            "call",
+            calls(),
+            |m, b| m.encode(b).unwrap(),
+            |b| Call::decode(b).unwrap(),
+        ),
+        lines(
+            "answer",
+            answers(),
+            |m, b| m.encode(b).unwrap(),
+            |b| Answer::decode(b).unwrap(),
+        ),
+        lines(
+            "listed",
+            listed(),
+            |m, b| {
+                let bytes = m.encode().unwrap();
+                b[..bytes.len()].copy_from_slice(&bytes);
+                bytes.len()
+            },
+            |b| Listed::decode(b).unwrap(),
+        ),
+    ]
+    .concat();
+    let kept = include_str!("message_bytes.txt");
+    for (now, kept) in now.lines().zip(kept.lines()) {
+        assert_eq!(now, kept);
+    }
+    assert_eq!(now.lines().count(), kept.lines().count(), "{now}");
+    assert_eq!(PROTOCOL_VERSION, 16, "other bytes: keep those of this version");
+}
