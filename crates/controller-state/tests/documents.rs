@@ -277,7 +277,8 @@ fn has_word(text: &str, word: &str) -> bool {
     })
 }
 
-/// Whether a source defines a name: a type, a function, a constant, a module, a field or a variant.
+/// Whether a source defines a name: a type, a function, a constant, a module, a field or a variant (before which stands
+/// its number where it is a message).
 fn defines(text: &str, name: &str) -> bool {
     text.lines().any(|line| {
         let line = line.trim_start();
@@ -292,7 +293,8 @@ fn defines(text: &str, name: &str) -> bool {
             .trim_start()
             .strip_prefix(name)
             .unwrap_or_default();
-        let is_member = before.is_empty() || before.starts_with("pub") && !before.contains("fn ");
+        let is_member = before.bytes().all(|byte| byte.is_ascii_digit())
+            || before.starts_with("pub") && !before.contains("fn ");
         kinds
             .iter()
             .any(|kind| has_word(before, kind) && before.ends_with(kind))

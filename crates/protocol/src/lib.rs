@@ -1,6 +1,7 @@
 //! What a LibFS and the controller say to each other, and the memory they share to say it.
 //!
-//! * [`message`]: requests and responses, and their encoding ([`wire`]).
+//! * [`message`]: requests and responses. They are declared once, as all messages are (`declare`), of codings
+//!   ([`wire`]); `docs/messages.md` lists them.
 //! * [`control`]: the control memory of a session: request slots, operation slots, open table.
 //! * [`ring`]: small requests through control memory, with polling and futex wake-up.
 //! * [`socket`]: the Unix socket: greeting, and everything that carries a descriptor.
@@ -24,6 +25,7 @@
 )]
 
 pub mod control;
+mod declare;
 pub mod measure;
 pub mod message;
 pub mod operation;
@@ -39,3 +41,10 @@ pub use status::Status;
 
 /// Version of the protocol; another one is refused at the greeting.
 pub const PROTOCOL_VERSION: u32 = 16;
+
+#[cfg(test)]
+mod documentation;
+#[cfg(test)]
+mod message_bytes;
+#[cfg(test)]
+mod round_trips;

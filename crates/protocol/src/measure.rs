@@ -3,8 +3,9 @@
 //!
 //! Invariant: all are sums since the last answer, except `received` and `answered`.
 
-use crate::wire::{Malformed, Reader, Writer};
+use crate::declare::messages;
 
+messages! {
 /// Times in nanoseconds, by CLOCK_MONOTONIC; counts of what was moved and looked at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HandOvers {
@@ -36,61 +37,4 @@ pub struct HandOvers {
     /// Journal entries.
     pub bytes_journaled: u64,
 }
-
-/// Numbers in a message.
-const FIELDS: usize = 14;
-
-impl HandOvers {
-    fn words(&mut self) -> [&mut u64; FIELDS] {
-        [
-            &mut self.requests,
-            &mut self.received,
-            &mut self.answered,
-            &mut self.deferred,
-            &mut self.wait,
-            &mut self.copy,
-            &mut self.verify,
-            &mut self.fold,
-            &mut self.grant,
-            &mut self.folds,
-            &mut self.bytes_copied,
-            &mut self.pages_read,
-            &mut self.records,
-            &mut self.bytes_journaled,
-        ]
-    }
-
-    pub(crate) fn encode(&self, writer: &mut Writer<'_>) -> Result<(), Malformed> {
-        let mut copy = *self;
-        copy.words()
-            .into_iter()
-            .try_for_each(|word| writer.u64(*word))
-    }
-
-    pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<HandOvers, Malformed> {
-        let mut all = HandOvers::default();
-        for word in all.words() {
-            *word = reader.u64()?;
-        }
-        Ok(all)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_number_has_its_place() {
-        let mut all = HandOvers::default();
-        for (value, word) in (1..).zip(all.words()) {
-            *word = value;
-        }
-        let mut buffer = [0; 8 * FIELDS];
-        let mut writer = Writer::new(&mut buffer);
-        all.encode(&mut writer).unwrap();
-        assert_eq!(writer.used(), size_of::<HandOvers>());
-        assert_eq!(HandOvers::decode(&mut Reader::new(&buffer)), Ok(all));
-        assert!(HandOvers::decode(&mut Reader::new(&buffer[1..])).is_err());
-    }
 }

@@ -1,11 +1,12 @@
-//! Requests that a session makes and responses that it gets.
+//! Requests that a session makes and responses that it gets, in the slots of control memory.
 
-mod encoding;
-#[cfg(any(test, feature = "testing"))]
-pub mod examples;
 pub mod listed;
 
-use arck_core_state::{InodeNumber, SegmentNumber};
+use crate::declare::messages;
+#[cfg(any(test, feature = "testing"))]
+use crate::wire::Draw;
+use crate::wire::{self, Bytes, Coding, List, Reader, Text, WireError, Writer};
+use arck_core_state::{InodeNumber, NAME_MAX, SegmentNumber};
 
 /// Longest encoded message that travels through a request slot, in bytes.
 pub const MESSAGE_MAX: usize = 2032;
@@ -22,6 +23,8 @@ pub const RECEIPT_MAX: usize = 1024;
 pub const READ_MAX: usize = 2000;
 /// Most bytes of a file that one request writes.
 pub const WRITE_MAX: usize = 2000;
+/// Most bytes of the reason for which a delta was refused; more are cut off.
+const REASON_MAX: usize = 512;
 
 /// A short list of inode numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -45,74 +48,103 @@ impl InodeList {
     }
 }
 
+impl Coding for InodeList {
+    type Value = InodeList;
+    const LEAST: usize = 2;
+    const MOST: usize = 2 + 4 * INODES_MAX;
+    fn put(value: &InodeList, w: &mut Writer<'_>) -> Result<(), WireError> {
+        w.count(value.count, INODES_MAX)?;
+        let mut numbers = value.as_slice().iter();
+        numbers.try_for_each(|number| InodeNumber::put(number, w))
+    }
+    fn get(r: &mut Reader<'_>) -> Result<InodeList, WireError> {
+        let mut list = InodeList {
+            count: r.count(INODES_MAX)?,
+            ..InodeList::default()
+        };
+        for number in &mut list.numbers[..list.count] {
+            *number = InodeNumber::get(r)?;
+        }
+        Ok(list)
+    }
+    #[cfg(any(test, feature = "testing"))]
+    fn drawn(draw: &mut Draw) -> InodeList {
+        let numbers: Vec<_> = (0..draw.length(INODES_MAX))
+            .map(|_| InodeNumber::drawn(draw))
+            .collect();
+        InodeList::new(&numbers).unwrap_or_default()
+    }
+}
+
+messages! {
 /// What a session asks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
     /// More inode numbers, granted (already owned). → [`Response::Inodes`]; ENOSPC.
-    GrantInodes { count: u32 },
+    1 GrantInodes { count: u32 },
     /// Ownership of all these inodes, taken back from others if need be. → `Done` when all are
     /// owned; EACCES, EPERM, ESTALE (one is not alive), EROFS.
-    Acquire { inodes: InodeList },
+    2 Acquire { inodes: InodeList },
     /// Fold the deltas of these inodes (and what must come along); with `release`, give them up.
     /// → `Done` or [`Response::Violation`].
-    Commit { inodes: InodeList, release: bool },
+    3 Commit { inodes: InodeList, release: bool },
     /// Fold everything the session owns. → `Done` or `Violation`.
-    CommitAll { release: bool },
+    4 CommitAll { release: bool },
     /// A reader wants the newest state of inodes that another session owns: fold them there.
     /// → `Done` always once the verified state is as new as it gets.
-    Recall { inodes: InodeList },
+    5 Recall { inodes: InodeList },
     /// Moves a directory to another parent (or exchanges two names, `flags` as renameat2's),
     /// under the controller's one lock; the caller owns both parents, and has committed them.
-    MoveDirectory {
+    6 MoveDirectory {
         from: InodeNumber,
-        from_name: Vec<u8>,
+        from_name: Vec<u8> as Bytes<NAME_MAX>,
         to: InodeNumber,
-        to_name: Vec<u8>,
+        to_name: Vec<u8> as Bytes<NAME_MAX>,
         flags: u32,
     },
     /// chown; `u32::MAX` leaves an id as it is. The inode need not be owned. EPERM.
-    SetOwner {
+    7 SetOwner {
         inode: InodeNumber,
         uid: u32,
         gid: u32,
     },
     /// Makes sure that so many pages of both parts of the arena are allocated. ENOSPC, EDQUOT.
-    GrowArena { branch_pages: u32, delta_pages: u32 },
+    8 GrowArena { branch_pages: u32, delta_pages: u32 },
     /// That the session may fill `pages` delta pages more than it says it uses with what adds to
     /// the verified state (`delta_room` of control memory). `pressing`: for that, other sessions'
     /// changes are folded, if need be; the session's own have just been. → `Done`; ENOSPC.
-    MoreRoom { pages: u32, pressing: bool },
+    16 MoreRoom { pages: u32, pressing: bool },
     /// Reads from the receipt of the fold that ended fold number `fold` of `inode`: the bytes
     /// of the arena at `offset` as they were folded. → [`Response::Bytes`]; ENODATA if the
     /// place was not part of the copy; ESTALE if there is no such receipt any more.
-    Receipt {
+    9 Receipt {
         inode: InodeNumber,
         fold: u64,
         offset: u64,
         length: u32,
     },
     /// The session no longer lists an inode that may be an orphan: free it if nobody does.
-    Forget { inode: InodeNumber },
+    13 Forget { inode: InodeNumber },
     /// fsync in `paged` mode: fold, write back, sync the journal.
-    Sync { inodes: InodeList },
+    14 Sync { inodes: InodeList },
     /// What a verified name leads to, for who may search the directory and all above it but
     /// cannot map it; afterwards the session can map the inode that it leads to, and the
     /// directory if it may read it. → [`Response::Found`], or `Done` if there is no such name;
     /// EACCES, ENOTDIR, ESTALE.
-    LookUp {
+    18 LookUp {
         directory: InodeNumber,
-        name: Vec<u8>,
+        name: Vec<u8> as Bytes<NAME_MAX>,
     },
     /// That the session can map the attributes of an inode; with `contents` what is in it too, for
     /// which it must have read permission. It moves to segments of its class, if need be.
     /// → `Done`; EACCES; EBUSY if it is in a shared map of another session; ENOSPC, ESTALE.
-    Admit { inode: InodeNumber, contents: bool },
+    19 Admit { inode: InodeNumber, contents: bool },
     /// The verified inode, as stored, behind 8 bytes of its header's sequence: for who may see it and
     /// cannot map it. → [`Response::Bytes`]; EACCES, ESTALE.
-    Inspect { inode: InodeNumber },
+    20 Inspect { inode: InodeNumber },
     /// At most [`READ_MAX`] bytes of a file, for who may read it, or could when he opened it, and
     /// cannot map it. → [`Response::Bytes`], fewer at the end of the file; EACCES, ESTALE, EISDIR.
-    Read {
+    21 Read {
         inode: InodeNumber,
         generation: u32,
         position: u64,
@@ -122,16 +154,16 @@ pub enum Request {
     /// could when he opened it, and cannot own it or cannot map what is around them. Durable when it is
     /// answered. → [`Response::Bytes`]: the position behind them, 8 bytes; EACCES, ESTALE, EISDIR,
     /// EINVAL, EFBIG, ENOSPC; EBUSY if a session has it mapped for writing.
-    Write {
+    24 Write {
         inode: InodeNumber,
         generation: u32,
         position: u64,
         append: bool,
-        bytes: Vec<u8>,
+        bytes: Vec<u8> as Bytes<WRITE_MAX>,
     },
     /// Changes the length of a file, as [`Request::Write`] writes it. → `Done`; EACCES, ESTALE, EINVAL,
     /// EFBIG, ENOSPC; EBUSY if a session has it mapped for writing.
-    Resize {
+    25 Resize {
         inode: InodeNumber,
         generation: u32,
         size: u64,
@@ -139,7 +171,7 @@ pub enum Request {
     /// Verified names of a directory, from those on that stand in `bucket` behind `skip` others: for who
     /// may read it, or could when he opened it, and cannot map it. → [`Response::Bytes`]: a
     /// [`listed::Listed`]; EACCES, ESTALE, ENOTDIR.
-    List {
+    26 List {
         inode: InodeNumber,
         generation: u32,
         bucket: u64,
@@ -147,30 +179,55 @@ pub enum Request {
     },
     /// That the set-id bits of a file go that a write takes away: before a session writes it. → `Done`;
     /// EACCES, ESTALE.
-    DropSetId { inode: InodeNumber },
+    22 DropSetId { inode: InodeNumber },
     /// Data segments of this session in which nothing is, and which it does not look at any more, become
     /// nobody's; at most [`GIVE_BACK_MAX`]. Those that are in use stay the session's. → `Done`; EINVAL.
-    GiveBack { segments: Vec<SegmentNumber> },
+    23 GiveBack { segments: Vec<SegmentNumber> as List<GIVE_BACK_MAX> },
     /// Nothing; for measuring and for waking.
-    Ping,
+    15 Ping,
 }
 
 /// What it is told.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Response {
-    Done,
+    1 Done,
     /// An errno.
-    Error(i32),
+    2 Error(errno: i32),
     /// The delta was refused; one line for the log.
-    Violation(String),
+    3 Violation(reason: String as Text<REASON_MAX>),
     /// Granted inode numbers; generation, fold number and slot stand in their headers.
-    Inodes(Vec<InodeNumber>),
-    Bytes(Vec<u8>),
+    4 Inodes(inodes: Vec<InodeNumber> as List<GRANT_MAX>),
+    5 Bytes(bytes: Vec<u8> as Bytes<READ_MAX>),
     /// A dentry.
-    Found {
+    7 Found {
         inode: InodeNumber,
         generation: u32,
         /// [`arck_core_state::FileKind`].
         kind: u8,
     },
+}
+}
+
+const _: () = assert!(Request::MOST <= MESSAGE_MAX && Response::MOST <= MESSAGE_MAX);
+
+impl Request {
+    /// Encodes into `buffer`; gives the bytes used.
+    pub fn encode(&self, buffer: &mut [u8]) -> Result<usize, WireError> {
+        wire::encode::<Request>(self, buffer)
+    }
+    /// Decodes a private copy.
+    pub fn decode(bytes: &[u8]) -> Result<Request, WireError> {
+        wire::decode::<Request>(bytes)
+    }
+}
+
+impl Response {
+    /// Encodes into `buffer`; gives the bytes used.
+    pub fn encode(&self, buffer: &mut [u8]) -> Result<usize, WireError> {
+        wire::encode::<Response>(self, buffer)
+    }
+    /// Decodes a private copy.
+    pub fn decode(bytes: &[u8]) -> Result<Response, WireError> {
+        wire::decode::<Response>(bytes)
+    }
 }

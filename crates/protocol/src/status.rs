@@ -2,8 +2,9 @@
 //!
 //! Invariant: nothing in it tells what any file is called, or holds.
 
-use crate::wire::{Malformed, Reader, Writer};
+use crate::declare::messages;
 
+messages! {
 /// Counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Status {
@@ -22,33 +23,4 @@ pub struct Status {
     /// Most work done between two looks at what sessions ask.
     pub longest: u64,
 }
-
-/// Numbers in a message.
-const FIELDS: usize = 8;
-
-impl Status {
-    fn words(&mut self) -> [&mut u64; FIELDS] {
-        [
-            &mut self.sessions,
-            &mut self.pages_free,
-            &mut self.inodes_free,
-            &mut self.closings,
-            &mut self.waiting,
-            &mut self.work,
-            &mut self.moved,
-            &mut self.longest,
-        ]
-    }
-
-    pub(crate) fn encode(mut self, w: &mut Writer<'_>) -> Result<(), Malformed> {
-        self.words().into_iter().try_for_each(|word| w.u64(*word))
-    }
-
-    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Status, Malformed> {
-        let mut status = Status::default();
-        for word in status.words() {
-            *word = r.u64()?;
-        }
-        Ok(status)
-    }
 }

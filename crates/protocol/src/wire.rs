@@ -1,12 +1,65 @@
-//! Encoding of messages: little-endian, no padding, lengths before bytes, all checked.
+//! How values stand in a message: little-endian, no padding, lengths before bytes, all checked.
+//!
+//! [`Writer`] and [`Reader`] move bytes, a [`Coding`] a value of one type. Messages are put together of codings by
+//! [`messages!`](crate::declare): nobody encodes by hand what he decodes by hand elsewhere.
+//!
+//! # Invariants
+//! * A coding reads what it writes, and writes what it read: the same bytes. Text alone is mended where it is read.
+//! * It writes and reads from `LEAST` to `MOST` bytes, whatever the value and whatever the bytes; what has more
+//!   is refused before anything is allocated for it.
+
+mod codings;
+#[cfg(any(test, feature = "testing"))]
+mod draw;
+
+pub use codings::{Bytes, Flag, List, PlainText, Text};
+#[cfg(any(test, feature = "testing"))]
+pub use draw::Draw;
 
 /// The greatest error number.
 pub const ERRNO_MAX: u32 = 4095;
 
-/// A message did not decode, or did not fit.
+/// Why bytes are no message, or a message has no bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("malformed message")]
-pub struct Malformed;
+pub enum WireError {
+    #[error("malformed message")]
+    Malformed,
+    /// A greeting of another version, of which nothing more is known.
+    #[error("protocol version {0} is not spoken here")]
+    OtherVersion(u32),
+}
+
+pub use WireError::Malformed;
+
+/// How the values of a type stand in a message.
+pub trait Coding {
+    type Value;
+    /// Fewest and most bytes.
+    const LEAST: usize;
+    const MOST: usize;
+    fn put(value: &Self::Value, w: &mut Writer<'_>) -> Result<(), WireError>;
+    fn get(r: &mut Reader<'_>) -> Result<Self::Value, WireError>;
+    /// Any value that there can be.
+    #[cfg(any(test, feature = "testing"))]
+    fn drawn(draw: &mut Draw) -> Self::Value;
+}
+
+/// Encodes a message into `buffer`; gives the bytes used.
+pub fn encode<M: Coding>(message: &M::Value, buffer: &mut [u8]) -> Result<usize, WireError> {
+    let mut writer = Writer::new(buffer);
+    M::put(message, &mut writer)?;
+    Ok(writer.used())
+}
+
+/// Decodes a private copy. Nothing may be left over.
+pub fn decode<M: Coding>(bytes: &[u8]) -> Result<M::Value, WireError> {
+    let mut reader = Reader::new(bytes);
+    let message = M::get(&mut reader)?;
+    match reader.is_empty() {
+        true => Ok(message),
+        false => Err(Malformed),
+    }
+}
 
 /// Appends values to a buffer of fixed size.
 pub struct Writer<'a> {
@@ -21,7 +74,7 @@ impl<'a> Writer<'a> {
     pub fn used(&self) -> usize {
         self.used
     }
-    pub fn raw(&mut self, bytes: &[u8]) -> Result<(), Malformed> {
+    pub fn raw(&mut self, bytes: &[u8]) -> Result<(), WireError> {
         let end = self.used.checked_add(bytes.len()).ok_or(Malformed)?;
         self.buffer
             .get_mut(self.used..end)
@@ -30,32 +83,10 @@ impl<'a> Writer<'a> {
         self.used = end;
         Ok(())
     }
-    pub fn u8(&mut self, value: u8) -> Result<(), Malformed> {
-        self.raw(&[value])
-    }
-    pub fn u32(&mut self, value: u32) -> Result<(), Malformed> {
-        self.raw(&value.to_le_bytes())
-    }
-    pub fn u64(&mut self, value: u64) -> Result<(), Malformed> {
-        self.raw(&value.to_le_bytes())
-    }
-    /// A length (16 bits) and the bytes.
-    pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Malformed> {
-        self.raw(
-            &u16::try_from(bytes.len())
-                .map_err(|_| Malformed)?
-                .to_le_bytes(),
-        )?;
-        self.raw(bytes)
-    }
-    /// A count (16 bits) and the numbers.
-    pub fn list(&mut self, numbers: &[u32]) -> Result<(), Malformed> {
-        self.raw(
-            &u16::try_from(numbers.len())
-                .map_err(|_| Malformed)?
-                .to_le_bytes(),
-        )?;
-        numbers.iter().try_for_each(|&n| self.u32(n))
+    /// A length, of at most so many.
+    pub fn count(&mut self, count: usize, most: usize) -> Result<(), WireError> {
+        let count = u16::try_from(count).ok().filter(|_| count <= most);
+        self.raw(&count.ok_or(Malformed)?.to_le_bytes())
     }
 }
 
@@ -68,54 +99,20 @@ impl<'a> Reader<'a> {
     pub fn new(bytes: &'a [u8]) -> Reader<'a> {
         Reader { rest: bytes }
     }
-    pub fn raw(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
+    pub fn raw(&mut self, length: usize) -> Result<&'a [u8], WireError> {
         let (taken, rest) = self.rest.split_at_checked(length).ok_or(Malformed)?;
         self.rest = rest;
         Ok(taken)
     }
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
         self.raw(N)?.try_into().map_err(|_| Malformed)
     }
-    pub fn u8(&mut self) -> Result<u8, Malformed> {
-        Ok(u8::from_le_bytes(self.array()?))
-    }
-    pub fn u32(&mut self) -> Result<u32, Malformed> {
-        Ok(u32::from_le_bytes(self.array()?))
-    }
-    pub fn u64(&mut self) -> Result<u64, Malformed> {
-        Ok(u64::from_le_bytes(self.array()?))
-    }
-    /// An error number, as the kernel has them.
-    pub fn errno(&mut self) -> Result<i32, Malformed> {
-        match self.u32()? {
-            number @ 1..=ERRNO_MAX => Ok(number.cast_signed()),
-            _ => Err(Malformed),
-        }
-    }
-    pub fn boolean(&mut self) -> Result<bool, Malformed> {
-        match self.u8()? {
-            0 => Ok(false),
-            1 => Ok(true),
-            _ => Err(Malformed),
-        }
-    }
-    pub fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
-        let length = u16::from_le_bytes(self.array()?);
-        self.raw(usize::from(length))
-    }
-    pub fn list(&mut self) -> Result<Vec<u32>, Malformed> {
-        let count = u16::from_le_bytes(self.array()?);
-        (0..count).map(|_| self.u32()).collect()
+    /// A length, of at most so many.
+    pub fn count(&mut self, most: usize) -> Result<usize, WireError> {
+        let count = usize::from(u16::from_le_bytes(self.array()?));
+        (count <= most).then_some(count).ok_or(Malformed)
     }
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
-    }
-    /// Nothing may be left.
-    pub fn end(self) -> Result<(), Malformed> {
-        if self.rest.is_empty() {
-            Ok(())
-        } else {
-            Err(Malformed)
-        }
     }
 }

@@ -17,6 +17,7 @@ use crate::sessions::members::Left;
 use crate::sessions::take_up::Returning;
 use arck_protocol::message::MESSAGE_MAX;
 use arck_protocol::socket::{self, Answer, Call, DESCRIPTORS_MAX};
+use arck_protocol::wire::WireError;
 use arck_protocol::{PROTOCOL_VERSION, Status};
 use rustix::event::epoll;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -64,9 +65,21 @@ impl Service {
             use Call::{Claim, KeepLock, Resume};
             matches!(call, Resume { .. } | Claim { .. } | KeepLock)
         };
-        let call = call
-            .ok()
-            .filter(|call| received.is_empty() || takes_any(call));
+        let call = match call {
+            Err(WireError::OtherVersion(version)) => {
+                self.closer.close(received);
+                let (user, since) = (connection.credentials.uid, Instant::now());
+                let is_sent = send(connection.socket.as_fd(), &other_version(version), &[]);
+                self.shares.served(user, since);
+                if !is_sent {
+                    self.disconnect(token);
+                }
+                return;
+            }
+            call => call
+                .ok()
+                .filter(|call| received.is_empty() || takes_any(call)),
+        };
         let Some(call) = call else {
             self.closer.close(received);
             let answer = Answer::Error(Errno::PROTO.raw_os_error(), "malformed packet".into());
@@ -171,13 +184,6 @@ impl Service {
         let session = connection.session;
         let need = session.ok_or((Errno::PROTO, "no session: say hello first".to_owned()));
         match call {
-            Call::OtherVersion { version } => Err((
-                Errno::PROTONOSUPPORT,
-                format!(
-                    "protocol version {version} is not spoken here, but {PROTOCOL_VERSION}: use a \
-                     LibFS and a controller of the same release"
-                ),
-            )),
             Call::Hello { .. } if session.is_some() => {
                 Err((Errno::ISCONN, "this connection has a session".to_owned()))
             }
@@ -376,6 +382,14 @@ impl Service {
             other => other,
         }
     }
+}
+
+fn other_version(version: u32) -> Answer {
+    let text = format!(
+        "protocol version {version} is not spoken here, but {PROTOCOL_VERSION}: use a LibFS and a \
+         controller of the same release"
+    );
+    Answer::Error(Errno::PROTONOSUPPORT.raw_os_error(), text)
 }
 
 pub(super) fn send(

@@ -12,7 +12,7 @@ use arck_core_state::directory::Dentry;
 use arck_core_state::record::RecordRef;
 use arck_core_state::{InodeNumber, PAGE_SIZE, PagePtr, PageWords, Pages};
 use arck_pm::{AddressSpace, MapOptions, Mapping};
-use arck_protocol::control::{CONTROL_SIZE, ControlMemory, open_entry};
+use arck_protocol::control::{CONTROL_SIZE, ControlMemory, open_entry, slot_state};
 use arck_protocol::operation::{LightBarrier, OperationSlot};
 use arck_protocol::socket::{Answer, Call, Caller, Welcome, call, call_with};
 use arck_protocol::{InodeList, PROTOCOL_VERSION, Request, Response, ring};
@@ -226,6 +226,32 @@ impl Client {
             PATIENCE,
         )
         .unwrap()
+    }
+
+    /// Asks what no encoder makes.
+    pub fn ask_bytes(&self, bytes: &[u8]) -> Response {
+        let control = self.control();
+        let claimed = ring::Ring::of(control, self.welcome.member).try_claim();
+        let index = claimed.expect("a slot");
+        let slot = &control.requests[index];
+        for (word, part) in slot.payload.iter().zip(bytes.chunks(8)) {
+            let mut value = [0; 8];
+            value[..part.len()].copy_from_slice(part);
+            word.store(u64::from_le_bytes(value), Ordering::Relaxed);
+        }
+        slot.length.store(bytes.len() as u32, Ordering::Relaxed);
+        slot.state.store(slot_state::SUBMITTED, Ordering::Release);
+        ring::ring_again(control, 1 << index);
+        rustix::io::write(&self.wake, &1u64.to_ne_bytes()).unwrap();
+        self.finish(index)
+    }
+
+    /// Asks to move a name that is too long for a message.
+    pub fn ask_with_long_name(&self, directory: InodeNumber) -> Response {
+        let name = [&256u16.to_le_bytes()[..], &[b'x'; 256]].concat();
+        let directory = directory.to_le_bytes();
+        let parts = [&[6][..], &directory, &name, &directory, &name, &[0; 4]];
+        self.ask_bytes(&parts.concat())
     }
 
     pub fn try_ask(&self, request: &Request) -> Result<Response, Errno> {

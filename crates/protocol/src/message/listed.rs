@@ -1,21 +1,26 @@
 //! What a [`List`](super::Request::List) gives: names of a directory, as they stand in its buckets.
 
 use super::READ_MAX;
-use crate::wire::{Malformed, Reader, Writer};
-use arck_core_state::InodeNumber;
+use crate::declare::messages;
+#[cfg(any(test, feature = "testing"))]
+use crate::wire::Draw;
+use crate::wire::{self, Bytes, Coding, Malformed, Reader, WireError, Writer};
+use arck_core_state::{InodeNumber, NAME_MAX};
 
 /// Bytes before the first name.
 const HEAD: usize = 32;
+const _: () = assert!(Listed::LEAST == HEAD && Listed::MOST == READ_MAX);
 /// Stands for the end, in place of a bucket.
 const END: u64 = u64::MAX;
 
+messages! {
 /// A name, and what it leads to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListedName {
     pub inode: InodeNumber,
     /// [`arck_core_state::FileKind`].
     pub kind: u8,
-    pub name: Vec<u8>,
+    pub name: Vec<u8> as Bytes<NAME_MAX>,
 }
 
 /// See the module's head.
@@ -26,14 +31,67 @@ pub struct Listed {
     pub parent: InodeNumber,
     pub buckets: u64,
     /// Where to go on: bucket, and what to skip there; none at the end.
-    pub next: Option<(u64, u32)>,
-    pub names: Vec<ListedName>,
+    pub next: Option<(u64, u32)> as Onward,
+    pub names: Vec<ListedName> as ToTheEnd,
+}
+}
+
+/// Bucket and what to skip; `END` and 0 at the end.
+struct Onward;
+
+impl Coding for Onward {
+    type Value = Option<(u64, u32)>;
+    const LEAST: usize = 12;
+    const MOST: usize = 12;
+    fn put(value: &Option<(u64, u32)>, w: &mut Writer<'_>) -> Result<(), WireError> {
+        let (bucket, skip) = value.unwrap_or((END, 0));
+        u64::put(&bucket, w)?;
+        u32::put(&skip, w)
+    }
+    fn get(r: &mut Reader<'_>) -> Result<Option<(u64, u32)>, WireError> {
+        match (u64::get(r)?, u32::get(r)?) {
+            (END, 0) => Ok(None),
+            (END, _) => Err(Malformed),
+            next => Ok(Some(next)),
+        }
+    }
+    #[cfg(any(test, feature = "testing"))]
+    fn drawn(draw: &mut Draw) -> Option<(u64, u32)> {
+        let next = (draw.number(END - 1), u32::drawn(draw));
+        bool::drawn(draw).then_some(next)
+    }
+}
+
+/// As many names as there is room for in what one request reads.
+struct ToTheEnd;
+
+impl Coding for ToTheEnd {
+    type Value = Vec<ListedName>;
+    const LEAST: usize = 0;
+    const MOST: usize = READ_MAX - HEAD;
+    fn put(value: &Vec<ListedName>, w: &mut Writer<'_>) -> Result<(), WireError> {
+        value.iter().try_for_each(|name| ListedName::put(name, w))
+    }
+    fn get(r: &mut Reader<'_>) -> Result<Vec<ListedName>, WireError> {
+        let mut names = Vec::new();
+        while !r.is_empty() {
+            names.push(ListedName::get(r)?);
+        }
+        Ok(names)
+    }
+    #[cfg(any(test, feature = "testing"))]
+    fn drawn(draw: &mut Draw) -> Vec<ListedName> {
+        let most = ToTheEnd::MOST / ListedName::MOST;
+        (0..draw.length(most))
+            .map(|_| ListedName::drawn(draw))
+            .collect()
+    }
 }
 
 impl Listed {
     /// Adds a name if there is room for it.
     pub fn push(&mut self, name: ListedName) -> bool {
-        let size = |name: &ListedName| 7 + name.name.len();
+        let size = |name: &ListedName| ListedName::LEAST + name.name.len();
         let used: usize = self.names.iter().map(size).sum();
         let fits = HEAD + used + size(&name) <= READ_MAX;
         if fits {
@@ -42,47 +100,14 @@ impl Listed {
         fits
     }
 
-    pub fn encode(&self) -> Result<Vec<u8>, Malformed> {
+    pub fn encode(&self) -> Result<Vec<u8>, WireError> {
         let mut buffer = [0; READ_MAX];
-        let mut w = Writer::new(&mut buffer);
-        let (bucket, skip) = self.next.unwrap_or((END, 0));
-        w.u64(self.sequence)?;
-        w.u32(self.parent)?;
-        w.u64(self.buckets)?;
-        w.u64(bucket)?;
-        w.u32(skip)?;
-        for name in &self.names {
-            w.u32(name.inode)?;
-            w.u8(name.kind)?;
-            w.bytes(&name.name)?;
-        }
-        let used = w.used();
+        let used = wire::encode::<Listed>(self, &mut buffer)?;
         Ok(buffer[..used].to_vec())
     }
 
-    pub fn decode(bytes: &[u8]) -> Result<Listed, Malformed> {
-        let mut r = Reader::new(bytes);
-        let (sequence, parent, buckets) = (r.u64()?, r.u32()?, r.u64()?);
-        let next = match (r.u64()?, r.u32()?) {
-            (END, 0) => None,
-            (END, _) => return Err(Malformed),
-            next => Some(next),
-        };
-        let mut names = Vec::new();
-        while !r.is_empty() {
-            names.push(ListedName {
-                inode: r.u32()?,
-                kind: r.u8()?,
-                name: r.bytes()?.to_vec(),
-            });
-        }
-        Ok(Listed {
-            sequence,
-            parent,
-            buckets,
-            next,
-            names,
-        })
+    pub fn decode(bytes: &[u8]) -> Result<Listed, WireError> {
+        wire::decode::<Listed>(bytes)
     }
 }
 

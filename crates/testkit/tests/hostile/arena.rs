@@ -295,15 +295,10 @@ pub const ATTACKS: &[Attack] = &[
             "nothing added".into()
         },
     ),
-    case(
-        "arena",
-        "a name too long, by message",
-        "ENAMETOOLONG",
-        |a| {
-            let directory = a.own("attacker");
-            said(&a.ask(&move_request(directory, &[b'x'; 256], directory)))
-        },
-    ),
+    case("arena", "a name too long, by message", "EPROTO", |a| {
+        let directory = a.own("attacker");
+        said(&a.ask_with_long_name(directory))
+    }),
     case("arena", "a name with a slash, by message", "EINVAL", |a| {
         let directory = a.own("attacker");
         said(&a.ask(&move_request(directory, b"a/b", directory)))

@@ -17,7 +17,7 @@ use arck_core_state::InodeNumber;
 use arck_protocol::Request;
 use arck_protocol::message::MESSAGE_MAX;
 use arck_protocol::operation::LightBarrier;
-use arck_protocol::socket::{Answer, Call, call, receive, send};
+use arck_protocol::socket::{Answer, Call, DESCRIPTORS_MAX, call, receive, send};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -141,7 +141,8 @@ fn looks_around(a: &Attacker, pool: &Path) -> String {
         contents: true,
     };
     let said = vec![said(&a.ask(&admit)), a.acquisition(private)];
-    let segments = (0..a.welcome.geometry.segment_count).collect();
+    let all = 0..a.welcome.geometry.segment_count;
+    let segments = all.take(DESCRIPTORS_MAX).collect();
     let mapped = call(&a.socket, &Call::MapSegments { segments });
     assert_eq!(mapped.expect_err("silence"), Errno::AGAIN);
     all_the_same(said)
