@@ -12,6 +12,7 @@ pub mod history;
 pub mod locks;
 mod random;
 mod text;
+pub mod under_test;
 
 pub use random::Random;
 pub use text::differences;
