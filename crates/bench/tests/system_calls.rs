@@ -10,15 +10,14 @@ fn library() -> PathBuf {
         .expect("a directory");
     let mut command = Command::new(env!("CARGO"));
     command
-        .args(["build", "--quiet", "-p", "arck-preload", "--target-dir"])
+        .args(["build", "--quiet", "--locked", "--target-dir"])
         .arg(directory.parent().expect("a directory"))
-        .args([
-            "--manifest-path",
-            concat!(env!("CARGO_MANIFEST_DIR"), "/../preload/Cargo.toml"),
-        ]);
-    if directory.ends_with("release") {
-        command.arg("--release");
-    }
+        .current_dir(env!("CARGO_MANIFEST_DIR"));
+    // As `make` and `scripts/test` build it: with other features it would be another library in the same place.
+    command.args(match directory.ends_with("release") {
+        true => ["--release", "-parck-cli", "-parck-preload"].as_slice(),
+        false => &["--workspace"],
+    });
     let status = command.status().expect("cargo runs");
     assert!(status.success(), "the preload library does not build");
     directory.join("libarck_preload.so")

@@ -26,12 +26,14 @@ pub fn preload_library() -> &'static Path {
         let arck = Path::new(env!("CARGO_BIN_EXE_arck"));
         let profile = arck.parent().unwrap();
         let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "-p", "arck-preload", "--target-dir"]);
+        build.args(["build", "--quiet", "--locked", "--target-dir"]);
         build.arg(profile.parent().unwrap());
         build.current_dir(env!("CARGO_MANIFEST_DIR"));
-        if profile.ends_with("release") {
-            build.arg("--release");
-        }
+        // As `make` and `scripts/test` build it: with other features it would be another library in the same place.
+        build.args(match profile.ends_with("release") {
+            true => ["--release", "-parck-cli", "-parck-preload"].as_slice(),
+            false => &["--workspace"],
+        });
         assert!(build.status().unwrap().success());
         arck.with_file_name("libarck_preload.so")
     })

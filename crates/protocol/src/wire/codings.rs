@@ -3,7 +3,6 @@
 #[cfg(any(test, feature = "testing"))]
 use super::Draw;
 use super::{Coding, ERRNO_MAX, Malformed, Reader, WireError, Writer};
-use arck_core_state::cast;
 
 /// Whole numbers as they are.
 macro_rules! numbers {
@@ -67,7 +66,7 @@ by! {
     i32: i32 as u32,
         i32::unsigned_abs,
         |number| matches!(number, 1..=ERRNO_MAX).then_some(number.cast_signed()),
-        |draw| 1 + cast::low(draw.number(u64::from(ERRNO_MAX) - 1)).cast_signed();
+        |draw| i32::try_from(1 + draw.number(u64::from(ERRNO_MAX) - 1)).unwrap_or(1);
     Flag: bool as u32,
         u32::from,
         |word| (word <= 1).then_some(word == 1),
