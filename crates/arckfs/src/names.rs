@@ -15,6 +15,7 @@ use arck_libfs_kit::format::LINKS_MAX;
 use arck_libfs_kit::format::directory::Dentry;
 use arck_libfs_kit::format::{FileKind, InodeNumber, ROOT_INODE};
 use arck_libfs_kit::names::changes::{Name, Replaced};
+use arck_libfs_kit::names::directories::may_remove;
 use arck_libfs_kit::names::overlay::{Before, Found};
 use arck_libfs_kit::views::locks::Want;
 use arck_libfs_kit::views::{CachedInode, flag};
@@ -72,18 +73,14 @@ impl<'a> Context<'a> {
         Ok(self.credentials.check(directory, 3)?)
     }
 
-    /// Sticky directories: only the owner of the name's inode or of the directory removes it.
+    /// That the user may remove a name of a directory that may be sticky.
     fn may_remove(&self, directory: &CachedInode, victim: &CachedInode) -> Attempt<()> {
-        let uid = self.credentials.uid;
-        let sticky = directory.mode.load(Ordering::Relaxed) & 0o1000 != 0;
-        if sticky
-            && !self.credentials.may(Capability::Fowner)
-            && uid != directory.uid.load(Ordering::Relaxed)
-            && uid != victim.uid.load(Ordering::Relaxed)
+        match may_remove(directory, victim, self.credentials.uid)
+            || self.credentials.may(Capability::Fowner)
         {
-            return Err(Errno::PERM.into());
+            true => Ok(()),
+            false => Err(Errno::PERM.into()),
         }
-        Ok(())
     }
 
     /// Looks a name up before its directory is locked.

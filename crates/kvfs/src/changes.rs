@@ -3,11 +3,12 @@
 //! Invariant: values are stored before the directory is locked, once for a call, however often its attempt
 //! is made again.
 
-use crate::{Error, Store, VALUE_MAX, birth, check_key, is_file};
-use arck_libfs_kit::engine::{Attempt, Context, Need};
+use crate::{Error, Here, Store, VALUE_MAX, check_key, is_file};
+use arck_libfs_kit::engine::{Alone, Attempt, Context, Engine};
 use arck_libfs_kit::names::births::Birth;
+use arck_libfs_kit::names::directories::may_remove;
 use arck_libfs_kit::names::together::{Contents, Successor};
-use arck_libfs_kit::views::{CachedInode, flag};
+use arck_libfs_kit::views::CachedInode;
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -43,13 +44,8 @@ impl Store {
             let (what, errno) = (format!("a batch of {length} changes"), Errno::TOOBIG);
             return Err(Error::System { what, errno });
         }
-        self.change(
-            &batch
-                .0
-                .iter()
-                .map(|(&key, &value)| (key, value))
-                .collect::<Vec<_>>(),
-        )
+        let changes = batch.0.iter().map(|(&key, &value)| (key, value));
+        self.change(&changes.collect::<Vec<_>>())
     }
 
     /// The same of changes of different keys.
@@ -65,13 +61,10 @@ impl Store {
         };
         let at = Cell::new(first.0);
         let mut successors: Vec<_> = changes.iter().map(|_| None).collect();
-        let made = self.run(&at, |context, directory| {
-            let directory = context.view_to_change(directory.0, directory.1)?;
-            self.attempt(context, directory, changes, &mut successors, &at)
+        let made = self.run(&at, |context, here| {
+            self.attempt(context, here, changes, &mut successors, &at)
         })?;
-        if made != 0 {
-            self.engine().give_back();
-        }
+        Engine::new(self.here.last().session, &Alone).give_back();
         Ok(made)
     }
 
@@ -79,21 +72,23 @@ impl Store {
     fn attempt<'b>(
         &self,
         context: &Context<'_>,
-        directory: &'static CachedInode,
+        here: &Here,
         changes: &[(&'b [u8], Option<&[u8]>)],
         successors: &mut [Option<Successor>],
         at: &Cell<&'b [u8]>,
     ) -> Attempt<usize> {
-        if directory.has(flag::UNLINKED) {
-            return Err(Errno::NOENT.into());
-        }
+        let directory = context.view_to_change(here.directory.0, here.directory.1)?;
+        let user = here.birth.owner.0;
         let mut looked = Vec::with_capacity(changes.len());
         for (key, _) in changes {
             at.set(key);
             let change = context.look_at(directory, key)?;
             if let Some(victim) = change.victim {
                 is_file(victim.kind().ok_or(Errno::IO)?)?;
-                self.may_remove(directory, victim)?;
+                // Who did not heed this would lose what he has changed.
+                if !may_remove(directory, victim, user) && user != 0 {
+                    return Err(Errno::PERM.into());
+                }
             }
             looked.push(change);
         }
@@ -101,13 +96,11 @@ impl Store {
         if there == 0 && changes.iter().all(|(_, value)| value.is_none()) {
             return Ok(0);
         }
-        if directory.expected().ownership.session() != context.session.number() {
-            // Before anything is stored in vain.
-            return Err(Need::Own([directory.number(), 0, 0, 0]).into());
-        }
+        // Before anything is stored in vain.
+        context.expect_own(directory)?;
         let all = changes.iter().zip(&looked).zip(successors.iter_mut());
         for (((_, value), one), successor) in all {
-            let birth = self.birth_after(one.victim);
+            let birth = birth_after(here.birth, one.victim);
             match (value, &mut *successor) {
                 (Some(_), Some(stored)) => stored.birth = birth,
                 (Some(value), None) => {
@@ -120,29 +113,16 @@ impl Store {
         context.change_together(directory, &mut looked, successors)?;
         Ok(there)
     }
+}
 
-    /// Sticky directories: only the owner of a name's file or of the directory takes it away. Who did
-    /// not heed this would lose what he has changed.
-    fn may_remove(&self, directory: &CachedInode, victim: &CachedInode) -> Attempt<()> {
-        let user = self.here().owner.0;
-        let is_sticky = directory.mode.load(Ordering::Relaxed) & 0o1000 != 0;
-        let has = |inode: &CachedInode| inode.uid.load(Ordering::Relaxed) == user;
-        match !is_sticky || user == 0 || has(directory) || has(victim) {
-            true => Ok(()),
-            false => Err(Errno::PERM.into()),
+/// What the file after is like: the permission bits of the one before stay, but those for a group that is
+/// another one now.
+fn birth_after(mut birth: Birth<'static>, victim: Option<&CachedInode>) -> Birth<'static> {
+    if let Some(victim) = victim {
+        birth.mode = victim.mode.load(Ordering::Relaxed) & 0o777;
+        if victim.gid.load(Ordering::Relaxed) != birth.owner.1 {
+            birth.mode &= !0o070;
         }
     }
-
-    /// What the file after is like: the permission bits of the one before stay, but those for a group
-    /// that is another one now.
-    fn birth_after(&self, victim: Option<&CachedInode>) -> Birth<'static> {
-        let mut birth = birth(&self.options, self.here().owner);
-        if let Some(victim) = victim {
-            birth.mode = victim.mode.load(Ordering::Relaxed) & 0o777;
-            if victim.gid.load(Ordering::Relaxed) != birth.owner.1 {
-                birth.mode &= !0o070;
-            }
-        }
-        birth
-    }
+    birth
 }

@@ -24,21 +24,22 @@
 //!   what it has set: the sticky bit.
 
 mod changes;
-mod value;
 
 pub use changes::Batch;
-pub use value::VALUE_MAX;
 
 use arck_libfs_kit::engine::{Alone, Attempt, Context, Engine, Way};
-use arck_libfs_kit::format::{FileKind, NAME_MAX};
+use arck_libfs_kit::format::{FileKind, NAME_MAX, PAGE_SIZE};
 use arck_libfs_kit::names::births::Birth;
+use arck_libfs_kit::per_process::PerProcess;
 use arck_libfs_kit::session::SessionOptions;
 use arck_libfs_kit::{ConnectError, Session};
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::path::PathBuf;
-use std::sync::OnceLock;
 use std::time::Duration;
+
+/// Bytes of the longest value.
+pub const VALUE_MAX: usize = 8 * PAGE_SIZE as usize;
 
 /// Why it was not done. `Display` is one line that says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -106,70 +107,51 @@ impl Options {
 }
 
 /// A directory of a pool. All threads may use it. A forked child may, too: at its first need it opens a
-/// session of its own, and the directory by its path again.
+/// session of its own, and the directory by its path again. Dropped, it ends its session: what was set is
+/// folded when that returns.
 pub struct Store {
     options: Options,
     path: String,
-    here: Here,
-    /// The session is somebody else's to end.
-    is_guest: bool,
+    here: PerProcess<Here>,
 }
 
-/// A session, and that of a forked child, in which it has ended.
+/// What is kept of a session.
 struct Here {
-    session: &'static Session,
     /// Number and generation.
     directory: (u32, u32),
-    /// Whose is what it makes: user and group.
-    owner: (u32, u32),
-    of_child: OnceLock<Box<Here>>,
+    /// Of the file of a new key.
+    birth: Birth<'static>,
 }
 
-impl Here {
-    fn open(options: &Options, path: &str) -> Result<Here, Error> {
-        let wish = SessionOptions {
-            patience: options.patience,
-            ..SessionOptions::default()
-        };
-        let session = Session::connect_with(&options.pool, &wish)?;
-        Here::of(session, options, path)
-    }
-
-    fn of(session: &'static Session, options: &Options, path: &str) -> Result<Here, Error> {
-        let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
-        let owner = (user.as_raw(), group.as_raw());
-        let made = Birth {
-            // Who may read may search.
-            mode: options.mode | (options.mode & 0o444) >> 2,
-            ..birth(options, owner)
-        };
-        let found = Engine::new(session, &Alone).run(Way::Names, |context| {
-            let made = options.make.then_some(made);
-            let found = context.directory_at(path.as_bytes(), made)?;
-            Ok((found.number(), found.generation()))
-        });
-        let what = || format!("{}: directory {path}", options.pool.display());
-        Ok(Here {
-            session,
-            directory: found.map_err(|errno| Error::System {
-                what: what(),
-                errno,
-            })?,
-            owner,
-            of_child: OnceLock::new(),
-        })
-    }
+fn connect(options: &Options, path: &str) -> Result<PerProcess<Here>, Error> {
+    let wish = SessionOptions {
+        patience: options.patience,
+        ..SessionOptions::default()
+    };
+    let session = Session::connect_with(&options.pool, &wish)?;
+    open(session, options, path).inspect_err(|_| session.end())
 }
 
-/// Of the file of a new key.
-fn birth(options: &Options, owner: (u32, u32)) -> Birth<'static> {
-    Birth {
-        kind: FileKind::File,
-        mode: options.mode,
-        target: b"",
-        opens: false,
-        owner,
-    }
+fn open(
+    session: &'static Session,
+    options: &Options,
+    path: &str,
+) -> Result<PerProcess<Here>, Error> {
+    let birth = Birth::file(options.mode);
+    let made = options.make.then_some(Birth {
+        // Who may read may search.
+        mode: options.mode | (options.mode & 0o444) >> 2,
+        ..birth
+    });
+    let found = Engine::new(session, &Alone).run(Way::Names, |context| {
+        let found = context.directory_at(path.as_bytes(), made)?;
+        Ok((found.number(), found.generation()))
+    });
+    let directory = found.map_err(|errno| Error::System {
+        what: format!("{}: directory {path}", options.pool.display()),
+        errno,
+    })?;
+    Ok(PerProcess::new(session, Here { directory, birth }))
 }
 
 impl Store {
@@ -177,10 +159,9 @@ impl Store {
     /// followed.
     pub fn open(options: Options, directory: &str) -> Result<Store, Error> {
         Ok(Store {
-            here: Here::open(&options, directory)?,
+            here: connect(&options, directory)?,
             path: directory.to_owned(),
             options,
-            is_guest: false,
         })
     }
 
@@ -190,21 +171,10 @@ impl Store {
     pub fn within(session: &'static Session, directory: &str) -> Result<Store, Error> {
         let options = Options::new("");
         Ok(Store {
-            here: Here::of(session, &options, directory)?,
+            here: open(session, &options, directory)?.as_guest(),
             path: directory.to_owned(),
             options,
-            is_guest: true,
         })
-    }
-
-    /// The session of this process, or the last that there was.
-    #[inline]
-    fn here(&self) -> &Here {
-        let mut here = &self.here;
-        while let (true, Some(own)) = (here.session.has_ended(), here.of_child.get()) {
-            here = own;
-        }
-        here
     }
 
     /// Runs an operation, of `at`, on the directory, in a session of this process.
@@ -212,26 +182,14 @@ impl Store {
     fn run<T>(
         &self,
         at: &Cell<&[u8]>,
-        mut attempt: impl FnMut(&Context<'_>, (u32, u32)) -> Attempt<T>,
+        mut attempt: impl FnMut(&Context<'_>, &Here) -> Attempt<T>,
     ) -> Result<T, Error> {
-        let here = self.here();
-        if here.session.has_ended() {
-            // In a forked child.
-            let own = Box::new(Here::open(&self.options, &self.path)?);
-            if let Err(late) = here.of_child.set(own) {
-                // Another thread was faster.
-                late.session.end();
-            }
-        }
-        let directory = self.here().directory;
-        let ran = self
-            .engine()
-            .run(Way::Names, |context| attempt(context, directory));
+        let here = self
+            .here
+            .get_or_open(|| connect(&self.options, &self.path))?;
+        let ran = Engine::new(here.session, &Alone)
+            .run(Way::Names, |context| attempt(context, &here.kept));
         ran.map_err(|errno| Error::of(at.get(), errno))
-    }
-
-    fn engine(&self) -> Engine<'static> {
-        Engine::new(self.here().session, &Alone)
     }
 
     /// The value of a key, if it has one.
@@ -249,14 +207,14 @@ impl Store {
         value: &mut [u8; VALUE_MAX],
     ) -> Result<Option<usize>, Error> {
         check_key(key)?;
-        self.run(&Cell::new(key), |context, (number, generation)| {
-            let directory = context.view(number, generation)?;
+        self.run(&Cell::new(key), |context, here| {
+            let directory = context.view(here.directory.0, here.directory.1)?;
             let Some(found) = context.dentry(directory, key)? else {
                 return Ok(None);
             };
             is_file(found.kind)?;
             let inode = context.view_of(directory, key, found)?;
-            value::read(context, inode, value).map(Some)
+            context.read_whole(inode, value).map(Some)
         })
     }
 
@@ -273,8 +231,8 @@ impl Store {
     /// All keys, in no order.
     pub fn list(&self) -> Result<Vec<Vec<u8>>, Error> {
         let at = Cell::new(self.path.as_bytes());
-        self.run(&at, |context, (number, generation)| {
-            let directory = context.view(number, generation)?;
+        self.run(&at, |context, here| {
+            let directory = context.view(here.directory.0, here.directory.1)?;
             let _locked = context.lock_now(directory)?;
             let mut keys = Vec::new();
             context.for_each_name(directory, |_, kind, name| {
@@ -284,15 +242,6 @@ impl Store {
             })?;
             Ok(keys)
         })
-    }
-}
-
-impl Drop for Store {
-    /// Ends the session; what was set is folded when this returns.
-    fn drop(&mut self) {
-        if !self.is_guest {
-            self.here().session.end();
-        }
     }
 }
 

@@ -211,6 +211,15 @@ impl Context<'_> {
         Ok(expected)
     }
 
+    /// That this session owns an inode, as its view has it: to be asked before much is stored for a change that
+    /// the first check would not let be made.
+    pub fn expect_own(&self, inode: &CachedInode) -> Attempt<()> {
+        match inode.expected().ownership.session() == self.session.number() {
+            true => Ok(()),
+            false => Err(Need::Own([inode.number(), 0, 0, 0]).into()),
+        }
+    }
+
     /// That this session owns the inode and `inode` is a view of it as it is now; to be asked
     /// under the inode's lock, after [`Context::enter`], before anything is written.
     #[inline]

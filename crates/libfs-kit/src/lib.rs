@@ -6,7 +6,7 @@
 //! * [`region`]: memory shared by the processes of a group.
 //! * [`session`]: what the controller sent, mapped; messages to it.
 //! * [`thread`]: a thread's slots; entering and leaving operations.
-//! * [`members`]: processes of the group that are gone, or stopped.
+//! * [`members`]: processes of the group that are gone, or stopped. [`per_process`]: sessions of forked children.
 //! * [`carried`]: what of the deltas goes on when the auxiliary state is built anew.
 //! * [`numbers`], [`data_pages`], [`arena_pages`]: what was granted and is free. [`need`]: what is lacking.
 //! * [`format`], [`messages`], [`memory`]: what a LibFS needs of the crates beneath; it depends on none of them.
@@ -31,6 +31,7 @@ pub mod names;
 pub mod need;
 pub mod numbers;
 pub mod ownership;
+pub mod per_process;
 pub mod region;
 pub mod session;
 pub mod telling;

@@ -27,6 +27,7 @@ pub mod entries;
 pub mod links;
 pub mod locks;
 pub mod open;
+pub mod reading;
 pub mod refresh;
 pub mod stamps;
 pub mod turns;

@@ -3,7 +3,6 @@
 //! others, and the session goes on. What cannot be right is a panic where assertions are compiled in, and EIO
 //! with a line on standard error elsewhere.
 
-use arck_core_state::FileKind;
 use arck_core_state::geometry::ROOT_INODE;
 use arck_libfs_kit::engine::{Alone, Attempt, Context, Engine, Need, Way};
 use arck_libfs_kit::names::births::Birth;
@@ -23,22 +22,12 @@ fn engine(pool: &TestPool) -> Engine<'static> {
 /// The root, owned.
 fn root(context: &Context<'_>) -> Attempt<&'static CachedInode> {
     let root = context.directory_at(b"", None)?;
-    match root.expected().ownership.session() == context.session.number() {
-        true => Ok(root),
-        false => Err(Need::Own([ROOT_INODE, 0, 0, 0]).into()),
-    }
+    context.expect_own(root)?;
+    Ok(root)
 }
 
 fn successor(context: &Context<'_>, bytes: &[u8]) -> Attempt<Successor> {
-    let user = rustix::process::geteuid().as_raw();
-    let group = rustix::process::getegid().as_raw();
-    let birth = Birth {
-        kind: FileKind::File,
-        mode: 0o644,
-        target: b"",
-        opens: false,
-        owner: (user, group),
-    };
+    let birth = Birth::file(0o644);
     let contents = Contents::store(context, bytes)?;
     Ok(Successor { birth, contents })
 }

@@ -39,6 +39,20 @@ pub struct Birth<'t> {
     pub owner: (u32, u32),
 }
 
+impl Birth<'static> {
+    /// A file, of the user and group as which this process makes it.
+    pub fn file(mode: u32) -> Birth<'static> {
+        let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+        Birth {
+            kind: FileKind::File,
+            mode,
+            target: b"",
+            opens: false,
+            owner: (user.as_raw(), group.as_raw()),
+        }
+    }
+}
+
 /// What an inode is born with, which is durable.
 pub(super) struct With {
     contents: Durable<Contents>,

@@ -1,10 +1,21 @@
-//! The way to a directory, for what works in one.
+//! The way to a directory, for what works in one, and who takes names away from it.
 
 use crate::engine::{Attempt, Context, Need};
 use crate::names::births::Birth;
 use crate::views::CachedInode;
 use arck_core_state::{FileKind, ROOT_INODE};
 use rustix::io::Errno;
+use std::sync::atomic::Ordering;
+
+/// Sticky directories: only the owner of a name's inode, or of the directory, removes the name. A removal that
+/// does not heed this is refused, with all that its session has not folded of the directory.
+#[inline]
+pub fn may_remove(directory: &CachedInode, victim: &CachedInode, user: u32) -> bool {
+    let is_of_user = |inode: &CachedInode| inode.uid.load(Ordering::Relaxed) == user;
+    directory.mode.load(Ordering::Relaxed) & 0o1000 == 0
+        || is_of_user(directory)
+        || is_of_user(victim)
+}
 
 impl Context<'_> {
     /// The directory that a path from the pool's root leads to; those that there are not are `made`, if

@@ -18,9 +18,9 @@ use crate::engine::{Attempt, Confirmed, Context, Need, Published, Stop};
 use crate::names::births::Birth;
 use crate::names::overlay::{Before, Found};
 use crate::names::records::tail_of;
-use crate::views::CachedInode;
 use crate::views::locks::Locked;
 use crate::views::stamps::now;
+use crate::views::{CachedInode, flag};
 use arck_core_state::FileKind;
 use arck_core_state::record::{Record, RecordRef, effect};
 use arck_protocol::operation::Expected;
@@ -44,12 +44,15 @@ pub struct Successor {
 }
 
 impl Context<'_> {
-    /// Looks at a name that is going to change. EISDIR of a directory.
+    /// Looks at a name that is going to change. EISDIR of a directory; ENOENT where `directory` is removed itself.
     pub fn look_at<'n>(
         &self,
         directory: &'static CachedInode,
         name: &'n [u8],
     ) -> Attempt<Change<'n>> {
+        if directory.has(flag::UNLINKED) {
+            return Err(Errno::NOENT.into());
+        }
         let before = Before::of(self, directory, self.hash(name));
         let found = self.lookup(directory, name)?;
         let view = |dentry: arck_core_state::directory::Dentry| match dentry.kind {
