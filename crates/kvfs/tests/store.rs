@@ -473,20 +473,20 @@ fn a_controller_that_is_killed_and_comes_back_loses_nothing() {
 fn a_pool_is_used_up_and_goes_on_after_deletes() {
     let pool = TestPool::new(64 << 20);
     let store = store(&pool);
-    for round in 0..3 {
+    for (round, pages) in [(0, 2), (1, 3), (2, 5)] {
         let mut set = 0u32;
         let error = loop {
-            let value = [round; 8192];
+            let value = vec![round; pages << 12];
             match store.set(format!("{set}").as_bytes(), &value) {
                 Ok(()) => set += 1,
                 Err(error) => break error,
             }
         };
         assert_eq!(error.errno(), Errno::NOSPC, "{error}");
-        let bytes = u64::from(set) * 8192;
+        let bytes = set as usize * (pages << 12);
         assert!(
             bytes > 40 << 20,
-            "round {round}: {set} values of 8 KiB in 64 MiB"
+            "round {round}: {set} values of {pages} pages in 64 MiB"
         );
         assert_eq!(store.list().unwrap().len() as u32, set);
         for key in 0..set {

@@ -6,6 +6,8 @@
 //! * Pages that may hold what adds to the verified state are no more than the session's room (see
 //!   `delta_room` in [`arck_protocol::control`]): an operation that has succeeded can be folded.
 //!   A page is counted before the room is looked at for the last time.
+//! * A page whose bit is set in `clean` is zero behind its first line, durably: it held a small file's index
+//!   ([`ArenaPages::release_front`]), and nobody has had it since.
 //! * Only allocated parts of the arena are handed out: touching others could hit a full file
 //!   system.
 
@@ -39,6 +41,8 @@ region_shared! {
         used: AtomicU64,
         /// One bit per delta page, `WORDS` words; set while it is handed out.
         taken: AtomicOffset<AtomicU64>,
+        /// The same; set while nothing is known to stand behind the first line.
+        clean: AtomicOffset<AtomicU64>,
     }
 }
 
@@ -51,11 +55,10 @@ fn room(session: &Session) -> u64 {
 impl ArenaPages {
     /// Notes what the controller had allocated at the greeting. ENOMEM.
     pub fn begin(&self, session: &Session, slot: &ThreadSlot<'_>) -> Result<(), Errno> {
-        let taken = session
-            .region()
-            .allocate_zeroed::<AtomicU64>(slot, WORDS)
-            .map_err(|_| Errno::NOMEM)?;
-        self.taken.store(taken, Ordering::Release);
+        for bits in [&self.taken, &self.clean] {
+            let words = session.region().allocate_zeroed::<AtomicU64>(slot, WORDS);
+            bits.store(words.map_err(|_| Errno::NOMEM)?, Ordering::Release);
+        }
         self.delta_pages
             .store(session.welcome().delta_pages, Ordering::Relaxed);
         self.branch_pages
@@ -95,26 +98,48 @@ impl ArenaPages {
             .get_slice(self.taken.load(Ordering::Acquire), WORDS)
     }
 
+    /// The word of a page in `clean`, and its bit there.
+    fn clean_bit<'s>(&self, slot: &ThreadSlot<'s>, page: u32) -> Option<(&'s AtomicU64, u64)> {
+        let index = page.checked_sub(DELTA_FIRST)?;
+        let words = slot
+            .region()
+            .get_slice(self.clean.load(Ordering::Acquire), WORDS);
+        Some((words.get((index / 64) as usize)?, 1 << (index % 64)))
+    }
+
     /// A delta page, by its number in the arena, for what may add names or pages to the verified
     /// state.
     pub fn take(&self, session: &Session, slot: &ThreadSlot<'_>) -> Result<u32, Need> {
-        let page = self.take_within_room(session, slot)?;
-        session.bring_arena_near(u64::from(page) * PAGE_SIZE);
-        Ok(page)
+        Ok(self.take_for_index(session, slot)?.0)
     }
 
-    fn take_within_room(&self, session: &Session, slot: &ThreadSlot<'_>) -> Result<u32, Need> {
+    /// The same, and whether the page is zero behind its first line.
+    pub fn take_for_index(
+        &self,
+        session: &Session,
+        slot: &ThreadSlot<'_>,
+    ) -> Result<(u32, bool), Need> {
+        let taken = self.take_within_room(session, slot)?;
+        session.bring_arena_near(u64::from(taken.0) * PAGE_SIZE);
+        Ok(taken)
+    }
+
+    fn take_within_room(
+        &self,
+        session: &Session,
+        slot: &ThreadSlot<'_>,
+    ) -> Result<(u32, bool), Need> {
         let _locked = self.lock.lock(slot.holder());
         if self.used() >= room(session) {
             return Err(Need::Room(1));
         }
-        let page = self.take_any(session, slot)?;
+        let (page, is_clean) = self.take_any(session, slot)?;
         if self.used() > room(session) {
             // Room was taken back while the page was counted.
             self.put_back(session, slot, page);
             return Err(Need::Room(1));
         }
-        Ok(page)
+        Ok((page, is_clean))
     }
 
     /// A delta page for what takes names away, which must be possible where there is no room at
@@ -125,12 +150,12 @@ impl ArenaPages {
         slot: &ThreadSlot<'_>,
     ) -> Result<(u32, bool), Need> {
         let _locked = self.lock.lock(slot.holder());
-        let page = self.take_any(session, slot)?;
+        let (page, _) = self.take_any(session, slot)?;
         Ok((page, self.used() <= room(session)))
     }
 
-    /// A page, counted. Under the lock.
-    fn take_any(&self, session: &Session, slot: &ThreadSlot<'_>) -> Result<u32, Need> {
+    /// A page, counted, and whether it is clean, which it is not from now on. Under the lock.
+    fn take_any(&self, session: &Session, slot: &ThreadSlot<'_>) -> Result<(u32, bool), Need> {
         let limit = self.delta_pages.load(Ordering::Relaxed);
         let bits = self.words(slot);
         let words = (limit as usize).div_ceil(64);
@@ -148,7 +173,12 @@ impl ArenaPages {
                 self.hint.store(index as u32, Ordering::Relaxed);
                 self.count(session, 1);
                 session.barrier().between();
-                return Ok(DELTA_FIRST + page);
+                let (clean, bit) = self
+                    .clean_bit(slot, DELTA_FIRST + page)
+                    .ok_or(Need::ArenaPages)?;
+                let before = clean.load(Ordering::Relaxed);
+                clean.store(before & !bit, Ordering::Relaxed);
+                return Ok((DELTA_FIRST + page, before & bit != 0));
             }
         }
         Err(Need::ArenaPages)
@@ -171,6 +201,15 @@ impl ArenaPages {
     /// Gives a page back.
     pub fn release(&self, session: &Session, slot: &ThreadSlot<'_>, page: u32) {
         let _locked = self.lock.lock(slot.holder());
+        self.put_back(session, slot, page);
+    }
+
+    /// Gives the page of an index back that had entries in its first line alone, and was durable.
+    pub fn release_front(&self, session: &Session, slot: &ThreadSlot<'_>, page: u32) {
+        let _locked = self.lock.lock(slot.holder());
+        if let Some((clean, bit)) = self.clean_bit(slot, page) {
+            clean.store(clean.load(Ordering::Relaxed) | bit, Ordering::Relaxed);
+        }
         self.put_back(session, slot, page);
     }
 

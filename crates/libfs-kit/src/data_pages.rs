@@ -244,18 +244,56 @@ impl DataPages {
 
     /// Takes a free page of an own segment.
     pub fn take(&self, session: &Session, slot: &ThreadSlot<'_>) -> Result<PagePtr, Need> {
-        let page = self.take_any(session, slot).ok_or(Need::DataPages)?;
+        let page = self.take_any(session, slot).ok_or(Need::DataPages(1))?;
         if !session.can_write(page) {
             // Another member was granted it, and this process can map nothing more.
             self.release(session, page);
-            return Err(Need::DataPages);
+            return Err(Need::DataPages(1));
         }
         session.bring_near(page);
         Ok(page)
     }
 
+    /// Takes as many at once, or none.
+    pub fn take_all(
+        &self,
+        session: &Session,
+        slot: &ThreadSlot<'_>,
+        pages: &mut [u64],
+    ) -> Result<(), Need> {
+        let mut count = 0;
+        {
+            let _locked = self.lock.lock(slot.holder());
+            for place in pages.iter_mut() {
+                let Some(page) = self.next(session) else {
+                    break;
+                };
+                *place = page.0;
+                count += 1;
+            }
+        }
+        let is_enough = count == pages.len();
+        if is_enough && pages.iter().all(|&page| session.can_write(PagePtr(page))) {
+            pages
+                .iter()
+                .for_each(|&page| session.bring_near(PagePtr(page)));
+            return Ok(());
+        }
+        for &page in &pages[..count] {
+            self.release(session, PagePtr(page));
+        }
+        Err(Need::DataPages(
+            u32::try_from(pages.len()).unwrap_or(u32::MAX),
+        ))
+    }
+
     fn take_any(&self, session: &Session, slot: &ThreadSlot<'_>) -> Option<PagePtr> {
         let _locked = self.lock.lock(slot.holder());
+        self.next(session)
+    }
+
+    /// A free page, taken. Under the lock.
+    fn next(&self, session: &Session) -> Option<PagePtr> {
         let region = session.region();
         let current = self.current.load(Ordering::Relaxed);
         let mut at = current;
@@ -280,27 +318,27 @@ impl DataPages {
         }
     }
 
-    /// Whether some own segment has a free page.
-    pub fn has_free(&self, session: &Session) -> bool {
+    /// Whether own segments have so many free pages.
+    pub fn has_free(&self, session: &Session, count: u32) -> bool {
+        let geometry = session.geometry();
+        let words = (geometry.pages_per_segment() / 64) as usize;
+        let mut free = 0;
         let mut at = self.first.load(Ordering::Acquire);
-        while let Some(own) = session.region().try_get(at) {
-            let first = session
-                .geometry()
-                .first_page(own.number.load(Ordering::Relaxed))
-                .0
-                / 64;
-            let words = (session.geometry().pages_per_segment() / 64) as usize;
-            let full = (0..words).all(|index| {
-                own.taken[index].load(Ordering::Acquire)
-                    | session.bitmap_word(first as usize + index)
-                    == u64::MAX
-            });
-            if !full && own.is_withdrawn.load(Ordering::Acquire) == 0 {
-                return true;
-            }
+        while free < count
+            && let Some(own) = session.region().try_get(at)
+        {
             at = own.next.load(Ordering::Acquire);
+            if own.is_withdrawn.load(Ordering::Acquire) != 0 {
+                continue;
+            }
+            let first = geometry.first_page(own.number.load(Ordering::Relaxed)).0 / 64;
+            for index in 0..words {
+                let taken = own.taken[index].load(Ordering::Acquire)
+                    | session.bitmap_word(first as usize + index);
+                free += taken.count_zeros();
+            }
         }
-        false
+        free >= count
     }
 
     /// The page is no longer referred to by anything of this session's deltas.

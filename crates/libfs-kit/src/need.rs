@@ -29,8 +29,8 @@ pub enum Need {
     OwnTurn(InodeNumber),
     /// Unborn inode numbers.
     Numbers,
-    /// Free pages in segments of the session's own.
-    DataPages,
+    /// So many free pages in segments of the session's own.
+    DataPages(u32),
     /// Free pages of the arena.
     ArenaPages,
     /// Room in the pool for what so many more delta pages add.

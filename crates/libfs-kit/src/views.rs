@@ -255,6 +255,9 @@ pub mod flag {
     /// What the session had changed was refused and set aside, and no operation has reported it
     /// yet.
     pub const LOST: u32 = 256;
+    /// The index of its delta is one page, with entries in the first line alone: it was born with that, and
+    /// nothing has been changed since. Its [`branch`](crate::engine::Context::branch) takes this away.
+    pub const FRONT: u32 = 128;
     /// Verified directories are being removed from it: see [`crate::engine`].
     pub const REMOVING: u32 = 512;
 }

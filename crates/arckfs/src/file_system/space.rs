@@ -198,7 +198,7 @@ impl FileSystem {
         let thread = session.thread()?;
         let reserve = Reserve::new(session, thread.slot());
         while !reserve.fill(lacking) {
-            self.engine.kit().meet(thread, Need::DataPages)?;
+            self.engine.kit().meet(thread, Need::DataPages(1))?;
         }
         let (over, edges) = self.index_pages(handle, from, end)?;
         let needed = match lacking {

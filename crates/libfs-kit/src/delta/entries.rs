@@ -159,14 +159,41 @@ impl Entry<'_> {
     }
 }
 
+/// Entries in the first line of an index page.
+pub const FRONT: usize = 8;
+
 /// Makes a fresh index page of these entries, and zeroes behind them. To be durable, with what they lead
-/// to, before anything leads there.
-pub fn fill_index_page(session: &Session, page: u32, entries: &[u64]) -> Result<Flushed, Errno> {
+/// to, before anything leads there. `is_clean`: behind its first line it is zero already.
+pub fn fill_index_page(
+    session: &Session,
+    page: u32,
+    entries: &[u64],
+    is_clean: bool,
+) -> Result<Flushed, Errno> {
+    let bytes = page_bytes(session, page)?;
     let mut whole = [0u64; FANOUT as usize];
     let place = whole.get_mut(..entries.len()).ok_or(OUTSIDE)?;
     place.copy_from_slice(entries);
-    let stored = page_bytes(session, page)?.stream(0, whole.as_bytes());
-    stored.ok_or(OUTSIDE)
+    match is_clean && entries.len() <= FRONT {
+        true => Ok(bytes
+            .write(0, whole[..FRONT].as_bytes())
+            .ok_or(OUTSIDE)?
+            .flush()),
+        false => bytes.stream(0, whole.as_bytes()).ok_or(OUTSIDE),
+    }
+}
+
+/// Calls `each` for the entries in the first line of an index page.
+pub fn for_each_in_front(session: &Session, page: u32, mut each: impl FnMut(u64)) {
+    let Ok(bytes) = page_bytes(session, page) else {
+        return;
+    };
+    for slot in 0..FRONT {
+        match bytes.load_u64(slot * 8, Ordering::Acquire) {
+            None | Some(0) => {}
+            Some(entry) => each(entry),
+        }
+    }
 }
 
 /// Sets the delta's entry for file page `page` to `entry`, growing the index by `fresh` pages

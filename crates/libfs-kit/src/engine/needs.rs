@@ -78,10 +78,10 @@ impl Engine<'_> {
         let stock = session.state();
         let met = match need {
             Need::Numbers => return self.get_numbers(thread),
-            Need::DataPages => {
+            Need::DataPages(count) => {
                 return self.with_room(
                     || stock.data.grow(session, slot),
-                    || stock.data.has_free(session),
+                    || stock.data.has_free(session, count),
                 );
             }
             Need::ArenaPages => return self.grow_arena(),

@@ -6,7 +6,7 @@
 //! * The number of an inode that dies unborn is used again only after its branch has durably
 //!   ended, so that a new inode never inherits contents.
 
-use crate::delta::{Begun, Born, Branch, Contents, Ready};
+use crate::delta::{Begun, Born, Branch, Contents, FRONT, Ready};
 use crate::engine::{Attempt, Confirmed, Context, Need, Stop};
 use crate::names::overlay::Found;
 use crate::names::together::Said;
@@ -327,6 +327,9 @@ impl<'a> Context<'a> {
         inode.branch.store(begun::DURABLE, Ordering::Release);
         self.note_dirty(inode);
         inode.root.store(contents.root.0, Ordering::Release);
+        if contents.root.height() == 1 && contents.pages <= FRONT as u64 {
+            inode.set(flag::FRONT, true);
+        }
         inode.size.store(contents.size, Ordering::Relaxed);
         inode.pages.store(contents.pages, Ordering::Relaxed);
     }

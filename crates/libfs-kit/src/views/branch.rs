@@ -25,6 +25,10 @@ impl Context<'_> {
             .ok_or(Need::Again)?;
         self.session.state().arena.expect_branch(slot)?;
         let branch = Branch::at(self.session, slot)?;
+        if inode.has(flag::FRONT) {
+            // Whatever comes may have entries elsewhere.
+            inode.set(flag::FRONT, false);
+        }
         let begin = |branch: &Branch<'static>| self.begin_branch(inode, expected, branch);
         Ok(Beginning::of(branch, &inode.branch, begin)?)
     }

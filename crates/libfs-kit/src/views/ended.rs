@@ -39,7 +39,14 @@ impl<'a> Context<'a> {
             lane.forget_tail();
         }
         let root = inode.delta_root();
-        if root.0 != 0 {
+        let is_front = inode.has(flag::FRONT) && inode.take(flag::FRONT);
+        if is_front && root.height() == 1 {
+            let page = root.pointer() as u32;
+            delta::for_each_in_front(self.session, page, |entry| {
+                stock.data.release(self.session, PagePtr(entry));
+            });
+            stock.arena.release_front(self.session, self.slot(), page);
+        } else if root.0 != 0 {
             let mut interior = Vec::new();
             delta::for_each_entry(
                 self.session,

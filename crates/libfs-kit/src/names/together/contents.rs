@@ -18,7 +18,7 @@ use arck_pm::{Durable, Flushed};
 use rustix::io::Errno;
 
 /// Pages of most files: their places are kept apart.
-const FEW: usize = 8;
+const FEW: usize = delta::FRONT;
 
 /// Bytes on pages of their own, and the index that leads to them, which no file has yet. Dropped outside of
 /// attempts.
@@ -66,10 +66,16 @@ impl Contents {
             stored: None,
             durable: None,
         };
+        contents.count = count;
+        if let Err(need) = stock
+            .data
+            .take_all(session, context.slot(), contents.places())
+        {
+            contents.count = 0;
+            return Err(need.into());
+        }
         for (place, part) in bytes.chunks(PAGE_SIZE as usize).enumerate() {
-            let page = stock.data.take(session, context.slot())?;
-            contents.count = place + 1;
-            contents.places()[place] = page.0;
+            let page = PagePtr(contents.places()[place]);
             let bytes = session.page_bytes(page).ok_or(Errno::IO)?;
             let mut whole = [0; PAGE_SIZE as usize];
             let part = match part.len() == whole.len() {
@@ -84,9 +90,9 @@ impl Contents {
             contents.add(bytes.try_stream(0, part).map_err(|error| error.errno())?);
         }
         if count > 1 {
-            contents.index = stock.arena.take(session, context.slot())?;
-            let (page, places) = (contents.index, contents.places());
-            let filled = delta::fill_index_page(session, page, places)?;
+            let (page, is_clean) = stock.arena.take_for_index(session, context.slot())?;
+            contents.index = page;
+            let filled = delta::fill_index_page(session, page, contents.places(), is_clean)?;
             contents.add(filled);
         }
         Ok(contents)
@@ -198,7 +204,12 @@ impl Drop for Contents {
         if self.index != 0
             && let Ok(thread) = session.thread()
         {
-            stock.arena.release(session, thread.slot(), self.index);
+            match self.durable.is_some() && self.many.is_empty() {
+                true => stock
+                    .arena
+                    .release_front(session, thread.slot(), self.index),
+                false => stock.arena.release(session, thread.slot(), self.index),
+            }
         }
     }
 }
