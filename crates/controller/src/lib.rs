@@ -8,15 +8,19 @@
 //! | `threads` | threads for what may last for ever |
 //! | `space` | free segments, pages and places of inodes |
 //! | `state` | the verified state in memory, read classes, and changes of it |
-//! | `sessions` | who is there, what they hold and were lent |
 //! | `handed` | descriptions that processes hand on, and advisory locks |
+//! | `sessions` | who is there, what they hold, were lent, and may be told |
 //! | `freeing` | what nobody needs any more |
-//! | `fold` | folds, refusals, and who owns what |
-//! | `access` | moving what the wrong ones could map; reading and writing by message |
+//! | `fold` | folds, refusals, what is set aside |
+//! | `access` | moving what the wrong ones could map |
+//! | `ownership` | who owns what: acquiring, recalling, and the end of a session |
+//! | `requests` | what sessions ask for |
 //! | `recovery` | opening a pool |
-//! | `service` | the thread that does it all, its socket and requests |
+//! | `service` | the thread that does it all, its socket and doorbells |
 //!
-//! A room knows those above it in this table. What is not so yet, `scripts/circles -v` prints.
+//! A room knows those above it in this table, and none below; `scripts/circles` fails where an import leads there.
+//! What it keeps is a struct, and what is done in it methods of one that borrows that and the rooms that it needs, by
+//! name; `Core` owns them all.
 //!
 //! # Invariants
 //! * Everything that sessions can write is copied once, with bounds, before it is looked at.
@@ -37,11 +41,15 @@
 mod access;
 mod core;
 mod error;
+mod fair;
 mod fold;
 mod freeing;
 mod handed;
+mod options;
+mod ownership;
 mod pool;
 mod recovery;
+mod requests;
 mod service;
 mod sessions;
 mod space;
@@ -50,18 +58,19 @@ mod state;
 mod testing;
 mod threads;
 
-pub use crate::core::Options;
+pub use crate::options::Options;
 pub use error::{Error, Result, size_text};
-pub use fold::aside::{ASIDE, Head, SetAside};
+pub use fold::aside::{Head, SetAside};
 pub use pool::beneath::check_room;
 /// Not for use elsewhere: its documentation has programs that must not compile.
 #[doc(hidden)]
 pub use pool::journal;
 pub use pool::mkfs::{MkfsOptions, mkfs};
-pub use recovery::progress::{Progress, ProgressHook, Step};
+pub use pool::names::{ASIDE, VIOLATIONS_LOG, VIOLATIONS_LOG_OLD};
+pub use pool::progress::{Progress, ProgressHook, Step};
 pub use recovery::scan::Division;
 pub use sessions::limits::DESCRIPTORS_MIN;
-pub use sessions::violations::{Entry, Event, VIOLATIONS_LOG, VIOLATIONS_LOG_OLD, read_log};
+pub use sessions::log::{Entry, Event, read_log};
 pub use state::tables::CrashHook;
 
 use crate::core::Core;

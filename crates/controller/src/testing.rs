@@ -4,7 +4,8 @@
 //! # Invariant
 //! * Nothing here is in a controller that is built to be used.
 
-use crate::core::{Core, Options};
+use crate::core::Core;
+use crate::options::Options;
 use crate::pool::mkfs::{MkfsOptions, mkfs};
 use crate::state::change::Change;
 use arck_core_state::geometry::SessionNumber;
@@ -110,7 +111,7 @@ impl TestCore {
     /// The same pool under another controller, as if this one had been killed.
     pub fn reopened(self) -> TestCore {
         let TestCore { core, folder } = self;
-        let options = core.options.clone();
+        let options = core.sessions.options.clone();
         drop(core);
         let core = Core::open(&folder.path().join("pool"), options).unwrap();
         TestCore { core, folder }

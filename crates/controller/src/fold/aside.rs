@@ -9,10 +9,11 @@
 //!   the oldest go first, and one user's never for another's.
 //! * Nothing in such a file is believed by whoever reads it: it is what a session wrote.
 
-use crate::core::Core;
+use crate::fold::Folding;
 use crate::fold::folding::Failure;
-use crate::pool::mkfs::now;
-use crate::sessions::violations::{Event, read_bounded};
+use crate::pool::clock::now;
+use crate::pool::names::ASIDE;
+use crate::sessions::log::{Event, read_bounded};
 use arck_core_state::InodeNumber;
 use arck_core_state::branch::{BRANCH_SIZE, StoredBranch};
 use arck_core_state::geometry::SessionNumber;
@@ -24,8 +25,6 @@ use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Directory in a pool's directory for deltas that could not be folded.
-pub const ASIDE: &str = "aside";
 const BYTES_MAX: u64 = 64 << 20;
 const FILES_MAX: usize = 1024;
 const PAGE: usize = 4096;
@@ -94,7 +93,7 @@ impl SetAside {
     }
 }
 
-impl Core {
+impl Folding<'_> {
     /// Keeps a copy of a delta that cannot be folded, for its user to look at, and logs it.
     pub(crate) fn keep_aside(
         &mut self,
@@ -106,6 +105,7 @@ impl Core {
         let fold = delta.branch.fold;
         let uid = self
             .sessions
+            .all
             .get(&session)
             .map_or(u32::MAX, |session| session.credentials.uid);
         let head = Head {
@@ -121,7 +121,7 @@ impl Core {
             pages: delta.pages.keys().copied().collect(),
         };
         let name = format!("{ASIDE}/{uid}-{session:08x}-{inode:08x}-{fold:016x}");
-        let pool = self.state.pool.path().to_path_buf();
+        let pool = self.sessions.state.pool.path().to_path_buf();
         let write = || -> std::io::Result<()> {
             let folder = pool.join(ASIDE);
             make_folder(&folder)?;
@@ -161,7 +161,7 @@ impl Core {
             file: written.is_ok().then_some(name),
             because: why.to_string(),
         };
-        self.log_event(session, event);
+        self.sessions.log_event(session, event);
     }
 }
 

@@ -13,28 +13,23 @@
 //! * A fold number ends exactly when its delta was folded, or its owner lost the inode. What
 //!   straddled that can ask for the receipt.
 
-use crate::access::relocate::tails;
-use crate::core::Core;
-use crate::fold::apply;
-use crate::fold::meter;
-use crate::freeing::maps;
+use crate::fold::{Folding, meter, tails};
 use crate::sessions::arena::Reader;
+use crate::sessions::maps;
 use crate::sessions::receipts::{KeptReceipt, Receipt};
+use crate::state::apply;
 use crate::state::change::{Change, Weight};
-use crate::state::tables::State;
+use crate::state::marks::{heavy_barrier, unmark};
 use arck_core_state::branch::BRANCH_SIZE;
-use arck_core_state::cast;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::HeaderKind;
-use arck_core_state::{InodeNumber, Ownership, PAGE_SIZE};
+use arck_core_state::{InodeNumber, Ownership, PAGE_SIZE, cast};
 use arck_pm::record::stored;
 use arck_protocol::operation::mark;
 use arck_verifier::{CopiedDelta, PageBudget, SetMember, Violation, closure, copy_delta, verify};
 use foldhash::HashSet;
 use rustix::io::Errno;
-use rustix::thread::MembarrierCommand;
 use std::collections::BTreeSet;
-use std::sync::atomic::Ordering;
 
 /// Inodes in one fold set at most: as many as a session may own, so that no honest delta is too
 /// large to be folded.
@@ -77,30 +72,7 @@ struct Copied {
     straddled: bool,
 }
 
-/// Makes every session's stores before this visible here, and our stores visible to them before
-/// anything they do later; see [`arck_protocol::operation`].
-pub fn heavy_barrier() {
-    // Where it is missing, sessions fence themselves.
-    let _ = rustix::thread::membarrier(MembarrierCommand::GlobalExpedited);
-    std::sync::atomic::fence(Ordering::SeqCst);
-}
-
-/// Takes marks away that a commit has not taken away.
-pub fn unmark<'a>(state: &State, set: impl IntoIterator<Item = &'a InodeNumber>) {
-    for &number in set {
-        if let Some(header) = state.pool.header(number) {
-            let ownership = header.ownership();
-            if ownership.is_marked() {
-                header
-                    .ownership
-                    .store(ownership.unmarked().0, Ordering::Release);
-                stored(&header.ownership);
-            }
-        }
-    }
-}
-
-impl Core {
+impl Folding<'_> {
     /// Folds what `owner` has changed of `wanted`, and what must come along. Inodes that it does
     /// not own are left out.
     pub fn fold(
@@ -125,7 +97,7 @@ impl Core {
             Ok(copied) => copied,
             Err((set, failure)) => {
                 self.note_refusal(owner, &failure);
-                unmark(&self.state, &set);
+                unmark(&self.sessions.state, &set);
                 return Err(failure);
             }
         };
@@ -133,16 +105,15 @@ impl Core {
         match self.apply_copied(owner, wanted, after, copied, extra) {
             Ok(dying) => {
                 // Normally the commit has done it; but not for what stayed as it was.
-                unmark(&self.state, &set);
+                unmark(&self.sessions.state, &set);
                 if !dying.is_empty() {
-                    self.free_orphans(Some(&dying));
+                    self.freeing().free_orphans(Some(&dying));
                 }
-                self.tighten(Vec::new());
                 Ok(())
             }
             Err(failure) => {
                 self.note_refusal(owner, &failure);
-                unmark(&self.state, &set);
+                unmark(&self.sessions.state, &set);
                 Err(failure)
             }
         }
@@ -154,7 +125,7 @@ impl Core {
         wanted: &[InodeNumber],
     ) -> Result<Copied, (BTreeSet<InodeNumber>, Failure)> {
         let mut set = BTreeSet::new();
-        let Some(session) = self.sessions.get_mut(&owner) else {
+        let Some(session) = self.sessions.all.get_mut(&owner) else {
             return Err((set, Errno::NOENT.into()));
         };
         set.extend(
@@ -169,7 +140,7 @@ impl Core {
             deltas: Vec::new(),
             straddled: false,
         };
-        let pages = match self.recovering {
+        let pages = match self.sessions.recovering {
             // What a session was granted when the machine failed may not be known.
             true => usize::MAX,
             false => cast::index(crate::sessions::room::PAGES_AT_ONCE),
@@ -180,18 +151,18 @@ impl Core {
         let mut restarts = 0;
         loop {
             for &number in &fresh {
-                if let Some(header) = self.state.pool.header(number) {
+                if let Some(header) = self.sessions.state.pool.header(number) {
                     mark(header);
                     stored(&header.ownership);
                 }
             }
-            let begun = self.meter.now();
+            let begun = self.folds.meter.now();
             let straddled_before = copied.straddled;
             if !fresh.is_empty() {
                 heavy_barrier();
-                copied.straddled = !session.wait_in_flight(self.options.patience);
+                copied.straddled = !session.wait_in_flight(self.sessions.options.patience);
             }
-            let waited = self.meter.add(begun, |m| &mut m.wait);
+            let waited = self.folds.meter.add(begun, |m| &mut m.wait);
             if straddled_before || copied.straddled {
                 // What was copied before may show half of an operation: all of it again.
                 fresh = copied.set.iter().copied().collect();
@@ -205,7 +176,7 @@ impl Core {
             let mut reader = Reader(&session.arena);
             copied.members.reserve(fresh.len());
             for &number in &fresh {
-                let Some(header) = self.state.header_copy(number) else {
+                let Some(header) = self.sessions.state.header_copy(number) else {
                     continue;
                 };
                 copied.members.push(SetMember { number, header });
@@ -217,14 +188,14 @@ impl Core {
             let deltas = copied.deltas.get(before..).unwrap_or_default();
             let read: usize = deltas.iter().map(|delta| delta.pages.len()).sum();
             let bytes = (fresh.len() * BRANCH_SIZE) as u64 + read as u64 * PAGE_SIZE;
-            self.meter.totals.bytes_copied += bytes;
-            let begun = self.meter.add(waited, |m| &mut m.copy);
+            self.folds.meter.totals.bytes_copied += bytes;
+            let begun = self.folds.meter.add(waited, |m| &mut m.copy);
             // What must come along follows from the deltas.
             let mut more = match copied.deltas.len() {
                 same if same == before => Vec::new(),
-                _ => closure(&copied.deltas, &self.state, owner),
+                _ => closure(&copied.deltas, &self.sessions.state, owner),
             };
-            self.meter.add(begun, |m| &mut m.verify);
+            self.folds.meter.add(begun, |m| &mut m.verify);
             let is_new = |set: &BTreeSet<InodeNumber>, number| {
                 session.owned.contains_key(&number) && !set.contains(&number)
             };
@@ -249,14 +220,14 @@ impl Core {
                 let seen: Vec<CopiedDelta> = more
                     .iter()
                     .filter_map(|&number| {
-                        let header = self.state.header_copy(number)?;
+                        let header = self.sessions.state.header_copy(number)?;
                         copy_delta(&mut reader, number, &header, &mut seen_budget).ok()?
                     })
                     .collect();
                 if seen.is_empty() {
                     break;
                 }
-                more = closure(&seen, &self.state, owner);
+                more = closure(&seen, &self.sessions.state, owner);
                 more.retain(|&number| is_new(&copied.set, number));
             }
         }
@@ -270,13 +241,13 @@ impl Core {
         copied: Copied,
         extra: impl FnOnce(&mut Change<'_>, &mut Vec<InodeNumber>) -> Result<(), Errno>,
     ) -> Result<Vec<InodeNumber>, Failure> {
-        self.note_kept();
-        let Some(session) = self.sessions.get(&owner) else {
+        self.freeing().note_kept();
+        let Some(session) = self.sessions.all.get(&owner) else {
             return Err(Errno::NOENT.into());
         };
-        let begun = self.meter.now();
+        let begun = self.folds.meter.now();
         let changes = verify(
-            &self.state,
+            &self.sessions.state,
             &session.credentials,
             &copied.members,
             &copied.deltas,
@@ -286,14 +257,14 @@ impl Core {
             true => Failure::Unsettled(violation),
             false => Failure::Violation(violation),
         })?;
-        let verified = self.meter.add(begun, |m| &mut m.verify);
-        self.meter.totals.folds += 1;
-        self.meter.totals.records += meter::records(&changes);
+        let verified = self.folds.meter.add(begun, |m| &mut m.verify);
+        self.folds.meter.totals.folds += 1;
+        self.folds.meter.totals.records += meter::records(&changes);
         let with_delta: HashSet<InodeNumber> =
             copied.deltas.iter().map(|delta| delta.inode).collect();
         let skipped: HashSet<InodeNumber> = changes.skipped.iter().copied().collect();
         // Every header of the set is marked, and the barrier was issued after that.
-        let mapped = maps::mapped_by_others(&self.sessions, owner, &copied.set);
+        let mapped = maps::mapped_by_others(&self.sessions.all, owner, &copied.set);
         let folded: usize = copied
             .deltas
             .iter()
@@ -301,11 +272,11 @@ impl Core {
             .map(|delta| delta.pages.len())
             .sum();
         let room = session.room();
-        let kept_for_others = self.kept_for_others(owner);
-        let pages_for_splits = self.pages_for_splits(owner, folded as u64);
+        let kept_for_others = self.sessions.kept_for_others(owner);
+        let pages_for_splits = self.sessions.pages_for_splits(owner, folded as u64);
         let touched = self.touched_by(&changes);
-        let resized = tails::resized(&self.state, &changes);
-        let mut change = Change::new(&mut self.state);
+        let resized = tails::resized(&self.sessions.state, &changes);
+        let mut change = Change::new(&mut self.sessions.state);
         change.limit_splits(pages_for_splits);
         for (number, _) in mapped.into_keys() {
             change.keep_pages_of(number);
@@ -385,15 +356,15 @@ impl Core {
         }
         let has_receipts = !receipts.is_empty();
         tails::clear_before_growth(change.state, &resized);
-        if let Some(session) = self.sessions.get_mut(&owner) {
+        if let Some(session) = self.sessions.all.get_mut(&owner) {
             let pool = &change.state.pool;
             session.keep_receipts(pool, session.stuck(), receipts);
             // Before the session can learn that these delta pages are free.
             session.set_room(pool, room.saturating_sub(folded as u64));
         }
         if let Err(errno) = change.commit(weight) {
-            if let Some(session) = self.sessions.get_mut(&owner) {
-                let pool = &self.state.pool;
+            if let Some(session) = self.sessions.all.get_mut(&owner) {
+                let pool = &self.sessions.state.pool;
                 session.set_room(pool, room);
                 if has_receipts {
                     session.receipts.take_back(pool, session.whose());
@@ -402,30 +373,34 @@ impl Core {
             return Err(errno.into());
         }
 
-        self.clear_after_cuts(&resized);
-        self.touched.extend(touched);
+        self.sessions.state.clear_after_cuts(&resized);
+        self.folds.touched.extend(touched);
         self.note_accepted(owner, &accepted);
-        self.show_born(owner, &born);
+        self.sessions.show_born(owner, &born);
         for &number in &dying {
-            self.state.orphans.insert(number);
+            self.sessions.state.orphans.insert(number);
         }
         for (keeper, of) in keepers {
-            let generation = self.state.header_copy(of).map_or(0, |copy| copy.generation);
-            self.state.orphans.insert(keeper);
-            self.state.keepers.insert(keeper, (of, generation));
-            if self.state.space.shared {
+            let generation = self
+                .sessions
+                .state
+                .header_copy(of)
+                .map_or(0, |copy| copy.generation);
+            self.sessions.state.orphans.insert(keeper);
+            self.sessions.state.keepers.insert(keeper, (of, generation));
+            if self.sessions.state.space.shared {
                 // Whether it may stay is to be looked at.
                 dying.push(keeper);
             }
         }
-        let Some(session) = self.sessions.get_mut(&owner) else {
+        let Some(session) = self.sessions.all.get_mut(&owner) else {
             return Ok(dying);
         };
         session.disown(&released);
         if copied.straddled {
-            self.bound_receipts(owner);
+            self.sessions.bound_receipts(owner);
         }
-        self.meter.add(verified, |m| &mut m.fold);
+        self.folds.meter.add(verified, |m| &mut m.fold);
         Ok(dying)
     }
 }

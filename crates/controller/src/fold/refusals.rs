@@ -10,13 +10,14 @@
 //! * Nothing of other inodes is set aside, but what can no longer exist: the deltas of inodes whose
 //!   only names stood in the one that is.
 
-use crate::core::Core;
-use crate::fold::folding::{After, Failure, heavy_barrier, unmark};
+use crate::fold::folding::{After, Failure};
+use crate::fold::{Folding, Folds};
 use crate::sessions::arena::Reader;
+use crate::sessions::log::Event;
 use crate::sessions::receipts::{KeptReceipt, Receipt};
 use crate::sessions::session::Refusal;
-use crate::sessions::violations::Event;
 use crate::state::change::{Change, Weight};
+use crate::state::marks::{heavy_barrier, unmark};
 use arck_core_state::InodeNumber;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::HeaderKind;
@@ -29,7 +30,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// No grace period is ended after so long, before sessions have been asked what they want.
-const EVICTIONS_TIME: Duration = Duration::from_millis(1);
+pub const EVICTIONS_TIME: Duration = Duration::from_millis(1);
 /// Pages of a delta that are set aside at most: 16 MiB.
 const ASIDE_PAGES: usize = 4096;
 /// Inodes that are set aside with a directory at most, each in a file of its own; of those beyond,
@@ -37,15 +38,22 @@ const ASIDE_PAGES: usize = 4096;
 const ASIDE_CHILDREN: usize = 256;
 /// A delta that is refused with operations in flight is looked at so often before it is taken for
 /// a violation.
-pub(crate) const UNSETTLED_MAX: u32 = 5;
+pub const UNSETTLED_MAX: u32 = 5;
 /// Inodes that are taken away at most because another cannot be folded without them.
-const OTHERS_MAX: u32 = 16;
+pub const OTHERS_MAX: u32 = 16;
 /// And no other after so long: each may draw in all that its session owns.
-const OTHERS_TIME: Duration = Duration::from_millis(50);
+pub const OTHERS_TIME: Duration = Duration::from_millis(50);
 /// How long a delta that is right, but for which there is no space, is kept before it is tried again.
-const NO_SPACE_AGAIN: Duration = Duration::from_secs(1);
+pub const NO_SPACE_AGAIN: Duration = Duration::from_secs(1);
 
-impl Core {
+impl Folds {
+    /// When the next grace period ends.
+    pub fn next_eviction(&self) -> Option<Instant> {
+        self.refusals.first().map(|(due, ..)| *due)
+    }
+}
+
+impl Folding<'_> {
     /// Notes what a fold refused, while the header is still marked; logs it, unless it is what was
     /// refused before.
     pub(crate) fn note_refusal(&mut self, owner: SessionNumber, failure: &Failure) {
@@ -55,30 +63,31 @@ impl Core {
         let number = violation.inode;
         let (rule, offset) = (violation.rule, violation.offset);
         let mut is_known = false;
-        if let Some(session) = self.sessions.get_mut(&owner)
+        if let Some(session) = self.sessions.all.get_mut(&owner)
             // Of one that is leaving readers are not to ask again and again.
             && (session.live.is_some() || session.is_leaving)
             && let Some(owned) = session.owned.get_mut(&number)
         {
             let before = owned.refusal;
             is_known = before.is_some_and(|before| (before.rule, before.offset) == (rule, offset));
-            let due = before.map_or_else(|| Instant::now() + self.options.grace, |b| b.due);
+            let due =
+                before.map_or_else(|| Instant::now() + self.sessions.options.grace, |b| b.due);
             owned.refusal = Some(Refusal { due, rule, offset });
-            self.refusals.insert((due, owner, number));
-            if let Some(header) = self.state.pool.header(number) {
+            self.folds.refusals.insert((due, owner, number));
+            if let Some(header) = self.sessions.state.pool.header(number) {
                 let refused = header.ownership().refused();
                 header.ownership.store(refused.0, Ordering::Release);
                 stored(&header.ownership);
             }
         }
         if !is_known {
-            self.log_violation(owner, violation);
+            self.sessions.log_violation(owner, violation);
         }
     }
 
     /// Notes that these inodes were folded, or had nothing to fold; their headers say so already.
     pub(crate) fn note_accepted(&mut self, owner: SessionNumber, numbers: &[InodeNumber]) {
-        let Some(session) = self.sessions.get_mut(&owner) else {
+        let Some(session) = self.sessions.all.get_mut(&owner) else {
             return;
         };
         let mut repaired = Vec::new();
@@ -90,7 +99,7 @@ impl Core {
             }
         }
         for inode in repaired {
-            self.log_event(
+            self.sessions.log_event(
                 owner,
                 Event::Repaired {
                     session: owner,
@@ -102,7 +111,7 @@ impl Core {
 
     /// Nothing of what was refused is left.
     fn forget_refusals(&mut self, owner: SessionNumber, numbers: &BTreeSet<InodeNumber>) {
-        let Some(session) = self.sessions.get_mut(&owner) else {
+        let Some(session) = self.sessions.all.get_mut(&owner) else {
             return;
         };
         for number in numbers {
@@ -115,86 +124,10 @@ impl Core {
     /// Whether an owner is within the grace period of an inode.
     pub(crate) fn is_refused(&self, owner: SessionNumber, number: InodeNumber) -> bool {
         self.sessions
+            .all
             .get(&owner)
             .and_then(|session| session.owned.get(&number))
             .is_some_and(|owned| owned.refusal.is_some())
-    }
-
-    /// When the next grace period ends.
-    pub fn next_eviction(&self) -> Option<Instant> {
-        self.refusals.first().map(|(due, ..)| *due)
-    }
-
-    /// Takes away what was not repaired in time.
-    pub fn evict_due(&mut self) {
-        let started = Instant::now();
-        while started.elapsed() < EVICTIONS_TIME {
-            let Some(&(due, owner, number)) = self.refusals.first() else {
-                return;
-            };
-            if due > Instant::now() {
-                return;
-            }
-            self.refusals.pop_first();
-            let refusal = self
-                .sessions
-                .get_mut(&owner)
-                .and_then(|session| session.owned.get_mut(&number))
-                .and_then(|owned| owned.refusal.as_mut())
-                .filter(|refusal| refusal.due == due);
-            let Some(refusal) = refusal else {
-                continue;
-            };
-            let again = Instant::now() + NO_SPACE_AGAIN;
-            refusal.due = again;
-            // It may have been repaired without being committed again.
-            if self.reclaim(owner, &[number]).is_err() {
-                self.refusals.insert((again, owner, number));
-            }
-        }
-    }
-
-    /// Folds an inode, or else takes it away. Where another inode's delta is why it cannot be
-    /// folded, that one is taken away, and this one is tried again. ENOSPC: nothing is wrong with
-    /// it but that.
-    pub(crate) fn fold_or_take_away(
-        &mut self,
-        owner: SessionNumber,
-        number: InodeNumber,
-        after: After,
-    ) -> Result<(), Errno> {
-        let (mut unsettled, mut others) = (0, 0);
-        let began = Instant::now();
-        loop {
-            match self.fold(owner, &[number], after) {
-                Ok(()) => return Ok(()),
-                Err(Failure::Errno(Errno::NOSPC)) => return Err(Errno::NOSPC),
-                Err(Failure::Unsettled(_)) if unsettled < UNSETTLED_MAX => {
-                    unsettled += 1;
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                Err(failure) => {
-                    let guilty = match &failure {
-                        Failure::Violation(violation) | Failure::Unsettled(violation) => {
-                            violation.inode
-                        }
-                        Failure::Errno(_) => number,
-                    };
-                    let session = self.sessions.get(&owner);
-                    if guilty != number
-                        && others < OTHERS_MAX
-                        && began.elapsed() < OTHERS_TIME
-                        && session.is_some_and(|session| session.owned.contains_key(&guilty))
-                    {
-                        others += 1;
-                        self.take_away(owner, guilty, &failure);
-                        continue;
-                    }
-                    self.take_away(owner, number, &failure);
-                    return Ok(());
-                }
-            }
-        }
     }
 
     /// Takes an inode away from an owner whose delta cannot be folded; the delta is set aside, and
@@ -208,7 +141,7 @@ impl Core {
             // delta names it, and would be refused without it.
             let _ = self.fold(owner, &[delta.branch.parent], After::Keep);
         }
-        if let Some(header) = self.state.pool.header(inode) {
+        if let Some(header) = self.sessions.state.pool.header(inode) {
             mark(header);
             stored(&header.ownership);
         }
@@ -218,7 +151,7 @@ impl Core {
         if let Some((delta, is_whole)) = &delta {
             self.keep_aside(owner, inode, delta, why);
             for child in self.unborn(owner, delta, *is_whole) {
-                if let Some(header) = self.state.pool.header(child) {
+                if let Some(header) = self.sessions.state.pool.header(child) {
                     mark(header);
                     stored(&header.ownership);
                 }
@@ -236,11 +169,15 @@ impl Core {
             }
         }
         // They may ask what became of it.
-        let flights = self.sessions.get(&owner).map(|session| session.in_flight());
+        let flights = self
+            .sessions
+            .all
+            .get(&owner)
+            .map(|session| session.in_flight());
         let flights = flights.unwrap_or_default();
         let mut receipts = Vec::new();
         let mut released = Vec::new();
-        let mut change = Change::new(&mut self.state);
+        let mut change = Change::new(&mut self.sessions.state);
         let mut evict = || {
             for &number in &set {
                 let fold = change.state.numbers.fold();
@@ -269,23 +206,23 @@ impl Core {
                 stored(&header.evicted);
             }
         }
-        if let Some(session) = self.sessions.get_mut(&owner) {
+        if let Some(session) = self.sessions.all.get_mut(&owner) {
             session.keep_receipts(&change.state.pool, flights, receipts);
         }
         let committed = evicted.and_then(|()| change.commit(Weight::Ownership));
-        unmark(&self.state, &set);
+        unmark(&self.sessions.state, &set);
         match committed {
             Ok(()) => {
                 self.forget_refusals(owner, &set);
-                if let Some(session) = self.sessions.get_mut(&owner) {
+                if let Some(session) = self.sessions.all.get_mut(&owner) {
                     session.disown(&released);
                 }
             }
             Err(errno) => {
                 tracing::error!("taking inode {inode} away: {errno}");
-                if let Some(session) = self.sessions.get_mut(&owner) {
+                if let Some(session) = self.sessions.all.get_mut(&owner) {
                     let whose = session.whose();
-                    session.receipts.take_back(&self.state.pool, whose);
+                    session.receipts.take_back(&self.sessions.state.pool, whose);
                 }
             }
         }
@@ -297,8 +234,8 @@ impl Core {
         owner: SessionNumber,
         inode: InodeNumber,
     ) -> Option<(CopiedDelta, bool)> {
-        let session = self.sessions.get(&owner)?;
-        let header = self.state.header_copy(inode)?;
+        let session = self.sessions.all.get(&owner)?;
+        let header = self.sessions.state.header_copy(inode)?;
         let mut budget = PageBudget::new(ASIDE_PAGES);
         copy_readable(&mut Reader(&session.arena), inode, &header, &mut budget)
     }
@@ -311,12 +248,13 @@ impl Core {
         delta: &CopiedDelta,
         is_whole: bool,
     ) -> Vec<InodeNumber> {
-        let Some(session) = self.sessions.get(&owner) else {
+        let Some(session) = self.sessions.all.get(&owner) else {
             return Vec::new();
         };
         let is_unborn = |number: &InodeNumber| {
             session.owned.contains_key(number)
                 && self
+                    .sessions
                     .state
                     .header_copy(*number)
                     .is_some_and(|header| header.kind == HeaderKind::Granted)
@@ -325,7 +263,8 @@ impl Core {
             return delta.named_inodes().into_iter().filter(is_unborn).collect();
         }
         let is_born_here = |number: &InodeNumber| {
-            self.state
+            self.sessions
+                .state
                 .header_copy(*number)
                 .and_then(|header| session.branch(*number, &header))
                 .is_some_and(|branch| branch.parent == delta.inode)

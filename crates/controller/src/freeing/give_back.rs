@@ -6,7 +6,7 @@
 //!   nothing new.
 //! * It is done when space is short, and never while a change is prepared.
 
-use crate::core::Core;
+use crate::freeing::Freeing;
 use crate::state::change::{Change, Weight};
 use crate::state::classes::Class;
 use arck_controller_state::segments::{STALE, SegmentEntry, SegmentKind};
@@ -16,25 +16,37 @@ use std::time::{Duration, Instant};
 /// Whether files can still be written changes without a word: it is asked again after so long.
 const AGAIN: Duration = Duration::from_millis(100);
 
-impl Core {
+impl Freeing<'_> {
     /// Frees segments that nobody needs. Of the classes of everybody, and of each user who has a
     /// session, one segment for metadata stays.
     pub(crate) fn give_back_segments(&mut self) {
         // Who finds no room has what was deleted before.
         self.free_doomed();
-        let is_due = self.state.space.may_have_unused
-            || self.gave_back.is_none_or(|last| last.elapsed() > AGAIN);
+        let is_due = self.sessions.state.space.may_have_unused
+            || self
+                .freed
+                .gave_back
+                .is_none_or(|last| last.elapsed() > AGAIN);
         // While a pool is opened, what a crash left in unused pages has not been looked at yet.
-        if !self.state.space.shared || self.recovering || !is_due {
+        if !self.sessions.state.space.shared || self.sessions.recovering || !is_due {
             return;
         }
-        self.gave_back = Some(Instant::now());
-        let users: HashSet<u32> = self.sessions.values().map(|s| s.credentials.uid).collect();
+        self.freed.gave_back = Some(Instant::now());
+        let users: HashSet<u32> = self
+            .sessions
+            .all
+            .values()
+            .map(|s| s.credentials.uid)
+            .collect();
         let classes = users.into_iter().map(Class::only).chain([Class::world()]);
         let kept: HashSet<u32> = classes
-            .filter_map(|class| self.state.classes.number(&class))
+            .filter_map(|class| self.sessions.state.classes.number(&class))
             .collect();
-        let unused = self.state.space.find_unused(&self.state.pool, &kept);
+        let unused = self
+            .sessions
+            .state
+            .space
+            .find_unused(&self.sessions.state.pool, &kept);
         if unused.is_empty() {
             return;
         }
@@ -43,14 +55,14 @@ impl Core {
             flags: STALE,
             ..SegmentEntry::default()
         };
-        let mut change = Change::new(&mut self.state);
+        let mut change = Change::new(&mut self.sessions.state);
         for &segment in &unused {
             change.set_segment(segment, free);
         }
         match change.commit(Weight::Fold) {
             Ok(()) => {
                 for segment in unused {
-                    self.state.pool.unmap_metadata(segment);
+                    self.sessions.state.pool.unmap_metadata(segment);
                 }
             }
             Err(errno) => tracing::warn!("segments that nobody needs stay taken: {errno}"),
@@ -72,27 +84,27 @@ mod tests {
     impl TestCore {
         /// A metadata page for a user's class; what is written into it is seen in the file.
         fn page_of(&mut self, uid: u32) -> PagePtr {
-            self.core.note_kept();
-            let state = &mut self.core.state;
+            self.core.freeing().note_kept();
+            let state = &mut self.core.sessions.state;
             let label = state.label(Some(&Class::only(uid)));
             let mut change = Change::new(state);
             change.allocate_for_class(label);
             let page = change.new_page().unwrap();
             change.set_word(page, 5, u64::from(uid)).unwrap();
             change.commit(Weight::Fold).unwrap();
-            let words = self.core.state.pool.page(page).unwrap();
+            let words = self.core.sessions.state.pool.page(page).unwrap();
             assert_eq!(words[5].load(Ordering::Relaxed), u64::from(uid));
             page
         }
 
         fn free(&mut self, page: PagePtr) {
-            let mut change = Change::new(&mut self.core.state);
+            let mut change = Change::new(&mut self.core.sessions.state);
             change.free_page(page);
             change.commit(Weight::Fold).unwrap();
         }
 
         fn segment_of(&self, page: PagePtr) -> SegmentNumber {
-            self.core.state.pool.geometry().segment_of(page)
+            self.core.sessions.state.pool.geometry().segment_of(page)
         }
 
         fn file_of(&self, page: PagePtr) -> File {
@@ -101,7 +113,7 @@ mod tests {
         }
 
         fn word_in(&self, file: &File, page: PagePtr) -> u64 {
-            let size = self.core.state.pool.geometry().segment_size;
+            let size = self.core.sessions.state.pool.geometry().segment_size;
             let mut word = [0; 8];
             let at = page.address() % size + 40;
             file.read_exact_at(&mut word, at).unwrap();
@@ -117,10 +129,10 @@ mod tests {
         let mut old: Vec<(File, PagePtr, u32)> = Vec::new();
         for uid in 1001..1100 {
             let page = test.page_of(uid);
-            let label = test.core.state.space.label_of(page);
+            let label = test.core.sessions.state.space.label_of(page);
             assert_ne!(label, NOBODY, "user {uid}");
             assert_eq!(
-                test.core.state.classes.get(label),
+                test.core.sessions.state.classes.get(label),
                 Some(&Class::only(uid)),
                 "user {uid}"
             );
@@ -143,7 +155,10 @@ mod tests {
         let ann = test.session(1001, &[1001]);
         let page = test.page_of(1001);
         let segment = test.segment_of(page);
-        test.core.map_segments(ann, &[segment], true).unwrap();
+        test.core
+            .sessions
+            .map_segments(ann, &[segment], true)
+            .unwrap();
         test.free(page);
         // Others take all that they get; each has half of what is left.
         let others: Vec<_> = (1002..1020).map(|uid| test.session(uid, &[uid])).collect();
@@ -153,14 +168,19 @@ mod tests {
             }
         };
         fill(&mut test);
-        test.core.give_back_segments();
+        test.core.freeing().give_back_segments();
         let label = |test: &TestCore| {
-            let label = test.core.state.space.label(segment);
-            test.core.state.classes.get(label).cloned()
+            let label = test.core.sessions.state.space.label(segment);
+            test.core.sessions.state.classes.get(label).cloned()
         };
         assert_eq!(label(&test), Some(Class::only(1001)));
-        assert!(test.core.map_segments(others[0], &[segment], true).is_err());
-        test.core.end_session(ann, libc::ESHUTDOWN);
+        assert!(
+            test.core
+                .sessions
+                .map_segments(others[0], &[segment], true)
+                .is_err()
+        );
+        test.core.owners().end_session(ann, libc::ESHUTDOWN);
         fill(&mut test);
         let now = label(&test).unwrap();
         assert!((1002..1020).any(|uid| now == Class::only(uid)), "{now:?}");

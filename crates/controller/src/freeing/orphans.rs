@@ -17,11 +17,12 @@
 //!   orphan, and the heavy barrier has been issued: a session that lists it later sees that
 //!   when it looks at the header for the second time.
 
-use crate::core::Core;
-use crate::fold::apply;
-use crate::fold::apply::file::{number_from_end, truncate};
-use crate::fold::folding::{heavy_barrier, unmark};
+use crate::freeing::Freeing;
+use crate::freeing::charges::{Budget, Charge};
+use crate::state::apply;
+use crate::state::apply::file::{number_from_end, truncate};
 use crate::state::change::{Change, Weight};
+use crate::state::marks::{heavy_barrier, unmark};
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::inode::FileKind;
 use arck_core_state::{Inode, InodeNumber, Ownership, PAGE_SIZE};
@@ -42,15 +43,6 @@ const LOOKED_AT_ONCE: usize = 8192;
 /// Data pages freed in one change: a few milliseconds.
 const PAGES_AT_ONCE: u64 = 8192;
 
-/// Orphans that nobody keeps, and that nobody can open again: what is left of them is freed between other
-/// things. They stay orphans until all of it is, so that a controller that is started again goes on.
-#[derive(Default)]
-pub(crate) struct Doomed {
-    numbers: BTreeSet<InodeNumber>,
-    /// The orphans before this one have been looked at in this turn.
-    looked_to: InodeNumber,
-}
-
 /// A slice of that.
 enum Slice {
     /// These, whole.
@@ -62,112 +54,19 @@ enum Slice {
 /// Orphans that have to stay, and the sessions that list them as open.
 type Listed = HashMap<InodeNumber, Vec<SessionNumber>>;
 
-/// An orphan that a user keeps, and could keep too many of.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Charge {
-    user: u32,
-    /// He could not open what it is, or has pages of.
-    is_stranger: bool,
-    /// With its inode.
-    pages: u64,
-}
-
-/// What a user so keeps, or may.
-#[derive(Clone, Copy, Debug, Default)]
-struct Budget {
-    inodes: u64,
-    pages: u64,
-}
-
-impl Budget {
-    /// In a pool of so many pages. For a stranger: a few files whose descriptors he was passed. For
-    /// whoever has maps: what others rewrite of some large files.
-    fn of(is_stranger: bool, page_count: u64) -> Budget {
-        match is_stranger {
-            true => Budget {
-                inodes: 256,
-                pages: page_count / 64,
-            },
-            false => Budget {
-                inodes: 1 << 16,
-                pages: page_count / 8,
-            },
-        }
-    }
-}
-
-/// All charges, and what they come to for each user.
-#[derive(Default)]
-pub(crate) struct Charges {
-    of: BTreeMap<InodeNumber, Charge>,
-    totals: HashMap<(u32, bool), Budget>,
-}
-
-impl Charges {
-    fn remove(&mut self, number: InodeNumber) {
-        let Some(charge) = self.of.remove(&number) else {
-            return;
-        };
-        let key = (charge.user, charge.is_stranger);
-        if let Some(total) = self.totals.get_mut(&key) {
-            total.inodes -= 1;
-            total.pages -= charge.pages;
-            if total.inodes == 0 {
-                self.totals.remove(&key);
-            }
-        }
-    }
-
-    /// Charges an orphan that is charged to nobody, if that is within the budget.
-    fn try_add(&mut self, number: InodeNumber, charge: Charge, budget: Budget) -> bool {
-        let key = (charge.user, charge.is_stranger);
-        let mut total = self.totals.get(&key).copied().unwrap_or_default();
-        total.inodes += 1;
-        total.pages += charge.pages;
-        let fits = total.inodes <= budget.inodes && total.pages <= budget.pages;
-        if fits {
-            self.totals.insert(key, total);
-            self.of.insert(number, charge);
-        }
-        fits
-    }
-}
-
-/// Places of open tables that are looked at whenever an inode loses its last name: eight tables that are
-/// full, which is more than programs have open.
-const LISTINGS_AT_ONCE: usize = 1 << 20;
-/// More than that are looked at for no more than one part in so many of the time.
-const SHARE: u32 = 20;
-
-/// When open tables that are very long, all together, are looked at again. Whoever makes them long
-/// delays the freeing of what others delete, and not what others ask.
-#[derive(Default)]
-pub(crate) struct Pace {
-    again: Option<Instant>,
-}
-
-impl Pace {
-    /// Whether so many places may be looked at now.
-    fn may_look(&self, places: usize, now: Instant) -> bool {
-        places <= LISTINGS_AT_ONCE || self.again.is_none_or(|again| again <= now)
-    }
-
-    /// So many were looked at, from when to when.
-    fn looked(&mut self, places: usize, began: Instant, now: Instant) {
-        if places > LISTINGS_AT_ONCE {
-            self.again = Some(now + now.saturating_duration_since(began) * SHARE);
-        }
-    }
-}
-
-impl Core {
+impl Freeing<'_> {
     /// Frees those of the next orphans in turn that no session lists that counts: of all, if they are not
     /// very many.
     pub fn free_next_orphans(&mut self) {
-        let from = self.doomed.looked_to;
-        let next = self.state.orphans.range(from..).take(LOOKED_AT_ONCE);
+        let from = self.freed.doomed.looked_to;
+        let next = self
+            .sessions
+            .state
+            .orphans
+            .range(from..)
+            .take(LOOKED_AT_ONCE);
         let next: Vec<InodeNumber> = next.copied().collect();
-        self.doomed.looked_to = match next.last() {
+        self.freed.doomed.looked_to = match next.last() {
             Some(last) if next.len() == LOOKED_AT_ONCE => last + 1,
             _ => 0,
         };
@@ -181,27 +80,27 @@ impl Core {
             Some(which) => which
                 .iter()
                 .copied()
-                .filter(|number| self.state.orphans.contains(number))
+                .filter(|number| self.sessions.state.orphans.contains(number))
                 .collect(),
-            None => self.state.orphans.iter().copied().collect(),
+            None => self.sessions.state.orphans.iter().copied().collect(),
         };
-        candidates.retain(|number| !self.doomed.numbers.contains(number));
+        candidates.retain(|number| !self.freed.doomed.numbers.contains(number));
         // One that is away may have any of them open.
-        if candidates.is_empty() || self.any_away() {
+        if candidates.is_empty() || self.sessions.any_away() {
             return;
         }
-        let live = self.sessions.values().filter_map(|s| s.live.as_ref());
+        let live = self.sessions.all.values().filter_map(|s| s.live.as_ref());
         let places: usize = live.map(|live| live.control().opens().len()).sum();
         let began = Instant::now();
-        if !self.pace.may_look(places, began) {
+        if !self.freed.pace.may_look(places, began) {
             return;
         }
         let listed = self.listed(&candidates);
-        self.pace.looked(places, began, Instant::now());
+        self.freed.pace.looked(places, began, Instant::now());
         self.note_users(&candidates, &listed);
-        candidates.retain(|&number| !self.is_handed_on(number));
+        candidates.retain(|&number| !self.sessions.is_handed_on(number));
         let unlisted = self.charge(candidates, &listed);
-        self.doomed.numbers.extend(unlisted);
+        self.freed.doomed.numbers.extend(unlisted);
         // What is little is free when who deleted it is answered.
         self.free_slice();
     }
@@ -210,22 +109,26 @@ impl Core {
     pub fn free_slice(&mut self) -> bool {
         let freed = match self.next_slice() {
             // What was next had been freed already.
-            Slice::Whole(numbers) if numbers.is_empty() => return !self.doomed.numbers.is_empty(),
+            Slice::Whole(numbers) if numbers.is_empty() => {
+                return !self.freed.doomed.numbers.is_empty();
+            }
             Slice::Whole(numbers) => {
                 let freed = self.free_inodes(&numbers);
                 for number in &numbers {
-                    self.doomed.numbers.remove(number);
+                    self.freed.doomed.numbers.remove(number);
                 }
                 freed
             }
-            Slice::End(inode) => self.without_owners(&[inode.number], |core| core.shorten(&inode)),
+            Slice::End(inode) => {
+                self.without_owners(&[inode.number], |freeing| freeing.shorten(&inode))
+            }
         };
         if let Err(errno) = freed {
             // They stay orphans, and are tried again.
             tracing::warn!("freeing orphans: {errno}");
-            self.doomed.numbers.clear();
+            self.freed.doomed.numbers.clear();
         }
-        !self.doomed.numbers.is_empty()
+        !self.freed.doomed.numbers.is_empty()
     }
 
     /// All of it: where nobody is served, or who is has to have the room.
@@ -239,13 +142,13 @@ impl Core {
         let mut left = PAGES_AT_ONCE;
         let mut whole = Vec::new();
         let mut larger = None;
-        let next = self.doomed.numbers.iter().take(FREED_AT_ONCE);
+        let next = self.freed.doomed.numbers.iter().take(FREED_AT_ONCE);
         for number in next.copied().collect::<Vec<_>>() {
-            if !self.state.orphans.contains(&number) {
-                self.doomed.numbers.remove(&number);
+            if !self.sessions.state.orphans.contains(&number) {
+                self.freed.doomed.numbers.remove(&number);
                 continue;
             }
-            let inode = self.state.shadow(number).copied();
+            let inode = self.sessions.state.shadow(number).copied();
             // Directories are empty when they are removed.
             let file = inode.filter(|inode| inode.kind() == Some(FileKind::File));
             let pages = file.map_or(0, |file| file.pages);
@@ -264,7 +167,7 @@ impl Core {
 
     /// Frees the last pages of an orphan, which from now on nobody owns.
     fn shorten(&mut self, orphan: &Inode) -> Result<(), Errno> {
-        let mut change = Change::new(&mut self.state);
+        let mut change = Change::new(&mut self.sessions.state);
         let limit = number_from_end(&change, orphan.root, PAGES_AT_ONCE)?;
         let (root, dropped) = truncate(&mut change, orphan.number, orphan.root, limit)?;
         change.set_inode(Inode {
@@ -286,12 +189,12 @@ impl Core {
         let wanted: HashMap<u64, InodeNumber> = numbers
             .iter()
             .filter_map(|&number| {
-                let generation = self.state.pool.header(number)?.generation();
+                let generation = self.sessions.state.pool.header(number)?.generation();
                 Some((open_entry(number, generation), number))
             })
             .collect();
         let mut listed: Listed = Listed::default();
-        for session in self.sessions.values() {
+        for session in self.sessions.all.values() {
             let Some(live) = &session.live else { continue };
             for entry in live.control().opens() {
                 let entry = entry.load(Ordering::Acquire);
@@ -308,10 +211,10 @@ impl Core {
         let keepers = || {
             numbers
                 .iter()
-                .filter_map(|number| Some((number, self.state.keepers.get(number)?)))
+                .filter_map(|number| Some((number, self.sessions.state.keepers.get(number)?)))
         };
         let kept_for = keepers().map(|(_, of)| *of).collect();
-        let mapped = self.mapped(&kept_for);
+        let mapped = self.sessions.mapped(&kept_for);
         let needed = keepers().filter_map(|(number, of)| Some((*number, mapped.get(of)?.clone())));
         listed.extend(needed);
         listed
@@ -320,15 +223,15 @@ impl Core {
     /// Of the given orphans, those that are to be freed. What stays although that is bounded is
     /// charged to one of those who list it; what was so charged before comes first.
     fn charge(&mut self, mut candidates: Vec<InodeNumber>, listed: &Listed) -> Vec<InodeNumber> {
-        if !self.state.space.shared {
+        if !self.sessions.state.space.shared {
             candidates.retain(|number| !listed.contains_key(number));
             return candidates;
         }
-        candidates.sort_by_key(|number| !self.charged.of.contains_key(number));
+        candidates.sort_by_key(|number| !self.freed.charged.of.contains_key(number));
         for &number in &candidates {
-            self.charged.remove(number);
+            self.freed.charged.remove(number);
         }
-        let page_count = self.state.pool.geometry().page_count();
+        let page_count = self.sessions.state.pool.geometry().page_count();
         candidates.retain(|&number| {
             let listed = listed.get(&number).map_or(&[][..], Vec::as_slice);
             let Some(charges) = self.who_keeps(number, listed) else {
@@ -336,7 +239,7 @@ impl Core {
             };
             !charges.into_iter().any(|charge| {
                 let budget = Budget::of(charge.is_stranger, page_count);
-                self.charged.try_add(number, charge, budget)
+                self.freed.charged.try_add(number, charge, budget)
             })
         });
         candidates
@@ -344,20 +247,28 @@ impl Core {
 
     /// Those of whom one may keep an orphan at his expense; `None`: it stays at nobody's.
     fn who_keeps(&self, number: InodeNumber, listed: &[SessionNumber]) -> Option<Vec<Charge>> {
-        let keeper = self.state.keepers.get(&number);
+        let keeper = self.sessions.state.keepers.get(&number);
         let of = keeper.map_or(number, |&(of, _)| of);
-        let pages = self.state.shadow(number).map_or(0, |inode| inode.pages) + 1;
+        let pages = self
+            .sessions
+            .state
+            .shadow(number)
+            .map_or(0, |inode| inode.pages)
+            + 1;
         let mut charges = Vec::new();
-        for session in listed.iter().filter_map(|number| self.sessions.get(number)) {
+        for session in listed
+            .iter()
+            .filter_map(|number| self.sessions.all.get(number))
+        {
             let user = session.credentials.uid;
-            if self.is_trusted(user) {
+            if self.sessions.is_trusted(user) {
                 return None;
             }
-            let may_open = match self.state.orphan_users.get(&of) {
+            let may_open = match self.sessions.state.orphan_users.get(&of) {
                 Some(users) => users.contains(&user),
                 None => [0o4, 0o2]
                     .into_iter()
-                    .any(|wanted| self.may_open(session.number, of, wanted)),
+                    .any(|wanted| self.sessions.may_open(session.number, of, wanted)),
             };
             if keeper.is_none() && may_open {
                 return None;
@@ -376,40 +287,41 @@ impl Core {
     /// Of orphans that are new, which users have them open. A session can list what it likes: it
     /// counts if its user could have opened the inode, by the place that it has from its last name.
     fn note_users(&mut self, candidates: &[InodeNumber], listed: &Listed) {
-        if !self.state.space.shared {
+        if !self.sessions.state.space.shared {
             return;
         }
         for &number in candidates {
-            if self.state.orphan_users.contains_key(&number) {
+            if self.sessions.state.orphan_users.contains_key(&number) {
                 continue;
             }
-            let label = self.state.label_of_inode(number);
-            let inode = self.state.shadow(number).copied();
+            let label = self.sessions.state.label_of_inode(number);
+            let inode = self.sessions.state.shadow(number).copied();
             let could_open = |who: &&Credentials| {
                 let may = |inode: Inode| {
                     who.uid == inode.uid || who.may(&inode, 0o4) || who.may(&inode, 0o2)
                 };
-                self.state.admits(label, who) && inode.is_some_and(may) || self.keeps(who, number)
+                self.sessions.state.admits(label, who) && inode.is_some_and(may)
+                    || self.sessions.keeps(who, number)
             };
             let sessions = listed.get(&number).into_iter().flatten();
             let mut users: BTreeSet<u32> = sessions
-                .filter_map(|session| Some(&self.sessions.get(session)?.credentials))
+                .filter_map(|session| Some(&self.sessions.all.get(session)?.credentials))
                 .filter(could_open)
                 .map(|who| who.uid)
                 .collect();
             let generation = inode.map_or(0, |inode| inode.generation);
-            users.extend(self.descriptions.users(number, generation));
-            self.state.orphan_users.insert(number, users);
+            users.extend(self.sessions.descriptions.users(number, generation));
+            self.sessions.state.orphan_users.insert(number, users);
         }
     }
 
     /// Frees inodes, with their pages and numbers, whoever owns them.
     pub fn free_inodes(&mut self, numbers: &[InodeNumber]) -> Result<(), Errno> {
-        self.without_owners(numbers, |core| core.free_marked(numbers))?;
+        self.without_owners(numbers, |freeing| freeing.free_marked(numbers))?;
         for number in numbers {
-            self.state.keepers.remove(number);
-            self.state.orphan_users.remove(number);
-            self.charged.remove(*number);
+            self.sessions.state.keepers.remove(number);
+            self.sessions.state.orphan_users.remove(number);
+            self.freed.charged.remove(*number);
         }
         Ok(())
     }
@@ -418,11 +330,11 @@ impl Core {
     fn without_owners(
         &mut self,
         numbers: &[InodeNumber],
-        change: impl FnOnce(&mut Core) -> Result<(), Errno>,
+        change: impl FnOnce(&mut Freeing<'_>) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
         let mut owners: BTreeMap<SessionNumber, Vec<InodeNumber>> = BTreeMap::new();
         for &number in numbers {
-            let Some(header) = self.state.pool.header(number) else {
+            let Some(header) = self.sessions.state.pool.header(number) else {
                 continue;
             };
             let owner = header.ownership().session();
@@ -437,10 +349,10 @@ impl Core {
             heavy_barrier();
         }
         let changed = change(self);
-        unmark(&self.state, owners.values().flatten());
+        unmark(&self.sessions.state, owners.values().flatten());
         changed?;
         for (owner, numbers) in owners {
-            if let Some(session) = self.sessions.get_mut(&owner) {
+            if let Some(session) = self.sessions.all.get_mut(&owner) {
                 session.disown(&numbers);
             }
         }
@@ -448,7 +360,7 @@ impl Core {
     }
 
     fn free_marked(&mut self, numbers: &[InodeNumber]) -> Result<(), Errno> {
-        let mut change = Change::new(&mut self.state);
+        let mut change = Change::new(&mut self.sessions.state);
         for &number in numbers {
             apply::free(&mut change, number)?;
         }
@@ -459,7 +371,9 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fold::apply::file::Setter;
+    use crate::freeing::charges::LISTINGS_AT_ONCE;
+    use crate::freeing::{Charges, Pace};
+    use crate::state::apply::file::Setter;
     use crate::state::classes::Class;
     use crate::testing::{TestCore, file, new_inode};
     use arck_core_state::header::HeaderKind;
@@ -471,7 +385,7 @@ mod tests {
         test: &mut TestCore,
         places: impl Iterator<Item = u64>,
     ) -> (InodeNumber, Vec<PagePtr>) {
-        let state = &mut test.core.state;
+        let state = &mut test.core.sessions.state;
         let world = state.label(Some(&Class::world()));
         let mut change = Change::new(state);
         change.allocate_for_class(world);
@@ -503,13 +417,13 @@ mod tests {
                 let mut test = TestCore::of_size(256 << 20);
                 let (large, pages) = orphan_with(&mut test, (0..count).map(place));
                 let is_used =
-                    |test: &TestCore, page: &PagePtr| test.core.state.space.is_used(*page);
+                    |test: &TestCore, page: &PagePtr| test.core.sessions.state.space.is_used(*page);
                 let used =
                     |test: &TestCore| pages.iter().filter(|page| is_used(test, page)).count();
                 assert_eq!(used(&test) as u64, count);
-                test.core.free_orphans(None);
+                test.core.freeing().free_orphans(None);
                 let left = count - PAGES_AT_ONCE;
-                let inode = *test.core.state.shadow(large).unwrap();
+                let inode = *test.core.sessions.state.shadow(large).unwrap();
                 assert_eq!((inode.pages, used(&test) as u64), (left, left), "{index}");
                 assert_eq!(inode.size, place(left) * PAGE_SIZE, "{index}");
                 assert!(
@@ -522,16 +436,16 @@ mod tests {
                     test = test.reopened();
                 } else {
                     // What is small does not wait for it, and it goes on where it was.
-                    test.core.free_orphans(None);
-                    assert!(test.core.state.shadow(small).is_none());
-                    assert!(test.core.free_slice());
+                    test.core.freeing().free_orphans(None);
+                    assert!(test.core.sessions.state.shadow(small).is_none());
+                    assert!(test.core.freeing().free_slice());
                     assert_eq!(used(&test) as u64, count - 2 * PAGES_AT_ONCE);
-                    assert!(!test.core.free_slice());
+                    assert!(!test.core.freeing().free_slice());
                 }
                 assert_eq!(used(&test), 0, "{index}");
-                assert!(test.core.state.orphans.is_empty());
+                assert!(test.core.sessions.state.orphans.is_empty());
                 for number in [large, small] {
-                    assert!(test.core.state.shadow(number).is_none());
+                    assert!(test.core.sessions.state.shadow(number).is_none());
                 }
             }
         }
@@ -545,23 +459,23 @@ mod tests {
         let made: Vec<_> = (0..3 * LOOKED_AT_ONCE / 2)
             .map(|_| orphan_with(&mut test, 0..0).0)
             .collect();
-        test.core.free_next_orphans();
-        let left = |test: &TestCore| test.core.state.orphans.len();
+        test.core.freeing().free_next_orphans();
+        let left = |test: &TestCore| test.core.sessions.state.orphans.len();
         // Those that were looked at are doomed, and as many are free as a slice frees.
         assert_eq!(left(&test), made.len() - FREED_AT_ONCE);
         assert_eq!(
-            test.core.doomed.numbers.len(),
+            test.core.freed.doomed.numbers.len(),
             LOOKED_AT_ONCE - FREED_AT_ONCE
         );
-        while test.core.free_slice() {}
+        while test.core.freeing().free_slice() {}
         assert_eq!(left(&test), made.len() - LOOKED_AT_ONCE);
         // The next turn begins where this one has ended, and goes round.
-        test.core.free_next_orphans();
-        test.core.free_doomed();
+        test.core.freeing().free_next_orphans();
+        test.core.freeing().free_doomed();
         assert_eq!(left(&test), 0);
         let (again, _) = orphan_with(&mut test, 0..1);
-        test.core.free_next_orphans();
-        assert!(test.core.state.shadow(again).is_none());
+        test.core.freeing().free_next_orphans();
+        assert!(test.core.sessions.state.shadow(again).is_none());
     }
 
     #[test]

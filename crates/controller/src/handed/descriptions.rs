@@ -8,8 +8,8 @@
 //! kernel's, of the open file, and are those of the description. So whoever has it can change these, as
 //! whoever shares a description can, and nothing else.
 //!
-//! Who presents one ([`Core::claim`]) is given that inode in that mode: where his own rights do not do,
-//! as a right that is kept for his user as long as he has it open ([`crate::access::by_message`]).
+//! Who presents one ([`crate::core::Core::claim`]) is given that inode in that mode: where his own rights do not do,
+//! as a right that is kept for his user as long as he has it open ([`crate::sessions::rights`]).
 //!
 //! # Invariants
 //! * A description is made only for a session that may open the inode so, or has it open so with a right
@@ -19,15 +19,11 @@
 //! * The file goes with the last descriptor of the description ([`crate::handed::watches`]). Until then what it
 //!   stands for is not freed. Where it cannot be watched, that lasts for [`UNWATCHED`].
 
-use crate::core::Core;
-use crate::sessions::limits::may_have_more;
-use crate::sessions::session::secret;
+use crate::fair::may_have_more;
 use arck_core_state::InodeNumber;
-use arck_core_state::geometry::SessionNumber;
-use arck_core_state::header::HeaderKind;
 use arck_protocol::socket::HandedOn;
 use foldhash::HashMap;
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
@@ -43,7 +39,7 @@ const KNOWN_MAX: usize = 1 << 16;
 /// How long what a description stands for stays that cannot be watched, and that nobody claims.
 pub const UNWATCHED: Duration = Duration::from_secs(60);
 /// Flags that are kept: those that an open file can have.
-const FLAGS: u32 = (libc::O_ACCMODE
+pub const FLAGS: u32 = (libc::O_ACCMODE
     | libc::O_APPEND
     | libc::O_NONBLOCK
     | libc::O_DSYNC
@@ -96,7 +92,7 @@ impl Description {
     }
 
     /// The bits of a mode that it takes to open a file so: 4 = read, 2 = write.
-    fn wanted(&self) -> u32 {
+    pub fn wanted(&self) -> u32 {
         let flags = self.of.flags.cast_signed();
         if flags & libc::O_PATH != 0 {
             return 0;
@@ -139,7 +135,7 @@ pub fn look(descriptor: BorrowedFd<'_>, pool: &[u8; 16]) -> Option<Description> 
 }
 
 /// A descriptor that stands for a description; and one of its file, to be closed.
-fn make(description: &Description, pool: &[u8; 16]) -> Result<(OwnedFd, OwnedFd), Errno> {
+pub fn make(description: &Description, pool: &[u8; 16]) -> Result<(OwnedFd, OwnedFd), Errno> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = rustix::fs::memfd_create(description.text(pool), flags)?;
     rustix::fs::fcntl_add_seals(&file, seals_wanted())?;
@@ -151,21 +147,21 @@ fn make(description: &Description, pool: &[u8; 16]) -> Result<(OwnedFd, OwnedFd)
 }
 
 /// A description that somebody has, as far as is known.
-struct Known {
-    inode: InodeNumber,
-    generation: u32,
+pub struct Known {
+    pub inode: InodeNumber,
+    pub generation: u32,
     /// Whose session handed it on, or claimed it first.
-    user: u32,
+    pub user: u32,
     /// He could open the inode so himself.
-    has_right: bool,
+    pub has_right: bool,
     /// It is not watched.
-    until: Option<Instant>,
+    pub until: Option<Instant>,
 }
 
 /// All that are known, by their names.
 #[derive(Default)]
 pub struct Descriptions {
-    known: HashMap<u64, Known>,
+    pub known: HashMap<u64, Known>,
     /// How many there are of each user.
     of_users: HashMap<u32, usize>,
     /// The names of those of each inode, of that generation.
@@ -175,17 +171,17 @@ pub struct Descriptions {
 }
 
 impl Descriptions {
-    fn is_known(&self, name: u64) -> bool {
+    pub fn is_known(&self, name: u64) -> bool {
         self.known.contains_key(&name)
     }
 
     /// Whether a user may have another one.
-    fn may_have_more(&self, user: u32, is_trusted: bool) -> bool {
+    pub fn may_have_more(&self, user: u32, is_trusted: bool) -> bool {
         let own = self.of_users.get(&user).copied().unwrap_or(0);
         may_have_more(own, self.known.len() - own, KNOWN_MAX, is_trusted)
     }
 
-    fn add(&mut self, name: u64, known: Known) {
+    pub fn add(&mut self, name: u64, known: Known) {
         self.remove(name);
         *self.of_users.entry(known.user).or_default() += 1;
         let inode = (known.inode, known.generation);
@@ -197,7 +193,7 @@ impl Descriptions {
     }
 
     /// One is closed for good. Gives its inode.
-    fn remove(&mut self, name: u64) -> Option<InodeNumber> {
+    pub fn remove(&mut self, name: u64) -> Option<InodeNumber> {
         let known = self.known.remove(&name)?;
         if let Some(count) = self.of_users.get_mut(&known.user) {
             *count -= 1;
@@ -237,138 +233,9 @@ impl Descriptions {
     }
 
     /// Names of those that stay no longer.
-    fn due(&self, now: Instant) -> Vec<u64> {
+    pub fn due(&self, now: Instant) -> Vec<u64> {
         let due = self.unwatched.range(..=(now, u64::MAX));
         due.map(|&(_, name)| name).collect()
-    }
-}
-
-impl Core {
-    /// See [`Call::HandOn`](arck_protocol::socket::Call::HandOn).
-    pub fn hand_on(
-        &mut self,
-        session: SessionNumber,
-        of: HandedOn,
-    ) -> Result<(Description, OwnedFd), Errno> {
-        let header = self.state.header_copy(of.inode).ok_or(Errno::STALE)?;
-        if header.generation != of.generation || header.kind == HeaderKind::Free {
-            return Err(Errno::STALE);
-        }
-        let [name, _] = secret()?;
-        let description = Description {
-            of: HandedOn {
-                flags: of.flags & FLAGS,
-                ..of
-            },
-            name: name.max(1),
-        };
-        let has_right = self.may_open(session, of.inode, description.wanted());
-        if !has_right {
-            self.may_be_told(session, of.inode, description.wanted())?;
-        }
-        let user = self.user_of(session).ok_or(Errno::NOENT)?;
-        if !self.descriptions.may_have_more(user, self.is_trusted(user)) {
-            return Err(Errno::AGAIN);
-        }
-        let pool = self.state.pool.superblock().uuid;
-        let (descriptor, file) = make(&description, &pool)?;
-        self.know(&description, user, has_right, file.as_fd());
-        rustix::fs::fchmod(&file, Mode::empty())?;
-        Ok((description, descriptor))
-    }
-
-    /// See [`Call::Claim`](arck_protocol::socket::Call::Claim).
-    pub fn claim(
-        &mut self,
-        session: SessionNumber,
-        descriptor: BorrowedFd<'_>,
-    ) -> Result<Description, Errno> {
-        let pool = self.state.pool.superblock().uuid;
-        let description = look(descriptor, &pool).ok_or(Errno::BADF)?;
-        let user = self.user_of(session).ok_or(Errno::NOENT)?;
-        let of = description.of;
-        let header = self.state.header_copy(of.inode).ok_or(Errno::STALE)?;
-        let is_unborn = header.kind == HeaderKind::Granted;
-        if header.generation != of.generation
-            || header.kind == HeaderKind::Free
-            || is_unborn && header.ownership.session() != session
-        {
-            return Err(Errno::STALE);
-        }
-        // What its owner has changed of its mode is to count, unless that was folded a moment ago: then the verified
-        // state is what there is, as for readers.
-        let _ = self.recall(session, &[of.inode]);
-        let wanted = description.wanted();
-        let has_right = self.may_open(session, of.inode, wanted);
-        if !has_right {
-            self.keep_claimed((of.inode, of.generation), user, wanted)?;
-        }
-        // Of one that an earlier controller made, or that was not watched.
-        if !self.descriptions.is_known(description.name)
-            && self.descriptions.may_have_more(user, self.is_trusted(user))
-        {
-            // Only the file's owner can open it, as long as its mode says so.
-            let opened = rustix::fs::fchmod(descriptor, Mode::RUSR);
-            self.know(&description, user, has_right, descriptor);
-            if opened.is_ok() {
-                rustix::fs::fchmod(descriptor, Mode::empty())?;
-            }
-        }
-        Ok(description)
-    }
-
-    /// `file` can be opened by this process.
-    fn know(
-        &mut self,
-        description: &Description,
-        user: u32,
-        has_right: bool,
-        file: BorrowedFd<'_>,
-    ) {
-        let watched = self.watches.watch(file, description.name);
-        let until = watched.is_err().then(|| Instant::now() + UNWATCHED);
-        let known = Known {
-            inode: description.of.inode,
-            generation: description.of.generation,
-            user,
-            has_right,
-            until,
-        };
-        self.descriptions.add(description.name, known);
-    }
-
-    /// Whether a descriptor is of a description of that name, which is watched.
-    pub(crate) fn is_watched(&self, descriptor: BorrowedFd<'_>, name: u64) -> bool {
-        let pool = self.state.pool.superblock().uuid;
-        let known = self.descriptions.known.get(&name);
-        known.is_some_and(|known| known.until.is_none())
-            && look(descriptor, &pool).is_some_and(|description| description.name == name)
-    }
-
-    /// Whether anybody has been handed an inode, and has not closed it.
-    pub(crate) fn is_handed_on(&self, number: InodeNumber) -> bool {
-        let generation = || Some(self.state.header_copy(number)?.generation);
-        generation().is_some_and(|generation| self.descriptions.hold(number, generation))
-    }
-
-    /// Notices descriptions that were closed for good: their locks are nobody's, and what has no name, and was
-    /// held for them, is free.
-    pub fn forget_closed(&mut self) {
-        let mut names = self.watches.closed();
-        for name in &names {
-            if let Some((file, of, user)) = self.kept_locks.remove(*name) {
-                self.lock_files.close_one(of, user, file);
-            }
-        }
-        names.extend(self.descriptions.due(Instant::now()));
-        let inodes: Vec<InodeNumber> = names
-            .into_iter()
-            .filter_map(|name| self.descriptions.remove(name))
-            .filter(|number| self.state.orphans.contains(number))
-            .collect();
-        if !inodes.is_empty() {
-            self.free_orphans(Some(&inodes));
-        }
     }
 }
 
@@ -377,6 +244,7 @@ mod tests {
     use super::*;
     use crate::testing::TestCore;
     use arck_core_state::ROOT_INODE;
+    use rustix::fd::AsFd;
 
     const POOL: [u8; 16] = *b"0123456789abcdef";
 
@@ -470,15 +338,15 @@ mod tests {
         let core = &mut test.core;
         let (made, descriptor) = core.hand_on(one, of(libc::O_RDONLY)).unwrap();
         assert_eq!(core.claim(two, descriptor.as_fd()), Ok(made));
-        assert!(core.is_handed_on(ROOT_INODE));
+        assert!(core.sessions.is_handed_on(ROOT_INODE));
         // Nothing is kept for who may do so anyway.
-        assert!(!core.by_message.keeps_any());
+        assert!(!core.sessions.rights.keeps_any());
         let wrong = HandedOn {
             generation: 2,
             ..of(libc::O_RDONLY)
         };
         assert_eq!(core.hand_on(one, wrong).err(), Some(Errno::STALE));
-        let pool = core.state.pool.superblock().uuid;
+        let pool = core.sessions.state.pool.superblock().uuid;
         let old = Description {
             of: wrong,
             ..own(0)
@@ -489,19 +357,19 @@ mod tests {
         let copy = descriptor.try_clone().unwrap();
         drop(descriptor);
         core.forget_closed();
-        assert!(core.is_handed_on(ROOT_INODE));
+        assert!(core.sessions.is_handed_on(ROOT_INODE));
         drop(copy);
         core.forget_closed();
-        assert!(!core.is_handed_on(ROOT_INODE));
+        assert!(!core.sessions.is_handed_on(ROOT_INODE));
         // A controller that is started again knows nothing of one, until it is claimed.
         let (_, descriptor) = core.hand_on(one, of(libc::O_RDONLY)).unwrap();
-        core.descriptions = Descriptions::default();
-        core.watches = crate::handed::watches::Watches::default();
+        core.sessions.descriptions = Descriptions::default();
+        core.sessions.watches = crate::handed::watches::Watches::default();
         core.claim(two, descriptor.as_fd()).unwrap();
-        assert!(core.is_handed_on(ROOT_INODE));
+        assert!(core.sessions.is_handed_on(ROOT_INODE));
         drop(descriptor);
         core.forget_closed();
-        assert!(!core.is_handed_on(ROOT_INODE));
+        assert!(!core.sessions.is_handed_on(ROOT_INODE));
     }
 
     #[test]

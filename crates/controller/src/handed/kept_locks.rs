@@ -12,14 +12,11 @@
 //! * One is kept until it has been claimed for each message that it was sent in, or the description is closed for
 //!   good ([`crate::handed::watches`]): then nobody's lock lasts longer than the description.
 
-use crate::core::Core;
-use crate::handed::descriptions::{Description, look};
-use crate::sessions::limits::{descriptors_max, may_have_more};
+use crate::fair::may_have_more;
+use crate::sessions::limits::descriptors_max;
 use arck_core_state::InodeNumber;
-use arck_core_state::geometry::SessionNumber;
 use foldhash::HashMap;
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::OFlags;
+use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
 /// Lock files that are kept at once, if there are descriptors for so many.
@@ -43,7 +40,7 @@ pub struct KeptLocks {
 }
 
 impl KeptLocks {
-    fn keep(
+    pub fn keep(
         &mut self,
         name: u64,
         of: (InodeNumber, u32),
@@ -66,7 +63,7 @@ impl KeptLocks {
         Ok(())
     }
 
-    fn may_have_more(&self, name: u64, user: u32, is_trusted: bool) -> bool {
+    pub fn may_have_more(&self, name: u64, user: u32, is_trusted: bool) -> bool {
         let own = self.of_users.get(&user).copied().unwrap_or(0);
         let capacity = KEPT_MAX.min(descriptors_max() / 32);
         self.kept.contains_key(&name)
@@ -103,60 +100,15 @@ impl KeptLocks {
     }
 }
 
-impl Core {
-    /// See [`Call::KeepLock`](arck_protocol::socket::Call::KeepLock).
-    pub fn keep_lock(
-        &mut self,
-        session: SessionNumber,
-        descriptor: BorrowedFd<'_>,
-        file: BorrowedFd<'_>,
-    ) -> Result<(), Errno> {
-        let pool = self.state.pool.superblock().uuid;
-        let description = look(descriptor, &pool).ok_or(Errno::BADF)?;
-        let of = description.of;
-        // Not by its size, which the kernel tells when whoever writes to the pipe lets it: a lock file is known by
-        // its number, and of nothing else is more asked.
-        let mode = rustix::fs::fcntl_getfl(file)? & OFlags::RWMODE;
-        if mode != OFlags::from_bits_retain(of.flags) & OFlags::RWMODE
-            || !self.lock_files.is_of((of.inode, of.generation), file)
-        {
-            return Err(Errno::INVAL);
-        }
-        // Nobody would say when it is closed for good.
-        if !self.is_watched(descriptor, description.name) {
-            return Err(Errno::NOLCK);
-        }
-        let user = self.user_of(session).ok_or(Errno::NOENT)?;
-        let is_trusted = self.is_trusted(user);
-        if !self
-            .kept_locks
-            .may_have_more(description.name, user, is_trusted)
-        {
-            return Err(Errno::NOLCK);
-        }
-        let of = (of.inode, of.generation);
-        self.kept_locks.keep(description.name, of, file, user)
-    }
-
-    /// Closes what came with [`keep_lock`](Self::keep_lock) that was answered with success.
-    pub fn close_kept(&mut self, user: u32, mut received: Vec<OwnedFd>) {
-        let pool = self.state.pool.superblock().uuid;
-        let file = received.pop();
-        let description = received.first().and_then(|of| look(of.as_fd(), &pool));
-        if let (Some(file), Some(Description { of, .. })) = (file, description) {
-            let of = (of.inode, of.generation);
-            self.lock_files.close_one(of, user, file);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Core;
     use crate::testing::TestCore;
     use arck_core_state::ROOT_INODE;
     use arck_protocol::socket::{Access, HandedOn};
-    use rustix::fs::{FlockOperation, flock};
+    use rustix::fd::AsFd;
+    use rustix::fs::{FlockOperation, OFlags, flock};
 
     const TRY: FlockOperation = FlockOperation::NonBlockingLockExclusive;
 

@@ -21,10 +21,9 @@
 //! * Those that nobody has open are removed, two looked at for each that is made: there are at most about
 //!   twice as many as are open. A user has made at most [`USER_MAX`] of those that are there.
 
-use crate::core::Core;
+use crate::pool::names::LOCK_FILES;
 use crate::threads::helper::{Helper, Stuck};
 use arck_core_state::InodeNumber;
-use arck_core_state::geometry::SessionNumber;
 use arck_protocol::socket::Access;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
@@ -32,8 +31,6 @@ use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Name of the directory.
-pub(crate) const FOLDER: &str = "lock-files";
 /// Lock files that there are at one user's instance.
 const USER_MAX: usize = 1 << 14;
 /// Lock files that are looked at when one is made.
@@ -245,7 +242,7 @@ impl LockFiles {
 
     fn folder(&mut self, pool: &OwnedFd) -> Result<&OwnedFd, Errno> {
         if self.directory.is_none() {
-            match rustix::fs::mkdirat(pool, FOLDER, Mode::RWXU) {
+            match rustix::fs::mkdirat(pool, LOCK_FILES, Mode::RWXU) {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(errno) => return Err(errno),
             }
@@ -258,7 +255,7 @@ impl LockFiles {
     pub fn close(&mut self, pool: &OwnedFd) {
         self.look_at(self.order.len(), |_| true);
         // It fails if there are others.
-        let _ = rustix::fs::unlinkat(pool, FOLDER, AtFlags::REMOVEDIR);
+        let _ = rustix::fs::unlinkat(pool, LOCK_FILES, AtFlags::REMOVEDIR);
     }
 }
 
@@ -297,46 +294,7 @@ fn open_one(folder: &OwnedFd, name: &str, access: OFlags) -> Result<OwnedFd, Err
 
 fn open_folder(pool: &OwnedFd) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::openat(pool, FOLDER, flags, Mode::empty())
-}
-
-impl Core {
-    /// The lock file of an inode, for a session that may open it in that mode, or has it open and could when
-    /// it did. ESTALE, EACCES, ENOLCK.
-    pub fn lock_file(
-        &mut self,
-        session: SessionNumber,
-        key: (InodeNumber, u32),
-        access: Access,
-    ) -> Result<OwnedFd, Errno> {
-        let (number, generation) = key;
-        let header = self.state.header_copy(number).ok_or(Errno::STALE)?;
-        if header.generation != generation {
-            return Err(Errno::STALE);
-        }
-        let wanted = match access {
-            Access::Read => 4,
-            Access::Write => 2,
-            Access::ReadWrite => 6,
-        };
-        if !self.may_open(session, number, wanted) {
-            self.may_be_told(session, number, wanted)?;
-        }
-        let user = self.sessions.get(&session).ok_or(Errno::NOENT)?;
-        let user = user.credentials.uid;
-        let state = &self.state;
-        let is_there = |(number, generation): (InodeNumber, u32)| {
-            let header = state.header_copy(number);
-            header.is_some_and(|header| header.generation == generation)
-        };
-        let pool = &self.state.pool;
-        let files = &mut self.lock_files;
-        let given = pool.with_room(|| files.give(pool.directory(), key, access, user, is_there));
-        given.map_err(|errno| match errno {
-            Errno::NOSPC | Errno::DQUOT => Errno::NOLCK,
-            other => other,
-        })
-    }
+    rustix::fs::openat(pool, LOCK_FILES, flags, Mode::empty())
 }
 
 #[cfg(test)]
@@ -352,7 +310,7 @@ mod tests {
     }
 
     fn count(place: &tempfile::TempDir) -> usize {
-        let listed = std::fs::read_dir(place.path().join(FOLDER));
+        let listed = std::fs::read_dir(place.path().join(LOCK_FILES));
         listed.map_or(0, |listed| listed.count())
     }
 
@@ -418,7 +376,7 @@ mod tests {
             drop(again);
             let mut files = LockFiles::open(&pool).unwrap();
             files.close(&pool);
-            assert!(!place.path().join(FOLDER).exists());
+            assert!(!place.path().join(LOCK_FILES).exists());
         }
     }
 

@@ -1,6 +1,6 @@
 //! What processes hand on to each other, and the advisory locks that go with it.
 //!
-//! Beneath it are `sessions` and what lies under that.
+//! Beneath it is `pool`. Who asks for it is looked at in [`crate::requests`].
 //!
 //! # Invariant
 //! * Names cross a process boundary, rights do not (DESIGN section 8): what somebody gets for a description is what

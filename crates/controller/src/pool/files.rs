@@ -9,13 +9,12 @@
 use crate::error::{Error, Result};
 use crate::pool::spare_files::SpareFiles;
 use crate::pool::superblock;
-use arck_controller_state::segments::SegmentEntry;
-use arck_controller_state::{segments, sessions as session_table};
-use arck_core_state::PAGE_BYTES;
-use arck_core_state::cast;
+use arck_controller_state::segments::{self, SegmentEntry};
+use arck_controller_state::sessions as session_table;
 use arck_core_state::superblock::{Durability, Superblock};
 use arck_core_state::{
-    Geometry, InodeNumber, LiveHeader, PagePtr, PageWords, Pages, SegmentNumber, layout,
+    Geometry, InodeNumber, LiveHeader, PAGE_BYTES, PagePtr, PageWords, Pages, SegmentNumber, cast,
+    layout,
 };
 use arck_pm::record::{self, FileChange, file_id};
 use arck_pm::{

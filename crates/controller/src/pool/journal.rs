@@ -19,19 +19,16 @@
 
 mod order;
 
-pub use crate::pool::files::Pool;
-pub use order::{Applied, Beforehand, Entry, Prepared, Standing, Unfenced};
-
 use crate::error::{Error, Result};
+pub use crate::pool::files::Pool;
 use crate::pool::files::allocate;
 use arck_controller_state::journal::{ENTRY_HEADER_SIZE, EntryHeader, JOURNAL_MAX, Redo, Target};
-use arck_core_state::cast;
 use arck_core_state::header::{FOLD_OFFSET, HEADER_SIZE, OWNERSHIP_OFFSET};
-use arck_core_state::layout;
 use arck_core_state::superblock::Durability;
-use arck_pm::order as pm;
+use arck_core_state::{cast, layout};
 use arck_pm::record::stored;
-use arck_pm::{Flushed, MapOptions, Mapping, SharedBytes};
+use arck_pm::{Flushed, MapOptions, Mapping, SharedBytes, order as pm};
+pub use order::{Applied, Beforehand, Entry, Prepared, Standing, Unfenced};
 use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
 use rustix::io::Errno;

@@ -4,14 +4,14 @@
 //! The superblock is written last, but for its copy: a pool whose making was interrupted is no pool.
 
 use crate::error::{Error, Result};
+use crate::pool::clock::now;
 use crate::pool::files::{self, allocate, durability_of, numbered, resized};
-use arck_controller_state::segments::{SegmentEntry, SegmentKind};
-use arck_controller_state::{segments, sessions as session_table};
-use arck_core_state::PAGE_BYTES;
+use arck_controller_state::segments::{self, SegmentEntry, SegmentKind};
+use arck_controller_state::sessions as session_table;
 use arck_core_state::header::{HeaderKind, identity_word, state_word};
 use arck_core_state::superblock::{Durability, Superblock};
 use arck_core_state::{
-    FileKind, Geometry, IndexRoot, Inode, PAGE_SIZE, PagePtr, ROOT_INODE, layout,
+    FileKind, Geometry, IndexRoot, Inode, PAGE_BYTES, PAGE_SIZE, PagePtr, ROOT_INODE, layout,
 };
 use arck_pm::DurabilityMode;
 use arck_pm::record::{self, FileChange, file_id};
@@ -36,15 +36,6 @@ pub struct MkfsOptions {
 pub const JOURNAL_SIZE: u64 = 1 << 20;
 /// Byte address of the root directory's inode: page 1 of segment 0.
 const ROOT_ADDRESS: u64 = PAGE_SIZE;
-
-/// Nanoseconds since the epoch, from the coarse clock by which sessions stamp files too: a finer one
-/// would put what the controller does behind what a session does a moment later.
-pub(crate) fn now() -> i64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
-    time.tv_sec
-        .saturating_mul(1_000_000_000)
-        .saturating_add(time.tv_nsec)
-}
 
 /// Makes a pool in `path`, a directory that is empty or does not exist yet. `progress` is told
 /// (done, all) while space is allocated, in segments. Gives the superblock.
@@ -257,8 +248,8 @@ fn clear(path: &Path, directory: &OwnedFd, force: bool) -> Result<()> {
         layout::SEGMENT_TABLE,
         layout::SESSION_TABLE,
         layout::JOURNAL,
-        crate::VIOLATIONS_LOG,
-        crate::VIOLATIONS_LOG_OLD,
+        crate::pool::names::VIOLATIONS_LOG,
+        crate::pool::names::VIOLATIONS_LOG_OLD,
         layout::REPAIR_REPORT,
         layout::LOCK,
     ];
@@ -272,8 +263,8 @@ fn clear(path: &Path, directory: &OwnedFd, force: bool) -> Result<()> {
     for folder in [
         layout::SEGMENTS,
         layout::ARENAS,
-        crate::ASIDE,
-        crate::handed::lock_files::FOLDER,
+        crate::pool::names::ASIDE,
+        crate::pool::names::LOCK_FILES,
     ] {
         let inside = match list(&path.join(folder)) {
             Ok(inside) => inside,

@@ -8,9 +8,12 @@
 //!   controller writes.
 
 pub mod beneath;
+pub mod clock;
 pub mod files;
 pub mod journal;
 pub mod mkfs;
+pub mod names;
+pub mod progress;
 pub mod reach;
 pub mod segment_files;
 pub mod spare_files;

@@ -8,6 +8,8 @@
 //!   and everybody else for the directory.
 
 use crate::pool::files::Pool;
+use crate::pool::files::numbered;
+use arck_core_state::{SegmentNumber, layout};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -52,4 +54,11 @@ impl Pool {
     pub fn reach(&self, name: &str) -> Reach {
         reach_of(self.directory(), name)
     }
+}
+
+/// Whether nobody can write a segment's file; there may be none, where no room was left for a new one.
+pub fn is_out_of_reach(pool: &Pool, segment: SegmentNumber) -> bool {
+    let name = numbered(layout::SEGMENTS, segment);
+    pool.reach(&name) == Reach::Nobodys
+        || pool.open_file(&name, OFlags::RDONLY).err() == Some(Errno::NOENT)
 }

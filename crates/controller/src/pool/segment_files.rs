@@ -217,7 +217,7 @@ mod tests {
                 Ok(())
             }
         };
-        let pool = &mut test.core.state.pool;
+        let pool = &mut test.core.sessions.state.pool;
         pool.record_syncs(Durability::Paged, Arc::new(hook));
         let segment_size = pool.geometry().segment_size;
         assert_eq!(segment_size, SEGMENT);
@@ -228,7 +228,7 @@ mod tests {
         while let Ok((segment, _)) = test.core.grant_segment(ann) {
             segments.push(segment);
         }
-        test.core.end_session(ann, libc::ESHUTDOWN);
+        test.core.owners().end_session(ann, libc::ESHUTDOWN);
         let pool = test.path();
         let file = |segment| {
             let name = pool.join(numbered(layout::SEGMENTS, segment));
@@ -240,7 +240,7 @@ mod tests {
         let after: Vec<u64> = segments.iter().map(|&segment| file(segment)).collect();
         assert_ne!(before, after, "no segment was made anew");
         let given = |kind| {
-            let of_kind = |&&segment: &&u32| test.core.state.space.kind(segment) == kind;
+            let of_kind = |&&segment: &&u32| test.core.sessions.state.space.kind(segment) == kind;
             segments.iter().filter(of_kind).count()
         };
         assert!(given(SegmentKind::Data) > 0);

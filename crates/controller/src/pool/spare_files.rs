@@ -302,8 +302,7 @@ fn itself(file: &OwnedFd) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::FileExt;
-    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::fs::{FileExt, MetadataExt};
     use std::time::Instant;
 
     fn folder(at: &str) -> (tempfile::TempDir, OwnedFd) {

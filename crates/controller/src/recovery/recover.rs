@@ -14,7 +14,7 @@ use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::pool::files::Pool;
 use crate::pool::journal::{self, Journal};
-use crate::recovery::progress::Step;
+use crate::pool::progress::Step;
 use crate::recovery::scan::Held;
 use crate::sessions::arena::{self, Arena};
 use crate::sessions::session::{Owned, Session};
@@ -112,7 +112,7 @@ pub fn look_for_data(pool: &Pool, space: &Space) -> Result<()> {
 /// Ends every session that the tables still know and that is not there any more.
 /// `held`: what the headers say that sessions have.
 pub fn recover(core: &mut Core, held: Vec<Held>, arenas_count: bool) -> Result<()> {
-    let entries = arena::entries(&core.state.pool);
+    let entries = arena::entries(&core.sessions.state.pool);
     let known: HashSet<SessionNumber> = entries.iter().map(|(_, entry)| entry.session).collect();
     let mut owned: HashMap<SessionNumber, Vec<(InodeNumber, u32)>> = HashMap::new();
     let mut nobodys = Vec::new();
@@ -124,8 +124,8 @@ pub fn recover(core: &mut Core, held: Vec<Held>, arenas_count: bool) -> Result<(
             nobodys.push(held.number);
         }
     }
-    let may_fold = arenas_count || !core.state.pool.is_paged();
-    let there = crate::sessions::take_up::those_there(&core.state.pool, &entries);
+    let may_fold = arenas_count || !core.sessions.state.pool.is_paged();
+    let there = crate::sessions::take_up::those_there(&core.sessions.state.pool, &entries);
     // Those that are there first: their rooms are kept for them, whatever is folded.
     let (living, dead): (Vec<_>, Vec<_>) = entries
         .into_iter()
@@ -139,85 +139,87 @@ pub fn recover(core: &mut Core, held: Vec<Held>, arenas_count: bool) -> Result<(
         living.len(),
         dead.len()
     );
-    core.progress
+    core.folds
+        .progress
         .begin(Step::Sessions, (left + nobodys.len()) as u64);
     for (index, entry) in living.into_iter().chain(dead) {
         let inodes = owned.remove(&entry.session).unwrap_or_default();
         if !may_fold {
             nobodys.extend(inodes.iter().map(|&(number, _)| number));
-            arena::clear_entry(&core.state.pool, index);
+            arena::clear_entry(&core.sessions.state.pool, index);
             continue;
         }
         let arena = match Arena::map(
-            &core.state.pool,
+            &core.sessions.state.pool,
             entry.session,
             (entry.branch_pages, entry.delta_pages),
             entry.uid,
-            &core.workers,
+            &core.sessions.workers,
         ) {
             Ok(arena) => arena,
             Err(errno) => {
                 tracing::warn!("the arena of session {} is lost: {errno}", entry.session);
                 nobodys.extend(inodes.iter().map(|&(number, _)| number));
-                arena::clear_entry(&core.state.pool, index);
+                arena::clear_entry(&core.sessions.state.pool, index);
                 continue;
             }
         };
         if there.contains(&entry.session) {
             // The controller before may have died before it flushed what is to be seen there, and
             // the session is told that it has what it has.
-            let entry_flushed = arena::flush_entry(&core.state.pool, index);
-            let journal = &core.state.journal;
+            let entry_flushed = arena::flush_entry(&core.sessions.state.pool, index);
+            let journal = &core.sessions.state.journal;
             entry_flushed
                 .into_iter()
                 .for_each(|flushed| journal.await_fence(flushed));
-            core.expect_back(index, &entry, arena, &inodes);
+            core.sessions.expect_back(index, &entry, arena, &inodes);
             continue;
         }
         let credentials = crate::sessions::take_up::credentials(&entry);
         let mut session = Session::new(entry.session, credentials, index, arena, None);
         let room = u64::from(session.arena.pages().1);
-        session.set_room(&core.state.pool, room);
+        session.set_room(&core.sessions.state.pool, room);
         let since = Instant::now();
         session.owned = inodes
             .into_iter()
             .map(|(number, slot)| (number, Owned::new(since, slot)))
             .collect();
-        core.sessions.insert(entry.session, session);
-        core.end_session(entry.session, libc::EIO);
+        core.sessions.all.insert(entry.session, session);
+        core.owners().end_session(entry.session, libc::EIO);
     }
-    core.count_away();
+    core.sessions.count_away();
     release(core, &nobodys)?;
-    core.progress.end();
-    let ownerless: Vec<_> = (0..core.state.pool.geometry().segment_count)
+    core.folds.progress.end();
+    let ownerless: Vec<_> = (0..core.sessions.state.pool.geometry().segment_count)
         .filter(|&segment| {
-            core.state
+            core.sessions
+                .state
                 .space
                 .entry(segment)
                 .is_some_and(|entry: SegmentEntry| {
-                    entry.owner != 0 && !core.sessions.contains_key(&entry.owner)
+                    entry.owner != 0 && !core.sessions.all.contains_key(&entry.owner)
                 })
         })
         .collect();
     let failed = Error::system(
-        core.state.pool.path().to_path_buf(),
+        core.sessions.state.pool.path().to_path_buf(),
         "releasing what sessions left",
     );
-    core.abandon_segments(&ownerless).map_err(failed)?;
-    core.find_remains();
-    core.lend_leftovers();
-    core.free_orphans(None);
-    core.free_doomed();
+    core.owners().abandon_segments(&ownerless).map_err(failed)?;
+    core.sessions.find_remains();
+    core.sessions.lend_leftovers();
+    core.freeing().free_orphans(None);
+    core.freeing().free_doomed();
     Ok(())
 }
 
 fn release(core: &mut Core, numbers: &[InodeNumber]) -> Result<()> {
     for part in numbers.chunks(4096) {
         let failed = Error::system(
-            core.state.pool.path().to_path_buf(),
+            core.sessions.state.pool.path().to_path_buf(),
             "releasing what sessions left",
         );
-        let mut change = Change::new(&mut core.state);
+        let mut change = Change::new(&mut core.sessions.state);
         let mut release = || {
             for &number in part {
                 let fold = change.state.numbers.fold();
@@ -234,7 +236,7 @@ fn release(core: &mut Core, numbers: &[InodeNumber]) -> Result<()> {
         release()
             .and_then(|()| change.commit(Weight::Ownership))
             .map_err(failed)?;
-        core.progress.add(part.len() as u64);
+        core.folds.progress.add(part.len() as u64);
     }
     Ok(())
 }

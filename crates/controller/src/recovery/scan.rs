@@ -8,13 +8,12 @@
 
 use crate::error::{Error, Result};
 use crate::pool::files::Pool;
-use crate::recovery::progress::{Reporter, Step};
+use crate::pool::progress::{Reporter, Step};
 use crate::space::slots::place;
 use crate::state::tables::{PART, State};
-use arck_core_state::cast;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::{COUNTED_MAX, HEADER_SIZE, HeaderKind};
-use arck_core_state::{Inode, InodeNumber, PagePtr};
+use arck_core_state::{Inode, InodeNumber, PagePtr, cast};
 use arck_pm::record::stored;
 use std::collections::HashMap;
 use std::num::NonZero;
@@ -229,7 +228,7 @@ pub fn scan(state: &mut State, division: Division, progress: &mut Reporter) -> R
             state.orphans.insert(number);
             let of = state
                 .shadow(number)
-                .and_then(crate::freeing::maps::kept_for);
+                .and_then(crate::sessions::maps::kept_for);
             if let Some(of) = of {
                 state.keepers.insert(number, of);
             }

@@ -8,11 +8,12 @@
 //! * Descriptors that were received are closed where it can keep nobody waiting (see
 //!   [`crate::threads::closer`]).
 
-use super::held::Asker;
-use super::{Connection, DESCRIPTIONS, End, Service};
-use crate::access::by_message::Piece;
+use super::End;
 use crate::handed::descriptions::Description;
+use crate::requests::by_message::Piece;
+use crate::service::held_back::Asker;
 use crate::service::listener::{Packet, Sender, receive};
+use crate::service::{Connection, DESCRIPTIONS, Service};
 use crate::sessions::members::Left;
 use crate::sessions::take_up::Returning;
 use arck_protocol::message::MESSAGE_MAX;
@@ -92,14 +93,14 @@ impl Service {
         {
             return;
         }
-        let closings = self.core.closings.last();
+        let closings = self.core.places.closings.last();
         let since = Instant::now();
         let called = self.call(token, &call, &received);
         self.shares.served(user, since);
         let (answer, descriptors) = match called {
             Ok(_) if call == Call::Goodbye => {
                 // It may have had others than this process.
-                let sessions = &self.core.sessions;
+                let sessions = &self.core.sessions.all;
                 let ends = session.filter(|of| sessions.get(of).is_some_and(|s| s.is_leaving));
                 if ends.is_none() && !self.is_closing_since(closings) {
                     (Answer::Done, Vec::new())
@@ -193,7 +194,7 @@ impl Service {
             }
             Call::Hello { caller, .. } => self.greet(token, caller),
             Call::RegionMade => {
-                self.core.note_region(need?);
+                self.core.sessions.note_region(need?);
                 Ok((Answer::Done, Vec::new()))
             }
             Call::Resume { .. } if session.is_some() => {
@@ -215,12 +216,13 @@ impl Service {
                 };
                 let wake = self
                     .core
+                    .sessions
                     .resume(&connection.credentials, &returning, received)
                     .map_err(said(text))?;
                 if let Err(errno) = self.watch(*session, *member, caller.process, token) {
-                    let left = self.core.leave_session(*session, *member);
+                    let left = self.core.sessions.leave_session(*session, *member);
                     if !matches!(left, Left::Others(_)) {
-                        self.core.lose(*session);
+                        self.core.sessions.lose(*session);
                     }
                     return Err((errno, text.to_owned()));
                 }
@@ -233,6 +235,7 @@ impl Service {
                 }
                 let descriptors = self
                     .core
+                    .sessions
                     .map_segments(session, segments, matches!(call, Call::MapSegments { .. }))
                     .map_err(said("a segment cannot be mapped"))?;
                 Ok((Answer::Segments(segments.clone()), descriptors))
@@ -333,10 +336,10 @@ impl Service {
                 Err((Errno::PERM, "only the pool's user may".to_owned()))
             }
             Call::Measure { on } => {
-                let pages_read = self.core.state.pool.take_pages_read();
-                let mut measured = self.core.meter.take(*on);
+                let pages_read = self.core.sessions.state.pool.take_pages_read();
+                let mut measured = self.core.folds.meter.take(*on);
                 measured.pages_read = pages_read;
-                measured.bytes_journaled = self.core.state.journal.take_bytes();
+                measured.bytes_journaled = self.core.sessions.state.journal.take_bytes();
                 Ok((Answer::Measured(measured), Vec::new()))
             }
             Call::Status => Ok((Answer::Status(self.status()), Vec::new())),
@@ -348,11 +351,11 @@ impl Service {
     }
 
     fn status(&self) -> Status {
-        let [closings, waiting, work, moved, longest] = self.core.closings.progress();
+        let [closings, waiting, work, moved, longest] = self.core.places.closings.progress();
         Status {
-            sessions: self.core.sessions.len() as u64,
-            pages_free: self.core.state.space.pages_free(),
-            inodes_free: self.core.state.numbers.count_free(),
+            sessions: self.core.sessions.all.len() as u64,
+            pages_free: self.core.sessions.state.space.pages_free(),
+            inodes_free: self.core.sessions.state.numbers.count_free(),
             closings,
             waiting,
             work,
@@ -363,17 +366,22 @@ impl Service {
 
     /// Whether a process may have a session of this pool.
     pub(super) fn may_greet(&self, connection: &Connection) -> bool {
-        self.core.options.shared || self.core.state.is_privileged(&connection.credentials)
+        self.core.sessions.options.shared
+            || self
+                .core
+                .sessions
+                .state
+                .is_privileged(&connection.credentials)
     }
 
     fn is_pools_user(&self, connection: &Connection) -> bool {
         let uid = connection.credentials.uid;
-        uid == 0 || uid == self.core.state.pool.superblock().uid
+        uid == 0 || uid == self.core.sessions.state.pool.superblock().uid
     }
 
     /// Wakes from now on when descriptions are closed.
     fn watch_descriptions(&self) -> std::result::Result<(), Errno> {
-        let Some(watches) = self.core.watches.descriptor() else {
+        let Some(watches) = self.core.sessions.watches.descriptor() else {
             return Ok(());
         };
         let data = epoll::EventData::new_u64(DESCRIPTIONS);
@@ -392,11 +400,7 @@ fn other_version(version: u32) -> Answer {
     Answer::Error(Errno::PROTONOSUPPORT.raw_os_error(), text)
 }
 
-pub(super) fn send(
-    socket: BorrowedFd<'_>,
-    answer: &Answer,
-    descriptors: &[BorrowedFd<'_>],
-) -> bool {
+pub fn send(socket: BorrowedFd<'_>, answer: &Answer, descriptors: &[BorrowedFd<'_>]) -> bool {
     let mut buffer = [0u8; MESSAGE_MAX];
     answer
         .encode(&mut buffer)

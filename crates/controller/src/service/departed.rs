@@ -1,6 +1,6 @@
 //! Processes that execute another program, noticed before the kernel's word of it comes round.
 
-use super::Service;
+use crate::service::Service;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd};
 

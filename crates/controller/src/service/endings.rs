@@ -6,41 +6,18 @@
 //! * What is small ends at once, with the connection: who waits for a process finds free what it held.
 //! * A file that has outgrown what it may take is cut when its session has ended, and not under its end.
 
-use super::Service;
-use super::shares::SHARE;
-use crate::fold::ending::Ending;
+use crate::service::Service;
+use crate::service::ends::Waiting;
+use crate::service::shares::SHARE;
 use crate::sessions::lent::Lent;
 use arck_core_state::geometry::SessionNumber;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// What a session has asked when it ends is still done for so long.
 const LAST_REQUESTS: Duration = Duration::from_millis(500);
 /// Where a user has as many sessions as he may, a new one waits so long for the end of one.
 const ROOM_FOR_ANOTHER: Duration = Duration::from_millis(20);
-
-/// One that waits for its end.
-struct Waiting {
-    session: SessionNumber,
-    /// What its last requests have taken.
-    asked: Duration,
-    /// It has been cut off, and its end is under way.
-    ending: Option<Ending>,
-    /// Files of it that are to be cut.
-    outgrown: Vec<Lent>,
-}
-
-/// See the module's head.
-#[derive(Default)]
-pub(super) struct Endings {
-    queues: BTreeMap<u32, VecDeque<Waiting>>,
-}
-
-impl Endings {
-    pub fn is_empty(&self) -> bool {
-        self.queues.is_empty()
-    }
-}
 
 impl Service {
     /// The last process of a session has gone.
@@ -54,14 +31,20 @@ impl Service {
     }
 
     fn end_with(&mut self, session: SessionNumber, outgrown: Option<Lent>) {
-        let Some(user) = self.core.sessions.get(&session).map(|s| s.credentials.uid) else {
+        let Some(user) = self
+            .core
+            .sessions
+            .all
+            .get(&session)
+            .map(|s| s.credentials.uid)
+        else {
             return outgrown
                 .into_iter()
-                .for_each(|file| self.core.take_back(file));
+                .for_each(|file| self.core.sessions.take_back(file));
         };
         self.answer_no_more(session);
         let queue = self.endings.queues.entry(user).or_default();
-        if self.core.close_doors(session) {
+        if self.core.owners().close_doors(session) {
             let waiting = Waiting {
                 session,
                 asked: Duration::ZERO,
@@ -78,7 +61,8 @@ impl Service {
             queue.push_front(waiting);
         }
         let is_next = queue.front().is_some_and(|next| next.session == session);
-        while is_next && self.shares.is_left(user) && self.core.sessions.contains_key(&session) {
+        while is_next && self.shares.is_left(user) && self.core.sessions.all.contains_key(&session)
+        {
             self.end_step(user);
         }
         // Nobody is kept waiting for what died before its turn comes.
@@ -103,15 +87,15 @@ impl Service {
     /// False if none has ended.
     pub(super) fn make_room_for(&mut self, user: u32) -> bool {
         let began = Instant::now();
-        let before = self.core.sessions.len();
+        let before = self.core.sessions.all.len();
         while self.shares.is_left(user)
-            && self.core.sessions.len() == before
+            && self.core.sessions.all.len() == before
             && began.elapsed() < ROOM_FOR_ANOTHER
             && self.endings.queues.contains_key(&user)
         {
             self.end_step(user);
         }
-        self.core.sessions.len() < before
+        self.core.sessions.all.len() < before
     }
 
     /// A step of the first of a user's ends.
@@ -125,7 +109,7 @@ impl Service {
         };
         if self.is_through(user, &mut waiting) {
             for file in waiting.outgrown {
-                self.core.take_back(file);
+                self.core.sessions.take_back(file);
             }
         } else if let Some(queue) = self.endings.queues.get_mut(&user) {
             queue.push_front(waiting);
@@ -152,13 +136,13 @@ impl Service {
         }
         if waiting.ending.is_none() {
             self.answer_no_more(session);
-            self.core.cut_off(session, libc::EIO);
-            waiting.ending = self.core.begin_end(session);
+            self.core.owners().cut_off(session, libc::EIO);
+            waiting.ending = self.core.owners().begin_end(session);
         }
         let goes_on = waiting
             .ending
             .as_mut()
-            .is_some_and(|ending| self.core.end_step(ending));
+            .is_some_and(|ending| self.core.owners().end_step(ending));
         self.shares.served(user, since);
         !goes_on
     }
@@ -171,7 +155,7 @@ impl Service {
 
     /// Whether anything rings that a session has asked.
     fn has_asked(&self, session: SessionNumber) -> bool {
-        let live = self.core.sessions.get(&session);
+        let live = self.core.sessions.all.get(&session);
         live.and_then(|session| session.live.as_ref())
             .is_some_and(|live| {
                 let doorbell = &live.control().header.doorbell;
@@ -182,7 +166,7 @@ impl Service {
     /// What it says it has mapped or open keeps nobody waiting for its turn, if it has asked nothing.
     fn cut_off_if_silent(&mut self, session: SessionNumber) {
         if !self.has_asked(session) {
-            self.core.cut_off(session, libc::EIO);
+            self.core.owners().cut_off(session, libc::EIO);
         }
     }
 }

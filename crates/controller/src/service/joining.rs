@@ -8,59 +8,16 @@
 //! * Nobody waits longer than [`PATIENCE`], and for his user's turn: each greeting is charged like a request.
 //! * Looking after those who wait takes little of the time, however many they are, of however many groups.
 
-use super::Service;
-use super::calls::send;
-use arck_protocol::control::MEMBERS;
+use crate::service::Service;
+use crate::service::calls::send;
+use crate::service::greetings::{PATIENCE, Waiting};
 use arck_protocol::socket::{Answer, Caller};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// Making a region takes some hundred microseconds.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// So many of one user wait at once, and of all; others are answered now. A session has no more members.
-const OF_USER: usize = MEMBERS;
-const OF_ALL: usize = 4 * MEMBERS;
 /// They are looked after for no more than one part in so many of the time.
 const LOOKING: u32 = 20;
-
-/// A connection whose greeting is answered later.
-struct Waiting {
-    token: u64,
-    user: u32,
-    caller: Caller,
-    /// It is answered then in any case.
-    due: Instant,
-}
-
-/// All who wait.
-#[derive(Default)]
-pub(super) struct Joining {
-    waiting: Vec<Waiting>,
-    /// They are not looked after before,
-    again: Option<Instant>,
-    /// but then, since something has happened meanwhile, or not all had their turn.
-    has_missed: bool,
-}
-
-impl Joining {
-    /// When one of them is to be answered, at the latest.
-    pub fn due(&self) -> Option<Instant> {
-        let due = self.waiting.iter().map(|waiting| waiting.due).min()?;
-        let again = self.again.filter(|_| self.has_missed);
-        Some(again.map_or(due, |again| due.min(again)))
-    }
-
-    /// A connection is closed.
-    pub fn forget(&mut self, token: u64) {
-        self.waiting.retain(|waiting| waiting.token != token);
-    }
-
-    fn has_room_for(&self, user: u32) -> bool {
-        let of_user = self.waiting.iter().filter(|waiting| waiting.user == user);
-        self.waiting.len() < OF_ALL && of_user.count() < OF_USER
-    }
-}
 
 impl Service {
     /// Whether a greeting is answered later.
@@ -74,7 +31,10 @@ impl Service {
             || self.joining.waiting.iter().any(waits)
             || !self.joining.has_room_for(user)
             || !self.may_greet(connection)
-            || !self.core.may_join_soon(&connection.credentials, caller)
+            || !self
+                .core
+                .sessions
+                .may_join_soon(&connection.credentials, caller)
         {
             return false;
         }
@@ -125,7 +85,7 @@ impl Service {
         one.due > now
             && connection.is_some_and(|connection| {
                 let who = &connection.credentials;
-                self.core.may_join_soon(who, &one.caller)
+                self.core.sessions.may_join_soon(who, &one.caller)
             })
     }
 
@@ -157,7 +117,7 @@ impl Service {
             opened = self.core.open_session(credentials, caller);
         }
         let (number, (welcome, descriptors)) =
-            opened.map_err(|errno| (errno, self.core.why_no_session(user, errno)))?;
+            opened.map_err(|errno| (errno, self.core.sessions.why_no_session(user, errno)))?;
         if let Err(errno) = self.watch(number, welcome.member, caller.process, token) {
             self.leave(number, welcome.member);
             let reason = format!("the session could not be watched: {errno}");

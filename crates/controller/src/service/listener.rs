@@ -7,9 +7,8 @@
 
 use crate::error::{Error, Result};
 use crate::pool::files::Pool;
-use crate::{ASIDE, VIOLATIONS_LOG, VIOLATIONS_LOG_OLD};
-use arck_core_state::cast;
-use arck_core_state::layout;
+use crate::pool::names::{ASIDE, VIOLATIONS_LOG, VIOLATIONS_LOG_OLD};
+use arck_core_state::{cast, layout};
 use arck_verifier::Credentials;
 use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags};

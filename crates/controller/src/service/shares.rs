@@ -1,6 +1,6 @@
 //! How the thread's time is shared among users.
 //!
-//! A request may take half a second (see [`crate::fold::ownership`]), a session has 32 of them at once, and
+//! A request may take half a second (see [`crate::ownership::acquiring`]), a session has 32 of them at once, and
 //! a user hundreds of sessions. Whoever asks for one thing waits for one request of each other user,
 //! not for all of theirs; and whoever asks for one small thing after another does not wait so each time.
 //!
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 /// What a user gets of a round, if there are others.
-pub(super) const SHARE: Duration = Duration::from_millis(4);
+pub const SHARE: Duration = Duration::from_millis(4);
 
 /// Who has asked so shortly ago may be about to ask again.
 const RECENTLY: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ struct User {
 
 /// What users have had.
 #[derive(Default)]
-pub(super) struct Shares {
+pub struct Shares {
     users: HashMap<u32, User>,
 }
 

@@ -15,20 +15,18 @@ use crate::pool::spare_files;
 use crate::sessions::lent::{Allowance, with_slack};
 use crate::threads::workers::Workers;
 use arck_controller_state::sessions as session_table;
-use arck_core_state::PAGE_BYTES;
 use arck_core_state::arena::{
     ARENA_PAGES, ARENA_SPAN, ArenaHeader, BRANCH_PAGES, BRANCHES_PER_PAGE, DELTA_FIRST, MAGIC,
 };
-use arck_core_state::cast;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::superblock::Durability;
-use arck_core_state::{PAGE_SIZE, layout};
+use arck_core_state::{PAGE_BYTES, PAGE_SIZE, cast, layout};
 use arck_pm::long::Part;
 use arck_pm::record::{self, FileChange, file_id};
 use arck_pm::{Flushed, LongFile, MapOptions, order};
 use arck_verifier::{ArenaSource, CopyFault};
-use rustix::fd::OwnedFd;
-use rustix::fs::OFlags;
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -456,6 +454,35 @@ pub fn next_session(pool: &Pool) -> Result<SessionNumber, Errno> {
     let number = SessionNumber::try_from(next).map_err(|_| Errno::NOSPC)?;
     order::settle(table.write_u64(0, next + 1).ok_or(Errno::IO)?.flush());
     Ok(number)
+}
+
+/// A descriptor of a session's arena to be sent to a member, locked for as long as it is mapped.
+pub fn open_arena(pool: &Pool, session: SessionNumber, member: u16) -> Result<OwnedFd, Errno> {
+    let file = pool.open_file(&name(session), OFlags::RDWR)?;
+    // Where there are no such locks, no session outlives its controller.
+    let _ = rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared);
+    let _ = lock_byte(&file, libc::F_OFD_SETLK, member);
+    Ok(file)
+}
+
+/// Takes the lock that is the open file's of the byte that stands for a member, or asks who has it: as the
+/// kernel leaves it.
+#[expect(clippy::cast_possible_truncation, reason = "constants of the kernel's")]
+pub fn lock_byte(file: &OwnedFd, command: libc::c_int, member: u16) -> Result<libc::flock, Errno> {
+    let mut lock = libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: libc::off_t::from(member),
+        l_len: 1,
+        l_pid: 0,
+    };
+    // SAFETY: an open file, and a structure on the stack that the kernel reads and fills.
+    match unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) } {
+        0 => Ok(lock),
+        _ => Err(std::io::Error::last_os_error()
+            .raw_os_error()
+            .map_or(Errno::IO, Errno::from_raw_os_error)),
+    }
 }
 
 #[cfg(test)]

@@ -5,10 +5,9 @@
 //! * Nobody holds more of either than half of what others leave, or a little; root and the pool's
 //!   user may hold all. What is used is limited by nothing but the pool.
 
-use crate::core::Core;
+use crate::sessions::Sessions;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::HeaderKind;
-use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 /// Numbers that anybody may hold.
@@ -18,15 +17,12 @@ const SEGMENTS_MIN: u64 = 4;
 /// A user's numbers are counted for no more than one part in so many of the time.
 const SHARE: u32 = 20;
 
-/// When each user's numbers may be counted again.
-pub(crate) type Counted = HashMap<u32, Instant>;
-
 /// Whether who holds `own` may hold `more`, where `free` are left.
 fn may_hold(own: u64, more: u64, free: u64, least: u64) -> bool {
     own + more <= ((own + free) / 2).max(least)
 }
 
-impl Core {
+impl Sessions {
     /// Whether a session's user may hold so many more inode numbers.
     pub(crate) fn may_hold_numbers(&mut self, session: SessionNumber, more: usize) -> bool {
         let Some(user) = self.user_of(session) else {
@@ -36,8 +32,8 @@ impl Core {
             return true;
         }
         let free = self.state.numbers.count_free();
-        let may = |core: &Core| {
-            let sessions = core.sessions.values();
+        let may = |sessions: &Sessions| {
+            let sessions = sessions.all.values();
             let own = sessions.filter(|session| session.credentials.uid == user);
             let own: usize = own.map(|session| session.unborn).sum();
             may_hold(own as u64, more as u64, free, NUMBERS_MIN)
@@ -52,8 +48,10 @@ impl Core {
         if self.counted.contains_key(&user) {
             return false;
         }
-        let Core {
-            state, sessions, ..
+        let Sessions {
+            state,
+            all: sessions,
+            ..
         } = self;
         for session in sessions.values_mut() {
             if session.credentials.uid == user {
@@ -79,7 +77,7 @@ impl Core {
             return true;
         }
         let space = &self.state.space;
-        let sessions = self.sessions.values();
+        let sessions = self.all.values();
         let own = sessions.filter(|session| session.credentials.uid == user);
         let segments = own.flat_map(|session| &session.segments);
         let unused: u64 = segments.map(|&segment| space.unused_in(segment)).sum();
@@ -88,7 +86,7 @@ impl Core {
     }
 
     pub(crate) fn user_of(&self, session: SessionNumber) -> Option<u32> {
-        let session = self.sessions.get(&session)?;
+        let session = self.all.get(&session)?;
         Some(session.credentials.uid)
     }
 }

@@ -6,7 +6,8 @@
 //! * Of a pool that is served to all users, a fourth of each is kept for users who have none: a handful
 //!   of users who halve what is left time and again reach the last one, too.
 
-use crate::core::Core;
+use crate::fair::may_have_another;
+use crate::sessions::Sessions;
 use arck_controller_state::sessions::SESSIONS_MAX;
 use arck_core_state::cast;
 use rustix::io::Errno;
@@ -27,26 +28,6 @@ pub fn descriptors_max() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let limit = limit.current.map_or(usize::MAX, cast::index);
     limit - (limit / 4).min(64)
-}
-
-/// Whether somebody who has `own` of something gets another one, of which there are `capacity`.
-pub(crate) fn may_have_more(own: usize, others: usize, capacity: usize, is_trusted: bool) -> bool {
-    let left = capacity.saturating_sub(others);
-    own < if is_trusted { left } else { left / 2 }
-}
-
-/// The same of what so much is kept of for users who have none.
-pub fn may_have_another(
-    own: usize,
-    others: usize,
-    capacity: usize,
-    reserve: usize,
-    is_trusted: bool,
-) -> bool {
-    match own {
-        0 => others < capacity,
-        _ => may_have_more(own, others, capacity.saturating_sub(reserve), is_trusted),
-    }
 }
 
 /// What there is of sessions, and who has them.
@@ -71,7 +52,7 @@ impl Taken {
     }
 }
 
-impl Core {
+impl Sessions {
     /// Of so many sessions or connections, those that are kept for users who have none.
     pub fn reserve(&self, capacity: usize) -> usize {
         match self.options.shared {
@@ -82,13 +63,13 @@ impl Core {
     }
 
     fn taken(&self, user: u32) -> Taken {
-        let sessions = self.sessions.values();
+        let sessions = self.all.values();
         let own = sessions.filter(|session| session.credentials.uid == user);
         let own = own.count();
         let capacity = SESSIONS_MAX.min(descriptors_max() / DESCRIPTORS);
         Taken {
             own: own + self.count_remains(user),
-            others: self.sessions.len() - own,
+            others: self.all.len() - own,
             capacity,
             reserve: self.reserve(capacity),
             is_trusted: self.is_trusted(user),
@@ -98,7 +79,8 @@ impl Core {
     /// Whether a user gets another session. EAGAIN; EMFILE if only descriptors are missing; ENOSPC if he has
     /// many, and the memory of all is what he may take.
     pub fn may_open_session(&mut self, user: u32) -> Result<(), Errno> {
-        let has_memory = |core: &Core, taken: &Taken| taken.own < FEW || core.may_take(user, ARENA);
+        let has_memory =
+            |sessions: &Sessions, taken: &Taken| taken.own < FEW || sessions.may_take(user, ARENA);
         let mut taken = self.taken(user);
         if !taken.may_have_more() || !has_memory(self, &taken) {
             // Of those that have just ended.
@@ -150,7 +132,8 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::Options;
+    use crate::Core;
+    use crate::options::Options;
     use crate::pool::mkfs::{MkfsOptions, mkfs};
     use arck_controller_state::sessions::{TABLE_MIN, TABLE_SIZE};
     use arck_core_state::layout;

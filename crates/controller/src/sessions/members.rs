@@ -18,122 +18,18 @@
 //! * What is the kernel's or the controller's to know of a member ends with it: its
 //!   operations in flight, its requests.
 
-use crate::core::Core;
-use crate::sessions::session::{Greeting, Live, Session};
+use crate::sessions::Sessions;
+use crate::sessions::group::place;
+use crate::sessions::sent::Greeting;
+use crate::sessions::session::{Live, Session};
 use arck_controller_state::sessions::GROUPS_MAX;
 use arck_core_state::geometry::SessionNumber;
-use arck_protocol::control::{ControlMemory, MEMBERS};
 use arck_protocol::ring::Ring;
 use arck_protocol::socket::Caller;
 use arck_verifier::Credentials;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-
-/// What a group has besides its session.
-pub struct Group {
-    pub name: Vec<u8>,
-    /// Control memory and region, for those who join.
-    pub control: OwnedFd,
-    pub region: OwnedFd,
-}
-
-/// The processes of a session.
-#[derive(Default)]
-pub struct Members {
-    /// `None`: there is only one, and nobody joins.
-    pub group: Option<Group>,
-    /// Process ids by member number.
-    processes: BTreeMap<u16, u32>,
-    /// Those who were connected to an earlier controller, and have not come back: a bit each.
-    expected: [u64; MEMBERS / 64],
-}
-
-/// The word of a set of members, and the bit in it.
-fn place(member: u16) -> (usize, u64) {
-    (usize::from(member) / 64, 1 << (member % 64))
-}
-
-impl Members {
-    pub fn is_empty(&self) -> bool {
-        self.processes.is_empty()
-    }
-
-    /// How many processes there are.
-    pub fn count(&self) -> usize {
-        self.processes.len()
-    }
-
-    pub fn has(&self, member: u16) -> bool {
-        self.processes.contains_key(&member)
-    }
-
-    /// Notes a process under a number that is free. EAGAIN if none is.
-    pub fn add(&mut self, process: u32, control: &ControlMemory) -> Result<u16, Errno> {
-        let member = self.free(control).ok_or(Errno::AGAIN)?;
-        self.processes.insert(member, process);
-        let (word, bit) = place(member);
-        control.header.members[word].fetch_or(bit, Ordering::AcqRel);
-        Ok(member)
-    }
-
-    /// Of a session that an earlier controller opened: whom that knew may come back.
-    pub fn expect_back(&mut self, control: &ControlMemory) {
-        self.expected = std::array::from_fn(|word| {
-            let departed = control.header.departed[word].load(Ordering::Acquire);
-            control.header.members[word].load(Ordering::Acquire) & !departed
-        });
-    }
-
-    /// Whether any may come back.
-    pub fn expects_any(&self) -> bool {
-        self.expected.iter().any(|&word| word != 0)
-    }
-
-    /// Who may come back.
-    pub fn expected(&self) -> impl Iterator<Item = u16> {
-        numbers().filter(|&member| {
-            let (word, bit) = place(member);
-            self.expected[word] & bit != 0
-        })
-    }
-
-    /// A number that is free.
-    fn free(&self, control: &ControlMemory) -> Option<u16> {
-        numbers().find(|member| {
-            let (word, bit) = place(*member);
-            let departed = control.header.departed[word].load(Ordering::Acquire);
-            !self.has(*member) && (departed | self.expected[word]) & bit == 0
-        })
-    }
-
-    /// Notes a process that had this number at an earlier controller. EBUSY if it is connected.
-    pub fn come_back(&mut self, member: u16, process: u32) -> Result<(), Errno> {
-        if self.has(member) {
-            return Err(Errno::BUSY);
-        }
-        self.processes.insert(member, process);
-        let (word, bit) = place(member);
-        self.expected[word] &= !bit;
-        Ok(())
-    }
-
-    /// Whether it was there, or waited for.
-    fn remove(&mut self, member: u16, control: Option<&ControlMemory>) -> bool {
-        let (word, bit) = place(member);
-        if let Some(control) = control {
-            control.header.members[word].fetch_and(!bit, Ordering::AcqRel);
-        }
-        let was_expected = self.expected[word] & bit != 0;
-        self.expected[word] &= !bit;
-        self.processes.remove(&member).is_some() || was_expected
-    }
-
-    fn is_named(&self, name: &[u8]) -> bool {
-        self.group.as_ref().is_some_and(|group| group.name == name)
-    }
-}
 
 /// Whether they are the same user with the same groups, as far as a session remembers them.
 pub fn are_same(known: &Credentials, who: &Credentials) -> bool {
@@ -152,7 +48,7 @@ pub enum Left {
     Away(u32),
 }
 
-impl Core {
+impl Sessions {
     /// A place in a session of a group, if there is one that this process may join and that has a
     /// number left: a group of more processes has several sessions. EMFILE.
     pub fn join_session(
@@ -160,14 +56,14 @@ impl Core {
         credentials: &Credentials,
         caller: &Caller,
     ) -> Option<Result<(SessionNumber, Greeting), Errno>> {
-        let mut sessions = self.sessions.values_mut();
+        let mut sessions = self.all.values_mut();
         let session = sessions.find(|session| session.may_join(credentials, caller, true))?;
         let number = session.number;
         let joined = session.join(caller.process);
         Some(joined.and_then(|(member, wake)| {
             let greeting = self.greeting(number, member, wake, false);
             if greeting.is_err()
-                && let Some(session) = self.sessions.get_mut(&number)
+                && let Some(session) = self.all.get_mut(&number)
             {
                 let control = session.live.as_ref().map(Live::control);
                 session.members.remove(member, control);
@@ -180,7 +76,7 @@ impl Core {
     /// that it may join now.
     pub fn may_join_soon(&self, credentials: &Credentials, caller: &Caller) -> bool {
         let is_any = |is_made| {
-            let mut sessions = self.sessions.values();
+            let mut sessions = self.all.values();
             sessions.any(|session| session.may_join(credentials, caller, is_made))
         };
         is_any(false) && !is_any(true)
@@ -188,7 +84,7 @@ impl Core {
 
     /// A member says that its group's region is whole.
     pub fn note_region(&mut self, number: SessionNumber) {
-        let session = self.sessions.get(&number);
+        let session = self.all.get(&number);
         if let Some(live) = session.and_then(|session| session.live.as_ref()) {
             live.control()
                 .header
@@ -200,7 +96,7 @@ impl Core {
     /// A process of a session has gone, whatever it was doing. What it has asked and nobody has
     /// begun to do is the caller's to forget.
     pub fn leave_session(&mut self, number: SessionNumber, member: u16) -> Left {
-        let Some(session) = self.sessions.get_mut(&number) else {
+        let Some(session) = self.all.get_mut(&number) else {
             return Left::Nobody;
         };
         let control = session.live.as_ref().map(Live::control);
@@ -261,8 +157,4 @@ impl Session {
         let member = self.members.add(process, Live::control(live))?;
         Ok((member, wake))
     }
-}
-/// All numbers of members but the first process's.
-fn numbers() -> impl Iterator<Item = u16> {
-    (1..).take(MEMBERS - 1)
 }

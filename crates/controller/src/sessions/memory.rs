@@ -7,31 +7,19 @@
 //! * A session of which a file has outgrown what it may take ([`crate::sessions::lent`]) is closed, which is
 //!   logged; what was too much is taken back by a worker, as often as it is found.
 
-use crate::core::Core;
 use crate::pool::reach::Reach;
 use crate::sessions::arena::Grown;
 use crate::sessions::lent::{Allowance, Found, Lent, free_bytes};
-use crate::sessions::violations::Event;
+use crate::sessions::log::Event;
+use crate::sessions::{Remains, Sessions, TakenBack};
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::layout;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::mpsc::TryRecvError;
 
-/// The arena of a session that is gone.
-#[derive(Clone, Copy, Debug)]
-pub struct Remains {
-    /// Whose it was; `None`: of before the controller was started.
-    pub user: Option<u32>,
-    /// What was allocated for it.
-    pub bytes: u64,
-}
-
-/// A file that had outgrown what it may be, and has been told of; and the worker who is at it.
-pub(crate) struct TakenBack(Option<Receiver<()>>);
-
-impl Core {
+impl Sessions {
     /// Makes sure that a session's arena has so many pages, or that a worker sees to it. ENOSPC,
     /// also if its user has as much as he may have; EINVAL beyond the greatest size.
     pub fn grow_to(
@@ -40,7 +28,7 @@ impl Core {
         branch_pages: u32,
         delta_pages: u32,
     ) -> Result<Grown, Errno> {
-        let session = self.sessions.get(&number).ok_or(Errno::NOENT)?;
+        let session = self.all.get(&number).ok_or(Errno::NOENT)?;
         let (user, granted) = (session.credentials.uid, session.arena.granted());
         let pages = (branch_pages, delta_pages);
         let allowance = session.arena.allowance(number, pages)?;
@@ -53,7 +41,7 @@ impl Core {
             }
         }
         self.lookout.lend(Lent::Arena(number), allowance);
-        let session = self.sessions.get_mut(&number).ok_or(Errno::NOENT)?;
+        let session = self.all.get_mut(&number).ok_or(Errno::NOENT)?;
         let grow = || session.arena.grow(branch_pages, delta_pages);
         let grown = self.state.pool.with_room(grow);
         crate::sessions::arena::store_pages(&self.state.pool, session.index, &session.arena);
@@ -67,7 +55,7 @@ impl Core {
     /// Makes sure that so many branch slots of a session are free, as far as there can be, or that
     /// a worker sees to it. ENOSPC.
     pub fn ensure_slots(&mut self, number: SessionNumber, count: usize) -> Result<Grown, Errno> {
-        let session = self.sessions.get(&number).ok_or(Errno::NOENT)?;
+        let session = self.all.get(&number).ok_or(Errno::NOENT)?;
         let delta_pages = session.arena.pages().1;
         match session.arena.pages_for_slots(count) {
             Some(branch_pages) => self.grow_to(number, branch_pages, delta_pages),
@@ -80,7 +68,7 @@ impl Core {
         if self.is_trusted(user) {
             return true;
         }
-        let live = self.sessions.values();
+        let live = self.all.values();
         let live = live.filter(|session| session.credentials.uid == user);
         let live: u64 = live.map(|session| session.arena.granted()).sum();
         let remains = self.remains.values();
@@ -113,7 +101,7 @@ impl Core {
         for segment in 0..self.state.pool.geometry().segment_count {
             let entry = self.state.space.entry(segment).unwrap_or_default();
             if entry.kind() == arck_controller_state::segments::SegmentKind::Data
-                && !self.sessions.contains_key(&entry.owner)
+                && !self.all.contains_key(&entry.owner)
                 && entry.uid < arck_controller_state::segments::HIDDEN
                 && self.state.pool.reach(&Lent::Segment(segment).name()) == Reach::Somebodys
             {
@@ -134,7 +122,7 @@ impl Core {
             return None;
         }
         let session = allowance.session;
-        let session_is = self.sessions.get(&session);
+        let session_is = self.all.get(&session);
         let is_live = session_is.is_some_and(|session| !session.is_leaving);
         if is_live || !self.taken_back.contains_key(&lent) {
             let name = lent.name();
@@ -194,7 +182,7 @@ fn cut(pool: &OwnedFd, lent: Lent, size: u64) {
     }
 }
 
-impl Core {
+impl Sessions {
     /// Removes the arenas of sessions that are gone, but for those that somebody can still write.
     pub fn remove_remains(&mut self) {
         let pool = &self.state.pool;
@@ -223,7 +211,7 @@ impl Core {
             let Ok(session) = u32::from_str_radix(number, 16) else {
                 continue;
             };
-            if self.sessions.contains_key(&session) {
+            if self.all.contains_key(&session) {
                 continue;
             }
             if !is_arena {

@@ -19,18 +19,13 @@
 //! * A session that says that it uses more than it does keeps no more than its room; one that
 //!   fills more than its room is folded only as far as that leaves the rooms of others.
 
-use crate::core::Core;
-use crate::fold::folding::heavy_barrier;
-use crate::fold::ownership::Reply;
 use crate::pool::files::Pool;
+use crate::sessions::Sessions;
 use crate::sessions::session::Session;
+use crate::state::marks::heavy_barrier;
 use arck_controller_state::sessions as session_table;
 use arck_core_state::geometry::SessionNumber;
-use arck_protocol::Response;
-use rustix::io::Errno;
-use std::collections::HashSet;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 /// Metadata pages that folding one delta page may take, without splits of buckets: an overflow
 /// page for each of the at most 31 records that it holds. A page of a file's index takes at most
@@ -42,7 +37,7 @@ const PAGES_FOR_SPLITS: u64 = 8;
 pub const PAGES_PER_DELTA_PAGE: u64 = PAGES_WITHOUT_SPLITS + PAGES_FOR_SPLITS;
 
 /// Delta pages granted at once, where there is plenty.
-const ROOM_STEP: u64 = 512;
+pub const ROOM_STEP: u64 = 512;
 /// Delta pages of room that a session has at most: who needs more folds first. As with the arena that a
 /// LibFS lets grow so far before it folds, what is pending is bounded, and so the time of a fold.
 const ROOM_MAX: u64 = 5120;
@@ -51,9 +46,6 @@ const ROOM_MAX: u64 = 5120;
 pub const PAGES_AT_ONCE: u64 = ROOM_MAX + 1024;
 /// Delta pages that a new session may fill at once, where there is plenty.
 const FIRST_ROOM: u64 = 64;
-
-/// Where space is short, sessions of which something is refused are folded for so long altogether.
-const REFUSED_TIME: Duration = Duration::from_millis(200);
 
 /// Metadata pages kept for granted inode numbers: the inodes, and what the controller makes by
 /// itself. Their names are in delta pages.
@@ -93,11 +85,11 @@ impl Session {
     }
 }
 
-impl Core {
+impl Sessions {
     /// Metadata pages that are kept for what sessions other than `session` have in their deltas,
     /// and for granted numbers.
     pub fn kept_for_others(&self, session: SessionNumber) -> u64 {
-        let others = self.sessions.values().filter(|s| s.number != session);
+        let others = self.all.values().filter(|s| s.number != session);
         let rooms: u64 = others.map(Session::room).sum();
         promised_pages(self.state.granted).saturating_add(rooms * PAGES_PER_DELTA_PAGE)
     }
@@ -108,7 +100,7 @@ impl Core {
         self.kept_for_others(0)
     }
 
-    fn spare_pages(&self) -> u64 {
+    pub fn spare_pages(&self) -> u64 {
         let free = self.state.space.metadata_headroom();
         free.saturating_sub(self.kept_pages())
     }
@@ -128,7 +120,7 @@ impl Core {
     /// Room for a new session's first changes, if there is plenty.
     pub fn give_first_room(&mut self, session: SessionNumber) {
         let plenty = self.spare_pages() / PAGES_PER_DELTA_PAGE / 4;
-        if let Some(session) = self.sessions.get_mut(&session) {
+        if let Some(session) = self.all.get_mut(&session) {
             session.set_room(&self.state.pool, plenty.min(FIRST_ROOM));
         }
     }
@@ -139,39 +131,10 @@ impl Core {
         promised_pages(granted + count) - promised_pages(granted)
     }
 
-    /// Whether so many metadata pages (or the space for them) can be used without touching what
-    /// is kept. Where they cannot, takes back room that is not used, and then folds what sessions
-    /// have in their deltas, which shows what that really takes.
-    pub fn make_spare(&mut self, pages: u64) -> bool {
-        if self.spare_pages() >= pages {
-            return true;
-        }
-        self.lower_rooms();
-        if self.spare_pages() < pages {
-            self.give_back_segments();
-        }
-        let with_room = self.sessions.values().filter(|s| s.room() != 0);
-        let mut with_room: Vec<SessionNumber> = with_room.map(|s| s.number).collect();
-        // Those of whom nothing is refused first: others can make a fold of theirs last.
-        let refused: HashSet<SessionNumber> =
-            self.refusals.iter().map(|&(_, owner, _)| owner).collect();
-        with_room.sort_by_key(|session| refused.contains(session));
-        let began = Instant::now();
-        for session in with_room {
-            let is_too_long = refused.contains(&session) && began.elapsed() > REFUSED_TIME;
-            if is_too_long || self.spare_pages() >= pages {
-                break;
-            }
-            // What is refused is its owner's business.
-            let _ = self.commit_all(session);
-        }
-        self.spare_pages() >= pages
-    }
-
     /// Takes back the room that sessions do not use.
     pub fn lower_rooms(&mut self) {
         let mut lowered = Vec::new();
-        for session in self.sessions.values_mut().filter(|s| s.live.is_some()) {
+        for session in self.all.values_mut().filter(|s| s.live.is_some()) {
             let (room, used) = (session.room(), session.used());
             if used < room {
                 session.set_room(&self.state.pool, used);
@@ -183,7 +146,7 @@ impl Core {
         }
         heavy_barrier();
         for (number, before) in lowered {
-            if let Some(session) = self.sessions.get_mut(&number) {
+            if let Some(session) = self.all.get_mut(&number) {
                 let used = session.used().min(before);
                 let room = session.room().max(used);
                 session.set_room(&self.state.pool, room);
@@ -191,35 +154,16 @@ impl Core {
         }
     }
 
-    /// See [`arck_protocol::Request::MoreRoom`].
-    pub fn more_room(&mut self, number: SessionNumber, pages: u32, pressing: bool) -> Reply {
-        let pages = u64::from(pages).clamp(1, ROOM_STEP);
-        if self.raise_room(number, pages) {
-            return Reply::Now(Response::Done);
-        }
-        self.lower_rooms();
-        if self.raise_room(number, pages) {
-            return Reply::Now(Response::Done);
-        }
-        if pressing {
-            self.make_spare(pages * PAGES_PER_DELTA_PAGE);
-            if self.raise_room(number, pages) {
-                return Reply::Now(Response::Done);
-            }
-        }
-        Errno::NOSPC.into()
-    }
-
     /// Raises a session's room, at best by a step; false if it cannot fill `pages` more than it
     /// says it has filled.
-    fn raise_room(&mut self, number: SessionNumber, pages: u64) -> bool {
+    pub fn raise_room(&mut self, number: SessionNumber, pages: u64) -> bool {
         let spare = self.spare_pages() / PAGES_PER_DELTA_PAGE;
         // The last of it is for whoever asks first.
-        let share = match self.sessions.len() {
+        let share = match self.all.len() {
             1 => spare,
             _ => (spare / 2).max(spare.min(pages)),
         };
-        let Some(session) = self.sessions.get_mut(&number) else {
+        let Some(session) = self.all.get_mut(&number) else {
             return false;
         };
         let (room, used) = (session.room(), session.used());

@@ -5,7 +5,7 @@
 //! belongs to the open file that its mapping keeps, and so lasts exactly as long as some process of
 //! it has the arena mapped: not longer than an exec, and whatever became of its socket. A session
 //! that is not there is recovered as any that died. One that is, is *away* until it connects again
-//! ([`Core::resume`]), and stays the owner of what it owns, which the pool's headers say.
+//! ([`Sessions::resume`]), and stays the owner of what it owns, which the pool's headers say.
 //!
 //! Each member of a session is sent an open file of its own, with a lock of a byte that stands for the
 //! member ([`lock_byte`]), which is there as long as its mapping. So of a member who has not come back
@@ -21,15 +21,17 @@
 //!   one that it can write already, and no file of the pool, since others are sent it anew.
 //! * A session is taken up for the user that opened it, and for who knows its secret.
 
-use crate::core::Core;
 use crate::pool::files::Pool;
-use crate::sessions::arena::{self, Arena};
+use crate::sessions::Sessions;
+use crate::sessions::arena::{self, Arena, lock_byte};
+use crate::sessions::group::{Group, Members};
 use crate::sessions::lent::Lent;
-use crate::sessions::members::{Group, Members, are_same};
+use crate::sessions::members::are_same;
 use crate::sessions::receipts::Receipts;
 use crate::sessions::session::{Live, Owned, Session};
 use arck_controller_state::segments::SegmentKind;
-use arck_controller_state::sessions::{self as session_table, SessionEntry};
+use arck_controller_state::sessions as session_table;
+use arck_controller_state::sessions::SessionEntry;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::{InodeNumber, SegmentNumber};
 use arck_pm::{MapOptions, Mapping};
@@ -38,7 +40,7 @@ use arck_protocol::socket::Caller;
 use arck_protocol::{Request, ring};
 use arck_verifier::Credentials;
 use rustix::event::EventfdFlags;
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FlockOperation, OFlags, SealFlags};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
@@ -59,37 +61,8 @@ pub struct Returning<'a> {
     pub caller: &'a Caller,
 }
 
-/// A descriptor of a session's arena to be sent to a member, locked for as long as it is mapped.
-pub fn open_arena(pool: &Pool, session: SessionNumber, member: u16) -> Result<OwnedFd, Errno> {
-    let file = pool.open_file(&arena::name(session), OFlags::RDWR)?;
-    // Where there are no such locks, no session outlives its controller.
-    let _ = rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared);
-    let _ = lock_byte(&file, libc::F_OFD_SETLK, member);
-    Ok(file)
-}
-
-/// Takes the lock that is the open file's of the byte that stands for a member, or asks who has it: as the
-/// kernel leaves it.
-#[expect(clippy::cast_possible_truncation, reason = "constants of the kernel's")]
-fn lock_byte(file: &OwnedFd, command: libc::c_int, member: u16) -> Result<libc::flock, Errno> {
-    let mut lock = libc::flock {
-        l_type: libc::F_WRLCK as libc::c_short,
-        l_whence: libc::SEEK_SET as libc::c_short,
-        l_start: libc::off_t::from(member),
-        l_len: 1,
-        l_pid: 0,
-    };
-    // SAFETY: an open file, and a structure on the stack that the kernel reads and fills.
-    match unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) } {
-        0 => Ok(lock),
-        _ => Err(std::io::Error::last_os_error()
-            .raw_os_error()
-            .map_or(Errno::IO, Errno::from_raw_os_error)),
-    }
-}
-
 /// Whether some process still has a session's arena mapped.
-fn is_there(pool: &Pool, session: SessionNumber) -> bool {
+pub fn is_there(pool: &Pool, session: SessionNumber) -> bool {
     let file = match pool.open_file(&arena::name(session), OFlags::RDONLY) {
         Ok(file) => file,
         Err(Errno::NOENT) => return false,
@@ -116,7 +89,7 @@ pub fn credentials(entry: &SessionEntry) -> Credentials {
     }
 }
 
-impl Core {
+impl Sessions {
     /// Makes a session known that is there and away, with what it owns.
     pub fn expect_back(
         &mut self,
@@ -172,7 +145,7 @@ impl Core {
             self.lend_segment(number, entry.uid, segment);
         }
         session.unborn = owned.len();
-        self.sessions.insert(number, session);
+        self.all.insert(number, session);
     }
 
     pub fn any_away(&self) -> bool {
@@ -189,17 +162,17 @@ impl Core {
 
     /// Whether an inode's owner is away.
     pub fn owner_is_away(&self, owner: SessionNumber) -> bool {
-        self.any_away() && self.sessions.get(&owner).is_some_and(|s| s.is_away)
+        self.any_away() && self.all.get(&owner).is_some_and(|s| s.is_away)
     }
 
     /// Counts those that are away, after any has come or gone.
     pub fn count_away(&mut self) {
-        self.away = self.sessions.values().filter(|s| s.is_away).count();
+        self.away = self.all.values().filter(|s| s.is_away).count();
     }
 
     /// Sessions that were away, and are not there any more.
     pub fn departed(&self) -> Vec<SessionNumber> {
-        let away = self.sessions.values().filter(|s| s.is_away);
+        let away = self.all.values().filter(|s| s.is_away);
         away.map(|session| session.number)
             .filter(|&number| !is_there(&self.state.pool, number))
             .collect()
@@ -207,14 +180,14 @@ impl Core {
 
     /// Whether any member of any session is waited for that an earlier controller knew.
     pub fn expects_members(&self) -> bool {
-        let mut sessions = self.sessions.values();
+        let mut sessions = self.all.values();
         sessions.any(|session| session.members.expects_any())
     }
 
     /// Those of them who are not there any more.
     pub fn departed_members(&self) -> Vec<(SessionNumber, u16)> {
         let mut departed = Vec::new();
-        for session in self.sessions.values().filter(|s| s.members.expects_any()) {
+        for session in self.all.values().filter(|s| s.members.expects_any()) {
             let arena = arena::name(session.number);
             let Ok(file) = self.state.pool.open_file(&arena, OFlags::RDONLY) else {
                 continue;
@@ -232,7 +205,7 @@ impl Core {
 
     /// A session that has just been taken up is away again.
     pub fn lose(&mut self, number: SessionNumber) {
-        if let Some(session) = self.sessions.get_mut(&number) {
+        if let Some(session) = self.all.get_mut(&number) {
             session.live = None;
             session.is_away = true;
             session.members = Members::default();
@@ -242,7 +215,7 @@ impl Core {
 
     /// Notes which request is served now ([`State::serving`](crate::state::tables::State)).
     pub fn note_serving(&mut self, number: SessionNumber, slot: usize) {
-        let session = self.sessions.get(&number);
+        let session = self.all.get(&number);
         self.state.serving = session.and_then(|session| {
             let request = session.live.as_ref()?.control().requests.get(slot)?;
             let count = request.count.load(Ordering::Relaxed);
@@ -262,7 +235,7 @@ impl Core {
         received: &[OwnedFd],
     ) -> Result<OwnedFd, Errno> {
         let Returning { number, member, .. } = *returning;
-        let session = self.sessions.get_mut(&number);
+        let session = self.all.get_mut(&number);
         let session = session.filter(|s| !s.is_leaving).ok_or(Errno::STALE)?;
         let entry = arena::entry(&self.state.pool, session.index).ok_or(Errno::STALE)?;
         if !are_same(&session.credentials, who) || entry.secret != returning.secret {

@@ -9,61 +9,8 @@
 //!   tell a number.
 //! * No number is more than the pages that the verified state does not use.
 
-use crate::core::Core;
 use crate::space::pages::Space;
-use arck_controller_state::segments::{SegmentEntry, SegmentKind};
 use arck_core_state::geometry::SessionNumber;
-use foldhash::HashMap;
-use std::sync::atomic::Ordering;
-
-/// Pages of sessions' data segments that the verified state does not use.
-#[derive(Default)]
-pub struct Granted {
-    all: u64,
-    of: HashMap<SessionNumber, u64>,
-    /// Counts changes of anything that the numbers follow from.
-    revision: u64,
-}
-
-impl Granted {
-    /// Pages have come to be in use, or not any more, anywhere.
-    pub fn note(&mut self) {
-        self.revision += 1;
-    }
-
-    /// So many unused pages of such a segment are there now.
-    pub fn add(&mut self, entry: &SegmentEntry, pages: u64) {
-        if let Some(owner) = owner(entry) {
-            self.all += pages;
-            *self.of.entry(owner).or_default() += pages;
-        }
-        self.note();
-    }
-
-    /// So many unused pages of such a segment are there no more.
-    pub fn take(&mut self, entry: &SegmentEntry, pages: u64) {
-        if let Some(owner) = owner(entry) {
-            self.all = self.all.saturating_sub(pages);
-            if let Some(held) = self.of.get_mut(&owner) {
-                *held = held.saturating_sub(pages);
-                if *held == 0 {
-                    self.of.remove(&owner);
-                }
-            }
-        }
-        self.note();
-    }
-
-    /// Of all sessions but this one; none has the number 0.
-    fn of_others(&self, session: SessionNumber) -> u64 {
-        self.all - self.of.get(&session).copied().unwrap_or(0)
-    }
-}
-
-/// The session whose a data segment is.
-fn owner(entry: &SegmentEntry) -> Option<SessionNumber> {
-    (entry.kind() == SegmentKind::Data && entry.owner != 0).then_some(entry.owner)
-}
 
 impl Space {
     /// Pages that a session can fill: those that nobody uses and no other session was granted,
@@ -79,31 +26,12 @@ impl Space {
     }
 }
 
-impl Core {
-    /// Tells every session how much space is left for it, if that may have changed.
-    pub fn publish_free_counts(&mut self, always: bool) {
-        let space = &self.state.space;
-        let inodes = self.state.numbers.count_free();
-        let published = Some((space.granted().revision, inodes));
-        if published == self.published && !always {
-            return;
-        }
-        self.published = published;
-        for session in self.sessions.values() {
-            if let Some(live) = &session.live {
-                let header = &live.control().header;
-                let pages = space.pages_free_for(session.number);
-                header.pages_free.store(pages, Ordering::Relaxed);
-                header.inodes_free.store(inodes, Ordering::Relaxed);
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::space::granted::owner;
     use crate::testing::TestCore;
+    use arck_controller_state::segments::{SegmentEntry, SegmentKind};
     use arck_core_state::{Geometry, PagePtr, SegmentNumber};
 
     fn data(owner: SessionNumber) -> SegmentEntry {
@@ -128,8 +56,8 @@ mod tests {
     #[test]
     fn numbers_are_those_that_looking_at_everything_gives() {
         let mut test = TestCore::new();
-        let geometry = test.core.state.pool.geometry();
-        let space = &mut test.core.state.space;
+        let geometry = test.core.sessions.state.pool.geometry();
+        let space = &mut test.core.sessions.state.space;
         let free: Vec<SegmentNumber> = (0..geometry.segment_count)
             .filter(|&segment| space.kind(segment) == SegmentKind::Free)
             .take(4)

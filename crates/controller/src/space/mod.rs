@@ -7,5 +7,7 @@
 //!   is durable.
 
 pub mod free_pages;
+pub mod granted;
 pub mod pages;
 pub mod slots;
+pub mod unused;

@@ -12,18 +12,16 @@
 //! * A data segment that had an owner is given to another one, or used for metadata, only after
 //!   a read lease has shown that no writable descriptor or mapping of it is left.
 
-use crate::pool::files::{Pool, numbered, punched, resized};
-use crate::pool::reach::Reach;
-use crate::space::free_pages::Granted;
-use crate::state::classes::NOBODY;
+use crate::pool::files::{Pool, punched, resized};
+use crate::pool::reach::is_out_of_reach;
+use crate::space::granted::Granted;
 use crate::threads::workers::Workers;
 use arck_controller_state::segments::{CONTROLLER, FOREIGN, STALE, SegmentEntry, SegmentKind};
-use arck_core_state::cast;
 use arck_core_state::geometry::SessionNumber;
-use arck_core_state::{Geometry, PagePtr, SegmentNumber, layout};
+use arck_core_state::{Geometry, PagePtr, SegmentNumber, cast};
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
@@ -32,6 +30,8 @@ use std::time::Duration;
 /// as no machine needs.
 const PREPARE_PATIENCE: Duration = Duration::from_secs(1);
 
+/// Label of what only root and the pool's user may read.
+pub const NOBODY: u32 = 0;
 /// Bytes that are kept back for metadata in small pools.
 const RESERVE_MIN: u64 = 2 << 20;
 /// Bytes that are kept back, where there are several users, for metadata of classes; at most an
@@ -44,11 +44,11 @@ const CONJUNCTIONS: u32 = 4;
 
 /// The controller's own view of space.
 pub struct Space {
-    geometry: Geometry,
+    pub geometry: Geometry,
     used: Vec<u64>,
     used_count: u64,
-    segments: Vec<SegmentEntry>,
-    used_in: Vec<u32>,
+    pub segments: Vec<SegmentEntry>,
+    pub used_in: Vec<u32>,
     /// Where the search for a free metadata page goes on.
     cursor: u64,
     /// No segment below this one is free.
@@ -60,7 +60,7 @@ pub struct Space {
     /// Where pages of a class were last found.
     last_of: HashMap<(SegmentKind, u32), SegmentNumber>,
     /// Of each segment, how many sessions were sent it read-only and are still there.
-    sent: Vec<u32>,
+    pub sent: Vec<u32>,
     /// The session that gave a segment back last, as long as nobody has got it since.
     given_back: HashMap<SegmentNumber, SessionNumber>,
     /// There are other users than root and the pool's: see [`crate::state::classes`].
@@ -565,7 +565,7 @@ impl Space {
     }
 
     /// What kept somebody waiting may have been made ready since.
-    fn settle(&mut self) {
+    pub fn settle(&mut self) {
         self.preparing
             .retain(|_, worker| worker.try_recv() == Err(TryRecvError::Empty));
     }
@@ -593,43 +593,4 @@ impl Space {
         self.renew(pool, segment)?;
         Ok(segment)
     }
-}
-
-impl Space {
-    /// The labels that are on segments, each once.
-    pub fn labels(&self) -> HashSet<u32> {
-        self.segments.iter().map(|entry| entry.class).collect()
-    }
-
-    /// Segments with nothing in them that no session has or looks at, and that nobody can write.
-    /// Of the metadata of each class in `kept` all but one.
-    pub fn find_unused(&mut self, pool: &Pool, kept: &HashSet<u32>) -> Vec<SegmentNumber> {
-        self.may_have_unused = false;
-        self.settle();
-        let mut kept = kept.clone();
-        let mut found = Vec::new();
-        for segment in 0..self.geometry.segment_count {
-            let entry = self.segments[segment as usize];
-            let is_unused = self.used_in[segment as usize] == 0
-                && self.sent[segment as usize] == 0
-                && match entry.kind() {
-                    SegmentKind::Free => false,
-                    SegmentKind::Metadata => !kept.remove(&entry.class),
-                    SegmentKind::Data => {
-                        self.is_adoptable(segment) && is_out_of_reach(pool, segment)
-                    }
-                };
-            if is_unused {
-                found.push(segment);
-            }
-        }
-        found
-    }
-}
-
-/// Whether nobody can write a segment's file; there may be none, where no room was left for a new one.
-fn is_out_of_reach(pool: &Pool, segment: SegmentNumber) -> bool {
-    let name = numbered(layout::SEGMENTS, segment);
-    pool.reach(&name) == Reach::Nobodys
-        || pool.open_file(&name, OFlags::RDONLY).err() == Some(Errno::NOENT)
 }

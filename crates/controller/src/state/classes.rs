@@ -14,17 +14,15 @@
 
 mod table;
 
-pub use table::Classes;
-
+pub use crate::space::pages::NOBODY;
 use arck_controller_state::classes::{CLASSES_MAX, CONDITIONS_MAX};
 use arck_core_state::Inode;
 use arck_verifier::Credentials;
+pub use table::Classes;
 
-/// Label of what only root and the pool's user may read.
-pub const NOBODY: u32 = 0;
 /// Of them, those that are kept for classes of one condition at most: a user who makes directories
 /// of all combinations of his groups uses up the others, but not what each user needs for his own.
-const SIMPLE_CLASSES: usize = CLASSES_MAX / 4;
+pub const SIMPLE_CLASSES: usize = CLASSES_MAX / 4;
 
 const OWNER: u32 = 4;
 const GROUP: u32 = 2;

@@ -6,8 +6,10 @@
 //! * The verified state changes by a [`change::Change`], whole or not at all.
 //! * What is remembered (shadow inodes, who may search what) equals what is stored.
 
+pub mod apply;
 pub mod change;
 pub mod classes;
+pub mod marks;
 pub mod searches;
 pub mod tables;
 pub mod working;

@@ -150,7 +150,7 @@ fn climb(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::relocate::Touched;
+    use crate::fold::touched::Touched;
     use crate::state::change::{Change, Weight};
     use crate::testing::{TestCore, new_inode};
     use arck_core_state::header::HeaderKind;
@@ -231,7 +231,7 @@ mod tests {
 
     /// Directories within each other below the root, none of which anybody else owns; the first.
     fn chain(test: &mut TestCore, depth: usize) -> InodeNumber {
-        let state = &mut test.core.state;
+        let state = &mut test.core.sessions.state;
         let mut parent = ROOT_INODE;
         let mut first = 0;
         for _ in 0..depth.div_ceil(500) {
@@ -247,7 +247,7 @@ mod tests {
                     generation,
                     kind: FileKind::Directory,
                 };
-                crate::fold::apply::directory::add(&mut change, &mut above, b"d", dentry).unwrap();
+                crate::state::apply::directory::add(&mut change, &mut above, b"d", dentry).unwrap();
                 above.links += 1;
                 change.set_inode(above);
                 if first == 0 {
@@ -268,18 +268,19 @@ mod tests {
         let mut test = TestCore::new();
         test.session(1002, &[1002]);
         let first = chain(&mut test, DEPTH);
-        let before = *test.core.state.shadow(first).unwrap();
-        let mut change = Change::new(&mut test.core.state);
+        let before = *test.core.sessions.state.shadow(first).unwrap();
+        let mut change = Change::new(&mut test.core.sessions.state);
         change.set_inode(Inode {
             mode: FileKind::Directory.mode_bits() | 0o700,
             ..before
         });
         change.commit(Weight::Fold).unwrap();
-        let steps = test.core.state.searches.steps();
+        let steps = test.core.sessions.state.searches.steps();
         test.core
+            .access()
             .tighten(vec![Touched::attributes(first, Some(before), true)]);
-        test.core.finish_closing();
-        let steps = test.core.state.searches.steps() - steps;
+        test.core.access().finish_closing();
+        let steps = test.core.sessions.state.searches.steps() - steps;
         assert!(
             steps < 3 * DEPTH as u64,
             "{steps} directories looked at for {DEPTH}"
@@ -287,12 +288,12 @@ mod tests {
         // And it is closed.
         let mut at = first;
         for _ in 1..DEPTH {
-            let label = test.core.state.label_of_inode(at);
-            let class = test.core.state.classes.get(label).cloned();
+            let label = test.core.sessions.state.label_of_inode(at);
+            let class = test.core.sessions.state.classes.get(label).cloned();
             // What finds no room in its class is nobody's.
             let is_closed = class.is_none() || class == Some(Class::only(1001));
             assert_eq!(is_closed, at != first, "inode {at}: {class:?}");
-            at = arck_verifier::VerifiedState::lookup(&test.core.state, at, b"d")
+            at = arck_verifier::VerifiedState::lookup(&test.core.sessions.state, at, b"d")
                 .unwrap()
                 .inode;
         }

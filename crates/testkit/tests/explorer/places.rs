@@ -103,16 +103,16 @@ const UNNOTICED: &[(&str, &str, &str, &str, &str)] = &[
     ),
     (
         "Flush",
-        "controller/src/access/relocate/leftovers.rs",
+        "controller/src/access/leftovers.rs",
         "zero",
-        "self.state.journal.await_fence(dirty.flush());",
+        "self.sessions.state.journal.await_fence(dirty.flush());",
         "secrecy, after a crash: the same",
     ),
     (
         "Fence",
-        "controller/src/access/relocate/leftovers.rs",
+        "controller/src/access/leftovers.rs",
         "clear_leftovers",
-        "self.state.journal.settle();",
+        "self.sessions.state.journal.settle();",
         "the same",
     ),
     (

@@ -1,16 +1,14 @@
 //! The commit of a change: see the order in the head of [`super`].
 
-use super::{Change, Weight};
 use crate::pool::journal::{self, Beforehand, Standing};
 use crate::space::slots::place;
+use crate::state::change::{Change, Weight};
 use crate::state::tables::State;
 use arck_controller_state::journal::{Redo, Target};
 use arck_controller_state::segments::entry_offset;
-use arck_core_state::PAGE_BYTES;
-use arck_core_state::cast;
 use arck_core_state::header::HEADER_SIZE;
 use arck_core_state::inode::INODE_SIZE;
-use arck_core_state::{InodeNumber, PAGE_SIZE, PagePtr, Pages};
+use arck_core_state::{InodeNumber, PAGE_BYTES, PAGE_SIZE, PagePtr, Pages, cast};
 use arck_pm::record::stored;
 use arck_pm::{Flushed, order};
 use foldhash::HashMap;

@@ -1,6 +1,8 @@
 //! Changes by themselves.
 
 use super::*;
+use crate::state::change::{Change, Weight};
+use crate::state::tables::State;
 use crate::testing::TestCore;
 
 /// # Regression
@@ -10,7 +12,7 @@ use crate::testing::TestCore;
 fn a_page_that_moves_where_it_was_made_is_whole_for_who_gets_it_next() {
     const VALUE: u64 = 0x1234_5678;
     let mut test = TestCore::new();
-    let state = &mut test.core.state;
+    let state = &mut test.core.sessions.state;
     let mut change = Change::new(state);
     let first = change.new_page().unwrap();
     change.set_word(first, 3, 1).unwrap();

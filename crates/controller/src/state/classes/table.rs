@@ -7,9 +7,9 @@
 
 use super::*;
 use crate::error::{Error, Result};
+use crate::state::classes::{Class, Condition, SIMPLE_CLASSES};
 use arck_controller_state::classes::StoredClass;
-use arck_core_state::cast;
-use arck_core_state::layout;
+use arck_core_state::{cast, layout};
 use arck_pm::record::{self, FileChange, file_id};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};

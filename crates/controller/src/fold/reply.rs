@@ -1,0 +1,41 @@
+//! What a request is answered, now or later.
+
+use crate::fold::folding::Failure;
+use arck_protocol::Response;
+use rustix::io::Errno;
+use std::time::{Duration, Instant};
+
+/// Answer now, or look again at a later time.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Reply {
+    Now(Response),
+    Later(Instant),
+}
+
+impl From<Result<(), Errno>> for Reply {
+    fn from(result: Result<(), Errno>) -> Reply {
+        Reply::Now(match result {
+            Ok(()) => Response::Done,
+            Err(errno) => Response::Error(errno.raw_os_error()),
+        })
+    }
+}
+
+impl From<Errno> for Reply {
+    fn from(errno: Errno) -> Reply {
+        Reply::Now(Response::Error(errno.raw_os_error()))
+    }
+}
+
+impl From<Failure> for Reply {
+    fn from(failure: Failure) -> Reply {
+        match failure {
+            Failure::Violation(violation) => Reply::Now(Response::Violation(violation.to_string())),
+            Failure::Unsettled(_) => Errno::AGAIN.into(),
+            Failure::Errno(errno) => errno.into(),
+        }
+    }
+}
+
+/// An arena that is being grown is looked at again after so long.
+pub const GROWTH_AGAIN: Duration = Duration::from_millis(5);

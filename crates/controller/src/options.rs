@@ -1,0 +1,67 @@
+//! How a controller behaves.
+
+use crate::pool::progress::ProgressHook;
+use crate::recovery::scan::Division;
+use crate::state::tables::CrashHook;
+use arck_pm::{DurabilityMode, PersistOption};
+use std::time::Duration;
+
+/// How a controller behaves.
+#[derive(Clone)]
+pub struct Options {
+    /// Which stores are flushed.
+    pub persist: PersistOption,
+    /// An owner keeps an inode at least so long against other writers.
+    pub lease: Duration,
+    /// After a refusal, the owner may repair its delta for so long, unless another session wants
+    /// to write the inode.
+    pub grace: Duration,
+    /// A fold waits at most so long for operations in flight.
+    pub patience: Duration,
+    /// After the last request the doorbells are polled for so long.
+    pub polling: Duration,
+    /// Delta pages that the arena of a session may have, and with them what it may have unfolded;
+    /// no fewer than the 64 with which it begins.
+    pub arena_pages: u32,
+    /// After a start, requests that would need sessions which outlived another controller wait so
+    /// long for them to come back.
+    pub take_up: Duration,
+    /// Serves all users; else root and the pool's user alone.
+    pub shared: bool,
+    /// Told how far the opening of a pool has come.
+    pub progress: Option<ProgressHook>,
+    /// The pool counts as one of this durability, whatever its file system offers; for tests, which shall
+    /// not depend on where they run.
+    #[doc(hidden)]
+    pub durability: Option<DurabilityMode>,
+    /// By how many threads headers and inodes are read when a pool is opened; for tests.
+    #[doc(hidden)]
+    pub division: Division,
+    /// So many inodes are folded at once where all of a session's are; for tests that want each
+    /// alone.
+    #[doc(hidden)]
+    pub slice: usize,
+    /// Called at named points of every commit; for tests that want a crash there.
+    #[doc(hidden)]
+    pub crash_hook: Option<CrashHook>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            persist: PersistOption::Auto,
+            lease: Duration::from_micros(500),
+            grace: Duration::from_secs(2),
+            patience: Duration::from_millis(2),
+            polling: Duration::from_micros(100),
+            arena_pages: u32::MAX,
+            take_up: Duration::from_secs(2),
+            shared: false,
+            progress: None,
+            durability: None,
+            division: Division::default(),
+            slice: 512,
+            crash_hook: None,
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Names in a pool's directory of what is told its users, and is no part of the format.
+
+/// Directory in a pool's directory for deltas that could not be folded.
+pub const ASIDE: &str = "aside";
+
+/// File in a pool's directory to which refused deltas are logged, one line each.
+pub const VIOLATIONS_LOG: &str = "violations.log";
+
+/// The lines before, once the log has become too long.
+pub const VIOLATIONS_LOG_OLD: &str = "violations.log.old";
+
+/// Name of the directory.
+pub const LOCK_FILES: &str = "lock-files";

@@ -1,0 +1,221 @@
+//! Grants: inode numbers that are not born yet, and data segments.
+//!
+//! # Invariants
+//! * A number is granted to one session at a time, and owned by it from then on; its branch slot is
+//!   the session's too.
+//! * A segment belongs to one session, durably before its descriptor is sent.
+
+use crate::core::Core;
+use crate::fold::reply::{GROWTH_AGAIN, Reply};
+use crate::ownership::acquiring::ownership_for;
+use crate::sessions::Sessions;
+use crate::sessions::arena::Grown;
+use crate::sessions::lent::Lent;
+use crate::sessions::session::{OWNED_MAX, Owned};
+use crate::state::change::{Change, Weight};
+use crate::state::classes::Class;
+use arck_controller_state::segments::SegmentKind;
+use arck_core_state::SegmentNumber;
+use arck_core_state::geometry::SessionNumber;
+use arck_core_state::header::HeaderKind;
+use arck_protocol::Response;
+use arck_protocol::message::{GIVE_BACK_MAX, GRANT_MAX};
+use rustix::io::Errno;
+use std::time::Instant;
+
+impl Core {
+    /// Grants new inode numbers, perhaps fewer than asked for. ENOSPC.
+    pub fn grant_inodes(&mut self, session: SessionNumber, count: u32) -> Reply {
+        let next = self.sessions.all.get(&session).map_or(1, |s| s.next_grant);
+        let count = (count as usize).clamp(1, GRANT_MAX).min(next);
+        let pages = self.sessions.pages_for_numbers(count as u64);
+        if !self.owners().make_spare(pages) {
+            return Errno::NOSPC.into();
+        }
+        let owned = self.sessions.all.get(&session).map_or(0, |s| s.owned.len());
+        if owned + count > OWNED_MAX {
+            return Errno::NOBUFS.into();
+        }
+        if !self.sessions.may_hold_numbers(session, count) {
+            return Errno::NOSPC.into();
+        }
+        match self.sessions.ensure_slots(session, count) {
+            Ok(Grown::Now) => {}
+            Ok(Grown::Later) => return Reply::Later(Instant::now() + GROWTH_AGAIN),
+            Err(errno) => return errno.into(),
+        }
+        let Sessions {
+            state,
+            all: sessions,
+            ..
+        } = &mut self.sessions;
+        let Some(session) = sessions.get_mut(&session) else {
+            return Errno::NOENT.into();
+        };
+        let mut numbers = Vec::with_capacity(count);
+        let mut slots = Vec::with_capacity(count);
+        let mut failed = None;
+        while numbers.len() < count {
+            let Some(number) = state.numbers.take() else {
+                break;
+            };
+            let slot = state
+                .pool
+                .allocate_headers(number)
+                .and_then(|()| session.take_slot());
+            match slot {
+                Ok(slot) => {
+                    numbers.push(number);
+                    slots.push(slot);
+                }
+                Err(errno) => {
+                    state.numbers.give_back(number);
+                    failed = Some(errno);
+                    break;
+                }
+            }
+        }
+        if numbers.is_empty() {
+            return failed.unwrap_or(Errno::NOSPC).into();
+        }
+        crate::sessions::arena::store_pages(&state.pool, session.index, &session.arena);
+        let mut change = Change::new(state);
+        let mut granted = Ok(());
+        for (&number, &slot) in numbers.iter().zip(&slots) {
+            let fold = change.state.numbers.fold();
+            granted = change.header(number).map(|header| {
+                header.kind = HeaderKind::Granted;
+                header.file_kind = None;
+                header.inode = 0;
+                header.generation = header.generation.max(1);
+                header.branch_slot = slot;
+                header.fold = fold;
+                header.ownership = ownership_for(session.number, fold);
+            });
+            if granted.is_err() {
+                break;
+            }
+        }
+        let granted = granted.and_then(|()| change.commit(Weight::Ownership));
+        if let Err(errno) = granted {
+            for (number, slot) in numbers.into_iter().zip(slots) {
+                state.numbers.give_back(number);
+                session.arena.free_slot(slot);
+            }
+            return errno.into();
+        }
+        state.granted += numbers.len() as u64;
+        session.unborn += numbers.len();
+        session.next_grant = (session.next_grant * 2).min(GRANT_MAX);
+        let since = Instant::now();
+        for (&number, &slot) in numbers.iter().zip(&slots) {
+            session.owned.insert(number, Owned::new(since, slot));
+        }
+        Reply::Now(Response::Inodes(numbers))
+    }
+
+    /// See [`arck_protocol::Request::GiveBack`]. The session may go on writing what it gave back: nobody
+    /// gets that before nobody can any more.
+    pub fn take_segments_back(
+        &mut self,
+        number: SessionNumber,
+        segments: &[SegmentNumber],
+    ) -> Reply {
+        if segments.len() > GIVE_BACK_MAX {
+            return Errno::INVAL.into();
+        }
+        let pages = self.sessions.state.pool.geometry().pages_per_segment();
+        let is_empty = |core: &Core, segment| core.sessions.state.space.unused_in(segment) == pages;
+        let is_own = |segment: &&SegmentNumber| {
+            let entry = self
+                .sessions
+                .state
+                .space
+                .entry(**segment)
+                .unwrap_or_default();
+            entry.kind() == SegmentKind::Data && entry.owner == number && is_empty(self, **segment)
+        };
+        let empty: Vec<SegmentNumber> = segments.iter().filter(is_own).copied().collect();
+        if let Err(errno) = self.owners().abandon_segments(&empty) {
+            return errno.into();
+        }
+        let Sessions {
+            state,
+            all: sessions,
+            ..
+        } = &mut self.sessions;
+        if let Some(session) = sessions.get_mut(&number) {
+            session.segments.retain(|segment| !empty.contains(segment));
+            for &segment in &empty {
+                // What a process of it has mapped that process drops before it uses it again.
+                if session.mapped.remove(&segment) {
+                    state.space.note_sent(segment, false);
+                }
+                state.space.note_given_back(segment, number);
+            }
+        }
+        for &segment in &empty {
+            self.sessions.lookout.ended(Lent::Segment(segment));
+        }
+        self.sessions.publish_free_counts(false);
+        Reply::Now(Response::Done)
+    }
+
+    /// Grants a data segment, read-write. ENOSPC.
+    pub fn grant_segment(
+        &mut self,
+        session: SessionNumber,
+    ) -> Result<(arck_core_state::SegmentNumber, rustix::fd::OwnedFd), Errno> {
+        let pages = self.sessions.state.pool.geometry().pages_per_segment();
+        match self.sessions.state.space.has_segment_for_data() {
+            true => drop(self.owners().make_spare(pages)),
+            false => self.freeing().give_back_segments(),
+        }
+        if !self.sessions.may_hold_segment(session) {
+            // What it has filled may not have been told of.
+            let _ = self.owners().commit_all(session);
+            if !self.sessions.may_hold_segment(session) {
+                return Err(Errno::NOSPC);
+            }
+        }
+        self.freeing().note_kept();
+        let kept = self.sessions.kept_pages();
+        let Sessions {
+            state,
+            all: sessions,
+            ..
+        } = &mut self.sessions;
+        let session = sessions.get_mut(&session).ok_or(Errno::NOENT)?;
+        let uid = session.credentials.uid;
+        let is_class = state.space.shared && !state.is_privileged(&session.credentials);
+        let class = is_class.then(|| Class::only(uid));
+        let label = state.label(class.as_ref());
+        let segment =
+            state
+                .space
+                .find_data_segment(&state.pool, session.number, uid, label, kept)?;
+        let file = state.pool.open_segment(segment, rustix::fs::OFlags::RDWR)?;
+        let number = session.number;
+        self.sessions.lend_segment(number, uid, segment);
+        let Sessions {
+            state,
+            all: sessions,
+            ..
+        } = &mut self.sessions;
+        let session = sessions.get_mut(&number).ok_or(Errno::NOENT)?;
+        let mut change = Change::new(state);
+        change.set_segment(
+            segment,
+            arck_controller_state::segments::SegmentEntry {
+                kind: arck_controller_state::segments::SegmentKind::Data as u32,
+                class: label,
+                owner: session.number,
+                uid,
+                ..arck_controller_state::segments::SegmentEntry::default()
+            },
+        );
+        change.commit(Weight::Fold)?;
+        session.segments.push(segment);
+        Ok((segment, file))
+    }
+}

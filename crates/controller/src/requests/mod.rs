@@ -1,0 +1,15 @@
+//! What sessions ask for: each request, and what it takes of the rooms beneath.
+//!
+//! # Invariant
+//! * A request is a private copy when it comes here; every number in it is checked before use.
+
+pub mod by_message;
+pub mod dispatch;
+pub mod grants;
+pub mod handing_on;
+pub mod list_by_message;
+pub mod locking;
+pub mod looking_up;
+pub mod move_names;
+pub mod opening;
+pub mod write_by_message;

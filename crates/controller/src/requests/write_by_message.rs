@@ -1,0 +1,221 @@
+//! Writing and cutting by message: what a session may write and cannot own, or of which it cannot see
+//! what is around. Its user could write the file when he opened it, and may not any more; or he may write it
+//! and not read it.
+//!
+//! # Invariants
+//! * Written by the controller, into pages of its own, in the same change as the inode that leads to
+//!   them: whole or not at all, also after a crash. Data is durable before that is.
+//! * What others have changed of the file is folded first, in the same change.
+//! * What lies between the old end of the file and the bytes is zero.
+
+use crate::core::Core;
+use crate::fold::pages::Copier;
+use crate::fold::reply::Reply;
+use crate::pool::clock::now;
+use crate::state::apply::file::{Setter, truncate};
+use crate::state::change::Change;
+use arck_core_state::geometry::{FILE_SIZE_MAX, SessionNumber};
+use arck_core_state::{FileKind, Inode, InodeNumber, PAGE_BYTES, PAGE_SIZE, cast};
+use arck_protocol::Response;
+use arck_protocol::message::WRITE_MAX;
+use arck_verifier::Credentials;
+use rustix::io::Errno;
+
+impl Core {
+    /// See [`arck_protocol::Request::Write`]; `position` none: at the end.
+    pub fn write(
+        &mut self,
+        session: SessionNumber,
+        file: (InodeNumber, u32),
+        position: Option<u64>,
+        bytes: &[u8],
+    ) -> Reply {
+        match self.try_write(session, file, position, bytes) {
+            Ok(end) => Reply::Now(Response::Bytes(end.to_le_bytes().to_vec())),
+            Err(errno) => errno.into(),
+        }
+    }
+
+    fn try_write(
+        &mut self,
+        session: SessionNumber,
+        file: (InodeNumber, u32),
+        position: Option<u64>,
+        bytes: &[u8],
+    ) -> Result<u64, Errno> {
+        if bytes.is_empty() || bytes.len() > WRITE_MAX {
+            return Err(Errno::INVAL);
+        }
+        let mut end = 0;
+        self.change_file(session, file, |change, who| {
+            end = put(change, file.0, who, position, bytes)?;
+            Ok(())
+        })?;
+        Ok(end)
+    }
+
+    /// See [`arck_protocol::Request::Resize`].
+    pub fn resize(&mut self, session: SessionNumber, file: (InodeNumber, u32), size: u64) -> Reply {
+        if size > FILE_SIZE_MAX {
+            return Errno::FBIG.into();
+        }
+        let cut = self.change_file(session, file, |change, who| cut(change, file.0, who, size));
+        if cut.is_ok() {
+            self.sessions.state.clear_tail(file.0);
+        }
+        cut.into()
+    }
+
+    fn change_file(
+        &mut self,
+        session: SessionNumber,
+        (number, generation): (InodeNumber, u32),
+        mut what: impl FnMut(&mut Change<'_>, &Credentials) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let header = self
+            .sessions
+            .state
+            .header_copy(number)
+            .ok_or(Errno::STALE)?;
+        if header.generation != generation {
+            return Err(Errno::STALE);
+        }
+        let inode = self.sessions.may_be_told(session, number, 2)?;
+        match inode.kind() {
+            Some(FileKind::File) => {}
+            Some(FileKind::Directory) => return Err(Errno::ISDIR),
+            _ => return Err(Errno::INVAL),
+        }
+        // What is stored through a map goes to the pages that are there.
+        self.sessions.refuse_moving(number)?;
+        let who = self.sessions.all.get(&session).ok_or(Errno::NOENT)?;
+        let who = who.credentials.clone();
+        self.freeing().note_kept();
+        let keeps = self.sessions.is_mapped(number);
+        self.access().change_inode(number, |change| {
+            if keeps {
+                change.keep_pages_of(number);
+            }
+            what(change, &who)
+        })
+    }
+}
+
+/// New pages for some of a file's, made of what was in the old ones.
+struct Pages {
+    setter: Setter,
+    copier: Copier,
+}
+
+impl Pages {
+    fn new(inode: &Inode) -> Pages {
+        Pages {
+            setter: Setter::new(inode.root),
+            copier: Copier::default(),
+        }
+    }
+
+    /// Replaces a page by what `fill` makes of it; what lies behind the file's end is zero then.
+    fn replace(
+        &mut self,
+        change: &mut Change<'_>,
+        inode: &mut Inode,
+        page: u64,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<(), Errno> {
+        let new = change.new_data_page()?;
+        let old = self.setter.set(change, page, new)?;
+        let mut content = [0; PAGE_BYTES];
+        if old.is_null() {
+            inode.pages += 1;
+        } else {
+            self.copier.read(change.state, old, &mut content)?;
+            change.drop_data_page(inode.number, old);
+        }
+        content[within(page, inode.size)..].fill(0);
+        fill(&mut content);
+        self.copier.write(change.state, new, &content)
+    }
+}
+
+/// Where in a page a position of the file is, or that it ends before or behind it.
+fn within(page: u64, position: u64) -> usize {
+    position.saturating_sub(page * PAGE_SIZE).min(PAGE_SIZE) as usize
+}
+
+/// The rest of a change by `who`.
+fn changed(change: &mut Change<'_>, mut inode: Inode, who: &Credentials) {
+    if let Some(mode) = arck_verifier::mode_after_write(who, &inode) {
+        inode.mode = (inode.mode & !0o7777) | mode;
+    }
+    inode.modified = now();
+    inode.changed = inode.modified;
+    change.set_inode(inode);
+}
+
+fn allocate_in_class(change: &mut Change<'_>, inode: &Inode) {
+    let class = change.read_class(inode);
+    let label = change.state.label(class.as_ref());
+    change.allocate_for_class(label);
+}
+
+/// The change of a write; gives the position behind the bytes.
+fn put(
+    change: &mut Change<'_>,
+    number: InodeNumber,
+    who: &Credentials,
+    position: Option<u64>,
+    bytes: &[u8],
+) -> Result<u64, Errno> {
+    let mut inode = change.inode(number).ok_or(Errno::STALE)?;
+    let size = inode.size;
+    let position = position.unwrap_or(size);
+    let end = position.saturating_add(bytes.len() as u64);
+    if end > FILE_SIZE_MAX {
+        return Err(Errno::FBIG);
+    }
+    allocate_in_class(change, &inode);
+    let last = (position > size && size % PAGE_SIZE != 0).then_some(size / PAGE_SIZE);
+    let written = position / PAGE_SIZE..=(end - 1) / PAGE_SIZE;
+    let last = last.filter(|last| !written.contains(last));
+    let mut pages = Pages::new(&inode);
+    for page in last.into_iter().chain(written) {
+        pages.replace(change, &mut inode, page, |content| {
+            let (from, to) = (within(page, position), within(page, end));
+            if from < to {
+                let skipped = cast::index(page * PAGE_SIZE + from as u64 - position);
+                content[from..to].copy_from_slice(&bytes[skipped..skipped + to - from]);
+            }
+        })?;
+    }
+    // What was written is durable by the first fence of the change, before anything leads to it.
+    inode.root = pages.setter.root();
+    inode.size = size.max(end);
+    changed(change, inode, who);
+    Ok(end)
+}
+
+/// The change of a file's length.
+fn cut(
+    change: &mut Change<'_>,
+    number: InodeNumber,
+    who: &Credentials,
+    size: u64,
+) -> Result<(), Errno> {
+    let mut inode = change.inode(number).ok_or(Errno::STALE)?;
+    if size < inode.size {
+        let limit = size.div_ceil(PAGE_SIZE);
+        let (root, dropped) = truncate(change, number, inode.root, limit)?;
+        inode.root = root;
+        inode.pages = inode.pages.saturating_sub(dropped);
+    } else if size > inode.size && !inode.size.is_multiple_of(PAGE_SIZE) {
+        allocate_in_class(change, &inode);
+        let mut pages = Pages::new(&inode);
+        let last = inode.size / PAGE_SIZE;
+        pages.replace(change, &mut inode, last, |_| {})?;
+        inode.root = pages.setter.root();
+    }
+    inode.size = size;
+    changed(change, inode, who);
+    Ok(())
+}

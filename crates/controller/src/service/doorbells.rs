@@ -1,0 +1,215 @@
+//! Requests that sessions ring for, and those that are put off.
+//!
+//! # Invariants
+//! * While `awake` is 1 in the sessions' control memory the doorbells are polled.
+//! * Who asks for much makes other users wait for one of his requests at a time (see [`super::shares`]).
+
+use crate::fold::reply::Reply;
+use crate::service::held_back::{Asker, closes};
+use crate::service::{Deferred, Service};
+use crate::sessions::session::Session;
+use arck_core_state::geometry::SessionNumber;
+use arck_protocol::{Request, Response, ring};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+impl Service {
+    pub(super) fn set_awake(&self, awake: u32) {
+        for live in self
+            .core
+            .sessions
+            .all
+            .values()
+            .filter_map(|s| s.live.as_ref())
+        {
+            live.control().header.awake.store(awake, Ordering::SeqCst);
+        }
+    }
+
+    /// Answers every request that rang; true if there was any.
+    pub(super) fn poll_doorbells(&mut self) -> bool {
+        let is_rung = |session: &Session| {
+            // What one that is leaving has asked is done when its turn comes.
+            if session.is_leaving {
+                return None;
+            }
+            let live = session.live.as_ref()?;
+            let doorbell = &live.control().header.doorbell;
+            (doorbell.load(Ordering::SeqCst) != 0).then_some(session.number)
+        };
+        let mut rung: Vec<SessionNumber> = self
+            .core
+            .sessions
+            .all
+            .values()
+            .filter_map(is_rung)
+            .collect();
+        let first = rung.partition_point(|&number| number <= self.cut_off);
+        rung.rotate_left(first);
+        self.cut_off = 0;
+        self.shares.begin();
+        let mut any = false;
+        for number in rung {
+            any |= self.poll_session(number, None);
+        }
+        any
+    }
+
+    /// Answers what rang of a session: for `last`, if that is said; else as long as its user has
+    /// something left of the round, and the rest rings on.
+    pub(super) fn poll_session(&mut self, number: SessionNumber, last: Option<Duration>) -> bool {
+        let began = Instant::now();
+        let Some(session) = self.core.sessions.all.get(&number) else {
+            return false;
+        };
+        let user = session.credentials.uid;
+        if last.is_none() && !self.shares.is_left(user) {
+            return true;
+        }
+        let Some(live) = &session.live else {
+            return false;
+        };
+        let mut rung = ring::rung(live.control());
+        let any = rung != 0;
+        while rung != 0 {
+            let slot = rung.trailing_zeros() as usize;
+            rung &= rung - 1;
+            let Some(live) = self
+                .core
+                .sessions
+                .all
+                .get(&number)
+                .and_then(|s| s.live.as_ref())
+            else {
+                break;
+            };
+            if last.is_some_and(|last| began.elapsed() > last) {
+                ring::ring_again(live.control(), rung | 1 << slot);
+                break;
+            }
+            // One that waits for a lease already stays submitted: a false ring.
+            if self
+                .deferred
+                .iter()
+                .any(|d| (d.session, d.slot) == (number, slot))
+                || self.held.iter().any(|held| held.is_of(number, slot))
+            {
+                continue;
+            }
+            match ring::receive(live.control(), slot) {
+                None => {}
+                Some(Err(errno)) => {
+                    ring::respond(live.control(), slot, &Response::Error(errno.raw_os_error()));
+                }
+                Some(Ok(request)) => {
+                    self.core.sessions.note_serving(number, slot);
+                    let received = self.core.folds.meter.now();
+                    let since = Instant::now();
+                    let closings = self.core.places.closings.last();
+                    self.serve(number, slot, request, received, closings);
+                    self.shares.served(user, since);
+                }
+            }
+            if last.is_none() && rung != 0 && !self.shares.is_left(user) {
+                let live = self.core.sessions.all.get(&number);
+                if let Some(live) = live.and_then(|session| session.live.as_ref()) {
+                    ring::ring_again(live.control(), rung);
+                }
+                self.cut_off = number;
+                break;
+            }
+        }
+        any
+    }
+
+    /// `closings`: the last one when it was served first.
+    pub(super) fn serve(
+        &mut self,
+        session: SessionNumber,
+        slot: usize,
+        request: Request,
+        received: u64,
+        closings: u64,
+    ) {
+        match self.core.request(session, &request) {
+            Reply::Now(response) if closes(&request) && self.is_closing_since(closings) => {
+                let to = Asker::Slot(session, slot, response);
+                self.hold(to, closings, None);
+            }
+            Reply::Now(response) => {
+                self.core.sessions.publish_free_counts(false);
+                if let Request::Acquire { .. } | Request::Recall { .. } | Request::Commit { .. } =
+                    request
+                {
+                    self.core.folds.meter.answered(received);
+                }
+                if let Some(live) = self
+                    .core
+                    .sessions
+                    .all
+                    .get(&session)
+                    .and_then(|s| s.live.as_ref())
+                {
+                    ring::respond(live.control(), slot, &response);
+                }
+            }
+            Reply::Later(due) => self.deferred.push(Deferred {
+                due,
+                session,
+                slot,
+                request,
+                received,
+                closings,
+            }),
+        }
+    }
+
+    /// Whether there may be anybody whom an earlier controller knew, and who has not come back.
+    pub(super) fn waits_for_any(&self) -> bool {
+        self.core.sessions.any_away() || self.core.sessions.expects_members()
+    }
+
+    pub(super) fn run_deferred(&mut self) -> bool {
+        if self.deferred.is_empty() {
+            return false;
+        }
+        let now = Instant::now();
+        // In the order in which they came: nobody overtakes for ever.
+        let (due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.deferred)
+            .into_iter()
+            .partition(|deferred| deferred.due <= now);
+        self.deferred = later;
+        let any = !due.is_empty();
+        self.shares.begin();
+        let mut put_off = Vec::new();
+        for deferred in due {
+            let session = self.core.sessions.all.get(&deferred.session);
+            let user = session.map(|session| session.credentials.uid);
+            if user.is_some_and(|user| !self.shares.is_left(user)) {
+                put_off.push(deferred);
+                continue;
+            }
+            let since = Instant::now();
+            self.core
+                .folds
+                .meter
+                .add(deferred.received, |m| &mut m.deferred);
+            self.core
+                .sessions
+                .note_serving(deferred.session, deferred.slot);
+            self.serve(
+                deferred.session,
+                deferred.slot,
+                deferred.request,
+                deferred.received,
+                deferred.closings,
+            );
+            if let Some(user) = user {
+                self.shares.served(user, since);
+            }
+        }
+        put_off.append(&mut self.deferred);
+        self.deferred = put_off;
+        any
+    }
+}

@@ -1,0 +1,253 @@
+//! Applies the changes of a verified fold to the verified state, within one [`Change`].
+//!
+//! # Invariants
+//! * The verifier has checked that the changes keep I1 to I4; what is computed here (entries,
+//!   link counts of directories, sizes of directories, pages allocated) follows from them.
+//! * An inode without a name is an orphan first, and freed in a change of its own.
+//! * Times and modes are those that the delta says; a directory whose names change without
+//!   times in its branch keeps its times. A time of change does not go back: a fold may bring an
+//!   inode's own changes behind those of its names, or another session's, that were made later.
+
+pub mod directory;
+pub mod file;
+
+use crate::pool::clock::now;
+use crate::state::change::Change;
+use arck_core_state::header::HeaderKind;
+use arck_core_state::inode::FileKind;
+use arck_core_state::{IndexRoot, Inode, InodeNumber, PAGE_SIZE, PagePtr};
+use arck_verifier::{Birth, Changes, InodeChange};
+use foldhash::HashMap;
+use rustix::io::Errno;
+
+/// Applies all of a fold's changes. Inodes that lose their last name become orphans; whether
+/// they can be freed is looked at afterwards, when every session can see that they are
+/// orphans. Gives those. ENOSPC; EIO if the verified state is damaged.
+pub fn apply(change: &mut Change<'_>, changes: &Changes<'_>) -> Result<Vec<InodeNumber>, Errno> {
+    let now = now();
+    for inode in &changes.inodes {
+        if let Some(mode) = inode.mode {
+            change.set_final_mode(inode.inode, mode);
+        }
+    }
+    for birth in parents_first(&changes.births) {
+        born(change, birth)?;
+    }
+    for inode in &changes.inodes {
+        remove_names(change, inode)?;
+    }
+    for inode in &changes.inodes {
+        add_names(change, inode)?;
+        attributes_and_data(change, inode, now)?;
+    }
+    for &(number, time) in &changes.times {
+        let mut inode = change.inode(number).ok_or(Errno::IO)?;
+        // It may be an inode that the session could not stamp otherwise.
+        let changed = later(inode.changed, time.min(now), now);
+        if changed != inode.changed {
+            inode.changed = changed;
+            change.set_inode(inode);
+        }
+    }
+    let mut dying = Vec::new();
+    for &(number, by) in &changes.links {
+        change_links(change, number, by, &mut dying)?;
+    }
+    for &number in &changes.removed_directories {
+        orphan(change, number)?;
+        dying.push(number);
+    }
+    Ok(dying)
+}
+
+/// Changes the link count of what is no directory; without links it becomes an orphan.
+pub fn change_links(
+    change: &mut Change<'_>,
+    number: InodeNumber,
+    by: i64,
+    dying: &mut Vec<InodeNumber>,
+) -> Result<(), Errno> {
+    let mut inode = change.inode(number).ok_or(Errno::IO)?;
+    let links = i64::from(inode.links) + by;
+    inode.links = u32::try_from(links).map_err(|_| Errno::IO)?;
+    change.set_inode(inode);
+    if inode.links == 0 {
+        orphan(change, number)?;
+        dying.push(number);
+    }
+    Ok(())
+}
+
+/// The later of two times of change, of which `old` counts for nothing where it has not come yet: the
+/// clock was wrong then.
+fn later(old: i64, new: i64, now: i64) -> i64 {
+    if old > now { new } else { old.max(new) }
+}
+
+/// Takes an inode out of the tree.
+pub fn orphan(change: &mut Change<'_>, number: InodeNumber) -> Result<(), Errno> {
+    let mut inode = change.inode(number).ok_or(Errno::IO)?;
+    inode.links = 0;
+    change.set_inode(inode);
+    change.header(number)?.kind = HeaderKind::Orphan;
+    Ok(())
+}
+
+/// Frees an inode with all of its pages.
+pub fn free(change: &mut Change<'_>, number: InodeNumber) -> Result<(), Errno> {
+    if let Some(inode) = change.inode(number) {
+        match inode.kind() {
+            Some(FileKind::Directory) => directory::free_all(change, &inode)?,
+            Some(FileKind::File | FileKind::Link) => {
+                file::truncate(change, number, inode.root, 0)?;
+            }
+            _ => {}
+        }
+        if !inode.attributes.is_null() {
+            change.set_data_page_used(inode.attributes, false);
+        }
+    }
+    change.free_inode(number)
+}
+
+/// Births, those of directories before what is born in them: the class of a place follows from the
+/// directories above it, and where one is missing it is nobody's.
+fn parents_first(births: &[Birth]) -> Vec<&Birth> {
+    let numbers = births.iter().map(|birth| birth.inode);
+    let mut waiting: HashMap<InodeNumber, &Birth> = numbers.zip(births).collect();
+    let mut ordered = Vec::with_capacity(births.len());
+    for birth in births {
+        let first = ordered.len();
+        let mut next = waiting.remove(&birth.inode);
+        while let Some(found) = next {
+            ordered.push(found);
+            next = waiting.remove(&found.parent);
+        }
+        ordered[first..].reverse();
+    }
+    ordered
+}
+
+fn born(change: &mut Change<'_>, birth: &Birth) -> Result<(), Errno> {
+    let is_directory = birth.kind == FileKind::Directory;
+    let inode = Inode {
+        number: birth.inode,
+        generation: birth.generation,
+        mode: birth.kind.mode_bits() | birth.mode & 0o7777,
+        links: if is_directory { 2 } else { 0 },
+        uid: birth.uid,
+        gid: birth.gid,
+        size: if is_directory { PAGE_SIZE } else { 0 },
+        root: IndexRoot::EMPTY,
+        accessed: birth.created,
+        modified: birth.created,
+        changed: birth.created,
+        created: birth.created,
+        pages: 0,
+        parent: if is_directory { birth.parent } else { 0 },
+        entries: 0,
+        reserved0: 0,
+        attributes: PagePtr::NULL,
+        reserved: [0; 3],
+    };
+    if change.state.space.shared {
+        // Its own mode has no part in it: who may search its directory may see its attributes.
+        let class = change.search_class(birth.parent);
+        let label = change.state.label(class.as_ref());
+        change.allocate_for_class(label);
+    }
+    let address = change.place_inode(inode)?;
+    let header = change.header(birth.inode)?;
+    header.inode = address;
+    header.kind = HeaderKind::Alive;
+    header.file_kind = Some(birth.kind);
+    Ok(())
+}
+
+fn remove_names(change: &mut Change<'_>, wanted: &InodeChange<'_>) -> Result<(), Errno> {
+    if wanted.names_removed.is_empty() {
+        return Ok(());
+    }
+    let mut inode = change.inode(wanted.inode).ok_or(Errno::IO)?;
+    for (name, dentry) in &wanted.names_removed {
+        directory::remove(change, &mut inode, name)?;
+        if dentry.kind == FileKind::Directory {
+            inode.links = inode.links.saturating_sub(1);
+        }
+    }
+    change.set_inode(inode);
+    Ok(())
+}
+
+fn add_names(change: &mut Change<'_>, wanted: &InodeChange<'_>) -> Result<(), Errno> {
+    if wanted.names_added.is_empty() {
+        return Ok(());
+    }
+    let mut inode = change.inode(wanted.inode).ok_or(Errno::IO)?;
+    for (name, dentry) in &wanted.names_added {
+        directory::add(change, &mut inode, name, *dentry)?;
+        if dentry.kind == FileKind::Directory {
+            inode.links = inode.links.checked_add(1).ok_or(Errno::MLINK)?;
+        }
+    }
+    change.set_inode(inode);
+    Ok(())
+}
+
+fn attributes_and_data(
+    change: &mut Change<'_>,
+    wanted: &InodeChange<'_>,
+    now: i64,
+) -> Result<(), Errno> {
+    let mut inode = change.inode(wanted.inode).ok_or(Errno::IO)?;
+    if let Some(mode) = wanted.mode {
+        inode.mode = inode.mode & !0o7777 | mode & 0o7777;
+    }
+    if let Some(modified) = wanted.modified {
+        inode.modified = modified;
+    }
+    if let Some(changed) = wanted.changed {
+        inode.changed = later(inode.changed, changed, now);
+    }
+    if let Some(accessed) = wanted.accessed {
+        inode.accessed = accessed;
+    }
+    let has_data = matches!(inode.kind(), Some(FileKind::File | FileKind::Link));
+    if has_data {
+        change.allocate_for(&inode);
+        if let Some(limit) = wanted.limit {
+            let (root, dropped) = file::truncate(change, inode.number, inode.root, limit)?;
+            inode.root = root;
+            inode.pages = inode.pages.saturating_sub(dropped);
+        }
+        let mut setter = file::Setter::new(inode.root);
+        for &(page, pointer) in &wanted.pages {
+            let old = setter.set(change, page, pointer)?;
+            if !old.is_null() && old != pointer {
+                change.drop_data_page(inode.number, old);
+            }
+            inode.pages = inode.pages + u64::from(!pointer.is_null()) - u64::from(!old.is_null());
+        }
+        // After the old ones: a page may have been dropped and set again.
+        for &(_, pointer) in wanted.pages.iter().filter(|(_, p)| !p.is_null()) {
+            change.set_data_page_used(pointer, true);
+            change.note_user(pointer, inode.uid);
+        }
+        inode.root = setter.root();
+        if let Some(size) = wanted.size {
+            inode.size = size;
+        }
+    }
+    if let Some(page) = wanted.attributes {
+        if !inode.attributes.is_null() {
+            change.set_data_page_used(inode.attributes, false);
+        }
+        if !page.is_null() {
+            change.set_data_page_used(page, true);
+            change.note_user(page, inode.uid);
+        }
+        inode.attributes = page;
+    }
+    change.set_inode(inode);
+    Ok(())
+}
