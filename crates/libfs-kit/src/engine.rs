@@ -152,8 +152,13 @@ impl Context<'_> {
         }
     }
 
+    /// Leaves it, when nothing more will be published.
     fn leave(&self) {
         self.operation.borrow_mut().take();
+    }
+
+    fn is_inside(&self) -> bool {
+        self.operation.borrow().is_some()
     }
 
     /// The group's region has no memory left: ENOMEM, if a fold has not helped.

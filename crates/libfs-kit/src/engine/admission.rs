@@ -4,6 +4,8 @@
 //! # Invariants
 //! * The controller judges an inode by where it lies, unless it is shown the way there, once for a call.
 //! * What was told of an inode counts as long as its header's sequence is the one that came with it.
+//! * Whoever is inside an operation leaves it to ask, and what he has seen there counts no more: a fold waits
+//!   for those that are inside.
 
 use super::call::Admission;
 use super::{Attempt, Context, Engine, Need, Stop};
@@ -118,6 +120,28 @@ impl Context<'_> {
         }
     }
 
+    /// What the verified directory of which the view had this `sequence` says of a name, where it cannot be
+    /// mapped.
+    #[cold]
+    pub(crate) fn told_dentry(
+        &self,
+        directory: &'static CachedInode,
+        sequence: u64,
+        name: &[u8],
+    ) -> Attempt<Option<Dentry>> {
+        let (admission, number) = (&self.call.admission, directory.number());
+        if let Some(told) = admission.told_name(number, sequence, name) {
+            return Ok(told);
+        }
+        let is_inside = self.is_inside();
+        let told = self.ask_for_name(directory, name)?;
+        if is_inside {
+            admission.note_told_name(number, sequence, name, told);
+            return Err(Need::Again.into());
+        }
+        Ok(told)
+    }
+
     /// What the verified directory says of a name, by message; afterwards this session can map the
     /// inode that it leads to, and the directory if it may read that. EACCES.
     #[cold]
@@ -126,6 +150,7 @@ impl Context<'_> {
         directory: &'static CachedInode,
         name: &[u8],
     ) -> Attempt<Option<Dentry>> {
+        self.leave();
         let asked = self.session.request(&Request::LookUp {
             directory: directory.number(),
             name: name.to_vec(),

@@ -5,6 +5,7 @@
 
 use super::{Attempt, Stop};
 use crate::views::turns::Turn;
+use arck_core_state::directory::Dentry;
 use arck_core_state::{Inode, InodeNumber};
 use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
@@ -111,10 +112,20 @@ pub(super) struct Admission {
     recalled: RefCell<Vec<InodeNumber>>,
     /// Told, since they cannot be mapped, and at which sequence of their headers.
     told: RefCell<Vec<(u64, Inode)>>,
+    /// What it has told of names.
+    names: RefCell<Vec<ToldName>>,
     /// To which it has been asked the way.
     shown: RefCell<Vec<InodeNumber>>,
     /// How often it has refused what the call needed.
     denied: Cell<u32>,
+}
+
+/// What the controller has told of a name: of which verified directory, and at which sequence of its header.
+struct ToldName {
+    directory: InodeNumber,
+    sequence: u64,
+    name: Vec<u8>,
+    told: Option<Dentry>,
 }
 
 impl Admission {
@@ -134,6 +145,36 @@ impl Admission {
         let told = self.told.borrow();
         let of_now = |told: &&(u64, Inode)| told.1.number == number && told.0 == sequence;
         told.iter().rev().find(of_now).map(|told| told.1)
+    }
+
+    /// What the controller has told of a name.
+    pub fn note_told_name(
+        &self,
+        directory: InodeNumber,
+        sequence: u64,
+        name: &[u8],
+        told: Option<Dentry>,
+    ) {
+        self.names.borrow_mut().push(ToldName {
+            directory,
+            sequence,
+            name: name.to_vec(),
+            told,
+        });
+    }
+
+    /// What it has told, if it has and it still is so.
+    pub fn told_name(
+        &self,
+        directory: InodeNumber,
+        sequence: u64,
+        name: &[u8],
+    ) -> Option<Option<Dentry>> {
+        let names = self.names.borrow();
+        let mut of_now = names
+            .iter()
+            .filter(|one| (one.directory, one.sequence, &*one.name) == (directory, sequence, name));
+        of_now.next().map(|one| one.told)
     }
 
     /// Notes that the controller is asked the way to an inode; whether it has been for this call.
@@ -156,6 +197,7 @@ impl Admission {
     fn begin_again(&self) {
         self.recalled.borrow_mut().clear();
         self.told.borrow_mut().clear();
+        self.names.borrow_mut().clear();
         self.shown.borrow_mut().clear();
     }
 }

@@ -231,7 +231,7 @@ impl<'a> Context<'a> {
         match directory::lookup(self.session, directory.verified_root(), buckets, hash, name) {
             Ok(verified) => Ok(verified.map(|found| found.dentry)),
             Err(directory::Torn) if self.session.take_denied() => {
-                self.ask_for_name(directory, name)
+                self.told_dentry(directory, sequence, name)
             }
             Err(directory::Torn) => Err(self.torn(directory, sequence)),
         }
