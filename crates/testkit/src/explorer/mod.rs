@@ -10,7 +10,8 @@
 //! | [`stage`] | puts images into files to be recovered, at the cost of what differs |
 //! | [`tree`] | reads what was recovered, and whether it is one whole |
 //! | [`model`] | operations, what they do, and which trees a crash may leave |
-//! | [`workloads`], [`values`] | which workloads there are; those of KVFS |
+//! | this one | LibFSes, and which workloads each has |
+//! | [`workloads`], [`values`] | those of ArckFS; those of KVFS |
 //!
 //! # Invariants
 //! * An image is one that the processor and the medium of [`image`]'s model may leave; so a tree
@@ -25,3 +26,52 @@ pub mod stage;
 pub mod tree;
 pub mod values;
 pub mod workloads;
+
+use recording::Workload;
+
+/// Makes workloads.
+pub type Makes = fn() -> Vec<Workload>;
+
+/// A LibFS, by what is recorded of it. All are looked at in the same ways, which depend on how many there are.
+pub struct Subject {
+    /// For what a failure says.
+    pub name: &'static str,
+    /// Operations alone, and few in a row: in depth, and with each flush and fence left out.
+    pub short: &'static [Makes],
+    /// Many in a row: in less depth, and with each left out.
+    pub long: &'static [Makes],
+    /// Each operation after each, in all the ways in which two may meet: in less depth, and some with each left out.
+    pub pairs: Makes,
+}
+
+/// All LibFSes; a new one brings its workloads.
+pub const SUBJECTS: [Subject; 2] = [
+    Subject {
+        name: "ArckFS",
+        short: &[workloads::single, workloads::chains, workloads::taken_over],
+        long: &[workloads::long_chains],
+        pairs: workloads::pairs,
+    },
+    Subject {
+        name: "KVFS",
+        short: &[values::single, values::chains],
+        long: &[],
+        pairs: values::pairs,
+    },
+];
+
+impl Subject {
+    /// What some of its makers make, named after it.
+    pub fn made(&self, makers: &[Makes]) -> Vec<Workload> {
+        let mut made: Vec<_> = makers.iter().flat_map(|makes| makes()).collect();
+        for workload in &mut made {
+            workload.name = format!("{}: {}", self.name, workload.name);
+        }
+        assert!(
+            !made.is_empty() || makers.is_empty(),
+            "{} has no workloads",
+            self.name
+        );
+        made
+    }
+}

@@ -82,13 +82,11 @@ pub fn chains() -> Vec<Workload> {
     chains.map(|chain| chain_of(of_first(chain), 0)).collect()
 }
 
-/// All of these, and each pair of which one is KVFS's, with a fold in between and without, and
-/// with the second by another session.
-pub fn all() -> Vec<Workload> {
+/// Each pair of which one is KVFS's, with a fold in between and without, and with the second by another session.
+pub fn pairs() -> Vec<Workload> {
     let (ours, mut any) = (operations(), operations());
     any.extend(others());
-    let mut found = single();
-    found.extend(chains());
+    let mut found = Vec::new();
     let commit = || (Who::First, O::Commit(false));
     for (place, first) in any.iter().enumerate() {
         let Some(between) = after(&base(), first) else {

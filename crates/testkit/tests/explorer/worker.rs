@@ -5,7 +5,7 @@ use arck_pm::record::Recording;
 use arck_testkit::explorer::explore::{Bounds, Explorer, Recovery, sites};
 use arck_testkit::explorer::image::Dropped;
 use arck_testkit::explorer::recording::{Group, Workload, record, record_life};
-use arck_testkit::explorer::{values, workloads};
+use arck_testkit::explorer::{SUBJECTS, workloads};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
@@ -54,12 +54,12 @@ fn in_groups(workloads: Vec<Workload>) -> impl Iterator<Item = Run> {
 /// What runs, and how deep to look.
 fn jobs() -> Vec<(Run, Bounds)> {
     if let Ok(text) = std::env::var("ARCK_EXPLORER_ONLY") {
-        let mut all = workloads::single();
-        all.extend(workloads::chains());
-        all.extend(workloads::taken_over());
-        all.extend(workloads::long_chains());
-        all.extend(workloads::pairs());
-        all.extend(values::all());
+        let mut all = Vec::new();
+        for libfs in &SUBJECTS {
+            all.extend(libfs.made(libfs.short));
+            all.extend(libfs.made(libfs.long));
+            all.extend(libfs.made(&[libfs.pairs]));
+        }
         all.retain(|workload| workload.name.contains(&text));
         return in_groups(all)
             .map(|run| (run, bounds(64, true, 20)))
@@ -76,12 +76,11 @@ fn jobs() -> Vec<(Run, Bounds)> {
         (Run::Life, deep),
         (Run::Shared(workloads::relocations()), deep),
     ];
-    jobs.extend(in_groups(workloads::single()).map(|run| (run, deep)));
-    jobs.extend(in_groups(workloads::chains()).map(|run| (run, deep)));
-    jobs.extend(in_groups(workloads::taken_over()).map(|run| (run, deep)));
-    jobs.extend(in_groups(workloads::long_chains()).map(few));
-    jobs.extend(in_groups(workloads::pairs()).map(few));
-    jobs.extend(in_groups(values::all()).map(few));
+    for libfs in &SUBJECTS {
+        jobs.extend(in_groups(libfs.made(libfs.short)).map(|run| (run, deep)));
+        jobs.extend(in_groups(libfs.made(libfs.long)).map(few));
+        jobs.extend(in_groups(libfs.made(&[libfs.pairs])).map(few));
+    }
     jobs.extend(in_groups(workloads::triples(triples, SEED)).map(few));
     jobs
 }
@@ -182,18 +181,18 @@ fn chosen<T: Copy>(mut passing: Passing<T>) -> impl Iterator<Item = T> {
 /// Leaves out what each place in the source does, in turn, until somebody notices: first of
 /// workloads, then of recoveries.
 fn leave_out(recording: &Recording, worker: usize, count: usize) {
-    let mut runs: Vec<Run> = in_groups(workloads::single()).collect();
-    runs.extend(in_groups(workloads::chains()));
-    runs.extend(in_groups(workloads::taken_over()));
-    runs.extend(in_groups(workloads::long_chains()));
-    runs.extend(in_groups(values::single()));
-    runs.extend(in_groups(values::chains()));
+    let mut runs: Vec<Run> = Vec::new();
+    for libfs in &SUBJECTS {
+        runs.extend(in_groups(libfs.made(libfs.short)));
+        runs.extend(in_groups(libfs.made(libfs.long)));
+    }
     runs.push(Run::Shared(workloads::relocations()));
     runs.push(Run::Life);
     let crashed = runs.len();
-    runs.extend(in_groups(
-        workloads::pairs().into_iter().skip(7).step_by(29).collect(),
-    ));
+    for libfs in &SUBJECTS {
+        let pairs = libfs.made(&[libfs.pairs]).into_iter();
+        runs.extend(in_groups(pairs.skip(7).step_by(29).collect()));
+    }
     let groups: Vec<Group> = runs.iter().map(|run| run.record(recording)).collect();
     let mut explorer = Explorer::new(recording, bounds(24, true, 0));
     let mut met: BTreeMap<Dropped, Passing<(usize, usize)>> = BTreeMap::new();
