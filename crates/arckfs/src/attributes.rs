@@ -8,8 +8,8 @@
 use crate::credentials::Capability;
 use crate::engine::{Attempt, Context};
 use crate::interface::{Attributes, Errno, SetTime, Timestamp};
-use arck_libfs_kit::views::CachedInode;
 use arck_libfs_kit::views::stamps::now;
+use arck_libfs_kit::views::{CachedInode, File};
 use std::sync::atomic::Ordering;
 
 const NANOSECONDS: i64 = 1_000_000_000;
@@ -31,25 +31,23 @@ fn stored(time: Timestamp) -> i64 {
 }
 
 /// The attributes in a view, with so many links.
-fn of(inode: &CachedInode, links: u32) -> Attributes {
+fn of(inode: &'static CachedInode, links: u32) -> Attributes {
     let word = |field: &std::sync::atomic::AtomicU64| field.load(Ordering::Relaxed);
     let half = |field: &std::sync::atomic::AtomicU32| field.load(Ordering::Relaxed);
-    let directory = inode.is_directory();
+    let file = File::of(inode);
     Attributes {
         inode: u64::from(inode.number()),
         mode: half(&inode.mode),
         links,
         uid: half(&inode.uid),
         gid: half(&inode.gid),
-        size: if directory {
-            word(&inode.size).max(4096)
-        } else {
-            word(&inode.size)
+        size: match file {
+            Ok(_) => word(&inode.size),
+            Err(_) => word(&inode.size).max(4096),
         },
-        blocks: if directory {
-            word(&inode.size).max(4096) / 512
-        } else {
-            word(&inode.pages) * 8
+        blocks: match file {
+            Ok(file) => word(&file.part().pages) * 8,
+            Err(_) => word(&inode.size).max(4096) / 512,
         },
         accessed: timestamp(word(&inode.accessed)),
         modified: timestamp(word(&inode.modified)),
@@ -61,7 +59,7 @@ fn of(inode: &CachedInode, links: u32) -> Attributes {
 impl<'a> Context<'a> {
     /// stat, of a view that is up to date.
     #[inline]
-    pub fn attributes(&self, inode: &CachedInode) -> Attempt<Attributes> {
+    pub fn attributes(&self, inode: &'static CachedInode) -> Attempt<Attributes> {
         Ok(of(inode, self.links(inode)?))
     }
 

@@ -8,36 +8,36 @@
 use crate::engine::{Attempt, Context};
 use crate::interface::Errno;
 use arck_libfs_kit::format::PAGE_SIZE;
-use arck_libfs_kit::views::CachedInode;
+use arck_libfs_kit::views::File;
 use arck_libfs_kit::views::entries::pages_of;
 use std::sync::atomic::Ordering;
 
 impl<'a> Context<'a> {
     /// SEEK_DATA or SEEK_HOLE from byte `from` on: ENXIO beyond the end. There is a hole at the
     /// end of every file.
-    pub fn seek_data(&self, inode: &CachedInode, from: u64, data: bool) -> Attempt<u64> {
-        let seen = self.seen(inode);
-        let owned = inode.expected().ownership.session() == self.session.number();
-        let _locked = owned.then(|| inode.lock.read());
-        let size = inode.size.load(Ordering::Acquire);
+    pub fn seek_data(&self, file: File, from: u64, data: bool) -> Attempt<u64> {
+        let seen = self.seen(&file);
+        let owned = file.expected().ownership.session() == self.session.number();
+        let _locked = owned.then(|| file.lock.read());
+        let size = file.size.load(Ordering::Acquire);
         if from >= size {
             return Err(Errno::NXIO.into());
         }
         let first = from / PAGE_SIZE;
         let found = if data {
-            self.next_data(inode, first, pages_of(size))
+            self.next_data(file, first, pages_of(size))
         } else {
-            self.next_hole(inode, first, pages_of(size)).map(Some)
+            self.next_hole(file, first, pages_of(size)).map(Some)
         };
-        self.unmoved_since(inode, seen)?;
+        self.unmoved_since(&file, seen)?;
         let page = found?.ok_or(Errno::NXIO)?;
         Ok((page * PAGE_SIZE).max(from).min(size))
     }
 
     /// The first file page from `from` on that is no data; `end` at the latest.
-    fn next_hole(&self, inode: &CachedInode, from: u64, end: u64) -> Attempt<u64> {
+    fn next_hole(&self, file: File, from: u64, end: u64) -> Attempt<u64> {
         let mut page = from;
-        while page < end && !self.data_page(inode, page)?.is_null() {
+        while page < end && !self.data_page(file, page)?.is_null() {
             page += 1;
         }
         Ok(page)

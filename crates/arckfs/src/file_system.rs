@@ -31,7 +31,7 @@ use arck_libfs_kit::messages::{InodeList, Request};
 use arck_libfs_kit::names::births::Birth;
 use arck_libfs_kit::session::SessionOptions;
 use arck_libfs_kit::views::open::Listed;
-use arck_libfs_kit::views::{CachedInode, flag};
+use arck_libfs_kit::views::{CachedInode, Directory, File, flag};
 use arck_libfs_kit::{Session, ownership};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -384,7 +384,7 @@ impl FileSystem {
             }
             context.credentials.check(directory, 3)?;
             let linkable = flags & libc::O_EXCL == 0;
-            let inode = context.give_nameless_birth(directory, birth, linkable)?;
+            let inode = context.give_nameless_birth(Directory::of(directory)?, birth, linkable)?;
             Ok(context.listed(inode))
         })?;
         let opened = self.finish_open(listed, true, flags);
@@ -400,7 +400,7 @@ impl FileSystem {
             self.engine.run_local(|context| {
                 let inode = context.view(opened.number, opened.generation)?;
                 match inode.kind() {
-                    Some(FileKind::File) => context.resize(inode, 0).map(drop),
+                    Some(FileKind::File) => context.resize(File::of(inode)?, 0).map(drop),
                     _ => Ok(()),
                 }
             })?;

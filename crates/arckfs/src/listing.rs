@@ -10,7 +10,7 @@
 use crate::engine::{Attempt, Context};
 use arck_libfs_kit::format::{FileKind, InodeNumber};
 use arck_libfs_kit::memory::SharedBytes;
-use arck_libfs_kit::views::CachedInode;
+use arck_libfs_kit::views::Directory;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
@@ -66,18 +66,14 @@ pub fn push(bytes: &mut Vec<u8>, inode: InodeNumber, kind: FileKind, name: &[u8]
 
 impl<'a> Context<'a> {
     /// All names of a directory with `.` and `..`, packed, in `bytes`, which is empty.
-    pub fn snapshot(
-        &self,
-        directory: &'static CachedInode,
-        mut bytes: Vec<u8>,
-    ) -> Attempt<Vec<u8>> {
-        let _locked = self.lock_whole(directory);
+    pub fn snapshot(&self, directory: Directory, mut bytes: Vec<u8>) -> Attempt<Vec<u8>> {
+        let _locked = self.lock_whole(directory.inode());
         let names = self.entries(directory) as usize + 2;
         bytes.reserve(names.saturating_mul(RECORD_USUAL));
         push(&mut bytes, directory.number(), FileKind::Directory, b".");
         push(
             &mut bytes,
-            directory.parent.load(Ordering::Relaxed),
+            directory.holder.load(Ordering::Relaxed),
             FileKind::Directory,
             b"..",
         );
@@ -88,11 +84,7 @@ impl<'a> Context<'a> {
     }
 
     /// The name by which `directory` holds the inode `number`, for getcwd.
-    pub fn name_of(
-        &self,
-        directory: &'static CachedInode,
-        number: InodeNumber,
-    ) -> Attempt<Option<Vec<u8>>> {
+    pub fn name_of(&self, directory: Directory, number: InodeNumber) -> Attempt<Option<Vec<u8>>> {
         let listing = self.snapshot(directory, Vec::new())?;
         let name = records(&listing)
             .filter(|record| record.name != b"." && record.name != b"..")

@@ -28,7 +28,7 @@ use arck_libfs_kit::memory::placing::{self, Protection};
 use arck_libfs_kit::messages::{MAP_WRITABLE, map_entry};
 use arck_libfs_kit::views::entries::pages_of;
 use arck_libfs_kit::views::open::Listed;
-use arck_libfs_kit::views::{CachedInode, flag};
+use arck_libfs_kit::views::{CachedInode, File, flag};
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
@@ -305,7 +305,7 @@ impl<'a> Context<'a> {
     /// of the session's own, which it has not got.
     fn wanted(
         &self,
-        inode: &CachedInode,
+        inode: &'static CachedInode,
         map: &Map,
         page: u64,
         end: u64,
@@ -315,10 +315,11 @@ impl<'a> Context<'a> {
         if page >= end_of_file {
             return Ok((Some(placed::NOTHING), end - page));
         }
-        let pointer = self.data_page(inode, page)?;
+        let file = File::of(inode)?;
+        let pointer = self.data_page(file, page)?;
         if pointer.is_null() {
             let end = end.min(end_of_file);
-            let data = self.next_data(inode, page, end)?.unwrap_or(end);
+            let data = self.next_data(file, page, end)?.unwrap_or(end);
             let pages = data.saturating_sub(page).max(1);
             return Ok(((!map.is_writable).then_some(placed::HOLE), pages));
         }
@@ -360,7 +361,12 @@ impl<'a> Context<'a> {
     }
 
     /// Places pages of a map that are not as wanted; false if some could not be.
-    fn place(&self, inode: &CachedInode, map: &mut Map, range: Range<u64>) -> Attempt<bool> {
+    fn place(
+        &self,
+        inode: &'static CachedInode,
+        map: &mut Map,
+        range: Range<u64>,
+    ) -> Attempt<bool> {
         let per_segment = self.session.geometry().pages_per_segment();
         let mut is_settled = true;
         let mut wanted_at = |map: &Map, page: u64| -> Attempt<(u64, u64)> {
@@ -445,7 +451,7 @@ impl<'a> Context<'a> {
         let inode = self.cached(map.listing.number).map_err(|_| Errno::IO)?;
         let size = inode.size.load(Ordering::Acquire);
         let pointer = self
-            .data_page(inode, map.first + index)
+            .data_page(File::of(inode)?, map.first + index)
             .map_err(|_| Errno::IO)?;
         let bytes = self.session.page_bytes(pointer).ok_or(Errno::ACCESS)?;
         Ok((bytes, (size % PAGE_SIZE) as usize))

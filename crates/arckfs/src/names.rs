@@ -18,7 +18,7 @@ use arck_libfs_kit::names::changes::{Name, Replaced};
 use arck_libfs_kit::names::directories::may_remove;
 use arck_libfs_kit::names::overlay::{Before, Found};
 use arck_libfs_kit::views::locks::Want;
-use arck_libfs_kit::views::{CachedInode, flag};
+use arck_libfs_kit::views::{CachedInode, Directory, flag};
 use std::sync::atomic::Ordering;
 
 /// RENAME_NOREPLACE.
@@ -39,10 +39,10 @@ pub enum Renamed {
 }
 
 /// Leaves a rename to the controller, once it knows both directories.
-fn by_controller(from: &CachedInode, to: &CachedInode) -> Attempt<Renamed> {
+fn by_controller(from: Directory, to: Directory) -> Attempt<Renamed> {
     for directory in [from, to] {
         if directory.has(flag::UNBORN) {
-            let parent = directory.parent.load(Ordering::Relaxed);
+            let parent = directory.holder.load(Ordering::Relaxed);
             return Err(Need::Commit([parent, 0]).into());
         }
     }
@@ -55,7 +55,7 @@ fn by_controller(from: &CachedInode, to: &CachedInode) -> Attempt<Renamed> {
 /// A name that is to be renamed, or to be its new one.
 #[derive(Clone, Copy)]
 pub struct End<'n> {
-    pub directory: &'static CachedInode,
+    pub directory: Directory,
     pub name: &'n [u8],
     /// There is a slash behind it.
     pub slash: bool,
@@ -66,16 +66,16 @@ type Looked = (Before, Found);
 
 impl<'a> Context<'a> {
     /// Directory rights for adding and removing names; ENOENT if it was removed itself.
-    pub fn may_change_names(&self, directory: &CachedInode) -> Attempt<()> {
+    pub fn may_change_names(&self, directory: Directory) -> Attempt<()> {
         if directory.has(flag::UNLINKED) {
             return Err(Errno::NOENT.into());
         }
-        Ok(self.credentials.check(directory, 3)?)
+        Ok(self.credentials.check(&directory, 3)?)
     }
 
     /// That the user may remove a name of a directory that may be sticky.
-    fn may_remove(&self, directory: &CachedInode, victim: &CachedInode) -> Attempt<()> {
-        match may_remove(directory, victim, self.credentials.uid)
+    fn may_remove(&self, directory: Directory, victim: &CachedInode) -> Attempt<()> {
+        match may_remove(&directory, victim, self.credentials.uid)
             || self.credentials.may(Capability::Fowner)
         {
             true => Ok(()),
@@ -85,7 +85,7 @@ impl<'a> Context<'a> {
 
     /// Looks a name up before its directory is locked.
     #[inline(always)]
-    fn look(&self, directory: &'static CachedInode, name: &[u8]) -> Attempt<(Before, Found)> {
+    fn look(&self, directory: Directory, name: &[u8]) -> Attempt<(Before, Found)> {
         let before = Before::of(self, directory, self.hash(name));
         Ok((before, self.lookup(directory, name)?))
     }
@@ -95,7 +95,7 @@ impl<'a> Context<'a> {
     #[inline(always)]
     fn still_there(
         &self,
-        directory: &'static CachedInode,
+        directory: Directory,
         name: &[u8],
         (before, seen): &(Before, Found),
     ) -> Attempt<Found> {
@@ -112,13 +112,13 @@ impl<'a> Context<'a> {
     }
 
     /// unlink: EISDIR for a directory.
-    pub fn unlink_name(&self, directory: &'static CachedInode, name: &[u8]) -> Attempt<()> {
+    pub fn unlink_name(&self, directory: Directory, name: &[u8]) -> Attempt<()> {
         if directory.expected().ownership.session() != self.session.number() {
             // That it is not there comes before that the directory cannot be had.
             self.dentry(directory, name)?.ok_or(Errno::NOENT)?;
         }
         let locked = self.lock_names(directory, self.hash(name));
-        let expected = self.begin_change(directory)?;
+        let expected = self.begin_change(&directory)?;
         let found = self.lookup(directory, name)?;
         let dentry = found.dentry.ok_or(Errno::NOENT)?;
         self.may_change_names(directory)?;
@@ -140,7 +140,7 @@ impl<'a> Context<'a> {
     }
 
     /// rmdir: ENOTDIR, ENOTEMPTY.
-    pub fn remove_directory(&self, directory: &'static CachedInode, name: &[u8]) -> Attempt<()> {
+    pub fn remove_directory(&self, directory: Directory, name: &[u8]) -> Attempt<()> {
         let looked = self.look(directory, name)?;
         let seen = looked.1.dentry.ok_or(Errno::NOENT)?;
         if seen.kind != FileKind::Directory {
@@ -149,11 +149,11 @@ impl<'a> Context<'a> {
         let victim = self.view_of(directory, name, seen)?;
         let name_lock = self.want(directory, looked.1.hash);
         let locked = self.lock_all([Some(name_lock), Some(Want::whole(victim))]);
-        let expected = self.begin_change(directory)?;
+        let expected = self.begin_change(&directory)?;
         let found = self.still_there(directory, name, &looked)?;
         self.may_change_names(directory)?;
         self.may_remove(directory, victim)?;
-        if self.entries(victim) != 0 {
+        if self.entries(Directory::of(victim)?) != 0 {
             // Its emptiness is only certain in the newest state, which `view` has seen to.
             self.unmoved(victim)?;
             return Err(Errno::NOTEMPTY.into());
@@ -175,7 +175,7 @@ impl<'a> Context<'a> {
     pub fn add_link(
         &self,
         target: &'static CachedInode,
-        directory: &'static CachedInode,
+        directory: Directory,
         name: &[u8],
     ) -> Attempt<()> {
         if target.is_directory() {
@@ -186,7 +186,7 @@ impl<'a> Context<'a> {
         }
         let name_lock = self.want(directory, self.hash(name));
         let _locked = self.lock_all([Some(name_lock), Some(Want::whole(target))]);
-        let expected = self.begin_change(directory)?;
+        let expected = self.begin_change(&directory)?;
         let found = self.lookup(directory, name)?;
         if found.dentry.is_some() {
             return Err(Errno::EXIST.into());
@@ -199,12 +199,12 @@ impl<'a> Context<'a> {
         }
         if nameless {
             // No directory tells of its birth yet: this one will.
-            target.parent.store(directory.number(), Ordering::Relaxed);
+            target.holder.store(directory.number(), Ordering::Relaxed);
         }
         if links >= LINKS_MAX {
             return Err(Errno::MLINK.into());
         }
-        let birth_place = target.parent.load(Ordering::Relaxed);
+        let birth_place = target.holder.load(Ordering::Relaxed);
         if target.has(flag::UNBORN) && birth_place != directory.number() {
             // Two directories would each tell of its birth, and a fold of the one leave the
             // other behind.
@@ -221,13 +221,13 @@ impl<'a> Context<'a> {
     }
 
     /// Whether the directory `number` is `directory` or holds it, at whatever depth.
-    fn is_ancestor(&self, number: InodeNumber, directory: &'static CachedInode) -> Attempt<bool> {
+    fn is_ancestor(&self, number: InodeNumber, directory: Directory) -> Attempt<bool> {
         let mut at = directory;
         while at.number() != number {
             if at.number() == ROOT_INODE || at.has(flag::UNLINKED) {
                 return Ok(false);
             }
-            at = self.parent(at)?;
+            at = self.parent(&at)?;
         }
         Ok(true)
     }
@@ -324,8 +324,8 @@ impl<'a> Context<'a> {
     /// That no directory gets into what it holds.
     fn makes_no_circle(
         &self,
-        from: &'static CachedInode,
-        to: &'static CachedInode,
+        from: Directory,
+        to: Directory,
         exchange: bool,
         source: Dentry,
         target: Option<Dentry>,
@@ -380,8 +380,8 @@ impl<'a> Context<'a> {
             Some(self.want(to.directory, looked_to.1.hash)),
             locked_victim.map(Want::whole),
         ]);
-        let to_expected = self.begin_change(to.directory)?;
-        let from_expected = self.begin_change(from.directory)?;
+        let to_expected = self.begin_change(&to.directory)?;
+        let from_expected = self.begin_change(&from.directory)?;
         let from_name = self.still_name(from, from_expected, looked_from)?;
         let to_name = self.still_name(to, to_expected, looked_to)?;
         // Either may have been removed before it was locked.
@@ -392,7 +392,9 @@ impl<'a> Context<'a> {
         if let Some(inode) = victim {
             self.may_remove(to.directory, inode)?;
             let directory = match inode.is_directory() {
-                true if self.entries(inode) != 0 => return Err(Errno::NOTEMPTY.into()),
+                true if self.entries(Directory::of(inode)?) != 0 => {
+                    return Err(Errno::NOTEMPTY.into());
+                }
                 true => Some(self.begin_change(inode)?),
                 false => None,
             };

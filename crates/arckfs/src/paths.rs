@@ -20,7 +20,7 @@
 use crate::engine::{Attempt, Context, Need, Stop};
 use crate::state::AuxiliaryState;
 use arck_libfs_kit::format::{FileKind, InodeNumber, PAGE_SIZE, directory};
-use arck_libfs_kit::views::CachedInode;
+use arck_libfs_kit::views::Directory;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use zerocopy::FromZeros;
@@ -180,7 +180,7 @@ impl<'a> Context<'a> {
         directory: (u32, u32),
         path: &'p [u8],
         creating: bool,
-    ) -> Attempt<Option<(&'static CachedInode, &'p [u8])>> {
+    ) -> Attempt<Option<(Directory, &'p [u8])>> {
         let Some((prefix, name)) = split(path) else {
             return Ok(None);
         };
@@ -213,7 +213,7 @@ impl<'a> Context<'a> {
 
     /// The directory that an entry leads to, if nothing on the way has changed.
     #[inline]
-    fn still_leads(&self, entry: &Entry, version: u64) -> Attempt<Option<&'static CachedInode>> {
+    fn still_leads(&self, entry: &Entry, version: u64) -> Attempt<Option<Directory>> {
         let relaxed = Ordering::Relaxed;
         let depth = entry.depth.load(relaxed) as usize;
         let Some((last, _)) = entry.levels.get(..depth).and_then(<[Level]>::split_last) else {
@@ -231,21 +231,19 @@ impl<'a> Context<'a> {
                 return Ok(None);
             }
         }
-        self.view_to_change(last.number.load(relaxed), last.generation.load(relaxed))
-            .map(Some)
+        let view = self.view_to_change(last.number.load(relaxed), last.generation.load(relaxed))?;
+        Ok(Directory::of(view).ok())
     }
 
     /// Walks a directory part and remembers where it led. `None`: something on the way is no
     /// directory, or may not be searched, or is not to be remembered.
-    fn remember(
-        &self,
-        entry: &Entry,
-        key: Key<'_>,
-        version: u64,
-    ) -> Attempt<Option<&'static CachedInode>> {
+    fn remember(&self, entry: &Entry, key: Key<'_>, version: u64) -> Attempt<Option<Directory>> {
         let relaxed = Ordering::Relaxed;
         entry.length.store(0, relaxed);
-        let mut directory = self.view(key.directory.0, key.directory.1)?;
+        let start = self.view(key.directory.0, key.directory.1)?;
+        let Ok(mut directory) = Directory::of(start) else {
+            return Ok(None);
+        };
         let mut depth = 0;
         let mut names = key.path.split(|&byte| byte == b'/');
         loop {
@@ -255,7 +253,7 @@ impl<'a> Context<'a> {
             };
             let expected = directory.expected();
             let owner = expected.ownership.session();
-            if !directory.is_directory() || (owner != 0 && owner != self.session.number()) {
+            if owner != 0 && owner != self.session.number() {
                 return Ok(None);
             }
             level.number.store(directory.number(), relaxed);
@@ -272,7 +270,7 @@ impl<'a> Context<'a> {
             if name.is_empty()
                 || name == b"."
                 || name == b".."
-                || self.credentials.check(directory, 1).is_err()
+                || self.credentials.check(&directory, 1).is_err()
             {
                 return Ok(None);
             }
@@ -283,7 +281,11 @@ impl<'a> Context<'a> {
                         Some(_) => self.view(number, generation),
                         None => self.view_to_change(number, generation),
                     };
-                    directory = self.or_ask(viewed, directory, name, number)?;
+                    let viewed = self.or_ask(viewed, directory, name, number)?;
+                    directory = match Directory::of(viewed) {
+                        Ok(directory) => directory,
+                        Err(_) => return Ok(None),
+                    };
                 }
                 _ => return Ok(None),
             }

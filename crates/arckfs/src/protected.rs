@@ -11,7 +11,7 @@
 use crate::engine::{Attempt, Context};
 use crate::interface::Errno;
 use arck_libfs_kit::format::FileKind;
-use arck_libfs_kit::views::CachedInode;
+use arck_libfs_kit::views::{CachedInode, Directory};
 use rustix::fs::{Mode, OFlags};
 use std::ffi::CStr;
 use std::sync::atomic::Ordering;
@@ -33,14 +33,14 @@ pub struct Protected {
 
 /// Of a directory, what counts here.
 #[derive(Clone, Copy)]
-struct Directory {
+struct Holder {
     mode: u32,
     uid: u32,
 }
 
-impl Directory {
-    fn of(inode: &CachedInode) -> Directory {
-        Directory {
+impl Holder {
+    fn of(inode: &CachedInode) -> Holder {
+        Holder {
             mode: inode.mode.load(Ordering::Relaxed),
             uid: inode.uid.load(Ordering::Relaxed),
         }
@@ -63,13 +63,13 @@ impl Protected {
     }
 
     /// Whether `user` may follow the last link of a path, which is `owner`'s.
-    fn lets_follow(self, user: u32, directory: Directory, owner: u32) -> bool {
+    fn lets_follow(self, user: u32, directory: Holder, owner: u32) -> bool {
         self.links == 0 || directory.mode & OTHERS_WRITE == 0 || directory.trusts(user, owner)
     }
 
     /// Whether `user` may open what is there with O_CREAT, which is `owner`'s. What is neither file nor pipe
     /// no setting lets him.
-    fn lets_open(self, user: u32, directory: Directory, kind: FileKind, owner: u32) -> bool {
+    fn lets_open(self, user: u32, directory: Holder, kind: FileKind, owner: u32) -> bool {
         let set = match kind {
             FileKind::File => self.files,
             FileKind::Pipe => self.pipes,
@@ -101,9 +101,9 @@ fn setting(path: &CStr) -> u32 {
 
 impl Context<'_> {
     /// Before the last link of a path, or of what such a link leads to, is followed. EACCES.
-    pub fn may_follow(&self, directory: &CachedInode, link: &CachedInode) -> Attempt<()> {
+    pub fn may_follow(&self, directory: Directory, link: &CachedInode) -> Attempt<()> {
         let owner = link.uid.load(Ordering::Relaxed);
-        let (user, directory) = (self.credentials.uid, Directory::of(directory));
+        let (user, directory) = (self.credentials.uid, Holder::of(&directory));
         match self.protected.lets_follow(user, directory, owner) {
             true => Ok(()),
             false => Err(Errno::ACCESS.into()),
@@ -111,10 +111,10 @@ impl Context<'_> {
     }
 
     /// Before what is in a directory is opened with O_CREAT. EACCES.
-    pub fn may_open_instead(&self, directory: &CachedInode, inode: &CachedInode) -> Attempt<()> {
+    pub fn may_open_instead(&self, directory: Directory, inode: &CachedInode) -> Attempt<()> {
         let owner = inode.uid.load(Ordering::Relaxed);
         let kind = inode.kind().ok_or(Errno::IO)?;
-        let (user, directory) = (self.credentials.uid, Directory::of(directory));
+        let (user, directory) = (self.credentials.uid, Holder::of(&directory));
         match self.protected.lets_open(user, directory, kind, owner) {
             true => Ok(()),
             false => Err(Errno::ACCESS.into()),
@@ -155,7 +155,7 @@ mod tests {
                 files,
                 pipes,
             };
-            let directory = Directory { mode, uid: HOLDER };
+            let directory = Holder { mode, uid: HOLDER };
             let opens = |kind| protected.lets_open(USER, directory, kind, owner);
             let found = [
                 protected.lets_follow(USER, directory, owner),

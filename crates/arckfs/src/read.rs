@@ -13,7 +13,7 @@ use crate::interface::Errno;
 use arck_libfs_kit::format::PAGE_SIZE;
 use arck_libfs_kit::memory::guarded::{guarded_copy, guarded_zero};
 use arck_libfs_kit::memory::{Error, SharedBytes};
-use arck_libfs_kit::views::CachedInode;
+use arck_libfs_kit::views::File;
 use std::sync::atomic::Ordering;
 
 fn byte_at(bytes: &SharedBytes<'_>, at: usize) -> Result<u8, Errno> {
@@ -52,31 +52,21 @@ fn bad_buffer(
 impl<'a> Context<'a> {
     /// Reads at `position`; `inode` is an up-to-date view. Short at the end of the file, and where
     /// the buffer ends that can be written. EIO if a page's backing is gone; EFAULT.
-    pub fn read_at(
-        &self,
-        inode: &'static CachedInode,
-        buffer: &mut [u8],
-        position: u64,
-    ) -> Attempt<usize> {
-        let seen = self.seen(inode);
-        let owned = inode.expected().ownership.session() == self.session.number();
+    pub fn read_at(&self, file: File, buffer: &mut [u8], position: u64) -> Attempt<usize> {
+        let seen = self.seen(&file);
+        let owned = file.expected().ownership.session() == self.session.number();
         let length = buffer.len().max(1) as u64;
-        let _locked = owned.then(|| self.lock_to_read(inode, position, length));
-        self.heed_turn(inode)?;
-        let read = self.read_as_it_is(inode, buffer, position);
+        let _locked = owned.then(|| self.lock_to_read(file.inode(), position, length));
+        self.heed_turn(&file)?;
+        let read = self.read_as_it_is(file, buffer, position);
         // Not even a failure counts if it was found in a mixture of states.
-        self.unmoved_since(inode, seen)?;
+        self.unmoved_since(&file, seen)?;
         read
     }
 
     #[inline(always)]
-    fn read_as_it_is(
-        &self,
-        inode: &CachedInode,
-        buffer: &mut [u8],
-        position: u64,
-    ) -> Attempt<usize> {
-        let size = inode.size.load(Ordering::Acquire);
+    fn read_as_it_is(&self, file: File, buffer: &mut [u8], position: u64) -> Attempt<usize> {
+        let size = file.size.load(Ordering::Acquire);
         if position >= size {
             return Ok(0);
         }
@@ -89,13 +79,13 @@ impl<'a> Context<'a> {
             let within = (at % PAGE_SIZE) as usize;
             let part = (PAGE_SIZE as usize - within).min(length - done);
             let target = &mut buffer[done..done + part];
-            let page = self.data_page(inode, at / PAGE_SIZE)?;
+            let page = self.data_page(file, at / PAGE_SIZE)?;
             let copied = if page.is_null() {
                 // SAFETY: a slice's memory, which nobody else uses.
                 unsafe { guarded_zero(target.as_mut_ptr(), part) }.map_err(Error::BadAddress)
             } else {
                 let Some(bytes) = self.session.page_bytes(page) else {
-                    return Err(self.lost(inode));
+                    return Err(self.lost(&file));
                 };
                 bytes.try_copy_to(within, target)
             };

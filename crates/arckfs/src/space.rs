@@ -18,7 +18,7 @@ use arck_libfs_kit::memory::durable::{self as order, FlushedSet};
 use arck_libfs_kit::region::ThreadSlot;
 use arck_libfs_kit::views::entries::pages_of;
 use arck_libfs_kit::views::stamps::now;
-use arck_libfs_kit::views::{CachedInode, flag};
+use arck_libfs_kit::views::{File, flag};
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering;
 
@@ -173,33 +173,27 @@ impl Drop for Reserve {
 impl<'a> Context<'a> {
     /// Pages that the holes of `[from, end)` (file pages) lack; with `zeroing`, also those that
     /// another page has to take the place of, since they are not this session's to store to.
-    pub fn pages_lacking(
-        &self,
-        inode: &'static CachedInode,
-        from: u64,
-        end: u64,
-        zeroing: bool,
-    ) -> Attempt<u64> {
-        let _locked = inode.lock.read();
+    pub fn pages_lacking(&self, file: File, from: u64, end: u64, zeroing: bool) -> Attempt<u64> {
+        let _locked = file.lock.read();
         let mut lacking = end - from;
         let mut at = from;
-        while let Some(page) = self.next_data(inode, at, end)? {
-            if !zeroing || self.session.is_own(self.data_page(inode, page)?) {
+        while let Some(page) = self.next_data(file, at, end)? {
+            if !zeroing || self.session.is_own(self.data_page(file, page)?) {
                 lacking -= 1;
             }
             at = page + 1;
         }
-        self.unmoved(inode)?;
+        self.unmoved(&file)?;
         Ok(lacking)
     }
 
     /// Arena pages that the entries of the file pages `[from, end)` may need.
-    pub fn index_pages_over(&self, inode: &'static CachedInode, from: u64, end: u64) -> usize {
+    pub fn index_pages_over(&self, file: File, from: u64, end: u64) -> usize {
         if from >= end {
             return 0;
         }
-        let root = inode.delta_root();
-        let verified = inode.verified_root().height().min(1);
+        let root = file.delta_root();
+        let verified = file.verified_root().height().min(1);
         let height = index::height_for(end).max(root.height()).max(verified);
         let over = |level| {
             let span = index::capacity(level);
@@ -217,15 +211,15 @@ impl<'a> Context<'a> {
     /// Stamps the file, makes everything durable, and looks at the header once more.
     fn finish_step(
         &self,
-        inode: &'static CachedInode,
+        file: File,
         expected: &arck_libfs_kit::engine::Expected,
         branch: &mut Beginning,
         stored: impl FlushedSet,
     ) -> Attempt<()> {
-        let stamp = self.stamp(inode, branch, now())?;
+        let stamp = self.stamp(file.inode(), branch, now())?;
         let changed = (stored, stamp.stored);
-        let (_, stamped) = self.confirm_repeatable(inode, expected, branch, changed)?;
-        inode.stamped(stamp.time, stamped);
+        let (_, stamped) = self.confirm_repeatable(&file, expected, branch, changed)?;
+        file.stamped(stamp.time, stamped);
         Ok(())
     }
 
@@ -234,23 +228,23 @@ impl<'a> Context<'a> {
     /// the page up to which it came.
     pub fn fill_step(
         &self,
-        inode: &'static CachedInode,
+        file: File,
         from: u64,
         end: u64,
         zeroing: bool,
         reserve: &Reserve,
     ) -> Attempt<u64> {
-        let _locked = self.lock_whole(inode);
-        self.heed_turn(inode)?;
-        let expected = self.begin_change(inode)?;
-        let size = pages_of(inode.size.load(Ordering::Relaxed));
+        let _locked = self.lock_whole(file.inode());
+        self.heed_turn(&file)?;
+        let expected = self.begin_change(&file)?;
+        let size = pages_of(file.size.load(Ordering::Relaxed));
         let last = end.min(size).min(from + STEP).max(from);
-        let mut branch = self.branch(inode, &expected)?;
+        let mut branch = self.branch(file.inode(), &expected)?;
         let mut filled = Vec::new();
         let mut stored = None;
         let fresh = (|| -> Attempt<()> {
             for page in from..last {
-                let old = self.data_page(inode, page)?;
+                let old = self.data_page(file, page)?;
                 if !old.is_null() && !zeroing {
                     continue;
                 }
@@ -278,10 +272,10 @@ impl<'a> Context<'a> {
             for &(page, new, was_hole) in &filled {
                 let entry = Entry::Page(new.0, zeroed.as_ref().ok_or(Errno::IO)?);
                 reserve.lend(&mut index);
-                let token = self.set_entry(inode, &begun, page, entry, &mut index)?;
+                let token = self.set_entry(file, &begun, page, entry, &mut index)?;
                 count += 1;
                 if was_hole {
-                    inode.pages.fetch_add(1, Ordering::Relaxed);
+                    file.part().pages.fetch_add(1, Ordering::Relaxed);
                 }
                 published = Some(token.join_all(published.take()));
             }
@@ -296,62 +290,57 @@ impl<'a> Context<'a> {
             order::settle(published);
             return Err(stop);
         }
-        if inode.has(flag::MAPPED) {
-            self.remap(inode, from, last);
+        if file.has(flag::MAPPED) {
+            self.remap(file.inode(), from, last);
         }
-        self.finish_step(inode, &expected, &mut branch, published)?;
+        self.finish_step(file, &expected, &mut branch, published)?;
         Ok(if last >= end.min(size) { end } else { last })
     }
 
     /// Makes holes of the file pages `[from, end)`, one step at a time; gives the page up to
     /// which it came. What that sets free is kept in `freed`.
-    pub fn punch_step(
-        &self,
-        inode: &'static CachedInode,
-        from: u64,
-        end: u64,
-        freed: &Reserve,
-    ) -> Attempt<u64> {
-        let _locked = self.lock_whole(inode);
-        self.heed_turn(inode)?;
-        let expected = self.begin_change(inode)?;
-        let mut branch = self.branch(inode, &expected)?;
+    pub fn punch_step(&self, file: File, from: u64, end: u64, freed: &Reserve) -> Attempt<u64> {
+        let _locked = self.lock_whole(file.inode());
+        self.heed_turn(&file)?;
+        let expected = self.begin_change(&file)?;
+        let mut branch = self.branch(file.inode(), &expected)?;
         let begun = branch.durable();
-        let size = pages_of(inode.size.load(Ordering::Relaxed));
+        let size = pages_of(file.size.load(Ordering::Relaxed));
         let end_here = end.min(size);
-        let verified_end = inode
+        let verified_end = file
+            .part()
             .limit
             .load(Ordering::Relaxed)
-            .min(pages_of(inode.base_size.load(Ordering::Relaxed)));
+            .min(pages_of(file.base_size.load(Ordering::Relaxed)));
         let (mut zeroed, mut cleared) = (None, None);
         let mut at = from;
         let mut reached = end;
         let mut count = 0;
-        while let Some(page) = self.next_data(inode, at, end_here)? {
+        while let Some(page) = self.next_data(file, at, end_here)? {
             if count == STEP {
                 reached = page;
                 break;
             }
             count += 1;
             at = page + 1;
-            let old = self.data_page(inode, page)?;
+            let old = self.data_page(file, page)?;
             self.expect_reached()?;
-            if inode.has(flag::MAPPED) && self.session.is_own(old) {
+            if file.has(flag::MAPPED) && self.session.is_own(old) {
                 // It may be mapped to be written: it stays, as zeroes.
                 let bytes = self.session.page_bytes(old).ok_or(Errno::IO)?;
                 let zeroes = bytes.stream_zeroes(0, PAGE_SIZE as usize);
                 zeroed = Some(zeroes.ok_or(Errno::IO)?.join_all(zeroed.take()));
                 continue;
             }
-            let root = inode.delta_root();
+            let root = file.delta_root();
             let entry = delta::index_entry(self.session, root, page);
             let is_verified = page < verified_end
-                && index::next(self.session, inode.verified_root(), page, page + 1)
-                    .ok_or_else(|| self.lost(inode))?
+                && index::next(self.session, file.verified_root(), page, page + 1)
+                    .ok_or_else(|| self.lost(&file))?
                     .is_some();
             let token = if is_verified {
                 let mut fresh = FreshPages::default();
-                let set = self.set_entry(inode, &begun, page, Entry::Hole, &mut fresh);
+                let set = self.set_entry(file, &begun, page, Entry::Hole, &mut fresh);
                 self.give_index_pages(&mut fresh, 0);
                 if set.is_err() {
                     // The next who has the lock goes on from there.
@@ -361,11 +350,11 @@ impl<'a> Context<'a> {
             } else {
                 let cleared = delta::clear_index_entry(self.session, &begun, root, page)?;
                 if root.height() == 0 {
-                    inode.root.store(0, Ordering::Release);
+                    file.part().root.store(0, Ordering::Release);
                 }
                 cleared
             };
-            inode.pages.fetch_sub(1, Ordering::Relaxed);
+            file.part().pages.fetch_sub(1, Ordering::Relaxed);
             if entry != 0 {
                 freed.keep(PagePtr(entry));
             }
@@ -373,21 +362,21 @@ impl<'a> Context<'a> {
                 cleared = Some(token.join_all(cleared.take()));
             }
         }
-        if inode.has(flag::MAPPED) {
-            self.remap(inode, from, reached);
+        if file.has(flag::MAPPED) {
+            self.remap(file.inode(), from, reached);
         }
-        self.finish_step(inode, &expected, &mut branch, (zeroed, cleared))?;
+        self.finish_step(file, &expected, &mut branch, (zeroed, cleared))?;
         Ok(reached)
     }
 
     /// Zeroes `[from, end)`, which lies in one page, if that page is data and as far as the file
     /// reaches.
-    pub fn zero_part(&self, inode: &'static CachedInode, from: u64, end: u64) -> Attempt<()> {
-        let seen = self.seen(inode);
-        let size = inode.size.load(Ordering::Acquire);
+    pub fn zero_part(&self, file: File, from: u64, end: u64) -> Attempt<()> {
+        let seen = self.seen(&file);
+        let size = file.size.load(Ordering::Acquire);
         let end = end.min(size);
-        let page = self.data_page(inode, from / PAGE_SIZE);
-        self.unmoved_since(inode, seen)?;
+        let page = self.data_page(file, from / PAGE_SIZE);
+        self.unmoved_since(&file, seen)?;
         if from >= end || page?.is_null() {
             return Ok(());
         }
@@ -395,7 +384,7 @@ impl<'a> Context<'a> {
         let length = (end - from).min(PAGE_SIZE) as usize;
         // It makes no file longer.
         let limit = u64::MAX;
-        self.write_at(inode, &zeroes[..length], Position::At(from), false, limit)
+        self.write_at(file, &zeroes[..length], Position::At(from), false, limit)
             .map(drop)
     }
 }

@@ -15,7 +15,7 @@ use arck_libfs_kit::format::PATH_MAX;
 use arck_libfs_kit::format::directory::Dentry;
 use arck_libfs_kit::format::{FileKind, ROOT_INODE};
 use arck_libfs_kit::names::overlay::{Before, Found};
-use arck_libfs_kit::views::CachedInode;
+use arck_libfs_kit::views::{CachedInode, Directory, File};
 use std::sync::atomic::Ordering;
 
 /// Symbolic links followed in one resolution.
@@ -46,7 +46,7 @@ const IN_ROOT: u64 = libc::RESOLVE_IN_ROOT;
 /// The end of a walk.
 pub struct Place<'p> {
     /// The directory that holds the last component.
-    pub directory: &'static CachedInode,
+    pub directory: Directory,
     pub last: Last<'p>,
     /// The path ended with a slash: the name must be, or become, a directory.
     pub slash: bool,
@@ -76,7 +76,7 @@ enum Outcome<'p> {
     /// The last component is a symbolic link to be followed, or an inner one was met: go on
     /// from this directory with the target before the rest.
     Link {
-        directory: &'static CachedInode,
+        directory: Directory,
         link: Dentry,
         rest: &'p [u8],
     },
@@ -84,13 +84,15 @@ enum Outcome<'p> {
 
 impl<'a> Context<'a> {
     /// The root directory's view.
-    pub fn root(&self) -> Attempt<&'static CachedInode> {
+    pub fn root(&self) -> Attempt<Directory> {
         let generation = self.header(ROOT_INODE)?.generation();
-        self.view(ROOT_INODE, generation)
+        Ok(Directory::of(self.view(ROOT_INODE, generation)?)?)
     }
 
-    fn start(&self, start: Start<'_>) -> Attempt<&'static CachedInode> {
-        self.view(start.directory.0, start.directory.1)
+    fn start(&self, start: Start<'_>) -> Attempt<Directory> {
+        Ok(Directory::of(
+            self.view(start.directory.0, start.directory.1)?,
+        )?)
     }
 
     /// Walks to the directory of the last component. `follow`: the last component, if it is a
@@ -110,7 +112,7 @@ impl<'a> Context<'a> {
             && name != b"."
             && name != b".."
         {
-            self.credentials.check(directory, 1)?;
+            self.credentials.check(&directory, 1)?;
             let mut absent = None;
             let known = match follow {
                 true if start.creating => {
@@ -137,9 +139,10 @@ impl<'a> Context<'a> {
             };
         }
         let directory = match start.creating && !path.contains(&b'/') {
-            true => self
-                .view_to_change(start.directory.0, start.directory.1)
-                .map_err(|stop| self.to_create(stop, path, true))?,
+            true => {
+                let start = self.view_to_change(start.directory.0, start.directory.1);
+                Directory::of(start.map_err(|stop| self.to_create(stop, path, true))?)?
+            }
             false => self.start(start)?,
         };
         match self.steps(start, directory, path, follow)? {
@@ -157,7 +160,7 @@ impl<'a> Context<'a> {
     fn walk_links<T>(
         &self,
         start: Start<'_>,
-        directory: &'static CachedInode,
+        directory: Directory,
         link: Dentry,
         rest: &[u8],
         follow: bool,
@@ -224,7 +227,7 @@ impl<'a> Context<'a> {
             return Err(Errno::NOENT.into());
         }
         new.from = 0;
-        let read = self.read_at(link, &mut new.bytes[..size], 0)?;
+        let read = self.read_at(File::of(link)?, &mut new.bytes[..size], 0)?;
         if read != size {
             return Err(Errno::IO.into());
         }
@@ -248,7 +251,7 @@ impl<'a> Context<'a> {
     fn steps<'p>(
         &self,
         start: Start<'_>,
-        from: &'static CachedInode,
+        from: Directory,
         path: &'p [u8],
         follow: bool,
     ) -> Attempt<Outcome<'p>> {
@@ -271,10 +274,7 @@ impl<'a> Context<'a> {
                     absent: None,
                 }));
             }
-            if !directory.is_directory() {
-                return Err(Errno::NOTDIR.into());
-            }
-            self.credentials.check(directory, 1)?;
+            self.credentials.check(&directory, 1)?;
             if name == b"." {
                 if rest.is_empty() {
                     return Ok(Outcome::Ended(Place {
@@ -306,7 +306,7 @@ impl<'a> Context<'a> {
                             None => return Err(self.leads_outside(above(parent, rest))),
                         }
                     }
-                    directory = self.parent(directory)?;
+                    directory = self.parent(&directory)?;
                 }
                 if rest.is_empty() {
                     return Ok(Outcome::Ended(Place {
@@ -345,18 +345,20 @@ impl<'a> Context<'a> {
                     });
                 }
                 known if rest.is_empty() => return Ok(Outcome::Ended(Place { known, ..place })),
-                Some(dentry) => directory = self.view_of(directory, name, dentry)?,
+                Some(dentry) => {
+                    directory = Directory::of(self.view_of(directory, name, dentry)?)?;
+                }
                 None => return Err(Errno::NOENT.into()),
             }
             path = rest;
         }
     }
 
-    /// The directory that holds `directory`.
-    pub fn parent(&self, directory: &CachedInode) -> Attempt<&'static CachedInode> {
-        let number = directory.parent.load(Ordering::Acquire);
+    /// The directory in which an inode is.
+    pub fn parent(&self, inode: &CachedInode) -> Attempt<Directory> {
+        let number = inode.holder.load(Ordering::Acquire);
         let generation = self.header(number)?.generation();
-        self.view(number, generation)
+        Ok(Directory::of(self.view(number, generation)?)?)
     }
 
     /// Walks to an existing inode.
@@ -369,12 +371,9 @@ impl<'a> Context<'a> {
     ) -> Attempt<&'static CachedInode> {
         self.walk(start, path, follow, |place| {
             let Last::Name(name) = place.last else {
-                return Ok(place.directory);
+                return Ok(place.directory.inode());
             };
-            if !place.directory.is_directory() {
-                return Err(Errno::NOTDIR.into());
-            }
-            self.credentials.check(place.directory, 1)?;
+            self.credentials.check(&place.directory, 1)?;
             let dentry = match place.known {
                 Some(dentry) => dentry,
                 None => self.dentry(place.directory, name)?.ok_or(Errno::NOENT)?,

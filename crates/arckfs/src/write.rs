@@ -26,7 +26,7 @@ use arck_libfs_kit::format::{PAGE_SIZE, PagePtr};
 use arck_libfs_kit::memory::durable as order;
 use arck_libfs_kit::views::entries::pages_of;
 use arck_libfs_kit::views::stamps::now;
-use arck_libfs_kit::views::{CachedInode, begun, flag};
+use arck_libfs_kit::views::{File, begun, flag};
 use std::sync::atomic::Ordering;
 use step::Step;
 
@@ -54,7 +54,7 @@ impl<'a> Context<'a> {
     /// EFBIG, ENOSPC.
     pub fn write_at(
         &self,
-        inode: &'static CachedInode,
+        file: File,
         data: &[u8],
         position: Position,
         in_parts: bool,
@@ -63,11 +63,11 @@ impl<'a> Context<'a> {
         if let Some(before) = self.written()
             && (Position::At(before.at), before.asked) == (position, data.len())
         {
-            self.stamp_written(inode)?;
+            self.stamp_written(file)?;
             return Ok((before.done, before.at));
         }
         if !data.is_empty() {
-            self.expect_no_set_id(inode)?;
+            self.expect_no_set_id(&file)?;
         }
         let length = data.len() as u64;
         let end = match position {
@@ -75,26 +75,26 @@ impl<'a> Context<'a> {
             Position::End => u64::MAX,
         };
         if let Position::At(at) = position
-            && !inode.spread.load(Ordering::Acquire).is_null()
+            && !file.spread.load(Ordering::Acquire).is_null()
             && (1..=ONE_STEP as u64).contains(&length)
-            && let Some(_locked) = self.lock_bytes(inode, at, length)
-            && self.overwrites(inode, at, end)?
+            && let Some(_locked) = self.lock_bytes(file.inode(), at, length)
+            && self.overwrites(file, at, end)?
         {
-            return self.write_locked(inode, data, position, in_parts, limit);
+            return self.write_locked(file, data, position, in_parts, limit);
         }
-        let _locked = self.lock_to_write(inode, end);
-        self.write_locked(inode, data, position, in_parts, limit)
+        let _locked = self.lock_to_write(file.inode(), end);
+        self.write_locked(file, data, position, in_parts, limit)
     }
 
     /// Whether a write of the bytes from `at` to `end` goes over bytes of the file in place alone,
     /// and needs nothing that is begun under the whole inode's lock. Under the lock of the bytes.
-    fn overwrites(&self, inode: &CachedInode, at: u64, end: u64) -> Attempt<bool> {
-        let is_simple = end <= inode.size.load(Ordering::Acquire)
-            && inode.branch.load(Ordering::Acquire) == begun::DURABLE
-            && !inode.has(flag::MAPPED);
+    fn overwrites(&self, file: File, at: u64, end: u64) -> Attempt<bool> {
+        let is_simple = end <= file.size.load(Ordering::Acquire)
+            && file.branch.load(Ordering::Acquire) == begun::DURABLE
+            && !file.has(flag::MAPPED);
         let mut pages = at / PAGE_SIZE..pages_of(end);
         while is_simple && let Some(page) = pages.next() {
-            let place = self.data_page(inode, page)?;
+            let place = self.data_page(file, page)?;
             if place.is_null() || !self.session.is_own(place) {
                 return Ok(false);
             }
@@ -106,15 +106,15 @@ impl<'a> Context<'a> {
     #[inline(always)]
     fn write_locked(
         &self,
-        inode: &'static CachedInode,
+        file: File,
         data: &[u8],
         position: Position,
         in_parts: bool,
         limit: u64,
     ) -> Attempt<(usize, u64)> {
-        self.heed_turn(inode)?;
-        let expected = self.begin_change(inode)?;
-        let size = inode.size.load(Ordering::Relaxed);
+        self.heed_turn(&file)?;
+        let expected = self.begin_change(&file)?;
+        let size = file.size.load(Ordering::Relaxed);
         let position = match position {
             Position::At(position) => position,
             Position::End => size,
@@ -124,7 +124,7 @@ impl<'a> Context<'a> {
         }
         let asked = data.len();
         let data = &data[..length_of_step(position, asked, limit)?];
-        let mut branch = self.branch(inode, &expected)?;
+        let mut branch = self.branch(file.inode(), &expected)?;
         // Room for a small write costs nothing to make ready; for a large one it costs as much
         // as copying a page.
         let mut few = NO_PAGES;
@@ -135,7 +135,7 @@ impl<'a> Context<'a> {
             many = [(0, PagePtr::NULL); STEP + 1];
             &mut many[..]
         };
-        let mut step = Step::new(self, inode, &mut branch, places);
+        let mut step = Step::new(self, file, &mut branch, places);
         if position > size {
             step.zero_tail(size)?;
         }
@@ -154,8 +154,8 @@ impl<'a> Context<'a> {
             };
             self.publish_in_place(&mut step, &expected, asked)?;
         }
-        if inode.has(flag::MAPPED) {
-            self.remap(inode, size.min(position) / PAGE_SIZE, pages_of(end));
+        if file.has(flag::MAPPED) {
+            self.remap(file.inode(), size.min(position) / PAGE_SIZE, pages_of(end));
         }
         Ok((written, position))
     }
@@ -169,7 +169,7 @@ impl<'a> Context<'a> {
         size: u64,
         end: u64,
     ) -> Attempt<()> {
-        let (inode, time) = (step.inode, now());
+        let (file, time) = (step.file, now());
         // Entries ahead of the size become durable together with what they lead to.
         let ahead = step.set_entries_ahead(size)?;
         let (branch, (data, ahead)) = step.branch.begun_with((step.contents.take(), ahead));
@@ -183,12 +183,12 @@ impl<'a> Context<'a> {
                 Ok(reached) => reached,
                 Err(stop) => {
                     // Entries beyond the size must not wait there for the file to grow.
-                    self.drop_entries(inode, &branch, pages_of(size))?;
+                    self.drop_entries(file, &branch, pages_of(size))?;
                     return Err(stop);
                 }
             }
         };
-        self.put_times(inode, &line, time)?;
+        self.put_times(&file, &line, time)?;
         let (committed, stamped) = order::fence(branch.set_size(line, end, reached)?);
         let published = Published {
             offset: branch.offset_of_size(),
@@ -196,9 +196,9 @@ impl<'a> Context<'a> {
             before: size,
             length: 8,
         };
-        self.confirm(&[(inode, *expected)], published, committed)?;
-        inode.size.store(end, Ordering::Release);
-        inode.stamped(time, Some(stamped));
+        self.confirm(&[(file.inode(), *expected)], published, committed)?;
+        file.size.store(end, Ordering::Release);
+        file.stamped(time, Some(stamped));
         Ok(())
     }
 
@@ -210,7 +210,7 @@ impl<'a> Context<'a> {
         expected: &Expected,
         written: Written,
     ) -> Attempt<()> {
-        let (inode, time) = (step.inode, now());
+        let (file, time) = (step.file, now());
         let only_bytes = step.count == 0;
         let entries = match only_bytes {
             true => None,
@@ -219,12 +219,12 @@ impl<'a> Context<'a> {
                 step.publish_entries(&branch, &data)?
             }
         };
-        let stamp = self.stamp(inode, step.branch, time)?;
+        let stamp = self.stamp(file.inode(), step.branch, time)?;
         let changed = (entries, step.contents.take(), stamp.stored);
         let (.., stamped) = self
-            .confirm_repeatable(inode, expected, step.branch, changed)
-            .inspect_err(|_| self.keep_written(inode, expected, only_bytes.then_some(written)))?;
-        inode.stamped(stamp.time, stamped);
+            .confirm_repeatable(&file, expected, step.branch, changed)
+            .inspect_err(|_| self.keep_written(file, expected, only_bytes.then_some(written)))?;
+        file.stamped(stamp.time, stamped);
         Ok(())
     }
 
@@ -232,105 +232,100 @@ impl<'a> Context<'a> {
     /// ours: no fold takes them, and whoever gets the file next sees them. Written once
     /// more they would come on top of what another thread has written meanwhile.
     #[cold]
-    fn keep_written(
-        &self,
-        inode: &'static CachedInode,
-        expected: &Expected,
-        only_bytes: Option<Written>,
-    ) {
+    fn keep_written(&self, file: File, expected: &Expected, only_bytes: Option<Written>) {
         let before = expected.ownership;
-        let is_ours = self.header(inode.number()).is_ok_and(|header| {
+        let is_ours = self.header(file.number()).is_ok_and(|header| {
             let now = header.ownership();
             (now.session(), now.epoch()) == (before.session(), before.epoch())
         });
         match only_bytes.filter(|_| is_ours) {
             Some(written) => self.note_written(written),
-            None => self.keep_turn(inode),
+            None => self.keep_turn(file.inode()),
         }
     }
 
     /// Stamps a write whose bytes stand.
     #[cold]
-    fn stamp_written(&self, inode: &'static CachedInode) -> Attempt<()> {
-        let _locked = self.lock_whole(inode);
-        let expected = self.begin_change(inode)?;
-        let mut branch = self.branch(inode, &expected)?;
+    fn stamp_written(&self, file: File) -> Attempt<()> {
+        let _locked = self.lock_whole(file.inode());
+        let expected = self.begin_change(&file)?;
+        let mut branch = self.branch(file.inode(), &expected)?;
         let (time, line) = (now(), branch.line_0());
         self.expect_reached()?;
-        self.put_times(inode, &line, time)?;
-        let stamped = self.confirm_repeatable(inode, &expected, &mut branch, line.flush()?)?;
-        inode.stamped(time, Some(stamped));
+        self.put_times(&file, &line, time)?;
+        let stamped = self.confirm_repeatable(&file, &expected, &mut branch, line.flush()?)?;
+        file.stamped(time, Some(stamped));
         Ok(())
     }
 
     /// Changes the size. EFBIG. Gives a page of the file, the last, where what was cut off is left
     /// behind the end: it is somebody else's, and one of this session's is to take its place
     /// ([`Context::own_step`]).
-    pub fn resize(&self, inode: &'static CachedInode, new: u64) -> Attempt<Option<u64>> {
+    pub fn resize(&self, file: File, new: u64) -> Attempt<Option<u64>> {
         if new > FILE_SIZE_MAX {
             return Err(Errno::FBIG.into());
         }
-        self.expect_no_set_id(inode)?;
-        let _locked = self.lock_whole(inode);
-        self.heed_turn(inode)?;
-        let expected = self.begin_change(inode)?;
-        let old = inode.size.load(Ordering::Relaxed);
+        self.expect_no_set_id(&file)?;
+        let _locked = self.lock_whole(file.inode());
+        self.heed_turn(&file)?;
+        let expected = self.begin_change(&file)?;
+        let old = file.size.load(Ordering::Relaxed);
         if new > old && size_limit::forbids(new) {
             return Err(Errno::FBIG.into());
         }
-        let mut branch = self.branch(inode, &expected)?;
+        let mut branch = self.branch(file.inode(), &expected)?;
         let time = now();
         let mut tail = Reached::Hole;
         if new > old {
             let mut places = NO_PAGES;
-            let mut step = Step::new(self, inode, &mut branch, &mut places);
+            let mut step = Step::new(self, file, &mut branch, &mut places);
             step.zero_tail(old)?;
             let (branch, data) = step.fence();
             tail = step.reach(&branch, data)?;
         }
-        let limit = inode.limit.load(Ordering::Relaxed).min(pages_of(new));
+        let limit = file.part().limit.load(Ordering::Relaxed).min(pages_of(new));
         // Before it is cut: afterwards nothing may be lacking for it.
-        let left = (new < old).then(|| self.count_pages(inode, new, limit));
+        let left = (new < old).then(|| self.count_pages(file, new, limit));
         self.expect_reached()?;
         // One cache line, in this order: what reaches the medium is a prefix of it.
         let line = branch.line_0();
-        self.put_times(inode, &line, time)?;
+        self.put_times(&file, &line, time)?;
         match new < old {
             true => line.cut(new, limit)?,
             false => line.lengthen(new, tail)?,
         }
         // Perhaps it has been folded: nothing of others may come before the next attempt.
         let stamped = self
-            .confirm_repeatable(inode, &expected, &mut branch, line.flush()?)
-            .inspect_err(|_| self.keep_turn(inode))?;
-        inode.size.store(new, Ordering::Release);
-        inode.stamped(time, Some(stamped));
+            .confirm_repeatable(&file, &expected, &mut branch, line.flush()?)
+            .inspect_err(|_| self.keep_turn(file.inode()))?;
+        file.size.store(new, Ordering::Release);
+        file.stamped(time, Some(stamped));
         if new < old {
-            inode.limit.store(limit, Ordering::Release);
+            file.part().limit.store(limit, Ordering::Release);
         }
-        if inode.has(flag::MAPPED) {
-            self.remap(inode, old.min(new) / PAGE_SIZE, u64::MAX);
+        if file.has(flag::MAPPED) {
+            self.remap(file.inode(), old.min(new) / PAGE_SIZE, u64::MAX);
         }
         if let Some(left) = left {
-            self.drop_entries(inode, &branch.durable(), pages_of(new))?;
-            let before = inode.pages.swap(left, Ordering::Relaxed);
+            self.drop_entries(file, &branch.durable(), pages_of(new))?;
+            let before = file.part().pages.swap(left, Ordering::Relaxed);
             let dropped = before.saturating_sub(left);
             self.session.state().data.note_dropped(dropped);
         }
         // It is cut. Whatever keeps the rest from being zeroed must not have the cut made again, on top of
         // what others have written since: then it stays behind the end, for the controller to see to.
-        let left = (new <= old).then(|| self.clear_tail(inode, new));
+        let left = (new <= old).then(|| self.clear_tail(file, new));
         Ok(left.and_then(Result::ok).flatten())
     }
 
     /// Zeroes what lies behind the end of a file in its last page; gives that page if it is not this
     /// session's. That the file ends there is durable.
-    fn clear_tail(&self, inode: &'static CachedInode, size: u64) -> Attempt<Option<u64>> {
+    fn clear_tail(&self, file: File, size: u64) -> Attempt<Option<u64>> {
         let within = (size % PAGE_SIZE) as usize;
         if within == 0 {
             return Ok(None);
         }
-        let page = self.data_page(inode, size / PAGE_SIZE)?;
+        let page = self.data_page(file, size / PAGE_SIZE)?;
         if page.is_null() {
             return Ok(None);
         }
@@ -344,13 +339,8 @@ impl<'a> Context<'a> {
     }
 
     /// Takes the delta's entries from file page `first` on out, and frees their pages.
-    fn drop_entries(
-        &self,
-        inode: &'static CachedInode,
-        branch: &BegunBranch<'_>,
-        first: u64,
-    ) -> Attempt<()> {
-        let root = inode.delta_root();
+    fn drop_entries(&self, file: File, branch: &BegunBranch<'_>, first: u64) -> Attempt<()> {
+        let root = file.delta_root();
         if root.0 == 0 {
             return Ok(());
         }
@@ -371,9 +361,9 @@ impl<'a> Context<'a> {
         }
         order::settle(cleared);
         if root.height() == 0 && first == 0 {
-            inode.root.store(0, Ordering::Release);
+            file.part().root.store(0, Ordering::Release);
         }
-        if self.session.is_of_group() && self.is_mapped_elsewhere(inode) {
+        if self.session.is_of_group() && self.is_mapped_elsewhere(&file) {
             // They stay nobody's until the session ends.
             return Ok(());
         }
@@ -388,16 +378,16 @@ impl<'a> Context<'a> {
 
     /// Data pages that the file has in this session's view, below `size` bytes, and of the verified state below
     /// page `limit`.
-    fn count_pages(&self, inode: &CachedInode, size: u64, limit: u64) -> u64 {
+    fn count_pages(&self, file: File, size: u64, limit: u64) -> u64 {
         let size = pages_of(size);
         let limit = limit
-            .min(pages_of(inode.base_size.load(Ordering::Relaxed)))
+            .min(pages_of(file.base_size.load(Ordering::Relaxed)))
             .min(size);
-        let root = inode.verified_root();
+        let root = file.verified_root();
         let mut count = count_verified(self, root.pointer(), root.height(), 0, limit);
         delta::for_each_entry(
             self.session,
-            inode.delta_root(),
+            file.delta_root(),
             &mut |page, entry| {
                 let verified = page < limit
                     && arck_libfs_kit::format::index::lookup(self.session, root, page)
@@ -419,23 +409,23 @@ impl<'a> Context<'a> {
     /// Gives pages of this session's own to what has none or somebody else's, in file pages from
     /// `first` up to `end` or the end of the file, so that a map of them can be written; one step
     /// of pages at a time. Gives the page up to which it came.
-    pub fn own_step(&self, inode: &'static CachedInode, first: u64, end: u64) -> Attempt<u64> {
-        let _locked = self.lock_whole(inode);
-        let expected = self.begin_change(inode)?;
-        let end = end.min(pages_of(inode.size.load(Ordering::Relaxed)));
+    pub fn own_step(&self, file: File, first: u64, end: u64) -> Attempt<u64> {
+        let _locked = self.lock_whole(file.inode());
+        let expected = self.begin_change(&file)?;
+        let end = end.min(pages_of(file.size.load(Ordering::Relaxed)));
         let mut page = first;
-        while page < end && self.session.is_own(self.data_page(inode, page)?) {
+        while page < end && self.session.is_own(self.data_page(file, page)?) {
             page += 1;
         }
         if page >= end {
             return Ok(end);
         }
-        let mut branch = self.branch(inode, &expected)?;
+        let mut branch = self.branch(file.inode(), &expected)?;
         let mut places = [(0, PagePtr::NULL); STEP + 1];
-        let mut step = Step::new(self, inode, &mut branch, &mut places);
+        let mut step = Step::new(self, file, &mut branch, &mut places);
         let last = end.min(page + STEP as u64);
         while page < last {
-            let old = self.data_page(inode, page)?;
+            let old = self.data_page(file, page)?;
             if !self.session.is_own(old) {
                 match step.fresh(page, old, 0, &[]) {
                     // What there is room for now; the rest is asked for again.
@@ -448,10 +438,10 @@ impl<'a> Context<'a> {
         self.publishes();
         let (begun, data) = step.fence();
         let entries = step.publish_entries(&begun, &data)?;
-        if inode.has(flag::MAPPED) {
-            self.remap(inode, first, page);
+        if file.has(flag::MAPPED) {
+            self.remap(file.inode(), first, page);
         }
-        self.confirm_repeatable(inode, &expected, step.branch, entries)?;
+        self.confirm_repeatable(&file, &expected, step.branch, entries)?;
         Ok(page)
     }
 }

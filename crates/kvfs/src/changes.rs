@@ -8,7 +8,7 @@ use arck_libfs_kit::engine::{Alone, Attempt, Context, Engine};
 use arck_libfs_kit::names::births::Birth;
 use arck_libfs_kit::names::directories::may_remove;
 use arck_libfs_kit::names::together::{Contents, Successor};
-use arck_libfs_kit::views::CachedInode;
+use arck_libfs_kit::views::{CachedInode, Directory};
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -78,6 +78,7 @@ impl Store {
         at: &Cell<&'b [u8]>,
     ) -> Attempt<usize> {
         let directory = context.view_to_change(here.directory.0, here.directory.1)?;
+        let directory = Directory::of(directory)?;
         let user = here.birth.owner.0;
         let mut looked = Vec::with_capacity(changes.len());
         for (key, _) in changes {
@@ -86,7 +87,7 @@ impl Store {
             if let Some(victim) = change.victim {
                 is_file(victim.kind().ok_or(Errno::IO)?)?;
                 // Who did not heed this would lose what he has changed.
-                if !may_remove(directory, victim, user) && user != 0 {
+                if !may_remove(&directory, victim, user) && user != 0 {
                     return Err(Errno::PERM.into());
                 }
             }
@@ -97,7 +98,7 @@ impl Store {
             return Ok(0);
         }
         // Before anything is stored in vain.
-        context.expect_own(directory)?;
+        context.expect_own(directory.inode())?;
         let all = changes.iter().zip(&looked).zip(successors.iter_mut());
         for (((_, value), one), successor) in all {
             let birth = birth_after(here.birth, one.victim);

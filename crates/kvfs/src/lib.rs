@@ -32,6 +32,7 @@ use arck_libfs_kit::format::{FileKind, NAME_MAX, PAGE_SIZE};
 use arck_libfs_kit::names::births::Birth;
 use arck_libfs_kit::per_process::PerProcess;
 use arck_libfs_kit::session::SessionOptions;
+use arck_libfs_kit::views::{Directory, File};
 use arck_libfs_kit::{ConnectError, Session};
 use rustix::io::Errno;
 use std::cell::Cell;
@@ -208,13 +209,13 @@ impl Store {
     ) -> Result<Option<usize>, Error> {
         check_key(key)?;
         self.run(&Cell::new(key), |context, here| {
-            let directory = context.view(here.directory.0, here.directory.1)?;
+            let directory = Directory::of(context.view(here.directory.0, here.directory.1)?)?;
             let Some(found) = context.dentry(directory, key)? else {
                 return Ok(None);
             };
             is_file(found.kind)?;
-            let inode = context.view_of(directory, key, found)?;
-            context.read_whole(inode, value).map(Some)
+            let file = File::of(context.view_of(directory, key, found)?)?;
+            context.read_whole(file, value).map(Some)
         })
     }
 
@@ -232,8 +233,8 @@ impl Store {
     pub fn list(&self) -> Result<Vec<Vec<u8>>, Error> {
         let at = Cell::new(self.path.as_bytes());
         self.run(&at, |context, here| {
-            let directory = context.view(here.directory.0, here.directory.1)?;
-            let _locked = context.lock_now(directory)?;
+            let directory = Directory::of(context.view(here.directory.0, here.directory.1)?)?;
+            let _locked = context.lock_now(directory.inode())?;
             let mut keys = Vec::new();
             context.for_each_name(directory, |_, kind, name| {
                 if kind == FileKind::File {

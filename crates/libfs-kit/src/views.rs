@@ -3,6 +3,7 @@
 //!
 //! * [`refresh`]: the table of views, and bringing one up to date. [`ended`]: what becomes of deltas that
 //!   are over. [`links`]: counts of links.
+//! * [`kinds`]: a view as that of a directory, or of what is none.
 //! * [`locks`], [`turns`]: who may change what of an inode at the same time.
 //! * [`verified`]: what was looked at is of one state. [`entries`]: the pages of files, and the entries of
 //!   deltas that lead to them. [`branch`]: branches begun. [`stamps`]: times.
@@ -24,6 +25,7 @@
 pub mod branch;
 pub mod ended;
 pub mod entries;
+pub mod kinds;
 pub mod links;
 pub mod locks;
 pub mod open;
@@ -125,11 +127,6 @@ region_shared! {
         pub gid: AtomicU32,
         /// Links in the verified state.
         pub base_links: AtomicU32,
-        /// Of a directory: names, the delta's included.
-        pub entries: AtomicU32,
-        /// Of a directory: 1 once its overlay has had an entry since it was last discarded. Of
-        /// what is none: 1 once deltas of directories have had to do with its links.
-        pub overlaid: AtomicU32,
         /// Links that this session's deltas add to the verified ones (high half; negative ones
         /// wrap), and how many names are being changed at this moment by which they will change
         /// (low half): one word, so that what is read belongs to one instant.
@@ -139,21 +136,17 @@ region_shared! {
         pub modified: AtomicU64,
         pub changed: AtomicU64,
         pub created: AtomicU64,
-        /// Verified index root, size and data pages.
+        /// Verified root of the index, or of the hash pages, and the size of what it leads to.
         pub base_root: AtomicU64,
         pub base_size: AtomicU64,
-        pub pages: AtomicU64,
-        /// Of a directory: the one that holds it. Of a file: the one in which it is born, or
-        /// through which it was opened last.
-        pub parent: AtomicU32,
+        /// The directory in which it is. Of what is none: in which it is born, or through which it was
+        /// opened last; 0: none is known.
+        pub holder: AtomicU32,
 
         // ---- delta, protected by `lock`
         /// Whether the branch has been begun for `fold`: see [`begun`].
         pub branch: AtomicU32,
-        /// Of a file: root of the delta's index.
-        pub root: AtomicU64,
-        /// Of a file: verified pages from here on are dropped.
-        pub limit: AtomicU64,
+        pub(in crate::views) file: FilePart,
         /// Of a directory: what it has of names and delta, unless it is spread.
         pub lane: Lane,
         pub bucket: Bucket,
@@ -163,10 +156,10 @@ region_shared! {
         /// plus one (high half): one word, so that the last close and a new open cannot cross.
         /// [`REFUSED`] while it ends.
         pub opened: AtomicU64,
-        /// In the list of those with a delta, and, of a directory, in that of changed ones: the
-        /// number of the next, or [`LAST`]; 0 if it is in none.
+        /// In the list of those with a delta: the number of the next, or [`LAST`]; 0 if it is in
+        /// none.
         pub dirty_next: AtomicU32,
-        pub changed_next: AtomicU32,
+        pub(in crate::views) directory: DirectoryPart,
         pub reuse_next: AtomicOffset<CachedInode>,
         /// The region's epoch when the inode died unborn.
         pub reuse_epoch: AtomicU64,
@@ -232,6 +225,8 @@ const _: () = assert!(cfg!(shuttle) || size_of::<Spread>() == (TAILS + BUCKETS) 
 const _: () = assert!(cfg!(shuttle) || size_of::<CachedInode>() <= 256);
 
 pub use crate::delta::begun;
+pub use kinds::{Directory, File};
+use kinds::{DirectoryPart, FilePart};
 
 /// Bits of [`CachedInode::flags`].
 pub mod flag {
@@ -252,6 +247,8 @@ pub mod flag {
     /// The controller has told of it, since it lies where this session cannot look. It told whoever had it
     /// open, or had been shown the way: a path that leads to it now may show more.
     pub const TOLD: u32 = 64;
+    /// Of what is no directory: deltas of directories have had to do with its links.
+    pub const COUNTED: u32 = 1024;
     /// What the session had changed was refused and set aside, and no operation has reported it
     /// yet.
     pub const LOST: u32 = 256;
@@ -285,7 +282,6 @@ impl CachedInode {
             gid: half(),
             base_links: half(),
             link_delta: word(),
-            entries: half(),
             size: word(),
             accessed: word(),
             modified: word(),
@@ -293,11 +289,10 @@ impl CachedInode {
             created: word(),
             base_root: word(),
             base_size: word(),
-            pages: word(),
-            parent: half(),
+            holder: half(),
+            directory: DirectoryPart::new(),
+            file: FilePart::new(),
             branch: half(),
-            root: word(),
-            limit: AtomicU64::new(u64::MAX),
             lane: Lane {
                 lock: Lock::new(),
                 tail_page: half(),
@@ -314,14 +309,12 @@ impl CachedInode {
                 names: half(),
             },
             spread: none(),
-            overlaid: half(),
             opened: word(),
             dirty_next: half(),
             reuse_next: none(),
             reuse_epoch: word(),
             attributes: half(),
             turn: Lock::new(),
-            changed_next: half(),
         }
     }
 
@@ -417,13 +410,11 @@ impl CachedInode {
             .fetch_and(u64::from(u32::MAX), Ordering::AcqRel);
     }
     /// What is no directory: the delta of one has to do with its links from now on.
+    #[inline]
     pub fn is_counted(&self) {
-        if self.overlaid.load(Ordering::Relaxed) == 0 {
-            self.overlaid.store(1, Ordering::Release);
+        if !self.has(flag::COUNTED) {
+            self.set(flag::COUNTED, true);
         }
-    }
-    pub fn delta_root(&self) -> IndexRoot {
-        IndexRoot(self.root.load(Ordering::Acquire))
     }
     pub fn verified_root(&self) -> IndexRoot {
         IndexRoot(self.base_root.load(Ordering::Acquire))

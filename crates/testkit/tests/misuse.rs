@@ -7,7 +7,7 @@ use arck_core_state::geometry::ROOT_INODE;
 use arck_libfs_kit::engine::{Alone, Attempt, Context, Engine, Need, Way};
 use arck_libfs_kit::names::births::Birth;
 use arck_libfs_kit::names::together::{Contents, Successor};
-use arck_libfs_kit::views::CachedInode;
+use arck_libfs_kit::views::Directory;
 use arck_libfs_kit::{Session, ownership};
 use arck_testkit::{Shorthand, TestPool};
 use rustix::io::Errno;
@@ -20,9 +20,9 @@ fn engine(pool: &TestPool) -> Engine<'static> {
 }
 
 /// The root, owned.
-fn root(context: &Context<'_>) -> Attempt<&'static CachedInode> {
+fn root(context: &Context<'_>) -> Attempt<Directory> {
     let root = context.directory_at(b"", None)?;
-    context.expect_own(root)?;
+    context.expect_own(root.inode())?;
     Ok(root)
 }
 
@@ -87,8 +87,8 @@ fn an_operation_that_publishes_nothing_changes_nothing() {
         let left = || {
             engine.run(Way::Names, |context| {
                 let root = root(context)?;
-                let _locked = context.lock_now(root)?;
-                context.begin_change(root)?;
+                let _locked = context.lock_now(root.inode())?;
+                context.begin_change(&root)?;
                 stored = Some(successor(context, &bytes)?);
                 match turn % 3 {
                     0 => Ok(()),
@@ -203,8 +203,8 @@ fn the_controller_is_not_asked_inside_an_operation() {
     assert_is_misuse(|| {
         engine.run(Way::Names, |context| {
             let root = root(context)?;
-            let _locked = context.lock_now(root)?;
-            context.begin_change(root)?;
+            let _locked = context.lock_now(root.inode())?;
+            context.begin_change(&root)?;
             // It would wait for a fold, and the fold for it.
             ownership::commit(context.session, &[ROOT_INODE], false)?;
             Ok(())

@@ -7,6 +7,7 @@ use crate::size_limit;
 use crate::write::ONE_STEP;
 use arck_libfs_kit::format::PAGE_SIZE;
 use arck_libfs_kit::memory::guarded::guarded_copy;
+use arck_libfs_kit::views::File;
 use arck_libfs_kit::views::turns::Turn;
 use std::cell::Cell;
 
@@ -160,7 +161,7 @@ impl FileSystem {
             if inode.is_directory() {
                 return Err(Errno::ISDIR.into());
             }
-            context.read_at(inode, buffer, position)
+            context.read_at(File::of(inode)?, buffer, position)
         });
         match read {
             Err(denied @ (Errno::ACCESS | Errno::BUSY | Errno::NOSPC)) => self
@@ -352,7 +353,13 @@ impl FileSystem {
                     false => context.view(number, generation)?,
                 };
                 size = inode.size.load(Ordering::Relaxed);
-                let written = context.write_at(inode, &readable[done..], place, in_parts, limit)?;
+                let written = context.write_at(
+                    File::of(inode)?,
+                    &readable[done..],
+                    place,
+                    in_parts,
+                    limit,
+                )?;
                 *unsettled = inode.has(flag::UNSETTLED);
                 Ok(written)
             });
@@ -441,7 +448,7 @@ impl FileSystem {
                 of_file()?;
                 let from = u64::try_from(offset).map_err(|_| Errno::NXIO)?;
                 let found = self.on_handle(handle, |context, inode| {
-                    context.seek_data(inode, from, whence == libc::SEEK_DATA)
+                    context.seek_data(File::of(inode)?, from, whence == libc::SEEK_DATA)
                 })?;
                 cell.set(found)?;
                 return Ok(found);
@@ -459,7 +466,9 @@ impl FileSystem {
         self.not_path_only(handle)?;
         self.usable(handle, true).map_err(|_| Errno::INVAL)?;
         let file = self.engine.description(handle)?.identity()?;
-        match self.on_handle(handle, |context, inode| context.resize(inode, size)) {
+        match self.on_handle(handle, |context, inode| {
+            context.resize(File::of(inode)?, size)
+        }) {
             Err(denied @ Errno::ACCESS) => self.resize_by_message(file, size, denied)?,
             cut => self.replace_tail(file, cut?),
         }
@@ -475,7 +484,7 @@ impl FileSystem {
         if let Some(page) = page {
             let _ = self.engine.run_local(|context| {
                 let inode = context.view(number, generation)?;
-                context.own_step(inode, page, page + 1)
+                context.own_step(File::of(inode)?, page, page + 1)
             });
         }
     }
@@ -520,7 +529,7 @@ impl FileSystem {
                 // Unlike ftruncate, this leaves the times alone.
                 return Ok((identity, None));
             }
-            let cut = context.resize(inode, size)?;
+            let cut = context.resize(File::of(inode)?, size)?;
             Ok((identity, cut))
         });
         let (number, generation) = match (cut, reached.get()) {

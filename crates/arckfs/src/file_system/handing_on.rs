@@ -8,6 +8,7 @@
 use super::*;
 use arck_libfs_kit::forks::Received;
 use arck_libfs_kit::messages::HandedOn;
+use arck_libfs_kit::views::Directory;
 use std::os::fd::BorrowedFd;
 
 impl FileSystem {
@@ -27,7 +28,7 @@ impl FileSystem {
             inode,
             generation,
             flags: description.flags.load(Ordering::Acquire),
-            parent: parent.map_or(0, |inode| inode.parent.load(Ordering::Relaxed)),
+            parent: parent.map_or(0, |inode| inode.holder.load(Ordering::Relaxed)),
         })?;
         self.engine.share_offset(description, &self.externals, made)
     }
@@ -46,9 +47,9 @@ impl FileSystem {
         let (of, lock) = session.claim(descriptor.as_fd(), was_sent, has_lock)?;
         let listed = self.engine.run_local(|context| {
             let inode = context.view(of.inode, of.generation)?;
-            if !inode.is_directory() && inode.parent.load(Ordering::Relaxed) == 0 {
+            if !inode.is_directory() && inode.holder.load(Ordering::Relaxed) == 0 {
                 // Whoever asks for its path finds out whether it has a name there.
-                inode.parent.store(of.parent, Ordering::Relaxed);
+                inode.holder.store(of.parent, Ordering::Relaxed);
             }
             context.list_open(inode)
         })?;
@@ -125,7 +126,7 @@ impl FileSystem {
         }
         self.engine.run_local(|context| {
             let directory = context.view(directory, generation)?;
-            context.unlink_name(directory, &name)
+            context.unlink_name(Directory::of(directory)?, &name)
         })?;
         born?;
         ownership::commit(self.engine.session, &[directory], false)

@@ -10,6 +10,7 @@ use arck_libfs_kit::format::PAGE_SIZE;
 use arck_libfs_kit::memory::SharedBytes;
 use arck_libfs_kit::memory::placing::{self, Protection};
 use arck_libfs_kit::memory::{Locking, lock_pages};
+use arck_libfs_kit::views::File;
 use arck_libfs_kit::views::entries::pages_of;
 use rustix::mm::{MremapFlags, MsyncFlags};
 use std::ops::Range;
@@ -243,7 +244,7 @@ impl FileSystem {
         let seek = |from: usize, data| {
             let from = offset + from as u64;
             let found = self.on_handle(handle, |context, inode| {
-                context.seek_data(inode, from, data)
+                context.seek_data(File::of(inode)?, from, data)
             });
             match found {
                 Ok(at) => Ok(Some(
@@ -596,7 +597,7 @@ impl<'a> Context<'a> {
     ) -> Attempt<()> {
         let end = pages.end.min(pages_of(inode.size.load(Ordering::Acquire)));
         if *own < end {
-            *own = self.own_step(inode, *own, end)?;
+            *own = self.own_step(File::of(inode)?, *own, end)?;
             if *own < end {
                 return Err(Need::Again.into());
             }

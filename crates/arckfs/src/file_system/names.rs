@@ -1,6 +1,7 @@
 //! Names: making, removing, renaming, linking, listing.
 
 use super::*;
+use arck_libfs_kit::views::{Directory, File};
 use std::cell::Cell;
 
 impl FileSystem {
@@ -205,7 +206,7 @@ impl FileSystem {
             if inode.kind() != Some(FileKind::Link) {
                 return Err(otherwise.into());
             }
-            let length = context.read_at(inode, buffer, 0)?;
+            let length = context.read_at(File::of(inode)?, buffer, 0)?;
             let whole = inode.size.load(Ordering::Relaxed).min(buffer.len() as u64);
             if (length as u64) < whole {
                 return Err(Errno::FAULT.into());
@@ -268,7 +269,7 @@ impl FileSystem {
                 if inode.has(flag::UNLINKED) {
                     return Err(Errno::NOENT.into());
                 }
-                context.snapshot(inode, scratch.take())
+                context.snapshot(Directory::of(inode)?, scratch.take())
             });
             let listing = match listed {
                 Err(denied @ (Errno::ACCESS | Errno::NOSPC)) => {
@@ -326,12 +327,12 @@ impl FileSystem {
                 if at.has(flag::UNLINKED) || names.len() > PATH_MAX / 2 {
                     return Err(Errno::NOENT.into());
                 }
-                if !at.is_directory() && at.parent.load(Ordering::Relaxed) == 0 {
+                if !at.is_directory() && at.holder.load(Ordering::Relaxed) == 0 {
                     return Err(Errno::NOENT.into());
                 }
                 let parent = context.parent(at)?;
                 names.push(context.name_of(parent, at.number())?.ok_or(Errno::NOENT)?);
-                at = parent;
+                at = parent.inode();
             }
             Ok(names)
         })?;

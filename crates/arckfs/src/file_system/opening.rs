@@ -6,7 +6,7 @@ use crate::walk::{Last, Place};
 use arck_libfs_kit::format::FileKind;
 use arck_libfs_kit::names::births::Birth;
 use arck_libfs_kit::names::overlay::{Before, Found};
-use arck_libfs_kit::views::{CachedInode, flag};
+use arck_libfs_kit::views::{CachedInode, Directory, flag};
 use std::sync::atomic::Ordering;
 
 use super::ACCESS_MODE;
@@ -27,13 +27,13 @@ impl<'a> Context<'a> {
             return if create {
                 Err(Errno::ISDIR.into())
             } else {
-                Ok((place.directory, false))
+                Ok((place.directory.inode(), false))
             };
         };
         if !place.directory.is_directory() {
             return Err(Errno::NOTDIR.into());
         }
-        self.credentials.check(place.directory, 1)?;
+        self.credentials.check(&place.directory, 1)?;
         if create && place.slash {
             return Err(Errno::ISDIR.into());
         }
@@ -65,10 +65,10 @@ impl<'a> Context<'a> {
                 let holder = place.directory.number();
                 if !inode.is_directory()
                     && !inode.has(flag::UNBORN)
-                    && inode.parent.load(Ordering::Relaxed) != holder
+                    && inode.holder.load(Ordering::Relaxed) != holder
                 {
                     // One of the directories that hold it, so that its path can be told.
-                    inode.parent.store(holder, Ordering::Relaxed);
+                    inode.holder.store(holder, Ordering::Relaxed);
                 }
                 Ok((inode, false))
             }
@@ -91,10 +91,7 @@ impl<'a> Context<'a> {
     }
 
     /// Why `name` with a slash behind it is not made, where it would not be a directory.
-    pub(super) fn only_a_directory(&self, directory: &'static CachedInode, name: &[u8]) -> Stop {
-        if !directory.is_directory() {
-            return Errno::NOTDIR.into();
-        }
+    pub(super) fn only_a_directory(&self, directory: Directory, name: &[u8]) -> Stop {
         match self.lookup(directory, name) {
             Ok(found) if found.dentry.is_some() => Errno::EXIST.into(),
             Ok(_) => Errno::NOENT.into(),
@@ -105,13 +102,10 @@ impl<'a> Context<'a> {
     /// Makes a name in a directory. EEXIST.
     pub fn create_name(
         &self,
-        directory: &'static CachedInode,
+        directory: Directory,
         name: &[u8],
         birth: Birth<'_>,
     ) -> Attempt<&'static CachedInode> {
-        if !directory.is_directory() {
-            return Err(Errno::NOTDIR.into());
-        }
         let before = Before::of(self, directory, self.hash(name));
         let found = self.lookup(directory, name)?;
         if found.dentry.is_some() {
@@ -123,7 +117,7 @@ impl<'a> Context<'a> {
     /// As [`Context::create_name`], for a name that was not there a moment ago.
     fn create_absent(
         &self,
-        directory: &'static CachedInode,
+        directory: Directory,
         name: &[u8],
         birth: Birth<'_>,
         before: Option<(Before, Found)>,
@@ -131,7 +125,7 @@ impl<'a> Context<'a> {
         self.may_change_names(directory)?;
         let hash = before.map_or_else(|| self.hash(name), |(_, found)| found.hash);
         let _locked = self.lock_names(directory, hash);
-        let expected = self.begin_change(directory)?;
+        let expected = self.begin_change(&directory)?;
         let found = match before {
             Some((before, found)) if before == Before::of(self, directory, hash) => found,
             _ => self.lookup(directory, name)?,

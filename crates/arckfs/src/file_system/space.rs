@@ -5,6 +5,7 @@ use crate::size_limit;
 use crate::space::Reserve;
 use arck_libfs_kit::format::FILE_SIZE_MAX;
 use arck_libfs_kit::format::PAGE_SIZE;
+use arck_libfs_kit::views::File;
 use arck_libfs_kit::views::entries::pages_of;
 use std::ops::Range;
 
@@ -65,7 +66,7 @@ impl FileSystem {
         let mut at = first;
         while at < last {
             let step = self.on_handle(handle, |context, inode| {
-                context.punch_step(inode, at, last, &freed)
+                context.punch_step(File::of(inode)?, at, last, &freed)
             });
             match step {
                 Ok(reached) => at = reached,
@@ -86,7 +87,9 @@ impl FileSystem {
             if from >= end {
                 return Ok(());
             }
-            self.on_handle(handle, |context, inode| context.zero_part(inode, from, end))
+            self.on_handle(handle, |context, inode| {
+                context.zero_part(File::of(inode)?, from, end)
+            })
         };
         if first > last {
             zero_part(offset, end)?;
@@ -119,7 +122,7 @@ impl FileSystem {
                 if inode.size.load(Ordering::Acquire) >= end {
                     return Ok(None);
                 }
-                context.resize(inode, end)
+                context.resize(File::of(inode)?, end)
             })?;
         }
         let filled = self.fill_pages(handle, offset..end, from..last, zeroing, &reserve);
@@ -129,7 +132,7 @@ impl FileSystem {
                 if inode.size.load(Ordering::Acquire) != end {
                     return Ok(None);
                 }
-                context.resize(inode, size)
+                context.resize(File::of(inode)?, size)
             })?;
             self.replace_tail(self.engine.description(handle)?.identity()?, cut);
         }
@@ -148,7 +151,7 @@ impl FileSystem {
             let mut at = from;
             while at < last {
                 at = self.on_handle(handle, |context, inode| {
-                    context.fill_step(inode, at, last, zeroing, reserve)
+                    context.fill_step(File::of(inode)?, at, last, zeroing, reserve)
                 })?;
             }
             Ok(())
@@ -167,7 +170,8 @@ impl FileSystem {
     /// Arena pages for the entries of the file pages `[from, end)`, and those for its ends alone.
     fn index_pages(&self, handle: Handle, from: u64, end: u64) -> Result<(usize, usize), Errno> {
         self.on_handle(handle, |context, inode| {
-            let over = |from, end| context.index_pages_over(inode, from, end);
+            let file = File::of(inode)?;
+            let over = |from, end| context.index_pages_over(file, from, end);
             let edges = over(from, from + 1) + over(end - 1, end);
             Ok((over(from, end), edges))
         })
@@ -184,7 +188,7 @@ impl FileSystem {
     ) -> Result<Reserve, Errno> {
         let session = self.engine.session;
         let lacking = self.on_handle(handle, |context, inode| {
-            context.pages_lacking(inode, from, end, zeroing)
+            context.pages_lacking(File::of(inode)?, from, end, zeroing)
         })?;
         let free = || session.control().header.pages_free.load(Ordering::Acquire);
         if lacking > free() {

@@ -153,7 +153,7 @@ fn owner_change(
     }
     if inode.has(flag::UNBORN) {
         // The controller does not know it yet.
-        return Err(Need::Commit([inode.parent.load(Ordering::Relaxed), 0]).into());
+        return Err(Need::Commit([inode.holder.load(Ordering::Relaxed), 0]).into());
     }
     Ok(Some(inode.number()))
 }

@@ -23,7 +23,7 @@ use arck_libfs_kit::format::index::HOLE;
 use arck_libfs_kit::format::{FileKind, InodeNumber};
 use arck_libfs_kit::numbers::is_unborn;
 use arck_libfs_kit::region::Offset;
-use arck_libfs_kit::views::{CachedInode, begun, flag};
+use arck_libfs_kit::views::{CachedInode, File, begun, flag};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -61,7 +61,7 @@ impl Nameless {
             mode: half(&inode.mode),
             uid: half(&inode.uid),
             gid: half(&inode.gid),
-            parent: half(&inode.parent),
+            parent: half(&inode.holder),
             times: times_of(inode).map(|time| time.load(Ordering::Relaxed)),
         }
     }
@@ -170,7 +170,7 @@ impl Context<'_> {
         inode.mode.store(one.mode, relaxed);
         inode.uid.store(one.uid, relaxed);
         inode.gid.store(one.gid, relaxed);
-        inode.parent.store(one.parent, relaxed);
+        inode.holder.store(one.parent, relaxed);
         for (field, time) in times_of(inode).into_iter().zip(one.times) {
             field.store(time, relaxed);
         }
@@ -179,7 +179,7 @@ impl Context<'_> {
             inode.base_links.store(2, relaxed);
         }
         if let Some(stored) = stored {
-            self.follow(inode, stored);
+            self.follow(File::of(inode)?, stored);
         }
         inode.flags.store(one.flags, Ordering::Release);
         inode.expect(Expected {
@@ -192,19 +192,17 @@ impl Context<'_> {
     }
 
     /// Makes a view say what the branch does.
-    fn follow(&self, inode: &CachedInode, stored: &StoredBranch) {
+    fn follow(&self, file: File, stored: &StoredBranch) {
         let relaxed = Ordering::Relaxed;
         if stored.size != UNCHANGED_SIZE {
-            inode.size.store(stored.size, relaxed);
+            file.size.store(stored.size, relaxed);
         }
         if stored.mode != UNCHANGED_MODE {
-            let kind = inode.mode.load(relaxed) & !0o7777;
-            inode
-                .mode
-                .store(kind | stored.mode as u32 & 0o7777, relaxed);
+            let kind = file.mode.load(relaxed) & !0o7777;
+            file.mode.store(kind | stored.mode as u32 & 0o7777, relaxed);
         }
         let times = [stored.accessed, stored.modified, stored.changed];
-        for (field, time) in times_of(inode).into_iter().zip(times) {
+        for (field, time) in times_of(&file).into_iter().zip(times) {
             if time != UNCHANGED_TIME {
                 field.store(time as u64, relaxed);
             }
@@ -216,12 +214,12 @@ impl Context<'_> {
             &mut |_, entry| pages += u64::from(entry != HOLE),
             &mut |_| {},
         );
-        inode.pages.store(pages, relaxed);
-        inode.root.store(stored.root.0, Ordering::Release);
-        inode.limit.store(stored.limit, relaxed);
-        inode.attributes.store(stored.attributes, relaxed);
+        file.part().pages.store(pages, relaxed);
+        file.part().root.store(stored.root.0, Ordering::Release);
+        file.part().limit.store(stored.limit, relaxed);
+        file.attributes.store(stored.attributes, relaxed);
         // Its beginning may not be durable: whoever goes on makes it so.
-        inode.branch.store(begun::STORED, Ordering::Release);
-        self.note_dirty(inode);
+        file.branch.store(begun::STORED, Ordering::Release);
+        self.note_dirty(&file);
     }
 }

@@ -14,14 +14,14 @@ use arck_libfs_kit::delta::{
 use arck_libfs_kit::format::{PAGE_SIZE, PagePtr, index};
 use arck_libfs_kit::memory::durable as order;
 use arck_libfs_kit::memory::durable::{Durable, Flushed};
-use arck_libfs_kit::views::CachedInode;
+use arck_libfs_kit::views::File;
 use arck_libfs_kit::views::entries::pages_of;
 use std::sync::atomic::Ordering;
 
 /// One step of a change of data: pages filled, then entries to be published.
 pub(super) struct Step<'c, 'a> {
     context: &'c Context<'a>,
-    pub(super) inode: &'static CachedInode,
+    pub(super) file: File,
     pub(super) branch: &'c mut Beginning,
     /// Fresh pages and their places in the file, ascending.
     fresh: &'c mut [(u64, PagePtr)],
@@ -39,13 +39,13 @@ pub(super) struct Step<'c, 'a> {
 impl<'c, 'a> Step<'c, 'a> {
     pub(super) fn new(
         context: &'c Context<'a>,
-        inode: &'static CachedInode,
+        file: File,
         branch: &'c mut Beginning,
         fresh: &'c mut [(u64, PagePtr)],
     ) -> Self {
         Step {
             context,
-            inode,
+            file,
             branch,
             fresh,
             count: 0,
@@ -71,7 +71,7 @@ impl<'c, 'a> Step<'c, 'a> {
         match self.fresh[..self.count].last() {
             // Places ascend, so only the page that was filled last can be asked for again.
             Some(fresh) if fresh.0 == page => Ok(fresh.1),
-            _ => self.context.data_page(self.inode, page),
+            _ => self.context.data_page(self.file, page),
         }
     }
 
@@ -89,7 +89,7 @@ impl<'c, 'a> Step<'c, 'a> {
         let height = index::height_for(page + 1);
         if self.index_of != (page / index::FANOUT, height) {
             self.context
-                .reserve_entry(self.inode, page, self.count != 0, &mut self.index)?;
+                .reserve_entry(self.file, page, self.count != 0, &mut self.index)?;
             self.index_of = (page / index::FANOUT, height);
         }
         let new = session.state().data.take(session, self.context.slot())?;
@@ -111,10 +111,10 @@ impl<'c, 'a> Step<'c, 'a> {
         } else {
             let mut old = [0u8; PAGE_SIZE as usize];
             let from = session.page_bytes(base);
-            let from = from.ok_or_else(|| self.context.lost(self.inode))?;
+            let from = from.ok_or_else(|| self.context.lost(self.file.inode()))?;
             from.try_copy_to(0, &mut old)
                 .map_err(|error| error.errno())?;
-            let size = self.inode.size.load(Ordering::Relaxed);
+            let size = self.file.size.load(Ordering::Relaxed);
             let reaches = size.saturating_sub(page * PAGE_SIZE).min(PAGE_SIZE);
             old[reaches as usize..].fill(0);
             self.store(new, 0, &old[..within])?;
@@ -178,12 +178,12 @@ impl<'c, 'a> Step<'c, 'a> {
         let mut is_more = self.count != 0 || end > size;
         let mut page = at / PAGE_SIZE + 1;
         while !is_more && page * PAGE_SIZE < end {
-            let place = self.context.data_page(self.inode, page)?;
+            let place = self.context.data_page(self.file, page)?;
             is_more = !self.context.session.is_own(place);
             page += 1;
         }
         match is_more {
-            true => self.context.has_turn(self.inode),
+            true => self.context.has_turn(self.file.inode()),
             false => Ok(()),
         }
     }
@@ -230,10 +230,10 @@ impl<'c, 'a> Step<'c, 'a> {
             return Ok(None);
         }
         let entries = fresh.iter().map(|(_, pointer)| pointer.0);
-        let root = self.inode.delta_root();
+        let root = self.file.delta_root();
         let set = delta::set_entries_ahead(self.context.session, root, first, entries)?;
         if set.is_some() {
-            let pages = &self.inode.pages;
+            let pages = &self.file.part().pages;
             pages.fetch_add(self.count as u64, Ordering::Relaxed);
             fresh.iter_mut().for_each(|(_, page)| *page = PagePtr::NULL);
         }
@@ -251,14 +251,15 @@ impl<'c, 'a> Step<'c, 'a> {
         let Some(filled) = data else {
             return Ok(false);
         };
-        if self.count != 1 || page != 0 || self.inode.delta_root().0 != 0 {
+        if self.count != 1 || page != 0 || self.file.delta_root().0 != 0 {
             return Ok(false);
         }
         // It may replace another session's.
-        let is_new = self.context.data_page(self.inode, page)?.is_null();
+        let is_new = self.context.data_page(self.file, page)?.is_null();
         let root = line.put_first_page(pointer, filled)?;
-        self.inode.root.store(root.0, Ordering::Release);
-        self.inode
+        self.file.part().root.store(root.0, Ordering::Release);
+        self.file
+            .part()
             .pages
             .fetch_add(u64::from(is_new), Ordering::Relaxed);
         self.fresh[0].1 = PagePtr::NULL;
@@ -293,10 +294,10 @@ impl<'c, 'a> Step<'c, 'a> {
         for index in 0..self.count {
             let (page, pointer) = self.fresh[index];
             let proof = data.as_ref().ok_or(Errno::IO)?;
-            let null = context.data_page(self.inode, page)?.is_null();
+            let null = context.data_page(self.file, page)?.is_null();
             let pages = &mut self.index;
             let entry = Entry::Page(pointer.0, proof);
-            let set = context.set_entry(self.inode, branch, page, entry, pages);
+            let set = context.set_entry(self.file, branch, page, entry, pages);
             let stored = match set {
                 Ok(stored) => stored,
                 Err(stop) => {
@@ -306,7 +307,7 @@ impl<'c, 'a> Step<'c, 'a> {
             };
             self.fresh[index].1 = PagePtr::NULL;
             if null {
-                self.inode.pages.fetch_add(1, Ordering::Relaxed);
+                self.file.part().pages.fetch_add(1, Ordering::Relaxed);
             }
             token = Some(stored.join_all(token));
         }

@@ -9,7 +9,7 @@
 
 use super::call::Admission;
 use super::{Attempt, Context, Engine, Need, Stop};
-use crate::views::{CachedInode, flag};
+use crate::views::{CachedInode, Directory, flag};
 use arck_core_state::directory::Dentry;
 use arck_core_state::{FileKind, HeaderCopy, Inode, InodeNumber};
 use arck_protocol::{Request, Response};
@@ -76,7 +76,7 @@ impl Context<'_> {
     #[inline]
     pub fn view_of(
         &self,
-        directory: &'static CachedInode,
+        directory: Directory,
         name: &[u8],
         dentry: Dentry,
     ) -> Attempt<&'static CachedInode> {
@@ -104,7 +104,7 @@ impl Context<'_> {
     pub fn or_ask(
         &self,
         viewed: Attempt<&'static CachedInode>,
-        directory: &'static CachedInode,
+        directory: Directory,
         name: &[u8],
         number: InodeNumber,
     ) -> Attempt<&'static CachedInode> {
@@ -147,7 +147,7 @@ impl Context<'_> {
     #[cold]
     pub fn ask_for_name(
         &self,
-        directory: &'static CachedInode,
+        directory: Directory,
         name: &[u8],
     ) -> Attempt<Option<Dentry>> {
         self.leave();

@@ -40,7 +40,7 @@ impl Engine<'_> {
     /// there: those beside it, then those below them.
     fn with_neighbours(&self, number: InodeNumber) -> Option<Vec<InodeNumber>> {
         let inode = self.known(number).filter(|inode| inode.is_directory())?;
-        let holder = self.known(inode.parent.load(Ordering::Relaxed))?;
+        let holder = self.known(inode.holder.load(Ordering::Relaxed))?;
         if !holder.has(flag::REMOVING) {
             return None;
         }

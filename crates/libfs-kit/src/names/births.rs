@@ -12,7 +12,7 @@ use crate::names::overlay::Found;
 use crate::names::together::Said;
 use crate::views::locks::Whole;
 use crate::views::stamps::now;
-use crate::views::{CachedInode, begun, flag, links};
+use crate::views::{CachedInode, Directory, File, begun, flag, links};
 use arck_core_state::branch::StoredBranch;
 use arck_core_state::directory::Dentry;
 use arck_core_state::header::HeaderKind;
@@ -70,7 +70,7 @@ impl<'a> Context<'a> {
     /// an operation, with `found` looked up under that lock.
     pub fn give_birth(
         &self,
-        directory: &'static CachedInode,
+        directory: Directory,
         expected: &Expected,
         name: &[u8],
         found: &Found,
@@ -93,7 +93,7 @@ impl<'a> Context<'a> {
     #[allow(clippy::too_many_arguments)]
     fn try_birth(
         &self,
-        directory: &'static CachedInode,
+        directory: Directory,
         expected: &Expected,
         name: &[u8],
         found: &Found,
@@ -124,7 +124,7 @@ impl<'a> Context<'a> {
         };
         let born = with.as_ref().map_or(Born::Empty, With::born);
         let record = Ready::birth(record, born)?;
-        let involved = [(directory, *expected)];
+        let involved = [(directory.inode(), *expected)];
         if birth.opens {
             self.list_open(inode)?;
         }
@@ -171,7 +171,7 @@ impl<'a> Context<'a> {
     /// Locked; nothing leads to it yet.
     pub(super) fn conceive(
         &self,
-        directory: &CachedInode,
+        directory: Directory,
         birth: Birth<'_>,
         number: InodeNumber,
         time: i64,
@@ -233,7 +233,7 @@ impl<'a> Context<'a> {
     /// is of this session alone and ends when it is closed, unless a link is made to it.
     pub fn give_nameless_birth(
         &self,
-        directory: &'static CachedInode,
+        directory: Directory,
         birth: Birth<'_>,
         linkable: bool,
     ) -> Attempt<&'static CachedInode> {
@@ -284,7 +284,7 @@ impl<'a> Context<'a> {
             Ok(With { contents, branch })
         };
         let with = stored().inspect_err(|_| stock.data.release(session, page))?;
-        self.has_from_birth(inode, contents);
+        self.has_from_birth(File::of(inode)?, contents);
         Ok(with)
     }
 
@@ -316,22 +316,22 @@ impl<'a> Context<'a> {
         content.size = contents.size;
         content.modified = time;
         content.changed = time;
-        content.parent = inode.parent.load(Ordering::Relaxed);
+        content.parent = inode.holder.load(Ordering::Relaxed);
         let branch = Branch::at(session, slot)?;
         session.bring_arena_near(branch.offset_of(0));
         Ok(branch.begin(&content)?)
     }
 
     /// The view of an inode that was [begun with](Self::begin_with) contents, durably by now.
-    pub(super) fn has_from_birth(&self, inode: &'static CachedInode, contents: Said) {
-        inode.branch.store(begun::DURABLE, Ordering::Release);
-        self.note_dirty(inode);
-        inode.root.store(contents.root.0, Ordering::Release);
+    pub(super) fn has_from_birth(&self, file: File, contents: Said) {
+        file.branch.store(begun::DURABLE, Ordering::Release);
+        self.note_dirty(&file);
+        file.part().root.store(contents.root.0, Ordering::Release);
         if contents.root.height() == 1 && contents.pages <= FRONT as u64 {
-            inode.set(flag::FRONT, true);
+            file.set(flag::FRONT, true);
         }
-        inode.size.store(contents.size, Ordering::Relaxed);
-        inode.pages.store(contents.pages, Ordering::Relaxed);
+        file.size.store(contents.size, Ordering::Relaxed);
+        file.part().pages.store(contents.pages, Ordering::Relaxed);
     }
 
     /// Durably ends the branch of an inode that dies unborn.
@@ -358,10 +358,10 @@ impl<'a> Context<'a> {
     /// Of what had no name left, and was open to nobody if it `may_end`, when it was looked at.
     fn dispose_of_last(&self, inode: &'static CachedInode, is_marked: bool, may_end: bool) {
         let _locked = self.lock_whole(inode);
-        if !inode.is_directory() {
+        if let Ok(file) = File::of(inode) {
             if inode.links() == 0 {
                 if !is_marked {
-                    let pages = inode.pages.load(Ordering::Relaxed);
+                    let pages = file.part().pages.load(Ordering::Relaxed);
                     self.session.state().data.note_dropped(pages);
                 }
                 inode.set(flag::UNLINKED, true);
@@ -418,24 +418,12 @@ fn prepare_unborn(inode: &CachedInode, generation: u32, own: &Expected, parent: 
     inode.generation.store(generation, Ordering::Release);
     inode.flags.store(flag::UNBORN, Ordering::Release);
     inode.link_delta.store(0, Ordering::Relaxed);
-    for field in [
-        &inode.size,
-        &inode.base_root,
-        &inode.base_size,
-        &inode.pages,
-        &inode.root,
-    ] {
+    for field in [&inode.size, &inode.base_root, &inode.base_size] {
         field.store(0, Ordering::Relaxed);
     }
-    inode.limit.store(u64::MAX, Ordering::Relaxed);
-    for field in [
-        &inode.branch,
-        &inode.entries,
-        &inode.attributes,
-        &inode.overlaid,
-    ] {
-        field.store(0, Ordering::Relaxed);
-    }
-    inode.parent.store(parent, Ordering::Relaxed);
+    inode.branch.store(begun::NOT, Ordering::Relaxed);
+    inode.attributes.store(0, Ordering::Relaxed);
+    inode.parts_begin_again();
+    inode.holder.store(parent, Ordering::Relaxed);
     inode.expect(*own);
 }

@@ -16,7 +16,7 @@ use crate::delta::{self, Branch, InBranch, Named, Ready, Replaces};
 use crate::engine::{Attempt, Confirmed, Context, Need, Published};
 use crate::names::overlay::{Found, Prepared};
 use crate::views::stamps::now;
-use crate::views::{Bucket, CachedInode, flag};
+use crate::views::{Bucket, CachedInode, Directory, flag};
 use arck_core_state::InodeNumber;
 use arck_core_state::directory::Dentry;
 use arck_core_state::record::{Record, RecordRef, effect};
@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// A name in a directory that is being changed: locked, the first check made, and looked up since.
 #[derive(Clone, Copy)]
 pub struct Name<'n> {
-    pub directory: &'static CachedInode,
+    pub directory: Directory,
     /// Of the directory, by its first check.
     pub expected: Expected,
     pub bytes: &'n [u8],
@@ -37,7 +37,7 @@ pub struct Name<'n> {
 
 impl Name<'_> {
     fn involved(&self) -> (&'static CachedInode, Expected) {
-        (self.directory, self.expected)
+        (self.directory.inode(), self.expected)
     }
 }
 
@@ -196,7 +196,7 @@ impl Context<'_> {
         time: i64,
     ) -> Attempt<Confirmed> {
         let directory = name.directory;
-        let mut branch = self.branch(directory, &name.expected)?;
+        let mut branch = self.branch(directory.inode(), &name.expected)?;
         let place = name.found.record.unit as usize * 64;
         let load = || {
             let arena = self.session.arena_at(place);
@@ -205,7 +205,7 @@ impl Context<'_> {
         let before = load()?;
         self.expect_reached()?;
         let cleared = delta::clear_effects(self.session, name.found.record, effect::ADD)?;
-        let stamp = self.stamp(directory, &branch, time)?;
+        let stamp = self.stamp(directory.inode(), &branch, time)?;
         let (committed, stamped) = branch.fence((cleared, stamp.stored));
         let published = Published {
             offset: place as u64,
@@ -225,7 +225,7 @@ impl Context<'_> {
         &self,
         victim: &'static CachedInode,
         expected: &Expected,
-        directory: &'static CachedInode,
+        directory: Directory,
     ) -> Attempt<Named> {
         if victim.has(flag::UNBORN) {
             return Ok(Named::of_unborn());
@@ -281,7 +281,7 @@ impl Context<'_> {
         &self,
         target: &'static CachedInode,
         expected: &Expected,
-        directory: &'static CachedInode,
+        directory: Directory,
         nameless: bool,
     ) -> Attempt<Named> {
         let mut branch = self.branch(target, expected)?;
@@ -355,19 +355,19 @@ impl Context<'_> {
     /// Durably names each of two directories in the branch of the other, and stamps the source
     /// (the target is stamped with the record).
     fn name_partners(&self, from: &Name<'_>, to: &Name<'_>, time: i64) -> Attempt<Left> {
-        let mut from_branch = self.branch(from.directory, &from.expected)?;
-        let mut to_branch = self.branch(to.directory, &to.expected)?;
+        let mut from_branch = self.branch(from.directory.inode(), &from.expected)?;
+        let mut to_branch = self.branch(to.directory.inode(), &to.expected)?;
         let add = |at: &'static CachedInode, branch: &Branch<'_>, partner: InodeNumber| {
             let _alone = self.lock_branch(at);
             branch.add_partner(partner)
         };
-        let one = add(from.directory, &from_branch, to.directory.number())?;
-        let other = add(to.directory, &to_branch, from.directory.number())?;
+        let one = add(from.directory.inode(), &from_branch, to.directory.number())?;
+        let other = add(to.directory.inode(), &to_branch, from.directory.number())?;
         let (Some(one), Some(other)) = (one, other) else {
             let both = [from.directory.number(), to.directory.number()];
             return Err(Need::Commit(both).into());
         };
-        let stamp = self.stamp(from.directory, &from_branch, time)?;
+        let stamp = self.stamp(from.directory.inode(), &from_branch, time)?;
         let (named, stamped) = Named::by_both(
             (&mut from_branch, one),
             (&mut to_branch, other),
@@ -426,7 +426,7 @@ impl Context<'_> {
         }
         if moved.has(flag::UNBORN) && !moves_directory {
             let holder = to.directory.number();
-            moved.parent.store(holder, Ordering::Relaxed);
+            moved.holder.store(holder, Ordering::Relaxed);
         }
         if let Some(victim) = lost_link {
             victim.links_have_changed(-1);

@@ -2,7 +2,7 @@
 
 use crate::engine::{Attempt, Context, Need};
 use crate::names::births::Birth;
-use crate::views::CachedInode;
+use crate::views::{CachedInode, Directory};
 use arck_core_state::{FileKind, ROOT_INODE};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
@@ -20,13 +20,9 @@ pub fn may_remove(directory: &CachedInode, victim: &CachedInode, user: u32) -> b
 impl Context<'_> {
     /// The directory that a path from the pool's root leads to; those that there are not are `made`, if
     /// that is said. Neither `.` nor `..` (EINVAL), and no symbolic link (ENOTDIR), is followed.
-    pub fn directory_at(
-        &self,
-        path: &[u8],
-        made: Option<Birth<'_>>,
-    ) -> Attempt<&'static CachedInode> {
+    pub fn directory_at(&self, path: &[u8], made: Option<Birth<'_>>) -> Attempt<Directory> {
         let root = self.header(ROOT_INODE)?.generation();
-        let mut at = self.view(ROOT_INODE, root)?;
+        let mut at = Directory::of(self.view(ROOT_INODE, root)?)?;
         for name in path
             .split(|&byte| byte == b'/')
             .filter(|name| !name.is_empty())
@@ -36,7 +32,7 @@ impl Context<'_> {
             }
             at = match (self.dentry(at, name)?, made) {
                 (Some(found), _) if found.kind == FileKind::Directory => {
-                    self.view_of(at, name, found)?
+                    Directory::of(self.view_of(at, name, found)?)?
                 }
                 (Some(_), _) => return Err(Errno::NOTDIR.into()),
                 (None, Some(birth)) => self.make_directory(at, name, birth)?,
@@ -48,17 +44,18 @@ impl Context<'_> {
 
     fn make_directory(
         &self,
-        parent: &'static CachedInode,
+        parent: Directory,
         name: &[u8],
         birth: Birth<'_>,
-    ) -> Attempt<&'static CachedInode> {
-        let _locked = self.lock_now(parent)?;
-        let expected = self.begin_change(parent)?;
+    ) -> Attempt<Directory> {
+        let _locked = self.lock_now(parent.inode())?;
+        let expected = self.begin_change(parent.inode())?;
         let found = self.lookup(parent, name)?;
         if found.dentry.is_some() {
             return Err(Need::Again.into());
         }
         let kind = FileKind::Directory;
-        self.give_birth(parent, &expected, name, &found, Birth { kind, ..birth })
+        let born = self.give_birth(parent, &expected, name, &found, Birth { kind, ..birth })?;
+        Ok(Directory::of(born)?)
     }
 }

@@ -3,7 +3,7 @@
 //! Invariant: what is listed is one state of the directory, in which no name appears twice.
 
 use crate::engine::{Attempt, Context};
-use crate::views::CachedInode;
+use crate::views::Directory;
 use arck_core_state::{FileKind, InodeNumber, directory};
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ impl Context<'_> {
     /// Under the whole directory's lock.
     pub fn for_each_name(
         &self,
-        directory: &'static CachedInode,
+        directory: Directory,
         mut each: impl FnMut(InodeNumber, FileKind, &[u8]),
     ) -> Attempt<()> {
         // Of the verified names, those that the overlay hides or replaces: few, as a rule.
@@ -36,9 +36,9 @@ impl Context<'_> {
                         each(dentry.inode, dentry.kind, bytes.as_bytes());
                     }
                 })
-                .map_err(|_| self.lost(directory))?;
+                .map_err(|_| self.lost(&directory))?;
             }
         }
-        self.unmoved(directory)
+        self.unmoved(&directory)
     }
 }

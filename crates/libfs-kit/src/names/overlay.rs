@@ -17,7 +17,7 @@ use crate::engine::{Attempt, Context, Need};
 use crate::names::OverlayEntry;
 use crate::region::{AtomicOffset, HashLink, HashTable, Offset, ThreadSlot};
 use crate::views::verified::Seen;
-use crate::views::{Bucket, CachedInode, Lane};
+use crate::views::{Bucket, Directory, Lane};
 use arck_core_state::directory::{self, Dentry};
 use arck_core_state::geometry::NAME_MAX;
 use arck_core_state::record::RecordRef;
@@ -53,12 +53,12 @@ pub struct Before {
 impl Before {
     /// `hash`: of the name.
     #[inline]
-    pub fn of(context: &Context<'_>, directory: &'static CachedInode, hash: u64) -> Before {
+    pub fn of(context: &Context<'_>, directory: Directory, hash: u64) -> Before {
         let bucket = context.bucket(directory, hash);
         Before {
             names: bucket.names.load(Ordering::Acquire),
             ownership: directory.ownership.load(Ordering::Acquire),
-            seen: context.seen(directory),
+            seen: context.seen(&directory),
         }
     }
 }
@@ -139,7 +139,7 @@ impl<'a> Context<'a> {
     /// Looks a name up; ENAMETOOLONG. `directory` is a view that is up to date; an answer is
     /// given only if it still was when the search ended.
     #[inline(always)]
-    pub fn lookup(&self, directory: &'static CachedInode, name: &[u8]) -> Attempt<Found> {
+    pub fn lookup(&self, directory: Directory, name: &[u8]) -> Attempt<Found> {
         self.search(directory, name)
     }
 
@@ -149,12 +149,12 @@ impl<'a> Context<'a> {
     /// through memory and is read there in other pieces than it was stored in, so that each read
     /// waits for the stores to leave the processor, longer than the search takes.
     #[inline(always)]
-    pub fn dentry(&self, directory: &'static CachedInode, name: &[u8]) -> Attempt<Option<Dentry>> {
+    pub fn dentry(&self, directory: Directory, name: &[u8]) -> Attempt<Option<Dentry>> {
         Ok(self.search(directory, name)?.dentry)
     }
 
     #[inline(always)]
-    fn search(&self, directory: &'static CachedInode, name: &[u8]) -> Attempt<Found> {
+    fn search(&self, directory: Directory, name: &[u8]) -> Attempt<Found> {
         if name.len() > NAME_MAX {
             return Err(Errno::NAMETOOLONG.into());
         }
@@ -171,7 +171,7 @@ impl<'a> Context<'a> {
             verified: None,
         };
         let mut hidden = false;
-        if directory.overlaid.load(Ordering::Acquire) != 0
+        if directory.part().overlaid.load(Ordering::Acquire) != 0
             && let Some((offset, entry)) = self.find_entry(number, hash, name)
         {
             found.entry = offset;
@@ -222,7 +222,7 @@ impl<'a> Context<'a> {
     /// the search began.
     fn verified_dentry(
         &self,
-        directory: &'static CachedInode,
+        directory: Directory,
         sequence: u64,
         hash: u64,
         name: &[u8],
@@ -241,7 +241,7 @@ impl<'a> Context<'a> {
     /// `sequence`, or it is damaged. The view does not tell: another thread may have brought it
     /// up to date meanwhile, with this search still among the pages of before.
     #[cold]
-    fn torn(&self, directory: &CachedInode, sequence: u64) -> crate::engine::Stop {
+    fn torn(&self, directory: Directory, sequence: u64) -> crate::engine::Stop {
         match self.header(directory.number()) {
             Ok(header) if header.sequence.load(Ordering::Acquire) == sequence => Errno::IO.into(),
             _ => Need::Again.into(),
@@ -275,7 +275,7 @@ impl<'a> Context<'a> {
     /// `found` and `prepared`.
     pub fn set_overlay(
         &self,
-        directory: &'static CachedInode,
+        directory: Directory,
         name: &[u8],
         found: &Found,
         now: Option<(Dentry, RecordRef)>,
@@ -319,7 +319,7 @@ impl<'a> Context<'a> {
 
     fn add_entry(
         &self,
-        directory: &'static CachedInode,
+        directory: Directory,
         hash: u64,
         name: &[u8],
         now: Option<(Dentry, RecordRef)>,
@@ -350,8 +350,8 @@ impl<'a> Context<'a> {
         region.write_bytes(OverlayEntry::name_offset(offset), name);
         self.list(own.lane, offset, entry);
         drop(own);
-        if directory.overlaid.load(relaxed) == 0 {
-            directory.overlaid.store(1, Ordering::Release);
+        if directory.part().overlaid.load(relaxed) == 0 {
+            directory.part().overlaid.store(1, Ordering::Release);
         }
         // Nobody else inserts this name: its bucket's lock is held.
         let _ = self
@@ -382,12 +382,7 @@ impl<'a> Context<'a> {
         self.hash(&name[..length])
     }
 
-    fn remove_entry(
-        &self,
-        directory: &'static CachedInode,
-        offset: Offset<OverlayEntry>,
-        hash: u64,
-    ) {
+    fn remove_entry(&self, directory: Directory, offset: Offset<OverlayEntry>, hash: u64) {
         let region = self.session.region();
         let entry = region.get(offset);
         self.table()
@@ -399,7 +394,7 @@ impl<'a> Context<'a> {
             .retire_bytes(offset.cast::<AtomicU8>(), entry.length());
     }
 
-    fn unlist(&self, directory: &'static CachedInode, entry: &OverlayEntry) {
+    fn unlist(&self, directory: Directory, entry: &OverlayEntry) {
         let region = self.session.region();
         let held = self.lane(directory, entry.lane());
         let next = entry.next.load(Ordering::Relaxed);
@@ -414,24 +409,20 @@ impl<'a> Context<'a> {
     }
 
     /// Drops the whole overlay of a directory whose delta was folded (or refused), and takes
-    /// its part out of the link counts of the inodes it names. Under the whole inode's lock. What
-    /// is no directory has no overlay: its count is made of those that name it.
-    pub fn discard_overlay(&self, directory: &'static CachedInode) {
-        if !directory.is_directory() {
-            return;
-        }
-        if directory.overlaid.load(Ordering::Acquire) != 0 {
+    /// its part out of the link counts of the inodes it names. Under the whole inode's lock.
+    pub fn discard_overlay(&self, directory: Directory) {
+        if directory.part().overlaid.load(Ordering::Acquire) != 0 {
             self.unsettle_counts();
         }
-        for lane in self.lanes(directory) {
+        for lane in self.lanes(directory.inode()) {
             self.discard_lane(directory, lane);
         }
-        self.buckets(directory).for_each(Bucket::changed);
-        directory.overlaid.store(0, Ordering::Release);
+        self.buckets(directory.inode()).for_each(Bucket::changed);
+        directory.part().overlaid.store(0, Ordering::Release);
         directory.forget_links();
     }
 
-    fn discard_lane(&self, directory: &'static CachedInode, lane: &Lane) {
+    fn discard_lane(&self, directory: Directory, lane: &Lane) {
         let region = self.session.region();
         loop {
             let offset: Offset<OverlayEntry> = lane.overlay_first.load(Ordering::Acquire);
@@ -482,10 +473,10 @@ impl<'a> Context<'a> {
     /// whole inode's lock.
     pub fn for_each_overlay(
         &self,
-        directory: &'static CachedInode,
+        directory: Directory,
         mut each: impl FnMut(&[u8], Option<(InodeNumber, FileKind)>, bool),
     ) {
-        for lane in self.lanes(directory) {
+        for lane in self.lanes(directory.inode()) {
             self.for_each_listed(lane, &mut each);
         }
     }

@@ -7,7 +7,7 @@
 
 use crate::delta::{self, Ready, Tail};
 use crate::engine::{Attempt, Confirmed, Context, Published};
-use crate::views::{CachedInode, Lane};
+use crate::views::{CachedInode, Directory, Lane};
 use arck_core_state::record::{Record, RecordRef, effect};
 use arck_protocol::operation::Expected;
 use rustix::io::Errno;
@@ -15,11 +15,7 @@ use std::sync::atomic::Ordering;
 
 impl Context<'_> {
     /// That there is a place for a record, before anything is changed that goes with it.
-    pub fn expect_place(
-        &self,
-        directory: &'static CachedInode,
-        record: &Record<'_>,
-    ) -> Attempt<()> {
+    pub fn expect_place(&self, directory: Directory, record: &Record<'_>) -> Attempt<()> {
         let own = self.own_lane(directory);
         if has_place(own.lane, &tail_of(own.lane), record) {
             return Ok(());
@@ -35,7 +31,7 @@ impl Context<'_> {
     /// speaks of. Under the locks of all of them.
     pub fn commit_record(
         &self,
-        directory: &'static CachedInode,
+        directory: Directory,
         expected: &Expected,
         mut record: Ready<'_>,
         involved: &[(&CachedInode, Expected)],
@@ -44,7 +40,7 @@ impl Context<'_> {
         let session = self.session;
         let stock = session.state();
         self.expect_reached()?;
-        let mut branch = self.branch(directory, expected)?;
+        let mut branch = self.branch(directory.inode(), expected)?;
         let own = self.own_lane(directory);
         let lane = own.lane;
         let mut tail = tail_of(lane);
@@ -72,7 +68,7 @@ impl Context<'_> {
         record.set_sequence(sequence);
         lane.sequence.store(sequence, Ordering::Relaxed);
         let tails = if tail.page == 0 {
-            self.lock_branch(directory)
+            self.lock_branch(directory.inode())
         } else {
             None
         };
@@ -92,7 +88,7 @@ impl Context<'_> {
         }
         lane.tail_page.store(tail.page, Ordering::Relaxed);
         lane.tail_unit.store(tail.unit, Ordering::Relaxed);
-        let stamp = self.stamp(directory, &branch, time)?;
+        let stamp = self.stamp(directory.inode(), &branch, time)?;
         let (committed, stamped) = branch.fence((stored, stamp.stored));
         drop(own);
         let offset = u64::from(reference.unit) * 64;

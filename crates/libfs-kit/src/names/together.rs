@@ -20,7 +20,7 @@ use crate::names::overlay::{Before, Found};
 use crate::names::records::tail_of;
 use crate::views::locks::Locked;
 use crate::views::stamps::now;
-use crate::views::{CachedInode, flag};
+use crate::views::{CachedInode, Directory, flag};
 use arck_core_state::FileKind;
 use arck_core_state::record::{Record, RecordRef, effect};
 use arck_protocol::operation::Expected;
@@ -47,7 +47,7 @@ impl Context<'_> {
     /// Looks at a name that is going to change. EISDIR of a directory; ENOENT where `directory` is removed itself.
     pub fn look_at<'n>(
         &self,
-        directory: &'static CachedInode,
+        directory: Directory,
         name: &'n [u8],
     ) -> Attempt<Change<'n>> {
         if directory.has(flag::UNLINKED) {
@@ -76,7 +76,7 @@ impl Context<'_> {
     /// or of the one name ([`Context::lock_names`]).
     pub fn change_together(
         &self,
-        directory: &'static CachedInode,
+        directory: Directory,
         changes: &mut [Change<'_>],
         successors: &mut [Option<Successor>],
     ) -> Attempt<()> {
@@ -89,7 +89,7 @@ impl Context<'_> {
 
     fn publish_together(
         &self,
-        directory: &'static CachedInode,
+        directory: Directory,
         changes: &mut [Change<'_>],
         successors: &mut [Option<Successor>],
     ) -> Attempt<()> {
@@ -99,10 +99,10 @@ impl Context<'_> {
         let _locked = match changes {
             [one] => self.lock_names(directory, one.found.hash),
             _ => Locked::Whole {
-                _lock: self.lock_now(directory)?,
+                _lock: self.lock_now(directory.inode())?,
             },
         };
-        let expected = self.begin_change(directory)?;
+        let expected = self.begin_change(&directory)?;
         let time = now();
         let mut prepared = Vec::with_capacity(changes.len());
         let mut conceived: Vec<Conceived<'_, '_>> = Vec::with_capacity(changes.len());
@@ -140,7 +140,13 @@ impl Context<'_> {
         let committed = match records.pop() {
             None => return Ok(()),
             Some(record) if is_one => self
-                .commit_record(directory, &expected, record, &[(directory, expected)], time)
+                .commit_record(
+                    directory,
+                    &expected,
+                    record,
+                    &[(directory.inode(), expected)],
+                    time,
+                )
                 .map(|(reference, confirmed)| (vec![reference], confirmed)),
             Some(last) => {
                 records.push(last);
@@ -189,13 +195,13 @@ impl Context<'_> {
     /// after a crash or a fold, or none is. Under the whole directory's lock.
     fn commit_records(
         &self,
-        directory: &'static CachedInode,
+        directory: Directory,
         expected: &Expected,
         records: &mut [delta::Ready<'_>],
         time: i64,
     ) -> Attempt<(Vec<RecordRef>, Confirmed)> {
         self.expect_reached()?;
-        let mut branch = self.branch(directory, expected)?;
+        let mut branch = self.branch(directory.inode(), expected)?;
         let pages = self.take_pages_for(records)?;
         let own = self.own_lane(directory);
         let lane = own.lane;
@@ -207,7 +213,7 @@ impl Context<'_> {
         }
         lane.sequence.store(sequence, Ordering::Relaxed);
         let tails = match tail.page {
-            0 => self.lock_branch(directory),
+            0 => self.lock_branch(directory.inode()),
             _ => None,
         };
         let linked = delta::append_linked(
@@ -227,7 +233,7 @@ impl Context<'_> {
         lane.tail_page.store(tail.page, Ordering::Relaxed);
         lane.tail_unit.store(tail.unit, Ordering::Relaxed);
         lane.removes.store(0, Ordering::Relaxed);
-        let stamp = self.stamp(directory, &branch, time)?;
+        let stamp = self.stamp(directory.inode(), &branch, time)?;
         let (committed, stamped) = branch.fence((linked.stored, stamp.stored));
         drop(own);
         let published = Published {
@@ -236,7 +242,7 @@ impl Context<'_> {
             before: linked.before,
             length: 8,
         };
-        let confirmed = self.confirm(&[(directory, *expected)], published, committed)?;
+        let confirmed = self.confirm(&[(directory.inode(), *expected)], published, committed)?;
         directory.stamped(stamp.time, stamped);
         Ok((linked.references, confirmed))
     }

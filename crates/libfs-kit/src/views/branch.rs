@@ -47,7 +47,7 @@ impl Context<'_> {
             expected.fold,
         );
         if inode.has(flag::UNBORN) {
-            content.parent = inode.parent.load(Ordering::Relaxed);
+            content.parent = inode.holder.load(Ordering::Relaxed);
         }
         let stored = branch.begin(&content)?;
         inode.branch.store(begun::STORED, Ordering::Release);

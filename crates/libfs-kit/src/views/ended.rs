@@ -11,10 +11,10 @@ use crate::delta;
 use crate::engine::{Attempt, Context, Need, Stop};
 use crate::ownership::{self, Owner};
 use crate::region::Lock;
-use crate::views::{CachedInode, LAST, Lane, begun, flag};
+use crate::views::{CachedInode, Directory, LAST, Lane, begun, flag};
 use arck_core_state::extended::NONE;
 use arck_core_state::header::HeaderKind;
-use arck_core_state::{InodeNumber, PagePtr};
+use arck_core_state::{IndexRoot, InodeNumber, PagePtr};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 impl<'a> Context<'a> {
@@ -22,7 +22,10 @@ impl<'a> Context<'a> {
     /// lock as a whole.
     pub fn discard_delta(&self, inode: &'static CachedInode) {
         let stock = self.session.state();
-        self.discard_overlay(inode);
+        // What is no directory has no overlay: its links are counted by those that name it.
+        if let Ok(directory) = Directory::of(inode) {
+            self.discard_overlay(directory);
+        }
         for lane in self.lanes(inode) {
             let mut page = lane.tail_first.load(Ordering::Relaxed);
             let mut bound = arck_core_state::arena::ARENA_PAGES;
@@ -38,7 +41,7 @@ impl<'a> Context<'a> {
             }
             lane.forget_tail();
         }
-        let root = inode.delta_root();
+        let root = IndexRoot(inode.file.root.load(Ordering::Acquire));
         let is_front = inode.has(flag::FRONT) && inode.take(flag::FRONT);
         if is_front && root.height() == 1 {
             let page = root.pointer() as u32;
@@ -63,8 +66,7 @@ impl<'a> Context<'a> {
             }
         }
         self.release_extended(inode.attributes.swap(0, Ordering::AcqRel));
-        inode.root.store(0, Ordering::Release);
-        inode.limit.store(u64::MAX, Ordering::Release);
+        inode.file.forget_delta();
         inode.branch.store(begun::NOT, Ordering::Release);
     }
 
@@ -80,9 +82,8 @@ impl<'a> Context<'a> {
     pub fn has_no_delta(&self, inode: &'static CachedInode) -> bool {
         let relaxed = Ordering::Relaxed;
         inode.branch.load(relaxed) == begun::NOT
-            && inode.root.load(relaxed) == 0
             && inode.attributes.load(relaxed) == 0
-            && inode.limit.load(relaxed) == u64::MAX
+            && inode.file.is_as_verified()
             && self.lanes(inode).all(Lane::is_empty)
     }
 
@@ -168,7 +169,7 @@ impl<'a> Context<'a> {
     pub fn note_dirty(&self, inode: &CachedInode) {
         let (state, number) = (self.views, inode.number());
         if inode.is_directory() {
-            let next = &inode.changed_next;
+            let next = &inode.directory.changed_next;
             self.list_number(number, next, &state.changed_first, &state.changed_lock);
         }
         let next = &inode.dirty_next;

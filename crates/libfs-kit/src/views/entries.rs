@@ -9,7 +9,7 @@
 
 use crate::delta::{self, BegunBranch, Entries, Entry, FreshPages};
 use crate::engine::{Attempt, Context, Stop};
-use crate::views::CachedInode;
+use crate::views::File;
 use arck_core_state::index::{self, HOLE};
 use arck_core_state::{IndexRoot, PAGE_SIZE, PagePtr};
 use arck_pm::Flushed;
@@ -25,32 +25,33 @@ pub fn pages_of(size: u64) -> u64 {
 impl Context<'_> {
     /// The page that holds file page `page` in this session's view; null = hole.
     #[inline]
-    pub fn data_page(&self, inode: &CachedInode, page: u64) -> Attempt<PagePtr> {
-        match delta::index_entry(self.session, inode.delta_root(), page) {
+    pub fn data_page(&self, file: File, page: u64) -> Attempt<PagePtr> {
+        match delta::index_entry(self.session, file.delta_root(), page) {
             HOLE => return Ok(PagePtr::NULL),
             0 => {}
             entry => return Ok(PagePtr(entry)),
         }
-        if page >= inode.limit.load(Ordering::Relaxed)
-            || page >= pages_of(inode.base_size.load(Ordering::Relaxed))
+        if page >= file.part().limit.load(Ordering::Relaxed)
+            || page >= pages_of(file.base_size.load(Ordering::Relaxed))
         {
             return Ok(PagePtr::NULL);
         }
-        index::lookup(self.session, inode.verified_root(), page).ok_or_else(|| self.lost(inode))
+        index::lookup(self.session, file.verified_root(), page).ok_or_else(|| self.lost(&file))
     }
 
     /// The first file page from `from` on, below `end`, that is data.
-    pub fn next_data(&self, inode: &CachedInode, from: u64, end: u64) -> Attempt<Option<u64>> {
-        let limit = inode
+    pub fn next_data(&self, file: File, from: u64, end: u64) -> Attempt<Option<u64>> {
+        let limit = file
+            .part()
             .limit
             .load(Ordering::Relaxed)
-            .min(pages_of(inode.base_size.load(Ordering::Relaxed)))
+            .min(pages_of(file.base_size.load(Ordering::Relaxed)))
             .min(end);
         let mut from = from;
         while from < end {
-            let changed = delta::next_entry(self.session, inode.delta_root(), from);
-            let verified = index::next(self.session, inode.verified_root(), from, limit)
-                .ok_or_else(|| self.lost(inode))?;
+            let changed = delta::next_entry(self.session, file.delta_root(), from);
+            let verified = index::next(self.session, file.verified_root(), from, limit)
+                .ok_or_else(|| self.lost(&file))?;
             match (changed, verified) {
                 // Before the first entry of the delta everything is as verified.
                 (Some((page, _)), Some(verified)) if verified < page => {
@@ -66,11 +67,11 @@ impl Context<'_> {
 
     /// Whether page 0 is a hole of a file that has an index: folding its entry may take index
     /// pages, so it has to be counted, as a page of the arena that it would not need otherwise.
-    fn needs_index(&self, inode: &'static CachedInode, page: u64) -> Attempt<bool> {
+    fn needs_index(&self, file: File, page: u64) -> Attempt<bool> {
         Ok(page == 0
-            && inode.delta_root().0 == 0
-            && inode.verified_root().height() != 0
-            && self.data_page(inode, 0)?.is_null())
+            && file.delta_root().0 == 0
+            && file.verified_root().height() != 0
+            && self.data_page(file, 0)?.is_null())
     }
 
     /// Takes the arena pages that the entry of file page `page` needs into `fresh`, before
@@ -78,16 +79,16 @@ impl Context<'_> {
     /// nothing.
     pub fn reserve_entry(
         &self,
-        inode: &'static CachedInode,
+        file: File,
         page: u64,
         others: bool,
         fresh: &mut FreshPages,
     ) -> Attempt<()> {
-        let root = inode.delta_root();
+        let root = file.delta_root();
         let height = index::height_for(page + 1).max(root.height());
         let needed = if height > root.height() && (others || root.0 != 0) {
             2 * height as usize
-        } else if self.needs_index(inode, page)? {
+        } else if self.needs_index(file, page)? {
             1
         } else {
             delta::index_pages_needed(self.session, root, page)
@@ -129,21 +130,21 @@ impl Context<'_> {
     /// Sets an entry of the delta's index, with pages of `fresh` and more if it needs them.
     pub fn set_entry(
         &self,
-        inode: &'static CachedInode,
+        file: File,
         branch: &BegunBranch<'_>,
         page: u64,
         entry: Entry<'_>,
         fresh: &mut FreshPages,
     ) -> Attempt<Flushed<Entries>> {
-        let mut root = inode.delta_root();
-        if self.needs_index(inode, page)? {
+        let mut root = file.delta_root();
+        if self.needs_index(file, page)? {
             root = IndexRoot::new(0, 1);
         }
         let needed = delta::index_pages_needed(self.session, root, page);
         self.take_index_pages(needed, fresh)?;
         let (root, stored) =
             delta::set_index_entry(self.session, branch, root, page, entry, fresh)?;
-        inode.root.store(root.0, Ordering::Release);
+        file.part().root.store(root.0, Ordering::Release);
         Ok(stored)
     }
 }

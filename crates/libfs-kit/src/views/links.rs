@@ -39,7 +39,8 @@ impl<'a> Context<'a> {
         let (links, changing) = inode.links_and_changes();
         fence(Ordering::Acquire);
         let is_directory = inode.is_directory();
-        if is_directory || inode.overlaid.load(Ordering::Relaxed) != 0 {
+        let is_counted = inode.has(flag::COUNTED);
+        if is_directory || is_counted {
             self.unmoved_since(inode, seen)?;
         }
         if is_directory {
@@ -50,7 +51,7 @@ impl<'a> Context<'a> {
         if changing != 0 {
             return Err(self.wait_for_links(inode));
         }
-        if inode.overlaid.load(Ordering::Relaxed) != 0
+        if is_counted
             && (!counts.is_multiple_of(2) || self.views.counts.load(Ordering::Relaxed) != counts)
         {
             return Err(Need::Counts.into());
@@ -122,7 +123,7 @@ impl<'a> Context<'a> {
         let mut outcome = Ok(true);
         while at != LAST && at != 0 {
             let directory = self.cached(at)?;
-            at = directory.changed_next.swap(0, Ordering::AcqRel);
+            at = directory.directory.changed_next.swap(0, Ordering::AcqRel);
             if let Ok(none) = outcome {
                 outcome = self.refresh_one(directory).map(|had| none && !had);
             }
@@ -144,7 +145,7 @@ impl<'a> Context<'a> {
         if expected.still_holds(header) || unfolded {
             return Ok(false);
         }
-        let had = directory.overlaid.load(Ordering::Acquire) != 0;
+        let had = directory.directory.overlaid.load(Ordering::Acquire) != 0;
         self.refresh_if_folded(directory)?;
         Ok(had)
     }

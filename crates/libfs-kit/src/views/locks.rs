@@ -31,7 +31,7 @@
 use crate::Session;
 use crate::engine::{Attempt, Context, Need};
 use crate::region::{Holder, LockGuard, Offset, ReadGuard, WriteGuard};
-use crate::views::{BUCKETS, Bucket, CachedInode, Lane, Spread, begun};
+use crate::views::{BUCKETS, Bucket, CachedInode, Directory, Lane, Spread, begun};
 use arck_core_state::branch::TAILS;
 use std::sync::atomic::Ordering;
 
@@ -165,9 +165,9 @@ impl<'a> Context<'a> {
 
     /// The bucket of the names with a hash.
     #[inline(always)]
-    pub fn bucket(&self, directory: &'static CachedInode, hash: u64) -> &'static Bucket {
-        match self.spread(directory) {
-            None => &directory.bucket,
+    pub fn bucket(&self, directory: Directory, hash: u64) -> &'static Bucket {
+        match self.spread(directory.inode()) {
+            None => &directory.inode().bucket,
             Some(spread) => spread.bucket(place_of(hash)),
         }
     }
@@ -178,17 +178,17 @@ impl<'a> Context<'a> {
 
     /// The thread's own lane of a directory, some name of which it has locked.
     #[inline(always)]
-    pub fn own_lane(&self, directory: &'static CachedInode) -> InLane {
+    pub fn own_lane(&self, directory: Directory) -> InLane {
         self.lane(directory, self.own_place())
     }
 
     /// A lane of a directory, some name of which this thread has locked; `place` counts only if it
     /// is spread.
     #[inline(always)]
-    pub fn lane(&self, directory: &'static CachedInode, place: usize) -> InLane {
-        match self.spread(directory) {
+    pub fn lane(&self, directory: Directory, place: usize) -> InLane {
+        match self.spread(directory.inode()) {
             None => InLane {
-                lane: &directory.lane,
+                lane: &directory.inode().lane,
                 place: 0,
                 apart: 1,
                 _lock: None,
@@ -232,8 +232,8 @@ impl<'a> Context<'a> {
 
     /// Counts names more or fewer. Under the lock of a name.
     #[inline(always)]
-    pub fn count_names(&self, directory: &'static CachedInode, by: i32) {
-        match self.spread(directory) {
+    pub fn count_names(&self, directory: Directory, by: i32) {
+        match self.spread(directory.inode()) {
             // No locked instruction, which would wait for all stores before it, is needed.
             None => {
                 let entries = &directory.lane.entries;
@@ -248,9 +248,9 @@ impl<'a> Context<'a> {
     }
 
     /// Names of a directory, the delta's included. Exact under the whole inode's lock.
-    pub fn entries(&self, directory: &'static CachedInode) -> u32 {
-        let entries = directory.entries.load(Ordering::Relaxed);
-        self.lanes(directory).fold(entries, |sum, lane| {
+    pub fn entries(&self, directory: Directory) -> u32 {
+        let entries = directory.part().base_entries.load(Ordering::Relaxed);
+        self.lanes(directory.inode()).fold(entries, |sum, lane| {
             sum.wrapping_add(lane.entries.load(Ordering::Relaxed))
         })
     }
@@ -278,31 +278,31 @@ impl<'a> Context<'a> {
     }
 
     /// What has to be locked to change names with this hash.
-    pub fn want(&self, directory: &'static CachedInode, hash: u64) -> Want {
+    pub fn want(&self, directory: Directory, hash: u64) -> Want {
         let spread = directory.branch.load(Ordering::Acquire) == begun::DURABLE
             && !directory.spread.load(Ordering::Acquire).is_null();
         Want {
-            inode: directory,
+            inode: directory.inode(),
             bucket: spread.then(|| place_of(hash)),
         }
     }
 
     /// Locks a directory to change names with this hash. Blocks; may spread the directory.
     #[inline(always)]
-    pub fn lock_names(&self, directory: &'static CachedInode, hash: u64) -> Locked {
+    pub fn lock_names(&self, directory: Directory, hash: u64) -> Locked {
         if directory.spread.load(Ordering::Acquire).is_null()
-            && let Some(lock) = directory.lock.try_write(self.slot().holder())
+            && let Some(lock) = directory.inode().lock.try_write(self.slot().holder())
         {
             return Locked::Whole {
-                _lock: with_buckets(self.session, self.slot().holder(), directory, lock),
+                _lock: with_buckets(self.session, self.slot().holder(), directory.inode(), lock),
             };
         }
         self.lock_contended(directory, hash)
     }
 
     #[inline(never)]
-    fn lock_contended(&self, directory: &'static CachedInode, hash: u64) -> Locked {
-        if let Some(spread) = self.spread(directory) {
+    fn lock_contended(&self, directory: Directory, hash: u64) -> Locked {
+        if let Some(spread) = self.spread(directory.inode()) {
             let lock = spread
                 .bucket(place_of(hash))
                 .lock
@@ -311,8 +311,8 @@ impl<'a> Context<'a> {
                 return Locked::Bucket { _lock: lock };
             }
         }
-        let mut whole = self.lock_whole(directory);
-        self.has_waited(directory, &mut whole);
+        let mut whole = self.lock_whole(directory.inode());
+        self.has_waited(directory.inode(), &mut whole);
         Locked::Whole { _lock: whole }
     }
 

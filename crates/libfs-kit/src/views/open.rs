@@ -48,7 +48,7 @@ impl Engine<'_> {
             return Ok(());
         }
         if inode.has(flag::UNLINKED) {
-            let pages = inode.pages.load(Ordering::Relaxed);
+            let pages = inode.file.pages.load(Ordering::Relaxed);
             self.session.state().data.note_dropped(pages);
             self.run_local(|context| {
                 // What is built anew has disposed of it.

@@ -169,12 +169,13 @@ impl<'a> Context<'a> {
         generation: u32,
     ) -> Attempt<()> {
         // Its links are to be of a state of which no directory's delta is counted twice.
-        let shares_counts = !inode.is_directory() && inode.overlaid.load(Ordering::Acquire) != 0;
+        let is_directory = inode.is_directory();
+        let shares_counts = !is_directory && inode.has(flag::COUNTED);
         let of = shares_counts.then(|| header.sequence.load(Ordering::Acquire));
         if of.is_some() {
             self.settle_counts()?;
         }
-        let had_delta = inode.is_directory() && inode.overlaid.load(Ordering::Acquire) != 0;
+        let had_delta = is_directory && inode.directory.overlaid.load(Ordering::Acquire) != 0;
         self.note_lost(inode, header);
         // Others find the view up to date before all is given back that its delta used.
         let refreshing = had_delta.then_some(&self.views.refreshing);
@@ -293,7 +294,7 @@ impl<'a> Context<'a> {
             inode.changed_at(verified.changed);
             if inode.is_directory() {
                 // The controller moves directories, whatever their owner does meanwhile.
-                inode.parent.store(verified.parent, Ordering::Release);
+                inode.holder.store(verified.parent, Ordering::Release);
             }
             inode.sequence.store(copy.sequence, Ordering::Release);
             return Ok(());
@@ -370,9 +371,7 @@ impl<'a> Context<'a> {
         let seen = inode.changed.load(Ordering::Relaxed) as i64;
         if inode.generation() != generation {
             inode.generation.store(generation, Ordering::Release);
-            inode.forget_links();
-            inode.overlaid.store(0, Ordering::Release);
-            inode.flags.store(0, Ordering::Release);
+            inode.forget_the_one_before();
         }
         store_verified(inode, &verified);
         if goes_on {
@@ -414,7 +413,6 @@ fn store_verified(inode: &CachedInode, verified: &Inode) {
     inode.uid.store(verified.uid, relaxed);
     inode.gid.store(verified.gid, relaxed);
     inode.base_links.store(verified.links, relaxed);
-    inode.entries.store(verified.entries, relaxed);
     inode.size.store(verified.size, relaxed);
     inode.accessed.store(verified.accessed as u64, relaxed);
     inode.modified.store(verified.modified as u64, relaxed);
@@ -422,9 +420,9 @@ fn store_verified(inode: &CachedInode, verified: &Inode) {
     inode.created.store(verified.created as u64, relaxed);
     inode.base_root.store(verified.root.0, Ordering::Release);
     inode.base_size.store(verified.size, relaxed);
-    inode.pages.store(verified.pages, relaxed);
+    inode.load_part(verified);
     if verified.kind() == Some(FileKind::Directory) {
-        inode.parent.store(verified.parent, relaxed);
+        inode.holder.store(verified.parent, relaxed);
     }
     inode.set(flag::UNLINKED, verified.links == 0);
 }

@@ -10,7 +10,7 @@ use super::contents::{Contents, Said};
 use crate::delta::{self, Begun, Born};
 use crate::engine::{Attempt, Context, Need};
 use crate::views::locks::Whole;
-use crate::views::{CachedInode, begun, links};
+use crate::views::{CachedInode, Directory, File, begun, links};
 use arck_core_state::FileKind;
 use arck_core_state::directory::Dentry;
 use arck_core_state::record::{Record, effect};
@@ -65,8 +65,10 @@ impl<'c, 'a> Ready<'c, 'a> {
         }
         let mut durable = durable.into_iter();
         let ready = |unborn: Unborn<'c, 'a>| {
-            if let Some(said) = unborn.said {
-                unborn.context.has_from_birth(unborn.inode, said);
+            if let Some(said) = unborn.said
+                && let Ok(file) = File::of(unborn.inode)
+            {
+                unborn.context.has_from_birth(file, said);
             }
             // Nobody finds it before a name leads to it.
             unborn.inode.link_delta.store(links(1), Ordering::Relaxed);
@@ -132,7 +134,9 @@ impl Drop for Unborn<'_, '_> {
         if self.may_be_born {
             return;
         }
-        self.inode.root.store(0, Ordering::Release);
+        if let Ok(file) = File::of(self.inode) {
+            file.part().root.store(0, Ordering::Release);
+        }
         self.inode.branch.store(begun::NOT, Ordering::Release);
         if self.said.is_none() {
             self.context.give_number_back(self.inode.number());
@@ -144,7 +148,7 @@ impl<'a> Context<'a> {
     /// Conceives what will be named in `directory`. Under the directory's lock, inside an operation.
     pub(super) fn conceive_with<'c>(
         &'c self,
-        directory: &CachedInode,
+        directory: Directory,
         successor: &mut Successor,
         time: i64,
     ) -> Attempt<Conceived<'c, 'a>> {
