@@ -227,3 +227,121 @@ fn the_path_of_an_opened_file_is_known() {
     assert_eq!(two.path_of(handle).unwrap(), b"/arck/d/g");
     two.close(handle);
 }
+
+/// Two sessions with nothing folded but `all/x`, which one has linked to `own/y`, and the other has then
+/// removed.
+fn linked_here_and_removed_there(pool: &TestPool, is_open: bool) -> (FileSystem, FileSystem) {
+    let (one, two) = (pool.session(), pool.session());
+    mkdir(&one, "own");
+    mkdir(&two, "all");
+    two.put("all/x", b"text").unwrap();
+    two.fold(true).unwrap();
+    one.fold(true).unwrap();
+    let opened = is_open.then(|| one.open_at_root("all/x", libc::O_RDONLY).unwrap());
+    one.link(At::Root, b"all/x", At::Root, b"own/y", 0).unwrap();
+    rm(&two, "all/x");
+    if let Some(opened) = opened {
+        one.close(opened);
+    }
+    (one, two)
+}
+
+fn assert_linked(fs: &FileSystem, when: &str) {
+    // Links are counted as the directories are known that have them.
+    assert_eq!(fs.names("all").unwrap(), Vec::<String>::new(), "{when}");
+    assert_eq!(fs.get("own/y").unwrap(), b"text", "{when}");
+    let status = fs.stat(At::Root, b"own/y", 0).unwrap();
+    assert_eq!(status.links, 1, "{when}");
+}
+
+/// A session had linked another one's file, and had not folded that; the file's other name was removed by
+/// its owner, and folded. The controller freed the file, so the link was refused ("I2 NumberGranted: free"), and
+/// with it all that the first had changed of its directory.
+#[test]
+fn a_link_outlives_the_name_that_it_was_made_by() {
+    for is_open in [false, true] {
+        for who in ["the remover", "the linker", "both"] {
+            let when = format!("{who} folded, open {is_open}");
+            let pool = TestPool::new(POOL);
+            let (one, two) = linked_here_and_removed_there(&pool, is_open);
+            one.put("own/more", b"more").unwrap();
+            if who != "the linker" {
+                two.fold(true).unwrap();
+            }
+            assert_linked(&one, &when);
+            if who != "the remover" {
+                one.fold(true).unwrap();
+            }
+            let three = pool.session();
+            assert_linked(&three, &when);
+            assert_eq!(three.get("own/more").unwrap(), b"more", "{when}");
+            assert_linked(&two, &when);
+            // It is a file as any other.
+            two.put("own/y", b"later").unwrap();
+            assert_eq!(one.get("own/y").unwrap(), b"later", "{when}");
+            rm(&three, "own/y");
+            three.fold(true).unwrap();
+            assert_eq!(one.names("own").unwrap(), ["more"], "{when}");
+        }
+    }
+}
+
+/// The same where each keeps the other's file: neither can be folded before the other.
+#[test]
+fn links_outlive_names_crosswise() {
+    let pool = TestPool::new(POOL);
+    let sessions = [pool.session(), pool.session()];
+    for (at, fs) in sessions.iter().enumerate() {
+        mkdir(fs, &format!("{at}"));
+        fs.put(&format!("{at}/x"), &[at as u8; 5000]).unwrap();
+        fs.fold(true).unwrap();
+    }
+    for (at, fs) in sessions.iter().enumerate() {
+        let (from, to) = (format!("{}/x", 1 - at), format!("{at}/y"));
+        fs.link(At::Root, from.as_bytes(), At::Root, to.as_bytes(), 0)
+            .unwrap();
+    }
+    for (at, fs) in sessions.iter().enumerate() {
+        rm(fs, &format!("{at}/x"));
+    }
+    let third = pool.session();
+    for at in 0..2 {
+        assert_eq!(third.names(&format!("{at}")).unwrap(), ["y"]);
+        let kept = third.get(&format!("{at}/y")).unwrap();
+        assert_eq!(kept, [1 - at as u8; 5000]);
+    }
+}
+
+/// The machine fails before anything of it is folded: whose arena comes first must not count.
+#[test]
+fn a_link_outlives_the_name_after_a_crash() {
+    for linker_is_first in [false, true] {
+        let mut pool = TestPool::new(POOL);
+        let early = linker_is_first.then(|| linked_here_and_removed_there(&pool, false));
+        let (one, two) = early.unwrap_or_else(|| {
+            let (two, one) = (pool.session(), pool.session());
+            mkdir(&two, "all");
+            two.put("all/x", b"text").unwrap();
+            two.fold(true).unwrap();
+            mkdir(&one, "own");
+            one.fold(true).unwrap();
+            one.link(At::Root, b"all/x", At::Root, b"own/y", 0).unwrap();
+            rm(&two, "all/x");
+            (one, two)
+        });
+        pool.kill();
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let copied = folder.path().join("pool");
+        let done = std::process::Command::new("cp")
+            .args(["-a", "--sparse=always"])
+            .args([&pool.path(), &copied])
+            .status();
+        assert!(done.unwrap().success());
+        let after = TestPool::adopt(&copied);
+        assert_linked(&after.session(), "after the crash");
+        drop(after);
+        pool.serve();
+        assert_linked(&one, "the linker, with another controller");
+        assert_linked(&two, "the remover, with another controller");
+    }
+}

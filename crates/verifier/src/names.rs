@@ -243,13 +243,16 @@ impl<'a> Names<'a> {
             };
             match header.kind {
                 HeaderKind::Free => return refuse(Rule::NumberGranted, "free"),
+                // Its owner named it here while it had a name: that went in somebody else's delta,
+                // which was folded before this one.
+                HeaderKind::Orphan if header.ownership.session() == set.who.session => {}
                 HeaderKind::Orphan => return refuse(Rule::NotOrphan, "an orphan"),
                 HeaderKind::Granted | HeaderKind::Alive => {}
             }
             if header.generation != record.generation {
                 return refuse(Rule::Generation, "another generation");
             }
-            let kind = if header.kind == HeaderKind::Alive {
+            let kind = if header.kind != HeaderKind::Granted {
                 set.state.inode(number).and_then(|inode| inode.kind())
             } else if header.ownership.session() != set.who.session {
                 return refuse(Rule::NumberGranted, "granted to another session");
@@ -258,6 +261,9 @@ impl<'a> Names<'a> {
             };
             if kind != Some(record.kind) {
                 return refuse(Rule::Kind, "another kind");
+            }
+            if header.kind == HeaderKind::Orphan && kind == Some(FileKind::Directory) {
+                return refuse(Rule::NotOrphan, "a directory that was removed");
             }
             let dentry = Dentry {
                 inode: number,

@@ -79,7 +79,7 @@ pub enum Rule {
     Connected,
     /// Link counts stay in range.
     LinkCount,
-    /// An inode without names gets no new ones.
+    /// An inode without names gets no new ones, but from its owner: he may have named it before.
     NotOrphan,
 
     // ---- I4: permission

@@ -91,6 +91,18 @@ impl Access<'_> {
         Ok(())
     }
 
+    /// See [`Folding::free_next_orphans`]. What becomes tighter by that is closed.
+    pub fn free_next_orphans(&mut self) {
+        self.folding().free_next_orphans();
+        self.tighten(Vec::new());
+    }
+
+    /// The same of [`Folding::free_orphans`].
+    pub fn free_orphans(&mut self, which: Option<&[InodeNumber]>) {
+        self.folding().free_orphans(which);
+        self.tighten(Vec::new());
+    }
+
     /// Takes an inode away from an owner whose delta cannot be folded: see [`Folding::take_away`].
     pub fn take_away(&mut self, owner: SessionNumber, inode: InodeNumber, why: &Failure) {
         self.folding().take_away(owner, inode, why);

@@ -19,7 +19,7 @@ impl Folding<'_> {
         what(&mut change, &mut dying)?;
         change.commit(crate::state::change::Weight::Fold)?;
         self.sessions.state.orphans.extend(&dying);
-        self.freeing().free_orphans(Some(&dying));
+        self.free_orphans(Some(&dying));
         Ok(())
     }
 }

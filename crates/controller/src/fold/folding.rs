@@ -102,12 +102,17 @@ impl Folding<'_> {
             }
         };
         let set = copied.set.clone();
+        // What operations still do to these is not in the copy.
+        let settled = match copied.straddled {
+            true => BTreeSet::new(),
+            false => set.clone(),
+        };
         match self.apply_copied(owner, wanted, after, copied, extra) {
             Ok(dying) => {
                 // Normally the commit has done it; but not for what stayed as it was.
                 unmark(&self.sessions.state, &set);
                 if !dying.is_empty() {
-                    self.freeing().free_orphans(Some(&dying));
+                    self.free_dying(&dying, &settled);
                 }
                 Ok(())
             }
@@ -282,6 +287,8 @@ impl Folding<'_> {
             change.keep_pages_of(number);
         }
         let born: Vec<InodeNumber> = changes.births.iter().map(|birth| birth.inode).collect();
+        let named = changes.links.iter().filter(|(_, by)| *by > 0);
+        let named: Vec<InodeNumber> = named.map(|(number, _)| *number).collect();
         let mut dying = apply::apply(&mut change, &changes)?;
         extra(&mut change, &mut dying)?;
         let keepers = maps::keep_pages(&mut change)?;
@@ -379,6 +386,9 @@ impl Folding<'_> {
         self.sessions.show_born(owner, &born);
         for &number in &dying {
             self.sessions.state.orphans.insert(number);
+        }
+        for number in named {
+            self.freeing().is_named_again(number);
         }
         for (keeper, of) in keepers {
             let generation = self

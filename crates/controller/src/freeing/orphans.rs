@@ -7,6 +7,8 @@
 //! What stands behind a descriptor that was handed on ([`crate::handed::descriptions`]) stays too, until that is closed
 //! everywhere.
 //!
+//! What is freed, and when, is decided in [`crate::fold::orphans`].
+//!
 //! What nobody keeps is freed slice by slice ([`Doomed`]): a large file has as many pages as its owner likes.
 //!
 //! # Invariants
@@ -55,9 +57,8 @@ enum Slice {
 type Listed = HashMap<InodeNumber, Vec<SessionNumber>>;
 
 impl Freeing<'_> {
-    /// Frees those of the next orphans in turn that no session lists that counts: of all, if they are not
-    /// very many.
-    pub fn free_next_orphans(&mut self) {
+    /// The next orphans in turn: all, if they are not very many.
+    pub fn next_orphans(&mut self) -> Vec<InodeNumber> {
         let from = self.freed.doomed.looked_to;
         let next = self
             .sessions
@@ -70,12 +71,12 @@ impl Freeing<'_> {
             Some(last) if next.len() == LOOKED_AT_ONCE => last + 1,
             _ => 0,
         };
-        self.free_orphans(Some(&next));
+        next
     }
 
-    /// Frees those of the given orphans (`None`: of all) that no session lists that counts. Where very
-    /// much is listed, perhaps later: the service asks for all now and then.
-    pub fn free_orphans(&mut self, which: Option<&[InodeNumber]>) {
+    /// Those of the given orphans (`None`: of all) that no session lists that counts. None where very much is
+    /// listed: the service asks for all now and then.
+    pub fn unkept(&mut self, which: Option<&[InodeNumber]>) -> Vec<InodeNumber> {
         let mut candidates: Vec<InodeNumber> = match which {
             Some(which) => which
                 .iter()
@@ -85,24 +86,37 @@ impl Freeing<'_> {
             None => self.sessions.state.orphans.iter().copied().collect(),
         };
         candidates.retain(|number| !self.freed.doomed.numbers.contains(number));
-        // One that is away may have any of them open.
-        if candidates.is_empty() || self.sessions.any_away() {
-            return;
+        // One that is away may have any of them open; one that is not recovered yet may have named them.
+        if candidates.is_empty() || self.sessions.any_away() || self.sessions.recovering {
+            return Vec::new();
         }
         let live = self.sessions.all.values().filter_map(|s| s.live.as_ref());
         let places: usize = live.map(|live| live.control().opens().len()).sum();
         let began = Instant::now();
         if !self.freed.pace.may_look(places, began) {
-            return;
+            return Vec::new();
         }
         let listed = self.listed(&candidates);
         self.freed.pace.looked(places, began, Instant::now());
         self.note_users(&candidates, &listed);
         candidates.retain(|&number| !self.sessions.is_handed_on(number));
-        let unlisted = self.charge(candidates, &listed);
-        self.freed.doomed.numbers.extend(unlisted);
+        self.charge(candidates, &listed)
+    }
+
+    /// Frees orphans that nobody keeps, and that have no names in deltas.
+    pub fn doom(&mut self, unkept: Vec<InodeNumber>) {
+        self.freed.doomed.numbers.extend(unkept);
         // What is little is free when who deleted it is answered.
         self.free_slice();
+    }
+
+    /// After a fold that has given an inode a name: it is no orphan.
+    pub fn is_named_again(&mut self, number: InodeNumber) {
+        if self.sessions.state.orphans.remove(&number) {
+            self.sessions.state.orphan_users.remove(&number);
+            self.freed.charged.remove(number);
+            self.freed.doomed.numbers.remove(&number);
+        }
     }
 
     /// Frees a slice of what nobody keeps any more; whether something of it is left.
@@ -421,7 +435,7 @@ mod tests {
                 let used =
                     |test: &TestCore| pages.iter().filter(|page| is_used(test, page)).count();
                 assert_eq!(used(&test) as u64, count);
-                test.core.freeing().free_orphans(None);
+                test.core.folding().free_orphans(None);
                 let left = count - PAGES_AT_ONCE;
                 let inode = *test.core.sessions.state.shadow(large).unwrap();
                 assert_eq!((inode.pages, used(&test) as u64), (left, left), "{index}");
@@ -436,7 +450,7 @@ mod tests {
                     test = test.reopened();
                 } else {
                     // What is small does not wait for it, and it goes on where it was.
-                    test.core.freeing().free_orphans(None);
+                    test.core.folding().free_orphans(None);
                     assert!(test.core.sessions.state.shadow(small).is_none());
                     assert!(test.core.freeing().free_slice());
                     assert_eq!(used(&test) as u64, count - 2 * PAGES_AT_ONCE);
@@ -459,7 +473,7 @@ mod tests {
         let made: Vec<_> = (0..3 * LOOKED_AT_ONCE / 2)
             .map(|_| orphan_with(&mut test, 0..0).0)
             .collect();
-        test.core.freeing().free_next_orphans();
+        test.core.folding().free_next_orphans();
         let left = |test: &TestCore| test.core.sessions.state.orphans.len();
         // Those that were looked at are doomed, and as many are free as a slice frees.
         assert_eq!(left(&test), made.len() - FREED_AT_ONCE);
@@ -470,11 +484,11 @@ mod tests {
         while test.core.freeing().free_slice() {}
         assert_eq!(left(&test), made.len() - LOOKED_AT_ONCE);
         // The next turn begins where this one has ended, and goes round.
-        test.core.freeing().free_next_orphans();
+        test.core.folding().free_next_orphans();
         test.core.freeing().free_doomed();
         assert_eq!(left(&test), 0);
         let (again, _) = orphan_with(&mut test, 0..1);
-        test.core.freeing().free_next_orphans();
+        test.core.folding().free_next_orphans();
         assert!(test.core.sessions.state.shadow(again).is_none());
     }
 

@@ -169,7 +169,7 @@ impl Owners<'_> {
         self.sessions.count_away();
         self.sessions.remains.insert(number, remains);
         self.sessions.remove_remains();
-        self.freeing().free_next_orphans();
+        self.access().free_next_orphans();
         self.sessions.publish_free_counts(false);
     }
 

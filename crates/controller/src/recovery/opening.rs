@@ -76,6 +76,8 @@ impl Core {
         recover::recover(&mut core, held, same_boot || was_clean)?;
         core.sessions.state.pool.mark_opened()?;
         core.sessions.recovering = false;
+        core.access().free_orphans(None);
+        core.freeing().free_doomed();
         core.sweeps.spent = Spent::default();
         core.sessions.forget_kept();
         core.sessions.opened = Instant::now();
@@ -115,7 +117,7 @@ impl Core {
         self.access().finish_closing();
         self.access().forget_relabelling(true);
         self.access().finish_emptying(CLOSE_PATIENCE);
-        self.freeing().free_orphans(None);
+        self.access().free_orphans(None);
         self.freeing().free_doomed();
         self.sessions.remove_remains();
         self.sessions.finish_log();

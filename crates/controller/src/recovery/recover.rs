@@ -208,8 +208,6 @@ pub fn recover(core: &mut Core, held: Vec<Held>, arenas_count: bool) -> Result<(
     core.owners().abandon_segments(&ownerless).map_err(failed)?;
     core.sessions.find_remains();
     core.sessions.lend_leftovers();
-    core.freeing().free_orphans(None);
-    core.freeing().free_doomed();
     Ok(())
 }
 

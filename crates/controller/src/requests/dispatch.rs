@@ -52,7 +52,7 @@ impl Core {
                 length,
             } => self.receipt(session, *inode, *fold, *offset, *length),
             Request::Forget { inode } => {
-                self.freeing().free_orphans(Some(&[*inode]));
+                self.access().free_orphans(Some(&[*inode]));
                 Reply::Now(Response::Done)
             }
             Request::Sync { inodes } => self.sync(session, inodes.as_slice()),

@@ -141,7 +141,7 @@ impl Core {
             .filter(|number| self.sessions.state.orphans.contains(number))
             .collect();
         if !inodes.is_empty() {
-            self.freeing().free_orphans(Some(&inodes));
+            self.access().free_orphans(Some(&inodes));
         }
     }
 }

@@ -299,7 +299,7 @@ impl Service {
         if self.orphans_checked.elapsed() > ORPHAN_INTERVAL {
             self.orphans_checked = Instant::now();
             self.core.forget_closed();
-            self.core.freeing().free_next_orphans();
+            self.core.access().free_next_orphans();
             self.core.sessions.forget_kept();
             self.core.sessions.remove_remains();
             self.core.access().forget_relabelling(false);

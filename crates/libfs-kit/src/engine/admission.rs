@@ -125,7 +125,7 @@ impl Context<'_> {
     #[cold]
     pub(crate) fn told_dentry(
         &self,
-        directory: &'static CachedInode,
+        directory: Directory,
         sequence: u64,
         name: &[u8],
     ) -> Attempt<Option<Dentry>> {
@@ -145,11 +145,7 @@ impl Context<'_> {
     /// What the verified directory says of a name, by message; afterwards this session can map the
     /// inode that it leads to, and the directory if it may read that. EACCES.
     #[cold]
-    pub fn ask_for_name(
-        &self,
-        directory: Directory,
-        name: &[u8],
-    ) -> Attempt<Option<Dentry>> {
+    pub fn ask_for_name(&self, directory: Directory, name: &[u8]) -> Attempt<Option<Dentry>> {
         self.leave();
         let asked = self.session.request(&Request::LookUp {
             directory: directory.number(),

@@ -45,11 +45,7 @@ pub struct Successor {
 
 impl Context<'_> {
     /// Looks at a name that is going to change. EISDIR of a directory; ENOENT where `directory` is removed itself.
-    pub fn look_at<'n>(
-        &self,
-        directory: Directory,
-        name: &'n [u8],
-    ) -> Attempt<Change<'n>> {
+    pub fn look_at<'n>(&self, directory: Directory, name: &'n [u8]) -> Attempt<Change<'n>> {
         if directory.has(flag::UNLINKED) {
             return Err(Errno::NOENT.into());
         }

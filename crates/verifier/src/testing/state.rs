@@ -253,6 +253,9 @@ impl MemoryState {
             });
             if self.inodes[&number].links == 0 {
                 self.free(number);
+            } else {
+                // It may have been an orphan until now.
+                self.change_header(number, |header| header.kind = HeaderKind::Alive);
             }
         }
         for &number in &changes.removed_directories {

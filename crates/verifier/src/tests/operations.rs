@@ -338,6 +338,20 @@ fn a_last_name_is_not_folded_away_while_a_new_one_waits() {
     assert_eq!(state.inodes[&OLD].links, 1);
 }
 
+/// Somebody else's fold has taken the verified name away meanwhile.
+#[test]
+fn an_owners_link_outlives_the_name_that_it_was_made_by() {
+    let (mut state, mut owner) = world();
+    owner
+        .link(&state, at(HOME, b"old"), at(WORK, b"l"))
+        .unwrap();
+    state.orphan(OLD);
+    fold(&mut state, &mut owner, &[WORK]);
+    assert_eq!(inode_at(&state, WORK, b"l"), Some(OLD));
+    assert_eq!(state.inodes[&OLD].links, 1);
+    assert_eq!(state.headers[&OLD].kind, HeaderKind::Alive);
+}
+
 #[test]
 fn write_append_and_holes() {
     let (state, _, changes) = folded(&[OLD], |owner, state| {

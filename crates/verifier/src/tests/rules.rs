@@ -354,9 +354,16 @@ pub(super) const CASES: &[Case] = &[
         a.state.change(OLD, |inode| inode.links = LINKS_MAX);
         a.record(HOME, OLD, FileKind::File, b"l", |_| {});
     }),
+    // Only who owns an orphan may have named it while it was none.
     (Rule::NotOrphan, HOME, |a| {
-        a.state.change_header(OLD, |h| h.kind = HeaderKind::Orphan);
-        a.record(HOME, OLD, FileKind::File, b"l", |_| {});
+        a.state
+            .change_header(SHARED, |h| h.kind = HeaderKind::Orphan);
+        a.record(HOME, SHARED, FileKind::File, b"l", |_| {});
+    }),
+    (Rule::NotOrphan, HOME, |a| {
+        a.state
+            .change_header(EMPTY, |h| h.kind = HeaderKind::Orphan);
+        a.record(HOME, EMPTY, FileKind::Directory, b"l", |_| {});
     }),
     (Rule::DirectoryPermission, HOME, |a| {
         a.state.change(HOME, |inode| inode.uid = OTHER_USER);

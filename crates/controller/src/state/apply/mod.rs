@@ -60,7 +60,8 @@ pub fn apply(change: &mut Change<'_>, changes: &Changes<'_>) -> Result<Vec<Inode
     Ok(dying)
 }
 
-/// Changes the link count of what is no directory; without links it becomes an orphan.
+/// Changes the link count of what is no directory; without links it becomes an orphan, and with the first
+/// one it is none any more.
 pub fn change_links(
     change: &mut Change<'_>,
     number: InodeNumber,
@@ -74,6 +75,10 @@ pub fn change_links(
     if inode.links == 0 {
         orphan(change, number)?;
         dying.push(number);
+    } else if let header = change.header(number)?
+        && header.kind == HeaderKind::Orphan
+    {
+        header.kind = HeaderKind::Alive;
     }
     Ok(())
 }

@@ -51,8 +51,9 @@ pub const MINE: InodeNumber = 31;
 pub const OTHER: InodeNumber = 32;
 pub const GUARDED: InodeNumber = 33;
 pub const FAR: InodeNumber = 34;
-/// A file without a name that the session still owns.
+/// Files without a name: one that the session still owns, one that nobody does.
 pub const ORPHAN: InodeNumber = 35;
+pub const FOREIGN_ORPHAN: InodeNumber = 37;
 pub const FREE: InodeNumber = 36;
 /// Granted to the session: from here on, 24 of them; and one to another session.
 pub const NEW: InodeNumber = 40;
@@ -105,6 +106,7 @@ pub fn world() -> MemoryState {
         (ELSEWHERE, b"far", FAR, File, 0o644, us),
         (HOME, b"nameless", ORPHAN, File, 0o644, us),
         (HOME, b"gone", FREE, File, 0o644, us),
+        (HOME, b"left", FOREIGN_ORPHAN, File, 0o644, us),
     ] {
         state.add(parent, name, number, kind, mode, owner);
     }
@@ -127,6 +129,7 @@ pub fn world() -> MemoryState {
     state.change(LINK, |inode| inode.size = 5);
     state.set_attributes(TAGGED, PagePtr(ATTRIBUTES));
     state.orphan(ORPHAN);
+    state.orphan(FOREIGN_ORPHAN);
     state.orphan(FREE);
     state.inodes.remove(&FREE);
     state.change_header(FREE, |header| header.kind = HeaderKind::Free);

@@ -25,7 +25,7 @@ pub struct Known {
 }
 
 /// Inodes of every sort.
-pub const INODES: [InodeNumber; 25] = [
+pub const INODES: [InodeNumber; 26] = [
     0,
     ROOT_INODE,
     HOME,
@@ -46,6 +46,7 @@ pub const INODES: [InodeNumber; 25] = [
     TAGGED,
     OTHER,
     ORPHAN,
+    FOREIGN_ORPHAN,
     FREE,
     NEW,
     NEW + 1,
