@@ -345,3 +345,43 @@ fn a_link_outlives_the_name_after_a_crash() {
         assert_linked(&two, "the remover, with another controller");
     }
 }
+
+/// A fold that takes the last name of what another session has named, whose fold takes the last name of what the
+/// first has named, and so on: as long a chain as two sessions like, and the controller's stack is finite.
+#[test]
+fn a_chain_of_names_that_outlive_others_is_folded() {
+    const LENGTH: usize = 3000;
+    let pool = TestPool::new(256 << 20);
+    let (one, two) = (pool.session(), pool.session());
+    for at in 0..LENGTH {
+        mkdir(&one, &format!("a{at}"));
+        one.put(&format!("a{at}/z"), b"z").unwrap();
+        mkdir(&two, &format!("b{at}"));
+        two.put(&format!("b{at}/x"), b"x").unwrap();
+    }
+    one.fold(true).unwrap();
+    two.fold(true).unwrap();
+    let link = |fs: &FileSystem, from: String, to: String| {
+        fs.link(At::Root, from.as_bytes(), At::Root, to.as_bytes(), 0)
+            .unwrap();
+    };
+    for at in 0..LENGTH {
+        link(&one, format!("b{at}/x"), format!("a{at}/y"));
+        link(
+            &two,
+            format!("a{at}/z"),
+            format!("b{}/w", (at + 1) % LENGTH),
+        );
+    }
+    for at in (0..LENGTH).rev() {
+        rm(&two, &format!("b{at}/x"));
+        rm(&one, &format!("a{at}/z"));
+    }
+    let third = pool.session();
+    for at in 0..LENGTH {
+        assert_eq!(third.names(&format!("b{at}")).unwrap(), ["w"]);
+        assert_eq!(third.names(&format!("a{at}")).unwrap(), ["y"]);
+        assert_eq!(third.get(&format!("a{at}/y")).unwrap(), b"x");
+        assert_eq!(third.get(&format!("b{at}/w")).unwrap(), b"z");
+    }
+}

@@ -131,6 +131,17 @@ pub fn copy_delta(
     Ok(Some(copier.delta))
 }
 
+/// The directories in whose deltas an inode has names that no fold has taken, as its branch says.
+pub fn partners_of(
+    source: &mut impl ArenaSource,
+    number: InodeNumber,
+    header: &HeaderCopy,
+) -> Result<Vec<InodeNumber>, Violation> {
+    let delta = copy_branch(source, number, header)?;
+    let partners = delta.iter().flat_map(|delta| delta.branch.partners);
+    Ok(partners.filter(|&partner| partner != 0).collect())
+}
+
 /// A delta of which only the branch has been copied.
 fn copy_branch(
     source: &mut impl ArenaSource,

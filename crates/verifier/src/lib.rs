@@ -52,7 +52,9 @@ mod tests;
 
 pub use change::{Birth, Changes, InodeChange};
 pub use closure::closure;
-pub use copy::{ArenaSource, CopiedDelta, CopyFault, PageBudget, copy_delta, copy_readable};
+pub use copy::{
+    ArenaSource, CopiedDelta, CopyFault, PageBudget, copy_delta, copy_readable, partners_of,
+};
 pub use fold_set::SetMember;
 pub use permission::{mode_after_write, set_id_bits};
 pub use rule::{Rule, Violation};

@@ -102,17 +102,16 @@ impl Folding<'_> {
             }
         };
         let set = copied.set.clone();
-        // What operations still do to these is not in the copy.
-        let settled = match copied.straddled {
-            true => BTreeSet::new(),
-            false => set.clone(),
-        };
+        let straddled = copied.straddled;
         match self.apply_copied(owner, wanted, after, copied, extra) {
             Ok(dying) => {
                 // Normally the commit has done it; but not for what stayed as it was.
                 unmark(&self.sessions.state, &set);
                 if !dying.is_empty() {
-                    self.free_dying(&dying, &settled);
+                    // What operations still did to these is not in the copy.
+                    let unsettled = BTreeSet::new();
+                    let settled = if straddled { &unsettled } else { &set };
+                    self.free_dying(&dying, settled);
                 }
                 Ok(())
             }

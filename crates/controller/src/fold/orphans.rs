@@ -11,9 +11,19 @@
 
 use crate::fold::Folding;
 use crate::fold::folding::{After, Failure};
+use crate::sessions::arena::Reader;
+use crate::state::marks::{heavy_barrier, unmark};
 use arck_core_state::InodeNumber;
 use arck_core_state::geometry::SessionNumber;
-use std::collections::{BTreeMap, BTreeSet};
+use arck_pm::record::stored;
+use arck_protocol::operation::mark;
+use arck_verifier::partners_of;
+use std::collections::BTreeSet;
+
+/// Orphans of one owner that are looked at in one step: a millisecond at most.
+const AT_ONCE: usize = 1024;
+/// Steps of one call.
+const STEPS: usize = 64;
 
 impl Folding<'_> {
     /// Frees those of the next orphans in turn that no session lists that counts: of all, if they are not
@@ -36,33 +46,77 @@ impl Folding<'_> {
     }
 
     fn free_unkept(&mut self, which: Option<&[InodeNumber]>, settled: &BTreeSet<InodeNumber>) {
-        let mut unkept = self.freeing().unkept(which);
-        if !unkept.is_empty() {
-            self.fold_names_of(&mut unkept, settled);
-            self.freeing().doom(unkept);
+        let unkept = self.freeing().unkept(which);
+        if unkept.is_empty() {
+            return;
         }
+        let mut free = Vec::new();
+        for number in unkept {
+            let header = self.sessions.state.pool.header(number);
+            let owner = header.map_or(0, |header| header.ownership().session());
+            match settled.contains(&number) || !self.sessions.all.contains_key(&owner) {
+                true => free.push(number),
+                false => _ = self.freed.owned.entry(owner).or_default().insert(number),
+            }
+        }
+        self.freeing().doom(free);
+        self.free_owned();
     }
 
-    /// Folds what owners have changed of orphans, and leaves those that are to be freed: not those that turn
-    /// out to have a name, nor those of which that is not known yet.
-    fn fold_names_of(&mut self, unkept: &mut Vec<InodeNumber>, settled: &BTreeSet<InodeNumber>) {
-        let mut owners: BTreeMap<SessionNumber, Vec<InodeNumber>> = BTreeMap::new();
-        for number in unkept.iter().filter(|number| !settled.contains(number)) {
-            let header = self.sessions.state.pool.header(*number);
-            let owner = header.map_or(0, |header| header.ownership().session());
-            if self.sessions.all.contains_key(&owner) {
-                owners.entry(owner).or_default().push(*number);
-            }
+    /// Frees orphans that somebody owns, once what he has named is folded. A step after the other, not within
+    /// each other: a fold may take the last names from what another session has named, and so on, in a chain as
+    /// long as two sessions like.
+    fn free_owned(&mut self) {
+        if std::mem::replace(&mut self.freed.is_freeing_owned, true) {
+            return;
         }
-        let mut unknown = BTreeSet::new();
-        for (owner, numbers) in owners {
-            match self.fold(owner, &numbers, After::Release) {
-                // What is refused comes to nothing.
-                Ok(()) | Err(Failure::Violation(_)) => {}
-                Err(Failure::Unsettled(_) | Failure::Errno(_)) => unknown.extend(numbers),
+        for _ in 0..STEPS {
+            let Some((owner, numbers)) = self.freed.next_owned(AT_ONCE) else {
+                break;
+            };
+            let (named, mut free) = self.named_elsewhere(owner, numbers);
+            if !named.is_empty() {
+                match self.fold(owner, &named, After::Release) {
+                    // What is refused comes to nothing.
+                    Ok(()) | Err(Failure::Violation(_)) => free.extend(named),
+                    Err(Failure::Unsettled(_) | Failure::Errno(_)) => {}
+                }
             }
+            free.retain(|number| self.sessions.state.orphans.contains(number));
+            self.freeing().doom(free);
         }
-        let orphans = &self.sessions.state.orphans;
-        unkept.retain(|number| orphans.contains(number) && !unknown.contains(number));
+        // What is left is looked at in its turn.
+        self.freed.owned.clear();
+        self.freed.is_freeing_owned = false;
+    }
+
+    /// Of orphans of an owner, those that he has named in his deltas, and those that he has not.
+    fn named_elsewhere(
+        &mut self,
+        owner: SessionNumber,
+        numbers: Vec<InodeNumber>,
+    ) -> (Vec<InodeNumber>, Vec<InodeNumber>) {
+        let (state, options) = (&self.sessions.state, &self.sessions.options);
+        let Some(session) = self.sessions.all.get_mut(&owner) else {
+            return (Vec::new(), numbers);
+        };
+        let header = |number: &InodeNumber| state.pool.header(*number);
+        let owned = numbers.iter().filter_map(header);
+        for header in owned.filter(|header| header.ownership().session() == owner) {
+            mark(header);
+            stored(&header.ownership);
+        }
+        heavy_barrier();
+        // Who does not come out was seen naming it, or will be told that it is gone.
+        let _ = session.wait_in_flight(options.patience);
+        let mut reader = Reader(&session.arena);
+        let parts = numbers.iter().partition(|&&number| {
+            let copy = state.header_copy(number);
+            let copy = copy.filter(|copy| copy.ownership.session() == owner);
+            let partners = copy.map(|copy| partners_of(&mut reader, number, &copy));
+            partners.is_some_and(|partners| partners.is_ok_and(|all| !all.is_empty()))
+        });
+        unmark(state, &numbers);
+        parts
     }
 }

@@ -12,6 +12,9 @@ pub mod spare_segments;
 
 use crate::freeing::charges::{Charges, Doomed, Pace};
 use crate::sessions::Sessions;
+use arck_core_state::InodeNumber;
+use arck_core_state::geometry::SessionNumber;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 /// What is known of what is to be freed.
@@ -22,8 +25,27 @@ pub struct Freed {
     /// Orphans that are being freed.
     pub doomed: Doomed,
     pub pace: Pace,
+    /// Orphans that are to be freed when what their owners have named is folded.
+    pub owned: BTreeMap<SessionNumber, BTreeSet<InodeNumber>>,
+    /// Somebody is at that: see [`crate::fold::orphans`].
+    pub is_freeing_owned: bool,
     /// When segments were given back last.
     pub gave_back: Option<Instant>,
+}
+
+impl Freed {
+    /// Takes so many at most of some owner's.
+    pub fn next_owned(&mut self, at_most: usize) -> Option<(SessionNumber, Vec<InodeNumber>)> {
+        let mut first = self.owned.first_entry()?;
+        let owner = *first.key();
+        let next: Vec<_> = first.get().iter().take(at_most).copied().collect();
+        let last = next.last().copied();
+        first.get_mut().retain(|&number| Some(number) > last);
+        if first.get().is_empty() {
+            first.remove();
+        }
+        Some((owner, next))
+    }
 }
 
 /// Frees.
