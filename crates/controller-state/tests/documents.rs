@@ -169,6 +169,32 @@ fn dependencies_are_as_they_are_drawn() {
     assert_eq!(parts, cargo.into_keys().collect(), "the table of parts");
 }
 
+/// The rooms of the controller, and the modules that are named in each, are there; no room is left out.
+#[test]
+fn rooms_are_as_they_are_told() {
+    let source = root().join("crates/controller/src");
+    let document = read(&root().join("docs/architecture.md"));
+    let (mut room, mut told) = (String::new(), BTreeSet::new());
+    for row in rows(section(&document, "### Inside the controller")) {
+        if let Some(named) = quoted(row[0]).next() {
+            room = named.to_owned();
+            told.insert(room.clone());
+        }
+        for module in quoted(row[1]) {
+            let place = source.join(&room).join(module);
+            let is_there = place.with_extension("rs").exists() || place.is_dir();
+            assert!(is_there, "room `{room}` has no `{module}`");
+        }
+    }
+    let folders = std::fs::read_dir(&source).expect("the controller's source");
+    let there: BTreeSet<String> = folders
+        .filter_map(Result::ok)
+        .filter(|entry| entry.path().is_dir())
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    assert_eq!(told, there);
+}
+
 /// LibFSes, and what each is built on of the workspace: the kit, and nothing beneath it.
 const LIBFSES: &[&str] = &["arckfs", "kvfs"];
 
