@@ -1,7 +1,7 @@
 //! Regressions: each test tells the story of a bug that a reviewer found.
 
 use arck_testkit::{Shorthand, TestPool};
-use arckfs::{At, Failure, FileSystem};
+use arckfs::{At, Failure, FileSystem, Handle};
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -228,8 +228,20 @@ fn the_path_of_an_opened_file_is_known() {
     two.close(handle);
 }
 
-/// Two sessions with nothing folded but `all/x`, which one has linked to `own/y`, and the other has then
-/// removed.
+/// Gives what a session has open another name.
+fn link_open(fs: &FileSystem, opened: Handle, to: &str) {
+    fs.link(
+        At::Directory(opened),
+        b"",
+        At::Root,
+        to.as_bytes(),
+        libc::AT_EMPTY_PATH,
+    )
+    .unwrap();
+}
+
+/// Two sessions with nothing folded but `all/x`, which one has open; the other has removed the name, and
+/// then the first has given it another, `own/y`.
 fn linked_here_and_removed_there(pool: &TestPool, is_open: bool) -> (FileSystem, FileSystem) {
     let (one, two) = (pool.session(), pool.session());
     mkdir(&one, "own");
@@ -237,10 +249,10 @@ fn linked_here_and_removed_there(pool: &TestPool, is_open: bool) -> (FileSystem,
     two.put("all/x", b"text").unwrap();
     two.fold(true).unwrap();
     one.fold(true).unwrap();
-    let opened = is_open.then(|| one.open_at_root("all/x", libc::O_RDONLY).unwrap());
-    one.link(At::Root, b"all/x", At::Root, b"own/y", 0).unwrap();
+    let opened = one.open_at_root("all/x", libc::O_RDONLY).unwrap();
     rm(&two, "all/x");
-    if let Some(opened) = opened {
+    link_open(&one, opened, "own/y");
+    if !is_open {
         one.close(opened);
     }
     (one, two)
@@ -296,13 +308,17 @@ fn links_outlive_names_crosswise() {
         fs.put(&format!("{at}/x"), &[at as u8; 5000]).unwrap();
         fs.fold(true).unwrap();
     }
-    for (at, fs) in sessions.iter().enumerate() {
-        let (from, to) = (format!("{}/x", 1 - at), format!("{at}/y"));
-        fs.link(At::Root, from.as_bytes(), At::Root, to.as_bytes(), 0)
-            .unwrap();
-    }
+    let open = |at: usize| {
+        let path = format!("{}/x", 1 - at);
+        sessions[at].open_at_root(&path, libc::O_RDONLY).unwrap()
+    };
+    let opened = [open(0), open(1)];
     for (at, fs) in sessions.iter().enumerate() {
         rm(fs, &format!("{at}/x"));
+    }
+    for (at, fs) in sessions.iter().enumerate() {
+        link_open(fs, opened[at], &format!("{at}/y"));
+        fs.close(opened[at]);
     }
     let third = pool.session();
     for at in 0..2 {
@@ -325,8 +341,10 @@ fn a_link_outlives_the_name_after_a_crash() {
             two.fold(true).unwrap();
             mkdir(&one, "own");
             one.fold(true).unwrap();
-            one.link(At::Root, b"all/x", At::Root, b"own/y", 0).unwrap();
+            let opened = one.open_at_root("all/x", libc::O_RDONLY).unwrap();
             rm(&two, "all/x");
+            link_open(&one, opened, "own/y");
+            one.close(opened);
             (one, two)
         });
         pool.kill();
@@ -347,10 +365,10 @@ fn a_link_outlives_the_name_after_a_crash() {
 }
 
 /// A fold that takes the last name of what another session has named, whose fold takes the last name of what the
-/// first has named, and so on: as long a chain as two sessions like, and the controller's stack is finite.
+/// first has named, and so on: more of them than one call of the controller's folds, so that the rest waits for its turn.
 #[test]
 fn a_chain_of_names_that_outlive_others_is_folded() {
-    const LENGTH: usize = 3000;
+    const LENGTH: usize = 100;
     let pool = TestPool::new(256 << 20);
     let (one, two) = (pool.session(), pool.session());
     for at in 0..LENGTH {
@@ -361,21 +379,24 @@ fn a_chain_of_names_that_outlive_others_is_folded() {
     }
     one.fold(true).unwrap();
     two.fold(true).unwrap();
-    let link = |fs: &FileSystem, from: String, to: String| {
-        fs.link(At::Root, from.as_bytes(), At::Root, to.as_bytes(), 0)
-            .unwrap();
-    };
-    for at in 0..LENGTH {
-        link(&one, format!("b{at}/x"), format!("a{at}/y"));
-        link(
-            &two,
-            format!("a{at}/z"),
-            format!("b{}/w", (at + 1) % LENGTH),
-        );
-    }
+    let open = |fs: &FileSystem, path: String| fs.open_at_root(&path, libc::O_RDONLY).unwrap();
+    let opened: Vec<_> = (0..LENGTH)
+        .map(|at| {
+            (
+                open(&one, format!("b{at}/x")),
+                open(&two, format!("a{at}/z")),
+            )
+        })
+        .collect();
     for at in (0..LENGTH).rev() {
         rm(&two, &format!("b{at}/x"));
         rm(&one, &format!("a{at}/z"));
+    }
+    for (at, (x, z)) in opened.into_iter().enumerate() {
+        link_open(&one, x, &format!("a{at}/y"));
+        link_open(&two, z, &format!("b{}/w", (at + 1) % LENGTH));
+        one.close(x);
+        two.close(z);
     }
     let third = pool.session();
     for at in 0..LENGTH {

@@ -141,14 +141,7 @@ impl Core {
         number: InodeNumber,
         generation: u32,
     ) -> Result<Inode, Errno> {
-        let header = self
-            .sessions
-            .state
-            .header_copy(number)
-            .ok_or(Errno::STALE)?;
-        if header.generation != generation {
-            return Err(Errno::STALE);
-        }
+        let header = self.sessions.state.header_of(number, generation)?;
         self.sessions.may_be_told(session, number, 4)?;
         // What the session itself has changed is to be in it; what others have, it has had recalled.
         let own = self.sessions.all.get(&session).ok_or(Errno::NOENT)?;

@@ -42,14 +42,7 @@ impl Core {
         bucket: u64,
         skip: u32,
     ) -> Result<Listed, Errno> {
-        let header = self
-            .sessions
-            .state
-            .header_copy(number)
-            .ok_or(Errno::STALE)?;
-        if header.generation != generation {
-            return Err(Errno::STALE);
-        }
+        let header = self.sessions.state.header_of(number, generation)?;
         self.sessions.may_be_told(session, number, 4)?;
         // As with a file that is read.
         let own = self.sessions.all.get(&session).ok_or(Errno::NOENT)?;

@@ -64,14 +64,7 @@ impl Core {
         access: Access,
     ) -> Result<OwnedFd, Errno> {
         let (number, generation) = key;
-        let header = self
-            .sessions
-            .state
-            .header_copy(number)
-            .ok_or(Errno::STALE)?;
-        if header.generation != generation {
-            return Err(Errno::STALE);
-        }
+        self.sessions.state.header_of(number, generation)?;
         let wanted = match access {
             Access::Read => 4,
             Access::Write => 2,

@@ -72,14 +72,7 @@ impl Core {
         (number, generation): (InodeNumber, u32),
         mut what: impl FnMut(&mut Change<'_>, &Credentials) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
-        let header = self
-            .sessions
-            .state
-            .header_copy(number)
-            .ok_or(Errno::STALE)?;
-        if header.generation != generation {
-            return Err(Errno::STALE);
-        }
+        self.sessions.state.header_of(number, generation)?;
         let inode = self.sessions.may_be_told(session, number, 2)?;
         match inode.kind() {
             Some(FileKind::File) => {}

@@ -20,6 +20,7 @@ use arck_core_state::{
     FileKind, HeaderCopy, Inode, InodeNumber, PAGE_SIZE, PagePtr, PageWords, Pages, index,
 };
 use arck_verifier::{Credentials, VerifiedState};
+use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -236,6 +237,13 @@ impl State {
         self.searches
             .note(number, self.inodes.get(number), inode.as_ref());
         self.inodes.set(number, inode);
+    }
+
+    /// The header of an inode that is still the one that was meant. ESTALE.
+    pub fn header_of(&self, number: InodeNumber, generation: u32) -> Result<HeaderCopy, Errno> {
+        let copy = self.header_copy(number);
+        copy.filter(|copy| copy.generation == generation)
+            .ok_or(Errno::STALE)
     }
 
     pub fn header_copy(&self, number: InodeNumber) -> Option<HeaderCopy> {
