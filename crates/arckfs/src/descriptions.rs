@@ -231,7 +231,7 @@ impl Engine {
         let size = size_of::<Description>() as u64;
         match free
             || next * size <= self.session.region().session_area_length()
-            || self.spares.has_description(thread.slot())
+            || self.at_hand.has_description(thread.slot())
         {
             true => Ok(()),
             false => Err(Errno::NFILE),
@@ -244,7 +244,7 @@ impl Engine {
         let thread = self.session.thread()?;
         let area = self.session.region();
         let size = size_of::<Description>() as u64;
-        let index = if let Some(spare) = self.spares.take_description(thread.slot()) {
+        let index = if let Some(spare) = self.at_hand.take_description(thread.slot()) {
             u64::from(spare - 1)
         } else {
             let _locked = self.state.descriptions_lock.lock(thread.slot().holder());
@@ -346,7 +346,7 @@ impl Engine {
         let file = externals.remove(external);
         // A slot's number fits: the area is at most 64 MiB.
         let number = handle.0.get() as u32;
-        if self.spares.keep_description(thread.slot(), number) {
+        if self.at_hand.keep_description(thread.slot(), number) {
             return Ok(Some((listed, file)));
         }
         let _locked = self.state.descriptions_lock.lock(thread.slot().holder());

@@ -10,7 +10,7 @@ use crate::listing::Scratch;
 use crate::mappings;
 use crate::paths::PathCache;
 use crate::protected::Protected;
-use crate::spares::Spares;
+use crate::at_hand::AtHand;
 use crate::state::AuxiliaryState;
 use arck_libfs_kit::Session;
 use arck_libfs_kit::engine::{self as kit, LibFs, Way};
@@ -84,7 +84,7 @@ pub struct Engine {
     pub credentials: Credentials,
     pub protected: Protected,
     pub paths: PathCache,
-    pub spares: Spares,
+    pub at_hand: AtHand,
     pub listing: Scratch,
 }
 

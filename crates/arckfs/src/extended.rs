@@ -155,7 +155,7 @@ impl<'a> Context<'a> {
         let mut page = Page::default();
         let pointer = match inode.attributes.load(Ordering::Acquire) {
             NONE => PagePtr::NULL,
-            0 if inode.has(flag::UNBORN) => PagePtr::NULL,
+            0 if inode.has(flag::UNCOMMITTED) => PagePtr::NULL,
             0 => match self.verified(inode.number())? {
                 Some((copy, verified)) if copy.generation == inode.generation() => {
                     verified.attributes

@@ -20,7 +20,7 @@ use crate::listing;
 use crate::names::Renamed;
 use crate::paths::PathCache;
 use crate::protected::Protected;
-use crate::spares::Spares;
+use crate::at_hand::AtHand;
 use crate::state::AuxiliaryState;
 use crate::walk::{Last, Start};
 use crate::write::Position;
@@ -28,7 +28,7 @@ use arck_libfs_kit::format::Durability;
 use arck_libfs_kit::format::PATH_MAX;
 use arck_libfs_kit::format::{FileKind, InodeNumber, ROOT_INODE};
 use arck_libfs_kit::messages::{InodeList, Request};
-use arck_libfs_kit::names::births::Birth;
+use arck_libfs_kit::names::creations::Creation;
 use arck_libfs_kit::session::SessionOptions;
 use arck_libfs_kit::views::open::Listed;
 use arck_libfs_kit::views::{CachedInode, Directory, File, flag};
@@ -173,7 +173,7 @@ impl FileSystem {
                 credentials: Credentials::of_session(&process, user),
                 protected: Protected::of_machine(),
                 paths: PathCache::default(),
-                spares: Spares::of_state(session.region(), state),
+                at_hand: AtHand::of_state(session.region(), state),
                 listing: listing::Scratch::default(),
             },
             process,
@@ -370,7 +370,7 @@ impl FileSystem {
             resolve,
             ..self.start_of(at, path)?
         };
-        let birth = Birth {
+        let creation = Creation {
             kind: FileKind::File,
             mode: mode & 0o7777,
             target: b"",
@@ -384,7 +384,7 @@ impl FileSystem {
             }
             context.credentials.check(directory, 3)?;
             let linkable = flags & libc::O_EXCL == 0;
-            let inode = context.give_nameless_birth(Directory::of(directory)?, birth, linkable)?;
+            let inode = context.give_nameless_creation(Directory::of(directory)?, creation, linkable)?;
             Ok(context.listed(inode))
         })?;
         let opened = self.finish_open(listed, true, flags);
@@ -442,10 +442,10 @@ impl FileSystem {
         Ok(header.ownership().session() == self.engine.session.number())
     }
 
-    /// How many directories and files of the session have been given buckets, because threads waited
+    /// How many directories and files of the session have been given stripes, because threads waited
     /// for each other there; for diagnosis and tests.
-    pub fn spread_inodes(&self) -> u32 {
-        self.engine.kit().views.spread.load(Ordering::Relaxed)
+    pub fn striped_inodes(&self) -> u32 {
+        self.engine.kit().views.striped.load(Ordering::Relaxed)
     }
 
     /// As `F_GETFL`. EBADF.

@@ -10,7 +10,7 @@
 //! * `walk`, `paths`, `protected`, `names`, `listing`: names. `read`, `write`, `extents`, `space`: data. `attributes`,
 //!   `extended`.
 //! * `mappings`: the program's maps of files.
-//! * `descriptions`, `spares`, `file_system`: open files and the public face.
+//! * `descriptions`, `at_hand`, `file_system`: open files and the public face.
 //!
 //! # Invariants
 //! * Every method either returns after its effect is durable (see `docs/crash-consistency.md`),
@@ -40,7 +40,7 @@ mod rebuild;
 mod shared_offsets;
 pub mod size_limit;
 mod space;
-mod spares;
+mod at_hand;
 mod state;
 mod walk;
 mod write;

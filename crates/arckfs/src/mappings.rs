@@ -354,7 +354,7 @@ impl<'a> Context<'a> {
                 }
                 // Behind the end it is nobody's data, whoever owns the file by now.
                 let zeroed = bytes.stream_zeroes(within, PAGE - within);
-                arck_libfs_kit::memory::durable::settle(zeroed.ok_or(Errno::IO)?);
+                arck_libfs_kit::memory::durable::drain(zeroed.ok_or(Errno::IO)?);
             }
         }
         Ok(Some(pointer.0))
@@ -479,7 +479,7 @@ impl<'a> Context<'a> {
             inodes.push((map.listing.number, map.listing.generation));
         }
         drop(table);
-        arck_libfs_kit::memory::durable::settle(stored);
+        arck_libfs_kit::memory::durable::drain(stored);
         inodes.sort_unstable();
         inodes.dedup();
         inodes

@@ -41,7 +41,7 @@ pub enum Renamed {
 /// Leaves a rename to the controller, once it knows both directories.
 fn by_controller(from: Directory, to: Directory) -> Attempt<Renamed> {
     for directory in [from, to] {
-        if directory.has(flag::UNBORN) {
+        if directory.has(flag::UNCOMMITTED) {
             let parent = directory.holder.load(Ordering::Relaxed);
             return Err(Need::Commit([parent, 0]).into());
         }
@@ -192,23 +192,23 @@ impl<'a> Context<'a> {
             return Err(Errno::EXIST.into());
         }
         self.may_change_names(directory)?;
-        let nameless = target.has(flag::LINKABLE) && target.has(flag::UNBORN);
+        let nameless = target.has(flag::LINKABLE) && target.has(flag::UNCOMMITTED);
         let links = self.links(target)?;
         if !nameless && links == 0 {
             return Err(Errno::NOENT.into());
         }
         if nameless {
-            // No directory tells of its birth yet: this one will.
+            // No directory tells of its creation yet: this one will.
             target.holder.store(directory.number(), Ordering::Relaxed);
         }
         if links >= LINKS_MAX {
             return Err(Errno::MLINK.into());
         }
-        let birth_place = target.holder.load(Ordering::Relaxed);
-        if target.has(flag::UNBORN) && birth_place != directory.number() {
-            // Two directories would each tell of its birth, and a fold of the one leave the
+        let creation_place = target.holder.load(Ordering::Relaxed);
+        if target.has(flag::UNCOMMITTED) && creation_place != directory.number() {
+            // Two directories would each tell of its creation, and a fold of the one leave the
             // other behind.
-            return Err(Need::Commit([birth_place, 0]).into());
+            return Err(Need::Commit([creation_place, 0]).into());
         }
         let target_expected = self.begin_change(target)?;
         let name = Name {

@@ -57,7 +57,7 @@ impl<'a> Context<'a> {
         let owned = file.expected().ownership.session() == self.session.number();
         let length = buffer.len().max(1) as u64;
         let _locked = owned.then(|| self.lock_to_read(file.inode(), position, length));
-        self.heed_turn(&file)?;
+        self.heed_exclusive(&file)?;
         let read = self.read_as_it_is(file, buffer, position);
         // Not even a failure counts if it was found in a mixture of states.
         self.unmoved_since(&file, seen)?;

@@ -61,7 +61,7 @@ impl Engine {
             .iter()
             .map(|one| one.carry(session, &mut carried))
             .collect::<Result<Vec<_>, Errno>>()?;
-        session.region().begin_generation();
+        session.region().begin_build();
         session.state().begin_again(session, is_mapped, &carried)?;
         state.begin_again(session)?;
         let _inside = slot.pin();

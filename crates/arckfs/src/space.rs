@@ -235,7 +235,7 @@ impl<'a> Context<'a> {
         reserve: &Reserve,
     ) -> Attempt<u64> {
         let _locked = self.lock_whole(file.inode());
-        self.heed_turn(&file)?;
+        self.heed_exclusive(&file)?;
         let expected = self.begin_change(&file)?;
         let size = pages_of(file.size.load(Ordering::Relaxed));
         let last = end.min(size).min(from + STEP).max(from);
@@ -287,7 +287,7 @@ impl<'a> Context<'a> {
         reserve.take_back(&mut index);
         if let Err(stop) = outcome {
             // The next who has the lock goes on from there.
-            order::settle(published);
+            order::drain(published);
             return Err(stop);
         }
         if file.has(flag::MAPPED) {
@@ -301,7 +301,7 @@ impl<'a> Context<'a> {
     /// which it came. What that sets free is kept in `freed`.
     pub fn punch_step(&self, file: File, from: u64, end: u64, freed: &Reserve) -> Attempt<u64> {
         let _locked = self.lock_whole(file.inode());
-        self.heed_turn(&file)?;
+        self.heed_exclusive(&file)?;
         let expected = self.begin_change(&file)?;
         let mut branch = self.branch(file.inode(), &expected)?;
         let begun = branch.durable();
@@ -344,7 +344,7 @@ impl<'a> Context<'a> {
                 self.give_index_pages(&mut fresh, 0);
                 if set.is_err() {
                     // The next who has the lock goes on from there.
-                    order::settle((zeroed.take(), cleared.take()));
+                    order::drain((zeroed.take(), cleared.take()));
                 }
                 Some(set?)
             } else {

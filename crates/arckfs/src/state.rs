@@ -7,7 +7,7 @@
 //!
 //! Order of locks: an open description's; then those of the views.
 
-use crate::spares::{Spares, ThreadSpares};
+use crate::at_hand::{AtHand, ThreadAtHand};
 use arck_libfs_kit::Session;
 use arck_libfs_kit::messages::MEMBERS;
 use arck_libfs_kit::region::{AtomicOffset, Lock, Offset};
@@ -22,7 +22,7 @@ region_shared! {
         /// Moves when what the path cache remembers may be wrong; see [`crate::paths`].
         pub paths: AtomicU64,
         /// What threads keep at hand, by their slots.
-        pub spares: AtomicOffset<ThreadSpares>,
+        pub at_hand: AtomicOffset<ThreadAtHand>,
         /// Moves when maps of other processes of the group do not show what they should.
         pub maps_moved: AtomicU64,
         pub paths_line: [AtomicU64; 5],
@@ -94,8 +94,8 @@ impl AuxiliaryState {
 
     /// What a state that is all zero leads to. ENOMEM.
     fn begin(&self, session: &'static Session) -> Result<(), Errno> {
-        let spares = Spares::create(session.region(), session.thread()?.slot())?;
-        self.spares.store(spares, Ordering::Release);
+        let at_hand = AtHand::create(session.region(), session.thread()?.slot())?;
+        self.at_hand.store(at_hand, Ordering::Release);
         Ok(())
     }
 

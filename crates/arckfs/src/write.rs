@@ -30,7 +30,7 @@ use arck_libfs_kit::views::{File, begun, flag};
 use std::sync::atomic::Ordering;
 use step::Step;
 
-/// Pages written in one step: more are written in several, in one turn ([`arck_libfs_kit::views::turns`]).
+/// Pages written in one step: more are written in several, in one turn ([`arck_libfs_kit::views::exclusive`]).
 const STEP: usize = 512;
 /// Bytes that are written in one step, wherever they go.
 pub const ONE_STEP: usize = (STEP - 1) * PAGE_SIZE as usize;
@@ -75,7 +75,7 @@ impl<'a> Context<'a> {
             Position::End => u64::MAX,
         };
         if let Position::At(at) = position
-            && !file.spread.load(Ordering::Acquire).is_null()
+            && !file.striped.load(Ordering::Acquire).is_null()
             && (1..=ONE_STEP as u64).contains(&length)
             && let Some(_locked) = self.lock_bytes(file.inode(), at, length)
             && self.overwrites(file, at, end)?
@@ -112,7 +112,7 @@ impl<'a> Context<'a> {
         in_parts: bool,
         limit: u64,
     ) -> Attempt<(usize, u64)> {
-        self.heed_turn(&file)?;
+        self.heed_exclusive(&file)?;
         let expected = self.begin_change(&file)?;
         let size = file.size.load(Ordering::Relaxed);
         let position = match position {
@@ -240,7 +240,7 @@ impl<'a> Context<'a> {
         });
         match only_bytes.filter(|_| is_ours) {
             Some(written) => self.note_written(written),
-            None => self.keep_turn(file.inode()),
+            None => self.keep_exclusive(file.inode()),
         }
     }
 
@@ -267,7 +267,7 @@ impl<'a> Context<'a> {
         }
         self.expect_no_set_id(&file)?;
         let _locked = self.lock_whole(file.inode());
-        self.heed_turn(&file)?;
+        self.heed_exclusive(&file)?;
         let expected = self.begin_change(&file)?;
         let old = file.size.load(Ordering::Relaxed);
         if new > old && size_limit::forbids(new) {
@@ -297,7 +297,7 @@ impl<'a> Context<'a> {
         // Perhaps it has been folded: nothing of others may come before the next attempt.
         let stamped = self
             .confirm_repeatable(&file, &expected, &mut branch, line.flush()?)
-            .inspect_err(|_| self.keep_turn(file.inode()))?;
+            .inspect_err(|_| self.keep_exclusive(file.inode()))?;
         file.size.store(new, Ordering::Release);
         file.stamped(time, Some(stamped));
         if new < old {
@@ -334,7 +334,7 @@ impl<'a> Context<'a> {
         }
         let bytes = self.session.page_bytes(page).ok_or(Errno::IO)?;
         let zeroes = bytes.stream_zeroes(within, PAGE_SIZE as usize - within);
-        order::settle(zeroes.ok_or(Errno::IO)?);
+        order::drain(zeroes.ok_or(Errno::IO)?);
         Ok(None)
     }
 
@@ -359,7 +359,7 @@ impl<'a> Context<'a> {
         for &(page, _) in &dropped {
             cleared.push(delta::clear_index_entry(self.session, branch, root, page)?);
         }
-        order::settle(cleared);
+        order::drain(cleared);
         if root.height() == 0 && first == 0 {
             file.part().root.store(0, Ordering::Release);
         }

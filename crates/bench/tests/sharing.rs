@@ -58,7 +58,7 @@ fn hand_overs_cost_what_was_changed() {
     let [first, others @ ..] = &directories[..] else {
         panic!("no directories");
     };
-    // A name, a birth, a count of links.
+    // A name, a creation, a count of links.
     assert_eq!(count(first, "records"), 3.0);
     for other in others {
         for name in ["records", "bytes_copied"] {

@@ -30,7 +30,7 @@ fn library() -> PathBuf {
 /// counted here, but bounded for each message ([`GIVES_WAY`]).
 fn bound(operation: &str) -> u64 {
     match operation {
-        // A birth takes a number and a record; 256 numbers come with one message, and two
+        // A creation takes a number and a record; 256 numbers come with one message, and two
         // megabytes of records.
         "create+close" => 200,
         // A record, which is two names.

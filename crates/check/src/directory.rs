@@ -1,4 +1,4 @@
-//! The names of a directory: bucket pages, units, hash places.
+//! The names of a directory: hash pages, units, hash places.
 //!
 //! # Invariant
 //! A chain is followed for as many pages as the format allows, and into each page once.
@@ -6,7 +6,7 @@
 use crate::finding::{Place, Rule, quoted};
 use crate::inode::{Link, Look, Sink};
 use arck_core_state::directory::{
-    BUCKET_MAGIC, CHAIN_MAX, Name, TAG_CONTINUED, TAG_FREE, TAGS_OFFSET, UNIT_SIZE, UNITS,
+    HASH_PAGE_MAGIC, CHAIN_MAX, Name, TAG_CONTINUED, TAG_FREE, TAGS_OFFSET, UNIT_SIZE, UNITS,
     UNITS_OFFSET, WORD_IDENTITY, WORD_MAGIC, bucket_of, hash_name, next_page, read_entry, tag,
     tags, units_for,
 };
@@ -59,7 +59,7 @@ impl<S: Sink> Look<'_, S> {
             let Some(page) = pool.page(at) else {
                 return;
             };
-            self.bucket_page(at, page, (bucket, count), sums);
+            self.hash_page(at, page, (bucket, count), sums);
             let next = next_page(page);
             if next.is_null() {
                 break;
@@ -78,7 +78,7 @@ impl<S: Sink> Look<'_, S> {
         self.twice(sums);
     }
 
-    fn bucket_page(
+    fn hash_page(
         &mut self,
         at: PagePtr,
         page: &PageWords,
@@ -87,7 +87,7 @@ impl<S: Sink> Look<'_, S> {
     ) {
         let magic = page[WORD_MAGIC].load(Ordering::Relaxed);
         let identity = page[WORD_IDENTITY].load(Ordering::Relaxed);
-        if magic != BUCKET_MAGIC {
+        if magic != HASH_PAGE_MAGIC {
             let detail = format!("bucket {bucket} begins with {magic:#018x}");
             self.report(Rule::Bucket, self.place(at, 0), detail);
         }

@@ -22,7 +22,7 @@ pub enum Rule {
     Inode,
     /// Root, height and pointers of an index; nothing beyond the end.
     Index,
-    /// Bucket pages: whose they are, and the units in them.
+    /// Hash pages: whose they are, and the units in them.
     Bucket,
     /// Names: well formed, once in a directory, in the bucket that their hash says.
     Name,

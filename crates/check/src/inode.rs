@@ -32,7 +32,7 @@ impl Use {
         match self {
             Use::Inodes => "page of inodes",
             Use::Index => "index page",
-            Use::Bucket => "bucket page",
+            Use::Bucket => "hash page",
             Use::Data => "data page",
             Use::Attributes => "page of extended attributes",
         }

@@ -5,7 +5,7 @@
 //! | `load` | opening them |
 //! | `lock` | who looks, and who serves |
 //! | `segment` | the file of a segment |
-//! | `overlay` | what the journal changes |
+//! | `replayed` | what the journal changes |
 //!
 //! # Invariants
 //! * Nothing of a pool is ever written here.
@@ -17,7 +17,7 @@
 
 mod load;
 mod lock;
-mod overlay;
+mod replayed;
 mod segment;
 
 pub(crate) use load::{open_directory, open_to_change};
@@ -34,7 +34,7 @@ use arck_core_state::superblock::Superblock;
 use arck_core_state::{
     Geometry, InodeNumber, Ownership, PAGE_SIZE, PagePtr, PageWords, Pages, SegmentNumber, layout,
 };
-use overlay::{Overlay, Words};
+use replayed::{Replayed, Words};
 use rustix::fd::OwnedFd;
 use segment::Segment;
 use std::ops::Range;
@@ -59,7 +59,7 @@ pub(crate) struct Pool {
     /// Mapped when they are first looked at.
     metadata: Vec<OnceLock<Option<Segment>>>,
     /// What the journal changes.
-    over: Overlay,
+    over: Replayed,
     /// The segment table as the journal leaves it.
     pub table: Vec<u8>,
     /// Segments of all kinds can be looked into: their kinds are not believed.

@@ -41,7 +41,7 @@ impl Original {
         )
     }
 
-    /// Index pages, bucket pages, data pages.
+    /// Index pages, hash pages, data pages.
     fn walk(&self, page: u64, level: u32, directory: bool, found: &mut Vec<u64>) {
         if page == 0 {
             return;

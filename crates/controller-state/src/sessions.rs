@@ -32,12 +32,12 @@ pub struct SessionEntry {
     pub secret: [u64; 2],
     /// Delta pages that it may fill with what adds to the verified state, for such a controller;
     /// changed by one store, without a flush: after a failure of the machine no session is there.
-    pub room: u64,
+    pub credits: u64,
     /// The last request of it that was done and must not be done twice, in the same way; but this
     /// goes through the journal.
     pub done: u64,
-    /// Fold numbers up to this one may have receipts that are lost.
-    pub receipts_lost: u64,
+    /// Fold numbers up to this one may have fold copies that are lost.
+    pub fold_copies_lost: u64,
     pub groups: [u32; GROUPS_MAX],
 }
 
@@ -46,15 +46,15 @@ pub const SESSION_ENTRY_SIZE: usize = 256;
 const _: () = assert!(size_of::<SessionEntry>() == SESSION_ENTRY_SIZE);
 /// Byte offset of the word with the two page counts in an entry.
 pub const PAGES_OFFSET: usize = offset_of!(SessionEntry, branch_pages);
-/// Of the word with the room.
-pub const ROOM_OFFSET: usize = offset_of!(SessionEntry, room);
+/// Of the word with the credits.
+pub const CREDITS_OFFSET: usize = offset_of!(SessionEntry, credits);
 /// Of the word with the last request that was done.
 pub const DONE_OFFSET: usize = offset_of!(SessionEntry, done);
-/// Of the word with the receipts that are lost.
-pub const LOST_OFFSET: usize = offset_of!(SessionEntry, receipts_lost);
+/// Of the word with the fold copies that are lost.
+pub const LOST_OFFSET: usize = offset_of!(SessionEntry, fold_copies_lost);
 const _: () = assert!(
     PAGES_OFFSET.is_multiple_of(8)
-        && ROOM_OFFSET.is_multiple_of(8)
+        && CREDITS_OFFSET.is_multiple_of(8)
         && DONE_OFFSET.is_multiple_of(8)
         && LOST_OFFSET.is_multiple_of(8)
 );

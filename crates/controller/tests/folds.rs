@@ -325,7 +325,7 @@ fn a_refused_delta_changes_nothing_and_hinders_nobody() {
         2
     );
     // What straddled that is lost, and the session is told so.
-    let lost = Request::Receipt {
+    let lost = Request::FoldCopy {
         inode: ROOT,
         fold,
         offset: 0,
@@ -358,7 +358,7 @@ fn an_arena_that_is_cut_off_harms_only_its_session() {
 }
 
 #[test]
-fn what_straddles_a_fold_gets_its_receipt() {
+fn what_straddles_a_fold_gets_its_fold_copy() {
     let pool = TestPool::new(32 << 20);
     // So long that twenty messages take less than twenty of it, however busy the machine.
     let patience = Duration::from_secs(1);
@@ -372,7 +372,7 @@ fn what_straddles_a_fold_gets_its_receipt() {
     let fold = client.header(ROOT).fold();
     let (offset, mut stored) = (client.slot_offset(ROOT), [0; 64]);
     client.load(offset, &mut stored);
-    let receipt = |offset, length| Request::Receipt {
+    let fold_copy = |offset, length| Request::FoldCopy {
         inode: ROOT,
         fold,
         offset,
@@ -385,10 +385,10 @@ fn what_straddles_a_fold_gets_its_receipt() {
     assert!(started.elapsed() >= patience);
     assert_ne!(client.header(ROOT).fold(), fold);
     assert_eq!(
-        client.ask(&receipt(offset, 64)),
+        client.ask(&fold_copy(offset, 64)),
         Response::Bytes(stored.to_vec())
     );
-    assert_eq!(client.errno(&receipt(1 << 29, 64)), Errno::NODATA);
+    assert_eq!(client.errno(&fold_copy(1 << 29, 64)), Errno::NODATA);
     // Nobody waits for that thread again.
     client.create(ROOT, b"between", FileKind::File);
     let started = Instant::now();
@@ -402,7 +402,7 @@ fn what_straddles_a_fold_gets_its_receipt() {
     let fold = client.header(ROOT).fold();
     client.create(ROOT, b"second", FileKind::File);
     client.commit(&[ROOT], false);
-    let whole = Request::Receipt {
+    let whole = Request::FoldCopy {
         inode: ROOT,
         fold,
         offset: 0,

@@ -85,7 +85,7 @@ fn lock_files_are_for_what_may_be_opened() {
     let stranger = dial(&pool.path());
     let answer = ask(&stranger, ROOT, 1, Access::Read).0;
     assert_eq!(error(&answer), Errno::PROTO, "no session");
-    // Born or not, folded or not.
+    // Created or not, folded or not.
     client.acquire(&[ROOT]);
     let file = client.create(ROOT, b"file", FileKind::File);
     let generation = client.header(file).generation();
@@ -190,13 +190,13 @@ fn a_signature_on_somebody_elses_inode_is_refused() {
     };
     assert_eq!(client.errno(&grow(u32::MAX, 0)), Errno::INVAL);
     assert_eq!(client.errno(&grow(0, u32::MAX)), Errno::INVAL);
-    let receipt = Request::Receipt {
+    let fold_copy = Request::FoldCopy {
         inode: ROOT,
         fold: 1,
         offset: u64::MAX,
         length: u32::MAX,
     };
-    assert_eq!(client.errno(&receipt), Errno::INVAL);
+    assert_eq!(client.errno(&fold_copy), Errno::INVAL);
     let move_names = |name: &[u8], flags| Request::MoveDirectory {
         from: ROOT,
         from_name: name.to_vec(),

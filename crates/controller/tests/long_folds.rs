@@ -60,10 +60,10 @@ fn room_ends_where_a_fold_ends() {
         delta_pages: 10_000,
     });
     let refused = loop {
-        let room = header.delta_room.load(Ordering::SeqCst);
+        let room = header.delta_credits.load(Ordering::SeqCst);
         assert!(room <= 8192, "{room} delta pages");
         header.delta_used.store(room, Ordering::SeqCst);
-        let more = Request::MoreRoom {
+        let more = Request::MoreCredits {
             pages: 1,
             pressing: false,
         };
@@ -73,10 +73,10 @@ fn room_ends_where_a_fold_ends() {
         }
     };
     assert_eq!(refused, Response::Error(Errno::NOSPC.raw_os_error()));
-    assert!(header.delta_room.load(Ordering::SeqCst) >= 4096);
+    assert!(header.delta_credits.load(Ordering::SeqCst) >= 4096);
     // Less is in use, and there is room again.
     header.delta_used.store(0, Ordering::SeqCst);
-    client.done(&Request::MoreRoom {
+    client.done(&Request::MoreCredits {
         pages: 1,
         pressing: false,
     });
@@ -102,7 +102,7 @@ fn a_directory_deep_in_a_tree_costs_what_one_at_its_top_does() {
         for _ in 0..BATCH {
             deepest = client.create(deepest, b"d", FileKind::Directory);
         }
-        // All above that is not born yet comes along.
+        // All above that is not committed yet comes along.
         let began = Instant::now();
         client.done(&Client::commit_request(&[deepest], false));
         took.push(began.elapsed());
@@ -120,7 +120,7 @@ fn a_directory_deep_in_a_tree_costs_what_one_at_its_top_does() {
     controller.stop().unwrap();
 }
 
-/// Of directories within each other that are not born yet, those above had to be looked at one after the other,
+/// Of directories within each other that are not committed yet, those above had to be looked at one after the other,
 /// with a budget of as many pages as had been copied in the round before: chains of some thousands were
 /// told EAGAIN.
 #[test]

@@ -129,8 +129,8 @@ fn what_is_not_repaired_is_set_aside_and_taken_away() {
     let directory = refused_directory(&mut client, b"d");
     let fold = client.header(directory).fold();
     let kept = client.create(ROOT, b"kept", FileKind::File);
-    let epoch = client.header(directory).ownership().epoch();
-    assert_ne!(epoch, 0);
+    let ownership_epoch = client.header(directory).ownership().epoch();
+    assert_ne!(ownership_epoch, 0);
     // Nobody asks for anything: the controller wakes by itself.
     wait_until("the end of the grace period", || {
         client.header(directory).ownership().session() == 0
@@ -216,11 +216,11 @@ fn what_was_repaired_and_not_committed_is_folded_at_the_end() {
 #[test]
 fn inodes_that_were_to_be_born_go_with_their_directory() {
     for is_cut_off in [false, true] {
-        born_in_what_is_refused(is_cut_off);
+        created_in_what_is_refused(is_cut_off);
     }
 }
 
-fn born_in_what_is_refused(is_cut_off: bool) {
+fn created_in_what_is_refused(is_cut_off: bool) {
     let pool = TestPool::new(32 << 20);
     let controller = serve(&pool, Duration::from_millis(30));
     let mut client = Client::connect(&pool.path());
@@ -242,7 +242,7 @@ fn born_in_what_is_refused(is_cut_off: bool) {
         client.header(directory).ownership().session() == 0
     });
     assert_eq!(set_aside(&pool), 3);
-    // Still the session's, unborn, and nothing is left of what it had.
+    // Still the session's, uncommitted, and nothing is left of what it had.
     let header = client.header(file);
     assert_eq!(header.kind(), HeaderKind::Granted);
     assert_eq!(header.ownership().session(), client.welcome.session);
@@ -272,7 +272,7 @@ fn a_refused_file_does_not_take_its_directory_along() {
     wait_until("the end of the grace period", || {
         client.header(file).ownership().session() == 0
     });
-    // It is born, empty.
+    // It is created, empty.
     assert!(client.is_alive(file));
     assert_eq!(client.inode(file).size, 0);
     assert_eq!(client.names(ROOT).len(), 2);

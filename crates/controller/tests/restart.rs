@@ -203,7 +203,7 @@ fn a_region_that_is_handed_in_is_nothing_of_the_pool() {
 }
 
 #[test]
-fn a_receipt_outlives_the_controller_that_made_it() {
+fn a_fold_copy_outlives_the_controller_that_made_it() {
     let mut scene = Scene::new(options());
     let mut client = scene.client();
     client.acquire(&[ROOT]);
@@ -217,17 +217,17 @@ fn a_receipt_outlives_the_controller_that_made_it() {
     client.load(offset, &mut stored);
     client.enter(3);
     client.commit(&[ROOT], false);
-    let receipt = |fold, offset, length| Request::Receipt {
+    let fold_copy = |fold, offset, length| Request::FoldCopy {
         inode: ROOT,
         fold,
         offset,
         length,
     };
     for _ in 0..3 {
-        let asked = client.ask(&receipt(fold, offset, 64));
+        let asked = client.ask(&fold_copy(fold, offset, 64));
         assert_eq!(asked, Response::Bytes(stored.to_vec()));
-        assert_eq!(client.errno(&receipt(fold, 1 << 29, 64)), Errno::NODATA);
-        assert_eq!(client.ask(&receipt(whole, 0, 8)), Response::Done);
+        assert_eq!(client.errno(&fold_copy(fold, 1 << 29, 64)), Errno::NODATA);
+        assert_eq!(client.ask(&fold_copy(whole, 0, 8)), Response::Done);
         scene.restart();
         scene.resume(&mut client);
     }
@@ -242,7 +242,7 @@ fn a_receipt_outlives_the_controller_that_made_it() {
     assert!(other.verified(ROOT, b"second").is_some());
     assert_ne!(client.header(ROOT).fold(), fold);
     scene.resume(&mut client);
-    let asked = client.ask(&receipt(fold, client.slot_offset(ROOT), 64));
+    let asked = client.ask(&fold_copy(fold, client.slot_offset(ROOT), 64));
     assert_eq!(asked, Response::Bytes(stored.to_vec()));
     client.operation(3).leave();
     client.forget_overlay();

@@ -53,7 +53,7 @@ pub struct StoredBranch {
     // ---- line 0
     pub number: u32,
     pub generation: u32,
-    pub epoch: u32,
+    pub ownership_epoch: u32,
     pub reserved0: u32,
     /// The header's fold number when the branch was begun; stored last.
     pub fold: u64,
@@ -76,7 +76,7 @@ pub struct StoredBranch {
     pub tails: [u32; TAILS],
     /// Directories whose folds must come along (both ends of a move), 0 = none.
     pub partners: [u32; PARTNERS],
-    /// Directory in whose delta this inode is born; 0 once born.
+    /// Directory in whose delta this inode is created; 0 once committed.
     pub parent: u32,
     /// Page of the extended attributes: 0 = as verified, [`crate::extended::NONE`] = none, else a
     /// page of a data segment of the session's. (Page numbers fit: the largest pool has 2^32.)
@@ -99,11 +99,11 @@ const _: () = assert!(core::mem::offset_of!(StoredBranch, parent) as u64 == offs
 
 impl StoredBranch {
     /// A branch that changes nothing.
-    pub fn unchanged(number: InodeNumber, generation: u32, epoch: u32, fold: u64) -> StoredBranch {
+    pub fn unchanged(number: InodeNumber, generation: u32, ownership_epoch: u32, fold: u64) -> StoredBranch {
         StoredBranch {
             number,
             generation,
-            epoch,
+            ownership_epoch,
             reserved0: 0,
             fold,
             size: UNCHANGED_SIZE,
@@ -127,17 +127,17 @@ impl StoredBranch {
         bytes: &[u8],
         number: InodeNumber,
         generation: u32,
-        epoch: u32,
+        ownership_epoch: u32,
         fold: u64,
     ) -> Option<StoredBranch> {
         let (mut branch, _) = StoredBranch::read_from_prefix(bytes).ok()?;
-        if (branch.number, branch.generation, branch.epoch, branch.fold)
-            != (number, generation, epoch, fold)
+        if (branch.number, branch.generation, branch.ownership_epoch, branch.fold)
+            != (number, generation, ownership_epoch, fold)
         {
             return None;
         }
         if branch.fold_of_line_1 != fold {
-            let empty = StoredBranch::unchanged(number, generation, epoch, fold);
+            let empty = StoredBranch::unchanged(number, generation, ownership_epoch, fold);
             branch.fold_of_line_1 = fold;
             branch.accessed = empty.accessed;
             branch.mode = empty.mode;

@@ -1,6 +1,6 @@
-//! Verified directories: linear hashing over bucket pages, searched in place.
+//! Verified directories: linear hashing over hash pages, searched in place.
 //!
-//! A directory's index (same shape as a file's) leads from bucket number to bucket page; a
+//! A directory's index (same shape as a file's) leads from bucket number to hash page; a
 //! bucket that is full continues in overflow pages. With `n` buckets a name of hash `h` lives in
 //! bucket `h mod 2^(L+1)` if that is below `n`, else `h mod 2^L`, where `2^L <= n < 2^(L+1)`
 //! (Litwin's linear hashing). One page holds 120 units of 32 bytes behind a header of 256; a
@@ -18,7 +18,7 @@ use crate::inode::FileKind;
 use crate::{PageWords, Pages};
 use core::sync::atomic::Ordering;
 
-/// Units in a bucket page.
+/// Units in a hash page.
 pub const UNITS: usize = 120;
 /// Bytes in a unit.
 pub const UNIT_SIZE: usize = 32;
@@ -33,8 +33,8 @@ pub const TAG_FREE: u8 = 0;
 /// Tag of a unit that continues a name.
 pub const TAG_CONTINUED: u8 = 1;
 /// "BUCKET\0\0".
-pub const BUCKET_MAGIC: u64 = u64::from_le_bytes(*b"BUCKET\0\0");
-/// Word offsets in the header of a bucket page.
+pub const HASH_PAGE_MAGIC: u64 = u64::from_le_bytes(*b"BUCKET\0\0");
+/// Word offsets in the header of a hash page.
 pub const WORD_MAGIC: usize = 0;
 /// Next overflow page, 0 = none.
 pub const WORD_NEXT: usize = 1;
@@ -182,7 +182,7 @@ fn name_matches(page: &PageWords, unit: usize, name: &[u8]) -> bool {
     i < 512 && word(page, i) == u64::from_le_bytes(last)
 }
 
-/// Searches one bucket page.
+/// Searches one hash page.
 pub fn find_in_page(page: &PageWords, hash: u64, name: &[u8]) -> Option<(Dentry, usize)> {
     let wanted = u64::from(tag(hash)).wrapping_mul(0x0101_0101_0101_0101);
     for group in 0..UNITS / 8 {
@@ -270,12 +270,12 @@ pub fn for_each_in_bucket(
     Err(Torn)
 }
 
-/// The overflow page that continues a bucket page; null = none.
+/// The overflow page that continues a hash page; null = none.
 pub fn next_page(page: &PageWords) -> PagePtr {
     PagePtr(word(page, WORD_NEXT))
 }
 
-/// Where a dentry that takes `need` units finds room in a bucket page: the first run of free units
+/// Where a dentry that takes `need` units finds room in a hash page: the first run of free units
 /// that is long enough.
 pub fn room_in_page(page: &PageWords, need: usize) -> Option<usize> {
     let mut free = 0;
@@ -296,15 +296,15 @@ pub fn room_in_page(page: &PageWords, need: usize) -> Option<usize> {
     None
 }
 
-/// A bucket page in private memory, made or changed in place by the controller: the words of live
+/// A hash page in private memory, made or changed in place by the controller: the words of live
 /// pages, so that one look-up serves both.
 #[derive(Clone, Copy)]
-pub struct BucketPage<'p>(pub &'p PageWords);
+pub struct HashPage<'p>(pub &'p PageWords);
 
-impl BucketPage<'_> {
-    /// Makes a page that is all zeroes a bucket page without names.
+impl HashPage<'_> {
+    /// Makes a page that is all zeroes a hash page without names.
     pub fn format(self, directory: InodeNumber, bucket: u64) {
-        self.put(WORD_MAGIC, BUCKET_MAGIC);
+        self.put(WORD_MAGIC, HASH_PAGE_MAGIC);
         self.put(WORD_IDENTITY, u64::from(directory) | bucket << 32);
     }
     fn put(self, index: usize, value: u64) {
@@ -378,7 +378,7 @@ mod tests {
         fn a_page_is_a_map(operations in prop::collection::vec(
             (any::<bool>(), prop::collection::vec(1u8..=255, 1..=255usize)), 1..60)) {
             let words = crate::zeroed_page();
-            let page = BucketPage(&words);
+            let page = HashPage(&words);
             page.format(5, 0);
             let mut model: HashMap<Vec<u8>, Dentry> = HashMap::new();
             for (number, (add, name)) in operations.into_iter().enumerate() {

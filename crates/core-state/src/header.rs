@@ -73,7 +73,7 @@ impl Ownership {
 #[repr(u8)]
 pub enum HeaderKind {
     Free = 0,
-    /// Granted to a session and not yet born.
+    /// Granted to a session and not yet committed.
     Granted = 1,
     /// Alive; the inode tells the type.
     Alive = 2,
@@ -99,7 +99,7 @@ impl HeaderKind {
 pub struct LiveHeader {
     /// Odd while the controller changes the inode.
     pub sequence: AtomicU64,
-    /// Byte address of the [`Inode`](crate::inode::Inode) in the pool; 0 before birth.
+    /// Byte address of the [`Inode`](crate::inode::Inode) in the pool; 0 before creation.
     pub inode: AtomicU64,
     /// Fold number: a branch with another number does not exist.
     pub fold: AtomicU64,

@@ -2,7 +2,7 @@
 //!
 //! Height 0: the root *is* page 0 of the file. Height h: the root is an index page each of whose
 //! entries covers 512^(h-1) pages. The same shape serves three uses: data pages of a file,
-//! bucket pages of a directory, and the delta of a file, whose *interior* pointers are page
+//! hash pages of a directory, and the delta of a file, whose *interior* pointers are page
 //! numbers in the owner's arena and whose leaf entries are pages of the pool, 0 for "as
 //! verified", or [`HOLE`] for "nothing here any more".
 

@@ -58,7 +58,7 @@ pub struct Inode {
     pub gid: u32,
     /// Bytes. Of a directory: 4096 times the number of its buckets.
     pub size: u64,
-    /// Root of the index of data pages, or of bucket pages.
+    /// Root of the index of data pages, or of hash pages.
     pub root: IndexRoot,
     pub accessed: Nanoseconds,
     pub modified: Nanoseconds,

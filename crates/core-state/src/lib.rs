@@ -8,7 +8,7 @@
 //! Two kinds of state are described here:
 //!
 //! * **Verified state**, written by the controller alone: [`superblock`], the [`header`] table,
-//!   [`inode`]s, hashed [`directory`] bucket pages and [`index`] pages.
+//!   [`inode`]s, hashed [`directory`] hash pages and [`index`] pages.
 //! * **Deltas**, written by an owner session in its own [`arena`]: [`branch`]es, directory
 //!   [`record`]s and index pages of the same shape as the verified ones.
 //!

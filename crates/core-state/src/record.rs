@@ -75,7 +75,7 @@ pub struct StoredRecord {
     pub generation: u32,
     /// Directory that `source` and `kills[0]` belong to; 0 = this one.
     pub source_directory: u32,
-    /// Birth: permission bits, owner and time of an inode not yet born.
+    /// Creation: permission bits, owner and time of an inode not yet committed.
     pub mode: u32,
     pub uid: u32,
     pub gid: u32,

@@ -6,7 +6,7 @@
 use crate::Seed;
 use arck_core_state::branch::StoredBranch;
 use arck_core_state::directory::{
-    BucketPage, CHAIN_MAX, Dentry, TAG_FREE, UNITS, for_each_in_bucket, hash_name, lookup,
+    HashPage, CHAIN_MAX, Dentry, TAG_FREE, UNITS, for_each_in_bucket, hash_name, lookup,
     read_entry, tags,
 };
 use arck_core_state::extended;
@@ -43,13 +43,13 @@ pub fn run(bytes: &[u8]) {
         }
         BRANCH => {
             let word = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
-            if let (Some(number), Some(generation), Some(epoch), Some(low), Some(high)) =
+            if let (Some(number), Some(generation), Some(ownership_epoch), Some(low), Some(high)) =
                 (word(0), word(4), word(8), word(16), word(20))
             {
                 let fold = u64::from(low) | u64::from(high) << 32;
-                if let Some(found) = StoredBranch::decode(bytes, number, generation, epoch, fold) {
+                if let Some(found) = StoredBranch::decode(bytes, number, generation, ownership_epoch, fold) {
                     let again = found.as_bytes();
-                    let again = StoredBranch::decode(again, number, generation, epoch, fold);
+                    let again = StoredBranch::decode(again, number, generation, ownership_epoch, fold);
                     assert_eq!(again, Some(found));
                 }
             }
@@ -168,7 +168,7 @@ fn run_directory(bytes: &[u8]) {
         for (word, live) in copy.iter().zip(words) {
             word.store(live.load(Ordering::Relaxed), Ordering::Relaxed);
         }
-        let bucket = BucketPage(&copy);
+        let bucket = HashPage(&copy);
         let dentry = Dentry {
             inode: 5,
             generation: 1,
@@ -290,7 +290,7 @@ pub fn seeds() -> Vec<Seed> {
     add(INDEX, "index-2", &[&root(1, 2), &interior, &leaves[..64]]);
 
     let words = arck_core_state::zeroed_page();
-    let bucket = BucketPage(&words);
+    let bucket = HashPage(&words);
     bucket.format(5, 0);
     for name in [&b"name"[..], &[b'z'; 255]] {
         let dentry = Dentry {

@@ -5,7 +5,7 @@
 
 use crate::{Error, Here, Store, VALUE_MAX, check_key, is_file};
 use arck_libfs_kit::engine::{Alone, Attempt, Context, Engine};
-use arck_libfs_kit::names::births::Birth;
+use arck_libfs_kit::names::creations::Creation;
 use arck_libfs_kit::names::directories::may_remove;
 use arck_libfs_kit::names::together::{Contents, Successor};
 use arck_libfs_kit::views::{CachedInode, Directory};
@@ -79,7 +79,7 @@ impl Store {
     ) -> Attempt<usize> {
         let directory = context.view_to_change(here.directory.0, here.directory.1)?;
         let directory = Directory::of(directory)?;
-        let user = here.birth.owner.0;
+        let user = here.creation.owner.0;
         let mut looked = Vec::with_capacity(changes.len());
         for (key, _) in changes {
             at.set(key);
@@ -101,12 +101,12 @@ impl Store {
         context.expect_own(directory.inode())?;
         let all = changes.iter().zip(&looked).zip(successors.iter_mut());
         for (((_, value), one), successor) in all {
-            let birth = birth_after(here.birth, one.victim);
+            let creation = creation_after(here.creation, one.victim);
             match (value, &mut *successor) {
-                (Some(_), Some(stored)) => stored.birth = birth,
+                (Some(_), Some(stored)) => stored.creation = creation,
                 (Some(value), None) => {
                     let contents = Contents::store(context, value)?;
-                    *successor = Some(Successor { birth, contents });
+                    *successor = Some(Successor { creation, contents });
                 }
                 (None, _) => {}
             }
@@ -118,12 +118,12 @@ impl Store {
 
 /// What the file after is like: the permission bits of the one before stay, but those for a group that is
 /// another one now.
-fn birth_after(mut birth: Birth<'static>, victim: Option<&CachedInode>) -> Birth<'static> {
+fn creation_after(mut creation: Creation<'static>, victim: Option<&CachedInode>) -> Creation<'static> {
     if let Some(victim) = victim {
-        birth.mode = victim.mode.load(Ordering::Relaxed) & 0o777;
-        if victim.gid.load(Ordering::Relaxed) != birth.owner.1 {
-            birth.mode &= !0o070;
+        creation.mode = victim.mode.load(Ordering::Relaxed) & 0o777;
+        if victim.gid.load(Ordering::Relaxed) != creation.owner.1 {
+            creation.mode &= !0o070;
         }
     }
-    birth
+    creation
 }

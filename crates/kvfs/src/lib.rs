@@ -5,7 +5,7 @@
 //! sessions read, and the reverse. There are no descriptors and no offsets, a value is read and set as
 //! a whole, and that is what makes it fast.
 //!
-//! A value is never changed: to set one gives birth to a file that has its contents already, by a record
+//! A value is never changed: to set one gives creation to a file that has its contents already, by a record
 //! that takes the name from the file before. So
 //!
 //! * a crash leaves the value before or the one after, and so does a fold, at whatever moment. What has
@@ -29,7 +29,7 @@ pub use changes::Batch;
 
 use arck_libfs_kit::engine::{Alone, Attempt, Context, Engine, Way};
 use arck_libfs_kit::format::{FileKind, NAME_MAX, PAGE_SIZE};
-use arck_libfs_kit::names::births::Birth;
+use arck_libfs_kit::names::creations::Creation;
 use arck_libfs_kit::per_process::PerProcess;
 use arck_libfs_kit::session::SessionOptions;
 use arck_libfs_kit::views::{Directory, File};
@@ -121,7 +121,7 @@ struct Here {
     /// Number and generation.
     directory: (u32, u32),
     /// Of the file of a new key.
-    birth: Birth<'static>,
+    creation: Creation<'static>,
 }
 
 fn connect(options: &Options, path: &str) -> Result<PerProcess<Here>, Error> {
@@ -138,11 +138,11 @@ fn open(
     options: &Options,
     path: &str,
 ) -> Result<PerProcess<Here>, Error> {
-    let birth = Birth::file(options.mode);
-    let made = options.make.then_some(Birth {
+    let creation = Creation::file(options.mode);
+    let made = options.make.then_some(Creation {
         // Who may read may search.
         mode: options.mode | (options.mode & 0o444) >> 2,
-        ..birth
+        ..creation
     });
     let found = Engine::new(session, &Alone).run(Way::Names, |context| {
         let found = context.directory_at(path.as_bytes(), made)?;
@@ -152,7 +152,7 @@ fn open(
         what: format!("{}: directory {path}", options.pool.display()),
         errno,
     })?;
-    Ok(PerProcess::new(session, Here { directory, birth }))
+    Ok(PerProcess::new(session, Here { directory, creation }))
 }
 
 impl Store {

@@ -500,7 +500,7 @@ fn a_pool_is_used_up_and_goes_on_after_deletes() {
 }
 
 /// Values of several pages are set by two threads while all of the session is folded over and over. (A fold of all
-/// marks inodes that are on their way, too: the branch of one that was not born after all could not be ended, and
+/// marks inodes that are on their way, too: the branch of one that was not committed after all could not be ended, and
 /// its index page was another value's in the next attempt. Both branches led there, and both deltas were refused.)
 #[test]
 fn what_is_not_born_while_all_is_folded_leaves_its_contents() {

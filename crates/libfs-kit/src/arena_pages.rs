@@ -3,9 +3,9 @@
 //! # Invariants
 //! * A delta page is handed out once until it is given back; it is given back when the branch
 //!   that led to it does not exist any more (its fold number has passed) or no longer does.
-//! * Pages that may hold what adds to the verified state are no more than the session's room (see
-//!   `delta_room` in [`arck_protocol::control`]): an operation that has succeeded can be folded.
-//!   A page is counted before the room is looked at for the last time.
+//! * Pages that may hold what adds to the verified state are no more than the session's credits (see
+//!   `delta_credits` in [`arck_protocol::control`]): an operation that has succeeded can be folded.
+//!   A page is counted before the credits is looked at for the last time.
 //! * A page whose bit is set in `clean` is zero behind its first line, durably: it held a small file's index
 //!   ([`ArenaPages::release_front`]), and nobody has had it since.
 //! * Only allocated parts of the arena are handed out: touching others could hit a full file
@@ -47,9 +47,9 @@ region_shared! {
 }
 
 /// Delta pages that the session may use for what adds to the verified state. Acquire: who has seen
-/// a fold sees the room without what was folded.
-fn room(session: &Session) -> u64 {
-    session.control().header.delta_room.load(Ordering::Acquire)
+/// a fold sees the credits without what was folded.
+fn credits(session: &Session) -> u64 {
+    session.control().header.delta_credits.load(Ordering::Acquire)
 }
 
 impl ArenaPages {
@@ -119,31 +119,31 @@ impl ArenaPages {
         session: &Session,
         slot: &ThreadSlot<'_>,
     ) -> Result<(u32, bool), Need> {
-        let taken = self.take_within_room(session, slot)?;
+        let taken = self.take_within_credits(session, slot)?;
         session.bring_arena_near(u64::from(taken.0) * PAGE_SIZE);
         Ok(taken)
     }
 
-    fn take_within_room(
+    fn take_within_credits(
         &self,
         session: &Session,
         slot: &ThreadSlot<'_>,
     ) -> Result<(u32, bool), Need> {
         let _locked = self.lock.lock(slot.holder());
-        if self.used() >= room(session) {
-            return Err(Need::Room(1));
+        if self.used() >= credits(session) {
+            return Err(Need::Credits(1));
         }
         let (page, is_clean) = self.take_any(session, slot)?;
-        if self.used() > room(session) {
-            // Room was taken back while the page was counted.
+        if self.used() > credits(session) {
+            // Credits was taken back while the page was counted.
             self.put_back(session, slot, page);
-            return Err(Need::Room(1));
+            return Err(Need::Credits(1));
         }
         Ok((page, is_clean))
     }
 
-    /// A delta page for what takes names away, which must be possible where there is no room at
-    /// all; and whether there is room for it to hold what adds something, too.
+    /// A delta page for what takes names away, which must be possible where there is no credits at
+    /// all; and whether there is credits for it to hold what adds something, too.
     pub fn take_for_removal(
         &self,
         session: &Session,
@@ -151,7 +151,7 @@ impl ArenaPages {
     ) -> Result<(u32, bool), Need> {
         let _locked = self.lock.lock(slot.holder());
         let (page, _) = self.take_any(session, slot)?;
-        Ok((page, self.used() <= room(session)))
+        Ok((page, self.used() <= credits(session)))
     }
 
     /// A page, counted, and whether it is clean, which it is not from now on. Under the lock.
@@ -184,10 +184,10 @@ impl ArenaPages {
         Err(Need::ArenaPages)
     }
 
-    /// Asks for room for so many pages more; `pressing`: this session has just folded. Outside of
+    /// Asks for credits for so many pages more; `pressing`: this session has just folded. Outside of
     /// operations. ENOSPC.
-    pub fn ask_for_room(&self, session: &Session, pages: u32, pressing: bool) -> Result<(), Errno> {
-        session.ask(&Request::MoreRoom { pages, pressing })
+    pub fn ask_for_credits(&self, session: &Session, pages: u32, pressing: bool) -> Result<(), Errno> {
+        session.ask(&Request::MoreCredits { pages, pressing })
     }
 
     /// Under the lock.

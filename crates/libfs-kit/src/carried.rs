@@ -22,7 +22,7 @@ pub struct Carried {
 }
 
 impl Carried {
-    /// An unborn inode goes on with its delta: gives what its branch says, if it has one.
+    /// An uncommitted inode goes on with its delta: gives what its branch says, if it has one.
     pub fn keep(&mut self, session: &Session, number: InodeNumber) -> Option<StoredBranch> {
         self.numbers.insert(number);
         let header = session.header(number)?;
@@ -41,7 +41,7 @@ impl Carried {
         Some(stored)
     }
 
-    /// An unborn inode goes on without whatever delta it has, which durably ends. EIO.
+    /// An uncommitted inode goes on without whatever delta it has, which durably ends. EIO.
     pub fn keep_bare(&mut self, session: &Session, number: InodeNumber) -> Result<(), Errno> {
         self.numbers.insert(number);
         let header = session.header(number).ok_or(Errno::STALE)?;

@@ -56,7 +56,7 @@ impl<'s> Branch<'s> {
         Ok(Branch { bytes, offset })
     }
 
-    /// Byte offset of a field in the arena, for receipts.
+    /// Byte offset of a field in the arena, for fold copies.
     pub(crate) fn offset_of(&self, field: u64) -> u64 {
         self.offset + field
     }
@@ -99,13 +99,13 @@ impl<'s> Branch<'s> {
         Ok(bytes.ok_or(OUTSIDE)?.describing().flush())
     }
 
-    /// Ends a branch that an unborn inode had, durably: it does not exist any more.
+    /// Ends a branch that an uncommitted inode had, durably: it does not exist any more.
     #[track_caller]
     pub fn end(&self) -> Result<(), Errno> {
         let line_1 = self.bytes.write_u64(offset::FOLD_OF_LINE_1 as usize, 0);
         let line_0 = self.bytes.write_u64(offset::FOLD as usize, 0);
         let ended = line_0.ok_or(OUTSIDE)?.flush();
-        order::settle((ended, line_1.ok_or(OUTSIDE)?.flush()));
+        order::drain((ended, line_1.ok_or(OUTSIDE)?.flush()));
         Ok(())
     }
 
@@ -162,7 +162,7 @@ impl<'s> Branch<'s> {
         ]
     }
 
-    /// The directory in which an inode is born that had no name: in the line of the partners, of which one is
+    /// The directory in which an inode is created that had no name: in the line of the partners, of which one is
     /// named next, and flushed with it.
     pub fn put_parent(&self, parent: InodeNumber) -> Result<(), Errno> {
         self.store(offset::PARENT, parent.into())

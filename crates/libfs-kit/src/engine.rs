@@ -8,7 +8,7 @@
 //! 2. locks the inodes that it is about ([`crate::views::locks`]);
 //! 3. begins to change them ([`Context::begin_change`]: the *first check*), has what it refers to
 //!    durable, and publishes by one store;
-//! 4. has the *second check* made, [`Context::confirm`], which asks for the receipt where a fold got
+//! 4. has the *second check* made, [`Context::confirm`], which asks for the fold copy where a fold got
 //!    in between, and says whether the operation stands, was folded, or is to be made again;
 //! 5. brings the views up to what stands.
 //!
@@ -38,7 +38,7 @@ pub use second_check::{Confirmed, Published};
 
 use crate::ownership::{self, Owner};
 use crate::region::{Guard, ThreadSlot};
-use crate::views::turns::Turn;
+use crate::views::exclusive::Exclusive;
 use crate::views::{CachedInode, Views};
 use crate::{Operation, Session, ThreadContext};
 use arck_core_state::{InodeNumber, LiveHeader};
@@ -195,9 +195,9 @@ impl Context<'_> {
         self.call.reach(Progress::Publishing);
     }
 
-    /// Keeps a turn until the call ends.
-    pub(crate) fn keep(&self, turn: Turn) {
-        self.call.keep(turn);
+    /// Keeps exclusive I/O until the call ends.
+    pub(crate) fn keep(&self, exclusive: Exclusive) {
+        self.call.keep(exclusive);
     }
 
     #[inline(always)]
@@ -338,9 +338,9 @@ impl Engine<'_> {
             Stop::Failure(Errno::STALE) if way == Way::Names => Err(Errno::STALE),
             Stop::Failure(Errno::STALE) if call.looks_again() => return Ok(()),
             Stop::Failure(errno) => return Err(errno),
-            Stop::Need(Need::OwnTurn(number)) => {
+            Stop::Need(Need::OwnExclusive(number)) => {
                 let inode = self.known(number).ok_or(Errno::STALE)?;
-                call.keep(Turn::on(self.session, inode, thread.slot().holder()));
+                call.keep(Exclusive::on(self.session, inode, thread.slot().holder()));
                 Ok(())
             }
             Stop::Need(Need::Admit(number, false)) => self.admit(number, &call.admission),

@@ -1,8 +1,8 @@
-//! Names: the overlay of those by which this session's deltas differ from the verified directories, births
-//! of new inodes beside their first names, and the end of inodes that were never born. Several names can be
+//! Names: the overlay of those by which this session's deltas differ from the verified directories, creations
+//! of new inodes beside their first names, and the end of inodes that were never committed. Several names can be
 //! changed [`together`].
 
-pub mod births;
+pub mod creations;
 pub mod changes;
 pub mod directories;
 pub mod listing;
@@ -26,7 +26,7 @@ region_hash_node! {
         /// What the name leads to; 0 = the verified name is hidden.
         pub inode: AtomicU32,
         pub generation: AtomicU32,
-        /// [`FileKind`] as a number; from bit 8 on, the lane in whose list the entry is.
+        /// [`FileKind`] as a number; from bit 8 on, the shard in whose list the entry is.
         pub kind: AtomicU32,
         /// Record whose ADD makes the name visible.
         pub record_unit: AtomicU32,
@@ -45,15 +45,15 @@ impl OverlayEntry {
     pub fn kind(&self) -> Option<FileKind> {
         FileKind::from_u8(self.kind.load(Ordering::Relaxed) as u8)
     }
-    /// The lane in whose list the entry is.
-    pub fn lane(&self) -> usize {
+    /// The shard in whose list the entry is.
+    pub fn shard(&self) -> usize {
         (self.kind.load(Ordering::Relaxed) >> 8) as usize
     }
-    /// Says what it leads to is, without changing its lane.
+    /// Says what it leads to is, without changing its shard.
     pub fn set_kind(&self, kind: FileKind) {
-        let lane = self.kind.load(Ordering::Relaxed) & !0xff;
+        let shard = self.kind.load(Ordering::Relaxed) & !0xff;
         self.kind
-            .store(lane | u32::from(kind as u8), Ordering::Relaxed);
+            .store(shard | u32::from(kind as u8), Ordering::Relaxed);
     }
     /// Where the bytes of the name begin.
     pub fn name_offset(entry: Offset<OverlayEntry>) -> Offset<AtomicU8> {

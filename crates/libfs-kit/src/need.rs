@@ -23,18 +23,18 @@ pub enum Need {
     Wait(InodeNumber),
     /// The lock of an inode, which could not be waited for under another lock.
     Busy(InodeNumber),
-    /// Another thread's turn on an inode's data to end.
-    Turn(InodeNumber),
-    /// A turn on an inode's data, until the call ends.
-    OwnTurn(InodeNumber),
-    /// Unborn inode numbers.
+    /// Another thread's exclusive I/O on an inode's data to end.
+    Exclusive(InodeNumber),
+    /// A exclusive I/O on an inode's data, until the call ends.
+    OwnExclusive(InodeNumber),
+    /// Uncommitted inode numbers.
     Numbers,
     /// So many free pages in segments of the session's own.
     DataPages(u32),
     /// Free pages of the arena.
     ArenaPages,
     /// Room in the pool for what so many more delta pages add.
-    Room(u32),
+    Credits(u32),
     /// That the arena has this slot for a branch.
     BranchSlot(u32),
     /// Memory of the group's region: what a fold makes superfluous is free after it.
@@ -53,7 +53,7 @@ impl Need {
     /// Of one delta page: the same where `pages` are needed at once, none of which has been had.
     pub fn of_pages(self, pages: usize) -> Need {
         match self {
-            Need::Room(_) => Need::Room(u32::try_from(pages).unwrap_or(u32::MAX)),
+            Need::Credits(_) => Need::Credits(u32::try_from(pages).unwrap_or(u32::MAX)),
             other => other,
         }
     }

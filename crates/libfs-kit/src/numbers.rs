@@ -1,8 +1,8 @@
-//! The stock of granted inode numbers: a birth takes one without a message (DESIGN section 5).
+//! The stock of granted inode numbers: a creation takes one without a message (DESIGN section 5).
 //! When it runs low more are asked for, and the answer is fetched when it is there.
 //!
 //! # Invariants
-//! * Every number in the stock is granted to this session and unborn, and no record or branch
+//! * Every number in the stock is granted to this session and uncommitted, and no record or branch
 //!   of it is in effect.
 //! * `lock` protects the stock, what is put aside, and the request under way; it is held for a few
 //!   loads and stores, or while one piece is put aside or fetched.
@@ -53,7 +53,7 @@ region_shared! {
     }
 }
 
-/// Ends what was begun of an unborn inode, so that its number can be used for another. False if
+/// Ends what was begun of an uncommitted inode, so that its number can be used for another. False if
 /// that cannot be done.
 pub(crate) fn end_branch(session: &Session, number: InodeNumber, header: &LiveHeader) -> bool {
     let slot = header.branch_slot();
@@ -66,14 +66,14 @@ pub(crate) fn end_branch(session: &Session, number: InodeNumber, header: &LiveHe
     branch.end().is_ok()
 }
 
-/// Whether that is the header of an inode that was granted to the session and is not born yet.
-pub fn is_unborn(session: &Session, header: &LiveHeader) -> bool {
+/// Whether that is the header of an inode that was granted to the session and is not committed yet.
+pub fn is_uncommitted(session: &Session, header: &LiveHeader) -> bool {
     header.kind() == HeaderKind::Granted && header.ownership().session() == session.number()
 }
 
 impl Numbers {
-    /// In a new generation of the auxiliary state, when no birth is under way: the stock is what was
-    /// granted to the session and is unborn, but for what goes on. Blocks while numbers asked for are
+    /// In a new generation of the auxiliary state, when no creation is under way: the stock is what was
+    /// granted to the session and is uncommitted, but for what goes on. Blocks while numbers asked for are
     /// on their way.
     pub fn begin_again(&self, session: &Session, slot: &ThreadSlot<'_>, carried: &Carried) {
         self.lock.reset();
@@ -84,15 +84,15 @@ impl Numbers {
         self.count.store(0, Ordering::Relaxed);
         // With the memory of the generation before.
         self.aside.store(Offset::NULL, Ordering::Relaxed);
-        let unborn = (1..session.geometry().inode_count).filter(|&number| {
+        let uncommitted = (1..session.geometry().inode_count).filter(|&number| {
             session.header(number).is_some_and(|header| {
-                is_unborn(session, header)
+                is_uncommitted(session, header)
                     && !carried.has(number)
                     && end_branch(session, number, header)
             })
         });
-        let unborn: Vec<InodeNumber> = unborn.collect();
-        let (stock, aside) = unborn.split_at(unborn.len().min(STOCK));
+        let uncommitted: Vec<InodeNumber> = uncommitted.collect();
+        let (stock, aside) = uncommitted.split_at(uncommitted.len().min(STOCK));
         let _locked = self.lock.lock(slot.holder());
         // As those of the stock, the first are to be used first.
         for piece in aside.chunks(PIECE).rev() {
@@ -139,7 +139,7 @@ impl Numbers {
         true
     }
 
-    /// An unborn number, if one is in stock. Does not block.
+    /// An uncommitted number, if one is in stock. Does not block.
     pub fn take(&self, session: &Session, slot: &ThreadSlot<'_>) -> Result<InodeNumber, Need> {
         let _locked = self.lock.lock(slot.holder());
         if self.count.load(Ordering::Relaxed) <= LOW && !self.fetch(slot) {
@@ -195,7 +195,7 @@ impl Numbers {
         self.count.store(count as u32 + 1, Ordering::Relaxed);
     }
 
-    /// Gives back a number whose birth did not happen. A number whose inode others may have seen must not come back before they
+    /// Gives back a number whose creation did not happen. A number whose inode others may have seen must not come back before they
     /// have looked away: that is the caller's to see to.
     pub fn give_back(&self, slot: &ThreadSlot<'_>, number: InodeNumber) {
         let _locked = self.lock.lock(slot.holder());

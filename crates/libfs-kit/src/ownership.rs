@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //! * None of these functions is called inside an operation: a fold waits for operations.
-//! * Whether a record that straddled a fold was folded is decided by the receipt, never by the
+//! * Whether a record that straddled a fold was folded is decided by the fold copy, never by the
 //!   verified state, which others may have changed since (DESIGN section 5).
 
 use crate::session::Session;
@@ -91,12 +91,12 @@ pub fn recall(session: &Session, number: InodeNumber) -> Result<(), Errno> {
 /// Folds this session's own deltas of these inodes.
 pub fn commit(session: &Session, numbers: &[InodeNumber], release: bool) -> Result<(), Errno> {
     let inodes = InodeList::new(numbers).ok_or(Errno::INVAL)?;
-    ask_until_settled(session, &Request::Commit { inodes, release })
+    ask_until_quiescent(session, &Request::Commit { inodes, release })
 }
 
 /// As [`Session::ask`]; EAGAIN, which says that operations of other threads were in the middle
 /// of something, is asked again for a while.
-pub fn ask_until_settled(session: &Session, request: &Request) -> Result<(), Errno> {
+pub fn ask_until_quiescent(session: &Session, request: &Request) -> Result<(), Errno> {
     for _ in 0..UNSETTLED_MAX {
         match session.ask(request) {
             Err(Errno::AGAIN) => arck_protocol::wait::sleep(Duration::from_millis(1)),
@@ -110,7 +110,7 @@ pub fn ask_until_settled(session: &Session, request: &Request) -> Result<(), Err
 const UNSETTLED_MAX: u32 = 100;
 
 /// Finds out, after the operation has been left, whether the arena bytes `stored` at `offset`
-/// were folded. EIO if the receipt is gone: then nobody knows.
+/// were folded. EIO if the fold copy is gone: then nobody knows.
 pub fn straddled(
     session: &Session,
     header: &LiveHeader,
@@ -135,7 +135,7 @@ pub fn straddled_after(
 ) -> Result<Straddled, Errno> {
     wait_unmarked(session, header)?;
     operation::straddled_after(header, expected, published, last, |length| {
-        session.request(&Request::Receipt {
+        session.request(&Request::FoldCopy {
             inode: number,
             fold: expected.fold,
             offset,

@@ -4,7 +4,7 @@
 //! * [`refresh`]: the table of views, and bringing one up to date. [`ended`]: what becomes of deltas that
 //!   are over. [`links`]: counts of links.
 //! * [`kinds`]: a view as that of a directory, or of what is none.
-//! * [`locks`], [`turns`]: who may change what of an inode at the same time.
+//! * [`locks`], [`exclusive`]: who may change what of an inode at the same time.
 //! * [`verified`]: what was looked at is of one state. [`entries`]: the pages of files, and the entries of
 //!   deltas that lead to them. [`branch`]: branches begun. [`stamps`]: times.
 //! * [`open`]: the table of what is open.
@@ -14,11 +14,11 @@
 //! * A [`CachedInode`] holds for the `ownership`, `fold` and `sequence` written in it, which are compared
 //!   with the header before it is believed.
 //! * `CachedInode::lock` protects the delta fields for writing (those of a directory's names may be
-//!   protected by the locks of its [buckets](locks) instead); readers of attributes load them
+//!   protected by the locks of its [stripes](locks) instead); readers of attributes load them
 //!   one by one. Cached inodes are never freed while the session lives, so references to them
 //!   need no epoch; overlay entries are freed through the epoch.
 //!
-//! Order of locks: the LibFS's own; that of making room; a turn of an inode (one at a time, see [`turns`]);
+//! Order of locks: the LibFS's own; that of making room; exclusive I/O of an inode (one at a time, see [`exclusive`]);
 //! cached inodes by ascending number, directories before what they hold where both are needed;
 //! then stocks of the kit; then the region's own.
 
@@ -32,7 +32,7 @@ pub mod open;
 pub mod reading;
 pub mod refresh;
 pub mod stamps;
-pub mod turns;
+pub mod exclusive;
 pub mod verified;
 
 use crate::Session;
@@ -73,15 +73,15 @@ region_shared! {
         /// What threads keep at hand, by their slots.
         pub(crate) thread_numbers: AtomicOffset<ThreadNumbers>,
         pub(crate) inodes_lock: Lock,
-        /// How many inodes have been spread.
-        pub spread: AtomicU32,
+        /// How many inodes have been striped.
+        pub striped: AtomicU32,
         /// Held by the thread that makes room by a fold, until what it freed can be had.
-        pub(crate) room: Lock,
+        pub(crate) credits: Lock,
         /// Threads that are giving back what folded deltas used.
         pub(crate) refreshing: AtomicU32,
         pub(crate) first_line: [AtomicU64; 2],
 
-        /// Inodes that died unborn, oldest first, whose numbers can be used again once no thread
+        /// Inodes that died uncommitted, oldest first, whose numbers can be used again once no thread
         /// is still looking at the old one; protected by `reuse_lock`.
         pub(crate) reuse_first: AtomicOffset<CachedInode>,
         pub(crate) reuse_last: AtomicOffset<CachedInode>,
@@ -139,7 +139,7 @@ region_shared! {
         /// Verified root of the index, or of the hash pages, and the size of what it leads to.
         pub base_root: AtomicU64,
         pub base_size: AtomicU64,
-        /// The directory in which it is. Of what is none: in which it is born, or through which it was
+        /// The directory in which it is. Of what is none: in which it is created, or through which it was
         /// opened last; 0: none is known.
         pub holder: AtomicU32,
 
@@ -147,11 +147,11 @@ region_shared! {
         /// Whether the branch has been begun for `fold`: see [`begun`].
         pub branch: AtomicU32,
         pub(in crate::views) file: FilePart,
-        /// Of a directory: what it has of names and delta, unless it is spread.
-        pub lane: Lane,
-        pub bucket: Bucket,
-        /// What it has instead, or a file has, once it is spread; see [`locks`].
-        pub spread: AtomicOffset<Spread>,
+        /// Of a directory: what it has of names and delta, unless it is striped.
+        pub shard: Shard,
+        pub stripe: Stripe,
+        /// What it has instead, or a file has, once it is striped; see [`locks`].
+        pub striped: AtomicOffset<Striped>,
         /// Descriptions that have the inode open (low half), and its place in the open table
         /// plus one (high half): one word, so that the last close and a new open cannot cross.
         /// [`REFUSED`] while it ends.
@@ -161,18 +161,18 @@ region_shared! {
         pub dirty_next: AtomicU32,
         pub(in crate::views) directory: DirectoryPart,
         pub reuse_next: AtomicOffset<CachedInode>,
-        /// The region's epoch when the inode died unborn.
+        /// The region's epoch when the inode died uncommitted.
         pub reuse_epoch: AtomicU64,
         /// Of the delta, protected by `lock`: the page of the extended attributes, as the branch
         /// says it; 0 = as verified.
         pub attributes: AtomicU32,
         /// Held over reads and writes that take the inode's lock several times; see [`flag::TURN`].
-        pub turn: Lock,
+        pub exclusive: Lock,
     }
 
     /// What one thread, or a few, put into a directory's delta. Protected by `lock`, or by the
     /// inode's lock where it is the only one.
-    pub struct Lane {
+    pub struct Shard {
         pub lock: Lock,
         /// Where the next record goes (0 = nowhere yet), the first page, the last sequence.
         pub tail_page: AtomicU32,
@@ -186,42 +186,42 @@ region_shared! {
         pub overlay_first: AtomicOffset<OverlayEntry>,
         /// Names more than the verified directory has; fewer wrap.
         pub entries: AtomicU32,
-        /// How often a thread waited for the directory, before it was spread.
+        /// How often a thread waited for the directory, before it was striped.
         pub waited: AtomicU32,
     }
 
     /// Of a directory: the names with some hashes. Of a file: the bytes in some places.
-    pub struct Bucket {
+    pub struct Stripe {
         pub lock: ReadWriteLock,
         /// Moves whenever a name of the overlay does; odd while a rename has taken a name away
         /// and not put it where it goes.
         pub names: AtomicU32,
     }
 
-    /// A lane that is not on a line with others.
-    pub struct LaneApart {
-        pub lane: Lane,
+    /// A shard that is not on a line with others.
+    pub struct ShardApart {
+        pub shard: Shard,
         pub apart: [AtomicU64; 3],
     }
 
-    /// A bucket that is not on a line with others.
-    pub struct BucketApart {
-        pub bucket: Bucket,
+    /// A stripe that is not on a line with others.
+    pub struct StripeApart {
+        pub stripe: Stripe,
         pub apart: [AtomicU64; 7],
     }
 
     /// What an inode has that several threads change.
-    pub struct Spread {
-        pub lanes: [LaneApart; TAILS],
-        pub buckets: [BucketApart; BUCKETS],
+    pub struct Striped {
+        pub shards: [ShardApart; TAILS],
+        pub stripes: [StripeApart; STRIPES],
     }
 }
 
-/// Buckets of a spread directory: what two threads change lies in one bucket once in as many times.
-pub const BUCKETS: usize = 8;
+/// Stripes of a striped directory: what two threads change lies in one stripe once in as many times.
+pub const STRIPES: usize = 8;
 /// Bytes of a cache line.
 pub const LINE: usize = 64;
-const _: () = assert!(cfg!(shuttle) || size_of::<Spread>() == (TAILS + BUCKETS) * LINE);
+const _: () = assert!(cfg!(shuttle) || size_of::<Striped>() == (TAILS + STRIPES) * LINE);
 const _: () = assert!(cfg!(shuttle) || size_of::<CachedInode>() <= 256);
 
 pub use crate::delta::begun;
@@ -230,8 +230,8 @@ use kinds::{DirectoryPart, FilePart};
 
 /// Bits of [`CachedInode::flags`].
 pub mod flag {
-    /// Not born yet: exists in this session's deltas only.
-    pub const UNBORN: u32 = 1;
+    /// Not created yet: exists in this session's deltas only.
+    pub const UNCOMMITTED: u32 = 1;
     /// Its last name is gone.
     pub const UNLINKED: u32 = 2;
     /// A live map of a program's shows it: see [`LibFs::view_moved`](crate::engine::LibFs::view_moved).
@@ -239,10 +239,10 @@ pub mod flag {
     /// Not all of its live maps show what they should.
     pub const UNSETTLED: u32 = 8;
     /// A thread reads or writes in several steps that must look like one: it holds
-    /// [`CachedInode::turn`](super::CachedInode::turn), and all others wait for that. Set and
+    /// [`CachedInode::exclusive`](super::CachedInode::exclusive I/O), and all others wait for that. Set and
     /// looked at under the inode's lock.
     pub const TURN: u32 = 16;
-    /// Unborn and never had a name (O_TMPFILE), but may get one.
+    /// Uncommitted and never had a name (O_TMPFILE), but may get one.
     pub const LINKABLE: u32 = 32;
     /// The controller has told of it, since it lies where this session cannot look. It told whoever had it
     /// open, or had been shown the way: a path that leads to it now may show more.
@@ -252,7 +252,7 @@ pub mod flag {
     /// What the session had changed was refused and set aside, and no operation has reported it
     /// yet.
     pub const LOST: u32 = 256;
-    /// The index of its delta is one page, with entries in the first line alone: it was born with that, and
+    /// The index of its delta is one page, with entries in the first line alone: it was created with that, and
     /// nothing has been changed since. Its [`branch`](crate::engine::Context::branch) takes this away.
     pub const FRONT: u32 = 128;
     /// Verified directories are being removed from it: see [`crate::engine`].
@@ -293,7 +293,7 @@ impl CachedInode {
             directory: DirectoryPart::new(),
             file: FilePart::new(),
             branch: half(),
-            lane: Lane {
+            shard: Shard {
                 lock: Lock::new(),
                 tail_page: half(),
                 tail_unit: half(),
@@ -304,17 +304,17 @@ impl CachedInode {
                 entries: half(),
                 waited: half(),
             },
-            bucket: Bucket {
+            stripe: Stripe {
                 lock: ReadWriteLock::new(),
                 names: half(),
             },
-            spread: none(),
+            striped: none(),
             opened: word(),
             dirty_next: half(),
             reuse_next: none(),
             reuse_epoch: word(),
             attributes: half(),
-            turn: Lock::new(),
+            exclusive: Lock::new(),
         }
     }
 
@@ -447,7 +447,7 @@ impl Views {
         self.counts.store(0, Ordering::Relaxed);
         for lock in [
             &self.inodes_lock,
-            &self.room,
+            &self.credits,
             &self.reuse_lock,
             &self.dirty_lock,
             &self.changed_lock,
@@ -457,7 +457,7 @@ impl Views {
             lock.reset();
         }
         for number in [
-            &self.spread,
+            &self.striped,
             &self.refreshing,
             &self.open_hint,
             &self.dirty_first,

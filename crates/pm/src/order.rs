@@ -307,7 +307,7 @@ pub fn fence<S: FlushedSet>(set: S) -> S::Durable {
 /// As [`fence`], of what nothing refers to: nobody needs the proofs.
 #[inline(always)]
 #[track_caller]
-pub fn settle<S: FlushedSet>(_set: S) {
+pub fn drain<S: FlushedSet>(_set: S) {
     crate::flush::fence();
 }
 

@@ -18,7 +18,7 @@ fn tokens_have_no_size() {
 }
 
 /// A proof that is bound to nothing (`let _ = order::fence(..)`), or to a name that says so (`let _durable = ..`),
-/// is one that nothing asked for: what it stands for is in no type then. Who needs none calls `order::settle`.
+/// is one that nothing asked for: what it stands for is in no type then. Who needs none calls `order::drain`.
 #[test]
 fn no_proof_is_dropped() {
     let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

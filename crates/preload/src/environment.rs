@@ -104,7 +104,7 @@ impl Executed {
                 (b"ARCK_MOUNT=", settings::MOUNT.get()),
                 (b"ARCK_GROUP=", settings::GROUP.get()),
                 (b"ARCK_REPORT=", settings::REPORT.get()),
-                (b"ARCK_NET=", settings::NET.get()),
+                (b"ARCK_DISPATCH=", settings::DISPATCH.get()),
                 (b"ARCK_PATCH=", settings::PATCH.get()),
                 (b"ARCK_KEEP=", settings::KEEP.get()),
                 (b"ARCK_STRICT=", settings::STRICT.get()),

@@ -1,4 +1,4 @@
-//! One handler per system call, serving both layers: the symbols that programs call and the net
+//! One handler per system call, serving both layers: the symbols that programs call and the dispatch
 //! under libc. A handler takes the raw registers and returns what the kernel would: a value, or
 //! minus the error number.
 //!

@@ -5,7 +5,7 @@
 //! Layers, each with its own module head:
 //!
 //! * [`symbols`]: the entry points of libc that programs call; the fast layer.
-//! * [`net`]: catches the system calls that libc makes itself; [`calls`] is the table both use.
+//! * [`dispatch`]: catches the system calls that libc makes itself; [`calls`] is the table both use.
 //! * [`handlers`]: one per system call; [`path`] and [`descriptors`] say what is the pool's.
 //! * [`process`], [`handover`], [`environment`]: fork and exec. [`signals`]: no handler of the
 //!   program runs inside the LibFS. [`stack`]: on which stack it runs. [`unwinder`]: what unwinds
@@ -14,14 +14,14 @@
 //!   one door to what the program points to.
 //!
 //! Environment: ARCK_POOL (directory), ARCK_MOUNT (absolute prefix), ARCK_REPORT (path of a file
-//! that exists, or `fd:2`; optional), ARCK_NET (`sud-exclusive`, `sud-inclusive` or `none`;
+//! that exists, or `fd:2`; optional), ARCK_DISPATCH (`sud-exclusive`, `sud-inclusive` or `none`;
 //! default: the best there is), ARCK_PATCH (`never`: see [`patch`]), ARCK_KEEP (descriptor that
 //! `arck run` keeps open in all of its command's processes, see [`reserved`]), ARCK_WAIT (seconds), ARCK_STRICT, ARCK_QUIET and ARCK_SAID (see [`unreached`]), ARCK_CWD,
 //! ARCK_LOCKS, ARCK_EXECFN, ARCK_EXE, ARCK_EXEC, ARCK_SITES and ARCK_TOLD (set by this library itself). Without the
 //! first two it does nothing.
 //!
 //! What is not served: programs that it is not loaded into, which [`unreached`] names before they are
-//! executed, and, through the inclusive net, system calls that programs make by their own instructions.
+//! executed, and, through the inclusive dispatch, system calls that programs make by their own instructions.
 
 // A test binary must not interpose on itself, so there the entry points are left out.
 #![cfg_attr(test, allow(dead_code))]
@@ -38,7 +38,7 @@ mod handlers;
 mod handover;
 mod lock_files;
 mod memory;
-mod net;
+mod dispatch;
 mod patch;
 mod path;
 mod process;
@@ -63,7 +63,7 @@ static ALLOCATOR: allocator::Allocator = allocator::Allocator;
 #[unsafe(link_section = ".init_array")]
 static START: unsafe extern "C" fn() = start;
 
-/// Run at exit, when no net sees the last call.
+/// Run at exit, when no dispatch sees the last call.
 #[cfg(not(test))]
 #[used]
 #[unsafe(link_section = ".fini_array")]
@@ -88,13 +88,13 @@ unsafe extern "C" fn start() {
     directory::start();
     process::identity::start();
     settings::READY.store(true, std::sync::atomic::Ordering::Release);
-    net::start();
+    dispatch::start();
     report::write(report::Event::Start);
 }
 
 #[cfg(not(test))]
 unsafe extern "C" fn end() {
-    if net::kind() == net::Kind::None {
+    if dispatch::kind() == dispatch::Kind::None {
         report::write(report::Event::End);
     }
 }

@@ -14,7 +14,7 @@
 //! * It ends with the last descriptor of its description in this process, unless a thread is in a
 //!   call on it ([`slots`]); then when that returns. Nothing else is put under its number before.
 //! * Where nobody else has the description, it is not closed then, but unlocked, and the next of the same
-//!   inode and mode that is locked gets it: a *spare* ([`spares`]). No spare is of an inode of which the
+//!   inode and mode that is locked gets it: a *spare* ([`at_hand`]). No spare is of an inode of which the
 //!   process may hold locks.
 //! * The process's locks (POSIX) of an inode go when any descriptor of a file of that inode is closed, and
 //!   at no other time. The kernel drops them too when any descriptor of the lock file is closed: so while
@@ -25,7 +25,7 @@
 
 pub mod handed;
 mod slots;
-mod spares;
+mod at_hand;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -37,7 +37,7 @@ use crate::{reserved, thread};
 pub use handed::Handed;
 use slots::Slot;
 pub use slots::{FLOCK, OFD, Use, is_known};
-use spares::Spares;
+use at_hand::AtHand;
 use std::cell::UnsafeCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
@@ -73,7 +73,7 @@ struct Table {
     others: Vec<LockFile>,
     /// Closed, and still in use.
     closed: Vec<LockFile>,
-    spares: Spares,
+    at_hand: AtHand,
     /// Inodes of which the process may hold locks.
     process_locks: BTreeSet<Inode>,
     /// All that were ever made, and those of no lock file.
@@ -119,7 +119,7 @@ fn with<R>(body: impl FnOnce(&mut Table) -> R) -> R {
     let count = table.by_handle.len() + table.others.len();
     COUNT.store(count, Ordering::Relaxed);
     PROCESS_LOCKS.store(table.process_locks.len(), Ordering::Relaxed);
-    SPARES_FROM.store(table.spares.from(), Ordering::Relaxed);
+    SPARES_FROM.store(table.at_hand.from(), Ordering::Relaxed);
     TABLE.lock.store(false, Ordering::Release);
     result
 }
@@ -176,11 +176,11 @@ impl Table {
         self.by_handle.insert(handle.0.get(), file);
     }
 
-    /// The process may hold locks of an inode from now on. There are none yet, so spares may go.
+    /// The process may hold locks of an inode from now on. There are none yet, so those at hand may go.
     fn lock_process(&mut self, inode: Inode) {
         if self.process_locks.insert(inode) {
-            let spares = self.spares.take_all_of(inode);
-            spares
+            let at_hand = self.at_hand.take_all_of(inode);
+            at_hand
                 .into_iter()
                 .flatten()
                 .for_each(|file| self.close(file));
@@ -202,9 +202,9 @@ impl Table {
         } else if !closes && locks_process {
             file.stands = 0;
             self.others.push(file);
-        } else if locks_process || !spares::unlock(&file) {
+        } else if locks_process || !at_hand::unlock(&file) {
             self.close(file);
-        } else if let Some(other) = self.spares.put(file) {
+        } else if let Some(other) = self.at_hand.put(file) {
             self.close(other);
         }
     }
@@ -288,21 +288,21 @@ fn close_unused() {
     });
 }
 
-/// The program was given a number, which is the lowest that was free: before it comes to those of spares, they go.
+/// The program was given a number, which is the lowest that was free: before it comes to those of those at hand, they go.
 #[inline(always)]
 pub fn number_given(number: usize) {
     if number.saturating_add(1) >= SPARES_FROM.load(Ordering::Relaxed) {
-        close_spares();
+        close_at_hand();
     }
 }
 
 /// Whether there were any.
 #[cold]
-fn close_spares() -> bool {
+fn close_at_hand() -> bool {
     with(|table| {
-        let spares = table.spares.take_all();
-        let are_some = !spares.is_empty();
-        spares.into_iter().for_each(|file| table.close(file));
+        let at_hand = table.at_hand.take_all();
+        let are_some = !at_hand.is_empty();
+        at_hand.into_iter().for_each(|file| table.close(file));
         are_some
     })
 }
@@ -367,7 +367,7 @@ fn make_one(descriptor: usize, handle: Handle) -> Result<(), isize> {
     let (access, inode) = known.map_err(told)?;
     // What another process is about to have, or has, is not made of a spare, which none was told of.
     let found = stands == 0
-        && with(|table| match table.spares.take(inode, access) {
+        && with(|table| match table.at_hand.take(inode, access) {
             Some(file) => {
                 table.attach(handle, file);
                 true
@@ -377,8 +377,8 @@ fn make_one(descriptor: usize, handle: Handle) -> Result<(), isize> {
     if !found {
         let receive = || inside(|fs| Ok(fs.receive_lock_file(handle)?));
         let received = match receive() {
-            // It may be the spares that are too many.
-            Err(Failure::Errno(Errno::NOLCK | Errno::MFILE)) if close_spares() => receive(),
+            // It may be the those at hand that are too many.
+            Err(Failure::Errno(Errno::NOLCK | Errno::MFILE)) if close_at_hand() => receive(),
             received => received,
         };
         let received = received.map_err(told)?;
@@ -439,7 +439,7 @@ fn note(handle: Handle, inode: Inode, stands: u64, access: Option<i32>, file: Ow
         };
         let (kept, access) = match raw::failed(moved) {
             true => (low, None),
-            false => (moved as usize, access.filter(|_| spares::are_allowed())),
+            false => (moved as usize, access.filter(|_| at_hand::are_allowed())),
         };
         reserved::mark(kept);
         let file = table.file(kept, inode, stands);
@@ -594,8 +594,8 @@ fn leave(is_child: bool) {
                 }
             }
         }
-        let spares = table.spares.take_all();
-        spares.into_iter().for_each(|file| table.close(file));
+        let at_hand = table.at_hand.take_all();
+        at_hand.into_iter().for_each(|file| table.close(file));
         if is_child {
             let closed = std::mem::take(&mut table.closed);
             closed.into_iter().for_each(|file| table.close(file));

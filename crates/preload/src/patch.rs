@@ -1,4 +1,4 @@
-//! The faster net: system call sites of libc that trap often are rewritten to call this library.
+//! The faster dispatch: system call sites of libc that trap often are rewritten to call this library.
 //!
 //! glibc makes nearly all of its calls as `mov eax, NUMBER`, a few simple instructions or none,
 //! and `syscall`. The `mov` is exactly as long as a jump, so it is replaced by one to a stub,
@@ -7,7 +7,7 @@
 //! for a jump only if the first byte of the next instruction is the jump's last: its stubs lie
 //! where the distance has that byte on top. A stub for a call that has a handler saves what the
 //! kernel would preserve and runs the handler; any other makes the call itself, from outside the
-//! net's range (unless it runs in a spawned child, which does not make each). It comes back behind the original `syscall`.
+//! dispatch's range (unless it runs in a spawned child, which does not make each). It comes back behind the original `syscall`.
 //!
 //! A site is rewritten at its [`OFTEN`]th trap, and only if the system lets text be made writable;
 //! otherwise it goes on trapping. The sites in `read` are rewritten at start-up, since later a thread
@@ -38,7 +38,7 @@ pub mod unwinding;
 use crate::descriptors::replacements;
 use crate::process::spawn;
 use crate::raw::{self, syscall};
-use crate::{calls, net, settings, thread};
+use crate::{calls, dispatch, settings, thread};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use stub::{arck_patched_avx, arck_patched_sse, write_stub};
 use text::{Jump, Jumps};
@@ -115,7 +115,7 @@ impl State {
 }
 
 pub fn state() -> State {
-    if net::kind() == net::Kind::None {
+    if dispatch::kind() == dispatch::Kind::None {
         State::NotUsed
     } else if settings::PATCH.get() == b"never" {
         State::Never
@@ -138,7 +138,7 @@ pub fn sites() -> usize {
 /// `after` is the address behind a `syscall` instruction.
 pub unsafe fn trapped(number: usize, after: usize) {
     // Of other code it is not known who jumps where.
-    if state() != State::On || !net::is_libcs(after) {
+    if state() != State::On || !dispatch::is_libcs(after) {
         return;
     }
     let Some(count) = hints::count(number, after) else {
@@ -384,8 +384,8 @@ unsafe fn make_stub(
     unsafe {
         write_stub(area, size, |code| {
             code.push(between);
-            // With the exclusive net a stub's own call would trap.
-            if calls::is_handled(number) || net::kind() == net::Kind::Exclusive {
+            // With the exclusive dispatch a stub's own call would trap.
+            if calls::is_handled(number) || dispatch::kind() == dispatch::Kind::Exclusive {
                 code.push_entry(after, |code| {
                     // mov ecx, number
                     code.push(&[0xb9]);
@@ -415,7 +415,7 @@ unsafe fn make_stub(
 
 /// At start-up, while there is one thread, with libc's text.
 pub fn start(text: Range) {
-    let rewrite = net::kind() != net::Kind::None && settings::PATCH.get() != b"never";
+    let rewrite = dispatch::kind() != dispatch::Kind::None && settings::PATCH.get() != b"never";
     if rewrite {
         prepare(text.start);
     }

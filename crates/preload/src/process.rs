@@ -20,7 +20,7 @@ pub use execute::{copy_to_memory, execve, execveat};
 use crate::backend::inside;
 use crate::raw::{self, Arguments, error, syscall};
 use crate::{
-    allocator, backend, descriptors, directory, handover, lock_files, net, report, thread,
+    allocator, backend, descriptors, directory, handover, lock_files, dispatch, report, thread,
 };
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 
@@ -156,7 +156,7 @@ fn has_copy(cleared: bool) {
     lock_files::forked();
     directory::forked();
     report::forked();
-    net::forked(cleared);
+    dispatch::forked(cleared);
 }
 
 /// What `fork` calls before, and after in both processes (`pthread_atfork`). Registered first,

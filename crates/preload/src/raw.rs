@@ -1,7 +1,7 @@
 //! System calls made by this library itself, and nothing else.
 //!
 //! Invariant: every kernel call of this crate is issued by the `syscall` instruction in this
-//! module (or in the assembly of `net` and `patch`), which lies in this library's text. The net
+//! module (or in the assembly of `dispatch` and `patch`), which lies in this library's text. The dispatch
 //! traps system calls by the address they are issued from, so calls made here are never trapped,
 //! never counted, and never change the program's `errno`. Results are the kernel's own: a value,
 //! or minus the error number.

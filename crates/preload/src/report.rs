@@ -15,7 +15,7 @@ use crate::memory;
 use crate::path::{Place, Scratch, place};
 use crate::process::spawn;
 use crate::raw::{self, Text, syscall};
-use crate::{calls, descriptors, net, patch, settings, thread};
+use crate::{calls, descriptors, dispatch, patch, settings, thread};
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
@@ -244,10 +244,10 @@ fn head<'a, const N: usize>(text: &'a mut Text<N>, event: &[u8]) -> &'a mut Text
         }
     };
     escaped(text, &name[..name.len().min(512)]);
-    text.push(b"\",\"interception\":{\"symbols\":true,\"net\":\"")
-        .push(net::kind().name().as_bytes())
-        .push(b"\",\"net_choice\":\"")
-        .push(net::choice().name().as_bytes())
+    text.push(b"\",\"interception\":{\"symbols\":true,\"dispatch\":\"")
+        .push(dispatch::kind().name().as_bytes())
+        .push(b"\",\"dispatch_choice\":\"")
+        .push(dispatch::choice().name().as_bytes())
         .push(b"\",\"patching\":\"")
         .push(patch::state().name().as_bytes())
         .push(b"\",\"patched_sites\":")

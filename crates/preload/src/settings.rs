@@ -89,8 +89,8 @@ pub static START_DIRECTORY: Setting = Setting::new();
 /// are of this program (ARCK_EXEC): see `process::identity`.
 pub static EXECFN: Setting = Setting::new();
 pub static EXECUTABLE: Setting = Setting::new();
-/// Which net to use (ARCK_NET): empty = the best there is.
-pub static NET: Setting = Setting::new();
+/// Which dispatch to use (ARCK_DISPATCH): empty = the best there is.
+pub static DISPATCH: Setting = Setting::new();
 /// Whether sites in libc are rewritten (ARCK_PATCH): unless `never`, where the system allows it.
 pub static PATCH: Setting = Setting::new();
 /// A descriptor that has to stay open (ARCK_KEEP): its number, and the device and inode number of
@@ -170,7 +170,7 @@ unsafe fn values<'e, const N: usize>(
     values
 }
 
-/// Whether a program before this one has said what its net does not catch (ARCK_TOLD).
+/// Whether a program before this one has said what its dispatch does not catch (ARCK_TOLD).
 pub fn was_told() -> bool {
     variable(b"ARCK_TOLD").is_some()
 }
@@ -231,7 +231,7 @@ pub fn read() -> bool {
         (&b"REPORT"[..], &REPORT),
         (b"GROUP", &GROUP),
         (b"CWD", &START_DIRECTORY),
-        (b"NET", &NET),
+        (b"DISPATCH", &DISPATCH),
         (b"PATCH", &PATCH),
         (b"KEEP", &KEEP),
         (b"WAIT", &WAIT),
@@ -296,13 +296,13 @@ mod tests {
             c"ARCK_EXEC=b=c",
             c"ARCK_EXEC=d",
             c"ARCK_",
-            c"ARCK_NET",
+            c"ARCK_DISPATCH",
             c"XARCK_POOL=e",
             c"ARCK_CWD=",
         ];
         let mut list = entries.map(|entry| entry.as_ptr()).to_vec();
         list.push(std::ptr::null());
-        let names = [&b"EXEC"[..], b"EXECFN", b"NET", b"POOL", b"CWD"];
+        let names = [&b"EXEC"[..], b"EXECFN", b"DISPATCH", b"POOL", b"CWD"];
         let expected = [Some(&b"b=c"[..]), Some(b"a"), None, None, Some(b"")];
         // SAFETY: such an array, and no array.
         unsafe {

@@ -12,16 +12,16 @@
 //! * For SIGBUS and SIGSEGV it is `on_signal` whatever the program asked for, from before its
 //!   first instruction on: a fault of a guarded copy is recovered from and seen by nobody, any
 //!   other goes where it would have gone without us.
-//! * SIGSYS is never blocked and never handled by anybody else while the net is up; the
-//!   program's own SIGSYS handler sees those that are not the net's.
+//! * SIGSYS is never blocked and never handled by anybody else while the dispatch is up; the
+//!   program's own SIGSYS handler sees those that are not the dispatch's.
 //! * libc's cancellation signal (32) is put off like any other, so that a cancelled thread never
 //!   unwinds out of the LibFS; its signal 33 is left alone.
-//! * Every `SA_RESTORER` installed by us points into this library, outside the net's range.
+//! * Every `SA_RESTORER` installed by us points into this library, outside the dispatch's range.
 
 use crate::process::spawn;
 use crate::raw::{self, Arguments, error, syscall};
-use crate::thread::{self, OUTSIDE_NET, Thread};
-use crate::{memory, net, settings};
+use crate::thread::{self, OUTSIDE_DISPATCH, Thread};
+use crate::{memory, dispatch, settings};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// The kernel's `struct sigaction`.
@@ -146,7 +146,7 @@ unsafe fn change(signal: i32, new: Option<KernelAction>, old: &mut KernelAction)
     let index = signal as usize;
     // SAFETY: actions are the program's, or lead to `on_signal`.
     unsafe {
-        if signal == libc::SIGSYS && net::kind() != net::Kind::None {
+        if signal == libc::SIGSYS && dispatch::kind() != dispatch::Kind::None {
             *old = ACTIONS[index].get();
             let Some(new) = new.filter(|new| !spawn::is_child() || !is_no_change(index, new))
             else {
@@ -344,7 +344,7 @@ pub unsafe fn deliver(
                 let selector = thread
                     .selector
                     .swap(thread.armed.load(Ordering::Relaxed), Ordering::Relaxed);
-                let cancellation = thread.cancellation.swap(OUTSIDE_NET, Ordering::Relaxed);
+                let cancellation = thread.cancellation.swap(OUTSIDE_DISPATCH, Ordering::Relaxed);
                 call(handler, signal, information, context);
                 thread.cancellation.store(cancellation, Ordering::Relaxed);
                 thread.selector.store(selector, Ordering::Relaxed);
@@ -503,7 +503,7 @@ pub unsafe fn rt_sigprocmask(a: &Arguments) -> isize {
     }
 }
 
-/// The same for code that was interrupted by the net: its mask is in the context.
+/// The same for code that was interrupted by the dispatch: its mask is in the context.
 ///
 /// # Safety
 /// As the system call's, with the kernel's context.

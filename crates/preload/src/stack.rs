@@ -1,14 +1,14 @@
-//! On which stack the LibFS runs: on the program's if that has room enough, else on a spare one of this
+//! On which stack the LibFS runs: on the program's if that has room enough, else on an alternate one of this
 //! library's. A program's signal handler may run on an alternate stack of 8 KiB, a thread on one of 16.
 //!
 //! Invariants:
-//! * A spare stack is in use only while its thread is inside the LibFS. So no handler of the program
+//! * A alternate stack is in use only while its thread is inside the LibFS. So no handler of the program
 //!   runs meanwhile (they are put off: `signals`), nobody is cancelled, and no panic leaves it
 //!   (`backend`): it is never left but by its end, and can be another thread's the moment after.
 //! * The program's stack has room where that is known: on the stack of the first thread, and on that of
 //!   a thread whose size was told when it was made. Anywhere else (alternate stacks, coroutines) it has
 //!   not.
-//! * While a thread is on a spare stack it has no alternate one if it came from there: to the kernel it
+//! * While a thread is on an alternate stack it has no alternate one if it came from there: to the kernel it
 //!   has left it, and the next signal's frame would lie over the handler that it is to go back to. Nor
 //!   do signals come that are not its own doing: there are moments before the one is gone, and after it
 //!   is back.
@@ -25,13 +25,13 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Bytes that the LibFS is given at least.
 const NEED: usize = 128 * 1024;
-/// Bytes of a spare stack, the guard page included. What is not used takes no memory.
-const SPARE: usize = 512 * 1024;
+/// Bytes of an alternate stack, the guard page included. What is not used takes no memory.
+const ALTERNATE: usize = 512 * 1024;
 const GUARD: usize = 4096;
 /// Most of the first thread's stack that is counted on, wherever its limit is.
 const FIRST: usize = 8 << 20;
 
-/// Spare stacks that nobody uses.
+/// Alternate stacks that nobody uses.
 static SPARES: [AtomicPtr<u8>; 32] = [const { AtomicPtr::new(null_mut()) }; 32];
 
 #[inline(always)]
@@ -78,7 +78,7 @@ pub fn thread_started(top: usize, size: usize) {
 }
 
 /// # Safety
-/// As the system call's, outside of the net's signal handler, which sets it in its context.
+/// As the system call's, outside of the dispatch's signal handler, which sets it in its context.
 pub unsafe fn sigaltstack(a: &raw::Arguments) -> isize {
     if spawn::is_child() {
         spawn::other_call(libc::SYS_sigaltstack);
@@ -126,7 +126,7 @@ fn alternate_here() -> Option<libc::stack_t> {
     Some(found)
 }
 
-/// On a spare stack: runs `body` without the alternate stack that the thread comes from.
+/// On an alternate stack: runs `body` without the alternate stack that the thread comes from.
 fn without<R>(alternate: &libc::stack_t, body: impl FnOnce() -> R) -> R {
     set_alternate(&libc::stack_t {
         ss_flags: libc::SS_DISABLE,
@@ -137,30 +137,30 @@ fn without<R>(alternate: &libc::stack_t, body: impl FnOnce() -> R) -> R {
     result
 }
 
-/// A spare stack in use: its lowest address.
-struct Spare(*mut u8);
+/// A alternate stack in use: its lowest address.
+struct Alternate(*mut u8);
 
-impl Spare {
+impl Alternate {
     /// One that nobody uses, or a new one; `None` if there is no memory.
-    fn take() -> Option<Spare> {
+    fn take() -> Option<Alternate> {
         for place in &SPARES {
-            let spare = place.swap(null_mut(), Ordering::Acquire);
-            if !spare.is_null() {
-                return Some(Spare(spare));
+            let alternate = place.swap(null_mut(), Ordering::Acquire);
+            if !alternate.is_null() {
+                return Some(Alternate(alternate));
             }
         }
-        let lowest = raw::map_anonymous(SPARE)?;
+        let lowest = raw::map_anonymous(ALTERNATE)?;
         // SAFETY: the lowest page of a mapping of our own.
         unsafe { syscall!(libc::SYS_mprotect, lowest, GUARD, libc::PROT_NONE) };
-        Some(Spare(lowest))
+        Some(Alternate(lowest))
     }
 
     fn top(&self) -> usize {
-        self.0 as usize + SPARE
+        self.0 as usize + ALTERNATE
     }
 }
 
-impl Drop for Spare {
+impl Drop for Alternate {
     fn drop(&mut self) {
         for place in &SPARES {
             let kept =
@@ -170,11 +170,11 @@ impl Drop for Spare {
             }
         }
         // SAFETY: its user has left it.
-        unsafe { raw::unmap(self.0, SPARE) };
+        unsafe { raw::unmap(self.0, ALTERNATE) };
     }
 }
 
-/// What is to be run on a spare stack.
+/// What is to be run on an alternate stack.
 struct Job<B, R> {
     body: Option<B>,
     result: Option<R>,
@@ -192,7 +192,7 @@ extern "C" fn work<B: FnOnce() -> R, R>(job: *mut Job<B, R>) {
     });
 }
 
-/// Runs the LibFS, on a spare stack if there is little room on this one. Inside the LibFS; no panic
+/// Runs the LibFS, on an alternate stack if there is little room on this one. Inside the LibFS; no panic
 /// leaves `body`.
 #[inline(never)]
 pub fn run<R>(body: impl FnOnce() -> R) -> R {
@@ -200,10 +200,10 @@ pub fn run<R>(body: impl FnOnce() -> R) -> R {
         work::<B, R>
     }
     let thread = thread::current();
-    if thread.on_spare.load(Ordering::Relaxed) != 0 || has_room(thread) {
+    if thread.on_alternate.load(Ordering::Relaxed) != 0 || has_room(thread) {
         return body();
     }
-    let Some(spare) = Spare::take() else {
+    let Some(alternate) = Alternate::take() else {
         // As far as the program's own goes.
         return body();
     };
@@ -218,15 +218,15 @@ pub fn run<R>(body: impl FnOnce() -> R) -> R {
     };
     let work = work_of(&job) as *const ();
     let held = job.alternate.map(|_| signals::hold());
-    thread.on_spare.store(1, Ordering::Relaxed);
+    thread.on_alternate.store(1, Ordering::Relaxed);
     // SAFETY: the stack is nobody else's, the job lives here until it is done, and `work` is a function
     // of such a job.
-    unsafe { arck_on_stack(spare.top(), (&raw mut job).cast(), work) };
-    thread.on_spare.store(0, Ordering::Relaxed);
+    unsafe { arck_on_stack(alternate.top(), (&raw mut job).cast(), work) };
+    thread.on_alternate.store(0, Ordering::Relaxed);
     if let Some(mask) = held {
         signals::let_go(mask);
     }
-    drop(spare);
+    drop(alternate);
     match job.result {
         Some(result) => result,
         None => std::process::abort(),
@@ -281,17 +281,17 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_not_a_spare_stack_is_used_and_used_again() {
+    fn where_there_is_not_an_alternate_stack_is_used_and_used_again() {
         let outside = here();
         let mut seen = Vec::new();
         for _ in 0..3 {
             let (one, other) = knowing(0, || run(|| (here(), run(here))));
-            assert!(outside.abs_diff(one) > 8 << 20 || outside.abs_diff(one) > SPARE);
+            assert!(outside.abs_diff(one) > 8 << 20 || outside.abs_diff(one) > ALTERNATE);
             // What is called there stays there.
-            assert!(one > other && one - other < SPARE, "{one:x} {other:x}");
+            assert!(one > other && one - other < ALTERNATE, "{one:x} {other:x}");
             seen.push(one);
         }
-        assert_eq!(thread::current().on_spare.load(Ordering::Relaxed), 0);
+        assert_eq!(thread::current().on_alternate.load(Ordering::Relaxed), 0);
         let text = knowing(0, || run(|| vec!["a result"; 3]));
         assert_eq!(text, ["a result"; 3]);
     }
@@ -319,7 +319,7 @@ mod tests {
         });
         for (at, place) in places.iter().enumerate() {
             for other in &places[..at] {
-                assert!(place.abs_diff(*other) >= SPARE - 65536, "{places:x?}");
+                assert!(place.abs_diff(*other) >= ALTERNATE - 65536, "{places:x?}");
             }
         }
     }

@@ -365,7 +365,7 @@ pub unsafe extern "C-unwind" fn syscall(
     f: usize,
 ) -> isize {
     // SAFETY: the program's arguments. Calls that return twice, or not to where they were made,
-    // are made by libc's function, where the net takes care of them.
+    // are made by libc's function, where the dispatch takes care of them.
     unsafe {
         match number as i64 {
             libc::SYS_clone

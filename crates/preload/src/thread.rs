@@ -1,4 +1,4 @@
-//! What this library keeps for each thread: the net's selector byte, how deep the thread is
+//! What this library keeps for each thread: the dispatch's selector byte, how deep the thread is
 //! inside the LibFS, and a signal put off until it comes out.
 //!
 //! Invariants:
@@ -14,11 +14,11 @@ use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering, com
 
 /// Value of the selector byte that lets system calls pass.
 pub const ALLOW: u8 = 0;
-/// Value that makes system calls in the net's range trap.
+/// Value that makes system calls in the dispatch's range trap.
 pub const BLOCK: u8 = 1;
 
 /// Not answering a call of libc's: the program called one of our symbols.
-pub const OUTSIDE_NET: u8 = 0;
+pub const OUTSIDE_DISPATCH: u8 = 0;
 /// Answering a call of libc's that is no cancellation point.
 pub const NOT_CANCELLABLE: u8 = 1;
 /// Answering one that is.
@@ -27,15 +27,15 @@ pub const CANCELLABLE: u8 = 2;
 /// The block; zero in a new thread.
 #[repr(C, align(64))]
 pub struct Thread {
-    /// Read by the kernel at every system call from the net's range.
+    /// Read by the kernel at every system call from the dispatch's range.
     pub selector: AtomicU8,
-    /// What `selector` is outside the LibFS: BLOCK once the net is armed on this thread.
+    /// What `selector` is outside the LibFS: BLOCK once the dispatch is armed on this thread.
     pub armed: AtomicU8,
     /// Whether this thread is answering a call that libc made, and how that call can be
     /// cancelled; see `raw::uncancelled`.
     pub cancellation: AtomicU8,
     /// 1 while the LibFS runs on a stack of this library's; see `stack`.
-    pub on_spare: AtomicU8,
+    pub on_alternate: AtomicU8,
     /// Nested entries into the LibFS.
     pub depth: AtomicU32,
     /// A signal that arrived inside the LibFS; 0 = none.

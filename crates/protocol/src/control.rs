@@ -3,7 +3,7 @@
 //! # Invariants
 //! * Everything is an atomic word; both sides may write at any time, so neither believes what
 //!   it has not copied and checked.
-//! * `awake`, `closed`, `region_made`, the free counts and `delta_room` are written by the controller; request
+//! * `awake`, `closed`, `region_made`, the free counts and `delta_credits` are written by the controller; request
 //!   slots pass back and forth by their state; operation slots, open table, table of maps and
 //!   `delta_used`, the numbers of slots in use are written by the session.
 
@@ -60,8 +60,8 @@ pub struct ControlHeader {
     pub region_made: AtomicU32,
     /// Delta pages that the session may use for what adds names or pages of files: for so many, a
     /// fold finds room.
-    pub delta_room: AtomicU64,
-    /// Delta pages that the session uses. It counts a page, and then looks at `delta_room` once
+    pub delta_credits: AtomicU64,
+    /// Delta pages that the session uses. It counts a page, and then looks at `delta_credits` once
     /// more (after a [`light barrier`](crate::operation::LightBarrier)).
     pub delta_used: AtomicU64,
     /// Members of a trust group that are gone and not yet cleared away by others: one bit each. Set
@@ -101,7 +101,7 @@ impl Default for ControlHeader {
             threads: AtomicU32::new(0),
             opens: AtomicU32::new(0),
             region_made: AtomicU32::new(0),
-            delta_room: AtomicU64::new(0),
+            delta_credits: AtomicU64::new(0),
             delta_used: AtomicU64::new(0),
             departed: std::array::from_fn(|_| AtomicU64::new(0)),
             claimers: std::array::from_fn(|_| AtomicU32::new(0)),

@@ -31,7 +31,7 @@ pub struct HandOvers {
     pub bytes_copied: u64,
     /// Looks at pages of verified metadata, those of one page all counted.
     pub pages_read: u64,
-    /// Names added and removed, pages of files, births, changes of links: what the verifier let
+    /// Names added and removed, pages of files, creations, changes of links: what the verifier let
     /// pass.
     pub records: u64,
     /// Journal entries.

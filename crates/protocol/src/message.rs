@@ -16,8 +16,8 @@ pub const INODES_MAX: usize = 16;
 pub const GRANT_MAX: usize = 256;
 /// Most segments that one request gives back.
 pub const GIVE_BACK_MAX: usize = 256;
-/// Longest piece of a receipt that one request reads, in bytes.
-pub const RECEIPT_MAX: usize = 1024;
+/// Longest piece of a fold copy that one request reads, in bytes.
+pub const FOLD_COPY_MAX: usize = 1024;
 
 /// Most bytes of a file that one request reads.
 pub const READ_MAX: usize = 2000;
@@ -111,13 +111,13 @@ pub enum Request {
     /// Makes sure that so many pages of both parts of the arena are allocated. ENOSPC, EDQUOT.
     8 GrowArena { branch_pages: u32, delta_pages: u32 },
     /// That the session may fill `pages` delta pages more than it says it uses with what adds to
-    /// the verified state (`delta_room` of control memory). `pressing`: for that, other sessions'
+    /// the verified state (`delta_credits` of control memory). `pressing`: for that, other sessions'
     /// changes are folded, if need be; the session's own have just been. → `Done`; ENOSPC.
-    16 MoreRoom { pages: u32, pressing: bool },
-    /// Reads from the receipt of the fold that ended fold number `fold` of `inode`: the bytes
+    16 MoreCredits { pages: u32, pressing: bool },
+    /// Reads from the fold copy of the fold that ended fold number `fold` of `inode`: the bytes
     /// of the arena at `offset` as they were folded. → [`Response::Bytes`]; ENODATA if the
-    /// place was not part of the copy; ESTALE if there is no such receipt any more.
-    9 Receipt {
+    /// place was not part of the copy; ESTALE if there is no such fold copy any more.
+    9 FoldCopy {
         inode: InodeNumber,
         fold: u64,
         offset: u64,

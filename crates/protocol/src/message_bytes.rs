@@ -40,11 +40,11 @@ fn requests() -> Vec<Request> {
             branch_pages: 6,
             delta_pages: 7,
         },
-        Request::MoreRoom {
+        Request::MoreCredits {
             pages: 8,
             pressing: true,
         },
-        Request::Receipt {
+        Request::FoldCopy {
             inode: 9,
             fold: 0x0102_0304_0506_0708,
             offset: 10,

@@ -11,11 +11,11 @@
 //!   fence: `membarrier` on the controller's side supplies the other half (the asymmetric
 //!   barrier); where `membarrier` is missing the session fences itself.
 //! * If the wait runs out, what straddles finds out by its second check and asks for the
-//!   receipt.
+//!   fold copy.
 //!
 //! Model-checked under `--cfg shuttle` in `tests/ownership`.
 
-use crate::message::{RECEIPT_MAX, Response};
+use crate::message::{FOLD_COPY_MAX, Response};
 use arck_core_state::cast;
 use arck_core_state::primitive::{AtomicU64, Ordering, fence};
 use arck_core_state::{LiveHeader, Ownership};
@@ -139,17 +139,17 @@ pub enum Straddled {
 
 /// Decides what became of the bytes `stored` that an operation published under `expected`, when
 /// its second check has failed. The operation has been left, and the header has been seen
-/// without a mark since. `receipt` asks the controller for so many bytes, at most
-/// [`RECEIPT_MAX`], of the receipt of fold number `expected.fold`, from where the operation
-/// stored them ([`Request::Receipt`](crate::Request::Receipt)). EIO if the receipt is gone:
+/// without a mark since. `fold_copy` asks the controller for so many bytes, at most
+/// [`FOLD_COPY_MAX`], of the fold copy of fold number `expected.fold`, from where the operation
+/// stored them ([`Request::FoldCopy`](crate::Request::Fold copy)). EIO if the fold copy is gone:
 /// then nobody knows.
 pub fn straddled(
     header: &LiveHeader,
     expected: &Expected,
     stored: &[u8],
-    receipt: impl FnOnce(u32) -> Result<Response, Errno>,
+    fold_copy: impl FnOnce(u32) -> Result<Response, Errno>,
 ) -> Result<Straddled, Errno> {
-    straddled_after(header, expected, stored, stored, receipt)
+    straddled_after(header, expected, stored, stored, fold_copy)
 }
 
 /// As [`straddled`], of an operation that published and then took itself back by storing `last`
@@ -160,13 +160,13 @@ pub fn straddled_after(
     expected: &Expected,
     published: &[u8],
     last: &[u8],
-    receipt: impl FnOnce(u32) -> Result<Response, Errno>,
+    fold_copy: impl FnOnce(u32) -> Result<Response, Errno>,
 ) -> Result<Straddled, Errno> {
     if header.fold() == expected.fold {
         return Ok(Straddled::NotFolded);
     }
-    let length = published.len().min(RECEIPT_MAX);
-    let folded = match receipt(cast::count(length)) {
+    let length = published.len().min(FOLD_COPY_MAX);
+    let folded = match fold_copy(cast::count(length)) {
         // No operation was in flight when the fold copied: what was stored last was taken.
         Ok(Response::Done) => last.get(..length).map(<[u8]>::to_vec),
         Ok(Response::Bytes(copied)) => Some(copied),

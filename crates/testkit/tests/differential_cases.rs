@@ -206,7 +206,7 @@ fn a_directory_removed_while_another_session_has_it_open() {
 }
 
 #[test]
-fn an_inode_linked_in_two_directories_before_it_is_born() {
+fn an_inode_linked_in_two_directories_before_it_is_created() {
     agrees(vec![
         (0, mkdir("b")),
         (0, create("b/f")),

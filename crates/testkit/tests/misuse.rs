@@ -5,7 +5,7 @@
 
 use arck_core_state::geometry::ROOT_INODE;
 use arck_libfs_kit::engine::{Alone, Attempt, Context, Engine, Need, Way};
-use arck_libfs_kit::names::births::Birth;
+use arck_libfs_kit::names::creations::Creation;
 use arck_libfs_kit::names::together::{Contents, Successor};
 use arck_libfs_kit::views::Directory;
 use arck_libfs_kit::{Session, ownership};
@@ -27,9 +27,9 @@ fn root(context: &Context<'_>) -> Attempt<Directory> {
 }
 
 fn successor(context: &Context<'_>, bytes: &[u8]) -> Attempt<Successor> {
-    let birth = Birth::file(0o644);
+    let creation = Creation::file(0o644);
     let contents = Contents::store(context, bytes)?;
-    Ok(Successor { birth, contents })
+    Ok(Successor { creation, contents })
 }
 
 fn set(engine: &Engine<'_>, name: &[u8], bytes: &[u8]) -> Result<(), Errno> {
@@ -159,7 +159,7 @@ fn what_is_published_is_not_published_again() {
     let pool = TestPool::new(POOL);
     let engine = engine(&pool);
     set(&engine, b"before", b"there").expect("set");
-    // A second time, the file would be born without what it holds, in the place of the first.
+    // A second time, the file would be created without what it holds, in the place of the first.
     assert_is_misuse(|| {
         let mut stored = [None];
         engine.run(Way::Names, |context| {

@@ -41,7 +41,7 @@ fn removed_through_a_new_directory_verified() {
     assert_eq!(two.names("d").unwrap(), Vec::<String>::new(), "d/f is back");
 }
 #[test]
-fn removed_through_a_new_directory_unborn() {
+fn removed_through_a_new_directory_uncommitted() {
     let pool = TestPool::new(POOL);
     let one = pool.session();
     mkdir(&one, "d");

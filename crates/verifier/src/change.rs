@@ -8,12 +8,12 @@ use std::borrow::Cow;
 #[derive(Clone, Debug, Default)]
 pub struct Changes<'a> {
     /// Inodes that come alive, before anything else.
-    pub births: Vec<Birth>,
+    pub creations: Vec<Creation>,
     /// One entry per inode of the fold set that has a branch or whose names change, in the order
     /// of the set; without those of `skipped` and `discarded`.
     pub inodes: Vec<InodeChange<'a>>,
     /// Change of the link count, for every inode that gains or loses names, without zeros: for a
-    /// file the names (one that is born counts from 0), for a directory nothing (the controller
+    /// file the names (one that is created counts from 0), for a directory nothing (the controller
     /// keeps 2 + subdirectories).
     pub links: Vec<(InodeNumber, i64)>,
     /// For every inode whose names came or went by records that say when: the last of these times. It
@@ -22,10 +22,10 @@ pub struct Changes<'a> {
     /// Directories that lose their only name: they are empty and die with the fold. Those that
     /// were inside others come first.
     pub removed_directories: Vec<InodeNumber>,
-    /// Unborn inodes of the fold set that no name brings to life yet. Their deltas were not
+    /// Uncommitted inodes of the fold set that no name brings to life yet. Their deltas were not
     /// looked at: the controller must not advance their fold numbers.
     pub skipped: Vec<InodeNumber>,
-    /// Unborn directories of the fold set that lost their name before they were born, but have
+    /// Uncommitted directories of the fold set that lost their name before they were created, but have
     /// records. What those did to other directories is among the changes, and what others did
     /// to them is folded, so the fold numbers must advance; there is nothing else to apply.
     pub discarded: Vec<InodeNumber>,
@@ -33,7 +33,7 @@ pub struct Changes<'a> {
 
 /// A new inode. Its first name is among the names added.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Birth {
+pub struct Creation {
     pub inode: InodeNumber,
     pub generation: u32,
     pub kind: FileKind,
@@ -42,7 +42,7 @@ pub struct Birth {
     pub uid: u32,
     pub gid: u32,
     pub created: i64,
-    /// The directory in which it is born.
+    /// The directory in which it is created.
     pub parent: InodeNumber,
 }
 
@@ -92,7 +92,7 @@ impl Changes<'_> {
             names_added: own(change.names_added),
         });
         Changes {
-            births: self.births,
+            creations: self.creations,
             inodes: inodes.collect(),
             links: self.links,
             times: self.times,

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 /// * partners that a branch names, and the source directories of records. Partners of a
 ///   directory are the other ends of moves; partners of anything else are the directories in
 ///   whose deltas it gained names by link;
-/// * the directory in which an unborn inode is born;
+/// * the directory in which an uncommitted inode is created;
 /// * directories that lose their name: whether they are empty is told by their deltas;
 /// * other inodes that lose their last verified name: their branches tell (by partners) where
 ///   they have new names, without which they would die in this fold.

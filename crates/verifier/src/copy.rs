@@ -80,7 +80,7 @@ pub struct CopiedDelta {
 
 impl CopiedDelta {
     /// `length` bytes from byte `offset` of the arena, as they were copied; `None` unless all of
-    /// them lie in the branch slot or in one copied page. Serves receipts.
+    /// them lie in the branch slot or in one copied page. Serves fold copies.
     pub fn arena_bytes(&self, offset: u64, length: usize) -> Option<&[u8]> {
         let within = |bytes, start: u64| -> Option<&[u8]> {
             let bytes: &[u8] = bytes;

@@ -30,7 +30,7 @@ impl FileChange {
     }
 }
 
-/// Checks a branch against the inode as verified, or as born; `used` are the new data pages
+/// Checks a branch against the inode as verified, or as created; `used` are the new data pages
 /// of the whole fold set so far.
 pub(crate) fn check<S: VerifiedState>(
     set: &FoldSet<'_, S>,

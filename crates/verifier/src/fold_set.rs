@@ -65,7 +65,7 @@ impl<'a, S: VerifiedState> FoldSet<'a, S> {
             return refuse(Rule::Owned, offset::EPOCH, "owned by another session");
         }
         let branch = &delta.branch;
-        if branch.epoch != header.ownership.epoch() || branch.fold != header.fold {
+        if branch.ownership_epoch != header.ownership.epoch() || branch.fold != header.fold {
             return refuse(Rule::Owned, offset::EPOCH, "branch of another ownership");
         }
         if branch.generation != header.generation {

@@ -9,7 +9,7 @@
 //! Why that needs no walk up to the root: a living directory never changes its parent here, so
 //! only new directories could form a cycle, and they are followed down from living ones.
 
-use crate::change::Birth;
+use crate::change::Creation;
 use crate::effects::{Effects, PlacedRecord};
 use crate::fold_set::FoldSet;
 use crate::permission::may_touch;
@@ -61,9 +61,9 @@ pub(crate) struct Names<'a> {
     pub removals: Vec<Removal>,
     tallies: Vec<Tally>,
     tally_of: HashMap<InodeNumber, usize>,
-    /// Births with the offset of the record that bears.
-    pub births: Vec<(Birth, u64)>,
-    birth_of: HashMap<InodeNumber, usize>,
+    /// Creations with the offset of the record that bears.
+    pub creations: Vec<(Creation, u64)>,
+    creation_of: HashMap<InodeNumber, usize>,
     pub links: Vec<(InodeNumber, i64)>,
     /// When the names of an inode changed last, of those that change or are the session's.
     pub times: Vec<(InodeNumber, i64)>,
@@ -102,8 +102,8 @@ impl<'a> Names<'a> {
         self.changes.get_mut(at).map(core::mem::take)
     }
 
-    pub fn birth(&self, inode: InodeNumber) -> Option<&Birth> {
-        Some(&self.births.get(*self.birth_of.get(&inode)?)?.0)
+    pub fn creation(&self, inode: InodeNumber) -> Option<&Creation> {
+        Some(&self.creations.get(*self.creation_of.get(&inode)?)?.0)
     }
 
     /// Whether the inode gains or loses names.
@@ -226,7 +226,7 @@ impl<'a> Names<'a> {
         Ok(())
     }
 
-    /// Names that come, and the births among them.
+    /// Names that come, and the creations among them.
     fn add<S: VerifiedState>(
         &mut self,
         set: &FoldSet<'_, S>,
@@ -281,11 +281,11 @@ impl<'a> Names<'a> {
         Ok(())
     }
 
-    /// The first name of an unborn inode bears it, further ones are links. Gives its kind.
+    /// The first name of an uncommitted inode bears it, further ones are links. Gives its kind.
     fn bear(&mut self, placed: &PlacedRecord<'_>) -> Result<FileKind, Violation> {
         let record = &placed.record;
-        if let Some(birth) = self.birth(record.inode) {
-            return Ok(birth.kind);
+        if let Some(creation) = self.creation(record.inode) {
+            return Ok(creation.kind);
         }
         if record.mode > 0o7777 {
             let detail = format!("mode {:#o} of a new inode", record.mode);
@@ -294,8 +294,8 @@ impl<'a> Names<'a> {
         if record.created == UNCHANGED_TIME {
             return Err(placed.violation(Rule::Time, "a new inode without a time"));
         }
-        self.birth_of.insert(record.inode, self.births.len());
-        let birth = Birth {
+        self.creation_of.insert(record.inode, self.creations.len());
+        let creation = Creation {
             inode: record.inode,
             generation: record.generation,
             kind: record.kind,
@@ -305,7 +305,7 @@ impl<'a> Names<'a> {
             created: record.created,
             parent: placed.directory,
         };
-        self.births.push((birth, placed.offset()));
+        self.creations.push((creation, placed.offset()));
         Ok(record.kind)
     }
 
@@ -322,11 +322,11 @@ impl<'a> Names<'a> {
             let detail = format!("directory {number} {detail}");
             Err(Violation::new(rule, inode, offset, detail))
         };
-        let born = self.birth_of.contains_key(&number);
-        if tally.added > 1 || (tally.added == 1 && !born && tally.removed == 0) {
+        let created = self.creation_of.contains_key(&number);
+        if tally.added > 1 || (tally.added == 1 && !created && tally.removed == 0) {
             return refuse(Rule::DirectoryOneName, "gets another name");
         }
-        if born {
+        if created {
             return Ok(());
         }
         let Some(verified) = set.state.inode(number) else {
@@ -358,7 +358,7 @@ impl<'a> Names<'a> {
         let (inode, offset) = tally.first;
         let refuse = |rule, detail: String| Err(Violation::new(rule, inode, offset, detail));
         let net = i64::from(tally.added) - i64::from(tally.removed);
-        let links = if self.birth_of.contains_key(&number) {
+        let links = if self.creation_of.contains_key(&number) {
             0
         } else {
             if net > 0 && !set.owns(number) {
@@ -422,12 +422,12 @@ impl<'a> Names<'a> {
     }
 
     /// Every directory that gains names hangs together with the root: it lives and stays, or it
-    /// is born in one that does.
+    /// is created in one that does.
     fn check_connected<S: VerifiedState>(&self, set: &FoldSet<'_, S>) -> Result<(), Violation> {
         let mut children: HashMap<InodeNumber, Vec<InodeNumber>> = HashMap::default();
-        for (birth, _) in &self.births {
-            if birth.kind == FileKind::Directory {
-                children.entry(birth.parent).or_default().push(birth.inode);
+        for (creation, _) in &self.creations {
+            if creation.kind == FileKind::Directory {
+                children.entry(creation.parent).or_default().push(creation.inode);
             }
         }
         // Removed directories gain nothing, as is checked, so every living one stays.

@@ -3,7 +3,7 @@
 //! Rights are those of the verified state. A directory's or file's owner counts as allowed to
 //! write, whatever the mode says: it may give itself the right, and keeps what it had opened.
 
-use crate::change::Birth;
+use crate::change::Creation;
 use crate::copy::CopiedDelta;
 use crate::fold_set::FoldSet;
 use crate::names::{Names, is_directory};
@@ -33,7 +33,7 @@ pub(crate) fn check_names<S: VerifiedState>(
     for change in &names.changes {
         let number = change.directory;
         let (inode, at) = change.first;
-        if names.birth(number).is_some() {
+        if names.creation(number).is_some() {
             continue;
         }
         let Some(directory) = set.state.inode(number).filter(is_directory) else {
@@ -65,14 +65,14 @@ pub(crate) fn check_names<S: VerifiedState>(
             return Err(Violation::new(Rule::Sticky, inode, at, detail));
         }
     }
-    check_births(set, names)
+    check_creations(set, names)
 }
 
-fn check_births<S: VerifiedState>(set: &FoldSet<'_, S>, names: &Names) -> Result<(), Violation> {
+fn check_creations<S: VerifiedState>(set: &FoldSet<'_, S>, names: &Names) -> Result<(), Violation> {
     if set.who.is_root() {
         return Ok(());
     }
-    // Groups that a set-group-id directory of the set hands down: an inode may have been born
+    // Groups that a set-group-id directory of the set hands down: an inode may have been created
     // in one and moved on since.
     let mut handed_down = HashSet::default();
     for change in &names.changes {
@@ -82,17 +82,17 @@ fn check_births<S: VerifiedState>(set: &FoldSet<'_, S>, names: &Names) -> Result
             handed_down.insert(directory.gid);
         }
     }
-    for (birth, at) in &names.births {
-        let refuse = |rule, detail: String| Err(Violation::new(rule, birth.parent, *at, detail));
-        let Birth { uid, gid, .. } = *birth;
+    for (creation, at) in &names.creations {
+        let refuse = |rule, detail: String| Err(Violation::new(rule, creation.parent, *at, detail));
+        let Creation { uid, gid, .. } = *creation;
         if uid != set.who.uid {
-            return refuse(Rule::BirthUser, format!("user {uid} for a new inode"));
+            return refuse(Rule::CreationUser, format!("user {uid} for a new inode"));
         }
         let member = set.who.in_group(gid);
         if !member && !handed_down.contains(&gid) {
-            return refuse(Rule::BirthGroup, format!("group {gid} for a new inode"));
+            return refuse(Rule::CreationGroup, format!("group {gid} for a new inode"));
         }
-        if birth.mode & SET_GROUP_ID != 0 && !member && birth.kind != FileKind::Directory {
+        if creation.mode & SET_GROUP_ID != 0 && !member && creation.kind != FileKind::Directory {
             return refuse(Rule::SetGroupId, format!("group {gid} for a new inode"));
         }
     }
@@ -113,7 +113,7 @@ pub(crate) fn may_touch(who: &Credentials, inode: &Inode) -> bool {
     who.is_root() || who.uid == inode.uid || may_write(who, inode)
 }
 
-/// Checks the attributes of a branch; `inode` as verified, or as born. `named`: it gains or
+/// Checks the attributes of a branch; `inode` as verified, or as created. `named`: it gains or
 /// loses names, which changes its change time, whoever may write it.
 pub(crate) fn check_attributes(
     who: &Credentials,

@@ -94,9 +94,9 @@ pub enum Rule {
     /// Changing times is for the file's owner and those who may write.
     TimePermission,
     /// A new inode belongs to the session's user.
-    BirthUser,
+    CreationUser,
     /// A new inode belongs to one of the session's groups, or to that of a set-group-id parent.
-    BirthGroup,
+    CreationGroup,
     /// The set-group-id bit is for members of the group.
     SetGroupId,
 }
@@ -142,8 +142,8 @@ impl Rule {
         Rule::WritePermission,
         Rule::ModePermission,
         Rule::TimePermission,
-        Rule::BirthUser,
-        Rule::BirthGroup,
+        Rule::CreationUser,
+        Rule::CreationGroup,
         Rule::SetGroupId,
     ];
 

@@ -1,6 +1,6 @@
 //! The whole check, in the order of the rules' groups.
 
-use crate::change::{Birth, Changes, InodeChange};
+use crate::change::{Creation, Changes, InodeChange};
 use crate::copy::CopiedDelta;
 use crate::effects::Effects;
 use crate::file;
@@ -42,7 +42,7 @@ pub fn verify<'a>(
     let mut used = HashSet::default();
     for member in set {
         let delta = fold_set.delta(member.number);
-        if member.header.kind == HeaderKind::Granted && names.birth(member.number).is_none() {
+        if member.header.kind == HeaderKind::Granted && names.creation(member.number).is_none() {
             // Its records may have been killed by others of the set, or have changed others.
             if delta.is_some_and(|delta| delta.branch.tails.iter().any(|&page| page != 0)) {
                 changes.discarded.push(member.number);
@@ -65,7 +65,7 @@ pub fn verify<'a>(
             changes.inodes.push(change);
         }
     }
-    changes.births = names.births.iter().map(|(birth, _)| *birth).collect();
+    changes.creations = names.creations.iter().map(|(creation, _)| *creation).collect();
     changes.links = names.links;
     changes.times = names.times;
     changes.removed_directories = names.removed_directories;
@@ -95,8 +95,8 @@ fn inode_change<'a, S: VerifiedState>(
     delta: &CopiedDelta,
     used: &mut HashSet<PagePtr>,
 ) -> Result<InodeChange<'a>, Violation> {
-    let born = names.birth(delta.inode).map(as_born);
-    let Some(inode) = born.or_else(|| set.state.inode(delta.inode)) else {
+    let created = names.creation(delta.inode).map(as_created);
+    let Some(inode) = created.or_else(|| set.state.inode(delta.inode)) else {
         let at = delta.field(offset::IDENTITY);
         let detail = "not alive";
         return Err(Violation::new(Rule::NumberGranted, delta.inode, at, detail));
@@ -129,13 +129,13 @@ fn inode_change<'a, S: VerifiedState>(
     Ok(change)
 }
 
-/// A born inode as the rules see it: empty.
-fn as_born(birth: &Birth) -> Inode {
+/// A created inode as the rules see it: empty.
+fn as_created(creation: &Creation) -> Inode {
     let mut inode = Inode::new_zeroed();
-    inode.number = birth.inode;
-    inode.generation = birth.generation;
-    inode.mode = birth.kind.mode_bits() | birth.mode;
-    inode.uid = birth.uid;
-    inode.gid = birth.gid;
+    inode.number = creation.inode;
+    inode.generation = creation.generation;
+    inode.mode = creation.kind.mode_bits() | creation.mode;
+    inode.uid = creation.uid;
+    inode.gid = creation.gid;
     inode
 }

@@ -8,7 +8,7 @@ use crate::write::ONE_STEP;
 use arck_libfs_kit::format::PAGE_SIZE;
 use arck_libfs_kit::memory::guarded::guarded_copy;
 use arck_libfs_kit::views::File;
-use arck_libfs_kit::views::turns::Turn;
+use arck_libfs_kit::views::exclusive::Exclusive;
 use std::cell::Cell;
 
 /// How many bytes of a program's buffer can be read, up to the first that cannot.
@@ -122,7 +122,7 @@ impl FileSystem {
         };
         let read = || {
             let (number, generation) = description.identity()?;
-            let _turn = self.engine.kit().take_turn(number, generation)?;
+            let _exclusive = self.engine.kit().take_exclusive(number, generation)?;
             let mut done = 0;
             for buffer in known.into_iter().chain(buffers) {
                 let wanted = buffer.len().min(taken - done);
@@ -205,13 +205,13 @@ impl FileSystem {
                 } else {
                     Position::At(position)
                 };
-                let _turn = self.turn_for(description, buffer)?;
+                let _exclusive = self.exclusive_for(description, buffer)?;
                 self.write_piece(description, buffer, place, &mut unsettled)
                     .map(|(written, _)| written)
             }
             None => {
                 let cell = self.engine.offset_cell(description, &self.externals)?;
-                let _turn = self.turn_for(description, buffer)?;
+                let _exclusive = self.exclusive_for(description, buffer)?;
                 if append {
                     let (written, end) =
                         self.write_piece(description, buffer, Position::End, &mut unsettled)?;
@@ -231,7 +231,7 @@ impl FileSystem {
         };
         if unsettled {
             let (number, generation) = description.identity()?;
-            self.settle_maps(number, generation);
+            self.refresh_maps(number, generation);
         }
         written
     }
@@ -267,7 +267,7 @@ impl FileSystem {
         let mut end = from;
         let mut unsettled = false;
         let write = || {
-            let _turn = self.engine.kit().take_turn(number, generation)?;
+            let _exclusive = self.engine.kit().take_exclusive(number, generation)?;
             let mut done = 0;
             for buffer in known.into_iter().chain(buffers) {
                 let place = match append {
@@ -300,19 +300,19 @@ impl FileSystem {
             }
         }
         if unsettled {
-            self.settle_maps(number, generation);
+            self.refresh_maps(number, generation);
         }
         written
     }
 
-    /// What is longer than a step is written in a turn.
+    /// What is longer than a step is written in exclusive I/O.
     #[inline(always)]
-    fn turn_for(&self, description: Opened, buffer: &[u8]) -> Result<Option<Turn>, Errno> {
+    fn exclusive_for(&self, description: Opened, buffer: &[u8]) -> Result<Option<Exclusive>, Errno> {
         if buffer.len() <= ONE_STEP {
             return Ok(None);
         }
         let (number, generation) = description.identity()?;
-        self.engine.kit().take_turn(number, generation).map(Some)
+        self.engine.kit().take_exclusive(number, generation).map(Some)
     }
 
     /// Writes all of a buffer, if it can be; gives the bytes written and the position behind
@@ -472,7 +472,7 @@ impl FileSystem {
             Err(denied @ Errno::ACCESS) => self.resize_by_message(file, size, denied)?,
             cut => self.replace_tail(file, cut?),
         }
-        self.settle_handle(handle)?;
+        self.refresh_maps_of(handle)?;
         self.engine.kit().give_back();
         Ok(())
     }
@@ -505,11 +505,11 @@ impl FileSystem {
         })
     }
 
-    /// After a change of size: see [`FileSystem::settle_maps`].
-    pub(super) fn settle_handle(&self, handle: Handle) -> Result<(), Errno> {
+    /// After a change of size: see [`FileSystem::refresh_maps`].
+    pub(super) fn refresh_maps_of(&self, handle: Handle) -> Result<(), Errno> {
         if crate::mappings::any() {
             let (number, generation) = self.engine.description(handle)?.identity()?;
-            self.settle_maps(number, generation);
+            self.refresh_maps(number, generation);
         }
         Ok(())
     }
@@ -545,7 +545,7 @@ impl FileSystem {
             }
         };
         if crate::mappings::any() {
-            self.settle_maps(number, generation);
+            self.refresh_maps(number, generation);
         }
         self.engine.kit().give_back();
         Ok(())

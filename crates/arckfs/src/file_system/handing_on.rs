@@ -3,7 +3,7 @@
 //! the controller who says what it stands for.
 //!
 //! # Invariant
-//! * What is handed on is born: the controller knows it, and keeps it for who was handed it.
+//! * What is handed on is created: the controller knows it, and keeps it for who was handed it.
 
 use super::*;
 use arck_libfs_kit::forks::Received;
@@ -21,7 +21,7 @@ impl FileSystem {
             return Ok(known);
         }
         // Where it fails, the controller says whether it knows the inode.
-        let _ = self.let_be_born(description);
+        let _ = self.let_be_created(description);
         let (inode, generation) = description.identity()?;
         let parent = self.engine.kit().known(inode);
         let made = self.engine.session.hand_on(HandedOn {
@@ -91,17 +91,17 @@ impl FileSystem {
     }
 
     /// An inode of which the controller does not know yet is unknown to other sessions too, and is gone if
-    /// its last name goes and this one closes it. A file that has no name is born by one that it has for a
+    /// its last name goes and this one closes it. A file that has no name is created by one that it has for a
     /// moment, in the directory that it was made in, or the root if that is gone; from then on it
     /// lives as long as it is open anywhere.
-    fn let_be_born(&self, description: Opened) -> Result<(), Errno> {
+    fn let_be_created(&self, description: Opened) -> Result<(), Errno> {
         let (number, generation) = description.identity()?;
         let name = format!(".arck-nameless-{number}-{generation}").into_bytes();
         let given = |anywhere: bool| {
             self.engine.run_local(|context| {
                 let inode = context.view(number, generation)?;
                 let has_name = !inode.has(flag::UNLINKED);
-                if !inode.has(flag::UNBORN) || !has_name && inode.is_directory() {
+                if !inode.has(flag::UNCOMMITTED) || !has_name && inode.is_directory() {
                     return Ok(None);
                 }
                 let directory = if anywhere {
@@ -120,15 +120,15 @@ impl FileSystem {
             Some(place) => place,
             None => return Ok(()),
         };
-        let born = ownership::commit(self.engine.session, &[directory], false);
+        let created = ownership::commit(self.engine.session, &[directory], false);
         if has_name {
-            return born;
+            return created;
         }
         self.engine.run_local(|context| {
             let directory = context.view(directory, generation)?;
             context.unlink_name(Directory::of(directory)?, &name)
         })?;
-        born?;
+        created?;
         ownership::commit(self.engine.session, &[directory], false)
     }
 }

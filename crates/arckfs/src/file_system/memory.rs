@@ -566,7 +566,7 @@ impl FileSystem {
 
     /// After a change of a mapped file: gives writable maps the pages that they have come to
     /// lack. Where that cannot be done (a full pool), touching them is SIGBUS.
-    pub(super) fn settle_maps(&self, number: InodeNumber, generation: u32) {
+    pub(super) fn refresh_maps(&self, number: InodeNumber, generation: u32) {
         let mut wanting: Vec<(u64, Range<u64>)> = mappings::lock()
             .iter()
             .filter(|map| map.is_writable && map.listing.number == number)

@@ -5,17 +5,17 @@ use arck_libfs_kit::views::{Directory, File};
 use std::cell::Cell;
 
 impl FileSystem {
-    fn make(&self, at: At, path: &[u8], birth: Birth<'_>) -> Result<(), Failure> {
+    fn make(&self, at: At, path: &[u8], creation: Creation<'_>) -> Result<(), Failure> {
         let start = self.start_of(at, path)?;
         self.engine.run(|context| {
             context.walk(start, trim_end(path), false, |place| {
                 let Last::Name(name) = place.last else {
                     return Err(Errno::EXIST.into());
                 };
-                if path.ends_with(b"/") && birth.kind != FileKind::Directory {
+                if path.ends_with(b"/") && creation.kind != FileKind::Directory {
                     return Err(context.only_a_directory(place.directory, name));
                 }
-                context.create_name(place.directory, name, birth)?;
+                context.create_name(place.directory, name, creation)?;
                 Ok(())
             })
         })
@@ -25,7 +25,7 @@ impl FileSystem {
         self.make(
             at,
             path,
-            Birth {
+            Creation {
                 kind: FileKind::Directory,
                 mode: mode & 0o1777,
                 target: b"",
@@ -184,7 +184,7 @@ impl FileSystem {
         self.make(
             at,
             path,
-            Birth {
+            Creation {
                 kind: FileKind::Link,
                 mode: 0o777,
                 target,
@@ -228,7 +228,7 @@ impl FileSystem {
         self.make(
             at,
             path,
-            Birth {
+            Creation {
                 kind,
                 mode: mode & 0o7777,
                 target: b"",

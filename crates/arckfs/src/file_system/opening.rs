@@ -4,7 +4,7 @@ use crate::engine::{Attempt, Context, Need, Stop};
 use crate::interface::Errno;
 use crate::walk::{Last, Place};
 use arck_libfs_kit::format::FileKind;
-use arck_libfs_kit::names::births::Birth;
+use arck_libfs_kit::names::creations::Creation;
 use arck_libfs_kit::names::overlay::{Before, Found};
 use arck_libfs_kit::views::{CachedInode, Directory, flag};
 use std::sync::atomic::Ordering;
@@ -64,7 +64,7 @@ impl<'a> Context<'a> {
                 }
                 let holder = place.directory.number();
                 if !inode.is_directory()
-                    && !inode.has(flag::UNBORN)
+                    && !inode.has(flag::UNCOMMITTED)
                     && inode.holder.load(Ordering::Relaxed) != holder
                 {
                     // One of the directories that hold it, so that its path can be told.
@@ -74,14 +74,14 @@ impl<'a> Context<'a> {
             }
             None if !create => Err(Errno::NOENT.into()),
             None => {
-                let birth = Birth {
+                let creation = Creation {
                     kind: FileKind::File,
                     mode: mode & 0o7777,
                     target: b"",
                     opens: true,
                     owner: self.credentials.owner(),
                 };
-                match self.create_absent(place.directory, name, birth, before) {
+                match self.create_absent(place.directory, name, creation, before) {
                     // Somebody else was faster.
                     Err(Stop::Failure(Errno::EXIST)) if !exclusive => Err(Need::Again.into()),
                     other => Ok((other?, true)),
@@ -104,14 +104,14 @@ impl<'a> Context<'a> {
         &self,
         directory: Directory,
         name: &[u8],
-        birth: Birth<'_>,
+        creation: Creation<'_>,
     ) -> Attempt<&'static CachedInode> {
         let before = Before::of(self, directory, self.hash(name));
         let found = self.lookup(directory, name)?;
         if found.dentry.is_some() {
             return Err(Errno::EXIST.into());
         }
-        self.create_absent(directory, name, birth, Some((before, found)))
+        self.create_absent(directory, name, creation, Some((before, found)))
     }
 
     /// As [`Context::create_name`], for a name that was not there a moment ago.
@@ -119,7 +119,7 @@ impl<'a> Context<'a> {
         &self,
         directory: Directory,
         name: &[u8],
-        birth: Birth<'_>,
+        creation: Creation<'_>,
         before: Option<(Before, Found)>,
     ) -> Attempt<&'static CachedInode> {
         self.may_change_names(directory)?;
@@ -135,7 +135,7 @@ impl<'a> Context<'a> {
         }
         self.may_change_names(directory)?;
         self.expect_reached()?;
-        self.give_birth(directory, &expected, name, &found, birth)
+        self.give_creation(directory, &expected, name, &found, creation)
     }
 
     /// Permission and type checks of open.

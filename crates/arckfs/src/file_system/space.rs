@@ -55,7 +55,7 @@ impl FileSystem {
             Kind::Punch => self.punch(handle, offset, end),
             _ => self.fill(handle, offset, end, kind == Kind::Zero, keep_size),
         };
-        self.settle_handle(handle)?;
+        self.refresh_maps_of(handle)?;
         done
     }
 

@@ -151,7 +151,7 @@ fn owner_change(
     if !context.check_owner_change(inode, uid, gid)? {
         return Ok(None);
     }
-    if inode.has(flag::UNBORN) {
+    if inode.has(flag::UNCOMMITTED) {
         // The controller does not know it yet.
         return Err(Need::Commit([inode.holder.load(Ordering::Relaxed), 0]).into());
     }

@@ -7,7 +7,7 @@
 //! that do not change any more, or each by one store: the dead have left them whole.
 //!
 //! # Invariant
-//! Goes on: an unborn inode that more have open than the departed. What is listed as open for no
+//! Goes on: an uncommitted inode that more have open than the departed. What is listed as open for no
 //! description (its opener died between the two) goes on once, and is listed by nobody then.
 
 use crate::engine::{Attempt, Context, Engine};
@@ -21,7 +21,7 @@ use arck_libfs_kit::format::branch::{
 };
 use arck_libfs_kit::format::index::HOLE;
 use arck_libfs_kit::format::{FileKind, InodeNumber};
-use arck_libfs_kit::numbers::is_unborn;
+use arck_libfs_kit::numbers::is_uncommitted;
 use arck_libfs_kit::region::Offset;
 use arck_libfs_kit::views::{CachedInode, File, begun, flag};
 use std::collections::HashMap;
@@ -39,7 +39,7 @@ pub(super) struct Old {
     pub listings: HashMap<u32, Vec<u8>>,
 }
 
-/// The view of an unborn inode that is open.
+/// The view of an uncommitted inode that is open.
 pub(super) struct Nameless {
     number: InodeNumber,
     flags: u32,
@@ -54,7 +54,7 @@ pub(super) struct Nameless {
 impl Nameless {
     fn of(inode: &CachedInode) -> Nameless {
         let half = |field: &std::sync::atomic::AtomicU32| field.load(Ordering::Relaxed);
-        let kept = flag::UNBORN | flag::UNLINKED | flag::LINKABLE;
+        let kept = flag::UNCOMMITTED | flag::UNLINKED | flag::LINKABLE;
         Nameless {
             number: inode.number(),
             flags: half(&inode.flags) & kept | flag::UNLINKED,
@@ -148,10 +148,10 @@ impl Engine {
             let Some(header) = self.session.header(number) else {
                 break;
             };
-            if is_unborn(self.session, header)
+            if is_uncommitted(self.session, header)
                 && let Some(inode) = cached(number)
                 && inode.generation() == header.generation()
-                && inode.has(flag::UNBORN)
+                && inode.has(flag::UNCOMMITTED)
                 && inode.openings() > departed.get(&number).copied().unwrap_or(0)
             {
                 old.nameless.push(Nameless::of(inode));

@@ -4,7 +4,7 @@
 //! * A page that was taken and not published goes back to the stock, whatever happens.
 //! * Once data is stored nothing may be lacking for its entries: their pages are reserved before.
 //! * Bytes that readers see are overwritten in place only by a write that does nothing else, or in a
-//!   turn ([`arck_libfs_kit::views::turns`]).
+//!   turn ([`arck_libfs_kit::views::exclusive`]).
 
 use crate::engine::{Attempt, Context};
 use crate::interface::Errno;
@@ -183,7 +183,7 @@ impl<'c, 'a> Step<'c, 'a> {
             page += 1;
         }
         match is_more {
-            true => self.context.has_turn(self.file.inode()),
+            true => self.context.has_exclusive(self.file.inode()),
             false => Ok(()),
         }
     }
@@ -301,7 +301,7 @@ impl<'c, 'a> Step<'c, 'a> {
             let stored = match set {
                 Ok(stored) => stored,
                 Err(stop) => {
-                    order::settle(token);
+                    order::drain(token);
                     return Err(stop);
                 }
             };

@@ -5,7 +5,7 @@
 
 use super::Pool;
 use super::lock::Lock;
-use super::overlay::Overlay;
+use super::replayed::Replayed;
 use super::segment::{Segment, segment_name};
 use crate::finding::{Finding, Place, Rule};
 use crate::memory::{self, Memory};
@@ -40,7 +40,7 @@ impl Pool {
             sessions: Vec::new(),
             next_session: 0,
             metadata: Vec::new(),
-            over: Overlay::default(),
+            over: Replayed::default(),
             served,
             directory,
             lock,
@@ -105,7 +105,7 @@ impl Pool {
         self.map_segments(findings)?;
         match &records {
             Ok(records) => {
-                let mut over = Overlay::default();
+                let mut over = Replayed::default();
                 for record in records.iter().filter(|r| r.target != Target::Segments) {
                     match over.lay(self, record) {
                         Some(words) => late += words,

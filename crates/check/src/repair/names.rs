@@ -1,7 +1,7 @@
 //! Names of directories: reading what is left of them, and writing directories anew.
 //!
 //! # Invariants
-//! * A bucket page that says whose it is counts for that directory alone; one that does not say so
+//! * A hash page that says whose it is counts for that directory alone; one that does not say so
 //!   counts for who refers to it, if nobody else has it.
 //! * A directory that is written anew lies in new pages: the old one is whole until the end.
 
@@ -10,7 +10,7 @@ use super::space::{Owner, Space};
 use crate::pool::Pool;
 use arck_controller_state::segments::SegmentKind;
 use arck_core_state::directory::{
-    BUCKET_MAGIC, BucketPage, CHAIN_MAX, Dentry, TAG_CONTINUED, UNITS, WORD_IDENTITY, WORD_MAGIC,
+    HASH_PAGE_MAGIC, HashPage, CHAIN_MAX, Dentry, TAG_CONTINUED, UNITS, WORD_IDENTITY, WORD_MAGIC,
     bucket_of, hash_name, next_page, read_entry, tags, units_for,
 };
 use arck_core_state::index::{FANOUT, HEIGHT_MAX, height_for};
@@ -42,7 +42,7 @@ pub(crate) fn is_name(bytes: &[u8]) -> bool {
 #[derive(Default)]
 pub(crate) struct Found {
     pub names: Vec<Name>,
-    /// Index pages and bucket pages.
+    /// Index pages and hash pages.
     pub pages: Vec<PagePtr>,
     /// Pages that are in its place, and do not say that they are its.
     pub strange: Vec<PagePtr>,
@@ -100,7 +100,7 @@ impl Reader<'_, '_> {
         for _ in 0..CHAIN_MAX {
             let magic = words[WORD_MAGIC].load(Ordering::Relaxed);
             let whose = words[WORD_IDENTITY].load(Ordering::Relaxed) as u32;
-            if magic == BUCKET_MAGIC && whose == self.number {
+            if magic == HASH_PAGE_MAGIC && whose == self.number {
                 self.found.pages.push(at);
                 self.found.names.extend(names(words));
             } else {
@@ -118,7 +118,7 @@ impl Reader<'_, '_> {
     }
 }
 
-/// The names in a bucket page.
+/// The names in a hash page.
 pub(crate) fn names(page: &PageWords) -> Vec<Name> {
     let mut found = Vec::new();
     for (unit, tag) in tags(page).into_iter().enumerate() {
@@ -168,17 +168,17 @@ pub(crate) fn write(
                 kind: name.kind,
             };
             let has_room = pages.last().is_some_and(|(_, words)| {
-                BucketPage(words).add(hash, &name.bytes, dentry).is_some()
+                HashPage(words).add(hash, &name.bytes, dentry).is_some()
             });
             if has_room {
                 continue;
             }
             let page = space.allocate(SegmentKind::Metadata, owner)?;
             let words = zeroed_page();
-            BucketPage(&words).format(number, bucket);
-            BucketPage(&words).add(hash, &name.bytes, dentry)?;
+            HashPage(&words).format(number, bucket);
+            HashPage(&words).add(hash, &name.bytes, dentry)?;
             if let Some((_, before)) = pages.last() {
-                BucketPage(before).set_next(page);
+                HashPage(before).set_next(page);
             }
             pages.push((page, words));
         }

@@ -5,7 +5,7 @@
 //!
 //! ```json
 //! {"pid": 1, "event": "start", "program": "sh", "interception": {"symbols": true,
-//!  "net": "sud-exclusive", "net_choice": "best", "patching": "on", "patched_sites": 3},
+//!  "dispatch": "sud-exclusive", "dispatch_choice": "best", "patching": "on", "patched_sites": 3},
 //!  "served": {}, "past": {}}
 //! {"pid": 1, "event": "execute", "executes": "/bin/cp", ...}
 //! {"pid": 1, "event": "end", "program": "cp", "served": {"open": 2}, ...}
@@ -77,11 +77,11 @@ struct Uncovered {
 struct Interception {
     /// Calls to libc's functions.
     symbols: bool,
-    /// The net below them for all other calls: `sud-exclusive`, `sud-inclusive`, `none`.
-    net: String,
-    /// Why that net: `best`, `asked` (by `ARCK_NET`), `fallback` (a better one was refused).
-    net_choice: String,
-    /// Whether sites that trap often are rewritten: `on`, `not-used` (without a net), `never` (by
+    /// The dispatch below them for all other calls: `sud-exclusive`, `sud-inclusive`, `none`.
+    dispatch: String,
+    /// Why that dispatch: `best`, `asked` (by `ARCK_DISPATCH`), `fallback` (a better one was refused).
+    dispatch_choice: String,
+    /// Whether sites that trap often are rewritten: `on`, `not-used` (without dispatch), `never` (by
     /// `ARCK_PATCH`), `refused` (by the system).
     patching: String,
     /// System call instructions replaced by jumps.
@@ -106,8 +106,8 @@ impl Default for Interception {
     fn default() -> Interception {
         Interception {
             symbols: false,
-            net: "none".to_string(),
-            net_choice: String::new(),
+            dispatch: "none".to_string(),
+            dispatch_choice: String::new(),
             patching: String::new(),
             patched_sites: 0,
         }
@@ -341,7 +341,7 @@ mod tests {
     use super::*;
 
     pub const LINES: &str = concat!(
-        r#"{"pid":7,"program":"sh","interception":{"symbols":true,"net":"sud-inclusive","patched_sites":12},"served":{"open":2,"read":1500},"past":{}}"#,
+        r#"{"pid":7,"program":"sh","interception":{"symbols":true,"dispatch":"sud-inclusive","patched_sites":12},"served":{"open":2,"read":1500},"past":{}}"#,
         "\n",
         r#"{"pid":8,"program":"cp","interception":{"symbols":true},"served":{"open":3},"past":{"io_uring_setup":1},"extra":[]}"#,
         "\n",
@@ -372,7 +372,7 @@ mod tests {
         assert_eq!(summary.processes.len(), 2);
         assert_eq!(summary.processes[1].served["open"], 7);
         assert_eq!(summary.past["io_uring_setup"], 1);
-        assert_eq!(summary.processes[1].interception.net, "none");
+        assert_eq!(summary.processes[1].interception.dispatch, "none");
         assert_eq!(summary.unreadable, 1);
         let text = table(&summary);
         assert!(text.contains("interception: on\n"), "{text}");
@@ -409,7 +409,7 @@ mod tests {
         let line = |pid: u32, event: &str, rest: &str| {
             format!(
                 r#"{{"pid":{pid},"event":"{event}","program":"sh",
-                "interception":{{"symbols":true,"net":"sud-inclusive"}}{rest}}}"#
+                "interception":{{"symbols":true,"dispatch":"sud-inclusive"}}{rest}}}"#
             )
             .replace('\n', "")
         };

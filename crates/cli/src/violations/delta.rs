@@ -274,7 +274,7 @@ impl Branch {
         writeln!(
             out,
             "\nBranch at {:#x} (generation {}, epoch {}, fold {})",
-            head.branch_offset, head.generation, head.epoch, head.fold
+            head.branch_offset, head.generation, head.ownership_epoch, head.fold
         )?;
         let mut field = |name: &str, value: Option<String>| match value {
             Some(value) => writeln!(out, "  {name:12} {value}"),
@@ -296,7 +296,7 @@ impl Branch {
             "pages from",
             self.limit.map(|page| format!("{page} on are dropped")),
         )?;
-        field("born in", number(u64::from(self.parent)))?;
+        field("created in", number(u64::from(self.parent)))?;
         field("tails", list(&self.tails))?;
         field("partners", list(&self.partners))?;
         field("attributes", number(u64::from(self.attributes)))?;
@@ -324,7 +324,7 @@ mod tests {
                 uid: 3,
                 inode: 4,
                 generation: 1,
-                epoch: 6,
+                ownership_epoch: 6,
                 fold: 7,
                 branch_offset: 8192,
                 because: "I1 Name".into(),

@@ -97,7 +97,7 @@ fn what_was_refused_is_listed_and_what_was_set_aside_is_shown() {
     let decoded: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(decoded["records"][0]["name"], "young");
     assert_eq!(decoded["branch"]["mode"], "20000000000000");
-    // The file that was to be born.
+    // The file that was to be created.
     let shown = succeeded(&violations(&pool, &["--show", "2"]));
     assert!(shown.contains("size         9"), "{shown}");
     assert!(shown.contains("Pages of the file (1)"), "{shown}");

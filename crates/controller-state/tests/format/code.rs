@@ -8,7 +8,7 @@ use arck_controller_state::segments::SegmentEntry;
 use arck_controller_state::sessions::SessionEntry;
 use arck_core_state::arena::{self, ArenaHeader};
 use arck_core_state::branch::{self, StoredBranch};
-use arck_core_state::directory::{self, BucketPage, Dentry};
+use arck_core_state::directory::{self, HashPage, Dentry};
 use arck_core_state::extended;
 use arck_core_state::geometry;
 use arck_core_state::header::{self, HeaderKind, LiveHeader};
@@ -77,9 +77,9 @@ pub fn private() -> Structures {
             branch_pages,
             delta_pages,
             secret,
-            room,
+            credits,
             done,
-            receipts_lost,
+            fold_copies_lost,
             groups
         }
     );
@@ -188,7 +188,7 @@ pub fn structures() -> Structures {
         StoredBranch {
             number,
             generation,
-            epoch,
+            ownership_epoch,
             reserved0,
             fold,
             size,
@@ -244,7 +244,7 @@ fn fields<const N: usize>(fields: [(&str, usize, usize); N]) -> Fields {
         .into()
 }
 
-fn bytes(page: &BucketPage<'_>) -> Vec<u8> {
+fn bytes(page: &HashPage<'_>) -> Vec<u8> {
     let words = page.0.iter();
     words
         .flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes())
@@ -252,20 +252,20 @@ fn bytes(page: &BucketPage<'_>) -> Vec<u8> {
 }
 
 /// Where bytes that are `value` begin in a page on which everything else is zero.
-fn find(page: &BucketPage<'_>, value: &[u8]) -> usize {
+fn find(page: &HashPage<'_>, value: &[u8]) -> usize {
     let bytes = bytes(page);
     let at = bytes.windows(value.len()).position(|bytes| bytes == value);
     at.expect("a value that was stored")
 }
 
-/// Layouts that no structure holds: a bucket page and a dentry, found out by writing one.
+/// Layouts that no structure holds: a hash page and a dentry, found out by writing one.
 pub fn page_layouts() -> Structures {
     let (tags, units) = (directory::TAGS_OFFSET, directory::UNITS_OFFSET);
     let word = |index: usize| index * 8;
     let words = arck_core_state::zeroed_page();
-    let page = BucketPage(&words);
+    let page = HashPage(&words);
     page.format(0xa1a2_a3a4, 0xb1b2_b3b4);
-    let magic = find(&page, &directory::BUCKET_MAGIC.to_le_bytes());
+    let magic = find(&page, &directory::HASH_PAGE_MAGIC.to_le_bytes());
     let identity = find(&page, &0xb1b2_b3b4_a1a2_a3a4u64.to_le_bytes());
     assert_eq!(
         (magic, identity),
@@ -274,7 +274,7 @@ pub fn page_layouts() -> Structures {
     page.set_next(PagePtr(0xc1c2_c3c4_c5c6_c7c8));
     let next = find(&page, &0xc1c2_c3c4_c5c6_c7c8u64.to_le_bytes());
     let used = identity + 8;
-    let bucket_page = fields([
+    let hash_page = fields([
         ("magic", magic, 8),
         ("next", next, 8),
         ("identity", identity, 8),
@@ -313,7 +313,7 @@ pub fn page_layouts() -> Structures {
     let seed = fields([("directory", 0, 4), ("fold", 4, 8), ("unit", 12, 4)]);
     let index = fields([("entries", 0, index::FANOUT as usize * 8)]);
     BTreeMap::from([
-        ("BucketPage".to_owned(), (4096, bucket_page)),
+        ("HashPage".to_owned(), (4096, hash_page)),
         ("Dentry".to_owned(), (directory::UNIT_SIZE as u64, dentry)),
         ("RecordSeed".to_owned(), (16, seed)),
         ("IndexPage".to_owned(), (4096, index)),
@@ -365,7 +365,7 @@ pub fn constants() -> BTreeMap<String, i128> {
         directory::FIRST_NAME,
         directory::TAG_FREE,
         directory::TAG_CONTINUED,
-        directory::BUCKET_MAGIC,
+        directory::HASH_PAGE_MAGIC,
         directory::WORD_MAGIC,
         directory::WORD_NEXT,
         directory::WORD_IDENTITY,
@@ -463,7 +463,7 @@ pub fn bits() -> Vec<(&'static str, Bits)> {
             "Ownership",
             bit_fields([
                 ("mark", Ownership::SHARED.marked().0),
-                ("epoch", Ownership::new(0, u32::MAX).0),
+                ("ownership_epoch", Ownership::new(0, u32::MAX).0),
                 ("refused", Ownership::SHARED.refused().0),
                 ("session", Ownership::new(u32::MAX, 0).0),
             ]),

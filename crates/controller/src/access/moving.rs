@@ -1,6 +1,6 @@
 //! Moving what is in an inode to segments of its class (DESIGN section 3, "Read class").
 //!
-//! Where a page lies says who may read it. It is put right at birth; this is for what comes after:
+//! Where a page lies says who may read it. It is put right at creation; this is for what comes after:
 //! somebody may read a file who cannot map it (its class became wider, or its data was written into
 //! a segment of its writer's), or somebody still can map what he may not read any more.
 //!

@@ -131,8 +131,8 @@ fn what_is_folded_and_moved_at_once_leaks_nothing() {
     let header = test.header(file);
     let (segment, _) = test.core.grant_segment(ann).unwrap();
     let written = test.core.sessions.state.pool.geometry().first_page(segment);
-    let epoch = header.ownership.epoch();
-    let mut branch = StoredBranch::unchanged(file, header.generation, epoch, header.fold);
+    let ownership_epoch = header.ownership.epoch();
+    let mut branch = StoredBranch::unchanged(file, header.generation, ownership_epoch, header.fold);
     branch.root = IndexRoot::new(written.0, 0);
     test.store_branch(ann, &header, &branch);
     let control = test.core.sessions.all[&bob]
@@ -186,8 +186,8 @@ fn what_is_folded_with_a_move_is_within_the_class_too() {
     assert_eq!(header.ownership.session(), ann);
     let (segment, _) = test.core.grant_segment(ann).unwrap();
     let written = test.core.sessions.state.pool.geometry().first_page(segment);
-    let epoch = header.ownership.epoch();
-    let mut branch = StoredBranch::unchanged(file, header.generation, epoch, header.fold);
+    let ownership_epoch = header.ownership.epoch();
+    let mut branch = StoredBranch::unchanged(file, header.generation, ownership_epoch, header.fold);
     branch.root = IndexRoot::new(written.0, 0);
     branch.size = PAGE_SIZE;
     test.store_branch(ann, &header, &branch);
@@ -219,8 +219,8 @@ fn an_owner_who_does_not_settle_is_told() {
         .control();
     control.threads[0].enter(LightBarrier::Fence);
     // Half of something.
-    let epoch = header.ownership.epoch();
-    let mut branch = StoredBranch::unchanged(file, header.generation, epoch, header.fold);
+    let ownership_epoch = header.ownership.epoch();
+    let mut branch = StoredBranch::unchanged(file, header.generation, ownership_epoch, header.fold);
     branch.size = FILE_SIZE_MAX + PAGE_SIZE;
     test.store_branch(ann, &header, &branch);
 

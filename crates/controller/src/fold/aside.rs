@@ -39,7 +39,7 @@ pub struct Head {
     pub inode: InodeNumber,
     pub generation: u32,
     /// Ownership epoch and fold number: without them the branch means nothing.
-    pub epoch: u32,
+    pub ownership_epoch: u32,
     pub fold: u64,
     /// Byte offset of the branch in the session's arena.
     pub branch_offset: u64,
@@ -82,7 +82,7 @@ impl SetAside {
             return None;
         }
         let branch =
-            StoredBranch::decode(branch, head.inode, head.generation, head.epoch, head.fold);
+            StoredBranch::decode(branch, head.inode, head.generation, head.ownership_epoch, head.fold);
         let pages = head.pages.iter().zip(pages);
         let pages = pages.map(|(&number, page)| (number, Box::new(*page)));
         Some(SetAside {
@@ -114,7 +114,7 @@ impl Folding<'_> {
             uid,
             inode,
             generation: delta.header.generation,
-            epoch: delta.header.ownership.epoch(),
+            ownership_epoch: delta.header.ownership.epoch(),
             fold,
             branch_offset: delta.branch_offset,
             because: why.to_string(),
@@ -243,7 +243,7 @@ mod tests {
             uid: 3,
             inode: 4,
             generation: 5,
-            epoch: 6,
+            ownership_epoch: 6,
             fold: 7,
             branch_offset: 8192,
             because: "I1".into(),

@@ -7,16 +7,16 @@
 //!   operations were in flight is copied again.
 //! * Whatever happens, no mark is left behind.
 //! * A set has no more delta pages than a session is granted, whatever its chains say; so a fold is
-//!   bounded before anything is verified ([`crate::sessions::room`]).
+//!   bounded before anything is verified ([`crate::sessions::credits`]).
 //! * Nothing is folded of a set in which a rule is broken; the inode that breaks it is refused
 //!   ([`crate::fold::refusals`]).
 //! * A fold number ends exactly when its delta was folded, or its owner lost the inode. What
-//!   straddled that can ask for the receipt.
+//!   straddled that can ask for the fold copy.
 
 use crate::fold::{Folding, meter, tails};
 use crate::sessions::arena::Reader;
 use crate::sessions::maps;
-use crate::sessions::receipts::{KeptReceipt, Receipt};
+use crate::sessions::fold_copies::{KeptFoldCopy, FoldCopy};
 use crate::state::apply;
 use crate::state::change::{Change, Weight};
 use crate::state::marks::{heavy_barrier, unmark};
@@ -147,7 +147,7 @@ impl Folding<'_> {
         let pages = match self.sessions.recovering {
             // What a session was granted when the machine failed may not be known.
             true => usize::MAX,
-            false => cast::index(crate::sessions::room::PAGES_AT_ONCE),
+            false => cast::index(crate::sessions::credits::PAGES_AT_ONCE),
         };
         let mut budget = PageBudget::new(pages);
         // Of the set, those that are not marked and copied yet.
@@ -275,7 +275,7 @@ impl Folding<'_> {
             .filter(|delta| !skipped.contains(&delta.inode))
             .map(|delta| delta.pages.len())
             .sum();
-        let room = session.room();
+        let room = session.credits();
         let kept_for_others = self.sessions.kept_for_others(owner);
         let pages_for_splits = self.sessions.pages_for_splits(owner, folded as u64);
         let touched = self.touched_by(&changes);
@@ -285,7 +285,7 @@ impl Folding<'_> {
         for (number, _) in mapped.into_keys() {
             change.keep_pages_of(number);
         }
-        let born: Vec<InodeNumber> = changes.births.iter().map(|birth| birth.inode).collect();
+        let created: Vec<InodeNumber> = changes.creations.iter().map(|creation| creation.inode).collect();
         let named = changes.links.iter().filter(|(_, by)| *by > 0);
         let named: Vec<InodeNumber> = named.map(|(number, _)| *number).collect();
         let mut dying = apply::apply(&mut change, &changes)?;
@@ -337,43 +337,43 @@ impl Folding<'_> {
             return Err(Errno::NOSPC.into());
         }
         let accepted: Vec<InodeNumber> = copied.set.iter().copied().collect();
-        let mut receipts = Vec::new();
+        let mut fold_copies = Vec::new();
         if copied.straddled {
             for member in &copied.members {
                 let has_new_fold =
                     released.contains(&member.number) || renewed.contains(&member.number);
                 if has_new_fold && !with_delta.contains(&member.number) {
-                    receipts.push(KeptReceipt {
+                    fold_copies.push(KeptFoldCopy {
                         inode: member.number,
                         fold: member.header.fold,
-                        kind: Receipt::Nothing,
+                        kind: FoldCopy::Nothing,
                     });
                 }
             }
             for delta in copied.deltas {
                 if !skipped.contains(&delta.inode) {
-                    receipts.push(KeptReceipt {
+                    fold_copies.push(KeptFoldCopy {
                         inode: delta.inode,
                         fold: delta.branch.fold,
-                        kind: Receipt::Copy(Box::new(delta)),
+                        kind: FoldCopy::Copy(Box::new(delta)),
                     });
                 }
             }
         }
-        let has_receipts = !receipts.is_empty();
+        let has_fold_copies = !fold_copies.is_empty();
         tails::clear_before_growth(change.state, &resized);
         if let Some(session) = self.sessions.all.get_mut(&owner) {
             let pool = &change.state.pool;
-            session.keep_receipts(pool, session.stuck(), receipts);
+            session.keep_fold_copies(pool, session.stuck(), fold_copies);
             // Before the session can learn that these delta pages are free.
-            session.set_room(pool, room.saturating_sub(folded as u64));
+            session.set_credits(pool, room.saturating_sub(folded as u64));
         }
         if let Err(errno) = change.commit(weight) {
             if let Some(session) = self.sessions.all.get_mut(&owner) {
                 let pool = &self.sessions.state.pool;
-                session.set_room(pool, room);
-                if has_receipts {
-                    session.receipts.take_back(pool, session.whose());
+                session.set_credits(pool, room);
+                if has_fold_copies {
+                    session.fold_copies.take_back(pool, session.whose());
                 }
             }
             return Err(errno.into());
@@ -382,7 +382,7 @@ impl Folding<'_> {
         self.sessions.state.clear_after_cuts(&resized);
         self.folds.touched.extend(touched);
         self.note_accepted(owner, &accepted);
-        self.sessions.show_born(owner, &born);
+        self.sessions.show_created(owner, &created);
         for &number in &dying {
             self.sessions.state.orphans.insert(number);
         }
@@ -407,7 +407,7 @@ impl Folding<'_> {
         };
         session.disown(&released);
         if copied.straddled {
-            self.sessions.bound_receipts(owner);
+            self.sessions.bound_fold_copies(owner);
         }
         self.folds.meter.add(verified, |m| &mut m.fold);
         Ok(dying)

@@ -10,13 +10,13 @@ use arck_protocol::measure::HandOvers;
 use arck_verifier::Changes;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Names, pages, births and changes of links.
+/// Names, pages, creations and changes of links.
 pub fn records(changes: &Changes) -> u64 {
     let of_inodes = changes
         .inodes
         .iter()
         .map(|inode| inode.pages.len() + inode.names_added.len() + inode.names_removed.len());
-    (of_inodes.sum::<usize>() + changes.births.len() + changes.links.len()) as u64
+    (of_inodes.sum::<usize>() + changes.creations.len() + changes.links.len()) as u64
 }
 
 /// See the module's head.

@@ -8,7 +8,7 @@ use crate::state::apply::file::Setter;
 use crate::state::change::Change;
 use crate::state::classes::Class;
 use crate::state::tables::State;
-use arck_core_state::directory::{BucketPage, CHAIN_MAX, next_page};
+use arck_core_state::directory::{HashPage, CHAIN_MAX, next_page};
 use arck_core_state::superblock::Durability;
 use arck_core_state::{
     FileKind, IndexRoot, Inode, InodeNumber, PAGE_BYTES, PAGE_SIZE, PagePtr, Pages, SegmentNumber,
@@ -264,7 +264,7 @@ pub fn bucket(change: &mut Change<'_>, first: PagePtr) -> Result<PagePtr, Errno>
     let mut next = PagePtr::NULL;
     for &old in chain(change, first)?.iter().rev() {
         let new = change.copy_page(old)?;
-        BucketPage(change.edit(new)?).set_next(next);
+        HashPage(change.edit(new)?).set_next(next);
         change.move_page(old);
         next = new;
     }

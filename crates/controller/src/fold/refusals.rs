@@ -14,7 +14,7 @@ use crate::fold::folding::{After, Failure};
 use crate::fold::{Folding, Folds};
 use crate::sessions::arena::Reader;
 use crate::sessions::log::Event;
-use crate::sessions::receipts::{KeptReceipt, Receipt};
+use crate::sessions::fold_copies::{KeptFoldCopy, FoldCopy};
 use crate::sessions::session::Refusal;
 use crate::state::change::{Change, Weight};
 use crate::state::marks::{heavy_barrier, unmark};
@@ -131,13 +131,13 @@ impl Folding<'_> {
     }
 
     /// Takes an inode away from an owner whose delta cannot be folded; the delta is set aside, and
-    /// with it those of inodes that are born in it.
+    /// with it those of inodes that are created in it.
     pub fn take_away(&mut self, owner: SessionNumber, inode: InodeNumber, why: &Failure) {
         if let Some((delta, _)) = self.copy_readable(owner, inode)
             && delta.header.kind == HeaderKind::Granted
             && !self.is_refused(owner, delta.branch.parent)
         {
-            // It is born, empty, if the directory in which it is can be folded: the directory's
+            // It is created, empty, if the directory in which it is can be folded: the directory's
             // delta names it, and would be refused without it.
             let _ = self.fold(owner, &[delta.branch.parent], After::Keep);
         }
@@ -150,7 +150,7 @@ impl Folding<'_> {
         let delta = self.copy_readable(owner, inode);
         if let Some((delta, is_whole)) = &delta {
             self.keep_aside(owner, inode, delta, why);
-            for child in self.unborn(owner, delta, *is_whole) {
+            for child in self.uncommitted(owner, delta, *is_whole) {
                 if let Some(header) = self.sessions.state.pool.header(child) {
                     mark(header);
                     stored(&header.ownership);
@@ -175,21 +175,21 @@ impl Folding<'_> {
             .get(&owner)
             .map(|session| session.in_flight());
         let flights = flights.unwrap_or_default();
-        let mut receipts = Vec::new();
+        let mut fold_copies = Vec::new();
         let mut released = Vec::new();
         let mut change = Change::new(&mut self.sessions.state);
         let mut evict = || {
             for &number in &set {
                 let fold = change.state.numbers.fold();
                 let header = change.header(number)?;
-                receipts.push(KeptReceipt {
+                fold_copies.push(KeptFoldCopy {
                     inode: number,
                     fold: header.fold,
-                    kind: Receipt::Lost,
+                    kind: FoldCopy::Lost,
                 });
                 header.fold = fold;
                 header.ownership = header.ownership.accepted();
-                // Numbers that were not born stay granted: the session may count on them.
+                // Numbers that were not committed stay granted: the session may count on them.
                 if header.kind != HeaderKind::Granted {
                     header.ownership = arck_core_state::Ownership::SHARED;
                     header.branch_slot = 0;
@@ -199,7 +199,7 @@ impl Folding<'_> {
             Ok::<(), Errno>(())
         };
         let evicted = evict();
-        for lost in &receipts {
+        for lost in &fold_copies {
             // Before the fold number changes by which the session learns of it.
             if let Some(header) = change.state.pool.header(lost.inode) {
                 header.evicted.store(lost.fold, Ordering::Release);
@@ -207,7 +207,7 @@ impl Folding<'_> {
             }
         }
         if let Some(session) = self.sessions.all.get_mut(&owner) {
-            session.keep_receipts(&change.state.pool, flights, receipts);
+            session.keep_fold_copies(&change.state.pool, flights, fold_copies);
         }
         let committed = evicted.and_then(|()| change.commit(Weight::Ownership));
         unmark(&self.sessions.state, &set);
@@ -222,7 +222,7 @@ impl Folding<'_> {
                 tracing::error!("taking inode {inode} away: {errno}");
                 if let Some(session) = self.sessions.all.get_mut(&owner) {
                     let whose = session.whose();
-                    session.receipts.take_back(&self.sessions.state.pool, whose);
+                    session.fold_copies.take_back(&self.sessions.state.pool, whose);
                 }
             }
         }
@@ -240,9 +240,9 @@ impl Folding<'_> {
         copy_readable(&mut Reader(&session.arena), inode, &header, &mut budget)
     }
 
-    /// The session's inodes that are to be born in a directory's delta: those that it names, or, if
+    /// The session's inodes that are to be created in a directory's delta: those that it names, or, if
     /// it cannot be read to its end, those that say so themselves.
-    fn unborn(
+    fn uncommitted(
         &self,
         owner: SessionNumber,
         delta: &CopiedDelta,
@@ -251,7 +251,7 @@ impl Folding<'_> {
         let Some(session) = self.sessions.all.get(&owner) else {
             return Vec::new();
         };
-        let is_unborn = |number: &InodeNumber| {
+        let is_uncommitted = |number: &InodeNumber| {
             session.owned.contains_key(number)
                 && self
                     .sessions
@@ -260,7 +260,7 @@ impl Folding<'_> {
                     .is_some_and(|header| header.kind == HeaderKind::Granted)
         };
         if is_whole {
-            return delta.named_inodes().into_iter().filter(is_unborn).collect();
+            return delta.named_inodes().into_iter().filter(is_uncommitted).collect();
         }
         let is_born_here = |number: &InodeNumber| {
             self.sessions
@@ -270,6 +270,6 @@ impl Folding<'_> {
                 .is_some_and(|branch| branch.parent == delta.inode)
         };
         let owned = session.owned.keys().copied();
-        owned.filter(is_unborn).filter(is_born_here).collect()
+        owned.filter(is_uncommitted).filter(is_born_here).collect()
     }
 }

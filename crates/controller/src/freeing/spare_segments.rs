@@ -15,7 +15,7 @@ impl Freeing<'_> {
         self.sessions.state.space.kept = self.sessions.kept_pages();
         if !self.sessions.state.space.has_segment_for_class() {
             // Room that sessions do not use keeps no class from having a segment.
-            self.sessions.lower_rooms();
+            self.sessions.lower_credits();
             self.sessions.state.space.kept = self.sessions.kept_pages();
         }
         if !self.sessions.state.space.has_segment_for_class() {

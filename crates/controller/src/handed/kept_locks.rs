@@ -22,7 +22,7 @@ use rustix::io::Errno;
 /// Lock files that are kept at once, if there are descriptors for so many.
 const KEPT_MAX: usize = 1024;
 
-struct Kept {
+struct KeptLock {
     file: OwnedFd,
     /// Whose lock file it is.
     of: (InodeNumber, u32),
@@ -35,7 +35,7 @@ struct Kept {
 /// All that are kept, by the names of their descriptions.
 #[derive(Default)]
 pub struct KeptLocks {
-    kept: HashMap<u64, Kept>,
+    kept: HashMap<u64, KeptLock>,
     of_users: HashMap<u32, usize>,
 }
 
@@ -53,7 +53,7 @@ impl KeptLocks {
         }
         let file = rustix::io::fcntl_dupfd_cloexec(file, 0)?;
         *self.of_users.entry(user).or_default() += 1;
-        let kept = Kept {
+        let kept = KeptLock {
             file,
             of,
             user,

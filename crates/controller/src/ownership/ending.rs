@@ -115,7 +115,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Frees granted numbers that were never born, and releases what is still owned.
+    /// Frees granted numbers that were never committed, and releases what is still owned.
     fn release(&mut self, number: SessionNumber, part: &[InodeNumber]) {
         let mut change = Change::new(&mut self.sessions.state);
         let mut release = || {
@@ -157,7 +157,7 @@ impl Owners<'_> {
         for &segment in &segments {
             self.sessions.lookout.ended(Lent::Segment(segment));
         }
-        crate::sessions::receipts::remove(&self.sessions.state.pool, number);
+        crate::sessions::fold_copies::remove(&self.sessions.state.pool, number);
         for &segment in &session.mapped {
             self.sessions.state.space.note_sent(segment, false);
         }

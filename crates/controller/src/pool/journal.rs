@@ -258,7 +258,7 @@ impl Journal {
             && let Err(errno) = pool.write_back(written)
         {
             // It was not committed, so it must not be found either.
-            pm::settle(memory.stream_word(0, 0).ok_or(Errno::IO)?);
+            pm::drain(memory.stream_word(0, 0).ok_or(Errno::IO)?);
             return Err(errno);
         }
         self.is_applied = false;

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::pool::files::Pool;
 use crate::pool::journal::{self, Journal};
 use crate::pool::progress::Step;
-use crate::recovery::scan::Held;
+use crate::recovery::scan::OwnedInode;
 use crate::sessions::arena::{self, Arena};
 use crate::sessions::session::{Owned, Session};
 use crate::space::pages::Space;
@@ -111,7 +111,7 @@ pub fn look_for_data(pool: &Pool, space: &Space) -> Result<()> {
 
 /// Ends every session that the tables still know and that is not there any more.
 /// `held`: what the headers say that sessions have.
-pub fn recover(core: &mut Core, held: Vec<Held>, arenas_count: bool) -> Result<()> {
+pub fn recover(core: &mut Core, held: Vec<OwnedInode>, arenas_count: bool) -> Result<()> {
     let entries = arena::entries(&core.sessions.state.pool);
     let known: HashSet<SessionNumber> = entries.iter().map(|(_, entry)| entry.session).collect();
     let mut owned: HashMap<SessionNumber, Vec<(InodeNumber, u32)>> = HashMap::new();
@@ -178,7 +178,7 @@ pub fn recover(core: &mut Core, held: Vec<Held>, arenas_count: bool) -> Result<(
         let credentials = crate::sessions::take_up::credentials(&entry);
         let mut session = Session::new(entry.session, credentials, index, arena, None);
         let room = u64::from(session.arena.pages().1);
-        session.set_room(&core.sessions.state.pool, room);
+        session.set_credits(&core.sessions.state.pool, room);
         let since = Instant::now();
         session.owned = inodes
             .into_iter()

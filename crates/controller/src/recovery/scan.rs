@@ -49,7 +49,7 @@ impl Division {
 }
 
 /// An inode that a session has, or had.
-pub struct Held {
+pub struct OwnedInode {
     pub number: InodeNumber,
     /// 0: nobody's, but granted.
     pub session: SessionNumber,
@@ -68,7 +68,7 @@ struct Found {
     orphans: Vec<InodeNumber>,
     /// Pages of inodes with their taken places; a page is named again when another was in between.
     taken: Vec<(PagePtr, u32)>,
-    held: Vec<Held>,
+    held: Vec<OwnedInode>,
     /// Sequence words that are odd, and marked ownership words.
     unsettled: Vec<InodeNumber>,
     /// No header can be read from here on.
@@ -107,7 +107,7 @@ fn read(pool: &Pool, numbers: std::ops::Range<InodeNumber>) -> Found {
         }
         let session = copy.ownership.session();
         if session != 0 || copy.kind == HeaderKind::Granted {
-            found.held.push(Held {
+            found.held.push(OwnedInode {
                 number,
                 session,
                 branch_slot: copy.branch_slot,
@@ -191,7 +191,7 @@ fn read_all(
 
 /// Reads all headers and living inodes into the tables; takes marks and odd sequences away. Gives
 /// what sessions have, or had, in the order of numbers.
-pub fn scan(state: &mut State, division: Division, progress: &mut Reporter) -> Result<Vec<Held>> {
+pub fn scan(state: &mut State, division: Division, progress: &mut Reporter) -> Result<Vec<OwnedInode>> {
     let end = numbers_end(&state.pool);
     if end > 0 {
         state.pool.allocate_headers(end - 1).map_err(Error::system(
@@ -210,7 +210,7 @@ pub fn scan(state: &mut State, division: Division, progress: &mut Reporter) -> R
         highest_fold = highest_fold.max(found.highest_fold);
         last_used = last_used.max(found.last_used);
         for &number in &found.unsettled {
-            settle(&state.pool, number);
+            unmark(&state.pool, number);
         }
         if let Some(what) = found.damage {
             let path = state.pool.path().into();
@@ -260,7 +260,7 @@ pub fn scan(state: &mut State, division: Division, progress: &mut Reporter) -> R
 }
 
 /// Takes a header's mark away, and makes its sequence word even.
-fn settle(pool: &Pool, number: InodeNumber) {
+fn unmark(pool: &Pool, number: InodeNumber) {
     let Some(header) = pool.header(number) else {
         return;
     };

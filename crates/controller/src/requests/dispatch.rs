@@ -10,10 +10,10 @@ use crate::fold::reply::{GROWTH_AGAIN, Reply};
 use crate::fold::touched::Touched;
 use crate::pool::clock::now;
 use crate::sessions::arena::Grown;
-use crate::sessions::receipts::Receipt;
+use crate::sessions::fold_copies::FoldCopy;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::{FileKind, InodeNumber};
-use arck_protocol::message::RECEIPT_MAX;
+use arck_protocol::message::FOLD_COPY_MAX;
 use arck_protocol::{Request, Response};
 use arck_verifier::Credentials;
 use rustix::io::Errno;
@@ -42,15 +42,15 @@ impl Core {
                 branch_pages,
                 delta_pages,
             } => self.grow_arena(session, *branch_pages, *delta_pages),
-            Request::MoreRoom { pages, pressing } => {
-                self.owners().more_room(session, *pages, *pressing)
+            Request::MoreCredits { pages, pressing } => {
+                self.owners().more_credits(session, *pages, *pressing)
             }
-            Request::Receipt {
+            Request::FoldCopy {
                 inode,
                 fold,
                 offset,
                 length,
-            } => self.receipt(session, *inode, *fold, *offset, *length),
+            } => self.fold_copy(session, *inode, *fold, *offset, *length),
             Request::Forget { inode } => {
                 self.access().free_orphans(Some(&[*inode]));
                 Reply::Now(Response::Done)
@@ -112,7 +112,7 @@ impl Core {
         }
     }
 
-    fn receipt(
+    fn fold_copy(
         &self,
         session: SessionNumber,
         inode: InodeNumber,
@@ -121,21 +121,21 @@ impl Core {
         length: u32,
     ) -> Reply {
         let length = length as usize;
-        if length > RECEIPT_MAX {
+        if length > FOLD_COPY_MAX {
             return Errno::INVAL.into();
         }
         let Some(session) = self.sessions.all.get(&session) else {
             return Errno::NOENT.into();
         };
-        let receipt = session.receipts.find(inode, fold);
-        match receipt {
-            Receipt::Whole => Reply::Now(Response::Done),
-            Receipt::Copy(_) | Receipt::Pieces(_) => match receipt.arena_bytes(offset, length) {
+        let fold_copy = session.fold_copies.find(inode, fold);
+        match fold_copy {
+            FoldCopy::Whole => Reply::Now(Response::Done),
+            FoldCopy::Copy(_) | FoldCopy::Pieces(_) => match fold_copy.arena_bytes(offset, length) {
                 Some(bytes) => Reply::Now(Response::Bytes(bytes.to_vec())),
                 None => Errno::NODATA.into(),
             },
-            Receipt::Nothing => Errno::NODATA.into(),
-            Receipt::Lost => Errno::STALE.into(),
+            FoldCopy::Nothing => Errno::NODATA.into(),
+            FoldCopy::Lost => Errno::STALE.into(),
         }
     }
 
@@ -185,7 +185,7 @@ impl Core {
             return Errno::STALE.into();
         };
         let old = self.sessions.state.shadow(number).copied();
-        // A new inode has to be born first: with the directory in which it is.
+        // A new inode has to be created first: with the directory in which it is.
         let owner = header.ownership.session();
         if owner == session
             && let Err(failure) = self.access().fold(session, &[number], After::Keep)
@@ -257,7 +257,7 @@ impl Core {
             return Errno::STALE.into();
         };
         let owner = header.ownership.session();
-        // A new inode has to be born first, and the mode to be what its owner last made it.
+        // A new inode has to be created first, and the mode to be what its owner last made it.
         if owner != 0
             && let Err(failure) = self.access().fold(owner, &[number], After::Keep)
             && owner == session

@@ -1,4 +1,4 @@
-//! Grants: inode numbers that are not born yet, and data segments.
+//! Grants: inode numbers that are not committed yet, and data segments.
 //!
 //! # Invariants
 //! * A number is granted to one session at a time, and owned by it from then on; its branch slot is
@@ -105,7 +105,7 @@ impl Core {
             return errno.into();
         }
         state.granted += numbers.len() as u64;
-        session.unborn += numbers.len();
+        session.uncommitted += numbers.len();
         session.next_grant = (session.next_grant * 2).min(GRANT_MAX);
         let since = Instant::now();
         for (&number, &slot) in numbers.iter().zip(&slots) {

@@ -72,10 +72,10 @@ impl Core {
             .state
             .header_copy(of.inode)
             .ok_or(Errno::STALE)?;
-        let is_unborn = header.kind == HeaderKind::Granted;
+        let is_uncommitted = header.kind == HeaderKind::Granted;
         if header.generation != of.generation
             || header.kind == HeaderKind::Free
-            || is_unborn && header.ownership.session() != session
+            || is_uncommitted && header.ownership.session() != session
         {
             return Err(Errno::STALE);
         }

@@ -12,7 +12,7 @@ use crate::fold::folding::{After, Failure};
 use crate::fold::reply::Reply;
 use crate::fold::touched::Touched;
 use crate::pool::clock::now;
-use crate::sessions::room::PAGES_PER_DELTA_PAGE;
+use crate::sessions::credits::PAGES_PER_DELTA_PAGE;
 use crate::state::apply::{self, directory};
 use crate::state::change::Change;
 use arck_core_state::directory::Dentry;

@@ -85,9 +85,9 @@ impl Core {
             branch_pages: 0,
             delta_pages: 0,
             secret: secret()?,
-            room: 0,
+            credits: 0,
             done: 0,
-            receipts_lost: 0,
+            fold_copies_lost: 0,
             groups: [0; GROUPS_MAX],
         };
         for (place, &group) in entry.groups.iter_mut().zip(&credentials.groups) {
@@ -125,7 +125,7 @@ impl Core {
         }
         let greeting = greeting.inspect_err(|_| self.owners().end_session(number, libc::EIO))?;
         self.freeing().prepare_classes(&who);
-        self.sessions.give_first_room(number);
+        self.sessions.give_first_credits(number);
         self.sessions.publish_free_counts(true);
         Ok((number, greeting))
     }

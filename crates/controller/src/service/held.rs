@@ -7,7 +7,7 @@
 
 use crate::service::Service;
 use crate::service::calls::send;
-use crate::service::held_back::{Asker, Held};
+use crate::service::held_back::{Asker, Waiting};
 use arck_core_state::geometry::SessionNumber;
 use arck_protocol::ring;
 use arck_protocol::socket::Answer;
@@ -24,7 +24,7 @@ impl Service {
     }
 
     pub(super) fn hold(&mut self, to: Asker, closings: u64, ends: Option<SessionNumber>) {
-        self.held.push(Held {
+        self.held.push(Waiting {
             to,
             closings: (closings, self.core.places.closings.last()),
             ends,
@@ -46,7 +46,7 @@ impl Service {
                 held.ends = sessions.contains_key(&session).then_some(session);
             }
         }
-        let is_over = |held: &Held| {
+        let is_over = |held: &Waiting| {
             let (after, to) = held.closings;
             held.due <= now || (held.ends.is_none() && !closings.any_under_way(after, to))
         };

@@ -5,7 +5,7 @@ use arck_protocol::{Request, Response};
 use std::time::Instant;
 
 /// An answer that is held back until what its request has closed is closed.
-pub struct Held {
+pub struct Waiting {
     pub to: Asker,
     /// The closings that it waits for: above the first number, up to the second.
     pub closings: (u64, u64),
@@ -21,7 +21,7 @@ pub enum Asker {
     Connection(u64),
 }
 
-impl Held {
+impl Waiting {
     pub(super) fn is_of(&self, session: SessionNumber, slot: usize) -> bool {
         matches!(&self.to, Asker::Slot(of, at, _) if (*of, *at) == (session, slot))
     }

@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::requests::by_message::Piece;
 use crate::service::ends::Endings;
 use crate::service::greetings::Joining;
-use crate::service::held_back::Held;
+use crate::service::held_back::Waiting;
 use crate::service::listener::{Sender, bind_socket, spare};
 use crate::service::shares::{SHARE, Shares};
 use crate::sessions::take_up::AWAY_INTERVAL;
@@ -107,7 +107,7 @@ pub struct Service {
     closer: Closer,
     next_token: u64,
     deferred: Vec<Deferred>,
-    held: Vec<Held>,
+    held: Vec<Waiting>,
     joining: Joining,
     shares: Shares,
     endings: Endings,

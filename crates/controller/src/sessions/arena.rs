@@ -416,7 +416,7 @@ pub fn store_pages(pool: &Pool, index: usize, arena: &Arena) {
     if table.load_u64(offset, Ordering::Relaxed) != Some(word)
         && let Some(stored) = table.write_u64(offset, word)
     {
-        order::settle(stored.flush());
+        order::drain(stored.flush());
     }
 }
 
@@ -452,7 +452,7 @@ pub fn next_session(pool: &Pool) -> Result<SessionNumber, Errno> {
         .ok_or(Errno::IO)?
         .max(1);
     let number = SessionNumber::try_from(next).map_err(|_| Errno::NOSPC)?;
-    order::settle(table.write_u64(0, next + 1).ok_or(Errno::IO)?.flush());
+    order::drain(table.write_u64(0, next + 1).ok_or(Errno::IO)?.flush());
     Ok(number)
 }
 

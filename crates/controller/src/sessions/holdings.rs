@@ -1,4 +1,4 @@
-//! What users hold of what is granted without having used it: inode numbers that are unborn, and
+//! What users hold of what is granted without having used it: inode numbers that are uncommitted, and
 //! free pages of data segments.
 //!
 //! # Invariant
@@ -35,13 +35,13 @@ impl Sessions {
         let may = |sessions: &Sessions| {
             let sessions = sessions.all.values();
             let own = sessions.filter(|session| session.credentials.uid == user);
-            let own: usize = own.map(|session| session.unborn).sum();
+            let own: usize = own.map(|session| session.uncommitted).sum();
             may_hold(own as u64, more as u64, free, NUMBERS_MIN)
         };
         may(self) || (self.count_numbers(user) && may(self))
     }
 
-    /// Counts again what is unborn of a user's numbers; false if that was done a moment ago.
+    /// Counts again what is uncommitted of a user's numbers; false if that was done a moment ago.
     fn count_numbers(&mut self, user: u32) -> bool {
         let began = Instant::now();
         self.counted.retain(|_, again| *again > began);
@@ -56,11 +56,11 @@ impl Sessions {
         for session in sessions.values_mut() {
             if session.credentials.uid == user {
                 let owned = session.owned.keys();
-                let is_unborn = |number| {
+                let is_uncommitted = |number| {
                     let header = state.pool.header(number);
                     header.is_some_and(|header| header.kind() == HeaderKind::Granted)
                 };
-                session.unborn = owned.filter(|&&number| is_unborn(number)).count();
+                session.uncommitted = owned.filter(|&&number| is_uncommitted(number)).count();
             }
         }
         let pause = (began.elapsed() * SHARE).max(Duration::from_millis(1));

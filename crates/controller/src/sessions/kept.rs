@@ -30,7 +30,7 @@ const ENDED_MAX: usize = 16;
 
 /// Rights of an inode.
 #[derive(Default, Debug, PartialEq, Eq)]
-struct Kept {
+struct RightsOfInode {
     generation: u32,
     /// By user.
     users: BTreeMap<u32, u32>,
@@ -39,7 +39,7 @@ struct Kept {
 /// See the module's head.
 #[derive(Default, Debug)]
 pub struct KeptRights {
-    of: HashMap<InodeNumber, Kept>,
+    of: HashMap<InodeNumber, RightsOfInode>,
     /// Inodes of each user, and of all users together.
     of_users: HashMap<u32, usize>,
     count: usize,

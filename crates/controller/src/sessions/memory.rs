@@ -215,7 +215,7 @@ impl Sessions {
                 continue;
             }
             if !is_arena {
-                crate::sessions::receipts::remove(&self.state.pool, session);
+                crate::sessions::fold_copies::remove(&self.state.pool, session);
                 continue;
             }
             let bytes = arck_core_state::arena::ARENA_SPAN;

@@ -24,7 +24,7 @@ fn may_own(who: &Credentials, inode: &Inode) -> bool {
 
 impl Sessions {
     /// Whether a session's user can reach an inode, and may open it for all of `wanted` (4 = read,
-    /// 2 = write) or owns the file; what is not born yet, its session may.
+    /// 2 = write) or owns the file; what is not committed yet, its session may.
     pub(crate) fn may_open(
         &self,
         session: SessionNumber,

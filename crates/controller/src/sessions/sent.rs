@@ -1,6 +1,6 @@
 //! What sessions are sent, and what is kept for them.
 
-use crate::sessions::receipts::RECEIPT_BYTES;
+use crate::sessions::fold_copies::FOLD_COPY_BYTES;
 use crate::sessions::session::{Live, Session};
 use crate::sessions::{Sessions, arena};
 use arck_controller_state::segments::SegmentKind;
@@ -25,9 +25,9 @@ fn reopen(descriptor: &OwnedFd) -> Result<OwnedFd, Errno> {
 }
 
 impl Sessions {
-    /// After a fold of a session's: the receipts of all sessions of its user together take no more
-    /// than [`RECEIPT_BYTES`], but for the last. Root and the pool's user may have so much for each.
-    pub(crate) fn bound_receipts(&mut self, last: SessionNumber) {
+    /// After a fold of a session's: the fold copies of all sessions of its user together take no more
+    /// than [`FOLD_COPY_BYTES`], but for the last. Root and the pool's user may have so much for each.
+    pub(crate) fn bound_fold_copies(&mut self, last: SessionNumber) {
         let Some(user) = self.all.get(&last).map(|s| s.credentials.uid) else {
             return;
         };
@@ -38,26 +38,26 @@ impl Sessions {
         let sessions = &mut self.all;
         let total = |sessions: &BTreeMap<SessionNumber, Session>| -> usize {
             let of_user = sessions.values().filter(|s| s.credentials.uid == user);
-            of_user.map(|s| s.receipts.bytes()).sum()
+            of_user.map(|s| s.fold_copies.bytes()).sum()
         };
-        if total(sessions) <= RECEIPT_BYTES {
+        if total(sessions) <= FOLD_COPY_BYTES {
             return;
         }
         for session in sessions.values_mut().filter(|s| s.credentials.uid == user) {
             let control = session.live.as_ref().map(Live::control);
             let whose = session.whose();
-            session.receipts.drop_asked(pool, whose, control);
+            session.fold_copies.drop_asked(pool, whose, control);
         }
         let mut left = total(sessions);
-        while left > RECEIPT_BYTES {
+        while left > FOLD_COPY_BYTES {
             let candidates = sessions.values_mut().filter(|session| {
-                let may_lose = session.number != last || session.receipts.len() > 1;
+                let may_lose = session.number != last || session.fold_copies.len() > 1;
                 session.credentials.uid == user && may_lose
             });
-            let most = candidates.max_by_key(|session| session.receipts.bytes());
+            let most = candidates.max_by_key(|session| session.fold_copies.bytes());
             let lost = most.map_or(0, |session| {
                 let whose = session.whose();
-                session.receipts.lose_oldest(pool, whose)
+                session.fold_copies.lose_oldest(pool, whose)
             });
             match lost {
                 0 => return,

@@ -11,7 +11,7 @@ use crate::pool::files::Pool;
 use crate::sessions::arena::{Arena, Reader};
 use crate::sessions::flights::Flights;
 use crate::sessions::group::Members;
-use crate::sessions::receipts::{KeptReceipt, Receipts, Whose};
+use crate::sessions::fold_copies::{KeptFoldCopy, FoldCopies, Whose};
 use arck_core_state::arena::branch_offset;
 use arck_core_state::branch::{BRANCH_SIZE, StoredBranch};
 use arck_core_state::geometry::SessionNumber;
@@ -101,13 +101,13 @@ pub struct Session {
     pub segments: Vec<SegmentNumber>,
     /// Segments that it was sent read-only.
     pub mapped: HashSet<SegmentNumber>,
-    /// See [`crate::sessions::room`].
-    pub(crate) room: u64,
+    /// See [`crate::sessions::credits`].
+    pub(crate) credits: u64,
     /// Inode numbers to grant at the next request; doubles from grant to grant.
     pub next_grant: usize,
-    /// Numbers granted to it that are unborn, and perhaps some that are not any more.
-    pub(crate) unborn: usize,
-    pub receipts: Receipts,
+    /// Numbers granted to it that are uncommitted, and perhaps some that are not any more.
+    pub(crate) uncommitted: usize,
+    pub fold_copies: FoldCopies,
     /// Operations for which a fold has waited in vain: none waits for them again.
     stuck: Flights,
     /// Branch slots that are free once these operations have left: they may store there yet.
@@ -134,10 +134,10 @@ impl Session {
             owned: HashMap::default(),
             segments: Vec::new(),
             mapped: HashSet::default(),
-            room: 0,
+            credits: 0,
             next_grant: FIRST_GRANT,
-            unborn: 0,
-            receipts: Receipts::default(),
+            uncommitted: 0,
+            fold_copies: FoldCopies::default(),
             stuck: Flights::default(),
             vacated: Vec::new(),
         }
@@ -148,7 +148,7 @@ impl Session {
         self.stuck.clone()
     }
 
-    /// Whose receipts they are.
+    /// Whose fold copies they are.
     pub fn whose(&self) -> Whose {
         Whose {
             session: self.number,
@@ -156,11 +156,11 @@ impl Session {
         }
     }
 
-    /// See [`Receipts::keep`].
-    pub fn keep_receipts(&mut self, pool: &Pool, flights: Flights, receipts: Vec<KeptReceipt>) {
+    /// See [`FoldCopies::keep`].
+    pub fn keep_fold_copies(&mut self, pool: &Pool, flights: Flights, fold_copies: Vec<KeptFoldCopy>) {
         let whose = self.whose();
         let control = self.live.as_ref().map(Live::control);
-        self.receipts.keep(pool, whose, control, flights, receipts);
+        self.fold_copies.keep(pool, whose, control, flights, fold_copies);
     }
 
     /// Whether there is anything to fold of an inode, as of now.
@@ -173,8 +173,8 @@ impl Session {
         let mut bytes = [0; BRANCH_SIZE];
         let offset = branch_offset(header.branch_slot)?;
         Reader(&self.arena).copy(offset, &mut bytes).ok()?;
-        let epoch = header.ownership.epoch();
-        StoredBranch::decode(&bytes, number, header.generation, epoch, header.fold)
+        let ownership_epoch = header.ownership.epoch();
+        StoredBranch::decode(&bytes, number, header.generation, ownership_epoch, header.fold)
     }
 
     /// Whoever is inside an operation now; to be asked after a heavy barrier.
@@ -282,7 +282,7 @@ impl Session {
         for (flights, _) in &mut self.vacated {
             flights.become_known(&inside);
         }
-        self.receipts.become_known(live.control());
+        self.fold_copies.become_known(live.control());
         self.live = Some(live);
         self.is_away = false;
     }

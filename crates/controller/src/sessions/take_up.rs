@@ -13,7 +13,7 @@
 //!
 //! # Invariants
 //! * Of a session that is away, what its control memory would say is taken for the worst: every
-//!   thread may be in an operation (so each fold keeps receipts), every inode may be open (no
+//!   thread may be in an operation (so each fold keeps fold copies), every inode may be open (no
 //!   orphan is freed) or mapped (pages that a mapped file might lose are kept). Nobody waits for
 //!   it longer than [`Options::take_up`](crate::Options) after the start.
 //! * What it hands over is believed no more than what it writes: its control memory is a sealed
@@ -27,7 +27,7 @@ use crate::sessions::arena::{self, Arena, lock_byte};
 use crate::sessions::group::{Group, Members};
 use crate::sessions::lent::Lent;
 use crate::sessions::members::are_same;
-use crate::sessions::receipts::Receipts;
+use crate::sessions::fold_copies::FoldCopies;
 use crate::sessions::session::{Live, Owned, Session};
 use arck_controller_state::segments::SegmentKind;
 use arck_controller_state::sessions as session_table;
@@ -109,13 +109,13 @@ impl Sessions {
             .collect();
         session.vacate(spare);
         let pool = &self.state.pool;
-        session.receipts =
-            Receipts::read(pool, session.whose(), entry.receipts_lost, |inode, fold| {
+        session.fold_copies =
+            FoldCopies::read(pool, session.whose(), entry.fold_copies_lost, |inode, fold| {
                 pool.header(inode)
                     .is_some_and(|header| header.fold() == fold)
             });
         let most = u64::from(session.arena.pages().1);
-        session.set_room(pool, entry.room.min(most));
+        session.set_credits(pool, entry.credits.min(most));
         let segments = 0..pool.geometry().segment_count;
         let owner = |segment: SegmentNumber| {
             let entry = self.state.space.entry(segment)?;
@@ -144,7 +144,7 @@ impl Sessions {
         for &segment in &session.segments {
             self.lend_segment(number, entry.uid, segment);
         }
-        session.unborn = owned.len();
+        session.uncommitted = owned.len();
         self.all.insert(number, session);
     }
 
@@ -281,8 +281,8 @@ impl Sessions {
         session
             .members
             .come_back(member, returning.caller.process)?;
-        let room = session.room();
-        session.set_room(&self.state.pool, room);
+        let room = session.credits();
+        session.set_credits(&self.state.pool, room);
         self.count_away();
         self.publish_free_counts(true);
         Ok(sent)

@@ -63,14 +63,14 @@ impl Sessions {
     }
 
     /// What a session has made, and there was no room for in a class that it is in: it knows the way.
-    pub(crate) fn show_born(&mut self, session: SessionNumber, born: &[InodeNumber]) {
+    pub(crate) fn show_created(&mut self, session: SessionNumber, created: &[InodeNumber]) {
         if !self.state.space.shared {
             return;
         }
         let Some(who) = self.all.get(&session).map(|s| s.credentials.clone()) else {
             return;
         };
-        for &number in born {
+        for &number in created {
             let is_alive = self.state.is_alive(number);
             if is_alive && !self.state.admits(self.state.label_of_inode(number), &who) {
                 self.show(session, number);

@@ -70,7 +70,7 @@ pub struct Space {
     /// Segments that are being made ready for somebody, and have kept that waiting: no more do.
     preparing: BTreeMap<SegmentNumber, Receiver<Result<(), Errno>>>,
     pub workers: Workers,
-    /// Metadata pages that are to stay free for folds ([`crate::sessions::room`]).
+    /// Metadata pages that are to stay free for folds ([`crate::sessions::credits`]).
     pub kept: u64,
     /// Something may be empty that was not when [`Space::find_unused`] was called last.
     pub may_have_unused: bool,

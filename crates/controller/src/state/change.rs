@@ -91,7 +91,7 @@ pub struct Change<'a> {
     taken_places: Vec<u64>,
     freed_places: Vec<u64>,
     freed_numbers: Vec<InodeNumber>,
-    /// Of those, how many were granted and unborn.
+    /// Of those, how many were granted and uncommitted.
     freed_granted: u64,
     /// Pages that inodes lose of which other sessions have maps.
     kept: BTreeMap<InodeNumber, Vec<PagePtr>>,
@@ -101,7 +101,7 @@ pub struct Change<'a> {
     splits_left: u64,
     /// Class of the metadata pages that are allocated now.
     label: u32,
-    /// Modes that inodes get in this change, for the classes of what is born beneath them.
+    /// Modes that inodes get in this change, for the classes of what is created beneath them.
     final_modes: HashMap<InodeNumber, u32>,
     /// Who may search the directories that it makes.
     searches: NewSearches,
@@ -214,14 +214,14 @@ impl<'a> Change<'a> {
     pub fn free_inode(&mut self, number: InodeNumber) -> Result<(), Errno> {
         let header = self.header(number)?;
         let address = header.inode;
-        let is_unborn = header.kind == HeaderKind::Granted;
+        let is_uncommitted = header.kind == HeaderKind::Granted;
         header.inode = 0;
         header.kind = HeaderKind::Free;
         header.file_kind = None;
         header.generation = header.generation.wrapping_add(1).max(1);
         header.ownership = Ownership::SHARED;
         header.branch_slot = 0;
-        self.freed_granted += u64::from(is_unborn);
+        self.freed_granted += u64::from(is_uncommitted);
         if address != 0 {
             self.freed_places.push(address);
         }

@@ -35,7 +35,7 @@ pub struct State {
     pub classes: Classes,
     pub slots: InodeSlots,
     pub numbers: Numbers,
-    /// Numbers that are granted and unborn: what they may come to need is kept free.
+    /// Numbers that are granted and uncommitted: what they may come to need is kept free.
     pub granted: u64,
     /// Inodes without a name that some session still lists.
     pub orphans: BTreeSet<InodeNumber>,

@@ -33,9 +33,9 @@ impl Client {
         let header = self.header(number);
         let mut bytes = [0; BRANCH_SIZE];
         self.load(self.slot_offset(number), &mut bytes);
-        let (generation, epoch) = (header.generation(), header.ownership().epoch());
-        StoredBranch::decode(&bytes, number, generation, epoch, header.fold())
-            .unwrap_or_else(|| StoredBranch::unchanged(number, generation, epoch, header.fold()))
+        let (generation, ownership_epoch) = (header.generation(), header.ownership().epoch());
+        StoredBranch::decode(&bytes, number, generation, ownership_epoch, header.fold())
+            .unwrap_or_else(|| StoredBranch::unchanged(number, generation, ownership_epoch, header.fold()))
     }
 
     pub fn edit_branch(&self, number: InodeNumber, edit: impl FnOnce(&mut StoredBranch)) {
@@ -113,7 +113,7 @@ impl Client {
             inode: dentry.inode,
             generation: dentry.generation,
             source_directory: 0,
-            mode: self.births.get(&dentry.inode).copied().unwrap_or(0),
+            mode: self.creations.get(&dentry.inode).copied().unwrap_or(0),
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
             created: 1_700_000_000_000_000_000,
@@ -169,7 +169,7 @@ impl Client {
         } else {
             0o644
         };
-        self.births.insert(number, mode);
+        self.creations.insert(number, mode);
         let record = Record {
             state: effect::ADD,
             ..self.record(dentry, name, b"")

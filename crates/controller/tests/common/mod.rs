@@ -86,7 +86,7 @@ pub struct Client {
     next_data: Vec<PagePtr>,
     /// Where this session's changed names lead now, until they are folded.
     pub overlay: BTreeMap<(InodeNumber, Vec<u8>), Option<Entry>>,
-    births: HashMap<InodeNumber, u32>,
+    creations: HashMap<InodeNumber, u32>,
 }
 
 impl Pages for Client {
@@ -178,7 +178,7 @@ impl Client {
             segments: Vec::new(),
             next_data: Vec::new(),
             overlay: BTreeMap::new(),
-            births: HashMap::new(),
+            creations: HashMap::new(),
         }
     }
 

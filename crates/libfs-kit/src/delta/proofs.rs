@@ -47,8 +47,8 @@ pub enum Entry<'p> {
 pub struct Named(());
 
 impl Named {
-    /// Of an inode that was never born, and loses its only name: nobody else knows of it.
-    pub(crate) fn of_unborn() -> Named {
+    /// Of an inode that was never committed, and loses its only name: nobody else knows of it.
+    pub(crate) fn of_uncommitted() -> Named {
         Named(())
     }
 
@@ -75,8 +75,8 @@ impl Named {
     }
 }
 
-/// What a new inode has when it is born.
-pub enum Born<'p> {
+/// What a new inode has when it is created.
+pub enum Created<'p> {
     Empty,
     /// Contents, a symbolic link's target among them, and a branch that leads to them.
     With(&'p Durable<Contents>, &'p Durable<Begun>),
@@ -134,7 +134,7 @@ pub enum Replaces<'p> {
 ///
 /// ```compile_fail,E0308
 /// # use arck_core_state::record::Record;
-/// # use arck_libfs_kit::delta::{Begun, Born, Contents, Ready};
+/// # use arck_libfs_kit::delta::{Begun, Created, Contents, Ready};
 /// # use arck_pm::Flushed;
 /// # use rustix::io::Errno;
 /// fn ready<'n>(
@@ -142,7 +142,7 @@ pub enum Replaces<'p> {
 ///     contents: &Flushed<Contents>,
 ///     branch: &Flushed<Begun>,
 /// ) -> Result<Ready<'n>, Errno> {
-///     Ready::birth(record, Born::With(contents, branch))
+///     Ready::creation(record, Created::With(contents, branch))
 /// }
 /// ```
 ///
@@ -160,9 +160,9 @@ pub struct Ready<'n>(Record<'n>);
 impl<'n> Ready<'n> {
     /// The first name of a new inode, in the place of a file's or of none. EIO: a symbolic link without a
     /// target, or a directory with contents.
-    pub fn birth(record: Record<'n>, born: Born<'_>) -> Result<Ready<'n>, Errno> {
-        match (record.kind, born) {
-            (FileKind::Link, Born::Empty) | (FileKind::Directory, Born::With(..)) => Err(Errno::IO),
+    pub fn creation(record: Record<'n>, created: Created<'_>) -> Result<Ready<'n>, Errno> {
+        match (record.kind, created) {
+            (FileKind::Link, Created::Empty) | (FileKind::Directory, Created::With(..)) => Err(Errno::IO),
             _ => Ok(Ready::within(record)),
         }
     }
@@ -240,8 +240,8 @@ mod tests {
 
     #[test]
     fn a_symbolic_link_is_not_born_without_its_target() {
-        assert!(Ready::birth(record(FileKind::Link), Born::Empty).is_err());
-        assert!(Ready::birth(record(FileKind::File), Born::Empty).is_ok());
+        assert!(Ready::creation(record(FileKind::Link), Created::Empty).is_err());
+        assert!(Ready::creation(record(FileKind::File), Created::Empty).is_ok());
     }
 
     #[test]

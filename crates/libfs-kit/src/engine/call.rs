@@ -4,7 +4,7 @@
 //! Invariant: belongs to one thread's call; nothing of it outlives that.
 
 use super::{Attempt, Stop};
-use crate::views::turns::Turn;
+use crate::views::exclusive::Exclusive;
 use arck_core_state::directory::Dentry;
 use arck_core_state::{Inode, InodeNumber};
 use rustix::io::Errno;
@@ -49,8 +49,8 @@ pub struct Call {
     stale: Cell<u32>,
     /// Memory has been made free for it already.
     has_freed_memory: Cell<bool>,
-    /// A turn that it has had to take.
-    turn: RefCell<Option<Turn>>,
+    /// A exclusive I/O that it has had to take.
+    exclusive: RefCell<Option<Exclusive>>,
 }
 
 impl Call {
@@ -77,9 +77,9 @@ impl Call {
         !self.has_freed_memory.replace(true)
     }
 
-    /// Keeps a turn until the call ends.
-    pub(super) fn keep(&self, turn: Turn) {
-        *self.turn.borrow_mut() = Some(turn);
+    /// Keeps exclusive I/O until the call ends.
+    pub(super) fn keep(&self, exclusive: Exclusive) {
+        *self.exclusive.borrow_mut() = Some(exclusive);
     }
 
     /// Whether an inode that was gone is looked for again.

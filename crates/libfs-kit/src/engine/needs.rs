@@ -85,7 +85,7 @@ impl Engine<'_> {
                 );
             }
             Need::ArenaPages => return self.grow_arena(),
-            Need::Room(pages) => return self.get_room(thread, pages),
+            Need::Credits(pages) => return self.get_credits(thread, pages),
             Need::Again => Ok(()),
             Need::Own(numbers) => self.own(numbers),
             Need::Recall(number) => ownership::recall(session, number),
@@ -104,10 +104,10 @@ impl Engine<'_> {
                 drop(context.lock_whole(inode));
                 Ok(())
             }),
-            Need::Turn(number) | Need::OwnTurn(number) => {
+            Need::Exclusive(number) | Need::OwnExclusive(number) => {
                 // Views stay where they are: waiting for one keeps nobody's epoch.
                 if let Some(inode) = self.known(number) {
-                    drop(inode.turn.lock(slot.holder()));
+                    drop(inode.exclusive.lock(slot.holder()));
                 }
                 Ok(())
             }
@@ -193,15 +193,15 @@ impl Engine<'_> {
     }
 
     /// Room for so many delta pages more.
-    fn get_room(&self, thread: &'static ThreadContext, pages: u32) -> Result<Met, Errno> {
+    fn get_credits(&self, thread: &'static ThreadContext, pages: u32) -> Result<Met, Errno> {
         let arena = &self.session.state().arena;
         let ask = || {
-            let asked = arena.ask_for_room(self.session, pages, false);
+            let asked = arena.ask_for_credits(self.session, pages, false);
             asked.map(|()| Met::Got)
         };
         match ask() {
             Err(Errno::NOSPC) => {
-                let _alone = self.views.room.lock(thread.slot().holder());
+                let _alone = self.views.credits.lock(thread.slot().holder());
                 match ask() {
                     Err(Errno::NOSPC) => {
                         // What the deltas take is less than what is kept for them.
@@ -221,7 +221,7 @@ impl Engine<'_> {
         let mut folded = 0;
         loop {
             let is_given_back = self.is_given_back();
-            match arena.ask_for_room(self.session, pages, true) {
+            match arena.ask_for_credits(self.session, pages, true) {
                 Err(Errno::NOSPC) if is_given_back => return Ok(Met::AboutToBe),
                 Err(Errno::NOSPC) if folded < FOLDED_MAX && arena.used() > FEW_PAGES => {
                     folded += 1;
@@ -244,7 +244,7 @@ impl Engine<'_> {
             Err(Errno::NOSPC) => {
                 // Another thread may be at it, and has not yet given back what its fold freed.
                 let thread = self.session.thread()?;
-                let _alone = self.views.room.lock(thread.slot().holder());
+                let _alone = self.views.credits.lock(thread.slot().holder());
                 if enough() {
                     return Ok(Met::Got);
                 }
@@ -309,7 +309,7 @@ impl Engine<'_> {
 
     fn commit_all(&self, release: bool) -> Result<(), Errno> {
         let request = Request::CommitAll { release };
-        match ownership::ask_until_settled(self.session, &request) {
+        match ownership::ask_until_quiescent(self.session, &request) {
             // What is refused is reported by operations on it, and by no others: all else was
             // folded.
             Err(Errno::IO) => Ok(()),

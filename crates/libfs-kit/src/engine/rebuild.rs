@@ -55,7 +55,7 @@ impl Engine<'_> {
             waiting.pause(session, slot)?;
         }
         // What is refused is reported by operations on it.
-        match ownership::ask_until_settled(session, &Request::CommitAll { release: true }) {
+        match ownership::ask_until_quiescent(session, &Request::CommitAll { release: true }) {
             Ok(()) | Err(Errno::IO) => {}
             Err(errno) => return Err(errno),
         }

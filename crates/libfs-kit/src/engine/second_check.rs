@@ -1,7 +1,7 @@
 //! The second check: whether what an operation has published stands, or a fold got in between.
 //!
 //! # Invariants
-//! * What was folded is told by the receipt alone, after the operation has been left; never by the
+//! * What was folded is told by the fold copy alone, after the operation has been left; never by the
 //!   verified state, which others may have changed since (DESIGN section 5).
 //! * Of an operation on several inodes either all stands, or what was published is taken back, inside
 //!   the operation, before it is made again.
@@ -70,7 +70,7 @@ impl Context<'_> {
     }
 
     /// A fold got in between. What was published in the first inode's delta was folded, or
-    /// missed, as the receipt says. If another inode of the operation is not as it was, half of
+    /// missed, as the fold copy says. If another inode of the operation is not as it was, half of
     /// the operation may have gone without the other: it is taken back, inside the operation,
     /// and made again unless the first delta was folded as published.
     #[cold]
@@ -138,7 +138,7 @@ impl Context<'_> {
             .arena_at(offset)
             .write_u64(offset, word)
             .ok_or(Errno::IO)?;
-        order::settle(stored.flush());
+        order::drain(stored.flush());
         Ok(())
     }
 }

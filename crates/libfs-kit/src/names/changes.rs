@@ -16,7 +16,7 @@ use crate::delta::{self, Branch, InBranch, Named, Ready, Replaces};
 use crate::engine::{Attempt, Confirmed, Context, Need, Published};
 use crate::names::overlay::{Found, Prepared};
 use crate::views::stamps::now;
-use crate::views::{Bucket, CachedInode, Directory, flag};
+use crate::views::{Stripe, CachedInode, Directory, flag};
 use arck_core_state::InodeNumber;
 use arck_core_state::directory::Dentry;
 use arck_core_state::record::{Record, RecordRef, effect};
@@ -82,11 +82,11 @@ struct Left {
     stamped: Option<Durable<InBranch>>,
 }
 
-/// A record that adds `name` for an inode; it carries the birth in case it is the first of
+/// A record that adds `name` for an inode; it carries the creation in case it is the first of
 /// the inode's records to be folded.
 fn added<'n>(inode: &CachedInode, name: &'n [u8], time: i64) -> Attempt<Record<'n>> {
-    let unborn = inode.has(flag::UNBORN);
-    let birth = |field: &AtomicU32| match unborn {
+    let uncommitted = inode.has(flag::UNCOMMITTED);
+    let creation = |field: &AtomicU32| match uncommitted {
         true => field.load(Ordering::Relaxed),
         false => 0,
     };
@@ -95,10 +95,10 @@ fn added<'n>(inode: &CachedInode, name: &'n [u8], time: i64) -> Attempt<Record<'
         kind: inode.kind().ok_or(Errno::IO)?,
         inode: inode.number(),
         generation: inode.generation(),
-        mode: birth(&inode.mode) & 0o7777,
-        uid: birth(&inode.uid),
-        gid: birth(&inode.gid),
-        created: match unborn {
+        mode: creation(&inode.mode) & 0o7777,
+        uid: creation(&inode.uid),
+        gid: creation(&inode.gid),
+        created: match uncommitted {
             true => inode.created.load(Ordering::Relaxed) as i64,
             false => 0,
         },
@@ -140,7 +140,7 @@ impl Context<'_> {
             self.show_gone(name, prepared);
             self.libfs.tree_changes();
             name.directory.add_links(-1);
-            if !victim.has(flag::UNBORN) && !name.directory.has(flag::REMOVING) {
+            if !victim.has(flag::UNCOMMITTED) && !name.directory.has(flag::REMOVING) {
                 name.directory.set(flag::REMOVING, true);
             }
             show_removed(victim);
@@ -220,15 +220,15 @@ impl Context<'_> {
 
     /// Before a directory is removed: durably names the directory it is removed from in its
     /// branch, so that the controller, asked for the one, takes the other along, and does not
-    /// think it idle. Of one that was never born only this session knows.
+    /// think it idle. Of one that was never committed only this session knows.
     fn name_remover(
         &self,
         victim: &'static CachedInode,
         expected: &Expected,
         directory: Directory,
     ) -> Attempt<Named> {
-        if victim.has(flag::UNBORN) {
-            return Ok(Named::of_unborn());
+        if victim.has(flag::UNCOMMITTED) {
+            return Ok(Named::of_uncommitted());
         }
         let mut branch = self.branch(victim, expected)?;
         let partner = branch.add_partner(directory.number())?;
@@ -236,7 +236,7 @@ impl Context<'_> {
         Ok(Named::by(&mut branch, partner.ok_or_else(full)?))
     }
 
-    /// Adds a name, which is not there, for a file that has others, or is born without one (O_TMPFILE);
+    /// Adds a name, which is not there, for a file that has others, or is created without one (O_TMPFILE);
     /// its whole is locked, and `expected` is its own, by its first check.
     pub fn link(
         &self,
@@ -245,7 +245,7 @@ impl Context<'_> {
         expected: Expected,
     ) -> Attempt<()> {
         let (directory, time) = (name.directory, now());
-        let nameless = target.has(flag::LINKABLE) && target.has(flag::UNBORN);
+        let nameless = target.has(flag::LINKABLE) && target.has(flag::UNCOMMITTED);
         let record = added(target, name.bytes, time)?;
         self.expect_place(directory, &record)?;
         let kind = record.kind;
@@ -401,13 +401,13 @@ impl Context<'_> {
         if let Some(victim) = lost_link {
             victim.links_will_change();
         }
-        let left = self.bucket(from.directory, from.found.hash);
-        let reached = self.bucket(to.directory, to.found.hash);
+        let left = self.stripe(from.directory, from.found.hash);
+        let reached = self.stripe(to.directory, to.found.hash);
         let ends = [
             Some(left),
             (!std::ptr::eq(left, reached)).then_some(reached),
         ];
-        ends.into_iter().flatten().for_each(Bucket::moves);
+        ends.into_iter().flatten().for_each(Stripe::moves);
         self.set_overlay(from.directory, from.bytes, &from.found, None, from_prepared);
         let dentry = moved.kind().map(|kind| Dentry {
             inode: moved.number(),
@@ -416,7 +416,7 @@ impl Context<'_> {
         });
         let now = dentry.map(|dentry| (dentry, reference));
         self.set_overlay(to.directory, to.bytes, &to.found, now, to_prepared);
-        ends.into_iter().flatten().for_each(Bucket::moves);
+        ends.into_iter().flatten().for_each(Stripe::moves);
         if moves_directory {
             self.libfs.tree_changes();
         }
@@ -424,7 +424,7 @@ impl Context<'_> {
         if to.found.dentry.is_none() {
             self.count_names(to.directory, 1);
         }
-        if moved.has(flag::UNBORN) && !moves_directory {
+        if moved.has(flag::UNCOMMITTED) && !moves_directory {
             let holder = to.directory.number();
             moved.holder.store(holder, Ordering::Relaxed);
         }

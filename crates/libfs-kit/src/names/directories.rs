@@ -1,7 +1,7 @@
 //! The way to a directory, for what works in one, and who takes names away from it.
 
 use crate::engine::{Attempt, Context, Need};
-use crate::names::births::Birth;
+use crate::names::creations::Creation;
 use crate::views::{CachedInode, Directory};
 use arck_core_state::{FileKind, ROOT_INODE};
 use rustix::io::Errno;
@@ -20,7 +20,7 @@ pub fn may_remove(directory: &CachedInode, victim: &CachedInode, user: u32) -> b
 impl Context<'_> {
     /// The directory that a path from the pool's root leads to; those that there are not are `made`, if
     /// that is said. Neither `.` nor `..` (EINVAL), and no symbolic link (ENOTDIR), is followed.
-    pub fn directory_at(&self, path: &[u8], made: Option<Birth<'_>>) -> Attempt<Directory> {
+    pub fn directory_at(&self, path: &[u8], made: Option<Creation<'_>>) -> Attempt<Directory> {
         let root = self.header(ROOT_INODE)?.generation();
         let mut at = Directory::of(self.view(ROOT_INODE, root)?)?;
         for name in path
@@ -35,7 +35,7 @@ impl Context<'_> {
                     Directory::of(self.view_of(at, name, found)?)?
                 }
                 (Some(_), _) => return Err(Errno::NOTDIR.into()),
-                (None, Some(birth)) => self.make_directory(at, name, birth)?,
+                (None, Some(creation)) => self.make_directory(at, name, creation)?,
                 (None, None) => return Err(Errno::NOENT.into()),
             };
         }
@@ -46,7 +46,7 @@ impl Context<'_> {
         &self,
         parent: Directory,
         name: &[u8],
-        birth: Birth<'_>,
+        creation: Creation<'_>,
     ) -> Attempt<Directory> {
         let _locked = self.lock_now(parent.inode())?;
         let expected = self.begin_change(parent.inode())?;
@@ -55,7 +55,7 @@ impl Context<'_> {
             return Err(Need::Again.into());
         }
         let kind = FileKind::Directory;
-        let born = self.give_birth(parent, &expected, name, &found, Birth { kind, ..birth })?;
-        Ok(Directory::of(born)?)
+        let created = self.give_creation(parent, &expected, name, &found, Creation { kind, ..creation })?;
+        Ok(Directory::of(created)?)
     }
 }

@@ -3,11 +3,11 @@
 //!
 //! # Invariants
 //! * One table for all directories, found by hash of directory and name; every entry is also in
-//!   the list of a lane ([`crate::views::locks`]). Entries change under their bucket's lock, lists
-//!   under their lane's; look-ups
+//!   the list of a shard ([`crate::views::locks`]). Entries change under their stripe's lock, lists
+//!   under their shard's; look-ups
 //!   take no lock and are validated by ownership, fold number and sequence afterwards.
 //! * A name that is replaced is found all the time; one that is renamed is found at the one place
-//!   or the other: who does not find it waits for the rename ([`Bucket::moves`]).
+//!   or the other: who does not find it waits for the rename ([`Stripe::moves`]).
 //! * The memory of an entry is taken before the operation commits that needs it
 //!   ([`Context::prepare_overlay`]): what has committed is in the overlay.
 //! * An entry says what the name leads to (or that the verified name is hidden), and by which
@@ -17,7 +17,7 @@ use crate::engine::{Attempt, Context, Need};
 use crate::names::OverlayEntry;
 use crate::region::{AtomicOffset, HashLink, HashTable, Offset, ThreadSlot};
 use crate::views::verified::Seen;
-use crate::views::{Bucket, Directory, Lane};
+use crate::views::{Stripe, Directory, Shard};
 use arck_core_state::directory::{self, Dentry};
 use arck_core_state::geometry::NAME_MAX;
 use arck_core_state::record::RecordRef;
@@ -40,7 +40,7 @@ pub struct Found {
     pub verified: Option<Dentry>,
 }
 
-/// What the names of a bucket were before one was looked up: the same under its lock, the answer
+/// What the names of a stripe were before one was looked up: the same under its lock, the answer
 /// still holds. It moves behind each change of the overlay: whoever takes it while a change is
 /// under way sees another one afterwards.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -54,9 +54,9 @@ impl Before {
     /// `hash`: of the name.
     #[inline]
     pub fn of(context: &Context<'_>, directory: Directory, hash: u64) -> Before {
-        let bucket = context.bucket(directory, hash);
+        let stripe = context.stripe(directory, hash);
         Before {
-            names: bucket.names.load(Ordering::Acquire),
+            names: stripe.names.load(Ordering::Acquire),
             ownership: directory.ownership.load(Ordering::Acquire),
             seen: context.seen(&directory),
         }
@@ -212,7 +212,7 @@ impl<'a> Context<'a> {
         {
             return Err(Need::Again.into());
         }
-        if found.dentry.is_none() && self.bucket(directory, hash).is_moving() {
+        if found.dentry.is_none() && self.stripe(directory, hash).is_moving() {
             return Err(Need::Busy(number).into());
         }
         Ok(found)
@@ -271,7 +271,7 @@ impl<'a> Context<'a> {
     }
 
     /// Puts a name into the overlay, or changes its entry: what it leads to now (`None` = it is
-    /// hidden), and by which record. Under the lock of the name's bucket, under which it was
+    /// hidden), and by which record. Under the lock of the name's stripe, under which it was
     /// `found` and `prepared`.
     pub fn set_overlay(
         &self,
@@ -311,7 +311,7 @@ impl<'a> Context<'a> {
             } else {
                 fill(entry);
             }
-            self.bucket(directory, hash).changed();
+            self.stripe(directory, hash).changed();
         } else if now.is_some() || verified.is_some() {
             self.add_entry(directory, hash, name, now, verified, prepared.take());
         }
@@ -335,7 +335,7 @@ impl<'a> Context<'a> {
         set(&entry.directory, number);
         set(&entry.inode, dentry.map_or(0, |d| d.inode));
         set(&entry.generation, dentry.map_or(0, |d| d.generation));
-        let own = self.own_lane(directory);
+        let own = self.own_shard(directory);
         let kind = dentry.map_or(0, |d| u32::from(d.kind as u8));
         set(&entry.kind, kind | (own.place as u32) << 8);
         set(&entry.record_unit, record.unit);
@@ -348,29 +348,29 @@ impl<'a> Context<'a> {
         );
         set(&entry.name_length, name.len() as u32);
         region.write_bytes(OverlayEntry::name_offset(offset), name);
-        self.list(own.lane, offset, entry);
+        self.list(own.shard, offset, entry);
         drop(own);
         if directory.part().overlaid.load(relaxed) == 0 {
             directory.part().overlaid.store(1, Ordering::Release);
         }
-        // Nobody else inserts this name: its bucket's lock is held.
+        // Nobody else inserts this name: its stripe's lock is held.
         let _ = self
             .table()
             .insert(&self.guard, table_hash(number, hash), offset, |other| {
                 std::ptr::eq(other, entry)
             });
-        self.bucket(directory, hash).changed();
+        self.stripe(directory, hash).changed();
     }
 
-    /// Puts an entry into the list of a lane, which the thread has locked.
-    fn list(&self, lane: &Lane, offset: Offset<OverlayEntry>, entry: &OverlayEntry) {
-        let first = lane.overlay_first.load(Ordering::Relaxed);
+    /// Puts an entry into the list of a shard, which the thread has locked.
+    fn list(&self, shard: &Shard, offset: Offset<OverlayEntry>, entry: &OverlayEntry) {
+        let first = shard.overlay_first.load(Ordering::Relaxed);
         entry.next.store(first, Ordering::Relaxed);
         entry.previous.store(Offset::NULL, Ordering::Relaxed);
         if let Some(first) = self.session.region().try_get(first) {
             first.previous.store(offset, Ordering::Relaxed);
         }
-        lane.overlay_first.store(offset, Ordering::Release);
+        shard.overlay_first.store(offset, Ordering::Release);
     }
 
     /// The hash of an entry's name.
@@ -396,12 +396,12 @@ impl<'a> Context<'a> {
 
     fn unlist(&self, directory: Directory, entry: &OverlayEntry) {
         let region = self.session.region();
-        let held = self.lane(directory, entry.lane());
+        let held = self.shard(directory, entry.shard());
         let next = entry.next.load(Ordering::Relaxed);
         let previous = entry.previous.load(Ordering::Relaxed);
         match region.try_get(previous) {
             Some(before) => before.next.store(next, Ordering::Relaxed),
-            None => held.lane.overlay_first.store(next, Ordering::Release),
+            None => held.shard.overlay_first.store(next, Ordering::Release),
         }
         if let Some(after) = region.try_get(next) {
             after.previous.store(previous, Ordering::Relaxed);
@@ -414,18 +414,18 @@ impl<'a> Context<'a> {
         if directory.part().overlaid.load(Ordering::Acquire) != 0 {
             self.unsettle_counts();
         }
-        for lane in self.lanes(directory.inode()) {
-            self.discard_lane(directory, lane);
+        for shard in self.shards(directory.inode()) {
+            self.discard_shard(directory, shard);
         }
-        self.buckets(directory.inode()).for_each(Bucket::changed);
+        self.stripes(directory.inode()).for_each(Stripe::changed);
         directory.part().overlaid.store(0, Ordering::Release);
         directory.forget_links();
     }
 
-    fn discard_lane(&self, directory: Directory, lane: &Lane) {
+    fn discard_shard(&self, directory: Directory, shard: &Shard) {
         let region = self.session.region();
         loop {
-            let offset: Offset<OverlayEntry> = lane.overlay_first.load(Ordering::Acquire);
+            let offset: Offset<OverlayEntry> = shard.overlay_first.load(Ordering::Acquire);
             let Some(entry) = region.try_get(offset) else {
                 break;
             };
@@ -476,18 +476,18 @@ impl<'a> Context<'a> {
         directory: Directory,
         mut each: impl FnMut(&[u8], Option<(InodeNumber, FileKind)>, bool),
     ) {
-        for lane in self.lanes(directory.inode()) {
-            self.for_each_listed(lane, &mut each);
+        for shard in self.shards(directory.inode()) {
+            self.for_each_listed(shard, &mut each);
         }
     }
 
     fn for_each_listed(
         &self,
-        lane: &Lane,
+        shard: &Shard,
         each: &mut impl FnMut(&[u8], Option<(InodeNumber, FileKind)>, bool),
     ) {
         let region = self.session.region();
-        let mut at: Offset<OverlayEntry> = lane.overlay_first.load(Ordering::Acquire);
+        let mut at: Offset<OverlayEntry> = shard.overlay_first.load(Ordering::Acquire);
         let mut bytes = [0u8; 256];
         while let Some(entry) = region.try_get(at) {
             let length = (entry.name_length.load(Ordering::Relaxed) as usize).min(255);

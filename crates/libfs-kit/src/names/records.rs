@@ -7,7 +7,7 @@
 
 use crate::delta::{self, Ready, Tail};
 use crate::engine::{Attempt, Confirmed, Context, Published};
-use crate::views::{CachedInode, Directory, Lane};
+use crate::views::{CachedInode, Directory, Shard};
 use arck_core_state::record::{Record, RecordRef, effect};
 use arck_protocol::operation::Expected;
 use rustix::io::Errno;
@@ -16,8 +16,8 @@ use std::sync::atomic::Ordering;
 impl Context<'_> {
     /// That there is a place for a record, before anything is changed that goes with it.
     pub fn expect_place(&self, directory: Directory, record: &Record<'_>) -> Attempt<()> {
-        let own = self.own_lane(directory);
-        if has_place(own.lane, &tail_of(own.lane), record) {
+        let own = self.own_shard(directory);
+        if has_place(own.shard, &tail_of(own.shard), record) {
             return Ok(());
         }
         let arena = &self.session.state().arena;
@@ -41,12 +41,12 @@ impl Context<'_> {
         let stock = session.state();
         self.expect_reached()?;
         let mut branch = self.branch(directory.inode(), expected)?;
-        let own = self.own_lane(directory);
-        let lane = own.lane;
-        let mut tail = tail_of(lane);
+        let own = self.own_shard(directory);
+        let shard = own.shard;
+        let mut tail = tail_of(shard);
         let mut fresh = None;
         let adds = record.record().state & effect::ADD != 0;
-        if !has_place(lane, &tail, record.record()) {
+        if !has_place(shard, &tail, record.record()) {
             // What only takes names away makes room, and must be possible where there is none.
             let taken = match adds {
                 true => stock
@@ -58,15 +58,15 @@ impl Context<'_> {
             match taken {
                 Ok((page, may_add)) => {
                     fresh = Some(page);
-                    lane.removes.store(u32::from(!may_add), Ordering::Relaxed);
+                    shard.removes.store(u32::from(!may_add), Ordering::Relaxed);
                 }
                 Err(need) => return Err(need.into()),
             }
         }
-        let last = lane.sequence.load(Ordering::Relaxed);
+        let last = shard.sequence.load(Ordering::Relaxed);
         let sequence = last.wrapping_add(own.apart);
         record.set_sequence(sequence);
-        lane.sequence.store(sequence, Ordering::Relaxed);
+        shard.sequence.store(sequence, Ordering::Relaxed);
         let tails = if tail.page == 0 {
             self.lock_branch(directory.inode())
         } else {
@@ -83,11 +83,11 @@ impl Context<'_> {
             &record,
         )?;
         drop(tails);
-        if lane.tail_first.load(Ordering::Relaxed) == 0 {
-            lane.tail_first.store(tail.page, Ordering::Relaxed);
+        if shard.tail_first.load(Ordering::Relaxed) == 0 {
+            shard.tail_first.store(tail.page, Ordering::Relaxed);
         }
-        lane.tail_page.store(tail.page, Ordering::Relaxed);
-        lane.tail_unit.store(tail.unit, Ordering::Relaxed);
+        shard.tail_page.store(tail.page, Ordering::Relaxed);
+        shard.tail_unit.store(tail.unit, Ordering::Relaxed);
         let stamp = self.stamp(directory.inode(), &branch, time)?;
         let (committed, stamped) = branch.fence((stored, stamp.stored));
         drop(own);
@@ -113,15 +113,15 @@ impl Context<'_> {
     }
 }
 
-pub(super) fn tail_of(lane: &Lane) -> Tail {
+pub(super) fn tail_of(shard: &Shard) -> Tail {
     Tail {
-        page: lane.tail_page.load(Ordering::Relaxed),
-        unit: lane.tail_unit.load(Ordering::Relaxed),
+        page: shard.tail_page.load(Ordering::Relaxed),
+        unit: shard.tail_unit.load(Ordering::Relaxed),
     }
 }
 
-/// Whether a record fits into the last page of a bucket's tail, and may stand there.
-fn has_place(lane: &Lane, tail: &Tail, record: &Record<'_>) -> bool {
+/// Whether a record fits into the last page of a stripe's tail, and may stand there.
+fn has_place(shard: &Shard, tail: &Tail, record: &Record<'_>) -> bool {
     let adds = record.state & effect::ADD != 0;
-    tail.has_room(record.units()) && !(adds && lane.removes.load(Ordering::Relaxed) != 0)
+    tail.has_room(record.units()) && !(adds && shard.removes.load(Ordering::Relaxed) != 0)
 }

@@ -1,5 +1,5 @@
-//! Unborn inode numbers: those that a thread keeps at hand, so that making and removing files takes no
-//! lock, and those of inodes that died before they were born, which are used again.
+//! Uncommitted inode numbers: those that a thread keeps at hand, so that making and removing files takes no
+//! lock, and those of inodes that died before they were created, which are used again.
 //!
 //! # Invariants
 //! * A number stands with one thread, in the session's queue or stock, or is in use.
@@ -24,7 +24,7 @@ const NUMBERS: usize = 30;
 const DEAD_MOST: u32 = 64;
 
 region_shared! {
-    /// Inodes that died unborn, oldest first, linked by `reuse_next`, not yet handed on to the
+    /// Inodes that died uncommitted, oldest first, linked by `reuse_next`, not yet handed on to the
     /// session's queue. Changed by its thread alone.
     pub struct Dead {
         first: AtomicOffset<CachedInode>,
@@ -63,7 +63,7 @@ impl ThreadNumbers {
         slot.region().try_get(Offset::from_raw(first.raw() + place))
     }
 
-    /// An unborn number; `refill` gives more, until there is none or no room.
+    /// An uncommitted number; `refill` gives more, until there is none or no room.
     #[inline]
     fn take(&self, refill: impl FnMut() -> Option<InodeNumber>) -> Option<InodeNumber> {
         let count = match self.count.load(Ordering::Relaxed) {
@@ -94,7 +94,7 @@ impl ThreadNumbers {
         count as u32
     }
 
-    /// Keeps a number whose birth did not happen; false if there is no room.
+    /// Keeps a number whose creation did not happen; false if there is no room.
     fn keep(&self, number: InodeNumber) -> bool {
         let count = self.count.load(Ordering::Relaxed);
         let Some(place) = self.numbers.get(count as usize) else {
@@ -138,7 +138,7 @@ pub fn next_dead(views: &Views, slot: &ThreadSlot<'_>) -> Option<bool> {
 }
 
 impl<'a> Context<'a> {
-    /// Queues the number of an inode that died unborn, until no thread looks at it any more: with
+    /// Queues the number of an inode that died uncommitted, until no thread looks at it any more: with
     /// the thread's own first, many of which are handed on at once.
     pub fn queue_reuse(&self, inode: &'static CachedInode) {
         let region = self.session.region();
@@ -195,7 +195,7 @@ impl<'a> Context<'a> {
         Some(first.number())
     }
 
-    /// An unborn number: one that died long enough ago, or a new one from the stock.
+    /// An uncommitted number: one that died long enough ago, or a new one from the stock.
     pub fn take_number(&self) -> Attempt<InodeNumber> {
         if let Some(own) = ThreadNumbers::of(self.views, self.slot()) {
             let refill = || {
@@ -210,7 +210,7 @@ impl<'a> Context<'a> {
         Ok(self.take_shared_number()?)
     }
 
-    /// Gives back a number whose birth did not happen, and of which nobody has seen anything.
+    /// Gives back a number whose creation did not happen, and of which nobody has seen anything.
     pub fn give_number_back(&self, number: InodeNumber) {
         let own = ThreadNumbers::of(self.views, self.slot());
         if !own.is_some_and(|own| own.keep(number)) {

@@ -1,21 +1,21 @@
-//! Names that change together: files that are born with their contents, and names taken away, all of
+//! Names that change together: files that are created with their contents, and names taken away, all of
 //! them by one store.
 //!
 //! # Invariants
-//! * What a file is born with is stored before ([`Contents`]). It is the caller's until the file may be
-//!   born, however often the attempt is made, and the file's from then on.
+//! * What a file is created with is stored before ([`Contents`]). It is the caller's until the file may be
+//!   created, however often the attempt is made, and the file's from then on.
 //! * The records of names that change together lie behind one word of their directory's delta, so that
 //!   a crash, or a fold, finds all of them or none; a record that is alone is valid by itself.
 
 mod contents;
-mod unborn;
+mod uncommitted;
 
 pub use contents::Contents;
 pub(super) use contents::Said;
 
 use crate::delta::{self, pages_for};
 use crate::engine::{Attempt, Confirmed, Context, Need, Published, Stop};
-use crate::names::births::Birth;
+use crate::names::creations::Creation;
 use crate::names::overlay::{Before, Found};
 use crate::names::records::tail_of;
 use crate::views::locks::Locked;
@@ -26,7 +26,7 @@ use arck_core_state::record::{Record, RecordRef, effect};
 use arck_protocol::operation::Expected;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
-use unborn::{Conceived, Ready};
+use uncommitted::{Conceived, Ready};
 
 /// A name that changes, as [looked at](Context::look_at) before its directory is locked.
 pub struct Change<'n> {
@@ -39,7 +39,7 @@ pub struct Change<'n> {
 
 /// What a name is to lead to.
 pub struct Successor {
-    pub birth: Birth<'static>,
+    pub creation: Creation<'static>,
     pub contents: Contents,
 }
 
@@ -64,11 +64,11 @@ impl Context<'_> {
         })
     }
 
-    /// Changes names of one directory together: each leads to its successor then, which is born, or to
+    /// Changes names of one directory together: each leads to its successor then, which is created, or to
     /// nothing. What had the name loses it, and stays with those who have it open or by another name.
     /// Names are different from each other; one that there is not is not taken away.
     ///
-    /// The end of a call: what is born is given once. The only lock that is waited for is that of the directory,
+    /// The end of a call: what is created is given once. The only lock that is waited for is that of the directory,
     /// or of the one name ([`Context::lock_names`]).
     pub fn change_together(
         &self,
@@ -120,10 +120,10 @@ impl Context<'_> {
         let mut unnamed = ready.iter_mut();
         let mut records: Vec<delta::Ready<'_>> = Vec::with_capacity(changes.len());
         for (change, successor) in changes.iter().zip(successors.iter()) {
-            let born = successor
+            let created = successor
                 .as_ref()
                 .and_then(|successor| Some((successor, unnamed.next()?)));
-            match born {
+            match created {
                 Some((successor, child)) => {
                     let replaces = |record| change.replacing(record, time);
                     records.push(child.record(change.name, &successor.contents, replaces)?);
@@ -152,7 +152,7 @@ impl Context<'_> {
         drop(records);
         match committed {
             // Taken back, or missed by a fold.
-            Err(Stop::Need(_)) => ready.iter_mut().for_each(Ready::is_unborn),
+            Err(Stop::Need(_)) => ready.iter_mut().for_each(Ready::is_uncommitted),
             _ => successors
                 .iter_mut()
                 .flatten()
@@ -162,10 +162,10 @@ impl Context<'_> {
         if confirmed == Confirmed::Folded {
             return Ok(());
         }
-        let (mut references, mut born) = (references.into_iter(), ready.iter());
+        let (mut references, mut created) = (references.into_iter(), ready.iter());
         let all = changes.iter().zip(successors.iter()).zip(prepared);
         for ((change, successor), memory) in all {
-            let child = successor.as_ref().and_then(|_| born.next());
+            let child = successor.as_ref().and_then(|_| created.next());
             if child.is_none() && change.victim.is_none() {
                 continue;
             }
@@ -199,15 +199,15 @@ impl Context<'_> {
         self.expect_reached()?;
         let mut branch = self.branch(directory.inode(), expected)?;
         let pages = self.take_pages_for(records)?;
-        let own = self.own_lane(directory);
-        let lane = own.lane;
-        let mut tail = tail_of(lane);
-        let mut sequence = lane.sequence.load(Ordering::Relaxed);
+        let own = self.own_shard(directory);
+        let shard = own.shard;
+        let mut tail = tail_of(shard);
+        let mut sequence = shard.sequence.load(Ordering::Relaxed);
         for record in records.iter_mut() {
             sequence = sequence.wrapping_add(own.apart);
             record.set_sequence(sequence);
         }
-        lane.sequence.store(sequence, Ordering::Relaxed);
+        shard.sequence.store(sequence, Ordering::Relaxed);
         let tails = match tail.page {
             0 => self.lock_branch(directory.inode()),
             _ => None,
@@ -223,12 +223,12 @@ impl Context<'_> {
             records,
         )?;
         drop(tails);
-        if let (0, Some(&first)) = (lane.tail_first.load(Ordering::Relaxed), pages.first()) {
-            lane.tail_first.store(first, Ordering::Relaxed);
+        if let (0, Some(&first)) = (shard.tail_first.load(Ordering::Relaxed), pages.first()) {
+            shard.tail_first.store(first, Ordering::Relaxed);
         }
-        lane.tail_page.store(tail.page, Ordering::Relaxed);
-        lane.tail_unit.store(tail.unit, Ordering::Relaxed);
-        lane.removes.store(0, Ordering::Relaxed);
+        shard.tail_page.store(tail.page, Ordering::Relaxed);
+        shard.tail_unit.store(tail.unit, Ordering::Relaxed);
+        shard.removes.store(0, Ordering::Relaxed);
         let stamp = self.stamp(directory.inode(), &branch, time)?;
         let (committed, stamped) = branch.fence((linked.stored, stamp.stored));
         drop(own);

@@ -7,7 +7,7 @@
 //! # Invariants
 //! * One thread builds at a time, under [`Region::rebuilding`], while the region is marked damaged
 //!   and no other thread is inside ([`Region::is_left_by_all_but`]).
-//! * What was allocated before [`Region::begin_generation`] is never given back to the allocator
+//! * What was allocated before [`Region::begin_build`] is never given back to the allocator
 //!   after it.
 
 use super::allocator::CentralList;
@@ -64,7 +64,7 @@ impl Region {
 
     /// Forgets all that was allocated. The roots stay, and what they lead to is the LibFS's to begin
     /// again where it is.
-    pub fn begin_generation(&self) {
+    pub fn begin_build(&self) {
         let auxiliary = self.auxiliary();
         auxiliary.orphans_lock.reset();
         auxiliary.orphans.store(0, Ordering::Relaxed);
@@ -79,7 +79,7 @@ impl Region {
 
     /// The auxiliary state is whole again.
     pub fn end_damage(&self) {
-        self.give_back_generations();
+        self.give_back_builds();
         self.auxiliary().damaged.store(0, Ordering::SeqCst);
     }
 }

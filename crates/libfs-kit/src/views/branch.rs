@@ -46,7 +46,7 @@ impl Context<'_> {
             expected.ownership.epoch(),
             expected.fold,
         );
-        if inode.has(flag::UNBORN) {
+        if inode.has(flag::UNCOMMITTED) {
             content.parent = inode.holder.load(Ordering::Relaxed);
         }
         let stored = branch.begin(&content)?;

@@ -11,7 +11,7 @@ use crate::delta;
 use crate::engine::{Attempt, Context, Need, Stop};
 use crate::ownership::{self, Owner};
 use crate::region::Lock;
-use crate::views::{CachedInode, Directory, LAST, Lane, begun, flag};
+use crate::views::{CachedInode, Directory, LAST, Shard, begun, flag};
 use arck_core_state::extended::NONE;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{IndexRoot, InodeNumber, PagePtr};
@@ -26,8 +26,8 @@ impl<'a> Context<'a> {
         if let Ok(directory) = Directory::of(inode) {
             self.discard_overlay(directory);
         }
-        for lane in self.lanes(inode) {
-            let mut page = lane.tail_first.load(Ordering::Relaxed);
+        for shard in self.shards(inode) {
+            let mut page = shard.tail_first.load(Ordering::Relaxed);
             let mut bound = arck_core_state::arena::ARENA_PAGES;
             while page != 0 && bound != 0 {
                 let next = self
@@ -39,7 +39,7 @@ impl<'a> Context<'a> {
                 page = next;
                 bound -= 1;
             }
-            lane.forget_tail();
+            shard.forget_tail();
         }
         let root = IndexRoot(inode.file.root.load(Ordering::Acquire));
         let is_front = inode.has(flag::FRONT) && inode.take(flag::FRONT);
@@ -84,7 +84,7 @@ impl<'a> Context<'a> {
         inode.branch.load(relaxed) == begun::NOT
             && inode.attributes.load(relaxed) == 0
             && inode.file.is_as_verified()
-            && self.lanes(inode).all(Lane::is_empty)
+            && self.shards(inode).all(Shard::is_empty)
     }
 
     /// Brings the views of all inodes whose deltas were folded up to date, so that what their
@@ -149,13 +149,13 @@ impl<'a> Context<'a> {
                 if header.generation() == inode.generation() && !self.has_ended(inode, header)? {
                     return Ok(());
                 }
-                let died_unborn = inode.has(flag::UNBORN)
+                let died_uncommitted = inode.has(flag::UNCOMMITTED)
                     && inode.has(flag::UNLINKED)
                     && header.kind() == HeaderKind::Granted
                     && header.ownership().session() == self.session.number()
                     && inode.refuse_openings();
-                if died_unborn {
-                    self.end_unborn(inode);
+                if died_uncommitted {
+                    self.end_uncommitted(inode);
                 } else {
                     self.discard_delta(inode);
                 }

@@ -84,7 +84,7 @@ impl FilePart {
 }
 
 impl CachedInode {
-    /// Of a number about to be born, both parts are as new. Under its lock; the list of directories
+    /// Of a number about to be created, both parts are as new. Under its lock; the list of directories
     /// in which an earlier life may have put it stays as it is.
     pub(crate) fn parts_begin_again(&self) {
         self.directory.begin_again();

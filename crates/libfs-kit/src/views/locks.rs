@@ -1,81 +1,81 @@
-//! Buckets and lanes: how threads change the names of one directory, or the bytes of one file, at
+//! Stripes and shards: how threads change the names of one directory, or the bytes of one file, at
 //! the same time.
 //!
-//! A directory begins with one bucket and one lane, in its cached inode, protected by the inode's
-//! lock. Once threads have waited for that lock a few times it is *spread*: it gets [`BUCKETS`]
-//! buckets by the name's hash, each with its lock, and as many lanes as its delta has tails, for
+//! A directory begins with one stripe and one shard, in its cached inode, protected by the inode's
+//! lock. Once threads have waited for that lock a few times it is *striped*: it gets [`STRIPES`]
+//! stripes by the name's hash, each with its lock, and as many shards as its delta has tails, for
 //! the threads in turn, each with its tail and its part of the overlay's list; all on lines of
-//! their own. Who changes a name then takes the lock of its bucket, and that of the thread's own
-//! lane to append a record or to list an entry; everybody else takes the *whole* inode: its lock,
-//! and those of its buckets if it has some. (ScaleFS and ArckFS lock buckets too; theirs are there
+//! their own. Who changes a name then takes the lock of its stripe, and that of the thread's own
+//! shard to append a record or to list an entry; everybody else takes the *whole* inode: its lock,
+//! and those of its stripes if it has some. (ScaleFS and ArckFS lock stripes too; theirs are there
 //! from the beginning. A directory that one thread uses would pay for them.)
 //!
-//! A file is spread when threads have waited to overwrite bytes of it. A bucket then is the lock of
-//! every [`BUCKETS`]th piece of [`PIECE`] bytes (the range locks of OdinFS and ArckFS, as many as
+//! A file is striped when threads have waited to overwrite bytes of it. A stripe then is the lock of
+//! every [`STRIPES`]th piece of [`PIECE`] bytes (the range locks of OdinFS and ArckFS, as many as
 //! two threads need): it is held to read, or to overwrite in place, what lies there. All that
 //! changes size, pages or index takes the whole.
 //!
 //! # Invariants
-//! * Buckets are made under the whole inode's lock, and stay as long as the cached inode.
-//! * Only a directory whose branch is durably begun is changed under a bucket's lock alone: a
+//! * Stripes are made under the whole inode's lock, and stay as long as the cached inode.
+//! * Only a directory whose branch is durably begun is changed under a stripe's lock alone: a
 //!   branch begins, and ends, under the whole.
-//! * No two records of a directory have one sequence number: each lane has its own numbers, equal
+//! * No two records of a directory have one sequence number: each shard has its own numbers, equal
 //!   to its place modulo [`TAILS`].
-//! * A lane is held until what was appended to its tail is durable: what is read of a tail after a
+//! * A shard is held until what was appended to its tail is durable: what is read of a tail after a
 //!   crash ends at the first record that is not.
 //!
-//! Order of locks: inodes by ascending number; of an inode, its lock, then buckets as they stand;
-//! then one lane of one directory; then what threads share of a branch ([`Context::lock_branch`]);
+//! Order of locks: inodes by ascending number; of an inode, its lock, then stripes as they stand;
+//! then one shard of one directory; then what threads share of a branch ([`Context::lock_branch`]);
 //! then stocks.
 
 use crate::Session;
 use crate::engine::{Attempt, Context, Need};
 use crate::region::{Holder, LockGuard, Offset, ReadGuard, WriteGuard};
-use crate::views::{BUCKETS, Bucket, CachedInode, Directory, Lane, Spread, begun};
+use crate::views::{STRIPES, Stripe, CachedInode, Directory, Shard, Striped, begun};
 use arck_core_state::branch::TAILS;
 use std::sync::atomic::Ordering;
 
-/// How often threads wait for an inode before it is spread.
+/// How often threads wait for an inode before it is striped.
 const WAITS: u32 = 8;
-/// Bytes of a file that have one bucket.
+/// Bytes of a file that have one stripe.
 const PIECE: u64 = 64 << 10;
 
-/// An inode held alone, with all its buckets.
+/// An inode held alone, with all its stripes.
 pub struct Whole {
-    buckets: Buckets,
+    stripes: Stripes,
     _inode: WriteGuard<'static>,
 }
 
-type Buckets = [Option<WriteGuard<'static>>; BUCKETS];
+type Stripes = [Option<WriteGuard<'static>>; STRIPES];
 
 /// What an operation has locked of one inode.
 pub enum Locked {
-    Bucket { _lock: WriteGuard<'static> },
+    Stripe { _lock: WriteGuard<'static> },
     Whole { _lock: Whole },
 }
 
 /// What of a file is locked to be read.
 pub enum Reading {
     Bytes {
-        _locks: [Option<ReadGuard<'static>>; BUCKETS],
+        _locks: [Option<ReadGuard<'static>>; STRIPES],
     },
     Whole {
         _lock: ReadGuard<'static>,
     },
 }
 
-/// What an operation has to lock of an inode: a bucket, or all of it.
+/// What an operation has to lock of an inode: a stripe, or all of it.
 #[derive(Clone, Copy)]
 pub struct Want {
     inode: &'static CachedInode,
-    bucket: Option<usize>,
+    stripe: Option<usize>,
 }
 
 impl Want {
     pub fn whole(inode: &'static CachedInode) -> Want {
         Want {
             inode,
-            bucket: None,
+            stripe: None,
         }
     }
 
@@ -83,34 +83,34 @@ impl Want {
     fn order(&self) -> (u32, usize) {
         (
             self.inode.number(),
-            self.bucket.map_or(0, |bucket| bucket + 1),
+            self.stripe.map_or(0, |stripe| stripe + 1),
         )
     }
 
     /// Whether a lock on this is one on `other` too.
     fn covers(&self, other: &Want) -> bool {
         std::ptr::eq(self.inode, other.inode)
-            && (self.bucket.is_none() || self.bucket == other.bucket)
+            && (self.stripe.is_none() || self.stripe == other.stripe)
     }
 }
 
-/// The bucket of a hash: by bits that neither table takes first.
+/// The stripe of a hash: by bits that neither table takes first.
 fn place_of(hash: u64) -> usize {
-    (hash >> 32) as usize % BUCKETS
+    (hash >> 32) as usize % STRIPES
 }
 
-impl Spread {
-    fn bucket(&self, place: usize) -> &Bucket {
-        &self.buckets[place % BUCKETS].bucket
+impl Striped {
+    fn stripe(&self, place: usize) -> &Stripe {
+        &self.stripes[place % STRIPES].stripe
     }
-    fn lane(&self, place: usize) -> &Lane {
-        &self.lanes[place % TAILS].lane
+    fn shard(&self, place: usize) -> &Shard {
+        &self.shards[place % TAILS].shard
     }
 }
 
-/// A lane of a directory that a thread may change.
-pub struct InLane {
-    pub lane: &'static Lane,
+/// A shard of a directory that a thread may change.
+pub struct InShard {
+    pub shard: &'static Shard,
     /// Which one, and so which tail of the branch is its.
     pub place: usize,
     /// How far apart its sequence numbers are.
@@ -119,56 +119,56 @@ pub struct InLane {
 }
 
 #[inline(always)]
-fn spread(session: &'static Session, inode: &CachedInode) -> Option<&'static Spread> {
+fn striped(session: &'static Session, inode: &CachedInode) -> Option<&'static Striped> {
     let region = session.region();
-    region.try_get(inode.spread.load(Ordering::Acquire))
+    region.try_get(inode.striped.load(Ordering::Acquire))
 }
 
 /// As [`Context::lock_whole`].
 #[inline(always)]
 pub fn lock_whole(session: &'static Session, holder: Holder, inode: &'static CachedInode) -> Whole {
     let lock = inode.lock.write(holder);
-    with_buckets(session, holder, inode, lock)
+    with_stripes(session, holder, inode, lock)
 }
 
 #[inline(always)]
-fn with_buckets(
+fn with_stripes(
     session: &'static Session,
     holder: Holder,
     inode: &'static CachedInode,
     lock: WriteGuard<'static>,
 ) -> Whole {
-    let mut buckets = [const { None }; BUCKETS];
-    if let Some(spread) = spread(session, inode) {
-        for (place, held) in buckets.iter_mut().enumerate() {
-            *held = Some(spread.bucket(place).lock.write(holder));
+    let mut stripes = [const { None }; STRIPES];
+    if let Some(striped) = striped(session, inode) {
+        for (place, held) in stripes.iter_mut().enumerate() {
+            *held = Some(striped.stripe(place).lock.write(holder));
         }
     }
     Whole {
-        buckets,
+        stripes,
         _inode: lock,
     }
 }
 
-/// Whether the bytes `[at, at + length)` have to do with a bucket; `length` > 0.
+/// Whether the bytes `[at, at + length)` have to do with a stripe; `length` > 0.
 fn has_bytes(place: usize, at: u64, length: u64) -> bool {
     let (first, last) = (at / PIECE, (at + length - 1) / PIECE);
-    let behind = (place as u64).wrapping_sub(first) % BUCKETS as u64;
+    let behind = (place as u64).wrapping_sub(first) % STRIPES as u64;
     behind <= last - first
 }
 
 impl<'a> Context<'a> {
     #[inline(always)]
-    fn spread(&self, inode: &CachedInode) -> Option<&'static Spread> {
-        spread(self.session, inode)
+    fn striped(&self, inode: &CachedInode) -> Option<&'static Striped> {
+        striped(self.session, inode)
     }
 
-    /// The bucket of the names with a hash.
+    /// The stripe of the names with a hash.
     #[inline(always)]
-    pub fn bucket(&self, directory: Directory, hash: u64) -> &'static Bucket {
-        match self.spread(directory.inode()) {
-            None => &directory.inode().bucket,
-            Some(spread) => spread.bucket(place_of(hash)),
+    pub fn stripe(&self, directory: Directory, hash: u64) -> &'static Stripe {
+        match self.striped(directory.inode()) {
+            None => &directory.inode().stripe,
+            Some(striped) => striped.stripe(place_of(hash)),
         }
     }
 
@@ -176,73 +176,73 @@ impl<'a> Context<'a> {
         usize::from(self.slot().holder().thread) % TAILS
     }
 
-    /// The thread's own lane of a directory, some name of which it has locked.
+    /// The thread's own shard of a directory, some name of which it has locked.
     #[inline(always)]
-    pub fn own_lane(&self, directory: Directory) -> InLane {
-        self.lane(directory, self.own_place())
+    pub fn own_shard(&self, directory: Directory) -> InShard {
+        self.shard(directory, self.own_place())
     }
 
-    /// A lane of a directory, some name of which this thread has locked; `place` counts only if it
-    /// is spread.
+    /// A shard of a directory, some name of which this thread has locked; `place` counts only if it
+    /// is striped.
     #[inline(always)]
-    pub fn lane(&self, directory: Directory, place: usize) -> InLane {
-        match self.spread(directory.inode()) {
-            None => InLane {
-                lane: &directory.inode().lane,
+    pub fn shard(&self, directory: Directory, place: usize) -> InShard {
+        match self.striped(directory.inode()) {
+            None => InShard {
+                shard: &directory.inode().shard,
                 place: 0,
                 apart: 1,
                 _lock: None,
             },
-            Some(spread) => InLane {
-                lane: spread.lane(place),
+            Some(striped) => InShard {
+                shard: striped.shard(place),
                 place,
                 apart: TAILS as u32,
-                _lock: Some(spread.lane(place).lock.lock(self.slot().holder())),
+                _lock: Some(striped.shard(place).lock.lock(self.slot().holder())),
             },
         }
     }
 
     /// Held while words of a branch are changed that several threads may change, where none of them
     /// need have the whole inode: those of tails, two of which share one, and of partners. The lock
-    /// of the lane of which there is none in the inode then. After that of a lane.
+    /// of the shard of which there is none in the inode then. After that of a shard.
     pub fn lock_branch(&self, inode: &'static CachedInode) -> Option<LockGuard<'static>> {
-        self.spread(inode)?;
-        Some(inode.lane.lock.lock(self.slot().holder()))
+        self.striped(inode)?;
+        Some(inode.shard.lock.lock(self.slot().holder()))
     }
 
-    /// All lanes that an inode has.
-    pub fn lanes(
+    /// All shards that an inode has.
+    pub fn shards(
         &self,
         inode: &'static CachedInode,
-    ) -> impl Iterator<Item = &'static Lane> + use<> {
-        let spread = self.spread(inode).into_iter();
-        let spread = spread.flat_map(|spread| (0..TAILS).map(|place| spread.lane(place)));
-        std::iter::once(&inode.lane).chain(spread)
+    ) -> impl Iterator<Item = &'static Shard> + use<> {
+        let striped = self.striped(inode).into_iter();
+        let striped = striped.flat_map(|striped| (0..TAILS).map(|place| striped.shard(place)));
+        std::iter::once(&inode.shard).chain(striped)
     }
 
-    /// All buckets that an inode has.
-    pub fn buckets(
+    /// All stripes that an inode has.
+    pub fn stripes(
         &self,
         inode: &'static CachedInode,
-    ) -> impl Iterator<Item = &'static Bucket> + use<> {
-        let spread = self.spread(inode).into_iter();
-        let spread = spread.flat_map(|spread| (0..BUCKETS).map(|place| spread.bucket(place)));
-        std::iter::once(&inode.bucket).chain(spread)
+    ) -> impl Iterator<Item = &'static Stripe> + use<> {
+        let striped = self.striped(inode).into_iter();
+        let striped = striped.flat_map(|striped| (0..STRIPES).map(|place| striped.stripe(place)));
+        std::iter::once(&inode.stripe).chain(striped)
     }
 
     /// Counts names more or fewer. Under the lock of a name.
     #[inline(always)]
     pub fn count_names(&self, directory: Directory, by: i32) {
-        match self.spread(directory.inode()) {
+        match self.striped(directory.inode()) {
             // No locked instruction, which would wait for all stores before it, is needed.
             None => {
-                let entries = &directory.lane.entries;
+                let entries = &directory.shard.entries;
                 let count = entries.load(Ordering::Relaxed);
                 entries.store(count.wrapping_add_signed(by), Ordering::Relaxed);
             }
-            Some(spread) => {
-                let lane = spread.lane(self.own_place());
-                lane.entries.fetch_add(by as u32, Ordering::Relaxed);
+            Some(striped) => {
+                let shard = striped.shard(self.own_place());
+                shard.entries.fetch_add(by as u32, Ordering::Relaxed);
             }
         }
     }
@@ -250,8 +250,8 @@ impl<'a> Context<'a> {
     /// Names of a directory, the delta's included. Exact under the whole inode's lock.
     pub fn entries(&self, directory: Directory) -> u32 {
         let entries = directory.part().base_entries.load(Ordering::Relaxed);
-        self.lanes(directory.inode()).fold(entries, |sum, lane| {
-            sum.wrapping_add(lane.entries.load(Ordering::Relaxed))
+        self.shards(directory.inode()).fold(entries, |sum, shard| {
+            sum.wrapping_add(shard.entries.load(Ordering::Relaxed))
         })
     }
 
@@ -265,36 +265,36 @@ impl<'a> Context<'a> {
     pub fn try_lock_whole(&self, inode: &'static CachedInode) -> Option<Whole> {
         let holder = self.slot().holder();
         let lock = inode.lock.try_write(holder)?;
-        let mut buckets = [const { None }; BUCKETS];
-        if let Some(spread) = self.spread(inode) {
-            for (place, held) in buckets.iter_mut().enumerate() {
-                *held = Some(spread.bucket(place).lock.try_write(holder)?);
+        let mut stripes = [const { None }; STRIPES];
+        if let Some(striped) = self.striped(inode) {
+            for (place, held) in stripes.iter_mut().enumerate() {
+                *held = Some(striped.stripe(place).lock.try_write(holder)?);
             }
         }
         Some(Whole {
-            buckets,
+            stripes,
             _inode: lock,
         })
     }
 
     /// What has to be locked to change names with this hash.
     pub fn want(&self, directory: Directory, hash: u64) -> Want {
-        let spread = directory.branch.load(Ordering::Acquire) == begun::DURABLE
-            && !directory.spread.load(Ordering::Acquire).is_null();
+        let striped = directory.branch.load(Ordering::Acquire) == begun::DURABLE
+            && !directory.striped.load(Ordering::Acquire).is_null();
         Want {
             inode: directory.inode(),
-            bucket: spread.then(|| place_of(hash)),
+            stripe: striped.then(|| place_of(hash)),
         }
     }
 
-    /// Locks a directory to change names with this hash. Blocks; may spread the directory.
+    /// Locks a directory to change names with this hash. Blocks; may striped the directory.
     #[inline(always)]
     pub fn lock_names(&self, directory: Directory, hash: u64) -> Locked {
-        if directory.spread.load(Ordering::Acquire).is_null()
+        if directory.striped.load(Ordering::Acquire).is_null()
             && let Some(lock) = directory.inode().lock.try_write(self.slot().holder())
         {
             return Locked::Whole {
-                _lock: with_buckets(self.session, self.slot().holder(), directory.inode(), lock),
+                _lock: with_stripes(self.session, self.slot().holder(), directory.inode(), lock),
             };
         }
         self.lock_contended(directory, hash)
@@ -302,13 +302,13 @@ impl<'a> Context<'a> {
 
     #[inline(never)]
     fn lock_contended(&self, directory: Directory, hash: u64) -> Locked {
-        if let Some(spread) = self.spread(directory.inode()) {
-            let lock = spread
-                .bucket(place_of(hash))
+        if let Some(striped) = self.striped(directory.inode()) {
+            let lock = striped
+                .stripe(place_of(hash))
                 .lock
                 .write(self.slot().holder());
             if directory.branch.load(Ordering::Acquire) == begun::DURABLE {
-                return Locked::Bucket { _lock: lock };
+                return Locked::Stripe { _lock: lock };
             }
         }
         let mut whole = self.lock_whole(directory.inode());
@@ -318,11 +318,11 @@ impl<'a> Context<'a> {
 
     /// A thread has had to wait for an inode that it would not have to have as a whole.
     fn has_waited(&self, inode: &'static CachedInode, whole: &mut Whole) {
-        if self.spread(inode).is_none() {
-            let waited = inode.lane.waited.load(Ordering::Relaxed) + 1;
-            inode.lane.waited.store(waited, Ordering::Relaxed);
+        if self.striped(inode).is_none() {
+            let waited = inode.shard.waited.load(Ordering::Relaxed) + 1;
+            inode.shard.waited.store(waited, Ordering::Relaxed);
             if waited >= WAITS {
-                self.spread_out(inode, whole);
+                self.make_striped(inode, whole);
             }
         }
     }
@@ -330,10 +330,10 @@ impl<'a> Context<'a> {
     /// Locks bytes of a file to read them; `length` > 0. Blocks.
     #[inline(always)]
     pub fn lock_to_read(&self, inode: &'static CachedInode, at: u64, length: u64) -> Reading {
-        if inode.spread.load(Ordering::Acquire).is_null() {
+        if inode.striped.load(Ordering::Acquire).is_null() {
             let lock = inode.lock.read();
-            // It may have been spread while this thread waited.
-            if inode.spread.load(Ordering::Acquire).is_null() {
+            // It may have been striped while this thread waited.
+            if inode.striped.load(Ordering::Acquire).is_null() {
                 return Reading::Whole { _lock: lock };
             }
         }
@@ -342,44 +342,44 @@ impl<'a> Context<'a> {
 
     #[inline(never)]
     fn lock_bytes_to_read(&self, inode: &'static CachedInode, at: u64, length: u64) -> Reading {
-        let mut locks = [const { None }; BUCKETS];
-        let Some(spread) = self.spread(inode) else {
+        let mut locks = [const { None }; STRIPES];
+        let Some(striped) = self.striped(inode) else {
             return Reading::Whole {
                 _lock: inode.lock.read(),
             };
         };
         for (place, held) in locks.iter_mut().enumerate() {
             if has_bytes(place, at, length) {
-                *held = Some(spread.bucket(place).lock.read());
+                *held = Some(striped.stripe(place).lock.read());
             }
         }
         Reading::Bytes { _locks: locks }
     }
 
-    /// Locks bytes of a file that is spread, to overwrite them in place; `length` > 0. Blocks.
+    /// Locks bytes of a file that is striped, to overwrite them in place; `length` > 0. Blocks.
     pub fn lock_bytes(
         &self,
         inode: &'static CachedInode,
         at: u64,
         length: u64,
-    ) -> Option<[Option<WriteGuard<'static>>; BUCKETS]> {
-        let spread = self.spread(inode)?;
+    ) -> Option<[Option<WriteGuard<'static>>; STRIPES]> {
+        let striped = self.striped(inode)?;
         let holder = self.slot().holder();
-        let mut locks = [const { None }; BUCKETS];
+        let mut locks = [const { None }; STRIPES];
         for (place, held) in locks.iter_mut().enumerate() {
             if has_bytes(place, at, length) {
-                *held = Some(spread.bucket(place).lock.write(holder));
+                *held = Some(striped.stripe(place).lock.write(holder));
             }
         }
         Some(locks)
     }
 
-    /// Locks a file as a whole to write to it; spreads it if threads wait for each other only to
+    /// Locks a file as a whole to write to it; stripes it if threads wait for each other only to
     /// overwrite what lies before `end`. Blocks.
     #[inline(always)]
     pub fn lock_to_write(&self, inode: &'static CachedInode, end: u64) -> Whole {
         if let Some(lock) = inode.lock.try_write(self.slot().holder()) {
-            return with_buckets(self.session, self.slot().holder(), inode, lock);
+            return with_stripes(self.session, self.slot().holder(), inode, lock);
         }
         self.wait_to_write(inode, end)
     }
@@ -405,10 +405,10 @@ impl<'a> Context<'a> {
                     return None;
                 }
                 last = Some(want);
-                let spread = want.bucket.zip(self.spread(want.inode));
-                Some(match spread {
-                    Some((place, spread)) => Locked::Bucket {
-                        _lock: spread.bucket(place).lock.write(self.slot().holder()),
+                let striped = want.stripe.zip(self.striped(want.inode));
+                Some(match striped {
+                    Some((place, striped)) => Locked::Stripe {
+                        _lock: striped.stripe(place).lock.write(self.slot().holder()),
                     },
                     None => Locked::Whole {
                         _lock: self.lock_whole(want.inode),
@@ -417,11 +417,11 @@ impl<'a> Context<'a> {
             });
             let mut ended = false;
             for want in wants.iter_mut().flatten() {
-                if want.bucket.is_some()
+                if want.stripe.is_some()
                     && want.inode.branch.load(Ordering::Acquire) != begun::DURABLE
                 {
                     // A fold has ended the branch meanwhile.
-                    want.bucket = None;
+                    want.stripe = None;
                     ended = true;
                 }
             }
@@ -431,26 +431,26 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Gives an inode, which is held as a whole, its buckets. Without memory nothing changes.
+    /// Gives an inode, which is held as a whole, its stripes. Without memory nothing changes.
     #[cold]
-    fn spread_out(&self, inode: &'static CachedInode, whole: &mut Whole) {
+    fn make_striped(&self, inode: &'static CachedInode, whole: &mut Whole) {
         let region = self.session.region();
-        let Ok(offset) = region.allocate_zeroed::<Spread>(self.slot(), 1) else {
+        let Ok(offset) = region.allocate_zeroed::<Striped>(self.slot(), 1) else {
             return;
         };
-        let spread = region.get(offset);
+        let striped = region.get(offset);
         let relaxed = Ordering::Relaxed;
-        for place in 0..BUCKETS {
-            let names = inode.bucket.names.load(relaxed);
-            spread.bucket(place).names.store(names, relaxed);
+        for place in 0..STRIPES {
+            let names = inode.stripe.names.load(relaxed);
+            striped.stripe(place).names.store(names, relaxed);
         }
-        let sequence = inode.lane.sequence.load(relaxed) as usize;
+        let sequence = inode.shard.sequence.load(relaxed) as usize;
         for place in 0..TAILS {
             let base = sequence.next_multiple_of(TAILS) + place;
-            spread.lane(place).sequence.store(base as u32, relaxed);
+            striped.shard(place).sequence.store(base as u32, relaxed);
         }
-        // What there is goes on in lane 0; its entries say so already.
-        let (first, only) = (spread.lane(0), &inode.lane);
+        // What there is goes on in shard 0; its entries say so already.
+        let (first, only) = (striped.shard(0), &inode.shard);
         for (to, from) in [
             (&first.tail_page, &only.tail_page),
             (&first.tail_unit, &only.tail_unit),
@@ -462,11 +462,11 @@ impl<'a> Context<'a> {
         }
         let listed = only.overlay_first.swap(Offset::NULL, relaxed);
         first.overlay_first.store(listed, relaxed);
-        for (place, held) in whole.buckets.iter_mut().enumerate() {
-            *held = Some(spread.bucket(place).lock.write(self.slot().holder()));
+        for (place, held) in whole.stripes.iter_mut().enumerate() {
+            *held = Some(striped.stripe(place).lock.write(self.slot().holder()));
         }
-        inode.spread.store(offset, Ordering::Release);
-        self.views.spread.fetch_add(1, Ordering::Relaxed);
+        inode.striped.store(offset, Ordering::Release);
+        self.views.striped.fetch_add(1, Ordering::Relaxed);
     }
 
     /// An inode's lock, if it is free: views are refreshed under other locks too, where waiting
@@ -482,14 +482,14 @@ impl<'a> Context<'a> {
     }
 }
 
-impl Bucket {
-    /// A name of the overlay has changed, and everybody can see it. Under the bucket's lock.
+impl Stripe {
+    /// A name of the overlay has changed, and everybody can see it. Under the stripe's lock.
     pub fn changed(&self) {
         let names = self.names.load(Ordering::Relaxed);
         self.names.store(names.wrapping_add(2), Ordering::Release);
     }
     /// A name is about to be taken from one place and put into another, or (the second time) has
-    /// been. Under the bucket's lock.
+    /// been. Under the stripe's lock.
     pub fn moves(&self) {
         let names = self.names.load(Ordering::Relaxed);
         self.names.store(names.wrapping_add(1), Ordering::Release);
@@ -502,7 +502,7 @@ impl Bucket {
     }
 }
 
-impl Lane {
+impl Shard {
     /// Whether no delta has left anything here.
     pub fn is_empty(&self) -> bool {
         self.tail_first.load(Ordering::Relaxed) == 0
@@ -527,9 +527,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_has_the_buckets_of_its_pieces() {
+    fn a_range_has_the_stripes_of_its_pieces() {
         let of = |at, length| -> Vec<usize> {
-            (0..BUCKETS)
+            (0..STRIPES)
                 .filter(|&place| has_bytes(place, at, length))
                 .collect()
         };

@@ -76,7 +76,7 @@ const _: () = assert!(OPEN_SLOTS.is_multiple_of(OPEN_LINE));
 
 impl<'a> Context<'a> {
     /// Lists an inode as open, then looks at it once more: ESTALE if it is gone; another attempt
-    /// if it ends unborn, or has.
+    /// if it ends uncommitted, or has.
     pub fn list_open(&self, inode: &'static CachedInode) -> Attempt<Listed> {
         loop {
             let opened = inode.opened.load(Ordering::SeqCst);

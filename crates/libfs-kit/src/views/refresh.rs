@@ -256,8 +256,8 @@ impl<'a> Context<'a> {
         let _locked = self.lock_now(inode)?;
         if inode.generation() == generation && inode.expected() == expected {
             // The same delta on top of a verified state that moved under it: this inode was
-            // born, changed hands (chown), or gained or lost links elsewhere.
-            if inode.has(flag::UNBORN) && header.kind() == HeaderKind::Granted {
+            // created, changed hands (chown), or gained or lost links elsewhere.
+            if inode.has(flag::UNCOMMITTED) && header.kind() == HeaderKind::Granted {
                 inode
                     .sequence
                     .store(header.sequence.load(Ordering::Acquire), Ordering::Release);
@@ -276,7 +276,7 @@ impl<'a> Context<'a> {
             if of.is_some_and(|of| of != copy.sequence) {
                 return Err(Need::Again.into());
             }
-            inode.set(flag::UNBORN, false);
+            inode.set(flag::UNCOMMITTED, false);
             inode.set(flag::TOLD, told);
             inode.uid.store(verified.uid, Ordering::Relaxed);
             inode.gid.store(verified.gid, Ordering::Relaxed);
@@ -358,7 +358,7 @@ impl<'a> Context<'a> {
     ) -> Attempt<()> {
         let number = inode.number();
         let Some((copy, verified, told)) = self.verified_or_told(number)? else {
-            // Granted and not born: a number that was given back and is nobody's inode now.
+            // Granted and not committed: a number that was given back and is nobody's inode now.
             return Err(Errno::STALE.into());
         };
         if copy.generation != generation {
@@ -378,7 +378,7 @@ impl<'a> Context<'a> {
             // Records of directories that are not folded yet may have moved it.
             inode.changed_at(seen);
         }
-        inode.set(flag::UNBORN, false);
+        inode.set(flag::UNCOMMITTED, false);
         inode.set(flag::TOLD, told);
         inode.expect(Expected {
             ownership: copy.ownership.bare(),

@@ -5,7 +5,7 @@
 pub const PASSED: &[(&str, &str)] = &[
     (
         "clone clone3 fork vfork",
-        "no path; but the net makes them itself, so that a child finds its descriptors and a \
+        "no path; but the dispatch makes them itself, so that a child finds its descriptors and a \
          thread is armed (posix_spawn's child runs in its parent's memory until it does more than \
          lead to the next program; any other that would is made a forked one)",
     ),
@@ -81,8 +81,8 @@ pub const LEFT_TO_LIBC: &[(&str, &str)] = &[
          realpath scandir scandir64 scandirat scandirat64 setmntent tcdrain tcflow tcflush \
          tcgetattr tcgetpgrp tcgetsid tcsendbreak tcsetattr tcsetpgrp tempnam updwtmp updwtmpx \
          utmpname utmpxname vdprintf wordexp",
-        "libc makes system calls in them that the net catches and serves; without a net \
-         (ARCK_NET=none) they do not see the pool",
+        "libc makes system calls in them that the dispatch catches and serves; without dispatch \
+         (ARCK_DISPATCH=none) they do not see the pool",
     ),
     (
         "dlmopen",

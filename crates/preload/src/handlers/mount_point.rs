@@ -180,10 +180,10 @@ mod tests {
         bytes
     }
 
-    fn find_in(names: &[&str], spare: usize) -> Option<(u64, bool)> {
+    fn find_in(names: &[&str], alternate: usize) -> Option<(u64, bool)> {
         let bytes = listing(names);
         let read = |at: usize| bytes.get(at..at + RECORD_MIN)?.first_chunk().copied();
-        let found = find(read, bytes.len(), bytes.len() + spare, 24)?;
+        let found = find(read, bytes.len(), bytes.len() + alternate, 24)?;
         Some((u64::from_ne_bytes(found.0.offset), found.1))
     }
 

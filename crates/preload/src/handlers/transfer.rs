@@ -27,9 +27,9 @@ fn value(result: Result<usize, Failure>) -> isize {
 
 /// A handle that stays open until this is dropped, also if another thread closes the descriptor
 /// or replaces it: what was taken out of a pipe has to go where it was sent.
-struct Held(Handle);
+struct Used(Handle);
 
-impl Drop for Held {
+impl Drop for Used {
     fn drop(&mut self) {
         descriptors::give_up(self.0);
     }
@@ -37,7 +37,7 @@ impl Drop for Held {
 
 /// An open file of either side.
 enum File {
-    Pool(Held),
+    Pool(Used),
     Kernel(usize),
 }
 
@@ -67,7 +67,7 @@ impl File {
         match lookup(descriptor) {
             Descriptor::Pool(handle) => {
                 descriptors::retain(handle)?;
-                Ok(File::Pool(Held(handle)))
+                Ok(File::Pool(Used(handle)))
             }
             Descriptor::Kernel => Ok(File::Kernel(descriptor)),
             Descriptor::Error(error) => Err(error),
@@ -207,21 +207,21 @@ impl Place {
 
 /// Memory of [`PIECE`] bytes to copy through: the last one used is kept for the next call, since
 /// mapping it and touching it anew costs more than copying a small file.
-struct Room(usize);
+struct Buffer(usize);
 
 /// Address of the room that is kept; 0 = none, or in use.
 static KEPT: AtomicUsize = AtomicUsize::new(0);
 
-impl Room {
-    fn take() -> Option<Room> {
+impl Buffer {
+    fn take() -> Option<Buffer> {
         match KEPT.swap(0, Ordering::Acquire) {
-            0 => raw::map_anonymous(PIECE).map(|room| Room(room as usize)),
-            kept => Some(Room(kept)),
+            0 => raw::map_anonymous(PIECE).map(|room| Buffer(room as usize)),
+            kept => Some(Buffer(kept)),
         }
     }
 }
 
-impl Drop for Room {
+impl Drop for Buffer {
     fn drop(&mut self) {
         let kept = KEPT.compare_exchange(0, self.0, Ordering::Release, Ordering::Relaxed);
         if kept.is_err() {
@@ -237,7 +237,7 @@ fn copy(from: &mut Place, to: &mut Place, count: usize, to_end: bool) -> isize {
     if count == 0 {
         return 0;
     }
-    let Some(room) = Room::take() else {
+    let Some(room) = Buffer::take() else {
         return error(libc::ENOMEM);
     };
     let mut total = 0;

@@ -94,7 +94,7 @@ fn what_is_closed_while_it_is_used_is_closed_after() {
     let made = Made::new(3);
     assert!(!made.use_it(false).unwrap().end());
     closed(made.handle);
-    let spare = with(|table| table.spares.take(made.inode, libc::O_RDWR)).unwrap();
+    let spare = with(|table| table.at_hand.take(made.inode, libc::O_RDWR)).unwrap();
     assert!(made.is_open());
     with(|table| table.close(spare));
     assert!(!made.is_open());

@@ -134,7 +134,7 @@ unsafe extern "C-unwind" fn answer(number: usize, a: &Arguments) -> isize {
     unsafe { raw::uncancelled(point, || handle(number, a)) }
 }
 
-/// Not inlined, for the same reason as in `net`.
+/// Not inlined, for the same reason as in `dispatch`.
 #[inline(never)]
 unsafe fn handle(number: usize, a: &Arguments) -> isize {
     // SAFETY: as in `answer`. The handlers may change errno on their way; a system call does not.

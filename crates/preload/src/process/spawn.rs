@@ -31,7 +31,7 @@
 use super::{SpawnRecord, hand_over, sharing};
 use crate::descriptors::{self, replacements};
 use crate::raw::{self, Arguments, error, syscall};
-use crate::{backend, net, patch, settings, signals, thread};
+use crate::{backend, dispatch, patch, settings, signals, thread};
 use std::sync::atomic::{
     AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering,
 };
@@ -74,7 +74,7 @@ pub fn is_child() -> bool {
     replacements::count().is_of_spawned_child()
 }
 
-/// All signals but the net's.
+/// All signals but the dispatch's.
 const EVERY_SIGNAL: u64 = signals::without_sigsys(u64::MAX);
 
 fn set_mask(mask: u64) -> u64 {
@@ -112,7 +112,7 @@ impl Lent {
     /// Hands over what the child needs. `None`: the child has to be a forked one. No signal is
     /// delivered from here on until [`returned`](Lent::returned).
     pub fn prepare() -> Option<Lent> {
-        if net::kind() == net::Kind::None
+        if dispatch::kind() == dispatch::Kind::None
             || !settings::ready()
             || thread::inside()
             || backend::any_maps()
@@ -236,7 +236,7 @@ const PAGE_SIZE: usize = 4096;
 
 /// The first thing that a child does. `cleared`: its handlers were reset.
 pub fn begin(cleared: bool) {
-    net::armed_again(cleared);
+    dispatch::armed_again(cleared);
     set_mask(LOAN.mask.load(Ordering::Relaxed));
 }
 

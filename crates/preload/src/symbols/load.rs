@@ -1,6 +1,6 @@
 //! `dlopen` of a library stored on the pool.
 //!
-//! The loader's own calls are outside the net's range, so the library is copied into a memory
+//! The loader's own calls are outside the dispatch's range, so the library is copied into a memory
 //! file and opened by its descriptor's path, after those that it needs and that lie on the pool
 //! ([`libraries`]). Then it gets its path on the pool as its name, by which it is found when it is
 //! opened again. Anything else goes on to libc's function by a jump,

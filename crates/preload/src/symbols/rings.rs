@@ -1,5 +1,5 @@
 //! What sets up io_uring and the kernel's asynchronous I/O, by the names of liburing and libaio. These
-//! libraries make system calls by their own instructions, which not every net sees.
+//! libraries make system calls by their own instructions, which not every dispatch sees.
 //!
 //! Invariant: without a pool the libraries' own functions run. With one each says what it says on a kernel
 //! without the call (see [`missing`](crate::handlers::others::missing)): minus the error number, as is

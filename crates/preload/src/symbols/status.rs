@@ -52,7 +52,7 @@ unsafe fn portable(buffer: usize, ask: impl FnOnce(usize) -> isize) -> isize {
         portable.f_ffree = kernel.f_ffree;
         portable.f_favail = kernel.f_ffree;
         portable.f_fsid = std::mem::transmute::<libc::fsid_t, u64>(kernel.f_fsid);
-        // `f_flags` is the first of the spare words in this binding.
+        // `f_flags` is the first of the alternate words in this binding.
         let flags = (&raw const kernel.f_frsize).add(1).read();
         portable.f_flag = (flags & !ST_VALID) as u64;
         portable.f_namemax = kernel.f_namelen as u64;

@@ -124,12 +124,12 @@ fn a_child_has_nothing_of_its_parents_session() {
     let (pool, place, library) = pool_of_all();
     let program = place.path().join("dropping");
     std::fs::copy(binary, &program).expect("a copy");
-    for net in ["", "sud-inclusive"] {
+    for dispatch in ["", "sud-inclusive"] {
         let mut command = Command::new("timeout");
         command.args(["--foreground", "-s", "KILL", "300"]);
         command.arg(&program).arg("/arck");
-        if !net.is_empty() {
-            command.env("ARCK_NET", net);
+        if !dispatch.is_empty() {
+            command.env("ARCK_DISPATCH", dispatch);
         }
         set_up(&pool, Path::new("/arck"), Path::new(""), &mut command);
         // A copy that all users can load.
@@ -152,7 +152,7 @@ fn a_child_has_nothing_of_its_parents_session() {
             }
         }
         expected += "own map: a secret, 0\nown map: 0, b secret\nitself: b secret\n";
-        assert_eq!(text, expected, "net {net}");
+        assert_eq!(text, expected, "dispatch {dispatch}");
     }
     assert_eq!(pool.violations(), "");
 }

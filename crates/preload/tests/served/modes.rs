@@ -1,39 +1,39 @@
-//! Each way of catching calls, forced by ARCK_NET and ARCK_PATCH: the same programs give the same
+//! Each way of catching calls, forced by ARCK_DISPATCH and ARCK_PATCH: the same programs give the same
 //! results, what a way cannot catch is as documented, and the report says which way it was.
 
 use super::support::{Place, compile, shown};
 use std::process::Command;
 
-/// A way: what ARCK_NET and ARCK_PATCH ask for, and what the report then says.
+/// A way: what ARCK_DISPATCH and ARCK_PATCH ask for, and what the report then says.
 struct Mode {
-    net: &'static str,
+    dispatch: &'static str,
     patch: &'static str,
     choice: &'static str,
     patching: &'static str,
 }
 
 /// Those that see what libc does itself.
-const NETS: [Mode; 4] = [
+const DISPATCHES: [Mode; 4] = [
     Mode {
-        net: "sud-inclusive",
+        dispatch: "sud-inclusive",
         patch: "",
         choice: "asked",
         patching: "on",
     },
     Mode {
-        net: "sud-inclusive",
+        dispatch: "sud-inclusive",
         patch: "never",
         choice: "asked",
         patching: "never",
     },
     Mode {
-        net: "sud-exclusive",
+        dispatch: "sud-exclusive",
         patch: "",
         choice: "asked",
         patching: "on",
     },
     Mode {
-        net: "sud-exclusive",
+        dispatch: "sud-exclusive",
         patch: "never",
         choice: "asked",
         patching: "never",
@@ -41,25 +41,25 @@ const NETS: [Mode; 4] = [
 ];
 
 const WITHOUT: Mode = Mode {
-    net: "none",
+    dispatch: "none",
     patch: "",
     choice: "asked",
     patching: "not-used",
 };
 
-/// What the first program without a net says.
-const TOLD: &str = "arck: no net under libc (ARCK_NET=none): files of /arck are not seen by \
+/// What the first program without dispatch says.
+const TOLD: &str = "arck: no dispatch under libc (ARCK_DISPATCH=none): files of /arck are not seen by \
                     fopen and what else reads or writes streams, opendir, realpath, glob, ftw, \
                     mkstemp, system, popen, posix_spawn\n";
 
 impl Mode {
     /// Runs `command` served in this way, and looks at the report.
     fn run(&self, place: &Place, command: &mut Command) -> String {
-        let output = place.served(self.net, command.env("ARCK_PATCH", self.patch));
+        let output = place.served(self.dispatch, command.env("ARCK_PATCH", self.patch));
         for line in place.report() {
             let interception = &line["interception"];
-            assert_eq!(interception["net"], self.net, "{line}");
-            assert_eq!(interception["net_choice"], self.choice, "{line}");
+            assert_eq!(interception["dispatch"], self.dispatch, "{line}");
+            assert_eq!(interception["dispatch_choice"], self.choice, "{line}");
             assert_eq!(interception["patching"], self.patching, "{line}");
             let sites = interception["patched_sites"].as_u64().expect("a count");
             assert!(self.patching == "on" || sites == 0, "{line}");
@@ -79,17 +79,17 @@ fn same(modes: &[Mode], command: impl Fn() -> Command) {
     for mode in modes {
         let place = Place::new();
         let got = mode.run(&place, command().arg("/arck").env("ARCK_TOLD", "1"));
-        let (net, patch) = (mode.net, mode.patch);
+        let (dispatch, patch) = (mode.dispatch, mode.patch);
         assert!(
             expected == got,
-            "{net} {patch}\n--- plain\n{expected}\n--- served\n{got}"
+            "{dispatch} {patch}\n--- plain\n{expected}\n--- served\n{got}"
         );
         assert!(
             place
                 .report()
                 .iter()
                 .any(|line| !line["served"].as_object().expect("counts").is_empty()),
-            "{net} {patch}: nothing was served"
+            "{dispatch} {patch}: nothing was served"
         );
     }
 }
@@ -105,7 +105,7 @@ fn shell(script: &'static str) -> impl Fn() -> Command {
 #[test]
 fn programs_of_the_shell() {
     same(
-        &NETS,
+        &DISPATCHES,
         shell(
             r#"cd "$1"; mkdir -p a/b; for n in 1 2 3; do echo "line $n" > a/b/$n; done
             cat a/b/*; cp -r a c; diff -r a c && echo same; find . -type f | sort | xargs wc -l
@@ -132,20 +132,20 @@ with tempfile.TemporaryFile(dir=".") as f: f.write(b"x" * 100000); print(f.tell(
 if os.fork() == 0: open("child", "w").write("made"); os._exit(0)
 os.wait(); print(open("child").read())
 "#;
-    same(&NETS, || {
+    same(&DISPATCHES, || {
         let mut command = Command::new("/usr/bin/python3");
         command.args(["-c", script]);
         command
     });
     for program in ["library", "descriptors", "processes"] {
         let binary = compile(program);
-        same(&NETS, || Command::new(&binary));
+        same(&DISPATCHES, || Command::new(&binary));
     }
 }
 
 /// What only uses libc's functions one by one needs no net.
 #[test]
-fn programs_without_a_net() {
+fn programs_without_dispatch() {
     same(
         &[WITHOUT],
         shell(
@@ -166,10 +166,10 @@ fn what_each_way_catches() {
         )
     };
     for (mode, told, expected) in [
-        (&NETS[0], "", caught("seen", "not seen", "EBADF")),
-        (&NETS[1], "", caught("seen", "not seen", "EBADF")),
-        (&NETS[2], "", caught("seen", "seen", "read")),
-        (&NETS[3], "", caught("seen", "seen", "read")),
+        (&DISPATCHES[0], "", caught("seen", "not seen", "EBADF")),
+        (&DISPATCHES[1], "", caught("seen", "not seen", "EBADF")),
+        (&DISPATCHES[2], "", caught("seen", "seen", "read")),
+        (&DISPATCHES[3], "", caught("seen", "seen", "read")),
         (&WITHOUT, TOLD, caught("not seen", "not seen", "EBADF")),
     ] {
         let place = Place::new();
@@ -180,36 +180,36 @@ fn what_each_way_catches() {
             got,
             format!("{expected}{told}exit status: 0"),
             "{}",
-            mode.net
+            mode.dispatch
         );
     }
 }
 
 /// It is said once, however many programs there are.
 #[test]
-fn what_is_missing_without_a_net_is_said_once() {
+fn what_is_missing_without_dispatch_is_said_once() {
     let place = Place::new();
     let script = "/bin/true; (/bin/true); sh -c '/bin/true'; python3 -c 'import os; os.system(\"/bin/true\")'";
     let output = place.served("none", Command::new("/bin/sh").args(["-c", script]));
     assert_eq!(String::from_utf8_lossy(&output.stderr), TOLD);
-    // With a net there is nothing to say.
+    // With dispatch there is nothing to say.
     let output = place.served("", Command::new("/bin/sh").args(["-c", script]));
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
 }
 
 #[test]
-fn an_unknown_net_is_said_and_the_best_is_taken() {
+fn an_unknown_dispatch_is_said_and_the_best_is_taken() {
     let place = Place::new();
     let output = place.served("sud", &mut Command::new("/bin/true"));
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(errors.starts_with("arck: ARCK_NET is not "), "{errors}");
+    assert!(errors.starts_with("arck: ARCK_DISPATCH is not "), "{errors}");
     let report = place.report();
     assert_eq!(
-        report[0]["interception"]["net_choice"], "best",
+        report[0]["interception"]["dispatch_choice"], "best",
         "{report:?}"
     );
     assert_eq!(
-        report[0]["interception"]["net"], "sud-exclusive",
+        report[0]["interception"]["dispatch"], "sud-exclusive",
         "{report:?}"
     );
 }
@@ -218,12 +218,12 @@ fn an_unknown_net_is_said_and_the_best_is_taken() {
 /// the next; nonsense in the variable that tells them does no harm.
 #[test]
 fn sites_are_told_to_the_next_program() {
-    for net in super::support::NETS {
+    for dispatch in super::support::DISPATCHES {
         let sites = |command: &[&str], told: &str| {
             let place = Place::new();
             let mut program = Command::new(command[0]);
             program.args(&command[1..]).env("ARCK_SITES", told);
-            let output = place.served(net, &mut program);
+            let output = place.served(dispatch, &mut program);
             assert_eq!(shown(&output, "/arck"), "exit status: 0", "{command:?}");
             let report = place.report();
             let last = report

@@ -74,13 +74,13 @@ fn leveldb_reads_through_maps() {
 fn the_common_calls_make_no_system_call() {
     let binary = compile("silent");
     let pool = TestPool::new(64 << 20);
-    for net in ["sud-inclusive", "none"] {
+    for dispatch in ["sud-inclusive", "none"] {
         let run = |report: &str, argument: &str| {
             let mut command = Command::new(&binary);
             // Nothing but the report shall be written.
-            command.env("ARCK_TOLD", "1").env("ARCK_NET", net);
+            command.env("ARCK_TOLD", "1").env("ARCK_DISPATCH", dispatch);
             let output = served_by_pool(&pool, report, command.args(["/arck", argument]));
-            assert!(output.status.success(), "{net}: {output:?}");
+            assert!(output.status.success(), "{dispatch}: {output:?}");
             output
         };
         run("", "");

@@ -188,7 +188,7 @@ fn hostile_settings_harm_nobody() {
         ("PATCH", true),
         ("WAIT", true),
         ("REPORT", true),
-        ("NET", false),
+        ("DISPATCH", false),
         ("GROUP", false),
         ("MOUNT", false),
         ("POOL", false),
@@ -251,7 +251,7 @@ fn served(command: &mut Command) -> (String, String) {
     (told, said)
 }
 
-/// The net that catches a program's own calls crashed Go's: it answered them on the goroutines' stacks,
+/// The dispatch that catches a program's own calls crashed Go's: it answered them on the goroutines' stacks,
 /// which have no room for that, and which Go copies meanwhile.
 #[test]
 fn calls_from_small_stacks_are_answered_elsewhere() {
@@ -280,7 +280,7 @@ fn a_program_with_threads_storage_of_its_own_is_let_go_and_named() {
     assert!(output.stdout.is_empty(), "{output:?}");
 }
 
-/// No look at a program's text when it starts would have found it, and no change of one thread's net have
+/// No look at a program's text when it starts would have found it, and no change of one thread's dispatch have
 /// reached the others.
 #[test]
 fn what_is_loaded_later_is_seen_in_all_threads() {

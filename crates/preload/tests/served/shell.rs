@@ -1,6 +1,6 @@
 //! Real programs, started by real shells, compared with the plain host.
 
-use super::support::{NETS, Place, compare_script, library};
+use super::support::{DISPATCHES, Place, compare_script, library};
 use std::process::Command;
 
 #[test]
@@ -217,11 +217,11 @@ os.chdir(os.environ["BESIDE"])
 attempt("bind", "beside")
 print(os.path.exists("beside"), os.listdir("/arck"))
 "#;
-    for net in NETS {
+    for dispatch in DISPATCHES {
         let beside = tempfile::tempdir().expect("a directory");
         let mut command = Command::new("/usr/bin/python3");
         command.args(["-c", script]).env("BESIDE", beside.path());
-        let output = place.served(net, &mut command);
+        let output = place.served(dispatch, &mut command);
         assert_eq!(
             String::from_utf8_lossy(&output.stdout),
             "bind Operation not permitted\nbind Address already in use\n\
@@ -232,9 +232,9 @@ print(os.path.exists("beside"), os.listdir("/arck"))
     }
 }
 
-/// Without a net, what libc does itself is not seen, but symbols are.
+/// Without dispatch, what libc does itself is not seen, but symbols are.
 #[test]
-fn without_a_net() {
+fn without_dispatch() {
     let place = Place::new();
     let script = "cp /etc/passwd /arck/p && cat /arck/p | cmp - /etc/passwd && echo fine";
     let output = place.served("none", Command::new("/bin/sh").arg("-c").arg(script));
@@ -247,7 +247,7 @@ fn without_a_net() {
         place
             .report()
             .iter()
-            .all(|line| line["interception"]["net"] == "none")
+            .all(|line| line["interception"]["dispatch"] == "none")
     );
 }
 
@@ -319,11 +319,11 @@ P
 #[test]
 fn the_kernels_directory_is_nowhere_while_the_programs_is_on_the_pool() {
     let place = Place::new();
-    for net in NETS {
+    for dispatch in DISPATCHES {
         let script = "cd /usr && cd /arck && readlink /proc/$$/cwd; mkdir -p d && cd d; \
                       readlink /proc/$$/cwd; cd /usr; readlink /proc/$$/cwd; \
                       ls -a /dev/shm | grep -c nowhere-$$; :";
-        let output = place.served(net, Command::new("/bin/sh").args(["-c", script]));
+        let output = place.served(dispatch, Command::new("/bin/sh").args(["-c", script]));
         let printed = String::from_utf8_lossy(&output.stdout);
         let lines: Vec<&str> = printed.lines().collect();
         let [on_pool, below, back, left] = lines[..] else {

@@ -1,5 +1,5 @@
 //! Runs one program several times, on a plain directory and on pools served under the mount prefix
-//! by the preload library with each net, and compares what it prints.
+//! by the preload library with each dispatch, and compares what it prints.
 
 use arck_testkit::{TestPool, connect_as};
 use arckfs::FileSystem;
@@ -72,8 +72,8 @@ pub fn set_up(pool: &TestPool, mount: &Path, report: &Path, command: &mut Comman
 /// Bytes; room for what the tests write.
 const POOL_SIZE: u64 = 256 << 20;
 
-/// Which net the library uses.
-pub const NETS: [&str; 2] = ["sud-inclusive", "sud-exclusive"];
+/// Which dispatch the library uses.
+pub const DISPATCHES: [&str; 2] = ["sud-inclusive", "sud-exclusive"];
 
 pub struct Place {
     pub directory: tempfile::TempDir,
@@ -104,9 +104,9 @@ impl Place {
     }
 
     /// The command, served by the place's pool under `/arck`.
-    pub fn served(&self, net: &str, command: &mut Command) -> Output {
+    pub fn served(&self, dispatch: &str, command: &mut Command) -> Output {
         let report = self.report.to_str().expect("UTF-8");
-        served_by_pool(self.pool(), report, command.env("ARCK_NET", net))
+        served_by_pool(self.pool(), report, command.env("ARCK_DISPATCH", dispatch))
     }
 
     /// The report's lines, parsed.
@@ -160,7 +160,7 @@ pub fn shown(output: &Output, directory: &str) -> String {
     .replace(directory, "DIRECTORY")
 }
 
-/// Runs `command DIRECTORY` plainly and served, with each net, and compares everything printed
+/// Runs `command DIRECTORY` plainly and served, with each dispatch, and compares everything printed
 /// and the exit status. Returns what was printed.
 pub fn compare(command: impl Fn() -> Command) -> String {
     let plain = Place::new();
@@ -170,16 +170,16 @@ pub fn compare(command: impl Fn() -> Command) -> String {
         &command().arg(directory).output().expect("the command runs"),
         directory,
     );
-    for net in NETS {
+    for dispatch in DISPATCHES {
         let place = Place::new();
-        let got = shown(&place.served(net, command().arg("/arck")), "/arck");
+        let got = shown(&place.served(dispatch, command().arg("/arck")), "/arck");
         assert!(
             expected == got,
-            "net {net}\n--- plain\n{expected}\n--- served\n{got}"
+            "dispatch {dispatch}\n--- plain\n{expected}\n--- served\n{got}"
         );
         let report = place.report();
         assert!(
-            report.iter().any(|line| line["interception"]["net"] == net),
+            report.iter().any(|line| line["interception"]["dispatch"] == dispatch),
             "{report:?}"
         );
         assert!(

@@ -6,7 +6,7 @@
 //! * The order of a fold: mark; barrier (the checker is sequentially consistent); wait for what
 //!   is in flight, for a time that the checker chooses; copy; the same for what the copy says must
 //!   come along, and what was copied with something in flight again; apply; end the fold number;
-//!   keep a receipt if anything was still in flight; take the marks away.
+//!   keep a fold copy if anything was still in flight; take the marks away.
 //! * The branch slot of an inode taken away while operations were in flight is not given out
 //!   before they have left: until then they may store into it.
 
@@ -32,14 +32,14 @@ pub enum After {
 }
 
 #[derive(Clone)]
-enum Receipt {
+enum FoldCopy {
     Copy(Words),
     Nothing,
 }
 
-/// A kept receipt, and what was in flight at the fold.
+/// A kept fold copy, and what was in flight at the fold.
 struct Kept {
-    receipt: Receipt,
+    fold_copy: FoldCopy,
     in_flight: InFlight,
 }
 
@@ -73,7 +73,7 @@ pub struct Controller {
     free_slots: Vec<Vec<usize>>,
     /// Session, slot, and who may still store into it.
     quarantine: Vec<(usize, usize, InFlight)>,
-    receipts: BTreeMap<(usize, InodeNumber, u64), Kept>,
+    fold_copies: BTreeMap<(usize, InodeNumber, u64), Kept>,
     /// Folds that may still be refused.
     refusals: u32,
 }
@@ -91,7 +91,7 @@ impl Controller {
             owned: vec![BTreeMap::new(); sessions],
             free_slots: vec![(0..BRANCHES).rev().collect(); sessions],
             quarantine: Vec::new(),
-            receipts: BTreeMap::new(),
+            fold_copies: BTreeMap::new(),
             memory,
             ledger,
             mutation,
@@ -121,12 +121,12 @@ impl Controller {
                 };
                 answer(self.fold(session, inodes.as_slice(), after))
             }
-            Request::Receipt {
+            Request::FoldCopy {
                 inode,
                 fold,
                 offset,
                 length,
-            } => self.receipt(session, *inode, *fold, *offset, *length),
+            } => self.fold_copy(session, *inode, *fold, *offset, *length),
             _ => Response::Error(Errno::INVAL.raw_os_error()),
         }
     }
@@ -277,10 +277,10 @@ impl Controller {
             let is_folded = copy.is_some();
             self.end(session, inode, header, is_folded, releases);
             if straddled && self.mutation != Mutation::DoesNotWait && (is_folded || releases) {
-                let receipt = copy.map_or(Receipt::Nothing, Receipt::Copy);
+                let fold_copy = copy.map_or(FoldCopy::Nothing, FoldCopy::Copy);
                 let in_flight = in_flight.clone();
-                let kept = Kept { receipt, in_flight };
-                self.receipts.insert((session, inode, ended), kept);
+                let kept = Kept { fold_copy, in_flight };
+                self.fold_copies.insert((session, inode, ended), kept);
             }
             if releases && let Some(slot) = self.owned[session].remove(&inode) {
                 if straddled && self.mutation != Mutation::ReusesSlotAtOnce {
@@ -354,7 +354,7 @@ impl Controller {
         unmark(header, ownership, fold);
     }
 
-    fn receipt(
+    fn fold_copy(
         &self,
         session: usize,
         inode: InodeNumber,
@@ -362,16 +362,16 @@ impl Controller {
         offset: u64,
         length: u32,
     ) -> Response {
-        let kept = self.receipts.get(&(session, inode, fold)).filter(|kept| {
+        let kept = self.fold_copies.get(&(session, inode, fold)).filter(|kept| {
             let threads = &self.memory.arenas[session].threads;
-            self.mutation != Mutation::DropsReceiptWhenLeft
+            self.mutation != Mutation::DropsFoldCopyWhenLeft
                 || !kept.in_flight.clone().all_left(threads)
         });
         let no_data = || Response::Error(Errno::NODATA.raw_os_error());
-        match kept.map(|kept| &kept.receipt) {
+        match kept.map(|kept| &kept.fold_copy) {
             None => Response::Done,
-            Some(Receipt::Nothing) => no_data(),
-            Some(Receipt::Copy(words)) => words
+            Some(FoldCopy::Nothing) => no_data(),
+            Some(FoldCopy::Copy(words)) => words
                 .iter()
                 .find(|(place, _)| place.offset() == offset)
                 .map_or_else(no_data, |(_, word)| {

@@ -232,7 +232,7 @@ impl Thread {
             });
         }
         straddled(header, expected, &word.to_le_bytes(), |length| {
-            self.ask(&Request::Receipt {
+            self.ask(&Request::FoldCopy {
                 inode,
                 fold: expected.fold,
                 offset: place.offset(),
@@ -290,7 +290,7 @@ impl Thread {
             };
             let (published, thought) = (word.to_le_bytes(), thought.to_le_bytes());
             match straddled_after(headers[0], &expected[0], &published, &thought, |length| {
-                self.ask(&Request::Receipt {
+                self.ask(&Request::FoldCopy {
                     inode: BOTH[0],
                     fold: expected[0].fold,
                     offset: place.offset(),
@@ -405,7 +405,7 @@ impl Thread {
         effect: Effect,
         result: Result<Straddled, Errno>,
     ) -> Result<(), Fix> {
-        match result.expect("the controller answers every question about a receipt") {
+        match result.expect("the controller answers every question about a fold copy") {
             Straddled::NotFolded | Straddled::Included => {
                 self.ledger.acknowledge(inode, effect);
                 Ok(())

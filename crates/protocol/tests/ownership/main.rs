@@ -317,7 +317,7 @@ fn finds_no_mark() {
 }
 
 #[test]
-fn finds_no_wait_and_no_receipt() {
+fn finds_no_wait_and_no_fold_copy() {
     finds(Mutation::DoesNotWait, ONE_READER, LOST);
 }
 
@@ -347,8 +347,8 @@ fn finds_unmarking_before_the_fold_number() {
 }
 
 #[test]
-fn finds_receipt_dropped_too_early() {
-    finds(Mutation::DropsReceiptWhenLeft, ONE_READER, LOST);
+fn finds_fold_copy_dropped_too_early() {
+    finds(Mutation::DropsFoldCopyWhenLeft, ONE_READER, LOST);
 }
 
 #[test]

@@ -33,7 +33,7 @@ pub enum Mutation {
     ForgetsTakingBack,
     // In the controller.
     DoesNotMark,
-    /// And keeps no receipt.
+    /// And keeps no fold copy.
     DoesNotWait,
     CopiesBeforeWaiting,
     /// Of operations in flight, when it marks what must come along.
@@ -42,7 +42,7 @@ pub enum Mutation {
     LeavesPartnersOut,
     KeepsFoldNumber,
     UnmarksBeforeFoldNumber,
-    DropsReceiptWhenLeft,
+    DropsFoldCopyWhenLeft,
     ReusesSlotAtOnce,
     KeepsSequenceEven,
     SleepsWithoutLooking,

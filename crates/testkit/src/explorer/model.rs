@@ -300,7 +300,7 @@ fn cut(content: &mut Content, size: u64) {
 }
 
 impl Tree {
-    fn born(&mut self, path: &str, node: Node) {
+    fn created(&mut self, path: &str, node: Node) {
         self.last += 1;
         let number = self.last;
         if is_directory(&node) {
@@ -364,13 +364,13 @@ impl Tree {
             ..Node::default()
         };
         match *operation {
-            O::Create(path) => self.born(path, made(FileKind::File, 0o644, 1)),
-            O::MakeDirectory(path) => self.born(path, made(FileKind::Directory, 0o755, 2)),
+            O::Create(path) => self.created(path, made(FileKind::File, 0o644, 1)),
+            O::MakeDirectory(path) => self.created(path, made(FileKind::Directory, 0o755, 2)),
             O::Symlink(target, path) => {
                 let mut node = made(FileKind::Link, 0o777, 1);
                 node.size = target.len() as u64;
                 put(&mut node.content, 0, target.as_bytes());
-                self.born(path, node);
+                self.created(path, node);
             }
             O::Link(from, to) => {
                 self.node(from).links += 1;
@@ -442,7 +442,7 @@ impl Tree {
                     let mut node = made(FileKind::File, before.unwrap_or(0o644) & 0o777, 1);
                     node.size = length as u64;
                     put(&mut node.content, 0, &filling(length, fill));
-                    self.born(path, node);
+                    self.created(path, node);
                 }
             }),
             O::SetTimes(..) | O::Commit(_) | O::Litter(..) => {}

@@ -36,7 +36,7 @@ pub struct Node {
 pub struct Tree {
     pub paths: BTreeMap<String, InodeNumber>,
     pub nodes: BTreeMap<InodeNumber, Node>,
-    /// Of a model: the number of the node that was born last.
+    /// Of a model: the number of the node that was created last.
     pub last: InodeNumber,
 }
 
@@ -373,7 +373,7 @@ fn walk(reader: &Reader<'_>, inode: &Inode, used: &mut Used) -> Result<Vec<(u64,
         }
         leaves.push((first, pointer));
         if is_directory {
-            let page = |pointer| reader.page(PagePtr(pointer)).ok_or("no bucket page");
+            let page = |pointer| reader.page(PagePtr(pointer)).ok_or("no hash page");
             let mut next = word(page(pointer)?, directory::WORD_NEXT);
             while next != 0 {
                 ensure!(used.insert(next), "overflow page {next} is used twice");

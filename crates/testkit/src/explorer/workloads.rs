@@ -382,7 +382,7 @@ pub fn chains() -> Vec<Workload> {
             O::Rename("d/n", "e/m"),
             O::Rename("d/h", "d/x"),
         ],
-        // Numbers of what was never born are used again.
+        // Numbers of what was never committed are used again.
         [O::Create("m")]
             .into_iter()
             .chain((0..6).flat_map(|index| {
@@ -411,7 +411,7 @@ pub fn chains() -> Vec<Workload> {
 /// Chains of many operations.
 pub fn long_chains() -> Vec<Workload> {
     let mut found = Vec::new();
-    // The number of one that was never born is used again after some births, and its branch begun
+    // The number of one that was never committed is used again after some creations, and its branch begun
     // anew, of which a line may be lost.
     let of = |operation: O| (Who::First, operation);
     let mut reused: Vec<(Who, O)> = [

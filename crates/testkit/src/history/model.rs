@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 /// What a name leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Held {
+enum LedTo {
     Directory,
     Linked,
 }
@@ -17,7 +17,7 @@ enum Held {
 /// What everything is, between operations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Model {
-    names: BTreeMap<Name, Held>,
+    names: BTreeMap<Name, LedTo>,
     files: [Vec<(u8, usize)>; FILES as usize],
 }
 
@@ -55,11 +55,11 @@ impl Model {
         match (self.names.get(&to), moved) {
             (Some(_), _) if only_new => return error(Errno::EXIST),
             // Names of one file, or one name: nothing is done.
-            (Some(Held::Linked), Held::Linked) => return Told::Done,
+            (Some(LedTo::Linked), LedTo::Linked) => return Told::Done,
             (Some(_), _) if from == to => return Told::Done,
-            (Some(Held::Linked), Held::Directory) => return error(Errno::NOTDIR),
-            (Some(Held::Directory), Held::Linked) => return error(Errno::ISDIR),
-            (Some(Held::Directory), Held::Directory) | (None, _) => {}
+            (Some(LedTo::Linked), LedTo::Directory) => return error(Errno::NOTDIR),
+            (Some(LedTo::Directory), LedTo::Linked) => return error(Errno::ISDIR),
+            (Some(LedTo::Directory), LedTo::Directory) | (None, _) => {}
         }
         self.names.remove(&from);
         self.names.insert(to, moved);
@@ -74,31 +74,31 @@ impl Model {
                     return error(Errno::EXIST);
                 }
                 let held = match action {
-                    Action::Link(_) => Held::Linked,
-                    _ => Held::Directory,
+                    Action::Link(_) => LedTo::Linked,
+                    _ => LedTo::Directory,
                 };
                 self.names.insert(name, held);
             }
             Action::Remove(name) => match self.names.get(&name) {
                 None => return error(Errno::NOENT),
-                Some(Held::Linked) => return error(Errno::NOTDIR),
-                Some(Held::Directory) => drop(self.names.remove(&name)),
+                Some(LedTo::Linked) => return error(Errno::NOTDIR),
+                Some(LedTo::Directory) => drop(self.names.remove(&name)),
             },
             Action::Unlink(name) => match self.names.get(&name) {
                 None => return error(Errno::NOENT),
-                Some(Held::Directory) => return error(Errno::ISDIR),
-                Some(Held::Linked) => drop(self.names.remove(&name)),
+                Some(LedTo::Directory) => return error(Errno::ISDIR),
+                Some(LedTo::Linked) => drop(self.names.remove(&name)),
             },
             Action::Rename(from, to) => return self.rename(from, to, false),
             Action::RenameNew(from, to) => return self.rename(from, to, true),
             Action::IsThere(name) => {
                 return match self.names.get(&name) {
                     None => error(Errno::NOENT),
-                    Some(held) => Told::Number(u64::from(*held == Held::Directory)),
+                    Some(held) => Told::Number(u64::from(*held == LedTo::Directory)),
                 };
             }
             Action::Links => {
-                let links = self.names.values().filter(|&&held| held == Held::Linked);
+                let links = self.names.values().filter(|&&held| held == LedTo::Linked);
                 return Told::Number(1 + links.count() as u64);
             }
             Action::List(directory) => {

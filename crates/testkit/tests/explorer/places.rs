@@ -40,13 +40,13 @@ const UNNOTICED: &[(&str, &str, &str, &str, &str)] = &[
         "Fence",
         "arckfs/src/write.rs",
         "drop_entries",
-        "order::settle(cleared);",
+        "order::drain(cleared);",
         "for another thread that uses the pages, or makes the file grow, with fences of its own; the \
          same thread's next fence comes before either counts",
     ),
     (
         "Fence",
-        "libfs-kit/src/names/births.rs",
+        "libfs-kit/src/names/creations.rs",
         "end_branch",
         "Ok(Branch::at(self.session, slot)?.end()?)",
         "for another thread that uses the number or the pages; the same thread's next fence comes \
@@ -84,7 +84,7 @@ const UNNOTICED: &[(&str, &str, &str, &str, &str)] = &[
         "Fence",
         "arckfs/src/write.rs",
         "clear_tail",
-        "order::settle(zeroes.ok_or(Errno::IO)?);",
+        "order::drain(zeroes.ok_or(Errno::IO)?);",
         "the same",
     ),
     (
@@ -98,7 +98,7 @@ const UNNOTICED: &[(&str, &str, &str, &str, &str)] = &[
         "Fence",
         "controller/src/state/change/commit.rs",
         "zero_moved",
-        "order::settle(zeroed);",
+        "order::drain(zeroed);",
         "the same",
     ),
     (

@@ -446,7 +446,7 @@ fn processes_that_end() {
     assert_eq!(pool.violations(), "");
 }
 
-/// Numbers of inodes that were granted, and are unborn.
+/// Numbers of inodes that were granted, and are uncommitted.
 fn granted(fs: &FileSystem) -> usize {
     let session = fs.session();
     let is_granted = |number| {

@@ -152,7 +152,7 @@ pub fn open_files_without_names_go_on() {
         .expect("a name");
     let reader = pool.session();
     assert_eq!(reader.get("d/linked").as_ref(), Ok(bytes));
-    let unborn = crate::granted(fs);
+    let uncommitted = crate::granted(fs);
     for (fs, handle, _) in files {
         fs.close(handle);
     }
@@ -160,10 +160,10 @@ pub fn open_files_without_names_go_on() {
     fs.close(gone);
     one_dies_inside(&pool, fs);
     // Numbers and pages of what has ended are used again.
-    for at in 0..unborn {
+    for at in 0..uncommitted {
         fs.put(&format!("d/new-{at}"), b"new").expect("put");
     }
-    for at in 0..unborn {
+    for at in 0..uncommitted {
         assert_eq!(
             reader.get(&format!("d/new-{at}")).as_deref(),
             Ok(&b"new"[..])

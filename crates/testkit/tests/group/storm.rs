@@ -98,15 +98,15 @@ pub fn killed_at_any_instant() {
     });
     let anew = fs.session().region().generation() - 1;
     // Numbers that were granted and that nobody knows of any more would be lost until the group ends.
-    let unborn = granted(fs);
+    let uncommitted = granted(fs);
     let memory = rebuilt::region_memory(fs) >> 20;
     let room = (free_before - free()) >> 8;
     println!(
-        "{rounds} killed, the group's memory built anew {anew} times; {unborn} numbers of inodes that \
-         were never born; {memory} MiB of memory; {room} MiB of the pool"
+        "{rounds} killed, the group's memory built anew {anew} times; {uncommitted} numbers of inodes that \
+         were never committed; {memory} MiB of memory; {room} MiB of the pool"
     );
     assert!(anew * 6 > rounds, "too few died inside");
-    assert!(unborn < 8000, "{unborn} of 32768");
+    assert!(uncommitted < 8000, "{uncommitted} of 32768");
     assert!(memory < 64, "{memory} MiB");
     for (at, worker) in workers.iter().enumerate() {
         for fs in members.iter().chain([&reader]) {

@@ -40,7 +40,7 @@ fn with_chain(
     bytes: impl FnOnce(u32, InodeNumber) -> Vec<u8>,
 ) -> String {
     let directory = a.own("attacker");
-    a.birth(directory, |_| {});
+    a.creation(directory, |_| {});
     let page = a.branch(directory).tails[0];
     let bytes = bytes(page, a.find("attacker/one"));
     a.scribble(page, offset, &bytes);
@@ -50,7 +50,7 @@ fn with_chain(
 fn named(a: &mut Attacker, name: &[u8]) -> String {
     // The name is longer-lived than the record that borrows it.
     let name: &'static [u8] = name.to_vec().leak();
-    a.forge_birth(|record| record.name = name)
+    a.forge_creation(|record| record.name = name)
 }
 
 pub const ATTACKS: &[Attack] = &[
@@ -233,7 +233,7 @@ pub const ATTACKS: &[Attack] = &[
         "I1 PageVisitedOnce",
         |a| {
             let directory = a.own("attacker");
-            a.birth(directory, |_| {});
+            a.creation(directory, |_| {});
             a.forge(directory, |b| b.tails[1] = b.tails[0])
         },
     ),
@@ -243,7 +243,7 @@ pub const ATTACKS: &[Attack] = &[
         "I1 PageVisitedOnce",
         |a| {
             let (directory, file) = (a.own("attacker"), a.own("attacker/file"));
-            a.birth(directory, |_| {});
+            a.creation(directory, |_| {});
             let page = a.branch(directory).tails[0];
             a.forge(file, |b| {
                 b.root = IndexRoot::new(u64::from(page), 1);
@@ -272,8 +272,8 @@ pub const ATTACKS: &[Attack] = &[
     ),
     case("arena", "a new name twice", "I1 NameUnique", |a| {
         let directory = a.own("attacker");
-        a.birth(directory, |_| {});
-        a.birth(directory, |_| {});
+        a.creation(directory, |_| {});
+        a.creation(directory, |_| {});
         a.commit_of(directory)
     }),
     case(
@@ -283,7 +283,7 @@ pub const ATTACKS: &[Attack] = &[
         |a| {
             // A length takes one byte: 255 bytes claimed that reach beyond the page end it.
             let directory = a.own("attacker");
-            a.birth(directory, |_| {});
+            a.creation(directory, |_| {});
             let page = a.branch(directory).tails[0];
             a.scribble(page, 64 + 13, &[255]);
             let said = a.commit_of(directory);
@@ -305,17 +305,17 @@ pub const ATTACKS: &[Attack] = &[
     }),
     // ---- inode numbers
     case("arena", "inode number 0", "I2 NumberGranted", |a| {
-        a.forge_birth(|r| r.inode = 0)
+        a.forge_creation(|r| r.inode = 0)
     }),
     case(
         "arena",
         "the greatest inode number",
         "I2 NumberGranted",
-        |a| a.forge_birth(|r| r.inode = u32::MAX),
+        |a| a.forge_creation(|r| r.inode = u32::MAX),
     ),
     case("arena", "a free inode number", "I2 NumberGranted", |a| {
         let free = a.free_number();
-        a.forge_birth(|r| r.inode = free)
+        a.forge_creation(|r| r.inode = free)
     }),
     case(
         "arena",
@@ -325,7 +325,7 @@ pub const ATTACKS: &[Attack] = &[
             let mut other = Attacker::connect(&a.pool);
             let number = other.number();
             let generation = a.header(number).generation();
-            a.forge_birth(|r| (r.inode, r.generation) = (number, generation))
+            a.forge_creation(|r| (r.inode, r.generation) = (number, generation))
         },
     ),
     case(
@@ -343,7 +343,7 @@ pub const ATTACKS: &[Attack] = &[
         "arena",
         "an earlier life of an inode",
         "I2 Generation",
-        |a| a.forge_birth(|r| r.generation += 1),
+        |a| a.forge_creation(|r| r.generation += 1),
     ),
     case(
         "arena",
@@ -351,7 +351,7 @@ pub const ATTACKS: &[Attack] = &[
         "I3 Kind",
         |a| {
             let directory = a.own("attacker");
-            let file = a.birth(directory, |_| {});
+            let file = a.creation(directory, |_| {});
             a.record_with(directory, (file, FileKind::Directory), b"too", |_| {});
             a.commit_of(directory)
         },
@@ -378,18 +378,18 @@ pub const ATTACKS: &[Attack] = &[
         a.forge(file, |b| b.limit = FILE_SIZE_MAX / PAGE_SIZE + 1)
     }),
     case("arena", "a time that is none", "I1 Time", |a| {
-        a.forge_birth(|r| r.created = UNCHANGED_TIME)
+        a.forge_creation(|r| r.created = UNCHANGED_TIME)
     }),
     // ---- records
     case("arena", "effects that there are not", "I1 StateBits", |a| {
-        a.forge_birth(|r| r.state |= 1 << 31)
+        a.forge_creation(|r| r.state |= 1 << 31)
     }),
     case(
         "arena",
         "kills what is no record",
         "I1 KillReference",
         |a| {
-            a.forge_birth(|r| {
+            a.forge_creation(|r| {
                 r.state |= effect::KILL_TARGET;
                 r.kills[1].unit = 64;
             })
@@ -397,8 +397,8 @@ pub const ATTACKS: &[Attack] = &[
     ),
     case("arena", "two records of one sequence", "I1 Sequence", |a| {
         let directory = a.own("attacker");
-        a.birth(directory, |r| r.sequence = 9);
-        a.birth(directory, |r| (r.sequence, r.name) = (9, b"m"));
+        a.creation(directory, |r| r.sequence = 9);
+        a.creation(directory, |r| (r.sequence, r.name) = (9, b"m"));
         a.commit_of(directory)
     }),
 ];

@@ -177,7 +177,7 @@ impl Attacker {
     }
 
     /// A new file in a directory, its record changed at will; gives its number.
-    pub fn birth(
+    pub fn creation(
         &mut self,
         directory: InodeNumber,
         edit: impl FnOnce(&mut Record<'_>),
@@ -189,7 +189,7 @@ impl Attacker {
     }
 
     /// A new file of some name in a directory; gives the place of its record.
-    pub fn birth_with(
+    pub fn creation_with(
         &mut self,
         directory: InodeNumber,
         name: &[u8],
@@ -246,10 +246,10 @@ impl Attacker {
         self.commit_of(number)
     }
 
-    /// A birth in the attacker's own directory, changed at will and committed.
-    pub fn forge_birth(&mut self, edit: impl FnOnce(&mut Record<'_>)) -> String {
+    /// A creation in the attacker's own directory, changed at will and committed.
+    pub fn forge_creation(&mut self, edit: impl FnOnce(&mut Record<'_>)) -> String {
         let directory = self.own("attacker");
-        self.birth(directory, edit);
+        self.creation(directory, edit);
         self.commit_of(directory)
     }
 

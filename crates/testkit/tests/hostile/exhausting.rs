@@ -116,7 +116,7 @@ pub fn garbage_for_ever(a: &Attacker, words: [u64; 4]) {
                 let header = &control.header;
                 header.maps.store(word as u32, Ordering::SeqCst);
                 header.delta_used.store(word, Ordering::SeqCst);
-                header.delta_room.store(word, Ordering::SeqCst);
+                header.delta_credits.store(word, Ordering::SeqCst);
                 header.pages_free.store(word, Ordering::SeqCst);
                 header.awake.store(word as u32, Ordering::SeqCst);
                 header.closed.store(word as u32, Ordering::SeqCst);
@@ -248,7 +248,7 @@ pub const ATTACKS: &[Attack] = &[
         "ENOSPC",
         |a| {
             for _ in 0..200 {
-                let request = Request::MoreRoom {
+                let request = Request::MoreCredits {
                     pages: u32::MAX,
                     pressing: true,
                 };
@@ -492,7 +492,7 @@ pub const ATTACKS: &[Attack] = &[
                 a.store(0, header.as_bytes());
                 let directory = a.own("attacker");
                 let name: &'static [u8] = format!("as-{session}").leak().as_bytes();
-                a.birth_with(directory, name, |_| {});
+                a.creation_with(directory, name, |_| {});
                 assert_eq!(a.commit_of(directory), "accepted");
                 let number = a.verified(directory, name).expect("the new name").inode;
                 assert_eq!(a.inode(number).uid, rustix::process::geteuid().as_raw());

@@ -24,11 +24,11 @@ use std::time::Duration;
 /// Of fcntl(2).
 const F_SETSIG: libc::c_int = 10;
 pub const BOUNDED: &str = "a bounded wait";
-/// Folds with an operation in flight that never asks for a receipt.
+/// Folds with an operation in flight that never asks for a fold copy.
 const STRADDLED_FOLDS: u64 = 300;
-const RECEIPT_PAGES: u64 = 256;
-/// Sessions that each have receipts kept.
-const RECEIPT_SESSIONS: usize = 6;
+const FOLD_COPY_PAGES: u64 = 256;
+/// Sessions that each have fold copies kept.
+const FOLD_COPY_SESSIONS: usize = 6;
 /// Sessions with an arena that is locked.
 const LOCKED_SESSIONS: usize = 40;
 /// Inodes of which each has to be folded with the next.
@@ -37,7 +37,7 @@ const CHAIN: usize = 6000;
 /// Owns what others want, with something to fold in it.
 pub fn owns_open(a: &mut Attacker) -> InodeNumber {
     let directory = a.own(OPEN);
-    a.birth_with(directory, b"attackers", |_| {});
+    a.creation_with(directory, b"attackers", |_| {});
     directory
 }
 
@@ -166,11 +166,11 @@ fn claims_map(a: &Attacker, place: usize, number: InodeNumber) {
         .store(MAP_SLOTS as u32, Ordering::SeqCst);
 }
 
-/// Has so many receipts kept for an operation that never asks for them.
-fn keeps_receipts(a: &mut Attacker, folds: u64) {
-    // An index of many pages with nothing in them, so that each receipt is large.
+/// Has so many fold copies kept for an operation that never asks for them.
+fn keeps_fold_copies(a: &mut Attacker, folds: u64) {
+    // An index of many pages with nothing in them, so that each fold copy is large.
     let root = a.allocate();
-    for place in 0..RECEIPT_PAGES {
+    for place in 0..FOLD_COPY_PAGES {
         let page = a.allocate();
         a.scribble(root, 8 * place, &u64::from(page).to_le_bytes());
     }
@@ -292,11 +292,11 @@ pub const ATTACKS: &[Attack] = &[
     ),
     case(
         "hold",
-        "never fetches a receipt",
-        "a bounded store of receipts",
+        "never fetches a fold copy",
+        "a bounded store of fold copies",
         |a| {
-            keeps_receipts(a, STRADDLED_FOLDS);
-            "a bounded store of receipts".into()
+            keeps_fold_copies(a, STRADDLED_FOLDS);
+            "a bounded store of fold copies".into()
         },
     )
     .and(|scene, _| {
@@ -304,17 +304,17 @@ pub const ATTACKS: &[Attack] = &[
     }),
     case(
         "hold",
-        "never fetches a receipt, in many sessions",
-        "a bounded store of receipts",
+        "never fetches a fold copy, in many sessions",
+        "a bounded store of fold copies",
         |a| {
             let mut sessions = Vec::new();
-            for _ in 0..RECEIPT_SESSIONS {
+            for _ in 0..FOLD_COPY_SESSIONS {
                 let mut session = Attacker::connect(&a.pool);
-                keeps_receipts(&mut session, 80);
+                keeps_fold_copies(&mut session, 80);
                 sessions.push(session);
             }
             std::mem::forget(sessions);
-            "a bounded store of receipts".into()
+            "a bounded store of fold copies".into()
         },
     )
     .and(|scene, _| {

@@ -102,7 +102,7 @@ pub fn second(pool: &Path, attack: &str, first: &str) {
             // First of all while the other is there.
             let open = number_of(pool, OPEN);
             a.acquire(&[open]);
-            a.birth_with(open, b"attackers", |_| {});
+            a.creation_with(open, b"attackers", |_| {});
             a.when_asked = Some(Box::new(goes_on(&a, segments)));
             BOUNDED.into()
         }

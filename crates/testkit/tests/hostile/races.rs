@@ -107,7 +107,7 @@ fn records(a: &mut Attacker, bad: impl Fn(&mut arck_core_state::record::Record<'
         round += 1;
         let directory = a.own("attacker/one");
         let good = format!("good-{round}");
-        let place = a.birth_with(directory, good.as_bytes(), |_| {});
+        let place = a.creation_with(directory, good.as_bytes(), |_| {});
         let fold = a.header(directory).fold();
         let mut forms = [[0; RECORD_UNITS_MAX * RECORD_UNIT]; 2];
         let at = u64::from(place.unit) * RECORD_UNIT as u64;
@@ -159,7 +159,7 @@ fn under(a: &mut Attacker, act: fn(&OwnedFd)) -> String {
         round += 1;
         let directory = a.own("attacker/one");
         let name = format!("good-{round}");
-        a.birth_with(directory, name.as_bytes(), |_| {});
+        a.creation_with(directory, name.as_bytes(), |_| {});
         meanwhile(a, act, |a| folds(a, directory, &mut count));
         ftruncate(&a.arena_file, SPAN).expect("its length again");
         folds(a, directory, &mut count);
@@ -337,7 +337,7 @@ pub const ATTACKS: &[Attack] = &[
             while count < FOLDS {
                 round += 1;
                 let directory = a.own("attacker/one");
-                a.birth_with(directory, format!("good-{round}").as_bytes(), |_| {});
+                a.creation_with(directory, format!("good-{round}").as_bytes(), |_| {});
                 let page = a.branch(directory).tails[0];
                 let forms = [[0; 4], page.to_le_bytes()];
                 let at = u64::from(page) * PAGE_SIZE + 4;

@@ -261,7 +261,7 @@ pub const ATTACKS: &[Attack] = &[
             let directory = a.own("attacker/one");
             for at in 0..TREE {
                 let name = format!("file-{at}");
-                a.birth_with(directory, name.as_bytes(), |_| {});
+                a.creation_with(directory, name.as_bytes(), |_| {});
             }
             assert_eq!(a.commit_of(directory), "accepted");
             let over = Arc::new(AtomicBool::new(false));

@@ -36,7 +36,7 @@ pub const ATTACKS: &[Attack] = &[
         "I3 DirectoryEmpty",
         |a| {
             let (directory, empty) = (a.own("attacker"), a.own("attacker/empty"));
-            a.birth(empty, |_| {});
+            a.creation(empty, |_| {});
             whiteout(a, directory, "attacker/empty", b"empty")
         },
     ),
@@ -169,7 +169,7 @@ pub const ATTACKS: &[Attack] = &[
     ),
     case("tree", "names in a file", "I3 Connected", |a| {
         let directory = a.own("attacker");
-        let file = a.birth(directory, |_| {});
+        let file = a.creation(directory, |_| {});
         let other = a.number();
         a.record_with(file, (other, FileKind::File), b"f", |_| {});
         a.commit_of(file)
@@ -184,16 +184,16 @@ pub const ATTACKS: &[Attack] = &[
     case(
         "tree",
         "a new file of root's, set-user-id",
-        "I4 BirthUser",
-        |a| a.forge_birth(|r| (r.uid, r.mode) = (0, 0o4755)),
+        "I4 CreationUser",
+        |a| a.forge_creation(|r| (r.uid, r.mode) = (0, 0o4755)),
     )
     .for_users(),
-    case("tree", "a new file of the victim's", "I4 BirthUser", |a| {
-        a.forge_birth(|r| r.uid = super::world::VICTIM_USER.0)
+    case("tree", "a new file of the victim's", "I4 CreationUser", |a| {
+        a.forge_creation(|r| r.uid = super::world::VICTIM_USER.0)
     })
     .for_users(),
-    case("tree", "a new file of root's group", "I4 BirthGroup", |a| {
-        a.forge_birth(|r| r.gid = 0)
+    case("tree", "a new file of root's group", "I4 CreationGroup", |a| {
+        a.forge_creation(|r| r.gid = 0)
     })
     .for_users(),
     case(
@@ -203,13 +203,13 @@ pub const ATTACKS: &[Attack] = &[
         |a| {
             let handing = a.own("handing");
             let gid = a.inode(handing).gid;
-            a.birth(handing, |r| (r.gid, r.mode) = (gid, 0o2755));
+            a.creation(handing, |r| (r.gid, r.mode) = (gid, 0o2755));
             a.commit_of(handing)
         },
     )
     .for_users(),
     case("tree", "a mode with bits of a type", "I1 Mode", |a| {
-        a.forge_birth(|r| r.mode = 0o60_666)
+        a.forge_creation(|r| r.mode = 0o60_666)
     }),
     case(
         "tree",
@@ -324,7 +324,7 @@ pub const ATTACKS: &[Attack] = &[
         |a| {
             let directory = a.own("sticky");
             a.own("sticky/theirs");
-            a.birth(directory, |r| {
+            a.creation(directory, |r| {
                 r.name = b"theirs";
                 r.state = effect::ADD | effect::REPLACE;
             });

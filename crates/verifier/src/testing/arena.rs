@@ -112,10 +112,10 @@ impl MemoryArena {
     /// The branch of an inode; a new one if there is none.
     pub fn branch(&self, number: InodeNumber, header: &HeaderCopy) -> StoredBranch {
         let mut bytes = [0; BRANCH_SIZE];
-        let (generation, epoch) = (header.generation, header.ownership.epoch());
+        let (generation, ownership_epoch) = (header.generation, header.ownership.epoch());
         self.read(slot_offset(header), &mut bytes);
-        StoredBranch::decode(&bytes, number, generation, epoch, header.fold)
-            .unwrap_or_else(|| StoredBranch::unchanged(number, generation, epoch, header.fold))
+        StoredBranch::decode(&bytes, number, generation, ownership_epoch, header.fold)
+            .unwrap_or_else(|| StoredBranch::unchanged(number, generation, ownership_epoch, header.fold))
     }
 
     /// Changes the branch of an inode, beginning it if there is none.

@@ -40,8 +40,8 @@ pub struct Owner {
     pub who: Credentials,
     pub arena: MemoryArena,
     overlay: BTreeMap<(InodeNumber, Vec<u8>), Option<Entry>>,
-    /// Mode and group of the unborn: what records of birth say.
-    births: BTreeMap<InodeNumber, (u32, u32)>,
+    /// Mode and group of the uncommitted: what records of creation say.
+    creations: BTreeMap<InodeNumber, (u32, u32)>,
     next_tail: usize,
     /// How many tails of a directory are used, in turn: 1 to [`TAILS`].
     pub tails: usize,
@@ -53,7 +53,7 @@ impl Owner {
             who,
             arena: MemoryArena::default(),
             overlay: BTreeMap::new(),
-            births: BTreeMap::new(),
+            creations: BTreeMap::new(),
             next_tail: 0,
             tails: TAILS,
         }
@@ -98,8 +98,8 @@ impl Owner {
 
     /// A record of this dentry that does nothing yet.
     pub fn record<'a>(&mut self, dentry: Dentry, name: &'a [u8], source: &'a [u8]) -> Record<'a> {
-        let birth = self.births.get(&dentry.inode).copied();
-        let (mode, gid) = birth.unwrap_or((0, self.who.gid));
+        let creation = self.creations.get(&dentry.inode).copied();
+        let (mode, gid) = creation.unwrap_or((0, self.who.gid));
         Record {
             state: 0,
             sequence: self.arena.sequence(),
@@ -171,7 +171,7 @@ impl Owner {
             Some(parent) if parent.mode & 0o2000 != 0 => parent.gid,
             _ => self.who.gid,
         };
-        self.births.insert(number, (mode, gid));
+        self.creations.insert(number, (mode, gid));
         self.arena
             .edit_branch(number, &header, |branch| branch.parent = directory);
         let dentry = Dentry {
@@ -403,7 +403,7 @@ impl Owner {
             is_member && !changes.skipped.contains(&number)
         };
         self.overlay.retain(|(directory, _), _| !folded(*directory));
-        self.births.retain(|number, _| {
+        self.creations.retain(|number, _| {
             state
                 .header(*number)
                 .is_some_and(|h| h.kind == HeaderKind::Granted)

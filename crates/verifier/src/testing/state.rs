@@ -197,13 +197,13 @@ impl MemoryState {
 
     /// Applies verified changes as the controller does, fold numbers included.
     pub fn apply(&mut self, set: &[SetMember], changes: &Changes<'_>) {
-        for birth in &changes.births {
-            let owner = (birth.uid, birth.gid);
-            self.insert(birth.inode, birth.parent, birth.kind, birth.mode, owner);
+        for creation in &changes.creations {
+            let owner = (creation.uid, creation.gid);
+            self.insert(creation.inode, creation.parent, creation.kind, creation.mode, owner);
         }
-        for birth in &changes.births {
-            if birth.kind == FileKind::Directory {
-                self.change(birth.parent, |inode| inode.links += 1);
+        for creation in &changes.creations {
+            if creation.kind == FileKind::Directory {
+                self.change(creation.parent, |inode| inode.links += 1);
             }
         }
         for change in &changes.inodes {

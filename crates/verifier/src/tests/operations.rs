@@ -55,7 +55,7 @@ fn create_bears_a_file_with_its_attributes() {
             .unwrap();
     });
     assert_eq!(inode_at(&state, HOME, b"new"), Some(NEW));
-    assert_eq!(changes.births.len(), 1);
+    assert_eq!(changes.creations.len(), 1);
     assert_eq!(changes.links, [(NEW, 1)]);
     let inode = state.inodes[&NEW];
     assert_eq!(
@@ -65,7 +65,7 @@ fn create_bears_a_file_with_its_attributes() {
 }
 
 #[test]
-fn the_fold_of_an_unborn_file_takes_its_ancestors_along() {
+fn the_fold_of_an_uncommitted_file_takes_its_ancestors_along() {
     let (state, _, changes) = folded(&[NEW + 2], |owner, state| {
         owner
             .create(state, HOME, b"d", NEW, FileKind::Directory, 0o755)
@@ -81,7 +81,7 @@ fn the_fold_of_an_unborn_file_takes_its_ancestors_along() {
     assert_eq!(inode_at(&state, NEW + 1, b"f"), Some(NEW + 2));
     assert_eq!(state.inodes[&NEW].parent, HOME);
     assert_eq!(state.data[&(NEW + 2, 0)], PagePtr(PAGES + 9));
-    assert_eq!(changes.births.len(), 3);
+    assert_eq!(changes.creations.len(), 3);
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn a_directory_is_folded_without_its_new_children() {
             .create(state, NEW, b"f", NEW + 1, FileKind::File, 0o644)
             .unwrap();
     });
-    assert_eq!(changes.births.len(), 1);
+    assert_eq!(changes.creations.len(), 1);
     assert_eq!(inode_at(&state, NEW, b"f"), None);
     fold(&mut state, &mut owner, &[NEW]);
     assert_eq!(inode_at(&state, NEW, b"f"), Some(NEW + 1));
@@ -115,11 +115,11 @@ fn unlink_of_verified_and_of_new_names() {
     assert_eq!(inode_at(&state, HOME, b"new"), None);
     assert_eq!(inode_at(&state, HOME, b"old"), Some(NEW + 1));
     assert!(!state.inodes.contains_key(&OLD));
-    assert_eq!(changes.births.len(), 1);
+    assert_eq!(changes.creations.len(), 1);
 }
 
 #[test]
-fn an_unborn_inode_without_a_name_is_skipped() {
+fn an_uncommitted_inode_without_a_name_is_skipped() {
     let (state, _, changes) = folded(&[NEW], |owner, state| {
         owner
             .create(state, HOME, b"new", NEW, FileKind::File, 0o644)
@@ -128,7 +128,7 @@ fn an_unborn_inode_without_a_name_is_skipped() {
         owner.remove(state, HOME, b"new").unwrap();
     });
     assert_eq!(changes.skipped, [NEW]);
-    assert!(changes.births.is_empty());
+    assert!(changes.creations.is_empty());
     assert_eq!(state.headers[&NEW].kind, HeaderKind::Granted);
 }
 
@@ -273,7 +273,7 @@ fn a_directory_that_lived_in_the_delta_only_hands_on_what_it_held() {
         assert_eq!(inode_at(&state, WORK, b"kept"), Some(OLD));
         assert_eq!(inode_at(&state, HOME, b"second"), None);
         assert_eq!(changes.discarded, [NEW]);
-        assert!(changes.births.is_empty());
+        assert!(changes.creations.is_empty());
     }
 }
 
@@ -325,7 +325,7 @@ fn links_count() {
     });
     assert_eq!(state.inodes[&OLD].links, 3);
     assert_eq!(state.inodes[&NEW].links, 1);
-    assert_eq!(changes.births[0].parent, WORK);
+    assert_eq!(changes.creations[0].parent, WORK);
 }
 
 #[test]
@@ -432,7 +432,7 @@ fn what_has_no_branch_is_not_copied() {
 }
 
 #[test]
-fn receipts_show_the_bytes_that_were_folded() {
+fn fold_copies_show_the_bytes_that_were_folded() {
     let (state, mut owner) = world();
     let place = owner
         .create(&state, HOME, b"new", NEW, FileKind::File, 0o644)

@@ -73,7 +73,7 @@ fn a_set_group_id_directory_hands_its_group_down() {
     session
         .create(&state, HOME, b"d", NEW + 1, FileKind::Directory, 0o2755)
         .unwrap();
-    // Born in one directory, first folded in another.
+    // Created in one directory, first folded in another.
     session
         .rename(&state, at(HOME, b"f"), at(WORK, b"f"), 2)
         .unwrap();

@@ -42,7 +42,7 @@ impl Attack {
     }
 
     /// A new file in `HOME`.
-    fn birth(&mut self, edit: impl FnOnce(&mut Record<'_>)) {
+    fn creation(&mut self, edit: impl FnOnce(&mut Record<'_>)) {
         self.record(HOME, NEW, FileKind::File, b"new", edit);
     }
 
@@ -65,7 +65,7 @@ pub(super) type Case = (Rule, InodeNumber, fn(&mut Attack));
 /// The rule that is broken, the inode whose fold is asked for, and how it is broken.
 pub(super) const CASES: &[Case] = &[
     (Rule::ArenaReadable, HOME, |a| {
-        a.birth(|_| {});
+        a.creation(|_| {});
         a.owner.arena.end = u64::from(DELTA_FIRST) * PAGE_SIZE + 100;
     }),
     (Rule::ArenaReadable, HOME, |a| a.owner.arena.end = 4096),
@@ -86,7 +86,7 @@ pub(super) const CASES: &[Case] = &[
         a.branch(OLD, |b| b.root = IndexRoot::new(u64::from(page), 2));
     }),
     (Rule::PageVisitedOnce, HOME, |a| {
-        a.birth(|_| {});
+        a.creation(|_| {});
         let page = a.state.headers[&HOME];
         let page = a.owner.arena.branch(HOME, &page).tails[0];
         a.owner
@@ -101,7 +101,7 @@ pub(super) const CASES: &[Case] = &[
     }),
     (Rule::PageVisitedOnce, OLD, |a| {
         // The index of one file and the records of a directory in one page.
-        a.birth(|_| {});
+        a.creation(|_| {});
         let page = a.state.headers[&HOME];
         let page = a.owner.arena.branch(HOME, &page).tails[0];
         a.branch(OLD, |b| {
@@ -110,42 +110,42 @@ pub(super) const CASES: &[Case] = &[
         });
     }),
     (Rule::PageHeader, HOME, |a| {
-        a.birth(|_| {});
+        a.creation(|_| {});
         let start = u64::from(DELTA_FIRST) * PAGE_SIZE;
         a.owner.arena.store(start, &WORK.to_le_bytes());
     }),
     (Rule::PageHeader, HOME, |a| {
-        a.birth(|_| {});
+        a.creation(|_| {});
         let start = u64::from(DELTA_FIRST) * PAGE_SIZE;
         a.owner.arena.store(start + 8, &[0xff; 8]);
     }),
-    (Rule::Name, HOME, |a| a.birth(|r| r.name = b"")),
-    (Rule::Name, HOME, |a| a.birth(|r| r.name = b".")),
-    (Rule::Name, HOME, |a| a.birth(|r| r.name = b"..")),
-    (Rule::Name, HOME, |a| a.birth(|r| r.name = b"a/b")),
-    (Rule::Name, HOME, |a| a.birth(|r| r.name = b"a\0b\n")),
+    (Rule::Name, HOME, |a| a.creation(|r| r.name = b"")),
+    (Rule::Name, HOME, |a| a.creation(|r| r.name = b".")),
+    (Rule::Name, HOME, |a| a.creation(|r| r.name = b"..")),
+    (Rule::Name, HOME, |a| a.creation(|r| r.name = b"a/b")),
+    (Rule::Name, HOME, |a| a.creation(|r| r.name = b"a\0b\n")),
     (Rule::Name, HOME, |a| {
-        a.birth(|r| {
+        a.creation(|r| {
             r.state |= effect::REMOVE_SOURCE;
             r.source = b"";
         });
     }),
-    (Rule::StateBits, HOME, |a| a.birth(|r| r.state |= 32)),
+    (Rule::StateBits, HOME, |a| a.creation(|r| r.state |= 32)),
     (Rule::Sequence, HOME, |a| {
-        a.birth(|r| r.sequence = 9);
+        a.creation(|r| r.sequence = 9);
         a.record(HOME, NEW + 1, FileKind::File, b"m", |r| r.sequence = 9);
     }),
     (Rule::KillReference, HOME, |a| {
-        a.birth(|r| r.state |= effect::KILL_TARGET)
+        a.creation(|r| r.state |= effect::KILL_TARGET)
     }),
     (Rule::KillReference, HOME, |a| {
-        a.birth(|r| {
+        a.creation(|r| {
             r.state |= effect::KILL_SOURCE;
             r.kills[0].unit = DELTA_FIRST * 64;
         });
     }),
     (Rule::Time, HOME, |a| {
-        a.birth(|r| r.created = UNCHANGED_TIME)
+        a.creation(|r| r.created = UNCHANGED_TIME)
     }),
     (Rule::Size, OLD, |a| {
         a.branch(OLD, |b| b.size = FILE_SIZE_MAX + 1)
@@ -157,7 +157,7 @@ pub(super) const CASES: &[Case] = &[
             b.size = PATH_MAX as u64 + 1;
         });
     }),
-    (Rule::Mode, HOME, |a| a.birth(|r| r.mode = 0o10_000)),
+    (Rule::Mode, HOME, |a| a.creation(|r| r.mode = 0o10_000)),
     (Rule::Mode, OLD, |a| a.branch(OLD, |b| b.mode = 1 << 32)),
     (Rule::Limit, OLD, |a| {
         a.branch(OLD, |b| b.limit = FILE_SIZE_MAX / PAGE_SIZE + 1);
@@ -195,28 +195,28 @@ pub(super) const CASES: &[Case] = &[
         });
     }),
     (Rule::FieldsOfKind, NEW, |a| {
-        a.birth(|_| {});
+        a.creation(|_| {});
         a.record(NEW, NEW + 1, FileKind::File, b"x", |r| r.state = 0);
         a.branch(NEW, |b| b.parent = HOME);
     }),
-    (Rule::NameUnique, HOME, |a| a.birth(|r| r.name = b"old")),
+    (Rule::NameUnique, HOME, |a| a.creation(|r| r.name = b"old")),
     (Rule::NameUnique, HOME, |a| {
-        a.birth(|_| {});
+        a.creation(|_| {});
         a.record(HOME, NEW + 1, FileKind::File, b"new", |_| {});
     }),
-    (Rule::NumberGranted, HOME, |a| a.birth(|r| r.inode = 0)),
+    (Rule::NumberGranted, HOME, |a| a.creation(|r| r.inode = 0)),
     (Rule::NumberGranted, HOME, |a| {
-        a.birth(|r| r.inode = u32::MAX)
+        a.creation(|r| r.inode = u32::MAX)
     }),
     (Rule::NumberGranted, HOME, |a| {
         a.state.grant(NEW, OTHER_SESSION);
-        a.birth(|_| {});
+        a.creation(|_| {});
     }),
     (Rule::NumberGranted, HOME, |a| {
         a.state.change_header(NEW, |h| h.kind = HeaderKind::Free);
-        a.birth(|_| {});
+        a.creation(|_| {});
     }),
-    (Rule::Generation, HOME, |a| a.birth(|r| r.generation += 1)),
+    (Rule::Generation, HOME, |a| a.creation(|r| r.generation += 1)),
     (Rule::Generation, HOME, |a| {
         a.record(HOME, OLD, FileKind::File, b"l", |r| r.generation += 1);
     }),
@@ -229,7 +229,7 @@ pub(super) const CASES: &[Case] = &[
     }),
     (Rule::InFoldSet, HOME, |a| {
         a.state.set_owner(WORK, OTHER_SESSION);
-        a.birth(|r| {
+        a.creation(|r| {
             r.state |= effect::REMOVE_SOURCE;
             r.source_directory = WORK;
         });
@@ -278,13 +278,13 @@ pub(super) const CASES: &[Case] = &[
         a.branch(OLD, |b| b.attributes = PAGES as u32 + 9);
     }),
     (Rule::InDirectory, HOME, |a| {
-        a.birth(|r| {
+        a.creation(|r| {
             r.state |= effect::REMOVE_SOURCE;
             r.source_directory = OLD;
         });
     }),
     (Rule::NameExists, HOME, |a| {
-        a.birth(|r| r.state |= effect::REPLACE)
+        a.creation(|r| r.state |= effect::REPLACE)
     }),
     (Rule::NameExists, NEW, |a| {
         a.record(HOME, NEW, FileKind::Directory, b"d", |_| {});
@@ -303,7 +303,7 @@ pub(super) const CASES: &[Case] = &[
         a.record(HOME, OLD, FileKind::Link, b"l", |_| {});
     }),
     (Rule::Kind, HOME, |a| {
-        a.birth(|_| {});
+        a.creation(|_| {});
         a.record(HOME, NEW, FileKind::Link, b"l", |_| {});
     }),
     (Rule::DirectoryOneName, HOME, |a| {
@@ -346,7 +346,7 @@ pub(super) const CASES: &[Case] = &[
     }),
     (Rule::Connected, NEW, |a| {
         // Names in a new file.
-        a.birth(|_| {});
+        a.creation(|_| {});
         a.record(NEW, NEW + 1, FileKind::File, b"f", |_| {});
         a.branch(NEW, |b| b.parent = HOME);
     }),
@@ -367,7 +367,7 @@ pub(super) const CASES: &[Case] = &[
     }),
     (Rule::DirectoryPermission, HOME, |a| {
         a.state.change(HOME, |inode| inode.uid = OTHER_USER);
-        a.birth(|_| {});
+        a.creation(|_| {});
     }),
     (Rule::DirectoryPermission, WORK, |a| {
         a.state
@@ -404,7 +404,7 @@ pub(super) const CASES: &[Case] = &[
         a.state.change(OLD, |inode| inode.uid = OTHER_USER);
         a.branch(OLD, |b| b.modified = 5);
     }),
-    (Rule::BirthUser, HOME, |a| a.birth(|r| r.uid = 0)),
+    (Rule::CreationUser, HOME, |a| a.creation(|r| r.uid = 0)),
     (Rule::WritePermission, OLD, |a| {
         a.state
             .change(OLD, |inode| (inode.uid, inode.mode) = (0, 0o100_644));
@@ -421,7 +421,7 @@ pub(super) const CASES: &[Case] = &[
             .change(HOME, |inode| (inode.uid, inode.mode) = (0, 0o41_777));
         a.branch(HOME, |b| b.attributes = PAGES as u32 + 9);
     }),
-    (Rule::BirthGroup, HOME, |a| a.birth(|r| r.gid = 0)),
+    (Rule::CreationGroup, HOME, |a| a.creation(|r| r.gid = 0)),
     (Rule::SetGroupId, OLD, |a| {
         a.state.change(OLD, |inode| inode.gid = 0);
         a.branch(OLD, |b| b.mode = 0o2755);
@@ -429,7 +429,7 @@ pub(super) const CASES: &[Case] = &[
     (Rule::SetGroupId, HOME, |a| {
         a.state
             .change(HOME, |inode| (inode.gid, inode.mode) = (0, 0o42_755));
-        a.birth(|r| (r.gid, r.mode) = (0, 0o2755));
+        a.creation(|r| (r.gid, r.mode) = (0, 0o2755));
     }),
 ];
 

@@ -14,15 +14,15 @@ impl Interception {
     /// What was chosen at start-up instead of the fastest way, as a sentence; `None` if nothing.
     fn fallbacks(&self) -> Option<String> {
         let mut said = Vec::new();
-        match (self.net.as_str(), self.net_choice.as_str()) {
+        match (self.dispatch.as_str(), self.dispatch_choice.as_str()) {
             (_, "best") | (_, "") => {}
             ("none", choice) => said.push(format!(
-                "no net ({}): calls that libc makes itself are not served",
-                reason(choice, "ARCK_NET", "the kernel refuses it")
+                "no dispatch ({}): calls that libc makes itself are not served",
+                reason(choice, "ARCK_DISPATCH", "the kernel refuses it")
             )),
-            (net, choice) => said.push(format!(
-                "net {net} ({})",
-                reason(choice, "ARCK_NET", "the kernel refuses sud-exclusive")
+            (dispatch, choice) => said.push(format!(
+                "dispatch {dispatch} ({})",
+                reason(choice, "ARCK_DISPATCH", "the kernel refuses sud-exclusive")
             )),
         }
         match self.patching.as_str() {
@@ -112,7 +112,7 @@ fn rows(text: &mut String, processes: &[Process]) {
         let _ = writeln!(
             text,
             "{:>9}  {:<18} {:<7} {:<14} {:>7} {:>12} {:>8}",
-            "process", "program", "symbols", "net", "patched", "served", "past"
+            "process", "program", "symbols", "dispatch", "patched", "served", "past"
         );
     }
     for process in processes.iter().take(PROCESSES_SHOWN) {
@@ -133,7 +133,7 @@ fn rows(text: &mut String, processes: &[Process]) {
             } else {
                 "no"
             },
-            process.interception.net,
+            process.interception.dispatch,
             grouped(process.interception.patched_sites),
             sum(&process.served),
             sum(&process.past)
@@ -204,12 +204,12 @@ fn unknown(text: &mut String, summary: &Summary) {
             "killed, or still running: {shown}; what they did after their last line is not counted"
         );
     }
-    let catches_all = |process: &Process| process.interception.net == "sud-exclusive";
+    let catches_all = |process: &Process| process.interception.dispatch == "sud-exclusive";
     if !summary.processes.iter().all(catches_all) {
         let _ = writeln!(
             text,
-            "never seen with these nets: system calls that programs make by their own instructions, \
-             not through libc (ARCK_NET=sud-exclusive catches them)"
+            "never seen with these ways of dispatch: system calls that programs make by their own instructions, \
+             not through libc (ARCK_DISPATCH=sud-exclusive catches them)"
         );
     }
 }
@@ -225,26 +225,26 @@ mod tests {
             let line = format!(r#"{{"pid":7,"program":"p","interception":{{{interception}}}}}"#);
             table(&summary(&line, 7))
         };
-        let best = r#""symbols":true,"net":"sud-exclusive","net_choice":"best","patching":"on""#;
+        let best = r#""symbols":true,"dispatch":"sud-exclusive","dispatch_choice":"best","patching":"on""#;
         assert!(!line(best).contains("fall-back"));
         // A library that does not say.
         assert!(!table(&summary(LINES, 7)).contains("fall-back"));
         for (interception, expected) in [
             (
-                r#""net":"sud-inclusive","net_choice":"fallback","patching":"on""#,
-                "fall-back: net sud-inclusive (the kernel refuses sud-exclusive)\n",
+                r#""dispatch":"sud-inclusive","dispatch_choice":"fallback","patching":"on""#,
+                "fall-back: dispatch sud-inclusive (the kernel refuses sud-exclusive)\n",
             ),
             (
-                r#""net":"none","net_choice":"asked","patching":"not-used""#,
-                "fall-back: no net (ARCK_NET): calls that libc makes itself are not served\n",
+                r#""dispatch":"none","dispatch_choice":"asked","patching":"not-used""#,
+                "fall-back: no dispatch (ARCK_DISPATCH): calls that libc makes itself are not served\n",
             ),
             (
-                r#""net":"sud-exclusive","net_choice":"best","patching":"refused""#,
+                r#""dispatch":"sud-exclusive","dispatch_choice":"best","patching":"refused""#,
                 "fall-back: sites are not rewritten (the system refuses it)\n",
             ),
             (
-                r#""net":"sud-inclusive","net_choice":"asked","patching":"never""#,
-                "fall-back: net sud-inclusive (ARCK_NET); sites are not rewritten (ARCK_PATCH)\n",
+                r#""dispatch":"sud-inclusive","dispatch_choice":"asked","patching":"never""#,
+                "fall-back: dispatch sud-inclusive (ARCK_DISPATCH); sites are not rewritten (ARCK_PATCH)\n",
             ),
         ] {
             let text = line(interception);

@@ -142,7 +142,7 @@ impl Unfenced {
     #[track_caller]
     pub(super) fn fence(&self) {
         self.expect_own();
-        order::settle(None::<Flushed>);
+        order::drain(None::<Flushed>);
         self.by.set(None);
     }
 

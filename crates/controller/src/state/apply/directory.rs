@@ -17,7 +17,7 @@ use crate::state::apply::file::Setter;
 use crate::state::change::Change;
 use crate::state::tables::buckets;
 use arck_core_state::directory::{
-    BucketPage, CHAIN_MAX, Dentry, Name, bucket_of, find_in_page, for_each_in_bucket, hash_name,
+    HashPage, CHAIN_MAX, Dentry, Name, bucket_of, find_in_page, for_each_in_bucket, hash_name,
     next_page, room_in_page, units_for,
 };
 use arck_core_state::{IndexRoot, Inode, PAGE_SIZE, PagePtr, Pages, index};
@@ -38,13 +38,13 @@ fn hash_of(change: &Change<'_>, name: &[u8]) -> u64 {
     hash_name(change.state.pool.superblock().hash_seed, name)
 }
 
-/// The overflow page behind a bucket page; null = none.
+/// The overflow page behind a hash page; null = none.
 fn next(change: &Change<'_>, page: PagePtr) -> Result<PagePtr, Errno> {
     change.page(page).map(next_page).ok_or(Errno::IO)
 }
 
-fn edit<'c>(change: &'c mut Change<'_>, page: PagePtr) -> Result<BucketPage<'c>, Errno> {
-    change.edit(page).map(BucketPage)
+fn edit<'c>(change: &'c mut Change<'_>, page: PagePtr) -> Result<HashPage<'c>, Errno> {
+    change.edit(page).map(HashPage)
 }
 
 /// Adds a name that is not there. The caller stores the inode.
@@ -160,9 +160,9 @@ fn write_chain(
         }
         if !placed {
             let page = change.new_page()?;
-            let bucket_page = edit(change, page)?;
-            bucket_page.format(inode.number, bucket);
-            bucket_page.add(*hash, name, *dentry).ok_or(Errno::IO)?;
+            let hash_page = edit(change, page)?;
+            hash_page.format(inode.number, bucket);
+            hash_page.add(*hash, name, *dentry).ok_or(Errno::IO)?;
             if let Some(&before) = pages.last() {
                 edit(change, before)?.set_next(page);
             }

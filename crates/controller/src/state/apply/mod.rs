@@ -16,7 +16,7 @@ use crate::state::change::Change;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::inode::FileKind;
 use arck_core_state::{IndexRoot, Inode, InodeNumber, PAGE_SIZE, PagePtr};
-use arck_verifier::{Birth, Changes, InodeChange};
+use arck_verifier::{Creation, Changes, InodeChange};
 use foldhash::HashMap;
 use rustix::io::Errno;
 
@@ -30,8 +30,8 @@ pub fn apply(change: &mut Change<'_>, changes: &Changes<'_>) -> Result<Vec<Inode
             change.set_final_mode(inode.inode, mode);
         }
     }
-    for birth in parents_first(&changes.births) {
-        born(change, birth)?;
+    for creation in parents_first(&changes.creations) {
+        created(change, creation)?;
     }
     for inode in &changes.inodes {
         remove_names(change, inode)?;
@@ -115,15 +115,15 @@ pub fn free(change: &mut Change<'_>, number: InodeNumber) -> Result<(), Errno> {
     change.free_inode(number)
 }
 
-/// Births, those of directories before what is born in them: the class of a place follows from the
+/// Creations, those of directories before what is created in them: the class of a place follows from the
 /// directories above it, and where one is missing it is nobody's.
-fn parents_first(births: &[Birth]) -> Vec<&Birth> {
-    let numbers = births.iter().map(|birth| birth.inode);
-    let mut waiting: HashMap<InodeNumber, &Birth> = numbers.zip(births).collect();
-    let mut ordered = Vec::with_capacity(births.len());
-    for birth in births {
+fn parents_first(creations: &[Creation]) -> Vec<&Creation> {
+    let numbers = creations.iter().map(|creation| creation.inode);
+    let mut waiting: HashMap<InodeNumber, &Creation> = numbers.zip(creations).collect();
+    let mut ordered = Vec::with_capacity(creations.len());
+    for creation in creations {
         let first = ordered.len();
-        let mut next = waiting.remove(&birth.inode);
+        let mut next = waiting.remove(&creation.inode);
         while let Some(found) = next {
             ordered.push(found);
             next = waiting.remove(&found.parent);
@@ -133,23 +133,23 @@ fn parents_first(births: &[Birth]) -> Vec<&Birth> {
     ordered
 }
 
-fn born(change: &mut Change<'_>, birth: &Birth) -> Result<(), Errno> {
-    let is_directory = birth.kind == FileKind::Directory;
+fn created(change: &mut Change<'_>, creation: &Creation) -> Result<(), Errno> {
+    let is_directory = creation.kind == FileKind::Directory;
     let inode = Inode {
-        number: birth.inode,
-        generation: birth.generation,
-        mode: birth.kind.mode_bits() | birth.mode & 0o7777,
+        number: creation.inode,
+        generation: creation.generation,
+        mode: creation.kind.mode_bits() | creation.mode & 0o7777,
         links: if is_directory { 2 } else { 0 },
-        uid: birth.uid,
-        gid: birth.gid,
+        uid: creation.uid,
+        gid: creation.gid,
         size: if is_directory { PAGE_SIZE } else { 0 },
         root: IndexRoot::EMPTY,
-        accessed: birth.created,
-        modified: birth.created,
-        changed: birth.created,
-        created: birth.created,
+        accessed: creation.created,
+        modified: creation.created,
+        changed: creation.created,
+        created: creation.created,
         pages: 0,
-        parent: if is_directory { birth.parent } else { 0 },
+        parent: if is_directory { creation.parent } else { 0 },
         entries: 0,
         reserved0: 0,
         attributes: PagePtr::NULL,
@@ -157,15 +157,15 @@ fn born(change: &mut Change<'_>, birth: &Birth) -> Result<(), Errno> {
     };
     if change.state.space.shared {
         // Its own mode has no part in it: who may search its directory may see its attributes.
-        let class = change.search_class(birth.parent);
+        let class = change.search_class(creation.parent);
         let label = change.state.label(class.as_ref());
         change.allocate_for_class(label);
     }
     let address = change.place_inode(inode)?;
-    let header = change.header(birth.inode)?;
+    let header = change.header(creation.inode)?;
     header.inode = address;
     header.kind = HeaderKind::Alive;
-    header.file_kind = Some(birth.kind);
+    header.file_kind = Some(creation.kind);
     Ok(())
 }
 

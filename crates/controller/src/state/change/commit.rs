@@ -75,7 +75,7 @@ impl Change<'_> {
             }
         }
         if zeroed.is_some() {
-            order::settle(zeroed);
+            order::drain(zeroed);
         }
     }
 
@@ -261,8 +261,8 @@ impl Change<'_> {
 
     fn update_tables(&mut self) {
         let state = &mut *self.state;
-        let born = self.taken_places.len() as u64;
-        state.granted = state.granted.saturating_sub(born + self.freed_granted);
+        let created = self.taken_places.len() as u64;
+        state.granted = state.granted.saturating_sub(created + self.freed_granted);
         for (page, is) in std::mem::take(&mut self.bits) {
             state.space.set_used(PagePtr(page), is);
         }

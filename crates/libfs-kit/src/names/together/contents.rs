@@ -1,4 +1,4 @@
-//! What a file is born with, stored before it is.
+//! What a file is created with, stored before it is.
 //!
 //! # Invariants
 //! * What is stored goes back to the stock, unless a file has it or may have it.
@@ -9,7 +9,7 @@
 use crate::Session;
 use crate::delta;
 use crate::engine::{Attempt, Context, Expected};
-use crate::numbers::{end_branch, is_unborn};
+use crate::numbers::{end_branch, is_uncommitted};
 use crate::telling::misused;
 use crate::{ownership, thread};
 use arck_core_state::index::FANOUT;
@@ -126,7 +126,7 @@ impl Contents {
 
     /// The number that is to have it: that of the attempt before, or one that is taken.
     pub(super) fn number(&mut self, context: &Context<'_>) -> Attempt<InodeNumber> {
-        let is_kept = self.number != 0 && is_unborn(self.session, context.header(self.number)?);
+        let is_kept = self.number != 0 && is_uncommitted(self.session, context.header(self.number)?);
         // One that is not ours any more has another epoch by now: its branch is none.
         let number = match is_kept {
             true => self.number,
@@ -161,7 +161,7 @@ impl Contents {
                 return false;
             }
             let _operation = own.enter();
-            if !is_unborn(session, header) {
+            if !is_uncommitted(session, header) {
                 return true;
             }
             let expected = Expected {
@@ -184,7 +184,7 @@ impl Contents {
         match self.is_given {
             false => Ok(()),
             true => Err(misused(
-                "arck: a LibFS gives birth to a file twice: what it publishes is the end of its attempt\n",
+                "arck: a LibFS gives creation to a file twice: what it publishes is the end of its attempt\n",
             )
             .into()),
         }
@@ -214,7 +214,7 @@ impl Drop for Contents {
     }
 }
 
-/// What the branch of a file about to be born says of its contents.
+/// What the branch of a file about to be created says of its contents.
 #[derive(Clone, Copy)]
 pub(in crate::names) struct Said {
     pub root: IndexRoot,

@@ -136,7 +136,7 @@ impl Region {
     }
 
     /// The new generation is whole: gives all memory back but its own, and that of the one before.
-    pub(in super::super) fn give_back_generations(&self) {
+    pub(in super::super) fn give_back_builds(&self) {
         let pool = &self.auxiliary().pool;
         let generations = &pool.generations;
         let begin = generations.building.load(Relaxed);

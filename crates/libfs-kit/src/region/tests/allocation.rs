@@ -291,7 +291,7 @@ fn generations_give_their_memory_back() {
         }
         region.begin_damage();
         for _ in 0..1 + generation % 3 {
-            region.begin_generation();
+            region.begin_build();
             fill(100, 200);
             for &old in &now {
                 assert!(
@@ -340,7 +340,7 @@ fn generations_that_fill_the_region_are_there_for_whoever_builds() {
         assert!(all * 10 > pages * 9, "{} of {pages}", now.len());
         region.begin_damage();
         let build = |mark: u8, old: &[Offset<AtomicU8>], old_mark: u8| {
-            region.begin_generation();
+            region.begin_build();
             let built = fill(pages / 10, mark);
             assert_eq!(built.len(), pages / 10, "there is room beside it");
             for &old in old {
@@ -355,7 +355,7 @@ fn generations_that_fill_the_region_are_there_for_whoever_builds() {
         }
         if generation % 2 == 1 {
             // Who had all but said that it is whole died over that.
-            region.give_back_generations();
+            region.give_back_builds();
             build(103, &built, 102);
         }
         region.end_damage();

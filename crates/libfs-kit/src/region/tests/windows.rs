@@ -75,7 +75,7 @@ fn what_is_in_use_is_reached_and_no_more() {
         }
         drop(others);
         first.begin_damage();
-        first.begin_generation();
+        first.begin_build();
         first.end_damage();
     }
     let memory = rustix::fs::fstat(&file).unwrap().st_blocks as u64 * 512;

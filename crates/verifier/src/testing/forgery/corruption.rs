@@ -382,8 +382,8 @@ impl Forger<'_> {
 
     fn unused_branch(&self, number: InodeNumber) -> Option<(u64, StoredBranch)> {
         let header = self.scene.state.headers.get(&number)?;
-        let epoch = header.ownership.epoch();
-        let new = StoredBranch::unchanged(number, header.generation, epoch, header.fold);
+        let ownership_epoch = header.ownership.epoch();
+        let new = StoredBranch::unchanged(number, header.generation, ownership_epoch, header.fold);
         let at = branch_offset(header.branch_slot)?;
         let mut bytes = [0; 128];
         self.scene.owner.arena.read(at, &mut bytes);
@@ -429,18 +429,18 @@ impl Forger<'_> {
                 b"added",
                 b"",
             );
-            let birth = Record {
+            let creation = Record {
                 state: effect::ADD,
                 ..template
             };
-            let mut forged = vec![("name", birth)];
+            let mut forged = vec![("name", creation)];
             for inode in [OLD, OTHER, EMPTY, number] {
                 for dentry in dentries_of(&self.scene.state, inode) {
                     let record = Record {
                         inode,
                         generation: dentry.generation,
                         kind: dentry.kind,
-                        ..birth
+                        ..creation
                     };
                     forged.push(("inode", record));
                 }
@@ -484,7 +484,7 @@ fn stored((directory, fold, unit): Place, record: &Record<'_>) -> (u64, Vec<u8>)
     )
 }
 
-/// What a name may lead to: an inode that lives, or one of each kind that may be born.
+/// What a name may lead to: an inode that lives, or one of each kind that may be created.
 fn dentries_of(state: &MemoryState, inode: InodeNumber) -> Vec<Dentry> {
     let Some(header) = state.headers.get(&inode) else {
         return Vec::new();

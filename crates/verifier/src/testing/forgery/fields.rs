@@ -86,7 +86,7 @@ pub fn branch() -> Vec<Field> {
     fields!(StoredBranch {
         number: InodeNumber / 4,
         generation: Generation / 4,
-        epoch: Epoch / 4,
+        ownership_epoch: Epoch / 4,
         reserved0: Free / 4,
         fold: FoldNumber / 8,
         size: Size / 8,

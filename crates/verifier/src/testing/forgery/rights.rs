@@ -115,7 +115,7 @@ impl Rights<'_> {
             self.after.inodes.get(&number),
         ) {
             (None, None) => ensure(header.kind == now.kind, "another kind of header"),
-            (None, Some(new)) => self.birth(number, new),
+            (None, Some(new)) => self.creation(number, new),
             (Some(old), None) => {
                 let is_directory = old.kind() == Some(FileKind::Directory);
                 ensure(!is_directory || self.owns(number), "removed and not owned")
@@ -144,16 +144,16 @@ impl Rights<'_> {
         }
     }
 
-    fn birth(&self, number: InodeNumber, new: &Inode) -> Result<(), String> {
+    fn creation(&self, number: InodeNumber, new: &Inode) -> Result<(), String> {
         let header = &self.before.headers[&number];
         ensure(
             header.kind == HeaderKind::Granted && self.owns(number),
-            "born and not granted",
+            "created and not granted",
         )?;
         ensure(new.generation == header.generation, "another generation")?;
         ensure(self.who.uid == 0 || new.uid == self.who.uid, "another user")?;
         let member = self.who.uid == 0 || self.who.in_group(new.gid);
-        // It may have been born in one directory and moved to another since.
+        // It may have been created in one directory and moved to another since.
         let handed_down = self.after.inodes.iter().any(|(&number, inode)| {
             let was = self.before.inodes.get(&number).map_or(0, |old| old.mode);
             let is_directory = inode.kind() == Some(FileKind::Directory);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     fn bear(state: &mut MemoryState, number: InodeNumber, owner: (u32, u32), mode: u32) {
-        state.add(HOME, b"born", number, FileKind::File, mode, owner);
+        state.add(HOME, b"created", number, FileKind::File, mode, owner);
     }
 
     fn rename(state: &mut MemoryState, directory: InodeNumber, name: &[u8]) {
@@ -274,7 +274,7 @@ mod tests {
         ("sticky", |s| rename(s, STICKY, b"other")),
         ("does not own", |s| s.add_link(HOME, b"l", SHARED)),
         ("a new number", |s| bear(s, 90, (USER, USER), 0)),
-        ("born and not granted", |s| {
+        ("created and not granted", |s| {
             bear(s, GRANTED_TO_OTHER, (USER, USER), 0)
         }),
         ("another user", |s| bear(s, NEW, (0, USER), 0o644)),

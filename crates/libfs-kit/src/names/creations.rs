@@ -1,12 +1,12 @@
-//! Births: new inodes beside their first names, and the end of inodes that were never born.
+//! Creations: new inodes beside their first names, and the end of inodes that were never committed.
 //!
 //! # Invariants
-//! * A record with a birth becomes durable in one step with everything the new inode has: what
+//! * A record with a creation becomes durable in one step with everything the new inode has: what
 //!   it refers to (a symbolic link's target) is durable before.
-//! * The number of an inode that dies unborn is used again only after its branch has durably
+//! * The number of an inode that dies uncommitted is used again only after its branch has durably
 //!   ended, so that a new inode never inherits contents.
 
-use crate::delta::{Begun, Born, Branch, Contents, FRONT, Ready};
+use crate::delta::{Begun, Created, Branch, Contents, FRONT, Ready};
 use crate::engine::{Attempt, Confirmed, Context, Need, Stop};
 use crate::names::overlay::Found;
 use crate::names::together::Said;
@@ -24,26 +24,26 @@ use rustix::io::Errno;
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
-/// What is to be born.
+/// What is to be created.
 #[derive(Clone, Copy)]
-pub struct Birth<'t> {
+pub struct Creation<'t> {
     pub kind: FileKind,
     /// Permission bits, already masked.
     pub mode: u32,
     /// Of a symbolic link.
     pub target: &'t [u8],
     /// It is listed as open before anybody can find it: whoever takes the right to it away right after
-    /// its birth leaves it to its maker.
+    /// its creation leaves it to its maker.
     pub opens: bool,
     /// Who makes it: its user, and its group, unless the directory has one for what is made there.
     pub owner: (u32, u32),
 }
 
-impl Birth<'static> {
+impl Creation<'static> {
     /// A file, of the user and group as which this process makes it.
-    pub fn file(mode: u32) -> Birth<'static> {
+    pub fn file(mode: u32) -> Creation<'static> {
         let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
-        Birth {
+        Creation {
             kind: FileKind::File,
             mode,
             target: b"",
@@ -53,68 +53,68 @@ impl Birth<'static> {
     }
 }
 
-/// What an inode is born with, which is durable.
+/// What an inode is created with, which is durable.
 pub(super) struct With {
     contents: Durable<Contents>,
     branch: Durable<Begun>,
 }
 
 impl With {
-    fn born(&self) -> Born<'_> {
-        Born::With(&self.contents, &self.branch)
+    fn created(&self) -> Created<'_> {
+        Created::With(&self.contents, &self.branch)
     }
 }
 
 impl<'a> Context<'a> {
     /// Makes `name` in `directory`, which must not be there. Under the directory's lock, inside
     /// an operation, with `found` looked up under that lock.
-    pub fn give_birth(
+    pub fn give_creation(
         &self,
         directory: Directory,
         expected: &Expected,
         name: &[u8],
         found: &Found,
-        birth: Birth<'_>,
+        creation: Creation<'_>,
     ) -> Attempt<&'static CachedInode> {
         let number = self.take_number()?;
         if self.header(number)?.ownership().session() != self.session.number() {
             // No longer granted to us: left for good.
             return Err(Need::Again.into());
         }
-        let unborn = Cell::new(true);
-        let outcome = self.try_birth(directory, expected, name, found, birth, number, &unborn);
-        if outcome.is_err() && unborn.get() {
+        let uncommitted = Cell::new(true);
+        let outcome = self.try_creation(directory, expected, name, found, creation, number, &uncommitted);
+        if outcome.is_err() && uncommitted.get() {
             self.give_number_back(number);
         }
         outcome
     }
 
-    /// `unborn`: set to false as soon as the number may be somebody's, whatever comes of it.
+    /// `uncommitted`: set to false as soon as the number may be somebody's, whatever comes of it.
     #[allow(clippy::too_many_arguments)]
-    fn try_birth(
+    fn try_creation(
         &self,
         directory: Directory,
         expected: &Expected,
         name: &[u8],
         found: &Found,
-        birth: Birth<'_>,
+        creation: Creation<'_>,
         number: InodeNumber,
-        unborn: &Cell<bool>,
+        uncommitted: &Cell<bool>,
     ) -> Attempt<&'static CachedInode> {
         let time = now();
         let prepared = self.prepare_overlay(name, found, true)?;
-        let (inode, with, _locked) = self.conceive(directory, birth, number, time)?;
+        let (inode, with, _locked) = self.conceive(directory, creation, number, time)?;
         let mode = inode.mode.load(Ordering::Relaxed) & 0o7777;
         let gid = inode.gid.load(Ordering::Relaxed);
         let record = Record {
             state: effect::ADD,
             sequence: 0,
-            kind: birth.kind,
+            kind: creation.kind,
             inode: number,
             generation: inode.generation(),
             source_directory: 0,
             mode,
-            uid: birth.owner.0,
+            uid: creation.owner.0,
             gid,
             created: time,
             changed: None,
@@ -122,57 +122,57 @@ impl<'a> Context<'a> {
             name,
             source: b"",
         };
-        let born = with.as_ref().map_or(Born::Empty, With::born);
-        let record = Ready::birth(record, born)?;
+        let created = with.as_ref().map_or(Created::Empty, With::created);
+        let record = Ready::creation(record, created)?;
         let involved = [(directory.inode(), *expected)];
-        if birth.opens {
+        if creation.opens {
             self.list_open(inode)?;
         }
         let committed = self.commit_record(directory, expected, record, &involved, time);
         let (reference, confirmed) = match committed {
             Ok(committed) => committed,
             Err(stop) => {
-                if birth.opens {
+                if creation.opens {
                     self.close_again(inode);
                 }
                 // What stops an attempt takes its record back, or comes before it; what fails it
                 // leaves open whether the record is there.
                 let ended = inode.branch.load(Ordering::Relaxed) == begun::NOT
                     || matches!(stop, Stop::Need(_)) && self.end_branch(inode).is_ok();
-                unborn.set(matches!(stop, Stop::Need(_)) && ended);
+                uncommitted.set(matches!(stop, Stop::Need(_)) && ended);
                 if ended {
                     self.discard_delta(inode);
                 }
                 return Err(stop);
             }
         };
-        unborn.set(false);
+        uncommitted.set(false);
         if confirmed == Confirmed::Standing {
             let dentry = Dentry {
                 inode: number,
                 generation: inode.generation(),
-                kind: birth.kind,
+                kind: creation.kind,
             };
-            if birth.kind != FileKind::Directory {
+            if creation.kind != FileKind::Directory {
                 // Nobody finds it before it is in the overlay.
                 inode.link_delta.store(links(1), Ordering::Relaxed);
                 inode.is_counted();
             }
             self.set_overlay(directory, name, found, Some((dentry, reference)), prepared);
             self.count_names(directory, 1);
-            if birth.kind == FileKind::Directory {
+            if creation.kind == FileKind::Directory {
                 directory.add_links(1);
             }
         }
         Ok(inode)
     }
 
-    /// Makes the view of a number about to be born, as a name in `directory` would have it.
+    /// Makes the view of a number about to be created, as a name in `directory` would have it.
     /// Locked; nothing leads to it yet.
     pub(super) fn conceive(
         &self,
         directory: Directory,
-        birth: Birth<'_>,
+        creation: Creation<'_>,
         number: InodeNumber,
         time: i64,
     ) -> Attempt<(&'static CachedInode, Option<With>, Whole)> {
@@ -187,23 +187,23 @@ impl<'a> Context<'a> {
         let gid = if setgid {
             directory.gid.load(Ordering::Relaxed)
         } else {
-            birth.owner.1
+            creation.owner.1
         };
-        let inherited = if setgid && birth.kind == FileKind::Directory {
+        let inherited = if setgid && creation.kind == FileKind::Directory {
             0o2000
         } else {
             0
         };
-        let mode = birth.mode & 0o7777 | inherited;
+        let mode = creation.mode & 0o7777 | inherited;
         // Others may be tidying up what an earlier life of the number left in its view.
         let locked = self.lock_now(inode)?;
         if !self.has_no_delta(inode) {
             self.discard_delta(inode);
         }
-        prepare_unborn(inode, header.generation(), &own, directory.number());
+        prepare_uncommitted(inode, header.generation(), &own, directory.number());
         let relaxed = Ordering::Relaxed;
-        inode.mode.store(birth.kind.mode_bits() | mode, relaxed);
-        inode.uid.store(birth.owner.0, relaxed);
+        inode.mode.store(creation.kind.mode_bits() | mode, relaxed);
+        inode.uid.store(creation.owner.0, relaxed);
         inode.gid.store(gid, relaxed);
         for field in [
             &inode.accessed,
@@ -213,14 +213,14 @@ impl<'a> Context<'a> {
         ] {
             field.store(time as u64, relaxed);
         }
-        let directory_links = if birth.kind == FileKind::Directory {
+        let directory_links = if creation.kind == FileKind::Directory {
             2
         } else {
             0
         };
         inode.base_links.store(directory_links, relaxed);
-        let with = match birth.kind {
-            FileKind::Link => Some(self.store_target(inode, &own, birth.target, time)?),
+        let with = match creation.kind {
+            FileKind::Link => Some(self.store_target(inode, &own, creation.target, time)?),
             _ => None,
         };
         inode
@@ -231,10 +231,10 @@ impl<'a> Context<'a> {
 
     /// Makes a file without a name (O_TMPFILE), as if in `directory`, and lists it as open: it
     /// is of this session alone and ends when it is closed, unless a link is made to it.
-    pub fn give_nameless_birth(
+    pub fn give_nameless_creation(
         &self,
         directory: Directory,
-        birth: Birth<'_>,
+        creation: Creation<'_>,
         linkable: bool,
     ) -> Attempt<&'static CachedInode> {
         let number = self.take_number()?;
@@ -242,7 +242,7 @@ impl<'a> Context<'a> {
             if self.header(number)?.ownership().session() != self.session.number() {
                 return Err(Need::Again.into());
             }
-            let (inode, _, _locked) = self.conceive(directory, birth, number, now())?;
+            let (inode, _, _locked) = self.conceive(directory, creation, number, now())?;
             self.list_open(inode)?;
             inode.set(flag::LINKABLE, linkable);
             inode.set(flag::UNLINKED, true);
@@ -255,7 +255,7 @@ impl<'a> Context<'a> {
         outcome
     }
 
-    /// Stores the target of a symbolic link about to be born, durably.
+    /// Stores the target of a symbolic link about to be created, durably.
     fn store_target(
         &self,
         inode: &'static CachedInode,
@@ -278,17 +278,17 @@ impl<'a> Context<'a> {
             place.ok_or(Errno::NAMETOOLONG)?.copy_from_slice(target);
             // In one piece: the line in which the target ends would be flushed twice.
             let data = bytes.try_stream(0, &whole).map_err(|error| error.errno())?;
-            // Nobody looks at page or branch before the inode is born, so one fence does for both.
+            // Nobody looks at page or branch before the inode is created, so one fence does for both.
             let branch = self.begin_with(inode, own, contents, time)?;
             let (contents, branch) = order::fence((data.describing(), branch));
             Ok(With { contents, branch })
         };
         let with = stored().inspect_err(|_| stock.data.release(session, page))?;
-        self.has_from_birth(File::of(inode)?, contents);
+        self.has_from_creation(File::of(inode)?, contents);
         Ok(with)
     }
 
-    /// Begins the branch of an inode about to be born with contents, which are stored. To be fenced before
+    /// Begins the branch of an inode about to be created with contents, which are stored. To be fenced before
     /// anything leads to it.
     pub(super) fn begin_with(
         &self,
@@ -323,7 +323,7 @@ impl<'a> Context<'a> {
     }
 
     /// The view of an inode that was [begun with](Self::begin_with) contents, durably by now.
-    pub(super) fn has_from_birth(&self, file: File, contents: Said) {
+    pub(super) fn has_from_creation(&self, file: File, contents: Said) {
         file.branch.store(begun::DURABLE, Ordering::Release);
         self.note_dirty(&file);
         file.part().root.store(contents.root.0, Ordering::Release);
@@ -334,7 +334,7 @@ impl<'a> Context<'a> {
         file.part().pages.store(contents.pages, Ordering::Relaxed);
     }
 
-    /// Durably ends the branch of an inode that dies unborn.
+    /// Durably ends the branch of an inode that dies uncommitted.
     pub(super) fn end_branch(&self, inode: &CachedInode) -> Attempt<()> {
         let slot = inode
             .expected()
@@ -344,10 +344,10 @@ impl<'a> Context<'a> {
     }
 
     /// A name of an inode is gone, or it is not open any more: if it has no name left, in this
-    /// session's view, it is marked, and what was never born ends if nobody here has it open.
+    /// session's view, it is marked, and what was never committed ends if nobody here has it open.
     #[inline]
     pub fn dispose(&self, inode: &'static CachedInode) {
-        let may_end = inode.has(flag::UNBORN) && !inode.is_open();
+        let may_end = inode.has(flag::UNCOMMITTED) && !inode.is_open();
         let is_marked = inode.has(flag::UNLINKED);
         let has_none = || !inode.is_directory() && inode.links() == 0;
         if if is_marked { may_end } else { has_none() } {
@@ -377,12 +377,12 @@ impl<'a> Context<'a> {
         let granted = self
             .header(inode.number())
             .is_ok_and(|header| header.kind() == HeaderKind::Granted);
-        if !inode.has(flag::UNBORN) || !granted {
+        if !inode.has(flag::UNCOMMITTED) || !granted {
             return;
         }
         if self
-            .lanes(inode)
-            .any(|lane| lane.tail_first.load(Ordering::Relaxed) != 0)
+            .shards(inode)
+            .any(|shard| shard.tail_first.load(Ordering::Relaxed) != 0)
         {
             // Its records may have removed names elsewhere: they count until a fold has taken
             // them; then the number comes back (see `refresh_if_folded`).
@@ -397,12 +397,12 @@ impl<'a> Context<'a> {
             inode.allow_openings();
             return;
         }
-        self.end_unborn(inode);
+        self.end_uncommitted(inode);
     }
 
-    /// Forgets an inode that died unborn, and queues its number. Under its lock, with openings
+    /// Forgets an inode that died uncommitted, and queues its number. Under its lock, with openings
     /// refused until there is no view that could be opened.
-    pub fn end_unborn(&self, inode: &'static CachedInode) {
+    pub fn end_uncommitted(&self, inode: &'static CachedInode) {
         // First: who reads without its lock looks at this afterwards, and what he has read may be
         // another's by then.
         inode.sequence.store(u64::MAX, Ordering::SeqCst);
@@ -413,10 +413,10 @@ impl<'a> Context<'a> {
     }
 }
 
-/// Makes a cached inode the view of a number about to be born.
-fn prepare_unborn(inode: &CachedInode, generation: u32, own: &Expected, parent: InodeNumber) {
+/// Makes a cached inode the view of a number about to be created.
+fn prepare_uncommitted(inode: &CachedInode, generation: u32, own: &Expected, parent: InodeNumber) {
     inode.generation.store(generation, Ordering::Release);
-    inode.flags.store(flag::UNBORN, Ordering::Release);
+    inode.flags.store(flag::UNCOMMITTED, Ordering::Release);
     inode.link_delta.store(0, Ordering::Relaxed);
     for field in [&inode.size, &inode.base_root, &inode.base_size] {
         field.store(0, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The net: system calls that libc makes itself (stdio, opendir, realpath ...) trap as SIGSYS by
+//! The dispatch: system calls that libc makes itself (stdio, opendir, realpath ...) trap as SIGSYS by
 //! Syscall User Dispatch and are answered by the same handlers as the symbols.
 //!
 //! Two forms. *Exclusive* (Linux 5.11 on): all calls but those from this library's text trap, also those
@@ -26,7 +26,7 @@ use crate::{calls, memory, patch, process, settings, stack, unreached};
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
-/// Which net is up.
+/// Which dispatch is up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -51,9 +51,9 @@ impl Kind {
 pub enum Choice {
     /// The best that the system allows.
     Best = 0,
-    /// ARCK_NET names it.
+    /// ARCK_DISPATCH names it.
     Asked = 1,
-    /// The system refused a better one, or the one that ARCK_NET names.
+    /// The system refused a better one, or the one that ARCK_DISPATCH names.
     Fallback = 2,
 }
 
@@ -143,13 +143,13 @@ fn text_range(address: usize) -> Option<(usize, usize)> {
     search.found
 }
 
-/// At start-up: puts up the best net that the system allows, or the one asked for, on this thread.
+/// At start-up: puts up the best dispatch that the system allows, or the one asked for, on this thread.
 pub fn start() {
-    let mut wanted = settings::NET.get();
+    let mut wanted = settings::DISPATCH.get();
     if !matches!(wanted, b"" | b"sud-inclusive" | b"sud-exclusive" | b"none") {
         raw::print(
             2,
-            b"arck: ARCK_NET is not sud-inclusive, sud-exclusive or none; taking the best there is\n",
+            b"arck: ARCK_DISPATCH is not sud-inclusive, sud-exclusive or none; taking the best there is\n",
         );
         wanted = b"";
     }
@@ -196,18 +196,18 @@ fn put_up(kind: Kind, (start, length): (usize, usize)) -> bool {
     up
 }
 
-/// Without a net what libc does inside its own functions goes to the kernel. That is said once,
+/// Without dispatch what libc does inside its own functions goes to the kernel. That is said once,
 /// by the first program; those that it executes find `ARCK_TOLD` in their environment.
 fn say_what_is_missing(choice: Choice) {
     if settings::was_told() {
         return;
     }
     let why: &[u8] = match choice {
-        Choice::Asked => b"ARCK_NET=none",
+        Choice::Asked => b"ARCK_DISPATCH=none",
         _ => b"the kernel refuses Syscall User Dispatch",
     };
     let mut text = raw::Text::<512>::new();
-    text.push(b"arck: no net under libc (")
+    text.push(b"arck: no dispatch under libc (")
         .push(why)
         .push(b"): files of ")
         .push(settings::MOUNT.get())
@@ -263,7 +263,7 @@ pub fn is_libcs(address: usize) -> bool {
     address.wrapping_sub(start) <= LIBC_LENGTH.load(Ordering::Relaxed)
 }
 
-/// Arms the net on this thread. False if the kernel refuses.
+/// Arms the dispatch on this thread. False if the kernel refuses.
 pub fn arm() -> bool {
     if kind() == Kind::None {
         return false;
@@ -306,7 +306,7 @@ pub fn armed_again(cleared: bool) {
     arm();
 }
 
-/// A system call from the net's range. Asynchronous cancellation is off before anything else.
+/// A system call from the dispatch's range. Asynchronous cancellation is off before anything else.
 unsafe extern "C-unwind" fn on_sigsys(
     signal: i32,
     information: *mut libc::siginfo_t,
@@ -369,7 +369,7 @@ const SYSCALL_LENGTH: i64 = 2;
 /// library: some of Go's.
 fn give_up() {
     unreached::say_of_this(unreached::Reason::OwnStorage);
-    // SAFETY: switches this thread's net off.
+    // SAFETY: switches this thread's dispatch off.
     unsafe { syscall!(libc::SYS_prctl, PR_SET_SYSCALL_USER_DISPATCH, 0, 0, 0, 0) };
 }
 
@@ -559,7 +559,7 @@ unsafe fn runs_libcs(
 
 std::arch::global_asm!(
     // fn arck_clone(registers: *const [u64; 13]) -> isize: makes the system call described by
-    // the registers. The parent returns here; the child, on its new stack, arms its net and goes
+    // the registers. The parent returns here; the child, on its new stack, arms its dispatch and goes
     // on at the address found below its stack's top, with the registers as they were.
     ".globl arck_clone",
     ".hidden arck_clone",

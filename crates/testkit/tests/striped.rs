@@ -1,5 +1,5 @@
 //! Directories and files that several threads of a session change at the same time, so that they are
-//! spread: what stands in the tails of a directory's delta is what the threads did, to this session,
+//! striped: what stands in the tails of a directory's delta is what the threads did, to this session,
 //! to one that reads, and after a kill; bytes of a file are read as they were written.
 
 use arck_testkit::{Random, Shorthand, TestPool};
@@ -78,8 +78,8 @@ fn what_threads_did_in_one_directory_is_there_after_a_kill() {
         .expect("mkdir");
     let end = Instant::now() + Duration::from_secs(60);
     let mut round = 0;
-    let mut was_spread = false;
-    while round < ROUNDS || (!was_spread && Instant::now() < end) {
+    let mut was_striped = false;
+    while round < ROUNDS || (!was_striped && Instant::now() < end) {
         std::thread::scope(|scope| {
             for (thread, own) in (0..).zip(&mut owns) {
                 let session = &session;
@@ -87,7 +87,7 @@ fn what_threads_did_in_one_directory_is_there_after_a_kill() {
                 scope.spawn(move || change(session, thread, &mut random, own));
             }
         });
-        was_spread |= session.spread_inodes() != 0;
+        was_striped |= session.striped_inodes() != 0;
         let mut expected: BTreeMap<String, u64> = BTreeMap::new();
         owns.iter().for_each(|own| expected.extend(own.clone()));
         let mut now = seen(&session);
@@ -108,25 +108,25 @@ fn what_threads_did_in_one_directory_is_there_after_a_kill() {
         assert_eq!(pool.violations(), "");
         round += 1;
     }
-    assert!(was_spread, "threads never waited for each other");
+    assert!(was_striped, "threads never waited for each other");
 }
 
 #[test]
 fn bytes_that_threads_overwrite_are_never_torn() {
-    /// Each file is spread once, in the middle of everything.
+    /// Each file is striped once, in the middle of everything.
     const FILES: u32 = 60;
     let pool = TestPool::new(128 << 20);
     let session = pool.session();
     let end = Instant::now() + Duration::from_secs(120);
     for file in 0..FILES {
-        // A new one each time: what is spread stays so.
+        // A new one each time: what is striped stays so.
         let name = format!("file-{file}");
         session.put(&name, &vec![0; SIZE]).expect("put");
         contest(&session, &name, || {
-            session.spread_inodes() <= file && Instant::now() < end
+            session.striped_inodes() <= file && Instant::now() < end
         });
     }
-    assert!(session.spread_inodes() >= FILES, "threads never waited");
+    assert!(session.striped_inodes() >= FILES, "threads never waited");
     assert_eq!(pool.violations(), "");
 }
 
@@ -213,18 +213,18 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// Makes threads wait for each other in the directory `d` until it is spread.
-fn spread_directory(session: &FileSystem) {
+/// Makes threads wait for each other in the directory `d` until it is striped.
+fn striped_directory(session: &FileSystem) {
     session
         .make_directory(At::Root, b"d", 0o755)
         .expect("mkdir");
     let end = Instant::now() + Duration::from_secs(120);
-    let before = session.spread_inodes();
+    let before = session.striped_inodes();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             scope.spawn(move || {
                 let name = format!("d/first-{thread}");
-                while session.spread_inodes() == before && Instant::now() < end {
+                while session.striped_inodes() == before && Instant::now() < end {
                     session.put(&name, b"").expect("put");
                     session
                         .unlink(At::Root, name.as_bytes(), 0)
@@ -233,7 +233,7 @@ fn spread_directory(session: &FileSystem) {
             });
         }
     });
-    assert!(session.spread_inodes() > before, "threads never waited");
+    assert!(session.striped_inodes() > before, "threads never waited");
 }
 
 /// Calls all at about the same time, one a little later than another, by chance.
@@ -261,7 +261,7 @@ fn names_that_leave_a_directory_at_one_time_are_folded_with_where_they_go() {
     const ROUNDS: usize = 1000;
     let pool = TestPool::new(128 << 20);
     let session = pool.session();
-    spread_directory(&session);
+    striped_directory(&session);
     let targets = ["1", "2", "3", "4"];
     for target in targets {
         session
@@ -305,7 +305,7 @@ fn a_link_beside_the_removal_of_the_last_name_counts() {
     const ROUNDS: usize = 3000;
     let pool = TestPool::new(128 << 20);
     let session = pool.session();
-    spread_directory(&session);
+    striped_directory(&session);
     let mut linked = 0;
     let mut random = Random::new(1);
     for round in 0..ROUNDS {
@@ -339,16 +339,16 @@ fn a_link_beside_the_removal_of_the_last_name_counts() {
     assert_eq!(pool.violations(), "");
 }
 
-/// Makes threads wait for each other to overwrite a file until it is spread.
-fn spread_file(session: &FileSystem, name: &str) {
+/// Makes threads wait for each other to overwrite a file until it is striped.
+fn striped_file(session: &FileSystem, name: &str) {
     session.put(name, &vec![0; SIZE]).expect("put");
     let end = Instant::now() + Duration::from_secs(120);
-    let before = session.spread_inodes();
+    let before = session.striped_inodes();
     std::thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
                 let handle = session.open_at_root(name, libc::O_WRONLY).expect("open");
-                while session.spread_inodes() == before && Instant::now() < end {
+                while session.striped_inodes() == before && Instant::now() < end {
                     let done = session.write(handle, &[0; 30_000], Some(0));
                     assert_eq!(done, Ok(30_000));
                 }
@@ -356,7 +356,7 @@ fn spread_file(session: &FileSystem, name: &str) {
             });
         }
     });
-    assert!(session.spread_inodes() > before, "threads never waited");
+    assert!(session.striped_inodes() > before, "threads never waited");
 }
 
 #[test]
@@ -364,8 +364,8 @@ fn times_that_threads_stamp_are_those_that_are_stored() {
     const ROUNDS: usize = 800;
     let pool = TestPool::new(128 << 20);
     let (session, reader) = (pool.session(), pool.session());
-    spread_directory(&session);
-    spread_file(&session, "file");
+    striped_directory(&session);
+    striped_file(&session, "file");
     let times = |session: &FileSystem, path: &str| {
         let found = session.stat(At::Root, path.as_bytes(), 0).expect("stat");
         (found.modified, found.changed)
@@ -428,14 +428,14 @@ fn next_tick() -> Instant {
 }
 
 #[test]
-fn directories_that_were_spread_are_removed_and_made_anew() {
+fn directories_that_were_striped_are_removed_and_made_anew() {
     const ROUNDS: u64 = 300;
     let pool = TestPool::new(128 << 20);
     let session = pool.session();
     let end = Instant::now() + Duration::from_secs(120);
     let mut round = 0;
-    // Numbers of directories that are not born are used again soon, with the buckets they have.
-    while round < ROUNDS || (session.spread_inodes() < 2 && Instant::now() < end) {
+    // Numbers of directories that are not committed are used again soon, with the buckets they have.
+    while round < ROUNDS || (session.striped_inodes() < 2 && Instant::now() < end) {
         for directory in ["x", "y"] {
             let made = session.make_directory(At::Root, directory.as_bytes(), 0o755);
             made.expect("mkdir");
@@ -461,7 +461,7 @@ fn directories_that_were_spread_are_removed_and_made_anew() {
         assert_eq!(pool.violations(), "");
         round += 1;
     }
-    assert!(session.spread_inodes() >= 2, "threads never waited");
+    assert!(session.striped_inodes() >= 2, "threads never waited");
     assert_eq!(pool.session().names("").expect("names"), [""; 0]);
 }
 
@@ -516,7 +516,7 @@ fn names_in_two_directories(session: &FileSystem, thread: u64, random: &mut Rand
 fn threads_make_room_in_a_directory_of_a_full_pool() {
     let pool = TestPool::new(16 << 20);
     let session = pool.session();
-    spread_directory(&session);
+    striped_directory(&session);
     let name = |thread: u64, number: u64| format!("d/{thread}-{number}-{}", "n".repeat(200));
     for round in 0..3 {
         let made = [const { AtomicU64::new(0) }; THREADS as usize];
@@ -569,7 +569,7 @@ fn threads_make_room_in_a_directory_of_a_full_pool() {
 fn what_was_overwritten_does_not_come_back() {
     let pool = TestPool::new(128 << 20);
     let (session, other) = (pool.session(), pool.session());
-    spread_file(&session, "file");
+    striped_file(&session, "file");
     let stop = AtomicBool::new(false);
     let runs = || !stop.load(Ordering::Relaxed);
     let end = Instant::now() + Duration::from_secs(3);

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Words of tables, by byte offset, and pages, as the entry leaves them.
 #[derive(Default)]
-pub(super) struct Overlay {
+pub(super) struct Replayed {
     headers: HashMap<u64, u64>,
     bitmap: HashMap<u64, u64>,
     pages: HashMap<u64, Box<PageWords>>,
@@ -27,7 +27,7 @@ pub(super) struct Overlay {
 /// Words by their places.
 pub(crate) type Words = Vec<(u64, u64)>;
 
-impl Overlay {
+impl Replayed {
     pub fn header_word(&self, at: u64) -> Option<u64> {
         word(&self.headers, at)
     }

@@ -17,12 +17,12 @@ use std::collections::{BTreeMap, VecDeque};
 /// Inode and access mode.
 type Key = (Inode, i32);
 
-/// Where a process may have fewer descriptors than that, it has no spares.
+/// Where a process may have fewer descriptors than that, it has no those at hand.
 const LIMIT: usize = 256;
-/// Spares at most, where the process may have many more descriptors than that.
+/// What is at hand at most, where the process may have many more descriptors than that.
 const MOST: usize = 1024;
 
-pub struct Spares {
+pub struct AtHand {
     /// With when it was put here.
     files: BTreeMap<Key, (u64, LockFile)>,
     /// In the order in which they were put here; what was taken out since stands there still.
@@ -32,9 +32,9 @@ pub struct Spares {
     from: usize,
 }
 
-impl Default for Spares {
+impl Default for AtHand {
     fn default() -> Self {
-        Spares {
+        AtHand {
             files: BTreeMap::new(),
             order: VecDeque::new(),
             count: 0,
@@ -78,7 +78,7 @@ pub fn unlock(file: &LockFile) -> bool {
     true
 }
 
-impl Spares {
+impl AtHand {
     /// Keeps one that is unlocked. What is to be closed instead, if anything is.
     pub fn put(&mut self, file: LockFile) -> Option<LockFile> {
         let Some(access) = file.access else {
@@ -135,7 +135,7 @@ impl Spares {
     }
 }
 
-/// Spares that there may be, where there are so many: of the numbers for this library's own half.
+/// What is at hand that there may be, where there are so many: of the numbers for this library's own half.
 fn most(there: usize) -> usize {
     if there <= reserved::NUMBERS / 2 {
         return there;

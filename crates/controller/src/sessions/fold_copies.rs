@@ -1,14 +1,14 @@
-//! Receipts: what became of what operations stored that straddled a fold (DESIGN section 5).
+//! Fold copies: what became of what operations stored that straddled a fold (DESIGN section 5).
 //!
-//! A receipt outlives the controller that made it, since the operation that will ask for it does. It
+//! A fold copy outlives the controller that made it, since the operation that will ask for it does. It
 //! is written to a file beside the arena before the fold is committed, which happens only where an
 //! operation did not leave in time. So a controller that is started later can say of every fold
-//! number that ended before it what the earlier one could have said: where the file has a receipt, that;
+//! number that ended before it what the earlier one could have said: where the file has a fold copy, that;
 //! where it has none, nothing straddled, and all that was stored was taken along.
 //!
 //! # Invariants
-//! * Receipts are in the file before the fold numbers end of which they tell.
-//! * A receipt of a fold number that did not end tells nothing, and goes: when the commit fails,
+//! * Fold copies are in the file before the fold numbers end of which they tell.
+//! * A fold copy of a fold number that did not end tells nothing, and goes: when the commit fails,
 //!   and when the file is read.
 //! * What had to go while somebody might have asked for it is lost: for that number and all below,
 //!   nobody knows any more. The session table says so.
@@ -28,15 +28,15 @@ use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
-/// Bytes of receipts that are kept for a session at most, and so for operations that stay away
+/// Bytes of fold copies that are kept for a session at most, and so for operations that stay away
 /// however long.
-pub const RECEIPT_BYTES: usize = 64 << 20;
+pub const FOLD_COPY_BYTES: usize = 64 << 20;
 /// A file is written anew when it has so many bytes more than twice what is kept.
 const WASTED: u64 = 1 << 20;
 
 /// What a fold made of what an operation stored that straddled it.
 #[derive(Clone, Debug)]
-pub enum Receipt {
+pub enum FoldCopy {
     /// Nothing was in flight: all that was stored was taken along.
     Whole,
     /// Taken along is what stands in this copy.
@@ -49,11 +49,11 @@ pub enum Receipt {
     Lost,
 }
 
-impl Receipt {
+impl FoldCopy {
     fn size(&self) -> usize {
         match self {
-            Receipt::Copy(delta) => 256 + delta.pages.len() * 4200,
-            Receipt::Pieces(pieces) => pieces.iter().map(|(_, bytes)| bytes.len() + 128).sum(),
+            FoldCopy::Copy(delta) => 256 + delta.pages.len() * 4200,
+            FoldCopy::Pieces(pieces) => pieces.iter().map(|(_, bytes)| bytes.len() + 128).sum(),
             _ => 64,
         }
     }
@@ -61,8 +61,8 @@ impl Receipt {
     /// `length` bytes from byte `offset` of the arena as they were copied, if they were.
     pub fn arena_bytes(&self, offset: u64, length: usize) -> Option<&[u8]> {
         match self {
-            Receipt::Copy(delta) => delta.arena_bytes(offset, length),
-            Receipt::Pieces(pieces) => pieces.iter().find_map(|(start, bytes)| {
+            FoldCopy::Copy(delta) => delta.arena_bytes(offset, length),
+            FoldCopy::Pieces(pieces) => pieces.iter().find_map(|(start, bytes)| {
                 let first = usize::try_from(offset.checked_sub(*start)?).ok()?;
                 bytes.get(first..first.checked_add(length)?)
             }),
@@ -73,65 +73,65 @@ impl Receipt {
 
 /// What became of a delta: inode, the fold number that ended.
 #[derive(Clone, Debug)]
-pub struct KeptReceipt {
+pub struct KeptFoldCopy {
     pub inode: InodeNumber,
     pub fold: u64,
-    pub kind: Receipt,
+    pub kind: FoldCopy,
 }
 
-/// The receipts of a fold that ended fold numbers while operations were in flight.
+/// The fold copies of a fold that ended fold numbers while operations were in flight.
 #[derive(Clone, Debug)]
 struct KeptFold {
     /// Who may ask: until it begins another operation.
     flights: Flights,
-    receipts: Vec<KeptReceipt>,
+    fold_copies: Vec<KeptFoldCopy>,
     /// At least as many as it takes here, and in the file.
     bytes: usize,
 }
 
 impl KeptFold {
-    fn new(flights: Flights, receipts: Vec<KeptReceipt>) -> KeptFold {
-        let sizes = receipts.iter().map(|kept| kept.kind.size());
+    fn new(flights: Flights, fold_copies: Vec<KeptFoldCopy>) -> KeptFold {
+        let sizes = fold_copies.iter().map(|kept| kept.kind.size());
         KeptFold {
             bytes: flights.size() + sizes.sum::<usize>(),
             flights,
-            receipts,
+            fold_copies,
         }
     }
 }
 
-/// Whose receipts: the session, and its place in the session table.
+/// Whose fold copies: the session, and its place in the session table.
 #[derive(Clone, Copy, Debug)]
 pub struct Whose {
     pub session: SessionNumber,
     pub index: usize,
 }
 
-/// All receipts of a session.
+/// All fold copies of a session.
 #[derive(Default, Debug)]
-pub struct Receipts {
+pub struct FoldCopies {
     folds: VecDeque<KeptFold>,
     bytes: usize,
-    /// Greatest fold number whose receipt had to go while somebody might have asked for it.
+    /// Greatest fold number whose fold copy had to go while somebody might have asked for it.
     lost: u64,
     /// Bytes of the file.
     written: u64,
 }
 
-/// Name of the file with a session's receipts.
+/// Name of the file with a session's fold copies.
 pub fn name(session: SessionNumber) -> String {
-    format!("{}.receipts", numbered(layout::ARENAS, session))
+    format!("{}.fold_copies", numbered(layout::ARENAS, session))
 }
 
-impl Receipts {
-    /// The receipt of the fold that ended fold number `fold` of `inode`.
-    pub fn find(&self, inode: InodeNumber, fold: u64) -> &Receipt {
-        let kept = self.folds.iter().rev().flat_map(|kept| &kept.receipts);
+impl FoldCopies {
+    /// The fold copy of the fold that ended fold number `fold` of `inode`.
+    pub fn find(&self, inode: InodeNumber, fold: u64) -> &FoldCopy {
+        let kept = self.folds.iter().rev().flat_map(|kept| &kept.fold_copies);
         let mut same = kept.filter(|kept| (kept.inode, kept.fold) == (inode, fold));
         match same.next() {
             Some(kept) => &kept.kind,
-            None if fold <= self.lost => &Receipt::Lost,
-            None => &Receipt::Whole,
+            None if fold <= self.lost => &FoldCopy::Lost,
+            None => &FoldCopy::Whole,
         }
     }
 
@@ -144,18 +144,18 @@ impl Receipts {
         whose: Whose,
         control: Option<&ControlMemory>,
         flights: Flights,
-        receipts: Vec<KeptReceipt>,
+        fold_copies: Vec<KeptFoldCopy>,
     ) {
         self.drop_asked(pool, whose, control);
-        if receipts.is_empty() {
+        if fold_copies.is_empty() {
             return;
         }
-        let fold = KeptFold::new(flights, receipts);
+        let fold = KeptFold::new(flights, fold_copies);
         let bytes = fold.bytes;
         self.write(pool, whose, &fold);
         self.bytes += bytes;
         self.folds.push_back(fold);
-        while self.bytes > RECEIPT_BYTES && self.folds.len() > 1 {
+        while self.bytes > FOLD_COPY_BYTES && self.folds.len() > 1 {
             self.lose_oldest(pool, whose);
         }
         if self.written > 2 * self.bytes as u64 + WASTED {
@@ -168,24 +168,24 @@ impl Receipts {
         self.bytes
     }
 
-    /// Folds of which receipts are kept.
+    /// Folds of which fold copies are kept.
     pub fn len(&self) -> usize {
         self.folds.len()
     }
 
-    /// Gives up the receipts of the oldest fold; how many bytes that were.
+    /// Gives up the fold copies of the oldest fold; how many bytes that were.
     pub fn lose_oldest(&mut self, pool: &Pool, whose: Whose) -> usize {
         let Some(old) = self.folds.pop_front() else {
             return 0;
         };
         self.bytes -= old.bytes;
-        let folds = old.receipts.iter().map(|kept| kept.fold);
+        let folds = old.fold_copies.iter().map(|kept| kept.fold);
         self.lost = folds.fold(self.lost, u64::max);
         store_lost(pool, whose, self.lost);
         old.bytes
     }
 
-    /// The fold whose receipts were kept last did not happen.
+    /// The fold whose fold copies were kept last did not happen.
     pub fn take_back(&mut self, pool: &Pool, whose: Whose) {
         if let Some(last) = self.folds.pop_back() {
             self.bytes -= last.bytes;
@@ -193,7 +193,7 @@ impl Receipts {
         }
     }
 
-    /// An operation asks for the receipt right after it has left: receipts go once all who were
+    /// An operation asks for the fold copy right after it has left: fold copies go once all who were
     /// in flight have begun another operation.
     pub fn drop_asked(&mut self, pool: &Pool, whose: Whose, control: Option<&ControlMemory>) {
         let Some(control) = control else { return };
@@ -224,8 +224,8 @@ impl Receipts {
         match append(pool, whose.session, self.written, &bytes) {
             Ok(()) => self.written += bytes.len() as u64,
             Err(errno) => {
-                tracing::warn!("receipts of session {}: {errno}", whose.session);
-                let folds = fold.receipts.iter().map(|kept| kept.fold);
+                tracing::warn!("fold copies of session {}: {errno}", whose.session);
+                let folds = fold.fold_copies.iter().map(|kept| kept.fold);
                 // This controller knows, but the next one will not.
                 store_lost(pool, whose, folds.fold(self.lost, u64::max));
             }
@@ -248,22 +248,22 @@ impl Receipts {
         whose: Whose,
         lost: u64,
         is_current: impl Fn(InodeNumber, u64) -> bool,
-    ) -> Receipts {
-        let mut receipts = Receipts {
+    ) -> FoldCopies {
+        let mut fold_copies = FoldCopies {
             lost,
-            ..Receipts::default()
+            ..FoldCopies::default()
         };
         let bytes = read_file(pool, whose.session).unwrap_or_default();
         let mut rest = &bytes[..];
         while let Some((mut fold, behind)) = decode(rest) {
-            fold.receipts
+            fold.fold_copies
                 .retain(|kept| !is_current(kept.inode, kept.fold));
-            receipts.bytes += fold.bytes;
-            receipts.folds.push_back(fold);
+            fold_copies.bytes += fold.bytes;
+            fold_copies.folds.push_back(fold);
             rest = behind;
         }
-        receipts.write_anew(pool, whose);
-        receipts
+        fold_copies.write_anew(pool, whose);
+        fold_copies
     }
 }
 
@@ -319,7 +319,7 @@ const NOTHING: u64 = 0;
 const LOST: u64 = 1;
 const PIECES: u64 = 2;
 
-/// A record of the file: magic, checksum of the rest, its length; flights; receipts.
+/// A record of the file: magic, checksum of the rest, its length; flights; fold copies.
 fn encode(fold: &KeptFold) -> Vec<u8> {
     let mut body: Vec<u8> = Vec::new();
     let word = |body: &mut Vec<u8>, word: u64| body.extend_from_slice(&word.to_le_bytes());
@@ -332,22 +332,22 @@ fn encode(fold: &KeptFold) -> Vec<u8> {
             word(&mut body, counter);
         }
     }
-    word(&mut body, fold.receipts.len() as u64);
-    for kept in &fold.receipts {
+    word(&mut body, fold.fold_copies.len() as u64);
+    for kept in &fold.fold_copies {
         word(&mut body, u64::from(kept.inode));
         word(&mut body, kept.fold);
         let pieces: Vec<(u64, &[u8])> = match &kept.kind {
             // Never kept: it is what is said of what is not there.
-            Receipt::Whole | Receipt::Lost => {
+            FoldCopy::Whole | FoldCopy::Lost => {
                 word(&mut body, LOST);
                 continue;
             }
-            Receipt::Nothing => {
+            FoldCopy::Nothing => {
                 word(&mut body, NOTHING);
                 continue;
             }
-            Receipt::Pieces(pieces) => pieces.iter().map(|(at, bytes)| (*at, &bytes[..])).collect(),
-            Receipt::Copy(delta) => {
+            FoldCopy::Pieces(pieces) => pieces.iter().map(|(at, bytes)| (*at, &bytes[..])).collect(),
+            FoldCopy::Copy(delta) => {
                 let branch = (delta.branch_offset, &delta.branch_bytes[..]);
                 let pages = delta.pages.iter();
                 let pages = pages.map(|(&page, bytes)| (u64::from(page) * PAGE_SIZE, &bytes[..]));
@@ -391,12 +391,12 @@ fn decode(bytes: &[u8]) -> Option<(KeptFold, &[u8])> {
             }
         }
     }
-    let mut receipts = Vec::new();
+    let mut fold_copies = Vec::new();
     for _ in 0..take(&mut body)? {
         let inode = InodeNumber::try_from(take(&mut body)?).ok()?;
         let fold = take(&mut body)?;
         let kind = match take(&mut body)? {
-            NOTHING => Receipt::Nothing,
+            NOTHING => FoldCopy::Nothing,
             PIECES => {
                 let mut pieces = Vec::new();
                 for _ in 0..take(&mut body)? {
@@ -406,13 +406,13 @@ fn decode(bytes: &[u8]) -> Option<(KeptFold, &[u8])> {
                     body = rest;
                     pieces.push((offset, piece.to_vec()));
                 }
-                Receipt::Pieces(pieces)
+                FoldCopy::Pieces(pieces)
             }
-            _ => Receipt::Lost,
+            _ => FoldCopy::Lost,
         };
-        receipts.push(KeptReceipt { inode, fold, kind });
+        fold_copies.push(KeptFoldCopy { inode, fold, kind });
     }
-    Some((KeptFold::new(flights, receipts), behind))
+    Some((KeptFold::new(flights, fold_copies), behind))
 }
 
 /// The next word.
@@ -426,8 +426,8 @@ fn take(body: &mut &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn fold(flights: Flights, kinds: Vec<Receipt>) -> KeptFold {
-        let kept = |(at, kind): (usize, Receipt)| KeptReceipt {
+    fn fold(flights: Flights, kinds: Vec<FoldCopy>) -> KeptFold {
+        let kept = |(at, kind): (usize, FoldCopy)| KeptFoldCopy {
             inode: at as u32 + 1,
             fold: at as u64 + 100,
             kind,
@@ -444,8 +444,8 @@ mod tests {
                 is_unknown: false,
             };
             for kinds in [
-                vec![Receipt::Nothing],
-                vec![Receipt::Pieces(vec![
+                vec![FoldCopy::Nothing],
+                vec![FoldCopy::Pieces(vec![
                     (0, vec![1; 64]),
                     (4096, vec![1; 4096]),
                 ])],
@@ -470,22 +470,22 @@ mod tests {
         };
         let mut bytes = encode(&fold(
             known,
-            vec![Receipt::Nothing, Receipt::Pieces(pieces)],
+            vec![FoldCopy::Nothing, FoldCopy::Pieces(pieces)],
         ));
         let first = bytes.len();
-        bytes.extend(encode(&fold(Flights::unknown(), vec![Receipt::Lost])));
+        bytes.extend(encode(&fold(Flights::unknown(), vec![FoldCopy::Lost])));
         let (one, rest) = decode(&bytes).unwrap();
         assert_eq!(one.flights.waiting, [(3, 7), (5, 9)]);
-        assert!(matches!(one.receipts[0].kind, Receipt::Nothing));
-        assert_eq!((one.receipts[1].inode, one.receipts[1].fold), (2, 101));
-        let copied = &one.receipts[1].kind;
+        assert!(matches!(one.fold_copies[0].kind, FoldCopy::Nothing));
+        assert_eq!((one.fold_copies[1].inode, one.fold_copies[1].fold), (2, 101));
+        let copied = &one.fold_copies[1].kind;
         assert_eq!(copied.arena_bytes(8193, 4095), Some(&[2; 4095][..]));
         assert_eq!(copied.arena_bytes(64, 64), Some(&[1; 64][..]));
         assert_eq!(copied.arena_bytes(127, 2), None);
         assert_eq!(copied.arena_bytes(63, 1), None);
         let (two, rest) = decode(rest).unwrap();
         assert!(two.flights.is_unknown && rest.is_empty());
-        assert!(matches!(two.receipts[0].kind, Receipt::Lost));
+        assert!(matches!(two.fold_copies[0].kind, FoldCopy::Lost));
         for end in 0..first {
             assert!(decode(&bytes[..end]).is_none(), "{end}");
         }
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn receipts_stay_until_whoever_may_ask_has_begun_something_else() {
+    fn fold_copies_stay_until_whoever_may_ask_has_begun_something_else() {
         let control = ControlMemory::boxed();
         let barrier = arck_protocol::operation::LightBarrier::Fence;
         let [inside, left, ..] = &control.threads;

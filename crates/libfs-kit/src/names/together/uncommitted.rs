@@ -7,7 +7,7 @@
 
 use super::Successor;
 use super::contents::{Contents, Said};
-use crate::delta::{self, Begun, Born};
+use crate::delta::{self, Begun, Created};
 use crate::engine::{Attempt, Context, Need};
 use crate::views::locks::Whole;
 use crate::views::{CachedInode, Directory, File, begun, links};
@@ -18,26 +18,26 @@ use arck_pm::{Durable, Flushed, order};
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// An inode about to be born, locked. That it holds what it does is not durable yet.
+/// An inode about to be created, locked. That it holds what it does is not durable yet.
 pub(super) struct Conceived<'c, 'a> {
-    unborn: Unborn<'c, 'a>,
+    uncommitted: Uncommitted<'c, 'a>,
     begun: Option<Flushed<Begun>>,
 }
 
 /// What was conceived, durably: a record may name it.
 pub(super) struct Ready<'c, 'a> {
-    unborn: Unborn<'c, 'a>,
+    uncommitted: Uncommitted<'c, 'a>,
     /// Of what has contents.
     begun: Option<Durable<Begun>>,
 }
 
-struct Unborn<'c, 'a> {
+struct Uncommitted<'c, 'a> {
     context: &'c Context<'a>,
     inode: &'static CachedInode,
     said: Option<Said>,
     kind: FileKind,
     /// Its record may be there.
-    may_be_born: bool,
+    may_be_created: bool,
     _locked: Whole,
 }
 
@@ -47,12 +47,12 @@ impl<'c, 'a> Ready<'c, 'a> {
         conceived: Vec<Conceived<'c, 'a>>,
         successors: &mut [Option<Successor>],
     ) -> Vec<Ready<'c, 'a>> {
-        let (unborn, begun): (Vec<_>, Vec<_>) = conceived
+        let (uncommitted, begun): (Vec<_>, Vec<_>) = conceived
             .into_iter()
-            .map(|conceived| (conceived.unborn, conceived.begun))
+            .map(|conceived| (conceived.uncommitted, conceived.begun))
             .unzip();
         let mut durable = Vec::new();
-        if unborn.iter().any(|unborn| unborn.said.is_some()) {
+        if uncommitted.iter().any(|uncommitted| uncommitted.said.is_some()) {
             let all = successors.iter_mut().flatten();
             let stored: Vec<_> = all.map(|one| one.contents.stored.take()).collect();
             let (stored, begun) = order::fence((stored, begun));
@@ -64,35 +64,35 @@ impl<'c, 'a> Ready<'c, 'a> {
             durable = begun;
         }
         let mut durable = durable.into_iter();
-        let ready = |unborn: Unborn<'c, 'a>| {
-            if let Some(said) = unborn.said
-                && let Ok(file) = File::of(unborn.inode)
+        let ready = |uncommitted: Uncommitted<'c, 'a>| {
+            if let Some(said) = uncommitted.said
+                && let Ok(file) = File::of(uncommitted.inode)
             {
-                unborn.context.has_from_birth(file, said);
+                uncommitted.context.has_from_creation(file, said);
             }
             // Nobody finds it before a name leads to it.
-            unborn.inode.link_delta.store(links(1), Ordering::Relaxed);
-            unborn.inode.is_counted();
+            uncommitted.inode.link_delta.store(links(1), Ordering::Relaxed);
+            uncommitted.inode.is_counted();
             let begun = durable.next().flatten();
-            Ready { unborn, begun }
+            Ready { uncommitted, begun }
         };
-        unborn.into_iter().map(ready).collect()
+        uncommitted.into_iter().map(ready).collect()
     }
 
     /// The record that gives it its first name, by which it `replaces` what has that. From here on it may be
-    /// born, until an attempt says that it is not.
+    /// created, until an attempt says that it is not.
     pub fn record<'n>(
         &mut self,
         name: &'n [u8],
         contents: &Contents,
         replaces: impl FnOnce(Record<'n>) -> Record<'n>,
     ) -> Result<delta::Ready<'n>, Errno> {
-        let unborn = &mut self.unborn;
-        let inode = unborn.inode;
+        let uncommitted = &mut self.uncommitted;
+        let inode = uncommitted.inode;
         let field = |field: &AtomicU32| field.load(Ordering::Relaxed);
         let record = Record {
             state: effect::ADD,
-            kind: unborn.kind,
+            kind: uncommitted.kind,
             inode: inode.number(),
             generation: inode.generation(),
             mode: field(&inode.mode) & 0o7777,
@@ -102,36 +102,36 @@ impl<'c, 'a> Ready<'c, 'a> {
             name,
             ..Record::of_nothing()
         };
-        let born = match unborn.said {
-            None => Born::Empty,
-            Some(_) => Born::With(
+        let created = match uncommitted.said {
+            None => Created::Empty,
+            Some(_) => Created::With(
                 contents.durable.as_ref().ok_or(Errno::IO)?,
                 self.begun.as_ref().ok_or(Errno::IO)?,
             ),
         };
-        let ready = delta::Ready::birth(replaces(record), born)?;
-        unborn.may_be_born = true;
+        let ready = delta::Ready::creation(replaces(record), created)?;
+        uncommitted.may_be_created = true;
         Ok(ready)
     }
 
     /// The record was not published, was taken back, or was missed by a fold: after a [`Need`], and not
     /// after a failure, which leaves that open.
-    pub fn is_unborn(&mut self) {
-        self.unborn.may_be_born = false;
+    pub fn is_uncommitted(&mut self) {
+        self.uncommitted.may_be_created = false;
     }
 
     pub fn dentry(&self) -> Dentry {
         Dentry {
-            inode: self.unborn.inode.number(),
-            generation: self.unborn.inode.generation(),
-            kind: self.unborn.kind,
+            inode: self.uncommitted.inode.number(),
+            generation: self.uncommitted.inode.generation(),
+            kind: self.uncommitted.kind,
         }
     }
 }
 
-impl Drop for Unborn<'_, '_> {
+impl Drop for Uncommitted<'_, '_> {
     fn drop(&mut self) {
-        if self.may_be_born {
+        if self.may_be_created {
             return;
         }
         if let Ok(file) = File::of(self.inode) {
@@ -159,7 +159,7 @@ impl<'a> Context<'a> {
             // No longer granted to us: left for good.
             return Err(Need::Again.into());
         }
-        let (inode, _, locked) = match self.conceive(directory, successor.birth, number, time) {
+        let (inode, _, locked) = match self.conceive(directory, successor.creation, number, time) {
             Ok(conceived) => conceived,
             Err(stop) => {
                 if said.is_none() {
@@ -168,16 +168,16 @@ impl<'a> Context<'a> {
                 return Err(stop);
             }
         };
-        let unborn = Unborn {
+        let uncommitted = Uncommitted {
             context: self,
             inode,
             said,
-            kind: successor.birth.kind,
-            may_be_born: false,
+            kind: successor.creation.kind,
+            may_be_created: false,
             _locked: locked,
         };
         let begin = |said| self.begin_with(inode, &inode.expected(), said, time);
-        let begun = unborn.said.map(begin).transpose()?;
-        Ok(Conceived { unborn, begun })
+        let begun = uncommitted.said.map(begin).transpose()?;
+        Ok(Conceived { uncommitted, begun })
     }
 }

@@ -1,0 +1,100 @@
+//! Exclusive I/O: reads and writes of file data that take an inode's lock several times and still look
+//! like one to all threads of the session.
+//!
+//! What fits in one step is atomic by the inode's lock alone. A longer write, or one of several
+//! buffers, holds the inode's *exclusive I/O* besides, and says so by a flag that everybody who has got
+//! the inode's lock, or that of some bytes, looks at: one load from a cache line that the lock has just brought. Nobody
+//! waits for exclusive I/O under another lock. A write that goes over bytes of the file in place, and does
+//! more than that, takes exclusive I/O too: it may have to begin again after it has stored the one and
+//! before it has published the other.
+//!
+//! # Invariants
+//! * [`flag::TURN`] is set and cleared by the holder of the exclusive I/O. It is set under the inode's lock:
+//!   whoever has had that lock before is done.
+//! * A exclusive I/O is held across the attempts of one call and what they ask of the controller, so it is
+//!   taken outside of operations, and before every lock but that of a description.
+//! * Exclusive I/O hold within the session: another session may become the file's owner between two steps
+//!   of a write that is longer than one.
+
+use crate::Session;
+use crate::engine::{Attempt, Context, Engine, Need};
+use crate::region::{Holder, LockGuard};
+use crate::views::locks::lock_whole;
+use crate::views::{CachedInode, flag};
+use arck_core_state::InodeNumber;
+use rustix::io::Errno;
+
+/// One thread's exclusive I/O on an inode's data, until dropped.
+#[must_use = "the exclusive I/O ends when this is dropped"]
+pub struct Exclusive {
+    inode: &'static CachedInode,
+    _held: LockGuard<'static>,
+}
+
+impl Drop for Exclusive {
+    fn drop(&mut self) {
+        // Before the lock goes, which is when others look again.
+        self.inode.set(flag::TURN, false);
+    }
+}
+
+impl Engine<'_> {
+    /// Takes the exclusive I/O on the data of an inode that is open. Blocks; outside of operations.
+    pub fn take_exclusive(&self, number: InodeNumber, generation: u32) -> Result<Exclusive, Errno> {
+        let inode = self.run_local(|context| context.view(number, generation))?;
+        let thread = self.session.thread()?;
+        Ok(Exclusive::on(self.session, inode, thread.slot().holder()))
+    }
+}
+
+impl Exclusive {
+    /// Waits for the exclusive I/O. Outside of operations, and the thread has no exclusive I/O yet.
+    pub fn on(session: &'static Session, inode: &'static CachedInode, holder: Holder) -> Exclusive {
+        let held = inode.exclusive.lock(holder);
+        let exclusive = Exclusive { inode, _held: held };
+        let _locked = lock_whole(session, holder, inode);
+        inode.set(flag::TURN, true);
+        exclusive
+    }
+}
+
+impl<'a> Context<'a> {
+    /// That no other thread has its exclusive I/O on the inode. Under the inode's lock.
+    #[inline(always)]
+    pub fn heed_exclusive(&self, inode: &CachedInode) -> Attempt<()> {
+        match inode.has(flag::TURN) {
+            false => Ok(()),
+            true => self.heed_exclusive_of(inode),
+        }
+    }
+
+    /// That this thread has its exclusive I/O on the inode: what it stores is not seen before it is done,
+    /// however often it has to begin again. Under the inode's lock.
+    pub fn has_exclusive(&self, inode: &CachedInode) -> Attempt<()> {
+        match inode.has(flag::TURN) && inode.exclusive.holder() == Some(self.slot().holder()) {
+            true => Ok(()),
+            false => Err(Need::OwnExclusive(inode.number()).into()),
+        }
+    }
+
+    /// Before an attempt is made again that others may have seen the effect of: nobody comes in
+    /// between, unless somebody has been waiting with the exclusive I/O for the inode's lock. Under it.
+    #[cold]
+    pub fn keep_exclusive(&self, inode: &'static CachedInode) {
+        let holder = self.slot().holder();
+        if let Some(held) = inode.exclusive.try_lock(holder) {
+            inode.set(flag::TURN, true);
+            self.keep(Exclusive { inode, _held: held });
+        }
+    }
+
+    #[cold]
+    fn heed_exclusive_of(&self, inode: &CachedInode) -> Attempt<()> {
+        match inode.exclusive.holder() {
+            Some(holder) if holder != self.slot().holder() => {
+                Err(Need::Exclusive(inode.number()).into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
