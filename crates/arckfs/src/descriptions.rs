@@ -284,7 +284,7 @@ impl Engine {
             before => ((before >> LIFE) + 1) % LIVES,
         };
         slot.references.store(life << LIFE | 1, Ordering::Release);
-        if opened.counted_in != area.generation() {
+        if opened.counted_in != area.build() {
             // Built anew since it was listed; what is gone meanwhile is ESTALE at its next use.
             let _ = self.run_inside(thread.slot(), |context| {
                 context.list_open(context.view(opened.number, opened.generation)?)
@@ -338,7 +338,7 @@ impl Engine {
         let listed = Listed {
             number: slot.inode.load(Ordering::Relaxed),
             generation: slot.generation.load(Ordering::Relaxed),
-            counted_in: self.session.region().generation(),
+            counted_in: self.session.region().build(),
         };
         self.drop_listing(slot)?;
         // The last reference is gone: nobody else looks at the slot.

@@ -4,13 +4,13 @@
 //! Invariant: what the kit asks of ArckFS while it runs an operation ([`LibFs`]) runs no operation that is
 //! not inside already.
 
+use crate::at_hand::AtHand;
 use crate::credentials::Credentials;
 use crate::interface::{Errno, Failure};
 use crate::listing::Scratch;
 use crate::mappings;
 use crate::paths::PathCache;
 use crate::protected::Protected;
-use crate::at_hand::AtHand;
 use crate::state::AuxiliaryState;
 use arck_libfs_kit::Session;
 use arck_libfs_kit::engine::{self as kit, LibFs, Way};

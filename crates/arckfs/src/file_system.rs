@@ -12,6 +12,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 
+use crate::at_hand::AtHand;
 use crate::credentials::Credentials;
 use crate::descriptions::{Externals, Opened};
 use crate::engine::{Attempt, Context, Engine, Need};
@@ -20,7 +21,6 @@ use crate::listing;
 use crate::names::Renamed;
 use crate::paths::PathCache;
 use crate::protected::Protected;
-use crate::at_hand::AtHand;
 use crate::state::AuxiliaryState;
 use crate::walk::{Last, Start};
 use crate::write::Position;
@@ -384,7 +384,8 @@ impl FileSystem {
             }
             context.credentials.check(directory, 3)?;
             let linkable = flags & libc::O_EXCL == 0;
-            let inode = context.give_nameless_creation(Directory::of(directory)?, creation, linkable)?;
+            let inode =
+                context.give_nameless_creation(Directory::of(directory)?, creation, linkable)?;
             Ok(context.listed(inode))
         })?;
         let opened = self.finish_open(listed, true, flags);

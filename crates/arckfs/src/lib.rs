@@ -20,6 +20,7 @@
 //!   create, unlink), so it may be called from any place a system call may be called from, except
 //!   that a signal handler must not re-enter it (callers defer: see the preload crate).
 
+mod at_hand;
 mod attributes;
 mod by_message;
 mod credentials;
@@ -40,7 +41,6 @@ mod rebuild;
 mod shared_offsets;
 pub mod size_limit;
 mod space;
-mod at_hand;
 mod state;
 mod walk;
 mod write;

@@ -13,7 +13,7 @@
 //!   its pages are freed, and if it is writable no other session changes the file.
 //! * Whatever changes which pages an inode has calls [`Context::remap`] before it lets go of the
 //!   inode's lock, and before a page that was dropped can be used again. What cannot be done
-//!   there, since it needs pages, is left to [`flag::UNSETTLED`].
+//!   there, since it needs pages, is left to [`flag::STALE_MAPS`].
 //! * A map that was ever writable has only pages of this session's own, no holes: writes to the
 //!   file go to them in place, so none is ever replaced under a store through the map.
 //! * Behind the end of the file there is nothing (SIGBUS), and what lies behind it in its last
@@ -206,7 +206,7 @@ impl<'a> Context<'a> {
             let pages = map.file_pages();
             let range = first.max(pages.start)..end.min(pages.end);
             if !range.is_empty() && self.place(inode, map, range) != Ok(true) {
-                inode.set(flag::UNSETTLED, true);
+                inode.set(flag::STALE_MAPS, true);
             }
         }
     }
@@ -277,13 +277,13 @@ impl<'a> Context<'a> {
         made
     }
 
-    /// Clears [`flag::UNSETTLED`] if all maps can be brought up to date.
-    pub fn settle(&self, inode: &'static CachedInode) -> Attempt<()> {
+    /// Clears [`flag::STALE_MAPS`] if all maps can be brought up to date.
+    pub fn refresh_maps(&self, inode: &'static CachedInode) -> Attempt<()> {
         let _locked = self.lock_whole(inode);
         self.unmoved(inode)?;
-        inode.set(flag::UNSETTLED, false);
+        inode.set(flag::STALE_MAPS, false);
         self.remap_here(&mut lock(), inode, 0..u64::MAX);
-        if inode.has(flag::UNSETTLED) {
+        if inode.has(flag::STALE_MAPS) {
             return Err(Need::Again.into());
         }
         Ok(())
@@ -368,10 +368,10 @@ impl<'a> Context<'a> {
         range: Range<u64>,
     ) -> Attempt<bool> {
         let per_segment = self.session.geometry().pages_per_segment();
-        let mut is_settled = true;
+        let mut is_fresh = true;
         let mut wanted_at = |map: &Map, page: u64| -> Attempt<(u64, u64)> {
             let (wanted, pages) = self.wanted(inode, map, page, range.end)?;
-            is_settled &= wanted.is_some();
+            is_fresh &= wanted.is_some();
             Ok((wanted.unwrap_or(placed::NOTHING), pages))
         };
         let mut page = range.start;
@@ -418,7 +418,7 @@ impl<'a> Context<'a> {
             map.placed.set(pages, wanted);
             page += count;
         }
-        Ok(is_settled)
+        Ok(is_fresh)
     }
 
     fn place_run(&self, map: &Map, pages: &Range<u64>, wanted: u64) -> Result<(), Errno> {

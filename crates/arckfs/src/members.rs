@@ -27,7 +27,7 @@ impl Engine {
             // What is gone shows what it shows.
             let _ = self.run_local(|context| {
                 let inode = context.view(listing.number, listing.generation)?;
-                context.settle(inode)
+                context.refresh_maps(inode)
             });
         }
     }

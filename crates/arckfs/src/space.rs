@@ -30,7 +30,7 @@ const STEP: u64 = 512;
 /// stocks have all that nothing refers to.
 pub struct Reserve {
     /// Of the auxiliary state in which the pages were taken.
-    generation: Cell<u64>,
+    build: Cell<u64>,
     session: &'static Session,
     slot: &'static ThreadSlot<'static>,
     pages: RefCell<Vec<PagePtr>>,
@@ -41,7 +41,7 @@ impl Reserve {
     /// `slot`: of the calling thread.
     pub fn new(session: &'static Session, slot: &'static ThreadSlot<'static>) -> Reserve {
         Reserve {
-            generation: Cell::new(session.region().generation()),
+            build: Cell::new(session.region().build()),
             session,
             slot,
             pages: RefCell::default(),
@@ -52,8 +52,8 @@ impl Reserve {
     /// With what was set aside, inside; `None` while the auxiliary state is to be built anew.
     fn inside<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         self.slot.inside(|| {
-            let generation = self.session.region().generation();
-            if self.generation.replace(generation) != generation {
+            let build = self.session.region().build();
+            if self.build.replace(build) != build {
                 self.pages.borrow_mut().clear();
                 self.index.borrow_mut().clear();
             }

@@ -6,7 +6,7 @@
 use crate::finding::{Place, Rule, quoted};
 use crate::inode::{Link, Look, Sink};
 use arck_core_state::directory::{
-    HASH_PAGE_MAGIC, CHAIN_MAX, Name, TAG_CONTINUED, TAG_FREE, TAGS_OFFSET, UNIT_SIZE, UNITS,
+    CHAIN_MAX, HASH_PAGE_MAGIC, Name, TAG_CONTINUED, TAG_FREE, TAGS_OFFSET, UNIT_SIZE, UNITS,
     UNITS_OFFSET, WORD_IDENTITY, WORD_MAGIC, bucket_of, hash_name, next_page, read_entry, tag,
     tags, units_for,
 };

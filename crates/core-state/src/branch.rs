@@ -99,7 +99,12 @@ const _: () = assert!(core::mem::offset_of!(StoredBranch, parent) as u64 == offs
 
 impl StoredBranch {
     /// A branch that changes nothing.
-    pub fn unchanged(number: InodeNumber, generation: u32, ownership_epoch: u32, fold: u64) -> StoredBranch {
+    pub fn unchanged(
+        number: InodeNumber,
+        generation: u32,
+        ownership_epoch: u32,
+        fold: u64,
+    ) -> StoredBranch {
         StoredBranch {
             number,
             generation,
@@ -131,8 +136,12 @@ impl StoredBranch {
         fold: u64,
     ) -> Option<StoredBranch> {
         let (mut branch, _) = StoredBranch::read_from_prefix(bytes).ok()?;
-        if (branch.number, branch.generation, branch.ownership_epoch, branch.fold)
-            != (number, generation, ownership_epoch, fold)
+        if (
+            branch.number,
+            branch.generation,
+            branch.ownership_epoch,
+            branch.fold,
+        ) != (number, generation, ownership_epoch, fold)
         {
             return None;
         }

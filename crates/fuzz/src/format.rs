@@ -6,7 +6,7 @@
 use crate::Seed;
 use arck_core_state::branch::StoredBranch;
 use arck_core_state::directory::{
-    HashPage, CHAIN_MAX, Dentry, TAG_FREE, UNITS, for_each_in_bucket, hash_name, lookup,
+    CHAIN_MAX, Dentry, HashPage, TAG_FREE, UNITS, for_each_in_bucket, hash_name, lookup,
     read_entry, tags,
 };
 use arck_core_state::extended;
@@ -47,9 +47,12 @@ pub fn run(bytes: &[u8]) {
                 (word(0), word(4), word(8), word(16), word(20))
             {
                 let fold = u64::from(low) | u64::from(high) << 32;
-                if let Some(found) = StoredBranch::decode(bytes, number, generation, ownership_epoch, fold) {
+                if let Some(found) =
+                    StoredBranch::decode(bytes, number, generation, ownership_epoch, fold)
+                {
                     let again = found.as_bytes();
-                    let again = StoredBranch::decode(again, number, generation, ownership_epoch, fold);
+                    let again =
+                        StoredBranch::decode(again, number, generation, ownership_epoch, fold);
                     assert_eq!(again, Some(found));
                 }
             }

@@ -118,7 +118,10 @@ impl Store {
 
 /// What the file after is like: the permission bits of the one before stay, but those for a group that is
 /// another one now.
-fn creation_after(mut creation: Creation<'static>, victim: Option<&CachedInode>) -> Creation<'static> {
+fn creation_after(
+    mut creation: Creation<'static>,
+    victim: Option<&CachedInode>,
+) -> Creation<'static> {
     if let Some(victim) = victim {
         creation.mode = victim.mode.load(Ordering::Relaxed) & 0o777;
         if victim.gid.load(Ordering::Relaxed) != creation.owner.1 {

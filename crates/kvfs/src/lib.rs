@@ -5,7 +5,7 @@
 //! sessions read, and the reverse. There are no descriptors and no offsets, a value is read and set as
 //! a whole, and that is what makes it fast.
 //!
-//! A value is never changed: to set one gives creation to a file that has its contents already, by a record
+//! A value is never changed: to set one creates a file that has its contents already, by a record
 //! that takes the name from the file before. So
 //!
 //! * a crash leaves the value before or the one after, and so does a fold, at whatever moment. What has
@@ -152,7 +152,13 @@ fn open(
         what: format!("{}: directory {path}", options.pool.display()),
         errno,
     })?;
-    Ok(PerProcess::new(session, Here { directory, creation }))
+    Ok(PerProcess::new(
+        session,
+        Here {
+            directory,
+            creation,
+        },
+    ))
 }
 
 impl Store {

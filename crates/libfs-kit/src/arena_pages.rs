@@ -5,7 +5,7 @@
 //!   that led to it does not exist any more (its fold number has passed) or no longer does.
 //! * Pages that may hold what adds to the verified state are no more than the session's credits (see
 //!   `delta_credits` in [`arck_protocol::control`]): an operation that has succeeded can be folded.
-//!   A page is counted before the credits is looked at for the last time.
+//!   A page is counted before the credits are looked at for the last time.
 //! * A page whose bit is set in `clean` is zero behind its first line, durably: it held a small file's index
 //!   ([`ArenaPages::release_front`]), and nobody has had it since.
 //! * Only allocated parts of the arena are handed out: touching others could hit a full file
@@ -49,7 +49,11 @@ region_shared! {
 /// Delta pages that the session may use for what adds to the verified state. Acquire: who has seen
 /// a fold sees the credits without what was folded.
 fn credits(session: &Session) -> u64 {
-    session.control().header.delta_credits.load(Ordering::Acquire)
+    session
+        .control()
+        .header
+        .delta_credits
+        .load(Ordering::Acquire)
 }
 
 impl ArenaPages {
@@ -186,7 +190,12 @@ impl ArenaPages {
 
     /// Asks for credits for so many pages more; `pressing`: this session has just folded. Outside of
     /// operations. ENOSPC.
-    pub fn ask_for_credits(&self, session: &Session, pages: u32, pressing: bool) -> Result<(), Errno> {
+    pub fn ask_for_credits(
+        &self,
+        session: &Session,
+        pages: u32,
+        pressing: bool,
+    ) -> Result<(), Errno> {
         session.ask(&Request::MoreCredits { pages, pressing })
     }
 

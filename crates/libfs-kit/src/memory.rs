@@ -8,7 +8,7 @@ pub use arck_pm::{Error, SharedBytes};
 
 /// The order of persistence: what was flushed, what is durable, and the fence between.
 pub mod durable {
-    pub use arck_pm::order::{Durable, Flushed, FlushedSet, fence, drain};
+    pub use arck_pm::order::{Durable, Flushed, FlushedSet, drain, fence};
 }
 
 /// Copies that turn SIGBUS and SIGSEGV into an error, and what a handler of these signals has to know of them.

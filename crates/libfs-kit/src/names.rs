@@ -2,8 +2,8 @@
 //! of new inodes beside their first names, and the end of inodes that were never committed. Several names can be
 //! changed [`together`].
 
-pub mod creations;
 pub mod changes;
+pub mod creations;
 pub mod directories;
 pub mod listing;
 pub mod overlay;

@@ -25,7 +25,7 @@ pub enum Need {
     Busy(InodeNumber),
     /// Another thread's exclusive I/O on an inode's data to end.
     Exclusive(InodeNumber),
-    /// A exclusive I/O on an inode's data, until the call ends.
+    /// Exclusive I/O on an inode's data, until the call ends.
     OwnExclusive(InodeNumber),
     /// Uncommitted inode numbers.
     Numbers,

@@ -97,7 +97,7 @@ pub fn commit(session: &Session, numbers: &[InodeNumber], release: bool) -> Resu
 /// As [`Session::ask`]; EAGAIN, which says that operations of other threads were in the middle
 /// of something, is asked again for a while.
 pub fn ask_until_quiescent(session: &Session, request: &Request) -> Result<(), Errno> {
-    for _ in 0..UNSETTLED_MAX {
+    for _ in 0..QUIESCE_ATTEMPTS {
         match session.ask(request) {
             Err(Errno::AGAIN) => arck_protocol::wait::sleep(Duration::from_millis(1)),
             other => return other,
@@ -107,7 +107,7 @@ pub fn ask_until_quiescent(session: &Session, request: &Request) -> Result<(), E
 }
 
 /// Milliseconds for which a commit is asked again while operations are in flight.
-const UNSETTLED_MAX: u32 = 100;
+const QUIESCE_ATTEMPTS: u32 = 100;
 
 /// Finds out, after the operation has been left, whether the arena bytes `stored` at `offset`
 /// were folded. EIO if the fold copy is gone: then nobody knows.

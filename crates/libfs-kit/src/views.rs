@@ -25,6 +25,7 @@
 pub mod branch;
 pub mod ended;
 pub mod entries;
+pub mod exclusive;
 pub mod kinds;
 pub mod links;
 pub mod locks;
@@ -32,7 +33,6 @@ pub mod open;
 pub mod reading;
 pub mod refresh;
 pub mod stamps;
-pub mod exclusive;
 pub mod verified;
 
 use crate::Session;
@@ -166,7 +166,7 @@ region_shared! {
         /// Of the delta, protected by `lock`: the page of the extended attributes, as the branch
         /// says it; 0 = as verified.
         pub attributes: AtomicU32,
-        /// Held over reads and writes that take the inode's lock several times; see [`flag::TURN`].
+        /// Held over reads and writes that take the inode's lock several times; see [`flag::EXCLUSIVE`].
         pub exclusive: Lock,
     }
 
@@ -237,11 +237,11 @@ pub mod flag {
     /// A live map of a program's shows it: see [`LibFs::view_moved`](crate::engine::LibFs::view_moved).
     pub const MAPPED: u32 = 4;
     /// Not all of its live maps show what they should.
-    pub const UNSETTLED: u32 = 8;
+    pub const STALE_MAPS: u32 = 8;
     /// A thread reads or writes in several steps that must look like one: it holds
     /// [`CachedInode::exclusive`](super::CachedInode::exclusive I/O), and all others wait for that. Set and
     /// looked at under the inode's lock.
-    pub const TURN: u32 = 16;
+    pub const EXCLUSIVE: u32 = 16;
     /// Uncommitted and never had a name (O_TMPFILE), but may get one.
     pub const LINKABLE: u32 = 32;
     /// The controller has told of it, since it lies where this session cannot look. It told whoever had it

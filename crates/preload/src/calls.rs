@@ -8,7 +8,7 @@
 //! * A number without a handler goes to the kernel unchanged (from a spawned child: see
 //!   [`spawn`](process::spawn)).
 //! * Handlers are reached through this table only, so that each call is
-//!   [settled](replacements::settled).
+//!   [until_stable](replacements::until_stable).
 
 use crate::descriptors::replacements;
 use crate::handlers::others::{self, NO_DIRECTORY};
@@ -34,11 +34,11 @@ macro_rules! calls {
         const NUMBERS: &[i64] = &[$(numbers::$number),*];
         const HANDLERS: [Handler; NUMBERS.len()] = [$({
             #[inline(always)]
-            unsafe fn settled(a: &Arguments) -> isize {
+            unsafe fn until_stable(a: &Arguments) -> isize {
                 // SAFETY: the program's arguments.
-                replacements::settled(numbers::$number, a, || unsafe { $handler(a) })
+                replacements::until_stable(numbers::$number, a, || unsafe { $handler(a) })
             }
-            settled
+            until_stable
         }),*];
         /// All names, one behind the other, and where each ends.
         const NAMES: &str = concat!($($name),*);

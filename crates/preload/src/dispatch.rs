@@ -1,4 +1,4 @@
-//! The dispatch: system calls that libc makes itself (stdio, opendir, realpath ...) trap as SIGSYS by
+//! Dispatch: system calls that libc makes itself (stdio, opendir, realpath ...) trap as SIGSYS by
 //! Syscall User Dispatch and are answered by the same handlers as the symbols.
 //!
 //! Two forms. *Exclusive* (Linux 5.11 on): all calls but those from this library's text trap, also those
@@ -26,7 +26,7 @@ use crate::{calls, memory, patch, process, settings, stack, unreached};
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
-/// Which dispatch is up.
+/// Which way of dispatch is up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -143,7 +143,7 @@ fn text_range(address: usize) -> Option<(usize, usize)> {
     search.found
 }
 
-/// At start-up: puts up the best dispatch that the system allows, or the one asked for, on this thread.
+/// At start-up: puts up the best way of dispatch that the system allows, or the one asked for, on this thread.
 pub fn start() {
     let mut wanted = settings::DISPATCH.get();
     if !matches!(wanted, b"" | b"sud-inclusive" | b"sud-exclusive" | b"none") {

@@ -31,6 +31,7 @@ mod backend;
 mod calls;
 mod descriptors;
 mod directory;
+mod dispatch;
 #[cfg(test)]
 mod documentation;
 mod environment;
@@ -38,7 +39,6 @@ mod handlers;
 mod handover;
 mod lock_files;
 mod memory;
-mod dispatch;
 mod patch;
 mod path;
 mod process;

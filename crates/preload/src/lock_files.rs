@@ -23,9 +23,9 @@
 //! * The table's lock is held by threads that are inside, which no signal handler interrupts, and over a
 //!   fork. A child in its parent's memory only looks, as nobody else does then.
 
+mod at_hand;
 pub mod handed;
 mod slots;
-mod at_hand;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -34,10 +34,10 @@ use crate::backend::{Errno, Failure, Handle, inside, minus};
 use crate::descriptors::{self, Descriptor};
 use crate::raw::{self, error, syscall};
 use crate::{reserved, thread};
+use at_hand::AtHand;
 pub use handed::Handed;
 use slots::Slot;
 pub use slots::{FLOCK, OFD, Use, is_known};
-use at_hand::AtHand;
 use std::cell::UnsafeCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};

@@ -1,4 +1,4 @@
-//! The faster dispatch: system call sites of libc that trap often are rewritten to call this library.
+//! Faster dispatch: system call sites of libc that trap often are rewritten to call this library.
 //!
 //! glibc makes nearly all of its calls as `mov eax, NUMBER`, a few simple instructions or none,
 //! and `syscall`. The `mov` is exactly as long as a jump, so it is replaced by one to a stub,

@@ -20,7 +20,7 @@ pub use execute::{copy_to_memory, execve, execveat};
 use crate::backend::inside;
 use crate::raw::{self, Arguments, error, syscall};
 use crate::{
-    allocator, backend, descriptors, directory, handover, lock_files, dispatch, report, thread,
+    allocator, backend, descriptors, directory, dispatch, handover, lock_files, report, thread,
 };
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 

@@ -89,7 +89,7 @@ pub static START_DIRECTORY: Setting = Setting::new();
 /// are of this program (ARCK_EXEC): see `process::identity`.
 pub static EXECFN: Setting = Setting::new();
 pub static EXECUTABLE: Setting = Setting::new();
-/// Which dispatch to use (ARCK_DISPATCH): empty = the best there is.
+/// Which way of dispatch to use (ARCK_DISPATCH): empty = the best there is.
 pub static DISPATCH: Setting = Setting::new();
 /// Whether sites in libc are rewritten (ARCK_PATCH): unless `never`, where the system allows it.
 pub static PATCH: Setting = Setting::new();

@@ -21,7 +21,7 @@
 use crate::process::spawn;
 use crate::raw::{self, Arguments, error, syscall};
 use crate::thread::{self, OUTSIDE_DISPATCH, Thread};
-use crate::{memory, dispatch, settings};
+use crate::{dispatch, memory, settings};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// The kernel's `struct sigaction`.
@@ -344,7 +344,9 @@ pub unsafe fn deliver(
                 let selector = thread
                     .selector
                     .swap(thread.armed.load(Ordering::Relaxed), Ordering::Relaxed);
-                let cancellation = thread.cancellation.swap(OUTSIDE_DISPATCH, Ordering::Relaxed);
+                let cancellation = thread
+                    .cancellation
+                    .swap(OUTSIDE_DISPATCH, Ordering::Relaxed);
                 call(handler, signal, information, context);
                 thread.cancellation.store(cancellation, Ordering::Relaxed);
                 thread.selector.store(selector, Ordering::Relaxed);

@@ -50,7 +50,7 @@ pub mod verify;
 #[cfg(test)]
 mod tests;
 
-pub use change::{Creation, Changes, InodeChange};
+pub use change::{Changes, Creation, InodeChange};
 pub use closure::closure;
 pub use copy::{
     ArenaSource, CopiedDelta, CopyFault, PageBudget, copy_delta, copy_readable, partners_of,

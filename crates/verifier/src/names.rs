@@ -427,7 +427,10 @@ impl<'a> Names<'a> {
         let mut children: HashMap<InodeNumber, Vec<InodeNumber>> = HashMap::default();
         for (creation, _) in &self.creations {
             if creation.kind == FileKind::Directory {
-                children.entry(creation.parent).or_default().push(creation.inode);
+                children
+                    .entry(creation.parent)
+                    .or_default()
+                    .push(creation.inode);
             }
         }
         // Removed directories gain nothing, as is checked, so every living one stays.

@@ -1,6 +1,6 @@
 //! The whole check, in the order of the rules' groups.
 
-use crate::change::{Creation, Changes, InodeChange};
+use crate::change::{Changes, Creation, InodeChange};
 use crate::copy::CopiedDelta;
 use crate::effects::Effects;
 use crate::file;
@@ -65,7 +65,11 @@ pub fn verify<'a>(
             changes.inodes.push(change);
         }
     }
-    changes.creations = names.creations.iter().map(|(creation, _)| *creation).collect();
+    changes.creations = names
+        .creations
+        .iter()
+        .map(|(creation, _)| *creation)
+        .collect();
     changes.links = names.links;
     changes.times = names.times;
     changes.removed_directories = names.removed_directories;

@@ -195,7 +195,7 @@ impl FileSystem {
     ) -> Result<usize, Errno> {
         let (description, flags) = self.usable(handle, true)?;
         let append = append.unwrap_or(flags & libc::O_APPEND != 0);
-        let mut unsettled = false;
+        let mut stale_maps = false;
         let written = match position {
             // pwrite on a descriptor with O_APPEND appends, as on Linux.
             Some(position) => {
@@ -206,7 +206,7 @@ impl FileSystem {
                     Position::At(position)
                 };
                 let _exclusive = self.exclusive_for(description, buffer)?;
-                self.write_piece(description, buffer, place, &mut unsettled)
+                self.write_piece(description, buffer, place, &mut stale_maps)
                     .map(|(written, _)| written)
             }
             None => {
@@ -214,7 +214,7 @@ impl FileSystem {
                 let _exclusive = self.exclusive_for(description, buffer)?;
                 if append {
                     let (written, end) =
-                        self.write_piece(description, buffer, Position::End, &mut unsettled)?;
+                        self.write_piece(description, buffer, Position::End, &mut stale_maps)?;
                     if written != 0 {
                         cell.set(end)?;
                     }
@@ -222,14 +222,14 @@ impl FileSystem {
                 } else {
                     let from = cell.take(buffer.len())?;
                     let place = Position::At(from);
-                    let written = self.write_piece(description, buffer, place, &mut unsettled);
+                    let written = self.write_piece(description, buffer, place, &mut stale_maps);
                     let written = written.map(|(written, _)| written);
                     cell.use_of(from, buffer.len(), *written.as_ref().unwrap_or(&0));
                     written
                 }
             }
         };
-        if unsettled {
+        if stale_maps {
             let (number, generation) = description.identity()?;
             self.refresh_maps(number, generation);
         }
@@ -265,7 +265,7 @@ impl FileSystem {
             (_, position, _) => position.unwrap_or(0),
         };
         let mut end = from;
-        let mut unsettled = false;
+        let mut stale_maps = false;
         let write = || {
             let _exclusive = self.engine.kit().take_exclusive(number, generation)?;
             let mut done = 0;
@@ -274,7 +274,7 @@ impl FileSystem {
                     true => Position::End,
                     false => Position::At(end),
                 };
-                match self.write_piece(description, buffer, place, &mut unsettled) {
+                match self.write_piece(description, buffer, place, &mut stale_maps) {
                     Ok((written, at)) => {
                         done += written;
                         if written != 0 {
@@ -299,7 +299,7 @@ impl FileSystem {
                 true => {}
             }
         }
-        if unsettled {
+        if stale_maps {
             self.refresh_maps(number, generation);
         }
         written
@@ -307,23 +307,30 @@ impl FileSystem {
 
     /// What is longer than a step is written in exclusive I/O.
     #[inline(always)]
-    fn exclusive_for(&self, description: Opened, buffer: &[u8]) -> Result<Option<Exclusive>, Errno> {
+    fn exclusive_for(
+        &self,
+        description: Opened,
+        buffer: &[u8],
+    ) -> Result<Option<Exclusive>, Errno> {
         if buffer.len() <= ONE_STEP {
             return Ok(None);
         }
         let (number, generation) = description.identity()?;
-        self.engine.kit().take_exclusive(number, generation).map(Some)
+        self.engine
+            .kit()
+            .take_exclusive(number, generation)
+            .map(Some)
     }
 
     /// Writes all of a buffer, if it can be; gives the bytes written and the position behind
-    /// them. `unsettled` is set if maps of the file are to be settled.
+    /// them. `stale_maps` is set if maps of the file are to be brought up to date.
     #[inline(always)]
     fn write_piece(
         &self,
         description: Opened,
         buffer: &[u8],
         position: Position,
-        unsettled: &mut bool,
+        stale_maps: &mut bool,
     ) -> Result<(usize, u64), Errno> {
         if let Position::At(at) = position {
             in_range(at, buffer.len())?;
@@ -360,7 +367,7 @@ impl FileSystem {
                     in_parts,
                     limit,
                 )?;
-                *unsettled = inode.has(flag::UNSETTLED);
+                *stale_maps = inode.has(flag::STALE_MAPS);
                 Ok(written)
             });
             match step {

@@ -44,7 +44,7 @@ pub struct MoveRequest {
 const EXECUTE: Protection = libc::PROT_EXEC as Protection;
 /// Attempts to bring maps up to date after a change; then they stay as they are, and show the
 /// file as it was there.
-const SETTLE_ATTEMPTS: u32 = 64;
+const REFRESH_ATTEMPTS: u32 = 64;
 /// Flags of `mmap` that say where.
 const PLACE_FLAGS: i32 =
     libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE | libc::MAP_32BIT | libc::MAP_STACK;
@@ -575,14 +575,14 @@ impl FileSystem {
         let mut attempts = 0;
         let _ = self.engine.run_local(|context| {
             let inode = context.view(number, generation)?;
-            if !inode.has(flag::UNSETTLED) || attempts > SETTLE_ATTEMPTS {
+            if !inode.has(flag::STALE_MAPS) || attempts > REFRESH_ATTEMPTS {
                 return Ok(());
             }
             for (own, pages) in &mut wanting {
                 context.own_up_to(inode, own, pages)?;
             }
             attempts += 1;
-            context.settle(inode)
+            context.refresh_maps(inode)
         });
     }
 }

@@ -201,7 +201,7 @@ impl Locked {
         };
         inode.set(flag::MAPPED, is_mapped);
         if value == 0 {
-            inode.set(flag::UNSETTLED, false);
+            inode.set(flag::STALE_MAPS, false);
         }
         let place = match place {
             None if value == 0 => return Ok(()),

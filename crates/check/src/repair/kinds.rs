@@ -6,7 +6,7 @@
 use crate::pool::Pool;
 use arck_controller_state::classes::CLASSES_MAX;
 use arck_controller_state::segments::{CONTROLLER, HIDDEN, SegmentEntry, SegmentKind};
-use arck_core_state::directory::{HASH_PAGE_MAGIC, CHAIN_MAX, WORD_MAGIC, next_page};
+use arck_core_state::directory::{CHAIN_MAX, HASH_PAGE_MAGIC, WORD_MAGIC, next_page};
 use arck_core_state::index::HEIGHT_MAX;
 use arck_core_state::{FileKind, Inode, InodeNumber, PagePtr, Pages, SegmentNumber};
 use foldhash::HashSet;

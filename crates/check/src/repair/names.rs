@@ -10,7 +10,7 @@ use super::space::{Owner, Space};
 use crate::pool::Pool;
 use arck_controller_state::segments::SegmentKind;
 use arck_core_state::directory::{
-    HASH_PAGE_MAGIC, HashPage, CHAIN_MAX, Dentry, TAG_CONTINUED, UNITS, WORD_IDENTITY, WORD_MAGIC,
+    CHAIN_MAX, Dentry, HASH_PAGE_MAGIC, HashPage, TAG_CONTINUED, UNITS, WORD_IDENTITY, WORD_MAGIC,
     bucket_of, hash_name, next_page, read_entry, tags, units_for,
 };
 use arck_core_state::index::{FANOUT, HEIGHT_MAX, height_for};
@@ -167,9 +167,9 @@ pub(crate) fn write(
                 generation: name.generation,
                 kind: name.kind,
             };
-            let has_room = pages.last().is_some_and(|(_, words)| {
-                HashPage(words).add(hash, &name.bytes, dentry).is_some()
-            });
+            let has_room = pages
+                .last()
+                .is_some_and(|(_, words)| HashPage(words).add(hash, &name.bytes, dentry).is_some());
             if has_room {
                 continue;
             }

@@ -77,9 +77,9 @@ struct Uncovered {
 struct Interception {
     /// Calls to libc's functions.
     symbols: bool,
-    /// The dispatch below them for all other calls: `sud-exclusive`, `sud-inclusive`, `none`.
+    /// The way of dispatch below them for all other calls: `sud-exclusive`, `sud-inclusive`, `none`.
     dispatch: String,
-    /// Why that dispatch: `best`, `asked` (by `ARCK_DISPATCH`), `fallback` (a better one was refused).
+    /// Why that way: `best`, `asked` (by `ARCK_DISPATCH`), `fallback` (a better one was refused).
     dispatch_choice: String,
     /// Whether sites that trap often are rewritten: `on`, `not-used` (without dispatch), `never` (by
     /// `ARCK_PATCH`), `refused` (by the system).

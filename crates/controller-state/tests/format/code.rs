@@ -8,7 +8,7 @@ use arck_controller_state::segments::SegmentEntry;
 use arck_controller_state::sessions::SessionEntry;
 use arck_core_state::arena::{self, ArenaHeader};
 use arck_core_state::branch::{self, StoredBranch};
-use arck_core_state::directory::{self, HashPage, Dentry};
+use arck_core_state::directory::{self, Dentry, HashPage};
 use arck_core_state::extended;
 use arck_core_state::geometry;
 use arck_core_state::header::{self, HeaderKind, LiveHeader};

@@ -84,7 +84,7 @@ impl Access<'_> {
                 SegmentKind::Data => self.punch_unused(segment, entry, &referred, &mut emptied),
             }
         }
-        self.sessions.state.journal.settle();
+        self.sessions.state.journal.make_durable();
         if let Err(errno) = self.note_emptied(&emptied) {
             tracing::error!("pages that a crash left in nobody's use stay so: {errno}");
         }

@@ -19,7 +19,7 @@ use crate::access::Access;
 use crate::fold::folding::{After, Failure};
 pub(crate) use crate::fold::pages::Copier;
 use crate::fold::pages::{Mover, contents};
-use crate::fold::refusals::UNSETTLED_MAX;
+use crate::fold::refusals::QUIESCE_ATTEMPTS;
 use crate::sessions::maps;
 use crate::state::change::Change;
 use crate::state::classes::Class;
@@ -136,16 +136,16 @@ impl Access<'_> {
             .ok_or(Errno::STALE)?;
         let owner = header.ownership.session();
         if owner != 0 && matches!(header.kind, HeaderKind::Alive | HeaderKind::Orphan) {
-            let mut unsettled = 0;
+            let mut attempts = 0;
             loop {
                 match self.fold_and(owner, &[number], After::Renew, |change, _| what(change)) {
                     Ok(()) => return Ok(()),
                     Err(Failure::Errno(errno)) => return Err(errno),
-                    Err(Failure::Unsettled(_)) if unsettled < UNSETTLED_MAX => {
-                        unsettled += 1;
+                    Err(Failure::Quiescing(_)) if attempts < QUIESCE_ATTEMPTS => {
+                        attempts += 1;
                         std::thread::sleep(Duration::from_millis(1));
                     }
-                    Err(failure @ Failure::Unsettled(_)) => {
+                    Err(failure @ Failure::Quiescing(_)) => {
                         self.take_away(owner, number, &failure);
                         break;
                     }

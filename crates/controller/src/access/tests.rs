@@ -203,7 +203,7 @@ fn what_is_folded_with_a_move_is_within_the_class_too() {
 /// An owner in the middle of an operation that does not come to an end: when what is in the file
 /// moves he is told, and what he has changed is set aside, not kept as if nothing had happened.
 #[test]
-fn an_owner_who_does_not_settle_is_told() {
+fn an_owner_who_does_not_quiesce_is_told() {
     let mut test = TestCore::new();
     let ann = test.session(1001, &[1001]);
     let (file, _) = test.readable_file(1001);
@@ -225,7 +225,7 @@ fn an_owner_who_does_not_settle_is_told() {
     test.store_branch(ann, &header, &branch);
 
     let folded = test.core.access().fold(ann, &[file], After::Keep);
-    assert!(matches!(folded, Err(Failure::Unsettled(_))), "{folded:?}");
+    assert!(matches!(folded, Err(Failure::Quiescing(_))), "{folded:?}");
     test.core
         .access()
         .change_inode(file, |change| {

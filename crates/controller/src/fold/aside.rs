@@ -81,8 +81,13 @@ impl SetAside {
         if pages.len() != head.pages.len() || !rest.is_empty() {
             return None;
         }
-        let branch =
-            StoredBranch::decode(branch, head.inode, head.generation, head.ownership_epoch, head.fold);
+        let branch = StoredBranch::decode(
+            branch,
+            head.inode,
+            head.generation,
+            head.ownership_epoch,
+            head.fold,
+        );
         let pages = head.pages.iter().zip(pages);
         let pages = pages.map(|(&number, page)| (number, Box::new(*page)));
         Some(SetAside {

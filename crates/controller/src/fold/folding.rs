@@ -15,8 +15,8 @@
 
 use crate::fold::{Folding, meter, tails};
 use crate::sessions::arena::Reader;
+use crate::sessions::fold_copies::{FoldCopy, KeptFoldCopy};
 use crate::sessions::maps;
-use crate::sessions::fold_copies::{KeptFoldCopy, FoldCopy};
 use crate::state::apply;
 use crate::state::change::{Change, Weight};
 use crate::state::marks::{heavy_barrier, unmark};
@@ -58,7 +58,7 @@ pub enum Failure {
     Violation(Violation),
     /// As a violation, but operations were in flight when the copy was made: it convicts nobody.
     #[error("{0}, with operations in flight")]
-    Unsettled(Violation),
+    Quiescing(Violation),
     #[error("{0}")]
     Errno(#[from] Errno),
 }
@@ -109,9 +109,9 @@ impl Folding<'_> {
                 unmark(&self.sessions.state, &set);
                 if !dying.is_empty() {
                     // What operations still did to these is not in the copy.
-                    let unsettled = BTreeSet::new();
-                    let settled = if straddled { &unsettled } else { &set };
-                    self.free_dying(&dying, settled);
+                    let none = BTreeSet::new();
+                    let quiescent = if straddled { &none } else { &set };
+                    self.free_dying(&dying, quiescent);
                 }
                 Ok(())
             }
@@ -258,7 +258,7 @@ impl Folding<'_> {
         )
         .map_err(|violation| match copied.straddled {
             // An operation in flight may show half of itself for an instant.
-            true => Failure::Unsettled(violation),
+            true => Failure::Quiescing(violation),
             false => Failure::Violation(violation),
         })?;
         let verified = self.folds.meter.add(begun, |m| &mut m.verify);
@@ -285,7 +285,11 @@ impl Folding<'_> {
         for (number, _) in mapped.into_keys() {
             change.keep_pages_of(number);
         }
-        let created: Vec<InodeNumber> = changes.creations.iter().map(|creation| creation.inode).collect();
+        let created: Vec<InodeNumber> = changes
+            .creations
+            .iter()
+            .map(|creation| creation.inode)
+            .collect();
         let named = changes.links.iter().filter(|(_, by)| *by > 0);
         let named: Vec<InodeNumber> = named.map(|(number, _)| *number).collect();
         let mut dying = apply::apply(&mut change, &changes)?;

@@ -39,13 +39,13 @@ impl Folding<'_> {
         self.free_unkept(which, &BTreeSet::new());
     }
 
-    /// The same of what has lost its last name by a fold. Of those that are `settled` nothing is left that is
+    /// The same of what has lost its last name by a fold. Of those that are `quiescent` nothing is left that is
     /// not folded.
-    pub fn free_dying(&mut self, dying: &[InodeNumber], settled: &BTreeSet<InodeNumber>) {
-        self.free_unkept(Some(dying), settled);
+    pub fn free_dying(&mut self, dying: &[InodeNumber], quiescent: &BTreeSet<InodeNumber>) {
+        self.free_unkept(Some(dying), quiescent);
     }
 
-    fn free_unkept(&mut self, which: Option<&[InodeNumber]>, settled: &BTreeSet<InodeNumber>) {
+    fn free_unkept(&mut self, which: Option<&[InodeNumber]>, quiescent: &BTreeSet<InodeNumber>) {
         let unkept = self.freeing().unkept(which);
         if unkept.is_empty() {
             return;
@@ -54,7 +54,7 @@ impl Folding<'_> {
         for number in unkept {
             let header = self.sessions.state.pool.header(number);
             let owner = header.map_or(0, |header| header.ownership().session());
-            match settled.contains(&number) || !self.sessions.all.contains_key(&owner) {
+            match quiescent.contains(&number) || !self.sessions.all.contains_key(&owner) {
                 true => free.push(number),
                 false => _ = self.freed.owned.entry(owner).or_default().insert(number),
             }
@@ -79,7 +79,7 @@ impl Folding<'_> {
                 match self.fold(owner, &named, After::Release) {
                     // What is refused comes to nothing.
                     Ok(()) | Err(Failure::Violation(_)) => free.extend(named),
-                    Err(Failure::Unsettled(_) | Failure::Errno(_)) => {}
+                    Err(Failure::Quiescing(_) | Failure::Errno(_)) => {}
                 }
             }
             free.retain(|number| self.sessions.state.orphans.contains(number));

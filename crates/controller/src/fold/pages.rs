@@ -8,7 +8,7 @@ use crate::state::apply::file::Setter;
 use crate::state::change::Change;
 use crate::state::classes::Class;
 use crate::state::tables::State;
-use arck_core_state::directory::{HashPage, CHAIN_MAX, next_page};
+use arck_core_state::directory::{CHAIN_MAX, HashPage, next_page};
 use arck_core_state::superblock::Durability;
 use arck_core_state::{
     FileKind, IndexRoot, Inode, InodeNumber, PAGE_BYTES, PAGE_SIZE, PagePtr, Pages, SegmentNumber,

@@ -13,8 +13,8 @@
 use crate::fold::folding::{After, Failure};
 use crate::fold::{Folding, Folds};
 use crate::sessions::arena::Reader;
+use crate::sessions::fold_copies::{FoldCopy, KeptFoldCopy};
 use crate::sessions::log::Event;
-use crate::sessions::fold_copies::{KeptFoldCopy, FoldCopy};
 use crate::sessions::session::Refusal;
 use crate::state::change::{Change, Weight};
 use crate::state::marks::{heavy_barrier, unmark};
@@ -38,7 +38,7 @@ const ASIDE_PAGES: usize = 4096;
 const ASIDE_CHILDREN: usize = 256;
 /// A delta that is refused with operations in flight is looked at so often before it is taken for
 /// a violation.
-pub const UNSETTLED_MAX: u32 = 5;
+pub const QUIESCE_ATTEMPTS: u32 = 5;
 /// Inodes that are taken away at most because another cannot be folded without them.
 pub const OTHERS_MAX: u32 = 16;
 /// And no other after so long: each may draw in all that its session owns.
@@ -222,7 +222,9 @@ impl Folding<'_> {
                 tracing::error!("taking inode {inode} away: {errno}");
                 if let Some(session) = self.sessions.all.get_mut(&owner) {
                     let whose = session.whose();
-                    session.fold_copies.take_back(&self.sessions.state.pool, whose);
+                    session
+                        .fold_copies
+                        .take_back(&self.sessions.state.pool, whose);
                 }
             }
         }
@@ -260,7 +262,11 @@ impl Folding<'_> {
                     .is_some_and(|header| header.kind == HeaderKind::Granted)
         };
         if is_whole {
-            return delta.named_inodes().into_iter().filter(is_uncommitted).collect();
+            return delta
+                .named_inodes()
+                .into_iter()
+                .filter(is_uncommitted)
+                .collect();
         }
         let is_born_here = |number: &InodeNumber| {
             self.sessions

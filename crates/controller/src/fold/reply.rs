@@ -31,7 +31,7 @@ impl From<Failure> for Reply {
     fn from(failure: Failure) -> Reply {
         match failure {
             Failure::Violation(violation) => Reply::Now(Response::Violation(violation.to_string())),
-            Failure::Unsettled(_) => Errno::AGAIN.into(),
+            Failure::Quiescing(_) => Errno::AGAIN.into(),
             Failure::Errno(errno) => errno.into(),
         }
     }

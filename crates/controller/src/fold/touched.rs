@@ -117,7 +117,7 @@ impl Folding<'_> {
                 }
             }
             for (name, dentry) in &inode.names_added {
-                // One that is created here is created in its class; a directory stays with its parent.
+                // One that is created here gets its class here; a directory stays with its parent.
                 let lives = self.sessions.state.shadow(dentry.inode).is_some();
                 if lives && dentry.kind != FileKind::Directory {
                     touched.push(Touched::moved(*dentry, inode.inode, name));

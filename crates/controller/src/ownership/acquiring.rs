@@ -245,7 +245,7 @@ impl Owners<'_> {
             match folded {
                 Ok(()) => {}
                 // The reader gets the verified state; the refusal has been logged.
-                Err(Failure::Violation(_) | Failure::Unsettled(_)) => {}
+                Err(Failure::Violation(_) | Failure::Quiescing(_)) => {}
                 Err(Failure::Errno(errno)) => {
                     tracing::warn!("folding for a reader, session {owner}: {errno}");
                 }

@@ -2,7 +2,7 @@
 
 use crate::fold::reply::Reply;
 use crate::ownership::Owners;
-use crate::sessions::credits::{PAGES_PER_DELTA_PAGE, CREDITS_STEP};
+use crate::sessions::credits::{CREDITS_STEP, PAGES_PER_DELTA_PAGE};
 use arck_core_state::geometry::SessionNumber;
 use arck_protocol::Response;
 use rustix::io::Errno;

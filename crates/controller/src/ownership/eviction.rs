@@ -2,7 +2,7 @@
 
 use crate::fold::folding::{After, Failure};
 use crate::fold::refusals::{
-    EVICTIONS_TIME, NO_SPACE_AGAIN, OTHERS_MAX, OTHERS_TIME, UNSETTLED_MAX,
+    EVICTIONS_TIME, NO_SPACE_AGAIN, OTHERS_MAX, OTHERS_TIME, QUIESCE_ATTEMPTS,
 };
 use crate::ownership::Owners;
 use arck_core_state::InodeNumber;
@@ -50,19 +50,19 @@ impl Owners<'_> {
         number: InodeNumber,
         after: After,
     ) -> Result<(), Errno> {
-        let (mut unsettled, mut others) = (0, 0);
+        let (mut attempts, mut others) = (0, 0);
         let began = Instant::now();
         loop {
             match self.access().fold(owner, &[number], after) {
                 Ok(()) => return Ok(()),
                 Err(Failure::Errno(Errno::NOSPC)) => return Err(Errno::NOSPC),
-                Err(Failure::Unsettled(_)) if unsettled < UNSETTLED_MAX => {
-                    unsettled += 1;
+                Err(Failure::Quiescing(_)) if attempts < QUIESCE_ATTEMPTS => {
+                    attempts += 1;
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 Err(failure) => {
                     let guilty = match &failure {
-                        Failure::Violation(violation) | Failure::Unsettled(violation) => {
+                        Failure::Violation(violation) | Failure::Quiescing(violation) => {
                             violation.inode
                         }
                         Failure::Errno(_) => number,

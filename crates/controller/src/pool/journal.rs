@@ -188,7 +188,7 @@ impl Journal {
 
     /// Makes durable what was noted; then another thread may go on.
     #[track_caller]
-    pub fn settle(&self) {
+    pub fn make_durable(&self) {
         self.unfenced.fence();
     }
 

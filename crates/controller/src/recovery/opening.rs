@@ -99,7 +99,7 @@ impl Core {
         core.folds.progress.end();
         // What has been applied so far was flushed by this thread; changes from now on, and their
         // fences, may be another's.
-        core.sessions.state.journal.settle();
+        core.sessions.state.journal.make_durable();
         tracing::info!(
             "opened in {:.3} s",
             core.folds.progress.elapsed().as_secs_f64()

@@ -70,7 +70,7 @@ struct Found {
     taken: Vec<(PagePtr, u32)>,
     held: Vec<OwnedInode>,
     /// Sequence words that are odd, and marked ownership words.
-    unsettled: Vec<InodeNumber>,
+    half_changed: Vec<InodeNumber>,
     /// No header can be read from here on.
     ends_early: bool,
     /// What is wrong with the first inode that cannot be as it is; behind it nothing is read.
@@ -100,7 +100,7 @@ fn read(pool: &Pool, numbers: std::ops::Range<InodeNumber>) -> Found {
         }
         found.highest_fold = found.highest_fold.max(copy.fold);
         if copy.sequence & 1 == 1 || copy.ownership != copy.ownership.bare() {
-            found.unsettled.push(number);
+            found.half_changed.push(number);
         }
         if copy.generation != 0 {
             found.last_used = number;
@@ -191,7 +191,11 @@ fn read_all(
 
 /// Reads all headers and living inodes into the tables; takes marks and odd sequences away. Gives
 /// what sessions have, or had, in the order of numbers.
-pub fn scan(state: &mut State, division: Division, progress: &mut Reporter) -> Result<Vec<OwnedInode>> {
+pub fn scan(
+    state: &mut State,
+    division: Division,
+    progress: &mut Reporter,
+) -> Result<Vec<OwnedInode>> {
     let end = numbers_end(&state.pool);
     if end > 0 {
         state.pool.allocate_headers(end - 1).map_err(Error::system(
@@ -209,7 +213,7 @@ pub fn scan(state: &mut State, division: Division, progress: &mut Reporter) -> R
     for mut found in parts {
         highest_fold = highest_fold.max(found.highest_fold);
         last_used = last_used.max(found.last_used);
-        for &number in &found.unsettled {
+        for &number in &found.half_changed {
             unmark(&state.pool, number);
         }
         if let Some(what) = found.damage {

@@ -130,10 +130,12 @@ impl Core {
         let fold_copy = session.fold_copies.find(inode, fold);
         match fold_copy {
             FoldCopy::Whole => Reply::Now(Response::Done),
-            FoldCopy::Copy(_) | FoldCopy::Pieces(_) => match fold_copy.arena_bytes(offset, length) {
-                Some(bytes) => Reply::Now(Response::Bytes(bytes.to_vec())),
-                None => Errno::NODATA.into(),
-            },
+            FoldCopy::Copy(_) | FoldCopy::Pieces(_) => {
+                match fold_copy.arena_bytes(offset, length) {
+                    Some(bytes) => Reply::Now(Response::Bytes(bytes.to_vec())),
+                    None => Errno::NODATA.into(),
+                }
+            }
             FoldCopy::Nothing => Errno::NODATA.into(),
             FoldCopy::Lost => Errno::STALE.into(),
         }
@@ -225,7 +227,7 @@ impl Core {
         let mut folded =
             self.access()
                 .fold_and(owner, &[number], After::Keep, change_owner.clone());
-        if owner == 0 || matches!(folded, Err(Failure::Violation(_) | Failure::Unsettled(_))) {
+        if owner == 0 || matches!(folded, Err(Failure::Violation(_) | Failure::Quiescing(_))) {
             // Nobody's, or its owner's delta is refused: the verified state changes alone.
             folded = self.folding().change_alone(change_owner);
         }
@@ -283,7 +285,7 @@ impl Core {
         let mut dropped = self
             .access()
             .fold_and(owner, &[number], After::Keep, drop_bits.clone());
-        if owner == 0 || matches!(dropped, Err(Failure::Violation(_) | Failure::Unsettled(_))) {
+        if owner == 0 || matches!(dropped, Err(Failure::Violation(_) | Failure::Quiescing(_))) {
             dropped = self.folding().change_alone(drop_bits);
         }
         match dropped {

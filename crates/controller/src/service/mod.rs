@@ -177,7 +177,7 @@ impl Service {
                 _ => break,
             }
             // Nothing is being done: nobody has a label in his hands.
-            self.core.sessions.state.classes.settle();
+            self.core.sessions.state.classes.forget_told();
             let mut busy = false;
             for _ in 0..ROUNDS {
                 busy |= self.poll_doorbells();

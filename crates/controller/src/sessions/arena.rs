@@ -515,7 +515,7 @@ mod tests {
     }
 
     /// Waits for what is under way.
-    fn settle(arena: &mut Arena) {
+    fn finish_growth(arena: &mut Arena) {
         while arena.growth.is_some() {
             let (branch_pages, delta_pages) = arena.asked;
             let _ = arena.grow(branch_pages, delta_pages);
@@ -555,7 +555,7 @@ mod tests {
             sender.send(Ok(())).unwrap();
             let grown = arena.grow(second.0, second.1);
             assert!(grown.is_ok(), "{first:?} {second:?}: {grown:?}");
-            settle(&mut arena);
+            finish_growth(&mut arena);
             let bytes = allocated(&arena);
             assert!(
                 bytes <= allowed.bytes,
@@ -578,7 +578,7 @@ mod tests {
     fn what_was_asked_of_a_worker_that_failed_may_be_there() {
         let mut arena = arena();
         arena.grow(0, 2048).unwrap();
-        settle(&mut arena);
+        finish_growth(&mut arena);
         let (sender, outcome) = std::sync::mpsc::channel();
         arena.asked = arena.asked_with((0, 4096)).unwrap();
         arena.growth = Some(Growth {

@@ -1,14 +1,14 @@
 //! Credits for folds: metadata pages kept free for what sessions have in their deltas.
 //!
 //! A LibFS changes names and files in its arena without asking, and the fold that follows needs
-//! metadata pages. So each session has a *credits*: the number of delta pages that it may fill with
+//! metadata pages. So each session has *credits*: the number of delta pages that it may fill with
 //! what adds to the verified state. It stands in control memory, is compared when the session
 //! takes a delta page, and is granted by message.
 //!
 //! # Invariants
 //! * For every session, delta pages whose folds may take metadata pages are no more than its
 //!   credits. The session counts a page before it looks at its credits for the last time; here the credits
-//!   is lowered, the heavy barrier issued, and then the count is read. So either the session sees
+//!   are lowered, the heavy barrier issued, and then the count is read. So either the session sees
 //!   the lower credits and gives the page back, or the page is seen here.
 //! * A fold takes with it the credits of what it folds, and says so before the fold number by which
 //!   the session learns that those pages are free.
@@ -17,7 +17,7 @@
 //!   [`Core::make_spare`] first. So what has succeeded can be folded.
 //! * No session has more credits than [`CREDITS_MAX`], and no fold takes more than [`PAGES_AT_ONCE`].
 //! * A session that says that it uses more than it does keeps no more than its credits; one that
-//!   fills more than its credits is folded only as far as that leaves the credits of others.
+//!   fills more than its credits are folded only as far as that leaves the credits of others.
 
 use crate::pool::files::Pool;
 use crate::sessions::Sessions;

@@ -346,7 +346,9 @@ fn encode(fold: &KeptFold) -> Vec<u8> {
                 word(&mut body, NOTHING);
                 continue;
             }
-            FoldCopy::Pieces(pieces) => pieces.iter().map(|(at, bytes)| (*at, &bytes[..])).collect(),
+            FoldCopy::Pieces(pieces) => {
+                pieces.iter().map(|(at, bytes)| (*at, &bytes[..])).collect()
+            }
             FoldCopy::Copy(delta) => {
                 let branch = (delta.branch_offset, &delta.branch_bytes[..]);
                 let pages = delta.pages.iter();
@@ -477,7 +479,10 @@ mod tests {
         let (one, rest) = decode(&bytes).unwrap();
         assert_eq!(one.flights.waiting, [(3, 7), (5, 9)]);
         assert!(matches!(one.fold_copies[0].kind, FoldCopy::Nothing));
-        assert_eq!((one.fold_copies[1].inode, one.fold_copies[1].fold), (2, 101));
+        assert_eq!(
+            (one.fold_copies[1].inode, one.fold_copies[1].fold),
+            (2, 101)
+        );
         let copied = &one.fold_copies[1].kind;
         assert_eq!(copied.arena_bytes(8193, 4095), Some(&[2; 4095][..]));
         assert_eq!(copied.arena_bytes(64, 64), Some(&[1; 64][..]));

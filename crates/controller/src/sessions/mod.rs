@@ -7,7 +7,9 @@
 //! * Nobody has more of anything than half of what others leave, or a little.
 
 pub mod arena;
+pub mod credits;
 pub mod flights;
+pub mod fold_copies;
 pub mod free_counts;
 pub mod group;
 pub mod holdings;
@@ -19,9 +21,7 @@ pub mod maps;
 pub mod members;
 pub mod memory;
 pub mod permission;
-pub mod fold_copies;
 pub mod rights;
-pub mod credits;
 pub mod sent;
 pub mod session;
 pub mod take_up;

@@ -10,8 +10,8 @@
 use crate::pool::files::Pool;
 use crate::sessions::arena::{Arena, Reader};
 use crate::sessions::flights::Flights;
+use crate::sessions::fold_copies::{FoldCopies, KeptFoldCopy, Whose};
 use crate::sessions::group::Members;
-use crate::sessions::fold_copies::{KeptFoldCopy, FoldCopies, Whose};
 use arck_core_state::arena::branch_offset;
 use arck_core_state::branch::{BRANCH_SIZE, StoredBranch};
 use arck_core_state::geometry::SessionNumber;
@@ -157,10 +157,16 @@ impl Session {
     }
 
     /// See [`FoldCopies::keep`].
-    pub fn keep_fold_copies(&mut self, pool: &Pool, flights: Flights, fold_copies: Vec<KeptFoldCopy>) {
+    pub fn keep_fold_copies(
+        &mut self,
+        pool: &Pool,
+        flights: Flights,
+        fold_copies: Vec<KeptFoldCopy>,
+    ) {
         let whose = self.whose();
         let control = self.live.as_ref().map(Live::control);
-        self.fold_copies.keep(pool, whose, control, flights, fold_copies);
+        self.fold_copies
+            .keep(pool, whose, control, flights, fold_copies);
     }
 
     /// Whether there is anything to fold of an inode, as of now.
@@ -174,7 +180,13 @@ impl Session {
         let offset = branch_offset(header.branch_slot)?;
         Reader(&self.arena).copy(offset, &mut bytes).ok()?;
         let ownership_epoch = header.ownership.epoch();
-        StoredBranch::decode(&bytes, number, header.generation, ownership_epoch, header.fold)
+        StoredBranch::decode(
+            &bytes,
+            number,
+            header.generation,
+            ownership_epoch,
+            header.fold,
+        )
     }
 
     /// Whoever is inside an operation now; to be asked after a heavy barrier.

@@ -24,10 +24,10 @@
 use crate::pool::files::Pool;
 use crate::sessions::Sessions;
 use crate::sessions::arena::{self, Arena, lock_byte};
+use crate::sessions::fold_copies::FoldCopies;
 use crate::sessions::group::{Group, Members};
 use crate::sessions::lent::Lent;
 use crate::sessions::members::are_same;
-use crate::sessions::fold_copies::FoldCopies;
 use crate::sessions::session::{Live, Owned, Session};
 use arck_controller_state::segments::SegmentKind;
 use arck_controller_state::sessions as session_table;
@@ -109,11 +109,15 @@ impl Sessions {
             .collect();
         session.vacate(spare);
         let pool = &self.state.pool;
-        session.fold_copies =
-            FoldCopies::read(pool, session.whose(), entry.fold_copies_lost, |inode, fold| {
+        session.fold_copies = FoldCopies::read(
+            pool,
+            session.whose(),
+            entry.fold_copies_lost,
+            |inode, fold| {
                 pool.header(inode)
                     .is_some_and(|header| header.fold() == fold)
-            });
+            },
+        );
         let most = u64::from(session.arena.pages().1);
         session.set_credits(pool, entry.credits.min(most));
         let segments = 0..pool.geometry().segment_count;

@@ -472,7 +472,7 @@ impl Space {
         label: u32,
         kept: u64,
     ) -> Result<SegmentNumber, Errno> {
-        self.settle();
+        self.forget_finished();
         let all = cast::low(self.geometry.pages_per_segment());
         let is_same = |entry: &SegmentEntry| {
             entry.uid == uid && entry.class == label && entry.flags & FOREIGN == 0
@@ -565,7 +565,7 @@ impl Space {
     }
 
     /// What kept somebody waiting may have been made ready since.
-    pub fn settle(&mut self) {
+    pub fn forget_finished(&mut self) {
         self.preparing
             .retain(|_, worker| worker.try_recv() == Err(TryRecvError::Empty));
     }

@@ -17,7 +17,7 @@ impl Space {
     /// Of the metadata of each class in `kept` all but one.
     pub fn find_unused(&mut self, pool: &Pool, kept: &HashSet<u32>) -> Vec<SegmentNumber> {
         self.may_have_unused = false;
-        self.settle();
+        self.forget_finished();
         let mut kept = kept.clone();
         let mut found = Vec::new();
         for segment in 0..self.geometry.segment_count {

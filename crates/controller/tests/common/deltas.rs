@@ -35,7 +35,9 @@ impl Client {
         self.load(self.slot_offset(number), &mut bytes);
         let (generation, ownership_epoch) = (header.generation(), header.ownership().epoch());
         StoredBranch::decode(&bytes, number, generation, ownership_epoch, header.fold())
-            .unwrap_or_else(|| StoredBranch::unchanged(number, generation, ownership_epoch, header.fold()))
+            .unwrap_or_else(|| {
+                StoredBranch::unchanged(number, generation, ownership_epoch, header.fold())
+            })
     }
 
     pub fn edit_branch(&self, number: InodeNumber, edit: impl FnOnce(&mut StoredBranch)) {

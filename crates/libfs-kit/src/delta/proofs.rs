@@ -162,7 +162,9 @@ impl<'n> Ready<'n> {
     /// target, or a directory with contents.
     pub fn creation(record: Record<'n>, created: Created<'_>) -> Result<Ready<'n>, Errno> {
         match (record.kind, created) {
-            (FileKind::Link, Created::Empty) | (FileKind::Directory, Created::With(..)) => Err(Errno::IO),
+            (FileKind::Link, Created::Empty) | (FileKind::Directory, Created::With(..)) => {
+                Err(Errno::IO)
+            }
             _ => Ok(Ready::within(record)),
         }
     }

@@ -49,7 +49,7 @@ pub struct Call {
     stale: Cell<u32>,
     /// Memory has been made free for it already.
     has_freed_memory: Cell<bool>,
-    /// A exclusive I/O that it has had to take.
+    /// Exclusive I/O that it has had to take.
     exclusive: RefCell<Option<Exclusive>>,
 }
 

@@ -124,7 +124,7 @@ impl Engine<'_> {
             Need::Counts => {
                 // Without a lock that who is at it could need.
                 drop(self.views.counts_lock.lock(slot.holder()));
-                self.run_local(|context| context.settle_counts())
+                self.run_local(|context| context.cut_counts())
             }
             Need::BranchSlot(branch) => stock.arena.grow_branches(session, branch),
             Need::Commit(numbers) => {

@@ -122,7 +122,7 @@ impl Context<'_> {
                 Straddled::Included => {
                     // The overlay still shows the names as they were before, and a link that was
                     // made and taken back unfolded moves no sequence.
-                    self.unsettle_counts();
+                    self.begin_cut();
                     return Ok(Confirmed::Folded);
                 }
                 Straddled::Missed => return Err(Need::Again.into()),

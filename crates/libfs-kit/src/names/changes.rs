@@ -16,7 +16,7 @@ use crate::delta::{self, Branch, InBranch, Named, Ready, Replaces};
 use crate::engine::{Attempt, Confirmed, Context, Need, Published};
 use crate::names::overlay::{Found, Prepared};
 use crate::views::stamps::now;
-use crate::views::{Stripe, CachedInode, Directory, flag};
+use crate::views::{CachedInode, Directory, Stripe, flag};
 use arck_core_state::InodeNumber;
 use arck_core_state::directory::Dentry;
 use arck_core_state::record::{Record, RecordRef, effect};

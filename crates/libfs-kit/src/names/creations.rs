@@ -6,7 +6,7 @@
 //! * The number of an inode that dies uncommitted is used again only after its branch has durably
 //!   ended, so that a new inode never inherits contents.
 
-use crate::delta::{Begun, Created, Branch, Contents, FRONT, Ready};
+use crate::delta::{Begun, Branch, Contents, Created, FRONT, Ready};
 use crate::engine::{Attempt, Confirmed, Context, Need, Stop};
 use crate::names::overlay::Found;
 use crate::names::together::Said;
@@ -82,7 +82,15 @@ impl<'a> Context<'a> {
             return Err(Need::Again.into());
         }
         let uncommitted = Cell::new(true);
-        let outcome = self.try_creation(directory, expected, name, found, creation, number, &uncommitted);
+        let outcome = self.try_creation(
+            directory,
+            expected,
+            name,
+            found,
+            creation,
+            number,
+            &uncommitted,
+        );
         if outcome.is_err() && uncommitted.get() {
             self.give_number_back(number);
         }

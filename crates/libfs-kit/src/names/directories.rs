@@ -55,7 +55,13 @@ impl Context<'_> {
             return Err(Need::Again.into());
         }
         let kind = FileKind::Directory;
-        let created = self.give_creation(parent, &expected, name, &found, Creation { kind, ..creation })?;
+        let created = self.give_creation(
+            parent,
+            &expected,
+            name,
+            &found,
+            Creation { kind, ..creation },
+        )?;
         Ok(Directory::of(created)?)
     }
 }

@@ -17,7 +17,7 @@ use crate::engine::{Attempt, Context, Need};
 use crate::names::OverlayEntry;
 use crate::region::{AtomicOffset, HashLink, HashTable, Offset, ThreadSlot};
 use crate::views::verified::Seen;
-use crate::views::{Stripe, Directory, Shard};
+use crate::views::{Directory, Shard, Stripe};
 use arck_core_state::directory::{self, Dentry};
 use arck_core_state::geometry::NAME_MAX;
 use arck_core_state::record::RecordRef;
@@ -412,7 +412,7 @@ impl<'a> Context<'a> {
     /// its part out of the link counts of the inodes it names. Under the whole inode's lock.
     pub fn discard_overlay(&self, directory: Directory) {
         if directory.part().overlaid.load(Ordering::Acquire) != 0 {
-            self.unsettle_counts();
+            self.begin_cut();
         }
         for shard in self.shards(directory.inode()) {
             self.discard_shard(directory, shard);

@@ -4,7 +4,7 @@
 //! page 0      header: magic, version, sizes, roots, global epoch   ┐
 //! page 1, 2   stray pages, where invalid references lead           │ session state:
 //! page 3..    thread slots, one cache line each                    ┘ never discarded
-//! ...         auxiliary header: generation, central free lists     ┐
+//! ...         auxiliary header: build, central free lists     ┐
 //! ...         one allocation cache per thread slot                 │ auxiliary state:
 //! ...         heap, in two halves                                  │ can be rebuilt
 //! ...         page descriptors, those of each half together        ┘
@@ -81,7 +81,7 @@ region_shared! {
 
     /// What is at the beginning of the auxiliary part.
     pub(super) struct AuxiliaryHeader {
-        pub generation: AtomicU64,
+        pub build: AtomicU64,
         pub roots: [AtomicU64; ROOTS],
         pub orphans_lock: Lock,
         /// Not 0: a member died holding a lock of this part; it must be rebuilt.

@@ -4,7 +4,7 @@
 //! inside it are [`Offset`]s; nothing in it is a pointer, a trait object, or a lock of one
 //! process. It has two parts. *Session state* (thread slots, and an area of fixed slots for the
 //! LibFS: open file descriptions, open table) is never discarded. *Auxiliary state* (everything
-//! allocated: indexes, caches, free lists) carries a generation number and can be thrown away.
+//! allocated: indexes, caches, free lists) carries the number of its build and can be thrown away.
 //!
 //! # What protects what
 //!
@@ -35,9 +35,9 @@
 //! ```
 
 mod allocator;
+mod build;
 pub mod departed;
 pub mod epoch;
-mod generation;
 mod hash_table;
 mod layout;
 mod lock;
@@ -171,7 +171,7 @@ impl Region {
             .store(Layout::fingerprint(), Ordering::Relaxed);
         header.size.store(region.size(), Ordering::Relaxed);
         header.epoch.store(1, Ordering::Relaxed);
-        region.auxiliary().generation.store(1, Ordering::Relaxed);
+        region.auxiliary().build.store(1, Ordering::Relaxed);
         region.initialise_heap();
         header.magic.store(layout::MAGIC, Ordering::Release);
         Ok(region)
@@ -237,9 +237,9 @@ impl Region {
         self.mapping.base_address()
     }
 
-    /// The generation of the auxiliary state, from 1.
-    pub fn generation(&self) -> u64 {
-        self.auxiliary().generation.load(Ordering::Acquire)
+    /// The build of the auxiliary state, from 1.
+    pub fn build(&self) -> u64 {
+        self.auxiliary().build.load(Ordering::Acquire)
     }
 
     /// The object at `offset`; its type has at most 8192 bytes.

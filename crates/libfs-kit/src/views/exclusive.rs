@@ -9,11 +9,11 @@
 //! before it has published the other.
 //!
 //! # Invariants
-//! * [`flag::TURN`] is set and cleared by the holder of the exclusive I/O. It is set under the inode's lock:
+//! * [`flag::EXCLUSIVE`] is set and cleared by the holder of the exclusive I/O. It is set under the inode's lock:
 //!   whoever has had that lock before is done.
-//! * A exclusive I/O is held across the attempts of one call and what they ask of the controller, so it is
+//! * Exclusive I/O is held across the attempts of one call and what they ask of the controller, so it is
 //!   taken outside of operations, and before every lock but that of a description.
-//! * Exclusive I/O hold within the session: another session may become the file's owner between two steps
+//! * Exclusive I/O holds within the session: another session may become the file's owner between two steps
 //!   of a write that is longer than one.
 
 use crate::Session;
@@ -34,7 +34,7 @@ pub struct Exclusive {
 impl Drop for Exclusive {
     fn drop(&mut self) {
         // Before the lock goes, which is when others look again.
-        self.inode.set(flag::TURN, false);
+        self.inode.set(flag::EXCLUSIVE, false);
     }
 }
 
@@ -53,7 +53,7 @@ impl Exclusive {
         let held = inode.exclusive.lock(holder);
         let exclusive = Exclusive { inode, _held: held };
         let _locked = lock_whole(session, holder, inode);
-        inode.set(flag::TURN, true);
+        inode.set(flag::EXCLUSIVE, true);
         exclusive
     }
 }
@@ -62,7 +62,7 @@ impl<'a> Context<'a> {
     /// That no other thread has its exclusive I/O on the inode. Under the inode's lock.
     #[inline(always)]
     pub fn heed_exclusive(&self, inode: &CachedInode) -> Attempt<()> {
-        match inode.has(flag::TURN) {
+        match inode.has(flag::EXCLUSIVE) {
             false => Ok(()),
             true => self.heed_exclusive_of(inode),
         }
@@ -71,7 +71,7 @@ impl<'a> Context<'a> {
     /// That this thread has its exclusive I/O on the inode: what it stores is not seen before it is done,
     /// however often it has to begin again. Under the inode's lock.
     pub fn has_exclusive(&self, inode: &CachedInode) -> Attempt<()> {
-        match inode.has(flag::TURN) && inode.exclusive.holder() == Some(self.slot().holder()) {
+        match inode.has(flag::EXCLUSIVE) && inode.exclusive.holder() == Some(self.slot().holder()) {
             true => Ok(()),
             false => Err(Need::OwnExclusive(inode.number()).into()),
         }
@@ -83,7 +83,7 @@ impl<'a> Context<'a> {
     pub fn keep_exclusive(&self, inode: &'static CachedInode) {
         let holder = self.slot().holder();
         if let Some(held) = inode.exclusive.try_lock(holder) {
-            inode.set(flag::TURN, true);
+            inode.set(flag::EXCLUSIVE, true);
             self.keep(Exclusive { inode, _held: held });
         }
     }

@@ -72,7 +72,7 @@ impl<'a> Context<'a> {
     }
 
     /// Parts of counts are about to be taken out.
-    pub fn unsettle_counts(&self) {
+    pub fn begin_cut(&self) {
         let next = |counts: u64| Some((counts | 1) + 2);
         // Always stored.
         let _ = self
@@ -84,7 +84,7 @@ impl<'a> Context<'a> {
     /// Makes a cut: takes out the parts of all directories that were folded before this was called.
     /// Never waits.
     #[cold]
-    pub fn settle_counts(&self) -> Attempt<()> {
+    pub fn cut_counts(&self) -> Attempt<()> {
         let holder = self.slot().holder();
         let alone = || self.views.counts_lock.try_lock(holder);
         let _alone = (0..LOOKS)

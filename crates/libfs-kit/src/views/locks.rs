@@ -31,7 +31,7 @@
 use crate::Session;
 use crate::engine::{Attempt, Context, Need};
 use crate::region::{Holder, LockGuard, Offset, ReadGuard, WriteGuard};
-use crate::views::{STRIPES, Stripe, CachedInode, Directory, Shard, Striped, begun};
+use crate::views::{CachedInode, Directory, STRIPES, Shard, Stripe, Striped, begun};
 use arck_core_state::branch::TAILS;
 use std::sync::atomic::Ordering;
 

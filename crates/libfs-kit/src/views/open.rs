@@ -35,7 +35,7 @@ impl Engine<'_> {
         let number = opened.number;
         let slot = self.session.thread()?.slot();
         let inside = self.inside()?;
-        if opened.counted_in != self.session.region().generation() {
+        if opened.counted_in != self.session.region().build() {
             // It has gone with those that counted it.
             return Ok(());
         }
@@ -52,7 +52,7 @@ impl Engine<'_> {
             self.session.state().data.note_dropped(pages);
             self.run_local(|context| {
                 // What is built anew has disposed of it.
-                if opened.counted_in == context.session.region().generation() {
+                if opened.counted_in == context.session.region().build() {
                     context.dispose(inode);
                 }
                 Ok(())
@@ -129,7 +129,7 @@ impl<'a> Context<'a> {
         Listed {
             number: inode.number(),
             generation: inode.generation(),
-            counted_in: self.session.region().generation(),
+            counted_in: self.session.region().build(),
         }
     }
 

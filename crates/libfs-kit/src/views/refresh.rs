@@ -173,7 +173,7 @@ impl<'a> Context<'a> {
         let shares_counts = !is_directory && inode.has(flag::COUNTED);
         let of = shares_counts.then(|| header.sequence.load(Ordering::Acquire));
         if of.is_some() {
-            self.settle_counts()?;
+            self.cut_counts()?;
         }
         let had_delta = is_directory && inode.directory.overlaid.load(Ordering::Acquire) != 0;
         self.note_lost(inode, header);

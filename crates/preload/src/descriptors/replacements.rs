@@ -3,7 +3,7 @@
 //! A handler looks a number up and then uses what it found. In between, another thread may put
 //! something else there with `dup2`: a handle of the LibFS's is then closed, and where the kernel
 //! had a file there may be a placeholder. Neither is what the program means at any time, so the
-//! call is made again, here and nowhere else: [`settled`] is around the handler of every call of
+//! call is made again, here and nowhere else: [`until_stable`] is around the handler of every call of
 //! the table.
 //!
 //! Invariants:
@@ -85,7 +85,7 @@ pub fn spawned_child_flag() -> usize {
 /// Makes a system call that looks descriptors up, and again while what it told may be of none
 /// that was ever there.
 #[inline(always)]
-pub fn settled(number: i64, a: &Arguments, mut call: impl FnMut() -> isize) -> isize {
+pub fn until_stable(number: i64, a: &Arguments, mut call: impl FnMut() -> isize) -> isize {
     let before = count();
     if before.is_of_spawned_child() {
         return spawn::call(number, a, &mut call);
@@ -244,7 +244,7 @@ mod tests {
     /// and how often it was made.
     fn told(number: i64, results: &[isize], replace: fn()) -> (isize, usize) {
         let mut made = 0;
-        let result = settled(number, &[0; 6], || {
+        let result = until_stable(number, &[0; 6], || {
             if made == 0 {
                 replace();
             }

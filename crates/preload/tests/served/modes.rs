@@ -202,7 +202,10 @@ fn an_unknown_dispatch_is_said_and_the_best_is_taken() {
     let place = Place::new();
     let output = place.served("sud", &mut Command::new("/bin/true"));
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(errors.starts_with("arck: ARCK_DISPATCH is not "), "{errors}");
+    assert!(
+        errors.starts_with("arck: ARCK_DISPATCH is not "),
+        "{errors}"
+    );
     let report = place.report();
     assert_eq!(
         report[0]["interception"]["dispatch_choice"], "best",

@@ -179,7 +179,9 @@ pub fn compare(command: impl Fn() -> Command) -> String {
         );
         let report = place.report();
         assert!(
-            report.iter().any(|line| line["interception"]["dispatch"] == dispatch),
+            report
+                .iter()
+                .any(|line| line["interception"]["dispatch"] == dispatch),
             "{report:?}"
         );
         assert!(

@@ -279,7 +279,10 @@ impl Controller {
             if straddled && self.mutation != Mutation::DoesNotWait && (is_folded || releases) {
                 let fold_copy = copy.map_or(FoldCopy::Nothing, FoldCopy::Copy);
                 let in_flight = in_flight.clone();
-                let kept = Kept { fold_copy, in_flight };
+                let kept = Kept {
+                    fold_copy,
+                    in_flight,
+                };
                 self.fold_copies.insert((session, inode, ended), kept);
             }
             if releases && let Some(slot) = self.owned[session].remove(&inode) {
@@ -362,11 +365,14 @@ impl Controller {
         offset: u64,
         length: u32,
     ) -> Response {
-        let kept = self.fold_copies.get(&(session, inode, fold)).filter(|kept| {
-            let threads = &self.memory.arenas[session].threads;
-            self.mutation != Mutation::DropsFoldCopyWhenLeft
-                || !kept.in_flight.clone().all_left(threads)
-        });
+        let kept = self
+            .fold_copies
+            .get(&(session, inode, fold))
+            .filter(|kept| {
+                let threads = &self.memory.arenas[session].threads;
+                self.mutation != Mutation::DropsFoldCopyWhenLeft
+                    || !kept.in_flight.clone().all_left(threads)
+            });
         let no_data = || Response::Error(Errno::NODATA.raw_os_error());
         match kept.map(|kept| &kept.fold_copy) {
             None => Response::Done,

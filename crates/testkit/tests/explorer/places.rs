@@ -112,7 +112,7 @@ const UNNOTICED: &[(&str, &str, &str, &str, &str)] = &[
         "Fence",
         "controller/src/access/leftovers.rs",
         "clear_leftovers",
-        "self.sessions.state.journal.settle();",
+        "self.sessions.state.journal.make_durable();",
         "the same",
     ),
     (

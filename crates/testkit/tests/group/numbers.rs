@@ -34,12 +34,12 @@ pub fn what_the_dead_asked_ahead_costs_no_slot() {
     let pool = TestPool::new(POOL);
     let fs = connect_as(&pool.path(), b"g");
     for round in 0..4 {
-        let before = fs.session().region().generation();
+        let before = fs.session().region().build();
         let mut process = Process::start(&pool, "asks ahead");
         assert_eq!(process.says(), fs.session().number().to_string());
         assert_eq!(process.says(), "inside");
         process.kill();
-        while fs.session().region().generation() == before || fs.session().region().is_damaged() {
+        while fs.session().region().build() == before || fs.session().region().is_damaged() {
             fs.stat(At::Root, b"/", 0).expect("the root");
         }
         // What this process asks ahead itself.

@@ -38,9 +38,9 @@ pub fn inside(pool: &TestPool, fs: &FileSystem) -> Process {
 
 /// A member dies inside, and the auxiliary state has been built anew.
 fn one_dies_inside(pool: &TestPool, fs: &FileSystem) {
-    let before = fs.session().region().generation();
+    let before = fs.session().region().build();
     inside(pool, fs).kill();
-    while fs.session().region().generation() == before || fs.session().region().is_damaged() {
+    while fs.session().region().build() == before || fs.session().region().is_damaged() {
         fs.stat(At::Root, b"/", 0).expect("the root");
     }
 }

@@ -96,7 +96,7 @@ pub fn killed_at_any_instant() {
             }
         });
     });
-    let anew = fs.session().region().generation() - 1;
+    let anew = fs.session().region().build() - 1;
     // Numbers that were granted and that nobody knows of any more would be lost until the group ends.
     let uncommitted = granted(fs);
     let memory = rebuilt::region_memory(fs) >> 20;

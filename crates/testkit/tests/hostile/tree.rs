@@ -188,13 +188,19 @@ pub const ATTACKS: &[Attack] = &[
         |a| a.forge_creation(|r| (r.uid, r.mode) = (0, 0o4755)),
     )
     .for_users(),
-    case("tree", "a new file of the victim's", "I4 CreationUser", |a| {
-        a.forge_creation(|r| r.uid = super::world::VICTIM_USER.0)
-    })
+    case(
+        "tree",
+        "a new file of the victim's",
+        "I4 CreationUser",
+        |a| a.forge_creation(|r| r.uid = super::world::VICTIM_USER.0),
+    )
     .for_users(),
-    case("tree", "a new file of root's group", "I4 CreationGroup", |a| {
-        a.forge_creation(|r| r.gid = 0)
-    })
+    case(
+        "tree",
+        "a new file of root's group",
+        "I4 CreationGroup",
+        |a| a.forge_creation(|r| r.gid = 0),
+    )
     .for_users(),
     case(
         "tree",

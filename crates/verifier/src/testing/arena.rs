@@ -115,7 +115,9 @@ impl MemoryArena {
         let (generation, ownership_epoch) = (header.generation, header.ownership.epoch());
         self.read(slot_offset(header), &mut bytes);
         StoredBranch::decode(&bytes, number, generation, ownership_epoch, header.fold)
-            .unwrap_or_else(|| StoredBranch::unchanged(number, generation, ownership_epoch, header.fold))
+            .unwrap_or_else(|| {
+                StoredBranch::unchanged(number, generation, ownership_epoch, header.fold)
+            })
     }
 
     /// Changes the branch of an inode, beginning it if there is none.

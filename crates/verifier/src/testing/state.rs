@@ -199,7 +199,13 @@ impl MemoryState {
     pub fn apply(&mut self, set: &[SetMember], changes: &Changes<'_>) {
         for creation in &changes.creations {
             let owner = (creation.uid, creation.gid);
-            self.insert(creation.inode, creation.parent, creation.kind, creation.mode, owner);
+            self.insert(
+                creation.inode,
+                creation.parent,
+                creation.kind,
+                creation.mode,
+                owner,
+            );
         }
         for creation in &changes.creations {
             if creation.kind == FileKind::Directory {

@@ -216,7 +216,9 @@ pub(super) const CASES: &[Case] = &[
         a.state.change_header(NEW, |h| h.kind = HeaderKind::Free);
         a.creation(|_| {});
     }),
-    (Rule::Generation, HOME, |a| a.creation(|r| r.generation += 1)),
+    (Rule::Generation, HOME, |a| {
+        a.creation(|r| r.generation += 1)
+    }),
     (Rule::Generation, HOME, |a| {
         a.record(HOME, OLD, FileKind::File, b"l", |r| r.generation += 1);
     }),

@@ -225,7 +225,8 @@ mod tests {
             let line = format!(r#"{{"pid":7,"program":"p","interception":{{{interception}}}}}"#);
             table(&summary(&line, 7))
         };
-        let best = r#""symbols":true,"dispatch":"sud-exclusive","dispatch_choice":"best","patching":"on""#;
+        let best =
+            r#""symbols":true,"dispatch":"sud-exclusive","dispatch_choice":"best","patching":"on""#;
         assert!(!line(best).contains("fall-back"));
         // A library that does not say.
         assert!(!table(&summary(LINES, 7)).contains("fall-back"));

@@ -17,7 +17,7 @@ use crate::state::apply::file::Setter;
 use crate::state::change::Change;
 use crate::state::tables::buckets;
 use arck_core_state::directory::{
-    HashPage, CHAIN_MAX, Dentry, Name, bucket_of, find_in_page, for_each_in_bucket, hash_name,
+    CHAIN_MAX, Dentry, HashPage, Name, bucket_of, find_in_page, for_each_in_bucket, hash_name,
     next_page, room_in_page, units_for,
 };
 use arck_core_state::{IndexRoot, Inode, PAGE_SIZE, PagePtr, Pages, index};

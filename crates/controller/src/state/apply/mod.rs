@@ -16,7 +16,7 @@ use crate::state::change::Change;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::inode::FileKind;
 use arck_core_state::{IndexRoot, Inode, InodeNumber, PAGE_SIZE, PagePtr};
-use arck_verifier::{Creation, Changes, InodeChange};
+use arck_verifier::{Changes, Creation, InodeChange};
 use foldhash::HashMap;
 use rustix::io::Errno;
 

@@ -2,7 +2,7 @@
 //!
 //! # Invariant
 //! * A number means the same class for as long as a segment is labelled with it, and to whoever has
-//!   been told it until he has used it ([`Classes::settle`]); then it may become another's. A class
+//!   been told it until he has used it ([`Classes::forget_told`]); then it may become another's. A class
 //!   is durable before its number is used.
 
 use super::*;
@@ -41,7 +41,7 @@ pub struct Classes {
     free: Vec<u32>,
     /// Of classes of more than one condition.
     conjunctions: usize,
-    /// Numbers told since [`Classes::settle`]: on a segment soon, perhaps.
+    /// Numbers told since [`Classes::forget_told`]: on a segment soon, perhaps.
     told: HashSet<u32>,
     /// There may be numbers that [`Classes::free_unused`] would free.
     may_free: bool,
@@ -115,7 +115,7 @@ impl Classes {
     }
 
     /// Whoever has been told a number has used it, or forgotten it.
-    pub fn settle(&mut self) {
+    pub fn forget_told(&mut self) {
         self.may_free |= !self.told.is_empty();
         self.told.clear();
     }
@@ -163,7 +163,7 @@ impl Classes {
         }
     }
 
-    /// The label of a class, to be used or forgotten before [`Classes::settle`]; [`NOBODY`] for
+    /// The label of a class, to be used or forgotten before [`Classes::forget_told`]; [`NOBODY`] for
     /// nobody, and where there are too many or a new one cannot be stored.
     pub fn label(&mut self, class: Option<&Class>) -> u32 {
         let Some(class) = class else { return NOBODY };
@@ -289,7 +289,7 @@ mod tests {
         // All have just been told.
         classes.free_unused(&used);
         assert_eq!(classes.label(Some(&late)), NOBODY);
-        classes.settle();
+        classes.forget_told();
         assert!(classes.take_may_free(false));
         assert_eq!(classes.label(Some(&user(9))), 9);
         classes.free_unused(&used);

@@ -126,7 +126,8 @@ impl Contents {
 
     /// The number that is to have it: that of the attempt before, or one that is taken.
     pub(super) fn number(&mut self, context: &Context<'_>) -> Attempt<InodeNumber> {
-        let is_kept = self.number != 0 && is_uncommitted(self.session, context.header(self.number)?);
+        let is_kept =
+            self.number != 0 && is_uncommitted(self.session, context.header(self.number)?);
         // One that is not ours any more has another epoch by now: its branch is none.
         let number = match is_kept {
             true => self.number,
@@ -184,7 +185,7 @@ impl Contents {
         match self.is_given {
             false => Ok(()),
             true => Err(misused(
-                "arck: a LibFS gives creation to a file twice: what it publishes is the end of its attempt\n",
+                "arck: a LibFS creates a file twice: what it publishes is the end of its attempt\n",
             )
             .into()),
         }

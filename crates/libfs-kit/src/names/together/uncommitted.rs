@@ -52,7 +52,10 @@ impl<'c, 'a> Ready<'c, 'a> {
             .map(|conceived| (conceived.uncommitted, conceived.begun))
             .unzip();
         let mut durable = Vec::new();
-        if uncommitted.iter().any(|uncommitted| uncommitted.said.is_some()) {
+        if uncommitted
+            .iter()
+            .any(|uncommitted| uncommitted.said.is_some())
+        {
             let all = successors.iter_mut().flatten();
             let stored: Vec<_> = all.map(|one| one.contents.stored.take()).collect();
             let (stored, begun) = order::fence((stored, begun));
@@ -71,7 +74,10 @@ impl<'c, 'a> Ready<'c, 'a> {
                 uncommitted.context.has_from_creation(file, said);
             }
             // Nobody finds it before a name leads to it.
-            uncommitted.inode.link_delta.store(links(1), Ordering::Relaxed);
+            uncommitted
+                .inode
+                .link_delta
+                .store(links(1), Ordering::Relaxed);
             uncommitted.inode.is_counted();
             let begun = durable.next().flatten();
             Ready { uncommitted, begun }

@@ -10,7 +10,7 @@
 //! hands. A magazine is consistent at every instruction, so that a thread may die at any point:
 //! an object may be lost by that, but is never handed out twice.
 
-mod generations;
+mod builds;
 pub(super) mod pages;
 pub(super) mod spans;
 
@@ -265,7 +265,7 @@ impl Region {
     pub(super) fn enter<'a>(&self, lock: &'a Lock, holder: Holder) -> Option<LockGuard<'a>> {
         let guard = lock.lock(holder);
         let damaged = self.auxiliary().damaged.load(Ordering::Acquire);
-        (damaged != super::generation::DAMAGED).then_some(guard)
+        (damaged != super::build::DAMAGED).then_some(guard)
     }
 
     #[inline]
@@ -290,8 +290,8 @@ impl Region {
     pub fn statistics(&self) -> Statistics {
         let mut statistics = Statistics {
             pages_total: {
-                let generations = &self.auxiliary().pool.generations;
-                u64::from(generations.most(self.layout.middle, self.layout.heap_pages))
+                let builds = &self.auxiliary().pool.builds;
+                u64::from(builds.most(self.layout.middle, self.layout.heap_pages))
             },
             stray_references: self.header().stray.load(Ordering::Relaxed),
             bytes_leaked: self.header().leaked.load(Ordering::Relaxed),

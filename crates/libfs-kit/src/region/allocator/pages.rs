@@ -3,7 +3,7 @@
 //! Every page of the heap has a descriptor. The pool's lock protects the pool and the descriptors
 //! of the first and last page of each run. Invariants: these two always say whether the run is
 //! free and, if so, where it begins and how long it is; no two free runs touch; pages from the
-//! frontier on are not used (see [`super::generations`]). Page 0 of the heap is never handed out, so that 0 means none.
+//! frontier on are not used (see [`super::builds`]). Page 0 of the heap is never handed out, so that 0 means none.
 //!
 //! Free pages that still have memory behind them are counted as dirty. When there are too many,
 //! the longest runs are taken out, given back to the system without holding the lock, and put back
@@ -12,7 +12,7 @@
 use super::super::lock::{Holder, Lock};
 use super::super::mapping::PAGE_SIZE;
 use super::super::{Offset, OutOfMemory, Region};
-use super::generations::Generations;
+use super::builds::Builds;
 use crate::region_shared;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -51,9 +51,9 @@ region_shared! {
 
     pub(in super::super) struct PagePool {
         pub lock: Lock,
-        /// The first page that this generation has not used.
+        /// The first page that this build has not used.
         pub(super) frontier: AtomicU32,
-        pub(super) generations: Generations,
+        pub(super) builds: Builds,
         in_use: AtomicU64,
         large: AtomicU64,
         dirty: AtomicU64,
@@ -231,7 +231,7 @@ impl Region {
         let pool = &self.auxiliary().pool;
         let page = pool.frontier.load(Relaxed);
         let end = page.checked_add(pages)?;
-        if end > pool.generations.limit.load(Relaxed) {
+        if end > pool.builds.limit.load(Relaxed) {
             return None;
         }
         self.make_reachable(page, pages).ok()?;

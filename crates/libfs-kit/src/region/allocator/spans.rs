@@ -94,7 +94,7 @@ impl Region {
         let locked = self.enter(&central.lock, holder);
         while let Some(offset) = source() {
             if locked.is_none() {
-                // Lost with the rest of this generation.
+                // Lost with the rest of this build.
                 continue;
             }
             let Some(page) = self.span_of(offset, class) else {

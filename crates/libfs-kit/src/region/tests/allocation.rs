@@ -257,12 +257,12 @@ fn memory(file: &rustix::fd::OwnedFd) -> u64 {
     rustix::fs::fstat(file).unwrap().st_blocks as u64 * 512
 }
 
-/// Generation after generation, each as large as a good part of the region, some of them begun several
+/// Build after build, each as large as a good part of the region, some of them begun several
 /// times: there is always memory, what the last one had can still be read, and what was before is given
 /// back.
 #[test]
 #[cfg(not(miri))]
-fn generations_give_their_memory_back() {
+fn builds_give_their_memory_back() {
     const OBJECT: usize = 3000;
     let file = rustix::fs::memfd_create("region", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&file, SIZE).unwrap();
@@ -274,7 +274,7 @@ fn generations_give_their_memory_back() {
     let begun = memory(&file);
     let mut before: Vec<Offset<AtomicU8>> = Vec::new();
     let mut most = 0;
-    for generation in 0..100u8 {
+    for build in 0..100u8 {
         let fill = |count: usize, mark: u8| -> Vec<Offset<AtomicU8>> {
             let filled = (0..count).map(|_| {
                 let offset = region.allocate_bytes(&slot, OBJECT).unwrap();
@@ -284,20 +284,17 @@ fn generations_give_their_memory_back() {
             filled.collect()
         };
         // At most a fifth of the heap, and sometimes little.
-        let now = fill(if generation % 7 == 3 { 10 } else { 1500 }, generation);
+        let now = fill(if build % 7 == 3 { 10 } else { 1500 }, build);
         for &old in &before {
-            let mark = generation.wrapping_sub(1);
-            assert!(region.bytes_equal(old, &[mark; OBJECT]), "{generation}");
+            let mark = build.wrapping_sub(1);
+            assert!(region.bytes_equal(old, &[mark; OBJECT]), "{build}");
         }
         region.begin_damage();
-        for _ in 0..1 + generation % 3 {
+        for _ in 0..1 + build % 3 {
             region.begin_build();
             fill(100, 200);
             for &old in &now {
-                assert!(
-                    region.bytes_equal(old, &[generation; OBJECT]),
-                    "{generation}"
-                );
+                assert!(region.bytes_equal(old, &[build; OBJECT]), "{build}");
             }
         }
         region.end_damage();
@@ -309,11 +306,11 @@ fn generations_give_their_memory_back() {
     assert!(most < 12 << 20, "{most} bytes of memory");
 }
 
-/// Generations that take all that they can have: the next finds what it needs of each, also when whoever
+/// Builds that take all that they can have: the next finds what it needs of each, also when whoever
 /// builds it dies over it, and can have as much.
 #[test]
 #[cfg(not(miri))]
-fn generations_that_fill_the_region_are_there_for_whoever_builds() {
+fn builds_that_fill_the_region_are_there_for_whoever_builds() {
     const OBJECT: usize = 3000;
     let file = rustix::fs::memfd_create("region", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&file, SIZE).unwrap();
@@ -333,30 +330,30 @@ fn generations_that_fill_the_region_are_there_for_whoever_builds() {
         filled
     };
     let pages = region.statistics().pages_total as usize;
-    for generation in 0..9u8 {
-        let now = fill(usize::MAX, generation);
+    for build in 0..9u8 {
+        let now = fill(usize::MAX, build);
         // But for what its builders have used.
-        let all = now.len() + usize::from(generation != 0) * 3 * (pages / 10);
+        let all = now.len() + usize::from(build != 0) * 3 * (pages / 10);
         assert!(all * 10 > pages * 9, "{} of {pages}", now.len());
         region.begin_damage();
-        let build = |mark: u8, old: &[Offset<AtomicU8>], old_mark: u8| {
+        let make = |mark: u8, old: &[Offset<AtomicU8>], old_mark: u8| {
             region.begin_build();
             let built = fill(pages / 10, mark);
             assert_eq!(built.len(), pages / 10, "there is room beside it");
             for &old in old {
                 let is_there = region.bytes_equal(old, &[old_mark; OBJECT]);
-                assert!(is_there, "{generation}, by {mark}");
+                assert!(is_there, "{build}, by {mark}");
             }
             built
         };
         let mut built = Vec::new();
         for builder in 100..103 {
-            built = build(builder, &now, generation);
+            built = make(builder, &now, build);
         }
-        if generation % 2 == 1 {
+        if build % 2 == 1 {
             // Who had all but said that it is whole died over that.
             region.give_back_builds();
-            build(103, &built, 102);
+            make(103, &built, 102);
         }
         region.end_damage();
         assert!(region.bytes_equal(good, &[7; OBJECT]));

@@ -40,7 +40,7 @@ fn only_a_region_of_this_build_is_opened() {
         Err(RegionError::NotARegion)
     ));
     let again = Region::open(&file).unwrap();
-    assert_eq!((again.size(), again.generation()), (SIZE, 1));
+    assert_eq!((again.size(), again.build()), (SIZE, 1));
     assert_ne!(again.base_address(), region.base_address());
     rustix::io::pwrite(&file, &[9], 8).unwrap();
     assert!(matches!(

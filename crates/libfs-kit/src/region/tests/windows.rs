@@ -42,30 +42,26 @@ fn what_is_in_use_is_reached_and_no_more() {
     let good = first.allocate(&slot, AtomicU64::new(7)).unwrap();
     first.set_ready();
     let mut objects = Vec::new();
-    for generation in 0..5u64 {
+    for build in 0..5u64 {
         objects.clear();
         for index in 0..64u64 {
             let offset = first.allocate_bytes(&slot, MIB as usize).unwrap();
             let word = Offset::<AtomicU64>::from_raw(offset.raw() + MIB - 8);
             first
                 .get(word)
-                .store(generation << 32 | index, Ordering::Relaxed);
+                .store(build << 32 | index, Ordering::Relaxed);
             objects.push(word);
         }
         // Another member sees it without having been told; objects of all kinds, from the last on.
         for (index, &word) in objects.iter().enumerate().rev() {
             let seen = second.get(word).load(Ordering::Relaxed);
-            assert_eq!(seen, generation << 32 | index as u64, "{generation}");
+            assert_eq!(seen, build << 32 | index as u64, "{build}");
         }
         assert_eq!(second.get(good).load(Ordering::Relaxed), 7);
         // Both halves, when one has been in each.
-        let bound = if generation == 0 { 80 } else { 150 } * MIB;
+        let bound = if build == 0 { 80 } else { 150 } * MIB;
         for region in [&first, &second] {
-            assert!(
-                readable(region) < bound,
-                "{generation}: {}",
-                readable(region)
-            );
+            assert!(readable(region) < bound, "{build}: {}", readable(region));
         }
         // It frees what it did not allocate.
         let others = second.claim_thread_slot(1).unwrap();

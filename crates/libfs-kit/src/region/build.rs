@@ -1,6 +1,6 @@
 //! Building the auxiliary state anew, after a member died inside it.
 //!
-//! A new generation begins beside the old one: whoever still has a reference into that sees what was,
+//! A new build begins beside the old one: whoever still has a reference into that sees what was,
 //! and disturbs nobody. Its memory comes back when the one after the next is built
 //! ([`allocator`](super::allocator)).
 //!
@@ -15,7 +15,7 @@ use super::lock::Lock;
 use super::{Region, ThreadSlot};
 use std::sync::atomic::Ordering;
 
-/// Values of the mark: nothing is believed, nor allocated; another generation is being built.
+/// Values of the mark: nothing is believed, nor allocated; another build is under way.
 pub(super) const DAMAGED: u32 = 1;
 const BUILDING: u32 = 2;
 
@@ -73,7 +73,7 @@ impl Region {
         for index in 0..self.slots_used() {
             self.slot_cache(index).reset();
         }
-        auxiliary.generation.fetch_add(1, Ordering::SeqCst);
+        auxiliary.build.fetch_add(1, Ordering::SeqCst);
         auxiliary.damaged.store(BUILDING, Ordering::SeqCst);
     }
 

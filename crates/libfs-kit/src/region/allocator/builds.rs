@@ -1,4 +1,4 @@
-//! Where in the heap a generation of the auxiliary state lies, and how the memory of earlier ones comes
+//! Where in the heap a build of the auxiliary state lies, and how the memory of earlier ones comes
 //! back.
 //!
 //! ```text
@@ -6,7 +6,7 @@
 //! | for good | one half                  | the other half           |
 //! ```
 //!
-//! Each generation lies in one half, and the next in the other. So while that is built, the old one is
+//! Each build lies in one half, and the next in the other. So while that is built, the old one is
 //! there to be read, also for the next one if whoever builds dies over it; and it stays there until the
 //! one after is built, for threads that were outside with a reference to something of it. All else is
 //! given back to the system when the new one is whole. (A region is a file with holes: what it does not
@@ -15,7 +15,7 @@
 //! # Invariants
 //! * What was allocated before the region was ready is never given back: it is found by roots that
 //!   every member has followed.
-//! * Nothing of a generation is handed out again before the next is whole; what a builder has made who
+//! * Nothing of a build is handed out again before the next is whole; what a builder has made who
 //!   died over it, not before that either: what is noted of the old one may be there by now.
 //! * All of this changes under the pool's lock, or where one thread builds alone.
 
@@ -28,24 +28,24 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 region_shared! {
     /// Numbers of pages.
-    pub(in super::super) struct Generations {
+    pub(in super::super) struct Builds {
         /// Pages below it are for good; 0 = the region is not ready yet.
         permanent: AtomicU32,
-        /// The first page of this generation.
+        /// The first page of this build.
         begin: AtomicU32,
         /// Where the frontier ends.
         pub(super) limit: AtomicU32,
-        /// The pages of the generation before.
+        /// The pages of the build before.
         kept_begin: AtomicU32,
         kept_end: AtomicU32,
-        /// The first page of the generation that is being built.
+        /// The first page of the build that is being built.
         building: AtomicU32,
         /// Pages of each half from here on have never had memory, or were given back.
         high: [AtomicU32; 2],
     }
 }
 
-impl Generations {
+impl Builds {
     fn permanent(&self) -> u32 {
         self.permanent.load(Relaxed).max(1)
     }
@@ -55,7 +55,7 @@ impl Generations {
         middle.max(self.permanent())
     }
 
-    /// Pages that a generation of a heap of so many `pages` can have.
+    /// Pages that a build of a heap of so many `pages` can have.
     pub(super) fn most(&self, middle: u32, pages: u32) -> u32 {
         match self.permanent.load(Relaxed) {
             0 => pages,
@@ -82,9 +82,9 @@ impl Region {
     pub(in super::super) fn initialise_heap(&self) {
         let pool = &self.auxiliary().pool;
         pool.frontier.store(1, Relaxed);
-        pool.generations.begin.store(1, Relaxed);
+        pool.builds.begin.store(1, Relaxed);
         let pages = self.layout.heap_pages;
-        pool.generations.limit.store(pages, Relaxed);
+        pool.builds.limit.store(pages, Relaxed);
     }
 
     /// What is allocated now is for good.
@@ -92,28 +92,28 @@ impl Region {
         let pool = &self.auxiliary().pool;
         let frontier = pool.frontier.load(Relaxed);
         let first = pool
-            .generations
+            .builds
             .permanent
             .compare_exchange(0, frontier, Relaxed, Relaxed);
         if first.is_ok() {
-            let generations = &pool.generations;
-            generations.begin.store(frontier, Relaxed);
-            let middle = generations.between(self.layout.middle);
-            generations.limit.store(middle, Relaxed);
+            let builds = &pool.builds;
+            builds.begin.store(frontier, Relaxed);
+            let middle = builds.between(self.layout.middle);
+            builds.limit.store(middle, Relaxed);
         }
     }
 
-    /// Nothing is free of what was used before, and a generation begins in the other half; behind what
+    /// Nothing is free of what was used before, and a build begins in the other half; behind what
     /// is there already, if whoever began it before has died over it.
     pub(in super::super) fn reset_pages(&self) {
         let pool = &self.auxiliary().pool;
-        let generations = &pool.generations;
+        let builds = &pool.builds;
         self.forget_runs();
-        let (permanent, pages) = (generations.permanent(), self.layout.heap_pages);
-        let middle = generations.between(self.layout.middle);
-        let begin = generations.begin.load(Relaxed);
+        let (permanent, pages) = (builds.permanent(), self.layout.heap_pages);
+        let middle = builds.between(self.layout.middle);
+        let begin = builds.begin.load(Relaxed);
         let frontier = pool.frontier.load(Relaxed);
-        generations.note_high(frontier, middle);
+        builds.note_high(frontier, middle);
         let (half, limit) = match begin > middle {
             true => (permanent, middle),
             false => (middle, pages),
@@ -123,34 +123,30 @@ impl Region {
         let border = if is_begun {
             frontier
         } else {
-            generations.keep(begin..frontier);
+            builds.keep(begin..frontier);
             half
         };
-        generations.limit.store(limit, Relaxed);
+        builds.limit.store(limit, Relaxed);
         let first = border.saturating_add(1).min(limit);
         if border < limit {
             self.mark_border(border);
         }
         pool.frontier.store(first, Relaxed);
-        generations.building.store(first, Relaxed);
+        builds.building.store(first, Relaxed);
     }
 
-    /// The new generation is whole: gives all memory back but its own, and that of the one before.
+    /// The new build is whole: gives all memory back but its own, and that of the one before.
     pub(in super::super) fn give_back_builds(&self) {
         let pool = &self.auxiliary().pool;
-        let generations = &pool.generations;
-        let begin = generations.building.load(Relaxed);
+        let builds = &pool.builds;
+        let begin = builds.building.load(Relaxed);
         let frontier = pool.frontier.load(Relaxed);
-        let middle = generations.between(self.layout.middle);
-        generations.note_high(frontier, middle);
-        let mut used = [generations.kept(), begin..frontier];
+        let middle = builds.between(self.layout.middle);
+        builds.note_high(frontier, middle);
+        let mut used = [builds.kept(), begin..frontier];
         used.sort_by_key(|pages| pages.start);
         // Half by half: what lies between what is used of the two has never been used.
-        for (high, first) in generations
-            .high
-            .iter()
-            .zip([generations.permanent(), middle])
-        {
+        for (high, first) in builds.high.iter().zip([builds.permanent(), middle]) {
             let end = high.load(Relaxed);
             let mut at = first;
             for pages in &used {
@@ -163,7 +159,7 @@ impl Region {
             self.discard_pages(at..end);
             high.store(at.min(end), Relaxed);
         }
-        generations.begin.store(begin, Relaxed);
+        builds.begin.store(begin, Relaxed);
     }
 
     /// Gives the memory of pages back, and of what is known of them.
