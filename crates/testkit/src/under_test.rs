@@ -12,6 +12,8 @@ use arck_kvfs::{Batch, Store};
 use arck_libfs_kit::Session;
 use arckfs::{At, ConnectOptions, Errno, Failure, FileSystem};
 use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// All that there are.
 pub const LIBFSES: [&dyn LibFs; 2] = [&ArckFs, &Kvfs];
@@ -24,6 +26,9 @@ pub trait LibFs: Sync {
     /// For what a failed test says.
     fn name(&self) -> &'static str;
 
+    /// Whether it changes several names as one: [`Files::together`].
+    fn has_batches(&self) -> bool;
+
     /// A session of its own that works in this directory of a served pool, which is made if it is not there.
     fn open(&self, pool: &Path, directory: &str) -> Box<dyn Files>;
 }
@@ -32,6 +37,9 @@ pub trait LibFs: Sync {
 pub trait Files: Send + Sync {
     /// A file has this content from then on.
     fn put(&self, name: &str, content: &[u8]) -> Result<(), Errno>;
+
+    /// The same as one: who looks sees all that was there before, or all of this.
+    fn replace(&self, name: &str, content: &[u8]) -> Result<(), Errno>;
 
     /// All that a file holds.
     fn get(&self, name: &str) -> Result<Option<Vec<u8>>, Errno>;
@@ -60,11 +68,19 @@ pub struct ArckFs;
 struct InDirectory {
     session: FileSystem,
     directory: String,
+    /// For files on their way to this directory; made when it is needed.
+    aside: OnceLock<String>,
+    /// How many there have been.
+    on_their_way: AtomicU64,
 }
 
 impl LibFs for ArckFs {
     fn name(&self) -> &'static str {
         "ArckFS"
+    }
+
+    fn has_batches(&self) -> bool {
+        false
     }
 
     fn open(&self, pool: &Path, directory: &str) -> Box<dyn Files> {
@@ -74,13 +90,12 @@ impl LibFs for ArckFs {
             group: Vec::new(),
         });
         let session = session.expect("a session");
-        match session.make_directory(At::Root, directory.as_bytes(), 0o755) {
-            Ok(()) | Err(Failure::Errno(Errno::EXIST)) => {}
-            Err(failure) => panic!("making {directory}: {failure:?}"),
-        }
+        make_if_missing(&session, directory);
         Box::new(InDirectory {
             session,
             directory: directory.to_owned(),
+            aside: OnceLock::new(),
+            on_their_way: AtomicU64::new(0),
         })
     }
 }
@@ -88,6 +103,26 @@ impl LibFs for ArckFs {
 impl InDirectory {
     fn path(&self, name: &str) -> String {
         format!("{}/{name}", self.directory)
+    }
+
+    /// A path that nobody else uses.
+    fn path_aside(&self) -> String {
+        let aside = self.aside.get_or_init(|| {
+            // Nobody else has this number as long as the session lives.
+            let number = self.session.session().number();
+            let aside = format!("{}.{number}", self.directory);
+            make_if_missing(&self.session, &aside);
+            aside
+        });
+        let count = self.on_their_way.fetch_add(1, Ordering::Relaxed);
+        format!("{aside}/{count}")
+    }
+}
+
+fn make_if_missing(session: &FileSystem, directory: &str) {
+    match session.make_directory(At::Root, directory.as_bytes(), 0o755) {
+        Ok(()) | Err(Failure::Errno(Errno::EXIST)) => {}
+        Err(failure) => panic!("making {directory}: {failure:?}"),
     }
 }
 
@@ -110,6 +145,18 @@ fn found<T>(result: Result<T, Failure>) -> Result<Option<T>, Errno> {
 impl Files for InDirectory {
     fn put(&self, name: &str, content: &[u8]) -> Result<(), Errno> {
         self.session.put(&self.path(name), content).map_err(errno)
+    }
+
+    fn replace(&self, name: &str, content: &[u8]) -> Result<(), Errno> {
+        let (from, to) = (self.path_aside(), self.path(name));
+        let put = self.session.put(&from, content);
+        let (from, to) = (from.as_bytes(), to.as_bytes());
+        let renamed = put.and_then(|()| self.session.rename(At::Root, from, At::Root, to, 0));
+        renamed.map_err(|failure| {
+            // Nothing of it is left, if there was room for it at all.
+            let _ = self.session.unlink(At::Root, from, 0);
+            errno(failure)
+        })
     }
 
     fn get(&self, name: &str) -> Result<Option<Vec<u8>>, Errno> {
@@ -149,6 +196,10 @@ impl LibFs for Kvfs {
         "KVFS"
     }
 
+    fn has_batches(&self) -> bool {
+        true
+    }
+
     fn open(&self, pool: &Path, directory: &str) -> Box<dyn Files> {
         let options = arck_kvfs::Options {
             make: true,
@@ -165,6 +216,10 @@ impl Files for OfSession {
     fn put(&self, name: &str, content: &[u8]) -> Result<(), Errno> {
         let set = self.store.set(name.as_bytes(), content);
         set.map_err(|error| error.errno())
+    }
+
+    fn replace(&self, name: &str, content: &[u8]) -> Result<(), Errno> {
+        self.put(name, content)
     }
 
     fn get(&self, name: &str) -> Result<Option<Vec<u8>>, Errno> {

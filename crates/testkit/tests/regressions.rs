@@ -364,45 +364,43 @@ fn a_link_outlives_the_name_after_a_crash() {
     }
 }
 
-/// A fold that takes the last name of what another session has named, whose fold takes the last name of what the
-/// first has named, and so on: more of them than one call of the controller's folds, so that the rest waits for its turn.
+/// A fold that takes the last name of what another session has named, whose fold takes the last name of what a third
+/// has named, and so on, round through all of them: far more than one call of the controller's folds, or than folds
+/// within each other find stack for, so that the rest waits for its turn.
 #[test]
 fn a_chain_of_names_that_outlive_others_is_folded() {
-    const LENGTH: usize = 100;
-    let pool = TestPool::new(256 << 20);
-    let (one, two) = (pool.session(), pool.session());
-    for at in 0..LENGTH {
-        mkdir(&one, &format!("a{at}"));
-        one.put(&format!("a{at}/z"), b"z").unwrap();
-        mkdir(&two, &format!("b{at}"));
-        two.put(&format!("b{at}/x"), b"x").unwrap();
+    // A session folds by itself what takes more pages than so many directories do, and so it does where the pool has
+    // no room for the deltas of all of them.
+    const SESSIONS: usize = 8;
+    const EACH: usize = 350;
+    let pool = TestPool::new(2 << 30);
+    let sessions: Vec<_> = (0..SESSIONS).map(|_| pool.session()).collect();
+    let length = SESSIONS * EACH;
+    let of = |at: usize| &sessions[at % SESSIONS];
+    for at in 0..length {
+        mkdir(of(at), &format!("d{at}"));
+        of(at).put(&format!("d{at}/x"), &at.to_le_bytes()).unwrap();
     }
-    one.fold(true).unwrap();
-    two.fold(true).unwrap();
-    let open = |fs: &FileSystem, path: String| fs.open_at_root(&path, libc::O_RDONLY).unwrap();
-    let opened: Vec<_> = (0..LENGTH)
-        .map(|at| {
-            (
-                open(&one, format!("b{at}/x")),
-                open(&two, format!("a{at}/z")),
-            )
-        })
-        .collect();
-    for at in (0..LENGTH).rev() {
-        rm(&two, &format!("b{at}/x"));
-        rm(&one, &format!("a{at}/z"));
+    for session in &sessions {
+        session.fold(true).unwrap();
     }
-    for (at, (x, z)) in opened.into_iter().enumerate() {
-        link_open(&one, x, &format!("a{at}/y"));
-        link_open(&two, z, &format!("b{}/w", (at + 1) % LENGTH));
-        one.close(x);
-        two.close(z);
+    let next = |at| (at + 1) % length;
+    let open_next = |at| {
+        let path = format!("d{}/x", next(at));
+        of(at).open_at_root(&path, libc::O_RDONLY).unwrap()
+    };
+    let opened: Vec<_> = (0..length).map(open_next).collect();
+    for at in 0..length {
+        rm(of(at), &format!("d{at}/x"));
     }
-    let third = pool.session();
-    for at in 0..LENGTH {
-        assert_eq!(third.names(&format!("b{at}")).unwrap(), ["w"]);
-        assert_eq!(third.names(&format!("a{at}")).unwrap(), ["y"]);
-        assert_eq!(third.get(&format!("a{at}/y")).unwrap(), b"x");
-        assert_eq!(third.get(&format!("b{at}/w")).unwrap(), b"z");
+    for (at, handle) in opened.into_iter().enumerate() {
+        link_open(of(at), handle, &format!("d{at}/y"));
+        of(at).close(handle);
+    }
+    let last = pool.session();
+    for at in 0..length {
+        assert_eq!(last.names(&format!("d{at}")).unwrap(), ["y"], "d{at}");
+        let kept = last.get(&format!("d{at}/y")).unwrap();
+        assert_eq!(kept, next(at).to_le_bytes(), "d{at}");
     }
 }

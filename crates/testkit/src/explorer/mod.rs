@@ -11,7 +11,8 @@
 //! | [`tree`] | reads what was recovered, and whether it is one whole |
 //! | [`model`] | operations, what they do, and which trees a crash may leave |
 //! | this one | LibFSes, and which workloads each has |
-//! | [`workloads`], [`values`] | those of ArckFS; those of KVFS |
+//! | [`workloads`] | those of files, which ArckFS has |
+//! | [`values`] | those of whole values, which every LibFS has in its way |
 //!
 //! # Invariants
 //! * An image is one that the processor and the medium of [`image`]'s model may leave; so a tree
@@ -27,15 +28,18 @@ pub mod tree;
 pub mod values;
 pub mod workloads;
 
+use model::{Operation, Value};
 use recording::Workload;
 
-/// Makes workloads.
-pub type Makes = fn() -> Vec<Workload>;
+/// Makes workloads of a subject.
+pub type Makes = fn(&Subject) -> Vec<Workload>;
 
 /// A LibFS, by what is recorded of it. All are looked at in the same ways, which depend on how many there are.
 pub struct Subject {
     /// For what a failure says.
     pub name: &'static str,
+    /// How it gives names of one directory new values, or takes them away.
+    pub sets: fn(&'static [Value]) -> Vec<Operation>,
     /// Operations alone, and few in a row: in depth, and with each flush and fence left out.
     pub short: &'static [Makes],
     /// Many in a row: in less depth, and with each left out.
@@ -48,12 +52,21 @@ pub struct Subject {
 pub const SUBJECTS: [Subject; 2] = [
     Subject {
         name: "ArckFS",
-        short: &[workloads::single, workloads::chains, workloads::taken_over],
+        sets: values::by_files,
+        short: &[
+            workloads::single,
+            workloads::chains,
+            workloads::taken_over,
+            workloads::crosswise,
+            values::single,
+            values::chains,
+        ],
         long: &[workloads::long_chains],
         pairs: workloads::pairs,
     },
     Subject {
         name: "KVFS",
+        sets: values::in_batches,
         short: &[values::single, values::chains],
         long: &[],
         pairs: values::pairs,
@@ -63,7 +76,7 @@ pub const SUBJECTS: [Subject; 2] = [
 impl Subject {
     /// What some of its makers make, named after it.
     pub fn made(&self, makers: &[Makes]) -> Vec<Workload> {
-        let mut made: Vec<_> = makers.iter().flat_map(|makes| makes()).collect();
+        let mut made: Vec<_> = makers.iter().flat_map(|makes| makes(self)).collect();
         for workload in &mut made {
             workload.name = format!("{}: {}", self.name, workload.name);
         }

@@ -7,6 +7,7 @@
 //! those of a step, which the clock told while the call was under way.
 
 use super::tree::{Content, Node, Tree};
+use crate::Shorthand;
 use arck_core_state::{FileKind, InodeNumber, PAGE_SIZE, index};
 use arck_protocol::{Request, Response};
 use arckfs::{At, Failure, FileSystem, Handle, SetTime, Subject, Timestamp};
@@ -15,6 +16,9 @@ use std::ops::RangeInclusive;
 
 /// What the clock that stamps files told before a call and after it; nanoseconds.
 pub type Clock = RangeInclusive<i64>;
+
+/// What a session has open until it links it.
+pub type Held = BTreeMap<&'static str, Handle>;
 
 /// A path, with the bytes of its value and what fills them; or taken away.
 pub type Value = (&'static str, Option<(usize, u8)>);
@@ -25,6 +29,11 @@ pub enum Operation {
     Create(&'static str),
     MakeDirectory(&'static str),
     Link(&'static str, &'static str),
+    /// Opens a file, which its session has open until it links it.
+    Hold(&'static str),
+    /// Gives what a session holds another name, whether it has one or not, and closes it: the path that it was
+    /// opened by, the new one.
+    LinkHeld(&'static str, &'static str),
     /// Target, path.
     Symlink(&'static str, &'static str),
     Unlink(&'static str),
@@ -109,9 +118,10 @@ fn set_values(session: &FileSystem, changes: &[Value]) -> Result<(), arck_kvfs::
 }
 
 impl Operation {
-    /// What has to be opened before.
-    pub fn prepare(&self, session: &FileSystem) -> Option<Handle> {
+    /// What has to be opened before, or is: `held`.
+    pub fn prepare(&self, session: &FileSystem, held: &mut Held) -> Option<Handle> {
         let (path, flags) = match self {
+            O::LinkHeld(path, _) => return held.remove(path),
             O::Write(path, ..) | O::Allocate(path, ..) => (path, libc::O_WRONLY),
             O::Append(path, ..) => (path, libc::O_WRONLY | libc::O_APPEND),
             _ => return None,
@@ -135,6 +145,15 @@ impl Operation {
             O::Create(path) => {
                 let flags = libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY;
                 return session.open(at, path.as_bytes(), flags, 0o644).map(Some);
+            }
+            O::Hold(path) => {
+                return session
+                    .open(at, path.as_bytes(), libc::O_RDONLY, 0)
+                    .map(Some);
+            }
+            O::LinkHeld(path, to) => {
+                let held = At::Directory(handle(path));
+                session.link(held, b"", at, to.as_bytes(), libc::AT_EMPTY_PATH)?;
             }
             O::MakeDirectory(path) => session.make_directory(at, path.as_bytes(), 0o755)?,
             O::Link(from, to) => session.link(at, from.as_bytes(), at, to.as_bytes(), 0)?,
@@ -264,6 +283,7 @@ pub fn empty() -> Tree {
         paths: BTreeMap::from([(String::new(), 1)]),
         nodes: BTreeMap::from([(1, root)]),
         last: 1,
+        held: BTreeMap::new(),
     }
 }
 
@@ -322,7 +342,7 @@ impl Tree {
         if is_directory(node) {
             self.nodes.remove(&number);
             self.node(parent(path)).links -= 1;
-        } else if node.links == 0 {
+        } else if node.links == 0 && !self.held.values().any(|&held| held == number) {
             self.nodes.remove(&number);
         }
     }
@@ -375,6 +395,12 @@ impl Tree {
             O::Link(from, to) => {
                 self.node(from).links += 1;
                 let number = self.paths[from];
+                self.paths.insert(to.into(), number);
+            }
+            O::Hold(path) => drop(self.held.insert(path.into(), self.paths[path])),
+            O::LinkHeld(path, to) => {
+                let number = self.held.remove(path).expect("it is held");
+                self.nodes.get_mut(&number).expect("a node").links += 1;
                 self.paths.insert(to.into(), number);
             }
             O::Unlink(path) | O::RemoveDirectory(path) => self.remove(path),
@@ -451,11 +477,29 @@ impl Tree {
 
     /// Takes over times as a session tells them, and compares the rest with what it tells.
     pub fn observe(&mut self, session: &FileSystem) {
-        for (path, number) in &self.paths {
-            let told = session
-                .stat(At::Root, path.as_bytes(), libc::AT_SYMLINK_NOFOLLOW)
-                .unwrap_or_else(|failure| panic!("stat of {path:?}: {failure:?}"));
-            let node = self.nodes.get_mut(number).expect("a node");
+        let stat = |path: &str| {
+            let told = session.stat(At::Root, path.as_bytes(), libc::AT_SYMLINK_NOFOLLOW);
+            told.unwrap_or_else(|failure| panic!("stat of {path:?}: {failure:?}"))
+        };
+        // Links are counted as the directories are known that have them.
+        let look_at_directories = || {
+            for (path, number) in &self.paths {
+                if is_directory(&self.nodes[number]) {
+                    session.names(path).expect("names");
+                }
+            }
+        };
+        let told = self.paths.iter().map(|(path, &number)| {
+            let told = stat(path);
+            if told.links == self.nodes[&number].links {
+                return (path.clone(), number, told);
+            }
+            look_at_directories();
+            (path.clone(), number, stat(path))
+        });
+        let told: Vec<_> = told.collect();
+        for (path, number, told) in told {
+            let node = self.nodes.get_mut(&number).expect("a node");
             let size = if is_directory(node) { 0 } else { told.size };
             assert_eq!(
                 (node.mode, node.links, node.size),

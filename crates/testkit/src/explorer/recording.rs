@@ -8,7 +8,7 @@
 //!   store has got past it.
 
 use super::image::{Memory, WORDS, page_of};
-use super::model::{self, Clock, Operation};
+use super::model::{self, Clock, Held, Operation};
 use super::tree::Tree;
 use crate::connect;
 use arck_controller::{Controller, MkfsOptions, Options, RunningController, mkfs};
@@ -118,14 +118,26 @@ fn now() -> i64 {
     time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
-fn make(session: &FileSystem, operation: &Operation, moment: impl Fn(bool)) -> Clock {
-    let handle = operation.prepare(session);
+fn make(
+    session: &FileSystem,
+    held: &mut Held,
+    operation: &Operation,
+    moment: impl Fn(bool),
+) -> Clock {
+    let handle = operation.prepare(session, held);
     let begun = now();
     moment(false);
     let outcome = operation.run(session, handle);
     moment(true);
     let clock = begun..=now();
     let made = outcome.unwrap_or_else(|failure| panic!("{operation:?}: {failure:?}"));
+    let made = match operation {
+        Operation::Hold(path) => {
+            held.extend(made.map(|handle| (*path, handle)));
+            None
+        }
+        _ => made,
+    };
     for handle in handle.into_iter().chain(made) {
         session.close(handle);
     }
@@ -174,20 +186,22 @@ pub fn record(recording: &Recording, workloads: &[Workload], shared: bool) -> Gr
     for workload in workloads {
         clear(&first, &mut tree);
         for operation in &workload.setup {
-            make(&first, operation, |_| {});
+            make(&first, &mut Held::new(), operation, |_| {});
             tree.apply(operation);
         }
-        make(&first, &Operation::Commit(false), |_| {});
+        make(&first, &mut Held::new(), &Operation::Commit(false), |_| {});
+        let mut held = [Held::new(), Held::new()];
         tree.observe(&first);
         Moment::Start.put();
         let mut after = vec![tree.clone()];
         let mut clocks = Vec::new();
         for (step, (who, operation)) in workload.steps.iter().enumerate() {
-            let session = match who {
-                Who::First => &first,
-                Who::Second => &second,
+            let [of_first, of_second] = &mut held;
+            let (session, held) = match who {
+                Who::First => (&first, of_first),
+                Who::Second => (&second, of_second),
             };
-            clocks.push(make(session, operation, |done| {
+            clocks.push(make(session, held, operation, |done| {
                 if done {
                     Moment::End(step).put();
                 } else {
@@ -199,6 +213,8 @@ pub fn record(recording: &Recording, workloads: &[Workload], shared: bool) -> Gr
             after.push(tree.clone());
         }
         Moment::Stop.put();
+        let is_held = !held.iter().all(Held::is_empty);
+        assert!(!is_held, "{} leaves files open", workload.name);
         states.push((after, clocks));
     }
     end(controller);
@@ -287,12 +303,12 @@ pub fn record_life(recording: &Recording) -> Group {
         }
         if matches!(one, Operation::Unlink(_)) {
             // Never closed.
-            let _ = Operation::Write("d/n", 0, 0, 0).prepare(&session);
+            let _ = Operation::Write("d/n", 0, 0, 0).prepare(&session, &mut Held::new());
         }
         for operation in [one, other] {
             states.push(tree.clone());
             let step = steps.len();
-            clocks.push(make(&session, &operation, |done| {
+            clocks.push(make(&session, &mut Held::new(), &operation, |done| {
                 if done {
                     Moment::End(step).put();
                 } else {

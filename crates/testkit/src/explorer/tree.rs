@@ -38,6 +38,8 @@ pub struct Tree {
     pub nodes: BTreeMap<InodeNumber, Node>,
     /// Of a model: the number of the node that was created last.
     pub last: InodeNumber,
+    /// Of a model: what somebody has open, by the path that it was opened by.
+    pub held: BTreeMap<String, InodeNumber>,
 }
 
 struct Reader<'s> {

@@ -1,9 +1,11 @@
-//! Workloads of KVFS: values set and keys taken away, alone and in batches, before and after what ArckFS does
-//! to the same files, folded in between or not, and by a second session.
+//! Workloads of values, which each LibFS sets in its way: set and taken away, alone and several of one directory;
+//! and of KVFS's beside files: before and after what ArckFS does to the same files, folded in between or not, and by a
+//! second session.
 //!
 //! What a crash may leave of them is stricter than of writes: [`model::check`](super::model::check) knows a
 //! value that is set as another inode, so what is found is as before in all, or as after in all.
 
+use super::Subject;
 use super::model::{Operation as O, Value};
 use super::recording::{Who, Workload};
 use super::workloads::{after, applies, base, chain_of, workload};
@@ -18,22 +20,49 @@ static MANY: LazyLock<Vec<Value>> = LazyLock::new(|| {
         .collect()
 });
 
+/// A batch of KVFS's.
+pub fn in_batches(changes: &'static [Value]) -> Vec<O> {
+    vec![O::Values(changes)]
+}
+
+/// One after the other by a LibFS of files: each is written under another name, and renamed.
+pub fn by_files(changes: &'static [Value]) -> Vec<O> {
+    let change = |&(path, value): &Value| match value {
+        None => vec![O::Unlink(path)],
+        Some((0, _)) => vec![O::Create(ASIDE), O::Rename(ASIDE, path)],
+        Some((length, fill)) => vec![
+            O::Create(ASIDE),
+            O::Write(ASIDE, 0, length, fill),
+            O::Rename(ASIDE, path),
+        ],
+    };
+    changes.iter().flat_map(change).collect()
+}
+
+/// Where a value is on its way: in another directory than most, so that the rename is of two.
+const ASIDE: &str = "e/aside";
+
+/// What is set and taken away.
+fn changes() -> Vec<&'static [Value]> {
+    vec![
+        &[("f", Some((100, 21)))],
+        &[("f", Some((9000, 22)))],
+        &[("f", Some((0, 23)))],
+        &[("n", Some((5000, 24)))],
+        &[("n", Some((32_768, 25)))],
+        &[("d/x", Some((4096, 26)))],
+        &[("f", None)],
+        &[("n", None)],
+        &[("d/x", None)],
+        &[("f", Some((5000, 27))), ("n", Some((10, 28))), ("g", None)],
+        &[("d/n", Some((10_000, 29))), ("d/x", Some((1, 30)))],
+        &MANY,
+    ]
+}
+
 /// What KVFS does.
 fn operations() -> Vec<O> {
-    vec![
-        O::Values(&[("f", Some((100, 21)))]),
-        O::Values(&[("f", Some((9000, 22)))]),
-        O::Values(&[("f", Some((0, 23)))]),
-        O::Values(&[("n", Some((5000, 24)))]),
-        O::Values(&[("n", Some((32_768, 25)))]),
-        O::Values(&[("d/x", Some((4096, 26)))]),
-        O::Values(&[("f", None)]),
-        O::Values(&[("n", None)]),
-        O::Values(&[("d/x", None)]),
-        O::Values(&[("f", Some((5000, 27))), ("n", Some((10, 28))), ("g", None)]),
-        O::Values(&[("d/n", Some((10_000, 29))), ("d/x", Some((1, 30)))]),
-        O::Values(&MANY),
-    ]
+    changes().into_iter().flat_map(in_batches).collect()
 }
 
 /// What ArckFS does before or after it.
@@ -53,37 +82,42 @@ fn others() -> Vec<O> {
 }
 
 /// Each alone, and folded.
-pub fn single() -> Vec<Workload> {
-    let is_possible = |one: &O| applies(&base(), one);
-    let alone = |one| workload(vec![(Who::First, one), (Who::First, O::Commit(false))], 0);
-    let ours = operations().into_iter();
-    ours.filter(is_possible).map(alone).collect()
+pub fn single(subject: &Subject) -> Vec<Workload> {
+    let is_possible = |changes: &&'static [Value]| applies(&base(), &O::Values(changes));
+    // What takes a page of records is in it without many names too, where each is several operations.
+    let is_short = |changes: &&'static [Value]| (subject.sets)(changes).len() <= 10;
+    let all = changes().into_iter().filter(is_possible).filter(is_short);
+    let of_first = |one| (Who::First, one);
+    let alone = |changes| (subject.sets)(changes).into_iter().map(of_first).collect();
+    all.map(|changes| chain_of(alone(changes), 0)).collect()
 }
 
 /// Values whose records come behind others, by which the directory's branch and its page are there and durable
 /// already: nothing but their own fences stands between them and their names.
-pub fn chains() -> Vec<Workload> {
-    let chains = [
-        vec![
-            O::Values(&[("f", Some((100, 33)))]),
-            O::Values(&[("n", Some((9000, 34)))]),
-            O::Values(&[("f", Some((9000, 35)))]),
-            O::Values(&[("n", None)]),
-            O::Values(&[("n", Some((10, 36)))]),
+pub fn chains(subject: &Subject) -> Vec<Workload> {
+    let chains: [&[&'static [Value]]; 2] = [
+        &[
+            &[("f", Some((100, 33)))],
+            &[("n", Some((9000, 34)))],
+            &[("f", Some((9000, 35)))],
+            &[("n", None)],
+            &[("n", Some((10, 36)))],
         ],
-        vec![
-            O::Values(&[("f", Some((100, 37))), ("n", Some((9000, 38)))]),
-            O::Values(&[("f", Some((9000, 39))), ("n", Some((0, 40)))]),
-            O::Values(&[("f", None), ("n", Some((50, 41)))]),
+        &[
+            &[("f", Some((100, 37))), ("n", Some((9000, 38)))],
+            &[("f", Some((9000, 39))), ("n", Some((0, 40)))],
+            &[("f", None), ("n", Some((50, 41)))],
         ],
     ];
-    let of_first = |chain: Vec<O>| chain.into_iter().map(|one| (Who::First, one)).collect();
-    let chains = chains.into_iter();
-    chains.map(|chain| chain_of(of_first(chain), 0)).collect()
+    let chain = |chain: &[&'static [Value]]| {
+        let steps = chain.iter().flat_map(|changes| (subject.sets)(changes));
+        chain_of(steps.map(|one| (Who::First, one)).collect(), 0)
+    };
+    chains.into_iter().map(chain).collect()
 }
 
 /// Each pair of which one is KVFS's, with a fold in between and without, and with the second by another session.
-pub fn pairs() -> Vec<Workload> {
+pub fn pairs(_: &Subject) -> Vec<Workload> {
     let (ours, mut any) = (operations(), operations());
     any.extend(others());
     let mut found = Vec::new();

@@ -4,6 +4,7 @@
 //! # Invariant
 //! An operation is in a workload only where the model says that it succeeds.
 
+use super::Subject;
 use super::model::{self, Operation as O};
 use super::recording::{Who, Workload};
 use super::tree::Tree;
@@ -103,6 +104,8 @@ pub fn applies(tree: &Tree, operation: &O) -> bool {
     match *operation {
         O::Create(path) | O::MakeDirectory(path) | O::Symlink(_, path) => is_free(path),
         O::Link(from, to) => is_file(from) && is_free(to),
+        O::Hold(path) => is_file(path),
+        O::LinkHeld(path, to) => tree.held.contains_key(path) && is_free(to),
         O::Unlink(path) => kind(tree, path).is_some_and(|kind| kind != FileKind::Directory),
         O::RemoveDirectory(path) => {
             kind(tree, path) == Some(FileKind::Directory) && is_empty(tree, path)
@@ -169,7 +172,7 @@ pub(super) fn base() -> Tree {
 }
 
 /// Every operation alone, and folded.
-pub fn single() -> Vec<Workload> {
+pub fn single(_: &Subject) -> Vec<Workload> {
     let tree = base();
     let mut found = Vec::new();
     for operation in operations() {
@@ -198,7 +201,7 @@ pub fn single() -> Vec<Workload> {
 
 /// Every ordered pair: made one after the other, with a fold in between, and the second by a
 /// second session.
-pub fn pairs() -> Vec<Workload> {
+pub fn pairs(_: &Subject) -> Vec<Workload> {
     let base = base();
     let mut found = Vec::new();
     for first in operations() {
@@ -225,7 +228,7 @@ pub fn pairs() -> Vec<Workload> {
 }
 
 /// What is set free is used again at once: pages, numbers, places, the same names.
-pub fn chains() -> Vec<Workload> {
+pub fn chains(_: &Subject) -> Vec<Workload> {
     let chains = [
         vec![
             O::Append("f", 5000, 20),
@@ -409,7 +412,7 @@ pub fn chains() -> Vec<Workload> {
 }
 
 /// Chains of many operations.
-pub fn long_chains() -> Vec<Workload> {
+pub fn long_chains(_: &Subject) -> Vec<Workload> {
     let mut found = Vec::new();
     // The number of one that was never committed is used again after some creations, and its branch begun
     // anew, of which a line may be lost.
@@ -436,7 +439,7 @@ pub fn long_chains() -> Vec<Workload> {
 
 /// What a second session changes of files that the first has made: pages that are not its own are
 /// copied, also where the delta's index is there already.
-pub fn taken_over() -> Vec<Workload> {
+pub fn taken_over(_: &Subject) -> Vec<Workload> {
     let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     let chains = [
         vec![
@@ -483,6 +486,32 @@ pub fn taken_over() -> Vec<Workload> {
     ));
     found.push(chain_of(growing.into(), 0));
     found
+}
+
+/// A session links what it has open of another one's, when that has removed its name, and none of it is folded until
+/// one of them is: then the linker has to come first, or the file goes with its last name that is known. And then the
+/// other way round.
+pub fn crosswise(_: &Subject) -> Vec<Workload> {
+    use Who::{First, Second};
+    let workload = |folds| {
+        let mut steps = vec![
+            (First, O::Commit(true)),
+            (Second, O::Create("e/x")),
+            (Second, O::Write("e/x", 0, 5000, 20)),
+            (Second, O::Commit(true)),
+            (First, O::Hold("e/x")),
+            (Second, O::Unlink("e/x")),
+        ];
+        let from = steps.len();
+        steps.push((First, O::LinkHeld("e/x", "d/y")));
+        steps.push((folds, O::Commit(false)));
+        steps.push((Second, O::Hold("d/x")));
+        steps.push((First, O::Unlink("d/x")));
+        steps.push((Second, O::LinkHeld("d/x", "e/z")));
+        steps.push((folds, O::Commit(false)));
+        chain_of(steps, from)
+    };
+    vec![workload(First), workload(Second)]
 }
 
 /// A workload of what is known to succeed, folded at its end.

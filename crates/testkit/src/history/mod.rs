@@ -9,6 +9,7 @@
 //! | module | idea |
 //! | --- | --- |
 //! | this one | what threads do and tell, and a run of them |
+//! | `values` | the same for what every LibFS has: whole values of names |
 //! | `subjects` | what operations are done on: a session, a directory of tmpfs |
 //! | `model` | what everything is between operations |
 //! | `search` | whether some order explains a history, and shorter ones that none explains |
@@ -22,11 +23,14 @@
 mod model;
 mod search;
 mod subjects;
+pub mod values;
 
 pub use search::{explained, shorten, unexplained};
 pub use subjects::{ArckSubject, HostSubject};
 
 use crate::Random;
+use std::fmt::Debug;
+use std::hash::Hash;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -77,11 +81,20 @@ pub enum Told {
     Names(Vec<u8>),
 }
 
+/// A kind of operations, by what each of them has to tell.
+pub trait Explained: Clone + Debug + Send + Sync {
+    /// What everything is, between operations: empty at first.
+    type Model: Default + Clone + Eq + Hash;
+
+    /// Does it, and gives what it tells.
+    fn apply(&self, model: &mut Self::Model) -> Told;
+}
+
 /// An operation that was done.
 #[derive(Clone, Debug)]
-pub struct Event {
+pub struct Event<A = Action> {
     pub thread: usize,
-    pub action: Action,
+    pub action: A,
     pub told: Told,
     /// Ticks of a clock that all threads share.
     pub begun: u64,
@@ -131,13 +144,16 @@ fn runs(bytes: &[u8]) -> Vec<(u8, usize)> {
     runs
 }
 
+/// What each thread did.
+pub type History<A = Action> = Vec<Vec<Event<A>>>;
+
 /// Something that operations are done on.
-pub trait Subject: Sync {
-    fn apply(&self, action: Action) -> Told;
+pub trait Subject<A = Action>: Sync {
+    fn apply(&self, action: &A) -> Told;
 }
 
 /// Does the operations of all threads at once.
-pub fn run(subject: &impl Subject, threads: &[Vec<Action>]) -> Vec<Vec<Event>> {
+pub fn run<A: Explained>(subject: &impl Subject<A>, threads: &[Vec<A>]) -> History<A> {
     let clock = AtomicU64::new(0);
     let barrier = Barrier::new(threads.len());
     std::thread::scope(|scope| {
@@ -148,13 +164,13 @@ pub fn run(subject: &impl Subject, threads: &[Vec<Action>]) -> Vec<Vec<Event>> {
                 let (clock, barrier) = (&clock, &barrier);
                 scope.spawn(move || {
                     barrier.wait();
-                    let one = |&action: &Action| {
+                    let one = |action: &A| {
                         let begun = clock.fetch_add(1, Ordering::SeqCst);
                         let told = subject.apply(action);
                         let ended = clock.fetch_add(1, Ordering::SeqCst);
                         Event {
                             thread,
-                            action,
+                            action: action.clone(),
                             told,
                             begun,
                             ended,

@@ -3,7 +3,7 @@
 //! # Invariant
 //! The model tells what tmpfs tells (a test in `search` compares them).
 
-use super::{Action, FILES, Name, Told, runs};
+use super::{Action, Explained, FILES, Name, Told, runs};
 use arckfs::Errno;
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ enum LedTo {
 
 /// What everything is, between operations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Model {
+pub struct Model {
     names: BTreeMap<Name, LedTo>,
     files: [Vec<(u8, usize)>; FILES as usize],
 }
@@ -66,7 +66,7 @@ impl Model {
         Told::Done
     }
 
-    pub(super) fn apply(&mut self, action: Action) -> Told {
+    fn apply(&mut self, action: Action) -> Told {
         let error = |errno: Errno| Told::Error(errno.raw_os_error());
         match action {
             Action::Create(name) | Action::Link(name) => {
@@ -131,5 +131,13 @@ impl Model {
             Action::Read(file) => return Told::Content(self.files[usize::from(file)].clone()),
         }
         Told::Done
+    }
+}
+
+impl Explained for Action {
+    type Model = Model;
+
+    fn apply(&self, model: &mut Model) -> Told {
+        model.apply(*self)
     }
 }

@@ -4,21 +4,20 @@
 //! # Invariant
 //! An order puts no operation before one that had ended when it began.
 
-use super::model::Model;
-use super::{Action, Event};
+use super::{Event, Explained, History};
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 /// Whether some order explains the history.
-pub fn explained(history: &[Vec<Event>]) -> bool {
+pub fn explained<A: Explained>(history: &[Vec<Event<A>>]) -> bool {
     unexplained(history).is_none()
 }
 
 /// How many operations of each thread can be explained, at the most, if not all can be.
-pub fn unexplained(history: &[Vec<Event>]) -> Option<Vec<usize>> {
+pub fn unexplained<A: Explained>(history: &[Vec<Event<A>>]) -> Option<Vec<usize>> {
     let mut furthest = vec![0; history.len()];
     let mut seen = HashSet::new();
-    let mut waiting = vec![(vec![0usize; history.len()], Model::default())];
+    let mut waiting = vec![(vec![0usize; history.len()], A::Model::default())];
     while let Some((places, model)) = waiting.pop() {
         let next = || {
             (0..)
@@ -32,7 +31,7 @@ pub fn unexplained(history: &[Vec<Event>]) -> Option<Vec<usize>> {
         }
         for (thread, event) in next().filter(|(_, event)| event.begun < limit) {
             let mut after = model.clone();
-            if after.apply(event.action) == event.told {
+            if event.action.apply(&mut after) == event.told {
                 let mut further = places.clone();
                 further[thread] += 1;
                 if seen.insert((further.clone(), after.clone())) {
@@ -45,12 +44,12 @@ pub fn unexplained(history: &[Vec<Event>]) -> Option<Vec<usize>> {
 }
 
 /// Leaves out operations as long as one of `tries` runs of the rest is still not explained.
-pub fn shorten(
-    mut threads: Vec<Vec<Action>>,
+pub fn shorten<A: Explained>(
+    mut threads: Vec<Vec<A>>,
     tries: usize,
     patience: Duration,
-    mut fails: impl FnMut(&[Vec<Action>]) -> Option<Vec<Vec<Event>>>,
-) -> (Vec<Vec<Action>>, Option<Vec<Vec<Event>>>) {
+    mut fails: impl FnMut(&[Vec<A>]) -> Option<History<A>>,
+) -> (Vec<Vec<A>>, Option<History<A>>) {
     let begun = Instant::now();
     let mut last = None;
     let mut piece = threads.iter().map(Vec::len).max().unwrap_or(0).div_ceil(2);
@@ -81,7 +80,7 @@ pub fn shorten(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::{HostSubject, Told, actions, run};
+    use crate::history::{Action, HostSubject, Told, actions, run};
 
     fn event(thread: usize, action: Action, told: Told, begun: u64, ended: u64) -> Event {
         Event {

@@ -108,8 +108,8 @@ impl<'s> ArckSubject<'s> {
 }
 
 impl Subject for ArckSubject<'_> {
-    fn apply(&self, action: Action) -> Told {
-        match self.try_apply(action) {
+    fn apply(&self, action: &Action) -> Told {
+        match self.try_apply(*action) {
             Ok(told) => told,
             Err(Failure::Errno(errno)) => Told::Error(errno.raw_os_error()),
             Err(Failure::Outside(_)) => Told::Error(Errno::XDEV.raw_os_error()),
@@ -203,8 +203,8 @@ impl HostSubject {
 }
 
 impl Subject for HostSubject {
-    fn apply(&self, action: Action) -> Told {
-        self.try_apply(action)
+    fn apply(&self, action: &Action) -> Told {
+        self.try_apply(*action)
             .unwrap_or_else(|error| Told::Error(error.raw_os_error().unwrap_or(0)))
     }
 }

@@ -5,6 +5,7 @@
 mod corrupt;
 mod crash;
 mod differential;
+mod room;
 
 use arck_testkit::Random;
 use arck_testkit::under_test::{Change, Files};

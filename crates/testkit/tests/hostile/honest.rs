@@ -80,6 +80,7 @@ pub fn third(pool: &Path) {
     fs.put(&open, b"third").expect("a new file");
     fs.unlink(At::Root, open.as_bytes(), 0).expect("no name");
     fs.disconnect().expect("a clean end");
+    super::values::look(pool);
     tell(&format!("well, {seen} names"));
 }
 
@@ -181,7 +182,28 @@ struct Victim {
     fs: FileSystem,
     files: BTreeMap<String, Vec<u8>>,
     round: usize,
+    times: Times,
+}
+
+/// How long calls took.
+#[derive(Default)]
+pub struct Times {
     longest: Duration,
+}
+
+impl Times {
+    /// Makes a call.
+    pub fn of<T>(&mut self, call: impl FnOnce() -> T) -> T {
+        let started = Instant::now();
+        let answer = call();
+        self.longest = self.longest.max(started.elapsed());
+        answer
+    }
+
+    /// The last that is said: rounds, and the longest call.
+    pub fn tell(&self, rounds: usize) {
+        tell(&format!("{rounds} {}", self.longest.as_millis()));
+    }
 }
 
 /// Contents that tell file and version from all others.
@@ -223,10 +245,7 @@ impl Victim {
         &mut self,
         call: impl FnOnce(&FileSystem) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let started = Instant::now();
-        let answer = call(&self.fs);
-        self.longest = self.longest.max(started.elapsed());
-        answer
+        self.times.of(|| call(&self.fs))
     }
 
     fn check(&mut self, name: &str) {
@@ -330,16 +349,9 @@ impl Victim {
     }
 }
 
-/// Works until it is told no more; says `round` after each line it is told, once it has gone
-/// through a whole round since.
-pub fn victim(pool: &Path) {
-    become_user();
-    let mut victim = Victim {
-        fs: connect(pool),
-        files: BTreeMap::new(),
-        round: 0,
-        longest: Duration::ZERO,
-    };
+/// Goes through rounds until it is told to end; says `round` after each line it is told, once it has gone
+/// through a whole one since. Ends the process where nobody tells it anything any more.
+pub fn serve_rounds(mut round: impl FnMut()) {
     let (sender, orders) = channel();
     std::thread::spawn(move || {
         while let Some(order) = told() {
@@ -348,29 +360,41 @@ pub fn victim(pool: &Path) {
             }
         }
     });
-    for _ in 0..SLOTS {
-        victim.round();
-    }
     tell("ready");
     loop {
         match orders.try_recv() {
-            Ok(order) if order == "end" => break,
+            Ok(order) if order == "end" => return,
             Ok(_) => {
-                victim.round();
+                round();
                 tell("round");
             }
-            Err(TryRecvError::Empty) => victim.round(),
-            Err(TryRecvError::Disconnected) => return,
+            Err(TryRecvError::Empty) => round(),
+            Err(TryRecvError::Disconnected) => std::process::exit(0),
         }
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// The role: works until it is told no more.
+pub fn victim(pool: &Path) {
+    become_user();
+    let mut victim = Victim {
+        fs: connect(pool),
+        files: BTreeMap::new(),
+        round: 0,
+        times: Times::default(),
+    };
+    for _ in 0..SLOTS {
+        victim.round();
+    }
+    serve_rounds(|| victim.round());
     victim.check_secret();
     for name in victim.files.keys().cloned().collect::<Vec<_>>() {
         victim.check(&name);
     }
     let Victim {
-        fs, round, longest, ..
+        fs, round, times, ..
     } = victim;
     fs.disconnect().expect("a clean end");
-    tell(&format!("{round} {}", longest.as_millis()));
+    times.tell(round);
 }

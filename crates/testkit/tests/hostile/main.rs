@@ -1,6 +1,6 @@
 //! Hostile LibFSes: processes of other users that hold exactly what a session holds and speak the
 //! protocol raw, against a controller in a process of its own, while a victim works on the same
-//! pool with a real LibFS. Prints a table of all attacks and of what stopped each.
+//! pool with a real LibFS, and a session of each LibFS that there is beside it. Prints a table of all attacks and of what stopped each.
 //!
 //!     cargo test -p arck-testkit --test hostile [-- WORD...]
 //!
@@ -31,6 +31,7 @@ mod stalling;
 mod table;
 mod tree;
 mod unanswered;
+mod values;
 mod world;
 
 use std::path::Path;
@@ -68,6 +69,7 @@ fn main() {
         "controller" => honest::controller(pool, &arguments[1]),
         "builder" => honest::builder(pool),
         "victim" => honest::victim(pool),
+        "worker" => values::worker(pool, &arguments[1]),
         "writer" => honest::writer(pool, &arguments[1]),
         "closer" => honest::closer(pool, &arguments[1]),
         "third" => honest::third(pool),

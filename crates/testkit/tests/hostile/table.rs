@@ -1,8 +1,8 @@
 //! The table of attacks, and how one is made and judged.
 //!
 //! # Invariant
-//! * An attack counts as stopped if what was to stop it did, by name; and the victim read right
-//!   data and was answered all the time; and a session that came later found everything well; and
+//! * An attack counts as stopped if what was to stop it did, by name; and the victims, one of each LibFS, read right
+//!   data and were answered all the time; and a session that came later found everything well; and
 //!   of nobody but the attacker's user was anything refused; and the pool, when nobody serves it any more, is a whole file system.
 
 use super::attacker::Attacker;
@@ -10,6 +10,7 @@ use super::process::{ATTACK_BOUND, BOUND, Log, Role, has_users};
 use super::raw::check::check_metadata;
 use super::world::{ATTACKER_USER, KEEPER_USER, ROOT_USER, THIRD_USER, VICTIM_USER};
 use arck_controller::read_log;
+use arck_testkit::under_test::LIBFSES;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::ffi::CString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -117,7 +118,8 @@ pub struct Scene {
     _memory: Option<Mounted>,
     directory: tempfile::TempDir,
     controller: Option<Role>,
-    victim: Option<Role>,
+    /// One that does all that ArckFS has, and for each LibFS one that does what all have.
+    victims: Vec<Role>,
     log: Log,
 }
 
@@ -160,7 +162,7 @@ impl Scene {
             _memory: memory,
             directory,
             controller: None,
-            victim: None,
+            victims: Vec::new(),
             log: log.clone(),
         };
         scene.start_controller();
@@ -168,10 +170,15 @@ impl Scene {
         let mut builder = Role::start("builder", ROOT_USER, &[&pool]);
         assert_eq!(builder.line(BOUND), "built");
         builder.end();
-        // It says when it waits for a controller.
-        let mut victim = Role::start_with("victim", VICTIM_USER, &[&pool], Some(log));
-        assert_eq!(victim.line(BOUND), "ready");
-        scene.victim = Some(victim);
+        // They say when they wait for a controller.
+        let victim =
+            |role, arguments: &[&str]| Role::start_with(role, VICTIM_USER, arguments, Some(log));
+        scene.victims.push(victim("victim", &[&pool]));
+        let workers = LIBFSES.map(|libfs| victim("worker", &[&pool, libfs.name()]));
+        scene.victims.extend(workers);
+        for victim in &mut scene.victims {
+            assert_eq!(victim.line(BOUND), "ready");
+        }
         scene
     }
 
@@ -198,10 +205,14 @@ impl Scene {
         self.pool().to_str().expect("plain text").to_owned()
     }
 
-    /// The victim goes through a whole round, within the bound.
+    /// Each victim goes through a whole round, within the bound.
     pub fn victim_works(&mut self) {
-        let victim = self.victim.as_mut().expect("a victim");
-        assert_eq!(victim.ask("round"), "round");
+        self.victims
+            .iter_mut()
+            .for_each(|victim| victim.say("round"));
+        for victim in &mut self.victims {
+            assert_eq!(victim.line(BOUND), "round");
+        }
     }
 
     /// A fresh session finds everything well, and works.
@@ -295,13 +306,17 @@ impl Scene {
 
     /// Everybody goes; the pool must be whole.
     fn end(mut self) -> (u64, Duration) {
-        let mut victim = self.victim.take().expect("a victim");
-        let line = victim.ask("end");
-        victim.end();
-        let mut figures = line.split(' ').map(|figure| figure.parse::<u64>());
-        let (Some(Ok(rounds)), Some(Ok(longest))) = (figures.next(), figures.next()) else {
-            panic!("the victim: {line}");
-        };
+        let (mut rounds, mut longest) = (0, 0);
+        for mut victim in std::mem::take(&mut self.victims) {
+            let line = victim.ask("end");
+            victim.end();
+            let mut figures = line.split(' ').map(|figure| figure.parse::<u64>());
+            let (Some(Ok(own)), Some(Ok(longest_of_it))) = (figures.next(), figures.next()) else {
+                panic!("a victim: {line}");
+            };
+            rounds += own;
+            longest = longest.max(longest_of_it);
+        }
         let controller = self.controller.take().expect("a controller");
         controller.end();
         self.nothing_honest_was_refused();

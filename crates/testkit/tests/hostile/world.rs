@@ -31,6 +31,8 @@ pub const STICKY: &str = "sticky";
 pub const OPEN: &str = "open";
 /// The victim's, set-group-id, anybody may write.
 pub const HANDING: &str = "handing";
+/// The victim's: with a directory for each LibFS, in which a session of that works.
+pub const VALUES: &str = "values";
 /// Root's; nobody else may write.
 pub const LOCKED: &str = "locked";
 
@@ -67,6 +69,7 @@ pub fn build(fs: &FileSystem) {
     fill("open/theirs", &[9; 100], 0o644, VICTIM_USER);
     make("open/directory", 0o755, VICTIM_USER);
     make(HANDING, 0o2777, VICTIM_USER);
+    make(VALUES, 0o755, VICTIM_USER);
     make(LOCKED, 0o755, root);
     fill("locked/theirs", PUBLIC, 0o644, root);
 }
