@@ -62,7 +62,7 @@ impl Worker {
         self.round += 1;
         let name = format!("value-{}", self.round % SLOTS);
         self.check(&name);
-        if self.round > CHANGING && self.round % 10 != 0 {
+        if self.round > CHANGING && !self.round.is_multiple_of(10) {
             return;
         }
         let new = value(self.round);
@@ -79,7 +79,7 @@ impl Worker {
             self.check(&name);
         }
         if self.round % 5 == 1 {
-            let release = self.round % 2 == 0;
+            let release = self.round.is_multiple_of(2);
             self.call(|files| files.fold(release));
         }
         let names: Vec<_> = self.values.keys().cloned().collect();
