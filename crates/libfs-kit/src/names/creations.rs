@@ -401,7 +401,8 @@ impl<'a> Context<'a> {
             return;
         }
         if inode.branch.load(Ordering::Relaxed) != begun::NOT && self.end_branch(inode).is_err() {
-            // Nothing that the branch leads to may be used again.
+            // A fold has it marked. Nothing that the branch leads to may be used again; whoever looks for what is
+            // left by folds comes back to it (`refresh_dirty`).
             inode.allow_openings();
             return;
         }

@@ -110,6 +110,11 @@ impl<'a> Context<'a> {
             if outcome.is_ok() {
                 outcome = self.refresh_if_folded(inode);
             }
+            if inode.has(flag::UNCOMMITTED) && inode.has(flag::UNLINKED) {
+                // Who closed it, or took its last name away, could not end its branch where a fold had it marked, and no
+                // fold takes what has no name.
+                self.dispose(inode);
+            }
             if inode.branch.load(Ordering::Acquire) != begun::NOT {
                 self.note_dirty(inode);
             }
