@@ -7,25 +7,9 @@
 //!   so whoever claims the slot when the thread is gone, in whichever process, goes on with them;
 //!   slots change hands with the ordering of their claim. They are atomics, each used relaxed.
 
-use crate::state::AuxiliaryState;
-use arck_libfs_kit::region::{Offset, Region, THREAD_SLOTS, ThreadSlot};
-use arck_libfs_kit::region_shared;
-use rustix::io::Errno;
-use std::sync::atomic::{AtomicU32, Ordering};
-
-/// Description slots kept by a thread.
-const KEPT: usize = 14;
-
-region_shared! {
-    /// Two cache lines of a thread: processors fetch them in pairs.
-    pub struct ThreadAtHand {
-        count: AtomicU32,
-        descriptions: [AtomicU32; KEPT],
-        apart: [AtomicU32; 17],
-    }
-}
-
-const _: () = assert!(size_of::<ThreadAtHand>() == 128);
+use crate::state::{AuxiliaryState, ThreadAtHand};
+use arck_libfs_kit::region::{Offset, Region, ThreadSlot};
+use std::sync::atomic::Ordering;
 
 /// The those at hand of all threads.
 pub struct AtHand {
@@ -34,15 +18,7 @@ pub struct AtHand {
 }
 
 impl AtHand {
-    /// Room for all threads' in a new region. ENOMEM.
-    pub fn create(region: &Region, slot: &ThreadSlot<'_>) -> Result<Offset<ThreadAtHand>, Errno> {
-        // More than a page, and so at the beginning of one.
-        region
-            .allocate_zeroed::<ThreadAtHand>(slot, THREAD_SLOTS)
-            .map_err(|_| Errno::NOMEM)
-    }
-
-    /// Those that [`AtHand::create`] has made room for.
+    /// Those that [`ThreadAtHand::create`] has made room for.
     pub fn of_state(region: &'static Region, state: &'static AuxiliaryState) -> AtHand {
         AtHand { region, state }
     }

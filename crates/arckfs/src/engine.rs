@@ -7,9 +7,9 @@
 use crate::at_hand::AtHand;
 use crate::credentials::Credentials;
 use crate::interface::{Errno, Failure};
-use crate::listing::Scratch;
-use crate::mappings;
-use crate::paths::PathCache;
+use crate::listing::scratch::Scratch;
+use crate::mappings::table as mappings;
+use crate::paths::cache::PathCache;
 use crate::protected::Protected;
 use crate::state::AuxiliaryState;
 use arck_libfs_kit::Session;

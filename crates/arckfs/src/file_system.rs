@@ -19,7 +19,7 @@ use crate::engine::{Attempt, Context, Engine, Need};
 use crate::interface::*;
 use crate::listing;
 use crate::names::Renamed;
-use crate::paths::PathCache;
+use crate::paths::cache::PathCache;
 use crate::protected::Protected;
 use crate::state::AuxiliaryState;
 use crate::walk::{Last, Start};
@@ -174,7 +174,7 @@ impl FileSystem {
                 protected: Protected::of_machine(),
                 paths: PathCache::default(),
                 at_hand: AtHand::of_state(session.region(), state),
-                listing: listing::Scratch::default(),
+                listing: listing::scratch::Scratch::default(),
             },
             process,
             externals: Externals::default(),

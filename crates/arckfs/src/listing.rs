@@ -7,11 +7,12 @@
 //!   are byte offsets into it; they stay valid until the listing begins anew (rewinddir, a seek
 //!   to 0). Any other is taken for the next record behind it.
 
+pub mod scratch;
+
 use crate::engine::{Attempt, Context};
 use arck_libfs_kit::format::{FileKind, InodeNumber};
 use arck_libfs_kit::memory::SharedBytes;
 use arck_libfs_kit::views::Directory;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
 /// Bytes of a record before its name: inode number, position behind it, length, kind.
@@ -23,32 +24,6 @@ const RECORD_USUAL: usize = 40;
 
 /// Bytes of the longest record.
 const RECORD_MOST: usize = (RECORD_HEADER + 255 + 1).next_multiple_of(8);
-
-/// Memory of the last snapshot, for the next one: what is large comes from the kernel, page by
-/// page, and would go back to it each time. Never waited for.
-#[derive(Default)]
-pub struct Scratch(Mutex<Vec<u8>>);
-
-/// What is kept at most, in bytes.
-const SCRATCH_MOST: usize = 4 << 20;
-
-impl Scratch {
-    /// Empty, with or without room.
-    pub fn take(&self) -> Vec<u8> {
-        let taken = self.0.try_lock().map(|mut kept| std::mem::take(&mut *kept));
-        let mut bytes = taken.unwrap_or_default();
-        bytes.clear();
-        bytes
-    }
-
-    pub fn give_back(&self, bytes: Vec<u8>) {
-        if bytes.capacity() <= SCRATCH_MOST
-            && let Ok(mut kept) = self.0.try_lock()
-        {
-            *kept = bytes;
-        }
-    }
-}
 
 /// Appends a record to a snapshot.
 pub fn push(bytes: &mut Vec<u8>, inode: InodeNumber, kind: FileKind, name: &[u8]) {

@@ -17,150 +17,14 @@
 //!   Everything is atomic, so that a slot that changes hands does no harm: an entry is used only
 //!   if it fits as a whole.
 
+pub mod cache;
+
 use crate::engine::{Attempt, Context, Need, Stop};
 use crate::state::AuxiliaryState;
 use arck_libfs_kit::format::{FileKind, InodeNumber, PAGE_SIZE, directory};
 use arck_libfs_kit::views::Directory;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use zerocopy::FromZeros;
-
-/// Words of eight bytes for the directory part; it is shorter than that.
-const WORDS: usize = 12;
-/// Most directories on the way, the first and the last included.
-const LEVELS: usize = 10;
-/// Entries of a thread; a power of two.
-const ENTRIES: usize = 32;
-/// Threads that have entries: slots with higher numbers walk. They are found by groups, so that a process
-/// of few threads touches little memory for all the others.
-const THREADS: usize = 1024;
-const GROUP: usize = 32;
-
-/// A directory on the way and what its header said.
-#[derive(FromZeros)]
-struct Level {
-    number: AtomicU32,
-    generation: AtomicU32,
-    sequence: AtomicU64,
-    ownership: AtomicU64,
-    fold: AtomicU64,
-}
-
-#[derive(FromZeros)]
-struct Entry {
-    /// Bytes of the directory part; 0 = free.
-    length: AtomicU32,
-    /// Levels in use.
-    depth: AtomicU32,
-    /// [`AuxiliaryState::paths`] before the walk.
-    version: AtomicU64,
-    words: [AtomicU64; WORDS],
-    levels: [Level; LEVELS],
-}
-
-/// Entries of one thread; all zeroes at first.
-#[derive(FromZeros)]
-struct ThreadPaths {
-    /// The entry used last.
-    last: AtomicU32,
-    entries: [Entry; ENTRIES],
-}
-
-/// The path cache of a session in this process.
-pub struct PathCache {
-    threads: [OnceLock<Box<Group>>; THREADS / GROUP],
-}
-
-type Group = [OnceLock<Box<ThreadPaths>>; GROUP];
-
-impl Default for PathCache {
-    fn default() -> Self {
-        PathCache {
-            threads: [const { OnceLock::new() }; THREADS / GROUP],
-        }
-    }
-}
-
-impl PathCache {
-    /// Those of the thread with this slot; made when it comes for the first time, unless memory is short.
-    #[inline]
-    fn of_thread(&self, slot: usize) -> Option<&ThreadPaths> {
-        let group = self.threads.get(slot / GROUP)?;
-        let group = match group.get() {
-            Some(group) => group,
-            None => group.get_or_init(|| Box::new([const { OnceLock::new() }; GROUP])),
-        };
-        match group[slot % GROUP].get() {
-            Some(paths) => Some(paths),
-            None => begin(&group[slot % GROUP]),
-        }
-    }
-}
-
-#[cold]
-fn begin(place: &OnceLock<Box<ThreadPaths>>) -> Option<&ThreadPaths> {
-    let made = ThreadPaths::new_box_zeroed().ok()?;
-    Some(place.get_or_init(|| made))
-}
-
-/// The directory part of a path and where it begins.
-#[derive(Clone, Copy)]
-struct Key<'p> {
-    path: &'p [u8],
-    /// The starting directory's number and generation.
-    directory: (u32, u32),
-}
-
-/// The words of a path: whole ones, then the last eight bytes again, which overlap them; of one
-/// shorter than a word, its bytes alone. Read where they stand: a copy put together from smaller
-/// pieces would be waited for.
-#[inline(always)]
-fn words(path: &[u8]) -> impl Iterator<Item = u64> {
-    let (chunks, rest) = path.as_chunks::<8>();
-    let last = match path.last_chunk::<8>() {
-        Some(last) => u64::from_le_bytes(*last),
-        None => rest
-            .iter()
-            .rev()
-            .fold(0, |word, byte| word << 8 | u64::from(*byte)),
-    };
-    chunks
-        .iter()
-        .map(|chunk| u64::from_le_bytes(*chunk))
-        .chain([last])
-}
-
-impl<'p> Key<'p> {
-    #[inline]
-    fn new(directory: (u32, u32), path: &'p [u8]) -> Option<Key<'p>> {
-        (!path.is_empty() && path.len() < WORDS * 8).then_some(Key { path, directory })
-    }
-
-    #[cold]
-    fn place(&self) -> usize {
-        let mut hash = u64::from(self.directory.0) ^ (self.path.len() as u64) << 32;
-        for word in words(self.path) {
-            hash = (hash ^ word)
-                .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-                .rotate_left(29);
-        }
-        (hash >> 32) as usize % ENTRIES
-    }
-
-    #[inline(always)]
-    fn fits(&self, entry: &Entry) -> bool {
-        let relaxed = Ordering::Relaxed;
-        let first = &entry.levels[0];
-        entry.length.load(relaxed) as usize == self.path.len()
-            && first.number.load(relaxed) == self.directory.0
-            && first.generation.load(relaxed) == self.directory.1
-            && entry
-                .words
-                .iter()
-                .zip(words(self.path))
-                .all(|(word, wanted)| word.load(relaxed) == wanted)
-    }
-}
+use cache::{ENTRIES, Entry, Key, Level, words};
+use std::sync::atomic::Ordering;
 
 /// The directory part of a path and its last component, if both are there and plain.
 #[inline]
@@ -340,20 +204,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_have_entries_of_their_own() {
-        let cache = PathCache::default();
-        let first = cache.of_thread(GROUP - 1).unwrap();
-        let second = cache.of_thread(GROUP).unwrap();
-        assert!(!std::ptr::eq(first, second));
-        first.entries[0].length.store(1, Ordering::Relaxed);
-        assert_eq!(second.entries[0].length.load(Ordering::Relaxed), 0);
-        let again = cache.of_thread(GROUP - 1).unwrap();
-        assert!(std::ptr::eq(first, again));
-        assert!(cache.of_thread(THREADS - 1).is_some());
-        assert!(cache.of_thread(THREADS).is_none());
-    }
-
-    #[test]
     fn paths_are_split_where_they_are_plain() {
         for (path, expected) in [
             (&b"a/b"[..], Some((&b"a"[..], &b"b"[..]))),
@@ -364,33 +214,5 @@ mod tests {
         ] {
             assert_eq!(split(path), expected, "{path:?}");
         }
-    }
-
-    #[test]
-    fn keys_tell_paths_apart() {
-        let entry = Entry::new_zeroed();
-        let store = |path: &[u8]| {
-            let key = Key::new((1, 7), path).unwrap();
-            for (word, value) in entry.words.iter().zip(words(key.path)) {
-                word.store(value, Ordering::Relaxed);
-            }
-            entry.length.store(key.path.len() as u32, Ordering::Relaxed);
-            entry.levels[0].number.store(1, Ordering::Relaxed);
-            entry.levels[0].generation.store(7, Ordering::Relaxed);
-        };
-        store(b"twelve/bytes");
-        assert!(Key::new((1, 7), b"twelve/bytes").unwrap().fits(&entry));
-        for (directory, path) in [
-            ((1, 7), &b"twelve/byteS"[..]),
-            ((1, 7), b"twelve/byte"),
-            ((1, 7), b"twelve/bytes\0"),
-            ((2, 7), b"twelve/bytes"),
-            ((1, 8), b"twelve/bytes"),
-        ] {
-            assert!(!Key::new(directory, path).unwrap().fits(&entry), "{path:?}");
-        }
-        assert!(Key::new((1, 7), b"").is_none());
-        assert!(Key::new((1, 7), &[b'x'; WORDS * 8 - 1]).is_some());
-        assert!(Key::new((1, 7), &[b'x'; WORDS * 8]).is_none());
     }
 }

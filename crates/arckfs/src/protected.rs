@@ -8,10 +8,11 @@
 //! * As the other checks of a LibFS ([`credentials`](crate::credentials)), it protects its own program.
 //! * Capabilities do not count: it is root above all whom links are put there for.
 
-use crate::engine::{Attempt, Context};
+mod checks;
+
 use crate::interface::Errno;
 use arck_libfs_kit::format::FileKind;
-use arck_libfs_kit::views::{CachedInode, Directory};
+use arck_libfs_kit::views::CachedInode;
 use rustix::fs::{Mode, OFlags};
 use std::ffi::CStr;
 use std::sync::atomic::Ordering;
@@ -97,29 +98,6 @@ fn setting(path: &CStr) -> u32 {
     };
     let text = str::from_utf8(text[..length].trim_ascii());
     text.ok().and_then(|text| text.parse().ok()).unwrap_or(1)
-}
-
-impl Context<'_> {
-    /// Before the last link of a path, or of what such a link leads to, is followed. EACCES.
-    pub fn may_follow(&self, directory: Directory, link: &CachedInode) -> Attempt<()> {
-        let owner = link.uid.load(Ordering::Relaxed);
-        let (user, directory) = (self.credentials.uid, Holder::of(&directory));
-        match self.protected.lets_follow(user, directory, owner) {
-            true => Ok(()),
-            false => Err(Errno::ACCESS.into()),
-        }
-    }
-
-    /// Before what is in a directory is opened with O_CREAT. EACCES.
-    pub fn may_open_instead(&self, directory: Directory, inode: &CachedInode) -> Attempt<()> {
-        let owner = inode.uid.load(Ordering::Relaxed);
-        let kind = inode.kind().ok_or(Errno::IO)?;
-        let (user, directory) = (self.credentials.uid, Holder::of(&directory));
-        match self.protected.lets_open(user, directory, kind, owner) {
-            true => Ok(()),
-            false => Err(Errno::ACCESS.into()),
-        }
-    }
 }
 
 #[cfg(test)]

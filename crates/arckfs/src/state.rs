@@ -7,15 +7,24 @@
 //!
 //! Order of locks: an open description's; then those of the views.
 
-use crate::at_hand::{AtHand, ThreadAtHand};
 use arck_libfs_kit::Session;
 use arck_libfs_kit::messages::MEMBERS;
-use arck_libfs_kit::region::{AtomicOffset, Lock, Offset};
+use arck_libfs_kit::region::{AtomicOffset, Lock, Offset, Region, THREAD_SLOTS, ThreadSlot};
 use arck_libfs_kit::region_shared;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+/// Description slots kept by a thread.
+const KEPT: usize = 14;
+
 region_shared! {
+    /// What a thread keeps at hand ([`crate::at_hand`]). Two cache lines: processors fetch them in pairs.
+    pub struct ThreadAtHand {
+        pub count: AtomicU32,
+        pub descriptions: [AtomicU32; KEPT],
+        apart: [AtomicU32; 17],
+    }
+
     /// Found by auxiliary root 1. What every operation reads and hardly any changes stands on a
     /// line of its own; what operations change stands behind it, each lock with what it protects.
     pub struct AuxiliaryState {
@@ -64,6 +73,18 @@ region_shared! {
     }
 }
 
+const _: () = assert!(size_of::<ThreadAtHand>() == 128);
+
+impl ThreadAtHand {
+    /// Room for all threads' in a new region. ENOMEM.
+    pub fn create(region: &Region, slot: &ThreadSlot<'_>) -> Result<Offset<ThreadAtHand>, Errno> {
+        // More than a page, and so at the beginning of one.
+        region
+            .allocate_zeroed::<ThreadAtHand>(slot, THREAD_SLOTS)
+            .map_err(|_| Errno::NOMEM)
+    }
+}
+
 impl AuxiliaryState {
     /// Says whether a member has live maps.
     pub fn set_has_maps(&self, member: u16, has: bool) {
@@ -94,7 +115,7 @@ impl AuxiliaryState {
 
     /// What a state that is all zero leads to. ENOMEM.
     fn begin(&self, session: &'static Session) -> Result<(), Errno> {
-        let at_hand = AtHand::create(session.region(), session.thread()?.slot())?;
+        let at_hand = ThreadAtHand::create(session.region(), session.thread()?.slot())?;
         self.at_hand.store(at_hand, Ordering::Release);
         Ok(())
     }

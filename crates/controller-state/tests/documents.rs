@@ -195,6 +195,35 @@ fn rooms_are_as_they_are_told() {
     assert_eq!(told, there);
 }
 
+/// The modules of the kit stand in the document from below, each in its room, as `scripts/circles` has them and
+/// checks that no room imports one above it; none is left out.
+#[test]
+fn rooms_of_the_kit_are_as_they_are_told() {
+    let document = read(&root().join("docs/architecture.md"));
+    let inside = section(&document, "### Inside the kit");
+    let told = inside.split("From below:").nth(1).expect("the rooms");
+    let told = told.split(". ").next().expect("a sentence");
+    let of = |room: &str| quoted(room).map(str::to_owned).collect::<BTreeSet<_>>();
+    let told: Vec<BTreeSet<String>> = told.split(';').map(of).collect();
+    let script = read(&root().join("scripts/circles"));
+    let rooms = script.split("\"libfs-kit\": ").nth(1).expect("ROOMS");
+    let rooms = rooms.split(".split()").next().expect("a list");
+    let checked: Vec<BTreeSet<String>> = rooms
+        .replace('"', " ")
+        .split_whitespace()
+        .map(|room| room.split('+').map(str::to_owned).collect())
+        .collect();
+    assert_eq!(told, checked);
+    let source = std::fs::read_dir(root().join("crates/libfs-kit/src")).expect("the kit's source");
+    let there: BTreeSet<String> = source
+        .filter_map(Result::ok)
+        .map(|entry| entry.path().with_extension(""))
+        .map(|path| path.file_name().unwrap().to_string_lossy().into_owned())
+        .filter(|name| name != "lib")
+        .collect();
+    assert_eq!(told.into_iter().flatten().collect::<BTreeSet<_>>(), there);
+}
+
 /// LibFSes, and what each is built on of the workspace: the kit, and nothing beneath it.
 const LIBFSES: &[&str] = &["arckfs", "kvfs"];
 

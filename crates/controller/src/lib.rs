@@ -58,7 +58,7 @@ mod state;
 mod testing;
 mod threads;
 
-pub use crate::options::Options;
+pub use crate::options::{Division, Options};
 pub use error::{Error, Result, size_text};
 pub use fold::aside::{Head, SetAside};
 pub use pool::beneath::check_room;
@@ -68,7 +68,6 @@ pub use pool::journal;
 pub use pool::mkfs::{MkfsOptions, mkfs};
 pub use pool::names::{ASIDE, VIOLATIONS_LOG, VIOLATIONS_LOG_OLD};
 pub use pool::progress::{Progress, ProgressHook, Step};
-pub use recovery::scan::Division;
 pub use sessions::limits::DESCRIPTORS_MIN;
 pub use sessions::log::{Entry, Event, read_log};
 pub use state::tables::CrashHook;

@@ -1,10 +1,18 @@
 //! How a controller behaves.
 
 use crate::pool::progress::ProgressHook;
-use crate::recovery::scan::Division;
 use crate::state::tables::CrashHook;
 use arck_pm::{DurabilityMode, PersistOption};
 use std::time::Duration;
+
+/// How the numbers of inodes are divided among the threads that read them when a pool is opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Division {
+    /// 0: as many as there are processors, but no more than 8.
+    pub threads: usize,
+    /// Numbers that one reads at a time; 0: many.
+    pub chunk: u32,
+}
 
 /// How a controller behaves.
 #[derive(Clone)]

@@ -13,38 +13,21 @@
 
 use crate::carried::Carried;
 use crate::need::Need;
-use crate::region::{AtomicOffset, Lock, ThreadSlot};
-use crate::region_shared;
+use crate::region::ThreadSlot;
 use crate::session::Session;
+use crate::state::arena_pages::WORDS;
+
+pub use crate::state::arena_pages::ArenaPages;
 use arck_core_state::PAGE_SIZE;
 use arck_core_state::arena::{ARENA_PAGES, BRANCH_PAGES, BRANCHES_PER_PAGE, DELTA_FIRST};
 use arck_protocol::Request;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-const WORDS: usize = ((ARENA_PAGES - DELTA_FIRST) as usize).div_ceil(64);
 /// Delta pages asked for at once: 2 MiB.
 const DELTA_STEP: u32 = 512;
 /// Branch pages asked for at once: 2,048 branches.
 const BRANCH_STEP: u32 = 64;
-
-region_shared! {
-    /// In the auxiliary state.
-    pub struct ArenaPages {
-        lock: Lock,
-        /// Delta pages allocated in the file.
-        delta_pages: AtomicU32,
-        /// Pages of the branch table allocated in the file.
-        branch_pages: AtomicU32,
-        hint: AtomicU32,
-        /// Pages handed out.
-        used: AtomicU64,
-        /// One bit per delta page, `WORDS` words; set while it is handed out.
-        taken: AtomicOffset<AtomicU64>,
-        /// The same; set while nothing is known to stand behind the first line.
-        clean: AtomicOffset<AtomicU64>,
-    }
-}
 
 /// Delta pages that the session may use for what adds to the verified state. Acquire: who has seen
 /// a fold sees the credits without what was folded.
@@ -57,19 +40,6 @@ fn credits(session: &Session) -> u64 {
 }
 
 impl ArenaPages {
-    /// Notes what the controller had allocated at the greeting. ENOMEM.
-    pub fn begin(&self, session: &Session, slot: &ThreadSlot<'_>) -> Result<(), Errno> {
-        for bits in [&self.taken, &self.clean] {
-            let words = session.region().allocate_zeroed::<AtomicU64>(slot, WORDS);
-            bits.store(words.map_err(|_| Errno::NOMEM)?, Ordering::Release);
-        }
-        self.delta_pages
-            .store(session.welcome().delta_pages, Ordering::Relaxed);
-        self.branch_pages
-            .store(session.welcome().branch_pages, Ordering::Relaxed);
-        Ok(())
-    }
-
     /// In a new generation of the auxiliary state, when no delta is left but those that go on: all
     /// other pages are free. ENOMEM.
     pub fn begin_again(
@@ -81,7 +51,7 @@ impl ArenaPages {
         self.lock.reset();
         let (delta_pages, branch_pages) = (&self.delta_pages, &self.branch_pages);
         let allocated = [delta_pages, branch_pages].map(|pages| pages.load(Ordering::Relaxed));
-        self.begin(session, slot)?;
+        self.begin(session.region(), slot, session.welcome())?;
         delta_pages.store(allocated[0], Ordering::Relaxed);
         branch_pages.store(allocated[1], Ordering::Relaxed);
         self.hint.store(0, Ordering::Relaxed);

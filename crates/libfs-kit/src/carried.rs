@@ -6,8 +6,7 @@
 //! its stock.
 
 use crate::delta::{self, Branch};
-use crate::numbers;
-use crate::session::Session;
+use crate::session::{Session, State};
 use arck_core_state::branch::StoredBranch;
 use arck_core_state::{InodeNumber, PagePtr, extended};
 use rustix::io::Errno;
@@ -45,7 +44,7 @@ impl Carried {
     pub fn keep_bare(&mut self, session: &Session, number: InodeNumber) -> Result<(), Errno> {
         self.numbers.insert(number);
         let header = session.header(number).ok_or(Errno::STALE)?;
-        match numbers::end_branch(session, number, header) {
+        match delta::end_branch(session, number, header) {
             true => Ok(()),
             false => Err(Errno::IO),
         }
@@ -53,5 +52,25 @@ impl Carried {
 
     pub fn has(&self, number: InodeNumber) -> bool {
         self.numbers.contains(&number)
+    }
+}
+
+impl State {
+    /// In a new generation of the auxiliary state, with nothing unfolded but what is `carried`. Where
+    /// `keeping`, no page is free that was taken. ENOMEM.
+    pub fn begin_again(
+        &self,
+        session: &'static Session,
+        keeping: bool,
+        carried: &Carried,
+    ) -> Result<(), Errno> {
+        let slot = session.thread()?.slot();
+        let segments = self.data.look_at_old(session)?;
+        self.arena.begin_again(session, slot, carried)?;
+        self.data
+            .begin_again(session, slot, segments, keeping, carried)?;
+        self.numbers.begin_again(session, slot, carried);
+        let inode_count = session.geometry().inode_count;
+        self.views.begin_again(session.region(), inode_count, slot)
     }
 }

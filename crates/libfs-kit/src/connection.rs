@@ -13,7 +13,7 @@
 //!   the control memory then.
 //! * One line on standard error per outage.
 
-use crate::forks::Received;
+use crate::received::Received;
 use arck_core_state::layout;
 use arck_protocol::control::ControlMemory;
 use arck_protocol::message::MESSAGE_MAX;

@@ -18,16 +18,16 @@
 
 use crate::carried::Carried;
 use crate::need::Need;
-use crate::region::{AtomicOffset, Lock, Offset, ThreadSlot};
-use crate::region_shared;
+use crate::region::{AtomicOffset, Offset, ThreadSlot};
 use crate::session::Session;
+use crate::state::data_pages::{LEAF, OwnSegment, RECENT, SegmentLeaf, WORDS};
+
+pub use crate::state::data_pages::DataPages;
 use arck_core_state::{PagePtr, SegmentNumber};
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Words of bits for the largest segment (16 MiB, 4096 pages).
-const WORDS: usize = 64;
 /// Empty segments that a session keeps when it gives others back.
 const KEPT_EMPTY: usize = 2;
 /// It gives none back while the pool has so many times as much free as it holds.
@@ -36,51 +36,6 @@ const PLENTY: u64 = 4;
 const ALL_LEAVE: Duration = Duration::from_millis(100);
 /// See [`DataPages::remember`]; the kit's own root is 0, the LibFS's from 1 on.
 const OLD_SEGMENTS: usize = crate::region::ROOTS - 1;
-/// Segments that members have mapped last, of which a process asks for all with the first.
-const RECENT: usize = 4;
-/// Segments in a leaf of the table.
-const LEAF: usize = 512;
-
-region_shared! {
-    /// A data segment of this session.
-    pub struct OwnSegment {
-        number: AtomicU32,
-        /// Word at which the next search begins.
-        hint: AtomicU32,
-        /// Next in the list of own segments.
-        next: AtomicOffset<OwnSegment>,
-        /// 1 once it was given back: it stays in the list, for when it is granted again.
-        is_withdrawn: AtomicU64,
-        /// The count of withdrawals at the last one of this segment; 0 before the first.
-        withdrawn_at: AtomicU64,
-        taken: [AtomicU64; WORDS],
-    }
-
-    /// In the auxiliary state.
-    pub struct DataPages {
-        lock: Lock,
-        segments: AtomicU32,
-        /// Pages that files have lost since somebody last looked whether segments can be given back.
-        dropped: AtomicU64,
-        /// How often segments were given back.
-        withdrawals: AtomicU64,
-        /// Segments that members have mapped last to read, and which was noted last: see
-        /// [`DataPages::recent`].
-        recent: [AtomicU32; RECENT],
-        noted: AtomicU64,
-        /// All own segments.
-        first: AtomicOffset<OwnSegment>,
-        /// The one in which a page was found last.
-        current: AtomicOffset<OwnSegment>,
-        /// Own segments by number: a leaf for each [`LEAF`] of the pool's.
-        table: AtomicOffset<AtomicOffset<SegmentLeaf>>,
-    }
-
-    /// See [`DataPages`].
-    pub struct SegmentLeaf {
-        segments: [AtomicOffset<OwnSegment>; LEAF],
-    }
-}
 
 /// A segment as a generation of the auxiliary state had it.
 pub struct OldSegment {

@@ -323,6 +323,19 @@ impl<'s> BegunBranch<'s> {
     }
 }
 
+/// Ends what was begun of an uncommitted inode, so that its number can be used for another. False if
+/// that cannot be done.
+pub(crate) fn end_branch(session: &Session, number: InodeNumber, header: &LiveHeader) -> bool {
+    let slot = header.branch_slot();
+    let Ok(branch) = Branch::at(session, slot) else {
+        return true;
+    };
+    if branch.stored(number, header).is_none() {
+        return true;
+    }
+    branch.end().is_ok()
+}
+
 fn page_bytes(session: &Session, page: u32) -> Result<SharedBytes<'_>, Errno> {
     let place = page as usize * PAGE_SIZE as usize;
     session

@@ -32,13 +32,13 @@ mod rebuild;
 mod second_check;
 mod waiting;
 
-pub use crate::need::Need;
+pub use crate::need::{Attempt, Need, Stop};
 pub use call::Progress;
 pub use second_check::{Confirmed, Published};
 
 use crate::ownership::{self, Owner};
 use crate::region::{Guard, ThreadSlot};
-use crate::views::exclusive::Exclusive;
+use crate::views::whole::Exclusive;
 use crate::views::{CachedInode, Views};
 use crate::{Operation, Session, ThreadContext};
 use arck_core_state::{InodeNumber, LiveHeader};
@@ -46,29 +46,6 @@ pub use arck_protocol::operation::Expected;
 use call::Call;
 use rustix::io::Errno;
 use std::cell::RefCell;
-
-/// Why an attempt ended early.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
-    /// For good.
-    Failure(Errno),
-    /// To be made again when this is so.
-    Need(Need),
-}
-
-impl From<Errno> for Stop {
-    fn from(errno: Errno) -> Stop {
-        Stop::Failure(errno)
-    }
-}
-impl From<Need> for Stop {
-    fn from(need: Need) -> Stop {
-        Stop::Need(need)
-    }
-}
-
-/// Result of an attempt or of a part of one.
-pub type Attempt<T> = Result<T, Stop>;
 
 /// Attempts until an operation gives up with EAGAIN: each follows some progress of another
 /// session or of the controller, so this is far more than any honest run needs.

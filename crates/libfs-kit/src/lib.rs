@@ -4,9 +4,10 @@
 //! who may do what belong to each LibFS (ArckFS has its own); a second LibFS is written on this crate alone.
 //!
 //! * [`region`]: memory shared by the processes of a group.
+//! * [`state`]: what the kit keeps in the auxiliary state.
 //! * [`session`]: what the controller sent, mapped; messages to it.
 //! * [`thread`]: a thread's slots; entering and leaving operations.
-//! * [`members`]: processes of the group that are gone, or stopped. [`per_process`]: sessions of forked children.
+//! * `membership`: what threads use of the session. [`members`]: processes of the group that are gone, or stopped. [`per_process`]: sessions of forked children.
 //! * [`carried`]: what of the deltas goes on when the auxiliary state is built anew.
 //! * [`numbers`], [`data_pages`], [`arena_pages`]: what was granted and is free. [`need`]: what is lacking.
 //! * [`format`], [`messages`], [`memory`]: what a LibFS needs of the crates beneath; it depends on none of them.
@@ -25,6 +26,7 @@ pub mod engine;
 pub mod forks;
 pub mod format;
 pub mod members;
+mod membership;
 pub mod memory;
 pub mod messages;
 pub mod names;
@@ -32,8 +34,10 @@ pub mod need;
 pub mod numbers;
 pub mod ownership;
 pub mod per_process;
+mod received;
 pub mod region;
 pub mod session;
+pub mod state;
 pub mod telling;
 pub mod thread;
 pub mod views;

@@ -5,6 +5,7 @@
 //! asks the controller, or waits for another thread ([`crate::engine::Engine::meet`]).
 
 use arck_core_state::InodeNumber;
+use rustix::io::Errno;
 
 /// What has to be so before an attempt is made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,3 +59,26 @@ impl Need {
         }
     }
 }
+
+/// Why an attempt ended early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// For good.
+    Failure(Errno),
+    /// To be made again when this is so.
+    Need(Need),
+}
+
+impl From<Errno> for Stop {
+    fn from(errno: Errno) -> Stop {
+        Stop::Failure(errno)
+    }
+}
+impl From<Need> for Stop {
+    fn from(need: Need) -> Stop {
+        Stop::Need(need)
+    }
+}
+
+/// Result of an attempt or of a part of one.
+pub type Attempt<T> = Result<T, Stop>;

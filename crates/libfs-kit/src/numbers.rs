@@ -13,58 +13,22 @@
 //!   and finished when that is done, and costs no request slot.
 
 use crate::carried::Carried;
-use crate::delta::Branch;
+use crate::delta::end_branch;
 use crate::need::Need;
-use crate::region::{AtomicOffset, Lock, Offset, ThreadSlot};
-use crate::region_shared;
+use crate::region::{Offset, ThreadSlot};
 use crate::session::Session;
+use crate::state::numbers::{PIECE, Piece, STOCK};
+
+pub use crate::state::numbers::Numbers;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{InodeNumber, LiveHeader};
 use arck_protocol::message::GRANT_MAX;
 use arck_protocol::{Request, Response};
 use rustix::io::Errno;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
-const STOCK: usize = 2 * GRANT_MAX;
 /// Numbers left at which more are asked for.
 const LOW: u32 = GRANT_MAX as u32 / 2;
-/// Numbers in a piece of those put aside; with its header a kilobyte.
-const PIECE: usize = GRANT_MAX - 4;
-
-region_shared! {
-    /// Numbers that are put aside.
-    pub struct Piece {
-        next: AtomicOffset<Piece>,
-        count: AtomicU32,
-        reserved: AtomicU32,
-        numbers: [AtomicU32; PIECE],
-    }
-
-    /// In the auxiliary state.
-    pub struct Numbers {
-        lock: Lock,
-        count: AtomicU32,
-        /// Slot of the request under way plus one; 0 = none.
-        pending: AtomicU32,
-        reserved: AtomicU32,
-        /// The first piece of what is put aside.
-        aside: AtomicOffset<Piece>,
-        stock: [AtomicU32; STOCK],
-    }
-}
-
-/// Ends what was begun of an uncommitted inode, so that its number can be used for another. False if
-/// that cannot be done.
-pub(crate) fn end_branch(session: &Session, number: InodeNumber, header: &LiveHeader) -> bool {
-    let slot = header.branch_slot();
-    let Ok(branch) = Branch::at(session, slot) else {
-        return true;
-    };
-    if branch.stored(number, header).is_none() {
-        return true;
-    }
-    branch.end().is_ok()
-}
 
 /// Whether that is the header of an inode that was granted to the session and is not committed yet.
 pub fn is_uncommitted(session: &Session, header: &LiveHeader) -> bool {

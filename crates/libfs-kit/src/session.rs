@@ -22,17 +22,12 @@ mod opening;
 pub mod reach;
 mod segments;
 
-use crate::arena_pages::ArenaPages;
-use crate::carried::Carried;
 use crate::connection::{Answered, Connection, PATIENCE};
-use crate::data_pages::DataPages;
-use crate::forks::{self, Received};
-use crate::numbers::Numbers;
+use crate::membership::Membership;
+use crate::received::Received;
 use crate::region::Region;
-use crate::region_shared;
 use crate::telling::misused;
 use crate::thread::ThreadContext;
-use crate::views::Views;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::superblock::Durability;
 use arck_core_state::{Geometry, HeaderCopy, Inode, InodeNumber, LiveHeader};
@@ -45,68 +40,16 @@ use arck_protocol::socket::{Answer, Call, Welcome};
 use arck_protocol::{Request, Response, ring};
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 pub use crate::connection::connect_socket;
+pub use crate::state::State;
 pub use opening::{ConnectError, SessionOptions};
 
 /// Address space of the group region, in bytes, if nothing else is said; memory is used as it
 /// fills. A generation of the auxiliary state can have half of it.
 pub use arck_protocol::socket::REGION_SIZE;
-
-region_shared! {
-    /// What the kit keeps in the auxiliary state; found by auxiliary root 0.
-    pub struct State {
-        pub views: Views,
-        pub numbers: Numbers,
-        pub data: DataPages,
-        pub arena: ArenaPages,
-    }
-}
-
-impl State {
-    fn create(session: &'static Session) -> Result<(), Errno> {
-        let thread = session.thread()?;
-        let region = session.region();
-        let state = region
-            .allocate_zeroed::<State>(thread.slot(), 1)
-            .map_err(|_| Errno::NOMEM)?;
-        region.get(state).arena.begin(session, thread.slot())?;
-        region.get(state).views.begin(session, thread.slot())?;
-        if let Some(root) = region.auxiliary_root(0) {
-            root.store(state.raw(), Ordering::Release);
-        }
-        // The session is new: nobody else has set it.
-        let _ = session.state.set(state);
-        Ok(())
-    }
-
-    /// In a new generation of the auxiliary state, with nothing unfolded but what is `carried`. Where
-    /// `keeping`, no page is free that was taken. ENOMEM.
-    pub fn begin_again(
-        &self,
-        session: &'static Session,
-        keeping: bool,
-        carried: &Carried,
-    ) -> Result<(), Errno> {
-        let slot = session.thread()?.slot();
-        let segments = self.data.look_at_old(session)?;
-        self.arena.begin_again(session, slot, carried)?;
-        self.data
-            .begin_again(session, slot, segments, keeping, carried)?;
-        self.numbers.begin_again(session, slot, carried);
-        self.views.begin_again(session, slot)
-    }
-
-    /// What another member has made.
-    fn find(session: &'static Session) -> Result<(), Errno> {
-        let root = session.region().auxiliary_root(0).ok_or(Errno::IO)?;
-        let state = crate::region::Offset::from_raw(root.load(Ordering::Acquire));
-        let _ = session.state.set(state);
-        Ok(())
-    }
-}
 
 /// See the module's head.
 pub struct Session {
@@ -114,7 +57,6 @@ pub struct Session {
     welcome: Welcome,
     durability: Durability,
     connection: Connection,
-    control_mapping: Mapping,
     headers: LongFile,
     /// Headers that can be reached: see [`reach`].
     headers_reached: AtomicU32,
@@ -127,11 +69,9 @@ pub struct Session {
     /// How many times segments had been given back when this process last dropped its mappings.
     withdrawals_seen: AtomicU64,
     is_of_group: bool,
-    region: Region,
+    membership: Membership,
     state: std::sync::OnceLock<crate::region::Offset<State>>,
-    barrier: LightBarrier,
-    ended: AtomicBool,
-    opened_before: forks::Before,
+    opened_before: AtomicPtr<Session>,
 }
 
 impl Session {
@@ -142,7 +82,7 @@ impl Session {
 
     /// Which member of the session this process is.
     pub fn member(&self) -> u16 {
-        self.welcome.member
+        self.membership.member
     }
 
     /// Whether other processes may have the session too.
@@ -164,23 +104,21 @@ impl Session {
         self.durability
     }
     pub fn region(&self) -> &Region {
-        &self.region
+        &self.membership.region
     }
     /// The kit's own part of the auxiliary state.
     #[inline]
     pub fn state(&self) -> &State {
         // Set before `connect` gave anybody the session.
-        self.region
+        self.region()
             .get(self.state.get().copied().unwrap_or_default())
     }
     pub(crate) fn barrier(&self) -> LightBarrier {
-        self.barrier
+        self.membership.barrier
     }
     #[inline]
     pub fn control(&self) -> &ControlMemory {
-        // SAFETY: the mapping is page aligned, CONTROL_SIZE bytes long, read-write, and lives as
-        // long as `self`.
-        unsafe { ControlMemory::from_pointer(self.control_mapping.as_ptr()) }
+        self.membership.control()
     }
 
     /// The header of an inode number; `None` for 0 and beyond the table.
@@ -210,13 +148,6 @@ impl Session {
             .unwrap_or(u64::MAX)
     }
 
-    /// Whether this thread has met a segment that the controller did not let it map, since it last
-    /// asked: then a page that cannot be reached is there, and [`Request::Admit`] may help.
-    #[cold]
-    pub fn take_denied(&self) -> bool {
-        segments::DENIED.replace(false)
-    }
-
     /// A header and its verified inode as one consistent state. `None`: the number is not alive.
     /// EAGAIN if the controller keeps changing it. EACCES if it lies where this session may not
     /// look: [`Request::Admit`], or for what is no directory [`Request::LookUp`], may help. What
@@ -244,7 +175,7 @@ impl Session {
                     if self.take_denied() {
                         return Err(Errno::ACCESS);
                     }
-                    if let Some(errno) = crate::thread::unreached(self) {
+                    if let Some(errno) = crate::thread::unreached(&self.membership) {
                         return Err(errno);
                     }
                 }
@@ -283,7 +214,7 @@ impl Session {
         if self.has_ended() {
             return Err(Errno::IO);
         }
-        if crate::thread::is_inside(self) {
+        if self.is_inside() {
             return Err(misused(
                 "arck: a LibFS asks the controller inside an operation: let the attempt return a Need\n",
             ));
@@ -386,21 +317,21 @@ impl Session {
     /// inside an operation and none will begin one; a thread that does sees zeroes, and its stores
     /// reach nobody. Blocks as [`Session::goodbye`] does, unless the controller is gone.
     pub fn end(&'static self) {
-        if self.ended.swap(true, Ordering::AcqRel) {
+        if self.membership.ended.swap(true, Ordering::AcqRel) {
             return;
         }
         // All of it first: from the goodbye on this process's places are cleared away by others, and
         // may be theirs.
-        crate::thread::leave(self);
+        crate::thread::leave(&self.membership);
         // Where the kernel has no memory for another mapping the old one just stays.
         let _ = self.pool.replace_all_by_zeroes();
         for file in [&self.arena, &self.headers] {
             let _ = file.replace_by_zeroes();
         }
-        for mapping in [&self.bitmap, &self.control_mapping] {
+        for mapping in [&self.bitmap, &self.membership.control_mapping] {
             let _ = mapping.replace_by_zeroes();
         }
-        self.region.let_go();
+        self.membership.region.let_go();
         // A controller that is gone, or was told already, ends the session by itself.
         let _ = self.goodbye();
         self.connection.close();
@@ -409,7 +340,7 @@ impl Session {
     /// Whether the session has ended for this process ([`Session::end`]); in a forked child those of its
     /// parent have.
     pub fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
+        self.membership.has_ended()
     }
 
     /// Looks from now on as if this process had ended without a word, to a controller that is started
@@ -419,20 +350,25 @@ impl Session {
         let _ = self.arena.replace_by_zeroes();
     }
 
-    pub(crate) fn opened_before(&self) -> &forks::Before {
+    pub(crate) fn opened_before(&self) -> &AtomicPtr<Session> {
         &self.opened_before
     }
 
     /// In a forked child, of a session of its parent's: it has ended here, and what it had open is closed.
     /// Nothing of it is mapped here.
     pub(crate) fn is_parents(&self) {
-        let had_ended = self.ended.swap(true, Ordering::AcqRel);
+        let had_ended = self.membership.ended.swap(true, Ordering::AcqRel);
         self.connection.close_in_child(had_ended);
+    }
+
+    /// Whether this thread is inside an operation of the session.
+    pub(crate) fn is_inside(&self) -> bool {
+        crate::thread::is_inside(&self.membership)
     }
 
     /// This thread's place in the session.
     #[inline]
     pub fn thread(&'static self) -> Result<&'static ThreadContext, Errno> {
-        crate::thread::context(self)
+        crate::thread::context(&self.membership)
     }
 }

@@ -7,8 +7,8 @@
 //!   there, whatever libc runs (the destructors of a thread's variables too). [`forget_all`] forgets
 //!   them, and where nobody has called it, contexts say whose they are.
 
+use crate::membership::Membership;
 use crate::region::ThreadSlot;
-use crate::session::Session;
 use arck_protocol::operation::OperationSlot;
 use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
@@ -18,7 +18,7 @@ use std::marker::PhantomData;
 /// counters change at every operation, and an allocator may put those of two threads side by side.
 #[repr(align(128))]
 pub struct ThreadContext {
-    session: &'static Session,
+    membership: &'static Membership,
     slot: ThreadSlot<'static>,
     operation: &'static OperationSlot,
     depth: Cell<u32>,
@@ -60,10 +60,10 @@ impl ThreadContext {
         let depth = self.depth.get();
         if depth == 0 {
             debug_assert!(
-                self.operation.is_of(self.session.member()) || self.session.has_ended(),
+                self.operation.is_of(self.membership.member) || self.membership.has_ended(),
                 "another thread's place in control memory"
             );
-            self.operation.enter(self.session.barrier());
+            self.operation.enter(self.membership.barrier);
         }
         self.depth.set(depth + 1);
         Operation { context: self }
@@ -107,7 +107,7 @@ impl Drop for Contexts {
         }
         self.keep_own();
         for context in self.contexts.drain(..) {
-            if context.session.has_ended() {
+            if context.membership.has_ended() {
                 // Its places are others' to clear away, and this process has nothing of them any more.
                 continue;
             }
@@ -137,64 +137,64 @@ fn process() -> u32 {
 
 /// This thread's context in `session`. EAGAIN if too many threads use it.
 #[inline]
-pub fn context(session: &'static Session) -> Result<&'static ThreadContext, Errno> {
+pub fn context(membership: &'static Membership) -> Result<&'static ThreadContext, Errno> {
     if let Some(last) = LAST.get()
-        && std::ptr::eq(last.session, session)
+        && std::ptr::eq(last.membership, membership)
     {
         return Ok(last);
     }
-    find_or_claim(session)
+    find_or_claim(membership)
 }
 
 /// The context that this thread has in `session` already.
-fn find(session: &Session) -> Option<&'static ThreadContext> {
+fn find(membership: &Membership) -> Option<&'static ThreadContext> {
     let found = CONTEXTS.try_with(|contexts| {
         let contexts = &mut *contexts.borrow_mut();
         contexts.keep_own();
         let mut contexts = contexts.contexts.iter().copied();
-        contexts.find(|context| std::ptr::eq(context.session, session))
+        contexts.find(|context| std::ptr::eq(context.membership, membership))
     });
     found.unwrap_or(None)
 }
 
 /// Whether this thread is inside an operation of a session.
-pub(crate) fn is_inside(session: &Session) -> bool {
+pub(crate) fn is_inside(membership: &Membership) -> bool {
     let last = LAST
         .get()
-        .filter(|last| std::ptr::eq(last.session, session));
-    let context = last.or_else(|| find(session));
+        .filter(|last| std::ptr::eq(last.membership, membership));
+    let context = last.or_else(|| find(membership));
     context.is_some_and(|context| context.depth.get() != 0)
 }
 
 /// Notes that this thread has not reached something of the session's ([`ThreadContext::unreached`]). Whoever
 /// has no place in the session yet sees it by what he asked for.
 #[cold]
-pub(crate) fn note_unreached(session: &Session, errno: Errno) {
-    if let Some(context) = find(session) {
+pub(crate) fn note_unreached(membership: &Membership, errno: Errno) {
+    if let Some(context) = find(membership) {
         context.unreached.set(Some(errno));
     }
 }
 
 /// Why this thread has not reached something of the session's: see [`ThreadContext::unreached`].
 #[cold]
-pub(crate) fn unreached(session: &Session) -> Option<Errno> {
-    find(session).and_then(ThreadContext::unreached)
+pub(crate) fn unreached(membership: &Membership) -> Option<Errno> {
+    find(membership).and_then(ThreadContext::unreached)
 }
 
 #[cold]
-fn find_or_claim(session: &'static Session) -> Result<&'static ThreadContext, Errno> {
-    if let Some(found) = find(session) {
+fn find_or_claim(membership: &'static Membership) -> Result<&'static ThreadContext, Errno> {
+    if let Some(found) = find(membership) {
         LAST.set(Some(found));
         return Ok(found);
     }
-    if session.has_ended() {
+    if membership.has_ended() {
         return Err(Errno::IO);
     }
-    let slot = session
-        .region()
-        .claim_thread_slot(session.member())
+    let slot = membership
+        .region
+        .claim_thread_slot(membership.member)
         .map_err(|_| Errno::AGAIN)?;
-    let (control, place) = (session.control(), slot.holder().thread);
+    let (control, place) = (membership.control(), slot.holder().thread);
     let operation = control
         .threads
         .get(usize::from(place))
@@ -203,13 +203,13 @@ fn find_or_claim(session: &'static Session) -> Result<&'static ThreadContext, Er
         .header
         .threads
         .fetch_max(u32::from(place) + 1, std::sync::atomic::Ordering::SeqCst);
-    let member = u64::from(session.member());
+    let member = u64::from(membership.member);
     operation.thread.store(
         u64::from(process()) | member << 32,
         std::sync::atomic::Ordering::Release,
     );
     let context: &'static ThreadContext = Box::leak(Box::new(ThreadContext {
-        session,
+        membership,
         slot,
         operation,
         depth: Cell::new(0),
@@ -224,7 +224,7 @@ fn find_or_claim(session: &'static Session) -> Result<&'static ThreadContext, Er
 
 /// Gives back this thread's place in a session that ends. The context itself stays, since
 /// whoever was given a reference to it may keep it; it is no use any more.
-pub fn leave(session: &'static Session) {
+pub fn leave(membership: &'static Membership) {
     LAST.set(None);
     let found = CONTEXTS.try_with(|contexts| {
         let contexts = &mut *contexts.borrow_mut();
@@ -232,7 +232,7 @@ pub fn leave(session: &'static Session) {
         let contexts = &mut contexts.contexts;
         let place = contexts
             .iter()
-            .position(|context| std::ptr::eq(context.session, session))?;
+            .position(|context| std::ptr::eq(context.membership, membership))?;
         Some(contexts.swap_remove(place))
     });
     if let Ok(Some(context)) = found {
@@ -243,7 +243,6 @@ pub fn leave(session: &'static Session) {
 
 /// In a forked child: forgets the parent's contexts.
 pub(crate) fn forget_all() {
-    crate::session::reach::forget_addresses();
     LAST.set(None);
     let _ = CONTEXTS.try_with(|contexts| contexts.borrow_mut().contexts.clear());
 }

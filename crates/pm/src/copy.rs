@@ -15,23 +15,13 @@
 
 use crate::control;
 use crate::error::Fault;
-use crate::flush::{CACHE_LINE, flush_lines, store_fence};
-use crate::{guarded, record};
+use crate::flush::{flush_lines, store_fence};
+use crate::lines::Parts;
+use crate::record;
+use crate::routines::{copy_bytes, fill_bytes, stream_lines, stream_word};
+use crate::untraced::guarded_store_untraced;
 
-/// Below this many bytes a copy moves words; from there on `rep movsb`, which
-/// the processor turns into whole lines.
-#[cfg(not(miri))]
-pub(crate) const STRING_COPY_FROM: usize = 768;
-
-#[cfg(not(miri))]
-#[path = "copy_assembly.rs"]
-mod routines;
-
-#[cfg(miri)]
-#[path = "copy_miri.rs"]
-mod routines;
-
-pub(crate) use routines::{copy_bytes, fill_bytes, stream_lines, stream_word};
+pub use crate::lines::Stores;
 
 /// Copies `len` bytes with ordinary stores.
 ///
@@ -242,79 +232,4 @@ pub unsafe fn guarded_store(
     }
     // SAFETY: as this function's contract says.
     unsafe { guarded_store_untraced(destination, source, len, stores) }
-}
-
-/// # Safety
-/// As [`guarded_store`].
-pub(crate) unsafe fn guarded_store_untraced(
-    destination: *mut u8,
-    source: *const u8,
-    len: usize,
-    stores: Stores,
-) -> Result<(), Fault> {
-    let control = control::load();
-    if stores == Stores::Cached || !control.flushes() {
-        // SAFETY: as this function's contract says.
-        return unsafe { guarded::guarded_copy(destination, source, len) };
-    }
-    let parts = Parts::of(destination as usize, len);
-    let done = parts.head + parts.lines;
-    // SAFETY: the three parts make up the range of the contract; the middle starts and
-    // ends on a line. The flushes are guarded too, because the file may be
-    // truncated between a copy and its flush.
-    unsafe {
-        guarded::guarded_copy(destination, source, parts.head)?;
-        guarded::guarded_flush(destination, parts.head)?;
-        guarded::guarded_stream_lines(
-            destination.add(parts.head),
-            source.add(parts.head),
-            parts.lines,
-        )
-        .map_err(|fault| Fault {
-            copied: parts.head + fault.copied,
-            ..fault
-        })?;
-        guarded::guarded_copy(destination.add(done), source.add(done), parts.tail).map_err(
-            |fault| Fault {
-                copied: done + fault.copied,
-                ..fault
-            },
-        )?;
-        guarded::guarded_flush(destination.add(done), parts.tail).map_err(|fault| Fault {
-            copied: done,
-            ..fault
-        })?;
-    }
-    Ok(())
-}
-
-/// Which stores a copy makes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stores {
-    /// Ordinary ones: to be flushed by the caller.
-    Cached,
-    /// Streaming ones for whole lines, flushed ones for the ragged ends.
-    Streaming,
-}
-
-/// A range cut at line boundaries: `head` bytes up to the first, `lines` bytes
-/// of whole lines, `tail` bytes after the last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Parts {
-    pub(crate) head: usize,
-    pub(crate) lines: usize,
-    pub(crate) tail: usize,
-}
-
-impl Parts {
-    #[inline(always)]
-    pub(crate) fn of(address: usize, len: usize) -> Parts {
-        let head = (address.wrapping_neg() % CACHE_LINE).min(len);
-        let lines = (len - head) & !(CACHE_LINE - 1);
-        Parts {
-            head,
-            lines,
-            tail: len - head - lines,
-        }
-    }
 }

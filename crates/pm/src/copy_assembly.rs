@@ -1,10 +1,10 @@
-//! The copy routines of [`super`], in assembly.
+//! The copy routines of [`crate::copy`], in assembly.
 //!
 //! Invariant: no block claims `nomem` or `pure`, so the compiler assumes that
 //! each may read and write any memory that has escaped, and can neither reorder
 //! nor repeat nor split the accesses.
 
-use super::STRING_COPY_FROM;
+use crate::lines::STRING_COPY_FROM;
 use std::arch::asm;
 
 /// # Safety

@@ -1,4 +1,4 @@
-//! Stand-ins for the assembly of [`super`], so that Miri can check everything
+//! Stand-ins for the assembly of [`crate::copy`], so that Miri can check everything
 //! built on it. They are plain copies: tests under Miri must not race.
 
 /// # Safety

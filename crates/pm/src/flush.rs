@@ -9,10 +9,9 @@ use std::sync::atomic::{self, Ordering};
 
 pub use crate::control::FlushInstruction;
 use crate::control::{self, Control};
+pub use crate::lines::CACHE_LINE;
+use crate::lines::lines_of;
 use crate::record;
-
-/// Size of a cache line in bytes: the unit of a flush.
-pub const CACHE_LINE: usize = 64;
 
 /// Whether this process flushes. One process serves one pool at a time with
 /// one durability mode, so the policy belongs to the process.
@@ -46,17 +45,6 @@ pub fn policy() -> PersistPolicy {
 /// The instruction this processor flushes with.
 pub fn flush_instruction() -> FlushInstruction {
     control::load().instruction()
-}
-
-/// The lines a range touches: the address of the first one and their number.
-#[inline(always)]
-pub(crate) fn lines_of(address: usize, len: usize) -> (usize, usize) {
-    if len == 0 {
-        return (address & !(CACHE_LINE - 1), 0);
-    }
-    let first = address & !(CACHE_LINE - 1);
-    let last = (address + (len - 1)) & !(CACHE_LINE - 1);
-    (first, (last - first) / CACHE_LINE + 1)
 }
 
 /// Starts writing back every cache line of `[address, address + len)`; durable

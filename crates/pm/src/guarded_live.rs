@@ -4,9 +4,9 @@ use std::arch::{asm, global_asm};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{KernelAction, NextAction};
-use crate::control;
+use crate::control::{self, FlushInstruction};
 use crate::error::Fault;
-use crate::flush::{CACHE_LINE, FlushInstruction, lines_of};
+use crate::lines::{CACHE_LINE, lines_of};
 
 // Every routine: rdi destination, rsi source, rdx bytes; returns in rax the
 // bytes left, 0 if all went well; else rdx holds the address that faulted. Nothing between
@@ -163,7 +163,7 @@ global_asm!(
     "arck_pm_restorer:",
     ".byte 0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05",
     ".popsection",
-    string_copy_from = const crate::copy::STRING_COPY_FROM,
+    string_copy_from = const crate::lines::STRING_COPY_FROM,
 );
 
 unsafe extern "C" {

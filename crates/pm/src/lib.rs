@@ -42,14 +42,22 @@ mod far;
 pub mod flush;
 pub mod forks;
 pub mod guarded;
+mod lines;
 pub mod long;
 pub mod mapping;
 pub mod order;
 pub mod placing;
 pub mod record;
 pub mod replay;
+#[cfg(not(miri))]
+#[path = "copy_assembly.rs"]
+mod routines;
+#[cfg(miri)]
+#[path = "copy_miri.rs"]
+mod routines;
 pub mod shared;
 pub mod traced_maps;
+mod untraced;
 
 pub use address_space::AddressSpace;
 pub use durability::{DurabilityMode, PersistOption};

@@ -31,9 +31,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::control;
-use crate::copy::{self, Parts, Stores, copy_bytes};
 use crate::error::{Error, Fault, Result};
-use crate::flush::{CACHE_LINE, lines_of};
+use crate::lines::{CACHE_LINE, Parts, Stores, lines_of};
+use crate::routines::copy_bytes;
+use crate::untraced::guarded_store_untraced;
 
 /// One thing that happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -349,7 +350,7 @@ pub(crate) fn atomic_store<R, const N: usize>(
 /// holds what memory holds.
 ///
 /// # Safety
-/// As [`copy::copy`].
+/// As [`crate::copy::copy`].
 #[cold]
 #[track_caller]
 pub(crate) unsafe fn store(destination: *mut u8, source: *const u8, len: usize, stores: Stores) {
@@ -366,7 +367,7 @@ pub(crate) unsafe fn store(destination: *mut u8, source: *const u8, len: usize, 
 /// Copies with the guard on both sides and traces what was surely copied.
 ///
 /// # Safety
-/// As [`copy::guarded_store`].
+/// As [`crate::copy::guarded_store`].
 #[cold]
 #[track_caller]
 pub(crate) unsafe fn guarded_store(
@@ -380,7 +381,7 @@ pub(crate) unsafe fn guarded_store(
     unsafe { crate::guarded::guarded_copy(bytes.as_mut_ptr(), source, len) }?;
     let mut trace = trace();
     // SAFETY: the destination is the caller's, the buffer as long.
-    let outcome = unsafe { copy::guarded_store_untraced(destination, bytes.as_ptr(), len, stores) };
+    let outcome = unsafe { guarded_store_untraced(destination, bytes.as_ptr(), len, stores) };
     let stored = outcome.map_or_else(|fault| fault.copied, |()| len);
     push_stores(&mut trace, destination as usize, &bytes[..stored], stores);
     outcome

@@ -5,11 +5,17 @@
 //!   which there is one at a time.
 //! * Its lock comes after an inode's.
 
-use super::*;
-
-pub(super) fn address_of(session: &Session) -> usize {
-    std::ptr::from_ref(session) as usize
-}
+use super::counts::MapCounts;
+use super::map::{Listing, Map, PAGE, address_of};
+use crate::interface::Errno;
+use arck_libfs_kit::Session;
+use arck_libfs_kit::format::InodeNumber;
+use arck_libfs_kit::messages::{MAP_WRITABLE, map_entry};
+use arck_libfs_kit::views::{CachedInode, flag};
+use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut, Range};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
 /// All live maps of the process, by address. A lock of its own kind, since it is held over a
 /// fork and let go of on both sides.

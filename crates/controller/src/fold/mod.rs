@@ -14,6 +14,7 @@ pub mod pages;
 pub mod refusals;
 pub mod reply;
 pub mod tails;
+pub mod tightened;
 pub mod touched;
 
 use crate::fold::meter::Meter;

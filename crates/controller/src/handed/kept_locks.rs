@@ -12,8 +12,7 @@
 //! * One is kept until it has been claimed for each message that it was sent in, or the description is closed for
 //!   good ([`crate::handed::watches`]): then nobody's lock lasts longer than the description.
 
-use crate::fair::may_have_more;
-use crate::sessions::limits::descriptors_max;
+use crate::fair::{descriptors_max, may_have_more};
 use arck_core_state::InodeNumber;
 use foldhash::HashMap;
 use rustix::fd::{BorrowedFd, OwnedFd};

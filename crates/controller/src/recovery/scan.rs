@@ -7,6 +7,7 @@
 //! * Nothing else of the pool is read here: neither directories nor indexes nor data.
 
 use crate::error::{Error, Result};
+use crate::options::Division;
 use crate::pool::files::Pool;
 use crate::pool::progress::{Reporter, Step};
 use crate::space::slots::place;
@@ -25,15 +26,6 @@ const THREADS_MAX: usize = 8;
 
 /// Numbers that a thread reads at a time, unless another number is asked for.
 const CHUNK: u32 = 16 * cast::count(PART);
-
-/// How the numbers are divided among threads.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Division {
-    /// 0: as many as there are processors, but no more than 8.
-    pub threads: usize,
-    /// Numbers that one reads at a time; 0: many.
-    pub chunk: u32,
-}
 
 impl Division {
     fn threads(self) -> usize {

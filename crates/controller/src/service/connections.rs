@@ -3,11 +3,11 @@
 //! # Invariant
 //! * A connection that misbehaves is closed; it never makes the others wait.
 
+use crate::fair::descriptors_max;
 use crate::fair::may_have_another;
 use crate::service::calls::send;
 use crate::service::listener::{peer, peers_process, spare};
 use crate::service::{CONNECTIONS_MAX, Connection, Service};
-use crate::sessions::limits::descriptors_max;
 use crate::sessions::members::Left;
 use arck_core_state::geometry::SessionNumber;
 use arck_protocol::ring;

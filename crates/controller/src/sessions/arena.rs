@@ -9,10 +9,10 @@
 //! * What was once asked of a worker counts as taken, part by part, whether the worker has answered, has
 //!   failed half-way, or is still at it: so much may be in the file without the session's doing.
 
-use crate::pool::files::{Pool, allocate, numbered, resized};
+use crate::pool::files::{Pool, allocate, resized};
 use crate::pool::journal::Beforehand;
 use crate::pool::spare_files;
-use crate::sessions::lent::{Allowance, with_slack};
+use crate::sessions::lent::{Allowance, Lent, with_slack};
 use crate::threads::workers::Workers;
 use arck_controller_state::sessions as session_table;
 use arck_core_state::arena::{
@@ -20,7 +20,7 @@ use arck_core_state::arena::{
 };
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::superblock::Durability;
-use arck_core_state::{PAGE_BYTES, PAGE_SIZE, cast, layout};
+use arck_core_state::{PAGE_BYTES, PAGE_SIZE, cast};
 use arck_pm::long::Part;
 use arck_pm::record::{self, FileChange, file_id};
 use arck_pm::{Flushed, LongFile, MapOptions, order};
@@ -98,7 +98,7 @@ fn parts(branch_pages: u32, delta_pages: u32) -> [Part; 2] {
 
 /// Name of a session's arena file.
 pub fn name(session: SessionNumber) -> String {
-    numbered(layout::ARENAS, session)
+    Lent::Arena(session).name()
 }
 
 impl Arena {

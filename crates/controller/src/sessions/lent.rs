@@ -43,7 +43,7 @@ impl Lent {
     /// Its name in the pool's directory.
     pub fn name(self) -> String {
         match self {
-            Lent::Arena(session) => crate::sessions::arena::name(session),
+            Lent::Arena(session) => numbered(layout::ARENAS, session),
             Lent::Segment(segment) => numbered(layout::SEGMENTS, segment),
         }
     }

@@ -6,10 +6,9 @@
 //! * Of a pool that is served to all users, a fourth of each is kept for users who have none: a handful
 //!   of users who halve what is left time and again reach the last one, too.
 
-use crate::fair::may_have_another;
+use crate::fair::{descriptors_max, may_have_another};
 use crate::sessions::Sessions;
 use arck_controller_state::sessions::SESSIONS_MAX;
-use arck_core_state::cast;
 use rustix::io::Errno;
 
 /// Bytes of the pool's file system that a new session takes, or a little more.
@@ -22,13 +21,6 @@ const DESCRIPTORS: usize = 6;
 /// Descriptors that a controller takes at least to serve a few programs: some twenty are for its own files, and
 /// a fourth of what it may have is left alone.
 pub const DESCRIPTORS_MIN: u64 = 48;
-
-/// Descriptors that this process may have, less some for itself: 64, or a quarter of few.
-pub fn descriptors_max() -> usize {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    let limit = limit.current.map_or(usize::MAX, cast::index);
-    limit - (limit / 4).min(64)
-}
 
 /// What there is of sessions, and who has them.
 struct Taken {

@@ -3,8 +3,8 @@
 //!
 //! Invariant: belongs to one thread's call; nothing of it outlives that.
 
-use super::{Attempt, Stop};
-use crate::views::exclusive::Exclusive;
+use crate::need::{Attempt, Stop};
+use crate::views::whole::Exclusive;
 use arck_core_state::directory::Dentry;
 use arck_core_state::{Inode, InodeNumber};
 use rustix::io::Errno;

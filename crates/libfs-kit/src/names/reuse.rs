@@ -11,50 +11,18 @@
 //!   slots change hands with the ordering of their claim. They are atomics, each used relaxed.
 
 use crate::engine::{Attempt, Context, Need};
-use crate::region::{AtomicOffset, Offset, Region, THREAD_SLOTS, ThreadSlot};
-use crate::region_shared;
+use crate::region::{AtomicOffset, Offset, ThreadSlot};
+use crate::state::at_hand::NUMBERS;
 use crate::views::{CachedInode, Views};
 use arck_core_state::InodeNumber;
-use rustix::io::Errno;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
-/// Inode numbers kept by a thread.
-const NUMBERS: usize = 30;
+pub use crate::state::at_hand::ThreadNumbers;
+
 /// Dead inodes that a thread keeps for itself at most.
 const DEAD_MOST: u32 = 64;
 
-region_shared! {
-    /// Inodes that died uncommitted, oldest first, linked by `reuse_next`, not yet handed on to the
-    /// session's queue. Changed by its thread alone.
-    pub struct Dead {
-        first: AtomicOffset<CachedInode>,
-        last: AtomicOffset<CachedInode>,
-        count: AtomicU32,
-        reserved: AtomicU32,
-    }
-
-    /// Four cache lines of a thread. (Processors fetch lines in pairs.)
-    pub struct ThreadNumbers {
-        count: AtomicU32,
-        /// Place in the open table plus one; 0 = none known.
-        place: AtomicU32,
-        numbers: [AtomicU32; NUMBERS],
-        dead: Dead,
-        apart: [AtomicU32; 26],
-    }
-}
-
-const _: () = assert!(size_of::<ThreadNumbers>() == 256);
-
 impl ThreadNumbers {
-    /// Room for all threads' in a new region. ENOMEM.
-    pub fn create(region: &Region, slot: &ThreadSlot<'_>) -> Result<Offset<ThreadNumbers>, Errno> {
-        // More than a page, and so at the beginning of one.
-        region
-            .allocate_zeroed::<ThreadNumbers>(slot, THREAD_SLOTS)
-            .map_err(|_| Errno::NOMEM)
-    }
-
     /// Those of the thread with this slot.
     #[inline]
     pub fn of<'r>(views: &Views, slot: &ThreadSlot<'r>) -> Option<&'r ThreadNumbers> {

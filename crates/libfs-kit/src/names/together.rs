@@ -8,14 +8,15 @@
 //!   a crash, or a fold, finds all of them or none; a record that is alone is valid by itself.
 
 mod contents;
+mod successor;
 mod uncommitted;
 
 pub use contents::Contents;
 pub(super) use contents::Said;
+pub use successor::Successor;
 
 use crate::delta::{self, pages_for};
 use crate::engine::{Attempt, Confirmed, Context, Need, Published, Stop};
-use crate::names::creations::Creation;
 use crate::names::overlay::{Before, Found};
 use crate::names::records::tail_of;
 use crate::views::locks::Locked;
@@ -35,12 +36,6 @@ pub struct Change<'n> {
     found: Found,
     /// What has the name now.
     pub victim: Option<&'static CachedInode>,
-}
-
-/// What a name is to lead to.
-pub struct Successor {
-    pub creation: Creation<'static>,
-    pub contents: Contents,
 }
 
 impl Context<'_> {

@@ -10,14 +10,10 @@
 //! * What was allocated before [`Region::begin_build`] is never given back to the allocator
 //!   after it.
 
-use super::allocator::CentralList;
 use super::lock::Lock;
+use super::structures::{BUILDING, CentralList, DAMAGED};
 use super::{Region, ThreadSlot};
 use std::sync::atomic::Ordering;
-
-/// Values of the mark: nothing is believed, nor allocated; another build is under way.
-pub(super) const DAMAGED: u32 = 1;
-const BUILDING: u32 = 2;
 
 impl Region {
     /// To be held by who builds the auxiliary state anew.

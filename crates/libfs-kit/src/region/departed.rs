@@ -12,7 +12,7 @@
 //! # Invariant
 //! A region is in the list from before its members can die until the end of the process.
 
-use super::lock::Holder;
+use super::holder::Holder;
 use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};

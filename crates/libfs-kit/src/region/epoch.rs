@@ -15,33 +15,22 @@
 //! after its member's death by whoever won the change of `owner` to `CLEARING`. Bags of slots
 //! that are gone lie in the orphan list, under its lock.
 
-use super::allocator::SizeClass;
+use super::holder::Holder;
 use super::layout::THREAD_SLOTS;
-use super::lock::{Holder, Lock};
+use super::lock::Lock;
+use super::sizes::SizeClass;
+use super::structures::{BAG_ENTRIES, Bag};
 use super::{Offset, Region, Shared};
-use crate::region_shared;
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU8, Ordering, fence};
 
 /// Owner word of a slot whose member died and that is being cleared.
 const CLEARING: u32 = u32::MAX;
-const BAG_ENTRIES: usize = 125;
 /// Unpinnings between two attempts to free something.
 const COLLECT_EVERY: u32 = 64;
 /// In a bag's entry: class above, offset below. Regions are far below 2^48 bytes.
 const CLASS_SHIFT: u32 = 48;
 const PAGES_CLASS: u64 = 0xff;
-
-region_shared! {
-    /// Retired memory: 1024 bytes.
-    pub(super) struct Bag {
-        next: AtomicU64,
-        /// The stamp; meaningless until the bag is sealed.
-        epoch: AtomicU64,
-        count: AtomicU64,
-        entries: [AtomicU64; BAG_ENTRIES],
-    }
-}
 
 impl Bag {
     /// Empty.

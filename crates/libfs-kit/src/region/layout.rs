@@ -19,10 +19,9 @@
 //! Invariant: everything here is computed from the region's size alone, so that all members agree;
 //! the header's fingerprint changes with any change of these structures.
 
-use super::Region;
-use super::allocator::{CentralList, PageDescriptor, PagePool, SlotCache};
 use super::lock::Lock;
-use super::mapping::PAGE_SIZE;
+use super::sizes::{CLASSES, PAGE_SIZE};
+use super::structures::{CentralList, PageDescriptor, PagePool, SlotCache};
 use crate::region_shared;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
@@ -30,12 +29,12 @@ use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
+/// The largest size of a region in bytes: 8 TiB.
+pub(super) const MAXIMUM_SIZE: u64 = 8 << 40;
 /// How many threads of all members together can use a region at one time.
 pub const THREAD_SLOTS: usize = 1024;
 /// How many roots each part has for a LibFS to find its structures by.
 pub const ROOTS: usize = 32;
-/// Number of size classes for objects of at most a page.
-pub(super) const CLASSES: usize = 14;
 
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"ArckRgn\0");
 pub(super) const VERSION: u32 = 3;
@@ -157,7 +156,7 @@ impl Layout {
     /// `None` if the size is too small for a heap of a few pages, not a multiple of the page
     /// size, or above 8 TiB.
     pub fn of(size: u64) -> Option<Self> {
-        if !size.is_multiple_of(PAGE_SIZE) || size > Region::MAXIMUM_SIZE {
+        if !size.is_multiple_of(PAGE_SIZE) || size > MAXIMUM_SIZE {
             return None;
         }
         let auxiliary = SLOTS + pages_up((size_of::<SlotLine>() * THREAD_SLOTS) as u64);

@@ -23,6 +23,7 @@
 
 use super::layout::WINDOWS;
 use super::offset::Shared;
+use super::sizes::PAGE_SIZE;
 use arck_pm::long::{Part, is_limited};
 use arck_pm::placing;
 use arck_pm::{LongFile, MapOptions};
@@ -33,8 +34,6 @@ use std::alloc;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
-/// Bytes in a page of the region.
-pub(super) const PAGE_SIZE: u64 = 4096;
 /// A window grows by a multiple of so many bytes.
 const STEP: u64 = 1 << 20;
 /// Addresses held for what others begin to use during an operation, where addresses are limited.

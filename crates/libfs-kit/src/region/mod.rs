@@ -39,23 +39,28 @@ mod build;
 pub mod departed;
 pub mod epoch;
 mod hash_table;
+mod holder;
 mod layout;
 mod lock;
 mod mapping;
 mod offset;
 mod primitive;
 mod read_write_lock;
+mod sizes;
+mod structures;
 
 #[cfg(test)]
 mod tests;
 
-pub use allocator::{LARGEST_CLASS, Statistics};
+pub use allocator::Statistics;
 pub use epoch::{ClearedMember, Guard, NoThreadSlot, ThreadSlot};
 pub use hash_table::{HashLink, HashNode, HashTable};
+pub use holder::Holder;
 pub use layout::{ROOTS, THREAD_SLOTS};
-pub use lock::{Holder, Lock, LockGuard};
+pub use lock::{Lock, LockGuard};
 pub use offset::{AtomicOffset, Offset, Shared};
 pub use read_write_lock::{Holders, ReadGuard, ReadWriteLock, WriteGuard};
+pub use sizes::LARGEST_CLASS;
 
 use arck_pm::SharedBytes;
 use layout::{AREA, AuxiliaryHeader, Beginning, Header, Layout, SlotLine};
@@ -100,7 +105,7 @@ pub struct Region {
 
 impl Region {
     /// The largest size of a region in bytes: 8 TiB.
-    pub const MAXIMUM_SIZE: u64 = 8 << 40;
+    pub const MAXIMUM_SIZE: u64 = layout::MAXIMUM_SIZE;
 
     /// Makes a region in the first `size` bytes of `file`, which must be that long already, all
     /// zero, and used by nobody else yet. Memory is used as the region fills.

@@ -42,7 +42,7 @@ fn spin() {
 
 #[cfg(not(shuttle))]
 mod system {
-    use super::AtomicU32;
+    use crate::region::primitive::AtomicU32;
     #[cfg(not(miri))]
     use rustix::thread::futex;
 
@@ -86,7 +86,7 @@ mod system {
 
 #[cfg(shuttle)]
 mod modelled {
-    use super::AtomicU32;
+    use crate::region::primitive::AtomicU32;
     use shuttle::sync::{Condvar, Mutex};
     use std::collections::HashMap;
     use std::sync::Arc;

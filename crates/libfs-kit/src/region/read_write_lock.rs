@@ -7,7 +7,8 @@
 //! same reason reading is **not recursive**.
 
 use super::departed;
-use super::lock::{CONTENDED, Holder};
+use super::holder::Holder;
+use super::lock::CONTENDED;
 use super::primitive::{self, AtomicU32};
 use std::sync::atomic::Ordering;
 

@@ -6,7 +6,7 @@
 
 use super::Session;
 use crate::connection;
-use crate::forks::Received;
+use crate::received::Received;
 use arck_core_state::InodeNumber;
 use arck_protocol::socket::{self, Access, Answer, Call, HandedOn};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};

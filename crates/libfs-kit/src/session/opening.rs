@@ -9,6 +9,7 @@
 use super::{REGION_SIZE, Session, State, reach, segments};
 use crate::connection::{self, Connection};
 use crate::forks;
+use crate::membership::Membership;
 use crate::region::{Region, RegionError};
 use arck_core_state::arena::ARENA_SPAN;
 use arck_core_state::layout;
@@ -21,7 +22,9 @@ use arck_protocol::socket::{Answer, Call, Caller, Welcome};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
 use std::time::Duration;
 
 /// Why a session could not be opened. `Display` is one line that says what to do.
@@ -220,47 +223,54 @@ impl Session {
         let address_space = AddressSpace::reserve(size(geometry.span()))
             .map_err(mapped("reserving address space for the pool"))?;
         let barrier = register_barrier();
-        let session = descriptors.and(socket).into_session(|files| {
-            let [_, _, control, wake, region, _, socket]: [OwnedFd; 7] =
-                files.try_into().map_err(|_| wrong())?;
-            let group = (!options.group.is_empty()).then_some((options.group, region));
-            let patience = connection::patience();
-            let session = Session {
-                number: welcome.session,
-                durability,
-                control_mapping,
-                connection: Connection::new(
-                    pool,
-                    patience,
-                    &welcome,
-                    (socket, made_by),
-                    wake,
-                    control,
-                    group,
-                ),
-                headers: header_table,
-                headers_reached: AtomicU32::new(reach::first_headers(&geometry)),
-                bitmap,
-                arena,
-                arena_reached: arena_parts.map(|part| AtomicUsize::new(part.end)),
-                pool: address_space,
-                access: (0..geometry.segment_count)
-                    .map(|_| AtomicU8::new(segments::UNMAPPED))
-                    .collect(),
-                withdrawals_seen: AtomicU64::new(0),
-                is_of_group: !options.group.is_empty(),
-                region: mapped_region,
-                state: std::sync::OnceLock::new(),
-                barrier,
-                ended: AtomicBool::new(false),
-                opened_before: forks::Before::default(),
-                welcome,
-            };
-            Ok(Box::leak(Box::new(session)))
-        })?;
+        let session = descriptors.and(socket).into_session(
+            |files| -> Result<&'static Session, ConnectError> {
+                let [_, _, control, wake, region, _, socket]: [OwnedFd; 7] =
+                    files.try_into().map_err(|_| wrong())?;
+                let group = (!options.group.is_empty()).then_some((options.group, region));
+                let patience = connection::patience();
+                let session = Session {
+                    number: welcome.session,
+                    durability,
+                    connection: Connection::new(
+                        pool,
+                        patience,
+                        &welcome,
+                        (socket, made_by),
+                        wake,
+                        control,
+                        group,
+                    ),
+                    headers: header_table,
+                    headers_reached: AtomicU32::new(reach::first_headers(&geometry)),
+                    bitmap,
+                    arena,
+                    arena_reached: arena_parts.map(|part| AtomicUsize::new(part.end)),
+                    pool: address_space,
+                    access: (0..geometry.segment_count)
+                        .map(|_| AtomicU8::new(segments::UNMAPPED))
+                        .collect(),
+                    withdrawals_seen: AtomicU64::new(0),
+                    is_of_group: !options.group.is_empty(),
+                    membership: Membership {
+                        member: welcome.member,
+                        region: mapped_region,
+                        control_mapping,
+                        barrier,
+                        ended: AtomicBool::new(false),
+                    },
+                    state: std::sync::OnceLock::new(),
+                    opened_before: AtomicPtr::default(),
+                    welcome,
+                };
+                let session = Box::leak(Box::new(session));
+                forks::note(session);
+                Ok(session)
+            },
+        )?;
         session.note_addresses();
         let prepared = match session.welcome.makes_region {
-            false => State::find(session),
+            false => session.find_state(),
             true => session.make_state(options),
         };
         if session.is_of_group && prepared.is_ok() {
@@ -271,7 +281,10 @@ impl Session {
                 .store(withdrawals, Ordering::Release);
         }
         if session.is_of_group {
-            session.region.watch(&session.control().header.departed);
+            session
+                .membership
+                .region
+                .watch(&session.control().header.departed);
         }
         if prepared.is_err() {
             session.end();
@@ -280,11 +293,43 @@ impl Session {
         Ok(session)
     }
 
+    /// Makes the kit's own part of a new region.
+    fn create_state(&'static self) -> Result<(), Errno> {
+        let thread = self.thread()?;
+        let region = self.region();
+        let state = region
+            .allocate_zeroed::<State>(thread.slot(), 1)
+            .map_err(|_| Errno::NOMEM)?;
+        region
+            .get(state)
+            .arena
+            .begin(region, thread.slot(), self.welcome())?;
+        let inode_count = self.geometry().inode_count;
+        region
+            .get(state)
+            .views
+            .begin(region, inode_count, thread.slot())?;
+        if let Some(root) = region.auxiliary_root(0) {
+            root.store(state.raw(), Ordering::Release);
+        }
+        // The session is new: nobody else has set it.
+        let _ = self.state.set(state);
+        Ok(())
+    }
+
+    /// What another member has made.
+    fn find_state(&'static self) -> Result<(), Errno> {
+        let root = self.region().auxiliary_root(0).ok_or(Errno::IO)?;
+        let state = crate::region::Offset::from_raw(root.load(Ordering::Acquire));
+        let _ = self.state.set(state);
+        Ok(())
+    }
+
     /// Makes what is to be in a new region, and tells that it is whole.
     fn make_state(&'static self, options: &SessionOptions<'_>) -> Result<(), Errno> {
-        State::create(self)?;
+        self.create_state()?;
         (options.prepare)(self)?;
-        self.region.set_ready();
+        self.membership.region.set_ready();
         // From now on others find it as it is.
         match self.is_of_group {
             true => self.call(&Call::RegionMade).map(drop),

@@ -110,7 +110,7 @@ pub fn give_up_reservations() {
     // SAFETY: never freed, and not changed once it is in the list.
     while let Some(opened) = unsafe { at.as_ref() } {
         let session = opened.session;
-        session.region.give_up_reservation();
+        session.membership.region.give_up_reservation();
         session.pool.give_up_reservation();
         session.arena.give_up_reservation();
         session.headers.give_up_reservation();
@@ -206,7 +206,7 @@ impl Session {
     /// can be reached, or ENOMEM.
     #[inline]
     pub fn keep_up(&self) -> Result<(), Errno> {
-        match self.region.is_limited() {
+        match self.membership.region.is_limited() {
             true => self.reach_all_in_use(),
             false => Ok(()),
         }
@@ -214,7 +214,7 @@ impl Session {
 
     #[cold]
     fn reach_all_in_use(&self) -> Result<(), Errno> {
-        let prepared = self.region.prepare().map_err(|_| Errno::NOMEM);
+        let prepared = self.membership.region.prepare().map_err(|_| Errno::NOMEM);
         prepared.and_then(|()| self.reach_deltas())
     }
 
@@ -222,7 +222,7 @@ impl Session {
     /// be reached, or ENOMEM. What others have made of it lies in what is allocated by now.
     #[inline]
     pub fn reach_delta(&self) -> Result<(), Errno> {
-        match self.region.is_limited() {
+        match self.membership.region.is_limited() {
             true => self.reach_deltas(),
             false => Ok(()),
         }
@@ -240,7 +240,7 @@ impl Session {
     pub(super) fn note_unreached(&self, errno: Errno) -> Errno {
         // In nobody's use, as the controller says, or not for this session to see.
         if !matches!(errno, Errno::ACCESS | Errno::FAULT) {
-            crate::thread::note_unreached(self, errno);
+            crate::thread::note_unreached(&self.membership, errno);
         }
         errno
     }
@@ -263,12 +263,15 @@ what its group uses of the pool: calls fail with ENOMEM; allow it more\n";
     fn addresses(&self) -> [Range<usize>; 6] {
         let of = |base: *const u8, length: usize| base.addr()..base.addr() + length;
         [
-            self.region.addresses(),
+            self.membership.region.addresses(),
             of(self.pool.base(), self.pool.len()),
             of(self.arena.as_ptr(), self.arena.len()),
             of(self.headers.as_ptr(), self.headers.len()),
             of(self.bitmap.as_ptr(), self.bitmap.len()),
-            of(self.control_mapping.as_ptr(), self.control_mapping.len()),
+            of(
+                self.membership.control_mapping.as_ptr(),
+                self.membership.control_mapping.len(),
+            ),
         ]
     }
 }

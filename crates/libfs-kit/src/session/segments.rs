@@ -8,7 +8,7 @@
 //!   are dropped before the next operation ([`Session::drop_withdrawn`]).
 
 use super::Session;
-use crate::forks::Received;
+use crate::received::Received;
 use arck_core_state::superblock::Durability;
 use arck_core_state::{PAGE_SIZE, PagePtr, PageWords, Pages, SegmentNumber};
 use arck_pm::SharedBytes;
@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering;
 
 thread_local! {
     /// Set where a segment could not be mapped for lack of permission.
-    pub(super) static DENIED: Cell<bool> = const { Cell::new(false) };
+    static DENIED: Cell<bool> = const { Cell::new(false) };
 }
 
 pub(super) const UNMAPPED: u8 = 0;
@@ -38,6 +38,13 @@ const READ: Protection = libc::PROT_READ as Protection;
 const WRITE: Protection = libc::PROT_WRITE as Protection;
 
 impl Session {
+    /// Whether this thread has met a segment that the controller did not let it map, since it last
+    /// asked: then a page that cannot be reached is there, and [`Request::Admit`] may help.
+    #[cold]
+    pub fn take_denied(&self) -> bool {
+        DENIED.replace(false)
+    }
+
     /// Bytes of the pool from a page on; the page's segment is mapped if it is not yet.
     #[inline]
     pub fn page_bytes(&self, page: PagePtr) -> Option<SharedBytes<'_>> {

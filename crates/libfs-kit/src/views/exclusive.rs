@@ -16,27 +16,11 @@
 //! * Exclusive I/O holds within the session: another session may become the file's owner between two steps
 //!   of a write that is longer than one.
 
-use crate::Session;
 use crate::engine::{Attempt, Context, Engine, Need};
-use crate::region::{Holder, LockGuard};
-use crate::views::locks::lock_whole;
+pub use crate::views::whole::Exclusive;
 use crate::views::{CachedInode, flag};
 use arck_core_state::InodeNumber;
 use rustix::io::Errno;
-
-/// One thread's exclusive I/O on an inode's data, until dropped.
-#[must_use = "the exclusive I/O ends when this is dropped"]
-pub struct Exclusive {
-    inode: &'static CachedInode,
-    _held: LockGuard<'static>,
-}
-
-impl Drop for Exclusive {
-    fn drop(&mut self) {
-        // Before the lock goes, which is when others look again.
-        self.inode.set(flag::EXCLUSIVE, false);
-    }
-}
 
 impl Engine<'_> {
     /// Takes the exclusive I/O on the data of an inode that is open. Blocks; outside of operations.
@@ -44,17 +28,6 @@ impl Engine<'_> {
         let inode = self.run_local(|context| context.view(number, generation))?;
         let thread = self.session.thread()?;
         Ok(Exclusive::on(self.session, inode, thread.slot().holder()))
-    }
-}
-
-impl Exclusive {
-    /// Waits for the exclusive I/O. Outside of operations, and the thread has no exclusive I/O yet.
-    pub fn on(session: &'static Session, inode: &'static CachedInode, holder: Holder) -> Exclusive {
-        let held = inode.exclusive.lock(holder);
-        let exclusive = Exclusive { inode, _held: held };
-        let _locked = lock_whole(session, holder, inode);
-        inode.set(flag::EXCLUSIVE, true);
-        exclusive
     }
 }
 

@@ -28,9 +28,10 @@
 //! then one shard of one directory; then what threads share of a branch ([`Context::lock_branch`]);
 //! then stocks.
 
-use crate::Session;
 use crate::engine::{Attempt, Context, Need};
-use crate::region::{Holder, LockGuard, Offset, ReadGuard, WriteGuard};
+use crate::region::{LockGuard, Offset, ReadGuard, WriteGuard};
+pub use crate::views::whole::Whole;
+use crate::views::whole::{lock_whole, striped, with_stripes};
 use crate::views::{CachedInode, Directory, STRIPES, Shard, Stripe, Striped, begun};
 use arck_core_state::branch::TAILS;
 use std::sync::atomic::Ordering;
@@ -39,14 +40,6 @@ use std::sync::atomic::Ordering;
 const WAITS: u32 = 8;
 /// Bytes of a file that have one stripe.
 const PIECE: u64 = 64 << 10;
-
-/// An inode held alone, with all its stripes.
-pub struct Whole {
-    stripes: Stripes,
-    _inode: WriteGuard<'static>,
-}
-
-type Stripes = [Option<WriteGuard<'static>>; STRIPES];
 
 /// What an operation has locked of one inode.
 pub enum Locked {
@@ -99,15 +92,6 @@ fn place_of(hash: u64) -> usize {
     (hash >> 32) as usize % STRIPES
 }
 
-impl Striped {
-    fn stripe(&self, place: usize) -> &Stripe {
-        &self.stripes[place % STRIPES].stripe
-    }
-    fn shard(&self, place: usize) -> &Shard {
-        &self.shards[place % TAILS].shard
-    }
-}
-
 /// A shard of a directory that a thread may change.
 pub struct InShard {
     pub shard: &'static Shard,
@@ -116,38 +100,6 @@ pub struct InShard {
     /// How far apart its sequence numbers are.
     pub apart: u32,
     _lock: Option<LockGuard<'static>>,
-}
-
-#[inline(always)]
-fn striped(session: &'static Session, inode: &CachedInode) -> Option<&'static Striped> {
-    let region = session.region();
-    region.try_get(inode.striped.load(Ordering::Acquire))
-}
-
-/// As [`Context::lock_whole`].
-#[inline(always)]
-pub fn lock_whole(session: &'static Session, holder: Holder, inode: &'static CachedInode) -> Whole {
-    let lock = inode.lock.write(holder);
-    with_stripes(session, holder, inode, lock)
-}
-
-#[inline(always)]
-fn with_stripes(
-    session: &'static Session,
-    holder: Holder,
-    inode: &'static CachedInode,
-    lock: WriteGuard<'static>,
-) -> Whole {
-    let mut stripes = [const { None }; STRIPES];
-    if let Some(striped) = striped(session, inode) {
-        for (place, held) in stripes.iter_mut().enumerate() {
-            *held = Some(striped.stripe(place).lock.write(holder));
-        }
-    }
-    Whole {
-        stripes,
-        _inode: lock,
-    }
 }
 
 /// Whether the bytes `[at, at + length)` have to do with a stripe; `length` > 0.

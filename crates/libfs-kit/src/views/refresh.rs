@@ -20,11 +20,6 @@ use arck_protocol::operation::Expected;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 
-/// Leaves that a table for `inode_count` numbers has.
-pub fn leaf_count(inode_count: u32) -> usize {
-    (inode_count as usize).div_ceil(LEAF)
-}
-
 impl Engine<'_> {
     /// The cached inode of a number, if there is one.
     #[inline]

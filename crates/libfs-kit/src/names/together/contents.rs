@@ -8,10 +8,11 @@
 
 use crate::Session;
 use crate::delta;
+use crate::delta::end_branch;
 use crate::engine::{Attempt, Context, Expected};
-use crate::numbers::{end_branch, is_uncommitted};
+use crate::numbers::is_uncommitted;
+use crate::ownership;
 use crate::telling::misused;
-use crate::{ownership, thread};
 use arck_core_state::index::FANOUT;
 use arck_core_state::{IndexRoot, InodeNumber, PAGE_SIZE, PagePtr};
 use arck_pm::{Durable, Flushed};
@@ -156,7 +157,7 @@ impl Contents {
         while !header.ownership().is_refused() {
             if header.ownership().is_marked()
                 // The fold may be waiting for us.
-                && (thread::is_inside(session)
+                && (session.is_inside()
                     || ownership::wait_unmarked(session, header).is_err())
             {
                 return false;

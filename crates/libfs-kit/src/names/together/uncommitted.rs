@@ -5,8 +5,8 @@
 //! * What no record names is as if it had never been: its branch ends, durably, before its number is used for
 //!   anything else, or its contents are ([`Contents`] keeps both together).
 
-use super::Successor;
 use super::contents::{Contents, Said};
+use super::successor::Successor;
 use crate::delta::{self, Begun, Created};
 use crate::engine::{Attempt, Context, Need};
 use crate::views::locks::Whole;

@@ -20,30 +20,10 @@
 //! * All of this changes under the pool's lock, or where one thread builds alone.
 
 use super::super::Region;
-use super::super::mapping::PAGE_SIZE;
-use super::pages::PageDescriptor;
-use crate::region_shared;
+use super::super::sizes::PAGE_SIZE;
+use super::super::structures::{Builds, PageDescriptor};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-
-region_shared! {
-    /// Numbers of pages.
-    pub(in super::super) struct Builds {
-        /// Pages below it are for good; 0 = the region is not ready yet.
-        permanent: AtomicU32,
-        /// The first page of this build.
-        begin: AtomicU32,
-        /// Where the frontier ends.
-        pub(super) limit: AtomicU32,
-        /// The pages of the build before.
-        kept_begin: AtomicU32,
-        kept_end: AtomicU32,
-        /// The first page of the build that is being built.
-        building: AtomicU32,
-        /// Pages of each half from here on have never had memory, or were given back.
-        high: [AtomicU32; 2],
-    }
-}
+use std::sync::atomic::Ordering::Relaxed;
 
 impl Builds {
     fn permanent(&self) -> u32 {

@@ -14,92 +14,21 @@ mod builds;
 pub(super) mod pages;
 pub(super) mod spans;
 
-use super::epoch::{Bag, ThreadSlot};
-use super::layout::{CLASSES, THREAD_SLOTS};
-use super::lock::{Holder, Lock, LockGuard};
-use super::mapping::{PAGE_SIZE, begin_word};
+use super::epoch::ThreadSlot;
+use super::holder::Holder;
+use super::layout::THREAD_SLOTS;
+use super::lock::{Lock, LockGuard};
+use super::mapping::begin_word;
+use super::sizes::{CLASSES, PAGE_SIZE, SIZES, SizeClass};
+use super::structures::{Bag, DAMAGED, MAGAZINE, Magazine, SlotCache};
 use super::{Offset, OutOfMemory, Region, Shared};
-use crate::region_shared;
-pub(super) use pages::{PageDescriptor, PagePool};
-pub(super) use spans::CentralList;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
-
-/// The largest size in bytes that is served from size classes; above it, whole pages.
-pub const LARGEST_CLASS: usize = 4096;
-
-const SIZES: [u32; CLASSES] = [
-    16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096,
-];
-
-/// Class by (size + 15) / 16, for sizes up to 1024.
-const SMALL: [u8; 65] = {
-    let mut table = [0; 65];
-    let mut sixteenths = 0;
-    let mut class = 0;
-    while sixteenths < table.len() {
-        if sixteenths * 16 > SIZES[class as usize] as usize {
-            class += 1;
-        }
-        table[sixteenths] = class;
-        sixteenths += 1;
-    }
-    table
-};
-
-/// Where an allocation of some size is served from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum SizeClass {
-    Class(u8),
-    Pages(u32),
-}
-
-impl SizeClass {
-    /// `None` if no region could hold that much.
-    #[inline]
-    pub fn of(length: usize) -> Option<Self> {
-        if let Some(&class) = SMALL.get(length.div_ceil(16)) {
-            Some(Self::Class(class))
-        } else if length <= 2048 {
-            Some(Self::Class(12))
-        } else if length <= LARGEST_CLASS {
-            Some(Self::Class(13))
-        } else {
-            let pages = length.div_ceil(PAGE_SIZE as usize);
-            u32::try_from(pages).ok().map(Self::Pages)
-        }
-    }
-}
-
-/// Objects that a magazine can hold at most.
-const MAGAZINE: usize = 32;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 const fn capacity(class: usize) -> u32 {
     match 8192 / SIZES[class] {
         0..4 => 4,
         some @ 4..32 => some,
         _ => MAGAZINE as u32,
-    }
-}
-
-region_shared! {
-    pub(super) struct Magazine {
-        /// Entries below this are free objects. Written only by the slot's thread.
-        count: AtomicU32,
-        reserved: AtomicU32,
-        entries: [AtomicU64; MAGAZINE],
-    }
-
-    /// What a thread slot keeps in the auxiliary part: changed by its thread alone.
-    pub(super) struct SlotCache {
-        magazines: [Magazine; CLASSES],
-        /// The bag being filled with retired memory; see the epoch module.
-        pub bag: AtomicU64,
-        /// Sealed bags, oldest first.
-        pub oldest: AtomicU64,
-        pub newest: AtomicU64,
-        pub line: [AtomicU64; 3],
-        /// For when no other bag can be allocated; in use while its count is not 0.
-        pub emergency: Bag,
     }
 }
 
@@ -265,7 +194,7 @@ impl Region {
     pub(super) fn enter<'a>(&self, lock: &'a Lock, holder: Holder) -> Option<LockGuard<'a>> {
         let guard = lock.lock(holder);
         let damaged = self.auxiliary().damaged.load(Ordering::Acquire);
-        (damaged != super::build::DAMAGED).then_some(guard)
+        (damaged != DAMAGED).then_some(guard)
     }
 
     #[inline]

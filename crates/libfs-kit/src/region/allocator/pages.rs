@@ -9,15 +9,11 @@
 //! the longest runs are taken out, given back to the system without holding the lock, and put back
 //! clean.
 
-use super::super::lock::{Holder, Lock};
-use super::super::mapping::PAGE_SIZE;
+use super::super::holder::Holder;
+use super::super::sizes::PAGE_SIZE;
+use super::super::structures::{BINS, PageDescriptor, PagePool};
 use super::super::{Offset, OutOfMemory, Region};
-use super::builds::Builds;
-use crate::region_shared;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-
-/// Bins by length of run: exact up to 7 pages, then four per power of two.
-const BINS: usize = 128;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// States of a page, in the low byte; a span's class is in the next.
 const FREE: u32 = 1;
@@ -29,39 +25,6 @@ const LARGE: u32 = 4;
 const DIRTY_TOLERATED: u64 = 1024;
 /// Shorter dirty runs are not worth a system call.
 const DISCARD_AT_LEAST: u32 = 16;
-
-region_shared! {
-    /// What is known of one page of the heap; see the two modules for who may change what.
-    pub(in super::super) struct PageDescriptor {
-        pub(super) state: AtomicU32,
-        /// At the first page of a run: its length in pages.
-        length: AtomicU32,
-        /// Neighbours in a bin, or in the list of spans with free objects.
-        pub(super) next: AtomicU32,
-        pub(super) previous: AtomicU32,
-        /// The first page of the run: at the last page of a free run, at all pages of a span.
-        pub(super) start: AtomicU32,
-        /// In a span: number of the first free object, from 1; 0 for none.
-        pub(super) free: AtomicU32,
-        /// In a span: objects in magazines and in use. In a free run: dirty pages.
-        pub(super) used: AtomicU32,
-        /// In a span: objects from this one on were never handed out.
-        pub(super) fresh: AtomicU32,
-    }
-
-    pub(in super::super) struct PagePool {
-        pub lock: Lock,
-        /// The first page that this build has not used.
-        pub(super) frontier: AtomicU32,
-        pub(super) builds: Builds,
-        in_use: AtomicU64,
-        large: AtomicU64,
-        dirty: AtomicU64,
-        /// One bit per bin that is not empty.
-        occupied: [AtomicU64; BINS / 64],
-        bins: [AtomicU32; BINS],
-    }
-}
 
 impl PagePool {
     pub fn pages_in_use(&self) -> u64 {

@@ -7,26 +7,12 @@
 //! use goes back to the page pool unless it is the last in the list. A class's lock is taken
 //! before the pool's.
 
-use super::super::layout::CLASSES;
-use super::super::lock::{Holder, Lock};
-use super::super::mapping::PAGE_SIZE;
+use super::super::holder::Holder;
+use super::super::sizes::{CLASSES, PAGE_SIZE, SIZES};
+use super::super::structures::{CentralList, PageDescriptor};
 use super::super::{Offset, OutOfMemory, Region};
-use super::SIZES;
-use super::pages::{INTERIOR, PageDescriptor, SPAN};
-use crate::region_shared;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-
-region_shared! {
-    /// The spans of one size class, on a line of its own.
-    pub(in super::super) struct CentralList {
-        pub lock: Lock,
-        /// The first span with free objects, by its first page; 0 for none.
-        partial: AtomicU32,
-        /// Objects in magazines and in use.
-        out: AtomicU64,
-        line: [AtomicU64; 6],
-    }
-}
+use super::pages::{INTERIOR, SPAN};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 impl CentralList {
     /// As it is in a new region.

@@ -1,0 +1,121 @@
+//! What all views of inodes have together, as it stands in the region; see [`crate::views`].
+
+use super::at_hand::ThreadNumbers;
+use super::inodes::{CachedInode, InodeLeaf, LEAF};
+use super::overlay::OverlayEntry;
+use crate::region::{AtomicOffset, HashTable, Lock, Offset, Region, ThreadSlot};
+use crate::region_shared;
+use rustix::io::Errno;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+region_shared! {
+    /// What all views have together: part of the kit's auxiliary state. What every operation reads and
+    /// hardly any changes stands on a line of its own; what operations change stands behind it, each lock
+    /// with what it protects.
+    pub struct Views {
+        /// Names that differ from the verified state, of all directories.
+        pub(crate) overlay: AtomicOffset<HashTable<OverlayEntry>>,
+        /// Leaves of the table of cached inodes, by number.
+        pub(crate) inodes: AtomicOffset<AtomicOffset<InodeLeaf>>,
+        /// Moves when parts of counts of links are taken out; odd until all are that belong to
+        /// one state. See [`links`](crate::views::links).
+        pub(crate) counts: AtomicU64,
+        /// What threads keep at hand, by their slots.
+        pub(crate) thread_numbers: AtomicOffset<ThreadNumbers>,
+        pub(crate) inodes_lock: Lock,
+        /// How many inodes have been striped.
+        pub striped: AtomicU32,
+        /// Held by the thread that makes room by a fold, until what it freed can be had.
+        pub(crate) credits: Lock,
+        /// Threads that are giving back what folded deltas used.
+        pub(crate) refreshing: AtomicU32,
+        pub(crate) first_line: [AtomicU64; 2],
+
+        /// Inodes that died uncommitted, oldest first, whose numbers can be used again once no thread
+        /// is still looking at the old one; protected by `reuse_lock`.
+        pub(crate) reuse_first: AtomicOffset<CachedInode>,
+        pub(crate) reuse_last: AtomicOffset<CachedInode>,
+        pub(crate) reuse_lock: Lock,
+        pub(crate) open_hint: AtomicU32,
+        pub(crate) reuse_line: [AtomicU64; 5],
+
+        /// Inodes with a delta, linked by `dirty_next`: the number of the first, or [`LAST`];
+        /// protected by `dirty_lock`.
+        pub(crate) dirty_first: AtomicU32,
+        pub(crate) dirty_lock: Lock,
+        /// Directories with a delta, linked by `changed_next`: the number of the first, or
+        /// [`LAST`]; protected by `changed_lock`.
+        pub(crate) changed_first: AtomicU32,
+        pub(crate) changed_lock: Lock,
+        /// Held by who looks at all of them.
+        pub(crate) counts_lock: Lock,
+        /// Held by who clears away what members of the group have left that are gone.
+        pub(crate) departed_lock: Lock,
+        pub(crate) dirty_line: [AtomicU64; 5],
+    }
+}
+
+/// Leaves that a table for `inode_count` numbers has.
+pub fn leaf_count(inode_count: u32) -> usize {
+    (inode_count as usize).div_ceil(LEAF)
+}
+
+impl Views {
+    /// What a state that is all zero leads to. ENOMEM.
+    pub(crate) fn begin(
+        &self,
+        region: &Region,
+        inode_count: u32,
+        slot: &ThreadSlot<'_>,
+    ) -> Result<(), Errno> {
+        let no_memory = |_| Errno::NOMEM;
+        let overlay = HashTable::create(region, slot).map_err(no_memory)?;
+        let count = leaf_count(inode_count);
+        let leaves = region
+            .allocate_zeroed::<AtomicOffset<InodeLeaf>>(slot, count)
+            .map_err(no_memory)?;
+        let numbers = ThreadNumbers::create(region, slot)?;
+        self.thread_numbers.store(numbers, Ordering::Release);
+        self.overlay.store(overlay, Ordering::Release);
+        self.inodes.store(leaves, Ordering::Release);
+        Ok(())
+    }
+
+    /// As in a new region. Nobody else is inside. ENOMEM.
+    pub(crate) fn begin_again(
+        &self,
+        region: &Region,
+        inode_count: u32,
+        slot: &ThreadSlot<'_>,
+    ) -> Result<(), Errno> {
+        self.counts.store(0, Ordering::Relaxed);
+        for lock in [
+            &self.inodes_lock,
+            &self.credits,
+            &self.reuse_lock,
+            &self.dirty_lock,
+            &self.changed_lock,
+            &self.counts_lock,
+            &self.departed_lock,
+        ] {
+            lock.reset();
+        }
+        for number in [
+            &self.striped,
+            &self.refreshing,
+            &self.open_hint,
+            &self.dirty_first,
+            &self.changed_first,
+        ] {
+            number.store(0, Ordering::Relaxed);
+        }
+        self.reuse_first.store(Offset::NULL, Ordering::Relaxed);
+        self.reuse_last.store(Offset::NULL, Ordering::Relaxed);
+        self.begin(region, inode_count, slot)
+    }
+
+    /// Where the table of views begins, for who looks at that of another build.
+    pub fn table(&self) -> Offset<AtomicOffset<InodeLeaf>> {
+        self.inodes.load(Ordering::Acquire)
+    }
+}
