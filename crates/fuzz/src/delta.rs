@@ -1,7 +1,7 @@
 //! The verifier: what stands in an arena is copied, verified and applied, and the outcome
 //! judged. The seeds are the honest deltas of the mutation tests.
 
-use crate::Seed;
+use crate::seed::Seed;
 use arck_core_state::PAGE_SIZE;
 use arck_core_state::arena::DELTA_FIRST;
 use arck_core_state::branch::BRANCH_SIZE;

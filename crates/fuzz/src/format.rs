@@ -3,7 +3,7 @@
 //! The first byte says which decoder. For live pages the next eight are the root (of an inode
 //! its address), and the rest fills pages from number 1 on.
 
-use crate::Seed;
+use crate::seed::Seed;
 use arck_core_state::branch::StoredBranch;
 use arck_core_state::directory::{
     CHAIN_MAX, Dentry, HashPage, TAG_FREE, UNITS, for_each_in_bucket, hash_name, lookup,

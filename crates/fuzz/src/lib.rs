@@ -3,6 +3,7 @@
 //! * [`delta`]: an arena is copied, verified and applied; see `arck_verifier::testing::forgery`.
 //! * [`message`]: messages, in both directions, of request slots and of the socket.
 //! * [`format`](mod@format): stored structures and live pages.
+//! * [`seed`]: what they begin with.
 //!
 //! Here are the targets and their seeds, which are tried in `cargo test` too; in `libfuzzer`, a
 //! workspace of its own, are the programs that `make fuzz` runs.
@@ -14,9 +15,9 @@
 pub mod delta;
 pub mod format;
 pub mod message;
+pub mod seed;
 
-/// A name and a seed.
-pub type Seed = (String, Vec<u8>);
+pub use seed::Seed;
 
 /// What can be fuzzed.
 #[derive(Clone, Copy)]

@@ -2,7 +2,7 @@
 //!
 //! The first byte says which decoder.
 
-use crate::Seed;
+use crate::seed::Seed;
 use arck_protocol::message::{MESSAGE_MAX, Request, Response};
 use arck_protocol::socket::{Answer, Call};
 

@@ -8,7 +8,6 @@
 //! * One [`PageBudget`] serves a whole fold set; no page is copied twice under it. So the walk
 //!   ends, whatever the chains say, and no page can belong to two branches.
 
-use crate::effects::Effects;
 use crate::rule::{Rule, Violation};
 use arck_core_state::arena::{ARENA_PAGES, branch_offset, is_delta_page};
 use arck_core_state::branch::{BRANCH_SIZE, StoredBranch, TAILS, offset};
@@ -17,7 +16,7 @@ use arck_core_state::index::HEIGHT_MAX;
 use arck_core_state::record::{DeltaPageHeader, NEXT_OFFSET, RECORD_UNIT};
 use arck_core_state::{FileKind, HeaderCopy, IndexRoot, InodeNumber, PAGE_SIZE};
 use foldhash::HashSet;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use zerocopy::FromBytes;
 
 /// A read of the arena failed: its owner truncated it.
@@ -93,14 +92,6 @@ impl CopiedDelta {
         let number = u32::try_from(offset / PAGE_SIZE).ok()?;
         let page = self.pages.get(&number)?;
         within(&page[..], u64::from(number) * PAGE_SIZE)
-    }
-
-    /// The inodes to which the delta adds names, each once, ascending.
-    pub fn named_inodes(&self) -> Vec<InodeNumber> {
-        let effects = Effects::gather(std::slice::from_ref(self));
-        let named: BTreeSet<InodeNumber> =
-            effects.adds().map(|placed| placed.record.inode).collect();
-        named.into_iter().collect()
     }
 
     /// Byte offset of a branch field in the arena.

@@ -17,6 +17,7 @@ use arck_core_state::cast;
 use arck_core_state::geometry::NAME_MAX;
 use arck_core_state::record::{RECORD_UNIT, Record, RecordRef, UNITS_PER_PAGE, effect, records};
 use foldhash::{HashMap, HashSet};
+use std::collections::BTreeSet;
 
 /// A valid record with at least one state bit, in the delta of `directory`.
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +66,16 @@ impl<'a> PlacedRecord<'a> {
 
     pub fn violation(&self, rule: Rule, detail: impl Into<String>) -> Violation {
         Violation::new(rule, self.directory, self.offset(), detail)
+    }
+}
+
+impl CopiedDelta {
+    /// The inodes to which the delta adds names, each once, ascending.
+    pub fn named_inodes(&self) -> Vec<InodeNumber> {
+        let effects = Effects::gather(std::slice::from_ref(self));
+        let named: BTreeSet<InodeNumber> =
+            effects.adds().map(|placed| placed.record.inode).collect();
+        named.into_iter().collect()
     }
 }
 

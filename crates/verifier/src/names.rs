@@ -12,14 +12,13 @@
 use crate::change::Creation;
 use crate::effects::{Effects, PlacedRecord};
 use crate::fold_set::FoldSet;
-use crate::permission::may_touch;
 use crate::rule::{Rule, Violation};
-use crate::state::VerifiedState;
+use crate::state::{VerifiedState, is_directory, may_touch};
 use arck_core_state::branch::UNCHANGED_TIME;
 use arck_core_state::directory::Dentry;
 use arck_core_state::geometry::LINKS_MAX;
 use arck_core_state::header::HeaderKind;
-use arck_core_state::{FileKind, Inode, InodeNumber};
+use arck_core_state::{FileKind, InodeNumber};
 use foldhash::{HashMap, HashSet};
 use std::borrow::Cow;
 
@@ -460,9 +459,4 @@ impl<'a> Names<'a> {
         }
         Ok(())
     }
-}
-
-/// Whether names may stand in it at all.
-pub(crate) fn is_directory(inode: &Inode) -> bool {
-    inode.kind() == Some(FileKind::Directory)
 }

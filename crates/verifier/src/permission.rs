@@ -6,9 +6,9 @@
 use crate::change::Creation;
 use crate::copy::CopiedDelta;
 use crate::fold_set::FoldSet;
-use crate::names::{Names, is_directory};
+use crate::names::Names;
 use crate::rule::{Rule, Violation};
-use crate::state::{Credentials, VerifiedState};
+use crate::state::{Credentials, VerifiedState, is_directory, may_touch, may_write};
 use arck_core_state::branch::{UNCHANGED_MODE, UNCHANGED_TIME, offset};
 use arck_core_state::cast;
 use arck_core_state::{FileKind, Inode, InodeNumber};
@@ -18,12 +18,6 @@ const STICKY: u32 = 0o1000;
 const SET_GROUP_ID: u32 = 0o2000;
 const SET_USER_ID: u32 = 0o4000;
 const GROUP_EXECUTE: u32 = 0o010;
-
-/// Whether the user may change the contents of `inode`: data of a file, names of a directory.
-fn may_write(who: &Credentials, inode: &Inode) -> bool {
-    let wanted = if is_directory(inode) { 3 } else { 2 };
-    who.uid == inode.uid || who.may(inode, wanted)
-}
 
 /// Checks all names that change.
 pub(crate) fn check_names<S: VerifiedState>(
@@ -106,11 +100,6 @@ fn effective_mode<S: VerifiedState>(set: &FoldSet<'_, S>, inode: &Inode) -> u32 
         .filter(|delta| delta.branch.mode != UNCHANGED_MODE)
         .map_or(0, |delta| cast::low(delta.branch.mode));
     inode.mode | changed
-}
-
-/// Whether the user may set an inode's times as he likes.
-pub(crate) fn may_touch(who: &Credentials, inode: &Inode) -> bool {
-    who.is_root() || who.uid == inode.uid || may_write(who, inode)
 }
 
 /// Checks the attributes of a branch; `inode` as verified, or as created. `named`: it gains or

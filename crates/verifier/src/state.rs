@@ -54,3 +54,19 @@ impl Credentials {
         bits & wanted & 7 == wanted & 7
     }
 }
+
+/// Whether the user may change the contents of `inode`: data of a file, names of a directory.
+pub(crate) fn may_write(who: &Credentials, inode: &Inode) -> bool {
+    let wanted = if is_directory(inode) { 3 } else { 2 };
+    who.uid == inode.uid || who.may(inode, wanted)
+}
+
+/// Whether the user may set an inode's times as he likes.
+pub(crate) fn may_touch(who: &Credentials, inode: &Inode) -> bool {
+    who.is_root() || who.uid == inode.uid || may_write(who, inode)
+}
+
+/// Whether names may stand in it at all.
+pub(crate) fn is_directory(inode: &Inode) -> bool {
+    inode.kind() == Some(FileKind::Directory)
+}
