@@ -2,7 +2,7 @@
 
 use arck_core_state::directory::Dentry;
 use arck_core_state::geometry::SessionNumber;
-use arck_core_state::{HeaderCopy, Inode, InodeNumber, PagePtr};
+use arck_core_state::{FileKind, HeaderCopy, Inode, InodeNumber, PagePtr};
 
 /// Verified state, as the controller's own tables tell it (shadow inodes).
 pub trait VerifiedState {
