@@ -15,7 +15,7 @@ use crate::state::AuxiliaryState;
 use arck_libfs_kit::Session;
 use arck_libfs_kit::engine::{self as kit, LibFs, Way};
 use arck_libfs_kit::region::ThreadSlot;
-use arck_libfs_kit::views::CachedInode;
+use arck_libfs_kit::views::{CachedInode, Views};
 use std::cell::{Cell, RefCell};
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
@@ -80,6 +80,8 @@ impl Context<'_> {
 /// What every operation needs; the public face is [`crate::FileSystem`].
 pub struct Engine {
     pub session: &'static Session,
+    /// The session's, found once.
+    pub views: &'static Views,
     pub state: &'static AuxiliaryState,
     pub credentials: Credentials,
     pub protected: Protected,
@@ -94,7 +96,7 @@ impl Engine {
     pub fn kit(&self) -> kit::Engine<'_> {
         kit::Engine {
             session: self.session,
-            views: &self.session.state().views,
+            views: self.views,
             libfs: self,
         }
     }

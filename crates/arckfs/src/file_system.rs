@@ -169,6 +169,7 @@ impl FileSystem {
         let file_system = FileSystem {
             engine: Engine {
                 session,
+                views: &session.state().views,
                 state,
                 credentials: Credentials::of_session(&process, user),
                 protected: Protected::of_machine(),

@@ -105,19 +105,24 @@ impl Call {
 }
 
 /// What the controller has been asked, and has told, of inodes that others own or that this session
-/// cannot map.
+/// cannot map. Most calls have nothing of it, and pay for one word.
 #[derive(Default)]
 pub(super) struct Admission {
-    /// Recalled: each once for each walk.
-    recalled: RefCell<Vec<InodeNumber>>,
-    /// Told, since they cannot be mapped, and at which sequence of their headers.
-    told: RefCell<Vec<(u64, Inode)>>,
-    /// What it has told of names.
-    names: RefCell<Vec<ToldName>>,
-    /// To which it has been asked the way.
-    shown: RefCell<Vec<InodeNumber>>,
+    notes: RefCell<Option<Box<Notes>>>,
     /// How often it has refused what the call needed.
     denied: Cell<u32>,
+}
+
+#[derive(Default)]
+struct Notes {
+    /// Recalled: each once for each walk.
+    recalled: Vec<InodeNumber>,
+    /// Told, since they cannot be mapped, and at which sequence of their headers.
+    told: Vec<(u64, Inode)>,
+    /// What it has told of names.
+    names: Vec<ToldName>,
+    /// To which it has been asked the way.
+    shown: Vec<InodeNumber>,
 }
 
 /// What the controller has told of a name: of which verified directory, and at which sequence of its header.
@@ -129,22 +134,28 @@ struct ToldName {
 }
 
 impl Admission {
+    #[cold]
+    fn note<T>(&self, note: impl FnOnce(&mut Notes) -> T) -> T {
+        note(self.notes.borrow_mut().get_or_insert_default())
+    }
+
     /// Notes a recall; false if this call has recalled the inode already. A path leads through as
     /// many inodes as it has names, and forty links have more.
     pub fn may_recall(&self, number: InodeNumber) -> bool {
-        is_new(&self.recalled, number)
+        self.note(|notes| is_new(&mut notes.recalled, number))
     }
 
     /// What the controller has told of an inode: the sequence of its header, and the inode.
     pub fn note_told(&self, told: (u64, Inode)) {
-        self.told.borrow_mut().push(told);
+        self.note(|notes| notes.told.push(told));
     }
 
     /// What it has told, if it still is so.
     pub fn told(&self, number: InodeNumber, sequence: u64) -> Option<Inode> {
-        let told = self.told.borrow();
+        let notes = self.notes.borrow();
         let of_now = |told: &&(u64, Inode)| told.1.number == number && told.0 == sequence;
-        told.iter().rev().find(of_now).map(|told| told.1)
+        let mut told = notes.as_ref()?.told.iter().rev();
+        told.find(of_now).map(|told| told.1)
     }
 
     /// What the controller has told of a name.
@@ -155,12 +166,13 @@ impl Admission {
         name: &[u8],
         told: Option<Dentry>,
     ) {
-        self.names.borrow_mut().push(ToldName {
+        let told = ToldName {
             directory,
             sequence,
             name: name.to_vec(),
             told,
-        });
+        };
+        self.note(|notes| notes.names.push(told));
     }
 
     /// What it has told, if it has and it still is so.
@@ -170,19 +182,20 @@ impl Admission {
         sequence: u64,
         name: &[u8],
     ) -> Option<Option<Dentry>> {
-        let names = self.names.borrow();
+        let notes = self.notes.borrow();
+        let names = notes.as_ref()?.names.iter();
         let mut of_now = names
-            .iter()
             .filter(|one| (one.directory, one.sequence, &*one.name) == (directory, sequence, name));
         of_now.next().map(|one| one.told)
     }
 
     /// Notes that the controller is asked the way to an inode; whether it has been for this call.
     pub fn note_shown(&self, number: InodeNumber) -> bool {
-        !is_new(&self.shown, number)
+        self.note(|notes| !is_new(&mut notes.shown, number))
     }
 
     /// Whether the controller has refused what the call needed.
+    #[inline]
     pub fn was_denied(&self) -> bool {
         self.denied.get() != 0
     }
@@ -190,21 +203,17 @@ impl Admission {
     /// Whether a path is to be walked again after the controller has said EACCES. The way is shown to
     /// it again then: what was moved to where it may be reached may have been closed since.
     pub fn is_to_be_asked_again(&self) -> bool {
-        self.shown.borrow_mut().clear();
+        self.note(|notes| notes.shown.clear());
         self.denied.replace(self.denied.get() + 1) < DENIED_MAX
     }
 
     fn begin_again(&self) {
-        self.recalled.borrow_mut().clear();
-        self.told.borrow_mut().clear();
-        self.names.borrow_mut().clear();
-        self.shown.borrow_mut().clear();
+        *self.notes.borrow_mut() = None;
     }
 }
 
 /// Adds a number to those that are noted; whether it was not among them.
-fn is_new(noted: &RefCell<Vec<InodeNumber>>, number: InodeNumber) -> bool {
-    let mut noted = noted.borrow_mut();
+fn is_new(noted: &mut Vec<InodeNumber>, number: InodeNumber) -> bool {
     let is_new = !noted.contains(&number);
     if is_new {
         noted.push(number);

@@ -164,7 +164,6 @@ impl<'a> Context<'a> {
             if creation.kind != FileKind::Directory {
                 // Nobody finds it before it is in the overlay.
                 inode.link_delta.store(links(1), Ordering::Relaxed);
-                inode.is_counted();
             }
             self.set_overlay(directory, name, found, Some((dentry, reference)), prepared);
             self.count_names(directory, 1);
@@ -425,7 +424,9 @@ impl<'a> Context<'a> {
 /// Makes a cached inode the view of a number about to be created.
 fn prepare_uncommitted(inode: &CachedInode, generation: u32, own: &Expected, parent: InodeNumber) {
     inode.generation.store(generation, Ordering::Release);
-    inode.flags.store(flag::UNCOMMITTED, Ordering::Release);
+    // Whatever gives it a name is a directory's delta. Known before anybody finds the view, by a plain store.
+    let flags = flag::UNCOMMITTED | flag::COUNTED;
+    inode.flags.store(flags, Ordering::Release);
     inode.link_delta.store(0, Ordering::Relaxed);
     for field in [&inode.size, &inode.base_root, &inode.base_size] {
         field.store(0, Ordering::Relaxed);

@@ -78,7 +78,6 @@ impl<'c, 'a> Ready<'c, 'a> {
                 .inode
                 .link_delta
                 .store(links(1), Ordering::Relaxed);
-            uncommitted.inode.is_counted();
             let begun = durable.next().flatten();
             Ready { uncommitted, begun }
         };
