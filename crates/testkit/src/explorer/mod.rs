@@ -28,18 +28,18 @@ pub mod tree;
 pub mod values;
 pub mod workloads;
 
-use model::{Operation, Value};
+use model::Sets;
 use recording::Workload;
 
-/// Makes workloads of a subject.
-pub type Makes = fn(&Subject) -> Vec<Workload>;
+/// Makes workloads of a LibFS that sets values so.
+pub type Makes = fn(Sets) -> Vec<Workload>;
 
 /// A LibFS, by what is recorded of it. All are looked at in the same ways, which depend on how many there are.
 pub struct Subject {
     /// For what a failure says.
     pub name: &'static str,
     /// How it gives names of one directory new values, or takes them away.
-    pub sets: fn(&'static [Value]) -> Vec<Operation>,
+    pub sets: Sets,
     /// Operations alone, and few in a row: in depth, and with each flush and fence left out.
     pub short: &'static [Makes],
     /// Many in a row: in less depth, and with each left out.
@@ -76,7 +76,7 @@ pub const SUBJECTS: [Subject; 2] = [
 impl Subject {
     /// What some of its makers make, named after it.
     pub fn made(&self, makers: &[Makes]) -> Vec<Workload> {
-        let mut made: Vec<_> = makers.iter().flat_map(|makes| makes(self)).collect();
+        let mut made: Vec<_> = makers.iter().flat_map(|makes| makes(self.sets)).collect();
         for workload in &mut made {
             workload.name = format!("{}: {}", self.name, workload.name);
         }

@@ -66,6 +66,9 @@ pub enum Operation {
     Values(&'static [Value]),
 }
 
+/// How a LibFS gives names of one directory new values, or takes them away.
+pub type Sets = fn(&'static [Value]) -> Vec<Operation>;
+
 use Operation as O;
 
 /// What fills `length` bytes of a write: no two pages alike, and no zero.

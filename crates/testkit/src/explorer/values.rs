@@ -5,8 +5,7 @@
 //! What a crash may leave of them is stricter than of writes: [`model::check`](super::model::check) knows a
 //! value that is set as another inode, so what is found is as before in all, or as after in all.
 
-use super::Subject;
-use super::model::{Operation as O, Value};
+use super::model::{Operation as O, Sets, Value};
 use super::recording::{Who, Workload};
 use super::workloads::{after, applies, base, chain_of, workload};
 use std::sync::LazyLock;
@@ -82,19 +81,19 @@ fn others() -> Vec<O> {
 }
 
 /// Each alone, and folded.
-pub fn single(subject: &Subject) -> Vec<Workload> {
+pub fn single(sets: Sets) -> Vec<Workload> {
     let is_possible = |changes: &&'static [Value]| applies(&base(), &O::Values(changes));
     // What takes a page of records is in it without many names too, where each is several operations.
-    let is_short = |changes: &&'static [Value]| (subject.sets)(changes).len() <= 10;
+    let is_short = |changes: &&'static [Value]| sets(changes).len() <= 10;
     let all = changes().into_iter().filter(is_possible).filter(is_short);
     let of_first = |one| (Who::First, one);
-    let alone = |changes| (subject.sets)(changes).into_iter().map(of_first).collect();
+    let alone = |changes| sets(changes).into_iter().map(of_first).collect();
     all.map(|changes| chain_of(alone(changes), 0)).collect()
 }
 
 /// Values whose records come behind others, by which the directory's branch and its page are there and durable
 /// already: nothing but their own fences stands between them and their names.
-pub fn chains(subject: &Subject) -> Vec<Workload> {
+pub fn chains(sets: Sets) -> Vec<Workload> {
     let chains: [&[&'static [Value]]; 2] = [
         &[
             &[("f", Some((100, 33)))],
@@ -110,14 +109,14 @@ pub fn chains(subject: &Subject) -> Vec<Workload> {
         ],
     ];
     let chain = |chain: &[&'static [Value]]| {
-        let steps = chain.iter().flat_map(|changes| (subject.sets)(changes));
+        let steps = chain.iter().flat_map(|changes| sets(changes));
         chain_of(steps.map(|one| (Who::First, one)).collect(), 0)
     };
     chains.into_iter().map(chain).collect()
 }
 
 /// Each pair of which one is KVFS's, with a fold in between and without, and with the second by another session.
-pub fn pairs(_: &Subject) -> Vec<Workload> {
+pub fn pairs(_: Sets) -> Vec<Workload> {
     let (ours, mut any) = (operations(), operations());
     any.extend(others());
     let mut found = Vec::new();

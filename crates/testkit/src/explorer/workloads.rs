@@ -4,8 +4,7 @@
 //! # Invariant
 //! An operation is in a workload only where the model says that it succeeds.
 
-use super::Subject;
-use super::model::{self, Operation as O};
+use super::model::{self, Operation as O, Sets};
 use super::recording::{Who, Workload};
 use super::tree::Tree;
 use crate::Random;
@@ -172,7 +171,7 @@ pub(super) fn base() -> Tree {
 }
 
 /// Every operation alone, and folded.
-pub fn single(_: &Subject) -> Vec<Workload> {
+pub fn single(_: Sets) -> Vec<Workload> {
     let tree = base();
     let mut found = Vec::new();
     for operation in operations() {
@@ -201,7 +200,7 @@ pub fn single(_: &Subject) -> Vec<Workload> {
 
 /// Every ordered pair: made one after the other, with a fold in between, and the second by a
 /// second session.
-pub fn pairs(_: &Subject) -> Vec<Workload> {
+pub fn pairs(_: Sets) -> Vec<Workload> {
     let base = base();
     let mut found = Vec::new();
     for first in operations() {
@@ -228,7 +227,7 @@ pub fn pairs(_: &Subject) -> Vec<Workload> {
 }
 
 /// What is set free is used again at once: pages, numbers, places, the same names.
-pub fn chains(_: &Subject) -> Vec<Workload> {
+pub fn chains(_: Sets) -> Vec<Workload> {
     let chains = [
         vec![
             O::Append("f", 5000, 20),
@@ -412,7 +411,7 @@ pub fn chains(_: &Subject) -> Vec<Workload> {
 }
 
 /// Chains of many operations.
-pub fn long_chains(_: &Subject) -> Vec<Workload> {
+pub fn long_chains(_: Sets) -> Vec<Workload> {
     let mut found = Vec::new();
     // The number of one that was never committed is used again after some creations, and its branch begun
     // anew, of which a line may be lost.
@@ -439,7 +438,7 @@ pub fn long_chains(_: &Subject) -> Vec<Workload> {
 
 /// What a second session changes of files that the first has made: pages that are not its own are
 /// copied, also where the delta's index is there already.
-pub fn taken_over(_: &Subject) -> Vec<Workload> {
+pub fn taken_over(_: Sets) -> Vec<Workload> {
     let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     let chains = [
         vec![
@@ -491,7 +490,7 @@ pub fn taken_over(_: &Subject) -> Vec<Workload> {
 /// A session links what it has open of another one's, when that has removed its name, and none of it is folded until
 /// one of them is: then the linker has to come first, or the file goes with its last name that is known. And then the
 /// other way round.
-pub fn crosswise(_: &Subject) -> Vec<Workload> {
+pub fn crosswise(_: Sets) -> Vec<Workload> {
     use Who::{First, Second};
     let workload = |folds| {
         let mut steps = vec![
