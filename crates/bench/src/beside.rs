@@ -5,13 +5,13 @@
 //! of the pool open; they take turns, round by round, which of them is first alternating. The
 //! figure is the median of the differences inside such pairs of rounds.
 
-use crate::Outcome;
 use crate::machine::Machine;
 use crate::measure::{Sample, median, timed};
+use crate::outcome::Outcome;
 use crate::output;
 use crate::output::Output;
+use crate::pool::MOUNT;
 use crate::pool::{self, Bench};
-use crate::worker::MOUNT;
 use arck_pm::PersistOption;
 use clap::Args;
 use serde::Serialize;

@@ -4,7 +4,7 @@
 //! Invariant: an implementation adds nothing to the call but the check of its result; paths are
 //! made beforehand by [`Calls::path`].
 
-use crate::Outcome;
+use crate::outcome::Outcome;
 use arckfs::{At, Failure, FileSystem, Handle};
 use std::ffi::{CStr, CString};
 

@@ -5,9 +5,9 @@
 //! is counted is the steady state: stocks of numbers and pages are refilled in it as they always
 //! will be.
 
-use crate::Outcome;
 use crate::calls::Calls;
 use crate::groups::PAGE;
+use crate::outcome::Outcome;
 use crate::output::Output;
 use crate::pool::{self, Bench};
 use crate::trace::{self, Counted};

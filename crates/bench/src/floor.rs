@@ -7,10 +7,10 @@
 // What the bare stores cost: no order is to be had here.
 #![allow(clippy::disallowed_methods)]
 
-use crate::Outcome;
 use crate::groups::PAGE;
 use crate::machine::Machine;
 use crate::measure::{Random, median, timed};
+use crate::outcome::Outcome;
 use arck_pm::{PersistPolicy, SharedBytes, set_policy};
 use clap::Args;
 use std::hint::black_box;

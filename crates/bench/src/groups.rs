@@ -5,9 +5,9 @@
 //!   round that counts, on both sides in the same way.
 //! * A round leaves the file system as it found it.
 
-use crate::Outcome;
 use crate::calls::Calls;
 use crate::measure::{Random, Samples, timed};
+use crate::outcome::Outcome;
 use std::ffi::CString;
 
 /// Sizes of it all.

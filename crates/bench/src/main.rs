@@ -32,6 +32,7 @@ mod groups;
 mod machine;
 mod measure;
 mod micro;
+mod outcome;
 mod output;
 mod pool;
 mod recovery;
@@ -44,11 +45,9 @@ mod trees;
 mod webproxy;
 mod worker;
 
+use crate::outcome::Outcome;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
-
-/// Why a run ended early: one line.
-pub type Outcome<T> = Result<T, String>;
 
 /// Measures ArckFS beside tmpfs. Without a command: micro, count, beside, start and floor, one after the
 /// other.

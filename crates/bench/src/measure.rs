@@ -3,7 +3,7 @@
 //! Invariant: round `i` of one side and round `i` of the other follow each other directly, and
 //! which of them is first alternates; ratios are taken inside such pairs.
 
-use crate::Outcome;
+use crate::outcome::Outcome;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Instant;

@@ -1,8 +1,8 @@
 //! `arck-bench micro`: starts a pool and workers, and reports.
 
-use crate::Outcome;
 use crate::machine::Machine;
 use crate::measure::Measurement;
+use crate::outcome::Outcome;
 use crate::output::Output;
 use crate::pool::{self, Bench};
 use crate::report::{Clock, Report, Run};

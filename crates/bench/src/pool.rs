@@ -7,13 +7,16 @@
 //!   does, whatever ends it: it waits for the end of a pipe.
 //! * All files are in one scratch directory in memory that disappears with the [`Bench`].
 
-use crate::Outcome;
+use crate::outcome::Outcome;
 use arck_controller::{Controller, MkfsOptions, Options, VIOLATIONS_LOG, VIOLATIONS_LOG_OLD, mkfs};
 use arck_pm::{DurabilityMode, PersistOption, PersistPolicy};
 use std::io::{PipeReader, PipeWriter, Read};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+
+/// Where the pool appears to libc.
+pub const MOUNT: &str = "/arck";
 
 /// Where scratch directories are made.
 const MEMORY: &str = "/dev/shm";
@@ -235,7 +238,7 @@ impl Bench {
                 .arg("--preloaded")
                 .env("LD_PRELOAD", library)
                 .env("ARCK_POOL", self.pool())
-                .env("ARCK_MOUNT", crate::worker::MOUNT);
+                .env("ARCK_MOUNT", MOUNT);
         }
         Ok(command)
     }

@@ -19,9 +19,9 @@ mod check;
 mod report;
 mod work;
 
-use crate::Outcome;
 use crate::machine::Machine;
 use crate::measure::{median, monotonic};
+use crate::outcome::Outcome;
 use crate::output::Output;
 use crate::pool::{self, Bench};
 use arck_pm::PersistOption;

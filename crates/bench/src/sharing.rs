@@ -19,9 +19,9 @@ mod report;
 mod session;
 mod turns;
 
-use crate::Outcome;
 use crate::machine::Machine;
 use crate::measure::{median, monotonic};
+use crate::outcome::Outcome;
 use crate::output::Output;
 use crate::pool::{self, Bench};
 use arck_pm::PersistOption;

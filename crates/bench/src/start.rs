@@ -8,14 +8,14 @@
 //! the differences inside such pairs. Memory is what the kernel counts for a worker process
 //! (`smaps_rollup`), and for the mapping of its session's auxiliary state alone (`smaps`).
 
-use crate::Outcome;
 use crate::machine::Machine;
 use crate::measure::median;
+use crate::outcome::Outcome;
 use crate::output;
 use crate::output::Output;
+use crate::pool::MOUNT;
 use crate::pool::{self, Bench};
 use crate::trees::{Side, words};
-use crate::worker::MOUNT;
 use arck_pm::PersistOption;
 use clap::Args;
 use serde::{Deserialize, Serialize};

@@ -8,10 +8,10 @@
 //!   of them begins until the last of them is done.
 //! * The same number of operations for each thread, whatever their number: 2.0 is perfect.
 
-use crate::Outcome;
 use crate::calls::Calls;
 use crate::measure::{Random, median};
 use crate::micro::Way;
+use crate::outcome::Outcome;
 use crate::pool::{self, Bench};
 use arck_pm::PersistOption;
 use clap::Args;

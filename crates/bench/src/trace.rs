@@ -13,7 +13,7 @@
 //! * A phase of steps ends with a signal that nobody else sends, since system calls are not seen in it. A
 //!   string instruction counts as often as it repeats.
 
-use crate::Outcome;
+use crate::outcome::Outcome;
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};

@@ -8,9 +8,9 @@
 //!
 //! Invariant: what the commands read (archives) lies on tmpfs for both sides, and was made before.
 
-use crate::Outcome;
 use crate::machine::Machine;
 use crate::measure::median;
+use crate::outcome::Outcome;
 use crate::output;
 use crate::output::Output;
 use crate::pool::{self, Bench, policy_name};
@@ -113,7 +113,7 @@ impl Side {
         let here = match library {
             Some(_) => {
                 command.env("ARCK_GROUP", GROUP);
-                crate::worker::MOUNT.to_owned()
+                crate::pool::MOUNT.to_owned()
             }
             None => {
                 command.arg("--kernel");

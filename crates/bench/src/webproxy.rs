@@ -11,9 +11,9 @@
 //! * What a thread reads of its own files has something in it; of another's it may be taken away, or, of
 //!   ArckFS, truncated and not written yet.
 
-use crate::Outcome;
 use crate::machine::Machine;
 use crate::measure::{Random, median};
+use crate::outcome::Outcome;
 use crate::output::{Output, Report};
 use crate::pool::{self, Bench};
 use arck_kvfs::{Options, Store, VALUE_MAX};
@@ -231,7 +231,7 @@ pub fn measure(pool: &Path, threads: u64, mean: u64, rounds: usize) -> Outcome<V
     let store = Store::open(made(Options::new(pool)), "kvfs").map_err(|error| error.to_string())?;
     let options = ConnectOptions {
         pool: pool.to_path_buf(),
-        mount: crate::worker::MOUNT.into(),
+        mount: crate::pool::MOUNT.into(),
         group: Vec::new(),
     };
     let files = FileSystem::connect(&options).map_err(|error| error.to_string())?;

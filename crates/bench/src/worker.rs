@@ -3,19 +3,17 @@
 //!
 //! Invariant: nothing but the report is printed to standard output.
 
-use crate::Outcome;
 use crate::calls::{Calls, DirectCalls, LibcCalls};
 use crate::count;
 use crate::groups::{Group, Prepared, Scale};
 use crate::measure::{Measurement, Samples, compare};
+use crate::outcome::Outcome;
+use crate::pool::MOUNT;
 use crate::threads;
 use arckfs::{ConnectOptions, FileSystem};
 use clap::{Args, ValueEnum};
 use std::io::Write;
 use std::path::PathBuf;
-
-/// Where the pool appears to libc.
-pub const MOUNT: &str = "/arck";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Task {

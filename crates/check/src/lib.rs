@@ -27,6 +27,7 @@
 
 mod classes;
 mod directory;
+mod error;
 mod finding;
 mod inode;
 mod lost;
@@ -34,138 +35,20 @@ mod memory;
 mod paths;
 mod pool;
 mod repair;
+mod report;
 mod served;
 mod sums;
 mod superblock;
 mod survey;
 
+pub use error::{Error, Result};
 pub use finding::{Finding, Place, Rule, quoted};
 pub use repair::Repaired;
+pub use report::{Options, Report};
 
-use arck_core_state::superblock::SuperblockError;
 use arck_core_state::{Inode, InodeNumber};
-use rustix::io::Errno;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
-
-/// Why a pool could not be checked.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    #[error("there is no pool at {}", path.display())]
-    Missing { path: PathBuf },
-    #[error(
-        "{} belongs to user {owner} and was another user's when this began; root mends a pool as its owner \
-         alone: begin again", path.display()
-    )]
-    Replaced { path: PathBuf, owner: u32 },
-    #[error("cannot check {}: {reason}{}", path.display(), superblock::advice(*reason, *has_copy))]
-    Superblock {
-        path: PathBuf,
-        reason: SuperblockError,
-        /// It has one that is whole.
-        has_copy: bool,
-    },
-    #[error("cannot {operation} {}: {}", path.display(), plain(*errno))]
-    System {
-        path: PathBuf,
-        operation: &'static str,
-        errno: Errno,
-    },
-    #[error("{} is served, and its controller does not answer", path.display())]
-    Silent { path: PathBuf },
-    #[error(
-        "{} changes too much to be sure of {suspicions} suspicions; check it when there is less \
-         to do, or when nobody serves it",
-        path.display()
-    )]
-    Busy { path: PathBuf, suspicions: usize },
-    #[error("{} is in use; end who serves or checks it first", path.display())]
-    Served { path: PathBuf },
-    #[error("{} has no room for a repair; nothing was changed", path.display())]
-    NoRoom { path: PathBuf },
-    #[error("interrupted")]
-    Interrupted,
-}
-
-impl Error {
-    pub(crate) fn system(
-        path: &Path,
-        operation: &'static str,
-    ) -> impl FnOnce(Errno) -> Error + use<> {
-        let path = path.to_path_buf();
-        move |errno| Error::System {
-            path,
-            operation,
-            errno,
-        }
-    }
-}
-
-/// An error of the system, without its number.
-pub(crate) fn plain(errno: Errno) -> String {
-    let text = errno.to_string();
-    match text.find(" (os error") {
-        Some(end) => text[..end].to_owned(),
-        None => text,
-    }
-}
-
-/// What can go wrong with a check as a whole.
-pub type Result<T> = std::result::Result<T, Error>;
-
-/// How to check.
-#[derive(Clone, Copy)]
-pub struct Options<'a> {
-    /// Threads; 0 = as many as there are processors.
-    pub threads: usize,
-    /// Findings that are kept; more are counted.
-    pub findings_max: usize,
-    /// Told how many inode numbers are done, of how many; from several threads.
-    pub progress: Option<&'a (dyn Fn(u64, u64) + Sync)>,
-    /// Set by somebody who wants no answer any more: [`Error::Interrupted`].
-    pub stop: Option<&'a AtomicBool>,
-}
-
-impl Default for Options<'_> {
-    fn default() -> Self {
-        Options {
-            threads: 0,
-            findings_max: 1000,
-            progress: None,
-            stop: None,
-        }
-    }
-}
-
-/// What a check found.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Report {
-    /// What is wrong, by rule, inode and place.
-    pub findings: Vec<Finding>,
-    /// Findings beyond those that are kept.
-    pub more: u64,
-    /// Somebody serves it.
-    pub served: bool,
-    /// The pool was closed by its controller.
-    pub closed: bool,
-    /// Sessions whose changes are not folded yet; in a pool that was not closed.
-    pub unfolded: u64,
-    /// Living inodes, orphans among them.
-    pub inodes: u64,
-    pub directories: u64,
-    pub orphans: u64,
-    pub names: u64,
-    /// Pages in use.
-    pub pages: u64,
-}
-
-impl Report {
-    /// Nothing was found.
-    pub fn is_clean(&self) -> bool {
-        self.findings.is_empty() && self.more == 0
-    }
-}
+use std::path::Path;
 
 /// Checks a pool. Blocks. Nobody can begin to serve the pool meanwhile; if somebody does already,
 /// what is checked is the verified state, and what is merely being changed is no finding.

@@ -56,7 +56,7 @@ impl File {
             Err(Errno::NOENT) if *used == 1 => "is missing, and a page of it is in use".into(),
             Ok(has) => format!("has {has} bytes, and {wanted} are in use"),
             Err(Errno::NOENT) => format!("is missing, and {used} pages of it are in use"),
-            Err(errno) => format!("cannot be opened: {}", crate::plain(*errno)),
+            Err(errno) => format!("cannot be opened: {}", crate::error::plain(*errno)),
         }
     }
 }

@@ -24,7 +24,7 @@ pub(crate) use load::{open_directory, open_to_change};
 pub(crate) use lock::Lock;
 pub(crate) use segment::segment_name;
 
-use crate::Result;
+use crate::error::Result;
 use crate::memory::{self, Memory};
 use arck_controller_state::journal::Target;
 use arck_controller_state::segments::{self, SEGMENT_ENTRY_SIZE, SegmentEntry, SegmentKind};

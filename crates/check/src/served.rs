@@ -10,11 +10,13 @@
 //! * A suspicion that one look does not share is dropped: what is broken stays broken.
 //! * Nothing is locked, and nobody waits for the check.
 
+use crate::error::{Error, Result};
 use crate::finding::{Finding, Place, Rule};
 use crate::inode::{Known, Link, Look, Sink, Use};
 use crate::pool::Pool;
+use crate::report::{Options, Report};
 use crate::survey::{Leads, Tally, Users, in_portions};
-use crate::{Error, Options, Report, Result, paths, survey};
+use crate::{paths, survey};
 use arck_core_state::directory::read_entry;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{FileKind, InodeNumber, PagePtr, Pages, layout};

@@ -4,23 +4,14 @@
 //! A superblock is put back only from a copy that is whole, and only where there is none that is, so
 //! that a pool never gets another pool's.
 
+use crate::error::{Error, Result};
 use crate::finding::{Finding, Place, Rule};
-use crate::{Error, Result, memory};
+use crate::memory;
 use arck_core_state::layout;
 use arck_core_state::superblock::{SUPERBLOCK_SIZE, Superblock, SuperblockError};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::path::Path;
-
-/// What is to be done about one that is refused.
-pub(crate) fn advice(reason: SuperblockError, has_copy: bool) -> &'static str {
-    match reason {
-        SuperblockError::OtherVersion { .. } => "",
-        _ if has_copy => "; --repair puts it back from its copy",
-        SuperblockError::Damaged => "; it has no copy: restore the pool from a backup",
-        SuperblockError::NotAPool => "",
-    }
-}
 
 /// Reads and checks it.
 pub(crate) fn read(path: &Path, directory: &OwnedFd) -> Result<Superblock> {

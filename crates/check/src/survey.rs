@@ -10,11 +10,13 @@
 //!   lies behind it, is chance.
 
 use crate::classes::{self, Labelled, Labels};
+use crate::error::{Error, Result};
 use crate::finding::{Finding, Rule, byte_place};
 use crate::inode::{Known, Link, Look, Sink, Use};
 use crate::lost::Lost;
 use crate::pool::Pool;
-use crate::{Error, Options, Report, Result, paths, sums};
+use crate::report::{Options, Report};
+use crate::{paths, sums};
 use arck_core_state::directory::{UNIT_SIZE, UNITS_OFFSET};
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{FileKind, Inode, InodeNumber, PagePtr};

@@ -2,8 +2,8 @@
 //!
 //! Invariant: what is told is of the command's process alone, as the kernel counted it at its end.
 
-use crate::Outcome;
 use crate::measure::monotonic;
+use crate::outcome::Outcome;
 use serde::Serialize;
 use std::path::Path;
 use std::process::{Command, Stdio};

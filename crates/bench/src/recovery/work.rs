@@ -3,11 +3,11 @@
 //!
 //! Invariant: a process says one line when it is done, and what is timed by it ends before that.
 
-use crate::Outcome;
 use crate::calls::{Calls, DirectCalls};
 use crate::measure::monotonic;
+use crate::outcome::Outcome;
 use crate::pool::Bench;
-use crate::worker::MOUNT;
+use crate::pool::MOUNT;
 use arckfs::{ConnectOptions, FileSystem};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Read, Write};

@@ -4,9 +4,9 @@
 //! * One line is one order, and each is answered by one line.
 //! * What is timed begins and ends in this process; nothing is read or written in between.
 
-use crate::Outcome;
 use crate::calls::{Calls, DirectCalls};
 use crate::measure::{Random, monotonic as now};
+use crate::outcome::Outcome;
 use crate::pool::Bench;
 use arck_protocol::Request;
 use arckfs::{ConnectOptions, FileSystem, Handle};
@@ -136,7 +136,7 @@ const STEP: u64 = 16;
 pub fn main(pool: &Path) -> Outcome<()> {
     let options = ConnectOptions {
         pool: pool.to_owned(),
-        mount: crate::worker::MOUNT.into(),
+        mount: crate::pool::MOUNT.into(),
         group: Vec::new(),
     };
     let file_system = FileSystem::connect(&options).map_err(|error| error.to_string())?;

@@ -11,8 +11,8 @@
 use super::report::Turns;
 use super::session::{Answer, Order, Process};
 use super::{PAGE, Subject};
-use crate::Outcome;
 use crate::measure::{Random, median};
+use crate::outcome::Outcome;
 use arck_libfs_kit::session::connect_socket;
 use arck_protocol::measure::HandOvers;
 use arck_protocol::socket::{self, Call};

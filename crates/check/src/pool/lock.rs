@@ -2,7 +2,8 @@
 //!
 //! Invariant: nothing of a pool that is not served is read before the lock is held.
 
-use crate::{Error, Result, memory};
+use crate::error::{Error, Result};
+use crate::memory;
 use arck_core_state::layout;
 use rustix::fd::OwnedFd;
 use rustix::fs::{FlockOperation, Mode, OFlags};

@@ -25,10 +25,12 @@ mod space;
 mod tables;
 mod tree;
 
+use crate::error::{Error, Result};
 use crate::finding::{Finding, Rule};
 use crate::inode::{Link, Look, Sink, Use};
 use crate::pool::{Header, Pool, segment_name};
-use crate::{Error, Options, Report, Result, classes, survey};
+use crate::report::{Options, Report};
+use crate::{classes, survey};
 use arck_controller_state::segments::SegmentKind;
 use arck_core_state::arena::BRANCH_SLOTS;
 use arck_core_state::header::{COUNTED_MAX, HeaderKind, identity_word, state_word};
@@ -60,8 +62,6 @@ pub struct Repaired {
 
 /// Repairs are made again until nothing is found, at most so often.
 const ROUNDS: usize = 4;
-/// Actions that are told.
-const ACTIONS_MAX: usize = 10_000;
 
 /// A living inode, as it will be.
 pub(crate) struct Saved {

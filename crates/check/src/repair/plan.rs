@@ -10,8 +10,9 @@
 //!   entry is.
 //! * What the journal held before is in place, durably, before the entry is replaced.
 
+use crate::error::{Error, Result};
+use crate::memory;
 use crate::pool::{Pool, segment_name};
-use crate::{Error, Result, memory};
 use arck_controller_state::journal::{EntryHeader, JOURNAL_MIN, Redo, Target};
 use arck_controller_state::segments::{self, SegmentEntry};
 use arck_core_state::header::HEADER_SIZE;

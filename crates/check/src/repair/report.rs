@@ -9,12 +9,16 @@
 //! * Lines of a report that nobody has been told are carried over into the next one.
 
 use super::plan::Files;
+use crate::error::Result;
 use crate::finding::Finding;
-use crate::{Result, memory, pool};
+use crate::{memory, pool};
 use arck_core_state::layout;
 use foldhash::HashSet;
 use rustix::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+
+/// Actions that are told.
+pub const ACTIONS_MAX: usize = 10_000;
 
 /// What the first line begins with; behind it stands one of [`UNTOLD`] and [`TOLD`].
 const HEAD: &str = "arck repair report";
@@ -104,7 +108,7 @@ impl Telling {
     }
 
     pub fn say(&mut self, what: String) {
-        if self.actions.len() < super::ACTIONS_MAX {
+        if self.actions.len() < ACTIONS_MAX {
             self.actions.push(what);
         }
     }

@@ -6,9 +6,10 @@
 
 use super::plan::Files;
 use super::report::Telling;
+use crate::error::{Error, Result};
 use crate::finding::Finding;
 use crate::pool::{Pool, segment_name};
-use crate::{Error, Result, pool, superblock};
+use crate::{pool, superblock};
 use arck_controller_state::journal::JOURNAL_MIN;
 use arck_controller_state::segments::{self, SegmentKind};
 use arck_controller_state::sessions::{GROUPS_MAX, TABLE_MIN};

@@ -8,7 +8,7 @@
 
 use super::names::{self, Name, is_name};
 use super::{Repair, Saved};
-use crate::Result;
+use crate::error::Result;
 use crate::finding::quoted;
 use crate::pool::Header;
 use arck_core_state::{FileKind, IndexRoot, Inode, InodeNumber, PAGE_SIZE, PagePtr, ROOT_INODE};
