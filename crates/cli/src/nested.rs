@@ -8,6 +8,9 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
+/// File name of the preload library.
+pub const PRELOAD_LIBRARY: &str = "libarck_preload.so";
+
 /// Whether this process was started by `arck run`, and sees a pool under that path.
 pub fn is_seen(mount: &Path) -> bool {
     seen().is_some_and(|(seen, _)| seen == mount)
@@ -16,7 +19,7 @@ pub fn is_seen(mount: &Path) -> bool {
 /// Where this process sees a pool, and which; `None` if it was not started by `arck run`.
 fn seen() -> Option<(PathBuf, PathBuf)> {
     let preloaded = std::env::var_os("LD_PRELOAD")?;
-    let library = crate::run::PRELOAD_LIBRARY.as_bytes();
+    let library = PRELOAD_LIBRARY.as_bytes();
     preloaded
         .as_bytes()
         .split(|byte| matches!(byte, b':' | b' '))

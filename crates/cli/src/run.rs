@@ -10,6 +10,7 @@
 //! * A private controller is never ended while another `arck run` or a session uses it
 //!   ([`pool`]); one that is killed meanwhile is followed by another ([`guard`]).
 
+mod arguments;
 mod group;
 mod guard;
 mod hold;
@@ -19,9 +20,8 @@ mod program;
 mod reach;
 mod report;
 pub mod signals;
+mod telling;
 
-use arck_protocol::socket::GROUP_NAME_MAX;
-use clap::{Args, ValueEnum};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -30,16 +30,18 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Component, Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 
+use crate::nested::PRELOAD_LIBRARY;
+use arguments::Persist;
+pub use arguments::RunArguments;
 pub use pool::{
-    USE_LOCK, User, default_pool, locate, mark_private, named_or_default, take_use_lock, why_none,
+    User, default_pool, locate, mark_private, named_or_default, take_use_lock, why_none,
     without_superblock,
 };
+pub use telling::plain;
+use telling::say;
 
 /// Longest mount path in bytes; the preload library refuses a longer one.
 const MOUNT_MAX: usize = 255;
-
-/// File name of the preload library.
-pub const PRELOAD_LIBRARY: &str = "libarck_preload.so";
 
 /// Exit status when `arck run` itself fails, before the command starts.
 const FAILED: u8 = 1;
@@ -49,101 +51,6 @@ const WRONG_USAGE: u8 = 2;
 const NOT_EXECUTABLE: u8 = 126;
 /// Exit status, as in a shell, when there is no such command.
 const NOT_FOUND: u8 = 127;
-
-/// Options of `arck run`.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-If nobody serves the pool, arck run starts a controller of its own for it. That
-one stays until the command, what the command left running in the background,
-and all other programs on the pool have ended; arck run itself ends with the
-command. If it is killed before, arck run starts another one, and the programs
-go on.
-
-A program sees one pool: an arck run inside another shows its command its own
-pool instead. To copy from one pool to another:
-  arck export A | arck import B
-
-Exit status: the command's own; 127 if there is no such command, 126 if it
-cannot be executed. If a signal ends the command, the same signal ends arck run,
-of which a shell makes 128 + its number. Where arck run itself fails, 1; if its
-options are wrong, 2.
-
-Examples:
-  arck run -- ls -l /arck
-  arck run --pool /dev/shm/pool --report -- sqlite3 /arck/data.db
-  arck run --mount /data -- sh       a shell in which /data is the pool
-  arck run --group shop -- ./server  one session with all of --group shop")]
-pub struct RunArguments {
-    /// Directory of the pool [default: $ARCK_POOL, else /dev/shm/arck-$USER]
-    #[arg(long, value_name = "DIRECTORY")]
-    pool: Option<PathBuf>,
-
-    /// Path under which the command sees the pool. On the host it should be missing, or an empty
-    /// directory; where possible one is made for as long as the command runs
-    #[arg(long, value_name = "PATH", default_value = "/arck")]
-    mount: PathBuf,
-
-    /// Trust group to be one of: its programs have one session together, see each other's changes
-    /// at once and pay nothing for them, and trust each other; only programs of the same user join
-    /// [default: a new one for this command, or the one it is started in]
-    #[arg(long, value_name = "NAME", value_parser = group_name)]
-    group: Option<String>,
-
-    /// A session of its own for each program that the command starts
-    #[arg(long, conflicts_with = "group")]
-    no_group: bool,
-
-    /// Say at exit what was intercepted, on standard error or in FILE (JSON if it ends in .json)
-    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
-    report: Option<Option<PathBuf>>,
-
-    /// Do not execute programs that do not see the pool, such as static ones (EACCES)
-    #[arg(long)]
-    strict: bool,
-
-    /// Do not name programs that do not see the pool
-    #[arg(long)]
-    quiet: bool,
-
-    /// Whether a private controller's sessions flush their stores to memory
-    #[arg(long, value_name = "WHEN", value_enum)]
-    persist: Option<Persist>,
-
-    /// The command and its arguments
-    // No hyphen values: an option of ours that is mistyped would be taken for the command. What
-    // follows the command's first word is the command's, options included.
-    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
-    command: Vec<OsString>,
-}
-
-/// A name that a trust group can have.
-fn group_name(name: &str) -> Result<String, String> {
-    match name.len() {
-        1..=GROUP_NAME_MAX => Ok(name.to_owned()),
-        _ => Err(format!("a name has 1 to {GROUP_NAME_MAX} bytes")),
-    }
-}
-
-/// When stores are flushed (`--persist`).
-#[derive(ValueEnum, Clone, Copy, Debug)]
-enum Persist {
-    /// As the kind of memory under the pool demands
-    Auto,
-    /// Even where the memory does not survive the machine
-    Always,
-    /// Not at all
-    Never,
-}
-
-impl Persist {
-    fn name(self) -> &'static str {
-        match self {
-            Persist::Auto => "auto",
-            Persist::Always => "always",
-            Persist::Never => "never",
-        }
-    }
-}
 
 /// Why the command was not run: one line for the user, and the exit status.
 struct Refusal {
@@ -158,11 +65,6 @@ impl From<String> for Refusal {
             status: FAILED,
         }
     }
-}
-
-/// Prints one line of `arck run` itself.
-fn say(line: &str) {
-    eprintln!("arck run: {line}");
 }
 
 /// Runs the command; returns when it has ended and everything of it is on the pool.
@@ -327,18 +229,6 @@ fn run_to_its_end(
     signals::child_ended();
     let status = child.wait()?;
     Ok((child.id(), status))
-}
-
-/// An I/O error as the system words it, without the error number.
-pub fn plain(error: &io::Error) -> String {
-    let mut text = error.to_string();
-    if let Some(end) = text.find(" (os error") {
-        text.truncate(end);
-    }
-    if error.raw_os_error() == Some(libc::EMFILE) {
-        text += " for the limit on descriptors (`ulimit -n`): allow more";
-    }
-    text
 }
 
 /// A mount path is absolute, normalised, not the root, and short enough.

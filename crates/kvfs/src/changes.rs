@@ -79,7 +79,7 @@ impl Store {
     ) -> Attempt<usize> {
         let directory = context.view_to_change(here.directory.0, here.directory.1)?;
         let directory = Directory::of(directory)?;
-        let user = here.creation.owner.0;
+        let user = here.create.owner.0;
         let mut looked = Vec::with_capacity(changes.len());
         for (key, _) in changes {
             at.set(key);
@@ -101,7 +101,7 @@ impl Store {
         context.expect_own(directory.inode())?;
         let all = changes.iter().zip(&looked).zip(successors.iter_mut());
         for (((_, value), one), successor) in all {
-            let creation = creation_after(here.creation, one.victim);
+            let creation = creation_after(here.create, one.victim);
             match (value, &mut *successor) {
                 (Some(_), Some(stored)) => stored.creation = creation,
                 (Some(value), None) => {
@@ -118,15 +118,12 @@ impl Store {
 
 /// What the file after is like: the permission bits of the one before stay, but those for a group that is
 /// another one now.
-fn creation_after(
-    mut creation: Creation<'static>,
-    victim: Option<&CachedInode>,
-) -> Creation<'static> {
+fn creation_after(mut new: Creation<'static>, victim: Option<&CachedInode>) -> Creation<'static> {
     if let Some(victim) = victim {
-        creation.mode = victim.mode.load(Ordering::Relaxed) & 0o777;
-        if victim.gid.load(Ordering::Relaxed) != creation.owner.1 {
-            creation.mode &= !0o070;
+        new.mode = victim.mode.load(Ordering::Relaxed) & 0o777;
+        if victim.gid.load(Ordering::Relaxed) != new.owner.1 {
+            new.mode &= !0o070;
         }
     }
-    creation
+    new
 }

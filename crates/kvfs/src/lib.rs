@@ -121,7 +121,7 @@ struct Here {
     /// Number and generation.
     directory: (u32, u32),
     /// Of the file of a new key.
-    creation: Creation<'static>,
+    create: Creation<'static>,
 }
 
 fn connect(options: &Options, path: &str) -> Result<PerProcess<Here>, Error> {
@@ -138,11 +138,11 @@ fn open(
     options: &Options,
     path: &str,
 ) -> Result<PerProcess<Here>, Error> {
-    let creation = Creation::file(options.mode);
+    let create = Creation::file(options.mode);
     let made = options.make.then_some(Creation {
         // Who may read may search.
         mode: options.mode | (options.mode & 0o444) >> 2,
-        ..creation
+        ..create
     });
     let found = Engine::new(session, &Alone).run(Way::Names, |context| {
         let found = context.directory_at(path.as_bytes(), made)?;
@@ -152,13 +152,7 @@ fn open(
         what: format!("{}: directory {path}", options.pool.display()),
         errno,
     })?;
-    Ok(PerProcess::new(
-        session,
-        Here {
-            directory,
-            creation,
-        },
-    ))
+    Ok(PerProcess::new(session, Here { directory, create }))
 }
 
 impl Store {

@@ -7,7 +7,7 @@
 use super::interrupt::{self, Until};
 use super::members::Record;
 use super::sparse::Map;
-use super::{Told, Wrong, plain};
+use super::told::{Told, Wrong, plain};
 use arckfs::{At, Attributes, Errno, Failure, FileSystem, Handle, Subject, Timestamp};
 use std::collections::HashMap;
 use std::io::{self, BufWriter, Read as _, Seek, SeekFrom, Stdout, Write};

@@ -8,7 +8,7 @@
 use super::interrupt::{self, Until};
 use super::members::{Broken, Member, Members};
 use super::sparse::Map;
-use super::{Told, Wrong, plain};
+use super::told::{Told, Wrong, plain};
 use arck_check::quoted;
 use arckfs::{At, Errno, Failure, FileSystem, Handle, SetTime, Subject, Timestamp};
 use std::io::{self, Read};

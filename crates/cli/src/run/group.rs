@@ -8,7 +8,7 @@
 //! `arck run` is a member itself while its command runs, and does nothing with it: so the session
 //! lasts from one short program to the next, and what they did is folded once, at the end.
 
-use super::RunArguments;
+use super::arguments::RunArguments;
 use arckfs::{ConnectOptions, FileSystem};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;

@@ -12,7 +12,7 @@
 
 use super::pool::{connect_to, is_private, take_start_lock};
 use super::private::{PrivateController, START_LIMIT};
-use super::{plain, say};
+use super::telling::{plain, say};
 use crate::owner;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -256,7 +256,7 @@ impl Watch {
         let ours = rustix::fs::fstat(&*self.use_lock)?;
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let there = owner::as_owner(directory, || {
-            openat(directory, super::USE_LOCK, flags, Mode::empty())
+            openat(directory, super::pool::USE_LOCK, flags, Mode::empty())
         })?;
         let there = rustix::fs::fstat(&there)?;
         match (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino) {

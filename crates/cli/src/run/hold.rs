@@ -15,7 +15,7 @@
 //!   would take away what is mounted on it), nor one that `arck run` has not made. Where somebody else keeps a
 //!   lock of it that excludes that, it is used without: nobody who asks for the lock removes it then either.
 
-use super::plain;
+use super::telling::plain;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Dir, FlockOperation, Mode, OFlags, fchmod, flock, fstat, open};
 use rustix::io::Errno;

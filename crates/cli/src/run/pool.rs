@@ -20,7 +20,7 @@
 
 use super::guard::{Guard, Served};
 use super::private::{PrivateController, START_LIMIT};
-use super::{plain, say};
+use super::telling::{plain, say};
 use crate::owner;
 use arck_core_state::layout;
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, openat};

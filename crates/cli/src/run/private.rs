@@ -5,7 +5,7 @@
 //!   the pool.
 //! * What it says on standard error is told if it fails, and nothing of it otherwise.
 
-use super::plain;
+use super::telling::plain;
 use crate::bar::Bar;
 use crate::opening;
 use rustix::event::{PollFd, PollFlags, poll};

@@ -73,7 +73,7 @@ pub fn warnings(word: &OsStr) -> Vec<String> {
 /// Why a command word could not be executed, in one line that says what to do.
 pub fn why_not(word: &OsStr, error: &std::io::Error) -> String {
     let name = word.display();
-    let error_text = super::plain(error);
+    let error_text = super::telling::plain(error);
     let Some(path) = look_up(word).filter(|path| path.exists()) else {
         if word.as_bytes().contains(&b' ') {
             return format!(

@@ -2,7 +2,7 @@
 //! once, on standard error, by whoever executes it; the table of those that have been is a memory file
 //! of `arck run`'s, which they find by its descriptor as long as it runs.
 
-use super::RunArguments;
+use super::arguments::RunArguments;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;

@@ -21,7 +21,8 @@
 
 mod table;
 
-use super::{plain, program, say};
+use super::program;
+use super::telling::{plain, say};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};

@@ -1,0 +1,101 @@
+//! What `arck run` is asked.
+
+use arck_protocol::socket::GROUP_NAME_MAX;
+use clap::{Args, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Options of `arck run`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+If nobody serves the pool, arck run starts a controller of its own for it. That
+one stays until the command, what the command left running in the background,
+and all other programs on the pool have ended; arck run itself ends with the
+command. If it is killed before, arck run starts another one, and the programs
+go on.
+
+A program sees one pool: an arck run inside another shows its command its own
+pool instead. To copy from one pool to another:
+  arck export A | arck import B
+
+Exit status: the command's own; 127 if there is no such command, 126 if it
+cannot be executed. If a signal ends the command, the same signal ends arck run,
+of which a shell makes 128 + its number. Where arck run itself fails, 1; if its
+options are wrong, 2.
+
+Examples:
+  arck run -- ls -l /arck
+  arck run --pool /dev/shm/pool --report -- sqlite3 /arck/data.db
+  arck run --mount /data -- sh       a shell in which /data is the pool
+  arck run --group shop -- ./server  one session with all of --group shop")]
+pub struct RunArguments {
+    /// Directory of the pool [default: $ARCK_POOL, else /dev/shm/arck-$USER]
+    #[arg(long, value_name = "DIRECTORY")]
+    pub pool: Option<PathBuf>,
+
+    /// Path under which the command sees the pool. On the host it should be missing, or an empty
+    /// directory; where possible one is made for as long as the command runs
+    #[arg(long, value_name = "PATH", default_value = "/arck")]
+    pub mount: PathBuf,
+
+    /// Trust group to be one of: its programs have one session together, see each other's changes
+    /// at once and pay nothing for them, and trust each other; only programs of the same user join
+    /// [default: a new one for this command, or the one it is started in]
+    #[arg(long, value_name = "NAME", value_parser = group_name)]
+    pub group: Option<String>,
+
+    /// A session of its own for each program that the command starts
+    #[arg(long, conflicts_with = "group")]
+    pub no_group: bool,
+
+    /// Say at exit what was intercepted, on standard error or in FILE (JSON if it ends in .json)
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    pub report: Option<Option<PathBuf>>,
+
+    /// Do not execute programs that do not see the pool, such as static ones (EACCES)
+    #[arg(long)]
+    pub strict: bool,
+
+    /// Do not name programs that do not see the pool
+    #[arg(long)]
+    pub quiet: bool,
+
+    /// Whether a private controller's sessions flush their stores to memory
+    #[arg(long, value_name = "WHEN", value_enum)]
+    pub persist: Option<Persist>,
+
+    /// The command and its arguments
+    // No hyphen values: an option of ours that is mistyped would be taken for the command. What
+    // follows the command's first word is the command's, options included.
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+/// A name that a trust group can have.
+fn group_name(name: &str) -> Result<String, String> {
+    match name.len() {
+        1..=GROUP_NAME_MAX => Ok(name.to_owned()),
+        _ => Err(format!("a name has 1 to {GROUP_NAME_MAX} bytes")),
+    }
+}
+
+/// When stores are flushed (`--persist`).
+#[derive(ValueEnum, Clone, Copy, Debug)]
+pub enum Persist {
+    /// As the kind of memory under the pool demands
+    Auto,
+    /// Even where the memory does not survive the machine
+    Always,
+    /// Not at all
+    Never,
+}
+
+impl Persist {
+    pub fn name(self) -> &'static str {
+        match self {
+            Persist::Auto => "auto",
+            Persist::Always => "always",
+            Persist::Never => "never",
+        }
+    }
+}
