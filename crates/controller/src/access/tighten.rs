@@ -14,7 +14,7 @@ use crate::state::classes::{Class, Classes, Condition, NOBODY, Wish};
 use crate::state::tables::{State, buckets};
 use arck_controller_state::segments::{CONTROLLER, HIDDEN, SegmentEntry, SegmentKind};
 use arck_core_state::directory::for_each_in_bucket;
-use arck_core_state::{FileKind, InodeNumber, PagePtr, ROOT_INODE, SegmentNumber};
+use arck_core_state::{FileKind, Inode, InodeNumber, PagePtr, ROOT_INODE, SegmentNumber};
 use arck_verifier::VerifiedState;
 use rustix::io::Errno;
 use std::collections::BTreeSet;
@@ -142,19 +142,15 @@ impl Access<'_> {
         closing.waiting.append(&mut found);
     }
 
-    /// Whether there is more in it than is moved in one step: only its place has changed then.
-    fn tighten_one(&mut self, at: &Touched, closing: &mut Closing) -> Result<bool, Errno> {
+    /// The class of the place in which an inode is: of the directory above it. `label`: the class that it has.
+    fn place_of(&self, at: &Touched, inode: &Inode, label: u32) -> Option<Class> {
         let number = at.number;
-        let Some(inode) = self.sessions.state.shadow(number).copied() else {
-            return Ok(false);
-        };
-        let label = self.sessions.state.label_of_inode(number);
         let parent = match inode.kind() {
             Some(FileKind::Directory) if number == ROOT_INODE => None,
             Some(FileKind::Directory) => Some(inode.parent),
             _ => at.via,
         };
-        let place = match parent {
+        match parent {
             Some(directory) => self.sessions.state.search_class(directory),
             // The root's, or the class that it had.
             None if number == ROOT_INODE => Some(Class::world()),
@@ -165,7 +161,17 @@ impl Access<'_> {
                 class.and_then(|class| class.and(Condition::only(inode.uid)))
             }
             None => self.sessions.state.classes.get(label).cloned(),
+        }
+    }
+
+    /// Whether there is more in it than is moved in one step: only its place has changed then.
+    fn tighten_one(&mut self, at: &Touched, closing: &mut Closing) -> Result<bool, Errno> {
+        let number = at.number;
+        let Some(inode) = self.sessions.state.shadow(number).copied() else {
+            return Ok(false);
         };
+        let label = self.sessions.state.label_of_inode(number);
+        let place = self.place_of(at, &inode, label);
         let moves = !self.sessions.state.classes.is_within(label, place.as_ref());
         let is_open_to_change = moves || at.attributes || self.sessions.is_shown(number);
         let whose = (!moves).then_some(inode.uid);

@@ -13,21 +13,20 @@
 //! * A fold number ends exactly when its delta was folded, or its owner lost the inode. What
 //!   straddled that can ask for the fold copy.
 
+pub use crate::fold::numbers::After;
+use crate::fold::numbers::{self, Folded};
 use crate::fold::{Folding, meter, tails};
 use crate::sessions::arena::Reader;
-use crate::sessions::fold_copies::{FoldCopy, KeptFoldCopy};
 use crate::sessions::maps;
 use crate::state::apply;
 use crate::state::change::{Change, Weight};
 use crate::state::marks::{heavy_barrier, unmark};
 use arck_core_state::branch::BRANCH_SIZE;
 use arck_core_state::geometry::SessionNumber;
-use arck_core_state::header::HeaderKind;
-use arck_core_state::{InodeNumber, Ownership, PAGE_SIZE, cast};
+use arck_core_state::{InodeNumber, PAGE_SIZE, cast};
 use arck_pm::record::stored;
 use arck_protocol::operation::mark;
 use arck_verifier::{CopiedDelta, PageBudget, SetMember, Violation, closure, copy_delta, verify};
-use foldhash::HashSet;
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 
@@ -37,19 +36,6 @@ const SET_MAX: usize = crate::sessions::session::OWNED_MAX;
 
 /// Times that copies may turn out to name a larger set than before.
 const RESTARTS_MAX: u32 = 64;
-
-/// What becomes of the ownership of the inodes that were asked for; those that come along stay.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum After {
-    Keep,
-    Release,
-    /// Release those that turn out to have no delta.
-    ReleaseIdle,
-    /// Keep, and what was asked for gets a new fold number also if it has no delta: the verified
-    /// state changes under the owner, and an operation in flight that has not been waited for
-    /// would take what it publishes now for something on top of the state it has seen.
-    Renew,
-}
 
 /// Why nothing was folded.
 #[derive(Debug, thiserror::Error)]
@@ -264,15 +250,16 @@ impl Folding<'_> {
         let verified = self.folds.meter.add(begun, |m| &mut m.verify);
         self.folds.meter.totals.folds += 1;
         self.folds.meter.totals.records += meter::records(&changes);
-        let with_delta: HashSet<InodeNumber> =
-            copied.deltas.iter().map(|delta| delta.inode).collect();
-        let skipped: HashSet<InodeNumber> = changes.skipped.iter().copied().collect();
+        let found = Folded {
+            with_delta: copied.deltas.iter().map(|delta| delta.inode).collect(),
+            skipped: changes.skipped.iter().copied().collect(),
+        };
         // Every header of the set is marked, and the barrier was issued after that.
         let mapped = maps::mapped_by_others(&self.sessions.all, owner, &copied.set);
         let folded: usize = copied
             .deltas
             .iter()
-            .filter(|delta| !skipped.contains(&delta.inode))
+            .filter(|delta| !found.skipped.contains(&delta.inode))
             .map(|delta| delta.pages.len())
             .sum();
         let room = session.credits();
@@ -297,34 +284,7 @@ impl Folding<'_> {
         let keepers = maps::keep_pages(&mut change)?;
 
         // Fold numbers and ownership, in the same commit.
-        let wanted: HashSet<InodeNumber> = wanted.iter().copied().collect();
-        let mut released = Vec::new();
-        let mut renewed = Vec::new();
-        for &number in &copied.set {
-            let is_folded = with_delta.contains(&number) && !skipped.contains(&number);
-            let is_renewed =
-                after == After::Renew && wanted.contains(&number) && !with_delta.contains(&number);
-            let fold = change.state.numbers.fold();
-            let header = change.header(number)?;
-            let releases = match after {
-                After::Keep | After::Renew => false,
-                After::Release => true,
-                After::ReleaseIdle => !with_delta.contains(&number),
-            } && wanted.contains(&number)
-                && header.kind != HeaderKind::Granted;
-            if is_folded || releases || is_renewed {
-                header.fold = fold;
-            }
-            header.ownership = header.ownership.accepted();
-            if is_renewed {
-                renewed.push(number);
-            }
-            if releases {
-                header.ownership = Ownership::SHARED;
-                header.branch_slot = 0;
-                released.push(number);
-            }
-        }
+        let ended = numbers::end(&mut change, &copied.set, wanted, after, &found)?;
         if change.is_empty() {
             // Nothing to fold and nothing to change: no commit.
             return Ok(Vec::new());
@@ -341,29 +301,11 @@ impl Folding<'_> {
             return Err(Errno::NOSPC.into());
         }
         let accepted: Vec<InodeNumber> = copied.set.iter().copied().collect();
-        let mut fold_copies = Vec::new();
-        if copied.straddled {
-            for member in &copied.members {
-                let has_new_fold =
-                    released.contains(&member.number) || renewed.contains(&member.number);
-                if has_new_fold && !with_delta.contains(&member.number) {
-                    fold_copies.push(KeptFoldCopy {
-                        inode: member.number,
-                        fold: member.header.fold,
-                        kind: FoldCopy::Nothing,
-                    });
-                }
-            }
-            for delta in copied.deltas {
-                if !skipped.contains(&delta.inode) {
-                    fold_copies.push(KeptFoldCopy {
-                        inode: delta.inode,
-                        fold: delta.branch.fold,
-                        kind: FoldCopy::Copy(Box::new(delta)),
-                    });
-                }
-            }
-        }
+        let straddled = copied.straddled;
+        let fold_copies = match straddled {
+            true => ended.fold_copies(&copied.members, copied.deltas, &found),
+            false => Vec::new(),
+        };
         let has_fold_copies = !fold_copies.is_empty();
         tails::clear_before_growth(change.state, &resized);
         if let Some(session) = self.sessions.all.get_mut(&owner) {
@@ -387,7 +329,27 @@ impl Folding<'_> {
         self.folds.touched.extend(touched);
         self.note_accepted(owner, &accepted);
         self.sessions.show_created(owner, &created);
-        for &number in &dying {
+        self.note_orphans(&mut dying, named, keepers);
+        let Some(session) = self.sessions.all.get_mut(&owner) else {
+            return Ok(dying);
+        };
+        session.disown(&ended.released);
+        if straddled {
+            self.sessions.bound_fold_copies(owner);
+        }
+        self.folds.meter.add(verified, |m| &mut m.fold);
+        Ok(dying)
+    }
+
+    /// What a fold that is committed made of inodes without names: `dying` have lost their last one, `named`
+    /// have got one again, and `keepers` hold pages of others that somebody's map still shows.
+    fn note_orphans(
+        &mut self,
+        dying: &mut Vec<InodeNumber>,
+        named: Vec<InodeNumber>,
+        keepers: Vec<maps::Keeper>,
+    ) {
+        for &number in dying.iter() {
             self.sessions.state.orphans.insert(number);
         }
         for number in named {
@@ -406,14 +368,5 @@ impl Folding<'_> {
                 dying.push(keeper);
             }
         }
-        let Some(session) = self.sessions.all.get_mut(&owner) else {
-            return Ok(dying);
-        };
-        session.disown(&released);
-        if copied.straddled {
-            self.sessions.bound_fold_copies(owner);
-        }
-        self.folds.meter.add(verified, |m| &mut m.fold);
-        Ok(dying)
     }
 }

@@ -9,6 +9,7 @@ pub mod alone;
 pub mod aside;
 pub mod folding;
 pub mod meter;
+mod numbers;
 pub mod orphans;
 pub mod pages;
 pub mod refusals;

@@ -1,0 +1,119 @@
+//! Which fold numbers a fold ends, and which inodes it takes from their owner, in the same commit as what
+//! it applies.
+//!
+//! # Invariant
+//! A fold number ends if its delta was folded, if its owner loses the inode, or if it is renewed. Who stored
+//! something under a number that has ended finds a fold copy, if operations were in flight.
+
+use crate::sessions::fold_copies::{FoldCopy, KeptFoldCopy};
+use crate::state::change::Change;
+use arck_core_state::header::HeaderKind;
+use arck_core_state::{InodeNumber, Ownership};
+use arck_verifier::{CopiedDelta, SetMember};
+use foldhash::HashSet;
+use rustix::io::Errno;
+use std::collections::BTreeSet;
+
+/// What becomes of the ownership of the inodes that were asked for; those that come along stay.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum After {
+    Keep,
+    Release,
+    /// Release those that turn out to have no delta.
+    ReleaseIdle,
+    /// Keep, and what was asked for gets a new fold number also if it has no delta: the verified
+    /// state changes under the owner, and an operation in flight that has not been waited for
+    /// would take what it publishes now for something on top of the state it has seen.
+    Renew,
+}
+
+/// What a fold has found of the inodes of its set.
+pub(super) struct Folded {
+    /// Those that have a delta.
+    pub with_delta: HashSet<InodeNumber>,
+    /// Those of them whose delta is not folded now.
+    pub skipped: HashSet<InodeNumber>,
+}
+
+impl Folded {
+    fn is_folded(&self, number: InodeNumber) -> bool {
+        self.with_delta.contains(&number) && !self.skipped.contains(&number)
+    }
+}
+
+/// Inodes that have another fold number now, although nothing of them was folded.
+#[derive(Default)]
+pub(super) struct Ended {
+    /// Those that nobody owns any more.
+    pub released: Vec<InodeNumber>,
+    renewed: Vec<InodeNumber>,
+}
+
+/// Ends fold numbers of `set`, and ownership of those that are `wanted`, as `after` says.
+pub(super) fn end(
+    change: &mut Change<'_>,
+    set: &BTreeSet<InodeNumber>,
+    wanted: &[InodeNumber],
+    after: After,
+    folded: &Folded,
+) -> Result<Ended, Errno> {
+    let wanted: HashSet<InodeNumber> = wanted.iter().copied().collect();
+    let mut ended = Ended::default();
+    for &number in set {
+        let has_delta = folded.with_delta.contains(&number);
+        let is_wanted = wanted.contains(&number);
+        let is_renewed = after == After::Renew && is_wanted && !has_delta;
+        let fold = change.state.numbers.fold();
+        let header = change.header(number)?;
+        let releases = match after {
+            After::Keep | After::Renew => false,
+            After::Release => true,
+            After::ReleaseIdle => !has_delta,
+        } && is_wanted
+            && header.kind != HeaderKind::Granted;
+        if folded.is_folded(number) || releases || is_renewed {
+            header.fold = fold;
+        }
+        header.ownership = header.ownership.accepted();
+        if is_renewed {
+            ended.renewed.push(number);
+        }
+        if releases {
+            header.ownership = Ownership::SHARED;
+            header.branch_slot = 0;
+            ended.released.push(number);
+        }
+    }
+    Ok(ended)
+}
+
+impl Ended {
+    /// What operations that were in flight can ask for.
+    pub fn fold_copies(
+        &self,
+        members: &[SetMember],
+        deltas: Vec<CopiedDelta>,
+        folded: &Folded,
+    ) -> Vec<KeptFoldCopy> {
+        let has_ended = |number| self.released.contains(&number) || self.renewed.contains(&number);
+        let nothing = members
+            .iter()
+            .filter(|member| {
+                has_ended(member.number) && !folded.with_delta.contains(&member.number)
+            })
+            .map(|member| KeptFoldCopy {
+                inode: member.number,
+                fold: member.header.fold,
+                kind: FoldCopy::Nothing,
+            });
+        let copies = deltas
+            .into_iter()
+            .filter(|delta| folded.is_folded(delta.inode))
+            .map(|delta| KeptFoldCopy {
+                inode: delta.inode,
+                fold: delta.branch.fold,
+                kind: FoldCopy::Copy(Box::new(delta)),
+            });
+        nothing.chain(copies).collect()
+    }
+}
