@@ -8,7 +8,7 @@
 use crate::credentials::Capability;
 use crate::engine::{Attempt, Context};
 use crate::interface::{Attributes, Errno, SetTime, Timestamp};
-use arck_libfs_kit::views::stamps::now;
+use arck_libfs_kit::views::times::now;
 use arck_libfs_kit::views::{CachedInode, File};
 use std::sync::atomic::Ordering;
 

@@ -1,13 +1,14 @@
 //! How ArckFS's operations run: the kit's [engine](arck_libfs_kit::engine), with who the process is, where
 //! paths led, and what a call has to remember beside.
 //!
-//! Invariant: what the kit asks of ArckFS while it runs an operation ([`LibFs`]) runs no operation that is
+//! Invariant: what the kit asks of ArckFS while it runs an operation ([`LibFs`], [`Dependents`]) runs no operation that is
 //! not inside already.
 
 use crate::at_hand::AtHand;
 use crate::credentials::Credentials;
 use crate::interface::{Errno, Failure};
 use crate::listing::scratch::Scratch;
+use crate::mappings::placing::Placing;
 use crate::mappings::table as mappings;
 use crate::paths::cache::PathCache;
 use crate::protected::Protected;
@@ -15,7 +16,7 @@ use crate::state::AuxiliaryState;
 use arck_libfs_kit::Session;
 use arck_libfs_kit::engine::{self as kit, LibFs, Way};
 use arck_libfs_kit::region::ThreadSlot;
-use arck_libfs_kit::views::{CachedInode, Views};
+use arck_libfs_kit::views::{CachedInode, Dependents, Viewing, Views};
 use std::cell::{Cell, RefCell};
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
@@ -169,16 +170,22 @@ impl Engine {
     }
 }
 
-impl LibFs for Engine {
-    fn view_moved(&self, context: &kit::Context<'_>, inode: &'static CachedInode) {
-        self.context(context, &Call::default())
-            .remap(inode, 0, u64::MAX);
+impl Dependents for Engine {
+    #[cold]
+    fn view_moved(&self, viewing: &Viewing<'_>, inode: &'static CachedInode) {
+        let placing = Placing {
+            viewing,
+            state: self.state,
+        };
+        placing.remap(inode, 0, u64::MAX);
     }
 
     fn tree_changes(&self) {
         self.state.paths_change();
     }
+}
 
+impl LibFs for Engine {
     fn close_all_of(&self, member: u16) -> Result<(), Errno> {
         self.close_open_files_of(member)
     }

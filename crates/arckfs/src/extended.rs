@@ -15,7 +15,7 @@ use crate::interface::Errno;
 use arck_libfs_kit::format::extended::{NAME_MAX, NONE, PREFIX, Page, VALUE_MAX};
 use arck_libfs_kit::format::{FileKind, PagePtr};
 use arck_libfs_kit::memory::durable as order;
-use arck_libfs_kit::views::stamps::now;
+use arck_libfs_kit::views::times::now;
 use arck_libfs_kit::views::{CachedInode, flag};
 use std::sync::atomic::Ordering;
 

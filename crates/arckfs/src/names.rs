@@ -16,7 +16,7 @@ use arck_libfs_kit::format::directory::Dentry;
 use arck_libfs_kit::format::{FileKind, InodeNumber, ROOT_INODE};
 use arck_libfs_kit::names::changes::{Name, Replaced};
 use arck_libfs_kit::names::directories::may_remove;
-use arck_libfs_kit::names::overlay::{Before, Found};
+use arck_libfs_kit::names::lookup::{Before, Found};
 use arck_libfs_kit::views::locks::Want;
 use arck_libfs_kit::views::{CachedInode, Directory, flag};
 use std::sync::atomic::Ordering;

@@ -17,7 +17,7 @@ use arck_libfs_kit::format::{PAGE_SIZE, PagePtr, index};
 use arck_libfs_kit::memory::durable::{self as order, FlushedSet};
 use arck_libfs_kit::region::ThreadSlot;
 use arck_libfs_kit::views::entries::pages_of;
-use arck_libfs_kit::views::stamps::now;
+use arck_libfs_kit::views::times::now;
 use arck_libfs_kit::views::{File, flag};
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering;

@@ -14,7 +14,7 @@ use crate::interface::Errno;
 use arck_libfs_kit::format::PATH_MAX;
 use arck_libfs_kit::format::directory::Dentry;
 use arck_libfs_kit::format::{FileKind, ROOT_INODE};
-use arck_libfs_kit::names::overlay::{Before, Found};
+use arck_libfs_kit::names::lookup::{Before, Found};
 use arck_libfs_kit::views::{CachedInode, Directory, File};
 use std::sync::atomic::Ordering;
 

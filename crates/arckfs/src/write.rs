@@ -25,7 +25,7 @@ use arck_libfs_kit::format::FILE_SIZE_MAX;
 use arck_libfs_kit::format::{PAGE_SIZE, PagePtr};
 use arck_libfs_kit::memory::durable as order;
 use arck_libfs_kit::views::entries::pages_of;
-use arck_libfs_kit::views::stamps::now;
+use arck_libfs_kit::views::times::now;
 use arck_libfs_kit::views::{File, begun, flag};
 use std::sync::atomic::Ordering;
 use step::Step;

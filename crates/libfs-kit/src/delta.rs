@@ -4,7 +4,7 @@
 //! * What commits an operation is one 8-byte store, or one record whose checksum makes it valid;
 //!   what it refers to is durable before. The order is in the types: commit functions take
 //!   [`Durable`] proofs of what they refer to, by their subjects ([`Ready`], [`Reached`], [`Entry`]), and give
-//!   `Flushed<Commit>` for the caller's last fence, which [`confirm`](crate::engine::Context::confirm) asks for.
+//!   `Flushed<Commit>` for the caller's last fence, which [`confirm`](crate::changing::Changing::confirm) asks for.
 //! * What refers to something is published in a [`BegunBranch`], whose beginning is durable; a [`Branch`] has
 //!   fields alone that refer to nothing.
 //! * Callers hold the locks that what they write needs (of a record: that of its tail, and to hang

@@ -1,14 +1,14 @@
 //! How an operation runs: inside an operation of the protocol, with the epoch pinned, and again
 //! from the start whenever something has to be had first or a fold got in between.
 //!
-//! An operation is a closure over a [`Context`], one *attempt*. It
+//! An operation is a closure over a [`Context`], one *[attempt](crate::attempt)*. It
 //!
-//! 1. looks at what it needs, by [views](crate::views) and the [overlay](crate::names::overlay);
+//! 1. looks at what it needs, by [views](crate::views) and [names](crate::names);
 //!    what is lacking it gives away as a [`Need`], and the engine meets that and makes it again;
 //! 2. locks the inodes that it is about ([`crate::views::locks`]);
-//! 3. begins to change them ([`Context::begin_change`]: the *first check*), has what it refers to
+//! 3. begins to change them ([`Changing::begin_change`]: the *first check*), has what it refers to
 //!    durable, and publishes by one store;
-//! 4. has the *second check* made, [`Context::confirm`], which asks for the fold copy where a fold got
+//! 4. has the *second check* made, [`Changing::confirm`], which asks for the fold copy where a fold got
 //!    in between, and says whether the operation stands, was folded, or is to be made again;
 //! 5. brings the views up to what stands.
 //!
@@ -19,37 +19,33 @@
 //! # Invariants
 //! * Nothing is asked of the controller inside an operation or under a lock: an attempt that
 //!   needs something gives it up as a [`Need`], ends, and is made again after.
-//! * An attempt that stops before it has published leaves everything as it was.
-//! * What could not be reached is not taken for what is not there: an attempt publishes nothing after it
-//!   ([`Context::expect_reached`]), and what it says is not told.
-//! * After publishing, [`Context::confirm`] looks at the headers again (DESIGN section 5).
+//!
+//! [`Changing::begin_change`]: crate::changing::Changing::begin_change
+//! [`Changing::confirm`]: crate::changing::Changing::confirm
 
 mod admission;
 mod ahead;
-mod call;
 mod needs;
+mod open;
 mod rebuild;
-mod second_check;
 mod waiting;
 
+pub use crate::attempt::Progress;
+pub use crate::changing::{Confirmed, Expected, Published};
+pub use crate::names::Context;
 pub use crate::need::{Attempt, Need, Stop};
-pub use call::Progress;
-pub use second_check::{Confirmed, Published};
+pub use crate::views::Dependents;
 
-use crate::ownership::{self, Owner};
+use crate::attempt::whole::Exclusive;
+use crate::attempt::{ATTEMPTS_MAX, Attempting, Call};
+use crate::changing::Changing;
 use crate::region::{Guard, ThreadSlot};
-use crate::views::whole::Exclusive;
-use crate::views::{CachedInode, Views};
-use crate::{Operation, Session, ThreadContext};
-use arck_core_state::{InodeNumber, LiveHeader};
-pub use arck_protocol::operation::Expected;
-use call::Call;
+use crate::views::refresh::known_in;
+use crate::views::{CachedInode, Viewing, Views};
+use crate::{Session, ThreadContext};
+use arck_core_state::InodeNumber;
 use rustix::io::Errno;
-use std::cell::RefCell;
-
-/// Attempts until an operation gives up with EAGAIN: each follows some progress of another
-/// session or of the controller, so this is far more than any honest run needs.
-const ATTEMPTS_MAX: usize = 100_000;
+use std::sync::atomic::Ordering;
 
 /// How a call comes to the inodes that it is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,16 +57,8 @@ pub enum Way {
     Numbers,
 }
 
-/// What the engine leaves to the LibFS.
-pub trait LibFs: Sync {
-    /// The verified state beneath the view of an inode with [`flag::MAPPED`](crate::views::flag::MAPPED)
-    /// is another. Under its lock.
-    fn view_moved(&self, context: &Context<'_>, inode: &'static CachedInode);
-
-    /// Called before and after a directory is taken away from where it was, or goes to another name: what is
-    /// remembered of paths counts no more.
-    fn tree_changes(&self);
-
+/// What the engine leaves to the LibFS, beside what depends on views.
+pub trait LibFs: Dependents {
     /// Closes what a member of the group had open that is gone. Inside; one thread at a time.
     fn close_all_of(&self, member: u16) -> Result<(), Errno>;
 
@@ -83,9 +71,12 @@ pub trait LibFs: Sync {
 /// A LibFS with nothing of that: its sessions are of one process each, and show no file in a live map.
 pub struct Alone;
 
-impl LibFs for Alone {
-    fn view_moved(&self, _: &Context<'_>, _: &'static CachedInode) {}
+impl Dependents for Alone {
+    fn view_moved(&self, _: &Viewing<'_>, _: &'static CachedInode) {}
     fn tree_changes(&self) {}
+}
+
+impl LibFs for Alone {
     fn close_all_of(&self, _: u16) -> Result<(), Errno> {
         Ok(())
     }
@@ -101,138 +92,6 @@ pub struct Engine<'l> {
     pub session: &'static Session,
     pub views: &'static Views,
     pub libfs: &'l dyn LibFs,
-}
-
-/// One attempt.
-pub struct Context<'a> {
-    pub session: &'static Session,
-    pub views: &'static Views,
-    pub thread: &'static ThreadContext,
-    pub guard: Guard<'static>,
-    operation: RefCell<Option<Operation<'static>>>,
-    call: &'a Call,
-    pub(crate) libfs: &'a dyn LibFs,
-}
-
-impl Context<'_> {
-    #[inline(always)]
-    pub fn slot(&self) -> &'static ThreadSlot<'static> {
-        self.thread.slot()
-    }
-
-    /// Enters the operation, once an attempt is going to publish.
-    #[inline]
-    pub fn enter(&self) {
-        let mut operation = self.operation.borrow_mut();
-        if operation.is_none() {
-            *operation = Some(self.thread.enter());
-        }
-    }
-
-    /// Leaves it, when nothing more will be published.
-    fn leave(&self) {
-        self.operation.borrow_mut().take();
-    }
-
-    fn is_inside(&self) -> bool {
-        self.operation.borrow().is_some()
-    }
-
-    /// The group's region has no memory left: ENOMEM, if a fold has not helped.
-    #[cold]
-    pub fn no_memory(&self) -> Stop {
-        match self.call.may_free_memory() {
-            true => Need::Memory.into(),
-            false => Errno::NOMEM.into(),
-        }
-    }
-
-    /// From here on the attempt does what is not to be done twice.
-    #[inline]
-    pub fn note_change(&self) {
-        self.call.reach(Progress::Changing);
-    }
-
-    /// Before anything is published, and behind the last look at what it is computed from: that nothing of
-    /// that was out of reach. ENOMEM, EMFILE: see [`ThreadContext::unreached`].
-    #[inline]
-    pub fn expect_reached(&self) -> Attempt<()> {
-        match self.thread.unreached() {
-            None => {
-                self.publishes();
-                Ok(())
-            }
-            Some(errno) => Err(errno.into()),
-        }
-    }
-
-    /// The same, of what has failed already where something was out of reach, or was left out.
-    #[inline]
-    pub fn publishes(&self) {
-        self.call.reach(Progress::Publishing);
-    }
-
-    /// Keeps exclusive I/O until the call ends.
-    pub(crate) fn keep(&self, exclusive: Exclusive) {
-        self.call.keep(exclusive);
-    }
-
-    #[inline(always)]
-    pub fn header(&self, number: InodeNumber) -> Result<&'static LiveHeader, Errno> {
-        self.session.header(number).ok_or(Errno::STALE)
-    }
-
-    /// The first check, with which every change of an inode begins: that it is owned, and its view that of
-    /// now. Under its lock; enters the operation.
-    #[inline]
-    pub fn begin_change(&self, inode: &CachedInode) -> Attempt<Expected> {
-        self.enter();
-        let expected = self.owned(inode)?;
-        self.unmoved(inode)?;
-        self.session.reach_delta()?;
-        Ok(expected)
-    }
-
-    /// That this session owns an inode, as its view has it: to be asked before much is stored for a change that
-    /// the first check would not let be made.
-    pub fn expect_own(&self, inode: &CachedInode) -> Attempt<()> {
-        match inode.expected().ownership.session() == self.session.number() {
-            true => Ok(()),
-            false => Err(Need::Own([inode.number(), 0, 0, 0]).into()),
-        }
-    }
-
-    /// That this session owns the inode and `inode` is a view of it as it is now; to be asked
-    /// under the inode's lock, after [`Context::enter`], before anything is written.
-    #[inline]
-    fn owned(&self, inode: &CachedInode) -> Attempt<Expected> {
-        let number = inode.number();
-        let header = self.header(number)?;
-        let expected = inode.expected();
-        if self.session.is_of_group() && self.session.region().is_damaged() {
-            return Err(Errno::IO.into());
-        }
-        if expected.still_holds(header) && expected.ownership.session() == self.session.number() {
-            self.note_change();
-            return Ok(expected);
-        }
-        Err(self.why_not_owned(number, header))
-    }
-
-    #[cold]
-    fn why_not_owned(&self, number: InodeNumber, header: &LiveHeader) -> Stop {
-        if header.ownership().is_marked() {
-            return Need::Wait(number).into();
-        }
-        match ownership::owner(self.session, header) {
-            // Until it is repaired, or taken away: what came on top would be lost with it.
-            Owner::Us(_) if header.ownership().is_refused() => Errno::IO.into(),
-            // Ours, but the view is older than a fold: whoever asked refreshes the view.
-            Owner::Us(_) => Need::Again.into(),
-            Owner::Nobody | Owner::Other => Need::Own([number, 0, 0, 0]).into(),
-            Owner::Gone => Errno::STALE.into(),
-        }
-    }
 }
 
 /// An attempt that was made.
@@ -254,6 +113,16 @@ impl<'l> Engine<'l> {
 }
 
 impl Engine<'_> {
+    /// The cached inode of a number, if there is one.
+    #[inline]
+    pub fn known(&self, number: InodeNumber) -> Option<&'static CachedInode> {
+        known_in(
+            self.session,
+            self.views.inodes.load(Ordering::Acquire),
+            number,
+        )
+    }
+
     /// Runs attempts until one succeeds or fails for good.
     #[inline(always)]
     pub fn run<T>(
@@ -346,15 +215,9 @@ impl Engine<'_> {
         attempt: &mut impl FnMut(&Context<'_>) -> Attempt<T>,
     ) -> Tried<T> {
         let is_outermost = !thread.slot().is_pinned();
-        let context = Context {
-            session: self.session,
-            views: self.views,
-            thread,
-            guard: thread.slot().pin(),
-            operation: RefCell::new(None),
-            call,
-            libfs: self.libfs,
-        };
+        let attempting = Attempting::begin(self.session, thread, call);
+        let viewing = Viewing::of(attempting, self.views, self.libfs);
+        let context = Context::of(Changing::of(viewing));
         let region = self.session.region();
         if is_outermost
             && (self.session.has_missed_withdrawals()

@@ -14,11 +14,14 @@
 //! * [`delta`]: branches, records and index pages, in an order that the types check.
 //! * [`telling`]: lines for people.
 //! * [`ownership`]: what this session owns, and what to do when a fold got in between.
-//! * [`views`]: what this session sees of inodes. [`names`]: what it changes of names.
-//! * [`engine`]: attempts, what they need, and the second check.
+//! * [`attempt`]: one attempt at an operation. [`views`]: what this session sees of inodes. [`changing`]: changing
+//!   them, between a first and a second check. [`names`]: looking them up, and changing them.
+//! * [`engine`]: runs attempts, and gets what they need.
 
 pub mod arena_pages;
+pub mod attempt;
 pub mod carried;
+pub mod changing;
 pub mod connection;
 pub mod data_pages;
 pub mod delta;

@@ -2,12 +2,13 @@
 //! an inode with this session's delta on top.
 //!
 //! * [`refresh`]: the table of views, and bringing one up to date. [`ended`]: what becomes of deltas that
-//!   are over. [`links`]: counts of links.
+//!   are over. [`links`]: counts of links. `admission`: what cannot be mapped yet.
 //! * [`kinds`]: a view as that of a directory, or of what is none.
+//! * [`overlay`]: what deltas say of names. [`entries`], [`reading`]: the pages of files. [`times`].
 //! * [`locks`], [`exclusive`]: who may change what of an inode at the same time.
-//! * [`verified`]: what was looked at is of one state. [`entries`]: the pages of files, and the entries of
-//!   deltas that lead to them. [`branch`]: branches begun. [`stamps`]: times.
-//! * [`open`]: the table of what is open.
+//! * [`verified`]: what was looked at is of one state.
+//! * [`open`]: the table of what is open. [`uncommitted`], [`reuse`]: the end of what was never committed, and
+//!   the numbers of that.
 //!
 //! # Invariants
 //! * Everything here can be rebuilt from the core state.
@@ -22,7 +23,7 @@
 //! cached inodes by ascending number, directories before what they hold where both are needed;
 //! then stocks of the kit; then the region's own.
 
-pub mod branch;
+mod admission;
 pub mod ended;
 pub mod entries;
 pub mod exclusive;
@@ -30,13 +31,64 @@ pub mod kinds;
 pub mod links;
 pub mod locks;
 pub mod open;
+pub mod overlay;
 pub mod reading;
 pub mod refresh;
-pub mod stamps;
+pub mod reuse;
+pub mod times;
+pub mod uncommitted;
 pub mod verified;
-pub mod whole;
 
 pub use crate::delta::begun;
 pub use crate::state::inodes::*;
 pub use crate::state::views::Views;
 pub use kinds::{Directory, File};
+
+use crate::attempt::Attempting;
+use std::ops::Deref;
+
+/// What of a LibFS depends on views. It runs no operation that is not inside already.
+pub trait Dependents: Sync {
+    /// The verified state beneath the view of an inode with [`flag::MAPPED`] is another. Under its lock.
+    fn view_moved(&self, viewing: &Viewing<'_>, inode: &'static CachedInode);
+
+    /// Called before and after a directory is taken away from where it was, or goes to another name: what is
+    /// remembered of paths counts no more.
+    fn tree_changes(&self);
+}
+
+/// An attempt, as what looks at views, locks them, and keeps them up to date.
+pub struct Viewing<'a> {
+    attempting: Attempting<'a>,
+    pub views: &'static Views,
+    dependents: &'a dyn Dependents,
+}
+
+impl<'a> Deref for Viewing<'a> {
+    type Target = Attempting<'a>;
+    #[inline(always)]
+    fn deref(&self) -> &Attempting<'a> {
+        &self.attempting
+    }
+}
+
+impl<'a> Viewing<'a> {
+    #[inline(always)]
+    pub(crate) fn of(
+        attempting: Attempting<'a>,
+        views: &'static Views,
+        dependents: &'a dyn Dependents,
+    ) -> Viewing<'a> {
+        Viewing {
+            attempting,
+            views,
+            dependents,
+        }
+    }
+
+    /// What of the LibFS depends on views.
+    #[inline(always)]
+    pub(crate) fn dependents(&self) -> &'a dyn Dependents {
+        self.dependents
+    }
+}

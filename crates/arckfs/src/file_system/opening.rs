@@ -5,7 +5,7 @@ use crate::interface::Errno;
 use crate::walk::{Last, Place};
 use arck_libfs_kit::format::FileKind;
 use arck_libfs_kit::names::creations::Creation;
-use arck_libfs_kit::names::overlay::{Before, Found};
+use arck_libfs_kit::names::lookup::{Before, Found};
 use arck_libfs_kit::views::{CachedInode, Directory, flag};
 use std::sync::atomic::Ordering;
 

@@ -9,12 +9,13 @@
 //!   any time, on a busy machine or since it is stopped: then it is waited for ([`Waiting`]), outside, so that
 //!   epochs go on and the dead are cleared away. ENOSPC is for who finds nobody who has any of it.
 
+use super::Engine;
 use super::waiting::Waiting;
-use super::{Engine, Need};
 use crate::ThreadContext;
-use crate::names::reuse::next_dead;
+use crate::need::Need;
 use crate::ownership::{self, Owner};
 use crate::views::LAST;
+use crate::views::reuse::next_dead;
 use arck_core_state::InodeNumber;
 use arck_protocol::Request;
 use rustix::io::Errno;

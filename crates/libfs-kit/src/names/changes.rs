@@ -12,16 +12,18 @@
 //!
 //! Locks: the caller has those of the names, and of directories that are removed or replaced, as a whole.
 
+use super::Context;
+use crate::changing::{Confirmed, Expected, Published};
 use crate::delta::{self, Branch, InBranch, Named, Ready, Replaces};
-use crate::engine::{Attempt, Confirmed, Context, Need, Published};
-use crate::names::overlay::{Found, Prepared};
-use crate::views::stamps::now;
+use crate::names::lookup::Found;
+use crate::need::{Attempt, Need};
+use crate::views::overlay::Prepared;
+use crate::views::times::now;
 use crate::views::{CachedInode, Directory, Stripe, flag};
 use arck_core_state::InodeNumber;
 use arck_core_state::directory::Dentry;
 use arck_core_state::record::{Record, RecordRef, effect};
 use arck_pm::Durable;
-use arck_protocol::operation::Expected;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -109,7 +111,7 @@ fn added<'n>(inode: &CachedInode, name: &'n [u8], time: i64) -> Attempt<Record<'
 }
 
 impl Context<'_> {
-    /// Takes the name of a file away. Whoever calls this [disposes](Context::dispose) of the inode once
+    /// Takes the name of a file away. Whoever calls this [disposes](crate::views::Viewing::dispose) of the inode once
     /// the locks are released, which marks one that has no more: a link may be about to be made to it,
     /// under its own lock.
     pub fn unlink(&self, name: &Name<'_>, victim: &'static CachedInode) -> Attempt<()> {
@@ -136,9 +138,9 @@ impl Context<'_> {
         let involved = [name.involved(), (victim, expected)];
         let removed = Removed::Directory(victim, &named);
         if self.take_away(name, &involved, &removed)? == Confirmed::Standing {
-            self.libfs.tree_changes();
+            self.dependents().tree_changes();
             self.show_gone(name, prepared);
-            self.libfs.tree_changes();
+            self.dependents().tree_changes();
             name.directory.add_links(-1);
             if !victim.has(flag::UNCOMMITTED) && !name.directory.has(flag::REMOVING) {
                 name.directory.set(flag::REMOVING, true);
@@ -394,7 +396,7 @@ impl Context<'_> {
     ) {
         let moves_directory = moved.is_directory();
         match moves_directory {
-            true => self.libfs.tree_changes(),
+            true => self.dependents().tree_changes(),
             false => moved.is_counted(),
         }
         let lost_link = victim.filter(|victim| !victim.is_directory());
@@ -418,7 +420,7 @@ impl Context<'_> {
         self.set_overlay(to.directory, to.bytes, &to.found, now, to_prepared);
         ends.into_iter().flatten().for_each(Stripe::moves);
         if moves_directory {
-            self.libfs.tree_changes();
+            self.dependents().tree_changes();
         }
         self.count_names(from.directory, -1);
         if to.found.dentry.is_none() {

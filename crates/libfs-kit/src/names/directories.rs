@@ -1,7 +1,8 @@
 //! The way to a directory, for what works in one, and who takes names away from it.
 
-use crate::engine::{Attempt, Context, Need};
+use super::Context;
 use crate::names::creations::Creation;
+use crate::need::{Attempt, Need};
 use crate::views::{CachedInode, Directory};
 use arck_core_state::{FileKind, ROOT_INODE};
 use rustix::io::Errno;

@@ -2,7 +2,8 @@
 //!
 //! Invariant: what is listed is one state of the directory, in which no name appears twice.
 
-use crate::engine::{Attempt, Context};
+use super::Context;
+use crate::need::Attempt;
 use crate::views::Directory;
 use arck_core_state::{FileKind, InodeNumber, directory};
 use std::collections::HashSet;

@@ -5,11 +5,12 @@
 //!   taken back. What a record refers to is durable before.
 //! * No two records of a directory have one sequence number.
 
+use super::Context;
+use crate::changing::{Confirmed, Expected, Published};
 use crate::delta::{self, Ready, Tail};
-use crate::engine::{Attempt, Confirmed, Context, Published};
+use crate::need::Attempt;
 use crate::views::{CachedInode, Directory, Shard};
 use arck_core_state::record::{Record, RecordRef, effect};
-use arck_protocol::operation::Expected;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 

@@ -15,16 +15,17 @@ pub use contents::Contents;
 pub(super) use contents::Said;
 pub use successor::Successor;
 
+use super::Context;
+use crate::changing::{Confirmed, Expected, Published};
 use crate::delta::{self, pages_for};
-use crate::engine::{Attempt, Confirmed, Context, Need, Published, Stop};
-use crate::names::overlay::{Before, Found};
+use crate::names::lookup::{Before, Found};
 use crate::names::records::tail_of;
+use crate::need::{Attempt, Need, Stop};
 use crate::views::locks::Locked;
-use crate::views::stamps::now;
+use crate::views::times::now;
 use crate::views::{CachedInode, Directory, flag};
 use arck_core_state::FileKind;
 use arck_core_state::record::{Record, RecordRef, effect};
-use arck_protocol::operation::Expected;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 use uncommitted::{Conceived, Ready};
@@ -64,7 +65,7 @@ impl Context<'_> {
     /// Names are different from each other; one that there is not is not taken away.
     ///
     /// The end of a call: what is created is given once. The only lock that is waited for is that of the directory,
-    /// or of the one name ([`Context::lock_names`]).
+    /// or of the one name ([`lock_names`](crate::views::Viewing::lock_names)).
     pub fn change_together(
         &self,
         directory: Directory,

@@ -1,4 +1,4 @@
-//! What each thread keeps at hand, as it stands in the region; see [`crate::names::reuse`].
+//! What each thread keeps at hand, as it stands in the region; see [`crate::views::reuse`].
 
 use super::inodes::CachedInode;
 use crate::region::{AtomicOffset, Offset, Region, THREAD_SLOTS, ThreadSlot};

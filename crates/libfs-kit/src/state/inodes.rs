@@ -148,7 +148,7 @@ pub mod flag {
     pub const UNCOMMITTED: u32 = 1;
     /// Its last name is gone.
     pub const UNLINKED: u32 = 2;
-    /// A live map of a program's shows it: see [`LibFs::view_moved`](crate::engine::LibFs::view_moved).
+    /// A live map of a program's shows it: see [`Dependents::view_moved`](crate::views::Dependents::view_moved).
     pub const MAPPED: u32 = 4;
     /// Not all of its live maps show what they should.
     pub const STALE_MAPS: u32 = 8;
@@ -167,7 +167,7 @@ pub mod flag {
     /// yet.
     pub const LOST: u32 = 256;
     /// The index of its delta is one page, with entries in the first line alone: it was created with that, and
-    /// nothing has been changed since. Its [`branch`](crate::engine::Context::branch) takes this away.
+    /// nothing has been changed since. Its [`branch`](crate::changing::Changing::branch) takes this away.
     pub const FRONT: u32 = 128;
     /// Verified directories are being removed from it: see [`crate::engine`].
     pub const REMOVING: u32 = 512;

@@ -8,16 +8,16 @@
 //!   says that the delta is no longer one.
 
 use crate::delta;
-use crate::engine::{Attempt, Context, Need, Stop};
+use crate::need::{Attempt, Need, Stop};
 use crate::ownership::{self, Owner};
 use crate::region::Lock;
-use crate::views::{CachedInode, Directory, LAST, Shard, begun, flag};
+use crate::views::{CachedInode, Directory, LAST, Shard, Viewing, begun, flag};
 use arck_core_state::extended::NONE;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{IndexRoot, InodeNumber, PagePtr};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-impl<'a> Context<'a> {
+impl Viewing<'_> {
     /// Forgets a delta that does not exist any more and frees what it used. Under the inode's
     /// lock as a whole.
     pub fn discard_delta(&self, inode: &'static CachedInode) {

@@ -16,22 +16,11 @@
 //! * Exclusive I/O holds within the session: another session may become the file's owner between two steps
 //!   of a write that is longer than one.
 
-use crate::engine::{Attempt, Context, Engine, Need};
-pub use crate::views::whole::Exclusive;
-use crate::views::{CachedInode, flag};
-use arck_core_state::InodeNumber;
-use rustix::io::Errno;
+pub use crate::attempt::whole::Exclusive;
+use crate::need::{Attempt, Need};
+use crate::views::{CachedInode, Viewing, flag};
 
-impl Engine<'_> {
-    /// Takes the exclusive I/O on the data of an inode that is open. Blocks; outside of operations.
-    pub fn take_exclusive(&self, number: InodeNumber, generation: u32) -> Result<Exclusive, Errno> {
-        let inode = self.run_local(|context| context.view(number, generation))?;
-        let thread = self.session.thread()?;
-        Ok(Exclusive::on(self.session, inode, thread.slot().holder()))
-    }
-}
-
-impl<'a> Context<'a> {
+impl Viewing<'_> {
     /// That no other thread has its exclusive I/O on the inode. Under the inode's lock.
     #[inline(always)]
     pub fn heed_exclusive(&self, inode: &CachedInode) -> Attempt<()> {

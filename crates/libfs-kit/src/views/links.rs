@@ -20,9 +20,9 @@
 //! the header's sequence that of the view: it is the count of the cut, or a later one with what
 //! this session has done since.
 
-use crate::engine::{Attempt, Context, Need, Stop};
+use crate::need::{Attempt, Need, Stop};
 use crate::ownership::{self, Owner};
-use crate::views::{CachedInode, LAST, begun, flag};
+use crate::views::{CachedInode, LAST, Viewing, begun, flag};
 use std::sync::atomic::{Ordering, fence};
 
 /// How often the directories are looked at for a cut before the attempt is made again.
@@ -30,7 +30,7 @@ const CUTS: usize = 16;
 /// How often is looked at what another thread is at, before it is waited for.
 const LOOKS: usize = 64;
 
-impl<'a> Context<'a> {
+impl Viewing<'_> {
     /// Links of an inode whose view is up to date.
     #[inline]
     pub fn links(&self, inode: &CachedInode) -> Attempt<u32> {

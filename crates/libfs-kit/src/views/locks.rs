@@ -25,14 +25,14 @@
 //!   crash ends at the first record that is not.
 //!
 //! Order of locks: inodes by ascending number; of an inode, its lock, then stripes as they stand;
-//! then one shard of one directory; then what threads share of a branch ([`Context::lock_branch`]);
+//! then one shard of one directory; then what threads share of a branch ([`Viewing::lock_branch`]);
 //! then stocks.
 
-use crate::engine::{Attempt, Context, Need};
+pub use crate::attempt::whole::Whole;
+use crate::attempt::whole::{lock_whole, striped, with_stripes};
+use crate::need::{Attempt, Need};
 use crate::region::{LockGuard, Offset, ReadGuard, WriteGuard};
-pub use crate::views::whole::Whole;
-use crate::views::whole::{lock_whole, striped, with_stripes};
-use crate::views::{CachedInode, Directory, STRIPES, Shard, Stripe, Striped, begun};
+use crate::views::{CachedInode, Directory, STRIPES, Shard, Stripe, Striped, Viewing, begun};
 use arck_core_state::branch::TAILS;
 use std::sync::atomic::Ordering;
 
@@ -109,7 +109,7 @@ fn has_bytes(place: usize, at: u64, length: u64) -> bool {
     behind <= last - first
 }
 
-impl<'a> Context<'a> {
+impl Viewing<'_> {
     #[inline(always)]
     fn striped(&self, inode: &CachedInode) -> Option<&'static Striped> {
         striped(self.session, inode)

@@ -6,10 +6,10 @@
 //! * [`CachedInode::opened`] counts the openings of an inode, and says where it is listed.
 
 use crate::Session;
-use crate::engine::{Attempt, Context, Engine, Need};
-use crate::names::reuse::ThreadNumbers;
+use crate::need::{Attempt, Need};
 use crate::region::ThreadSlot;
-use crate::views::{CachedInode, REFUSED, Views, flag};
+use crate::views::reuse::ThreadNumbers;
+use crate::views::{CachedInode, REFUSED, Viewing, Views};
 use arck_core_state::InodeNumber;
 use arck_core_state::header::HeaderKind;
 use arck_protocol::Request;
@@ -27,46 +27,6 @@ pub struct Listed {
     pub counted_in: u64,
 }
 
-impl Engine<'_> {
-    /// One opening of an inode less; the last one takes it off the open table, and what has no
-    /// name any more ends.
-    #[inline]
-    pub fn unlist_open(&self, opened: Listed) -> Result<(), Errno> {
-        let number = opened.number;
-        let slot = self.session.thread()?.slot();
-        let inside = self.inside()?;
-        if opened.counted_in != self.session.region().build() {
-            // It has gone with those that counted it.
-            return Ok(());
-        }
-        let Some(inode) = self.known(number) else {
-            return Ok(());
-        };
-        let was_last = close_once(self.session, self.views, slot, inode);
-        drop(inside);
-        if !was_last {
-            return Ok(());
-        }
-        if inode.has(flag::UNLINKED) {
-            let pages = inode.file.pages.load(Ordering::Relaxed);
-            self.session.state().data.note_dropped(pages);
-            self.run_local(|context| {
-                // What is built anew has disposed of it.
-                if opened.counted_in == context.session.region().build() {
-                    context.dispose(inode);
-                }
-                Ok(())
-            })?;
-        }
-        let header = self.session.header(number);
-        if header.is_some_and(|header| header.kind() == HeaderKind::Orphan) {
-            // An answer is not needed: at worst the controller frees it when it looks next.
-            let _ = self.session.ask(&Request::Forget { inode: number });
-        }
-        Ok(())
-    }
-}
-
 /// In [`CachedInode::opened`]: where the place begins.
 const PLACE: u32 = 32;
 
@@ -74,7 +34,7 @@ const PLACE: u32 = 32;
 const OPEN_LINE: usize = 8;
 const _: () = assert!(OPEN_SLOTS.is_multiple_of(OPEN_LINE));
 
-impl<'a> Context<'a> {
+impl Viewing<'_> {
     /// Lists an inode as open, then looks at it once more: ESTALE if it is gone; another attempt
     /// if it ends uncommitted, or has.
     pub fn list_open(&self, inode: &'static CachedInode) -> Attempt<Listed> {
@@ -209,7 +169,7 @@ impl<'a> Context<'a> {
 
 /// One opening less; true if it was the last.
 #[inline]
-fn close_once(
+pub(crate) fn close_once(
     session: &Session,
     views: &Views,
     slot: &ThreadSlot<'_>,

@@ -3,13 +3,13 @@
 //! Invariant: what was read counts only if the file has not moved or ended meanwhile: its pages may be
 //! another's.
 
-use crate::engine::{Attempt, Context, Need};
-use crate::views::File;
+use crate::need::{Attempt, Need};
+use crate::views::{File, Viewing};
 use arck_core_state::PAGE_SIZE;
 use rustix::io::Errno;
 use std::sync::atomic::{Ordering, fence};
 
-impl Context<'_> {
+impl Viewing<'_> {
     /// Reads all of a file whose view is up to date; gives its length. EFBIG if there is no room for it.
     #[inline]
     pub fn read_whole(&self, file: File, bytes: &mut [u8]) -> Attempt<usize> {

@@ -3,16 +3,16 @@
 //! # Invariants
 //! * There is at most one cached inode for a number; it is never freed, only made the view of
 //!   another generation when the number is used again, which cannot happen while it is open.
-//! * [`Context::view`] returns only when the view agrees with the header that it was compared
+//! * [`Viewing::view`] returns only when the view agrees with the header that it was compared
 //!   with: owned by this session and synchronous with ownership and fold number, or read from
 //!   the verified state at an even sequence that has not changed.
 
 use crate::Session;
 use crate::delta::Branch;
-use crate::engine::{Attempt, Context, Engine, Need, Stop};
+use crate::need::{Attempt, Need, Stop};
 use crate::ownership::{self, Owner};
 use crate::region::{AtomicOffset, Offset};
-use crate::views::{CachedInode, InodeLeaf, LEAF, begun, flag};
+use crate::views::{CachedInode, InodeLeaf, LEAF, Viewing, begun, flag};
 use arck_core_state::branch::{UNCHANGED_TIME, offset};
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{FileKind, Inode, InodeNumber, LiveHeader, Ownership};
@@ -20,19 +20,7 @@ use arck_protocol::operation::Expected;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 
-impl Engine<'_> {
-    /// The cached inode of a number, if there is one.
-    #[inline]
-    pub fn known(&self, number: InodeNumber) -> Option<&'static CachedInode> {
-        known_in(
-            self.session,
-            self.views.inodes.load(Ordering::Acquire),
-            number,
-        )
-    }
-}
-
-/// The same, in a table that begins there.
+/// The cached inode of a number, if there is one, in a table that begins there.
 #[inline]
 pub fn known_in(
     session: &'static Session,
@@ -65,7 +53,7 @@ fn entry_in(leaf: &InodeLeaf, number: InodeNumber) -> &AtomicOffset<CachedInode>
     &leaf.entries[number as usize % LEAF]
 }
 
-impl<'a> Context<'a> {
+impl Viewing<'_> {
     /// The cached inode of a number that the header table has, made if there is none.
     #[inline]
     pub fn cached(&self, number: InodeNumber) -> Attempt<&'static CachedInode> {
@@ -141,7 +129,7 @@ impl<'a> Context<'a> {
         Ok(inode)
     }
 
-    /// As [`Context::view`], of an inode that is going to be changed: if another session owns it, one
+    /// As [`Viewing::view`], of an inode that is going to be changed: if another session owns it, one
     /// message brings its changes and the ownership.
     #[inline]
     pub fn view_to_change(
@@ -381,7 +369,7 @@ impl<'a> Context<'a> {
         });
         inode.sequence.store(copy.sequence, Ordering::Release);
         if inode.has(flag::MAPPED) {
-            self.libfs.view_moved(self, inode);
+            self.dependents.view_moved(self, inode);
             // What was looked up belongs to one state.
             self.unmoved(inode)?;
         }

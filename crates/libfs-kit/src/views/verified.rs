@@ -3,8 +3,8 @@
 //! Invariant: what is read without the inode's lock counts only if the header's sequence did not move
 //! meanwhile (KucoFS's versioned read), not even a failure does otherwise.
 
-use crate::engine::{Attempt, Context, Need, Stop};
-use crate::views::CachedInode;
+use crate::need::{Attempt, Need, Stop};
+use crate::views::{CachedInode, Viewing};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 
@@ -15,11 +15,11 @@ pub struct Seen {
     fold: u64,
 }
 
-impl Context<'_> {
+impl Viewing<'_> {
     /// A pointer led nowhere: the verified state moved, or lies where this session cannot look yet,
     /// or it is damaged. Without the inode's
     /// lock another thread may refresh the view before this looks at it: then the caller has to
-    /// ask [`Context::unmoved_since`] too, of any failure.
+    /// ask [`Viewing::unmoved_since`] too, of any failure.
     #[cold]
     pub fn lost(&self, inode: &CachedInode) -> Stop {
         let denied = self.session.take_denied();
@@ -31,7 +31,7 @@ impl Context<'_> {
     }
 
     /// Which verified state a view was made from; to be taken before anything of the view is
-    /// used, and given to [`Context::unmoved_since`] afterwards.
+    /// used, and given to [`Viewing::unmoved_since`] afterwards.
     #[inline]
     pub fn seen(&self, inode: &CachedInode) -> Seen {
         Seen {

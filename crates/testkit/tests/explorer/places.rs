@@ -46,7 +46,7 @@ const UNNOTICED: &[(&str, &str, &str, &str, &str)] = &[
     ),
     (
         "Fence",
-        "libfs-kit/src/names/creations.rs",
+        "libfs-kit/src/views/uncommitted.rs",
         "end_branch",
         "Ok(Branch::at(self.session, slot)?.end()?)",
         "for another thread that uses the number or the pages; the same thread's next fence comes \

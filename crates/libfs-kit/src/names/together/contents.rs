@@ -7,12 +7,14 @@
 //!   drops what was never given ends the branch first.
 
 use crate::Session;
+use crate::changing::Expected;
 use crate::delta;
 use crate::delta::end_branch;
-use crate::engine::{Attempt, Context, Expected};
+use crate::need::Attempt;
 use crate::numbers::is_uncommitted;
 use crate::ownership;
 use crate::telling::misused;
+use crate::views::Viewing;
 use arck_core_state::index::FANOUT;
 use arck_core_state::{IndexRoot, InodeNumber, PAGE_SIZE, PagePtr};
 use arck_pm::{Durable, Flushed};
@@ -44,8 +46,8 @@ pub struct Contents {
 impl Contents {
     /// Stores bytes that a file is to hold, 2 MiB at most (EFBIG). What is lacking leaves nothing behind.
     /// Before a lock is taken.
-    pub fn store(context: &Context<'_>, bytes: &[u8]) -> Attempt<Contents> {
-        let session = context.session;
+    pub fn store(viewing: &Viewing<'_>, bytes: &[u8]) -> Attempt<Contents> {
+        let session = viewing.session;
         let stock = session.state();
         let count = bytes.len().div_ceil(PAGE_SIZE as usize);
         if count as u64 > FANOUT {
@@ -70,7 +72,7 @@ impl Contents {
         contents.count = count;
         if let Err(need) = stock
             .data
-            .take_all(session, context.slot(), contents.places())
+            .take_all(session, viewing.slot(), contents.places())
         {
             contents.count = 0;
             return Err(need.into());
@@ -91,7 +93,7 @@ impl Contents {
             contents.add(bytes.try_stream(0, part).map_err(|error| error.errno())?);
         }
         if count > 1 {
-            let (page, is_clean) = stock.arena.take_for_index(session, context.slot())?;
+            let (page, is_clean) = stock.arena.take_for_index(session, viewing.slot())?;
             contents.index = page;
             let filled = delta::fill_index_page(session, page, contents.places(), is_clean)?;
             contents.add(filled);
@@ -126,13 +128,13 @@ impl Contents {
     }
 
     /// The number that is to have it: that of the attempt before, or one that is taken.
-    pub(super) fn number(&mut self, context: &Context<'_>) -> Attempt<InodeNumber> {
+    pub(super) fn number(&mut self, viewing: &Viewing<'_>) -> Attempt<InodeNumber> {
         let is_kept =
-            self.number != 0 && is_uncommitted(self.session, context.header(self.number)?);
+            self.number != 0 && is_uncommitted(self.session, viewing.header(self.number)?);
         // One that is not ours any more has another epoch by now: its branch is none.
         let number = match is_kept {
             true => self.number,
-            false => context.take_number()?,
+            false => viewing.take_number()?,
         };
         if self.count != 0 {
             self.number = number;

@@ -8,7 +8,8 @@
 use super::contents::{Contents, Said};
 use super::successor::Successor;
 use crate::delta::{self, Begun, Created};
-use crate::engine::{Attempt, Context, Need};
+use crate::names::Context;
+use crate::need::{Attempt, Need};
 use crate::views::locks::Whole;
 use crate::views::{CachedInode, Directory, File, begun, links};
 use arck_core_state::FileKind;

@@ -1,6 +1,6 @@
 //! Holding an inode as a whole, and the exclusive I/O on its data: what a call keeps from one attempt to the next.
 //!
-//! The rules are those of [`locks`](super::locks) and [`exclusive`](super::exclusive I/O).
+//! The rules are those of [`locks`](crate::views::locks) and of [exclusive I/O](crate::views::exclusive).
 
 use crate::Session;
 use crate::region::{Holder, LockGuard, WriteGuard};
@@ -10,28 +10,28 @@ use std::sync::atomic::Ordering;
 
 /// An inode held alone, with all its stripes.
 pub struct Whole {
-    pub(super) stripes: Stripes,
-    pub(super) _inode: WriteGuard<'static>,
+    pub(crate) stripes: Stripes,
+    pub(crate) _inode: WriteGuard<'static>,
 }
 
-pub(super) type Stripes = [Option<WriteGuard<'static>>; STRIPES];
+pub(crate) type Stripes = [Option<WriteGuard<'static>>; STRIPES];
 
 impl Striped {
-    pub(super) fn stripe(&self, place: usize) -> &Stripe {
+    pub(crate) fn stripe(&self, place: usize) -> &Stripe {
         &self.stripes[place % STRIPES].stripe
     }
-    pub(super) fn shard(&self, place: usize) -> &Shard {
+    pub(crate) fn shard(&self, place: usize) -> &Shard {
         &self.shards[place % TAILS].shard
     }
 }
 
 #[inline(always)]
-pub(super) fn striped(session: &'static Session, inode: &CachedInode) -> Option<&'static Striped> {
+pub(crate) fn striped(session: &'static Session, inode: &CachedInode) -> Option<&'static Striped> {
     let region = session.region();
     region.try_get(inode.striped.load(Ordering::Acquire))
 }
 
-/// As [`Context::lock_whole`](crate::engine::Context::lock_whole).
+/// As [`Viewing::lock_whole`](crate::views::Viewing::lock_whole).
 #[inline(always)]
 pub fn lock_whole(session: &'static Session, holder: Holder, inode: &'static CachedInode) -> Whole {
     let lock = inode.lock.write(holder);
@@ -39,7 +39,7 @@ pub fn lock_whole(session: &'static Session, holder: Holder, inode: &'static Cac
 }
 
 #[inline(always)]
-pub(super) fn with_stripes(
+pub(crate) fn with_stripes(
     session: &'static Session,
     holder: Holder,
     inode: &'static CachedInode,
@@ -60,8 +60,8 @@ pub(super) fn with_stripes(
 /// One thread's exclusive I/O on an inode's data, until dropped.
 #[must_use = "the exclusive I/O ends when this is dropped"]
 pub struct Exclusive {
-    pub(super) inode: &'static CachedInode,
-    pub(super) _held: LockGuard<'static>,
+    pub(crate) inode: &'static CachedInode,
+    pub(crate) _held: LockGuard<'static>,
 }
 
 impl Drop for Exclusive {

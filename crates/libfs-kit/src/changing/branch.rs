@@ -3,8 +3,9 @@
 //! Invariant: [`begun`] in the view says no more than is so: who finds a branch that may not be durable
 //! makes it so before anything is published in it.
 
+use super::Changing;
 use crate::delta::{Beginning, Begun, Branch};
-use crate::engine::{Attempt, Context, Need};
+use crate::need::{Attempt, Need};
 use crate::views::{CachedInode, begun, flag};
 use arck_core_state::branch::StoredBranch;
 use arck_pm::Flushed;
@@ -12,7 +13,7 @@ use arck_protocol::operation::Expected;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 
-impl Context<'_> {
+impl Changing<'_> {
     /// The inode's branch, begun if it has not been. Inside an operation, under the lock.
     ///
     /// Inlined, as what else gives back more than two words on the way of a change: read in other

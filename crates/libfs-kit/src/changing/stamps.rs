@@ -1,4 +1,4 @@
-//! The clock that stamps files, and stamping them.
+//! Stamping inodes with their times.
 //!
 //! # Invariants
 //! * What a view says of modification and change is durable: it is set behind the fence of the
@@ -6,24 +6,16 @@
 //!   coarse (some milliseconds, as the kernel's own file systems have it), so most operations find
 //!   their stamp there and store none.
 
+use super::Changing;
 use crate::delta::{Branch, InBranch, Line0};
-use crate::engine::{Attempt, Context};
+use crate::need::Attempt;
 use crate::views::CachedInode;
+use crate::views::times::now;
 use arck_pm::order;
 use arck_pm::{Durable, Flushed};
-use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::Ordering;
 
-/// Nanoseconds since the epoch, from the coarse clock that the kernel stamps files with; read
-/// through the vDSO, without a system call.
-pub fn now() -> i64 {
-    let time = clock_gettime(ClockId::RealtimeCoarse);
-    time.tv_sec
-        .saturating_mul(1_000_000_000)
-        .saturating_add(time.tv_nsec)
-}
-
-impl Context<'_> {
+impl Changing<'_> {
     /// Puts a file's or directory's times of modification and change into its branch, not flushed
     /// yet. False if they say so already, and durably. Inside an operation, under the lock of the
     /// whole inode.
@@ -37,7 +29,7 @@ impl Context<'_> {
         Ok(true)
     }
 
-    /// Stamps a branch as [`Context::put_times`]. Both times are of one operation: where several
+    /// Stamps a branch as [`Changing::put_times`]. Both times are of one operation: where several
     /// threads may stamp an inode, one does at a time, and durably at once.
     #[inline(always)]
     pub fn stamp(
@@ -84,16 +76,6 @@ impl CachedInode {
         let time = time as u64;
         self.modified.load(Ordering::Acquire) == time
             && self.changed.load(Ordering::Acquire) == time
-    }
-
-    /// A record that is durable says that names of it changed at that time, or the verified state says a
-    /// time of change: the later one stands, as after a fold.
-    #[inline(always)]
-    pub fn changed_at(&self, time: i64) {
-        let seen = self.changed.load(Ordering::Relaxed) as i64;
-        if seen != time && (seen < time || seen > now()) {
-            self.changed.store(time as u64, Ordering::Release);
-        }
     }
 
     /// Its branch says these times, durably.

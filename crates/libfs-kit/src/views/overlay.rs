@@ -1,28 +1,25 @@
-//! The overlay: names by which this session's deltas differ from the verified directories, and
-//! looking names up through it.
+//! The overlay: names by which this session's deltas differ from the verified directories.
 //!
 //! # Invariants
 //! * One table for all directories, found by hash of directory and name; every entry is also in
-//!   the list of a shard ([`crate::views::locks`]). Entries change under their stripe's lock, lists
+//!   the list of a shard ([`locks`](super::locks)). Entries change under their stripe's lock, lists
 //!   under their shard's; look-ups
 //!   take no lock and are validated by ownership, fold number and sequence afterwards.
 //! * A name that is replaced is found all the time; one that is renamed is found at the one place
 //!   or the other: who does not find it waits for the rename ([`Stripe::moves`]).
 //! * The memory of an entry is taken before the operation commits that needs it
-//!   ([`Context::prepare_overlay`]): what has committed is in the overlay.
+//!   ([`Viewing::prepare_overlay`]): what has committed is in the overlay.
 //! * An entry says what the name leads to (or that the verified name is hidden), and by which
 //!   record, so that a later operation can take that record's effect back.
 
-use crate::engine::{Attempt, Context, Need};
-use crate::names::OverlayEntry;
+use crate::need::Attempt;
 use crate::region::{AtomicOffset, HashLink, HashTable, Offset, ThreadSlot};
-use crate::views::verified::Seen;
-use crate::views::{Directory, Shard, Stripe};
+pub use crate::state::overlay::OverlayEntry;
+use crate::views::{Directory, Shard, Stripe, Viewing};
 use arck_core_state::directory::{self, Dentry};
 use arck_core_state::geometry::NAME_MAX;
 use arck_core_state::record::RecordRef;
 use arck_core_state::{FileKind, InodeNumber};
-use rustix::io::Errno;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 /// How a name stands in a directory.
@@ -40,35 +37,12 @@ pub struct Found {
     pub verified: Option<Dentry>,
 }
 
-/// What the names of a stripe were before one was looked up: the same under its lock, the answer
-/// still holds. It moves behind each change of the overlay: whoever takes it while a change is
-/// under way sees another one afterwards.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Before {
-    seen: Seen,
-    ownership: u64,
-    names: u32,
-}
-
-impl Before {
-    /// `hash`: of the name.
-    #[inline]
-    pub fn of(context: &Context<'_>, directory: Directory, hash: u64) -> Before {
-        let stripe = context.stripe(directory, hash);
-        Before {
-            names: stripe.names.load(Ordering::Acquire),
-            ownership: directory.ownership.load(Ordering::Acquire),
-            seen: context.seen(&directory),
-        }
-    }
-}
-
 fn table_hash(directory: InodeNumber, hash: u64) -> u64 {
     hash ^ u64::from(directory).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// Memory for the entry that a change of the overlay needs, if it needs one; given back unless
-/// [`Context::set_overlay`] has used it.
+/// [`Viewing::set_overlay`] has used it.
 pub struct Prepared {
     slot: &'static ThreadSlot<'static>,
     bytes: Offset<AtomicU8>,
@@ -91,7 +65,7 @@ impl Drop for Prepared {
     }
 }
 
-impl<'a> Context<'a> {
+impl Viewing<'_> {
     #[inline]
     pub fn hash(&self, name: &[u8]) -> u64 {
         directory::hash_name(self.session.welcome().hash_seed, name)
@@ -120,7 +94,7 @@ impl<'a> Context<'a> {
     }
 
     #[inline]
-    fn find_entry(
+    pub(crate) fn find_entry(
         &self,
         directory: InodeNumber,
         hash: u64,
@@ -136,119 +110,7 @@ impl<'a> Context<'a> {
             })
     }
 
-    /// Looks a name up; ENAMETOOLONG. `directory` is a view that is up to date; an answer is
-    /// given only if it still was when the search ended.
-    #[inline(always)]
-    pub fn lookup(&self, directory: Directory, name: &[u8]) -> Attempt<Found> {
-        self.search(directory, name)
-    }
-
-    /// What a name leads to, as [`Context::lookup`].
-    ///
-    /// Inlined where paths are walked: the answer of a call, with its many small fields, comes
-    /// through memory and is read there in other pieces than it was stored in, so that each read
-    /// waits for the stores to leave the processor, longer than the search takes.
-    #[inline(always)]
-    pub fn dentry(&self, directory: Directory, name: &[u8]) -> Attempt<Option<Dentry>> {
-        Ok(self.search(directory, name)?.dentry)
-    }
-
-    #[inline(always)]
-    fn search(&self, directory: Directory, name: &[u8]) -> Attempt<Found> {
-        if name.len() > NAME_MAX {
-            return Err(Errno::NAMETOOLONG.into());
-        }
-        let number = directory.number();
-        let header = self.header(number)?;
-        let expected = directory.expected();
-        let sequence = directory.sequence.load(Ordering::Acquire);
-        let hash = self.hash(name);
-        let mut found = Found {
-            hash,
-            dentry: None,
-            entry: Offset::NULL,
-            record: RecordRef::default(),
-            verified: None,
-        };
-        let mut hidden = false;
-        if directory.part().overlaid.load(Ordering::Acquire) != 0
-            && let Some((offset, entry)) = self.find_entry(number, hash, name)
-        {
-            found.entry = offset;
-            let inode = entry.inode.load(Ordering::Acquire);
-            if inode != 0 {
-                let (generation, kind) = (entry.generation.load(Ordering::Relaxed), entry.kind());
-                std::sync::atomic::fence(Ordering::Acquire);
-                if entry.inode.load(Ordering::Relaxed) != inode {
-                    // Hidden, and perhaps made to lead elsewhere, while it was read.
-                    return Err(Need::Again.into());
-                }
-                found.dentry = Some(Dentry {
-                    inode,
-                    generation,
-                    kind: kind.ok_or(Errno::IO)?,
-                });
-                found.record = RecordRef {
-                    unit: entry.record_unit.load(Ordering::Relaxed),
-                    sequence: entry.record_sequence.load(Ordering::Relaxed),
-                };
-            }
-            hidden = true;
-            if entry.verified.load(Ordering::Relaxed) != 0 {
-                found.verified = Some(Dentry {
-                    inode: entry.verified_inode.load(Ordering::Relaxed),
-                    generation: entry.verified_generation.load(Ordering::Relaxed),
-                    kind: FileKind::File,
-                });
-            }
-        }
-        if !hidden && directory.verified_root().pointer() != 0 {
-            found.verified = self.verified_dentry(directory, sequence, hash, name)?;
-            found.dentry = found.verified;
-        }
-        if header.sequence.load(Ordering::Acquire) != sequence
-            || header.fold() != expected.fold
-            || header.ownership().bare() != expected.ownership
-        {
-            return Err(Need::Again.into());
-        }
-        if found.dentry.is_none() && self.stripe(directory, hash).is_moving() {
-            return Err(Need::Busy(number).into());
-        }
-        Ok(found)
-    }
-
-    /// What the verified directory says of a name; `sequence` is the one that the view had when
-    /// the search began.
-    fn verified_dentry(
-        &self,
-        directory: Directory,
-        sequence: u64,
-        hash: u64,
-        name: &[u8],
-    ) -> Attempt<Option<Dentry>> {
-        let buckets = directory.base_size.load(Ordering::Relaxed) / 4096;
-        match directory::lookup(self.session, directory.verified_root(), buckets, hash, name) {
-            Ok(verified) => Ok(verified.map(|found| found.dentry)),
-            Err(directory::Torn) if self.session.take_denied() => {
-                self.told_dentry(directory, sequence, name)
-            }
-            Err(directory::Torn) => Err(self.torn(directory, sequence)),
-        }
-    }
-
-    /// A pointer of a verified directory led nowhere: it changed since the search began at
-    /// `sequence`, or it is damaged. The view does not tell: another thread may have brought it
-    /// up to date meanwhile, with this search still among the pages of before.
-    #[cold]
-    fn torn(&self, directory: Directory, sequence: u64) -> crate::engine::Stop {
-        match self.header(directory.number()) {
-            Ok(header) if header.sequence.load(Ordering::Acquire) == sequence => Errno::IO.into(),
-            _ => Need::Again.into(),
-        }
-    }
-
-    /// Takes the memory that [`Context::set_overlay`] will need for a name that leads to something
+    /// Takes the memory that [`Viewing::set_overlay`] will need for a name that leads to something
     /// then (`adds`), or to nothing. Under the lock under which the change is made. ENOMEM.
     #[inline]
     pub fn prepare_overlay(&self, name: &[u8], found: &Found, adds: bool) -> Attempt<Prepared> {

@@ -6,8 +6,10 @@
 //! * Of an operation on several inodes either all stands, or what was published is taken back, inside
 //!   the operation, before it is made again.
 
-use super::{ATTEMPTS_MAX, Attempt, Context, Need, Progress};
+use super::Changing;
+use crate::attempt::ATTEMPTS_MAX;
 use crate::delta::{Beginning, Commit};
+use crate::need::{Attempt, Need};
 use crate::ownership::{self, Straddled};
 use crate::views::CachedInode;
 use arck_pm::order::FlushedSet;
@@ -15,7 +17,7 @@ use arck_pm::{Durable, order};
 use arck_protocol::operation::Expected;
 use rustix::io::Errno;
 
-/// What [`Context::confirm`] found.
+/// What [`Changing::confirm`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Confirmed {
     /// The delta stands: auxiliary state is to be brought up to it.
@@ -24,7 +26,7 @@ pub enum Confirmed {
     Folded,
 }
 
-impl Context<'_> {
+impl Changing<'_> {
     /// The second look, after publishing. The first of `inodes` is the one in whose delta the
     /// operation was published; `published` is the word by which it was, durably: `_committed`.
     #[inline]
@@ -34,7 +36,7 @@ impl Context<'_> {
         published: Published,
         _committed: Durable<Commit>,
     ) -> Attempt<Confirmed> {
-        self.call.reach(Progress::Published);
+        self.has_published();
         if self.all_hold(inodes)? {
             return Ok(Confirmed::Standing);
         }

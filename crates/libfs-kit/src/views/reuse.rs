@@ -10,10 +10,10 @@
 //!   so whoever claims the slot when the thread is gone, in whichever process, goes on with them;
 //!   slots change hands with the ordering of their claim. They are atomics, each used relaxed.
 
-use crate::engine::{Attempt, Context, Need};
+use crate::need::{Attempt, Need};
 use crate::region::{AtomicOffset, Offset, ThreadSlot};
 use crate::state::at_hand::NUMBERS;
-use crate::views::{CachedInode, Views};
+use crate::views::{CachedInode, Viewing, Views};
 use arck_core_state::InodeNumber;
 use std::sync::atomic::Ordering;
 
@@ -105,7 +105,7 @@ pub fn next_dead(views: &Views, slot: &ThreadSlot<'_>) -> Option<bool> {
     own.max(is_over(&views.reuse_first))
 }
 
-impl<'a> Context<'a> {
+impl Viewing<'_> {
     /// Queues the number of an inode that died uncommitted, until no thread looks at it any more: with
     /// the thread's own first, many of which are handed on at once.
     pub fn queue_reuse(&self, inode: &'static CachedInode) {

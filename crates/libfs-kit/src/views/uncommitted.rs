@@ -1,0 +1,93 @@
+//! The end of inodes that were never committed, and of what has lost its last name.
+//!
+//! # Invariants
+//! * The number of an inode that dies uncommitted is used again only after its branch has durably
+//!   ended, so that a new inode never inherits contents.
+//! * Only this session knows of what is uncommitted: no fold takes what has no name.
+
+use super::{CachedInode, File, Viewing, begun, flag};
+use crate::delta::Branch;
+use crate::need::{Attempt, Need};
+use arck_core_state::header::HeaderKind;
+use std::sync::atomic::Ordering;
+
+impl Viewing<'_> {
+    /// Durably ends the branch of an inode that dies uncommitted.
+    pub(crate) fn end_branch(&self, inode: &CachedInode) -> Attempt<()> {
+        let slot = inode
+            .expected()
+            .branch_slot(self.header(inode.number())?)
+            .ok_or(Need::Again)?;
+        Ok(Branch::at(self.session, slot)?.end()?)
+    }
+
+    /// A name of an inode is gone, or it is not open any more: if it has no name left, in this
+    /// session's view, it is marked, and what was never committed ends if nobody here has it open.
+    #[inline]
+    pub fn dispose(&self, inode: &'static CachedInode) {
+        let may_end = inode.has(flag::UNCOMMITTED) && !inode.is_open();
+        let is_marked = inode.has(flag::UNLINKED);
+        let has_none = || !inode.is_directory() && inode.links() == 0;
+        if if is_marked { may_end } else { has_none() } {
+            self.dispose_of_last(inode, is_marked, may_end);
+        }
+    }
+
+    /// Of what had no name left, and was open to nobody if it `may_end`, when it was looked at.
+    fn dispose_of_last(&self, inode: &'static CachedInode, is_marked: bool, may_end: bool) {
+        let _locked = self.lock_whole(inode);
+        if let Ok(file) = File::of(inode) {
+            if inode.links() == 0 {
+                if !is_marked {
+                    let pages = file.part().pages.load(Ordering::Relaxed);
+                    self.session.state().data.note_dropped(pages);
+                }
+                inode.set(flag::UNLINKED, true);
+            } else {
+                // A link was made meanwhile.
+                if may_end {
+                    inode.set(flag::UNLINKED, false);
+                }
+                return;
+            }
+        }
+        // Decided under the lock: two threads may come here for one inode.
+        let granted = self
+            .header(inode.number())
+            .is_ok_and(|header| header.kind() == HeaderKind::Granted);
+        if !inode.has(flag::UNCOMMITTED) || !granted {
+            return;
+        }
+        if self
+            .shards(inode)
+            .any(|shard| shard.tail_first.load(Ordering::Relaxed) != 0)
+        {
+            // Its records may have removed names elsewhere: they count until a fold has taken
+            // them; then the number comes back (see `refresh_if_folded`).
+            return;
+        }
+        // If it is open, its last close comes here again.
+        if !inode.refuse_openings() {
+            return;
+        }
+        if inode.branch.load(Ordering::Relaxed) != begun::NOT && self.end_branch(inode).is_err() {
+            // A fold has it marked. Nothing that the branch leads to may be used again; whoever looks for what is
+            // left by folds comes back to it (`refresh_dirty`).
+            inode.allow_openings();
+            return;
+        }
+        self.end_uncommitted(inode);
+    }
+
+    /// Forgets an inode that died uncommitted, and queues its number. Under its lock, with openings
+    /// refused until there is no view that could be opened.
+    pub fn end_uncommitted(&self, inode: &'static CachedInode) {
+        // First: who reads without its lock looks at this afterwards, and what he has read may be
+        // another's by then.
+        inode.sequence.store(u64::MAX, Ordering::SeqCst);
+        self.discard_delta(inode);
+        inode.flags.store(0, Ordering::Release);
+        inode.allow_openings();
+        self.queue_reuse(inode);
+    }
+}
