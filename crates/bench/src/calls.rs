@@ -29,6 +29,12 @@ pub trait Calls {
     fn write(&self, file: Self::File, data: &[u8], position: u64) -> Outcome<()>;
     /// Writes a whole buffer at the file's offset.
     fn append(&self, file: Self::File, data: &[u8]) -> Outcome<()>;
+    /// Reads what there is at a position, at most a buffer; 0 at the end.
+    fn read_some(&self, file: Self::File, buffer: &mut [u8], position: u64) -> Outcome<usize>;
+    /// Gives a file another size.
+    fn truncate(&self, file: Self::File, size: u64) -> Outcome<()>;
+    /// Makes what was written durable.
+    fn sync(&self, file: Self::File) -> Outcome<()>;
 }
 
 /// libc's calls below a directory.
@@ -158,6 +164,24 @@ impl Calls for LibcCalls {
         let done = unsafe { libc::write(file, data.as_ptr().cast(), data.len()) };
         whole(done, data.len(), "write")
     }
+    #[inline]
+    fn read_some(&self, file: i32, buffer: &mut [u8], position: u64) -> Outcome<usize> {
+        let (start, length) = (buffer.as_mut_ptr().cast(), buffer.len());
+        // SAFETY: the buffer is writable and of that length.
+        let done = unsafe { libc::pread(file, start, length, position as libc::off_t) };
+        usize::try_from(done).map_err(|_| failed("pread", c""))
+    }
+    #[inline]
+    fn truncate(&self, file: i32, size: u64) -> Outcome<()> {
+        // SAFETY: numbers only.
+        let result = unsafe { libc::ftruncate(file, size as libc::off_t) };
+        zero(result, "ftruncate", c"")
+    }
+    #[inline]
+    fn sync(&self, file: i32) -> Outcome<()> {
+        // SAFETY: a number only.
+        zero(unsafe { libc::fsync(file) }, "fsync", c"")
+    }
 }
 
 /// ArckFS's Rust API; paths are relative to the root of the pool.
@@ -261,5 +285,20 @@ impl Calls for DirectCalls {
             Ok(length) if length == data.len() => Ok(()),
             other => Err(format!("append: {other:?}")),
         }
+    }
+    #[inline]
+    fn read_some(&self, file: Handle, buffer: &mut [u8], position: u64) -> Outcome<usize> {
+        let read = self.file_system.read(file, buffer, Some(position));
+        read.map_err(|errno| format!("read: {errno}"))
+    }
+    #[inline]
+    fn truncate(&self, file: Handle, size: u64) -> Outcome<()> {
+        let truncated = self.file_system.truncate_handle(file, size);
+        truncated.map_err(|errno| format!("truncate: {errno}"))
+    }
+    #[inline]
+    fn sync(&self, file: Handle) -> Outcome<()> {
+        let synced = self.file_system.sync(file);
+        synced.map_err(|errno| format!("sync: {errno}"))
     }
 }

@@ -8,6 +8,10 @@
 //! | `pool` | a pool in memory with a controller in a process of its own |
 //! | `worker` | the process that measures, started anew for each way to call ArckFS |
 //! | `micro` | the command that starts workers and reports |
+//! | `growth` | calls as directories grow, in a fresh session, with a bystander |
+//! | `fxmark` | FxMark's cases |
+//! | `personalities` | Filebench's varmail, webproxy, webserver, fileserver |
+//! | `crew` | threads and processes that do the same together, which both of them are |
 //! | `threads` | two threads beside one |
 //! | `sharing` | two sessions on one file and in one directory; hand-overs |
 //! | `webproxy` | small files as values: KVFS beside ArckFS |
@@ -17,7 +21,9 @@
 //! | `beside` | what the preload library costs calls that are not on the pool |
 //! | `start` | starting a program, memory and storage for each file |
 //! | `floor` | what the machine itself asks for: a system call, a fence, a copied page |
-//! | `report`, `machine` | tables, and the facts beside them |
+//! | `conversation` | orders to a worker, and its answers |
+//! | `latencies`, `progress` | how long single calls take; how far a measurement is |
+//! | `report`, `chapter`, `machine` | tables, and the facts beside them |
 //!
 //! # Invariants
 //! * Both sides of a comparison run in one process and (but for `threads`) one thread, in alternating rounds, on the
@@ -26,15 +32,23 @@
 
 mod beside;
 mod calls;
+mod chapter;
+mod conversation;
 mod count;
+mod crew;
 mod floor;
+mod fxmark;
 mod groups;
+mod growth;
+mod latencies;
 mod machine;
 mod measure;
 mod micro;
 mod outcome;
 mod output;
+mod personalities;
 mod pool;
+mod progress;
 mod recovery;
 mod report;
 mod sharing;
@@ -62,6 +76,12 @@ struct Arguments {
 enum Command {
     /// Times of single operations beside tmpfs, in interleaved rounds
     Micro(micro::MicroArguments),
+    /// Calls as directories grow to a million files, and what a bystander waits meanwhile
+    Growth(growth::GrowthArguments),
+    /// FxMark's 19 cases, by 1 and 2 threads and by 2 processes
+    Fxmark(fxmark::FxmarkArguments),
+    /// Filebench's varmail, webproxy, webserver and fileserver
+    Personalities(personalities::PersonalitiesArguments),
     /// System calls for each operation in the steady state
     Count(count::CountArguments),
     /// What the preload library costs calls that are not on the pool
@@ -87,6 +107,9 @@ enum Command {
 fn run(arguments: Arguments) -> Outcome<()> {
     match arguments.command {
         Some(Command::Micro(arguments)) => micro::main(&arguments),
+        Some(Command::Growth(arguments)) => growth::main(&arguments),
+        Some(Command::Fxmark(arguments)) => fxmark::main(&arguments),
+        Some(Command::Personalities(arguments)) => personalities::main(&arguments),
         Some(Command::Count(arguments)) => count::main(&arguments),
         Some(Command::Beside(arguments)) => beside::main(&arguments),
         Some(Command::Start(arguments)) => start::main(&arguments),

@@ -45,6 +45,27 @@ enum Server {
     },
 }
 
+/// Whether there is memory for what a measurement makes in [`MEMORY`]; an error says how much there should be.
+pub fn need_memory(bytes: u64, what: &str) -> Outcome<()> {
+    let room = rustix::fs::statvfs(MEMORY).map_err(|error| format!("{MEMORY}: {error}"))?;
+    let mount = room.f_bavail * room.f_frsize;
+    let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = memory
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kilobytes = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    let free = kilobytes.map_or(mount, |kilobytes| mount.min(kilobytes * 1024));
+    let mebibytes = |bytes: u64| bytes.div_ceil(1 << 20);
+    match free >= bytes {
+        true => Ok(()),
+        false => Err(format!(
+            "{what} need {} MiB of memory, of which {MEMORY} has {} MiB: ask for less, or make room there",
+            mebibytes(bytes),
+            mebibytes(free)
+        )),
+    }
+}
+
 /// The command `arck`: the one named, or the one beside this executable.
 pub fn find_command(named: Option<&Path>) -> Outcome<Option<PathBuf>> {
     match named {

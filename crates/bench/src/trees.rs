@@ -8,6 +8,7 @@
 //!
 //! Invariant: what the commands read (archives) lies on tmpfs for both sides, and was made before.
 
+use crate::conversation::{self, Conversation};
 use crate::machine::Machine;
 use crate::measure::median;
 use crate::outcome::Outcome;
@@ -19,9 +20,8 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 /// Bytes of the pool: room for all that a round makes, twice.
@@ -99,9 +99,7 @@ struct Report {
 
 /// A worker, which runs a command for each line and answers with what it took.
 pub struct Side {
-    child: Child,
-    orders: ChildStdin,
-    answers: BufReader<ChildStdout>,
+    worker: Conversation,
     here: String,
 }
 
@@ -120,47 +118,19 @@ impl Side {
                 bench.tmpfs().display().to_string()
             }
         };
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .spawn()
-            .map_err(|error| format!("starting a worker: {error}"))?;
-        let (Some(orders), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err("a worker has no pipes".to_owned());
-        };
-        Ok(Side {
-            child,
-            orders,
-            answers: BufReader::new(answers),
-            here,
-        })
+        let worker = Conversation::start(command)?;
+        Ok(Side { worker, here })
     }
 
     /// Runs a command, with the side's directory in place of `{}`.
     pub fn run(&mut self, command: &[String]) -> Outcome<Took> {
         let here = |word: &String| word.replace(HERE, &self.here);
         let words: Vec<String> = command.iter().map(here).collect();
-        let mut line = serde_json::to_string(&words).map_err(|error| error.to_string())?;
-        line.push('\n');
-        let mut answer = String::new();
-        self.orders
-            .write_all(line.as_bytes())
-            .and_then(|()| self.answers.read_line(&mut answer))
-            .map_err(|error| format!("a worker: {error}"))?;
-        serde_json::from_str::<Outcome<Took>>(&answer)
-            .map_err(|error| format!("a worker's answer makes no sense: {error}"))?
+        self.worker.ask(&words)
     }
 
     pub fn end(self) -> Outcome<()> {
-        let Side {
-            mut child, orders, ..
-        } = self;
-        drop(orders);
-        match child.wait() {
-            Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(format!("a worker failed: {status}")),
-            Err(error) => Err(error.to_string()),
-        }
+        self.worker.end()
     }
 }
 
@@ -168,13 +138,7 @@ impl Side {
 pub fn commands(here: &str) -> Outcome<()> {
     // Who does nothing on the pool is no member of its group.
     fs::metadata(here).map_err(|error| format!("{here}: {error}"))?;
-    for line in std::io::stdin().lines() {
-        let line = line.map_err(|error| error.to_string())?;
-        let words: Vec<String> = serde_json::from_str(&line).map_err(|error| error.to_string())?;
-        let answer = serde_json::to_string(&command(&words)).map_err(|error| error.to_string())?;
-        println!("{answer}");
-    }
-    Ok(())
+    conversation::answer(|words: Vec<String>| command(&words))
 }
 
 /// Milliseconds of processor time of all children that have ended.

@@ -18,6 +18,9 @@ use std::path::PathBuf;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Task {
     Micro,
+    Growth,
+    Fxmark,
+    Personalities,
     Count,
     Beside,
     Memory,
@@ -51,6 +54,9 @@ pub struct WorkerArguments {
     threads: u64,
     #[arg(long, default_value_t = 1)]
     mean: u64,
+    /// The trust group to be one of.
+    #[arg(long, default_value = "")]
+    group: String,
     #[arg(long)]
     long: bool,
     #[arg(long)]
@@ -115,7 +121,7 @@ pub fn main(arguments: &WorkerArguments) -> Outcome<()> {
         let options = ConnectOptions {
             pool: arguments.pool.clone(),
             mount: MOUNT.into(),
-            group: Vec::new(),
+            group: arguments.group.clone().into_bytes(),
         };
         let file_system = FileSystem::connect(&options).map_err(|error| error.to_string())?;
         let calls = DirectCalls { file_system };
@@ -136,6 +142,15 @@ where
             base: arguments.tmpfs.to_string_lossy().into_owned(),
         };
         return print(&threads::measure(calls, &tmpfs, arguments.rounds)?);
+    }
+    if arguments.task == Task::Growth {
+        return crate::growth::work(calls);
+    }
+    if arguments.task == Task::Fxmark {
+        return crate::crew::work(calls, crate::fxmark::prepare);
+    }
+    if arguments.task == Task::Personalities {
+        return crate::crew::work(calls, crate::personalities::prepare);
     }
     if arguments.task == Task::Count {
         return count::loops(calls, arguments.stepped);

@@ -1,0 +1,174 @@
+//! What most commands find: rows that set tmpfs and Arck beside each other, and beside what is wanted.
+
+use crate::latencies::Latencies;
+use crate::machine::Machine;
+use crate::measure::median;
+use crate::output::Report;
+use serde::Serialize;
+
+/// What one command has measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Chapter {
+    /// The command that prints it.
+    pub command: String,
+    /// What is measured and how, in sentences.
+    pub told: String,
+    pub machine: Machine,
+    pub persist: String,
+    pub flushing: String,
+    pub controller: String,
+    /// Rounds on each side; medians are told.
+    pub rounds: usize,
+    pub rows: Vec<Row>,
+}
+
+/// One kind of operations in one setting.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    pub what: String,
+    pub setting: String,
+    /// Nanoseconds from one operation to the next, of all threads together.
+    pub tmpfs: f64,
+    pub arck: f64,
+    /// Median of the pairs: above 1, Arck is faster.
+    pub ratio: f64,
+    /// The ratio that is asked for.
+    pub wanted: Option<f64>,
+    /// Of single calls, where they are timed one by one.
+    pub calls: Option<Sides>,
+    /// Of another session's calls meanwhile.
+    pub bystander: Option<Sides>,
+}
+
+/// Latencies on both sides, medians of the rounds.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Sides {
+    pub tmpfs: Latencies,
+    pub arck: Latencies,
+}
+
+impl Row {
+    /// From the rounds' pairs of nanoseconds: tmpfs, Arck.
+    pub fn of_pairs(what: &str, setting: &str, pairs: &[(f64, f64)], wanted: Option<f64>) -> Row {
+        Row {
+            what: what.to_owned(),
+            setting: setting.to_owned(),
+            tmpfs: median(pairs.iter().map(|pair| pair.0)),
+            arck: median(pairs.iter().map(|pair| pair.1)),
+            ratio: median(pairs.iter().map(|(tmpfs, arck)| tmpfs / arck)),
+            wanted,
+            calls: None,
+            bystander: None,
+        }
+    }
+}
+
+impl Sides {
+    pub fn of_pairs(pairs: &[(Latencies, Latencies)]) -> Sides {
+        let middle = |list: Vec<Latencies>| {
+            let of = |field: fn(&Latencies) -> f64| median(list.iter().map(field));
+            Latencies {
+                calls: of(|one| one.calls as f64) as u64,
+                middle: of(|one| one.middle),
+                percent_99: of(|one| one.percent_99),
+                percent_99_9: of(|one| one.percent_99_9),
+                longest: of(|one| one.longest),
+            }
+        };
+        Sides {
+            tmpfs: middle(pairs.iter().map(|pair| pair.0).collect()),
+            arck: middle(pairs.iter().map(|pair| pair.1).collect()),
+        }
+    }
+}
+
+fn wanted(wanted: Option<f64>) -> String {
+    wanted.map_or_else(String::new, |wanted| format!("{wanted:.1}"))
+}
+
+impl Report for Chapter {
+    fn write(&self, text: &mut String) -> std::fmt::Result {
+        use std::fmt::Write;
+        writeln!(
+            text,
+            "`{}`: {} Medians of {} round(s) on each side, in turns; factor = tmpfs / Arck, median of the pairs, above \
+             1 Arck is faster. `--persist {}` ({}); controller: {}. {}.\n",
+            self.command,
+            self.told,
+            self.rounds,
+            self.persist,
+            self.flushing,
+            self.controller,
+            self.machine
+        )?;
+        writeln!(
+            text,
+            "| operation | where | tmpfs ns | Arck ns | factor | wanted |"
+        )?;
+        writeln!(text, "| --- | --- | ---: | ---: | ---: | ---: |")?;
+        for row in &self.rows {
+            writeln!(
+                text,
+                "| {} | {} | {:.0} | {:.0} | {:.2} | {} |",
+                row.what,
+                row.setting,
+                row.tmpfs,
+                row.arck,
+                row.ratio,
+                wanted(row.wanted)
+            )?;
+        }
+        self.write_latencies(text)
+    }
+}
+
+impl Chapter {
+    fn write_latencies(&self, text: &mut String) -> std::fmt::Result {
+        use std::fmt::Write;
+        let timed = |row: &&Row| row.calls.is_some() || row.bystander.is_some();
+        if !self.rows.iter().any(|row| timed(&row)) {
+            return Ok(());
+        }
+        writeln!(
+            text,
+            "\nSingle calls, and a bystander's (another session's, in a directory of its own), microseconds; wanted: \
+             none longer than 10,000, and of the bystander's 99.9 % within 2,000.\n"
+        )?;
+        writeln!(
+            text,
+            "| operation | where | side | half | 99 % | 99.9 % | longest | bystander's 99.9 % | longest |"
+        )?;
+        writeln!(
+            text,
+            "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |"
+        )?;
+        for row in self.rows.iter().filter(timed) {
+            for (side, name) in ["tmpfs", "Arck"].into_iter().enumerate() {
+                let of = |sides: Option<Sides>| sides.map(|both| [both.tmpfs, both.arck][side]);
+                let cells = |latencies: Option<Latencies>, fields: &[fn(&Latencies) -> f64]| {
+                    let cell = |field: &fn(&Latencies) -> f64| match &latencies {
+                        Some(found) => format!("{:.1}", field(found) / 1e3),
+                        None => "-".to_owned(),
+                    };
+                    fields.iter().map(cell).collect::<Vec<_>>().join(" | ")
+                };
+                let own = cells(
+                    of(row.calls),
+                    &[
+                        |one| one.middle,
+                        |one| one.percent_99,
+                        |one| one.percent_99_9,
+                        |one| one.longest,
+                    ],
+                );
+                let other = cells(
+                    of(row.bystander),
+                    &[|one| one.percent_99_9, |one| one.longest],
+                );
+                let (what, setting) = (&row.what, &row.setting);
+                writeln!(text, "| {what} | {setting} | {name} | {own} | {other} |")?;
+            }
+        }
+        Ok(())
+    }
+}

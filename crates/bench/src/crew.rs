@@ -1,0 +1,283 @@
+//! Threads and processes that do the same together: FxMark's cases and Filebench's personalities.
+//!
+//! # Invariants
+//! * All threads of all processes begin a run at a moment that they were told before, and it takes from when the
+//!   first of them begins until the last is done.
+//! * Both sides do the same operations; rounds of the one and the other alternate, and which is first does too.
+//!   Each process has a session of its own, of one trust group. A round that is not counted comes first.
+
+use crate::chapter::{Chapter, Row};
+use crate::conversation::{self, Conversation};
+use crate::machine::Machine;
+use crate::measure::monotonic;
+use crate::outcome::Outcome;
+use crate::pool::{self, Bench};
+use crate::progress::Progress;
+use arck_pm::PersistOption;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use std::time::Duration;
+
+/// The trust group of all processes.
+const GROUP: &str = "crew";
+/// Nanoseconds in which threads start, before they begin.
+const START: u64 = 5_000_000;
+
+/// What one process of a crew has to know.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Share<W> {
+    /// What is done.
+    pub work: W,
+    /// Processes, and which of them this is.
+    pub processes: u64,
+    pub process: u64,
+    /// Threads of each process.
+    pub threads: u64,
+    /// All is divided by this: 1, or more for a quick look.
+    pub divisor: u64,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+enum Order<W> {
+    Prepare(Share<W>),
+    Run { at: u64 },
+    Clean,
+}
+
+/// When the first thread began and the last was done (nanoseconds of the monotonic clock), and what all did.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Span {
+    begin: u64,
+    end: u64,
+    operations: u64,
+}
+
+/// What a thread does in a run; it answers how many operations that was.
+pub type Turns<'c> = Box<dyn FnMut() -> Outcome<u64> + Send + 'c>;
+
+/// A process that is prepared.
+pub struct Prepared<'c> {
+    pub threads: Vec<Turns<'c>>,
+    /// Removes what was prepared or made.
+    pub clean: Box<dyn FnOnce() -> Outcome<()> + 'c>,
+}
+
+/// Whether each round begins with something new, or goes on with what the one before has left.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Rounds {
+    Anew,
+    GoOn,
+}
+
+/// One side's processes.
+struct Crew<W> {
+    processes: Vec<Conversation>,
+    share: Share<W>,
+}
+
+impl<W: Copy + Serialize> Crew<W> {
+    fn start(bench: &Bench, task: &str, kernel: bool, share: Share<W>) -> Outcome<Crew<W>> {
+        let start = |_| {
+            let mut command = bench.worker(None)?;
+            command.args(["--task", task, "--group", GROUP]);
+            if kernel {
+                command.arg("--kernel");
+            }
+            Conversation::start(command)
+        };
+        Ok(Crew {
+            processes: (0..share.processes).map(start).collect::<Outcome<_>>()?,
+            share,
+        })
+    }
+
+    /// One after the other: the first makes what all share, and is the last to remove it.
+    fn prepare(&mut self) -> Outcome<()> {
+        for (process, worker) in self.processes.iter_mut().enumerate() {
+            let share = Share {
+                process: process as u64,
+                ..self.share
+            };
+            let _: Option<Span> = worker.ask(&Order::Prepare(share))?;
+        }
+        Ok(())
+    }
+
+    fn clean(&mut self) -> Outcome<()> {
+        for worker in self.processes.iter_mut().rev() {
+            let _: Option<Span> = worker.ask(&Order::<W>::Clean)?;
+        }
+        Ok(())
+    }
+
+    /// Nanoseconds from one operation to the next.
+    fn run(&mut self) -> Outcome<f64> {
+        let at = monotonic() + START;
+        for worker in &mut self.processes {
+            worker.tell(&Order::<W>::Run { at })?;
+        }
+        let mut all: Option<Span> = None;
+        for worker in &mut self.processes {
+            let span: Option<Span> = worker.hear()?;
+            let span = span.ok_or("a worker measured nothing")?;
+            all = Some(all.map_or(span, |all| all.and(span)));
+        }
+        let all = all.ok_or("there are no processes")?;
+        Ok((all.end - all.begin) as f64 / all.operations as f64)
+    }
+
+    fn end(self) -> Outcome<()> {
+        let mut processes = self.processes.into_iter();
+        processes.try_for_each(Conversation::end)
+    }
+}
+
+impl Span {
+    fn and(self, other: Span) -> Span {
+        Span {
+            begin: self.begin.min(other.begin),
+            end: self.end.max(other.end),
+            operations: self.operations + other.operations,
+        }
+    }
+}
+
+/// Something to measure.
+pub struct Task<W> {
+    pub name: &'static str,
+    pub setting: String,
+    pub share: Share<W>,
+    pub rounds: Rounds,
+    pub wanted: Option<f64>,
+}
+
+/// How a command was called.
+pub struct How<'h> {
+    pub command: &'static str,
+    /// What its workers are told that they are.
+    pub task: &'static str,
+    pub told: &'static str,
+    pub rounds: usize,
+    pub persist: PersistOption,
+    pub arck: Option<&'h Path>,
+    /// Bytes of the pool, and of memory that both sides need.
+    pub pool: u64,
+    pub memory: u64,
+}
+
+/// Measures all of it, each on a pool of its own.
+pub fn measure<W: Copy + Serialize>(how: &How, tasks: &[Task<W>]) -> Outcome<Chapter> {
+    let machine = Machine::look();
+    pool::need_memory(how.memory, how.command)?;
+    let progress = Progress::new(how.command, tasks.len());
+    let mut chapter = Chapter {
+        command: how.command.to_owned(),
+        told: how.told.to_owned(),
+        machine,
+        persist: how.persist.to_string(),
+        flushing: String::new(),
+        controller: String::new(),
+        rounds: how.rounds,
+        rows: Vec::new(),
+    };
+    for task in tasks {
+        progress.next(format!("{}, {}", task.name, task.setting));
+        let mut bench = Bench::start(how.pool, how.persist, how.arck)?;
+        pool::policy_name(bench.policy).clone_into(&mut chapter.flushing);
+        bench.server().clone_into(&mut chapter.controller);
+        let pairs = pairs(&bench, how, task)
+            .map_err(|error| format!("{}, {}: {error}", task.name, task.setting))?;
+        bench.stop()?;
+        let row = Row::of_pairs(task.name, &task.setting, &pairs, task.wanted);
+        chapter.rows.push(row);
+    }
+    Ok(chapter)
+}
+
+/// The rounds' nanoseconds of an operation, on tmpfs and on Arck.
+fn pairs<W: Copy + Serialize>(
+    bench: &Bench,
+    how: &How,
+    task: &Task<W>,
+) -> Outcome<Vec<(f64, f64)>> {
+    let start = |kernel| Crew::start(bench, how.task, kernel, task.share);
+    let mut sides = [start(true)?, start(false)?];
+    let anew = task.rounds == Rounds::Anew;
+    if !anew {
+        sides.iter_mut().try_for_each(Crew::prepare)?;
+    }
+    let mut pairs = Vec::new();
+    for round in 0..=how.rounds {
+        let mut pair = [0.0; 2];
+        for turn in 0..2 {
+            let side = (round + turn) % 2;
+            let crew = &mut sides[side];
+            if anew {
+                crew.prepare()?;
+            }
+            pair[side] = crew.run()?;
+            if anew {
+                crew.clean()?;
+            }
+        }
+        if round > 0 {
+            pairs.push((pair[0], pair[1]));
+        }
+    }
+    for mut crew in sides {
+        if !anew {
+            crew.clean()?;
+        }
+        crew.end()?;
+    }
+    Ok(pairs)
+}
+
+/// In a worker: obeys orders until there are no more.
+pub fn work<'c, C, W: DeserializeOwned>(
+    calls: &'c C,
+    prepare: impl Fn(&'c C, Share<W>) -> Outcome<Prepared<'c>>,
+) -> Outcome<()> {
+    let mut prepared: Option<Prepared> = None;
+    conversation::answer(|order| match order {
+        Order::Prepare(share) => {
+            prepared = Some(prepare(calls, share)?);
+            Ok(None)
+        }
+        Order::Run { at } => match &mut prepared {
+            Some(prepared) => run(prepared, at).map(Some),
+            None => Err("nothing is prepared".to_owned()),
+        },
+        Order::Clean => match prepared.take() {
+            Some(prepared) => (prepared.clean)().map(|()| None),
+            None => Err("nothing is prepared".to_owned()),
+        },
+    })
+}
+
+fn run(prepared: &mut Prepared, at: u64) -> Outcome<Span> {
+    let one = |turns: &mut Turns| -> Outcome<Span> {
+        std::thread::sleep(Duration::from_nanos(at.saturating_sub(monotonic())));
+        let begin = monotonic();
+        let operations = turns()?;
+        Ok(Span {
+            begin,
+            end: monotonic(),
+            operations,
+        })
+    };
+    let spans: Vec<Outcome<Span>> = std::thread::scope(|scope| {
+        let threads = prepared.threads.iter_mut();
+        let threads: Vec<_> = threads
+            .map(|turns| scope.spawn(move || one(turns)))
+            .collect();
+        let joined = threads.into_iter().map(|thread| thread.join());
+        joined
+            .map(|result| result.unwrap_or_else(|_| Err("a thread panicked".into())))
+            .collect()
+    });
+    let spans: Vec<Span> = spans.into_iter().collect::<Outcome<_>>()?;
+    let all = spans.into_iter().reduce(Span::and);
+    all.ok_or_else(|| "there are no threads".to_owned())
+}
