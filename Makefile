@@ -70,10 +70,14 @@ model: prepare
 fuzz: prepare
 	scripts/fuzz $(SECONDS)
 
-# Paired measurements of single operations and starts beside tmpfs; `arck-bench --help` names the others.
+# Paired measurements beside tmpfs: what users do (`arck-bench report`, with plots in target/bench.html), and then
+# single facts; `arck-bench --help` names the others. `make bench QUICK=1` is a look at the first in minutes.
 bench: prepare
 	$(BUILD)
-	$(CARGO) run --release --locked -p arck-bench
+	$(CARGO) run --release --locked -p arck-bench -- report $(if $(QUICK),--quick) \
+		--html target/bench.html --json target/bench.json
+	$(if $(QUICK),,for part in count beside start floor; do \
+		$(CARGO) run --release --locked -p arck-bench -- $$part || exit; done)
 
 lint: prepare
 	$(CARGO) fmt --all --check

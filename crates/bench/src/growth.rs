@@ -128,7 +128,8 @@ pub fn measure(arguments: &GrowthArguments) -> Outcome<Chapter> {
     Ok(Chapter {
         command: "arck-bench growth".to_owned(),
         told: "A session that has just begun, on a pool that nobody has used (Rust API), one thread; names looked up at \
-               random, all else in order. Another session, in a directory of its own, looks on."
+               random, all else in order. Fresh is what nobody has used yet, recycled what was removed before: names, \
+               inodes, space. Another session, in a directory of its own, looks on."
             .to_owned(),
         machine,
         persist: arguments.persist.to_string(),
@@ -150,12 +151,14 @@ fn setting(files: u64, directories: u64) -> String {
 /// What is asked for, with so many files.
 fn wanted(phase: Phase, files: u64) -> Option<f64> {
     match phase {
-        Phase::Create => Some(5.0),
+        Phase::Append => Some(3.0),
+        Phase::Write => Some(1.5),
+        Phase::Create | Phase::CreateAgain => Some(5.0),
         Phase::Rename if files <= 100_000 => Some(4.5),
         Phase::Rename => Some(4.0),
         Phase::Unlink if files <= 100_000 => Some(7.0),
         Phase::Unlink => Some(5.0),
-        Phase::Stat | Phase::Open | Phase::List => None,
+        _ => None,
     }
 }
 

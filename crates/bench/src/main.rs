@@ -2,6 +2,7 @@
 //!
 //! | module | idea |
 //! | --- | --- |
+//! | `all`, `page` | one report of what users do; as a page with plots |
 //! | `calls` | one trait for the calls that are measured, served by libc or by the Rust API |
 //! | `groups` | what is measured: operations that share a preparation |
 //! | `measure` | interleaved rounds, clocks, medians |
@@ -30,6 +31,7 @@
 //!   same clock, with paths and buffers made before.
 //! * The controller is never in the process that measures.
 
+mod all;
 mod beside;
 mod calls;
 mod chapter;
@@ -46,6 +48,7 @@ mod measure;
 mod micro;
 mod outcome;
 mod output;
+mod page;
 mod personalities;
 mod pool;
 mod progress;
@@ -63,7 +66,7 @@ use crate::outcome::Outcome;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
-/// Measures ArckFS beside tmpfs. Without a command: micro, count, beside, start and floor, one after the
+/// Measures ArckFS beside tmpfs. Without a command: report, count, beside, start and floor, one after the
 /// other.
 #[derive(Parser)]
 #[command(name = "arck-bench", version, max_term_width = 80)]
@@ -74,6 +77,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// growth, fxmark, personalities and micro as one report, with plots
+    Report(all::ReportArguments),
     /// Times of single operations beside tmpfs, in interleaved rounds
     Micro(micro::MicroArguments),
     /// Calls as directories grow to a million files, and what a bystander waits meanwhile
@@ -106,6 +111,7 @@ enum Command {
 
 fn run(arguments: Arguments) -> Outcome<()> {
     match arguments.command {
+        Some(Command::Report(arguments)) => all::main(&arguments),
         Some(Command::Micro(arguments)) => micro::main(&arguments),
         Some(Command::Growth(arguments)) => growth::main(&arguments),
         Some(Command::Fxmark(arguments)) => fxmark::main(&arguments),
@@ -121,7 +127,7 @@ fn run(arguments: Arguments) -> Outcome<()> {
         Some(Command::Recovery(arguments)) => recovery::main(&arguments),
         Some(Command::Worker(arguments)) => worker::main(&arguments),
         None => {
-            run(Arguments::parse_from(["arck-bench", "micro"]))?;
+            run(Arguments::parse_from(["arck-bench", "report"]))?;
             println!();
             run(Arguments::parse_from(["arck-bench", "count"]))?;
             println!();

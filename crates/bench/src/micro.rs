@@ -66,6 +66,11 @@ pub struct MicroArguments {
 }
 
 pub fn main(arguments: &MicroArguments) -> Outcome<()> {
+    let report = measure(arguments)?;
+    arguments.output.publish(&report)
+}
+
+pub fn measure(arguments: &MicroArguments) -> Outcome<Report> {
     let arck = arguments.output.command()?;
     let library = pool::find_library();
     if library.is_none() && arguments.way.contains(&Way::Preload) {
@@ -92,19 +97,19 @@ pub fn main(arguments: &MicroArguments) -> Outcome<()> {
             preload: Vec::new(),
         };
         if arguments.way.contains(&Way::Direct) {
-            run.direct = measure(&bench, arguments, None)?;
+            run.direct = run_worker(&bench, arguments, None)?;
         }
         if arguments.way.contains(&Way::Preload)
             && let Some(library) = &library
         {
-            run.preload = measure(&bench, arguments, Some(library))?;
+            run.preload = run_worker(&bench, arguments, Some(library))?;
         }
         report.runs.push(run);
     }
-    arguments.output.publish(&report)
+    Ok(report)
 }
 
-fn measure(
+fn run_worker(
     bench: &Bench,
     arguments: &MicroArguments,
     library: Option<&Path>,

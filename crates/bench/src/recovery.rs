@@ -27,8 +27,7 @@ use crate::pool::{self, Bench};
 use arck_pm::PersistOption;
 use check::{Check, check};
 use clap::Args;
-use report::{Report, Row};
-use serde::Serialize;
+use report::{Report, Row, Start};
 use std::path::Path;
 use std::process::Command;
 use work::{Maker, Work};
@@ -77,19 +76,6 @@ pub struct RecoveryArguments {
 
     #[command(flatten)]
     output: Output,
-}
-
-/// One start of a controller.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Start {
-    /// Seconds until it was ready.
-    pub ready: f64,
-    /// Seconds until a session had its first answer.
-    pub answered: f64,
-    /// Seconds of processor time that the controller has used by then, all of its threads.
-    pub processor: f64,
-    /// Bytes that the controller had resident at most.
-    pub memory: f64,
 }
 
 /// What went before a start.

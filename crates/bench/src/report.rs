@@ -78,7 +78,7 @@ impl output::Report for Report {
              Nanoseconds an operation{}, one thread; medians of {} rounds on each side, alternating \
              in one process; factor = tmpfs / ArckFS, median of the pairs, above 1 ArckFS is \
              faster. Warm: every file was written, read and looked up in a round that is not \
-             counted; memory of ArckFS's own segments is populated when they are granted.",
+             counted, so all of it is recycled (`growth` has fresh names and space beside recycled ones); memory of ArckFS's own segments is populated when they are granted.",
             self.machine,
             match self.clock {
                 Clock::Wall => "",

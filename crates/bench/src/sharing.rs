@@ -17,6 +17,7 @@
 
 mod report;
 mod session;
+mod subject;
 mod turns;
 
 use crate::machine::Machine;
@@ -29,6 +30,7 @@ use clap::Args;
 use report::{Report, Row, Throughput};
 use session::{Answer, Order, Process};
 use std::time::Duration;
+use subject::{PAGE, Subject};
 
 pub use session::main as session;
 
@@ -71,79 +73,6 @@ pub struct SharingArguments {
 
     #[command(flatten)]
     output: Output,
-}
-
-/// What two sessions share.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Subject {
-    File {
-        bytes: u64,
-        /// Pages one after the other, each session from a place of its own; else at random.
-        in_order: bool,
-    },
-    Directory {
-        names: u64,
-    },
-}
-
-const PAGE: u64 = 4096;
-const MIB: u64 = 1 << 20;
-
-impl Subject {
-    fn all(quick: bool) -> Vec<Subject> {
-        let large = if quick { 64 * MIB } else { 1 << 30 };
-        let mut all: Vec<Subject> = [2 * MIB, large]
-            .into_iter()
-            .flat_map(|bytes| [true, false].map(|in_order| Subject::File { bytes, in_order }))
-            .collect();
-        let sizes = [10, 100, 10_000, 1_000_000];
-        let sizes = &sizes[..if quick { 3 } else { 4 }];
-        all.extend(sizes.iter().map(|&names| Subject::Directory { names }));
-        all
-    }
-
-    /// In tables.
-    fn name(self) -> String {
-        match self {
-            Subject::File { bytes, in_order } => {
-                let size = match bytes / MIB {
-                    1024 => "1 GiB".to_owned(),
-                    mebibytes => format!("{mebibytes} MiB"),
-                };
-                let order = if in_order { "in order" } else { "at random" };
-                format!("write 4 KiB, file of {size}, {order}")
-            }
-            Subject::Directory { names } => {
-                let mut digits = names.to_string();
-                let length = digits.len();
-                for place in (1..length).rev().filter(|place| (length - place) % 3 == 0) {
-                    digits.insert(place, ',');
-                }
-                format!("create, directory of {digits} names")
-            }
-        }
-    }
-
-    /// What it is called in the pool; files are written in both orders. Directories that take long to
-    /// make are there once: one session alone works in the shared one.
-    fn path(self, owner: &str) -> String {
-        let owner = match self {
-            Subject::Directory { names: 100_000.. } => "shared",
-            _ => owner,
-        };
-        match self {
-            Subject::File { bytes, .. } => format!("file-{}-{owner}", bytes / MIB),
-            Subject::Directory { names } => format!("directory-{names}-{owner}"),
-        }
-    }
-
-    fn make(self, owner: &str) -> Order {
-        let path = self.path(owner);
-        match self {
-            Subject::File { bytes, .. } => Order::File { path, bytes },
-            Subject::Directory { names } => Order::Directory { path, names },
-        }
-    }
 }
 
 pub fn main(arguments: &SharingArguments) -> Outcome<()> {

@@ -27,32 +27,49 @@ pub enum Order {
 /// What is done to all files, one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
+    /// To a new file, in space that nobody has used before.
+    Append,
+    Write,
     Create,
     Stat,
     Open,
     List,
     Rename,
     Unlink,
+    /// The same where there were files before, and in space that they had.
+    CreateAgain,
+    AppendAgain,
+    WriteAgain,
 }
 
 impl Phase {
-    pub const ALL: [Phase; 6] = [
+    pub const ALL: [Phase; 11] = [
+        Phase::Append,
+        Phase::Write,
         Phase::Create,
         Phase::Stat,
         Phase::Open,
         Phase::List,
         Phase::Rename,
         Phase::Unlink,
+        Phase::CreateAgain,
+        Phase::AppendAgain,
+        Phase::WriteAgain,
     ];
 
     pub fn name(self) -> &'static str {
         match self {
-            Phase::Create => "create+close, empty",
+            Phase::Append => "append 4 KiB, fresh",
+            Phase::Write => "write 1 MiB into a new file, fresh",
+            Phase::Create => "create+close, fresh",
             Phase::Stat => "stat, random",
             Phase::Open => "open+close, random",
             Phase::List => "readdir, per entry",
             Phase::Rename => "rename within a directory",
             Phase::Unlink => "unlink",
+            Phase::CreateAgain => "create+close, recycled",
+            Phase::AppendAgain => "append 4 KiB, recycled",
+            Phase::WriteAgain => "write 1 MiB into a new file, recycled",
         }
     }
 }
@@ -66,6 +83,10 @@ pub struct Took {
 }
 
 const CREATE: i32 = libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY;
+/// Bytes that are appended or written.
+const DATA: usize = 64 << 20;
+const PAGE: usize = 4 << 10;
+const LARGE: usize = 1 << 20;
 /// How long a bystander waits before its next calls.
 const PAUSE: Duration = Duration::from_micros(200);
 
@@ -101,15 +122,31 @@ impl Tree {
 
     fn run<C: Calls>(&self, calls: &C, phase: Phase) -> Outcome<Took> {
         let files = self.before.len() as u64;
-        if phase == Phase::List {
-            return self.list(calls);
+        match phase {
+            Phase::List => return self.list(calls),
+            Phase::Append => return data(calls, "appended", PAGE),
+            Phase::Write => return data(calls, "written", LARGE),
+            Phase::AppendAgain => {
+                calls.unlink(&calls.path("appended"))?;
+                calls.unlink(&calls.path("written"))?;
+                return data(calls, "appended", PAGE);
+            }
+            Phase::WriteAgain => {
+                calls.unlink(&calls.path("appended"))?;
+                let took = data(calls, "written", LARGE)?;
+                calls.unlink(&calls.path("written"))?;
+                return Ok(took);
+            }
+            _ => {}
         }
         let mut watch = Stopwatch::new()?;
         let start = Instant::now();
         watch.begin();
         for (place, random) in self.order.iter().enumerate() {
             match phase {
-                Phase::Create => calls.close(calls.open(&self.before[place], CREATE)?),
+                Phase::Create | Phase::CreateAgain => {
+                    calls.close(calls.open(&self.before[place], CREATE)?)
+                }
                 Phase::Stat => calls.stat(&self.before[*random as usize])?,
                 Phase::Open => {
                     let path = &self.before[*random as usize];
@@ -117,16 +154,15 @@ impl Tree {
                 }
                 Phase::Rename => calls.rename(&self.before[place], &self.after[place])?,
                 Phase::Unlink => calls.unlink(&self.after[place])?,
-                Phase::List => {}
+                _ => {}
             }
             watch.lap();
         }
         let each = start.elapsed().as_nanos() as f64 / files as f64;
-        if phase == Phase::Unlink {
-            let directories = self.directories.iter();
-            directories
-                .into_iter()
-                .try_for_each(|directory| calls.remove_directory(directory))?;
+        if phase == Phase::CreateAgain {
+            self.before.iter().try_for_each(|path| calls.unlink(path))?;
+            let mut directories = self.directories.iter();
+            directories.try_for_each(|directory| calls.remove_directory(directory))?;
         }
         Ok(Took {
             each,
@@ -151,6 +187,25 @@ impl Tree {
             calls: None,
         })
     }
+}
+
+/// Fills a new file, piece by piece.
+fn data<C: Calls>(calls: &C, name: &str, piece: usize) -> Outcome<Took> {
+    let bytes = vec![1; piece];
+    let file = calls.open(&calls.path(name), CREATE | libc::O_APPEND)?;
+    let mut watch = Stopwatch::new()?;
+    let start = Instant::now();
+    watch.begin();
+    for _ in 0..DATA / piece {
+        calls.append(file, &bytes)?;
+        watch.lap();
+    }
+    let each = start.elapsed().as_nanos() as f64 / (DATA / piece) as f64;
+    calls.close(file);
+    Ok(Took {
+        each,
+        calls: Some(watch.latencies()),
+    })
 }
 
 /// Makes, looks up and removes a file of its own, again and again.

@@ -1,6 +1,6 @@
 //! What `recovery` found out: a table in Markdown, and JSON.
 
-use super::{Check, Start};
+use super::check::Check;
 use crate::machine::Machine;
 use crate::output;
 use serde::Serialize;
@@ -24,6 +24,19 @@ pub struct Report {
     pub stop: f64,
     /// Medians, by what the pool was.
     pub checks: [(&'static str, Check); 2],
+}
+
+/// One start of a controller.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Start {
+    /// Seconds until it was ready.
+    pub ready: f64,
+    /// Seconds until a session had its first answer.
+    pub answered: f64,
+    /// Seconds of processor time that the controller has used by then, all of its threads.
+    pub processor: f64,
+    /// Bytes that the controller had resident at most.
+    pub memory: f64,
 }
 
 /// One case.

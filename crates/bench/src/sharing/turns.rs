@@ -10,7 +10,7 @@
 
 use super::report::Turns;
 use super::session::{Answer, Order, Process};
-use super::{PAGE, Subject};
+use super::subject::{PAGE, Subject};
 use crate::measure::{Random, median};
 use crate::outcome::Outcome;
 use arck_libfs_kit::session::connect_socket;
