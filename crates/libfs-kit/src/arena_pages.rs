@@ -146,6 +146,10 @@ impl ArenaPages {
                 bits[index].store(taken | 1 << bit, Ordering::Relaxed);
                 self.hint.store(index as u32, Ordering::Relaxed);
                 self.count(session, 1);
+                debug_assert!(
+                    self.used() <= u64::from(limit),
+                    "more in use than there are"
+                );
                 session.barrier().between();
                 let (clean, bit) = self
                     .clean_bit(slot, DELTA_FIRST + page)
@@ -199,6 +203,10 @@ impl ArenaPages {
         };
         if let Some(word) = self.words(slot).get((index / 64) as usize) {
             let taken = word.load(Ordering::Relaxed);
+            debug_assert!(
+                taken & 1 << (index % 64) != 0,
+                "arena page {page} is free already"
+            );
             word.store(taken & !(1 << (index % 64)), Ordering::Release);
             self.count(session, -1);
         }

@@ -81,6 +81,19 @@ impl Places {
         self.runs.insert(range.start, value);
         self.join(range.start);
         self.join(range.end);
+        debug_assert!(self.is_sound_at(range.start) && self.is_sound_at(range.end));
+    }
+
+    /// Whether pages around this one are in runs, and none goes on where the one before it ends.
+    fn is_sound_at(&self, page: u64) -> bool {
+        let before = self.runs.range(..page).next_back();
+        let joins = |(&first, &value): (&u64, &u64)| {
+            let here = self.runs.get(&page);
+            here.is_some_and(|&here| {
+                further(value, page - first) == here && is_page(value) == is_page(here)
+            })
+        };
+        (self.length == 0 || self.runs.contains_key(&0)) && !before.is_some_and(joins)
     }
 
     /// Makes one of the run that begins at a page and the one before it, if it goes on from that.
@@ -103,6 +116,7 @@ impl Places {
             .map(|(first, value)| (first - page, value))
             .collect();
         runs.insert(0, value);
+        debug_assert!(page < self.length, "page {page} of {}", self.length);
         let length = self.length - page;
         self.length = page;
         Places { length, runs }
@@ -116,6 +130,7 @@ impl Places {
         self.runs
             .extend(runs.map(|(first, value)| (at + first, value)));
         self.join(at);
+        debug_assert!(self.is_sound_at(at));
     }
 }
 

@@ -133,6 +133,11 @@ impl Locked {
     /// Puts a map in its place, as one with its neighbours where it goes on from them.
     pub(super) fn add(&mut self, map: Map) -> Option<Arc<Listing>> {
         let place = self.partition_point(|other| other.start < map.start);
+        debug_assert!(
+            self.get(place)
+                .is_none_or(|next| map.addresses().end <= next.start)
+        );
+        debug_assert!(place == 0 || self[place - 1].addresses().end <= map.start);
         if place > 0 && self[place - 1].joins(&map) {
             self[place - 1].placed.extend(map.placed);
             return Some(map.listing);
@@ -146,6 +151,11 @@ impl Locked {
     #[must_use = "the inodes are to be taken off the open table"]
     pub fn forget(&mut self, range: &Range<usize>) -> Vec<Listing> {
         let places = self.cut(range);
+        debug_assert!(
+            self[places.clone()]
+                .iter()
+                .all(|map| { range.start <= map.start && map.addresses().end <= range.end })
+        );
         let gone: Vec<Map> = self.drain(places).collect();
         gone.into_iter()
             .filter_map(|map| Arc::into_inner(map.listing))

@@ -333,7 +333,7 @@ impl Folding<'_> {
         let Some(session) = self.sessions.all.get_mut(&owner) else {
             return Ok(dying);
         };
-        session.disown(&ended.released);
+        session.disown(&self.sessions.state.pool, &ended.released);
         if straddled {
             self.sessions.bound_fold_copies(owner);
         }

@@ -72,6 +72,7 @@ pub(super) fn end(
         } && is_wanted
             && header.kind != HeaderKind::Granted;
         if folded.is_folded(number) || releases || is_renewed {
+            debug_assert!(fold > header.fold, "fold numbers of {number} repeat");
             header.fold = fold;
         }
         header.ownership = header.ownership.accepted();

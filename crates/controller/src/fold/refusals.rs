@@ -215,7 +215,7 @@ impl Folding<'_> {
             Ok(()) => {
                 self.forget_refusals(owner, &set);
                 if let Some(session) = self.sessions.all.get_mut(&owner) {
-                    session.disown(&released);
+                    session.disown(&self.sessions.state.pool, &released);
                 }
             }
             Err(errno) => {

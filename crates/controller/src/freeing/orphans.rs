@@ -112,6 +112,7 @@ impl Freeing<'_> {
 
     /// After a fold that has given an inode a name: it is no orphan.
     pub fn is_named_again(&mut self, number: InodeNumber) {
+        debug_assert!(self.sessions.state.is_alive(number), "{number} has no name");
         if self.sessions.state.orphans.remove(&number) {
             self.sessions.state.orphan_users.remove(&number);
             self.freed.charged.remove(number);
@@ -367,13 +368,19 @@ impl Freeing<'_> {
         changed?;
         for (owner, numbers) in owners {
             if let Some(session) = self.sessions.all.get_mut(&owner) {
-                session.disown(&numbers);
+                session.disown(&self.sessions.state.pool, &numbers);
             }
         }
         Ok(())
     }
 
     fn free_marked(&mut self, numbers: &[InodeNumber]) -> Result<(), Errno> {
+        debug_assert!(
+            numbers
+                .iter()
+                .all(|&number| !self.sessions.state.is_alive(number)),
+            "some of {numbers:?} have names"
+        );
         let mut change = Change::new(&mut self.sessions.state);
         for &number in numbers {
             apply::free(&mut change, number)?;

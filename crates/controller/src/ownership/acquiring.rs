@@ -11,7 +11,7 @@ use crate::fold::reply::{GROWTH_AGAIN, Reply};
 use crate::ownership::Owners;
 use crate::sessions::Sessions;
 use crate::sessions::arena::Grown;
-use crate::sessions::session::{OWNED_MAX, Owned};
+use crate::sessions::session::OWNED_MAX;
 use crate::state::change::{Change, Weight};
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::HeaderKind;
@@ -165,6 +165,7 @@ impl Owners<'_> {
                 if header.ownership.session() != 0 {
                     return Err(Errno::BUSY);
                 }
+                debug_assert!(fold > header.fold, "fold numbers of {number} repeat");
                 header.fold = fold;
                 header.branch_slot = slot;
                 header.ownership = ownership_for(session.number, fold);
@@ -179,10 +180,7 @@ impl Owners<'_> {
             }
             return Err(errno);
         }
-        let since = Instant::now();
-        for (&number, &slot) in numbers.iter().zip(&slots) {
-            session.owned.insert(number, Owned::new(since, slot));
-        }
+        session.own(&state.pool, numbers.iter().copied().zip(slots));
         Ok(())
     }
 

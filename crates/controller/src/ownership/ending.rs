@@ -139,7 +139,7 @@ impl Owners<'_> {
         if let Err(errno) = released {
             tracing::error!("releasing what session {number} owned: {errno}");
         } else if let Some(session) = self.sessions.all.get_mut(&number) {
-            session.disown(part);
+            session.disown(&self.sessions.state.pool, part);
         }
     }
 

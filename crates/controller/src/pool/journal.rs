@@ -81,6 +81,7 @@ pub fn store(redo: &Redo, pool: &Pool, _standing: &Standing, half: impl FnOnce()
     fence(Ordering::SeqCst);
     for header in headers() {
         let sequence = header.sequence.load(Ordering::Relaxed);
+        debug_assert!(sequence % 2 == 1, "odd while the inode changes");
         header.sequence.store(sequence + 1, Ordering::Release);
         stored(&header.sequence);
     }

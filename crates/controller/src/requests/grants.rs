@@ -11,7 +11,7 @@ use crate::ownership::acquiring::ownership_for;
 use crate::sessions::Sessions;
 use crate::sessions::arena::Grown;
 use crate::sessions::lent::Lent;
-use crate::sessions::session::{OWNED_MAX, Owned};
+use crate::sessions::session::OWNED_MAX;
 use crate::state::change::{Change, Weight};
 use crate::state::classes::Class;
 use arck_controller_state::segments::SegmentKind;
@@ -84,6 +84,8 @@ impl Core {
         for (&number, &slot) in numbers.iter().zip(&slots) {
             let fold = change.state.numbers.fold();
             granted = change.header(number).map(|header| {
+                debug_assert_eq!(header.kind, HeaderKind::Free, "{number} is in use");
+                debug_assert!(fold > header.fold, "fold numbers of {number} repeat");
                 header.kind = HeaderKind::Granted;
                 header.file_kind = None;
                 header.inode = 0;
@@ -107,10 +109,7 @@ impl Core {
         state.granted += numbers.len() as u64;
         session.uncommitted += numbers.len();
         session.next_grant = (session.next_grant * 2).min(GRANT_MAX);
-        let since = Instant::now();
-        for (&number, &slot) in numbers.iter().zip(&slots) {
-            session.owned.insert(number, Owned::new(since, slot));
-        }
+        session.own(&state.pool, numbers.iter().copied().zip(slots));
         Reply::Now(Response::Inodes(numbers))
     }
 

@@ -61,6 +61,7 @@ impl Session {
 
     /// The pool's session table says it too, for a controller that comes after this one.
     pub fn set_credits(&mut self, pool: &Pool, pages: u64) {
+        debug_assert!(pages <= CREDITS_MAX, "{pages} credits");
         self.credits = pages;
         let entry = session_table::entry_offset(self.index);
         // In range: the session has its place there.
@@ -170,7 +171,14 @@ impl Sessions {
         let raised = (used + CREDITS_STEP).min(credits + share).min(CREDITS_MAX);
         if raised > credits {
             session.set_credits(&self.state.pool, raised);
+            debug_assert!(
+                self.kept_pages() <= self.state.space.metadata_headroom(),
+                "more is promised than there is"
+            );
         }
+        let Some(session) = self.all.get(&number) else {
+            return false;
+        };
         session.credits() >= used + pages
     }
 }

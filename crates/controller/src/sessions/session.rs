@@ -56,6 +56,12 @@ pub struct Refusal {
     pub offset: u64,
 }
 
+/// Whom a header names as the owner.
+fn owner_of(pool: &Pool, number: InodeNumber) -> Option<SessionNumber> {
+    pool.header(number)
+        .map(|header| header.ownership().session())
+}
+
 impl Owned {
     pub fn new(since: Instant, slot: u32) -> Owned {
         Owned {
@@ -235,9 +241,26 @@ impl Session {
         self.stuck.are_none()
     }
 
-    /// Forgets inodes that it owned. Operations that began before their headers were marked may
+    /// Notes what it owns from now on, as the headers say already: numbers with their places in the branch
+    /// table.
+    pub fn own(&mut self, pool: &Pool, inodes: impl Iterator<Item = (InodeNumber, u32)>) {
+        let since = Instant::now();
+        for (number, slot) in inodes {
+            debug_assert_eq!(owner_of(pool, number), Some(self.number), "{number}");
+            let before = self.owned.insert(number, Owned::new(since, slot));
+            debug_assert!(before.is_none(), "{number} was owned already");
+        }
+    }
+
+    /// Forgets inodes that it owned, and that no header says are its own any more. Operations that began before their headers were marked may
     /// still store into their branch slots, which are used again only when those have left.
-    pub fn disown(&mut self, inodes: &[InodeNumber]) {
+    pub fn disown(&mut self, pool: &Pool, inodes: &[InodeNumber]) {
+        debug_assert!(
+            inodes
+                .iter()
+                .all(|&inode| owner_of(pool, inode) != Some(self.number)),
+            "some of {inodes:?} are owned"
+        );
         let mut slots: Vec<u32> = inodes
             .iter()
             .filter_map(|inode| self.owned.remove(inode))

@@ -25,6 +25,7 @@ impl InodeSlots {
     /// A free place of a page that holds inodes already, taken.
     pub fn take(&mut self, label: u32) -> Option<u64> {
         let mut entry = self.partial.get_mut(&label)?.first_entry()?;
+        debug_assert_ne!(*entry.get(), 0, "a page with a free place");
         let slot = entry.get().trailing_zeros();
         let page = *entry.key();
         *entry.get_mut() &= !(1 << slot);
@@ -36,7 +37,8 @@ impl InodeSlots {
 
     /// A new page of places, of which the first is taken and given.
     pub fn add_page(&mut self, label: u32, page: PagePtr) -> u64 {
-        self.partial.entry(label).or_default().insert(page, !1);
+        let before = self.partial.entry(label).or_default().insert(page, !1);
+        debug_assert!(before.is_none(), "{page:?} holds inodes already");
         page.address()
     }
 
@@ -45,6 +47,7 @@ impl InodeSlots {
         let (page, slot) = place(address);
         let partial = self.partial.entry(label).or_default();
         let mask = partial.entry(page).or_insert(0);
+        debug_assert!(*mask & 1 << slot == 0, "{address:#x} is free already");
         *mask |= 1 << slot;
         if *mask == u32::MAX {
             partial.remove(&page);

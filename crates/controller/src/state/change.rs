@@ -214,6 +214,7 @@ impl<'a> Change<'a> {
     pub fn free_inode(&mut self, number: InodeNumber) -> Result<(), Errno> {
         let header = self.header(number)?;
         let address = header.inode;
+        debug_assert_ne!(header.kind, HeaderKind::Free, "{number} is free already");
         let is_uncommitted = header.kind == HeaderKind::Granted;
         header.inode = 0;
         header.kind = HeaderKind::Free;
@@ -378,8 +379,15 @@ impl<'a> Change<'a> {
         Ok(page)
     }
 
+    /// Whether a page is in use when this change is done.
+    fn is_in_use(&self, page: PagePtr) -> bool {
+        let changed = self.bits.get(&page.0).copied();
+        changed.unwrap_or_else(|| self.state.space.is_used(page))
+    }
+
     /// Frees a metadata page.
     pub fn free_page(&mut self, page: PagePtr) {
+        debug_assert!(self.is_in_use(page), "{page:?} is free already");
         if let Some(working) = self.pages.remove(&page)
             && working.is_fresh()
         {

@@ -51,6 +51,7 @@ impl Viewing<'_> {
             }
             let place = self.take_open_place(inode)?;
             if exchange(inode, 0, ((place as u64 + 1) << PLACE) | 1) {
+                debug_assert!(is_listed(self.session, inode, place));
                 break;
             }
             // Another thread has listed it.
@@ -167,6 +168,13 @@ impl Viewing<'_> {
     }
 }
 
+/// Whether an inode stands at a place of the open table.
+fn is_listed(session: &Session, inode: &CachedInode, place: usize) -> bool {
+    let entry = session.control().open.get(place);
+    let listed = open_entry(inode.number(), inode.generation());
+    entry.is_some_and(|entry| entry.load(Ordering::Relaxed) == listed)
+}
+
 /// One opening less; true if it was the last.
 #[inline]
 pub(crate) fn close_once(
@@ -185,6 +193,7 @@ pub(crate) fn close_once(
         if exchange(inode, opened, next) {
             if count == 1 {
                 let place = (opened >> PLACE) as usize - 1;
+                debug_assert!(is_listed(session, inode, place));
                 clear_open_place(session, views, slot, place);
             }
             return count == 1;

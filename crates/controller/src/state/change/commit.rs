@@ -96,8 +96,12 @@ impl Change<'_> {
     /// Everything that changes in place, as redo records.
     fn redo(&self) -> Result<Redo, Errno> {
         let mut redo = Redo::default();
-        let sequenced: Vec<u8> = self
-            .sequenced()
+        let sequenced = self.sequenced();
+        debug_assert!(
+            sequenced.iter().all(|&number| self.state.is_even(number)),
+            "no change is under way before this one"
+        );
+        let sequenced: Vec<u8> = sequenced
             .into_iter()
             .flat_map(|number| u64::from(number).to_le_bytes())
             .collect();
