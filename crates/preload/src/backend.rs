@@ -7,8 +7,9 @@
 //! * [`inside`] is the only way to run LibFS code: it marks the thread (signals are put off,
 //!   libc's calls pass), finds it a stack that is large enough, and turns a panic into EIO.
 
+use crate::raw::{self, syscall};
 use crate::settings::{GROUP, MOUNT, POOL, WAIT};
-use crate::{raw, signals, stack, thread};
+use crate::{stack, thread};
 pub use arckfs::{
     At, Attributes, ConnectOptions, Errno, Failure, FileSystem, Handle, MapRequest, MoveRequest,
     SetTime, Statistics, Subject, Timestamp, any_maps, forks, give_up_reservations, has_maps,
@@ -35,9 +36,28 @@ pub fn inside<R>(
     let result = entered(body);
     if let Err(Failure::Errno(Errno::FBIG)) = result {
         // Not inside, where it might end the process in the middle of something.
-        signals::size_exceeded();
+        size_exceeded();
     }
     result
+}
+
+/// A call has ended with EFBIG: if that is because of RLIMIT_FSIZE, its thread gets the signal that goes
+/// with it.
+#[cold]
+#[inline(never)]
+fn size_exceeded() {
+    if !thread::inside() && arckfs::size_limit::is_reached() {
+        // SAFETY: a signal to this very thread.
+        unsafe {
+            let thread_id = syscall!(libc::SYS_gettid);
+            syscall!(
+                libc::SYS_tgkill,
+                raw::process_id(),
+                thread_id,
+                libc::SIGXFSZ
+            );
+        }
+    }
 }
 
 #[inline(always)]

@@ -8,18 +8,18 @@
 //! * A number without a handler goes to the kernel unchanged (from a spawned child: see
 //!   [`spawn`](process::spawn)).
 //! * Handlers are reached through this table only, so that each call is
-//!   [until_stable](replacements::until_stable).
+//!   [until_stable](stable::until_stable).
 
-use crate::descriptors::replacements;
+pub mod numbers;
+mod stable;
+
 use crate::handlers::others::{self, NO_DIRECTORY};
 use crate::handlers::{
     attributes, control, data, extended, limits, locking, locks, mapping, names, passing, transfer,
 };
 use crate::raw::{self, Arguments};
 use crate::{process, signals, stack};
-
-/// Numbers from here on have no handler.
-pub const COUNT: usize = 512;
+use numbers::COUNT;
 
 pub type Handler = unsafe fn(&Arguments) -> isize;
 
@@ -36,7 +36,7 @@ macro_rules! calls {
             #[inline(always)]
             unsafe fn until_stable(a: &Arguments) -> isize {
                 // SAFETY: the program's arguments.
-                replacements::until_stable(numbers::$number, a, || unsafe { $handler(a) })
+                stable::until_stable(numbers::$number, a, || unsafe { $handler(a) })
             }
             until_stable
         }),*];
@@ -96,21 +96,6 @@ pub const fn handler(number: i64) -> Handler {
 fn row(number: usize) -> Option<usize> {
     let row = *INDEX.get(number)?;
     (row != NONE).then_some(usize::from(row))
-}
-
-/// The numbers of system calls, with those that the `libc` crate does not have yet.
-#[allow(non_upper_case_globals, reason = "as in the libc crate")]
-pub mod numbers {
-    pub use libc::*;
-    pub const SYS_io_pgetevents: i64 = 333;
-    pub const SYS_cachestat: i64 = 451;
-    pub const SYS_setxattrat: i64 = 463;
-    pub const SYS_getxattrat: i64 = 464;
-    pub const SYS_listxattrat: i64 = 465;
-    pub const SYS_removexattrat: i64 = 466;
-    pub const SYS_open_tree_attr: i64 = 467;
-    pub const SYS_file_getattr: i64 = 468;
-    pub const SYS_file_setattr: i64 = 469;
 }
 
 const EOPNOTSUPP: i32 = libc::EOPNOTSUPP;
@@ -409,7 +394,7 @@ pub unsafe fn dispatch(number: usize, a: &Arguments) -> isize {
     unsafe {
         match row(number).and_then(|row| TABLE.get(row)) {
             Some(handler) => handler(a),
-            None => match process::spawn::is_child() {
+            None => match crate::descriptors::replacements::is_spawned_child() {
                 true => other_of_child(number, a),
                 false => raw::other_call(number, a),
             },

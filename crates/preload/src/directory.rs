@@ -12,7 +12,7 @@
 //!   that just loaded it can finish its call.
 
 use crate::backend::{At, Errno, Failure, Handle, inside, minus};
-use crate::process::spawn;
+use crate::descriptors::replacements;
 use crate::settings::{self, PATH_MAX};
 use crate::{raw, thread};
 use std::cell::UnsafeCell;
@@ -136,7 +136,7 @@ fn replace(value: u64) -> u64 {
     }
     let oldest = PREVIOUS.swap(kept, Ordering::AcqRel);
     if let Some(oldest) = NonZeroU64::new(oldest) {
-        crate::descriptors::replacements::replaced();
+        replacements::replaced();
         let _ = inside(|fs| {
             fs.close(Handle(oldest));
             Ok(())
@@ -160,7 +160,7 @@ pub fn name(buffer: &mut [u8]) -> Option<isize> {
         buffer[path.len()] = 0;
         path.len() as isize + 1
     };
-    if spawn::is_child() {
+    if replacements::is_spawned_child() {
         // It does not ask the session, but what was noted for it; and it takes no lock, since it may be
         // killed. There is no other thread.
         // SAFETY: nobody writes meanwhile.

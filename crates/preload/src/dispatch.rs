@@ -18,81 +18,24 @@
 //! * State that returning from a signal handler restores (mask, alternate stack) is changed in
 //!   the context, not in the kernel.
 
+pub mod arming;
+pub mod kind;
+
 use crate::process::spawn;
 use crate::raw::{self, Arguments, error, syscall};
-use crate::signals::{self, KernelAction};
-use crate::thread::{self, BLOCK};
-use crate::{calls, memory, patch, process, settings, stack, unreached};
+use crate::signals;
+use crate::thread;
+use crate::{backend, calls, memory, patch, process, settings, stack, unreached};
+use arming::{PR_SET_SYSCALL_USER_DISPATCH, arm};
+use kind::{Choice, Kind, kind};
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Which way of dispatch is up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Kind {
-    None = 0,
-    Exclusive = 1,
-    Inclusive = 2,
-}
-
-impl Kind {
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::None => "none",
-            Kind::Exclusive => "sud-exclusive",
-            Kind::Inclusive => "sud-inclusive",
-        }
-    }
-}
-
-/// Why it is this one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Choice {
-    /// The best that the system allows.
-    Best = 0,
-    /// ARCK_DISPATCH names it.
-    Asked = 1,
-    /// The system refused a better one, or the one that ARCK_DISPATCH names.
-    Fallback = 2,
-}
-
-impl Choice {
-    pub fn name(self) -> &'static str {
-        match self {
-            Choice::Best => "best",
-            Choice::Asked => "asked",
-            Choice::Fallback => "fallback",
-        }
-    }
-}
-
-static CHOICE: AtomicU8 = AtomicU8::new(0);
-static KIND: AtomicU8 = AtomicU8::new(0);
-static START: AtomicUsize = AtomicUsize::new(0);
-static LENGTH: AtomicUsize = AtomicUsize::new(0);
 /// libc's text.
 static LIBC_START: AtomicUsize = AtomicUsize::new(0);
 static LIBC_LENGTH: AtomicUsize = AtomicUsize::new(0);
 
-const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
 const SYS_USER_DISPATCH: i32 = 2;
-
-pub fn kind() -> Kind {
-    match KIND.load(Ordering::Relaxed) {
-        1 => Kind::Exclusive,
-        2 => Kind::Inclusive,
-        _ => Kind::None,
-    }
-}
-
-pub fn choice() -> Choice {
-    match CHOICE.load(Ordering::Relaxed) {
-        1 => Choice::Asked,
-        2 => Choice::Fallback,
-        _ => Choice::Best,
-    }
-}
 
 struct Search {
     /// An address in the object looked for; 0 = look for libc by name.
@@ -166,34 +109,23 @@ pub fn start() {
             continue;
         }
         if let Some(text) = text_range(address)
-            && put_up(kind, text)
+            && arming::put_up(kind, text, on_sigsys as *const () as usize)
         {
             break;
         }
         choice = Choice::Fallback;
     }
-    CHOICE.store(choice as u8, Ordering::Relaxed);
+    kind::chosen(choice);
     if kind() == Kind::None {
         say_what_is_missing(choice);
     } else if let Some((start, length)) = text_range(0) {
         LIBC_START.store(start, Ordering::Relaxed);
         LIBC_LENGTH.store(length, Ordering::Relaxed);
-        patch::start(patch::Range {
+        patch::start(patch::places::Range {
             start,
             end: start + length,
         });
     }
-}
-
-fn put_up(kind: Kind, (start, length): (usize, usize)) -> bool {
-    START.store(start, Ordering::Relaxed);
-    LENGTH.store(length, Ordering::Relaxed);
-    KIND.store(kind as u8, Ordering::Relaxed);
-    let up = install_handler() && arm();
-    if !up {
-        KIND.store(Kind::None as u8, Ordering::Relaxed);
-    }
-    up
 }
 
 /// Without dispatch what libc does inside its own functions goes to the kernel. That is said once,
@@ -220,90 +152,10 @@ fn say_what_is_missing(choice: Choice) {
     unsafe { libc::setenv(c"ARCK_TOLD".as_ptr(), c"1".as_ptr(), 1) };
 }
 
-fn install_handler() -> bool {
-    let action = KernelAction {
-        handler: on_sigsys as *const () as usize,
-        flags: libc::SA_SIGINFO as u64
-            | libc::SA_NODEFER as u64
-            | ON_ALTERNATE_STACK.load(Ordering::Relaxed)
-            | 0x0400_0000,
-        restorer: signals::restorer(),
-        mask: 0,
-    };
-    // SAFETY: the handler below is sound for every trap.
-    unsafe {
-        let mask = 1u64 << (libc::SIGSYS - 1);
-        syscall!(
-            libc::SYS_rt_sigprocmask,
-            libc::SIG_UNBLOCK,
-            &raw const mask,
-            0,
-            8
-        );
-        signals::set_kernel_action(libc::SIGSYS, &action, std::ptr::null_mut()) == 0
-    }
-}
-
-/// SA_ONSTACK, once somebody wants it.
-static ON_ALTERNATE_STACK: AtomicU64 = AtomicU64::new(0);
-
-/// Whose code gives its thread an alternate stack by its own instruction, past libc, is a runtime that has
-/// other stacks of its own: Go's, whose goroutines have a few KiB each, which it moves. There is no room for
-/// a handler on those, but it is made where that runtime's own handlers run.
-fn use_alternate_stacks() {
-    let flag = libc::SA_ONSTACK as u64;
-    if ON_ALTERNATE_STACK.swap(flag, Ordering::Relaxed) != flag {
-        install_handler();
-    }
-}
-
 /// Whether an address lies in libc's text, or just behind it.
 pub fn is_libcs(address: usize) -> bool {
     let start = LIBC_START.load(Ordering::Relaxed);
     address.wrapping_sub(start) <= LIBC_LENGTH.load(Ordering::Relaxed)
-}
-
-/// Arms the dispatch on this thread. False if the kernel refuses.
-pub fn arm() -> bool {
-    if kind() == Kind::None {
-        return false;
-    }
-    let thread = thread::current();
-    // SAFETY: the selector lives as long as the thread; the range is text.
-    let result = unsafe {
-        syscall!(
-            libc::SYS_prctl,
-            PR_SET_SYSCALL_USER_DISPATCH,
-            KIND.load(Ordering::Relaxed),
-            START.load(Ordering::Relaxed),
-            LENGTH.load(Ordering::Relaxed),
-            thread.selector.as_ptr()
-        )
-    };
-    if result != 0 {
-        return false;
-    }
-    thread.armed.store(BLOCK, Ordering::Relaxed);
-    if thread.depth.load(Ordering::Relaxed) == 0 {
-        thread.selector.store(BLOCK, Ordering::Relaxed);
-    }
-    true
-}
-
-/// In a forked child, whose dispatch the kernel has switched off. `cleared`: handlers too.
-pub fn forked(cleared: bool) {
-    if kind() != Kind::None {
-        patch::forked();
-        armed_again(cleared);
-    }
-}
-
-/// In any child.
-pub fn armed_again(cleared: bool) {
-    if cleared {
-        install_handler();
-    }
-    arm();
 }
 
 /// A system call from the dispatch's range. Asynchronous cancellation is off before anything else.
@@ -386,7 +238,7 @@ unsafe fn answer(number: usize, a: &Arguments, context: *mut libc::ucontext_t) -
             libc::SYS_sigaltstack => {
                 let from = (*context).uc_mcontext.gregs[libc::REG_RIP as usize] as usize;
                 if a[0] != 0 && !is_libcs(from) {
-                    use_alternate_stacks();
+                    arming::use_alternate_stacks();
                 }
                 let result = raw::call(number, a);
                 if result == 0 && a[0] != 0 {
@@ -477,6 +329,8 @@ unsafe fn clone(number: usize, a: &Arguments, context: *mut libc::ucontext_t) ->
         let cleared = given.flags & CLONE_CLEAR_SIGHAND != 0;
         if spawning
             && given.is_plain_spawn()
+            && !backend::any_maps()
+            && !signals::children_end_unseen()
             && let Some(lent) = spawn::Lent::prepare()
         {
             let own = if cleared { SPAWNED_CLEARED } else { SPAWNED };
@@ -490,7 +344,7 @@ unsafe fn clone(number: usize, a: &Arguments, context: *mut libc::ucontext_t) ->
                 [0; 2]
             };
             let result = clone_on_stack(number, a, &given, context, own);
-            if let Some(result) = lent.returned(result) {
+            if let Some(result) = lent.returned(result, patch::rewrite_noted) {
                 return result;
             }
             if has_words {

@@ -79,7 +79,7 @@ unsafe extern "C" fn start() {
     raw::find_single_threaded();
     process::find_real_functions();
     process::watch_forks();
-    report::start();
+    report::start(calls::name);
     reserved::start();
     process::libraries::close_loaded(settings::preloaded());
     lock_files::handed::start();
@@ -94,7 +94,7 @@ unsafe extern "C" fn start() {
 
 #[cfg(not(test))]
 unsafe extern "C" fn end() {
-    if dispatch::kind() == dispatch::Kind::None {
+    if dispatch::kind::kind() == dispatch::kind::Kind::None {
         report::write(report::Event::End);
     }
 }

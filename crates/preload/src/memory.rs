@@ -12,8 +12,8 @@
 //!
 //! A thread that has SIGSEGV blocked is still killed by the kernel at a fault.
 
-use crate::backend::Errno;
 use crate::settings::PATH_MAX;
+use arckfs::Errno;
 use arckfs::guarded;
 use std::mem::MaybeUninit;
 

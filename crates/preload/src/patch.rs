@@ -30,106 +30,32 @@
 //! Setting ARCK_PATCH=never leaves all to the traps.
 
 pub mod hints;
+pub mod places;
 pub mod shared;
 mod stub;
 mod text;
 pub mod unwinding;
 
+use crate::calls::numbers;
 use crate::descriptors::replacements;
-use crate::process::spawn;
+use crate::dispatch::kind;
 use crate::raw::{self, syscall};
 use crate::{calls, dispatch, settings, thread};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use places::{
+    Area, ENTRY, FAR_STUBS, FAR_STUBS_SIZE, LOCK, REFUSED, Range, STUBS, STUBS_SIZE, State,
+    distance, state,
+};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use stub::{arck_patched_avx, arck_patched_sse, write_stub};
 use text::{Jump, Jumps};
 
 /// Traps of one site before it is rewritten.
 const OFTEN: u64 = 4;
-/// All stubs but those of `read`.
-const STUBS_SIZE: usize = 32 * 1024;
-/// The stubs of `read`.
-const FAR_STUBS_SIZE: usize = 4096;
-/// Longest stub.
-const STUB_SIZE: usize = 112;
 /// Longest sequence of instructions between `mov eax` and `syscall`.
 const BETWEEN: usize = 20;
 /// First byte of the instruction behind `syscall` in `read` (a comparison of `rax`), and so the
 /// highest byte of the distance to its stub.
 const NEXT: u8 = 0x48;
-
-static SITES: AtomicUsize = AtomicUsize::new(0);
-static LOCK: AtomicBool = AtomicBool::new(false);
-static REFUSED: AtomicBool = AtomicBool::new(false);
-
-/// Memory for stubs: where it is, and how many bytes are used.
-struct Area {
-    start: AtomicUsize,
-    used: AtomicUsize,
-}
-
-impl Area {
-    const fn new() -> Area {
-        Area {
-            start: AtomicUsize::new(0),
-            used: AtomicUsize::new(0),
-        }
-    }
-}
-
-/// Below libc, within reach of all of its text.
-static STUBS: Area = Area::new();
-/// Above it, for `read`.
-static FAR_STUBS: Area = Area::new();
-/// The entry that stubs call: [`arck_patched_avx`] or [`arck_patched_sse`].
-static ENTRY: AtomicUsize = AtomicUsize::new(0);
-
-/// Addresses of code.
-#[derive(Clone, Copy, Debug)]
-pub struct Range {
-    pub start: usize,
-    pub end: usize,
-}
-
-/// Whether sites are rewritten.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// Those that trap often are.
-    On,
-    /// There is no net.
-    NotUsed,
-    /// The setting says so.
-    Never,
-    /// The system does not let text be written, or there is no place for stubs.
-    Refused,
-}
-
-impl State {
-    pub fn name(self) -> &'static str {
-        match self {
-            State::On => "on",
-            State::NotUsed => "not-used",
-            State::Never => "never",
-            State::Refused => "refused",
-        }
-    }
-}
-
-pub fn state() -> State {
-    if dispatch::kind() == dispatch::Kind::None {
-        State::NotUsed
-    } else if settings::PATCH.get() == b"never" {
-        State::Never
-    } else if REFUSED.load(Ordering::Relaxed) {
-        State::Refused
-    } else {
-        State::On
-    }
-}
-
-/// How many sites were rewritten.
-pub fn sites() -> usize {
-    SITES.load(Ordering::Relaxed)
-}
 
 /// Counts a trap of the `syscall` instruction that ends at `after`, and rewrites its site if it
 /// has trapped often.
@@ -147,7 +73,7 @@ pub unsafe fn trapped(number: usize, after: usize) {
     if count != OFTEN || !is_simple(number) {
         return;
     }
-    if spawn::is_child() {
+    if replacements::is_spawned_child() {
         // It may be killed in the middle of it, and the text is its parent's.
         let place = NOTED
             .iter()
@@ -198,13 +124,8 @@ pub fn rewrite_noted() {
     }
 }
 
-/// In a forked child: another thread of the parent may have held the lock.
-pub fn forked() {
-    LOCK.store(false, Ordering::Release);
-}
-
 fn is_simple(number: usize) -> bool {
-    number < calls::COUNT
+    number < numbers::COUNT
         && !matches!(
             number as i64,
             libc::SYS_rt_sigreturn
@@ -334,11 +255,6 @@ unsafe fn rewrite_read(function: usize, jumps: &mut Jumps) {
     }
 }
 
-/// The operand of a jump; the stubs were placed so that it fits.
-fn distance(from: usize, to: usize) -> [u8; 4] {
-    (to.wrapping_sub(from) as i32).to_le_bytes()
-}
-
 /// Takes memory for stubs at or below `from`, trying `tries` places `step` apart.
 fn reserve(area: &Area, size: usize, from: usize, step: usize, tries: usize) {
     for i in 0..tries {
@@ -385,7 +301,7 @@ unsafe fn make_stub(
         write_stub(area, size, |code| {
             code.push(between);
             // With the exclusive dispatch a stub's own call would trap.
-            if calls::is_handled(number) || dispatch::kind() == dispatch::Kind::Exclusive {
+            if calls::is_handled(number) || kind::kind() == kind::Kind::Exclusive {
                 code.push_entry(after, |code| {
                     // mov ecx, number
                     code.push(&[0xb9]);
@@ -415,7 +331,7 @@ unsafe fn make_stub(
 
 /// At start-up, while there is one thread, with libc's text.
 pub fn start(text: Range) {
-    let rewrite = dispatch::kind() != dispatch::Kind::None && settings::PATCH.get() != b"never";
+    let rewrite = kind::kind() != kind::Kind::None && settings::PATCH.get() != b"never";
     if rewrite {
         prepare(text.start);
     }

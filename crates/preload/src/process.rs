@@ -18,10 +18,10 @@ pub mod spawn;
 pub use execute::{copy_to_memory, execve, execveat};
 
 use crate::backend::inside;
+use crate::dispatch::arming;
+use crate::patch::places;
 use crate::raw::{self, Arguments, error, syscall};
-use crate::{
-    allocator, backend, descriptors, directory, dispatch, handover, lock_files, report, thread,
-};
+use crate::{allocator, backend, descriptors, directory, handover, lock_files, report, thread};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 
 /// Shared between a parent in `posix_spawn` and its child until the child runs another program:
@@ -156,7 +156,8 @@ fn has_copy(cleared: bool) {
     lock_files::forked();
     directory::forked();
     report::forked();
-    dispatch::forked(cleared);
+    places::forked();
+    arming::forked(cleared);
 }
 
 /// What `fork` calls before, and after in both processes (`pthread_atfork`). Registered first,

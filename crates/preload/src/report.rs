@@ -11,19 +11,23 @@
 //!   a full file system) is left out, and the file's mode says that there was one.
 //! * No allocation, and stacks of spawned children are small: two texts are never on one at once.
 
+use crate::calls::numbers;
+use crate::descriptors::replacements;
+use crate::dispatch::kind;
 use crate::memory;
+use crate::patch::places;
 use crate::path::{Place, Scratch, place};
-use crate::process::spawn;
 use crate::raw::{self, Text, syscall};
-use crate::{calls, descriptors, dispatch, patch, settings, thread};
+use crate::{descriptors, settings, thread};
 use std::ffi::CStr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 static WANTED: AtomicBool = AtomicBool::new(false);
 static WRITTEN: AtomicBool = AtomicBool::new(false);
 
 /// One counter for each call.
-type Counters = [AtomicU64; calls::COUNT];
+type Counters = [AtomicU64; numbers::COUNT];
 /// Of calls served, and of those that went past. They are there only where a report was asked for: nobody
 /// else's first words are to lie behind pages that nobody uses.
 static COUNTERS: AtomicPtr<[Counters; 2]> = AtomicPtr::new(std::ptr::null_mut());
@@ -36,8 +40,16 @@ fn counters() -> Option<&'static [Counters; 2]> {
     unsafe { COUNTERS.load(Ordering::Acquire).as_ref() }
 }
 
-/// At start-up.
-pub fn start() {
+/// What calls are called.
+static NAMES: OnceLock<fn(usize) -> &'static str> = OnceLock::new();
+
+fn name_of(number: usize) -> &'static str {
+    NAMES.get().map_or("other", |name| name(number))
+}
+
+/// At start-up: `names` says what a number of a call is called.
+pub fn start(names: fn(usize) -> &'static str) {
+    NAMES.get_or_init(|| names);
     if settings::REPORT.is_set()
         && let Some(memory) = raw::map_anonymous(size_of::<[Counters; 2]>())
     {
@@ -124,7 +136,7 @@ fn write_wanted(event: Event) {
         .map(|counter| counter.load(Ordering::Relaxed))
         .all(|count| count == 0);
     // What is counted in a parent's memory is the parent's, and so is what it has told.
-    let has_own = !spawn::is_child();
+    let has_own = !replacements::is_spawned_child();
     if event == Event::Counts && (empty || !has_own) {
         return;
     }
@@ -245,13 +257,13 @@ fn head<'a, const N: usize>(text: &'a mut Text<N>, event: &[u8]) -> &'a mut Text
     };
     escaped(text, &name[..name.len().min(512)]);
     text.push(b"\",\"interception\":{\"symbols\":true,\"dispatch\":\"")
-        .push(dispatch::kind().name().as_bytes())
+        .push(kind::kind().name().as_bytes())
         .push(b"\",\"dispatch_choice\":\"")
-        .push(dispatch::choice().name().as_bytes())
+        .push(kind::choice().name().as_bytes())
         .push(b"\",\"patching\":\"")
-        .push(patch::state().name().as_bytes())
+        .push(places::state().name().as_bytes())
         .push(b"\",\"patched_sites\":")
-        .number(patch::sites() as u64)
+        .number(places::sites() as u64)
         .push(b"}")
 }
 
@@ -325,7 +337,7 @@ fn counts<const N: usize>(text: &mut Text<N>, counters: &[AtomicU64]) {
         if count > 0 {
             text.push(between)
                 .push(b"\"")
-                .push(calls::name(number).as_bytes());
+                .push(name_of(number).as_bytes());
             text.push(b"\":").number(count);
             between = b",";
         }

@@ -18,21 +18,16 @@
 //!   unwinds out of the LibFS; its signal 33 is left alone.
 //! * Every `SA_RESTORER` installed by us points into this library, outside the dispatch's range.
 
+pub mod kernel;
+
+use crate::descriptors::replacements;
+use crate::dispatch::kind;
 use crate::process::spawn;
 use crate::raw::{self, Arguments, error, syscall};
 use crate::thread::{self, OUTSIDE_DISPATCH, Thread};
-use crate::{dispatch, memory, settings};
+use crate::{memory, settings};
+use kernel::{KernelAction, OPEN, bit, restorer, set_kernel_action};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-
-/// The kernel's `struct sigaction`.
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-pub struct KernelAction {
-    pub handler: usize,
-    pub flags: u64,
-    pub restorer: usize,
-    pub mask: u64,
-}
 
 const SA_RESTORER: u64 = 0x0400_0000;
 const SIGNALS: usize = 65;
@@ -73,44 +68,9 @@ impl Action {
 /// The program's.
 static ACTIONS: [Action; SIGNALS] = [const { Action::new() }; SIGNALS];
 
-const fn bit(signal: i32) -> u64 {
-    1 << (signal - 1)
-}
-
 /// A mask without SIGSYS.
 pub const fn without_sigsys(mask: u64) -> u64 {
     mask & !bit(libc::SIGSYS)
-}
-
-std::arch::global_asm!(
-    ".globl arck_restore",
-    ".hidden arck_restore",
-    ".type arck_restore,@function",
-    "nop",
-    "arck_restore:",
-    // The very bytes by which unwinders recognize a signal frame: mov rax, 15; syscall.
-    ".byte 0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05",
-    "ud2",
-);
-
-unsafe extern "C" {
-    fn arck_restore();
-}
-
-/// The restorer's address.
-pub fn restorer() -> usize {
-    arck_restore as *const () as usize
-}
-
-/// # Safety
-/// `action` and `old` are null or valid; a handler is sound to run.
-pub unsafe fn set_kernel_action(
-    signal: i32,
-    action: *const KernelAction,
-    old: *mut KernelAction,
-) -> isize {
-    // SAFETY: the caller's promise; the kernel's mask has 8 bytes.
-    unsafe { syscall!(libc::SYS_rt_sigaction, signal, action, old, 8) }
 }
 
 fn trampoline() -> usize {
@@ -146,9 +106,10 @@ unsafe fn change(signal: i32, new: Option<KernelAction>, old: &mut KernelAction)
     let index = signal as usize;
     // SAFETY: actions are the program's, or lead to `on_signal`.
     unsafe {
-        if signal == libc::SIGSYS && dispatch::kind() != dispatch::Kind::None {
+        if signal == libc::SIGSYS && kind::kind() != kind::Kind::None {
             *old = ACTIONS[index].get();
-            let Some(new) = new.filter(|new| !spawn::is_child() || !is_no_change(index, new))
+            let Some(new) =
+                new.filter(|new| !replacements::is_spawned_child() || !is_no_change(index, new))
             else {
                 return 0;
             };
@@ -165,7 +126,7 @@ unsafe fn change(signal: i32, new: Option<KernelAction>, old: &mut KernelAction)
             *old = ACTIONS[index].get();
         }
         let Some(new) = new else { return 0 };
-        if spawn::is_child() {
+        if replacements::is_spawned_child() {
             // What is noted here is its parent's, which has the handler still. The child's own is the
             // kernel's to know, where nothing has to be noted.
             let guarded = GUARDED.contains(&signal);
@@ -225,6 +186,7 @@ const GUARDED: [i32; 2] = [libc::SIGBUS, libc::SIGSEGV];
 
 /// Takes the signals of bad addresses, before the program runs.
 pub fn guard() {
+    thread::raise_by(raise_pending);
     for signal in GUARDED {
         let mut present = KernelAction::default();
         // SAFETY: the handler is `on_signal`, which passes on what is not ours.
@@ -329,7 +291,7 @@ pub unsafe fn deliver(
             handler => {
                 if action.flags & libc::SA_RESETHAND as u32 as u64 != 0 {
                     // What is noted is a parent's, in whose memory this may be.
-                    if !spawn::is_child() {
+                    if !replacements::is_spawned_child() {
                         ACTIONS[index].set(&KernelAction::default());
                     }
                     let default = KernelAction::default();
@@ -376,45 +338,6 @@ pub unsafe fn context_mask<'a>(context: *mut libc::ucontext_t) -> &'a mut u64 {
     unsafe { &mut *(&raw mut (*context).uc_sigmask).cast::<u64>() }
 }
 
-/// Signals that code causes itself, which must stay possible; 33 is libc's own way of changing all
-/// threads' credentials.
-const OPEN: u64 = bit(libc::SIGSEGV)
-    | bit(libc::SIGBUS)
-    | bit(libc::SIGFPE)
-    | bit(libc::SIGILL)
-    | bit(libc::SIGTRAP)
-    | bit(libc::SIGSYS)
-    | bit(33);
-
-/// Blocks all but these on this thread; gives the mask before, for [`let_go`].
-pub fn hold() -> u64 {
-    let (closed, mut before) = (!OPEN, 0u64);
-    // SAFETY: two masks.
-    unsafe {
-        syscall!(
-            libc::SYS_rt_sigprocmask,
-            libc::SIG_SETMASK,
-            &raw const closed,
-            &raw mut before,
-            8
-        )
-    };
-    before
-}
-
-pub fn let_go(mask: u64) {
-    // SAFETY: a mask.
-    unsafe {
-        syscall!(
-            libc::SYS_rt_sigprocmask,
-            libc::SIG_SETMASK,
-            &raw const mask,
-            0,
-            8
-        )
-    };
-}
-
 unsafe fn put_off(
     thread: &Thread,
     signal: i32,
@@ -437,28 +360,9 @@ unsafe fn put_off(
     thread.pending.store(signal, Ordering::Relaxed);
 }
 
-/// A call has ended with EFBIG: if that is because of RLIMIT_FSIZE, its thread gets the signal that goes
-/// with it.
-#[cold]
-#[inline(never)]
-pub fn size_exceeded() {
-    if !thread::inside() && arckfs::size_limit::is_reached() {
-        // SAFETY: a signal to this very thread.
-        unsafe {
-            let thread_id = syscall!(libc::SYS_gettid);
-            syscall!(
-                libc::SYS_tgkill,
-                raw::process_id(),
-                thread_id,
-                libc::SIGXFSZ
-            );
-        }
-    }
-}
-
 /// Raises again what was put off; called when the thread has left the LibFS.
 #[cold]
-pub fn raise_pending(thread: &Thread) {
+fn raise_pending(thread: &Thread) {
     let signal = thread.pending.swap(0, Ordering::Relaxed);
     let mut information = [0u64; 16];
     for (word, kept) in information.iter_mut().zip(&thread.pending_info) {

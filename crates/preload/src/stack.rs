@@ -3,21 +3,20 @@
 //!
 //! Invariants:
 //! * A alternate stack is in use only while its thread is inside the LibFS. So no handler of the program
-//!   runs meanwhile (they are put off: `signals`), nobody is cancelled, and no panic leaves it
+//!   runs meanwhile (they are put off: `signals::kernel`), nobody is cancelled, and no panic leaves it
 //!   (`backend`): it is never left but by its end, and can be another thread's the moment after.
 //! * The program's stack has room where that is known: on the stack of the first thread, and on that of
 //!   a thread whose size was told when it was made. Anywhere else (alternate stacks, coroutines) it has
 //!   not.
 //! * While a thread is on an alternate stack it has no alternate one if it came from there: to the kernel it
 //!   has left it, and the next signal's frame would lie over the handler that it is to go back to. Nor
-//!   do signals come that are not its own doing: there are moments before the one is gone, and after it
+//!   do signals::kernel come that are not its own doing: there are moments before the one is gone, and after it
 //!   is back.
 //! * What is called before the LibFS is entered, and the kernel's frame of a signal, take the program's
 //!   stack: `tests/programs/stacks.c` measures how much.
 
-use crate::process::spawn;
 use crate::raw::{self, syscall};
-use crate::signals;
+use crate::signals::kernel;
 use crate::thread::{self, Thread};
 use std::arch::asm;
 use std::ptr::null_mut;
@@ -80,9 +79,6 @@ pub fn thread_started(top: usize, size: usize) {
 /// # Safety
 /// As the system call's, outside of the dispatch's signal handler, which sets it in its context.
 pub unsafe fn sigaltstack(a: &raw::Arguments) -> isize {
-    if spawn::is_child() {
-        spawn::other_call(libc::SYS_sigaltstack);
-    }
     // SAFETY: the program's arguments.
     let result = unsafe { raw::call(libc::SYS_sigaltstack as usize, a) };
     if result == 0 && a[0] != 0 {
@@ -217,14 +213,14 @@ pub fn run<R>(body: impl FnOnce() -> R) -> R {
         alternate: (!is_own).then(alternate_here).flatten(),
     };
     let work = work_of(&job) as *const ();
-    let held = job.alternate.map(|_| signals::hold());
+    let held = job.alternate.map(|_| kernel::hold());
     thread.on_alternate.store(1, Ordering::Relaxed);
     // SAFETY: the stack is nobody else's, the job lives here until it is done, and `work` is a function
     // of such a job.
     unsafe { arck_on_stack(alternate.top(), (&raw mut job).cast(), work) };
     thread.on_alternate.store(0, Ordering::Relaxed);
     if let Some(mask) = held {
-        signals::let_go(mask);
+        kernel::let_go(mask);
     }
     drop(alternate);
     match job.result {

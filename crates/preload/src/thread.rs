@@ -10,6 +10,7 @@
 //!   with relaxed ordering and compiler fences, which is what signal handlers need.
 
 use std::arch::{asm, global_asm};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 /// Value of the selector byte that lets system calls pass.
@@ -118,8 +119,24 @@ impl Drop for Inside {
         thread.depth.store(depth, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
         if depth == 0 && thread.pending.load(Ordering::Relaxed) != 0 {
-            crate::signals::raise_pending(thread);
+            raise(thread);
         }
+    }
+}
+
+/// What raises the signal again that was put off.
+static RAISE: OnceLock<fn(&Thread)> = OnceLock::new();
+
+/// At start-up, by who puts signals off.
+pub fn raise_by(raise: fn(&Thread)) {
+    RAISE.get_or_init(|| raise);
+}
+
+#[cold]
+#[inline(never)]
+fn raise(thread: &Thread) {
+    if let Some(raise) = RAISE.get() {
+        raise(thread);
     }
 }
 

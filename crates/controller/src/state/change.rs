@@ -379,15 +379,8 @@ impl<'a> Change<'a> {
         Ok(page)
     }
 
-    /// Whether a page is in use when this change is done.
-    fn is_in_use(&self, page: PagePtr) -> bool {
-        let changed = self.bits.get(&page.0).copied();
-        changed.unwrap_or_else(|| self.state.space.is_used(page))
-    }
-
     /// Frees a metadata page.
     pub fn free_page(&mut self, page: PagePtr) {
-        debug_assert!(self.is_in_use(page), "{page:?} is free already");
         if let Some(working) = self.pages.remove(&page)
             && working.is_fresh()
         {

@@ -246,14 +246,6 @@ impl State {
             .ok_or(Errno::STALE)
     }
 
-    /// Whether an inode is not being changed.
-    pub fn is_even(&self, number: InodeNumber) -> bool {
-        let header = self.pool.header(number);
-        header.is_none_or(|header| {
-            header.sequence.load(std::sync::atomic::Ordering::Relaxed) % 2 == 0
-        })
-    }
-
     pub fn header_copy(&self, number: InodeNumber) -> Option<HeaderCopy> {
         self.pool.header(number).map(|header| header.copy())
     }

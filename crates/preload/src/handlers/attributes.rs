@@ -498,7 +498,7 @@ pub unsafe fn utimes_of_libc(path: usize, times: usize, flags: usize) -> isize {
     };
     let arguments = [HERE, path, converted, flags, 0, 0];
     // SAFETY: the caller's promise; the times are our own.
-    unsafe { crate::calls::dispatch(libc::SYS_utimensat as usize, &arguments) }
+    unsafe { utimensat(&arguments) }
 }
 
 fn in_nanoseconds(time: libc::timeval) -> libc::timespec {

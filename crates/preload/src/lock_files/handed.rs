@@ -5,7 +5,7 @@
 
 use super::{COUNT, Inode, LockFile, PROCESS_LOCKS, TABLE, Table, lockable, with};
 use crate::backend::Handle;
-use crate::process::spawn;
+use crate::descriptors::replacements;
 use crate::raw::{self, syscall};
 use crate::{descriptors, reserved, settings, thread};
 use std::num::NonZeroU64;
@@ -31,7 +31,7 @@ impl<S: Fn(usize) -> bool> Handed<S> {
         };
         if COUNT.load(Ordering::Relaxed) > 0 {
             // A child in its parent's memory has no locks of its own.
-            if !spawn::is_child() && PROCESS_LOCKS.load(Ordering::Relaxed) > 0 {
+            if !replacements::is_spawned_child() && PROCESS_LOCKS.load(Ordering::Relaxed) > 0 {
                 let _inside = thread::enter();
                 handed.find_dropped();
                 with(|table| {
@@ -65,7 +65,7 @@ impl<S: Fn(usize) -> bool> Handed<S> {
         if COUNT.load(Ordering::Relaxed) == 0 {
             return;
         }
-        let is_child = spawn::is_child();
+        let is_child = replacements::is_spawned_child();
         let mut look = |table: &Table| {
             for descriptor in descriptors::pool_descriptors() {
                 if (self.survives)(descriptor)

@@ -9,9 +9,11 @@
 //! Invariant: what the environment says is a hint. A site is rewritten if it is what a site that has
 //! trapped must be, in this process's libc: another libc has others, which trap.
 
+use super::places::{Range, STUBS, STUBS_SIZE};
 use super::text::{Jump, Jumps};
-use super::{BETWEEN, OFTEN, Range, STUBS, STUBS_SIZE, find_move, is_simple, make_stub};
-use crate::{calls, raw, settings};
+use super::{BETWEEN, OFTEN, find_move, is_simple, make_stub};
+use crate::calls::numbers;
+use crate::{raw, settings};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Sites that a program is told of, at most.
@@ -29,7 +31,7 @@ const COUNT: u64 = 0xf;
 const NUMBER_SHIFT: u32 = 4;
 const ADDRESS_SHIFT: u32 = 16;
 
-const _: () = assert!(OFTEN < COUNT && calls::COUNT < 1 << (ADDRESS_SHIFT - NUMBER_SHIFT));
+const _: () = assert!(OFTEN < COUNT && numbers::COUNT < 1 << (ADDRESS_SHIFT - NUMBER_SHIFT));
 
 /// The place of a site in the table; `None` if there is none left near its home.
 fn slot(number: usize, after: usize) -> Option<&'static AtomicU64> {
@@ -50,7 +52,7 @@ fn slot(number: usize, after: usize) -> Option<&'static AtomicU64> {
 /// Counts a trap of the `syscall` that ends at `after`: how often it had trapped before, at most
 /// [`OFTEN`] times; `None` if nobody counts any more.
 pub fn count(number: usize, after: usize) -> Option<u64> {
-    if number >= calls::COUNT {
+    if number >= numbers::COUNT {
         return None;
     }
     let slot = slot(number, after)?;
@@ -109,7 +111,7 @@ pub unsafe fn rewrite(told: &[u8], text: Range, jumps: &mut Jumps) {
 pub fn tell() -> raw::Text<TEXT_MAX> {
     let mut text = raw::Text::new();
     let start = START.load(Ordering::Relaxed);
-    if start == 0 || super::state() != super::State::On {
+    if start == 0 || super::places::state() != super::places::State::On {
         return text;
     }
     let sites = TRAPS.iter().map(|slot| slot.load(Ordering::Relaxed));
@@ -153,7 +155,7 @@ mod tests {
         let mut expected: Vec<_> = (0..=OFTEN).map(Some).collect();
         expected.extend([None, None]);
         assert_eq!(counts, expected);
-        assert_eq!(count(calls::COUNT, 0x7f12_3456), None);
+        assert_eq!(count(numbers::COUNT, 0x7f12_3456), None);
     }
 
     #[test]

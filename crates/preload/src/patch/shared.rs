@@ -9,9 +9,9 @@
 //! Invariant: a thread that waits in a call made at the second site can be cancelled there, as
 //! libc has it, whether the site is rewritten or traps; see [`is_cancellation_point`].
 
+use super::places::{Range, STUBS, STUBS_SIZE};
 use super::stub::write_stub;
 use super::text::{Jump, Jumps};
-use super::{Range, STUBS, STUBS_SIZE};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Set beside a call's number that came from the cancellation point.

@@ -5,7 +5,8 @@
 //!   [`super`]).
 //! * It calls the entry from the frame that [`unwinding`](super::unwinding) describes.
 
-use super::{Area, ENTRY, STUB_SIZE, distance, shared, unwinding};
+use super::places::{Area, ENTRY, STUB_SIZE, distance};
+use super::{shared, unwinding};
 use crate::calls;
 use crate::raw::{self, Arguments};
 use std::sync::atomic::Ordering;

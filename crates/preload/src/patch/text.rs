@@ -3,7 +3,7 @@
 //! Invariant: text is writable only while jumps are written to it, and its pages stay shared with
 //! other programs but for those that hold one.
 
-use super::{REFUSED, SITES, distance};
+use super::places::{REFUSED, SITES, distance};
 use crate::raw::syscall;
 use std::sync::atomic::{AtomicU64, Ordering};
 

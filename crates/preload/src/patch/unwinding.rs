@@ -73,8 +73,12 @@ const DONE: u8 = 2;
 /// Called once, while no other thread runs.
 pub unsafe fn start() {
     for (description, area, size) in [
-        (&NEAR, &super::STUBS, super::STUBS_SIZE),
-        (&FAR, &super::FAR_STUBS, super::FAR_STUBS_SIZE),
+        (&NEAR, &super::places::STUBS, super::places::STUBS_SIZE),
+        (
+            &FAR,
+            &super::places::FAR_STUBS,
+            super::places::FAR_STUBS_SIZE,
+        ),
     ] {
         let start = area.start.load(Ordering::Relaxed);
         // SAFETY: nobody reads it yet.
@@ -130,7 +134,10 @@ pub fn register(function: usize) {
     // SAFETY: `__register_frame`, which takes a description that lives for ever.
     unsafe {
         let function: unsafe extern "C" fn(*const u8) = std::mem::transmute(function);
-        for (description, area) in [(&NEAR, &super::STUBS), (&FAR, &super::FAR_STUBS)] {
+        for (description, area) in [
+            (&NEAR, &super::places::STUBS),
+            (&FAR, &super::places::FAR_STUBS),
+        ] {
             if area.start.load(Ordering::Relaxed) != 0 {
                 function(description.0.get().cast_const().cast());
             }

@@ -11,6 +11,7 @@ use super::libraries;
 use super::script::{START, Script};
 use super::spawn;
 use crate::backend::{At, Errno, Failure, FileSystem, Handle, inside};
+use crate::descriptors::replacements;
 use crate::environment::Executed;
 use crate::handlers::{HERE, outside};
 use crate::lock_files::Handed;
@@ -50,7 +51,7 @@ pub unsafe fn execveat(a: &Arguments) -> isize {
     // What survives is what is not close-on-exec.
     let survives = |descriptor| !descriptors::close_on_exec(descriptor);
     // A child in its parent's memory has been handed everything.
-    if !spawn::is_child() {
+    if !replacements::is_spawned_child() {
         handover::externalize(survives);
     }
     let handed = Handed::new(survives);
@@ -94,7 +95,7 @@ impl File {
         // SAFETY: the caller's promise.
         unsafe {
             self.before_looked_up();
-            if spawn::is_child()
+            if replacements::is_spawned_child()
                 && report::is_wanted()
                 && (libraries::may_be_on_pool(environment) || self.is_script_of_pools())
             {
@@ -118,7 +119,7 @@ impl File {
     /// The path is null, or a string.
     unsafe fn before_looked_up(&self) {
         // SAFETY: the caller's promise.
-        if spawn::is_child() && !unsafe { self.is_plainly_hosts() } {
+        if replacements::is_spawned_child() && !unsafe { self.is_plainly_hosts() } {
             spawn::come_apart();
         }
     }

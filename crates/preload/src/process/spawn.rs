@@ -30,8 +30,10 @@
 
 use super::{SpawnRecord, hand_over, sharing};
 use crate::descriptors::{self, replacements};
+use crate::dispatch::arming;
+use crate::dispatch::kind;
 use crate::raw::{self, Arguments, error, syscall};
-use crate::{backend, dispatch, patch, settings, signals, thread};
+use crate::{settings, thread};
 use std::sync::atomic::{
     AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering,
 };
@@ -68,14 +70,8 @@ static LOAN: Loan = Loan {
     size: AtomicUsize::new(0),
 };
 
-/// Whether this process runs in its parent's memory.
-#[inline(always)]
-pub fn is_child() -> bool {
-    replacements::count().is_of_spawned_child()
-}
-
 /// All signals but the dispatch's.
-const EVERY_SIGNAL: u64 = signals::without_sigsys(u64::MAX);
+const EVERY_SIGNAL: u64 = !(1 << (libc::SIGSYS - 1));
 
 fn set_mask(mask: u64) -> u64 {
     let mut before = 0u64;
@@ -112,11 +108,9 @@ impl Lent {
     /// Hands over what the child needs. `None`: the child has to be a forked one. No signal is
     /// delivered from here on until [`returned`](Lent::returned).
     pub fn prepare() -> Option<Lent> {
-        if dispatch::kind() == dispatch::Kind::None
+        if kind::kind() == kind::Kind::None
             || !settings::ready()
             || thread::inside()
-            || backend::any_maps()
-            || signals::children_end_unseen()
             || sharing::has_threads()
             || sharing::is_apart_from_children()
         {
@@ -141,7 +135,7 @@ impl Lent {
     /// In the parent, which goes on because the child has executed a program, or ended: with
     /// what the system call told, which may become an error of the child's exec. `None`: the child has to
     /// be a forked one.
-    pub fn returned(self, result: isize) -> Option<isize> {
+    pub fn returned(self, result: isize, then: fn()) -> Option<isize> {
         replacements::spawned_child(false);
         let thread = thread::current();
         let selector = LOAN.selector.load(Ordering::Relaxed);
@@ -152,7 +146,7 @@ impl Lent {
         thread.depth.store(0, Ordering::Relaxed);
         thread.pending.store(0, Ordering::Relaxed);
         forget_mapping(true);
-        patch::rewrite_noted();
+        then();
         let child = LOAN.apart.swap(0, Ordering::Relaxed);
         let refused = LOAN.refused.load(Ordering::Relaxed);
         let record = LOAN.record.swap(std::ptr::null_mut(), Ordering::Relaxed);
@@ -236,13 +230,13 @@ const PAGE_SIZE: usize = 4096;
 
 /// The first thing that a child does. `cleared`: its handlers were reset.
 pub fn begin(cleared: bool) {
-    dispatch::armed_again(cleared);
+    arming::armed_again(cleared);
     set_mask(LOAN.mask.load(Ordering::Relaxed));
 }
 
 /// A child has mapped memory for what it is about to execute.
 pub fn note_mapping(memory: *mut u8, size: usize) {
-    if is_child() {
+    if replacements::is_spawned_child() {
         LOAN.size.store(size, Ordering::Relaxed);
         LOAN.mapped.store(memory, Ordering::Relaxed);
     }
@@ -316,7 +310,7 @@ pub fn other_call(number: i64) {
 /// Where this is a child in its parent's memory, it is a forked one with memory of its own when this
 /// returns. Where that is refused it does not return.
 pub fn come_apart() {
-    if !is_child() {
+    if !replacements::is_spawned_child() {
         return;
     }
     // Nothing may end this process between the making of the other and its own end.

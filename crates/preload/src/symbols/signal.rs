@@ -2,7 +2,8 @@
 
 use super::{fail, finish};
 use crate::raw;
-use crate::signals::{self, KernelAction};
+use crate::signals;
+use crate::signals::kernel::KernelAction;
 
 /// # Safety
 /// As libc's.
@@ -25,7 +26,7 @@ pub unsafe extern "C" fn sigaction(
             kernel.handler = (*action).sa_sigaction;
             // As libc does; it is told when the program asks back.
             kernel.flags = (*action).sa_flags as u32 as u64 | 0x0400_0000;
-            kernel.restorer = signals::restorer();
+            kernel.restorer = signals::kernel::restorer();
             kernel.mask = (&raw const (*action).sa_mask)
                 .cast::<u64>()
                 .read_unaligned();
