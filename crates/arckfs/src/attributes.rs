@@ -1,15 +1,21 @@
-//! Attributes: telling them, and changing mode, owner and times.
+//! Attributes: telling them, and changing mode, owner and times. [`extended`]: extended attributes. [`credentials`]:
+//! who the process is, and what permission bits let it do.
 //!
 //! # Invariants
 //! * What is told is the session's view: the verified inode with the delta on top.
 //! * Mode and times are changed in the delta, each by one store; owners by message, since the
 //!   controller's shadow inode has the last word on them (DESIGN section 6, I4).
 
-use crate::credentials::Capability;
-use crate::engine::{Attempt, Context};
+pub mod credentials;
+pub mod extended;
+
 use crate::interface::{Attributes, Errno, SetTime, Timestamp};
+use crate::mappings::Mapping;
+use arck_libfs_kit::engine::{Attempt, Need};
 use arck_libfs_kit::views::times::now;
 use arck_libfs_kit::views::{CachedInode, File};
+use credentials::{Capability, Credentials};
+use std::ops::Deref;
 use std::sync::atomic::Ordering;
 
 const NANOSECONDS: i64 = 1_000_000_000;
@@ -56,7 +62,21 @@ fn of(inode: &'static CachedInode, links: u32) -> Attributes {
     }
 }
 
-impl<'a> Context<'a> {
+/// An attempt, as what tells attributes and changes them, for who the process is.
+pub struct Attributing<'a> {
+    pub mapping: Mapping<'a>,
+    pub credentials: &'a Credentials,
+}
+
+impl<'a> Deref for Attributing<'a> {
+    type Target = Mapping<'a>;
+    #[inline(always)]
+    fn deref(&self) -> &Mapping<'a> {
+        &self.mapping
+    }
+}
+
+impl Attributing<'_> {
     /// stat, of a view that is up to date.
     #[inline]
     pub fn attributes(&self, inode: &'static CachedInode) -> Attempt<Attributes> {
@@ -192,7 +212,7 @@ impl<'a> Context<'a> {
         let may_keep = self.credentials.may(Capability::Fsetid);
         match may_keep || inode.is_directory() || self.set_id_bits(inode) == 0 {
             true => Ok(()),
-            false => Err(crate::engine::Need::DropSetId(inode.number()).into()),
+            false => Err(Need::DropSetId(inode.number()).into()),
         }
     }
 }

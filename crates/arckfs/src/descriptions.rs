@@ -4,7 +4,7 @@
 //! * A slot with references names an inode that the session's open table lists, so the
 //!   controller does not free it (DESIGN section 5, open table).
 //! * The offset of a description moves under its lock. One that was handed on has offset and flags of the
-//!   kernel's file that stands for it (see [`crate::shared_offsets`]), under the same lock in this process;
+//!   kernel's file that stands for it (see [`crate::descriptions::shared_offsets`]), under the same lock in this process;
 //!   that file is closed with the last reference.
 //! * Slots form a free list under `descriptions_lock`. A slot that is used again has another
 //!   handle: who still has the old one (a thread at work while another closed the descriptor)
@@ -13,9 +13,10 @@
 //! * The last reference goes under the description's lock. Nobody waits for that lock inside: who has it
 //!   may be waiting for the auxiliary state to be built anew.
 
+pub mod shared_offsets;
+
 use crate::engine::Engine;
 use crate::interface::{Errno, Handle};
-use crate::shared_offsets;
 use crate::state::Description;
 use arck_libfs_kit::format::InodeNumber;
 use arck_libfs_kit::region::{LockGuard, Offset};
@@ -238,7 +239,7 @@ impl Engine {
         }
     }
 
-    /// A new description of an inode that [`Context::list_open`] has listed. ENFILE.
+    /// A new description of an inode that [`list_open`](arck_libfs_kit::views::Viewing::list_open) has listed. ENFILE.
     pub fn new_description(&self, opened: Listed, flags: i32) -> Result<Handle, Errno> {
         let _inside = self.kit().inside()?;
         let thread = self.session.thread()?;

@@ -1,81 +1,33 @@
 //! How ArckFS's operations run: the kit's [engine](arck_libfs_kit::engine), with who the process is, where
 //! paths led, and what a call has to remember beside.
 //!
-//! Invariant: what the kit asks of ArckFS while it runs an operation ([`LibFs`], [`Dependents`]) runs no operation that is
+//! Invariant: what the kit asks of ArckFS while it runs an operation ([`LibFs`](kit::LibFs), [`Dependents`]) runs no operation that is
 //! not inside already.
 
-use crate::at_hand::AtHand;
-use crate::credentials::Credentials;
+mod by_message;
+
+use crate::attributes::Attributing;
+use crate::attributes::credentials::Credentials;
+use crate::data::{Data, Written};
 use crate::interface::{Errno, Failure};
-use crate::listing::scratch::Scratch;
 use crate::mappings::placing::Placing;
-use crate::mappings::table as mappings;
-use crate::paths::cache::PathCache;
-use crate::protected::Protected;
+use crate::mappings::{Mapping, table as mappings};
+use crate::names::listing::scratch::Scratch;
+use crate::names::{Context, Resolution};
 use crate::state::AuxiliaryState;
+use crate::state::at_hand::AtHand;
 use arck_libfs_kit::Session;
-use arck_libfs_kit::engine::{self as kit, LibFs, Way};
+use arck_libfs_kit::engine::{self as kit, Attempt, Way};
 use arck_libfs_kit::region::ThreadSlot;
 use arck_libfs_kit::views::{CachedInode, Dependents, Viewing, Views};
 use std::cell::{Cell, RefCell};
-use std::ops::Deref;
 use std::sync::atomic::Ordering;
-
-pub use arck_libfs_kit::engine::{Attempt, Need, Published, Stop};
 
 /// What a call has to remember from one attempt to the next.
 #[derive(Default)]
-pub struct Call {
-    /// A write whose bytes stand, and which is still to be stamped.
+struct Call {
     written: Cell<Option<Written>>,
-    /// Where the path leads that is not in the pool; the attempt has failed with EXDEV.
     outside: RefCell<Option<Vec<u8>>>,
-}
-
-/// See [`Call`].
-#[derive(Clone, Copy)]
-pub struct Written {
-    /// Where, and how many bytes of how many.
-    pub at: u64,
-    pub asked: usize,
-    pub done: usize,
-}
-
-/// One attempt: what the kit knows of it, and what ArckFS does.
-pub struct Context<'a> {
-    kit: &'a kit::Context<'a>,
-    pub state: &'static AuxiliaryState,
-    pub credentials: &'a Credentials,
-    pub protected: Protected,
-    pub paths: &'a PathCache,
-    call: &'a Call,
-}
-
-impl<'a> Deref for Context<'a> {
-    type Target = kit::Context<'a>;
-    #[inline(always)]
-    fn deref(&self) -> &kit::Context<'a> {
-        self.kit
-    }
-}
-
-impl Context<'_> {
-    /// Notes a write that is done but for its times, for the next attempt.
-    pub fn note_written(&self, written: Written) {
-        self.call.written.set(Some(written));
-    }
-
-    /// The write that an attempt before this one has noted.
-    pub fn written(&self) -> Option<Written> {
-        self.call.written.get()
-    }
-
-    /// The path leaves the pool, to this absolute path of the host.
-    #[cold]
-    pub fn leads_outside(&self, path: Vec<u8>) -> Stop {
-        *self.call.outside.borrow_mut() = Some(path);
-        Errno::XDEV.into()
-    }
 }
 
 /// What every operation needs; the public face is [`crate::FileSystem`].
@@ -85,8 +37,7 @@ pub struct Engine {
     pub views: &'static Views,
     pub state: &'static AuxiliaryState,
     pub credentials: Credentials,
-    pub protected: Protected,
-    pub paths: PathCache,
+    pub resolution: Resolution,
     pub at_hand: AtHand,
     pub listing: Scratch,
 }
@@ -104,13 +55,23 @@ impl Engine {
 
     #[inline(always)]
     fn context<'a>(&'a self, kit: &'a kit::Context<'a>, call: &'a Call) -> Context<'a> {
-        Context {
-            kit,
+        let mapping = Mapping {
+            changing: kit,
             state: self.state,
+        };
+        let attributing = Attributing {
+            mapping,
             credentials: &self.credentials,
-            protected: self.protected,
-            paths: &self.paths,
-            call,
+        };
+        let data = Data {
+            attributing,
+            written: &call.written,
+        };
+        Context {
+            data,
+            kit,
+            resolution: &self.resolution,
+            outside: &call.outside,
         }
     }
 
@@ -168,6 +129,23 @@ impl Engine {
         }
         Ok(())
     }
+
+    /// Brings the process's maps up to date with what others of the group have changed.
+    #[cold]
+    fn catch_up_with_maps(&self) {
+        let listings: Vec<_> = mappings::lock()
+            .iter()
+            .map(|map| map.listing.clone())
+            .filter(|listing| listing.is_of(self.session))
+            .collect();
+        for listing in listings {
+            // What is gone shows what it shows.
+            let _ = self.run_local(|context| {
+                let inode = context.view(listing.number, listing.generation)?;
+                context.refresh_maps(inode)
+            });
+        }
+    }
 }
 
 impl Dependents for Engine {
@@ -182,15 +160,5 @@ impl Dependents for Engine {
 
     fn tree_changes(&self) {
         self.state.paths_change();
-    }
-}
-
-impl LibFs for Engine {
-    fn close_all_of(&self, member: u16) -> Result<(), Errno> {
-        self.close_open_files_of(member)
-    }
-
-    fn begin_again(&self, slot: &'static ThreadSlot<'static>, gone: &[u16]) -> Result<(), Errno> {
-        self.begin_state_again(slot, gone)
     }
 }

@@ -6,24 +6,25 @@ mod handing_on;
 mod locks;
 mod memory;
 mod names;
-mod opening;
 mod space;
 mod status;
 #[cfg(test)]
 mod tests;
 
-use crate::at_hand::AtHand;
-use crate::credentials::Credentials;
+use crate::attributes::credentials::Credentials;
+use crate::data::write::Position;
 use crate::descriptions::{Externals, Opened};
-use crate::engine::{Attempt, Context, Engine, Need};
+use crate::engine::Engine;
 use crate::interface::*;
-use crate::listing;
-use crate::names::Renamed;
-use crate::paths::cache::PathCache;
-use crate::protected::Protected;
+use crate::names::changes::Renamed;
+use crate::names::listing;
+use crate::names::paths::cache::PathCache;
+use crate::names::protected::Protected;
+use crate::names::walk::{Last, Start};
+use crate::names::{Context, Resolution};
 use crate::state::AuxiliaryState;
-use crate::walk::{Last, Start};
-use crate::write::Position;
+use crate::state::at_hand::AtHand;
+use arck_libfs_kit::engine::{Attempt, Need};
 use arck_libfs_kit::format::Durability;
 use arck_libfs_kit::format::PATH_MAX;
 use arck_libfs_kit::format::{FileKind, InodeNumber, ROOT_INODE};
@@ -51,7 +52,6 @@ pub struct FileSystem {
 /// Flags of the path-taking calls, with the kernel's own values (`AT_*`).
 pub type AtFlags = i32;
 
-const ACCESS_MODE: i32 = libc::O_ACCMODE;
 /// O_TMPFILE without O_DIRECTORY, which is part of it.
 const NAMELESS: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
 /// Where nobody serves a pool for so long, it is said that it is waited for.
@@ -126,7 +126,7 @@ impl FileSystem {
         memory: u64,
         patience: Duration,
     ) -> Result<FileSystem, ConnectError> {
-        crate::size_limit::refresh();
+        crate::data::size_limit::refresh();
         let failed = |error: arck_libfs_kit::ConnectError| {
             let mut message = error.to_string();
             if let arck_libfs_kit::ConnectError::System {
@@ -172,8 +172,10 @@ impl FileSystem {
                 views: &session.state().views,
                 state,
                 credentials: Credentials::of_session(&process, user),
-                protected: Protected::of_machine(),
-                paths: PathCache::default(),
+                resolution: Resolution {
+                    protected: Protected::of_machine(),
+                    paths: PathCache::default(),
+                },
                 at_hand: AtHand::of_state(session.region(), state),
                 listing: listing::scratch::Scratch::default(),
             },
@@ -385,8 +387,7 @@ impl FileSystem {
             }
             context.credentials.check(directory, 3)?;
             let linkable = flags & libc::O_EXCL == 0;
-            let inode =
-                context.give_nameless_creation(Directory::of(directory)?, creation, linkable)?;
+            let inode = context.create_nameless(Directory::of(directory)?, creation, linkable)?;
             Ok(context.listed(inode))
         })?;
         let opened = self.finish_open(listed, true, flags);

@@ -121,3 +121,6 @@ pub struct Statistics {
     pub name_max: u32,
     pub id: u64,
 }
+
+/// Of a description's flags, the bits that say whether it reads and writes.
+pub(crate) const ACCESS_MODE: i32 = libc::O_ACCMODE;

@@ -5,12 +5,16 @@
 //! system calls they serve. The preload library is built on it, and has a good deal of its own
 //! (descriptors, signals, processes); so are tests and measurements.
 //!
-//! * [`engine`](self): the kit's attempts, with who the process is and where its paths led.
-//! * `state`: what of the auxiliary state is ArckFS's own, in the group's shared region.
-//! * `walk`, `paths`, `protected`, `names`, `listing`: names. `read`, `write`, `extents`, `space`: data. `attributes`,
-//!   `extended`.
+//! From below:
+//!
+//! * `interface`: what is asked of a file system, and answered. `state`: what of the auxiliary state is ArckFS's own,
+//!   in the group's shared region.
 //! * `mappings`: the program's maps of files.
-//! * `descriptions`, `at_hand`, `file_system`: open files and the public face.
+//! * `attributes`: status, credentials, extended attributes. `data`: reading, writing, space.
+//! * `names`: paths, what they lead to, and changes of names.
+//! * `engine`: the kit's attempts, with who the process is and where its paths led.
+//! * `descriptions`: open files. `group`: members of a group that are gone.
+//! * `file_system`: the public face.
 //!
 //! # Invariants
 //! * Every method either returns after its effect is durable (see `docs/crash-consistency.md`),
@@ -20,30 +24,16 @@
 //!   create, unlink), so it may be called from any place a system call may be called from, except
 //!   that a signal handler must not re-enter it (callers defer: see the preload crate).
 
-mod at_hand;
 mod attributes;
-mod by_message;
-mod credentials;
+mod data;
 mod descriptions;
 mod engine;
-mod extended;
-mod extents;
 mod file_system;
+mod group;
 mod interface;
-mod listing;
 mod mappings;
-mod members;
 mod names;
-mod paths;
-mod protected;
-mod read;
-mod rebuild;
-mod shared_offsets;
-pub mod size_limit;
-mod space;
 mod state;
-mod walk;
-mod write;
 
 pub use arck_libfs_kit::connection::{keep_descriptors_from, note_wait};
 pub use arck_libfs_kit::forks;
@@ -53,6 +43,7 @@ pub use arck_libfs_kit::memory::{
     Locking, guarded, lock_pages, locking_to_come, note_locking_to_come,
 };
 pub use arck_libfs_kit::session::reach::{give_up_reservations, side_of};
+pub use data::size_limit;
 pub use file_system::*;
 pub use interface::*;
 pub use mappings::{

@@ -19,11 +19,13 @@
 //! * Behind the end of the file there is nothing (SIGBUS), and what lies behind it in its last
 //!   page is zero when the map, or that end, is new.
 
-use crate::engine::{Attempt, Context, Need};
 use crate::interface::Errno;
+use crate::state::AuxiliaryState;
+use arck_libfs_kit::changing::Changing;
+use arck_libfs_kit::engine::{Attempt, Need};
 use arck_libfs_kit::format::{InodeNumber, PagePtr};
 use arck_libfs_kit::views::{CachedInode, flag};
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -40,7 +42,21 @@ use places::{self as placed, Places};
 use placing::Placing;
 pub use table::*;
 
-impl<'a> Context<'a> {
+/// An attempt, as what knows which maps show an inode.
+pub struct Mapping<'a> {
+    pub changing: &'a Changing<'a>,
+    pub state: &'static AuxiliaryState,
+}
+
+impl<'a> Deref for Mapping<'a> {
+    type Target = Changing<'a>;
+    #[inline(always)]
+    fn deref(&self) -> &Changing<'a> {
+        self.changing
+    }
+}
+
+impl<'a> Mapping<'a> {
     /// Brings all live maps up to date, as [`Placing::remap`].
     #[cold]
     pub fn remap(&self, inode: &'static CachedInode, first: u64, end: u64) {

@@ -7,6 +7,8 @@
 //!
 //! Order of locks: an open description's; then those of the views.
 
+pub mod at_hand;
+
 use arck_libfs_kit::Session;
 use arck_libfs_kit::messages::MEMBERS;
 use arck_libfs_kit::region::{AtomicOffset, Lock, Offset, Region, THREAD_SLOTS, ThreadSlot};
@@ -86,6 +88,12 @@ impl ThreadAtHand {
 }
 
 impl AuxiliaryState {
+    /// To be called before and after this session takes a directory away from where it was, or
+    /// changes who may search it: whatever is remembered counts no more.
+    pub fn paths_change(&self) {
+        self.paths.fetch_add(1, Ordering::AcqRel);
+    }
+
     /// Says whether a member has live maps.
     pub fn set_has_maps(&self, member: u16, has: bool) {
         if let Some(word) = self.map_members.get(usize::from(member) / 64) {

@@ -2,9 +2,9 @@
 //! description's offset, which then advances.
 
 use super::*;
+use crate::data::size_limit;
+use crate::data::write::ONE_STEP;
 use crate::descriptions::OffsetCell;
-use crate::size_limit;
-use crate::write::ONE_STEP;
 use arck_libfs_kit::format::PAGE_SIZE;
 use arck_libfs_kit::memory::guarded::guarded_copy;
 use arck_libfs_kit::views::File;

@@ -5,7 +5,7 @@
 //! matter: rights are those of the inode, as on Linux.
 
 use super::*;
-use crate::extended::check_lengths;
+use crate::attributes::extended::check_lengths;
 
 impl FileSystem {
     /// getxattr: bytes of the value, which are put into `buffer` unless it is empty. ENODATA,

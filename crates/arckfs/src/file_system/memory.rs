@@ -587,25 +587,6 @@ impl FileSystem {
     }
 }
 
-impl<'a> Context<'a> {
-    /// Steps of [`Context::own_step`], each an attempt of its own; `own` keeps where it is.
-    fn own_up_to(
-        &self,
-        inode: &'static CachedInode,
-        own: &mut u64,
-        pages: &Range<u64>,
-    ) -> Attempt<()> {
-        let end = pages.end.min(pages_of(inode.size.load(Ordering::Acquire)));
-        if *own < end {
-            *own = self.own_step(File::of(inode)?, *own, end)?;
-            if *own < end {
-                return Err(Need::Again.into());
-            }
-        }
-        Ok(())
-    }
-}
-
 impl mappings::Locked {
     /// Replaces the pages of a live map by private copies; behind the end of its file stays
     /// nothing.

@@ -47,7 +47,7 @@ impl FileSystem {
                         if !place.directory.is_directory() {
                             return Err(Errno::NOTDIR.into());
                         }
-                        let found = context.lookup(place.directory, name)?;
+                        let found = context.kit.lookup(place.directory, name)?;
                         let dentry = found.dentry.ok_or(Errno::NOENT)?;
                         let errno = if dentry.kind == FileKind::Directory {
                             Errno::ISDIR
@@ -76,7 +76,7 @@ impl FileSystem {
         to: &[u8],
         flags: u32,
     ) -> Result<(), Failure> {
-        use crate::names::{EXCHANGE, End, NOREPLACE};
+        use crate::names::changes::{EXCHANGE, End, NOREPLACE};
         if flags & !(NOREPLACE | EXCHANGE) != 0 || flags == NOREPLACE | EXCHANGE {
             return Err(Errno::INVAL.into());
         }

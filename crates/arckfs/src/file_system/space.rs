@@ -1,8 +1,8 @@
 //! fallocate: space given to a file, and taken from it.
 
 use super::*;
-use crate::size_limit;
-use crate::space::Reserve;
+use crate::data::size_limit;
+use crate::data::space::Reserve;
 use arck_libfs_kit::format::FILE_SIZE_MAX;
 use arck_libfs_kit::format::PAGE_SIZE;
 use arck_libfs_kit::views::File;

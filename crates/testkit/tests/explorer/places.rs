@@ -38,7 +38,7 @@ const UNNOTICED: &[(&str, &str, &str, &str, &str)] = &[
     ),
     (
         "Fence",
-        "arckfs/src/write.rs",
+        "arckfs/src/data/write.rs",
         "drop_entries",
         "order::drain(cleared);",
         "for another thread that uses the pages, or makes the file grow, with fences of its own; the \
@@ -54,35 +54,35 @@ const UNNOTICED: &[(&str, &str, &str, &str, &str)] = &[
     ),
     (
         "Flush",
-        "arckfs/src/write/step.rs",
+        "arckfs/src/data/step.rs",
         "fresh",
         "self.add(bytes.stream_zeroes(0, within).ok_or(Errno::IO)?);",
         "of the word in which the zeroes end and the data begins: it is flushed with the data",
     ),
     (
         "Flush",
-        "arckfs/src/write/step.rs",
+        "arckfs/src/data/step.rs",
         "fresh",
         "self.add(bytes.stream_zeroes(end, whole - end).ok_or(Errno::IO)?);",
         "of the word in which the data ends: the same",
     ),
     (
         "Stream",
-        "arckfs/src/write.rs",
+        "arckfs/src/data/write.rs",
         "clear_tail",
         "let zeroes = bytes.stream_zeroes(within, PAGE_SIZE as usize - within);",
         "secrecy: zeroes what was cut off, behind the end, which what is recovered does not show",
     ),
     (
         "Flush",
-        "arckfs/src/write.rs",
+        "arckfs/src/data/write.rs",
         "clear_tail",
         "let zeroes = bytes.stream_zeroes(within, PAGE_SIZE as usize - within);",
         "the same",
     ),
     (
         "Fence",
-        "arckfs/src/write.rs",
+        "arckfs/src/data/write.rs",
         "clear_tail",
         "order::drain(zeroes.ok_or(Errno::IO)?);",
         "the same",
@@ -143,7 +143,7 @@ const ORDERED: &[(&str, &str, &str)] = &[
         "self.branch.store(offset::LIMIT, limit)",
     ),
     (
-        "arckfs/src/write.rs",
+        "arckfs/src/data/write.rs",
         "publish_growth",
         "let (committed, stamped) = order::fence(branch.set_size(line, end, reached)?);",
     ),

@@ -120,7 +120,7 @@ fn what_can_be_done_is_seen_by_all() {
         world.told(|fs| (fs.listed("").unwrap().len(), links(fs))),
         (5, 2)
     );
-    rename("d/e", "f", crate::names::EXCHANGE);
+    rename("d/e", "f", crate::names::changes::EXCHANGE);
     let kind = |fs: &FileSystem, path: &str| {
         fs.stat(At::Root, path.as_bytes(), 0).unwrap().mode & libc::S_IFMT
     };

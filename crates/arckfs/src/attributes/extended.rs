@@ -8,10 +8,10 @@
 //!   being used for anything else. It changes under the inode's lock, with the word.
 //! * Nothing in a page is believed: another session may have written it (`extended::Page`).
 
-use crate::credentials::Capability;
-use crate::credentials::Credentials;
-use crate::engine::{Attempt, Context, Need, Published, Stop};
+use super::Attributing;
+use super::credentials::{Capability, Credentials};
 use crate::interface::Errno;
+use arck_libfs_kit::engine::{Attempt, Expected, Need, Published, Stop};
 use arck_libfs_kit::format::extended::{NAME_MAX, NONE, PREFIX, Page, VALUE_MAX};
 use arck_libfs_kit::format::{FileKind, PagePtr};
 use arck_libfs_kit::memory::durable as order;
@@ -96,7 +96,7 @@ fn give(buffer: &mut [u8], text: &[u8]) -> Result<usize, Errno> {
     Ok(text.len())
 }
 
-impl<'a> Context<'a> {
+impl Attributing<'_> {
     /// getxattr. ENODATA, ERANGE; see [`check`].
     pub fn get_extended(
         &self,
@@ -229,7 +229,7 @@ impl<'a> Context<'a> {
     fn publish_extended(
         &self,
         inode: &'static CachedInode,
-        expected: &arck_libfs_kit::engine::Expected,
+        expected: &Expected,
         new: &Page,
         attributes: u32,
     ) -> Result<(), Unpublished> {

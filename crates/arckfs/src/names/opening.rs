@@ -1,19 +1,18 @@
 //! What an attempt does to open or make what a path leads to.
 
-use crate::engine::{Attempt, Context, Need, Stop};
-use crate::interface::Errno;
-use crate::walk::{Last, Place};
+use super::Context;
+use super::walk::{Last, Place};
+use crate::interface::{ACCESS_MODE, Errno};
+use arck_libfs_kit::engine::{Attempt, Need, Stop};
 use arck_libfs_kit::format::FileKind;
 use arck_libfs_kit::names::creations::Creation;
 use arck_libfs_kit::names::lookup::{Before, Found};
 use arck_libfs_kit::views::{CachedInode, Directory, flag};
 use std::sync::atomic::Ordering;
 
-use super::ACCESS_MODE;
-
-impl<'a> Context<'a> {
+impl Context<'_> {
     /// Opens, or makes, what a walk ended at. True: it was made.
-    pub(super) fn open_place(
+    pub fn open_place(
         &self,
         place: &Place<'_>,
         create: bool,
@@ -43,11 +42,11 @@ impl<'a> Context<'a> {
             None if before.is_some() => None,
             None if create => {
                 let then = Before::of(self, place.directory, self.hash(name));
-                let found = self.lookup(place.directory, name)?;
+                let found = self.kit.lookup(place.directory, name)?;
                 before = Some((then, found));
                 found.dentry
             }
-            None => self.dentry(place.directory, name)?,
+            None => self.kit.dentry(place.directory, name)?,
         };
         match dentry {
             Some(_) if exclusive => Err(Errno::EXIST.into()),
@@ -91,8 +90,8 @@ impl<'a> Context<'a> {
     }
 
     /// Why `name` with a slash behind it is not made, where it would not be a directory.
-    pub(super) fn only_a_directory(&self, directory: Directory, name: &[u8]) -> Stop {
-        match self.lookup(directory, name) {
+    pub fn only_a_directory(&self, directory: Directory, name: &[u8]) -> Stop {
+        match self.kit.lookup(directory, name) {
             Ok(found) if found.dentry.is_some() => Errno::EXIST.into(),
             Ok(_) => Errno::NOENT.into(),
             Err(stop) => stop,
@@ -107,7 +106,7 @@ impl<'a> Context<'a> {
         creation: Creation<'_>,
     ) -> Attempt<&'static CachedInode> {
         let before = Before::of(self, directory, self.hash(name));
-        let found = self.lookup(directory, name)?;
+        let found = self.kit.lookup(directory, name)?;
         if found.dentry.is_some() {
             return Err(Errno::EXIST.into());
         }
@@ -128,18 +127,30 @@ impl<'a> Context<'a> {
         let expected = self.begin_change(&directory)?;
         let found = match before {
             Some((before, found)) if before == Before::of(self, directory, hash) => found,
-            _ => self.lookup(directory, name)?,
+            _ => self.kit.lookup(directory, name)?,
         };
         if found.dentry.is_some() {
             return Err(Errno::EXIST.into());
         }
         self.may_change_names(directory)?;
         self.expect_reached()?;
-        self.give_creation(directory, &expected, name, &found, creation)
+        self.kit
+            .give_creation(directory, &expected, name, &found, creation)
+    }
+
+    /// Makes a file without a name, as if in a directory, and lists it as open.
+    pub fn create_nameless(
+        &self,
+        directory: Directory,
+        creation: Creation<'_>,
+        linkable: bool,
+    ) -> Attempt<&'static CachedInode> {
+        self.kit
+            .give_nameless_creation(directory, creation, linkable)
     }
 
     /// Permission and type checks of open.
-    pub(super) fn may_open(&self, inode: &CachedInode, flags: i32) -> Attempt<()> {
+    pub fn may_open(&self, inode: &CachedInode, flags: i32) -> Attempt<()> {
         if flags & libc::O_PATH != 0 {
             if flags & libc::O_DIRECTORY != 0 && !inode.is_directory() {
                 return Err(Errno::NOTDIR.into());

@@ -1,8 +1,9 @@
 //! Where an attempt asks what the machine keeps programs from.
 
 use super::Holder;
-use crate::engine::{Attempt, Context};
 use crate::interface::Errno;
+use crate::names::Context;
+use arck_libfs_kit::engine::Attempt;
 use arck_libfs_kit::views::{CachedInode, Directory};
 use std::sync::atomic::Ordering;
 
@@ -11,7 +12,11 @@ impl Context<'_> {
     pub fn may_follow(&self, directory: Directory, link: &CachedInode) -> Attempt<()> {
         let owner = link.uid.load(Ordering::Relaxed);
         let (user, directory) = (self.credentials.uid, Holder::of(&directory));
-        match self.protected.lets_follow(user, directory, owner) {
+        match self
+            .resolution
+            .protected
+            .lets_follow(user, directory, owner)
+        {
             true => Ok(()),
             false => Err(Errno::ACCESS.into()),
         }
@@ -22,7 +27,11 @@ impl Context<'_> {
         let owner = inode.uid.load(Ordering::Relaxed);
         let kind = inode.kind().ok_or(Errno::IO)?;
         let (user, directory) = (self.credentials.uid, Holder::of(&directory));
-        match self.protected.lets_open(user, directory, kind, owner) {
+        match self
+            .resolution
+            .protected
+            .lets_open(user, directory, kind, owner)
+        {
             true => Ok(()),
             false => Err(Errno::ACCESS.into()),
         }

@@ -7,7 +7,7 @@
 
 use crate::engine::Engine;
 use crate::interface::Errno;
-use crate::listing::push;
+use crate::names::listing::push;
 use arck_libfs_kit::format::NAME_MAX;
 use arck_libfs_kit::format::{FileKind, InodeNumber};
 use arck_libfs_kit::memory::guarded::guarded_copy;

@@ -8,11 +8,12 @@
 //!   attempt has found the inode unmarked.
 //! * Space is found before anything is changed ([`Reserve`]): ENOSPC leaves the file as it was.
 
-use crate::engine::{Attempt, Context, Need};
+use super::Data;
+use super::write::Position;
 use crate::interface::Errno;
-use crate::write::Position;
 use arck_libfs_kit::Session;
 use arck_libfs_kit::delta::{self, Beginning, Entry, FreshPages, INDEX_PAGES_MAX};
+use arck_libfs_kit::engine::{Attempt, Expected, Need};
 use arck_libfs_kit::format::{PAGE_SIZE, PagePtr, index};
 use arck_libfs_kit::memory::durable::{self as order, FlushedSet};
 use arck_libfs_kit::region::ThreadSlot;
@@ -170,7 +171,7 @@ impl Drop for Reserve {
     }
 }
 
-impl<'a> Context<'a> {
+impl Data<'_> {
     /// Pages that the holes of `[from, end)` (file pages) lack; with `zeroing`, also those that
     /// another page has to take the place of, since they are not this session's to store to.
     pub fn pages_lacking(&self, file: File, from: u64, end: u64, zeroing: bool) -> Attempt<u64> {
@@ -212,7 +213,7 @@ impl<'a> Context<'a> {
     fn finish_step(
         &self,
         file: File,
-        expected: &arck_libfs_kit::engine::Expected,
+        expected: &Expected,
         branch: &mut Beginning,
         stored: impl FlushedSet,
     ) -> Attempt<()> {

@@ -14,13 +14,12 @@
 //! * All of it under the lock of the whole inode, or, where a write only goes over bytes in place,
 //!   under that of these bytes ([`arck_libfs_kit::views::locks`]); inside an operation.
 
-mod step;
-
-use crate::engine::{Attempt, Context, Published, Written};
+use super::step::Step;
+use super::{Data, Written, size_limit};
 use crate::interface::Errno;
-use crate::size_limit;
+use arck_libfs_kit::Session;
 use arck_libfs_kit::delta::{self, BegunBranch, Reached};
-use arck_libfs_kit::engine::Expected;
+use arck_libfs_kit::engine::{Attempt, Expected, Published};
 use arck_libfs_kit::format::FILE_SIZE_MAX;
 use arck_libfs_kit::format::{PAGE_SIZE, PagePtr};
 use arck_libfs_kit::memory::durable as order;
@@ -28,10 +27,9 @@ use arck_libfs_kit::views::entries::pages_of;
 use arck_libfs_kit::views::times::now;
 use arck_libfs_kit::views::{File, begun, flag};
 use std::sync::atomic::Ordering;
-use step::Step;
 
 /// Pages written in one step: more are written in several, in one turn ([`arck_libfs_kit::views::exclusive`]).
-const STEP: usize = 512;
+pub(super) const STEP: usize = 512;
 /// Bytes that are written in one step, wherever they go.
 pub const ONE_STEP: usize = (STEP - 1) * PAGE_SIZE as usize;
 
@@ -48,7 +46,7 @@ pub enum Position {
     End,
 }
 
-impl<'a> Context<'a> {
+impl Data<'_> {
     /// Writes; gives the bytes written (fewer than asked for only if more would not fit in one
     /// step or below `limit`, or if pages run out on the way and `in_parts` allows it) and where.
     /// EFBIG, ENOSPC.
@@ -60,7 +58,7 @@ impl<'a> Context<'a> {
         in_parts: bool,
         limit: u64,
     ) -> Attempt<(usize, u64)> {
-        if let Some(before) = self.written()
+        if let Some(before) = self.written.get()
             && (Position::At(before.at), before.asked) == (position, data.len())
         {
             self.stamp_written(file)?;
@@ -239,7 +237,7 @@ impl<'a> Context<'a> {
             (now.session(), now.epoch()) == (before.session(), before.epoch())
         });
         match only_bytes.filter(|_| is_ours) {
-            Some(written) => self.note_written(written),
+            Some(written) => self.written.set(Some(written)),
             None => self.keep_exclusive(file.inode()),
         }
     }
@@ -260,7 +258,7 @@ impl<'a> Context<'a> {
 
     /// Changes the size. EFBIG. Gives a page of the file, the last, where what was cut off is left
     /// behind the end: it is somebody else's, and one of this session's is to take its place
-    /// ([`Context::own_step`]).
+    /// ([`Data::own_step`]).
     pub fn resize(&self, file: File, new: u64) -> Attempt<Option<u64>> {
         if new > FILE_SIZE_MAX {
             return Err(Errno::FBIG.into());
@@ -384,7 +382,7 @@ impl<'a> Context<'a> {
             .min(pages_of(file.base_size.load(Ordering::Relaxed)))
             .min(size);
         let root = file.verified_root();
-        let mut count = count_verified(self, root.pointer(), root.height(), 0, limit);
+        let mut count = count_verified(self.session, root.pointer(), root.height(), 0, limit);
         delta::for_each_entry(
             self.session,
             file.delta_root(),
@@ -405,45 +403,6 @@ impl<'a> Context<'a> {
         );
         count
     }
-
-    /// Gives pages of this session's own to what has none or somebody else's, in file pages from
-    /// `first` up to `end` or the end of the file, so that a map of them can be written; one step
-    /// of pages at a time. Gives the page up to which it came.
-    pub fn own_step(&self, file: File, first: u64, end: u64) -> Attempt<u64> {
-        let _locked = self.lock_whole(file.inode());
-        let expected = self.begin_change(&file)?;
-        let end = end.min(pages_of(file.size.load(Ordering::Relaxed)));
-        let mut page = first;
-        while page < end && self.session.is_own(self.data_page(file, page)?) {
-            page += 1;
-        }
-        if page >= end {
-            return Ok(end);
-        }
-        let mut branch = self.branch(file.inode(), &expected)?;
-        let mut places = [(0, PagePtr::NULL); STEP + 1];
-        let mut step = Step::new(self, file, &mut branch, &mut places);
-        let last = end.min(page + STEP as u64);
-        while page < last {
-            let old = self.data_page(file, page)?;
-            if !self.session.is_own(old) {
-                match step.fresh(page, old, 0, &[]) {
-                    // What there is room for now; the rest is asked for again.
-                    Err(_) if step.count != 0 => break,
-                    other => other?,
-                }
-            }
-            page += 1;
-        }
-        self.publishes();
-        let (begun, data) = step.fence();
-        let entries = step.publish_entries(&begun, &data)?;
-        if file.has(flag::MAPPED) {
-            self.remap(file.inode(), first, page);
-        }
-        self.confirm_repeatable(&file, &expected, step.branch, entries)?;
-        Ok(page)
-    }
 }
 
 /// How many of so many bytes are written in one step from `position` on. EFBIG.
@@ -462,7 +421,7 @@ fn length_of_step(position: u64, asked: usize, limit: u64) -> Attempt<usize> {
     Ok((asked as u64).min(most).min(limit - position) as usize)
 }
 
-fn count_verified(context: &Context<'_>, pointer: u64, level: u32, first: u64, limit: u64) -> u64 {
+fn count_verified(session: &Session, pointer: u64, level: u32, first: u64, limit: u64) -> u64 {
     use arck_libfs_kit::format::{Pages, index};
     if pointer == 0 || first >= limit {
         return 0;
@@ -470,14 +429,14 @@ fn count_verified(context: &Context<'_>, pointer: u64, level: u32, first: u64, l
     if level == 0 {
         return 1;
     }
-    let Some(page) = context.session.page(PagePtr(pointer)) else {
+    let Some(page) = session.page(PagePtr(pointer)) else {
         return 0;
     };
     (0..index::FANOUT)
         .map(|slot| {
             let below = page[slot as usize].load(Ordering::Relaxed);
             count_verified(
-                context,
+                session,
                 below,
                 level - 1,
                 first + slot * index::capacity(level - 1),

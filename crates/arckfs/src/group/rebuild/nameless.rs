@@ -10,11 +10,12 @@
 //! Goes on: an uncommitted inode that more have open than the departed. What is listed as open for no
 //! description (its opener died between the two) goes on once, and is listed by nobody then.
 
-use crate::engine::{Attempt, Context, Engine};
+use crate::engine::Engine;
 use crate::interface::Errno;
 use arck_libfs_kit::Session;
 use arck_libfs_kit::carried::Carried;
 use arck_libfs_kit::delta;
+use arck_libfs_kit::engine::Attempt;
 use arck_libfs_kit::engine::Expected;
 use arck_libfs_kit::format::branch::{
     StoredBranch, UNCHANGED_MODE, UNCHANGED_SIZE, UNCHANGED_TIME,
@@ -23,7 +24,7 @@ use arck_libfs_kit::format::index::HOLE;
 use arck_libfs_kit::format::{FileKind, InodeNumber};
 use arck_libfs_kit::numbers::is_uncommitted;
 use arck_libfs_kit::region::Offset;
-use arck_libfs_kit::views::{CachedInode, File, begun, flag};
+use arck_libfs_kit::views::{CachedInode, File, Viewing, begun, flag};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -161,65 +162,67 @@ impl Engine {
     }
 }
 
-impl Context<'_> {
-    /// Makes the view of an inode that goes on; `stored`: what its branch says.
-    pub(super) fn go_on(&self, one: &Nameless, stored: Option<&StoredBranch>) -> Attempt<()> {
-        let header = self.header(one.number)?;
-        let inode = self.cached(one.number)?;
-        let relaxed = Ordering::Relaxed;
-        inode.mode.store(one.mode, relaxed);
-        inode.uid.store(one.uid, relaxed);
-        inode.gid.store(one.gid, relaxed);
-        inode.holder.store(one.parent, relaxed);
-        for (field, time) in times_of(inode).into_iter().zip(one.times) {
-            field.store(time, relaxed);
-        }
-        if FileKind::from_mode(one.mode) == Some(FileKind::Directory) {
-            // As it was made: nobody counts those of what is removed.
-            inode.base_links.store(2, relaxed);
-        }
-        if let Some(stored) = stored {
-            self.follow(File::of(inode)?, stored);
-        }
-        inode.flags.store(one.flags, Ordering::Release);
-        inode.expect(Expected {
-            ownership: header.ownership().bare(),
-            fold: header.fold(),
-        });
-        let sequence = header.sequence.load(Ordering::Acquire);
-        inode.sequence.store(sequence, Ordering::Release);
-        Ok(())
+/// Makes the view of an inode that goes on; `stored`: what its branch says.
+pub(super) fn go_on(
+    viewing: &Viewing<'_>,
+    one: &Nameless,
+    stored: Option<&StoredBranch>,
+) -> Attempt<()> {
+    let header = viewing.header(one.number)?;
+    let inode = viewing.cached(one.number)?;
+    let relaxed = Ordering::Relaxed;
+    inode.mode.store(one.mode, relaxed);
+    inode.uid.store(one.uid, relaxed);
+    inode.gid.store(one.gid, relaxed);
+    inode.holder.store(one.parent, relaxed);
+    for (field, time) in times_of(inode).into_iter().zip(one.times) {
+        field.store(time, relaxed);
     }
+    if FileKind::from_mode(one.mode) == Some(FileKind::Directory) {
+        // As it was made: nobody counts those of what is removed.
+        inode.base_links.store(2, relaxed);
+    }
+    if let Some(stored) = stored {
+        follow(viewing, File::of(inode)?, stored);
+    }
+    inode.flags.store(one.flags, Ordering::Release);
+    inode.expect(Expected {
+        ownership: header.ownership().bare(),
+        fold: header.fold(),
+    });
+    let sequence = header.sequence.load(Ordering::Acquire);
+    inode.sequence.store(sequence, Ordering::Release);
+    Ok(())
+}
 
-    /// Makes a view say what the branch does.
-    fn follow(&self, file: File, stored: &StoredBranch) {
-        let relaxed = Ordering::Relaxed;
-        if stored.size != UNCHANGED_SIZE {
-            file.size.store(stored.size, relaxed);
-        }
-        if stored.mode != UNCHANGED_MODE {
-            let kind = file.mode.load(relaxed) & !0o7777;
-            file.mode.store(kind | stored.mode as u32 & 0o7777, relaxed);
-        }
-        let times = [stored.accessed, stored.modified, stored.changed];
-        for (field, time) in times_of(&file).into_iter().zip(times) {
-            if time != UNCHANGED_TIME {
-                field.store(time as u64, relaxed);
-            }
-        }
-        let mut pages = 0;
-        delta::for_each_entry(
-            self.session,
-            stored.root,
-            &mut |_, entry| pages += u64::from(entry != HOLE),
-            &mut |_| {},
-        );
-        file.part().pages.store(pages, relaxed);
-        file.part().root.store(stored.root.0, Ordering::Release);
-        file.part().limit.store(stored.limit, relaxed);
-        file.attributes.store(stored.attributes, relaxed);
-        // Its beginning may not be durable: whoever goes on makes it so.
-        file.branch.store(begun::STORED, Ordering::Release);
-        self.note_dirty(&file);
+/// Makes a view say what the branch does.
+fn follow(viewing: &Viewing<'_>, file: File, stored: &StoredBranch) {
+    let relaxed = Ordering::Relaxed;
+    if stored.size != UNCHANGED_SIZE {
+        file.size.store(stored.size, relaxed);
     }
+    if stored.mode != UNCHANGED_MODE {
+        let kind = file.mode.load(relaxed) & !0o7777;
+        file.mode.store(kind | stored.mode as u32 & 0o7777, relaxed);
+    }
+    let times = [stored.accessed, stored.modified, stored.changed];
+    for (field, time) in times_of(&file).into_iter().zip(times) {
+        if time != UNCHANGED_TIME {
+            field.store(time as u64, relaxed);
+        }
+    }
+    let mut pages = 0;
+    delta::for_each_entry(
+        viewing.session,
+        stored.root,
+        &mut |_, entry| pages += u64::from(entry != HOLE),
+        &mut |_| {},
+    );
+    file.part().pages.store(pages, relaxed);
+    file.part().root.store(stored.root.0, Ordering::Release);
+    file.part().limit.store(stored.limit, relaxed);
+    file.attributes.store(stored.attributes, relaxed);
+    // Its beginning may not be durable: whoever goes on makes it so.
+    file.branch.store(begun::STORED, Ordering::Release);
+    viewing.note_dirty(&file);
 }

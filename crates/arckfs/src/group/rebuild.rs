@@ -31,13 +31,13 @@ use arck_libfs_kit::carried::Carried;
 use arck_libfs_kit::messages::MAP_WRITABLE;
 use arck_libfs_kit::region::{Offset, ThreadSlot};
 use arck_libfs_kit::views::flag;
-use nameless::Old;
+use nameless::{Old, go_on};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 impl Engine {
     /// See [`LibFs::begin_again`](arck_libfs_kit::engine::LibFs::begin_again).
-    pub(crate) fn begin_state_again(
+    pub(super) fn begin_state_again(
         &self,
         slot: &'static ThreadSlot<'static>,
         gone: &[u16],
@@ -66,7 +66,7 @@ impl Engine {
         state.begin_again(session)?;
         let _inside = slot.pin();
         for (one, stored) in old.nameless.iter().zip(stored) {
-            self.run_inside(slot, |context| context.go_on(one, stored.as_ref()))?;
+            self.run_inside(slot, |context| go_on(context, one, stored.as_ref()))?;
         }
         let listed = self.list_descriptions(slot, &old, gone)?;
         let mapped = self.note_maps(slot, &maps)?;

@@ -5,7 +5,7 @@
 //! # Invariants
 //! * Whether it does is the machine's word, `fs.protected_symlinks`, `fs.protected_regular` and
 //!   `fs.protected_fifos`, read once, when a session is opened. What cannot be read counts as 1.
-//! * As the other checks of a LibFS ([`credentials`](crate::credentials)), it protects its own program.
+//! * As the other checks of a LibFS ([`credentials`](crate::attributes::credentials)), it protects its own program.
 //! * Capabilities do not count: it is root above all whom links are put there for.
 
 mod checks;

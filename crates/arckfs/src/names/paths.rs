@@ -9,8 +9,9 @@
 //! # Invariants
 //! * An entry holds while (a) every header on its way, that of the last directory included, has
 //!   the sequence, ownership and fold number that it had, so that no other session changed
-//!   anything there, and (b) [`AuxiliaryState::paths`] has not moved, so that this session
-//!   removed or renamed no directory and changed the mode of none: see [`AuxiliaryState::paths_change`].
+//!   anything there, and (b) [`AuxiliaryState::paths`](crate::state::AuxiliaryState::paths) has not moved, so that this session
+//!   removed or renamed no directory and changed the mode of none: see
+//!   [`AuxiliaryState::paths_change`](crate::state::AuxiliaryState::paths_change).
 //! * Only inodes that are shared or owned by this session are on the way: what another session
 //!   owns is recalled at every call.
 //! * Each thread has entries of its own, found by its slot, and shares no line with others.
@@ -19,8 +20,8 @@
 
 pub mod cache;
 
-use crate::engine::{Attempt, Context, Need, Stop};
-use crate::state::AuxiliaryState;
+use super::Context;
+use arck_libfs_kit::engine::{Attempt, Need, Stop};
 use arck_libfs_kit::format::{FileKind, InodeNumber, PAGE_SIZE, directory};
 use arck_libfs_kit::views::Directory;
 use cache::{ENTRIES, Entry, Key, Level, words};
@@ -34,7 +35,7 @@ fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
     (!name.is_empty() && directory.last() != Some(&b'/')).then_some((directory, name))
 }
 
-impl<'a> Context<'a> {
+impl Context<'_> {
     /// The directory that the directory part of `path` leads to, and the rest of the path, if it
     /// is remembered or is walked through directories alone. `None`: walk it. `creating`: the rest is
     /// to be made there, if it is not there.
@@ -52,7 +53,7 @@ impl<'a> Context<'a> {
             return Ok(None);
         };
         let thread = usize::from(self.slot().holder().thread);
-        let Some(paths) = self.paths.of_thread(thread) else {
+        let Some(paths) = self.resolution.paths.of_thread(thread) else {
             return Ok(None);
         };
         let version = self.state.paths.load(Ordering::Acquire);
@@ -138,7 +139,7 @@ impl<'a> Context<'a> {
             {
                 return Ok(None);
             }
-            match self.dentry(directory, name)? {
+            match self.kit.dentry(directory, name)? {
                 Some(dentry) if dentry.kind == FileKind::Directory => {
                     let (number, generation) = (dentry.inode, dentry.generation);
                     let viewed = match names.clone().next() {
@@ -188,14 +189,6 @@ impl<'a> Context<'a> {
                 .is_ok_and(|inode| self.credentials.check(inode, 3).is_ok())
             && directory::lookup(self.session, verified.root, buckets, hash, name)
                 .is_ok_and(|found| found.is_none())
-    }
-}
-
-impl AuxiliaryState {
-    /// To be called before and after this session takes a directory away from where it was, or
-    /// changes who may search it: whatever is remembered counts no more.
-    pub fn paths_change(&self) {
-        self.paths.fetch_add(1, Ordering::AcqRel);
     }
 }
 

@@ -9,7 +9,8 @@
 
 pub mod scratch;
 
-use crate::engine::{Attempt, Context};
+use super::Context;
+use arck_libfs_kit::engine::Attempt;
 use arck_libfs_kit::format::{FileKind, InodeNumber};
 use arck_libfs_kit::memory::SharedBytes;
 use arck_libfs_kit::views::Directory;
@@ -39,7 +40,7 @@ pub fn push(bytes: &mut Vec<u8>, inode: InodeNumber, kind: FileKind, name: &[u8]
     bytes.extend_from_slice(&record[..length]);
 }
 
-impl<'a> Context<'a> {
+impl Context<'_> {
     /// All names of a directory with `.` and `..`, packed, in `bytes`, which is empty.
     pub fn snapshot(&self, directory: Directory, mut bytes: Vec<u8>) -> Attempt<Vec<u8>> {
         let _locked = self.lock_whole(directory.inode());
@@ -52,7 +53,7 @@ impl<'a> Context<'a> {
             FileKind::Directory,
             b"..",
         );
-        self.for_each_name(directory, |inode, kind, name| {
+        self.kit.for_each_name(directory, |inode, kind, name| {
             push(&mut bytes, inode, kind, name);
         })?;
         Ok(bytes)

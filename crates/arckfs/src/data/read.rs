@@ -8,8 +8,9 @@
 //! * The buffer is the program's: it is written by guarded copies alone, and what cannot be
 //!   written cuts the read short, or is EFAULT at its first byte.
 
-use crate::engine::{Attempt, Context};
+use super::Data;
 use crate::interface::Errno;
+use arck_libfs_kit::engine::Attempt;
 use arck_libfs_kit::format::PAGE_SIZE;
 use arck_libfs_kit::memory::guarded::{guarded_copy, guarded_zero};
 use arck_libfs_kit::memory::{Error, SharedBytes};
@@ -49,7 +50,7 @@ fn bad_buffer(
     Ok(done)
 }
 
-impl<'a> Context<'a> {
+impl Data<'_> {
     /// Reads at `position`; `inode` is an up-to-date view. Short at the end of the file, and where
     /// the buffer ends that can be written. EIO if a page's backing is gone; EFAULT.
     pub fn read_at(&self, file: File, buffer: &mut [u8], position: u64) -> Attempt<usize> {

@@ -4,13 +4,14 @@
 //! * Every directory that is searched is checked for search permission (EACCES); a component's
 //!   length is checked where it is looked up (ENAMETOOLONG); forty symbolic links are followed,
 //!   then ELOOP; of each that is the last of its path, whose it is counts
-//!   ([`protected`](crate::protected)).
+//!   ([`protected`](crate::names::protected)).
 //! * A path that leaves the pool is not resolved here but given back as
 //!   [`Failure::Outside`](crate::Failure::Outside), an absolute path of the host; but one that comes back to where the pool
 //!   is mounted, read lexically, goes on at the root.
 
-use crate::engine::{Attempt, Context};
+use super::Context;
 use crate::interface::Errno;
+use arck_libfs_kit::engine::Attempt;
 use arck_libfs_kit::format::PATH_MAX;
 use arck_libfs_kit::format::directory::Dentry;
 use arck_libfs_kit::format::{FileKind, ROOT_INODE};
@@ -82,7 +83,7 @@ enum Outcome<'p> {
     },
 }
 
-impl<'a> Context<'a> {
+impl Context<'_> {
     /// The root directory's view.
     pub fn root(&self) -> Attempt<Directory> {
         let generation = self.header(ROOT_INODE)?.generation();
@@ -117,11 +118,11 @@ impl<'a> Context<'a> {
             let known = match follow {
                 true if start.creating => {
                     let before = Before::of(self, directory, self.hash(name));
-                    let found = self.lookup(directory, name)?;
+                    let found = self.kit.lookup(directory, name)?;
                     absent = Some((before, found)).filter(|_| found.dentry.is_none());
                     found.dentry
                 }
-                true => self.dentry(directory, name)?,
+                true => self.kit.dentry(directory, name)?,
                 false => None,
             };
             return match known {
@@ -330,7 +331,7 @@ impl<'a> Context<'a> {
             if rest.is_empty() && ((!follow && !slash) || (slash && start.creating)) {
                 return Ok(Outcome::Ended(place));
             }
-            match self.dentry(directory, name)? {
+            match self.kit.dentry(directory, name)? {
                 Some(dentry) if dentry.kind == FileKind::Link => {
                     if rest.is_empty() && !follow && !slash {
                         return Ok(Outcome::Ended(place));
@@ -376,7 +377,10 @@ impl<'a> Context<'a> {
             self.credentials.check(&place.directory, 1)?;
             let dentry = match place.known {
                 Some(dentry) => dentry,
-                None => self.dentry(place.directory, name)?.ok_or(Errno::NOENT)?,
+                None => self
+                    .kit
+                    .dentry(place.directory, name)?
+                    .ok_or(Errno::NOENT)?,
             };
             let inode = self.view_of(place.directory, name, dentry)?;
             if place.slash && !inode.is_directory() {

@@ -9,31 +9,13 @@
 use crate::descriptions::Externals;
 use crate::engine::Engine;
 use crate::interface::{Errno, Handle};
-use crate::mappings;
 use crate::state::Description;
 use std::num::NonZeroU64;
 use std::sync::atomic::Ordering;
 
 impl Engine {
-    /// Brings the process's maps up to date with what others of the group have changed.
-    #[cold]
-    pub fn catch_up_with_maps(&self) {
-        let listings: Vec<_> = mappings::lock()
-            .iter()
-            .map(|map| map.listing.clone())
-            .filter(|listing| listing.is_of(self.session))
-            .collect();
-        for listing in listings {
-            // What is gone shows what it shows.
-            let _ = self.run_local(|context| {
-                let inode = context.view(listing.number, listing.generation)?;
-                context.refresh_maps(inode)
-            });
-        }
-    }
-
     /// Closes all that a member had open. Its locks the controller has dropped.
-    pub(crate) fn close_open_files_of(&self, member: u16) -> Result<(), Errno> {
+    pub(super) fn close_open_files_of(&self, member: u16) -> Result<(), Errno> {
         self.state.set_has_maps(member, false);
         let none = Externals::default();
         let end = self.state.description_end.load(Ordering::Acquire);

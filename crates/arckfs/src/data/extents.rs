@@ -1,18 +1,19 @@
 //! Where a file has data and where it has holes.
 //!
 //! # Invariants
-//! * A page is data if the kit's view gives one (`Context::data_page`).
+//! * A page is data if the kit's view gives one (`data_page`).
 //! * Holes are passed over by whole parts of an index, so that a sparse file of terabytes costs
 //!   what its data costs.
 
-use crate::engine::{Attempt, Context};
+use super::Data;
 use crate::interface::Errno;
+use arck_libfs_kit::engine::Attempt;
 use arck_libfs_kit::format::PAGE_SIZE;
 use arck_libfs_kit::views::File;
 use arck_libfs_kit::views::entries::pages_of;
 use std::sync::atomic::Ordering;
 
-impl<'a> Context<'a> {
+impl Data<'_> {
     /// SEEK_DATA or SEEK_HOLE from byte `from` on: ENXIO beyond the end. There is a hole at the
     /// end of every file.
     pub fn seek_data(&self, file: File, from: u64, data: bool) -> Attempt<u64> {

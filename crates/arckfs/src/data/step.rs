@@ -6,11 +6,12 @@
 //! * Bytes that readers see are overwritten in place only by a write that does nothing else, or in a
 //!   turn ([`arck_libfs_kit::views::exclusive`]).
 
-use crate::engine::{Attempt, Context};
 use crate::interface::Errno;
+use arck_libfs_kit::changing::Changing;
 use arck_libfs_kit::delta::{
     self, Beginning, BegunBranch, Contents, Entries, Entry, FreshPages, Line0, Reached,
 };
+use arck_libfs_kit::engine::Attempt;
 use arck_libfs_kit::format::{PAGE_SIZE, PagePtr, index};
 use arck_libfs_kit::memory::durable as order;
 use arck_libfs_kit::memory::durable::{Durable, Flushed};
@@ -20,7 +21,7 @@ use std::sync::atomic::Ordering;
 
 /// One step of a change of data: pages filled, then entries to be published.
 pub(super) struct Step<'c, 'a> {
-    context: &'c Context<'a>,
+    changing: &'c Changing<'a>,
     pub(super) file: File,
     pub(super) branch: &'c mut Beginning,
     /// Fresh pages and their places in the file, ascending.
@@ -38,13 +39,13 @@ pub(super) struct Step<'c, 'a> {
 
 impl<'c, 'a> Step<'c, 'a> {
     pub(super) fn new(
-        context: &'c Context<'a>,
+        changing: &'c Changing<'a>,
         file: File,
         branch: &'c mut Beginning,
         fresh: &'c mut [(u64, PagePtr)],
     ) -> Self {
         Step {
-            context,
+            changing,
             file,
             branch,
             fresh,
@@ -71,7 +72,7 @@ impl<'c, 'a> Step<'c, 'a> {
         match self.fresh[..self.count].last() {
             // Places ascend, so only the page that was filled last can be asked for again.
             Some(fresh) if fresh.0 == page => Ok(fresh.1),
-            _ => self.context.data_page(self.file, page),
+            _ => self.changing.data_page(self.file, page),
         }
     }
 
@@ -84,15 +85,15 @@ impl<'c, 'a> Step<'c, 'a> {
         within: usize,
         data: &[u8],
     ) -> Attempt<()> {
-        let session = self.context.session;
+        let session = self.changing.session;
         // Once data is stored nothing may be lacking: some of it may go over what was there.
         let height = index::height_for(page + 1);
         if self.index_of != (page / index::FANOUT, height) {
-            self.context
+            self.changing
                 .reserve_entry(self.file, page, self.count != 0, &mut self.index)?;
             self.index_of = (page / index::FANOUT, height);
         }
-        let new = session.state().data.take(session, self.context.slot())?;
+        let new = session.state().data.take(session, self.changing.slot())?;
         let Some(place) = self.fresh.get_mut(self.count) else {
             session.state().data.release(session, new);
             return Err(Errno::IO.into());
@@ -111,7 +112,7 @@ impl<'c, 'a> Step<'c, 'a> {
         } else {
             let mut old = [0u8; PAGE_SIZE as usize];
             let from = session.page_bytes(base);
-            let from = from.ok_or_else(|| self.context.lost(self.file.inode()))?;
+            let from = from.ok_or_else(|| self.changing.lost(self.file.inode()))?;
             from.try_copy_to(0, &mut old)
                 .map_err(|error| error.errno())?;
             let size = self.file.size.load(Ordering::Relaxed);
@@ -124,7 +125,7 @@ impl<'c, 'a> Step<'c, 'a> {
     }
 
     fn store(&mut self, page: PagePtr, within: usize, data: &[u8]) -> Attempt<()> {
-        let bytes = self.context.session.page_bytes(page).ok_or(Errno::IO)?;
+        let bytes = self.changing.session.page_bytes(page).ok_or(Errno::IO)?;
         let stored = bytes.try_stream(within, data);
         self.add(stored.map_err(|error| error.errno())?);
         Ok(())
@@ -148,7 +149,7 @@ impl<'c, 'a> Step<'c, 'a> {
             let piece = &data[self.covered..self.covered + part];
             let page = self.page(at / PAGE_SIZE)?;
             let count = self.count;
-            let in_place = !page.is_null() && self.context.session.is_own(page);
+            let in_place = !page.is_null() && self.changing.session.is_own(page);
             if in_place && !is_seen_whole && at < size {
                 self.be_seen_whole(at, end, size)?;
                 is_seen_whole = true;
@@ -178,12 +179,12 @@ impl<'c, 'a> Step<'c, 'a> {
         let mut is_more = self.count != 0 || end > size;
         let mut page = at / PAGE_SIZE + 1;
         while !is_more && page * PAGE_SIZE < end {
-            let place = self.context.data_page(self.file, page)?;
-            is_more = !self.context.session.is_own(place);
+            let place = self.changing.data_page(self.file, page)?;
+            is_more = !self.changing.session.is_own(place);
             page += 1;
         }
         match is_more {
-            true => self.context.has_exclusive(self.file.inode()),
+            true => self.changing.has_exclusive(self.file.inode()),
             false => Ok(()),
         }
     }
@@ -191,7 +192,7 @@ impl<'c, 'a> Step<'c, 'a> {
     /// Gives fresh pages back, but for the first `count`.
     #[cold]
     fn drop_unfilled(&mut self, count: usize) {
-        let session = self.context.session;
+        let session = self.changing.session;
         for (_, pointer) in &self.fresh[count..self.count] {
             session.state().data.release(session, *pointer);
         }
@@ -208,7 +209,7 @@ impl<'c, 'a> Step<'c, 'a> {
         if page.is_null() {
             return Ok(());
         }
-        let session = self.context.session;
+        let session = self.changing.session;
         if session.is_own(page) {
             let bytes = session.page_bytes(page).ok_or(Errno::IO)?;
             let rest = PAGE_SIZE as usize - within;
@@ -231,7 +232,7 @@ impl<'c, 'a> Step<'c, 'a> {
         }
         let entries = fresh.iter().map(|(_, pointer)| pointer.0);
         let root = self.file.delta_root();
-        let set = delta::set_entries_ahead(self.context.session, root, first, entries)?;
+        let set = delta::set_entries_ahead(self.changing.session, root, first, entries)?;
         if set.is_some() {
             let pages = &self.file.part().pages;
             pages.fetch_add(self.count as u64, Ordering::Relaxed);
@@ -255,7 +256,7 @@ impl<'c, 'a> Step<'c, 'a> {
             return Ok(false);
         }
         // It may replace another session's.
-        let is_new = self.context.data_page(self.file, page)?.is_null();
+        let is_new = self.changing.data_page(self.file, page)?.is_null();
         let root = line.put_first_page(pointer, filled)?;
         self.file.part().root.store(root.0, Ordering::Release);
         self.file
@@ -289,15 +290,15 @@ impl<'c, 'a> Step<'c, 'a> {
         branch: &BegunBranch<'_>,
         data: &Option<Durable<Contents>>,
     ) -> Attempt<Option<Flushed<Entries>>> {
-        let context = self.context;
+        let changing = self.changing;
         let mut token = None;
         for index in 0..self.count {
             let (page, pointer) = self.fresh[index];
             let proof = data.as_ref().ok_or(Errno::IO)?;
-            let null = context.data_page(self.file, page)?.is_null();
+            let null = changing.data_page(self.file, page)?.is_null();
             let pages = &mut self.index;
             let entry = Entry::Page(pointer.0, proof);
-            let set = context.set_entry(self.file, branch, page, entry, pages);
+            let set = changing.set_entry(self.file, branch, page, entry, pages);
             let stored = match set {
                 Ok(stored) => stored,
                 Err(stop) => {
@@ -318,12 +319,12 @@ impl<'c, 'a> Step<'c, 'a> {
 impl Drop for Step<'_, '_> {
     /// Gives back fresh pages that were not published.
     fn drop(&mut self) {
-        let session = self.context.session;
+        let session = self.changing.session;
         for (_, pointer) in &self.fresh[..self.count] {
             if !pointer.is_null() {
                 session.state().data.release(session, *pointer);
             }
         }
-        self.context.give_index_pages(&mut self.index, 0);
+        self.changing.give_index_pages(&mut self.index, 0);
     }
 }
