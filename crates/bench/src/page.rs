@@ -92,7 +92,7 @@ fn plot(rows: &[Row]) -> Outcome<String> {
         for (line, row) in rows.iter().enumerate() {
             let top = LINE * line as i32 + 5;
             let name = format!("{}; {}", row.what, row.setting);
-            let small = ("sans-serif", 12).into_font();
+            let small = ("sans-serif", 14).into_font();
             let name = Text::new(name, (4, top + 1), small.clone());
             area.draw(&name).map_err(failed)?;
             let low = row.wanted.is_some_and(|wanted| row.ratio < wanted);
