@@ -9,17 +9,19 @@
 //!   tried, so somebody may be missed.
 //! * One finding for a segment, however much of it should lie elsewhere.
 
+pub(crate) mod labels;
+
 use crate::finding::{Finding, Place, Rule};
-use crate::inode::Use;
 use crate::memory;
 use crate::pool::{Pool, segment_name};
-use crate::survey::{ALIVE, DIRECTORY, ORPHAN, Tally, lock};
+use crate::shared::lock;
+use crate::tally::{ALIVE, DIRECTORY, ORPHAN, Tally};
 use arck_controller_state::classes::{CLASS_SIZE, CLASSES_MAX, StoredClass};
 use arck_controller_state::segments::{SegmentEntry, SegmentKind};
-use arck_core_state::{FileKind, Inode, InodeNumber, PagePtr, ROOT_INODE, SegmentNumber, layout};
+use arck_core_state::{FileKind, Inode, InodeNumber, ROOT_INODE, SegmentNumber, layout};
 use foldhash::{HashMap, HashSet};
+use labels::Labelled;
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use zerocopy::FromBytes;
 
@@ -63,62 +65,6 @@ impl Condition {
             1
         };
         self.passes & bit != 0
-    }
-}
-
-/// A page of a segment with a label, or an inode in one.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Labelled {
-    segment: SegmentNumber,
-    number: InodeNumber,
-    /// The inode itself lies there, not what is in it.
-    is_place: bool,
-}
-
-/// What is noted while the inodes are looked at.
-#[derive(Default)]
-pub(crate) struct Labels {
-    labelled: Mutex<Vec<Labelled>>,
-    /// What is no directory, and a directory that has a name of it.
-    names: Mutex<Vec<(InodeNumber, InodeNumber)>>,
-}
-
-impl Labels {
-    /// `None`: nobody but root and the pool's user is sent anything, or it is too early to tell.
-    pub fn of(pool: &Pool) -> Option<Labels> {
-        let mut segments = 0..pool.geometry.segment_count;
-        let is_closed = pool.superblock.clean && !pool.served;
-        let any = segments.any(|segment| pool.segment_entry(segment).class != 0);
-        (is_closed && any).then(Labels::default)
-    }
-
-    /// An inode has a page; `last` is what was noted last, by this thread.
-    pub fn note(
-        &self,
-        pool: &Pool,
-        number: InodeNumber,
-        page: PagePtr,
-        what: Use,
-        last: &mut Option<Labelled>,
-    ) {
-        if !pool.geometry.contains(page) {
-            return;
-        }
-        let labelled = Labelled {
-            segment: pool.geometry.segment_of(page),
-            number,
-            is_place: what == Use::Inodes,
-        };
-        if *last != Some(labelled) && pool.segment_entry(labelled.segment).class != 0 {
-            lock(&self.labelled).push(labelled);
-        }
-        *last = Some(labelled);
-    }
-
-    pub fn note_name(&self, directory: InodeNumber, target: InodeNumber, kind: FileKind) {
-        if kind != FileKind::Directory {
-            lock(&self.names).push((target, directory));
-        }
     }
 }
 

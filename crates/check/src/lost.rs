@@ -7,7 +7,7 @@
 use crate::finding::{Finding, Place, Rule};
 use crate::memory;
 use crate::pool::{Pool, segment_name};
-use crate::survey::lock;
+use crate::shared::lock;
 use arck_controller_state::segments::SegmentKind;
 use arck_core_state::{InodeNumber, PAGE_SIZE, PagePtr, SegmentNumber};
 use rustix::io::Errno;

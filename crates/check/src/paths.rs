@@ -5,8 +5,8 @@
 
 use crate::finding::Finding;
 use crate::inode::{Link, Look, Sink, Use};
+use crate::leads::{Leads, leads_to};
 use crate::pool::Pool;
-use crate::survey::{Leads, leads_to};
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{FileKind, Inode, InodeNumber, PagePtr, ROOT_INODE};
 use foldhash::{HashMap, HashSet};

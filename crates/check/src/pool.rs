@@ -34,7 +34,7 @@ use arck_core_state::superblock::Superblock;
 use arck_core_state::{
     Geometry, InodeNumber, Ownership, PAGE_SIZE, PagePtr, PageWords, Pages, SegmentNumber, layout,
 };
-use replayed::{Replayed, Words};
+use replayed::{Beneath, Replayed, Words};
 use rustix::fd::OwnedFd;
 use segment::Segment;
 use std::ops::Range;
@@ -96,6 +96,31 @@ impl Header {
     }
 }
 
+impl Beneath for Pool {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn header_word(&self, at: u64) -> u64 {
+        self.headers.word(at)
+    }
+
+    fn bitmap_word(&self, at: u64) -> u64 {
+        self.bitmap.word(at)
+    }
+
+    fn page_beneath(&self, pointer: PagePtr) -> Option<&PageWords> {
+        if !self.geometry.contains(pointer) {
+            return None;
+        }
+        let segment = self.geometry.segment_of(pointer);
+        let memory = self.segment(segment)?;
+        let in_segment = pointer.0 - self.geometry.first_page(segment).0;
+        let offset = usize::try_from(in_segment * PAGE_SIZE).ok()?;
+        memory.bytes().atomic_words(offset)
+    }
+}
+
 impl Pages for Pool {
     fn page(&self, pointer: PagePtr) -> Option<&PageWords> {
         match self.over.page(pointer) {
@@ -140,18 +165,6 @@ impl Pool {
         let file = memory::open(&self.directory, layout::JOURNAL).ok()?;
         let bytes = memory::read(&file, 16).ok()?;
         Some(u64::from_le_bytes(bytes.get(8..16)?.try_into().ok()?))
-    }
-
-    /// A page of a metadata segment, without what the journal holds.
-    fn page_beneath(&self, pointer: PagePtr) -> Option<&PageWords> {
-        if !self.geometry.contains(pointer) {
-            return None;
-        }
-        let segment = self.geometry.segment_of(pointer);
-        let memory = self.segment(segment)?;
-        let in_segment = pointer.0 - self.geometry.first_page(segment).0;
-        let offset = usize::try_from(in_segment * PAGE_SIZE).ok()?;
-        memory.bytes().atomic_words(offset)
     }
 
     /// A header; all zeroes beyond the table.
@@ -234,7 +247,7 @@ impl Pool {
 
     /// Keeps others from looking too, for whoever changes something. False: somebody does.
     pub fn lock_alone(&mut self) -> Result<bool> {
-        load::refuse_others(&self.path, &self.directory)?;
+        lock::refuse_others(&self.path, &self.directory)?;
         let lock = match self.lock.take() {
             Some(lock) => lock,
             None => Lock::made(&self.path, &self.directory)?,

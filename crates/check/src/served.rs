@@ -13,9 +13,11 @@
 use crate::error::{Error, Result};
 use crate::finding::{Finding, Place, Rule};
 use crate::inode::{Known, Link, Look, Sink, Use};
+use crate::leads::Leads;
 use crate::pool::Pool;
 use crate::report::{Options, Report};
-use crate::survey::{Leads, Tally, Users, in_portions};
+use crate::survey::in_portions;
+use crate::tally::{Tally, Users};
 use crate::{paths, survey};
 use arck_core_state::directory::read_entry;
 use arck_core_state::header::HeaderKind;

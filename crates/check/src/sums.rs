@@ -5,7 +5,8 @@
 use crate::finding::{Finding, Place, Rule, bit_place, byte_place, header_place};
 use crate::lost;
 use crate::pool::{Pool, segment_name};
-use crate::survey::{ALIVE, DIRECTORY, ORPHAN, Tally, Users, lock};
+use crate::shared::lock;
+use crate::tally::{ALIVE, DIRECTORY, ORPHAN, Tally, Users};
 use arck_controller_state::segments::{self, SegmentKind};
 use arck_controller_state::sessions::GROUPS_MAX;
 use arck_core_state::arena::{ARENA_PAGES, BRANCH_PAGES, DELTA_FIRST};

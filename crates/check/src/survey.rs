@@ -9,89 +9,26 @@
 //! * Of a page that several want, all of them are told; which of them was the first, and has what
 //!   lies behind it, is chance.
 
-use crate::classes::{self, Labelled, Labels};
+use crate::classes::labels::Labelled;
 use crate::error::{Error, Result};
-use crate::finding::{Finding, Rule, byte_place};
+use crate::finding::{Finding, byte_place};
 use crate::inode::{Known, Link, Look, Sink, Use};
-use crate::lost::Lost;
+use crate::leads::{Leads, leads_to};
 use crate::pool::Pool;
 use crate::report::{Options, Report};
-use crate::{paths, sums};
+use crate::shared::lock;
+use crate::tally::{ALIVE, DIRECTORY, NEVER, ORPHAN, Tally, Users, set, words};
+use crate::{classes, paths, sums};
 use arck_core_state::directory::{UNIT_SIZE, UNITS_OFFSET};
-use arck_core_state::header::HeaderKind;
-use arck_core_state::{FileKind, Inode, InodeNumber, PagePtr};
+use arck_core_state::{FileKind, InodeNumber, PagePtr};
 use foldhash::{HashMap, HashSet};
 use std::ops::Range;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Inode numbers that a thread takes at once.
 const PORTION: u64 = 512;
 /// Fewer numbers than this are not worth a thread.
 const WORTH_A_THREAD: u64 = 8192;
-
-/// Bits of what is known of a number.
-pub(crate) const ALIVE: u8 = 1;
-pub(crate) const DIRECTORY: u8 = 2;
-pub(crate) const ORPHAN: u8 = 4;
-
-/// What the inodes add up to.
-pub(crate) struct Tally<'a> {
-    pub pool: &'a Pool,
-    /// The numbers that are looked at.
-    pub numbers: Vec<Range<InodeNumber>>,
-    /// The page bitmap as it was when the inodes were read.
-    pub marked: Option<Vec<u64>>,
-    /// Pages that one inode has.
-    pub used: Vec<AtomicU64>,
-    /// Pages that hold inodes.
-    pub inode_pages: Vec<AtomicU64>,
-    /// Of each number: what it is, its link count, the names that lead to it, and, of a
-    /// directory, its parent.
-    pub kinds: Vec<AtomicU8>,
-    pub links: Vec<AtomicU32>,
-    pub names: Vec<AtomicU32>,
-    pub parents: Vec<AtomicU32>,
-    /// Pages that more than one inode wants.
-    pub twice: Mutex<HashSet<PagePtr>>,
-    findings: Mutex<Vec<Finding>>,
-    names_seen: AtomicU64,
-    /// Where files of data are gone.
-    pub lost: Option<Lost>,
-    /// Where who may read what is looked at.
-    pub labels: Option<Labels>,
-    pub stop: &'a AtomicBool,
-    findings_max: usize,
-    findings_seen: AtomicU64,
-}
-
-fn words<T: Default>(count: u64) -> Vec<T> {
-    (0..count).map(|_| T::default()).collect()
-}
-
-/// Sets a page's bit; whether it was set before.
-fn set(bits: &[AtomicU64], page: PagePtr) -> bool {
-    let bit = 1 << (page.0 % 64);
-    bits.get((page.0 / 64) as usize)
-        .is_none_or(|word| word.fetch_or(bit, Ordering::Relaxed) & bit != 0)
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // Nothing is left half done in there.
-    mutex
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
-impl Tally<'_> {
-    /// Keeps a finding, or counts it.
-    pub fn keep(&self, finding: Finding) {
-        let seen = self.findings_seen.fetch_add(1, Ordering::Relaxed);
-        if seen < self.findings_max as u64 {
-            lock(&self.findings).push(finding);
-        }
-    }
-}
 
 /// One thread's view of the tally.
 struct Counter<'t, 'a>(&'t Tally<'a>, Option<Labelled>);
@@ -158,88 +95,7 @@ impl Counter<'_, '_> {
     }
 }
 
-/// Where a name leads.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Leads {
-    Well,
-    Nowhere,
-    OtherGeneration,
-    OtherKind,
-    OtherParent,
-}
-
-impl Leads {
-    pub(crate) fn told(self) -> Option<(Rule, &'static str)> {
-        match self {
-            Leads::Well => None,
-            Leads::Nowhere => Some((Rule::Target, "which is not alive")),
-            Leads::OtherGeneration => Some((Rule::Target, "which is of another generation")),
-            Leads::OtherKind => Some((Rule::Target, "which is of another type")),
-            Leads::OtherParent => Some((Rule::Parent, "which has another parent")),
-        }
-    }
-}
-
-/// Looks at the target of a name.
-pub(crate) fn leads_to(pool: &Pool, link: &Link) -> Leads {
-    let header = pool.header(link.target);
-    let is_number = link.target != 0 && link.target < pool.geometry.inode_count;
-    if !is_number || header.kind() != HeaderKind::Alive as u8 {
-        return Leads::Nowhere;
-    }
-    if header.generation() != link.generation {
-        return Leads::OtherGeneration;
-    }
-    if header.file_kind() != link.kind as u8 {
-        return Leads::OtherKind;
-    }
-    if link.kind == FileKind::Directory {
-        let inode = Inode::read(pool, header.inode);
-        if inode.is_some_and(|inode| inode.parent != link.directory) {
-            return Leads::OtherParent;
-        }
-    }
-    Leads::Well
-}
-
-/// Nobody wants it to stop.
-static NEVER: AtomicBool = AtomicBool::new(false);
-
 impl<'a> Tally<'a> {
-    pub fn new(
-        pool: &'a Pool,
-        numbers: Vec<Range<InodeNumber>>,
-        findings: Vec<Finding>,
-        options: &Options<'a>,
-    ) -> Tally<'a> {
-        let end = u64::from(numbers.last().map_or(0, |range| range.end));
-        let pages = pool.geometry.page_count().div_ceil(64);
-        Tally {
-            pool,
-            numbers,
-            marked: None,
-            used: words(pages),
-            inode_pages: words(pages),
-            kinds: words(end),
-            links: words(end),
-            names: words(end),
-            parents: words(end),
-            twice: Mutex::new(HashSet::default()),
-            findings_seen: AtomicU64::new(findings.len() as u64),
-            findings: Mutex::new(findings),
-            names_seen: AtomicU64::new(0),
-            lost: Lost::of(pool),
-            labels: Labels::of(pool),
-            stop: options.stop.unwrap_or(&NEVER),
-            findings_max: options.findings_max,
-        }
-    }
-
-    /// The page bitmap as it was at that moment.
-    pub fn set_marked(&mut self, marked: Vec<u64>) {
-        self.marked = Some(marked);
-    }
-
     /// What an inode is, and all that it has: instead of looking at it.
     pub fn add(&self, number: InodeNumber, known: &Known, pages: &[(PagePtr, Use)]) {
         self.is(number, known);
@@ -283,9 +139,6 @@ impl<'a> Tally<'a> {
         }
     }
 }
-
-/// Who has which page.
-pub(crate) type Users = HashMap<PagePtr, Vec<(InodeNumber, Use)>>;
 
 /// Checks everything; `findings` are those that opening the pool had.
 pub(crate) fn check(pool: &Pool, findings: Vec<Finding>, options: &Options<'_>) -> Result<Report> {

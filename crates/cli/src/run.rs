@@ -14,6 +14,7 @@ mod arguments;
 mod group;
 mod guard;
 mod hold;
+mod locks;
 mod pool;
 mod private;
 mod program;
@@ -33,10 +34,8 @@ use std::process::{Command, ExitCode, ExitStatus};
 use crate::nested::PRELOAD_LIBRARY;
 use arguments::Persist;
 pub use arguments::RunArguments;
-pub use pool::{
-    User, default_pool, locate, mark_private, named_or_default, take_use_lock, why_none,
-    without_superblock,
-};
+pub use locks::{mark_private, take_use_lock};
+pub use pool::{User, default_pool, locate, named_or_default, why_none, without_superblock};
 pub use telling::plain;
 use telling::say;
 

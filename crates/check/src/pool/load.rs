@@ -4,7 +4,7 @@
 //! superblock there is nothing to look at.
 
 use super::Pool;
-use super::lock::Lock;
+use super::lock::{Lock, refuse_others};
 use super::replayed::Replayed;
 use super::segment::{Segment, segment_name};
 use crate::error::{Error, Result};
@@ -250,18 +250,6 @@ pub(crate) fn open_to_change(path: &Path) -> Result<OwnedFd> {
     let directory = open_directory(path)?;
     refuse_others(path, &directory)?;
     Ok(directory)
-}
-
-/// See [`open_to_change`].
-pub(crate) fn refuse_others(path: &Path, directory: &OwnedFd) -> Result<()> {
-    let status = rustix::fs::fstat(directory).map_err(Error::system(path, "fstat"))?;
-    if rustix::process::geteuid().is_root() && status.st_uid != 0 {
-        return Err(Error::Replaced {
-            path: path.into(),
-            owner: status.st_uid,
-        });
-    }
-    Ok(())
 }
 
 fn copy(memory: &Memory) -> Vec<u8> {

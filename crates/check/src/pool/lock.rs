@@ -63,3 +63,15 @@ impl Lock {
             .is_ok_and(|file| rustix::fs::flock(&file, flags).is_ok())
     }
 }
+
+/// See [`open_to_change`](super::load::open_to_change).
+pub(crate) fn refuse_others(path: &Path, directory: &OwnedFd) -> Result<()> {
+    let status = rustix::fs::fstat(directory).map_err(Error::system(path, "fstat"))?;
+    if rustix::process::geteuid().is_root() && status.st_uid != 0 {
+        return Err(Error::Replaced {
+            path: path.into(),
+            owner: status.st_uid,
+        });
+    }
+    Ok(())
+}

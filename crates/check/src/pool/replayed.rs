@@ -4,14 +4,22 @@
 //! * Over a word that is in place lies nothing.
 //! * A record that addresses what is not there lies over nothing.
 
-use super::Pool;
 use arck_controller_state::journal::{Record, Target};
 use arck_controller_state::sessions::TABLE_SIZE;
 use arck_core_state::header::{HEADER_SIZE, OWNERSHIP_OFFSET};
-use arck_core_state::{InodeNumber, Ownership, PAGE_SIZE, PagePtr, PageWords};
+use arck_core_state::{Geometry, InodeNumber, Ownership, PAGE_SIZE, PagePtr, PageWords};
 use foldhash::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What is in place.
+pub(super) trait Beneath {
+    fn geometry(&self) -> &Geometry;
+    /// A word of the header table, by byte offset.
+    fn header_word(&self, at: u64) -> u64;
+    fn bitmap_word(&self, at: u64) -> u64;
+    fn page_beneath(&self, page: PagePtr) -> Option<&PageWords>;
+}
 
 /// Words of tables, by byte offset, and pages, as the entry leaves them.
 #[derive(Default)]
@@ -45,12 +53,12 @@ impl Replayed {
 
     /// Lays a record over what is in place; gives the number of words that differ. `None`: it
     /// addresses what is not there.
-    pub fn lay(&mut self, beneath: &Pool, record: &Record<'_>) -> Option<u64> {
+    pub fn lay(&mut self, beneath: &impl Beneath, record: &Record<'_>) -> Option<u64> {
         let (words, rest) = record.bytes.as_chunks::<8>();
         if !rest.is_empty() || !record.offset.is_multiple_of(8) {
             return None;
         }
-        let geometry = &beneath.geometry;
+        let geometry = beneath.geometry();
         let mut late = 0;
         for (index, &word) in words.iter().enumerate() {
             let word = u64::from_le_bytes(word);
@@ -58,7 +66,7 @@ impl Replayed {
             match record.target {
                 Target::Headers => {
                     (at < geometry.header_table_size()).then_some(())?;
-                    let old = beneath.headers.word(at);
+                    let old = beneath.header_word(at);
                     // The last bits of an ownership change without the journal.
                     let is_owner = at % HEADER_SIZE as u64 == OWNERSHIP_OFFSET;
                     if old != word && !(is_owner && Ownership(old).bare() == Ownership(word).bare())
@@ -71,7 +79,7 @@ impl Replayed {
                 }
                 Target::Bitmap => {
                     (at < geometry.page_bitmap_size()).then_some(())?;
-                    if beneath.bitmap.word(at) != word {
+                    if beneath.bitmap_word(at) != word {
                         self.bitmap.insert(at, word);
                         late += 1;
                     }
@@ -91,7 +99,7 @@ impl Replayed {
         Some(late)
     }
 
-    fn lay_in_page(&mut self, beneath: &Pool, at: u64, word: u64) -> Option<u64> {
+    fn lay_in_page(&mut self, beneath: &impl Beneath, at: u64, word: u64) -> Option<u64> {
         let page = PagePtr::of_address(at);
         let slot = (at % PAGE_SIZE / 8) as usize;
         let words = beneath.page_beneath(page)?;

@@ -10,7 +10,7 @@
 //! * Only the pool that was there is served again: not another one at its path.
 //! * One line on standard error when the first one is lost, and one if there will be no other.
 
-use super::pool::{connect_to, is_private, take_start_lock};
+use super::locks::{USE_LOCK, connect_to, is_private, take_start_lock};
 use super::private::{PrivateController, START_LIMIT};
 use super::telling::{plain, say};
 use crate::owner;
@@ -256,7 +256,7 @@ impl Watch {
         let ours = rustix::fs::fstat(&*self.use_lock)?;
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let there = owner::as_owner(directory, || {
-            openat(directory, super::pool::USE_LOCK, flags, Mode::empty())
+            openat(directory, USE_LOCK, flags, Mode::empty())
         })?;
         let there = rustix::fs::fstat(&there)?;
         match (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino) {

@@ -19,11 +19,12 @@
 //! version still reports. A line that cannot be read is counted and said, never fatal; so is that there
 //! was no room for one (`ulimit -f`), of which the file's sticky bit tells.
 
+mod summary;
 mod table;
 
 use super::program;
 use super::telling::{plain, say};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
@@ -31,6 +32,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
+use summary::{Interception, Process, Summary, Uncovered};
 use table::table;
 
 /// One line of a process.
@@ -47,48 +49,6 @@ struct Line {
     past: BTreeMap<String, u64>,
 }
 
-/// A program in a process, all its lines together.
-#[derive(Serialize, Debug)]
-struct Process {
-    pid: u32,
-    program: String,
-    /// Whether it said that it ends, or executed another program: else it was killed, or runs yet.
-    ended: bool,
-    /// Whether that was to execute another program.
-    #[serde(skip)]
-    replaced: bool,
-    interception: Interception,
-    served: BTreeMap<String, u64>,
-    past: BTreeMap<String, u64>,
-}
-
-/// A program that was executed and into which the library was not loaded.
-#[derive(Serialize, Debug)]
-struct Uncovered {
-    program: String,
-    /// How often it was executed.
-    times: u64,
-    /// Why, as a sentence, if that can be seen.
-    reason: Option<String>,
-}
-
-/// How its calls were caught.
-#[derive(Deserialize, Serialize, Debug, Clone)]
-#[serde(default)]
-struct Interception {
-    /// Calls to libc's functions.
-    symbols: bool,
-    /// The way of dispatch below them for all other calls: `sud-exclusive`, `sud-inclusive`, `none`.
-    dispatch: String,
-    /// Why that way: `best`, `asked` (by `ARCK_DISPATCH`), `fallback` (a better one was refused).
-    dispatch_choice: String,
-    /// Whether sites that trap often are rewritten: `on`, `not-used` (without dispatch), `never` (by
-    /// `ARCK_PATCH`), `refused` (by the system).
-    patching: String,
-    /// System call instructions replaced by jumps.
-    patched_sites: u64,
-}
-
 impl Default for Line {
     fn default() -> Line {
         Line {
@@ -103,18 +63,6 @@ impl Default for Line {
     }
 }
 
-impl Default for Interception {
-    fn default() -> Interception {
-        Interception {
-            symbols: false,
-            dispatch: "none".to_string(),
-            dispatch_choice: String::new(),
-            patching: String::new(),
-            patched_sites: 0,
-        }
-    }
-}
-
 /// The command that was run.
 pub struct Run<'a> {
     pub command: &'a [OsString],
@@ -124,32 +72,6 @@ pub struct Run<'a> {
     pub mount: &'a Path,
     /// What programs find at the mount point that the library is not loaded into.
     pub strays: String,
-}
-
-/// All processes together; also the JSON of `--report=FILE.json`.
-#[derive(Serialize, Debug)]
-struct Summary {
-    command: Vec<String>,
-    pool: String,
-    mount: String,
-    /// What programs find there that the library is not loaded into.
-    strays: String,
-    /// The command's exit status, if it exited.
-    exit_status: Option<i32>,
-    /// The signal that ended it, if one did.
-    signal: Option<i32>,
-    /// Whether the command's own process was intercepted.
-    interception_on: bool,
-    served: BTreeMap<String, u64>,
-    past: BTreeMap<String, u64>,
-    /// Lines in the report that could not be read.
-    unreadable: u64,
-    /// Whether processes had lines for which there was no room: they said so by the file's mode.
-    lines_are_missing: bool,
-    processes: Vec<Process>,
-    /// What the library was not loaded into; what these programs did, and what they started
-    /// without it, is not known.
-    uncovered: Vec<Uncovered>,
 }
 
 /// The file that the processes report to, until the command has ended.

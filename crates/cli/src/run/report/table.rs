@@ -3,7 +3,7 @@
 //! Invariant: it never says that nothing got past the library where something may have that the
 //! library cannot see.
 
-use super::{Interception, Process, Summary};
+use super::summary::{Interception, Process, Summary};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
