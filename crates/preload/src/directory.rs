@@ -82,7 +82,8 @@ fn open_named() -> Result<Handle, isize> {
             .ok_or(raw::error(libc::ENOENT));
     }
     let (bytes, length) = locked.name();
-    let relative = crate::path::below_mount(&bytes[..*length]).ok_or(raw::error(libc::ENOENT))?;
+    let relative =
+        crate::path::below::below_mount(&bytes[..*length]).ok_or(raw::error(libc::ENOENT))?;
     match inside(|fs| fs.open(At::Root, relative, libc::O_PATH | libc::O_DIRECTORY, 0)) {
         Ok(handle) => {
             CURRENT.store(handle.0.get(), Ordering::Release);
@@ -188,7 +189,7 @@ pub fn prepare_fork() {
     if !is_on_pool() {
         return;
     }
-    let mut buffer = crate::path::room();
+    let mut buffer = crate::path::below::room();
     let length = name(&mut buffer[..]);
     let locked = lock();
     let name = locked.name();
@@ -215,7 +216,7 @@ pub fn start() {
     let is_somewhere = look_above();
     let start = settings::START_DIRECTORY.get();
     // A program that is not served, and hands on what it was told, may have gone elsewhere.
-    if !is_somewhere && crate::path::below_mount(start).is_some() {
+    if !is_somewhere && crate::path::below::below_mount(start).is_some() {
         let locked = lock();
         let name = locked.name();
         name.0[..start.len()].copy_from_slice(start);
@@ -232,7 +233,7 @@ pub fn is_above_mount() -> bool {
 
 /// Looks where the kernel's working directory is. False if nowhere.
 pub fn look_above() -> bool {
-    let mut buffer = crate::path::room();
+    let mut buffer = crate::path::below::room();
     let length = kernel_name(&mut buffer);
     let path = &buffer[..length];
     let mount = settings::MOUNT.get();

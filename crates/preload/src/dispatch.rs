@@ -20,6 +20,7 @@
 
 pub mod arming;
 pub mod kind;
+pub mod text;
 
 use crate::process::spawn;
 use crate::raw::{self, Arguments, error, syscall};
@@ -29,11 +30,7 @@ use crate::{backend, calls, memory, patch, process, settings, stack, unreached};
 use arming::{PR_SET_SYSCALL_USER_DISPATCH, arm};
 use kind::{Choice, Kind, kind};
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// libc's text.
-static LIBC_START: AtomicUsize = AtomicUsize::new(0);
-static LIBC_LENGTH: AtomicUsize = AtomicUsize::new(0);
+use text::is_libcs;
 
 const SYS_USER_DISPATCH: i32 = 2;
 
@@ -119,8 +116,7 @@ pub fn start() {
     if kind() == Kind::None {
         say_what_is_missing(choice);
     } else if let Some((start, length)) = text_range(0) {
-        LIBC_START.store(start, Ordering::Relaxed);
-        LIBC_LENGTH.store(length, Ordering::Relaxed);
+        text::is_libcs_text(start, length);
         patch::start(patch::places::Range {
             start,
             end: start + length,
@@ -150,12 +146,6 @@ fn say_what_is_missing(choice: Choice) {
     raw::print(2, text.bytes());
     // SAFETY: constant strings, before there are other threads.
     unsafe { libc::setenv(c"ARCK_TOLD".as_ptr(), c"1".as_ptr(), 1) };
-}
-
-/// Whether an address lies in libc's text, or just behind it.
-pub fn is_libcs(address: usize) -> bool {
-    let start = LIBC_START.load(Ordering::Relaxed);
-    address.wrapping_sub(start) <= LIBC_LENGTH.load(Ordering::Relaxed)
 }
 
 /// A system call from the dispatch's range. Asynchronous cancellation is off before anything else.

@@ -8,11 +8,15 @@
 //! Invariant: paths that are not the pool's cost a comparison of the first component and, if
 //! absolute, one scan for `/..`; nothing is copied.
 
+pub mod below;
+
 use crate::backend::{At, Failure, inside};
 use crate::descriptors::{self, Descriptor};
 use crate::memory::{self, Text};
 use crate::settings::{self, PATH_MAX};
 use crate::{directory, raw};
+use below::strip;
+pub use below::{below_mount, room};
 
 /// Where a path leads.
 #[derive(Debug)]
@@ -39,15 +43,6 @@ impl Scratch {
     #[cold]
     fn room(&mut self) -> &mut [u8; PATH_MAX] {
         self.0.insert(room())
-    }
-}
-
-/// Room for a path, all zeroes, that is not on the stack.
-pub fn room() -> Box<[u8; PATH_MAX]> {
-    // By way of a vector, which is not made on the stack first.
-    match vec![0; PATH_MAX].into_boxed_slice().try_into() {
-        Ok(room) => room,
-        Err(_) => unreachable!(),
     }
 }
 
@@ -153,22 +148,6 @@ fn may_name_descriptor(path: &[u8]) -> bool {
     start == u64::from_le_bytes(*b"/dev/fd/")
         || start == u64::from_le_bytes(*b"/dev/std")
         || start & 0xffff_ffff_ffff == PROC
-}
-
-/// What follows the mount prefix, without leading slashes; `.` for the prefix itself.
-#[inline(always)]
-fn strip(rest: &[u8]) -> &[u8] {
-    let mut rest = rest;
-    while let Some(after) = rest.strip_prefix(b"/") {
-        rest = after;
-    }
-    if rest.is_empty() { b"." } else { rest }
-}
-
-/// The part of an absolute path below the mount prefix, or `None` if it is not below it.
-pub fn below_mount(path: &[u8]) -> Option<&[u8]> {
-    let rest = path.strip_prefix(settings::MOUNT.get())?;
-    (settings::MOUNT.is_set() && matches!(rest.first(), None | Some(b'/'))).then(|| strip(rest))
 }
 
 /// The descriptor that `/proc/self/fd/N`, `/dev/fd/N`, `/dev/stdin` and the like name.

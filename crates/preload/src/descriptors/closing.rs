@@ -3,8 +3,15 @@
 //! Invariant: whoever takes an entry out of the table drops the reference that it held, once.
 
 use super::stock::{TEMPLATE, close_for_good, kernel_closed, stock};
-use super::*;
+use super::{
+    EXTERNAL, HIGH_WATER, INHERITED, RESERVED, TABLE_SIZE, entry, file_in, file_of, is_free,
+    is_pool, let_go, notes, pool_descriptors, set_close_on_exec,
+};
+use crate::backend::Handle;
 use crate::reserved;
+use crate::{lock_files, raw};
+use std::num::NonZeroU64;
+use std::sync::atomic::Ordering;
 
 /// Drops the reference that a table entry held, which is not there any more; with its notes.
 pub(super) fn release(value: u64, notes: u64) {

@@ -10,8 +10,8 @@
 //! trapped must be, in this process's libc: another libc has others, which trap.
 
 use super::places::{Range, STUBS, STUBS_SIZE};
+use super::site::{BETWEEN, OFTEN, find_move, is_simple, make_stub};
 use super::text::{Jump, Jumps};
-use super::{BETWEEN, OFTEN, find_move, is_simple, make_stub};
 use crate::calls::numbers;
 use crate::{raw, settings};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -10,12 +10,9 @@
 //! libc has it, whether the site is rewritten or traps; see [`is_cancellation_point`].
 
 use super::places::{Range, STUBS, STUBS_SIZE};
-use super::stub::write_stub;
+use super::stub::{CANCELLATION_POINT, write_stub};
 use super::text::{Jump, Jumps};
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// Set beside a call's number that came from the cancellation point.
-pub const CANCELLATION_POINT: usize = 1 << 16;
 
 /// `mov rax, [rsp + 16]; syscall`, less the constant.
 const LOAD: [u8; 4] = [0x48, 0x8b, 0x44, 0x24];

@@ -6,10 +6,13 @@
 //! * It calls the entry from the frame that [`unwinding`](super::unwinding) describes.
 
 use super::places::{Area, ENTRY, STUB_SIZE, distance};
-use super::{shared, unwinding};
+use super::unwinding;
 use crate::calls;
 use crate::raw::{self, Arguments};
 use std::sync::atomic::Ordering;
+
+/// Set beside a call's number that came from the cancellation point.
+pub const CANCELLATION_POINT: usize = 1 << 16;
 
 /// A stub being written.
 pub(super) struct Code {
@@ -129,8 +132,8 @@ entry!(arck_patched_avx, "vmovdqa", "ymm", "32", "vzeroupper");
 entry!(arck_patched_sse, "movdqa", "xmm", "16", "");
 
 unsafe extern "C-unwind" fn answer(number: usize, a: &Arguments) -> isize {
-    let point = number & shared::CANCELLATION_POINT != 0;
-    let number = number & !shared::CANCELLATION_POINT;
+    let point = number & CANCELLATION_POINT != 0;
+    let number = number & !CANCELLATION_POINT;
     // SAFETY: the arguments of a call that libc made.
     unsafe { raw::uncancelled(point, || handle(number, a)) }
 }
