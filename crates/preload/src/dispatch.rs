@@ -342,7 +342,7 @@ unsafe fn clone(number: usize, a: &Arguments, context: *mut libc::ucontext_t) ->
             }
         }
         let flags = process::sharing::apart(given.flags);
-        let fork = process::Fork::prepare(spawning);
+        let fork = process::fork::Fork::prepare(spawning);
         let result = if number as i64 == libc::SYS_clone3 {
             let mut changed = given;
             changed.flags = flags;

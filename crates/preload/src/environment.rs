@@ -6,9 +6,12 @@
 
 use crate::lock_files::Handed;
 use crate::patch::hints;
-use crate::process::{libraries, spawn};
+use crate::process::spawn;
 use crate::{directory, memory, raw, settings};
 use std::ffi::CStr;
+
+/// How our names in LD_PRELOAD begin: as nobody else would write it.
+pub const MARK: &[u8] = b"/proc/self/fd//";
 
 /// A new environment; unmapped when dropped.
 pub struct Executed {
@@ -91,7 +94,7 @@ impl Executed {
             let preload = (0..count)
                 .find_map(|i| entry(i).strip_prefix(b"LD_PRELOAD="))
                 .map(|value| {
-                    let mark = libraries::MARK;
+                    let mark = MARK;
                     let cut = value.windows(mark.len()).position(|part| part == mark);
                     cut.map_or(value, |cut| &value[..cut.saturating_sub(1)])
                 });

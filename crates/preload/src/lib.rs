@@ -78,7 +78,7 @@ unsafe extern "C" fn start() {
     signals::guard();
     raw::find_single_threaded();
     process::find_real_functions();
-    process::watch_forks();
+    process::fork::watch_forks();
     report::start(calls::name);
     reserved::start();
     process::libraries::close_loaded(settings::preloaded());

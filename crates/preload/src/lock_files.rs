@@ -24,6 +24,7 @@
 //!   fork. A child in its parent's memory only looks, as nobody else does then.
 
 mod at_hand;
+mod file;
 pub mod handed;
 mod slots;
 #[cfg(test)]
@@ -35,6 +36,7 @@ use crate::descriptors::{self, Descriptor};
 use crate::raw::{self, error, syscall};
 use crate::{reserved, thread};
 use at_hand::AtHand;
+use file::{Inode, LockFile};
 pub use handed::Handed;
 use slots::Slot;
 pub use slots::{FLOCK, OFD, Use, is_known};
@@ -42,28 +44,6 @@ use std::cell::UnsafeCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-
-/// Number and generation.
-type Inode = (u32, u32);
-
-struct LockFile {
-    descriptor: usize,
-    inode: Inode,
-    /// Inode number of the file that stands for the description ([`descriptors::file_of`]); 0: it was not
-    /// handed on.
-    stands: u64,
-    /// Access mode, O_RDONLY and so on; `None`: it came from elsewhere, or has a number that the program may
-    /// want.
-    access: Option<i32>,
-    slot: &'static Slot,
-}
-
-impl LockFile {
-    /// In [`Table::others`].
-    fn is_spent(&self) -> bool {
-        self.stands == 0
-    }
-}
 
 #[derive(Default)]
 struct Table {

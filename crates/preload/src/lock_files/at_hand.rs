@@ -9,7 +9,8 @@
 //! * They are not in the program's way: there are none under a low limit of descriptors, and all are closed when
 //!   the program is given the last number below theirs.
 
-use super::{FLOCK, Inode, LockFile, OFD};
+use super::file::{Inode, LockFile};
+use super::slots::{FLOCK, OFD};
 use crate::raw::{self, syscall};
 use crate::reserved;
 use std::collections::{BTreeMap, VecDeque};

@@ -22,9 +22,6 @@ use crate::raw::{self, syscall};
 use crate::{environment, reserved, settings};
 use std::ffi::CStr;
 
-/// How our names in LD_PRELOAD begin: as nobody else would write it.
-pub const MARK: &[u8] = b"/proc/self/fd//";
-
 /// Most libraries of one program that are copied.
 const LIBRARIES_MAX: usize = 64;
 /// Most bytes of a table of strings, and of a dynamic section, that are read.
@@ -158,7 +155,7 @@ pub struct Copied {
 impl Copied {
     pub fn new(fs: &FileSystem, at: At, path: &[u8]) -> Result<Copied, Failure> {
         let handle = fs.open(at, path, libc::O_RDONLY, 0)?;
-        let copied = super::copy_to_memory(fs, handle);
+        let copied = super::copying::copy_to_memory(fs, handle);
         let path = fs.path_of(handle).unwrap_or_default();
         fs.close(handle);
         let file = copied?;
@@ -280,7 +277,7 @@ pub unsafe fn prepare(program: isize, origin: &[u8], environment: usize) -> Opti
             if !raw::failed(kept) {
                 files.push(kept);
                 value.extend_from_slice(b":");
-                value.extend_from_slice(MARK);
+                value.extend_from_slice(environment::MARK);
                 value.extend_from_slice(kept.to_string().as_bytes());
             }
         }
@@ -319,7 +316,7 @@ pub unsafe fn prepare(program: isize, origin: &[u8], environment: usize) -> Opti
 /// At start-up: the loader has mapped the copies, so their files are not needed any more.
 pub fn close_loaded(preload: &[u8]) {
     for word in preload.split(|byte| *byte == b':') {
-        let digits = word.strip_prefix(MARK).unwrap_or_default();
+        let digits = word.strip_prefix(environment::MARK).unwrap_or_default();
         if let Some(file) = settings::number(digits) {
             raw::close(file as isize);
         }
