@@ -281,7 +281,7 @@ impl CloneArguments {
 unsafe fn clone(number: usize, a: &Arguments, context: *mut libc::ucontext_t) -> isize {
     // SAFETY: as in `on_sigsys`.
     unsafe {
-        spawn::come_apart();
+        spawn::detach();
         let mut given = CloneArguments::default();
         match number as i64 {
             libc::SYS_clone3 => {

@@ -74,7 +74,7 @@ fn forked(cleared: bool) {
 }
 
 /// A child that ran in its parent's memory has a copy of it. No lock was held.
-fn came_apart(record: *mut SpawnRecord) {
+fn detached(record: *mut SpawnRecord) {
     RECORD.store(record, Ordering::Release);
     descriptors::unknown();
     has_copy(false);

@@ -113,7 +113,7 @@ unsafe fn change(signal: i32, new: Option<KernelAction>, old: &mut KernelAction)
             else {
                 return 0;
             };
-            spawn::come_apart();
+            spawn::detach();
             ACTIONS[index].set(&new);
             return 0;
         }
@@ -136,7 +136,7 @@ unsafe fn change(signal: i32, new: Option<KernelAction>, old: &mut KernelAction)
             if guarded && is_no_change(index, &new) {
                 return 0;
             }
-            spawn::come_apart();
+            spawn::detach();
         }
         let reserved = !settings::ready() || thread::inside() || signal == 33;
         if !GUARDED.contains(&signal) && (reserved || new.handler <= 1) {

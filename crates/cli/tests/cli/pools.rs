@@ -274,3 +274,20 @@ fn out_of_descriptors_it_turns_away_and_goes_on() {
     serving.signal(libc::SIGTERM);
     assert!(serving.process.wait().unwrap().success());
 }
+
+/// A controller that was killed and had not ended yet, since the kernel was unmapping its memory, kept the
+/// next one from starting: the program that waited for one was told after half a minute that there is none.
+#[test]
+fn one_that_was_just_killed_is_waited_for() {
+    let place = Place::new();
+    assert!(mkfs(&place.pool(), &["--size", "2G"]).status.success());
+    let mut killed = Serving::start(&place.pool(), &[]);
+    for _ in 0..10 {
+        killed.signal(libc::SIGKILL);
+        let next = Serving::start(&place.pool(), &[]);
+        killed.process.wait().unwrap();
+        killed = next;
+    }
+    killed.signal(libc::SIGTERM);
+    assert!(killed.process.wait().unwrap().success());
+}

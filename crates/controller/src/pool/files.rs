@@ -27,6 +27,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Headers are allocated in the backing this many bytes at a time.
 const HEADER_STEP: u64 = 64 << 10;
@@ -140,7 +141,26 @@ impl Drop for PoolLock {
     }
 }
 
-/// Takes the pool's lock, and writes this process's id into it.
+/// How long a controller that was killed is waited for until it is seen to be ending,
+const KILLED_LIMIT: Duration = Duration::from_millis(50);
+/// and how long one that is: the kernel unmaps all its memory before it lets go of the lock.
+const ENDING_LIMIT: Duration = Duration::from_secs(10);
+const LOCK_PAUSE: Duration = Duration::from_millis(2);
+/// In the flags of a process: it is on its way out (the kernel's PF_EXITING).
+const EXITING: u64 = 4;
+
+/// Whether a process has begun to end, and has not let go of all that it had.
+fn is_ending(process: &str) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{process}/stat")) else {
+        return false;
+    };
+    // Behind the name, which may hold anything: the state, six numbers, and the flags.
+    let rest = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+    let flags = rest.split(' ').nth(6).and_then(|flags| flags.parse().ok());
+    rest.starts_with(['Z', 'X']) || flags.is_some_and(|flags: u64| flags & EXITING != 0)
+}
+
+/// Takes the pool's lock, and writes this process's id into it. Waits for a controller that is just ending.
 pub fn lock(path: &Path, directory: &OwnedFd) -> Result<PoolLock> {
     let file = rustix::fs::openat(
         directory,
@@ -149,23 +169,33 @@ pub fn lock(path: &Path, directory: &OwnedFd) -> Result<PoolLock> {
         Mode::RUSR | Mode::WUSR,
     )
     .map_err(Error::system(path.join(layout::LOCK), "open"))?;
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(Errno::WOULDBLOCK) => {
-            let mut text = [0u8; 32];
-            let length = rustix::io::pread(&file, &mut text[..], 0).unwrap_or(0);
-            let process = String::from_utf8_lossy(&text[..length]).trim().to_owned();
-            let by = if process.is_empty() {
-                String::new()
-            } else {
-                format!(" by process {process}")
-            };
-            return Err(Error::Served {
-                path: path.into(),
-                by,
-            });
+    let began = Instant::now();
+    loop {
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => break,
+            Err(Errno::INTR) => continue,
+            Err(Errno::WOULDBLOCK) => {}
+            Err(errno) => return Err(Error::system(path.join(layout::LOCK), "flock")(errno)),
         }
-        Err(errno) => return Err(Error::system(path.join(layout::LOCK), "flock")(errno)),
+        let mut text = [0u8; 32];
+        let length = rustix::io::pread(&file, &mut text[..], 0).unwrap_or(0);
+        let process = String::from_utf8_lossy(&text[..length]).trim().to_owned();
+        let patience = match is_ending(&process) {
+            true => ENDING_LIMIT,
+            false => KILLED_LIMIT,
+        };
+        if began.elapsed() < patience {
+            std::thread::sleep(LOCK_PAUSE);
+            continue;
+        }
+        let by = match process.as_str() {
+            "" => String::new(),
+            process => format!(" by process {process}"),
+        };
+        return Err(Error::Served {
+            path: path.into(),
+            by,
+        });
     }
     let process = format!("{}\n", std::process::id());
     // Only for the message above: no harm if it fails.

@@ -100,7 +100,7 @@ impl File {
                 && report::is_wanted()
                 && (libraries::may_be_on_pool(environment) || self.is_script_of_pools())
             {
-                spawn::come_apart();
+                spawn::detach();
             }
         }
     }
@@ -121,7 +121,7 @@ impl File {
     unsafe fn before_looked_up(&self) {
         // SAFETY: the caller's promise.
         if replacements::is_spawned_child() && !unsafe { self.is_plainly_hosts() } {
-            spawn::come_apart();
+            spawn::detach();
         }
     }
 
@@ -350,7 +350,7 @@ unsafe fn interpret(
     depth: u32,
 ) -> isize {
     // It is the pool's, and what is mapped for it is the process's own.
-    spawn::come_apart();
+    spawn::detach();
     if depth == DEPTH_MAX {
         return error(libc::ELOOP);
     }
@@ -387,7 +387,7 @@ unsafe fn libraries_of_host(file: &File, environment: usize) -> Option<libraries
         if !libraries::may_be_on_pool(environment) {
             return None;
         }
-        spawn::come_apart();
+        spawn::detach();
         let flags = libc::O_RDONLY | libc::O_CLOEXEC;
         let opened = syscall!(libc::SYS_openat, file.directory, file.path, flags);
         if raw::failed(opened) {

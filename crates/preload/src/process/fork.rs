@@ -19,7 +19,7 @@ impl Fork {
     /// Hands over what the child needs. `spawning`: the child is `posix_spawn`'s, which shares our
     /// memory as far as libc knows, and for which the parent waits until it executes.
     pub fn prepare(spawning: bool) -> Fork {
-        spawn::come_apart();
+        spawn::detach();
         hand_over();
         if backend::any_maps() {
             let _ = inside(|fs| {

@@ -6,10 +6,10 @@
 //! parent's: its descriptors, its session, its locks. So a child does itself only what is the kernel's
 //! alone and what leads to the next program ([`call`]): it closes and duplicates the kernel's
 //! descriptors, changes its signals and ids, executes a program of the host's, exits. Before anything
-//! else it *comes apart* from its parent ([`come_apart`]): it becomes a forked child, with a copy of the
+//! else it *detaches* from its parent ([`detach`]): it becomes a forked child, with a copy of the
 //! memory as it is at that moment, and goes on where it was.
 //!
-//! A process that runs in another's memory cannot be given its own. Coming apart makes a new one, of the
+//! A process that runs in another's memory cannot be given its own. Detaching makes a new one, of the
 //! same parent, which has all that a child gets of the kernel but the number; the first one waits until that has executed
 //! or exited, as the parent would, and ends. The parent reaps it before it goes on, and takes the new
 //! one for its child; it takes back the SIGCHLD that the first one sent. Where the kernel makes no such
@@ -17,15 +17,15 @@
 //!
 //! That is for libc's own code alone: it runs with all signals blocked, takes no locks there, and uses
 //! no number of its process. A program's child of `vfork` may be in the middle of a function of libc's, whose
-//! lock or half-done change would stay in its parent's memory when it comes apart.
+//! lock or half-done change would stay in its parent's memory when it detaches.
 //!
 //! Invariants:
 //! * Only a process with one thread makes such a child: nobody else looks at the memory meanwhile.
 //! * A child never enters the LibFS, takes no lock, and changes nothing of this library's state but
 //!   counters and what its parent sets right when it goes on ([`Lent::returned`]). So it may be killed
 //!   at any instant; a page that it has mapped may be lost then.
-//! * It does not read its own number before it comes apart: sites that are rewritten ask whether it is one.
-//! * What a child has done to its descriptors before it comes apart concerns numbers that are the
+//! * It does not read its own number before it detaches: sites that are rewritten ask whether it is one.
+//! * What a child has done to its descriptors before it detaches concerns numbers that are the
 //!   kernel's before and after, so the table that it takes along is right.
 
 use super::{SpawnRecord, hand_over, sharing};
@@ -47,7 +47,7 @@ struct Loan {
     cancellation: AtomicU8,
     /// Whether another child had something to report before.
     reported: AtomicBool,
-    /// The child that came of the child when it came apart; 0 if it did not. Written by the kernel.
+    /// The child that came of the child when it detached; 0 if it did not. Written by the kernel.
     apart: AtomicI32,
     /// It should have, and could not.
     refused: AtomicBool,
@@ -283,7 +283,7 @@ pub fn call(number: i64, a: &Arguments, normal: &mut dyn FnMut() -> isize) -> is
         // SAFETY: the program's arguments; no descriptor among them is this library's or the pool's.
         return unsafe { raw::call(number as usize, a) };
     }
-    come_apart();
+    detach();
     normal()
 }
 
@@ -303,13 +303,13 @@ pub fn other_call(number: i64) {
             | libc::SYS_exit
     );
     if !passes {
-        come_apart();
+        detach();
     }
 }
 
 /// Where this is a child in its parent's memory, it is a forked one with memory of its own when this
 /// returns. Where that is refused it does not return.
-pub fn come_apart() {
+pub fn detach() {
     if !replacements::is_spawned_child() {
         return;
     }
@@ -335,6 +335,6 @@ pub fn come_apart() {
         }
     }
     LOAN.mapped.store(std::ptr::null_mut(), Ordering::Relaxed);
-    super::came_apart(record);
+    super::detached(record);
     set_mask(mask);
 }

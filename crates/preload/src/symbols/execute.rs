@@ -11,7 +11,7 @@ unsafe extern "C" {
 }
 
 /// A child of `vfork` would run in our memory, and in the middle of libc's functions there when it has to
-/// come apart ([`process::spawn`]), so it is a `fork`.
+/// detach ([`process::spawn`]), so it is a `fork`.
 ///
 /// # Safety
 /// As libc's.
@@ -143,7 +143,7 @@ unsafe fn run_or_script(path: usize, arguments: usize, environment: usize) -> is
         if result != raw::error(libc::ENOEXEC) {
             return result;
         }
-        process::spawn::come_apart();
+        process::spawn::detach();
         let count = crate::environment::length(arguments);
         let size = (count + 4) * size_of::<usize>();
         let Some(memory) = raw::map_anonymous(size) else {
