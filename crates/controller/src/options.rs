@@ -49,6 +49,10 @@ pub struct Options {
     /// alone.
     #[doc(hidden)]
     pub slice: usize,
+    /// Delta pages of a fold from which on directories are sealed for it; for tests that want that always, or
+    /// never.
+    #[doc(hidden)]
+    pub seal_pages: usize,
     /// Called at named points of every commit; for tests that want a crash there.
     #[doc(hidden)]
     pub crash_hook: Option<CrashHook>,
@@ -69,6 +73,8 @@ impl Default for Options {
             durability: None,
             division: Division::default(),
             slice: 512,
+            // Small where tests run, so that they meet it.
+            seal_pages: if cfg!(debug_assertions) { 1 } else { 8 },
             crash_hook: None,
         }
     }

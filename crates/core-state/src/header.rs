@@ -9,6 +9,9 @@
 //! * An owned inode is refused from when its delta was refused until it is accepted, or taken
 //!   away: as the ownership word differs then from what an operation expects, none begins.
 //! * `fold` never repeats for an inode number: fold numbers come from one counter of the pool.
+//! * `sealed` is set, with `fold` advanced and another branch slot, while the header is marked, and cleared in
+//!   the step that makes the sealed delta verified state, while `sequence` is odd: who has seen an even
+//!   sequence behind that step sees that nothing is sealed any more.
 
 use crate::cast;
 use crate::geometry::SessionNumber;
@@ -107,12 +110,14 @@ pub struct LiveHeader {
     pub ownership: AtomicU64,
     /// Generation (low half), branch slot in the owner's arena (high half).
     pub identity: AtomicU64,
-    /// [`HeaderKind`] (byte 0), [`FileKind`] (byte 1), read class (high half).
+    /// [`HeaderKind`] (byte 0), [`FileKind`] (byte 1), branch slot of the sealed delta (high half).
     pub state: AtomicU64,
     /// The fold number that ended last without having been folded: its delta was set aside. Who
     /// expects that number has lost what it had changed.
     pub evicted: AtomicU64,
-    pub reserved: AtomicU64,
+    /// Of a directory: the fold number of the delta that is sealed, to which nothing is added any more and
+    /// which is being folded; 0 = none. What the owner does now goes under `fold`.
+    pub sealed: AtomicU64,
 }
 #[cfg(not(shuttle))]
 const _: () = assert!(size_of::<LiveHeader>() == HEADER_SIZE);
@@ -129,6 +134,23 @@ pub struct HeaderCopy {
     pub kind: HeaderKind,
     /// Meaningful when alive or orphan.
     pub file_kind: Option<FileKind>,
+    /// Fold number of the sealed delta; 0 = none.
+    pub sealed: u64,
+    /// Its branch slot; 0 where there is none.
+    pub sealed_slot: u32,
+}
+
+impl HeaderCopy {
+    /// The header as it was when its sealed delta was the active one; `None` where nothing is sealed.
+    pub fn of_sealed(&self) -> Option<HeaderCopy> {
+        (self.sealed != 0).then_some(HeaderCopy {
+            fold: self.sealed,
+            branch_slot: self.sealed_slot,
+            sealed: 0,
+            sealed_slot: 0,
+            ..*self
+        })
+    }
 }
 
 /// Byte offsets of the words, for whoever writes redo records.
@@ -138,6 +160,7 @@ pub const FOLD_OFFSET: u64 = 16;
 pub const OWNERSHIP_OFFSET: u64 = 24;
 pub const IDENTITY_OFFSET: u64 = 32;
 pub const STATE_OFFSET: u64 = 40;
+pub const SEALED_OFFSET: u64 = 56;
 
 /// Packs the identity word.
 pub fn identity_word(generation: u32, branch_slot: u32) -> u64 {
@@ -145,8 +168,9 @@ pub fn identity_word(generation: u32, branch_slot: u32) -> u64 {
 }
 
 /// Packs the state word.
-pub fn state_word(kind: HeaderKind, file_kind: Option<FileKind>) -> u64 {
-    u64::from(kind as u8) | u64::from(file_kind.map_or(0, |k| k as u8)) << 8
+pub fn state_word(kind: HeaderKind, file_kind: Option<FileKind>, sealed_slot: u32) -> u64 {
+    let kinds = u64::from(kind as u8) | u64::from(file_kind.map_or(0, |k| k as u8)) << 8;
+    kinds | u64::from(sealed_slot) << 32
 }
 
 impl LiveHeader {
@@ -160,7 +184,7 @@ impl LiveHeader {
             identity: AtomicU64::new(0),
             state: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
-            reserved: AtomicU64::new(0),
+            sealed: AtomicU64::new(0),
         }
     }
 
@@ -176,6 +200,11 @@ impl LiveHeader {
     /// See [`LiveHeader::evicted`].
     pub fn evicted(&self) -> u64 {
         self.evicted.load(Ordering::Acquire)
+    }
+
+    /// See [`LiveHeader::sealed`].
+    pub fn sealed(&self) -> u64 {
+        self.sealed.load(Ordering::Acquire)
     }
 
     pub fn generation(&self) -> u32 {
@@ -209,6 +238,8 @@ impl LiveHeader {
             branch_slot: cast::high(identity),
             kind: HeaderKind::from_u8(cast::byte(state, 0)).unwrap_or(HeaderKind::Free),
             file_kind: FileKind::from_u8(cast::byte(state, 1)),
+            sealed: self.sealed(),
+            sealed_slot: cast::high(state),
         }
     }
 
@@ -269,6 +300,7 @@ mod tests {
             (OWNERSHIP_OFFSET, offset_of!(LiveHeader, ownership)),
             (IDENTITY_OFFSET, offset_of!(LiveHeader, identity)),
             (STATE_OFFSET, offset_of!(LiveHeader, state)),
+            (SEALED_OFFSET, offset_of!(LiveHeader, sealed)),
         ];
         for (said, is) in said {
             assert_eq!(said, is as u64);

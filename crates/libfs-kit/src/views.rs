@@ -6,6 +6,7 @@
 //! * [`kinds`]: a view as that of a directory, or of what is none.
 //! * [`overlay`]: what deltas say of names. [`entries`], [`reading`]: the pages of files. [`times`].
 //! * [`locks`], [`exclusive`]: who may change what of an inode at the same time.
+//! * [`sealed`]: what is being folded of a directory while this session goes on.
 //! * [`verified`]: what was looked at is of one state.
 //! * [`open`]: the table of what is open. [`uncommitted`], [`reuse`]: the end of what was never committed, and
 //!   the numbers of that.
@@ -35,12 +36,14 @@ pub mod overlay;
 pub mod reading;
 pub mod refresh;
 pub mod reuse;
+pub mod sealed;
 pub mod times;
 pub mod uncommitted;
 pub mod verified;
 
 pub use crate::delta::begun;
 pub use crate::state::inodes::*;
+pub use crate::state::kinds::SealedPart;
 pub use crate::state::views::Views;
 pub use kinds::{Directory, File};
 

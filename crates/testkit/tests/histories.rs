@@ -4,6 +4,7 @@
 //! `ARCK_HISTORIES` = runs (500, of values 100; the pool has room for about 3,000); `ARCK_HISTORY_SEED` = first
 //! seed; a failure prints its seed and the shortest history found that nothing explains.
 
+use arck_controller::Options;
 use arck_testkit::history::values::{self, ValueSubject};
 use arck_testkit::history::{
     ArckSubject, Event, Explained, History, actions, explained, run, shorten, unexplained,
@@ -68,7 +69,26 @@ fn seeds(count: u64) -> Range<u64> {
 
 #[test]
 fn some_order_explains_what_threads_are_told() {
-    let pool = TestPool::new(256 << 20);
+    all_explained(TestPool::new(256 << 20), 500);
+}
+
+/// The same beside folds that take their time behind each seal, so that threads go on meanwhile.
+#[test]
+fn some_order_explains_what_threads_are_told_beside_what_is_sealed() {
+    let hook = |point| {
+        if point == "sealed" {
+            std::thread::sleep(Duration::from_micros(500));
+        }
+    };
+    let options = Options {
+        crash_hook: Some(std::sync::Arc::new(hook)),
+        seal_pages: 1,
+        ..Options::default()
+    };
+    all_explained(TestPool::with_options(256 << 20, options), 300);
+}
+
+fn all_explained(pool: TestPool, count: u64) {
     let (one, two) = (pool.session(), pool.session());
     let stop = AtomicBool::new(false);
     let runs = AtomicU64::new(0);
@@ -92,7 +112,7 @@ fn some_order_explains_what_threads_are_told() {
             }
         });
         first_unexplained(
-            seeds(500),
+            seeds(count),
             |seed| {
                 let threads = 0..THREADS;
                 let threads = threads.map(|thread| actions(seed, thread, OPERATIONS));

@@ -453,7 +453,7 @@ impl<'p, 'a> Repair<'p, 'a> {
                         fold,
                         ownership.0,
                         identity_word(saved.inode.generation, slot),
-                        state_word(kind, Some(saved.kind)),
+                        state_word(kind, Some(saved.kind), 0),
                     ]
                 }
                 None => {
@@ -480,7 +480,7 @@ impl<'p, 'a> Repair<'p, 'a> {
                         fold,
                         ownership.0,
                         identity_word(generation, slot),
-                        state_word(kind, None),
+                        state_word(kind, None, 0),
                     ]
                 }
             };

@@ -149,7 +149,7 @@ pub fn structures() -> Structures {
             identity,
             state,
             evicted,
-            reserved,
+            sealed,
         }
     );
     structure!(
@@ -356,6 +356,7 @@ pub fn constants() -> BTreeMap<String, i128> {
         header::OWNERSHIP_OFFSET,
         header::IDENTITY_OFFSET,
         header::STATE_OFFSET,
+        header::SEALED_OFFSET,
         Ownership::EPOCH_MASK,
         inode::INODE_SIZE,
         directory::UNITS,
@@ -448,12 +449,16 @@ fn bit_fields<const N: usize>(words: [(&str, u64); N]) -> Bits {
 pub fn bits() -> Vec<(&'static str, Bits)> {
     let mut state_bits = Bits::new();
     // Enumerations of one byte each.
-    let kind = header::state_word(HeaderKind::Granted, None).trailing_zeros();
-    let file_kind = header::state_word(HeaderKind::Free, Some(FileKind::Pipe)).trailing_zeros();
+    let kind = header::state_word(HeaderKind::Granted, None, 0).trailing_zeros();
+    let file_kind = header::state_word(HeaderKind::Free, Some(FileKind::Pipe), 0).trailing_zeros();
     state_bits.insert("kind".into(), (u64::from(kind), u64::from(kind) + 8));
     state_bits.insert(
         "file_kind".into(),
         (u64::from(file_kind), u64::from(file_kind) + 8),
+    );
+    state_bits.insert(
+        "sealed_slot".into(),
+        range(header::state_word(HeaderKind::Free, None, u32::MAX)),
     );
     // A root's height takes all that the pointer leaves.
     let pointer = range(IndexRoot::new(u64::MAX, 0).0);

@@ -74,7 +74,9 @@ impl Access<'_> {
         wanted: &[InodeNumber],
         after: After,
     ) -> Result<(), Failure> {
-        self.fold_and(owner, wanted, after, |_, _| Ok(()))
+        self.folding().fold(owner, wanted, after)?;
+        self.tighten(Vec::new());
+        Ok(())
     }
 
     /// As [`fold`](Self::fold), with a change of the controller's own in the same atomic step;
@@ -101,6 +103,13 @@ impl Access<'_> {
     pub fn free_orphans(&mut self, which: Option<&[InodeNumber]>) {
         self.folding().free_orphans(which);
         self.tighten(Vec::new());
+    }
+
+    /// See [`Folding::finish_due`]. What becomes tighter by that is closed.
+    pub fn finish_due(&mut self) {
+        if self.folding().finish_due() {
+            self.tighten(Vec::new());
+        }
     }
 
     /// Takes an inode away from an owner whose delta cannot be folded: see [`Folding::take_away`].

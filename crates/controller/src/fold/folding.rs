@@ -2,10 +2,12 @@
 //!
 //! # Invariants
 //! * Order: mark every header of the set; heavy barrier; wait, bounded, for operations in
-//!   flight; copy; the same for what the copy says must come along; verify the copies; apply them
+//!   flight; copy; the same for what the copy says must come along; verify the copies; [seal](super::seal)
+//!   directories, if that is worth it; apply them
 //!   in one commit, which advances fold numbers and takes the marks away. What was copied while
 //!   operations were in flight is copied again.
-//! * Whatever happens, no mark is left behind.
+//! * Whatever happens, no mark is left behind, but where something is sealed that could not be applied yet.
+//! * What is sealed is folded before anything else of its session.
 //! * A set has no more delta pages than a session is granted, whatever its chains say; so a fold is
 //!   bounded before anything is verified ([`crate::sessions::credits`]).
 //! * Nothing is folded of a set in which a rule is broken; the inode that breaks it is refused
@@ -50,12 +52,20 @@ pub enum Failure {
 }
 
 /// A fold set, marked and copied.
-struct Copied {
-    set: BTreeSet<InodeNumber>,
+pub(super) struct Copied {
+    pub set: BTreeSet<InodeNumber>,
     members: Vec<SetMember>,
-    deltas: Vec<CopiedDelta>,
+    pub deltas: Vec<CopiedDelta>,
     /// Operations were still in flight when the copy was made.
-    straddled: bool,
+    pub straddled: bool,
+}
+
+/// Whether directories may be sealed for a fold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Seals {
+    /// If that is worth it.
+    Large,
+    Nothing,
 }
 
 impl Folding<'_> {
@@ -67,7 +77,13 @@ impl Folding<'_> {
         wanted: &[InodeNumber],
         after: After,
     ) -> Result<(), Failure> {
-        self.fold_and(owner, wanted, after, |_, _| Ok(()))
+        self.finish_sealed(owner)?;
+        let seals = match after {
+            After::Keep | After::ReleaseIdle => Seals::Large,
+            // Who is to lose the inode, or finds another beneath his delta, does not go on meanwhile.
+            After::Release | After::Renew => Seals::Nothing,
+        };
+        self.fold_set(owner, wanted, after, seals, |_, _| Ok(()))
     }
 
     /// As [`fold`](Self::fold), with a change of the controller's own in the same atomic step;
@@ -79,17 +95,30 @@ impl Folding<'_> {
         after: After,
         extra: impl FnOnce(&mut Change<'_>, &mut Vec<InodeNumber>) -> Result<(), Errno>,
     ) -> Result<(), Failure> {
+        self.finish_sealed(owner)?;
+        self.fold_set(owner, wanted, after, Seals::Nothing, extra)
+    }
+
+    /// Folds one set, of what is sealed where something is.
+    pub(super) fn fold_set(
+        &mut self,
+        owner: SessionNumber,
+        wanted: &[InodeNumber],
+        after: After,
+        seals: Seals,
+        extra: impl FnOnce(&mut Change<'_>, &mut Vec<InodeNumber>) -> Result<(), Errno>,
+    ) -> Result<(), Failure> {
         let copied = match self.mark_and_copy(owner, wanted) {
             Ok(copied) => copied,
             Err((set, failure)) => {
                 self.note_refusal(owner, &failure);
-                unmark(&self.sessions.state, &set);
+                self.unmark_unless_sealed(owner, &set);
                 return Err(failure);
             }
         };
         let set = copied.set.clone();
         let straddled = copied.straddled;
-        match self.apply_copied(owner, wanted, after, copied, extra) {
+        match self.apply_copied(owner, wanted, after, seals, copied, extra) {
             Ok(dying) => {
                 // Normally the commit has done it; but not for what stayed as it was.
                 unmark(&self.sessions.state, &set);
@@ -103,9 +132,17 @@ impl Folding<'_> {
             }
             Err(failure) => {
                 self.note_refusal(owner, &failure);
-                unmark(&self.sessions.state, &set);
+                self.unmark_unless_sealed(owner, &set);
                 Err(failure)
             }
+        }
+    }
+
+    /// After a failure: what is sealed, and all that goes with it, waits marked until it can be applied.
+    fn unmark_unless_sealed(&mut self, owner: SessionNumber, set: &BTreeSet<InodeNumber>) {
+        match self.is_sealed(owner) {
+            true => self.finish_later(owner),
+            false => unmark(&self.sessions.state, set),
         }
     }
 
@@ -166,7 +203,7 @@ impl Folding<'_> {
             let mut reader = Reader(&session.arena);
             copied.members.reserve(fresh.len());
             for &number in &fresh {
-                let Some(header) = self.sessions.state.header_copy(number) else {
+                let Some(header) = self.sessions.state.delta_to_fold(number) else {
                     continue;
                 };
                 copied.members.push(SetMember { number, header });
@@ -210,7 +247,7 @@ impl Folding<'_> {
                 let seen: Vec<CopiedDelta> = more
                     .iter()
                     .filter_map(|&number| {
-                        let header = self.sessions.state.header_copy(number)?;
+                        let header = self.sessions.state.delta_to_fold(number)?;
                         copy_delta(&mut reader, number, &header, &mut seen_budget).ok()?
                     })
                     .collect();
@@ -228,6 +265,7 @@ impl Folding<'_> {
         owner: SessionNumber,
         wanted: &[InodeNumber],
         after: After,
+        seals: Seals,
         copied: Copied,
         extra: impl FnOnce(&mut Change<'_>, &mut Vec<InodeNumber>) -> Result<(), Errno>,
     ) -> Result<Vec<InodeNumber>, Failure> {
@@ -263,6 +301,9 @@ impl Folding<'_> {
             .map(|delta| delta.pages.len())
             .sum();
         let room = session.credits();
+        if seals == Seals::Large && folded as u64 <= room {
+            self.seal(owner, &copied, &changes);
+        }
         let kept_for_others = self.sessions.kept_for_others(owner);
         let pages_for_splits = self.sessions.pages_for_splits(owner, folded as u64);
         let touched = self.touched_by(&changes);
@@ -334,6 +375,7 @@ impl Folding<'_> {
             return Ok(dying);
         };
         session.disown(&self.sessions.state.pool, &ended.released);
+        session.has_unsealed(ended.unsealed, straddled);
         if straddled {
             self.sessions.bound_fold_copies(owner);
         }

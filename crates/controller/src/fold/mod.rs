@@ -14,6 +14,7 @@ pub mod orphans;
 pub mod pages;
 pub mod refusals;
 pub mod reply;
+pub mod seal;
 pub mod tails;
 pub mod tightened;
 pub mod touched;
@@ -35,6 +36,8 @@ pub struct Folds {
     pub refusals: BTreeSet<(Instant, SessionNumber, InodeNumber)>,
     /// What folds have changed that may tighten a class; [`crate::access`] looks at it when the fold is done.
     pub touched: Vec<Touched>,
+    /// When it is tried again to fold what is sealed, of which sessions.
+    pub sealed: BTreeSet<(Instant, SessionNumber)>,
     pub meter: Meter,
     /// Tells how far the opening is.
     pub progress: Reporter,
@@ -45,6 +48,7 @@ impl Folds {
         Folds {
             refusals: BTreeSet::new(),
             touched: Vec::new(),
+            sealed: BTreeSet::new(),
             meter: Meter::default(),
             progress,
         }

@@ -2,7 +2,8 @@
 //! it applies.
 //!
 //! # Invariant
-//! A fold number ends if its delta was folded, if its owner loses the inode, or if it is renewed. Who stored
+//! A fold number ends if its delta was folded, if its owner loses the inode, or if it is renewed; that of a
+//! sealed delta has ended when it was [sealed](super::seal). Who stored
 //! something under a number that has ended finds a fold copy, if operations were in flight.
 
 use crate::sessions::fold_copies::{FoldCopy, KeptFoldCopy};
@@ -46,6 +47,8 @@ impl Folded {
 pub(super) struct Ended {
     /// Those that nobody owns any more.
     pub released: Vec<InodeNumber>,
+    /// What was sealed, and its branch slots.
+    pub unsealed: Vec<(InodeNumber, u32)>,
     renewed: Vec<InodeNumber>,
 }
 
@@ -71,7 +74,12 @@ pub(super) fn end(
             After::ReleaseIdle => !has_delta,
         } && is_wanted
             && header.kind != HeaderKind::Granted;
-        if folded.is_folded(number) || releases || is_renewed {
+        if header.sealed != 0 {
+            debug_assert!(!releases && !is_renewed, "{number} is sealed");
+            header.sealed = 0;
+            let slot = std::mem::take(&mut header.sealed_slot);
+            ended.unsealed.push((number, slot));
+        } else if folded.is_folded(number) || releases || is_renewed {
             debug_assert!(fold > header.fold, "fold numbers of {number} repeat");
             header.fold = fold;
         }

@@ -18,9 +18,9 @@ use crate::sessions::log::Event;
 use crate::sessions::session::Refusal;
 use crate::state::change::{Change, Weight};
 use crate::state::marks::{heavy_barrier, unmark};
-use arck_core_state::InodeNumber;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::HeaderKind;
+use arck_core_state::{HeaderCopy, InodeNumber};
 use arck_pm::record::stored;
 use arck_protocol::operation::mark;
 use arck_verifier::{CopiedDelta, PageBudget, copy_readable};
@@ -47,9 +47,11 @@ pub const OTHERS_TIME: Duration = Duration::from_millis(50);
 pub const NO_SPACE_AGAIN: Duration = Duration::from_secs(1);
 
 impl Folds {
-    /// When the next grace period ends.
+    /// When the next grace period ends, or something sealed is to be tried again.
     pub fn next_eviction(&self) -> Option<Instant> {
-        self.refusals.first().map(|(due, ..)| *due)
+        let sealed = self.sealed.first().map(|&(due, _)| due);
+        let refused = self.refusals.first().map(|&(due, ..)| due);
+        sealed.into_iter().chain(refused).min()
     }
 }
 
@@ -136,6 +138,7 @@ impl Folding<'_> {
         if let Some((delta, _)) = self.copy_readable(owner, inode)
             && delta.header.kind == HeaderKind::Granted
             && !self.is_refused(owner, delta.branch.parent)
+            && !self.is_sealed(owner)
         {
             // It is created, empty, if the directory in which it is can be folded: the directory's
             // delta names it, and would be refused without it.
@@ -147,8 +150,11 @@ impl Folding<'_> {
         }
         heavy_barrier();
         let mut set = BTreeSet::from([inode]);
-        let delta = self.copy_readable(owner, inode);
-        if let Some((delta, is_whole)) = &delta {
+        let active = self.copy_readable(owner, inode);
+        let has_active = active.is_some();
+        // With what is sealed goes what came on top of it.
+        let deltas = [self.copy_sealed(owner, inode), active];
+        for (delta, is_whole) in deltas.iter().flatten() {
             self.keep_aside(owner, inode, delta, why);
             for child in self.uncommitted(owner, delta, *is_whole) {
                 if let Some(header) = self.sessions.state.pool.header(child) {
@@ -157,15 +163,14 @@ impl Folding<'_> {
                 }
                 set.insert(child);
             }
+        }
+        if set.len() > 1 {
             heavy_barrier();
-            for &child in set
-                .iter()
-                .filter(|&&child| child != inode)
-                .take(ASIDE_CHILDREN)
-            {
-                if let Some((delta, _)) = self.copy_readable(owner, child) {
-                    self.keep_aside(owner, child, &delta, why);
-                }
+        }
+        let children = set.iter().filter(|&&child| child != inode);
+        for &child in children.take(ASIDE_CHILDREN) {
+            if let Some((delta, _)) = self.copy_readable(owner, child) {
+                self.keep_aside(owner, child, &delta, why);
             }
         }
         // They may ask what became of it.
@@ -177,16 +182,25 @@ impl Folding<'_> {
         let flights = flights.unwrap_or_default();
         let mut fold_copies = Vec::new();
         let mut released = Vec::new();
+        let mut unsealed = Vec::new();
         let mut change = Change::new(&mut self.sessions.state);
         let mut evict = || {
             for &number in &set {
                 let fold = change.state.numbers.fold();
                 let header = change.header(number)?;
+                // What the owner has last seen of its own.
+                let lost = match header.sealed {
+                    sealed if sealed != 0 && !has_active => sealed,
+                    _ => header.fold,
+                };
                 fold_copies.push(KeptFoldCopy {
                     inode: number,
-                    fold: header.fold,
+                    fold: lost,
                     kind: FoldCopy::Lost,
                 });
+                if std::mem::take(&mut header.sealed) != 0 {
+                    unsealed.push(std::mem::take(&mut header.sealed_slot));
+                }
                 header.fold = fold;
                 header.ownership = header.ownership.accepted();
                 // Numbers that were not committed stay granted: the session may count on them.
@@ -216,6 +230,8 @@ impl Folding<'_> {
                 self.forget_refusals(owner, &set);
                 if let Some(session) = self.sessions.all.get_mut(&owner) {
                     session.disown(&self.sessions.state.pool, &released);
+                    session.vacate(unsealed);
+                    session.sealed.retain(|number| !set.contains(number));
                 }
             }
             Err(errno) => {
@@ -236,10 +252,25 @@ impl Folding<'_> {
         owner: SessionNumber,
         inode: InodeNumber,
     ) -> Option<(CopiedDelta, bool)> {
-        let session = self.sessions.all.get(&owner)?;
         let header = self.sessions.state.header_copy(inode)?;
+        self.copy_delta_of(owner, inode, &header)
+    }
+
+    /// The same of what is sealed.
+    fn copy_sealed(&self, owner: SessionNumber, inode: InodeNumber) -> Option<(CopiedDelta, bool)> {
+        let header = self.sessions.state.header_copy(inode)?;
+        self.copy_delta_of(owner, inode, &header.of_sealed()?)
+    }
+
+    fn copy_delta_of(
+        &self,
+        owner: SessionNumber,
+        inode: InodeNumber,
+        header: &HeaderCopy,
+    ) -> Option<(CopiedDelta, bool)> {
+        let session = self.sessions.all.get(&owner)?;
         let mut budget = PageBudget::new(ASIDE_PAGES);
-        copy_readable(&mut Reader(&session.arena), inode, &header, &mut budget)
+        copy_readable(&mut Reader(&session.arena), inode, header, &mut budget)
     }
 
     /// The session's inodes that are to be created in a directory's delta: those that it names, or, if

@@ -129,6 +129,7 @@ impl Owners<'_> {
                 header.fold = fold;
                 header.ownership = Ownership::SHARED;
                 header.branch_slot = 0;
+                (header.sealed, header.sealed_slot) = (0, 0);
                 if header.kind == HeaderKind::Granted {
                     change.free_inode(inode)?;
                 }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 impl Owners<'_> {
     /// Takes away what was not repaired in time.
     pub fn evict_due(&mut self) {
+        self.access().finish_due();
         let started = Instant::now();
         while started.elapsed() < EVICTIONS_TIME {
             let Some(&(due, owner, number)) = self.folds.refusals.first() else {

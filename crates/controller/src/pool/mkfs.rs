@@ -124,7 +124,7 @@ pub fn mkfs(
         1,
         0,
         identity_word(1, 0),
-        state_word(HeaderKind::Alive, Some(FileKind::Directory)),
+        state_word(HeaderKind::Alive, Some(FileKind::Directory), 0),
         0,
         0,
     ];

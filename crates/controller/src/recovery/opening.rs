@@ -51,7 +51,7 @@ impl Core {
         let workers = Workers::default();
         space.workers = workers.clone();
         let mut state = State::new(pool, journal, space, classes, options.crash_hook.clone());
-        let held = scan::scan(&mut state, options.division, &mut progress)?;
+        let scanned = scan::scan(&mut state, options.division, &mut progress)?;
         let notice = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let lookout = notice
             .and_then(|notice| {
@@ -73,7 +73,7 @@ impl Core {
             lock_files,
             kept_locks: KeptLocks::default(),
         };
-        recover::recover(&mut core, held, same_boot || was_clean)?;
+        recover::recover(&mut core, scanned, same_boot || was_clean)?;
         core.sessions.state.pool.mark_opened()?;
         core.sessions.recovering = false;
         core.access().free_orphans(None);

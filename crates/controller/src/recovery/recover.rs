@@ -15,11 +15,12 @@ use crate::error::{Error, Result};
 use crate::pool::files::Pool;
 use crate::pool::journal::{self, Journal};
 use crate::pool::progress::Step;
-use crate::recovery::scan::OwnedInode;
+use crate::recovery::scan::Scanned;
 use crate::sessions::arena::{self, Arena};
-use crate::sessions::session::{Owned, Session};
+use crate::sessions::session::{Owned, OwnedInode, Session};
 use crate::space::pages::Space;
 use crate::state::change::{Change, Weight};
+use crate::state::marks::unmark;
 use arck_controller_state::journal::Target;
 use arck_controller_state::segments::{SegmentEntry, SegmentKind};
 use arck_core_state::geometry::SessionNumber;
@@ -110,16 +111,16 @@ pub fn look_for_data(pool: &Pool, space: &Space) -> Result<()> {
 }
 
 /// Ends every session that the tables still know and that is not there any more.
-/// `held`: what the headers say that sessions have.
-pub fn recover(core: &mut Core, held: Vec<OwnedInode>, arenas_count: bool) -> Result<()> {
+/// `scanned`: what the headers say that sessions have.
+pub fn recover(core: &mut Core, scanned: Scanned, arenas_count: bool) -> Result<()> {
     let entries = arena::entries(&core.sessions.state.pool);
     let known: HashSet<SessionNumber> = entries.iter().map(|(_, entry)| entry.session).collect();
-    let mut owned: HashMap<SessionNumber, Vec<(InodeNumber, u32)>> = HashMap::new();
+    let mut owned: HashMap<SessionNumber, Vec<OwnedInode>> = HashMap::new();
     let mut nobodys = Vec::new();
-    for held in held {
+    for held in scanned.held {
         if known.contains(&held.session) {
             let inodes = owned.entry(held.session).or_default();
-            inodes.push((held.number, held.branch_slot));
+            inodes.push(held);
         } else {
             nobodys.push(held.number);
         }
@@ -145,7 +146,7 @@ pub fn recover(core: &mut Core, held: Vec<OwnedInode>, arenas_count: bool) -> Re
     for (index, entry) in living.into_iter().chain(dead) {
         let inodes = owned.remove(&entry.session).unwrap_or_default();
         if !may_fold {
-            nobodys.extend(inodes.iter().map(|&(number, _)| number));
+            nobodys.extend(inodes.iter().map(|inode| inode.number));
             arena::clear_entry(&core.sessions.state.pool, index);
             continue;
         }
@@ -159,7 +160,7 @@ pub fn recover(core: &mut Core, held: Vec<OwnedInode>, arenas_count: bool) -> Re
             Ok(arena) => arena,
             Err(errno) => {
                 tracing::warn!("the arena of session {} is lost: {errno}", entry.session);
-                nobodys.extend(inodes.iter().map(|&(number, _)| number));
+                nobodys.extend(inodes.iter().map(|inode| inode.number));
                 arena::clear_entry(&core.sessions.state.pool, index);
                 continue;
             }
@@ -173,6 +174,10 @@ pub fn recover(core: &mut Core, held: Vec<OwnedInode>, arenas_count: bool) -> Re
                 .into_iter()
                 .for_each(|flushed| journal.await_fence(flushed));
             core.sessions.expect_back(index, &entry, arena, &inodes);
+            // Before anybody is served: what is marked still waits for it.
+            if let Err(failure) = core.folding().finish_sealed(entry.session) {
+                tracing::warn!("what session {} has done waits: {failure}", entry.session);
+            }
             continue;
         }
         let credentials = crate::sessions::take_up::credentials(&entry);
@@ -180,14 +185,25 @@ pub fn recover(core: &mut Core, held: Vec<OwnedInode>, arenas_count: bool) -> Re
         let room = u64::from(session.arena.pages().1);
         session.set_credits(&core.sessions.state.pool, room);
         let since = Instant::now();
+        let sealed = inodes.iter().filter(|inode| inode.sealed_slot.is_some());
+        let sealed = sealed.map(|inode| inode.number).collect();
         session.owned = inodes
             .into_iter()
-            .map(|(number, slot)| (number, Owned::new(since, slot)))
+            .map(|inode| (inode.number, Owned::new(since, inode.branch_slot)))
             .collect();
+        session.sealed = sealed;
         core.sessions.all.insert(entry.session, session);
         core.owners().end_session(entry.session, libc::EIO);
     }
     core.sessions.count_away();
+    let waits = |number: &InodeNumber| {
+        let header = core.sessions.state.header_copy(*number);
+        let owner = header.map_or(0, |header| header.ownership.session());
+        let session = core.sessions.all.get(&owner);
+        session.is_some_and(|session| !session.sealed.is_empty())
+    };
+    let (_, unmarked): (Vec<_>, Vec<_>) = scanned.marked.into_iter().partition(waits);
+    unmark(&core.sessions.state, &unmarked);
     release(core, &nobodys)?;
     core.folds.progress.end();
     let ownerless: Vec<_> = (0..core.sessions.state.pool.geometry().segment_count)
@@ -225,6 +241,7 @@ fn release(core: &mut Core, numbers: &[InodeNumber]) -> Result<()> {
                 header.fold = fold;
                 header.ownership = arck_core_state::Ownership::SHARED;
                 header.branch_slot = 0;
+                (header.sealed, header.sealed_slot) = (0, 0);
                 if header.kind == HeaderKind::Granted {
                     change.free_inode(number)?;
                 }

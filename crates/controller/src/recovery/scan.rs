@@ -10,13 +10,14 @@ use crate::error::{Error, Result};
 use crate::options::Division;
 use crate::pool::files::Pool;
 use crate::pool::progress::{Reporter, Step};
+use crate::sessions::session::OwnedInode;
 use crate::space::slots::place;
 use crate::state::tables::{PART, State};
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::{COUNTED_MAX, HEADER_SIZE, HeaderKind};
 use arck_core_state::{Inode, InodeNumber, PagePtr, cast};
 use arck_pm::record::stored;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::num::NonZero;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -40,12 +41,12 @@ impl Division {
     }
 }
 
-/// An inode that a session has, or had.
-pub struct OwnedInode {
-    pub number: InodeNumber,
-    /// 0: nobody's, but granted.
-    pub session: SessionNumber,
-    pub branch_slot: u32,
+/// What was found besides what stands in the tables.
+pub struct Scanned {
+    /// What sessions have, or had, in the order of numbers.
+    pub held: Vec<OwnedInode>,
+    /// What is marked still, since its session has something sealed: until that is folded.
+    pub marked: Vec<InodeNumber>,
 }
 
 /// What stands in a part of the numbers.
@@ -103,6 +104,7 @@ fn read(pool: &Pool, numbers: std::ops::Range<InodeNumber>) -> Found {
                 number,
                 session,
                 branch_slot: copy.branch_slot,
+                sealed_slot: (copy.sealed != 0).then_some(copy.sealed_slot),
             });
         }
         match copy.kind {
@@ -181,13 +183,8 @@ fn read_all(
         .collect()
 }
 
-/// Reads all headers and living inodes into the tables; takes marks and odd sequences away. Gives
-/// what sessions have, or had, in the order of numbers.
-pub fn scan(
-    state: &mut State,
-    division: Division,
-    progress: &mut Reporter,
-) -> Result<Vec<OwnedInode>> {
+/// Reads all headers and living inodes into the tables; takes marks and odd sequences away.
+pub fn scan(state: &mut State, division: Division, progress: &mut Reporter) -> Result<Scanned> {
     let end = numbers_end(&state.pool);
     if end > 0 {
         state.pool.allocate_headers(end - 1).map_err(Error::system(
@@ -202,11 +199,21 @@ pub fn scan(
     let mut free = Vec::new();
     let mut taken: HashMap<PagePtr, u32, foldhash::fast::RandomState> = HashMap::default();
     let mut held = Vec::new();
+    let sealed = parts.iter().flat_map(|found| &found.held);
+    let sealed = sealed.filter(|inode| inode.sealed_slot.is_some());
+    let sealed: HashSet<SessionNumber> = sealed.map(|inode| inode.session).collect();
+    let mut marked = Vec::new();
     for mut found in parts {
         highest_fold = highest_fold.max(found.highest_fold);
         last_used = last_used.max(found.last_used);
         for &number in &found.half_changed {
-            unmark(&state.pool, number);
+            let owner = state.pool.header(number);
+            let owner = owner.map_or(0, |header| header.ownership().session());
+            let waits = sealed.contains(&owner);
+            unmark(&state.pool, number, waits);
+            if waits {
+                marked.push(number);
+            }
         }
         if let Some(what) = found.damage {
             let path = state.pool.path().into();
@@ -252,11 +259,11 @@ pub fn scan(
         state.slots.load(state.space.label_of(page), page, mask);
     }
     progress.end();
-    Ok(held)
+    Ok(Scanned { held, marked })
 }
 
-/// Takes a header's mark away, and makes its sequence word even.
-fn unmark(pool: &Pool, number: InodeNumber) {
+/// Takes a header's mark away, unless it `waits`, and makes its sequence word even.
+fn unmark(pool: &Pool, number: InodeNumber, waits: bool) {
     let Some(header) = pool.header(number) else {
         return;
     };
@@ -265,7 +272,10 @@ fn unmark(pool: &Pool, number: InodeNumber) {
         header.sequence.store(copy.sequence + 1, Ordering::Release);
         stored(&header.sequence);
     }
-    let bare = copy.ownership.bare();
+    let bare = match waits {
+        true => copy.ownership.accepted(),
+        false => copy.ownership.bare(),
+    };
     if copy.ownership != bare {
         header.ownership.store(bare.0, Ordering::Release);
         stored(&header.ownership);

@@ -40,10 +40,22 @@ pub struct Owned {
     pub earned: Duration,
     /// Place in the arena's branch table.
     pub slot: u32,
+    /// Where its sealed delta was last: for the next active one.
+    pub spare: Option<u32>,
     /// When it was last folded for a reader.
     pub folded: Option<Instant>,
     /// Its delta was refused, and has been neither accepted nor set aside since.
     pub refusal: Option<Refusal>,
+}
+
+/// An inode that a session has, or had, as its header says.
+pub struct OwnedInode {
+    pub number: InodeNumber,
+    /// 0: nobody's, but granted.
+    pub session: SessionNumber,
+    pub branch_slot: u32,
+    /// Where its sealed delta is, if it has one.
+    pub sealed_slot: Option<u32>,
 }
 
 /// A delta that was refused, and may yet be repaired.
@@ -68,6 +80,7 @@ impl Owned {
             since,
             earned: Duration::ZERO,
             slot,
+            spare: None,
             folded: None,
             refusal: None,
         }
@@ -104,6 +117,8 @@ pub struct Session {
     /// Its last process has gone, and its end waits or is under way: see [`crate::ownership::ending`].
     pub is_leaving: bool,
     pub owned: HashMap<InodeNumber, Owned>,
+    /// Of those, the directories that are sealed: see [`crate::fold::seal`].
+    pub sealed: Vec<InodeNumber>,
     pub segments: Vec<SegmentNumber>,
     /// Segments that it was sent read-only.
     pub mapped: HashSet<SegmentNumber>,
@@ -138,6 +153,7 @@ impl Session {
             is_away: false,
             is_leaving: false,
             owned: HashMap::default(),
+            sealed: Vec::new(),
             segments: Vec::new(),
             mapped: HashSet::default(),
             credits: 0,
@@ -264,7 +280,8 @@ impl Session {
         let mut slots: Vec<u32> = inodes
             .iter()
             .filter_map(|inode| self.owned.remove(inode))
-            .map(|owned| owned.slot)
+            .flat_map(|owned| [Some(owned.slot), owned.spare])
+            .flatten()
             .collect();
         let flights = self.in_flight();
         if flights.are_none() {
@@ -272,6 +289,19 @@ impl Session {
         } else {
             self.put_off(flights, slots);
         }
+    }
+
+    /// Nothing is sealed any more; these are the slots of what was. `straddled`: somebody may yet store there.
+    pub(crate) fn has_unsealed(&mut self, slots: Vec<(InodeNumber, u32)>, straddled: bool) {
+        self.sealed.clear();
+        let mut left = Vec::new();
+        for (number, slot) in slots {
+            match self.owned.get_mut(&number).filter(|_| !straddled) {
+                Some(owned) => left.extend(owned.spare.replace(slot)),
+                None => left.push(slot),
+            }
+        }
+        self.vacate(left);
     }
 
     /// Slots of which it is not known who may yet store there.

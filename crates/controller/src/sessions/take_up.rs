@@ -28,12 +28,12 @@ use crate::sessions::fold_copies::FoldCopies;
 use crate::sessions::group::{Group, Members};
 use crate::sessions::lent::Lent;
 use crate::sessions::members::are_same;
-use crate::sessions::session::{Live, Owned, Session};
+use crate::sessions::session::{Live, Owned, OwnedInode, Session};
 use arck_controller_state::segments::SegmentKind;
 use arck_controller_state::sessions as session_table;
 use arck_controller_state::sessions::SessionEntry;
+use arck_core_state::SegmentNumber;
 use arck_core_state::geometry::SessionNumber;
-use arck_core_state::{InodeNumber, SegmentNumber};
 use arck_pm::{MapOptions, Mapping};
 use arck_protocol::control::{CONTROL_SIZE, MEMBERS};
 use arck_protocol::socket::Caller;
@@ -96,17 +96,21 @@ impl Sessions {
         index: usize,
         entry: &SessionEntry,
         mut arena: Arena,
-        owned: &[(InodeNumber, u32)],
+        owned: &[OwnedInode],
     ) {
         let number = entry.session;
-        let spare = arena.take_all_slots(owned.iter().map(|&(_, slot)| slot));
+        let slots = owned.iter().map(|inode| inode.branch_slot);
+        let sealed_slots = owned.iter().filter_map(|inode| inode.sealed_slot);
+        let spare = arena.take_all_slots(slots.chain(sealed_slots));
         let mut session = Session::new(number, credentials(entry), index, arena, None);
         session.is_away = true;
         let since = Instant::now();
         let entries = owned.iter();
         session.owned = entries
-            .map(|&(number, slot)| (number, Owned::new(since, slot)))
+            .map(|inode| (inode.number, Owned::new(since, inode.branch_slot)))
             .collect();
+        let sealed = owned.iter().filter(|inode| inode.sealed_slot.is_some());
+        session.sealed = sealed.map(|inode| inode.number).collect();
         session.vacate(spare);
         let pool = &self.state.pool;
         session.fold_copies = FoldCopies::read(

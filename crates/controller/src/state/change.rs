@@ -19,7 +19,10 @@ use crate::state::searches::NewSearches;
 use crate::state::tables::State;
 use crate::state::working::WorkingPage;
 use arck_controller_state::segments::{CONTROLLER, FOREIGN, SegmentEntry, SegmentKind};
-use arck_core_state::header::{HeaderKind, identity_word, state_word};
+use arck_core_state::header::{
+    FOLD_OFFSET, HeaderKind, IDENTITY_OFFSET, INODE_OFFSET, OWNERSHIP_OFFSET, SEALED_OFFSET,
+    STATE_OFFSET, identity_word, state_word,
+};
 use arck_core_state::{
     FileKind, HeaderCopy, Inode, InodeNumber, Ownership, PagePtr, PageWords, Pages, SegmentNumber,
 };
@@ -38,6 +41,9 @@ pub struct HeaderWords {
     pub branch_slot: u32,
     pub kind: HeaderKind,
     pub file_kind: Option<FileKind>,
+    /// Fold number and branch slot of the sealed delta; 0 = none.
+    pub sealed: u64,
+    pub sealed_slot: u32,
 }
 
 impl HeaderWords {
@@ -51,17 +57,22 @@ impl HeaderWords {
             branch_slot: copy.branch_slot,
             kind: copy.kind,
             file_kind: copy.file_kind,
+            sealed: copy.sealed,
+            sealed_slot: copy.sealed_slot,
         }
     }
 
-    /// In the order of the stored words 1 to 5.
-    fn words(&self) -> [u64; 5] {
+    /// The stored words, by where they are in the header, ascending.
+    fn words(&self) -> [(u64, u64); 6] {
+        let identity = identity_word(self.generation, self.branch_slot);
+        let state = state_word(self.kind, self.file_kind, self.sealed_slot);
         [
-            self.inode,
-            self.fold,
-            self.ownership.unmarked().0,
-            identity_word(self.generation, self.branch_slot),
-            state_word(self.kind, self.file_kind),
+            (INODE_OFFSET, self.inode),
+            (FOLD_OFFSET, self.fold),
+            (OWNERSHIP_OFFSET, self.ownership.unmarked().0),
+            (IDENTITY_OFFSET, identity),
+            (STATE_OFFSET, state),
+            (SEALED_OFFSET, self.sealed),
         ]
     }
 }

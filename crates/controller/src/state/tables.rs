@@ -250,6 +250,13 @@ impl State {
         self.pool.header(number).map(|header| header.copy())
     }
 
+    /// The header as it was for the delta of an inode that is to be folded next: the sealed one, if there is
+    /// one.
+    pub fn delta_to_fold(&self, number: InodeNumber) -> Option<HeaderCopy> {
+        let header = self.header_copy(number)?;
+        Some(header.of_sealed().unwrap_or(header))
+    }
+
     /// A living directory's shadow inode.
     pub fn directory(&self, number: InodeNumber) -> Option<&Inode> {
         self.shadow(number)

@@ -115,7 +115,7 @@ impl Context<'_> {
     /// the locks are released, which marks one that has no more: a link may be about to be made to it,
     /// under its own lock.
     pub fn unlink(&self, name: &Name<'_>, victim: &'static CachedInode) -> Attempt<()> {
-        let prepared = self.prepare_overlay(name.bytes, &name.found, false)?;
+        let prepared = self.prepare_overlay(name.directory, name.bytes, &name.found, false)?;
         let removed = self.take_away(name, &[name.involved()], &Removed::Link(victim))?;
         if removed == Confirmed::Standing {
             victim.links_will_change();
@@ -133,7 +133,7 @@ impl Context<'_> {
         victim: &'static CachedInode,
         expected: Expected,
     ) -> Attempt<()> {
-        let prepared = self.prepare_overlay(name.bytes, &name.found, false)?;
+        let prepared = self.prepare_overlay(name.directory, name.bytes, &name.found, false)?;
         let named = self.name_remover(victim, &expected, name.directory)?;
         let involved = [name.involved(), (victim, expected)];
         let removed = Removed::Directory(victim, &named);
@@ -251,7 +251,7 @@ impl Context<'_> {
         let record = added(target, name.bytes, time)?;
         self.expect_place(directory, &record)?;
         let kind = record.kind;
-        let prepared = self.prepare_overlay(name.bytes, &name.found, true)?;
+        let prepared = self.prepare_overlay(name.directory, name.bytes, &name.found, true)?;
         let named = self.name_linker(target, &expected, directory, nameless)?;
         let involved = [name.involved(), (target, expected)];
         let record = Ready::naming(record, &named);
@@ -317,8 +317,8 @@ impl Context<'_> {
         let time = now();
         let across = from.directory.number() != to.directory.number();
         let record = moved_record(from, to, moved, time)?;
-        let from_prepared = self.prepare_overlay(from.bytes, &from.found, false)?;
-        let to_prepared = self.prepare_overlay(to.bytes, &to.found, true)?;
+        let from_prepared = self.prepare_overlay(from.directory, from.bytes, &from.found, false)?;
+        let to_prepared = self.prepare_overlay(to.directory, to.bytes, &to.found, true)?;
         let mut partners = None;
         if across {
             self.expect_place(to.directory, &record)?;

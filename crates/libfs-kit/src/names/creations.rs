@@ -108,7 +108,7 @@ impl Context<'_> {
         uncommitted: &Cell<bool>,
     ) -> Attempt<&'static CachedInode> {
         let time = now();
-        let prepared = self.prepare_overlay(name, found, true)?;
+        let prepared = self.prepare_overlay(directory, name, found, true)?;
         let (inode, with, _locked) = self.conceive(directory, creation, number, time)?;
         let mode = inode.mode.load(Ordering::Relaxed) & 0o7777;
         let gid = inode.gid.load(Ordering::Relaxed);

@@ -77,10 +77,11 @@ impl Context<'_> {
             verified: None,
         };
         let mut hidden = false;
-        if directory.part().overlaid.load(Ordering::Acquire) != 0
+        if directory.part().is_overlaid()
             && let Some((offset, entry)) = self.find_entry(number, hash, name)
         {
             found.entry = offset;
+            let is_active = entry.is_active(directory.part().seals());
             let inode = entry.inode.load(Ordering::Acquire);
             if inode != 0 {
                 let (generation, kind) = (entry.generation.load(Ordering::Relaxed), entry.kind());
@@ -94,13 +95,23 @@ impl Context<'_> {
                     generation,
                     kind: kind.ok_or(Errno::IO)?,
                 });
-                found.record = RecordRef {
-                    unit: entry.record_unit.load(Ordering::Relaxed),
-                    sequence: entry.record_sequence.load(Ordering::Relaxed),
-                };
+                if is_active {
+                    found.record = RecordRef {
+                        unit: entry.record_unit.load(Ordering::Relaxed),
+                        sequence: entry.record_sequence.load(Ordering::Relaxed),
+                    };
+                }
             }
             hidden = true;
-            if entry.verified.load(Ordering::Relaxed) != 0 {
+            if !is_active {
+                // Sealed: as good as verified, also that there is no such name.
+                let nothing = Dentry {
+                    inode: 0,
+                    generation: 0,
+                    kind: FileKind::File,
+                };
+                found.verified = Some(found.dentry.unwrap_or(nothing));
+            } else if entry.verified.load(Ordering::Relaxed) != 0 {
                 found.verified = Some(Dentry {
                     inode: entry.verified_inode.load(Ordering::Relaxed),
                     generation: entry.verified_generation.load(Ordering::Relaxed),

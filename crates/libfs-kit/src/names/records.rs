@@ -18,7 +18,7 @@ impl Context<'_> {
     /// That there is a place for a record, before anything is changed that goes with it.
     pub fn expect_place(&self, directory: Directory, record: &Record<'_>) -> Attempt<()> {
         let own = self.own_shard(directory);
-        if has_place(own.shard, &tail_of(own.shard), record) {
+        if has_place(own.shard, &own.shard.tail(), record) {
             return Ok(());
         }
         let arena = &self.session.state().arena;
@@ -44,7 +44,7 @@ impl Context<'_> {
         let mut branch = self.branch(directory.inode(), expected)?;
         let own = self.own_shard(directory);
         let shard = own.shard;
-        let mut tail = tail_of(shard);
+        let mut tail = shard.tail();
         let mut fresh = None;
         let adds = record.record().state & effect::ADD != 0;
         if !has_place(shard, &tail, record.record()) {
@@ -59,7 +59,7 @@ impl Context<'_> {
             match taken {
                 Ok((page, may_add)) => {
                     fresh = Some(page);
-                    shard.removes.store(u32::from(!may_add), Ordering::Relaxed);
+                    shard.set_only_removes(!may_add);
                 }
                 Err(need) => return Err(need.into()),
             }
@@ -87,8 +87,7 @@ impl Context<'_> {
         if shard.tail_first.load(Ordering::Relaxed) == 0 {
             shard.tail_first.store(tail.page, Ordering::Relaxed);
         }
-        shard.tail_page.store(tail.page, Ordering::Relaxed);
-        shard.tail_unit.store(tail.unit, Ordering::Relaxed);
+        shard.set_tail(tail);
         let stamp = self.stamp(directory.inode(), &branch, time)?;
         let (committed, stamped) = branch.fence((stored, stamp.stored));
         drop(own);
@@ -114,15 +113,8 @@ impl Context<'_> {
     }
 }
 
-pub(super) fn tail_of(shard: &Shard) -> Tail {
-    Tail {
-        page: shard.tail_page.load(Ordering::Relaxed),
-        unit: shard.tail_unit.load(Ordering::Relaxed),
-    }
-}
-
 /// Whether a record fits into the last page of a stripe's tail, and may stand there.
 fn has_place(shard: &Shard, tail: &Tail, record: &Record<'_>) -> bool {
     let adds = record.state & effect::ADD != 0;
-    tail.has_room(record.units()) && !(adds && shard.removes.load(Ordering::Relaxed) != 0)
+    tail.has_room(record.units()) && !(adds && shard.only_removes())
 }

@@ -19,7 +19,6 @@ use super::Context;
 use crate::changing::{Confirmed, Expected, Published};
 use crate::delta::{self, pages_for};
 use crate::names::lookup::{Before, Found};
-use crate::names::records::tail_of;
 use crate::need::{Attempt, Need, Stop};
 use crate::views::locks::Locked;
 use crate::views::times::now;
@@ -107,7 +106,7 @@ impl Context<'_> {
                 }
             }
             let adds = successor.is_some();
-            prepared.push(self.prepare_overlay(change.name, &change.found, adds)?);
+            prepared.push(self.prepare_overlay(directory, change.name, &change.found, adds)?);
             if let Some(successor) = successor {
                 conceived.push(self.conceive_with(directory, successor, time)?);
             }
@@ -197,7 +196,7 @@ impl Context<'_> {
         let pages = self.take_pages_for(records)?;
         let own = self.own_shard(directory);
         let shard = own.shard;
-        let mut tail = tail_of(shard);
+        let mut tail = shard.tail();
         let mut sequence = shard.sequence.load(Ordering::Relaxed);
         for record in records.iter_mut() {
             sequence = sequence.wrapping_add(own.apart);
@@ -222,9 +221,8 @@ impl Context<'_> {
         if let (0, Some(&first)) = (shard.tail_first.load(Ordering::Relaxed), pages.first()) {
             shard.tail_first.store(first, Ordering::Relaxed);
         }
-        shard.tail_page.store(tail.page, Ordering::Relaxed);
-        shard.tail_unit.store(tail.unit, Ordering::Relaxed);
-        shard.removes.store(0, Ordering::Relaxed);
+        shard.set_tail(tail);
+        shard.set_only_removes(false);
         let stamp = self.stamp(directory.inode(), &branch, time)?;
         let (committed, stamped) = branch.fence((linked.stored, stamp.stored));
         drop(own);

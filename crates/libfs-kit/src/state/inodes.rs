@@ -92,14 +92,14 @@ region_shared! {
     /// inode's lock where it is the only one.
     pub struct Shard {
         pub lock: Lock,
-        /// Where the next record goes (0 = nowhere yet), the first page, the last sequence.
+        /// Where the next record goes (0 = nowhere yet; [`REMOVES`] in the unit), the first page, the last sequence.
         pub tail_page: AtomicU32,
-        pub tail_unit: AtomicU32,
+        pub(crate) tail_unit: AtomicU32,
         pub tail_first: AtomicU32,
         pub sequence: AtomicU32,
-        /// 1: the last page may hold only what takes names away, since the pool had no room to
-        /// fold more.
-        pub removes: AtomicU32,
+        /// Of the shard in the inode: where its [`SealedPart`](super::kinds::SealedPart) is, in units of
+        /// [`GRAIN`] bytes; 0: it has none.
+        pub(crate) sealed_part: AtomicU32,
         /// The overlay's entries.
         pub overlay_first: AtomicOffset<OverlayEntry>,
         /// Names more than the verified directory has; fewer wrap.
@@ -134,6 +134,12 @@ region_shared! {
         pub stripes: [StripeApart; STRIPES],
     }
 }
+
+/// In [`Shard::tail_unit`]: the last page may hold only what takes names away, since the pool had no room to fold
+/// more.
+pub(crate) const REMOVES: u32 = 1 << 31;
+/// What the region's memory is aligned to, in bytes.
+pub(crate) const GRAIN: u64 = 16;
 
 /// Stripes of a striped directory: what two threads change lies in one stripe once in as many times.
 pub const STRIPES: usize = 8;
@@ -213,7 +219,7 @@ impl CachedInode {
                 tail_unit: half(),
                 tail_first: half(),
                 sequence: half(),
-                removes: half(),
+                sealed_part: half(),
                 overlay_first: none(),
                 entries: half(),
                 waited: half(),
@@ -354,7 +360,7 @@ impl CachedInode {
     pub(crate) fn forget_the_one_before(&self) {
         self.forget_links();
         self.flags.store(0, Ordering::Release);
-        self.directory.overlaid.store(0, Ordering::Release);
+        self.directory.nothing_overlaid();
     }
 }
 

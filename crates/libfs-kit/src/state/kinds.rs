@@ -1,6 +1,9 @@
 //! What the views of directories have, and those of what is none; see [`crate::views::kinds`].
 
+use super::overlay::OverlayEntry;
+use crate::region::AtomicOffset;
 use crate::region_shared;
+use arck_core_state::branch::TAILS;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 region_shared! {
@@ -8,11 +11,26 @@ region_shared! {
     pub struct DirectoryPart {
         /// Names in the verified state.
         pub base_entries: AtomicU32,
-        /// 1 once its overlay has had an entry since it was last discarded.
-        pub overlaid: AtomicU32,
+        /// [`OVERLAID`] once its overlay has had an entry since it was last discarded; above that, how often it has
+        /// been sealed.
+        pub(crate) overlaid: AtomicU32,
         /// In the list of directories with a delta: the number of the next, or
         /// [`LAST`](super::inodes::LAST); 0 if it is in none.
         pub changed_next: AtomicU32,
+    }
+
+    /// What a sealed delta has left in its directory's view: of each shard, and of the one that it had before it
+    /// was striped.
+    pub struct SealedPart {
+        /// Its fold number.
+        pub fold: AtomicU64,
+        pub tails: [AtomicU32; TAILS + 1],
+        /// Names more than the verified directory has; fewer wrap.
+        pub names: AtomicU32,
+        /// Links more, likewise.
+        pub links: AtomicU32,
+        pub reserved: AtomicU32,
+        pub overlays: [AtomicOffset<OverlayEntry>; TAILS + 1],
     }
 
     /// What a view of what is no directory has besides.
@@ -39,9 +57,41 @@ impl DirectoryPart {
     /// As in a new one, but for the list in which the view may be.
     pub(super) fn begin_again(&self) {
         self.base_entries.store(0, Ordering::Relaxed);
-        self.overlaid.store(0, Ordering::Relaxed);
+        self.nothing_overlaid();
+    }
+
+    /// Whether its overlay may have an entry.
+    #[inline]
+    pub fn is_overlaid(&self) -> bool {
+        self.overlaid.load(Ordering::Acquire) & OVERLAID != 0
+    }
+
+    /// How often it has been sealed: so entries of the overlay know to which delta they belong.
+    #[inline]
+    pub fn seals(&self) -> u32 {
+        self.overlaid.load(Ordering::Acquire) >> 1
+    }
+
+    /// Its overlay has an entry. Under the lock of a name.
+    pub(crate) fn is_overlaid_now(&self) {
+        if self.overlaid.load(Ordering::Relaxed) & OVERLAID == 0 {
+            self.overlaid.fetch_or(OVERLAID, Ordering::Release);
+        }
+    }
+
+    /// Its overlay has no entry. Under the whole inode's lock.
+    pub(crate) fn nothing_overlaid(&self) {
+        self.overlaid.fetch_and(!OVERLAID, Ordering::Release);
+    }
+
+    /// It has been sealed once more. Under the whole inode's lock.
+    pub(crate) fn is_sealed_again(&self) {
+        self.overlaid.fetch_add(OVERLAID << 1, Ordering::Release);
     }
 }
+
+/// In [`DirectoryPart::overlaid`].
+const OVERLAID: u32 = 1;
 
 impl FilePart {
     pub(crate) fn new() -> FilePart {

@@ -15,7 +15,8 @@ region_hash_node! {
         /// What the name leads to; 0 = the verified name is hidden.
         pub inode: AtomicU32,
         pub generation: AtomicU32,
-        /// [`FileKind`] as a number; from bit 8 on, the shard in whose list the entry is.
+        /// [`FileKind`] as a number; from bit 8 on, the shard in whose list the entry is; [`SUPERSEDED`]; from bit
+        /// 16 on, how often the directory had been sealed when it was made.
         pub kind: AtomicU32,
         /// Record whose ADD makes the name visible.
         pub record_unit: AtomicU32,
@@ -30,19 +31,38 @@ region_hash_node! {
     }
 }
 
+/// In [`OverlayEntry::kind`].
+const SUPERSEDED: u32 = 1 << 12;
+
 impl OverlayEntry {
     pub fn kind(&self) -> Option<FileKind> {
         FileKind::from_u8(self.kind.load(Ordering::Relaxed) as u8)
     }
     /// The shard in whose list the entry is.
     pub fn shard(&self) -> usize {
-        (self.kind.load(Ordering::Relaxed) >> 8) as usize
+        (self.kind.load(Ordering::Relaxed) >> 8 & 0xf) as usize
     }
-    /// Says what it leads to is, without changing its shard.
+    /// The word of its kind, for an entry that is made when its directory has been sealed so often.
+    pub fn kind_word(kind: Option<FileKind>, shard: usize, seals: u32) -> u32 {
+        kind.map_or(0, |kind| u32::from(kind as u8)) | (shard as u32) << 8 | seals << 16
+    }
+    /// Whether it is of the directory's active delta, which has been sealed so often; else it is of the sealed one.
+    pub fn is_active(&self, seals: u32) -> bool {
+        self.kind.load(Ordering::Relaxed) >> 16 == seals & 0xffff
+    }
+    /// Of a sealed delta: an entry of the active one has taken its place.
+    pub fn supersede(&self) {
+        self.kind.fetch_or(SUPERSEDED, Ordering::Relaxed);
+    }
+    /// Whether one has.
+    pub fn is_superseded(&self) -> bool {
+        self.kind.load(Ordering::Relaxed) & SUPERSEDED != 0
+    }
+    /// Says what it leads to is, and nothing else.
     pub fn set_kind(&self, kind: FileKind) {
-        let shard = self.kind.load(Ordering::Relaxed) & !0xff;
+        let others = self.kind.load(Ordering::Relaxed) & !0xff;
         self.kind
-            .store(shard | u32::from(kind as u8), Ordering::Relaxed);
+            .store(others | u32::from(kind as u8), Ordering::Relaxed);
     }
     /// Where the bytes of the name begin.
     pub fn name_offset(entry: Offset<OverlayEntry>) -> Offset<AtomicU8> {

@@ -24,21 +24,11 @@ impl Viewing<'_> {
         let stock = self.session.state();
         // What is no directory has no overlay: its links are counted by those that name it.
         if let Ok(directory) = Directory::of(inode) {
+            self.discard_sealed(directory);
             self.discard_overlay(directory);
         }
         for shard in self.shards(inode) {
-            let mut page = shard.tail_first.load(Ordering::Relaxed);
-            let mut bound = arck_core_state::arena::ARENA_PAGES;
-            while page != 0 && bound != 0 {
-                let next = self
-                    .session
-                    .arena_at(page as usize * 4096)
-                    .load_u64(page as usize * 4096, Ordering::Acquire)
-                    .map_or(0, |word| (word >> 32) as u32);
-                stock.arena.release(self.session, self.slot(), page);
-                page = next;
-                bound -= 1;
-            }
+            self.release_tail(shard.tail_first.load(Ordering::Relaxed));
             shard.forget_tail();
         }
         let root = IndexRoot(inode.file.root.load(Ordering::Acquire));
@@ -70,6 +60,23 @@ impl Viewing<'_> {
         inode.branch.store(begun::NOT, Ordering::Release);
     }
 
+    /// Gives back the pages of a tail, from the first on; 0: there is none.
+    pub(super) fn release_tail(&self, first: u32) {
+        let mut page = first;
+        let mut bound = arck_core_state::arena::ARENA_PAGES;
+        while page != 0 && bound != 0 {
+            let next = self
+                .session
+                .arena_at(page as usize * 4096)
+                .load_u64(page as usize * 4096, Ordering::Acquire)
+                .map_or(0, |word| (word >> 32) as u32);
+            let arena = &self.session.state().arena;
+            arena.release(self.session, self.slot(), page);
+            page = next;
+            bound -= 1;
+        }
+    }
+
     /// A page of extended attributes of the delta's is not referred to any more.
     pub fn release_extended(&self, attributes: u32) {
         if attributes != 0 && attributes != NONE {
@@ -82,6 +89,7 @@ impl Viewing<'_> {
     pub fn has_no_delta(&self, inode: &'static CachedInode) -> bool {
         let relaxed = Ordering::Relaxed;
         inode.branch.load(relaxed) == begun::NOT
+            && self.sealed(inode) == 0
             && inode.attributes.load(relaxed) == 0
             && inode.file.is_as_verified()
             && self.shards(inode).all(Shard::is_empty)
@@ -115,7 +123,7 @@ impl Viewing<'_> {
                 // fold takes what has no name.
                 self.dispose(inode);
             }
-            if inode.branch.load(Ordering::Acquire) != begun::NOT {
+            if self.has_deltas(inode) {
                 self.note_dirty(inode);
             }
         }
@@ -125,7 +133,7 @@ impl Viewing<'_> {
     /// Brings a view up to date if the delta that it has was folded, or is over otherwise.
     pub fn refresh_if_folded(&self, inode: &'static CachedInode) -> Attempt<()> {
         let header = self.header(inode.number())?;
-        if inode.expected().still_holds(header) {
+        if !self.is_behind(inode, header) {
             return Ok(());
         }
         if header.ownership().is_marked() {
@@ -133,6 +141,7 @@ impl Viewing<'_> {
         }
         if header.ownership().is_refused()
             && ownership::owner(self.session, header) == Owner::Us(inode.expected())
+            && !self.has_sealed_no_more(inode, header)
         {
             // Not folded, and perhaps it will be yet.
             return Ok(());

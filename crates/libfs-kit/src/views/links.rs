@@ -22,7 +22,7 @@
 
 use crate::need::{Attempt, Need, Stop};
 use crate::ownership::{self, Owner};
-use crate::views::{CachedInode, LAST, Viewing, begun, flag};
+use crate::views::{CachedInode, LAST, Viewing, flag};
 use std::sync::atomic::{Ordering, fence};
 
 /// How often the directories are looked at for a cut before the attempt is made again.
@@ -127,7 +127,7 @@ impl Viewing<'_> {
             if let Ok(none) = outcome {
                 outcome = self.refresh_one(directory).map(|had| none && !had);
             }
-            if directory.branch.load(Ordering::Acquire) != begun::NOT {
+            if self.has_deltas(directory) {
                 self.note_dirty(directory);
             }
         }
@@ -142,10 +142,12 @@ impl Viewing<'_> {
         let unfolded = refused.is_refused()
             && !refused.is_marked()
             && ownership::owner(self.session, header) == Owner::Us(expected);
-        if expected.still_holds(header) || unfolded {
+        if !self.is_behind(directory, header)
+            || unfolded && !self.has_sealed_no_more(directory, header)
+        {
             return Ok(false);
         }
-        let had = directory.directory.overlaid.load(Ordering::Acquire) != 0;
+        let had = directory.directory.is_overlaid();
         self.refresh_if_folded(directory)?;
         Ok(had)
     }

@@ -30,9 +30,12 @@
 
 pub use crate::attempt::whole::Whole;
 use crate::attempt::whole::{lock_whole, striped, with_stripes};
+use crate::delta::Tail;
 use crate::need::{Attempt, Need};
 use crate::region::{LockGuard, Offset, ReadGuard, WriteGuard};
-use crate::views::{CachedInode, Directory, STRIPES, Shard, Stripe, Striped, Viewing, begun};
+use crate::views::{
+    CachedInode, Directory, REMOVES, STRIPES, Shard, Stripe, Striped, Viewing, begun,
+};
 use arck_core_state::branch::TAILS;
 use std::sync::atomic::Ordering;
 
@@ -407,7 +410,6 @@ impl Viewing<'_> {
             (&first.tail_page, &only.tail_page),
             (&first.tail_unit, &only.tail_unit),
             (&first.tail_first, &only.tail_first),
-            (&first.removes, &only.removes),
             (&first.entries, &only.entries),
         ] {
             to.store(from.swap(0, relaxed), relaxed);
@@ -460,6 +462,29 @@ impl Shard {
         self.tail_first.load(Ordering::Relaxed) == 0
             && self.overlay_first.load(Ordering::Relaxed).is_null()
     }
+    /// Whether the last page of its tail may hold only what takes names away.
+    pub(crate) fn only_removes(&self) -> bool {
+        self.tail_unit.load(Ordering::Relaxed) & REMOVES != 0
+    }
+    /// Says so. Under its lock, as what follows.
+    pub(crate) fn set_only_removes(&self, only: bool) {
+        let unit = self.tail_unit.load(Ordering::Relaxed) & !REMOVES;
+        let removes = if only { REMOVES } else { 0 };
+        self.tail_unit.store(unit | removes, Ordering::Relaxed);
+    }
+    /// Where the next record of its tail goes.
+    pub(crate) fn tail(&self) -> Tail {
+        Tail {
+            page: self.tail_page.load(Ordering::Relaxed),
+            unit: self.tail_unit.load(Ordering::Relaxed) & !REMOVES,
+        }
+    }
+    /// The same, to be so from now on.
+    pub(crate) fn set_tail(&self, tail: Tail) {
+        let removes = self.tail_unit.load(Ordering::Relaxed) & REMOVES;
+        self.tail_page.store(tail.page, Ordering::Relaxed);
+        self.tail_unit.store(tail.unit | removes, Ordering::Relaxed);
+    }
     /// The delta is over, and its pages are not here any more.
     pub fn forget_tail(&self) {
         for field in [
@@ -467,7 +492,6 @@ impl Shard {
             &self.tail_unit,
             &self.tail_first,
             &self.entries,
-            &self.removes,
         ] {
             field.store(0, Ordering::Relaxed);
         }

@@ -11,6 +11,9 @@
 //!   ([`Viewing::prepare_overlay`]): what has committed is in the overlay.
 //! * An entry says what the name leads to (or that the verified name is hidden), and by which
 //!   record, so that a later operation can take that record's effect back.
+//! * What an entry of a [sealed](super::sealed) delta says is as good as verified: it is never changed, and its record
+//!   never told. A change makes an entry of the active delta, which takes its place in the table; in the list of
+//!   the sealed delta it stays, for the links that it counts.
 
 use crate::need::Attempt;
 use crate::region::{AtomicOffset, HashLink, HashTable, Offset, ThreadSlot};
@@ -113,9 +116,18 @@ impl Viewing<'_> {
     /// Takes the memory that [`Viewing::set_overlay`] will need for a name that leads to something
     /// then (`adds`), or to nothing. Under the lock under which the change is made. ENOMEM.
     #[inline]
-    pub fn prepare_overlay(&self, name: &[u8], found: &Found, adds: bool) -> Attempt<Prepared> {
+    pub fn prepare_overlay(
+        &self,
+        directory: Directory,
+        name: &[u8],
+        found: &Found,
+        adds: bool,
+    ) -> Attempt<Prepared> {
+        let seals = directory.part().seals();
         let region = self.session.region();
         let needs_entry = match region.try_get(found.entry) {
+            // As if the name were verified, or had been.
+            Some(entry) if !entry.is_active(seals) => true,
             // A visible name changes what it leads to: by a new entry.
             Some(entry) => adds && entry.inode.load(Ordering::Relaxed) != 0,
             None => adds || found.verified.is_some(),
@@ -158,8 +170,14 @@ impl Viewing<'_> {
                 .store(now.map_or(0, |(dentry, _)| dentry.inode), Ordering::Release);
         };
         let offset = found.entry;
+        let seals = directory.part().seals();
         if let Some(entry) = self.session.region().try_get(offset) {
-            if now.is_none() && verified.is_none() {
+            if !entry.is_active(seals) {
+                // Found until the new one is, behind it.
+                self.add_entry(directory, hash, name, now, verified, prepared.take());
+                self.take_from_table(directory, entry, hash);
+                entry.supersede();
+            } else if now.is_none() && verified.is_none() {
                 self.remove_entry(directory, offset, hash);
             } else if let Some((dentry, record)) = now
                 && entry.inode.load(Ordering::Relaxed) != 0
@@ -198,8 +216,9 @@ impl Viewing<'_> {
         set(&entry.inode, dentry.map_or(0, |d| d.inode));
         set(&entry.generation, dentry.map_or(0, |d| d.generation));
         let own = self.own_shard(directory);
-        let kind = dentry.map_or(0, |d| u32::from(d.kind as u8));
-        set(&entry.kind, kind | (own.place as u32) << 8);
+        let seals = directory.part().seals();
+        let kind = OverlayEntry::kind_word(dentry.map(|d| d.kind), own.place, seals);
+        set(&entry.kind, kind);
         set(&entry.record_unit, record.unit);
         set(&entry.record_sequence, record.sequence);
         set(&entry.verified, u32::from(verified.is_some()));
@@ -212,9 +231,7 @@ impl Viewing<'_> {
         region.write_bytes(OverlayEntry::name_offset(offset), name);
         self.list(own.shard, offset, entry);
         drop(own);
-        if directory.part().overlaid.load(relaxed) == 0 {
-            directory.part().overlaid.store(1, Ordering::Release);
-        }
+        directory.part().is_overlaid_now();
         // Nobody else inserts this name: its stripe's lock is held.
         let _ = self
             .table()
@@ -247,13 +264,17 @@ impl Viewing<'_> {
     fn remove_entry(&self, directory: Directory, offset: Offset<OverlayEntry>, hash: u64) {
         let region = self.session.region();
         let entry = region.get(offset);
+        self.take_from_table(directory, entry, hash);
+        self.unlist(directory, entry);
+        self.guard
+            .retire_bytes(offset.cast::<AtomicU8>(), entry.length());
+    }
+
+    fn take_from_table(&self, directory: Directory, entry: &OverlayEntry, hash: u64) {
         self.table()
             .remove(&self.guard, table_hash(directory.number(), hash), |other| {
                 std::ptr::eq(other, entry)
             });
-        self.unlist(directory, entry);
-        self.guard
-            .retire_bytes(offset.cast::<AtomicU8>(), entry.length());
     }
 
     fn unlist(&self, directory: Directory, entry: &OverlayEntry) {
@@ -270,17 +291,17 @@ impl Viewing<'_> {
         }
     }
 
-    /// Drops the whole overlay of a directory whose delta was folded (or refused), and takes
+    /// Drops the overlay of the active delta of a directory, which was folded (or refused), and takes
     /// its part out of the link counts of the inodes it names. Under the whole inode's lock.
     pub fn discard_overlay(&self, directory: Directory) {
-        if directory.part().overlaid.load(Ordering::Acquire) != 0 {
+        if directory.part().is_overlaid() {
             self.begin_cut();
         }
         for shard in self.shards(directory.inode()) {
             self.discard_shard(directory, shard);
         }
         self.stripes(directory.inode()).for_each(Stripe::changed);
-        directory.part().overlaid.store(0, Ordering::Release);
+        directory.part().nothing_overlaid();
         directory.forget_links();
     }
 
@@ -291,17 +312,39 @@ impl Viewing<'_> {
             let Some(entry) = region.try_get(offset) else {
                 break;
             };
-            let adds = entry.inode.load(Ordering::Relaxed);
-            if adds != 0 {
-                self.change_links(adds, entry.generation.load(Ordering::Relaxed), -1);
-            }
-            let hides = entry.verified_inode.load(Ordering::Relaxed);
-            if entry.verified.load(Ordering::Relaxed) != 0 && hides != 0 {
-                self.change_links(hides, entry.verified_generation.load(Ordering::Relaxed), 1);
-                self.forget_if_gone(hides);
-            }
+            self.uncount(entry);
             let hash = self.hash_of_entry(offset, entry);
             self.remove_entry(directory, offset, hash);
+        }
+    }
+
+    /// The same for a list of the sealed delta, which begins there and is in no shard any more.
+    pub(super) fn discard_sealed_entries(&self, directory: Directory, first: Offset<OverlayEntry>) {
+        let region = self.session.region();
+        let mut offset = first;
+        while let Some(entry) = region.try_get(offset) {
+            let next = entry.next.load(Ordering::Relaxed);
+            self.uncount(entry);
+            if !entry.is_superseded() {
+                let hash = self.hash_of_entry(offset, entry);
+                self.take_from_table(directory, entry, hash);
+            }
+            self.guard
+                .retire_bytes(offset.cast::<AtomicU8>(), entry.length());
+            offset = next;
+        }
+    }
+
+    /// Takes an entry's part out of the counts of links.
+    fn uncount(&self, entry: &OverlayEntry) {
+        let adds = entry.inode.load(Ordering::Relaxed);
+        if adds != 0 {
+            self.change_links(adds, entry.generation.load(Ordering::Relaxed), -1);
+        }
+        let hides = entry.verified_inode.load(Ordering::Relaxed);
+        if entry.verified.load(Ordering::Relaxed) != 0 && hides != 0 {
+            self.change_links(hides, entry.verified_generation.load(Ordering::Relaxed), 1);
+            self.forget_if_gone(hides);
         }
     }
 
@@ -339,27 +382,32 @@ impl Viewing<'_> {
         mut each: impl FnMut(&[u8], Option<(InodeNumber, FileKind)>, bool),
     ) {
         for shard in self.shards(directory.inode()) {
-            self.for_each_listed(shard, &mut each);
+            self.for_each_listed(shard.overlay_first.load(Ordering::Acquire), &mut each);
+        }
+        for first in self.sealed_overlays(directory) {
+            self.for_each_listed(first, &mut each);
         }
     }
 
     fn for_each_listed(
         &self,
-        shard: &Shard,
+        first: Offset<OverlayEntry>,
         each: &mut impl FnMut(&[u8], Option<(InodeNumber, FileKind)>, bool),
     ) {
         let region = self.session.region();
-        let mut at: Offset<OverlayEntry> = shard.overlay_first.load(Ordering::Acquire);
+        let mut at = first;
         let mut bytes = [0u8; 256];
         while let Some(entry) = region.try_get(at) {
             let length = (entry.name_length.load(Ordering::Relaxed) as usize).min(255);
             region.read_bytes(OverlayEntry::name_offset(at), &mut bytes[..length]);
             let inode = entry.inode.load(Ordering::Acquire);
+            // What has taken its place tells what there is now; what is verified may say either.
+            let is_superseded = entry.is_superseded();
             let visible = entry
                 .kind()
-                .filter(|_| inode != 0)
+                .filter(|_| inode != 0 && !is_superseded)
                 .map(|kind| (inode, kind));
-            let verified = entry.verified.load(Ordering::Relaxed) != 0;
+            let verified = is_superseded || entry.verified.load(Ordering::Relaxed) != 0;
             each(&bytes[..length], visible, verified);
             at = entry.next.load(Ordering::Acquire);
         }

@@ -12,7 +12,7 @@ use crate::delta::Branch;
 use crate::need::{Attempt, Need, Stop};
 use crate::ownership::{self, Owner};
 use crate::region::{AtomicOffset, Offset};
-use crate::views::{CachedInode, InodeLeaf, LEAF, Viewing, begun, flag};
+use crate::views::{CachedInode, Directory, InodeLeaf, LEAF, Viewing, begun, flag};
 use arck_core_state::branch::{UNCHANGED_TIME, offset};
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{FileKind, Inode, InodeNumber, LiveHeader, Ownership};
@@ -158,7 +158,7 @@ impl Viewing<'_> {
         if of.is_some() {
             self.cut_counts()?;
         }
-        let had_delta = is_directory && inode.directory.overlaid.load(Ordering::Acquire) != 0;
+        let had_delta = is_directory && inode.directory.is_overlaid();
         self.note_lost(inode, header);
         // Others find the view up to date before all is given back that its delta used.
         let refreshing = had_delta.then_some(&self.views.refreshing);
@@ -183,8 +183,9 @@ impl Viewing<'_> {
     /// Notes that what the view shows of this session's changes was set aside.
     pub fn note_lost(&self, inode: &CachedInode, header: &LiveHeader) {
         let expected = inode.expected();
+        let evicted = header.evicted();
         if expected.fold != 0
-            && expected.fold == header.evicted()
+            && (expected.fold == evicted || evicted != 0 && self.sealed(inode) == evicted)
             && expected.ownership.session() == self.session.number()
             && !expected.still_holds(header)
         {
@@ -209,7 +210,10 @@ impl Viewing<'_> {
             Owner::Us(expected) if header.ownership().is_refused() => {
                 // What lies beneath a directory can still be reached, by the names as they were.
                 if inode.is_directory() && inode.expected() == expected {
-                    Ok(())
+                    match self.has_sealed_no_more(inode, header) {
+                        true => self.refresh_owned(inode, header, generation, expected, of),
+                        false => Ok(()),
+                    }
                 } else {
                     Err(Errno::IO.into())
                 }
@@ -237,7 +241,13 @@ impl Viewing<'_> {
         of: Option<u64>,
     ) -> Attempt<()> {
         let _locked = self.lock_now(inode)?;
+        if inode.generation() == generation
+            && let Ok(directory) = Directory::of(inode)
+        {
+            self.follow_seal(directory, header, &expected)?;
+        }
         if inode.generation() == generation && inode.expected() == expected {
+            let sealed = self.sealed(inode);
             // The same delta on top of a verified state that moved under it: this inode was
             // created, changed hands (chown), or gained or lost links elsewhere.
             if inode.has(flag::UNCOMMITTED) && header.kind() == HeaderKind::Granted {
@@ -246,7 +256,7 @@ impl Viewing<'_> {
                     .store(header.sequence.load(Ordering::Acquire), Ordering::Release);
                 return Ok(());
             }
-            if inode.branch.load(Ordering::Acquire) == begun::NOT {
+            if inode.branch.load(Ordering::Acquire) == begun::NOT && sealed == 0 {
                 // No delta: the controller's change is all there is to know.
                 self.discard_delta(inode);
                 self.load_verified(inode, generation, of)?;
@@ -256,7 +266,7 @@ impl Viewing<'_> {
             let Some((copy, verified, told)) = self.verified_or_told(inode.number())? else {
                 return Err(Errno::STALE.into());
             };
-            if of.is_some_and(|of| of != copy.sequence) {
+            if of.is_some_and(|of| of != copy.sequence) || copy.sealed != sealed {
                 return Err(Need::Again.into());
             }
             inode.set(flag::UNCOMMITTED, false);
@@ -264,7 +274,8 @@ impl Viewing<'_> {
             inode.uid.store(verified.uid, Ordering::Relaxed);
             inode.gid.store(verified.gid, Ordering::Relaxed);
             inode.base_links.store(verified.links, Ordering::Relaxed);
-            if let Some(slot) = expected.branch_slot(header)
+            if sealed == 0
+                && let Some(slot) = expected.branch_slot(header)
                 && let Ok(branch) = Branch::at(self.session, slot)
                 // What the delta says nothing of (it stores no time that was the verified one).
                 && branch.load(offset::MODIFIED) == UNCHANGED_TIME as u64
@@ -278,6 +289,10 @@ impl Viewing<'_> {
             if inode.is_directory() {
                 // The controller moves directories, whatever their owner does meanwhile.
                 inode.holder.store(verified.parent, Ordering::Release);
+                // What was sealed is there now.
+                inode.base_root.store(verified.root.0, Ordering::Release);
+                inode.base_size.store(verified.size, Ordering::Relaxed);
+                inode.load_part(&verified);
             }
             inode.sequence.store(copy.sequence, Ordering::Release);
             return Ok(());
@@ -328,8 +343,9 @@ impl Viewing<'_> {
             // Nobody knows yet.
             return Err(Need::Wait(inode.number()).into());
         }
-        // What has ended never comes back.
-        Ok(!inode.expected().still_holds(header))
+        // What has ended never comes back. What is sealed has not yet.
+        let is_sealed = header.sealed() != 0 && header.sealed() == inode.expected().fold;
+        Ok(!inode.expected().still_holds(header) && !is_sealed)
     }
 
     /// Reads the verified inode into the view. Under the inode's lock.

@@ -197,7 +197,7 @@ impl Memory {
                 header
                     .identity
                     .store(identity_word(1, 0), Ordering::Relaxed);
-                let state = state_word(HeaderKind::Alive, None);
+                let state = state_word(HeaderKind::Alive, None, 0);
                 header.state.store(state, Ordering::Relaxed);
                 header
             })

@@ -77,6 +77,8 @@ impl MemoryState {
             branch_slot,
             kind: HeaderKind::Alive,
             file_kind: None,
+            sealed: 0,
+            sealed_slot: 0,
         });
         header.kind = HeaderKind::Alive;
         header.file_kind = Some(kind);
@@ -176,6 +178,8 @@ impl MemoryState {
             branch_slot: self.slot(),
             kind: HeaderKind::Granted,
             file_kind: None,
+            sealed: 0,
+            sealed_slot: 0,
         };
         self.headers.insert(number, header);
     }

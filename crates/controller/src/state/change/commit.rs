@@ -159,8 +159,8 @@ impl Change<'_> {
         for (&number, header) in in_order(&self.headers) {
             let live = self.state.pool.headers();
             let at = u64::from(number) * HEADER_SIZE as u64;
-            for (index, word) in header.words().into_iter().enumerate() {
-                let offset = at + 8 * (index as u64 + 1);
+            for (within, word) in header.words() {
+                let offset = at + within;
                 let old = live.load_u64(cast::index(offset), Ordering::Relaxed);
                 if old != Some(word) {
                     redo.put(Target::Headers, offset, &word.to_le_bytes());
@@ -220,8 +220,10 @@ impl Change<'_> {
         let mut numbers: Vec<InodeNumber> = self.inodes.keys().copied().collect();
         for (&number, header) in &self.headers {
             let differs = self.state.header_copy(number).is_some_and(|live| {
-                (live.inode, live.kind, live.generation)
-                    != (header.inode, header.kind, header.generation)
+                let is_applied = live.sealed != 0 && header.sealed == 0;
+                is_applied
+                    || (live.inode, live.kind, live.generation)
+                        != (header.inode, header.kind, header.generation)
             });
             if differs && !self.inodes.contains_key(&number) {
                 numbers.push(number);

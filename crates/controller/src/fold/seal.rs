@@ -1,0 +1,202 @@
+//! Sealed deltas (DESIGN section 5): the owner of a directory goes on while what it has done there is folded.
+//!
+//! A fold marks its set, waits, copies and verifies. What takes longest, application, comes after the *seal*: in
+//! one commit the header of each directory says under which number and in which slot its delta is sealed, and
+//! gets another number and slot, under which the owner goes on. Then its mark goes. All else of the set, and what
+//! the sealed deltas create, stays marked until the sealed deltas are verified state. (So what is sealed is
+//! a memtable, and what the owner goes on with another one.)
+//!
+//! # Invariants
+//! * A sealed delta is whole: no operation was in flight when it was copied, and nobody publishes in it any more. It
+//!   is verified, and folded before anything else of its session.
+//! * To the owner it is as good as verified: what it does now refers to what is sealed by name, never by place.
+//! * What is uncommitted in a sealed delta is marked before its directory's mark goes: its owner, who could end
+//!   it and use its number again, waits.
+//! * Nothing is sealed for which there may be no room: its pages are within the session's credits, and the
+//!   journal has room for the entry. Where applying fails all the same, everything stays marked, and it is
+//!   tried again ([`RETRY`]).
+//! * Recovery finds what is sealed in the headers, and folds it first; of a session that lives on, what was marked
+//!   stays so until then.
+
+use crate::fold::Folding;
+use crate::fold::folding::{After, Copied, Failure, Seals};
+use crate::fold::refusals::OTHERS_MAX;
+use crate::state::change::{Change, Weight};
+use crate::state::marks::unmark;
+use crate::state::tables::State;
+use arck_core_state::geometry::SessionNumber;
+use arck_core_state::header::HeaderKind;
+use arck_core_state::{FileKind, InodeNumber};
+use arck_pm::record::stored;
+use arck_protocol::operation::mark;
+use arck_verifier::{Changes, CopiedDelta};
+use foldhash::HashSet;
+use rustix::io::Errno;
+use std::time::{Duration, Instant};
+
+/// What is sealed and could not be applied is tried again after so long.
+const RETRY: Duration = Duration::from_millis(500);
+/// Bytes of a journal's entry for each record of a delta, at most: words of pages, inodes, headers and bitmaps.
+const ENTRY_BYTES: u64 = 1024;
+
+impl Folding<'_> {
+    /// Whether a session has something sealed.
+    pub(super) fn is_sealed(&self, owner: SessionNumber) -> bool {
+        let session = self.sessions.all.get(&owner);
+        session.is_some_and(|session| !session.sealed.is_empty())
+    }
+
+    /// Seals the directories of a set that was copied and found to be right, if that is worth it and can be done,
+    /// and takes their marks away.
+    pub(super) fn seal(&mut self, owner: SessionNumber, copied: &Copied, changes: &Changes<'_>) {
+        let pages: usize = copied.deltas.iter().map(|delta| delta.pages.len()).sum();
+        let state = &mut self.sessions.state;
+        if pages < self.sessions.options.seal_pages || copied.straddled || state.pool.is_paged() {
+            return;
+        }
+        let removed: HashSet<InodeNumber> = changes.removed_directories.iter().copied().collect();
+        let mut sealed: Vec<(InodeNumber, u32)> = Vec::new();
+        let Some(session) = self.sessions.all.get_mut(&owner) else {
+            return;
+        };
+        // Nobody would go on.
+        if session.live.is_none() || !session.sealed.is_empty() {
+            return;
+        }
+        let records = pages * arck_core_state::record::UNITS_PER_PAGE;
+        let State { pool, journal, .. } = &mut *state;
+        if pool
+            .with_room(|| journal.reserve(records as u64 * ENTRY_BYTES))
+            .is_err()
+        {
+            return;
+        }
+        for delta in copied.deltas.iter().filter(|delta| can_be_sealed(delta)) {
+            if removed.contains(&delta.inode) {
+                continue;
+            }
+            let owned = session.owned.get_mut(&delta.inode);
+            let spare = owned.and_then(|owned| owned.spare.take());
+            if let Some(slot) = spare.or_else(|| session.take_slot().ok()) {
+                sealed.push((delta.inode, slot));
+            }
+        }
+        if sealed.is_empty() {
+            return;
+        }
+        for creation in &changes.creations {
+            if let Some(header) = state.pool.header(creation.inode) {
+                mark(header);
+                stored(&header.ownership);
+            }
+        }
+        let mut change = Change::new(state);
+        let mut put = || {
+            for &(number, slot) in &sealed {
+                let fold = change.state.numbers.fold();
+                let header = change.header(number)?;
+                header.sealed = std::mem::replace(&mut header.fold, fold);
+                header.sealed_slot = std::mem::replace(&mut header.branch_slot, slot);
+            }
+            Ok::<(), Errno>(())
+        };
+        let put = put().and_then(|()| change.commit(Weight::Ownership));
+        if put.is_err() {
+            // Nothing has changed: it is folded while it is marked.
+            for &(_, slot) in &sealed {
+                session.arena.free_slot(slot);
+            }
+            let created = changes.creations.iter().map(|creation| &creation.inode);
+            unmark(state, created);
+            return;
+        }
+        for &(number, slot) in &sealed {
+            if let Some(owned) = session.owned.get_mut(&number) {
+                owned.slot = slot;
+            }
+            session.sealed.push(number);
+        }
+        state.crash_point("sealed");
+    }
+
+    /// Folds what is sealed of a session, if anything is.
+    pub(crate) fn finish_sealed(&mut self, owner: SessionNumber) -> Result<(), Failure> {
+        let Some(session) = self.sessions.all.get(&owner) else {
+            return Ok(());
+        };
+        if session.sealed.is_empty() {
+            return Ok(());
+        }
+        self.finish(owner)?;
+        if let Some(session) = self.sessions.all.get(&owner) {
+            // Some may have been marked for what was taken away instead.
+            unmark(&self.sessions.state, session.owned.keys());
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, owner: SessionNumber) -> Result<(), Failure> {
+        for _ in 0..=OTHERS_MAX {
+            let session = self.sessions.all.get(&owner);
+            let sealed = session.map_or(Vec::new(), |session| session.sealed.clone());
+            if sealed.is_empty() {
+                return Ok(());
+            }
+            let folded = self.fold_set(owner, &sealed, After::Keep, Seals::Nothing, |_, _| Ok(()));
+            match folded {
+                // It was right when it was sealed: its owner has written where it must not. What is refused
+                // takes along what came on top of it.
+                Err(failure @ (Failure::Violation(_) | Failure::Quiescing(_))) => {
+                    let (Failure::Violation(violation) | Failure::Quiescing(violation)) = &failure
+                    else {
+                        return Err(failure);
+                    };
+                    let guilty = violation.inode;
+                    self.take_away(owner, guilty, &failure);
+                }
+                other => return other,
+            }
+        }
+        self.take_away_sealed(owner);
+        Ok(())
+    }
+
+    /// Takes all away that is sealed.
+    fn take_away_sealed(&mut self, owner: SessionNumber) {
+        while let Some(session) = self.sessions.all.get_mut(&owner)
+            && let Some(number) = session.sealed.pop()
+        {
+            self.take_away(owner, number, &Failure::Errno(Errno::IO));
+        }
+    }
+
+    /// Notes that it is to be tried again to fold what is sealed.
+    pub(super) fn finish_later(&mut self, owner: SessionNumber) {
+        self.folds.sealed.insert((Instant::now() + RETRY, owner));
+    }
+
+    /// Tries to fold what is sealed, where that is due; whether anything was.
+    pub(crate) fn finish_due(&mut self) -> bool {
+        let mut was_due = false;
+        while let Some(&(due, owner)) = self.folds.sealed.first()
+            && due <= Instant::now()
+        {
+            self.folds.sealed.pop_first();
+            was_due = true;
+            if let Err(failure) = self.finish_sealed(owner) {
+                tracing::warn!("what session {owner} has done waits to be folded: {failure}");
+            }
+        }
+        was_due
+    }
+}
+
+/// Whether an owner can go on beside this delta: names alone are looked for in two deltas.
+fn can_be_sealed(delta: &CopiedDelta) -> bool {
+    let header = &delta.header;
+    header.kind == HeaderKind::Alive
+        && header.file_kind == Some(FileKind::Directory)
+        && header.sealed == 0
+        && delta.branch.attributes == 0
+        && delta.branch.tails.iter().any(|&page| page != 0)
+}
