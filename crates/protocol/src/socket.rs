@@ -5,8 +5,8 @@
 mod calls;
 
 pub use calls::{
-    Access, Answer, Call, Caller, GROUP_NAME_MAX, HandedOn, PIECE_MAX, PIECE_OFFSET, REGION_SIZE,
-    REGION_SIZE_MAX, Welcome,
+    Access, Answer, Call, Caller, DESCRIPTORS_MAX, GROUP_NAME_MAX, HandedOn, PIECE_MAX,
+    PIECE_OFFSET, REGION_SIZE, REGION_SIZE_MAX, Welcome,
 };
 
 use crate::message::MESSAGE_MAX;
@@ -17,9 +17,6 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 use std::mem::MaybeUninit;
-
-/// Most descriptors in one packet.
-pub const DESCRIPTORS_MAX: usize = 16;
 
 /// Sends one packet with descriptors. Does not raise SIGPIPE.
 pub fn send(

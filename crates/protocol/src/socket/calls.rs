@@ -1,6 +1,5 @@
 //! What is said on the socket, and what carries a descriptor.
 
-use super::DESCRIPTORS_MAX;
 use crate::PROTOCOL_VERSION;
 use crate::declare::messages;
 use crate::measure::HandOvers;
@@ -13,6 +12,8 @@ use crate::wire::{
 };
 use arck_core_state::{Geometry, InodeNumber, SegmentNumber};
 
+/// Most descriptors in one packet.
+pub const DESCRIPTORS_MAX: usize = 16;
 /// Bytes that are read by one call at most.
 pub const PIECE_MAX: usize = 1 << 20;
 /// Where they begin in the memory file that comes with the answer; its first word is the piece's number.
