@@ -5,7 +5,7 @@
 //! library stays in LD_PRELOAD and ARCK_CWD tells the true working directory.
 
 use crate::lock_files::Handed;
-use crate::patch::hints;
+use crate::patch::traps;
 use crate::process::spawn;
 use crate::{directory, memory, raw, settings};
 use std::ffi::CStr;
@@ -101,7 +101,7 @@ impl Executed {
             let library = settings::LIBRARY.get();
             let mut directory = [0u8; settings::PATH_MAX];
             let directory_length = directory::name(&mut directory).unwrap_or(0).max(1) as usize - 1;
-            let sites = hints::tell();
+            let sites = traps::tell();
             let added: [(&[u8], &[u8]); 12] = [
                 (b"ARCK_POOL=", settings::POOL.get()),
                 (b"ARCK_MOUNT=", settings::MOUNT.get()),

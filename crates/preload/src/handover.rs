@@ -10,107 +10,38 @@
 //! * Nothing that stands in memory is handed on, and nothing that anybody but the controller says of
 //!   such a descriptor is believed. What is found not to be one is left as it is.
 //! * All descriptors of one description have one inode number, that of the file which stands for it.
-//! * The LibFS keeps a descriptor of its own of each that is in use here ([`HELD`]); a forked child has
+//! * The LibFS keeps a descriptor of its own of each that is in use here ([`held`]); a forked child has
 //!   those of its parent, and closes them before the program runs on.
 
+pub mod held;
+
 use crate::backend::{Errno, Failure, Handle, inside, minus};
-use crate::descriptors::{
+use crate::descriptors::placeholders::{self, EXTERNAL_LINK, is_made_here, link, unnamed_file};
+use crate::descriptors::references;
+use crate::descriptors::table::{
     self, CLOSE_ON_EXEC, Descriptor, EXTERNAL, INHERITED, RESERVED, SENT, TABLE_SIZE,
 };
 use crate::{lock_files, raw, reserved, thread};
+use held::hold;
 use std::num::NonZeroU64;
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-
-/// Of plain placeholders.
-const NAME: &std::ffi::CStr = c"arck-description";
-const LINK: &[u8] = b"/memfd:arck-description (deleted)";
-/// What the links of external ones begin with.
-const EXTERNAL_LINK: &[u8] = b"/memfd:arck-description:";
-
-/// A new plain placeholder, close-on-exec: an empty file that can neither be read nor written.
-pub fn make_placeholder() -> isize {
-    // SAFETY: constant name; descriptors made here are ours.
-    unsafe {
-        let file = raw::syscall!(
-            libc::SYS_memfd_create,
-            NAME.as_ptr(),
-            libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING
-        );
-        if raw::failed(file) {
-            return file;
-        }
-        let mut result = raw::syscall!(
-            libc::SYS_fcntl,
-            file,
-            libc::F_ADD_SEALS,
-            libc::F_SEAL_GROW | libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL
-        );
-        if !raw::failed(result) {
-            // Access mode 3: for neither reading nor writing.
-            result = raw::syscall!(
-                libc::SYS_openat,
-                libc::AT_FDCWD,
-                raw::descriptor_path(file as usize).pointer(),
-                libc::O_ACCMODE | libc::O_CLOEXEC
-            );
-        }
-        raw::close(file);
-        result
-    }
-}
-
-/// The LibFS's own descriptors of what was handed on, a bit each.
-static HELD: [AtomicU64; TABLE_SIZE / 64] = [const { AtomicU64::new(0) }; TABLE_SIZE / 64];
-/// None is in this word, or behind it.
-static HELD_END: AtomicUsize = AtomicUsize::new(0);
-
-fn hold(descriptor: i32) {
-    let number = descriptor as usize;
-    if number < TABLE_SIZE {
-        reserved::mark(number);
-        HELD[number / 64].fetch_or(1 << (number % 64), Ordering::AcqRel);
-        HELD_END.fetch_max(number / 64 + 1, Ordering::AcqRel);
-    }
-}
-
-/// Closes one that the LibFS has given up.
-pub fn let_go(descriptor: OwnedFd) {
-    let number = descriptor.into_raw_fd() as usize;
-    if number < TABLE_SIZE {
-        HELD[number / 64].fetch_and(!(1 << (number % 64)), Ordering::AcqRel);
-        reserved::let_go(number);
-    } else {
-        raw::close(number as isize);
-    }
-}
-
-/// Takes all out, of a session that is another process's or is about to be left.
-pub fn take_held() -> impl Iterator<Item = usize> {
-    let end = HELD_END.swap(0, Ordering::AcqRel);
-    HELD[..end].iter().enumerate().flat_map(|(index, word)| {
-        let bits = word.swap(0, Ordering::AcqRel);
-        let is_in = move |bit: &usize| bits >> bit & 1 != 0;
-        (0..64).filter(is_in).map(move |bit| index * 64 + bit)
-    })
-}
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// In a forked child: what it has of its parent's is named by the program's descriptors, and by no other.
 pub fn forked() {
     // Another thread of the parent may have been at it.
     ADOPTING.store(false, Ordering::Release);
-    take_held().for_each(reserved::let_go);
+    held::take_all().for_each(reserved::let_go);
 }
 
 /// Makes external every pool descriptor that `wanted` says the other side will see.
 pub fn externalize(wanted: impl Fn(usize) -> bool) {
-    for descriptor in descriptors::pool_descriptors() {
-        if descriptors::notes(descriptor) & EXTERNAL != 0 || !wanted(descriptor) {
+    for descriptor in table::pool_descriptors() {
+        if table::notes(descriptor) & EXTERNAL != 0 || !wanted(descriptor) {
             continue;
         }
-        let value = descriptors::entry(descriptor).load(Ordering::Acquire);
-        let Some(handle) = NonZeroU64::new(value).filter(|v| v.get() < descriptors::RESERVED)
-        else {
+        let value = table::entry(descriptor).load(Ordering::Acquire);
+        let Some(handle) = NonZeroU64::new(value).filter(|v| v.get() < table::RESERVED) else {
             continue;
         };
         externalize_one(Handle(handle));
@@ -121,7 +52,7 @@ pub fn externalize(wanted: impl Fn(usize) -> bool) {
 /// handed one find that it cannot be used.
 fn externalize_one(handle: Handle) {
     // What is made is open as long as the description.
-    if descriptors::retain(handle).is_err() {
+    if references::retain(handle).is_err() {
         return;
     }
     let made = inside(|fs| {
@@ -133,13 +64,13 @@ fn externalize_one(handle: Handle) {
         && let Some([_, inode]) = raw::identity_of(file)
     {
         lock_files::external(handle, inode);
-        for descriptor in descriptors::pool_descriptors() {
-            if descriptors::entry(descriptor).load(Ordering::Acquire) != handle.0.get()
-                || descriptors::notes(descriptor) & EXTERNAL != 0
+        for descriptor in table::pool_descriptors() {
+            if table::entry(descriptor).load(Ordering::Acquire) != handle.0.get()
+                || table::notes(descriptor) & EXTERNAL != 0
             {
                 continue;
             }
-            let close_on_exec = descriptors::notes(descriptor) & CLOSE_ON_EXEC;
+            let close_on_exec = table::notes(descriptor) & CLOSE_ON_EXEC;
             let flags = if close_on_exec != 0 {
                 libc::O_CLOEXEC
             } else {
@@ -148,12 +79,12 @@ fn externalize_one(handle: Handle) {
             // SAFETY: replaces a plain placeholder by the external one, both ours.
             let result = unsafe { raw::syscall!(libc::SYS_dup3, file, descriptor, flags) };
             if !raw::failed(result) {
-                let notes = close_on_exec | descriptors::external(inode);
-                descriptors::put(descriptor, handle.0.get(), notes);
+                let notes = close_on_exec | table::external(inode);
+                table::put(descriptor, handle.0.get(), notes);
             }
         }
     }
-    descriptors::give_up(handle);
+    references::give_up(handle);
 }
 
 /// Held while something is taken over.
@@ -173,7 +104,7 @@ pub fn adopt(descriptor: usize) -> Descriptor {
 }
 
 fn adopt_locked(descriptor: usize) -> Descriptor {
-    let value = descriptors::entry(descriptor).load(Ordering::Acquire);
+    let value = table::entry(descriptor).load(Ordering::Acquire);
     match NonZeroU64::new(value) {
         // Another thread was here first, or closed it.
         None => return Descriptor::Kernel,
@@ -181,7 +112,7 @@ fn adopt_locked(descriptor: usize) -> Descriptor {
         Some(value) if value.get() == INHERITED => {}
         Some(_) => return Descriptor::Error(raw::error(libc::EBADF)),
     }
-    let notes = descriptors::notes(descriptor);
+    let notes = table::notes(descriptor);
     // SAFETY: asks for another number of a file.
     let kept = unsafe {
         let (command, from) = (libc::F_DUPFD_CLOEXEC, reserved::floor());
@@ -192,11 +123,11 @@ fn adopt_locked(descriptor: usize) -> Descriptor {
     }
     // SAFETY: made above, and nobody else's.
     let kept = unsafe { OwnedFd::from_raw_fd(kept as i32) };
-    let file = descriptors::file_in(notes);
+    let file = table::file_in(notes);
     let identity = raw::identity_of(kept.as_raw_fd() as usize).unwrap_or_default();
     // Another thread may have put something else there.
     let is_it = file != 0 && identity[1] == file;
-    let sent = descriptors::sent(identity);
+    let sent = table::sent(identity);
     let known = is_it.then(|| known_here(identity)).flatten();
     let taken_over = match (is_it, known) {
         (_, Some(handle)) => {
@@ -221,15 +152,15 @@ fn adopt_locked(descriptor: usize) -> Descriptor {
         (false, None) => Err(Failure::Errno(Errno::BADF)),
     };
     match taken_over {
-        Ok(handle) if descriptors::adopted(identity, handle) => Descriptor::Pool(handle),
+        Ok(handle) if references::adopted(identity, handle) => Descriptor::Pool(handle),
         Ok(handle) => {
             // Another thread has closed it.
-            descriptors::let_go(handle);
+            references::let_go(handle);
             Descriptor::Error(raw::error(libc::EBADF))
         }
         Err(Failure::Errno(Errno::BADF)) => {
             // It only looks like one.
-            descriptors::is_kernels(descriptor);
+            table::is_kernels(descriptor);
             Descriptor::Kernel
         }
         Err(Failure::Errno(errno)) => Descriptor::Error(minus(errno)),
@@ -248,14 +179,14 @@ fn received_again(handle: Handle, times: usize) {
 /// The description that a file stands for, if it is open here already: one more reference. The file's device
 /// counts too, as anybody can make one with that inode number.
 fn known_here(identity: [u64; 2]) -> Option<Handle> {
-    descriptors::pool_descriptors()
-        .filter(|other| descriptors::file_of(*other) == identity[1])
+    table::pool_descriptors()
+        .filter(|other| table::file_of(*other) == identity[1])
         .filter_map(|other| {
-            let value = descriptors::entry(other).load(Ordering::Acquire);
+            let value = table::entry(other).load(Ordering::Acquire);
             let handle = NonZeroU64::new(value).filter(|value| value.get() < RESERVED)?;
             (raw::identity_of(other) == Some(identity)).then_some(Handle(handle))
         })
-        .find(|handle| descriptors::retain(*handle).is_ok())
+        .find(|handle| references::retain(*handle).is_ok())
 }
 
 /// At start-up: finds the descriptions that were handed on through exec.
@@ -265,7 +196,7 @@ pub fn find_inherited() {
             return;
         }
         // A plain placeholder that leaked through a foreign exec: nothing behind it.
-        if is_placeholder(descriptor) && is_made_here(descriptor) {
+        if placeholders::is_plain(descriptor) && is_made_here(descriptor) {
             raw::close(descriptor as isize);
         }
     });
@@ -284,54 +215,7 @@ pub fn inherit(descriptor: usize, close_on_exec: bool, is_sent: bool) -> bool {
     }
     let closes = if close_on_exec { CLOSE_ON_EXEC } else { 0 };
     let sent = if is_sent { SENT } else { 0 };
-    let notes = descriptors::external(status.st_ino) | closes | sent;
-    descriptors::put(descriptor, INHERITED, notes);
+    let notes = table::external(status.st_ino) | closes | sent;
+    table::put(descriptor, INHERITED, notes);
     true
-}
-
-/// Whether what looks like a plain placeholder was opened as this library does it ([`make_placeholder`]),
-/// by a process of this one's user, or root's. Nobody else can give his file these.
-fn is_made_here(descriptor: usize) -> bool {
-    // SAFETY: questions about a descriptor, and a number out.
-    let (flags, own) = unsafe {
-        let flags = raw::syscall!(libc::SYS_fcntl, descriptor, libc::F_GETFL);
-        (flags, raw::syscall!(libc::SYS_geteuid))
-    };
-    let is_closed_to_all = flags as i32 & libc::O_ACCMODE == libc::O_ACCMODE;
-    let is_trusted = |user: u32| user == 0 || user as isize == own;
-    let user = unnamed_file(descriptor).map(|status| status.st_uid);
-    !raw::failed(flags) && is_closed_to_all && user.is_some_and(is_trusted)
-}
-
-/// A regular file that has no name. Reading a link of `/proc` takes ten times as long as this, which most
-/// descriptors fail.
-fn unnamed_file(descriptor: usize) -> Option<libc::stat> {
-    // SAFETY: filled by the kernel, or all zeroes.
-    let status = unsafe {
-        let mut status: libc::stat = std::mem::zeroed();
-        raw::syscall!(libc::SYS_fstat, descriptor, &raw mut status);
-        status
-    };
-    let is_regular = status.st_mode & libc::S_IFMT == libc::S_IFREG;
-    (is_regular && status.st_nlink == 0).then_some(status)
-}
-
-/// What `/proc` says of a descriptor, as far as there is room.
-fn link(descriptor: usize, room: &mut [u8; 64]) -> &[u8] {
-    // SAFETY: the kernel writes at most the buffer's length.
-    let length = unsafe {
-        raw::syscall!(
-            libc::SYS_readlinkat,
-            libc::AT_FDCWD,
-            raw::descriptor_path(descriptor).pointer(),
-            room.as_mut_ptr(),
-            room.len()
-        )
-    };
-    &room[..length.max(0) as usize]
-}
-
-/// Whether it is a plain one of this library's, of this process or another.
-pub fn is_placeholder(descriptor: usize) -> bool {
-    unnamed_file(descriptor).is_some() && link(descriptor, &mut [0; 64]) == LINK
 }

@@ -26,219 +26,28 @@
 mod at_hand;
 mod file;
 pub mod handed;
+pub mod sharing;
 mod slots;
+pub mod table;
 #[cfg(test)]
 pub(crate) mod tests;
+mod using;
 
 use crate::backend::forks::Received;
 use crate::backend::{Errno, Failure, Handle, inside, minus};
-use crate::descriptors::{self, Descriptor};
-use crate::raw::{self, error, syscall};
+use crate::descriptors::{hole, table::file_of};
+use crate::raw::{self, error};
 use crate::{reserved, thread};
-use at_hand::AtHand;
 use file::{Inode, LockFile};
 pub use handed::Handed;
-use slots::Slot;
-pub use slots::{FLOCK, OFD, Use, is_known};
-use std::cell::UnsafeCell;
-use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+pub use slots::{FLOCK, OFD, is_known};
+use std::os::fd::{IntoRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use table::{COUNT, PROCESS_LOCKS, SPARES_FROM, take, with};
+pub use using::Use;
 
-#[derive(Default)]
-struct Table {
-    by_handle: BTreeMap<u64, LockFile>,
-    /// Of descriptions that were handed on to this process and not opened in its session yet, and spent
-    /// ones.
-    others: Vec<LockFile>,
-    /// Closed, and still in use.
-    closed: Vec<LockFile>,
-    at_hand: AtHand,
-    /// Inodes of which the process may hold locks.
-    process_locks: BTreeSet<Inode>,
-    /// All that were ever made, and those of no lock file.
-    slots: Vec<&'static Slot>,
-    free_slots: Vec<&'static Slot>,
-}
-
-struct Locked {
-    lock: AtomicBool,
-    table: UnsafeCell<Option<Table>>,
-}
-
-// SAFETY: the table is used by who holds the lock, and by a child in its parent's memory, while that waits.
-unsafe impl Sync for Locked {}
-
-static TABLE: Locked = Locked {
-    lock: AtomicBool::new(false),
-    table: UnsafeCell::new(None),
-};
-/// Lock files in the table, and inodes in `process_locks`: where there are none, nobody has to look.
-static COUNT: AtomicUsize = AtomicUsize::new(0);
-static PROCESS_LOCKS: AtomicUsize = AtomicUsize::new(0);
-/// Lowest number that a spare has.
-static SPARES_FROM: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// Held while a lock file is made.
 static MAKING: AtomicBool = AtomicBool::new(false);
-
-fn take(lock: &AtomicBool) {
-    while lock.swap(true, Ordering::Acquire) {
-        // SAFETY: no arguments.
-        unsafe { syscall!(libc::SYS_sched_yield) };
-    }
-}
-
-/// Runs `body` with the table.
-fn with<R>(body: impl FnOnce(&mut Table) -> R) -> R {
-    let _inside = thread::enter();
-    take(&TABLE.lock);
-    // SAFETY: the lock is held.
-    let table = unsafe { &mut *TABLE.table.get() };
-    let table = table.get_or_insert_with(Table::default);
-    let result = body(table);
-    let count = table.by_handle.len() + table.others.len();
-    COUNT.store(count, Ordering::Relaxed);
-    PROCESS_LOCKS.store(table.process_locks.len(), Ordering::Relaxed);
-    SPARES_FROM.store(table.at_hand.from(), Ordering::Relaxed);
-    TABLE.lock.store(false, Ordering::Release);
-    result
-}
-
-/// Before a fork; the thread is inside.
-pub fn hold() {
-    take(&TABLE.lock);
-}
-
-/// After it, in either process.
-pub fn let_go() {
-    TABLE.lock.store(false, Ordering::Release);
-}
-
-/// Drops the process's locks that it has by a lock file.
-fn unlock(descriptor: usize) {
-    let all = libc::flock {
-        l_type: libc::F_UNLCK as i16,
-        l_whence: libc::SEEK_SET as i16,
-        l_start: 0,
-        l_len: 0,
-        l_pid: 0,
-    };
-    // SAFETY: a descriptor of this library's, and a structure on the stack.
-    unsafe { syscall!(libc::SYS_fcntl, descriptor, libc::F_SETLK, &raw const all) };
-}
-
-impl Table {
-    fn all(&self) -> impl Iterator<Item = &LockFile> {
-        self.by_handle.values().chain(&self.others)
-    }
-
-    /// A lock file that no description uses yet.
-    fn file(&mut self, descriptor: usize, inode: Inode, stands: u64) -> LockFile {
-        let slot = self.free_slots.pop().unwrap_or_else(|| {
-            let slot = Slot::make();
-            self.slots.push(slot);
-            slot
-        });
-        slot.begin(descriptor);
-        LockFile {
-            descriptor,
-            inode,
-            stands,
-            access: None,
-            slot,
-        }
-    }
-
-    /// A description of this session has a lock file.
-    fn attach(&mut self, handle: Handle, file: LockFile) {
-        let locks_process = self.process_locks.contains(&file.inode);
-        file.slot.attach(handle, locks_process);
-        self.by_handle.insert(handle.0.get(), file);
-    }
-
-    /// The process may hold locks of an inode from now on. There are none yet, so those at hand may go.
-    fn lock_process(&mut self, inode: Inode) {
-        if self.process_locks.insert(inode) {
-            let at_hand = self.at_hand.take_all_of(inode);
-            at_hand
-                .into_iter()
-                .flatten()
-                .for_each(|file| self.close(file));
-        }
-    }
-
-    /// Closes what nobody uses.
-    fn close(&mut self, file: LockFile) {
-        file.slot.end();
-        reserved::let_go(file.descriptor);
-        self.free_slots.push(file.slot);
-    }
-
-    /// The description of a lock file is not the program's any more. `closes`: by a close of the program's.
-    fn end(&mut self, mut file: LockFile, closes: bool) {
-        let locks_process = self.process_locks.contains(&file.inode);
-        if file.slot.end() {
-            self.closed.push(file);
-        } else if !closes && locks_process {
-            file.stands = 0;
-            self.others.push(file);
-        } else if locks_process || !at_hand::unlock(&file) {
-            self.close(file);
-        } else if let Some(other) = self.at_hand.put(file) {
-            self.close(other);
-        }
-    }
-
-    /// A descriptor of an inode is closed.
-    fn drop_process_locks(&mut self, inode: Inode) {
-        if !self.process_locks.remove(&inode) {
-            return;
-        }
-        for file in self.all().filter(|file| file.inode == inode) {
-            file.slot.set_locks_process(false);
-        }
-        if let Some(any) = self.all().find(|file| file.inode == inode) {
-            unlock(any.descriptor);
-        }
-        let is_over = |file: &mut LockFile| file.inode == inode && file.is_spent();
-        let over: Vec<LockFile> = self.others.extract_if(.., is_over).collect();
-        over.into_iter().for_each(|file| self.close(file));
-    }
-
-    /// That an exec closes a lock file of an inode, which drops the process's locks: as it does where a
-    /// descriptor that it closes has a lock file of its own.
-    fn let_drop(&mut self, inode: Inode) {
-        let mut spent = self.others.iter().filter(|file| file.is_spent());
-        if !self.process_locks.contains(&inode) || spent.any(|file| file.inode == inode) {
-            return;
-        }
-        let Some(any) = self.all().find(|file| file.inode == inode) else {
-            return;
-        };
-        let floor = reserved::floor();
-        // SAFETY: another descriptor of a lock file.
-        let descriptor = unsafe {
-            syscall!(
-                libc::SYS_fcntl,
-                any.descriptor,
-                libc::F_DUPFD_CLOEXEC,
-                floor
-            )
-        };
-        if !raw::failed(descriptor) {
-            let descriptor = descriptor as usize;
-            reserved::mark(descriptor);
-            let file = self.file(descriptor, inode, 0);
-            self.others.push(file);
-        }
-    }
-
-    /// Takes out that of what was handed on, and is not open in this session yet.
-    fn take_other(&mut self, stands: u64) -> Option<LockFile> {
-        let at = self.others.iter().position(|file| file.stands == stands)?;
-        Some(self.others.swap_remove(at))
-    }
-}
 
 /// The lock file of a description that is locked, if it has one.
 #[cold]
@@ -248,24 +57,6 @@ fn look_up(handle: Handle, is_alone: bool) -> Option<Use> {
         slots::remember(slot, handle);
         Use::of(slot, handle, is_alone)
     })
-}
-
-/// What was closed while it was used, and is not any more.
-fn close_unused() {
-    with(|table| {
-        let unused: Vec<LockFile> = table
-            .closed
-            .extract_if(.., |file| !file.slot.is_used())
-            .collect();
-        for mut file in unused {
-            if table.process_locks.contains(&file.inode) {
-                file.stands = 0;
-                table.others.push(file);
-            } else {
-                table.close(file);
-            }
-        }
-    });
 }
 
 /// The program was given a number, which is the lowest that was free: before it comes to those of those at hand, they go.
@@ -342,7 +133,7 @@ fn make_one(descriptor: usize, handle: Handle) -> Result<(), isize> {
         Failure::Errno(errno) => minus(errno),
         Failure::Outside(_) => error(libc::EIO),
     };
-    let stands = descriptors::file_of(descriptor);
+    let stands = file_of(descriptor);
     let known = inside(|fs| Ok((fs.flags(handle)? & libc::O_ACCMODE, fs.identity(handle)?)));
     let (access, inode) = known.map_err(told)?;
     // What another process is about to have, or has, is not made of a spare, which none was told of.
@@ -367,7 +158,7 @@ fn make_one(descriptor: usize, handle: Handle) -> Result<(), isize> {
             let file = files.into_iter().next();
             file.map(|file| note(handle, inode, stands, Some(access), file))
         });
-        descriptors::kernel_closed(low.ok_or(error(libc::EIO))?);
+        hole::kernel_closed(low.ok_or(error(libc::EIO))?);
     }
     // Whoever closed it meanwhile has found none.
     if inside(|fs| Ok(fs.flags(handle)?)).is_err() {
@@ -390,21 +181,8 @@ pub fn received(handle: Handle, inode: Inode, stands: u64, lock: Received) {
         file.map(|file| note(handle, inode, stands, None, file))
     });
     if let Some(low) = low {
-        descriptors::kernel_closed(low);
+        hole::kernel_closed(low);
     }
-}
-
-/// Before a description is sent: whoever gets it locks by the same lock file. Where that cannot be, he makes his
-/// own when he needs one.
-pub fn before_sending(handle: Handle) {
-    let Some(file) = look_up(handle, false) else {
-        return;
-    };
-    let number = file.descriptor() as i32;
-    // SAFETY: in use here.
-    let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
-    let _ = inside(|fs| Ok(fs.keep_lock(handle, descriptor)?));
-    file.end();
 }
 
 /// Hides a new lock file, and puts it into the table. Gives the number that it had.
@@ -508,45 +286,11 @@ pub fn external(handle: Handle, stands: u64) {
     });
 }
 
-/// Which part of all descriptors that there can be may be made before forks.
-const SHARE: usize = 4;
-
-/// Before a fork or a message: what `wanted` says is the other side's too from then on, and has been handed on
-/// ([`handover`](crate::handover)). Where there is no lock file to be had, each of the two makes its own when it
-/// needs one.
-pub fn before_sharing(wanted: impl Fn(usize) -> bool) {
-    let most = descriptors::most_descriptors() / SHARE;
-    for descriptor in descriptors::pool_descriptors() {
-        let stands = descriptors::file_of(descriptor);
-        if stands == 0 || !wanted(descriptor) {
-            continue;
-        }
-        let has_one = COUNT.load(Ordering::Relaxed) > 0
-            && with(|table| table.all().any(|file| file.stands == stands));
-        if has_one {
-            continue;
-        }
-        if COUNT.load(Ordering::Relaxed) >= most {
-            return;
-        }
-        if let Descriptor::Pool(handle) = descriptors::lookup(descriptor)
-            && is_lockable(handle)
-        {
-            let _ = make(descriptor, handle);
-        }
-    }
-}
-
-fn is_lockable(handle: Handle) -> bool {
-    let flags = inside(|fs| Ok(fs.flags(handle)?));
-    flags.is_ok_and(|flags| flags & libc::O_PATH == 0 && flags & libc::O_ACCMODE != libc::O_ACCMODE)
-}
-
 /// In a forked child, which has the table as it was, with the descriptors: descriptions are its parent's
 /// until it opens them itself; the locks of the process are not its own.
 pub fn forked() {
     MAKING.store(false, Ordering::Relaxed);
-    TABLE.lock.store(false, Ordering::Relaxed);
+    table::let_go();
     leave(true);
 }
 

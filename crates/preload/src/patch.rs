@@ -35,6 +35,7 @@ pub mod shared;
 mod site;
 mod stub;
 mod text;
+pub mod traps;
 pub mod unwinding;
 
 use crate::descriptors::replacements;
@@ -46,10 +47,11 @@ use places::{
     Area, ENTRY, FAR_STUBS, FAR_STUBS_SIZE, LOCK, REFUSED, Range, STUBS, STUBS_SIZE, State,
     distance, state,
 };
-use site::{OFTEN, find_move, is_simple, make_stub};
+use site::{find_move, is_simple, make_stub};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use stub::{arck_patched_avx, arck_patched_sse};
 use text::{Jump, Jumps};
+use traps::OFTEN;
 
 /// First byte of the instruction behind `syscall` in `read` (a comparison of `rax`), and so the
 /// highest byte of the distance to its stub.
@@ -65,7 +67,7 @@ pub unsafe fn trapped(number: usize, after: usize) {
     if state() != State::On || !is_libcs(after) {
         return;
     }
-    let Some(count) = hints::count(number, after) else {
+    let Some(count) = traps::count(number, after) else {
         return;
     };
     if count != OFTEN || !is_simple(number) {

@@ -63,7 +63,7 @@ static RECORD: AtomicPtr<SpawnRecord> = AtomicPtr::new(std::ptr::null_mut());
 /// What a child finds of its parent's, whichever way it is made.
 fn hand_over() {
     handover::externalize(|_| true);
-    lock_files::before_sharing(|_| true);
+    lock_files::sharing::before_sharing(|_| true);
     directory::prepare_fork();
 }
 

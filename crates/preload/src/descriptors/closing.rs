@@ -2,10 +2,12 @@
 //!
 //! Invariant: whoever takes an entry out of the table drops the reference that it held, once.
 
-use super::stock::{TEMPLATE, close_for_good, kernel_closed, stock};
-use super::{
+use super::hole::kernel_closed;
+use super::references::let_go;
+use super::stock::{TEMPLATE, close_for_good, stock};
+use super::table::{
     EXTERNAL, HIGH_WATER, INHERITED, RESERVED, TABLE_SIZE, entry, file_in, file_of, is_free,
-    is_pool, let_go, notes, pool_descriptors, set_close_on_exec,
+    is_pool, notes, pool_descriptors, set_close_on_exec,
 };
 use crate::backend::Handle;
 use crate::reserved;

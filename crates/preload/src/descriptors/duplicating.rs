@@ -6,6 +6,7 @@
 use super::closing::release;
 use super::replacements;
 use super::stock::{TEMPLATE, allocate, give_back, template};
+use super::table::{EXTERNAL, FILE, notes_of};
 use super::*;
 
 /// Duplicates a pool descriptor to the lowest number at or above `minimum`.

@@ -4,16 +4,14 @@
 //! system call. Numbers 0 to 2 are never kept in stock. When the stock is full, the lowest numbers
 //! stay, as they are what the next opens are given.
 //!
-//! Invariants:
-//! * A bit is set in the stock only while `entry(fd)` is RESERVED and the placeholder is plain.
-//! * `HOLE` is never above the lowest number that is free in the kernel (single-threaded
-//!   programs; in a race of threads it may be late, which no program can tell).
+//! Invariant: a bit is set in the stock only while `entry(fd)` is RESERVED and the placeholder is plain.
 
-use super::{RESERVED, TABLE_SIZE, entry, is_free, raise_high_water};
-use crate::{handover, lock_files, raw, reserved};
-use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use super::hole::{HOLE, kernel_closed, most_descriptors};
+use super::placeholders;
+use super::table::{RESERVED, TABLE_SIZE, entry, is_free, raise_high_water};
+use crate::{lock_files, raw, reserved};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
-static HOLE: AtomicUsize = AtomicUsize::new(0);
 /// Stock: numbers below `STOCK_END`, one bit each; few words, so that counting them costs less
 /// than keeping a count.
 static STOCK: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
@@ -27,7 +25,7 @@ pub(super) fn template() -> isize {
     if template >= 0 {
         return template as isize;
     }
-    let mut fresh = handover::make_placeholder();
+    let mut fresh = placeholders::make();
     if !raw::failed(fresh) {
         fresh = reserved::keep(fresh);
     }
@@ -201,26 +199,6 @@ pub fn kernel_opened(descriptor: isize) -> isize {
         entry(number).store(0, Ordering::Release);
     }
     descriptor
-}
-
-/// The program closed a number of the kernel's.
-#[inline(always)]
-pub fn kernel_closed(descriptor: usize) {
-    if descriptor < HOLE.load(Ordering::Relaxed) {
-        HOLE.store(descriptor, Ordering::Relaxed);
-    }
-}
-
-/// Numbers may have been closed without [`kernel_closed`].
-pub fn unknown() {
-    HOLE.store(0, Ordering::Relaxed);
-}
-
-/// The largest number that the limit allows; what is above it, from before the limit was lowered,
-/// counts as taken.
-#[cold]
-pub fn most_descriptors() -> usize {
-    raw::limit(libc::RLIMIT_NOFILE).map_or(usize::MAX, |limit| limit.saturating_sub(1))
 }
 
 /// The lowest number that is free as the program sees it, with a plain placeholder in it and no

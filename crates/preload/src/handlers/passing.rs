@@ -6,9 +6,10 @@
 //! that can neither be read nor written.
 
 use crate::backend::{Errno, minus};
-use crate::descriptors::{self, Descriptor};
+use crate::descriptors::{self, Descriptor, placeholders};
+use crate::lock_files::sharing;
 use crate::raw::{self, Arguments, blocking};
-use crate::{handover, lock_files, memory, settings, thread};
+use crate::{handover, memory, settings, thread};
 
 /// Longest part of a message's control data that is looked at, in bytes: more than the kernel takes
 /// of descriptors.
@@ -65,8 +66,8 @@ fn before_sending(message: usize) -> Result<(), isize> {
             Descriptor::Error(error) => result = Err(error),
             Descriptor::Pool(handle) => {
                 handover::externalize(|other| other == number);
-                lock_files::before_sharing(|other| other == number);
-                lock_files::before_sending(handle);
+                sharing::before_sharing(|other| other == number);
+                sharing::before_sending(handle);
             }
         });
         result
@@ -174,7 +175,7 @@ pub unsafe fn pidfd_getfd(a: &Arguments) -> isize {
     if !raw::failed(result) && is_ours() {
         descriptors::kernel_opened(result);
         if !handover::inherit(result as usize, true, false)
-            && handover::is_placeholder(result as usize)
+            && placeholders::is_plain(result as usize)
         {
             // Its owner has told nobody what it stands for.
             raw::close(result);

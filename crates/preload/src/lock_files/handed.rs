@@ -3,11 +3,13 @@
 //! Invariant: what is told is numbers, each of which is compared with what the kernel says of the
 //! descriptor. Whoever tells wrong ones tells of what the process has open anyway.
 
-use super::{COUNT, Inode, LockFile, PROCESS_LOCKS, TABLE, Table, lockable, with};
+use super::file::{Inode, LockFile};
+use super::lockable;
+use super::table::{COUNT, PROCESS_LOCKS, TABLE, Table, with};
 use crate::backend::Handle;
-use crate::descriptors::replacements;
+use crate::descriptors::{replacements, table as descriptors};
 use crate::raw::{self, syscall};
-use crate::{descriptors, reserved, settings, thread};
+use crate::{reserved, settings, thread};
 use std::num::NonZeroU64;
 use std::sync::atomic::Ordering;
 

@@ -18,7 +18,7 @@ use std::sync::atomic::{
 };
 
 /// A handle that is none: the lock file is about to be closed, or is not used by a description.
-const NONE: u64 = 0;
+pub(super) const NONE: u64 = 0;
 /// The description is open, but not in this session.
 const ELSEWHERE: u64 = u64::MAX;
 
@@ -29,14 +29,14 @@ pub const OFD: u8 = 2;
 #[derive(Default)]
 #[repr(align(64))]
 pub struct Slot {
-    handle: AtomicU64,
-    descriptor: AtomicUsize,
+    pub(super) handle: AtomicU64,
+    pub(super) descriptor: AtomicUsize,
     /// Threads that are in a call on it.
-    users: AtomicU32,
+    pub(super) users: AtomicU32,
     /// Its inode is among those of which the process may hold locks.
-    locks_process: AtomicBool,
+    pub(super) locks_process: AtomicBool,
     /// [`FLOCK`], [`OFD`].
-    kinds: AtomicU8,
+    pub(super) kinds: AtomicU8,
 }
 
 impl Slot {
@@ -111,7 +111,7 @@ fn recent(handle: Handle) -> &'static AtomicPtr<Slot> {
 }
 
 #[inline(always)]
-fn found_last(handle: Handle) -> Option<&'static Slot> {
+pub(super) fn found_last(handle: Handle) -> Option<&'static Slot> {
     // SAFETY: null, or a slot, which is never freed.
     unsafe { recent(handle).load(Ordering::Acquire).as_ref() }
 }
@@ -125,88 +125,4 @@ pub fn remember(slot: &'static Slot, handle: Handle) {
 #[inline(always)]
 pub fn is_known(handle: Handle) -> bool {
     found_last(handle).is_some_and(|slot| slot.handle.load(Ordering::Relaxed) == handle.0.get())
-}
-
-/// A description's lock file, for one call. Must be [ended](Use::end).
-pub struct Use {
-    slot: &'static Slot,
-    /// Nobody else counts meanwhile.
-    is_alone: bool,
-}
-
-impl Use {
-    /// The lock file of a description that was found lately. `is_alone`: see above.
-    #[inline(always)]
-    pub fn found(handle: Handle, is_alone: bool) -> Option<Use> {
-        Use::of(found_last(handle)?, handle, is_alone)
-    }
-
-    /// `None` if it is not that description's.
-    #[inline(always)]
-    pub fn of(slot: &'static Slot, handle: Handle, is_alone: bool) -> Option<Use> {
-        if is_alone {
-            let users = slot.users.load(Ordering::Relaxed);
-            slot.users.store(users + 1, Ordering::Relaxed);
-        } else {
-            slot.users.fetch_add(1, Ordering::SeqCst);
-        }
-        let file = Use { slot, is_alone };
-        if slot.handle.load(Ordering::SeqCst) == handle.0.get() {
-            return Some(file);
-        }
-        file.end();
-        None
-    }
-
-    #[inline(always)]
-    pub fn descriptor(&self) -> usize {
-        self.slot.descriptor.load(Ordering::Relaxed)
-    }
-
-    /// Notes that the description may be locked by it.
-    #[inline(always)]
-    pub fn note_kind(&self, kind: u8) {
-        if self.slot.kinds.load(Ordering::Relaxed) & kind != kind {
-            self.slot.kinds.fetch_or(kind, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether it is known that the process may hold locks of the inode.
-    #[inline(always)]
-    pub fn locks_process(&self) -> bool {
-        self.slot.locks_process.load(Ordering::SeqCst)
-    }
-
-    pub fn slot(&self) -> &'static Slot {
-        self.slot
-    }
-
-    /// After the call: whether its description was closed meanwhile.
-    #[inline(always)]
-    pub fn end(self) -> bool {
-        let users = &self.slot.users;
-        let before = if self.is_alone {
-            let before = users.load(Ordering::Relaxed);
-            users.store(before.wrapping_sub(1), Ordering::Relaxed);
-            before
-        } else {
-            users.fetch_sub(1, Ordering::SeqCst)
-        };
-        let is_closed = self.slot.handle.load(Ordering::SeqCst) == NONE;
-        if before == 0 || is_closed {
-            ended(self.slot, before, is_closed);
-        }
-        is_closed
-    }
-}
-
-#[cold]
-fn ended(slot: &'static Slot, before: u32, is_closed: bool) {
-    if before == 0 {
-        // It was begun in the parent of a process that has forked in a handler of a signal.
-        slot.users.store(0, Ordering::Relaxed);
-    }
-    if is_closed && before <= 1 {
-        super::close_unused();
-    }
 }

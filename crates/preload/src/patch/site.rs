@@ -6,8 +6,6 @@ use crate::calls::{self, numbers};
 use crate::descriptors::replacements;
 use crate::dispatch::kind;
 
-/// Traps of one site before it is rewritten.
-pub const OFTEN: u64 = 4;
 /// Longest sequence of instructions between `mov eax` and `syscall`.
 pub const BETWEEN: usize = 20;
 pub fn is_simple(number: usize) -> bool {

@@ -34,7 +34,7 @@ impl Fork {
         let inside = thread::enter();
         backend::hold_maps();
         backend::before_fork();
-        lock_files::hold();
+        lock_files::table::hold();
         allocator::lock_all();
         Fork { inside, record }
     }
@@ -42,7 +42,7 @@ impl Fork {
     /// In the parent, with the clone's result, which may become an error of the child's exec.
     pub fn parent(self, result: isize) -> isize {
         allocator::unlock_all();
-        lock_files::let_go();
+        lock_files::table::let_go();
         backend::after_fork();
         backend::let_go_of_maps(false);
         let Fork { inside, record } = self;
@@ -82,7 +82,7 @@ pub fn watch_forks() {
     }
     unsafe extern "C" fn in_parent() {
         allocator::unlock_all();
-        lock_files::let_go();
+        lock_files::table::let_go();
         backend::after_fork();
         backend::let_go_of_maps(false);
         thread::leave();

@@ -68,7 +68,7 @@ fn leave() {
         backend::let_go_of_maps(left.is_some());
         if left.is_some() {
             descriptors::forked();
-            held.extend(handover::take_held());
+            held.extend(handover::held::take_all());
             lock_files::left();
             directory::forked();
             descriptors::replacements::replaced();
