@@ -440,6 +440,56 @@ fn documents_use_no_word_that_the_glossary_bans() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
+/// A source in lower case, names taken apart into their words, without what stands in backquotes of comments.
+fn words_of(source: &str) -> String {
+    let mut text = String::new();
+    for line in source.lines() {
+        let line: Vec<&str> = match line.trim_start().starts_with("//") {
+            true => line.split('`').step_by(2).collect(),
+            false => vec![line],
+        };
+        let mut before = ' ';
+        for letter in line.join(" ").chars() {
+            if letter.is_uppercase() && before.is_lowercase() {
+                text.push(' ');
+            }
+            text.extend(match letter {
+                '_' => ' '.to_lowercase(),
+                letter => letter.to_lowercase(),
+            });
+            before = letter;
+        }
+        text.push('\n');
+    }
+    text
+}
+
+#[test]
+fn sources_use_no_word_that_the_glossary_bans_there() {
+    let text = read(&root().join("docs/glossary.md"));
+    let all = section(&text, "## Words that are not used");
+    let all: BTreeSet<&str> = rows(all).iter().flat_map(|row| quoted(row[0])).collect();
+    let banned: Vec<&str> = quoted(section(&text, "### Nor in the code")).collect();
+    assert!(banned.len() > 15 && banned.iter().all(|word| all.contains(word)));
+    for (source, words) in [
+        ("fn keep_receipt()", "receipt"),
+        ("struct FoldReceipt;", "receipt"),
+        ("// what was never born", "never born"),
+    ] {
+        assert!(has_word(&words_of(source), words), "{source}");
+    }
+    let files = sources(&root().join("crates"));
+    assert!(files.len() > 300, "{} sources", files.len());
+    let mut found = Vec::new();
+    for file in files.iter().filter(|file| !file.ends_with("documents.rs")) {
+        for (number, line) in (1..).zip(words_of(&read(file)).lines()) {
+            let named = banned.iter().filter(|word| has_word(line, word));
+            found.extend(named.map(|word| format!("{}:{number}: {word:?}", file.display())));
+        }
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}
+
 /// What a headline is called in a link.
 fn anchor(headline: &str) -> String {
     let text = headline.trim_start_matches('#').trim().to_lowercase();

@@ -2,7 +2,7 @@
 //!
 //! A record says up to three things, its *effects*, each of which lives by one bit of the
 //! record's state: a name is added; a name of the verified state is removed (the source of a
-//! rename, or a plain whiteout); another record of the delta is replaced. So rename, unlink and
+//! rename, or a name that goes); another record of the delta is replaced. So rename, unlink and
 //! replacement commit with the one store that makes the record valid, and a later operation
 //! takes an effect back by clearing its bit.
 //!

@@ -85,7 +85,7 @@ writer() {
 }
 writers=
 for w in 1 2 3; do writer $w & writers="$writers $!"; done
-lane() {
+loop_of() {
     for script in "$scripts"/*$1.*; do
         name=${script##*/}
         mkdir "$top/$name" && cd "$top/$name" || exit 1
@@ -94,9 +94,9 @@ lane() {
         echo "== $?"
     done
 }
-lanes=
-for l in 0 1 2 3 4 5 6 7 8 9; do lane $l >"$stop.$l" & lanes="$lanes $!"; done
-wait $lanes
+loops=
+for l in 0 1 2 3 4 5 6 7 8 9; do loop_of $l >"$stop.$l" & loops="$loops $!"; done
+wait $loops
 cat "$stop".?
 : >"$stop"
 wait $writers

@@ -8,7 +8,7 @@ use arck_core_state::{FileKind, InodeNumber};
 use arck_protocol::Request;
 
 /// A removal of a name in a directory, as the attacker tells it.
-fn whiteout(a: &mut Attacker, directory: InodeNumber, path: &str, name: &[u8]) -> String {
+fn remove_name(a: &mut Attacker, directory: InodeNumber, path: &str, name: &[u8]) -> String {
     let target = a.find(path);
     let kind = a.inode(target).kind().expect("a kind");
     a.record_with(directory, (target, kind), name, |r| {
@@ -27,7 +27,7 @@ pub const ATTACKS: &[Attack] = &[
         |a| {
             let directory = a.own("attacker");
             a.own("attacker/full");
-            whiteout(a, directory, "attacker/full", b"full")
+            remove_name(a, directory, "attacker/full", b"full")
         },
     ),
     case(
@@ -37,7 +37,7 @@ pub const ATTACKS: &[Attack] = &[
         |a| {
             let (directory, empty) = (a.own("attacker"), a.own("attacker/empty"));
             a.creation(empty, |_| {});
-            whiteout(a, directory, "attacker/empty", b"empty")
+            remove_name(a, directory, "attacker/empty", b"empty")
         },
     ),
     case(
@@ -61,7 +61,7 @@ pub const ATTACKS: &[Attack] = &[
             let other = Attacker::connect(&a.pool);
             other.own("attacker/empty");
             let directory = a.own("attacker");
-            whiteout(a, directory, "attacker/empty", b"empty")
+            remove_name(a, directory, "attacker/empty", b"empty")
         },
     ),
     case(
@@ -103,7 +103,7 @@ pub const ATTACKS: &[Attack] = &[
             );
             a.record_with(two, (one, FileKind::Directory), b"one", |_| {});
             a.add_partner(directory, two);
-            whiteout(a, directory, "attacker/one", b"one")
+            remove_name(a, directory, "attacker/one", b"one")
         },
     ),
     case(
@@ -294,12 +294,12 @@ pub const ATTACKS: &[Attack] = &[
         "I3 NameExists",
         |a| {
             let directory = a.own("attacker");
-            whiteout(a, directory, "attacker/file", b"none")
+            remove_name(a, directory, "attacker/file", b"none")
         },
     ),
     case("tree", "removes a name twice", "I3 NameRemovedOnce", |a| {
         let directory = a.own("attacker");
-        whiteout(a, directory, "attacker/second", b"second");
+        remove_name(a, directory, "attacker/second", b"second");
         let directory = a.own("attacker");
         a.record_with(
             directory,
@@ -310,7 +310,7 @@ pub const ATTACKS: &[Attack] = &[
                 r.name = b"";
             },
         );
-        whiteout(a, directory, "attacker/file", b"file")
+        remove_name(a, directory, "attacker/file", b"file")
     }),
     case(
         "tree",
@@ -319,7 +319,7 @@ pub const ATTACKS: &[Attack] = &[
         |a| {
             let directory = a.own("sticky");
             a.own("sticky/theirs");
-            whiteout(a, directory, "sticky/theirs", b"theirs")
+            remove_name(a, directory, "sticky/theirs", b"theirs")
         },
     )
     .for_users(),
