@@ -12,7 +12,7 @@ pub struct Options<'a> {
     pub findings_max: usize,
     /// Told how many inode numbers are done, of how many; from several threads.
     pub progress: Option<&'a (dyn Fn(u64, u64) + Sync)>,
-    /// Set by somebody who wants no answer any more: [`Error::Interrupted`].
+    /// Set by somebody who wants no answer any more: [`Error::Interrupted`](crate::Error::Interrupted).
     pub stop: Option<&'a AtomicBool>,
 }
 

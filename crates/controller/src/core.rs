@@ -3,7 +3,7 @@
 //! closing) is done in slices after it, unless the answer waits for that (`service::held`).
 //!
 //! # Invariant
-//! * While a pool is served, the thread waits for a session for [`Options::patience`] at most, at a fold;
+//! * While a pool is served, the thread waits for a session for [`Options::patience`](crate::Options) at most, at a fold;
 //!   requests that have to wait for longer (`lease`, `take_up`, `grace`) are put off. Work takes what it
 //!   takes, for all who ask meanwhile: a fold is bounded by the pages that a session may have in its
 //!   arena, not by a time.

@@ -40,7 +40,7 @@ fn credits(session: &Session) -> u64 {
 }
 
 impl ArenaPages {
-    /// In a new generation of the auxiliary state, when no delta is left but those that go on: all
+    /// In a new build of the auxiliary state, when no delta is left but those that go on: all
     /// other pages are free. ENOMEM.
     pub fn begin_again(
         &self,

@@ -1,8 +1,8 @@
-//! What of a session's deltas goes on in a new generation of the auxiliary state: that of inodes which
+//! What of a session's deltas goes on in a new build of the auxiliary state: that of inodes which
 //! no fold takes, since they have no name and the controller has never known of them.
 //!
 //! # Invariant
-//! A page that such a delta refers to is taken in the new generation, and the inode's number is not in
+//! A page that such a delta refers to is taken in the new build, and the inode's number is not in
 //! its stock.
 
 use crate::delta::{self, Branch};
@@ -56,7 +56,7 @@ impl Carried {
 }
 
 impl State {
-    /// In a new generation of the auxiliary state, with nothing unfolded but what is `carried`. Where
+    /// In a new build of the auxiliary state, with nothing unfolded but what is `carried`. Where
     /// `keeping`, no page is free that was taken. ENOMEM.
     pub fn begin_again(
         &self,

@@ -37,7 +37,7 @@ const ALL_LEAVE: Duration = Duration::from_millis(100);
 /// See [`DataPages::remember`]; the kit's own root is 0, the LibFS's from 1 on.
 const OLD_SEGMENTS: usize = crate::region::ROOTS - 1;
 
-/// A segment as a generation of the auxiliary state had it.
+/// A segment as a build of the auxiliary state had it.
 pub struct OldSegment {
     number: SegmentNumber,
     is_withdrawn: bool,
@@ -119,7 +119,7 @@ impl DataPages {
         Ok(old)
     }
 
-    /// In a new generation of the auxiliary state, when no delta is left but those that go on: what
+    /// In a new build of the auxiliary state, when no delta is left but those that go on: what
     /// neither they nor the verified state use is free, but where `keeping` not what was taken. ENOMEM.
     pub fn begin_again(
         &self,

@@ -62,7 +62,7 @@ pub trait LibFs: Dependents {
     /// Closes what a member of the group had open that is gone. Inside; one thread at a time.
     fn close_all_of(&self, member: u16) -> Result<(), Errno>;
 
-    /// Begins a new generation of the auxiliary state, since a member died inside the old one: `gone`
+    /// Begins a new build of the auxiliary state, since a member died inside the old one: `gone`
     /// are the departed. Nobody else is inside, and all is folded. See
     /// [`State::begin_again`](crate::session::State::begin_again) for the kit's part.
     fn begin_again(&self, slot: &'static ThreadSlot<'static>, gone: &[u16]) -> Result<(), Errno>;

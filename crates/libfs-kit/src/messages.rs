@@ -1,5 +1,5 @@
-//! What a LibFS may ask the controller for itself ([`Session::ask`](crate::Session::ask),
-//! [`Session::call_for`](crate::Session::call_for)), by name. Ownership, numbers, pages, room and recalls are asked
+//! What a LibFS may ask the controller for itself ([`Session::ask`](crate::Session::ask), and by the socket the
+//! methods of [`session`](crate::session)), by name. Ownership, numbers, pages, room and recalls are asked
 //! for by the [`engine`](crate::engine), as operations need them.
 
 pub use arck_protocol::control::{MAP_WRITABLE, MEMBERS, map_entry};

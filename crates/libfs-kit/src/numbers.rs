@@ -36,7 +36,7 @@ pub fn is_uncommitted(session: &Session, header: &LiveHeader) -> bool {
 }
 
 impl Numbers {
-    /// In a new generation of the auxiliary state, when no creation is under way: the stock is what was
+    /// In a new build of the auxiliary state, when no creation is under way: the stock is what was
     /// granted to the session and is uncommitted, but for what goes on. Blocks while numbers asked for are
     /// on their way.
     pub fn begin_again(&self, session: &Session, slot: &ThreadSlot<'_>, carried: &Carried) {

@@ -7,7 +7,7 @@
 //! * What is long and mostly unused (arena, header table, region) is mapped as far as it is in use:
 //!   see [`reach`].
 //! * No pointer into the pool is followed unless its segment is mapped: `access` says so for
-//!   each segment, and [`Session::page`] maps on first use.
+//!   each segment, and [`Session::page_bytes`] maps on first use.
 //! * A session lives as long as the process (it is leaked on purpose): references to it and to
 //!   its mappings never dangle. [`Session::end`] gives up the files behind the mappings and leaves
 //!   zeroes in their place, so that whoever comes late does no harm, and the controller can grant
@@ -48,7 +48,7 @@ pub use crate::state::State;
 pub use opening::{ConnectError, SessionOptions};
 
 /// Address space of the group region, in bytes, if nothing else is said; memory is used as it
-/// fills. A generation of the auxiliary state can have half of it.
+/// fills. A build of the auxiliary state can have half of it.
 pub use arck_protocol::socket::REGION_SIZE;
 
 /// See the module's head.

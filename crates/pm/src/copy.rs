@@ -211,13 +211,13 @@ unsafe fn for_zeroes(destination: *mut u8, len: usize, stores: Stores) {
 
 /// As [`copy`] or [`stream`], but a page missing from the file behind either range
 /// is an error. The stores are traced, so this is for shared destinations; to copy
-/// out into private memory use [`guarded::guarded_copy`].
+/// out into private memory use [`guarded_copy`](crate::guarded::guarded_copy).
 ///
 /// # Errors
 /// [`Fault`]; what was copied before it stays copied.
 ///
 /// # Safety
-/// As [`guarded::guarded_copy`].
+/// As [`guarded_copy`](crate::guarded::guarded_copy).
 #[track_caller]
 pub unsafe fn guarded_store(
     destination: *mut u8,

@@ -1,8 +1,8 @@
 //! The table of calls: number, name, handler, and what becomes of the call where it is not simply
 //! served. It drives Syscall User Dispatch under libc, `syscall(2)` by its libc function, the symbols (each row
 //! of [`symbols`](crate::symbols) names a call of this table), the names in the report, and
-//! `docs/calls.md`, which [`documentation`](crate::documentation) compares with it. That module
-//! also lists the calls that are not here.
+//! `docs/calls.md`, which the tests in `documentation` compare with it. They
+//! also list the calls that are not here.
 //!
 //! Invariants:
 //! * A number without a handler goes to the kernel unchanged (from a spawned child: see

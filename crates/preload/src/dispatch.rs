@@ -14,7 +14,7 @@
 //!   restorer is ours, so a call made in it behaves as if made by the program: it blocks, is
 //!   interrupted and restarts as usual.
 //! * It runs on the stack of the call, as libc has room there; where a runtime has stacks of its own (Go's),
-//!   on the alternate one that it has made for handlers ([`use_alternate_stacks`]).
+//!   on the alternate one that it has made for handlers ([`use_alternate_stacks`](arming::use_alternate_stacks)).
 //! * State that returning from a signal handler restores (mask, alternate stack) is changed in
 //!   the context, not in the kernel.
 

@@ -14,7 +14,7 @@
 //! * It ends with the last descriptor of its description in this process, unless a thread is in a
 //!   call on it ([`slots`]); then when that returns. Nothing else is put under its number before.
 //! * Where nobody else has the description, it is not closed then, but unlocked, and the next of the same
-//!   inode and mode that is locked gets it: a *spare* ([`at_hand`]). No spare is of an inode of which the
+//!   inode and mode that is locked gets it: it is *at hand* ([`at_hand`]). None at hand is of an inode of which the
 //!   process may hold locks.
 //! * The process's locks (POSIX) of an inode go when any descriptor of a file of that inode is closed, and
 //!   at no other time. The kernel drops them too when any descriptor of the lock file is closed: so while
@@ -43,7 +43,7 @@ pub use handed::Handed;
 pub use slots::{FLOCK, OFD, is_known};
 use std::os::fd::{IntoRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use table::{COUNT, PROCESS_LOCKS, SPARES_FROM, take, with};
+use table::{AT_HAND_FROM, COUNT, PROCESS_LOCKS, take, with};
 pub use using::Use;
 
 /// Held while a lock file is made.
@@ -59,10 +59,11 @@ fn look_up(handle: Handle, is_alone: bool) -> Option<Use> {
     })
 }
 
-/// The program was given a number, which is the lowest that was free: before it comes to those of those at hand, they go.
+/// The program was given a number, which is the lowest that was free: before it comes to the numbers of lock files at
+/// hand, these are closed.
 #[inline(always)]
 pub fn number_given(number: usize) {
-    if number.saturating_add(1) >= SPARES_FROM.load(Ordering::Relaxed) {
+    if number.saturating_add(1) >= AT_HAND_FROM.load(Ordering::Relaxed) {
         close_at_hand();
     }
 }
@@ -136,7 +137,7 @@ fn make_one(descriptor: usize, handle: Handle) -> Result<(), isize> {
     let stands = file_of(descriptor);
     let known = inside(|fs| Ok((fs.flags(handle)? & libc::O_ACCMODE, fs.identity(handle)?)));
     let (access, inode) = known.map_err(told)?;
-    // What another process is about to have, or has, is not made of a spare, which none was told of.
+    // What another process is about to have, or has, is not one at hand, which nobody was told of.
     let found = stands == 0
         && with(|table| match table.at_hand.take(inode, access) {
             Some(file) => {
@@ -148,7 +149,7 @@ fn make_one(descriptor: usize, handle: Handle) -> Result<(), isize> {
     if !found {
         let receive = || inside(|fs| Ok(fs.receive_lock_file(handle)?));
         let received = match receive() {
-            // It may be the those at hand that are too many.
+            // Those at hand may be what is too many.
             Err(Failure::Errno(Errno::NOLCK | Errno::MFILE)) if close_at_hand() => receive(),
             received => received,
         };

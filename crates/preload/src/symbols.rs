@@ -37,7 +37,7 @@ macro_rules! call {
 
 /// The table of symbols. A row: names and arguments of libc's functions, the system call they are
 /// answered as, and its arguments (or, in braces, what else is to be done). Its names and calls
-/// are also in [`documentation`](crate::documentation).
+/// are also in the tests in `documentation`.
 macro_rules! symbols {
     (@answer $call:ident ($($argument:expr),* $(,)?)) => { call!($call($($argument),*)) };
     (@answer $call:ident $body:block) => { $body };

@@ -141,7 +141,7 @@ pub enum Straddled {
 /// its second check has failed. The operation has been left, and the header has been seen
 /// without a mark since. `fold_copy` asks the controller for so many bytes, at most
 /// [`FOLD_COPY_MAX`], of the fold copy of fold number `expected.fold`, from where the operation
-/// stored them ([`Request::FoldCopy`](crate::Request::Fold copy)). EIO if the fold copy is gone:
+/// stored them ([`Request::FoldCopy`](crate::Request::FoldCopy)). EIO if the fold copy is gone:
 /// then nobody knows.
 pub fn straddled(
     header: &LiveHeader,

@@ -182,7 +182,7 @@ impl Engine {
         }
     }
 
-    /// A [snapshot](crate::listing) of the names of a directory, as the controller tells them; `denied`
+    /// A [snapshot](crate::names::listing) of the names of a directory, as the controller tells them; `denied`
     /// is what is told if they may not be read at all. Names that come or go meanwhile may be in it or
     /// not, and no name twice.
     #[cold]

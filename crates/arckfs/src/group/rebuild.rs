@@ -4,7 +4,7 @@
 //! as the end of a process does. The auxiliary state is another matter: whatever the member was
 //! changing is half changed. So nobody believes it any more (`Region::is_damaged`): calls that have
 //! not published wait here, and are made again afterwards; calls that have are done. One thread
-//! waits until all others are outside, has everything folded, and builds a new generation: nothing
+//! waits until all others are outside, has everything folded, and makes a new build: nothing
 //! in it but the stocks and, in the views of open files, that they are open.
 //!
 //! # Invariants
@@ -14,9 +14,10 @@
 //!   name that it has never known go on with their deltas ([`nameless`]).
 //! * The open table lists what is open at every moment: entries are made anew before the old ones
 //!   are taken out.
-//! * [`AuxiliaryState`] and the kit's part stay where they are, so that references to them hold.
-//! * Whoever builds may die over it: the next one finds what he needs of the old generation by the
-//!   words that `Region::auxiliary_root` keeps for that ([`OLD_INODES`]).
+//! * [`AuxiliaryState`](crate::state::AuxiliaryState) and the kit's part stay where they are, so that references
+//!   to them hold.
+//! * Whoever builds may die over it: the next one finds what he needs of the old build by the
+//!   words that `Region::auxiliary_root` keeps for that ([`OLD_INODES`](nameless::OLD_INODES)).
 //!
 //! Locks: the region's own for rebuilding; while it is held nobody has another, but those of
 //! descriptions, whose holders wait.

@@ -4,7 +4,8 @@
 //! * Of a large file it goes in steps: segments in which there is nothing but the file's, and that nobody
 //!   can write, get another label, [`SEGMENTS`] at a time; of the rest [`WINDOW`] pages are copied at a
 //!   time. Others are served between two steps.
-//! * What there is no room for is not begun, and not tried again for [`REFUSED`]: it is read by message
+//! * What there is no room for is not begun, and not tried again for a second
+//!   ([`relabellings`](super::relabellings)): it is read by message
 //!   ([`crate::sessions::rights`]).
 //! * What gets another label is emptied first where nothing refers to it, and behind the file's end. Until it
 //!   is empty, which others do not wait for, its segments go to nobody.

@@ -8,7 +8,7 @@
 //! * Whoever is in the class of a page's segment may search every directory on one path to its
 //!   inode, as the permissions are now, and, if it is not the inode itself, read the inode; or he
 //!   is the user who wrote the page. Between a change of permissions and the end of its
-//!   [closing](closing) those who could may still do.
+//!   [closing](super::closing) those who could may still do.
 //! * What moves because a class became tighter leaves zeroes behind: metadata when the change is
 //!   done; of data a hole is punched before the page is free, because its owner uses it again as
 //!   soon as it is.

@@ -9,7 +9,8 @@
 //!
 //! What is freed, and when, is decided in [`crate::fold::orphans`].
 //!
-//! What nobody keeps is freed slice by slice ([`Doomed`]): a large file has as many pages as its owner likes.
+//! What nobody keeps is freed slice by slice ([`Doomed`](super::charges::Doomed)): a large file has as many pages as its
+//! owner likes.
 //!
 //! # Invariants
 //! * Where there are several users, what a user keeps of inodes that he could not open when they

@@ -5,7 +5,7 @@
 //!   along; others are served between two steps.
 //! * Where a part is refused, parts of it are tried, down to single inodes. What refusals may take is
 //!   bounded: [`WASTED_MAX`] for a sweep that is asked for, and for the ends of all sessions of a user
-//!   together ([`Spent`]).
+//!   together ([`Spent`](super::sweeps::Spent)).
 
 use crate::fold::folding::{After, Failure};
 use crate::fold::reply::Reply;

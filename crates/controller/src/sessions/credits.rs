@@ -14,7 +14,7 @@
 //!   the session learns that those pages are free.
 //! * Free metadata pages are never fewer than [`PAGES_PER_DELTA_PAGE`] for each page of credits, and
 //!   those promised to granted inode numbers: whatever else takes metadata pages or segments asks
-//!   [`Core::make_spare`] first. So what has succeeded can be folded.
+//!   [`Owners::make_spare`](crate::ownership::Owners::make_spare) first. So what has succeeded can be folded.
 //! * No session has more credits than [`CREDITS_MAX`], and no fold takes more than [`PAGES_AT_ONCE`].
 //! * A session that says that it uses more than it does keeps no more than its credits; one that
 //!   fills more than its credits are folded only as far as that leaves the credits of others.

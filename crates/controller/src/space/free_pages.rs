@@ -5,7 +5,7 @@
 //! them is free, which is exact after a fold.
 //!
 //! # Invariants
-//! * [`Granted`] follows the segment table and the bitmap page by page: nothing is looked through to
+//! * [`Granted`](super::granted::Granted) follows the segment table and the bitmap page by page: nothing is looked through to
 //!   tell a number.
 //! * No number is more than the pages that the verified state does not use.
 

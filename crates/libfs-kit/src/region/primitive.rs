@@ -6,7 +6,7 @@
 //! shows as a deadlock. Under Miri, which runs no system call of ours: waiting is yielding.
 //!
 //! Invariant kept for the locks: [`wait`] never sleeps if the word no longer holds the expected
-//! value, and a [`wake`] issued after a change of the word ends every sleep begun before it.
+//! value, and a wake issued after a change of the word ends every sleep begun before it.
 
 #[cfg(shuttle)]
 pub(super) use shuttle::sync::atomic::AtomicU32;

@@ -159,7 +159,7 @@ pub mod flag {
     /// Not all of its live maps show what they should.
     pub const STALE_MAPS: u32 = 8;
     /// A thread reads or writes in several steps that must look like one: it holds
-    /// [`CachedInode::exclusive`](super::CachedInode::exclusive I/O), and all others wait for that. Set and
+    /// [`CachedInode::exclusive`](super::CachedInode::exclusive), and all others wait for that. Set and
     /// looked at under the inode's lock.
     pub const EXCLUSIVE: u32 = 16;
     /// Uncommitted and never had a name (O_TMPFILE), but may get one.

@@ -39,12 +39,12 @@ region_shared! {
         pub(crate) open_hint: AtomicU32,
         pub(crate) reuse_line: [AtomicU64; 5],
 
-        /// Inodes with a delta, linked by `dirty_next`: the number of the first, or [`LAST`];
+        /// Inodes with a delta, linked by `dirty_next`: the number of the first, or [`LAST`](super::inodes::LAST);
         /// protected by `dirty_lock`.
         pub(crate) dirty_first: AtomicU32,
         pub(crate) dirty_lock: Lock,
         /// Directories with a delta, linked by `changed_next`: the number of the first, or
-        /// [`LAST`]; protected by `changed_lock`.
+        /// [`LAST`](super::inodes::LAST); protected by `changed_lock`.
         pub(crate) changed_first: AtomicU32,
         pub(crate) changed_lock: Lock,
         /// Held by who looks at all of them.

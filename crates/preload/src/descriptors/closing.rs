@@ -28,7 +28,7 @@ pub(super) fn release(value: u64, notes: u64) {
     }
 }
 
-/// `close` of a number that [`lookup`] found to be ours, or not.
+/// `close` of a number that [`lookup`](super::lookup) found to be ours, or not.
 #[inline(always)]
 pub fn close(descriptor: usize) -> Option<isize> {
     if descriptor >= TABLE_SIZE {

@@ -2,8 +2,8 @@
 //! lock it and close it again and again, and asking the controller costs ten times as much as locking.
 //!
 //! Invariants:
-//! * A spare is locked by nobody, and nobody but this process can lock by it: its description was handed
-//!   on to nobody. A child has it closed.
+//! * One is locked by nobody, and nobody but this process can lock by it: its description was handed on to
+//!   nobody. A child has it closed.
 //! * It grants what the controller has granted this process, as who it is now: whoever becomes somebody else
 //!   leaves his behind.
 //! * They are not in the program's way: there are none under a low limit of descriptors, and all are closed when
@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, VecDeque};
 /// Inode and access mode.
 type Key = (Inode, i32);
 
-/// Where a process may have fewer descriptors than that, it has no those at hand.
+/// Where a process may have fewer descriptors than that, none is kept.
 const LIMIT: usize = 256;
 /// What is at hand at most, where the process may have many more descriptors than that.
 const MOST: usize = 1024;
@@ -49,7 +49,7 @@ pub fn are_allowed() -> bool {
     raw::limit(libc::RLIMIT_NOFILE).is_some_and(|limit| limit >= LIMIT)
 }
 
-/// Drops the locks of a description that nobody has any more. Whether its lock file can be a spare.
+/// Drops the locks of a description that nobody has any more. Whether its lock file can be kept at hand.
 pub fn unlock(file: &LockFile) -> bool {
     if file.stands != 0 || file.access.is_none() {
         return false;

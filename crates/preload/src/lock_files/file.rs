@@ -8,7 +8,7 @@ pub type Inode = (u32, u32);
 pub struct LockFile {
     pub descriptor: usize,
     pub inode: Inode,
-    /// Inode number of the file that stands for the description ([`descriptors::file_of`]); 0: it was not
+    /// Inode number of the file that stands for the description ([`file_of`](crate::descriptors::file_of)); 0: it was not
     /// handed on.
     pub stands: u64,
     /// Access mode, O_RDONLY and so on; `None`: it came from elsewhere, or has a number that the program may
@@ -18,7 +18,7 @@ pub struct LockFile {
 }
 
 impl LockFile {
-    /// In [`Table::others`].
+    /// No description uses it any more; see [`lock_files`](super).
     pub fn is_spent(&self) -> bool {
         self.stands == 0
     }

@@ -46,8 +46,8 @@ pub(super) static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 pub(super) static PROCESS_LOCKS: AtomicUsize = AtomicUsize::new(0);
 
-/// Lowest number that a spare has.
-pub(super) static SPARES_FROM: AtomicUsize = AtomicUsize::new(usize::MAX);
+/// Lowest number of a lock file at hand.
+pub(super) static AT_HAND_FROM: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 pub(super) fn take(lock: &AtomicBool) {
     while lock.swap(true, Ordering::Acquire) {
@@ -67,7 +67,7 @@ pub(super) fn with<R>(body: impl FnOnce(&mut Table) -> R) -> R {
     let count = table.by_handle.len() + table.others.len();
     COUNT.store(count, Ordering::Relaxed);
     PROCESS_LOCKS.store(table.process_locks.len(), Ordering::Relaxed);
-    SPARES_FROM.store(table.at_hand.from(), Ordering::Relaxed);
+    AT_HAND_FROM.store(table.at_hand.from(), Ordering::Relaxed);
     TABLE.lock.store(false, Ordering::Release);
     result
 }

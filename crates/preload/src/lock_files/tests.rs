@@ -94,9 +94,9 @@ fn what_is_closed_while_it_is_used_is_closed_after() {
     let made = Made::new(3);
     assert!(!made.use_it(false).unwrap().end());
     closed(made.handle);
-    let spare = with(|table| table.at_hand.take(made.inode, libc::O_RDWR)).unwrap();
+    let at_hand = with(|table| table.at_hand.take(made.inode, libc::O_RDWR)).unwrap();
     assert!(made.is_open());
-    with(|table| table.close(spare));
+    with(|table| table.close(at_hand));
     assert!(!made.is_open());
 }
 

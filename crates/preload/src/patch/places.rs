@@ -33,7 +33,7 @@ impl Area {
 pub static STUBS: Area = Area::new();
 /// Above it, for `read`.
 pub static FAR_STUBS: Area = Area::new();
-/// The entry that stubs call: [`arck_patched_avx`] or [`arck_patched_sse`].
+/// The entry that stubs call: `arck_patched_avx` or `arck_patched_sse` of [`stub`](super::stub).
 pub static ENTRY: AtomicUsize = AtomicUsize::new(0);
 
 /// Addresses of code.

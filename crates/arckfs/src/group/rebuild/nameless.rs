@@ -1,4 +1,4 @@
-//! What is kept of the old generation of the auxiliary state: of inodes without a name that the
+//! What is kept of the old build of the auxiliary state: of inodes without a name that the
 //! controller has never known, their views; snapshots of listings; and where the process holds locks.
 //!
 //! A file that was opened without a name, or whose last name went before a fold, is in no delta that
@@ -94,7 +94,7 @@ fn times_of(inode: &CachedInode) -> [&AtomicU64; 4] {
 }
 
 impl Engine {
-    /// Before anything of the old generation is given up: notes where it is, unless one who died over
+    /// Before anything of the old build is given up: notes where it is, unless one who died over
     /// building has.
     pub(super) fn remember_old(&self) -> Result<(), Errno> {
         let old = self.old_inodes()?;
@@ -106,7 +106,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The new generation is whole.
+    /// The new build is whole.
     pub(super) fn forget_old(&self) -> Result<(), Errno> {
         self.old_inodes()?.store(0, Ordering::Release);
         Ok(())
