@@ -10,7 +10,7 @@ use crate::access::parts::is_large;
 use crate::fold::pages::contents;
 use crate::fold::touched::Touched;
 use crate::state::change::{Change, Weight};
-use crate::state::classes::{Class, Classes, Condition, NOBODY, Wish};
+use crate::state::classes::{Class, Condition, NOBODY, Wish};
 use crate::state::tables::{State, buckets};
 use arck_controller_state::segments::{CONTROLLER, HIDDEN, SegmentEntry, SegmentKind};
 use arck_core_state::directory::for_each_in_bucket;
@@ -24,6 +24,21 @@ const OWN_CHANGES_MAX: u32 = 4;
 
 /// Buckets of a directory that are looked at in one step.
 const BUCKETS: u64 = 32;
+
+/// Who may read what is in an inode: those who may be where it is, and of these those whom it lets read.
+fn readers_of(inode: &Inode, place: Option<&Class>) -> Option<Class> {
+    match inode.kind() {
+        Some(FileKind::Link) => place.cloned(),
+        _ => place
+            .cloned()
+            .and_then(|class| class.and(Condition::of(inode, Wish::Read))),
+    }
+}
+
+/// Whether a page lies where nobody but these may read it.
+fn fits(state: &State, page: PagePtr, read: Option<&Class>) -> bool {
+    state.classes.is_within(state.space.label_of(page), read)
+}
 
 impl Access<'_> {
     /// Looks at one inode, and has what is in it looked at.
@@ -173,42 +188,22 @@ impl Access<'_> {
         let label = self.sessions.state.label_of_inode(number);
         let place = self.place_of(at, &inode, label);
         let moves = !self.sessions.state.classes.is_within(label, place.as_ref());
-        let is_open_to_change = moves || at.attributes || self.sessions.is_shown(number);
-        let whose = (!moves).then_some(inode.uid);
-        if is_open_to_change && self.has_others(whose) {
-            self.sessions
-                .note_leaving(at.old.as_ref().unwrap_or(&inode), &inode, place.as_ref());
-        }
+        self.note_who_leaves(at, &inode, place.as_ref(), moves);
         if !moves && !at.attributes {
             return Ok(false);
         }
         if is_large(&inode) {
             if moves {
                 self.places.closings.note_move();
-                self.freeing().note_kept();
                 let label = self.sessions.state.label(place.as_ref());
-                self.change_inode(number, |change| {
-                    change.allocate_for_class(label);
-                    change.move_inode(number)
-                })?;
+                self.move_alone(number, label, |_| Ok(()))?;
             }
             return Ok(true);
         }
-        let read = match inode.kind() {
-            Some(FileKind::Link) => place.clone(),
-            _ => place
-                .clone()
-                .and_then(|class| class.and(Condition::of(&inode, Wish::Read))),
-        };
-        let within = |classes: &Classes, label| classes.is_within(label, read.as_ref());
-        let outside = |page: &PagePtr| {
-            !within(
-                &self.sessions.state.classes,
-                self.sessions.state.space.label_of(*page),
-            )
-        };
+        let read = readers_of(&inode, place.as_ref());
         let pages = contents(&self.sessions.state, &inode)?;
-        let mut has_outside = pages.iter().any(outside);
+        let is_outside = |page: &PagePtr| !fits(&self.sessions.state, *page, read.as_ref());
+        let has_outside = pages.iter().any(is_outside);
         if !moves && !has_outside {
             return Ok(false);
         }
@@ -216,55 +211,89 @@ impl Access<'_> {
         self.places
             .closings
             .note_work(if has_outside { pages.len() as u64 } else { 0 });
-        let new_label = match moves {
+        let label = match moves {
             true => self.sessions.state.label(place.as_ref()),
             false => label,
         };
-        if !has_outside {
-            self.freeing().note_kept();
-            self.change_inode(number, |change| {
-                change.allocate_for_class(new_label);
-                change.move_inode(number)?;
-                // What its owner had stored was folded before, in this step, into pages of the class that
-                // it leaves.
-                let inode = change.inode(number).ok_or(Errno::STALE)?;
-                let outside = |page: &PagePtr| {
-                    let state = &change.state;
-                    !within(&state.classes, state.space.label_of(*page))
-                };
-                has_outside = contents(change, &inode)?.iter().any(outside);
-                Ok(())
-            })?;
-            if !has_outside {
-                return Ok(false);
-            }
+        if has_outside || self.leaves_outside(number, label, read.as_ref())? {
+            self.move_out(number, label, read.as_ref(), closing)?;
         }
+        Ok(false)
+    }
+
+    /// Notes whom a change or a move of an inode may shut out: what they have open they keep.
+    fn note_who_leaves(&mut self, at: &Touched, inode: &Inode, place: Option<&Class>, moves: bool) {
+        let is_open_to_change = moves || at.attributes || self.sessions.is_shown(at.number);
+        let whose = (!moves).then_some(inode.uid);
+        if is_open_to_change && self.has_others(whose) {
+            let before = at.old.as_ref().unwrap_or(inode);
+            self.sessions.note_leaving(before, inode, place);
+        }
+    }
+
+    /// Moves an inode into pages of a class, and what is in it not; `then` is part of the same change.
+    fn move_alone(
+        &mut self,
+        number: InodeNumber,
+        label: u32,
+        mut then: impl FnMut(&mut Change<'_>) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        self.freeing().note_kept();
+        self.change_inode(number, |change| {
+            change.allocate_for_class(label);
+            change.move_inode(number)?;
+            then(change)
+        })
+    }
+
+    /// Moves an inode whose contents all lie where they may. Whether some do not after that: what its owner had
+    /// stored was folded before, in this step, into pages of the class that it leaves.
+    fn leaves_outside(
+        &mut self,
+        number: InodeNumber,
+        label: u32,
+        read: Option<&Class>,
+    ) -> Result<bool, Errno> {
+        let mut has_outside = false;
+        self.move_alone(number, label, |change| {
+            let inode = change.inode(number).ok_or(Errno::STALE)?;
+            let pages = contents(change, &inode)?;
+            let is_outside = |page: &PagePtr| !fits(change.state, *page, read);
+            has_outside = pages.iter().any(is_outside);
+            Ok(())
+        })?;
+        Ok(has_outside)
+    }
+
+    /// Moves an inode, and what is in it and lies where others may read it.
+    fn move_out(
+        &mut self,
+        number: InodeNumber,
+        label: u32,
+        read: Option<&Class>,
+        closing: &mut Closing,
+    ) -> Result<(), Errno> {
         let stays_mapped = self.sessions.refuse_moving(number).is_err();
         // A writable map goes to pages of segments that sessions were sent to write, and those stay:
         // whoever can see them already goes on, as with any map; nobody else will. That keeps others
         // from nothing but what users of such maps have written themselves.
         let is_mapped = |state: &State, page: PagePtr| stays_mapped && was_lent(state, page);
-        let fits = |state: &State, page| within(&state.classes, state.space.label_of(page));
-        let stays = |state: &State, page| fits(state, page) || is_mapped(state, page);
-        let hidden = |access: &mut Access<'_>| {
-            let inode = access.sessions.state.shadow(number).copied();
-            let pages = inode.and_then(|inode| contents(&access.sessions.state, &inode).ok());
-            let mut pages = pages.unwrap_or_default();
-            pages.retain(|&page| {
-                is_mapped(&access.sessions.state, page) && !fits(&access.sessions.state, page)
-            });
-            access.hide_segments(&pages);
-        };
-        match self.move_contents(number, Some(new_label), &stays) {
+        let stays = |state: &State, page| fits(state, page, read) || is_mapped(state, page);
+        match self.move_contents(number, Some(label), &stays) {
             Ok(left) => {
-                hidden(self);
+                let state = &self.sessions.state;
+                let inode = state.shadow(number).copied();
+                let pages = inode.and_then(|inode| contents(state, &inode).ok());
+                let mut pages = pages.unwrap_or_default();
+                pages.retain(|&page| is_mapped(state, page) && !fits(state, page, read));
+                self.hide_segments(&pages);
                 closing.emptying.extend(self.begin_emptying(&left));
-                Ok(false)
+                Ok(())
             }
             Err(Errno::NOSPC) => {
                 // No room for its data, which somebody may have seen to. For metadata some is kept:
                 // nobody is shown attributes and names any more, or let in by the inode's place.
-                self.move_contents(number, Some(new_label), &|_, _| true)?;
+                self.move_contents(number, Some(label), &|_, _| true)?;
                 Err(Errno::NOSPC)
             }
             Err(errno) => Err(errno),
