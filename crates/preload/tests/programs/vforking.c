@@ -528,9 +528,12 @@ static void signals_of_children(void) {
         signal(SIGCHLD, SIG_DFL);
         waitpid(p, 0, 0);
     }
-    /* Two at once: one signal is pending, of the first. */
+    /* Two at once: one signal is pending, of the first. The parent of one of vfork goes on before the signal is sent. */
     sigprocmask(SIG_BLOCK, &child, &before);
-    pid_t first = child_that(exits_with_three), second = child_that(exits_apart);
+    siginfo_t ended;
+    pid_t first = child_that(exits_with_three);
+    MUST(waitid(P_PID, first, &ended, WEXITED | WNOWAIT));
+    pid_t second = child_that(exits_apart);
     int s = sigtimedwait(&child, &information, &soon);
     say("two: signal %d of %s\n", s, information.si_pid == first ? "the first" : information.si_pid == second ? "the second" : "another");
     waitpid(first, 0, 0); waitpid(second, 0, 0);
