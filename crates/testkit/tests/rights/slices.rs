@@ -83,8 +83,9 @@ fn seen(session: &Session, is_it: impl Fn(&[u8]) -> bool) -> usize {
     count
 }
 
-/// Something is made by a user and looked at by another; then the first closes it. Gives how long a call
-/// took at most meanwhile, and how many there were.
+/// Something is made by a user and looked at by another; then the first closes it. No step of the controller's does more
+/// than a step may. Gives how many calls were answered meanwhile; how long they took is the machine's business, too, and is
+/// only told.
 fn close(
     size: u64,
     make: impl Fn(&Session),
@@ -92,7 +93,7 @@ fn close(
     close: impl Fn(&Session),
     is_closed: impl Fn(&Session),
     is_whole: impl Fn(&Session),
-) -> (Duration, u32) {
+) -> u32 {
     let world = World::new(size);
     world.as_user(ANN, make);
     let board = Board::new();
@@ -130,24 +131,16 @@ fn close(
     println!("  {under_way} calls meanwhile, of at most {longest:?}; {status:?}");
     assert!(status.longest <= UNITS, "{status:?}");
     assert_eq!(world.violations(), "");
-    (longest, under_way)
+    under_way
 }
 
-/// A busy machine takes so long for a step, now and then.
-const STEP: Duration = Duration::from_millis(250);
 /// Pages that are moved in one step, with what is left of a bucket, and a slice of inodes.
 const UNITS: u64 = 512;
-
-/// Beside little and much.
-fn assert_others_go_on(little: (Duration, u32), much: (Duration, u32)) {
-    assert!(much.1 > 0, "nobody was served meanwhile");
-    assert!(much.0 < STEP.max(3 * little.0), "{little:?}, but {much:?}");
-}
 
 /// A call of another user waited for two seconds while 600 MiB were closed.
 fn a_large_file_is_closed_while_others_work(_seed: u64) {
     let is_it = |page: &[u8]| page.starts_with(MARK);
-    let longest = |count: usize, deep: bool| {
+    let closed = |count: usize, deep: bool| {
         println!("{} MiB", (count * PAGE) >> 20);
         close(
             (count * PAGE * 2 + (512 << 20)) as u64,
@@ -171,8 +164,8 @@ fn a_large_file_is_closed_while_others_work(_seed: u64) {
         )
     };
     for deep in [false, true] {
-        let (little, much) = (longest(PIECE * 16, deep), longest(PIECE * 600, deep));
-        assert_others_go_on(little, much);
+        closed(PIECE * 16, deep);
+        assert!(closed(PIECE * 600, deep) > 0, "nobody was served meanwhile");
     }
 }
 
@@ -182,7 +175,7 @@ fn a_directory_of_many_names_is_closed_while_others_work(_seed: u64) {
         page.windows(21)
             .any(|part| part == b"name-in-what-is-large")
     };
-    let longest = |count: usize| {
+    let closed = |count: usize| {
         println!("{count} names");
         close(
             4 << 30,
@@ -214,6 +207,6 @@ fn a_directory_of_many_names_is_closed_while_others_work(_seed: u64) {
             },
         )
     };
-    let (little, much) = (longest(10_000), longest(300_000));
-    assert_others_go_on(little, much);
+    closed(10_000);
+    assert!(closed(300_000) > 0, "nobody was served meanwhile");
 }
