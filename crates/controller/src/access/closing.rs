@@ -44,11 +44,13 @@ impl Access<'_> {
         if self.places.closings.running {
             return;
         }
+        let before = self.places.closings.done;
         let mut units = AT_ONCE;
         while !self.folds.touched.is_empty() {
             let closing = self.new_closing();
             units = self.work(closing, units);
         }
+        self.places.closings.note_step(before);
     }
 
     /// Does a slice of what has been left over; whether there was any.
@@ -62,8 +64,7 @@ impl Access<'_> {
             let closing = self.new_closing();
             self.places.closings.under_way.push_back(closing);
         }
-        let done = self.places.closings.done - before;
-        self.places.closings.longest = self.places.closings.longest.max(done);
+        self.places.closings.note_step(before);
         true
     }
 

@@ -33,13 +33,18 @@ pub struct Closings {
     pub done: u64,
     /// Inodes moved, since then.
     moved: u64,
-    /// Most units done between two looks at the doorbells while something was left over.
-    pub longest: u64,
+    /// Most units done at once: with a change, or in a slice between two looks at the doorbells.
+    longest: u64,
 }
 
 impl Closings {
     pub(super) fn note_work(&mut self, units: u64) {
         self.done += units;
+    }
+
+    /// A step has ended, which began when `before` units were done.
+    pub(super) fn note_step(&mut self, before: u64) {
+        self.longest = self.longest.max(self.done - before);
     }
 
     pub(super) fn note_move(&mut self) {
@@ -63,7 +68,7 @@ impl Closings {
     }
 
     /// How many are under way, inodes that are known to wait, units of work done, inodes moved, and
-    /// most units of a slice.
+    /// most units of a step.
     pub fn progress(&self) -> [u64; 5] {
         let waiting: usize = self.under_way.iter().map(|c| c.waiting.len()).sum();
         [
