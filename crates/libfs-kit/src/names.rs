@@ -13,6 +13,7 @@ pub mod directories;
 pub mod listing;
 pub mod lookup;
 pub mod records;
+mod ahead;
 pub mod together;
 
 pub use crate::views::overlay::OverlayEntry;

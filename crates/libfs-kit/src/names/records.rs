@@ -48,6 +48,7 @@ impl Context<'_> {
         let mut fresh = None;
         let adds = record.record().state & effect::ADD != 0;
         if !has_place(shard, &tail, record.record()) {
+            self.expect_few_pages(directory, shard)?;
             // What only takes names away makes room, and must be possible where there is none.
             let taken = match adds {
                 true => stock
@@ -87,7 +88,10 @@ impl Context<'_> {
         if shard.tail_first.load(Ordering::Relaxed) == 0 {
             shard.tail_first.store(tail.page, Ordering::Relaxed);
         }
-        shard.set_tail(tail);
+        shard.set_tail(tail, u32::from(fresh.is_some()));
+        if fresh.is_some() {
+            self.fold_ahead(directory, shard);
+        }
         let stamp = self.stamp(directory.inode(), &branch, time)?;
         let (committed, stamped) = branch.fence((stored, stamp.stored));
         drop(own);

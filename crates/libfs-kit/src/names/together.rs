@@ -193,9 +193,10 @@ impl Context<'_> {
     ) -> Attempt<(Vec<RecordRef>, Confirmed)> {
         self.expect_reached()?;
         let mut branch = self.branch(directory.inode(), expected)?;
-        let pages = self.take_pages_for(records)?;
         let own = self.own_shard(directory);
         let shard = own.shard;
+        self.expect_few_pages(directory, shard)?;
+        let pages = self.take_pages_for(records)?;
         let mut tail = shard.tail();
         let mut sequence = shard.sequence.load(Ordering::Relaxed);
         for record in records.iter_mut() {
@@ -221,7 +222,8 @@ impl Context<'_> {
         if let (0, Some(&first)) = (shard.tail_first.load(Ordering::Relaxed), pages.first()) {
             shard.tail_first.store(first, Ordering::Relaxed);
         }
-        shard.set_tail(tail);
+        shard.set_tail(tail, pages.len() as u32);
+        self.fold_ahead(directory, shard);
         shard.set_only_removes(false);
         let stamp = self.stamp(directory.inode(), &branch, time)?;
         let (committed, stamped) = branch.fence((linked.stored, stamp.stored));

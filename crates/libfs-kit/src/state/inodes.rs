@@ -92,7 +92,8 @@ region_shared! {
     /// inode's lock where it is the only one.
     pub struct Shard {
         pub lock: Lock,
-        /// Where the next record goes (0 = nowhere yet; [`REMOVES`] in the unit), the first page, the last sequence.
+        /// Where the next record goes (0 = nowhere yet; [`REMOVES`] in the unit, and from [`PAGES_SHIFT`] on how many
+        /// pages there are), the first page, the last sequence.
         pub tail_page: AtomicU32,
         pub(crate) tail_unit: AtomicU32,
         pub tail_first: AtomicU32,
@@ -138,6 +139,8 @@ region_shared! {
 /// In [`Shard::tail_unit`]: the last page may hold only what takes names away, since the pool had no room to fold
 /// more.
 pub(crate) const REMOVES: u32 = 1 << 31;
+/// In [`Shard::tail_unit`]: the unit is below this bit, how many pages the tail has above.
+pub(crate) const PAGES_SHIFT: u32 = 8;
 /// What the region's memory is aligned to, in bytes.
 pub(crate) const GRAIN: u64 = 16;
 

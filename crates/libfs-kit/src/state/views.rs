@@ -51,7 +51,10 @@ region_shared! {
         pub(crate) counts_lock: Lock,
         /// Held by who clears away what members of the group have left that are gone.
         pub(crate) departed_lock: Lock,
-        pub(crate) dirty_line: [AtomicU64; 5],
+        /// Slot of the request under way that folds ahead, plus one; 0 = none. Protected by `ahead_lock`.
+        pub(crate) ahead: AtomicU32,
+        pub(crate) ahead_lock: Lock,
+        pub(crate) dirty_line: [AtomicU64; 4],
     }
 }
 
@@ -97,6 +100,7 @@ impl Views {
             &self.changed_lock,
             &self.counts_lock,
             &self.departed_lock,
+            &self.ahead_lock,
         ] {
             lock.reset();
         }
@@ -106,6 +110,7 @@ impl Views {
             &self.open_hint,
             &self.dirty_first,
             &self.changed_first,
+            &self.ahead,
         ] {
             number.store(0, Ordering::Relaxed);
         }

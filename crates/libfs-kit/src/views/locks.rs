@@ -34,7 +34,7 @@ use crate::delta::Tail;
 use crate::need::{Attempt, Need};
 use crate::region::{LockGuard, Offset, ReadGuard, WriteGuard};
 use crate::views::{
-    CachedInode, Directory, REMOVES, STRIPES, Shard, Stripe, Striped, Viewing, begun,
+    CachedInode, Directory, PAGES_SHIFT, REMOVES, STRIPES, Shard, Stripe, Striped, Viewing, begun,
 };
 use arck_core_state::branch::TAILS;
 use std::sync::atomic::Ordering;
@@ -456,6 +456,9 @@ impl Stripe {
     }
 }
 
+/// Of the unit in [`Shard::tail_unit`].
+const UNIT: u32 = (1 << PAGES_SHIFT) - 1;
+
 impl Shard {
     /// Whether no delta has left anything here.
     pub fn is_empty(&self) -> bool {
@@ -476,14 +479,20 @@ impl Shard {
     pub(crate) fn tail(&self) -> Tail {
         Tail {
             page: self.tail_page.load(Ordering::Relaxed),
-            unit: self.tail_unit.load(Ordering::Relaxed) & !REMOVES,
+            unit: self.tail_unit.load(Ordering::Relaxed) & UNIT,
         }
     }
-    /// The same, to be so from now on.
-    pub(crate) fn set_tail(&self, tail: Tail) {
-        let removes = self.tail_unit.load(Ordering::Relaxed) & REMOVES;
+    /// The same, to be so from now on, with so many `pages` more.
+    pub(crate) fn set_tail(&self, tail: Tail, pages: u32) {
+        let others = self.tail_unit.load(Ordering::Relaxed) & !UNIT;
+        let others = others + (pages << PAGES_SHIFT);
         self.tail_page.store(tail.page, Ordering::Relaxed);
-        self.tail_unit.store(tail.unit | removes, Ordering::Relaxed);
+        self.tail_unit.store(tail.unit | others, Ordering::Relaxed);
+    }
+    /// How many pages its tail has. (An arena has 2^18.)
+    #[inline]
+    pub(crate) fn pages(&self) -> u32 {
+        (self.tail_unit.load(Ordering::Relaxed) & !REMOVES) >> PAGES_SHIFT
     }
     /// The delta is over, and its pages are not here any more.
     pub fn forget_tail(&self) {

@@ -159,6 +159,8 @@ impl Viewing<'_> {
             self.cut_counts()?;
         }
         let had_delta = is_directory && inode.directory.is_overlaid();
+        // What is folded ahead is the directory's own, and there may be thousands of others with deltas.
+        let is_alone = had_delta && self.is_of_seal(inode, header);
         self.note_lost(inode, header);
         // Others find the view up to date before all is given back that its delta used.
         let refreshing = had_delta.then_some(&self.views.refreshing);
@@ -169,7 +171,7 @@ impl Viewing<'_> {
         if let Some(refreshing) = refreshing {
             refreshing.fetch_sub(1, Ordering::AcqRel);
         }
-        if had_delta && refreshed.is_ok() {
+        if had_delta && !is_alone && refreshed.is_ok() {
             // The fold took more along, as a rule: what it ended gives its pages back.
             let _ = self.refresh_dirty();
         }

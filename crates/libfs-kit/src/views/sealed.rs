@@ -45,6 +45,12 @@ impl Viewing<'_> {
         sealed != 0 && header.sealed() != sealed
     }
 
+    /// Whether it is a seal, or the end of what was sealed, that the header says and the view does not know.
+    pub(super) fn is_of_seal(&self, inode: &CachedInode, header: &LiveHeader) -> bool {
+        let sealed = header.sealed();
+        sealed != 0 && sealed == inode.expected().fold || self.has_sealed_no_more(inode, header)
+    }
+
     /// Whether the header says something else of this session's deltas than the view.
     pub(crate) fn is_behind(&self, inode: &CachedInode, header: &LiveHeader) -> bool {
         !inode.expected().still_holds(header) || self.has_sealed_no_more(inode, header)
