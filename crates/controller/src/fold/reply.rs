@@ -5,11 +5,21 @@ use arck_protocol::Response;
 use rustix::io::Errno;
 use std::time::{Duration, Instant};
 
-/// Answer now, or look again at a later time.
+/// Answer now, or look again.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Reply {
     Now(Response),
+    /// At a later time.
     Later(Instant),
+    /// When a worker has ended, but at this time at the latest.
+    Growing(Instant),
+}
+
+impl Reply {
+    /// An arena is being grown.
+    pub fn growing() -> Reply {
+        Reply::Growing(Instant::now() + GROWTH_AGAIN)
+    }
 }
 
 impl From<Result<(), Errno>> for Reply {
@@ -37,5 +47,6 @@ impl From<Failure> for Reply {
     }
 }
 
-/// An arena that is being grown is looked at again after so long.
-pub const GROWTH_AGAIN: Duration = Duration::from_millis(5);
+/// An arena that is being grown is looked at again after so long, whether a worker has ended or not: where a
+/// user has as many as one may have, nobody tells.
+const GROWTH_AGAIN: Duration = Duration::from_millis(5);

@@ -7,7 +7,7 @@
 //!   after its delta has been folded, or set aside if it cannot be.
 
 use crate::fold::folding::{After, Failure};
-use crate::fold::reply::{GROWTH_AGAIN, Reply};
+use crate::fold::reply::Reply;
 use crate::ownership::Owners;
 use crate::sessions::Sessions;
 use crate::sessions::arena::Grown;
@@ -88,7 +88,7 @@ impl Owners<'_> {
             return Ok(Reply::Later(not_before));
         }
         if self.sessions.ensure_slots(session, inodes.len())? == Grown::Later {
-            return Ok(Reply::Later(Instant::now() + GROWTH_AGAIN));
+            return Ok(Reply::growing());
         }
         // Early, so that nothing is folded for nothing.
         self.sessions.refuse_mapped(session, inodes)?;

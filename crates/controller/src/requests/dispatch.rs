@@ -6,7 +6,7 @@
 use crate::access::moving::note_user;
 use crate::core::Core;
 use crate::fold::folding::{After, Failure};
-use crate::fold::reply::{GROWTH_AGAIN, Reply};
+use crate::fold::reply::Reply;
 use crate::fold::touched::Touched;
 use crate::pool::clock::now;
 use crate::sessions::arena::Grown;
@@ -17,7 +17,6 @@ use arck_protocol::message::FOLD_COPY_MAX;
 use arck_protocol::{Request, Response};
 use arck_verifier::Credentials;
 use rustix::io::Errno;
-use std::time::Instant;
 
 impl Core {
     /// Answers a request of a session.
@@ -107,7 +106,7 @@ impl Core {
         let grown = self.sessions.grow_to(session, branch_pages, delta_pages);
         match grown {
             Ok(Grown::Now) => Ok(()).into(),
-            Ok(Grown::Later) => Reply::Later(Instant::now() + GROWTH_AGAIN),
+            Ok(Grown::Later) => Reply::growing(),
             Err(errno) => errno.into(),
         }
     }

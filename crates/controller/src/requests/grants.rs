@@ -6,7 +6,7 @@
 //! * A segment belongs to one session, durably before its descriptor is sent.
 
 use crate::core::Core;
-use crate::fold::reply::{GROWTH_AGAIN, Reply};
+use crate::fold::reply::Reply;
 use crate::ownership::acquiring::ownership_for;
 use crate::sessions::Sessions;
 use crate::sessions::arena::Grown;
@@ -21,7 +21,6 @@ use arck_core_state::header::HeaderKind;
 use arck_protocol::Response;
 use arck_protocol::message::{GIVE_BACK_MAX, GRANT_MAX};
 use rustix::io::Errno;
-use std::time::Instant;
 
 impl Core {
     /// Grants new inode numbers, perhaps fewer than asked for. ENOSPC.
@@ -41,7 +40,7 @@ impl Core {
         }
         match self.sessions.ensure_slots(session, count) {
             Ok(Grown::Now) => {}
-            Ok(Grown::Later) => return Reply::Later(Instant::now() + GROWTH_AGAIN),
+            Ok(Grown::Later) => return Reply::growing(),
             Err(errno) => return errno.into(),
         }
         let Sessions {

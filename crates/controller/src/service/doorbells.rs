@@ -131,6 +131,16 @@ impl Service {
         received: u64,
         closings: u64,
     ) {
+        let ended = self.core.sessions.workers.ended();
+        let defer = |due, worker| Deferred {
+            due,
+            worker,
+            session,
+            slot,
+            request: request.clone(),
+            received,
+            closings,
+        };
         match self.core.request(session, &request) {
             Reply::Now(response) if closes(&request) && self.is_closing_since(closings) => {
                 let to = Asker::Slot(session, slot, response);
@@ -153,14 +163,8 @@ impl Service {
                     ring::respond(live.control(), slot, &response);
                 }
             }
-            Reply::Later(due) => self.deferred.push(Deferred {
-                due,
-                session,
-                slot,
-                request,
-                received,
-                closings,
-            }),
+            Reply::Later(due) => self.deferred.push(defer(due, None)),
+            Reply::Growing(due) => self.deferred.push(defer(due, Some(ended))),
         }
     }
 
@@ -173,11 +177,11 @@ impl Service {
         if self.deferred.is_empty() {
             return false;
         }
-        let now = Instant::now();
+        let (now, ended) = (Instant::now(), self.core.sessions.workers.ended());
         // In the order in which they came: nobody overtakes for ever.
         let (due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.deferred)
             .into_iter()
-            .partition(|deferred| deferred.due <= now);
+            .partition(|deferred| deferred.is_due(now, ended));
         self.deferred = later;
         let any = !due.is_empty();
         self.shares.begin();

@@ -60,8 +60,10 @@ const STOP: u64 = 1;
 pub const DESCRIPTIONS: u64 = 2;
 /// Files of sessions that have outgrown what they may take.
 const OUTGROWN: u64 = 3;
+/// Workers that have ended.
+const WORKERS: u64 = 4;
 /// First name of a connection; its wake descriptor's is one more.
-const FIRST_TOKEN: u64 = 4;
+const FIRST_TOKEN: u64 = 6;
 /// Connections at once.
 pub const CONNECTIONS_MAX: usize = 8192;
 /// How often orphans are looked at while there are any.
@@ -81,9 +83,11 @@ pub struct Connection {
     piece: Option<Piece>,
 }
 
-/// A request that waits for a lease to end.
+/// A request that waits for a lease to end, or for a worker.
 pub struct Deferred {
     due: Instant,
+    /// Workers that had ended when it was begun, if it waits for another one.
+    worker: Option<u64>,
     session: SessionNumber,
     slot: usize,
     request: Request,
@@ -91,6 +95,13 @@ pub struct Deferred {
     received: u64,
     /// The last closing when it was served first.
     closings: u64,
+}
+
+impl Deferred {
+    /// Whether it is to be looked at again, when so many workers have ended.
+    fn is_due(&self, now: Instant, ended: u64) -> bool {
+        self.due <= now || self.worker.is_some_and(|worker| worker != ended)
+    }
 }
 
 /// Looks at the doorbells between two looks at the sockets, while polling.
@@ -135,11 +146,14 @@ impl Service {
         let listener = bind_socket(&core.sessions.state.pool, core.sessions.options.shared)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed("epoll_create"))?;
         let outgrown = core.sessions.lookout.notice();
-        for (descriptor, token) in [
+        let workers = core.sessions.workers.notice();
+        let watched = [
             (listener.as_fd(), LISTENER),
             (stop, STOP),
             (outgrown.as_fd(), OUTGROWN),
-        ] {
+        ];
+        let workers = workers.map(|workers| (workers, WORKERS));
+        for (descriptor, token) in watched.into_iter().chain(workers) {
             let data = epoll::EventData::new_u64(token);
             epoll::add(&epoll, descriptor, data, epoll::EventFlags::IN)
                 .map_err(failed("epoll_ctl"))?;
@@ -313,6 +327,11 @@ impl Service {
             STOP => {}
             DESCRIPTIONS => self.core.forget_closed(),
             OUTGROWN => self.close_outgrown(),
+            // Who waits for one looks again in the next round.
+            WORKERS => {
+                let notice = self.core.sessions.workers.notice();
+                let _ = notice.map(|notice| rustix::io::read(notice, &mut [0; 8]));
+            }
             // A wake descriptor: the doorbells are looked at in the next round.
             token if !token.is_multiple_of(2) => {}
             token => self.packet(token, flags),

@@ -69,8 +69,8 @@ struct Growth {
     patience: Duration,
 }
 
-/// So long is waited for a growth at once: a few pages take far less.
-const GROWTH_PATIENCE: Duration = Duration::from_millis(2);
+/// So long is waited for a growth at once, as few pages take: else its end is an event.
+const GROWTH_PATIENCE: Duration = Duration::from_micros(200);
 
 /// Whether what was asked for is there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,11 +6,15 @@
 //!
 //! # Invariants
 //! * A worker touches nothing but the files that it was given, and says what came of it once.
+//! * When one has said it, that is an event ([`Workers::notice`]): nobody looks again and again.
 //! * No user keeps more than [`WORKERS_MAX`] of them, whether the sessions are still there for
 //!   which they were started or not.
 
+use rustix::event::EventfdFlags;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -22,7 +26,34 @@ type Counts = Arc<Mutex<HashMap<u32, usize>>>;
 
 /// See the module's head; cheap to clone.
 #[derive(Clone, Default)]
-pub struct Workers(Counts);
+pub struct Workers(Counts, Arc<Ended>);
+
+/// That workers have ended.
+struct Ended {
+    count: AtomicU64,
+    /// An eventfd, if there is one: written after the count has changed.
+    notice: Option<OwnedFd>,
+}
+
+impl Default for Ended {
+    fn default() -> Ended {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Ended {
+            count: AtomicU64::new(0),
+            notice: rustix::event::eventfd(0, flags).ok(),
+        }
+    }
+}
+
+impl Ended {
+    fn note(&self) {
+        self.count.fetch_add(1, Ordering::Release);
+        if let Some(notice) = &self.notice {
+            // A full counter is readable as well.
+            let _ = rustix::io::write(notice, &1u64.to_ne_bytes());
+        }
+    }
+}
 
 /// Counts a worker until it is dropped.
 struct Counted {
@@ -68,6 +99,7 @@ impl Workers {
             }
         };
         let (sender, outcome) = channel();
+        let ended = self.1.clone();
         std::thread::Builder::new()
             .name("arck-worker".into())
             .spawn(move || {
@@ -75,9 +107,21 @@ impl Workers {
                 drop(counted);
                 // Nobody listens any more where it has been given up.
                 let _ = sender.send(done);
+                ended.note();
             })
             .map_err(|_| Errno::AGAIN)?;
         Ok(outcome)
+    }
+
+    /// How many have ended so far. Who finds that one is still at work has asked this before, and waits until it is
+    /// another number.
+    pub fn ended(&self) -> u64 {
+        self.1.count.load(Ordering::Acquire)
+    }
+
+    /// Readable once one has ended, until it is read. `None`: there are no descriptors left.
+    pub fn notice(&self) -> Option<BorrowedFd<'_>> {
+        self.1.notice.as_ref().map(AsFd::as_fd)
     }
 
     /// Workers of a user that have not ended.
@@ -90,6 +134,20 @@ impl Workers {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_end_is_an_event() {
+        let workers = Workers::default();
+        let before = workers.ended();
+        let outcome = workers.start(5, || 7).unwrap();
+        assert_eq!(outcome.recv(), Ok(7));
+        let notice = workers.notice().unwrap();
+        let events = rustix::event::PollFlags::IN;
+        let mut polled = [rustix::event::PollFd::from_borrowed_fd(notice, events)];
+        assert_eq!(rustix::event::poll(&mut polled, None), Ok(1));
+        assert_eq!(workers.ended(), before + 1);
+        rustix::io::read(notice, &mut [0; 8]).unwrap();
+    }
 
     #[test]
     fn a_user_has_so_many_at_most_and_others_theirs() {
