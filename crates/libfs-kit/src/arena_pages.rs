@@ -24,10 +24,20 @@ use arck_protocol::Request;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Delta pages asked for at once: 2 MiB.
-const DELTA_STEP: u32 = 512;
-/// Branch pages asked for at once: 2,048 branches.
+/// Pages of 2 MiB, which may be one huge page, and begin where that does in the file.
+const HUGE: u32 = 512;
+/// Delta pages asked for at once, at least; then as many as end with a huge page.
+const DELTA_STEP: u32 = 128;
+/// Branch pages asked for at once, while there are few: 2,048 branches.
 const BRANCH_STEP: u32 = 64;
+/// So many are few.
+const BRANCHES_FEW: u32 = 2 * BRANCH_STEP;
+
+/// How many pages there are to be of a part that begins at page `first`, so that there are `least`, and the last one
+/// ends a huge page.
+fn to_huge_page(first: u32, least: u32) -> u32 {
+    (first + least).next_multiple_of(HUGE) - first
+}
 
 /// Delta pages that the session may use for what adds to the verified state. Acquire: who has seen
 /// a fold sees the credits without what was folded.
@@ -240,7 +250,8 @@ impl ArenaPages {
     /// More delta pages. Outside of operations. ENOSPC.
     pub fn grow(&self, session: &Session) -> Result<(), Errno> {
         let delta_pages = self.delta_pages.load(Ordering::Relaxed);
-        let wanted = (delta_pages + DELTA_STEP).min(ARENA_PAGES - DELTA_FIRST);
+        let wanted =
+            to_huge_page(DELTA_FIRST, delta_pages + DELTA_STEP).min(ARENA_PAGES - DELTA_FIRST);
         if wanted == delta_pages {
             return Err(Errno::NOSPC);
         }
@@ -258,7 +269,11 @@ impl ArenaPages {
     /// More branches, so that `slot` is usable. Outside of operations. ENOSPC.
     pub fn grow_branches(&self, session: &Session, slot: u32) -> Result<(), Errno> {
         let page = slot / BRANCHES_PER_PAGE + 1;
-        let wanted = page.next_multiple_of(BRANCH_STEP).min(BRANCH_PAGES);
+        let wanted = match page {
+            0..=BRANCHES_FEW => page.next_multiple_of(BRANCH_STEP),
+            _ => to_huge_page(1, page),
+        };
+        let wanted = wanted.min(BRANCH_PAGES);
         if page > BRANCH_PAGES {
             return Err(Errno::NOSPC);
         }

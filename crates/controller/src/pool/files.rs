@@ -7,6 +7,7 @@
 //! * Every page that is stored to has been allocated in the backing before.
 
 use crate::error::{Error, Result};
+use crate::pool::filling::{HUGE, HugePages};
 use crate::pool::spare_files::SpareFiles;
 use crate::pool::superblock;
 use arck_controller_state::segments::{self, SegmentEntry};
@@ -25,7 +26,7 @@ use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -409,13 +410,30 @@ impl Pool {
         if wanted <= self.headers_allocated {
             return Ok(());
         }
+        // What is there when the pool is opened is only made sure of.
+        let huge_pages = self.huge_pages().filter(|_| self.headers_allocated != 0);
+        let step = huge_pages.as_ref().map_or(HEADER_STEP, |_| HUGE);
         let end = wanted
-            .next_multiple_of(HEADER_STEP)
+            .next_multiple_of(step)
             .min(self.geometry().header_table_size());
         let (file, from) = (&self.headers_file, self.headers_allocated);
-        self.with_room(|| allocate(file, from, end - from))?;
+        self.with_room(|| match &huge_pages {
+            Some(huge_pages) => {
+                let never = AtomicBool::new(false);
+                huge_pages
+                    .fill(file, 0, from..end, &never)
+                    .map(|()| resized(file))
+            }
+            None => allocate(file, from, end - from),
+        })?;
         self.headers_allocated = end;
         Ok(())
+    }
+
+    /// Those that files of this pool are made of, where that is worth while: in memory, and not in a small pool.
+    pub fn huge_pages(&self) -> Option<HugePages> {
+        let is_large = self.geometry().segment_size >= HUGE;
+        (self.durability() == Durability::Volatile && is_large).then(|| self.spares().huge_pages())
     }
 
     /// One past the last byte of the header table that was ever written.

@@ -10,6 +10,7 @@
 pub mod beneath;
 pub mod clock;
 pub mod files;
+pub mod filling;
 pub mod journal;
 pub mod mkfs;
 pub mod names;

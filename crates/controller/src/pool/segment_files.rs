@@ -16,6 +16,7 @@ use arck_pm::record::{self, FileChange, file_id};
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
+use std::sync::atomic::AtomicBool;
 
 /// A file of the folder that is no segment's yet.
 fn unfinished() -> String {
@@ -93,8 +94,7 @@ impl Pool {
                 None => {
                     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
                     let file = self.open_file(&unfinished, flags)?;
-                    allocate(&file, 0, self.geometry().segment_size)?;
-                    self.gather(&file);
+                    self.fill_segment(&file)?;
                     file
                 }
             };
@@ -108,6 +108,18 @@ impl Pool {
             Ok(())
         };
         make().inspect_err(|_| self.remove_file(&unfinished))
+    }
+
+    /// Allocates all of a new file. Where that is done of huge pages, it takes as long as a few faults.
+    fn fill_segment(&self, file: &OwnedFd) -> Result<(), Errno> {
+        let length = self.geometry().segment_size;
+        let Some(huge_pages) = self.huge_pages() else {
+            return allocate(file, 0, length);
+        };
+        rustix::fs::ftruncate(file, length)?;
+        huge_pages.fill(file, 0, 0..length, &AtomicBool::new(false))?;
+        resized(file);
+        Ok(())
     }
 
     /// A file made ahead, all of it allocated, under this name.

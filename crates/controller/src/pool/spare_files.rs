@@ -1,9 +1,9 @@
 //! Files for segments that have none yet, allocated and zeroed ahead of their need.
 //!
 //! A segment of a new pool has no file until it is used, and making one takes longer than all else
-//! that a session waits for when it is granted the segment. So, once one
-//! is made, a thread makes a few more, and puts their pages together into huge ones where the kernel
-//! can. Only for pools in memory: elsewhere allocating does not touch the pages.
+//! that a session waits for when it is granted the segment. So, once one is made, a thread makes a few
+//! more, of huge pages where the kernel can ([`filling`](crate::pool::filling)). Only for pools in memory:
+//! elsewhere allocating does not touch the pages.
 //!
 //! # Invariants
 //! * A spare file has no name until it takes its place: whatever ends the controller, nothing is left
@@ -17,9 +17,8 @@
 //! * Files in use are opened to read only, so that nobody takes the thread for one who may store to them.
 //! * The thread touches nothing but files that it has opened itself.
 
-use arck_pm::AddressSpace;
-use arck_pm::mapping::{self, MapOptions};
-use rustix::fd::{AsFd, OwnedFd};
+use crate::pool::filling::HugePages;
+use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -35,14 +34,12 @@ const SPARES: u32 = 3;
 const PLENTY: u64 = 16;
 /// Files in use that wait to have their pages put together.
 const GATHERED_MAX: usize = 64;
-/// Written at once: small enough to stay in the processor's cache.
-const ZEROES: usize = 64 << 10;
 /// So long the thread is waited for.
 const LONGEST: Duration = Duration::from_millis(200);
 
 /// See the module's head.
 #[derive(Default)]
-pub struct SpareFiles(Maker);
+pub struct SpareFiles(Maker, HugePages);
 
 #[derive(Default)]
 enum Maker {
@@ -71,66 +68,24 @@ enum Order {
     Gather(OwnedFd),
 }
 
-/// Fills a part of a file in memory, in which nothing is yet, with zeroes, so that all of it is allocated.
-/// ENOSPC, EDQUOT.
-///
-/// Takes no longer than `fallocate` there, which leaves the zeroing to whoever touches a page first, in a
-/// fault of its own for each; what is zeroed is mapped by sixteen at a time.
-pub fn fill(file: impl AsFd, offset: u64, length: u64) -> Result<(), Errno> {
-    fill_unless(file, offset, length, &AtomicBool::new(false))
-}
-
-/// The same until it is told to stop: ECANCELED.
-fn fill_unless(file: impl AsFd, offset: u64, length: u64, stop: &AtomicBool) -> Result<(), Errno> {
-    let zeroes = vec![0u8; ZEROES];
-    let (mut at, end) = (offset, offset + length);
-    while at < end {
-        if stop.load(Ordering::Relaxed) {
-            return Err(Errno::CANCELED);
-        }
-        let part = &zeroes[..ZEROES.min(usize::try_from(end - at).unwrap_or(ZEROES))];
-        match rustix::io::pwrite(&file, part, at) {
-            Ok(0) => return Err(Errno::NOSPC),
-            Ok(written) => at += written as u64,
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
-    Ok(())
-}
-
 /// A file of this length without a name in the folder of `path`.
-fn make(folder: &OwnedFd, path: &str, length: u64, stop: &AtomicBool) -> Result<OwnedFd, Errno> {
+fn make(
+    folder: &OwnedFd,
+    path: &str,
+    length: u64,
+    huge_pages: &HugePages,
+    stop: &AtomicBool,
+) -> Result<OwnedFd, Errno> {
     let system = rustix::fs::fstatvfs(folder)?;
     if system.f_bavail.saturating_mul(system.f_frsize) < length * PLENTY {
         return Err(Errno::NOSPC);
     }
     let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
     let file = rustix::fs::openat(folder, path, flags, Mode::RUSR | Mode::WUSR)?;
-    fill_unless(&file, 0, length, stop)?;
+    // A huge page is had of what is within the file.
+    rustix::fs::ftruncate(&file, length)?;
+    huge_pages.fill(&file, 0, 0..length, stop)?;
     Ok(file)
-}
-
-/// Huge pages, as long as there are any: to look for one where memory is short takes long.
-struct HugePages {
-    are_left: bool,
-}
-
-impl HugePages {
-    /// Puts the pages of a file, of this length, together, where that is possible: as they are they are as
-    /// good, but slower. `is_spare`: nobody else has it.
-    fn gather(&mut self, file: &OwnedFd, length: u64, is_spare: bool) {
-        if self.are_left
-            && let Err(error) = collapse(file, length)
-        {
-            // Another time, if the pages were only busy, or whoever has the file has cut it.
-            self.are_left = match error.errno() {
-                Errno::NOMEM => false,
-                Errno::AGAIN => true,
-                _ => !is_spare,
-            };
-        }
-    }
 }
 
 /// The same file by a descriptor that only reads: one that could write would tell that somebody may still
@@ -140,21 +95,18 @@ fn open_to_read(file: &OwnedFd) -> Result<OwnedFd, Errno> {
     rustix::fs::open(itself(file), flags, Mode::empty())
 }
 
-/// Puts the pages of a file, of this length, together into huge ones.
-fn collapse(file: &OwnedFd, length: u64) -> arck_pm::Result<()> {
-    let length = usize::try_from(length).unwrap_or(usize::MAX);
-    let space = AddressSpace::reserve(length)?;
-    space.map(0, length, file, 0, MapOptions::READ_ONLY)?;
-    mapping::collapse(space.bytes())
-}
-
 impl SpareFiles {
+    /// Those that the spares are made of.
+    pub fn huge_pages(&self) -> HugePages {
+        self.1.clone()
+    }
+
     /// Sees to it that there are spares, if so many segments are free.
     pub fn order(&mut self, directory: &OwnedFd, path: &'static str, length: u64, lacking: u32) {
         if let Maker::None = self.0
             && lacking != 0
         {
-            self.0 = start(directory, path, length).unwrap_or(Maker::Failed);
+            self.0 = start(directory, path, length, &self.1).unwrap_or(Maker::Failed);
         }
         if let Maker::Works {
             orders,
@@ -176,7 +128,7 @@ impl SpareFiles {
     /// that already, or there was no room.
     pub fn gather(&mut self, file: &OwnedFd, directory: &OwnedFd, path: &'static str, length: u64) {
         if let Maker::None = self.0 {
-            self.0 = start(directory, path, length).unwrap_or(Maker::Failed);
+            self.0 = start(directory, path, length, &self.1).unwrap_or(Maker::Failed);
         }
         if let Maker::Works {
             orders, gathered, ..
@@ -232,7 +184,13 @@ impl SpareFiles {
 }
 
 /// Starts the thread, which ends with its first failure, or when nobody can order any more.
-fn start(directory: &OwnedFd, path: &'static str, length: u64) -> Result<Maker, Errno> {
+fn start(
+    directory: &OwnedFd,
+    path: &'static str,
+    length: u64,
+    huge_pages: &HugePages,
+) -> Result<Maker, Errno> {
+    let huge_pages = huge_pages.clone();
     let folder = rustix::io::fcntl_dupfd_cloexec(directory, 0)?;
     let (orders, ordered) = channel();
     let (sender, made) = channel();
@@ -248,7 +206,6 @@ fn start(directory: &OwnedFd, path: &'static str, length: u64) -> Result<Maker, 
             let _ends: Sender<()> = ends;
             let (sender, ordered, folder) = (sender, ordered, folder);
             let mut later = VecDeque::new();
-            let mut huge_pages = HugePages { are_left: true };
             loop {
                 // Spares are waited for; what is in use can be used as it is.
                 let order = match later.is_empty() {
@@ -257,10 +214,9 @@ fn start(directory: &OwnedFd, path: &'static str, length: u64) -> Result<Maker, 
                 };
                 match order {
                     Ok(Order::Make) => {
-                        let Ok(file) = make(&folder, path, length, &told) else {
+                        let Ok(file) = make(&folder, path, length, &huge_pages, &told) else {
                             return;
                         };
-                        huge_pages.gather(&file, length, true);
                         if sender.send(file).is_err() {
                             return;
                         }
@@ -268,7 +224,7 @@ fn start(directory: &OwnedFd, path: &'static str, length: u64) -> Result<Maker, 
                     Ok(Order::Gather(file)) => later.push_back(file),
                     Err(TryRecvError::Empty) => {
                         if let Some(file) = later.pop_front() {
-                            huge_pages.gather(&file, length, false);
+                            huge_pages.gather(&file, 0, length);
                             done.fetch_sub(1, Ordering::Relaxed);
                         }
                     }
@@ -302,6 +258,8 @@ fn itself(file: &OwnedFd) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pool::filling::{ZEROES, fill};
+    use arck_pm::{AddressSpace, MapOptions};
     use std::os::unix::fs::{FileExt, MetadataExt};
     use std::time::Instant;
 

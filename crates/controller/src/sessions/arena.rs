@@ -10,8 +10,8 @@
 //!   failed half-way, or is still at it: so much may be in the file without the session's doing.
 
 use crate::pool::files::{Pool, allocate, resized};
+use crate::pool::filling::{self, HUGE, HugePages};
 use crate::pool::journal::Beforehand;
-use crate::pool::spare_files;
 use crate::sessions::lent::{Allowance, Lent, with_slack};
 use crate::threads::workers::Workers;
 use arck_controller_state::sessions as session_table;
@@ -28,13 +28,16 @@ use arck_verifier::{ArenaSource, CopyFault};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 use zerocopy::IntoBytes;
 
 /// Pages of branch table that a new session gets. Little, so that a session is opened fast.
 const FIRST_BRANCH_PAGES: u32 = 4;
+/// Pages of branch table from which on it grows by whole huge pages, and the pages of one.
+const MANY_BRANCH_PAGES: u32 = 128;
+const HUGE_PAGES_PAGES: u32 = cast::low(HUGE / PAGE_SIZE);
 /// Delta pages that a new session gets.
 const FIRST_DELTA_PAGES: u32 = 64;
 
@@ -53,8 +56,10 @@ pub struct Arena {
     found: u64,
     /// Bytes that the file system took for a new one beyond what was asked for.
     overhead: u64,
-    /// Its pages are zeroed when they are allocated: see [`spare_files::fill`].
+    /// Its pages are zeroed when they are allocated ([`filling`]): it is in memory.
     is_memory: bool,
+    /// Of which many are, where that is worth while.
+    huge_pages: Option<HugePages>,
     workers: Workers,
     /// Whose workers grow it.
     user: u32,
@@ -173,6 +178,7 @@ impl Arena {
             found: 0,
             overhead: 0,
             is_memory: pool.durability() == Durability::Volatile,
+            huge_pages: pool.huge_pages(),
             workers: workers.clone(),
             user,
         })
@@ -276,19 +282,28 @@ impl Arena {
     fn begin_growth(&self, branch_pages: u32, delta_pages: u32) -> Result<Growth, Errno> {
         let file = rustix::io::fcntl_dupfd_cloexec(&self.file, 0)?;
         let parts = [
-            (1, self.branch_pages, branch_pages),
-            (DELTA_FIRST, self.delta_pages, delta_pages),
+            // The page of the header, before the first, is there.
+            (0, 1, self.branch_pages, branch_pages),
+            (DELTA_FIRST, DELTA_FIRST, self.delta_pages, delta_pages),
         ];
-        let is_memory = self.is_memory;
-        let allocate_part = move |file: &OwnedFd, offset, length| match is_memory {
-            true => spare_files::fill(file, offset, length),
-            false => allocate(file, offset, length),
+        let (is_memory, huge_pages) = (self.is_memory, self.huge_pages.clone());
+        let never = AtomicBool::new(false);
+        let allocate_part = move |file: &OwnedFd, part, offset, length| match &huge_pages {
+            Some(huge_pages) => huge_pages.fill(file, part, offset..offset + length, &never),
+            None if is_memory => filling::fill(file, offset, length),
+            None => allocate(file, offset, length),
         };
         let allocate_parts = move || -> Result<(), Errno> {
-            for (first, from, to) in parts {
+            for (part, first, from, to) in parts {
                 if to > from {
                     let start = u64::from(first) + u64::from(from);
-                    allocate_part(&file, start * PAGE_SIZE, u64::from(to - from) * PAGE_SIZE)?;
+                    let length = u64::from(to - from) * PAGE_SIZE;
+                    allocate_part(
+                        &file,
+                        u64::from(part) * PAGE_SIZE,
+                        start * PAGE_SIZE,
+                        length,
+                    )?;
                 }
             }
             Ok(())
@@ -312,6 +327,12 @@ impl Arena {
         }
         let pages = cast::count(missing).div_ceil(BRANCHES_PER_PAGE);
         let wanted = (self.branch_pages * 2).max(self.branch_pages + pages);
+        // Behind the page of the header; many are of huge pages, which begin with it.
+        let wanted = match self.huge_pages {
+            None => wanted,
+            Some(_) if wanted <= MANY_BRANCH_PAGES => wanted,
+            Some(_) => (1 + wanted).next_multiple_of(HUGE_PAGES_PAGES) - 1,
+        };
         Some(wanted.min(BRANCH_PAGES))
     }
 
@@ -509,6 +530,7 @@ mod tests {
             found: 0,
             overhead: 0,
             is_memory: true,
+            huge_pages: Some(HugePages::default()),
             workers: Workers::default(),
             user: 7,
         }
