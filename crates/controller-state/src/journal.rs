@@ -4,6 +4,7 @@
 //! * An entry counts if its checksum holds. Where its records lead is for who applies them to check.
 //! * Only whole aligned words are put, so that a record can be applied word by word.
 
+use crate::header_runs::{HEADER_RUN_SIZE, HeaderRun};
 use arck_core_state::InodeNumber;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -26,6 +27,8 @@ pub enum Target {
     /// Nothing is stored: the bytes are the numbers (u64) of the inodes that readers must see
     /// change in one step.
     Sequences = 5,
+    /// Headers of numbers that follow each other: the bytes are [`HeaderRun`]s.
+    HeaderRuns = 6,
 }
 
 impl Target {
@@ -37,6 +40,7 @@ impl Target {
             3 => Some(Target::Pages),
             4 => Some(Target::Sessions),
             5 => Some(Target::Sequences),
+            6 => Some(Target::HeaderRuns),
             _ => None,
         }
     }
@@ -144,6 +148,12 @@ pub fn records(bytes: &[u8]) -> impl Iterator<Item = Result<Record<'_>, usize>> 
     })
 }
 
+/// The runs that the bytes of a record are; half a run is none.
+pub fn runs(bytes: &[u8]) -> impl Iterator<Item = HeaderRun> {
+    let runs = bytes.as_chunks::<HEADER_RUN_SIZE>().0.iter();
+    runs.filter_map(|bytes| HeaderRun::read_from_bytes(bytes).ok())
+}
+
 /// The records of an entry being put together.
 #[derive(Clone, Debug, Default)]
 pub struct Redo {
@@ -200,10 +210,15 @@ impl Redo {
         (ENTRY_HEADER_SIZE + self.bytes.len()) as u64
     }
 
-    /// The records of what is stored, in order, up to what is none.
+    /// Adds runs of headers.
+    pub fn put_runs(&mut self, runs: &[HeaderRun]) {
+        self.put(Target::HeaderRuns, 0, runs.as_bytes());
+    }
+
+    /// The records of what is stored as it is, in order, up to what is none.
     pub fn records(&self) -> impl Iterator<Item = (Target, u64, &[u8])> {
         self.all()
-            .filter(|record| record.target != Target::Sequences)
+            .filter(|record| !matches!(record.target, Target::Sequences | Target::HeaderRuns))
             .map(|record| (record.target, record.offset, record.bytes))
     }
 
@@ -216,6 +231,14 @@ impl Redo {
         numbers
             .filter_map(|bytes| InodeNumber::try_from(u64::from_le_bytes(*bytes)).ok())
             .collect()
+    }
+
+    /// The runs of headers.
+    pub fn runs(&self) -> impl Iterator<Item = HeaderRun> {
+        let listed = self
+            .all()
+            .filter(|record| record.target == Target::HeaderRuns);
+        listed.flat_map(|record| runs(record.bytes))
     }
 
     fn all(&self) -> impl Iterator<Item = Record<'_>> {
@@ -253,6 +276,22 @@ mod tests {
             ]
         );
         assert_eq!(redo.sequenced(), [6]);
+        assert_eq!(redo.runs().count(), 0);
+        let run = HeaderRun {
+            fold: 9,
+            session: 2,
+            first: 3,
+            count: 4,
+            generation: 5,
+            slot: 6,
+            reserved: 0,
+        };
+        redo.put_runs(&[run, HeaderRun { first: 70, ..run }]);
+        let firsts: Vec<_> = redo.runs().map(|run| run.first).collect();
+        assert_eq!(
+            (redo.records().count(), redo.runs().next(), firsts),
+            (4, Some(run), vec![3, 70])
+        );
     }
 
     #[test]
@@ -263,7 +302,7 @@ mod tests {
         for (what, tail) in [
             (
                 "a target that nobody knows",
-                [6u32, 8, 0, 0].as_bytes().to_vec(),
+                [7u32, 8, 0, 0].as_bytes().to_vec(),
             ),
             ("more than there is", [1u32, 8, 0, 0].as_bytes().to_vec()),
             ("half a header", vec![0; 8]),

@@ -21,6 +21,7 @@
 )]
 
 pub mod classes;
+pub mod header_runs;
 pub mod journal;
 pub mod kept_rights;
 pub mod segments;

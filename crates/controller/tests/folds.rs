@@ -715,7 +715,7 @@ fn numbers_run_out_and_come_back() {
     let mut granted = 0;
     let errno = loop {
         match client.ask(&grant) {
-            Response::Inodes(numbers) => granted += numbers.len(),
+            Response::Inodes(runs) => granted += runs.iter().map(|run| run.count).sum::<u32>(),
             Response::Error(errno) => break Errno::from_raw_os_error(errno),
             other => panic!("{other:?}"),
         }
@@ -778,8 +778,9 @@ fn a_branch_slot_is_not_used_again_while_somebody_may_store_there() {
     client.acquire(&[ROOT]);
     let slot = client.header(ROOT).branch_slot();
     let granted = |client: &Client| match client.ask(&Request::GrantInodes { count: 8 }) {
-        Response::Inodes(numbers) => numbers
+        Response::Inodes(runs) => runs
             .into_iter()
+            .flat_map(|run| run.numbers())
             .map(|number| client.header(number).branch_slot())
             .collect::<Vec<_>>(),
         other => panic!("{other:?}"),

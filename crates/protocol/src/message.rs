@@ -13,7 +13,9 @@ pub const MESSAGE_MAX: usize = 2032;
 /// Most inodes that one request names.
 pub const INODES_MAX: usize = 16;
 /// Most inode numbers granted at once.
-pub const GRANT_MAX: usize = 256;
+pub const GRANT_MAX: usize = 4096;
+/// Most runs of them.
+pub const RUNS_MAX: usize = 240;
 /// Most segments that one request gives back.
 pub const GIVE_BACK_MAX: usize = 256;
 /// Longest piece of a fold copy that one request reads, in bytes.
@@ -45,6 +47,53 @@ impl InodeList {
     }
     pub fn as_slice(&self) -> &[InodeNumber] {
         &self.numbers[..self.count]
+    }
+}
+
+/// Inode numbers that follow each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InodeRun {
+    pub first: InodeNumber,
+    pub count: u32,
+}
+
+impl InodeRun {
+    /// What is beyond the greatest number is left out.
+    pub fn numbers(self) -> std::ops::Range<InodeNumber> {
+        self.first..self.first.saturating_add(self.count)
+    }
+}
+
+/// At most [`RUNS_MAX`] runs: how many in two bytes, and of each the first number, and how many there are.
+pub struct Runs;
+
+impl Coding for Runs {
+    type Value = Vec<InodeRun>;
+    const LEAST: usize = 2;
+    const MOST: usize = 2 + 8 * RUNS_MAX;
+    fn put(value: &Vec<InodeRun>, w: &mut Writer<'_>) -> Result<(), WireError> {
+        w.count(value.len(), RUNS_MAX)?;
+        value.iter().try_for_each(|run| {
+            InodeNumber::put(&run.first, w)?;
+            u32::put(&run.count, w)
+        })
+    }
+    fn get(r: &mut Reader<'_>) -> Result<Vec<InodeRun>, WireError> {
+        let run = |r: &mut Reader<'_>| -> Result<InodeRun, WireError> {
+            Ok(InodeRun {
+                first: InodeNumber::get(r)?,
+                count: u32::get(r)?,
+            })
+        };
+        (0..r.count(RUNS_MAX)?).map(|_| run(r)).collect()
+    }
+    #[cfg(any(test, feature = "testing"))]
+    fn drawn(draw: &mut Draw) -> Vec<InodeRun> {
+        let run = |draw: &mut Draw| InodeRun {
+            first: InodeNumber::drawn(draw),
+            count: u32::drawn(draw),
+        };
+        (0..draw.length(RUNS_MAX)).map(|_| run(draw)).collect()
     }
 }
 
@@ -196,7 +245,7 @@ pub enum Response {
     /// The delta was refused; one line for the log.
     3 Violation(reason: String as Text<REASON_MAX>),
     /// Granted inode numbers; generation, fold number and slot stand in their headers.
-    4 Inodes(inodes: Vec<InodeNumber> as List<GRANT_MAX>),
+    4 Inodes(inodes: Vec<InodeRun> as Runs),
     5 Bytes(bytes: Vec<u8> as Bytes<READ_MAX>),
     /// A dentry.
     7 Found {

@@ -1,10 +1,10 @@
-//! The bytes of each message, as they have been since version 16 of the protocol: a controller and a LibFS of one
+//! The bytes of each message, as they have been since version 17 of the protocol: a controller and a LibFS of one
 //! version may come from two builds. Who changes one of them makes another version
 //! ([`PROTOCOL_VERSION`]), and says so here.
 
 use crate::measure::HandOvers;
 use crate::message::listed::{Listed, ListedName};
-use crate::message::{InodeList, MESSAGE_MAX, Request, Response};
+use crate::message::{InodeList, InodeRun, MESSAGE_MAX, Request, Response};
 use crate::socket::{Access, Answer, Call, Caller, HandedOn, Welcome};
 use crate::{PROTOCOL_VERSION, Status};
 use arck_core_state::Geometry;
@@ -98,7 +98,7 @@ fn responses() -> Vec<Response> {
         Response::Done,
         Response::Error(28),
         Response::Violation("rule: Größe".into()),
-        Response::Inodes(vec![1, 2]),
+        Response::Inodes(vec![InodeRun { first: 1, count: 2 }]),
         Response::Bytes(vec![3, 4, 5]),
         Response::Found {
             inode: 6,
@@ -323,7 +323,7 @@ fn each_message_has_the_bytes_that_it_had() {
     }
     assert_eq!(now.lines().count(), kept.lines().count(), "{now}");
     assert_eq!(
-        PROTOCOL_VERSION, 16,
+        PROTOCOL_VERSION, 17,
         "other bytes: keep those of this version"
     );
 }

@@ -104,10 +104,10 @@ proptest! {
 #[test]
 fn another_version_is_known_by_its_first_bytes() {
     for kind in [1, 9] {
-        for (rest, is_one) in [(&[17, 0, 0, 0, 7, 7][..], true), (&[17, 0, 0][..], false)] {
+        for (rest, is_one) in [(&[99, 0, 0, 0, 7, 7][..], true), (&[99, 0, 0][..], false)] {
             let bytes = [&[kind], rest].concat();
             let expected = if is_one {
-                WireError::OtherVersion(17)
+                WireError::OtherVersion(99)
             } else {
                 Malformed
             };

@@ -4,9 +4,10 @@
 //! * Over a word that is in place lies nothing.
 //! * A record that addresses what is not there lies over nothing.
 
-use arck_controller_state::journal::{Record, Target};
+use arck_controller_state::header_runs::{HEADER_RUN_SIZE, HeaderRun};
+use arck_controller_state::journal::{self, Record, Target};
 use arck_controller_state::sessions::TABLE_SIZE;
-use arck_core_state::header::{HEADER_SIZE, OWNERSHIP_OFFSET};
+use arck_core_state::header::{HEADER_SIZE, INODE_OFFSET, OWNERSHIP_OFFSET};
 use arck_core_state::{Geometry, InodeNumber, Ownership, PAGE_SIZE, PagePtr, PageWords};
 use foldhash::HashMap;
 use std::ops::Range;
@@ -54,6 +55,13 @@ impl Replayed {
     /// Lays a record over what is in place; gives the number of words that differ. `None`: it
     /// addresses what is not there.
     pub fn lay(&mut self, beneath: &impl Beneath, record: &Record<'_>) -> Option<u64> {
+        if record.target == Target::HeaderRuns {
+            if !record.bytes.len().is_multiple_of(HEADER_RUN_SIZE) {
+                return None;
+            }
+            let runs = journal::runs(record.bytes);
+            return runs.map(|run| self.lay_run(beneath, &run)).sum();
+        }
         let (words, rest) = record.bytes.as_chunks::<8>();
         if !rest.is_empty() || !record.offset.is_multiple_of(8) {
             return None;
@@ -66,16 +74,7 @@ impl Replayed {
             match record.target {
                 Target::Headers => {
                     (at < geometry.header_table_size()).then_some(())?;
-                    let old = beneath.header_word(at);
-                    // The last bits of an ownership change without the journal.
-                    let is_owner = at % HEADER_SIZE as u64 == OWNERSHIP_OFFSET;
-                    if old != word && !(is_owner && Ownership(old).bare() == Ownership(word).bare())
-                    {
-                        self.headers.insert(at, word);
-                        let number = InodeNumber::try_from(at / HEADER_SIZE as u64).ok()?;
-                        self.numbers.push(number..number + 1);
-                        late += 1;
-                    }
+                    late += self.lay_in_header(beneath, at, word)?;
                 }
                 Target::Bitmap => {
                     (at < geometry.page_bitmap_size()).then_some(())?;
@@ -84,7 +83,8 @@ impl Replayed {
                         late += 1;
                     }
                 }
-                Target::Segments => {}
+                // Segments are looked at before; runs of headers above.
+                Target::Segments | Target::HeaderRuns => {}
                 // Says nothing of what is stored: which requests were done.
                 Target::Sessions => {
                     (at < TABLE_SIZE).then_some(())?;
@@ -97,6 +97,33 @@ impl Replayed {
             }
         }
         Some(late)
+    }
+
+    fn lay_run(&mut self, beneath: &impl Beneath, run: &HeaderRun) -> Option<u64> {
+        run.is_within(beneath.geometry().inode_count)
+            .then_some(())?;
+        let mut late = 0;
+        for (number, words) in run.headers() {
+            let first = u64::from(number) * HEADER_SIZE as u64 + INODE_OFFSET;
+            for (at, word) in (first..).step_by(8).zip(words) {
+                late += self.lay_in_header(beneath, at, word)?;
+            }
+        }
+        Some(late)
+    }
+
+    /// A word of the table of headers.
+    fn lay_in_header(&mut self, beneath: &impl Beneath, at: u64, word: u64) -> Option<u64> {
+        let old = beneath.header_word(at);
+        // The last bits of an ownership change without the journal.
+        let is_owner = at % HEADER_SIZE as u64 == OWNERSHIP_OFFSET;
+        if old == word || (is_owner && Ownership(old).bare() == Ownership(word).bare()) {
+            return Some(0);
+        }
+        self.headers.insert(at, word);
+        let number = InodeNumber::try_from(at / HEADER_SIZE as u64).ok()?;
+        self.numbers.push(number..number + 1);
+        Some(1)
     }
 
     fn lay_in_page(&mut self, beneath: &impl Beneath, at: u64, word: u64) -> Option<u64> {

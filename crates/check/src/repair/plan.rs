@@ -244,7 +244,8 @@ impl<'p> Files<'p> {
                     Target::Bitmap => self.write(layout::PAGE_BITMAP, start, &bytes),
                     Target::Segments => self.write(layout::SEGMENT_TABLE, start, &bytes),
                     Target::Sessions => self.write(layout::SESSION_TABLE, start, &bytes),
-                    Target::Sequences => Ok(()),
+                    // Neither is stored as it is.
+                    Target::Sequences | Target::HeaderRuns => Ok(()),
                     Target::Pages => {
                         let (name, offset) = self.place(start);
                         self.write(&name, offset, &bytes)

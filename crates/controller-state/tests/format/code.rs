@@ -2,6 +2,7 @@
 
 use super::super::Fields;
 use arck_controller_state::classes::StoredClass;
+use arck_controller_state::header_runs::HeaderRun;
 use arck_controller_state::journal::{EntryHeader, RecordHeader};
 use arck_controller_state::kept_rights::KeptRight;
 use arck_controller_state::segments::SegmentEntry;
@@ -100,6 +101,18 @@ pub fn private() -> Structures {
             target,
             length,
             offset
+        }
+    );
+    structure!(
+        map,
+        HeaderRun {
+            fold,
+            session,
+            first,
+            count,
+            generation,
+            slot,
+            reserved
         }
     );
     structure!(

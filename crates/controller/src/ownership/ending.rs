@@ -11,6 +11,7 @@ use crate::ownership::sweeps::{Purpose, Sweep};
 use crate::sessions::Remains;
 use crate::sessions::lent::Lent;
 use crate::state::change::{Change, Weight};
+use crate::state::tables::State;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{InodeNumber, Ownership};
@@ -117,26 +118,7 @@ impl Owners<'_> {
 
     /// Frees granted numbers that were never committed, and releases what is still owned.
     fn release(&mut self, number: SessionNumber, part: &[InodeNumber]) {
-        let mut change = Change::new(&mut self.sessions.state);
-        let mut release = || {
-            for &inode in part {
-                let fold = change.state.numbers.fold();
-                let header = change.header(inode)?;
-                if header.ownership.session() != number {
-                    // It was taken away meanwhile.
-                    continue;
-                }
-                header.fold = fold;
-                header.ownership = Ownership::SHARED;
-                header.branch_slot = 0;
-                (header.sealed, header.sealed_slot) = (0, 0);
-                if header.kind == HeaderKind::Granted {
-                    change.free_inode(inode)?;
-                }
-            }
-            Ok::<(), Errno>(())
-        };
-        let released = release().and_then(|()| change.commit(Weight::Ownership));
+        let released = release(&mut self.sessions.state, Some(number), part);
         if let Err(errno) = released {
             tracing::error!("releasing what session {number} owned: {errno}");
         } else if let Some(session) = self.sessions.all.get_mut(&number) {
@@ -193,4 +175,36 @@ impl Owners<'_> {
         }
         change.commit(Weight::Fold)
     }
+}
+
+/// Has nobody own these inodes any more, those of a session, or all: frees granted numbers that were never committed.
+pub fn release(
+    state: &mut State,
+    of: Option<SessionNumber>,
+    inodes: &[InodeNumber],
+) -> Result<(), Errno> {
+    let mut granted = Vec::new();
+    let mut change = Change::new(state);
+    for &inode in inodes {
+        let header = change.state.header_copy(inode).ok_or(Errno::NOENT)?;
+        if of.is_some_and(|of| header.ownership.session() != of) {
+            // It was taken away meanwhile.
+            continue;
+        }
+        if header.kind == HeaderKind::Granted {
+            granted.push(inode);
+            continue;
+        }
+        let fold = change.state.numbers.fold();
+        let header = change.header(inode)?;
+        header.fold = fold;
+        header.ownership = Ownership::SHARED;
+        header.branch_slot = 0;
+        (header.sealed, header.sealed_slot) = (0, 0);
+    }
+    match change.is_empty() {
+        true => drop(change),
+        false => change.commit(Weight::Ownership)?,
+    }
+    state.free_granted(&granted)
 }

@@ -22,6 +22,7 @@ mod order;
 use crate::error::{Error, Result};
 pub use crate::pool::files::Pool;
 use crate::pool::files::allocate;
+use arck_controller_state::header_runs::HeaderRun;
 use arck_controller_state::journal::{ENTRY_HEADER_SIZE, EntryHeader, JOURNAL_MAX, Redo, Target};
 use arck_core_state::header::{FOLD_OFFSET, HEADER_SIZE, OWNERSHIP_OFFSET};
 use arck_core_state::superblock::Durability;
@@ -38,7 +39,7 @@ use zerocopy::IntoBytes;
 /// The memory that a target names.
 pub fn memory(target: Target, pool: &Pool) -> SharedBytes<'_> {
     match target {
-        Target::Headers | Target::Sequences => pool.headers(),
+        Target::Headers | Target::Sequences | Target::HeaderRuns => pool.headers(),
         Target::Sessions => pool.session_table(),
         Target::Bitmap => pool.bitmap(),
         Target::Segments => pool.segment_table(),
@@ -60,7 +61,25 @@ pub fn store(redo: &Redo, pool: &Pool, _standing: &Standing, half: impl FnOnce()
         stored(&header.sequence);
     }
     fence(Ordering::SeqCst);
+    let store_run = |run: &HeaderRun, last: bool| {
+        for (number, words) in run.headers() {
+            let Some(header) = pool.header(number) else {
+                return;
+            };
+            let [inode, fold, ownership, identity, state] = words;
+            let words = match last {
+                false => [(&header.inode, inode), (&header.identity, identity)],
+                true => [(&header.fold, fold), (&header.ownership, ownership)],
+            };
+            let state = (!last).then_some((&header.state, state));
+            for (place, word) in words.into_iter().chain(state) {
+                place.store(word, Ordering::Release);
+                stored(place);
+            }
+        }
+    };
     let store = |last: bool| {
+        redo.runs().for_each(|run| store_run(&run, last));
         for (target, offset, bytes) in redo.records() {
             let memory = memory(target, pool);
             // Only whole aligned words are ever put.
@@ -96,6 +115,17 @@ pub fn flush(
     mut each: impl FnMut(SharedBytes<'_>),
 ) -> Option<Flushed<Applied>> {
     let mut applied: Option<Flushed<Applied>> = None;
+    for run in redo.runs() {
+        let at = u64::from(run.first) * HEADER_SIZE as u64;
+        let length = u64::from(run.count) * HEADER_SIZE as u64;
+        // In range: it was stored to.
+        if let Some(range) = pool.headers().slice(cast::index(at), cast::index(length))
+            && let Some(dirty) = range.dirty(0, range.len())
+        {
+            applied = Some(dirty.describing().flush().join_all(applied));
+            each(range);
+        }
+    }
     for (target, offset, bytes) in redo.records() {
         // In range: it was stored to.
         if let Some(range) = memory(target, pool).slice(cast::index(offset), bytes.len())

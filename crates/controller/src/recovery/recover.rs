@@ -19,12 +19,10 @@ use crate::recovery::scan::Scanned;
 use crate::sessions::arena::{self, Arena};
 use crate::sessions::session::{Owned, OwnedInode, Session};
 use crate::space::pages::Space;
-use crate::state::change::{Change, Weight};
 use crate::state::marks::unmark;
 use arck_controller_state::journal::Target;
 use arck_controller_state::segments::{SegmentEntry, SegmentKind};
 use arck_core_state::geometry::SessionNumber;
-use arck_core_state::header::HeaderKind;
 use arck_core_state::{InodeNumber, PAGE_SIZE, PagePtr, layout};
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
@@ -54,6 +52,10 @@ pub fn replay(pool: &mut Pool, open: &mut Journal) -> Result<()> {
             .filter(|at| is_mapped && at % 8 == 0)
             .and_then(|at| memory.slice(at, bytes.len()))
             .ok_or_else(|| damaged(pool, NOT_THERE))?;
+    }
+    let inode_count = pool.geometry().inode_count;
+    if !redo.runs().all(|run| run.is_within(inode_count)) {
+        return Err(damaged(pool, NOT_THERE));
     }
     journal::store(&redo, pool, &standing, || {});
     open.has_applied(standing, journal::flush(&redo, pool, |_| {}));
@@ -229,28 +231,12 @@ pub fn recover(core: &mut Core, scanned: Scanned, arenas_count: bool) -> Result<
 
 fn release(core: &mut Core, numbers: &[InodeNumber]) -> Result<()> {
     for part in numbers.chunks(4096) {
+        let state = &mut core.sessions.state;
         let failed = Error::system(
-            core.sessions.state.pool.path().to_path_buf(),
+            state.pool.path().to_path_buf(),
             "releasing what sessions left",
         );
-        let mut change = Change::new(&mut core.sessions.state);
-        let mut release = || {
-            for &number in part {
-                let fold = change.state.numbers.fold();
-                let header = change.header(number)?;
-                header.fold = fold;
-                header.ownership = arck_core_state::Ownership::SHARED;
-                header.branch_slot = 0;
-                (header.sealed, header.sealed_slot) = (0, 0);
-                if header.kind == HeaderKind::Granted {
-                    change.free_inode(number)?;
-                }
-            }
-            Ok(())
-        };
-        release()
-            .and_then(|()| change.commit(Weight::Ownership))
-            .map_err(failed)?;
+        crate::ownership::ending::release(state, None, part).map_err(failed)?;
         core.folds.progress.add(part.len() as u64);
     }
     Ok(())

@@ -1,117 +1,22 @@
-//! Grants: inode numbers that are not committed yet, and data segments.
+//! Grants of data segments.
 //!
-//! # Invariants
-//! * A number is granted to one session at a time, and owned by it from then on; its branch slot is
-//!   the session's too.
+//! # Invariant
 //! * A segment belongs to one session, durably before its descriptor is sent.
 
 use crate::core::Core;
 use crate::fold::reply::Reply;
-use crate::ownership::acquiring::ownership_for;
 use crate::sessions::Sessions;
-use crate::sessions::arena::Grown;
 use crate::sessions::lent::Lent;
-use crate::sessions::session::OWNED_MAX;
 use crate::state::change::{Change, Weight};
 use crate::state::classes::Class;
 use arck_controller_state::segments::SegmentKind;
 use arck_core_state::SegmentNumber;
 use arck_core_state::geometry::SessionNumber;
-use arck_core_state::header::HeaderKind;
 use arck_protocol::Response;
-use arck_protocol::message::{GIVE_BACK_MAX, GRANT_MAX};
+use arck_protocol::message::GIVE_BACK_MAX;
 use rustix::io::Errno;
 
 impl Core {
-    /// Grants new inode numbers, perhaps fewer than asked for. ENOSPC.
-    pub fn grant_inodes(&mut self, session: SessionNumber, count: u32) -> Reply {
-        let next = self.sessions.all.get(&session).map_or(1, |s| s.next_grant);
-        let count = (count as usize).clamp(1, GRANT_MAX).min(next);
-        let pages = self.sessions.pages_for_numbers(count as u64);
-        if !self.owners().make_spare(pages) {
-            return Errno::NOSPC.into();
-        }
-        let owned = self.sessions.all.get(&session).map_or(0, |s| s.owned.len());
-        if owned + count > OWNED_MAX {
-            return Errno::NOBUFS.into();
-        }
-        if !self.sessions.may_hold_numbers(session, count) {
-            return Errno::NOSPC.into();
-        }
-        match self.sessions.ensure_slots(session, count) {
-            Ok(Grown::Now) => {}
-            Ok(Grown::Later) => return Reply::growing(),
-            Err(errno) => return errno.into(),
-        }
-        let Sessions {
-            state,
-            all: sessions,
-            ..
-        } = &mut self.sessions;
-        let Some(session) = sessions.get_mut(&session) else {
-            return Errno::NOENT.into();
-        };
-        let mut numbers = Vec::with_capacity(count);
-        let mut slots = Vec::with_capacity(count);
-        let mut failed = None;
-        while numbers.len() < count {
-            let Some(number) = state.numbers.take() else {
-                break;
-            };
-            let slot = state
-                .pool
-                .allocate_headers(number)
-                .and_then(|()| session.take_slot());
-            match slot {
-                Ok(slot) => {
-                    numbers.push(number);
-                    slots.push(slot);
-                }
-                Err(errno) => {
-                    state.numbers.give_back(number);
-                    failed = Some(errno);
-                    break;
-                }
-            }
-        }
-        if numbers.is_empty() {
-            return failed.unwrap_or(Errno::NOSPC).into();
-        }
-        crate::sessions::arena::store_pages(&state.pool, session.index, &session.arena);
-        let mut change = Change::new(state);
-        let mut granted = Ok(());
-        for (&number, &slot) in numbers.iter().zip(&slots) {
-            let fold = change.state.numbers.fold();
-            granted = change.header(number).map(|header| {
-                debug_assert_eq!(header.kind, HeaderKind::Free, "{number} is in use");
-                debug_assert!(fold > header.fold, "fold numbers of {number} repeat");
-                header.kind = HeaderKind::Granted;
-                header.file_kind = None;
-                header.inode = 0;
-                header.generation = header.generation.max(1);
-                header.branch_slot = slot;
-                header.fold = fold;
-                header.ownership = ownership_for(session.number, fold);
-            });
-            if granted.is_err() {
-                break;
-            }
-        }
-        let granted = granted.and_then(|()| change.commit(Weight::Ownership));
-        if let Err(errno) = granted {
-            for (number, slot) in numbers.into_iter().zip(slots) {
-                state.numbers.give_back(number);
-                session.arena.free_slot(slot);
-            }
-            return errno.into();
-        }
-        state.granted += numbers.len() as u64;
-        session.uncommitted += numbers.len();
-        session.next_grant = (session.next_grant * 2).min(GRANT_MAX);
-        session.own(&state.pool, numbers.iter().copied().zip(slots));
-        Reply::Now(Response::Inodes(numbers))
-    }
-
     /// See [`arck_protocol::Request::GiveBack`]. The session may go on writing what it gave back: nobody
     /// gets that before nobody can any more.
     pub fn take_segments_back(

@@ -5,6 +5,7 @@
 
 pub mod by_message;
 pub mod dispatch;
+pub mod grant_numbers;
 pub mod grants;
 pub mod handing_on;
 pub mod list_by_message;

@@ -13,6 +13,7 @@ use crate::pool::files::{Pool, allocate, resized};
 use crate::pool::filling::{self, HUGE, HugePages};
 use crate::pool::journal::Beforehand;
 use crate::sessions::lent::{Allowance, Lent, with_slack};
+use crate::space::free_set::FreeSet;
 use crate::threads::workers::Workers;
 use arck_controller_state::sessions as session_table;
 use arck_core_state::arena::{
@@ -47,7 +48,7 @@ pub struct Arena {
     mapping: LongFile,
     branch_pages: u32,
     delta_pages: u32,
-    free_slots: Vec<u32>,
+    free_slots: FreeSet,
     next_slot: u32,
     growth: Option<Growth>,
     /// The most that was asked of a worker, of each part: never less than what is allocated.
@@ -172,7 +173,7 @@ impl Arena {
             branch_pages,
             delta_pages,
             asked: (branch_pages, delta_pages),
-            free_slots: Vec::new(),
+            free_slots: FreeSet::default(),
             next_slot: 0,
             growth: None,
             found: 0,
@@ -321,7 +322,8 @@ impl Arena {
     /// `None`: as many as there are.
     pub fn pages_for_slots(&self, count: usize) -> Option<u32> {
         let unused = self.branch_pages * BRANCHES_PER_PAGE - self.next_slot;
-        let missing = count.saturating_sub(self.free_slots.len() + unused as usize);
+        let free = cast::index(self.free_slots.count());
+        let missing = count.saturating_sub(free + unused as usize);
         if missing == 0 || self.branch_pages == BRANCH_PAGES {
             return None;
         }
@@ -338,7 +340,7 @@ impl Arena {
 
     /// A free branch slot, taken. ENOSPC: see [`Arena::pages_for_slots`].
     pub fn take_slot(&mut self) -> Result<u32, Errno> {
-        if let Some(slot) = self.free_slots.pop() {
+        if let Some(slot) = self.free_slots.take() {
             return Ok(slot);
         }
         if self.next_slot == self.branch_pages * BRANCHES_PER_PAGE {
@@ -363,7 +365,7 @@ impl Arena {
     }
 
     pub fn free_slot(&mut self, slot: u32) {
-        self.free_slots.push(slot);
+        self.free_slots.insert(slot);
     }
 
     fn is_allocated(&self, offset: u64, length: u64) -> bool {
@@ -524,7 +526,7 @@ mod tests {
             branch_pages: FIRST_BRANCH_PAGES,
             delta_pages: FIRST_DELTA_PAGES,
             asked: (FIRST_BRANCH_PAGES, FIRST_DELTA_PAGES),
-            free_slots: Vec::new(),
+            free_slots: FreeSet::default(),
             next_slot: 0,
             growth: None,
             found: 0,

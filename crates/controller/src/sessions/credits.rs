@@ -47,10 +47,13 @@ pub const PAGES_AT_ONCE: u64 = CREDITS_MAX + 1024;
 /// Delta pages that a new session may fill at once, where there is plenty.
 const FIRST_CREDITS: u64 = 64;
 
+/// Granted inode numbers for which one more metadata page is kept.
+pub const NUMBERS_PER_PAGE: u64 = 32;
+
 /// Metadata pages kept for granted inode numbers: the inodes, and what the controller makes by
 /// itself. Their names are in delta pages.
 fn promised_pages(numbers: u64) -> u64 {
-    16 + numbers / 32
+    16 + numbers / NUMBERS_PER_PAGE
 }
 
 impl Session {

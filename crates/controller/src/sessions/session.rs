@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 /// Inodes that a session may own at once.
 pub const OWNED_MAX: usize = 1 << 19;
 /// Inode numbers of a first grant: many sessions create a file or two.
-const FIRST_GRANT: usize = 16;
+pub const FIRST_GRANT: usize = 16;
 /// Sets of operations for which slots that were given up wait, each for one.
 const VACATED_MAX: usize = 8;
 /// How an inode is owned.
@@ -124,8 +124,10 @@ pub struct Session {
     pub mapped: HashSet<SegmentNumber>,
     /// See [`crate::sessions::credits`].
     pub(crate) credits: u64,
-    /// Inode numbers to grant at the next request; doubles from grant to grant.
+    /// Inode numbers that were granted last, had there been plenty: see [`crate::requests::grant_numbers`].
     pub next_grant: usize,
+    /// And when.
+    pub granted_at: Option<Instant>,
     /// Numbers granted to it that are uncommitted, and perhaps some that are not any more.
     pub(crate) uncommitted: usize,
     pub fold_copies: FoldCopies,
@@ -158,6 +160,7 @@ impl Session {
             mapped: HashSet::default(),
             credits: 0,
             next_grant: FIRST_GRANT,
+            granted_at: None,
             uncommitted: 0,
             fold_copies: FoldCopies::default(),
             stuck: Flights::default(),

@@ -7,6 +7,7 @@
 //!   is durable.
 
 pub mod free_pages;
+pub mod free_set;
 pub mod granted;
 pub mod pages;
 pub mod slots;

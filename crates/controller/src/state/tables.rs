@@ -3,12 +3,14 @@
 //! # Invariants
 //! * The shadow inodes are what permission and structure are checked against. They equal the
 //!   stored inodes whenever no [`Change`](crate::state::change::Change) is being committed.
-//! * Everything here changes through a `Change`, except marks of headers and sequence words.
+//! * Everything here changes through a `Change`, or in [runs](crate::state::runs) where there is no inode,
+//!   except marks of headers and sequence words.
 //! * Fold numbers come from one counter and never repeat: at start it begins above every number
 //!   that any header holds, and each number used is stored in a header.
 
 use crate::pool::files::Pool;
 use crate::pool::journal::Journal;
+use crate::space::free_set::FreeSet;
 use crate::space::pages::Space;
 use crate::space::slots::InodeSlots;
 use crate::state::classes::{Class, Classes};
@@ -78,7 +80,7 @@ impl ShadowInodes {
 
 /// Inode numbers that are free, and the counter of fold numbers.
 pub struct Numbers {
-    free: Vec<InodeNumber>,
+    free: FreeSet,
     /// No number from here on was ever used.
     next_unused: InodeNumber,
     end: InodeNumber,
@@ -88,7 +90,7 @@ pub struct Numbers {
 impl Numbers {
     pub fn new(next_unused: InodeNumber, end: InodeNumber, next_fold: u64) -> Numbers {
         Numbers {
-            free: Vec::new(),
+            free: FreeSet::default(),
             next_unused,
             end,
             next_fold,
@@ -104,20 +106,25 @@ impl Numbers {
 
     /// A free inode number, taken.
     pub fn take(&mut self) -> Option<InodeNumber> {
-        self.free.pop().or_else(|| {
-            (self.next_unused < self.end).then(|| {
-                self.next_unused += 1;
-                self.next_unused - 1
-            })
+        self.take_run(1).map(|(first, _)| first)
+    }
+
+    /// Free inode numbers that follow each other, no more than `most`: the first, and how many. Taken.
+    pub fn take_run(&mut self, most: u32) -> Option<(InodeNumber, u32)> {
+        self.free.take_run(most).or_else(|| {
+            let first = self.next_unused;
+            let count = most.min(self.end.saturating_sub(first));
+            self.next_unused += count;
+            (count > 0).then_some((first, count))
         })
     }
 
     pub fn give_back(&mut self, number: InodeNumber) {
-        self.free.push(number);
+        self.free.insert(number);
     }
 
     pub fn count_free(&self) -> u64 {
-        self.free.len() as u64 + u64::from(self.end - self.next_unused)
+        self.free.count() + u64::from(self.end.saturating_sub(self.next_unused))
     }
 }
 

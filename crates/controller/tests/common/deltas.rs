@@ -130,7 +130,9 @@ impl Client {
     pub fn number(&mut self) -> InodeNumber {
         if self.stock.is_empty() {
             match self.ask(&Request::GrantInodes { count: 256 }) {
-                Response::Inodes(numbers) => self.stock = numbers,
+                Response::Inodes(runs) => {
+                    self.stock = runs.into_iter().flat_map(|run| run.numbers()).collect();
+                }
                 other => panic!("{other:?}"),
             }
         }

@@ -10,7 +10,7 @@
 //!   so whoever claims the slot when the thread is gone, in whichever process, goes on with them;
 //!   slots change hands with the ordering of their claim. They are atomics, each used relaxed.
 
-use crate::need::{Attempt, Need};
+use crate::need::Attempt;
 use crate::region::{AtomicOffset, Offset, ThreadSlot};
 use crate::state::at_hand::NUMBERS;
 use crate::views::{CachedInode, Viewing, Views};
@@ -31,35 +31,34 @@ impl ThreadNumbers {
         slot.region().try_get(Offset::from_raw(first.raw() + place))
     }
 
-    /// An uncommitted number; `refill` gives more, until there is none or no room.
+    /// An uncommitted number of those at hand; `refill` gives how many more it has put there, if there are.
     #[inline]
-    fn take(&self, refill: impl FnMut() -> Option<InodeNumber>) -> Option<InodeNumber> {
+    fn take(
+        &self,
+        refill: impl FnOnce(&mut [InodeNumber]) -> Attempt<usize>,
+    ) -> Attempt<InodeNumber> {
         let count = match self.count.load(Ordering::Relaxed) {
-            0 => self.refill(refill),
+            0 => self.refill(refill)?,
             count => count,
         };
-        let last = count.checked_sub(1)?;
-        let number = self.numbers.get(last as usize)?.load(Ordering::Relaxed);
-        self.count.store(last, Ordering::Relaxed);
-        Some(number)
+        let last = (count as usize - 1).min(NUMBERS - 1);
+        let number = self.numbers[last].load(Ordering::Relaxed);
+        self.count.store(last as u32, Ordering::Relaxed);
+        Ok(number)
     }
 
+    /// Gives how many are at hand now: one at least.
     #[cold]
-    fn refill(&self, mut refill: impl FnMut() -> Option<InodeNumber>) -> u32 {
-        // Handed out from the end: the first ones given are to be the first ones used.
+    fn refill(&self, refill: impl FnOnce(&mut [InodeNumber]) -> Attempt<usize>) -> Attempt<u32> {
+        // Room is left for numbers whose creation does not happen.
         let mut given = [0; NUMBERS / 2];
-        let mut count = 0;
-        while count < given.len()
-            && let Some(number) = refill()
-        {
-            given[count] = number;
-            count += 1;
-        }
+        let count = refill(&mut given)?.clamp(1, given.len());
+        // Handed out from the end: the first ones given are to be the first ones used.
         for (place, number) in self.numbers.iter().zip(given[..count].iter().rev()) {
             place.store(*number, Ordering::Relaxed);
         }
         self.count.store(count as u32, Ordering::Relaxed);
-        count as u32
+        Ok(count as u32)
     }
 
     /// Keeps a number whose creation did not happen; false if there is no room.
@@ -164,18 +163,34 @@ impl Viewing<'_> {
     }
 
     /// An uncommitted number: one that died long enough ago, or a new one from the stock.
+    #[inline]
     pub fn take_number(&self) -> Attempt<InodeNumber> {
-        if let Some(own) = ThreadNumbers::of(self.views, self.slot()) {
-            let refill = || {
-                self.take_dead_number()
-                    .or_else(|| self.take_shared_number().ok())
-            };
-            if let Some(number) = own.take(refill) {
-                return Ok(number);
+        match ThreadNumbers::of(self.views, self.slot()) {
+            Some(own) => own.take(|numbers| self.take_numbers(numbers)),
+            // This thread keeps none.
+            None => {
+                let mut number = [0];
+                self.take_numbers(&mut number)?;
+                Ok(number[0])
             }
         }
-        // There is none, or this thread keeps none.
-        Ok(self.take_shared_number()?)
+    }
+
+    /// As many as fit and there are, one at least: of the thread's own dead, of the session's, of the stock.
+    fn take_numbers(&self, numbers: &mut [InodeNumber]) -> Attempt<usize> {
+        let mut count = 0;
+        while count < numbers.len()
+            && let Some(number) = self.take_dead_number()
+        {
+            numbers[count] = number;
+            count += 1;
+        }
+        count += self.take_shared_dead(&mut numbers[count..]);
+        if count == 0 {
+            let stock = &self.session.state().numbers;
+            count = stock.take_some(self.session, self.slot(), numbers)?;
+        }
+        Ok(count)
     }
 
     /// Gives back a number whose creation did not happen, and of which nobody has seen anything.
@@ -187,21 +202,27 @@ impl Viewing<'_> {
         }
     }
 
-    fn take_shared_number(&self) -> Result<InodeNumber, Need> {
-        let region = self.session.region();
-        {
-            let _locked = self.views.reuse_lock.lock(self.slot().holder());
-            if let Some(first) = region.try_get(self.views.reuse_first.load(Ordering::Relaxed))
-                && first.reuse_epoch.load(Ordering::Relaxed) + 2 <= region.epoch()
-            {
-                let next = first.reuse_next.load(Ordering::Relaxed);
-                self.views.reuse_first.store(next, Ordering::Relaxed);
-                if next.is_null() {
-                    self.views.reuse_last.store(Offset::NULL, Ordering::Relaxed);
-                }
-                return Ok(first.number());
-            }
+    /// Numbers of the session's queue that died long enough ago: how many.
+    fn take_shared_dead(&self, numbers: &mut [InodeNumber]) -> usize {
+        // Whoever hands on a thread's dead has it looked at once more.
+        if numbers.is_empty() || self.views.reuse_first.load(Ordering::Relaxed).is_null() {
+            return 0;
         }
-        self.session.state().numbers.take(self.session, self.slot())
+        let region = self.session.region();
+        let _locked = self.views.reuse_lock.lock(self.slot().holder());
+        let mut count = 0;
+        while count < numbers.len()
+            && let Some(first) = region.try_get(self.views.reuse_first.load(Ordering::Relaxed))
+            && first.reuse_epoch.load(Ordering::Relaxed) + 2 <= region.epoch()
+        {
+            let next = first.reuse_next.load(Ordering::Relaxed);
+            self.views.reuse_first.store(next, Ordering::Relaxed);
+            if next.is_null() {
+                self.views.reuse_last.store(Offset::NULL, Ordering::Relaxed);
+            }
+            numbers[count] = first.number();
+            count += 1;
+        }
+        count
     }
 }
