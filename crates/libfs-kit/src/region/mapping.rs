@@ -25,8 +25,9 @@ use super::layout::WINDOWS;
 use super::offset::Shared;
 use super::sizes::PAGE_SIZE;
 use arck_pm::long::{Part, is_limited};
+use arck_pm::mapping::{self, HUGE_PAGE};
 use arck_pm::placing;
-use arck_pm::{LongFile, MapOptions};
+use arck_pm::{Access, LongFile, MapOptions, SharedBytes};
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 use rustix::mm;
@@ -36,6 +37,10 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 /// A window grows by a multiple of so many bytes.
 const STEP: u64 = 1 << 20;
+/// One that is used so far grows by huge pages, where the kernel has them: a million names are found there, in
+/// memory that is used for the first time, with a fault and an entry of the processor's tables for 2 MiB.
+const LARGE: u64 = 8 << 20;
+const HUGE: u64 = HUGE_PAGE as u64;
 /// Addresses held for what others begin to use during an operation, where addresses are limited.
 const HELD: usize = 8 << 20;
 
@@ -59,6 +64,8 @@ pub(super) struct Mapping {
     size: u64,
     backing: Backing,
     is_limited: AtomicBool,
+    /// There was none when it was looked for.
+    lacks_huge_pages: AtomicBool,
     /// The addresses that are held; 0: none are.
     held: AtomicUsize,
 }
@@ -99,6 +106,7 @@ impl Mapping {
             size,
             backing: Backing::File(file),
             is_limited: AtomicBool::new(is_limited()),
+            lacks_huge_pages: AtomicBool::new(false),
             held: AtomicUsize::new(0),
         })
     }
@@ -133,6 +141,7 @@ impl Mapping {
             size,
             backing: Backing::Memory(layout),
             is_limited: AtomicBool::new(false),
+            lacks_huge_pages: AtomicBool::new(true),
             held: AtomicUsize::new(0),
         })
     }
@@ -251,14 +260,42 @@ impl Mapping {
         if needed <= window.end.load(Ordering::Acquire) {
             return Ok(());
         }
-        let ahead = needed.next_multiple_of(STEP).min(window.limit);
-        let start = window.start as usize;
+        let is_large = needed - window.start > LARGE
+            && !self.is_limited()
+            && !self.lacks_huge_pages.load(Ordering::Relaxed);
+        let step = if is_large { HUGE } else { STEP };
+        let ahead = needed.next_multiple_of(step).min(window.limit);
+        let (start, before) = (window.start as usize, window.end.load(Ordering::Acquire));
         let reached = file
             .reach(start, ahead as usize)
             .or_else(|_| file.reach(start, needed as usize));
         let end = reached.map_err(|error| error.errno())?;
+        if is_large {
+            self.put_huge_pages(file, before, end as u64);
+        }
         window.end.fetch_max(end as u64, Ordering::Release);
         Ok(())
+    }
+
+    /// Has huge pages behind what has just become reachable; what another member stores there meanwhile stays.
+    /// Without them it is as good, but slower.
+    fn put_huge_pages(&self, file: &LongFile, from: u64, end: u64) {
+        let mut at = from.next_multiple_of(HUGE);
+        while at + HUGE <= end && !self.lacks_huge_pages.load(Ordering::Relaxed) {
+            let bytes = file.bytes();
+            let put = |range: SharedBytes<'_>, first: SharedBytes<'_>| {
+                // The kernel puts together what is there: one page at least.
+                mapping::populate(first, Access::ReadOnly)?;
+                mapping::collapse(range)
+            };
+            let range = bytes.slice(at as usize, HUGE as usize);
+            let first = bytes.slice(at as usize, PAGE_SIZE as usize);
+            let done = range.zip(first).map(|(range, first)| put(range, first));
+            if !matches!(done, Some(Ok(()))) {
+                self.lacks_huge_pages.store(true, Ordering::Relaxed);
+            }
+            at += HUGE;
+        }
     }
 
     /// Makes sure that addresses are held for what others begin to use during an operation. ENOMEM.
