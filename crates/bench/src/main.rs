@@ -9,6 +9,7 @@
 //! | `pool` | a pool in memory with a controller in a process of its own |
 //! | `worker` | the process that measures, started anew for each way to call ArckFS |
 //! | `micro` | the command that starts workers and reports |
+//! | `fold` | what the controller spends on a name |
 //! | `growth` | calls as directories grow, in a fresh session, with a bystander |
 //! | `fxmark` | FxMark's cases |
 //! | `personalities` | Filebench's varmail, webproxy, webserver, fileserver |
@@ -39,6 +40,7 @@ mod conversation;
 mod count;
 mod crew;
 mod floor;
+mod fold;
 mod fxmark;
 mod groups;
 mod growth;
@@ -83,6 +85,8 @@ enum Command {
     Micro(micro::MicroArguments),
     /// Calls as directories grow to a million files, and what a bystander waits meanwhile
     Growth(growth::GrowthArguments),
+    /// What the controller spends on a name that is created, renamed or removed
+    Fold(fold::FoldArguments),
     /// FxMark's 19 cases, by 1 and 2 threads and by 2 processes
     Fxmark(fxmark::FxmarkArguments),
     /// Filebench's varmail, webproxy, webserver and fileserver
@@ -114,6 +118,7 @@ fn run(arguments: Arguments) -> Outcome<()> {
         Some(Command::Report(arguments)) => all::main(&arguments),
         Some(Command::Micro(arguments)) => micro::main(&arguments),
         Some(Command::Growth(arguments)) => growth::main(&arguments),
+        Some(Command::Fold(arguments)) => fold::main(&arguments),
         Some(Command::Fxmark(arguments)) => fxmark::main(&arguments),
         Some(Command::Personalities(arguments)) => personalities::main(&arguments),
         Some(Command::Count(arguments)) => count::main(&arguments),

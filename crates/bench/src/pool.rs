@@ -196,14 +196,40 @@ impl Bench {
         }
     }
 
+    /// The controller's process.
+    fn server_process(&self) -> Option<libc::pid_t> {
+        match &self.server {
+            Server::None => None,
+            Server::Command(child) => Some(child.id().cast_signed()),
+            Server::Forked { process, .. } => Some(*process),
+        }
+    }
+
     /// What the kernel tells of the controller's process; nothing if there is none.
     fn server_file(&self, name: &str) -> String {
-        let process = match &self.server {
-            Server::None => return String::new(),
-            Server::Command(child) => child.id(),
-            Server::Forked { process, .. } => process.cast_unsigned(),
+        let Some(process) = self.server_process() else {
+            return String::new();
         };
         std::fs::read_to_string(format!("/proc/{process}/{name}")).unwrap_or_default()
+    }
+
+    /// Nanoseconds of processor time that the controller's process has used.
+    pub fn server_nanoseconds(&self) -> Outcome<u64> {
+        let process = self.server_process().ok_or("there is no controller")?;
+        let mut clock = 0;
+        let mut time = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // SAFETY: both are writable.
+        let told = unsafe {
+            libc::clock_getcpuclockid(process, &raw mut clock) == 0
+                && libc::clock_gettime(clock, &raw mut time) == 0
+        };
+        match told {
+            true => Ok(time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()),
+            false => Err("the controller's processor time cannot be read".to_owned()),
+        }
     }
 
     /// Seconds of processor time that the controller's process has used; 0 if nobody knows.

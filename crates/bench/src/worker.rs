@@ -19,6 +19,7 @@ use std::path::PathBuf;
 pub enum Task {
     Micro,
     Growth,
+    Fold,
     Fxmark,
     Personalities,
     Count,
@@ -125,7 +126,10 @@ pub fn main(arguments: &WorkerArguments) -> Outcome<()> {
         };
         let file_system = FileSystem::connect(&options).map_err(|error| error.to_string())?;
         let calls = DirectCalls { file_system };
-        run(arguments, &calls)?;
+        match arguments.task {
+            Task::Fold => crate::fold::work(&calls)?,
+            _ => run(arguments, &calls)?,
+        }
         calls
             .file_system
             .disconnect()
