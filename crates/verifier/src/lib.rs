@@ -9,6 +9,7 @@
 //! * [`rule`]: the rules, and what a broken one looks like.
 //! * [`state`]: what the verifier asks of the verified state and of the grants.
 //! * [`change`]: what it answers.
+//! * [`by_number`]: what is known of inodes, by their number.
 //!
 //! # Invariants
 //! * Only private copies are looked at: there is no window between check and use.
@@ -27,6 +28,7 @@
     )
 )]
 
+pub mod by_number;
 pub mod change;
 pub mod closure;
 pub mod copy;
@@ -50,6 +52,7 @@ pub mod verify;
 #[cfg(test)]
 mod tests;
 
+pub use by_number::ByNumber;
 pub use change::{Changes, Creation, InodeChange};
 pub use closure::closure;
 pub use copy::{

@@ -39,8 +39,9 @@ impl Freed {
         let mut first = self.owned.first_entry()?;
         let owner = *first.key();
         let next: Vec<_> = first.get().iter().take(at_most).copied().collect();
-        let last = next.last().copied();
-        first.get_mut().retain(|&number| Some(number) > last);
+        let behind = next.last().map_or(0, |last| last.saturating_add(1));
+        let left = first.get_mut().split_off(&behind);
+        *first.get_mut() = left;
         if first.get().is_empty() {
             first.remove();
         }

@@ -28,7 +28,7 @@ use arck_core_state::header::{FOLD_OFFSET, HEADER_SIZE, OWNERSHIP_OFFSET};
 use arck_core_state::superblock::Durability;
 use arck_core_state::{cast, layout};
 use arck_pm::record::stored;
-use arck_pm::{Flushed, MapOptions, Mapping, SharedBytes, order as pm};
+use arck_pm::{CACHE_LINE, Flushed, MapOptions, Mapping, SharedBytes, order as pm};
 pub use order::{Applied, Beforehand, Entry, Prepared, Standing, Unfenced};
 use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
@@ -81,6 +81,9 @@ pub fn store(redo: &Redo, pool: &Pool, _standing: &Standing, half: impl FnOnce()
     let store = |last: bool| {
         redo.runs().for_each(|run| store_run(&run, last));
         for (target, offset, bytes) in redo.records() {
+            if last && target != Target::Headers {
+                continue;
+            }
             let memory = memory(target, pool);
             // Only whole aligned words are ever put.
             for (index, word) in bytes.as_chunks::<8>().0.iter().enumerate() {
@@ -108,12 +111,13 @@ pub fn store(redo: &Redo, pool: &Pool, _standing: &Standing, half: impl FnOnce()
     store(true);
 }
 
-/// Flushes what [`store`] has stored; `each` is told of every range.
+/// Flushes what [`store`] has stored, each line once where its words follow each other; `each` is told of every range.
 pub fn flush(
     redo: &Redo,
     pool: &Pool,
     mut each: impl FnMut(SharedBytes<'_>),
 ) -> Option<Flushed<Applied>> {
+    const LINE: u64 = CACHE_LINE as u64;
     let mut applied: Option<Flushed<Applied>> = None;
     for run in redo.runs() {
         let at = u64::from(run.first) * HEADER_SIZE as u64;
@@ -126,15 +130,35 @@ pub fn flush(
             each(range);
         }
     }
-    for (target, offset, bytes) in redo.records() {
+    let mut flush = |(target, offset, end): (Target, u64, u64)| {
         // In range: it was stored to.
-        if let Some(range) = memory(target, pool).slice(cast::index(offset), bytes.len())
-            && let Some(dirty) = range.dirty(0, bytes.len())
+        let length = cast::index(end - offset);
+        if let Some(range) = memory(target, pool).slice(cast::index(offset), length)
+            && let Some(dirty) = range.dirty(0, length)
         {
-            applied = Some(dirty.describing().flush().join_all(applied));
+            let flushed = dirty.describing().flush();
+            applied = Some(flushed.join_all(applied.take()));
             each(range);
         }
+    };
+    // Target, beginning and end of what is to be flushed.
+    let mut range: Option<(Target, u64, u64)> = None;
+    for (target, offset, bytes) in redo.records() {
+        let end = offset + bytes.len() as u64;
+        match &mut range {
+            // In the line in which the last record ends, or in the next one.
+            Some((last, begins, ends))
+                if *last == target && offset >= *begins && offset / LINE <= ends.div_ceil(LINE) =>
+            {
+                *ends = end.max(*ends);
+            }
+            _ => range
+                .replace((target, offset, end))
+                .into_iter()
+                .for_each(&mut flush),
+        }
     }
+    range.into_iter().for_each(flush);
     applied
 }
 

@@ -11,6 +11,7 @@
 
 mod commit;
 mod labels;
+mod numbered;
 #[cfg(test)]
 mod tests;
 
@@ -19,63 +20,15 @@ use crate::state::searches::NewSearches;
 use crate::state::tables::State;
 use crate::state::working::WorkingPage;
 use arck_controller_state::segments::{CONTROLLER, FOREIGN, SegmentEntry, SegmentKind};
-use arck_core_state::header::{
-    FOLD_OFFSET, HeaderKind, IDENTITY_OFFSET, INODE_OFFSET, OWNERSHIP_OFFSET, SEALED_OFFSET,
-    STATE_OFFSET, identity_word, state_word,
-};
-use arck_core_state::{
-    FileKind, HeaderCopy, Inode, InodeNumber, Ownership, PagePtr, PageWords, Pages, SegmentNumber,
-};
+use arck_core_state::header::HeaderKind;
+use arck_core_state::{Inode, InodeNumber, Ownership, PagePtr, PageWords, Pages, SegmentNumber};
+use arck_verifier::ByNumber;
 use foldhash::{HashMap, HashSet};
+pub use numbered::HeaderWords;
+use numbered::Numbered;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-
-/// The words of a header that a change sets.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct HeaderWords {
-    pub inode: u64,
-    pub fold: u64,
-    pub ownership: Ownership,
-    pub generation: u32,
-    pub branch_slot: u32,
-    pub kind: HeaderKind,
-    pub file_kind: Option<FileKind>,
-    /// Fold number and branch slot of the sealed delta; 0 = none.
-    pub sealed: u64,
-    pub sealed_slot: u32,
-}
-
-impl HeaderWords {
-    /// As they stand, without the mark.
-    fn of(copy: &HeaderCopy) -> HeaderWords {
-        HeaderWords {
-            inode: copy.inode,
-            fold: copy.fold,
-            ownership: copy.ownership.unmarked(),
-            generation: copy.generation,
-            branch_slot: copy.branch_slot,
-            kind: copy.kind,
-            file_kind: copy.file_kind,
-            sealed: copy.sealed,
-            sealed_slot: copy.sealed_slot,
-        }
-    }
-
-    /// The stored words, by where they are in the header, ascending.
-    fn words(&self) -> [(u64, u64); 6] {
-        let identity = identity_word(self.generation, self.branch_slot);
-        let state = state_word(self.kind, self.file_kind, self.sealed_slot);
-        [
-            (INODE_OFFSET, self.inode),
-            (FOLD_OFFSET, self.fold),
-            (OWNERSHIP_OFFSET, self.ownership.unmarked().0),
-            (IDENTITY_OFFSET, identity),
-            (STATE_OFFSET, state),
-            (SEALED_OFFSET, self.sealed),
-        ]
-    }
-}
 
 /// Whether a commit has to reach the medium in `paged` mode; elsewhere all do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,14 +43,14 @@ pub enum Weight {
 pub struct Change<'a> {
     pub state: &'a mut State,
     pages: HashMap<PagePtr, WorkingPage>,
-    inodes: HashMap<InodeNumber, Option<Inode>>,
-    headers: HashMap<InodeNumber, HeaderWords>,
+    numbers: ByNumber<Numbered>,
+    /// It changes some inode.
+    changes_inodes: bool,
     bits: HashMap<u64, bool>,
     allocated: HashSet<PagePtr>,
     segments: BTreeMap<SegmentNumber, SegmentEntry>,
     /// What the private segment table said before.
     former_segments: Vec<(SegmentNumber, SegmentEntry)>,
-    new_inodes: HashMap<InodeNumber, u64>,
     /// Places taken, to be given back if nothing comes of it.
     taken_places: Vec<u64>,
     freed_places: Vec<u64>,
@@ -141,13 +94,12 @@ impl<'a> Change<'a> {
         Change {
             state,
             pages: HashMap::default(),
-            inodes: HashMap::default(),
-            headers: HashMap::default(),
+            numbers: ByNumber::default(),
+            changes_inodes: false,
             bits: HashMap::default(),
             allocated: HashSet::default(),
             segments: BTreeMap::new(),
             former_segments: Vec::new(),
-            new_inodes: HashMap::default(),
             taken_places: Vec::new(),
             freed_places: Vec::new(),
             freed_numbers: Vec::new(),
@@ -165,32 +117,63 @@ impl<'a> Change<'a> {
         }
     }
 
+    /// Room for what is said of so many more inode numbers.
+    pub fn reserve_numbers(&mut self, more: usize) {
+        self.numbers.reserve(more);
+    }
+
+    /// What is said of a number.
+    fn numbered(&mut self, number: InodeNumber) -> &mut Numbered {
+        let make = || Numbered::new(number);
+        self.numbers.get_or_insert_with(number, make)
+    }
+
+    /// Whether the inode changes.
+    fn says_inode(&self, number: InodeNumber) -> bool {
+        self.numbers
+            .get(number)
+            .is_some_and(|said| said.inode.is_some())
+    }
+
     /// An inode as it will be; `None` if it is not alive or dies here.
     pub fn inode(&self, number: InodeNumber) -> Option<Inode> {
-        match self.inodes.get(&number) {
-            Some(changed) => *changed,
+        match self.numbers.get(number).and_then(|said| said.inode) {
+            Some(changed) => changed,
             None => self.state.shadow(number).copied(),
         }
     }
 
     pub fn set_inode(&mut self, inode: Inode) {
-        let old = match self.inodes.get(&inode.number) {
+        let number = inode.number;
+        let said = self
+            .numbers
+            .get(number)
+            .and_then(|said| said.inode.as_ref());
+        let old = match said {
             Some(changed) => changed.as_ref(),
-            None => self.state.shadow(inode.number),
+            None => self.state.shadow(number),
         };
         self.searches.note(old, &inode);
-        self.inodes.insert(inode.number, Some(inode));
+        self.put_inode(number, Some(inode));
+    }
+
+    fn put_inode(&mut self, number: InodeNumber, inode: Option<Inode>) {
+        self.changes_inodes = true;
+        self.numbered(number).inode = Some(inode);
     }
 
     /// A header to be changed. ENOENT beyond the table.
     pub fn header(&mut self, number: InodeNumber) -> Result<&mut HeaderWords, Errno> {
-        match self.headers.entry(number) {
-            std::collections::hash_map::Entry::Occupied(entry) => Ok(entry.into_mut()),
-            std::collections::hash_map::Entry::Vacant(entry) => {
-                let copy = self.state.header_copy(number).ok_or(Errno::NOENT)?;
-                Ok(entry.insert(HeaderWords::of(&copy)))
+        let state = &*self.state;
+        let make = || Numbered::new(number);
+        let said = self.numbers.get_or_insert_with(number, make);
+        Ok(match &mut said.header {
+            Some(header) => header,
+            header => {
+                let copy = state.header_copy(number).ok_or(Errno::NOENT)?;
+                header.insert(HeaderWords::of(&copy))
             }
-        }
+        })
     }
 
     /// A new place for the inode of a number that comes alive, of the class that metadata pages
@@ -216,8 +199,10 @@ impl<'a> Change<'a> {
             }
         };
         self.taken_places.push(address);
-        self.new_inodes.insert(inode.number, address);
-        self.inodes.insert(inode.number, Some(inode));
+        self.changes_inodes = true;
+        let said = self.numbered(inode.number);
+        said.inode = Some(Some(inode));
+        said.place = address;
         Ok(address)
     }
 
@@ -237,8 +222,8 @@ impl<'a> Change<'a> {
         if address != 0 {
             self.freed_places.push(address);
         }
-        self.new_inodes.remove(&number);
-        self.inodes.insert(number, None);
+        self.put_inode(number, None);
+        self.numbered(number).place = 0;
         self.freed_numbers.push(number);
         Ok(())
     }
@@ -519,12 +504,13 @@ impl<'a> Change<'a> {
 
     /// Whether nothing changes but, perhaps, marks.
     pub fn is_empty(&self) -> bool {
-        let same = |(&number, header): (&InodeNumber, &HeaderWords)| {
-            self.state
-                .header_copy(number)
-                .is_some_and(|live| HeaderWords::of(&live) == *header)
+        let same = |said: &Numbered| {
+            said.header.is_none_or(|header| {
+                let live = self.state.header_copy(said.number);
+                live.is_some_and(|live| HeaderWords::of(&live) == header)
+            })
         };
-        self.is_ownership_only() && self.headers.iter().all(same)
+        self.is_ownership_only() && self.numbers.entries().iter().all(same)
     }
 
     /// Says, in the same atomic step, that the request that is served now was done: it must not be
@@ -536,7 +522,7 @@ impl<'a> Change<'a> {
     /// Whether nothing but headers changes.
     pub fn is_ownership_only(&self) -> bool {
         self.pages.is_empty()
-            && self.inodes.is_empty()
+            && !self.changes_inodes
             && self.bits.is_empty()
             && self.segments.is_empty()
     }

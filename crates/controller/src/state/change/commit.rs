@@ -2,13 +2,13 @@
 
 use crate::pool::journal::{self, Beforehand, Standing};
 use crate::space::slots::place;
-use crate::state::change::{Change, Weight};
+use crate::state::change::{Change, Numbered, Weight};
 use crate::state::tables::State;
 use arck_controller_state::journal::{Redo, Target};
 use arck_controller_state::segments::entry_offset;
-use arck_core_state::header::HEADER_SIZE;
+use arck_core_state::header::{HEADER_SIZE, SEALED_OFFSET};
 use arck_core_state::inode::INODE_SIZE;
-use arck_core_state::{InodeNumber, PAGE_BYTES, PAGE_SIZE, PagePtr, Pages, cast};
+use arck_core_state::{Inode, PAGE_BYTES, PAGE_SIZE, PagePtr, Pages, cast};
 use arck_pm::record::stored;
 use arck_pm::{Flushed, order};
 use foldhash::HashMap;
@@ -29,10 +29,11 @@ impl Change<'_> {
     /// nothing has changed.
     pub fn commit(mut self, weight: Weight) -> Result<(), Errno> {
         self.free_empty_inode_pages();
-        let redo = self.redo()?;
+        let order = self.order_of_numbers();
+        let redo = self.redo(&order)?;
         let (pool, journal) = (&self.state.pool, &mut self.state.journal);
         pool.with_room(|| journal.reserve(redo.size()))?;
-        let fresh = self.write_fresh()?;
+        let fresh = self.write_fresh(&order)?;
         let journal = &self.state.journal;
         fresh
             .into_iter()
@@ -93,13 +94,30 @@ impl Change<'_> {
         }
     }
 
+    /// What is said of inode numbers, in the order in which headers lie: places among the entries.
+    fn order_of_numbers(&self) -> Vec<usize> {
+        let entries = self.numbers.entries();
+        let mut order: Vec<usize> = (0..entries.len()).collect();
+        let number = |&at: &usize| entries[at].number;
+        if !order.is_sorted_by_key(number) {
+            order.sort_unstable_by_key(number);
+        }
+        order
+    }
+
+    fn in_order(&self, order: &[usize]) -> impl Iterator<Item = &Numbered> {
+        let entries = self.numbers.entries();
+        order.iter().map(|&at| &entries[at])
+    }
+
     /// Everything that changes in place, as redo records.
-    fn redo(&self) -> Result<Redo, Errno> {
+    fn redo(&self, order: &[usize]) -> Result<Redo, Errno> {
         let mut redo = Redo::default();
+        let mut run_of_words = Vec::new();
         let sequenced: Vec<u8> = self
-            .sequenced()
-            .into_iter()
-            .flat_map(|number| u64::from(number).to_le_bytes())
+            .in_order(order)
+            .filter(|said| self.is_sequenced(said))
+            .flat_map(|said| u64::from(said.number).to_le_bytes())
             .collect();
         if !sequenced.is_empty() {
             redo.put(Target::Sequences, 0, &sequenced);
@@ -120,19 +138,27 @@ impl Change<'_> {
                 continue;
             }
             let live = self.state.pool.page(page).ok_or(Errno::IO)?;
-            for (index, new) in working.changed(live) {
-                let offset = page.address() + index as u64 * 8;
-                redo.put(Target::Pages, offset, &new.to_le_bytes());
+            let changed = working.changed(live);
+            for run in changed.chunk_by(|(one, _), (next, _)| one + 1 == *next) {
+                run_of_words.clear();
+                run_of_words.extend(run.iter().flat_map(|(_, word)| word.to_le_bytes()));
+                let first = run.first().map_or(0, |(index, _)| *index);
+                redo.put(
+                    Target::Pages,
+                    page.address() + first as u64 * 8,
+                    &run_of_words,
+                );
             }
         }
-        for (&number, inode) in in_order(&self.inodes) {
-            let (Some(new), Some(old)) = (inode, self.state.shadow(number)) else {
+        for said in self.in_order(order).filter(|said| said.place == 0) {
+            let Some(Some(new)) = &said.inode else {
                 continue;
             };
-            if self.new_inodes.contains_key(&number) {
+            let Some(old) = self.state.shadow(said.number) else {
                 continue;
-            }
-            let address = self.state.header_copy(number).ok_or(Errno::IO)?.inode;
+            };
+            let header = self.state.header_copy(said.number).ok_or(Errno::IO)?;
+            let address = header.inode;
             let (new, _) = new.as_bytes().as_chunks::<8>();
             let (old, _) = old.as_bytes().as_chunks::<8>();
             for (index, (new, old)) in new.iter().zip(old).enumerate() {
@@ -156,15 +182,27 @@ impl Change<'_> {
         for (index, word) in words {
             redo.put(Target::Bitmap, index * 8, &word.to_le_bytes());
         }
-        for (&number, header) in in_order(&self.headers) {
-            let live = self.state.pool.headers();
-            let at = u64::from(number) * HEADER_SIZE as u64;
-            for (within, word) in header.words() {
-                let offset = at + within;
-                let old = live.load_u64(cast::index(offset), Ordering::Relaxed);
-                if old != Some(word) {
-                    redo.put(Target::Headers, offset, &word.to_le_bytes());
+        let live = self.state.pool.headers();
+        for said in self.in_order(order) {
+            let Some(header) = &said.header else { continue };
+            let at = u64::from(said.number) * HEADER_SIZE as u64;
+            let words = header.words();
+            let differs = |index: usize| {
+                let offset = cast::index(at) + 8 * (index + 1);
+                live.load_u64(offset, Ordering::Relaxed) != Some(words[index])
+            };
+            let changed: [bool; 5] = std::array::from_fn(differs);
+            let mut index = 0;
+            for run in changed.chunk_by(|one, next| one == next) {
+                if run[0] {
+                    let run = &words[index..index + run.len()];
+                    redo.put(Target::Headers, at + 8 * (index as u64 + 1), run.as_bytes());
                 }
+                index += run.len();
+            }
+            let sealed = at + SEALED_OFFSET;
+            if live.load_u64(cast::index(sealed), Ordering::Relaxed) != Some(header.sealed) {
+                redo.put(Target::Headers, sealed, &header.sealed.to_le_bytes());
             }
         }
         Ok(redo)
@@ -176,7 +214,7 @@ impl Change<'_> {
     /// even if nothing is fresh.
     ///
     /// [`Journal::prepare`]: journal::Journal::prepare
-    fn write_fresh(&self) -> Result<Option<Flushed<Beforehand>>, Errno> {
+    fn write_fresh(&self, order: &[usize]) -> Result<Option<Flushed<Beforehand>>, Errno> {
         let mut fresh: Option<Flushed<Beforehand>> = None;
         let space = self.state.pool.space();
         let mut bytes = [0u8; PAGE_BYTES];
@@ -194,16 +232,33 @@ impl Change<'_> {
             fresh = Some(stored.describing().join_all(fresh));
             self.write_back(offset, bytes.len())?;
         }
-        for (number, &address) in in_order(&self.new_inodes) {
-            let Some(Some(inode)) = self.inodes.get(number) else {
+        let placed = self.in_order(order).filter_map(|said| match &said.inode {
+            Some(Some(inode)) if said.place != 0 => Some((said.place, inode)),
+            _ => None,
+        });
+        let mut placed: Vec<(u64, &Inode)> = placed.collect();
+        if !placed.is_sorted_by_key(|&(address, _)| address) {
+            placed.sort_unstable_by_key(|&(address, _)| address);
+        }
+        // Those that stand behind each other in a page, at once.
+        let follows = |&(one, _): &(u64, &Inode), &(next, _): &(u64, &Inode)| {
+            next == one + INODE_SIZE as u64 && !next.is_multiple_of(PAGE_SIZE)
+        };
+        for run in placed.chunk_by(follows) {
+            let Some(&(address, _)) = run.first() else {
                 continue;
             };
             let page = PagePtr::of_address(address);
             let offset = self.state.pool.mapped_offset(page).ok_or(Errno::IO)?
                 + (address % PAGE_SIZE) as usize;
-            let stored = space.stream(offset, inode.as_bytes()).ok_or(Errno::IO)?;
+            let (places, _) = bytes.as_chunks_mut::<INODE_SIZE>();
+            for (place, (_, inode)) in places.iter_mut().zip(run) {
+                place.copy_from_slice(inode.as_bytes());
+            }
+            let bytes = &bytes[..run.len() * INODE_SIZE];
+            let stored = space.stream(offset, bytes).ok_or(Errno::IO)?;
             fresh = Some(stored.describing().join_all(fresh));
-            self.write_back(offset, INODE_SIZE)?;
+            self.write_back(offset, bytes.len())?;
         }
         Ok(fresh)
     }
@@ -215,21 +270,18 @@ impl Change<'_> {
         }
     }
 
-    /// The inodes that readers must see change in one step.
-    fn sequenced(&self) -> Vec<InodeNumber> {
-        let mut numbers: Vec<InodeNumber> = self.inodes.keys().copied().collect();
-        for (&number, header) in &self.headers {
-            let differs = self.state.header_copy(number).is_some_and(|live| {
-                let is_applied = live.sealed != 0 && header.sealed == 0;
-                is_applied
-                    || (live.inode, live.kind, live.generation)
-                        != (header.inode, header.kind, header.generation)
-            });
-            if differs && !self.inodes.contains_key(&number) {
-                numbers.push(number);
-            }
-        }
-        numbers
+    /// Whether readers must see all that changes of an inode in one step.
+    fn is_sequenced(&self, said: &Numbered) -> bool {
+        said.inode.is_some()
+            || said.header.is_some_and(|header| {
+                let live = self.state.header_copy(said.number);
+                live.is_some_and(|live| {
+                    let is_applied = live.sealed != 0 && header.sealed == 0;
+                    is_applied
+                        || (live.inode, live.kind, live.generation)
+                            != (header.inode, header.kind, header.generation)
+                })
+            })
     }
 
     /// Applies what the journal holds. Nothing can fail any more.
@@ -237,9 +289,11 @@ impl Change<'_> {
         let pool = &self.state.pool;
         let half = || self.state.crash_point("half applied");
         journal::store(redo, pool, &standing, half);
-        for &number in self.headers.keys() {
+        for said in self.numbers.entries() {
             // A mark on a header whose ownership does not change has no redo record.
-            if let Some(header) = pool.header(number) {
+            if said.header.is_some()
+                && let Some(header) = pool.header(said.number)
+            {
                 let ownership = header.ownership();
                 if ownership.is_marked() {
                     header
@@ -268,8 +322,10 @@ impl Change<'_> {
         for (page, is) in std::mem::take(&mut self.bits) {
             state.space.set_used(PagePtr(page), is);
         }
-        for (number, inode) in std::mem::take(&mut self.inodes) {
-            state.set_shadow(number, inode);
+        for said in self.numbers.entries() {
+            if let Some(inode) = said.inode {
+                state.set_shadow(said.number, inode);
+            }
         }
         for address in std::mem::take(&mut self.freed_places) {
             let label = state.space.label_of(PagePtr::of_address(address));

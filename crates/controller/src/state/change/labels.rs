@@ -24,7 +24,7 @@ impl Change<'_> {
             Some(inode)
         };
         let verified = |number| {
-            let is_as_it_was = !self.inodes.contains_key(&number);
+            let is_as_it_was = !self.says_inode(number);
             is_as_it_was.then(|| self.state.search_class(number))
         };
         self.searches.class(inode, verified, directory)
@@ -32,9 +32,9 @@ impl Change<'_> {
 
     /// The label of the place where an inode is, as the change leaves it.
     pub fn label_of_inode(&self, number: InodeNumber) -> u32 {
-        let address = match self.new_inodes.get(&number) {
-            Some(&address) => address,
-            None => self.state.header_copy(number).map_or(0, |copy| copy.inode),
+        let address = match self.numbers.get(number).map_or(0, |said| said.place) {
+            0 => self.state.header_copy(number).map_or(0, |copy| copy.inode),
+            address => address,
         };
         self.state.space.label_of(PagePtr::of_address(address))
     }
