@@ -22,7 +22,7 @@ fn worked() -> Duration {
 }
 
 /// Files of a session, each refused, and each drawing in all of the others.
-const REFUSED: usize = 3500;
+const REFUSED: usize = 8000;
 
 /// A directory for each of so many sessions, and one for an honest one.
 fn directories(pool: &TestPool, count: usize) -> Vec<InodeNumber> {

@@ -68,6 +68,12 @@ pub fn bucket_of(hash: u64, buckets: u64) -> u64 {
     }
 }
 
+/// In ascending order of this, hashes stand bucket by bucket, however many buckets there are: those of a bucket have
+/// low bits in common, and when it is split one more.
+pub fn bucket_order(hash: u64) -> u64 {
+    hash.reverse_bits()
+}
+
 /// Units that a dentry with a name of `length` bytes takes.
 pub fn units_for(length: usize) -> usize {
     1 + length.saturating_sub(FIRST_NAME).div_ceil(UNIT_SIZE)
@@ -404,6 +410,18 @@ mod tests {
                 page.remove(unit);
             }
             prop_assert!(page.is_empty());
+        }
+
+        #[test]
+        fn hashes_in_order_stand_bucket_by_bucket(
+            mut hashes in prop::collection::vec(any::<u64>(), 0..300), buckets in 1u64..200) {
+            hashes.sort_by_key(|&hash| bucket_order(hash));
+            let mut seen = std::collections::HashSet::new();
+            let mut last = None;
+            for bucket in hashes.into_iter().map(|hash| bucket_of(hash, buckets)) {
+                prop_assert!(last == Some(bucket) || seen.insert(bucket));
+                last = Some(bucket);
+            }
         }
 
         #[test]

@@ -12,9 +12,8 @@ pub struct Changes<'a> {
     /// One entry per inode of the fold set that has a branch or whose names change, in the order
     /// of the set; without those of `skipped` and `discarded`.
     pub inodes: Vec<InodeChange<'a>>,
-    /// Change of the link count, for every inode that gains or loses names, without zeros: for a
-    /// file the names (one that is created counts from 0), for a directory nothing (the controller
-    /// keeps 2 + subdirectories).
+    /// Change of the link count, for every inode that was there and gains or loses names, without
+    /// zeros: for a file the names, for a directory nothing (the controller keeps 2 + subdirectories).
     pub links: Vec<(InodeNumber, i64)>,
     /// For every inode whose names came or went by records that say when: the last of these times. It
     /// is the inode's time of change unless that is later.
@@ -44,6 +43,17 @@ pub struct Creation {
     pub created: i64,
     /// The directory in which it is created.
     pub parent: InodeNumber,
+    /// How many names it gets; of a directory one.
+    pub names: u32,
+}
+
+/// A name that comes or goes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ChangedName<'a> {
+    pub name: Cow<'a, [u8]>,
+    /// The name's, by the directory's hash: [`VerifiedState::hash`](crate::VerifiedState::hash).
+    pub hash: u64,
+    pub dentry: Dentry,
 }
 
 /// A changed inode; `None` = as verified.
@@ -63,20 +73,22 @@ pub struct InodeChange<'a> {
     pub pages: Vec<(u64, PagePtr)>,
     /// Page of the extended attributes; null = none any more.
     pub attributes: Option<PagePtr>,
-    /// Of a directory: names taken away, before names are added.
-    pub names_removed: Vec<(Cow<'a, [u8]>, Dentry)>,
-    pub names_added: Vec<(Cow<'a, [u8]>, Dentry)>,
+    /// Of a directory: names taken away, before names are added. Both bucket by bucket: in the order of
+    /// [`bucket_order`](arck_core_state::directory::bucket_order).
+    pub names_removed: Vec<ChangedName<'a>>,
+    pub names_added: Vec<ChangedName<'a>>,
 }
 
 #[cfg(any(test, feature = "testing"))]
 impl Changes<'_> {
     /// The same without the deltas.
     pub fn into_owned(self) -> Changes<'static> {
-        let own = |names: Vec<(Cow<'_, [u8]>, Dentry)>| {
-            let names = names.into_iter();
-            names
-                .map(|(name, dentry)| (Cow::Owned(name.into_owned()), dentry))
-                .collect()
+        let own = |names: Vec<ChangedName<'_>>| {
+            let names = names.into_iter().map(|changed| ChangedName {
+                name: Cow::Owned(changed.name.into_owned()),
+                ..changed
+            });
+            names.collect()
         };
         let inodes = self.inodes.into_iter().map(|change| InodeChange {
             inode: change.inode,

@@ -1,14 +1,14 @@
 //! What must come along: the inodes that have to be folded in the same atomic step.
 
+use crate::by_number::ByNumber;
 use crate::copy::CopiedDelta;
-use crate::effects::Effects;
+use crate::effects::{Effects, PlacedRecord, placed_records};
 use crate::state::VerifiedState;
 use arck_core_state::FileKind;
 use arck_core_state::InodeNumber;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::HeaderKind;
-use foldhash::HashMap;
-use std::collections::BTreeSet;
+use arck_core_state::record::effect;
 
 /// The inodes beyond `deltas` that must be in the fold set too, ascending, each once:
 ///
@@ -27,47 +27,87 @@ pub fn closure(
     state: &impl VerifiedState,
     session: SessionNumber,
 ) -> Vec<InodeNumber> {
-    let mut wanted = BTreeSet::new();
+    let mut wanted: Vec<InodeNumber> = Vec::new();
     for delta in deltas {
         wanted.extend(delta.branch.partners);
         if delta.header.kind == HeaderKind::Granted {
-            wanted.insert(delta.branch.parent);
+            wanted.push(delta.branch.parent);
         }
     }
-    let effects = Effects::gather(deltas);
+    let last = lose_their_last_name(deltas, state, &mut wanted);
+    wanted.extend(last);
+    wanted.sort_unstable();
+    wanted.dedup();
+    let mut known: Vec<InodeNumber> = deltas.iter().map(|delta| delta.inode).collect();
+    known.sort_unstable();
+    wanted.retain(|&number| {
+        number != 0
+            && known.binary_search(&number).is_err()
+            && state
+                .header(number)
+                .is_some_and(|header| header.ownership.session() == session)
+    });
+    wanted
+}
+
+/// Inodes of which more verified names go than are left or come. Source directories of records are added to
+/// `wanted` on the way.
+///
+/// A record that moves a name says which inode it is that loses the one and gets the other: it is not looked up. Who
+/// says another one there lets an inode die that he could have removed.
+fn lose_their_last_name(
+    deltas: &[CopiedDelta],
+    state: &impl VerifiedState,
+    wanted: &mut Vec<InodeNumber>,
+) -> Vec<InodeNumber> {
     // Verified names that go, less names that come.
-    let mut lost: HashMap<InodeNumber, i64> = HashMap::default();
-    for placed in &effects.records {
-        if placed.reaches_elsewhere() {
-            wanted.insert(placed.source_directory());
+    let mut lost: ByNumber<(InodeNumber, i64)> = ByNumber::default();
+    let mut loses = |directory, name: &[u8]| {
+        if let Some(dentry) = state.lookup(directory, name) {
+            let lost = lost.get_or_insert_with(dentry.inode, || (dentry.inode, 0));
+            lost.1 += 1;
         }
-        for (directory, name) in placed.removals() {
-            if let Some(dentry) = state.lookup(directory, name) {
-                *lost.entry(dentry.inode).or_default() += 1;
-            }
+    };
+    // Records without effects change nothing.
+    let live = || deltas.iter().flat_map(placed_records);
+    let has_kills = live().any(|placed| placed.has(effect::KILL_SOURCE | effect::KILL_TARGET));
+    let moves = |placed: &PlacedRecord<'_>| {
+        !has_kills && placed.has(effect::REMOVE_SOURCE) && placed.has(effect::ADD)
+    };
+    let mut come = Vec::new();
+    for placed in live().filter(|placed| placed.record.state != 0) {
+        if placed.reaches_elsewhere() && wanted.last() != Some(&placed.source_directory()) {
+            wanted.push(placed.source_directory());
+        }
+        let removals = placed.removals();
+        removals
+            .skip(usize::from(moves(&placed)))
+            .for_each(|(directory, name)| loses(directory, name));
+        if placed.has(effect::ADD) && !moves(&placed) {
+            come.push(placed.record.inode);
         }
     }
-    for placed in effects.adds() {
-        if let Some(count) = lost.get_mut(&placed.record.inode) {
-            *count -= 1;
+    if lost.is_empty() {
+        return Vec::new();
+    }
+    if has_kills {
+        // Some of those do not come.
+        let effects = Effects::gather(deltas);
+        come = effects.adds().map(|placed| placed.record.inode).collect();
+    }
+    for number in come {
+        if let Some(lost) = lost.get_mut(number) {
+            lost.1 -= 1;
         }
     }
-    wanted.extend(lost.into_iter().filter_map(|(number, count)| {
+    let lost = lost.into_entries().into_iter();
+    let gone = lost.filter_map(|(number, count)| {
         let inode = state.inode(number)?;
         let names = match inode.kind() {
             Some(FileKind::Directory) => 1,
             _ => i64::from(inode.links),
         };
         (count >= names).then_some(number)
-    }));
-    for delta in deltas {
-        wanted.remove(&delta.inode);
-    }
-    wanted.retain(|&number| {
-        number != 0
-            && state
-                .header(number)
-                .is_some_and(|header| header.ownership.session() == session)
     });
-    wanted.into_iter().collect()
+    gone.collect()
 }

@@ -16,7 +16,7 @@ use arck_core_state::arena::is_delta_page;
 use arck_core_state::cast;
 use arck_core_state::geometry::NAME_MAX;
 use arck_core_state::record::{RECORD_UNIT, Record, RecordRef, UNITS_PER_PAGE, effect, records};
-use foldhash::{HashMap, HashSet};
+use foldhash::HashMap;
 use std::collections::BTreeSet;
 
 /// A valid record with at least one state bit, in the delta of `directory`.
@@ -94,11 +94,9 @@ impl<'a> Effects<'a> {
     pub fn gather(deltas: &'a [CopiedDelta]) -> Effects<'a> {
         let mut effects = Effects::default();
         for delta in deltas {
-            let mut sequences = HashSet::default();
+            let mut sequences = Vec::new();
             for placed in placed_records(delta) {
-                if !sequences.insert(placed.record.sequence) && effects.repeated.is_none() {
-                    effects.repeated = Some(placed);
-                }
+                sequences.push((placed.record.sequence, placed.unit));
                 if placed.record.state == 0 {
                     continue;
                 }
@@ -113,6 +111,9 @@ impl<'a> Effects<'a> {
                     }
                 }
                 effects.records.push(placed);
+            }
+            if effects.repeated.is_none() {
+                effects.repeated = repeated(delta, sequences);
             }
         }
         effects
@@ -153,8 +154,19 @@ impl<'a> Effects<'a> {
     }
 }
 
+/// The first record whose sequence another has that stands before it. Of one tail they ascend.
+fn repeated(delta: &CopiedDelta, mut sequences: Vec<(u32, u32)>) -> Option<PlacedRecord<'_>> {
+    if sequences.is_sorted_by(|(one, _), (next, _)| one < next) {
+        return None;
+    }
+    sequences.sort_unstable();
+    let same = sequences.chunk_by(|(one, _), (next, _)| one == next);
+    let again = same.filter_map(|same| Some(same.get(1)?.1)).min()?;
+    placed_records(delta).find(|placed| placed.unit == again)
+}
+
 /// All valid records of a delta, dead ones too. The pages of a file hold no records.
-fn placed_records(delta: &CopiedDelta) -> impl Iterator<Item = PlacedRecord<'_>> {
+pub(crate) fn placed_records(delta: &CopiedDelta) -> impl Iterator<Item = PlacedRecord<'_>> {
     let is_directory = delta.branch.tails.iter().any(|&page| page != 0);
     let pages = is_directory.then_some(&delta.pages).into_iter().flatten();
     pages.flat_map(move |(&number, page)| {

@@ -1,12 +1,12 @@
 //! The fold set: which inodes are folded together, and whose they are.
 
+use crate::by_number::ByNumber;
 use crate::copy::CopiedDelta;
 use crate::rule::{Rule, Violation};
 use crate::state::{Credentials, VerifiedState};
 use arck_core_state::branch::offset;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{HeaderCopy, InodeNumber};
-use foldhash::HashMap;
 
 /// An inode of a fold set, with or without a branch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,8 +20,12 @@ pub struct SetMember {
 pub(crate) struct FoldSet<'a, S> {
     pub state: &'a S,
     pub who: &'a Credentials,
-    members: HashMap<InodeNumber, HeaderCopy>,
-    deltas: HashMap<InodeNumber, &'a CopiedDelta>,
+    members: ByNumber<Member<'a>>,
+}
+
+struct Member<'a> {
+    header: HeaderCopy,
+    delta: Option<&'a CopiedDelta>,
 }
 
 impl<'a, S: VerifiedState> FoldSet<'a, S> {
@@ -32,15 +36,22 @@ impl<'a, S: VerifiedState> FoldSet<'a, S> {
         set: &[SetMember],
         deltas: &'a [CopiedDelta],
     ) -> Result<FoldSet<'a, S>, Violation> {
-        let members = set.iter().map(|m| (m.number, m.header)).collect();
-        let fold_set = FoldSet {
+        let mut members = ByNumber::default();
+        members.reserve(set.len());
+        for &SetMember { number, header } in set {
+            let delta = None;
+            members.get_or_insert_with(number, || Member { header, delta });
+        }
+        let mut fold_set = FoldSet {
             state,
             who,
             members,
-            deltas: deltas.iter().map(|delta| (delta.inode, delta)).collect(),
         };
         for delta in deltas {
             fold_set.check_delta(delta)?;
+            if let Some(member) = fold_set.members.get_mut(delta.inode) {
+                member.delta = Some(delta);
+            }
         }
         Ok(fold_set)
     }
@@ -54,7 +65,7 @@ impl<'a, S: VerifiedState> FoldSet<'a, S> {
                 detail,
             ))
         };
-        let Some(header) = self.members.get(&delta.inode) else {
+        let Some(Member { header, .. }) = self.members.get(delta.inode) else {
             return refuse(
                 Rule::InFoldSet,
                 offset::IDENTITY,
@@ -80,17 +91,17 @@ impl<'a, S: VerifiedState> FoldSet<'a, S> {
     }
 
     pub fn contains(&self, number: InodeNumber) -> bool {
-        self.members.contains_key(&number)
+        self.members.contains(number)
     }
 
     pub fn delta(&self, number: InodeNumber) -> Option<&'a CopiedDelta> {
-        self.deltas.get(&number).copied()
+        self.members.get(number)?.delta
     }
 
     /// Whether the session owns the inode.
     pub fn owns(&self, number: InodeNumber) -> bool {
-        let header = match self.members.get(&number) {
-            Some(header) => Some(*header),
+        let header = match self.members.get(number) {
+            Some(member) => Some(member.header),
             None => self.state.header(number),
         };
         header.is_some_and(|header| header.ownership.session() == self.who.session)

@@ -53,7 +53,7 @@ pub mod verify;
 mod tests;
 
 pub use by_number::ByNumber;
-pub use change::{Changes, Creation, InodeChange};
+pub use change::{ChangedName, Changes, Creation, InodeChange};
 pub use closure::closure;
 pub use copy::{
     ArenaSource, CopiedDelta, CopyFault, PageBudget, copy_delta, copy_readable, partners_of,

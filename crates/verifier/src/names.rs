@@ -9,25 +9,25 @@
 //! Why that needs no walk up to the root: a living directory never changes its parent here, so
 //! only new directories could form a cycle, and they are followed down from living ones.
 
-use crate::change::Creation;
+use crate::by_number::ByNumber;
+use crate::change::{ChangedName, Creation};
 use crate::effects::{Effects, PlacedRecord};
 use crate::fold_set::FoldSet;
 use crate::rule::{Rule, Violation};
 use crate::state::{VerifiedState, is_directory, may_touch};
 use arck_core_state::branch::UNCHANGED_TIME;
-use arck_core_state::directory::Dentry;
+use arck_core_state::directory::{Dentry, bucket_order};
 use arck_core_state::geometry::LINKS_MAX;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{FileKind, InodeNumber};
 use foldhash::{HashMap, HashSet};
-use std::borrow::Cow;
 
-/// The names that change in one directory.
-#[derive(Debug, Default)]
+/// The names that change in one directory, bucket by bucket.
+#[derive(Debug)]
 pub(crate) struct NameChange<'a> {
     pub directory: InodeNumber,
-    pub removed: Vec<(Cow<'a, [u8]>, Dentry)>,
-    pub added: Vec<(Cow<'a, [u8]>, Dentry)>,
+    pub removed: Vec<ChangedName<'a>>,
+    pub added: Vec<ChangedName<'a>>,
     /// Record that changed the first name, for reports: inode and arena offset.
     pub first: (InodeNumber, u64),
 }
@@ -50,23 +50,57 @@ struct Tally {
     /// Directory that gained the last name.
     holder: InodeNumber,
     first: (InodeNumber, u64),
+    /// When names of it changed last, as far as records say it.
+    changed: Option<i64>,
+    /// Which of the creations bears it.
+    creation: Option<usize>,
 }
 
-/// What the names do. Everything is in the order in which the records stand.
+/// A name that a record takes away or adds.
+struct Place<'e, 'a> {
+    placed: &'e PlacedRecord<'a>,
+    directory: InodeNumber,
+    name: &'a [u8],
+    hash: u64,
+    /// What it leads to: as the record says, until it is looked up.
+    dentry: Dentry,
+}
+
+impl Place<'_, '_> {
+    /// Whether it is the same name. Names are not looked at whose hashes differ.
+    fn is_as(&self, other: &Place<'_, '_>) -> bool {
+        (self.hash, self.directory) == (other.hash, other.directory) && self.name == other.name
+    }
+}
+
+/// Places in the order of directories, and in each bucket by bucket; equal ones follow each other, in the order in
+/// which their records stand. What a session writes cannot make that slow, as it could a table of hashes.
+fn bucket_by_bucket(places: &[Place<'_, '_>]) -> Vec<usize> {
+    let mut order: Vec<(InodeNumber, u64, usize)> = places
+        .iter()
+        .enumerate()
+        .map(|(at, place)| (place.directory, bucket_order(place.hash), at))
+        .collect();
+    order.sort_unstable();
+    for same in order.chunk_by_mut(|one, next| (one.0, one.1) == (next.0, next.1)) {
+        if same.len() > 1 {
+            same.sort_unstable_by_key(|&(_, _, at)| (places[at].name, at));
+        }
+    }
+    order.into_iter().map(|(_, _, at)| at).collect()
+}
+
+/// What the names do. Everything but names is in the order in which the records stand.
 #[derive(Debug, Default)]
 pub(crate) struct Names<'a> {
-    pub changes: Vec<NameChange<'a>>,
-    change_of: HashMap<InodeNumber, usize>,
+    changes: ByNumber<NameChange<'a>>,
     pub removals: Vec<Removal>,
-    tallies: Vec<Tally>,
-    tally_of: HashMap<InodeNumber, usize>,
+    tallies: ByNumber<Tally>,
     /// Creations with the offset of the record that bears.
     pub creations: Vec<(Creation, u64)>,
-    creation_of: HashMap<InodeNumber, usize>,
     pub links: Vec<(InodeNumber, i64)>,
     /// When the names of an inode changed last, of those that change or are the session's.
     pub times: Vec<(InodeNumber, i64)>,
-    time_of: HashMap<InodeNumber, usize>,
     pub removed_directories: Vec<InodeNumber>,
 }
 
@@ -81,7 +115,7 @@ impl<'a> Names<'a> {
         names.add(set, effects)?;
         names.note_kills(set, effects);
         for at in 0..names.tallies.len() {
-            match names.tallies[at].kind {
+            match names.tallies.entries()[at].kind {
                 FileKind::Directory => names.check_directory(set, at)?,
                 _ => names.check_links(set, at)?,
             }
@@ -92,51 +126,45 @@ impl<'a> Names<'a> {
         Ok(names)
     }
 
+    pub fn changes(&self) -> &[NameChange<'a>] {
+        self.changes.entries()
+    }
+
     pub fn change(&self, directory: InodeNumber) -> Option<&NameChange<'a>> {
-        self.changes.get(*self.change_of.get(&directory)?)
+        self.changes.get(directory)
     }
 
     pub fn take_change(&mut self, directory: InodeNumber) -> Option<NameChange<'a>> {
-        let at = *self.change_of.get(&directory)?;
-        self.changes.get_mut(at).map(core::mem::take)
+        let change = self.changes.get_mut(directory)?;
+        Some(NameChange {
+            removed: core::mem::take(&mut change.removed),
+            added: core::mem::take(&mut change.added),
+            ..*change
+        })
     }
 
     pub fn creation(&self, inode: InodeNumber) -> Option<&Creation> {
-        Some(&self.creations.get(*self.creation_of.get(&inode)?)?.0)
+        Some(&self.creations.get(self.tallies.get(inode)?.creation?)?.0)
     }
 
     /// Whether the inode gains or loses names.
     pub fn concern(&self, inode: InodeNumber) -> bool {
-        self.tally_of.contains_key(&inode)
+        self.tallies.contains(inode)
     }
 
     fn change_mut(&mut self, directory: InodeNumber, by: &PlacedRecord<'_>) -> &mut NameChange<'a> {
-        let next = self.changes.len();
-        let at = *self.change_of.entry(directory).or_insert(next);
-        if at == next {
-            self.changes.push(NameChange {
-                directory,
-                first: (by.directory, by.offset()),
-                ..NameChange::default()
-            });
-        }
-        &mut self.changes[at]
-    }
-
-    /// A name of the inode changed at that time, if the record says so.
-    fn note_time(&mut self, inode: InodeNumber, time: Option<i64>) {
-        let Some(time) = time else { return };
-        let next = self.times.len();
-        let at = *self.time_of.entry(inode).or_insert(next);
-        if at == next {
-            self.times.push((inode, time));
-        }
-        self.times[at].1 = self.times[at].1.max(time);
+        self.changes.get_or_insert_with(directory, || NameChange {
+            directory,
+            removed: Vec::new(),
+            added: Vec::new(),
+            first: (by.directory, by.offset()),
+        })
     }
 
     /// The times of what kills records. These say of any inode what they like, so they are heard for
     /// one whose names do change, or that is the session's and its user's to touch.
     fn note_kills<S: VerifiedState>(&mut self, set: &FoldSet<'_, S>, effects: &Effects<'_>) {
+        let mut touched: ByNumber<(InodeNumber, i64)> = ByNumber::default();
         for (killed, time) in effects.timed_kills() {
             let (number, generation) = (killed.record.inode, killed.record.generation);
             let is_touched = || {
@@ -148,35 +176,41 @@ impl<'a> Names<'a> {
                     .flatten()
                     .is_some_and(|inode| may_touch(set.who, &inode))
             };
-            if self.concern(number) || is_touched() {
-                self.note_time(number, Some(time));
+            match self.tallies.get_mut(number) {
+                Some(tally) => tally.changed = tally.changed.max(Some(time)),
+                None if is_touched() => {
+                    let touched = touched.get_or_insert_with(number, || (number, time));
+                    touched.1 = touched.1.max(time);
+                }
+                None => {}
             }
         }
+        let tallies = self.tallies.entries().iter();
+        let told = tallies.filter_map(|tally| Some((tally.inode, tally.changed?)));
+        self.times = told.chain(touched.into_entries()).collect();
     }
 
     fn tally_mut(&mut self, dentry: Dentry, by: &PlacedRecord<'_>) -> &mut Tally {
-        let next = self.tallies.len();
-        let at = *self.tally_of.entry(dentry.inode).or_insert(next);
-        if at == next {
-            self.tallies.push(Tally {
-                inode: dentry.inode,
-                kind: dentry.kind,
-                added: 0,
-                removed: 0,
-                holder: 0,
-                first: (by.directory, by.offset()),
-            });
-        }
-        &mut self.tallies[at]
+        let tally = self.tallies.get_or_insert_with(dentry.inode, || Tally {
+            inode: dentry.inode,
+            kind: dentry.kind,
+            added: 0,
+            removed: 0,
+            holder: 0,
+            first: (by.directory, by.offset()),
+            changed: None,
+            creation: None,
+        });
+        tally.changed = tally.changed.max(by.record.changed);
+        tally
     }
 
     /// Verified names that go.
-    fn take_away<S: VerifiedState>(
+    fn take_away<'e, S: VerifiedState>(
         &mut self,
         set: &FoldSet<'_, S>,
-        effects: &Effects<'a>,
+        effects: &'e Effects<'a>,
     ) -> Result<(), Violation> {
-        let mut gone = HashSet::default();
         for placed in &effects.records {
             if placed.reaches_elsewhere() && !set.contains(placed.source_directory()) {
                 let detail = format!("source directory {}", placed.source_directory());
@@ -189,43 +223,146 @@ impl<'a> Names<'a> {
                 let detail = format!("source directory {}", placed.source_directory());
                 return Err(placed.violation(Rule::InDirectory, detail));
             }
-            for (directory, bytes) in placed.removals() {
-                let shown = bytes.escape_ascii();
-                let found = set.state.lookup(directory, bytes);
-                let Some(dentry) = found else {
-                    let detail = format!("no \"{shown}\" in directory {directory}");
-                    return Err(placed.violation(Rule::NameExists, detail));
-                };
-                if !gone.insert((directory, bytes)) {
-                    let detail = format!("\"{shown}\" of directory {directory} again");
-                    return Err(placed.violation(Rule::NameRemovedOnce, detail));
-                }
-                self.change_mut(directory, placed)
-                    .removed
-                    .push((bytes.into(), dentry));
-                self.tally_mut(dentry, placed).removed += 1;
-                self.note_time(dentry.inode, placed.record.changed);
-                self.removals.push(Removal {
-                    directory,
-                    victim: dentry.inode,
-                    first: (placed.directory, placed.offset()),
-                });
+        }
+        let place = |placed: &'e PlacedRecord<'a>, directory, name: &'a [u8]| Place {
+            placed,
+            directory,
+            name,
+            hash: set.state.hash(name),
+            dentry: dentry(placed),
+        };
+        let mut going: Vec<Place<'_, 'a>> = effects
+            .records
+            .iter()
+            .flat_map(|placed| {
+                let removals = placed.removals();
+                removals.map(move |(directory, name)| place(placed, directory, name))
+            })
+            .collect();
+        let order = bucket_by_bucket(&going);
+        Names::find_all(set, &mut going, &order)?;
+        for place in &going {
+            let (placed, directory, dentry) = (place.placed, place.directory, place.dentry);
+            self.change_mut(directory, placed);
+            self.tally_mut(dentry, placed).removed += 1;
+            self.removals.push(Removal {
+                directory,
+                victim: dentry.inode,
+                first: (placed.directory, placed.offset()),
+            });
+        }
+        for run in order.chunk_by(|&one, &next| going[one].directory == going[next].directory) {
+            let changed = run.iter().map(|&at| ChangedName {
+                name: going[at].name.into(),
+                hash: going[at].hash,
+                dentry: going[at].dentry,
+            });
+            if let Some(change) = self.changes.get_mut(going[run[0]].directory) {
+                change.removed = changed.collect();
             }
         }
-        // Names that are added are unique, and collide with no verified name that stays.
-        let mut come = HashSet::default();
-        for placed in effects.adds() {
-            let place = (placed.directory, placed.record.name);
-            let stays = !gone.contains(&place) && set.state.lookup(place.0, place.1).is_some();
-            if !come.insert(place) || stays {
-                let detail = format!("name \"{}\" is there", place.1.escape_ascii());
-                return Err(placed.violation(Rule::NameUnique, detail));
+        let coming: Vec<Place<'_, 'a>> = effects
+            .adds()
+            .map(|placed| place(placed, placed.directory, placed.record.name))
+            .collect();
+        let going = order.iter().map(|&at| &going[at]);
+        self.come(set, &coming, going.collect())
+    }
+
+    /// Looks up what verified names lead to: they are there, each once.
+    fn find_all<S: VerifiedState>(
+        set: &FoldSet<'_, S>,
+        going: &mut [Place<'_, '_>],
+        order: &[usize],
+    ) -> Result<(), Violation> {
+        let mut before: Option<usize> = None;
+        // The one that stands first of what is wrong.
+        let mut wrong: Option<(usize, Rule)> = None;
+        for &at in order {
+            let place = &going[at];
+            let (directory, name) = (place.directory, place.name);
+            let is_again = before.is_some_and(|before| going[before].is_as(place));
+            before = Some(at);
+            let rule = match set.state.lookup_hashed(directory, place.hash, name) {
+                Some(dentry) if !is_again => {
+                    going[at].dentry = dentry;
+                    continue;
+                }
+                Some(_) => Rule::NameRemovedOnce,
+                None => Rule::NameExists,
+            };
+            if wrong.is_none_or(|(first, _)| at < first) {
+                wrong = Some((at, rule));
+            }
+        }
+        let Some((at, rule)) = wrong else {
+            return Ok(());
+        };
+        let Place {
+            placed,
+            directory,
+            name,
+            ..
+        } = &going[at];
+        let shown = name.escape_ascii();
+        let detail = match rule {
+            Rule::NameExists => format!("no \"{shown}\" in directory {directory}"),
+            _ => format!("\"{shown}\" of directory {directory} again"),
+        };
+        Err(placed.violation(rule, detail))
+    }
+
+    /// Names that are added are unique, and collide with no verified name that stays; `going` are those that do
+    /// not, bucket by bucket.
+    fn come<S: VerifiedState>(
+        &mut self,
+        set: &FoldSet<'_, S>,
+        coming: &[Place<'_, 'a>],
+        going: Vec<&Place<'_, 'a>>,
+    ) -> Result<(), Violation> {
+        let key = |place: &Place<'_, 'a>| (place.directory, bucket_order(place.hash), place.name);
+        let goes = |place| {
+            going
+                .binary_search_by_key(&key(place), |gone| key(gone))
+                .is_ok()
+        };
+        let order = bucket_by_bucket(coming);
+        let mut before: Option<&Place<'_, '_>> = None;
+        let mut wrong: Option<usize> = None;
+        for &at in &order {
+            let place = &coming[at];
+            let (directory, name) = (place.directory, place.name);
+            let is_again = before.is_some_and(|before| before.is_as(place));
+            before = Some(place);
+            let is_there = || {
+                let found = set.state.lookup_hashed(directory, place.hash, name);
+                found.is_some() && !goes(place)
+            };
+            if (is_again || is_there()) && wrong.is_none_or(|first| at < first) {
+                wrong = Some(at);
+            }
+        }
+        if let Some(at) = wrong {
+            let detail = format!("name \"{}\" is there", coming[at].name.escape_ascii());
+            return Err(coming[at].placed.violation(Rule::NameUnique, detail));
+        }
+        for place in coming {
+            self.change_mut(place.directory, place.placed);
+        }
+        for run in order.chunk_by(|&one, &next| coming[one].directory == coming[next].directory) {
+            let changed = run.iter().map(|&at| ChangedName {
+                name: coming[at].name.into(),
+                hash: coming[at].hash,
+                dentry: coming[at].dentry,
+            });
+            if let Some(change) = self.changes.get_mut(coming[run[0]].directory) {
+                change.added = changed.collect();
             }
         }
         Ok(())
     }
 
-    /// Names that come, and the creations among them.
+    /// What names that come lead to, and the creations among them.
     fn add<S: VerifiedState>(
         &mut self,
         set: &FoldSet<'_, S>,
@@ -251,11 +388,15 @@ impl<'a> Names<'a> {
             if header.generation != record.generation {
                 return refuse(Rule::Generation, "another generation");
             }
+            let mut born = None;
             let kind = if header.kind != HeaderKind::Granted {
                 set.state.inode(number).and_then(|inode| inode.kind())
             } else if header.ownership.session() != set.who.session {
                 return refuse(Rule::NumberGranted, "granted to another session");
+            } else if let Some(creation) = self.creation(number) {
+                Some(creation.kind)
             } else {
+                born = Some(self.creations.len());
                 Some(self.bear(placed)?)
             };
             if kind != Some(record.kind) {
@@ -264,28 +405,17 @@ impl<'a> Names<'a> {
             if header.kind == HeaderKind::Orphan && kind == Some(FileKind::Directory) {
                 return refuse(Rule::NotOrphan, "a directory that was removed");
             }
-            let dentry = Dentry {
-                inode: number,
-                generation: record.generation,
-                kind: record.kind,
-            };
-            self.change_mut(placed.directory, placed)
-                .added
-                .push((record.name.into(), dentry));
-            let tally = self.tally_mut(dentry, placed);
+            let tally = self.tally_mut(dentry(placed), placed);
             tally.added = tally.added.saturating_add(1);
             tally.holder = placed.directory;
-            self.note_time(number, placed.record.changed);
+            tally.creation = tally.creation.or(born);
         }
         Ok(())
     }
 
-    /// The first name of an uncommitted inode bears it, further ones are links. Gives its kind.
+    /// The first name of an uncommitted inode bears it. Gives its kind.
     fn bear(&mut self, placed: &PlacedRecord<'_>) -> Result<FileKind, Violation> {
         let record = &placed.record;
-        if let Some(creation) = self.creation(record.inode) {
-            return Ok(creation.kind);
-        }
         if record.mode > 0o7777 {
             let detail = format!("mode {:#o} of a new inode", record.mode);
             return Err(placed.violation(Rule::Mode, detail));
@@ -293,7 +423,6 @@ impl<'a> Names<'a> {
         if record.created == UNCHANGED_TIME {
             return Err(placed.violation(Rule::Time, "a new inode without a time"));
         }
-        self.creation_of.insert(record.inode, self.creations.len());
         let creation = Creation {
             inode: record.inode,
             generation: record.generation,
@@ -303,6 +432,7 @@ impl<'a> Names<'a> {
             gid: record.gid,
             created: record.created,
             parent: placed.directory,
+            names: 1,
         };
         self.creations.push((creation, placed.offset()));
         Ok(record.kind)
@@ -314,14 +444,14 @@ impl<'a> Names<'a> {
         set: &FoldSet<'_, S>,
         at: usize,
     ) -> Result<(), Violation> {
-        let tally = &self.tallies[at];
+        let tally = &self.tallies.entries()[at];
         let number = tally.inode;
         let (inode, offset) = tally.first;
         let refuse = |rule, detail: &str| {
             let detail = format!("directory {number} {detail}");
             Err(Violation::new(rule, inode, offset, detail))
         };
-        let created = self.creation_of.contains_key(&number);
+        let created = tally.creation.is_some();
         if tally.added > 1 || (tally.added == 1 && !created && tally.removed == 0) {
             return refuse(Rule::DirectoryOneName, "gets another name");
         }
@@ -352,12 +482,12 @@ impl<'a> Names<'a> {
         set: &FoldSet<'_, S>,
         at: usize,
     ) -> Result<(), Violation> {
-        let tally = &self.tallies[at];
+        let tally = &self.tallies.entries()[at];
         let number = tally.inode;
         let (inode, offset) = tally.first;
         let refuse = |rule, detail: String| Err(Violation::new(rule, inode, offset, detail));
         let net = i64::from(tally.added) - i64::from(tally.removed);
-        let links = if self.creation_of.contains_key(&number) {
+        let links = if tally.creation.is_some() {
             0
         } else {
             if net > 0 && !set.owns(number) {
@@ -373,8 +503,11 @@ impl<'a> Names<'a> {
             let detail = format!("{links} links of inode {number} change by {net}");
             return refuse(Rule::LinkCount, detail);
         }
-        if net != 0 {
-            self.links.push((number, net));
+        match tally.creation.and_then(|at| self.creations.get_mut(at)) {
+            // In range, as was checked; names that come are no more than records.
+            Some((creation, _)) => creation.names = tally.added,
+            None if net != 0 => self.links.push((number, net)),
+            None => {}
         }
         Ok(())
     }
@@ -387,9 +520,9 @@ impl<'a> Names<'a> {
                 .map_or((0, 0), |change| (change.removed.len(), change.added.len()));
             if added != 0 || before as usize != removed {
                 let (inode, offset) = self
-                    .tally_of
-                    .get(&number)
-                    .map_or((number, 0), |&at| self.tallies[at].first);
+                    .tallies
+                    .get(number)
+                    .map_or((number, 0), |tally| tally.first);
                 let detail =
                     format!("directory {number} has {before} names, loses {removed}, gets {added}");
                 return Err(Violation::new(Rule::DirectoryEmpty, inode, offset, detail));
@@ -439,7 +572,7 @@ impl<'a> Names<'a> {
                 .is_some_and(|h| h.kind == HeaderKind::Alive)
         };
         let mut waiting: Vec<InodeNumber> = self
-            .changes
+            .changes()
             .iter()
             .map(|change| change.directory)
             .filter(living)
@@ -449,7 +582,7 @@ impl<'a> Names<'a> {
             connected.insert(number);
             waiting.extend(children.remove(&number).unwrap_or_default());
         }
-        for change in &self.changes {
+        for change in self.changes() {
             let number = change.directory;
             let (inode, offset) = change.first;
             if !change.added.is_empty() && !connected.contains(&number) {
@@ -458,5 +591,14 @@ impl<'a> Names<'a> {
             }
         }
         Ok(())
+    }
+}
+
+/// What the name of a record leads to.
+fn dentry(placed: &PlacedRecord<'_>) -> Dentry {
+    Dentry {
+        inode: placed.record.inode,
+        generation: placed.record.generation,
+        kind: placed.record.kind,
     }
 }

@@ -24,7 +24,7 @@ pub(crate) fn check_names<S: VerifiedState>(
     set: &FoldSet<'_, S>,
     names: &Names,
 ) -> Result<(), Violation> {
-    for change in &names.changes {
+    for change in names.changes() {
         let number = change.directory;
         let (inode, at) = change.first;
         if names.creation(number).is_some() {
@@ -43,17 +43,19 @@ pub(crate) fn check_names<S: VerifiedState>(
             return Err(Violation::new(Rule::DirectoryPermission, inode, at, detail));
         }
     }
+    // Of the directory of the last removal, whether it lets only owners remove names.
+    let mut looked_at = None;
     for removal in &names.removals {
         let uid_of = |number: InodeNumber| set.state.inode(number).map(|inode| inode.uid);
-        let Some(directory) = set.state.inode(removal.directory) else {
-            continue;
-        };
         let uid = set.who.uid;
-        if directory.mode & STICKY != 0
-            && !set.who.is_root()
-            && directory.uid != uid
-            && uid_of(removal.victim) != Some(uid)
-        {
+        let is_sticky = match looked_at {
+            Some((directory, is_sticky)) if directory == removal.directory => is_sticky,
+            _ => set.state.inode(removal.directory).is_some_and(|directory| {
+                directory.mode & STICKY != 0 && !set.who.is_root() && directory.uid != uid
+            }),
+        };
+        looked_at = Some((removal.directory, is_sticky));
+        if is_sticky && uid_of(removal.victim) != Some(uid) {
             let (inode, at) = removal.first;
             let detail = format!("user {uid} removes a name of inode {}", removal.victim);
             return Err(Violation::new(Rule::Sticky, inode, at, detail));
@@ -69,7 +71,7 @@ fn check_creations<S: VerifiedState>(set: &FoldSet<'_, S>, names: &Names) -> Res
     // Groups that a set-group-id directory of the set hands down: an inode may have been created
     // in one and moved on since.
     let mut handed_down = HashSet::default();
-    for change in &names.changes {
+    for change in names.changes() {
         if let Some(directory) = set.state.inode(change.directory)
             && effective_mode(set, &directory) & SET_GROUP_ID != 0
         {

@@ -11,7 +11,13 @@ pub trait VerifiedState {
     /// Shadow inode, of orphans too; `None` if the number is not alive (granted, free).
     fn inode(&self, number: InodeNumber) -> Option<Inode>;
     /// A name in a verified directory.
-    fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Option<Dentry>;
+    fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Option<Dentry> {
+        self.lookup_hashed(directory, self.hash(name), name)
+    }
+    /// The same, of a name whose hash is known.
+    fn lookup_hashed(&self, directory: InodeNumber, hash: u64, name: &[u8]) -> Option<Dentry>;
+    /// A name's hash, by which it is found in a verified directory.
+    fn hash(&self, name: &[u8]) -> u64;
     /// The verified data page at `page` of a file; null for a hole.
     fn data_page(&self, number: InodeNumber, page: u64) -> PagePtr;
     /// Whether a page is referred to by the verified state.

@@ -341,7 +341,6 @@ impl Folding<'_> {
         {
             return Err(Errno::NOSPC.into());
         }
-        let accepted: Vec<InodeNumber> = copied.set.iter().copied().collect();
         let straddled = copied.straddled;
         let fold_copies = match straddled {
             true => ended.fold_copies(&copied.members, copied.deltas, &found),
@@ -368,7 +367,7 @@ impl Folding<'_> {
 
         self.sessions.state.clear_after_cuts(&resized);
         self.folds.touched.extend(touched);
-        self.note_accepted(owner, &accepted);
+        self.note_accepted(owner, &ended.accepted);
         self.sessions.show_created(owner, &created);
         self.note_orphans(&mut dying, named, keepers);
         let Some(session) = self.sessions.all.get_mut(&owner) else {

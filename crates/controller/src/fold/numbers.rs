@@ -42,7 +42,8 @@ impl Folded {
     }
 }
 
-/// Inodes that have another fold number now, although nothing of them was folded.
+/// What has ended with a fold beside the deltas: inodes that have another fold number although nothing of them was
+/// folded, and refusals.
 #[derive(Default)]
 pub(super) struct Ended {
     /// Those that nobody owns any more.
@@ -50,6 +51,8 @@ pub(super) struct Ended {
     /// What was sealed, and its branch slots.
     pub unsealed: Vec<(InodeNumber, u32)>,
     renewed: Vec<InodeNumber>,
+    /// Those that were refused, and are not any more.
+    pub accepted: Vec<InodeNumber>,
 }
 
 /// Ends fold numbers of `set`, and ownership of those that are `wanted`, as `after` says.
@@ -83,7 +86,10 @@ pub(super) fn end(
             debug_assert!(fold > header.fold, "fold numbers of {number} repeat");
             header.fold = fold;
         }
-        header.ownership = header.ownership.accepted();
+        if header.ownership.is_refused() {
+            header.ownership = header.ownership.accepted();
+            ended.accepted.push(number);
+        }
         if is_renewed {
             ended.renewed.push(number);
         }

@@ -4,7 +4,7 @@ use crate::fold::Folding;
 use crate::fold::touched::Touched;
 use crate::state::classes::{Class, Condition, Wish};
 use arck_core_state::FileKind;
-use arck_verifier::Changes;
+use arck_verifier::{ChangedName, Changes};
 
 impl Folding<'_> {
     /// What a fold is about to change that may tighten a class.
@@ -26,7 +26,7 @@ impl Folding<'_> {
                 };
                 touched.push(Touched::attributes(inode.inode, Some(*old), !wider));
             }
-            for (_, dentry) in &inode.names_removed {
+            for ChangedName { dentry, .. } in &inode.names_removed {
                 // One that had no other name is an orphan now, or has got a name with the same fold.
                 let others = self
                     .sessions
@@ -37,7 +37,7 @@ impl Folding<'_> {
                     unlinked.push(Touched::unlinked(dentry.inode));
                 }
             }
-            for (name, dentry) in &inode.names_added {
+            for ChangedName { name, dentry, .. } in &inode.names_added {
                 // One that is created here gets its class here; a directory stays with its parent.
                 let lives = self.sessions.state.shadow(dentry.inode).is_some();
                 if lives && dentry.kind != FileKind::Directory {

@@ -302,9 +302,12 @@ impl VerifiedState for State {
         self.shadow(number).copied()
     }
 
-    fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Option<Dentry> {
+    fn hash(&self, name: &[u8]) -> u64 {
+        directory::hash_name(self.pool.superblock().hash_seed, name)
+    }
+
+    fn lookup_hashed(&self, directory: InodeNumber, hash: u64, name: &[u8]) -> Option<Dentry> {
         let inode = self.directory(directory)?;
-        let hash = directory::hash_name(self.pool.superblock().hash_seed, name);
         match directory::lookup(self, inode.root, buckets(inode), hash, name) {
             Ok(found) => found.map(|found| found.dentry),
             Err(torn) => {

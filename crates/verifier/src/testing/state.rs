@@ -1,8 +1,8 @@
 //! Verified state in memory: applies changes and checks that it is a file system.
 
-use crate::{Changes, SetMember, VerifiedState};
+use crate::{ChangedName, Changes, SetMember, VerifiedState};
 use arck_core_state::branch::UNCHANGED_TIME;
-use arck_core_state::directory::Dentry;
+use arck_core_state::directory::{Dentry, hash_name};
 use arck_core_state::geometry::{FILE_SIZE_MAX, LINKS_MAX, NAME_MAX, PATH_MAX, SessionNumber};
 use arck_core_state::header::{HeaderKind, Ownership};
 use arck_core_state::{FileKind, HeaderCopy, Inode, InodeNumber, PAGE_SIZE, PagePtr, ROOT_INODE};
@@ -212,8 +212,9 @@ impl MemoryState {
             );
         }
         for creation in &changes.creations {
-            if creation.kind == FileKind::Directory {
-                self.change(creation.parent, |inode| inode.links += 1);
+            match creation.kind {
+                FileKind::Directory => self.change(creation.parent, |inode| inode.links += 1),
+                _ => self.change(creation.inode, |inode| inode.links = creation.names),
             }
         }
         for change in &changes.inodes {
@@ -231,7 +232,7 @@ impl MemoryState {
             if let Some(page) = change.attributes {
                 self.set_attributes(number, page);
             }
-            for (name, dentry) in &change.names_removed {
+            for ChangedName { name, dentry, .. } in &change.names_removed {
                 let key = (number, name.to_vec());
                 assert_eq!(self.names.remove(&key), Some(*dentry));
                 self.change(number, |inode| inode.entries -= 1);
@@ -248,7 +249,7 @@ impl MemoryState {
             });
         }
         for change in &changes.inodes {
-            for (name, dentry) in &change.names_added {
+            for ChangedName { name, dentry, .. } in &change.names_added {
                 let key = (change.inode, name.to_vec());
                 assert_eq!(self.names.insert(key, *dentry), None);
                 self.change(change.inode, |inode| inode.entries += 1);
@@ -427,7 +428,10 @@ impl VerifiedState for MemoryState {
     fn inode(&self, number: InodeNumber) -> Option<Inode> {
         self.inodes.get(&number).copied()
     }
-    fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Option<Dentry> {
+    fn hash(&self, name: &[u8]) -> u64 {
+        hash_name(0, name)
+    }
+    fn lookup_hashed(&self, directory: InodeNumber, _: u64, name: &[u8]) -> Option<Dentry> {
         self.names.get(&(directory, name.to_vec())).copied()
     }
     fn data_page(&self, number: InodeNumber, page: u64) -> PagePtr {

@@ -16,7 +16,7 @@ use crate::state::change::Change;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::inode::FileKind;
 use arck_core_state::{IndexRoot, Inode, InodeNumber, PAGE_SIZE, PagePtr};
-use arck_verifier::{Changes, Creation, InodeChange};
+use arck_verifier::{ChangedName, Changes, Creation, InodeChange};
 use foldhash::HashMap;
 use rustix::io::Errno;
 
@@ -119,12 +119,16 @@ pub fn free(change: &mut Change<'_>, number: InodeNumber) -> Result<(), Errno> {
 /// Creations, those of directories before what is created in them: the class of a place follows from the
 /// directories above it, and where one is missing it is nobody's.
 fn parents_first(creations: &[Creation]) -> Vec<&Creation> {
-    let numbers = creations.iter().map(|creation| creation.inode);
-    let mut waiting: HashMap<InodeNumber, &Creation> = numbers.zip(creations).collect();
+    let directories = creations.iter().filter(|of| of.kind == FileKind::Directory);
+    let mut waiting: HashMap<InodeNumber, &Creation> =
+        directories.map(|creation| (creation.inode, creation)).collect();
     let mut ordered = Vec::with_capacity(creations.len());
     for creation in creations {
         let first = ordered.len();
-        let mut next = waiting.remove(&creation.inode);
+        let mut next = match creation.kind {
+            FileKind::Directory => waiting.remove(&creation.inode),
+            _ => Some(creation),
+        };
         while let Some(found) = next {
             ordered.push(found);
             next = waiting.remove(&found.parent);
@@ -140,7 +144,7 @@ fn created(change: &mut Change<'_>, creation: &Creation) -> Result<(), Errno> {
         number: creation.inode,
         generation: creation.generation,
         mode: creation.kind.mode_bits() | creation.mode & 0o7777,
-        links: if is_directory { 2 } else { 0 },
+        links: if is_directory { 2 } else { creation.names },
         uid: creation.uid,
         gid: creation.gid,
         size: if is_directory { PAGE_SIZE } else { 0 },
@@ -175,7 +179,7 @@ fn remove_names(change: &mut Change<'_>, wanted: &InodeChange<'_>) -> Result<(),
         return Ok(());
     }
     let mut inode = change.inode(wanted.inode).ok_or(Errno::IO)?;
-    for (name, dentry) in &wanted.names_removed {
+    for ChangedName { name, dentry, .. } in &wanted.names_removed {
         directory::remove(change, &mut inode, name)?;
         if dentry.kind == FileKind::Directory {
             inode.links = inode.links.saturating_sub(1);
@@ -190,7 +194,7 @@ fn add_names(change: &mut Change<'_>, wanted: &InodeChange<'_>) -> Result<(), Er
         return Ok(());
     }
     let mut inode = change.inode(wanted.inode).ok_or(Errno::IO)?;
-    for (name, dentry) in &wanted.names_added {
+    for ChangedName { name, dentry, .. } in &wanted.names_added {
         directory::add(change, &mut inode, name, *dentry)?;
         if dentry.kind == FileKind::Directory {
             inode.links = inode.links.checked_add(1).ok_or(Errno::MLINK)?;

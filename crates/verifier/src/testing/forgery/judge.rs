@@ -167,8 +167,11 @@ impl VerifiedState for Counted<'_> {
     fn inode(&self, number: InodeNumber) -> Option<Inode> {
         self.state().inode(number)
     }
-    fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Option<Dentry> {
-        self.state().lookup(directory, name)
+    fn hash(&self, name: &[u8]) -> u64 {
+        self.state.hash(name)
+    }
+    fn lookup_hashed(&self, directory: InodeNumber, hash: u64, name: &[u8]) -> Option<Dentry> {
+        self.state().lookup_hashed(directory, hash, name)
     }
     fn data_page(&self, number: InodeNumber, page: u64) -> PagePtr {
         self.state().data_page(number, page)
