@@ -281,12 +281,26 @@ pub fn next_page(page: &PageWords) -> PagePtr {
     PagePtr(word(page, WORD_NEXT))
 }
 
+/// Units of a hash page that are not free.
+pub fn units_used(page: &PageWords) -> usize {
+    tags(page).iter().filter(|&&tag| tag != TAG_FREE).count()
+}
+
 /// Where a dentry that takes `need` units finds room in a hash page: the first run of free units
 /// that is long enough.
 pub fn room_in_page(page: &PageWords, need: usize) -> Option<usize> {
+    room_from(page, 0, need)
+}
+
+/// The same, from a unit on.
+fn room_from(page: &PageWords, from: usize, need: usize) -> Option<usize> {
     let mut free = 0;
-    for group in 0..UNITS / 8 {
-        let tags = word(page, TAGS_OFFSET / 8 + group);
+    for group in from / 8..UNITS / 8 {
+        let mut tags = word(page, TAGS_OFFSET / 8 + group);
+        if group == from / 8 {
+            // What lies before counts as used.
+            tags |= (1u64 << (from % 8 * 8)) - 1;
+        }
         // No byte of it is zero (exact where it is used: it says "none" or "perhaps").
         if tags.wrapping_sub(0x0101_0101_0101_0101) & !tags & 0x8080_8080_8080_8080 == 0 {
             free = 0;
@@ -300,6 +314,51 @@ pub fn room_in_page(page: &PageWords, need: usize) -> Option<usize> {
         }
     }
     None
+}
+
+/// A dentry on its way to another page, as it is stored.
+#[derive(Clone, Copy, Debug)]
+pub struct MovedDentry {
+    tag: u8,
+    units: u8,
+    words: [u64; MOVED_WORDS],
+}
+
+/// Words of the longest dentry.
+const MOVED_WORDS: usize = (1 + (NAME_MAX - FIRST_NAME).div_ceil(UNIT_SIZE)) * UNIT_SIZE / 8;
+
+impl MovedDentry {
+    /// All dentries of a page, put behind others. `None` if one reaches beyond its end.
+    pub fn take_all(page: &PageWords, moved: &mut Vec<MovedDentry>) -> Option<()> {
+        for (unit, tag) in tags(page).into_iter().enumerate() {
+            if tag <= TAG_CONTINUED {
+                continue;
+            }
+            let at = unit_word(unit);
+            let units = units_for(usize::from(cast::byte(word(page, at + 1), 4)));
+            let mut words = [0; MOVED_WORDS];
+            let live = page.get(at..at + units * UNIT_SIZE / 8)?;
+            for (word, live) in words.iter_mut().zip(live) {
+                *word = live.load(Ordering::Relaxed);
+            }
+            moved.push(MovedDentry {
+                tag,
+                units: u8::try_from(units).ok()?,
+                words,
+            });
+        }
+        Some(())
+    }
+
+    /// The low half of the name's hash.
+    pub fn hash(&self) -> u32 {
+        cast::low(self.words[1])
+    }
+
+    /// Units that it takes.
+    pub fn units(&self) -> usize {
+        usize::from(self.units)
+    }
 }
 
 /// A hash page in private memory, made or changed in place by the controller: the words of live
@@ -328,17 +387,34 @@ impl HashPage<'_> {
         self.put(index, others | u64::from(tag) << shift);
     }
 
-    /// Adds a dentry where there is room; gives the unit. `None` if there is none, or it is no name.
-    pub fn add(self, hash: u64, name: &[u8], dentry: Dentry) -> Option<usize> {
-        if name.is_empty() || name.len() > NAME_MAX {
-            return None;
-        }
-        let need = units_for(name.len());
-        let first = room_in_page(self.0, need)?;
-        self.set_tag(first, tag(hash));
-        for unit in first + 1..first + need {
+    /// Sets the tags of a dentry.
+    fn set_tags(self, first: usize, units: usize, tag: u8) {
+        self.set_tag(first, tag);
+        for unit in first + 1..first + units {
             self.set_tag(unit, TAG_CONTINUED);
         }
+    }
+
+    /// Adds a dentry where there is room; gives the unit. `None` if there is none, or it is no name.
+    pub fn add(self, hash: u64, name: &[u8], dentry: Dentry) -> Option<usize> {
+        self.add_from(0, hash, name, dentry)
+    }
+
+    /// The same, in the first room from a unit on.
+    pub fn add_from(self, from: usize, hash: u64, name: &[u8], dentry: Dentry) -> Option<usize> {
+        let first = room_from(self.0, from, units_for(name.len()))?;
+        self.add_at(first, hash, name, dentry)?;
+        Some(first)
+    }
+
+    /// Adds a dentry at a unit from which there is room; gives the units that it takes. `None` if it is no name,
+    /// or reaches beyond the page.
+    pub fn add_at(self, first: usize, hash: u64, name: &[u8], dentry: Dentry) -> Option<usize> {
+        let need = units_for(name.len());
+        if name.is_empty() || name.len() > NAME_MAX || first + need > UNITS {
+            return None;
+        }
+        self.set_tags(first, need, tag(hash));
         let at = unit_word(first);
         self.put(
             at,
@@ -357,12 +433,27 @@ impl HashPage<'_> {
             bytes[..chunk.len()].copy_from_slice(chunk);
             self.put(index, u64::from_le_bytes(bytes));
         }
-        Some(first)
+        Some(need)
+    }
+
+    /// Puts a dentry that stood elsewhere at a unit from which there is room; gives the units that it takes.
+    pub fn put_moved(self, first: usize, moved: &MovedDentry) -> usize {
+        let units = moved.units();
+        self.set_tags(first, units, moved.tag);
+        let at = unit_word(first);
+        for (index, &word) in moved.words.iter().take(units * UNIT_SIZE / 8).enumerate() {
+            self.put(at + index, word);
+        }
+        units
     }
 
     /// Removes the dentry at `unit`; `None` if there is none.
     pub fn remove(self, unit: usize) -> Option<()> {
-        if unit >= UNITS || tags(self.0)[unit] <= TAG_CONTINUED {
+        if unit >= UNITS {
+            return None;
+        }
+        let tags = word(self.0, TAGS_OFFSET / 8 + unit / 8);
+        if cast::byte(tags, cast::count(unit % 8)) <= TAG_CONTINUED {
             return None;
         }
         let length = cast::byte(word(self.0, unit_word(unit) + 1), 4);

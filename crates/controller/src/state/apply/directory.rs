@@ -5,7 +5,7 @@
 //! splits are as frequent as overflows, which keeps pages about two thirds full and chains
 //! short whatever the lengths of the names). Where the pool is nearly full a split is left out: it
 //! takes pages for the new halves while the old ones are not free yet; the next overflow is
-//! another occasion.
+//! another occasion. Where many names come at once there are many buckets at once: [`super::many`].
 //!
 //! # Invariants
 //! * A name is in the bucket that its hash says under the directory's present size.
@@ -24,7 +24,7 @@ use arck_core_state::{IndexRoot, Inode, PAGE_SIZE, PagePtr, Pages, index};
 use rustix::io::Errno;
 
 /// Pages of a chain that the controller fills; a hostile choice of names ends here (ENOSPC).
-const CHAIN_FULL: usize = CHAIN_MAX / 2;
+pub(super) const CHAIN_FULL: usize = CHAIN_MAX / 2;
 
 /// Looks a name up as the change leaves it. EIO if the directory is damaged.
 pub fn find(change: &Change<'_>, inode: &Inode, name: &[u8]) -> Result<Option<Dentry>, Errno> {
@@ -43,7 +43,7 @@ fn next(change: &Change<'_>, page: PagePtr) -> Result<PagePtr, Errno> {
     change.page(page).map(next_page).ok_or(Errno::IO)
 }
 
-fn edit<'c>(change: &'c mut Change<'_>, page: PagePtr) -> Result<HashPage<'c>, Errno> {
+pub(super) fn edit<'c>(change: &'c mut Change<'_>, page: PagePtr) -> Result<HashPage<'c>, Errno> {
     change.edit(page).map(HashPage)
 }
 

@@ -10,12 +10,13 @@
 
 pub mod directory;
 pub mod file;
+pub mod many;
 
 use crate::pool::clock::now;
 use crate::state::change::Change;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::inode::FileKind;
-use arck_core_state::{IndexRoot, Inode, InodeNumber, PAGE_SIZE, PagePtr};
+use arck_core_state::{IndexRoot, Inode, InodeNumber, PAGE_SIZE, PagePtr, cast};
 use arck_verifier::{ChangedName, Changes, Creation, InodeChange};
 use foldhash::HashMap;
 use rustix::io::Errno;
@@ -120,8 +121,9 @@ pub fn free(change: &mut Change<'_>, number: InodeNumber) -> Result<(), Errno> {
 /// directories above it, and where one is missing it is nobody's.
 fn parents_first(creations: &[Creation]) -> Vec<&Creation> {
     let directories = creations.iter().filter(|of| of.kind == FileKind::Directory);
-    let mut waiting: HashMap<InodeNumber, &Creation> =
-        directories.map(|creation| (creation.inode, creation)).collect();
+    let mut waiting: HashMap<InodeNumber, &Creation> = directories
+        .map(|creation| (creation.inode, creation))
+        .collect();
     let mut ordered = Vec::with_capacity(creations.len());
     for creation in creations {
         let first = ordered.len();
@@ -174,17 +176,22 @@ fn created(change: &mut Change<'_>, creation: &Creation) -> Result<(), Errno> {
     Ok(())
 }
 
+/// How many of the names lead to directories.
+fn count_directories(names: &[ChangedName<'_>]) -> u32 {
+    let directories = names
+        .iter()
+        .filter(|name| name.dentry.kind == FileKind::Directory);
+    cast::count(directories.count())
+}
+
 fn remove_names(change: &mut Change<'_>, wanted: &InodeChange<'_>) -> Result<(), Errno> {
     if wanted.names_removed.is_empty() {
         return Ok(());
     }
     let mut inode = change.inode(wanted.inode).ok_or(Errno::IO)?;
-    for ChangedName { name, dentry, .. } in &wanted.names_removed {
-        directory::remove(change, &mut inode, name)?;
-        if dentry.kind == FileKind::Directory {
-            inode.links = inode.links.saturating_sub(1);
-        }
-    }
+    many::remove_all(change, &mut inode, &wanted.names_removed)?;
+    let links = count_directories(&wanted.names_removed);
+    inode.links = inode.links.saturating_sub(links);
     change.set_inode(inode);
     Ok(())
 }
@@ -194,12 +201,9 @@ fn add_names(change: &mut Change<'_>, wanted: &InodeChange<'_>) -> Result<(), Er
         return Ok(());
     }
     let mut inode = change.inode(wanted.inode).ok_or(Errno::IO)?;
-    for ChangedName { name, dentry, .. } in &wanted.names_added {
-        directory::add(change, &mut inode, name, *dentry)?;
-        if dentry.kind == FileKind::Directory {
-            inode.links = inode.links.checked_add(1).ok_or(Errno::MLINK)?;
-        }
-    }
+    many::add_all(change, &mut inode, &wanted.names_added)?;
+    let links = count_directories(&wanted.names_added);
+    inode.links = inode.links.checked_add(links).ok_or(Errno::MLINK)?;
     change.set_inode(inode);
     Ok(())
 }
