@@ -276,7 +276,7 @@ impl Numbers {
         // What is there already, or what another thread has asked for, first.
         let pending = {
             let _locked = self.lock.lock(slot.holder());
-            if self.left.load(Ordering::Relaxed) > 0 {
+            if self.last_run(slot).is_some() {
                 return Ok(());
             }
             self.pending.swap(0, Ordering::Relaxed)

@@ -7,7 +7,6 @@
 //! * Every page that is stored to has been allocated in the backing before.
 
 use crate::error::{Error, Result};
-use crate::pool::filling::{HUGE, HugePages};
 use crate::pool::spare_files::SpareFiles;
 use crate::pool::superblock;
 use arck_controller_state::segments::{self, SegmentEntry};
@@ -26,12 +25,9 @@ use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-
-/// Headers are allocated in the backing this many bytes at a time.
-const HEADER_STEP: u64 = 64 << 10;
 
 /// A test's hook, called in place of `fsync`.
 pub type SyncHook = Arc<dyn Fn(BorrowedFd<'_>) -> std::result::Result<(), Errno> + Send + Sync>;
@@ -43,7 +39,7 @@ pub struct Pool {
     superblock: Superblock,
     flush: bool,
     _lock: PoolLock,
-    headers_file: OwnedFd,
+    pub(super) headers_file: OwnedFd,
     headers: Mapping,
     bitmap: Mapping,
     segment_table: Mapping,
@@ -53,7 +49,7 @@ pub struct Pool {
     /// Looks at pages, since [`Pool::take_pages_read`]; some are missing where several threads look.
     pages_read: AtomicU64,
     /// Bytes of the header table that are allocated.
-    headers_allocated: u64,
+    pub(super) headers_allocated: u64,
     /// Called in place of fsync.
     sync_hook: Option<SyncHook>,
     /// Segments whose files are gone, of which the log has told.
@@ -401,55 +397,6 @@ impl Pool {
     /// Looks at pages of verified metadata since this was asked last.
     pub fn take_pages_read(&self) -> u64 {
         self.pages_read.swap(0, Ordering::Relaxed)
-    }
-
-    /// Makes sure that the header table is allocated up to and including entry `number`.
-    /// ENOSPC.
-    pub fn allocate_headers(&mut self, number: InodeNumber) -> std::result::Result<(), Errno> {
-        let wanted = (u64::from(number) + 1) * 64;
-        if wanted <= self.headers_allocated {
-            return Ok(());
-        }
-        // What is there when the pool is opened is only made sure of.
-        let huge_pages = self.huge_pages().filter(|_| self.headers_allocated != 0);
-        let step = huge_pages.as_ref().map_or(HEADER_STEP, |_| HUGE);
-        let end = wanted
-            .next_multiple_of(step)
-            .min(self.geometry().header_table_size());
-        let (file, from) = (&self.headers_file, self.headers_allocated);
-        self.with_room(|| match &huge_pages {
-            Some(huge_pages) => {
-                let never = AtomicBool::new(false);
-                huge_pages
-                    .fill(file, 0, from..end, &never)
-                    .map(|()| resized(file))
-            }
-            None => allocate(file, from, end - from),
-        })?;
-        self.headers_allocated = end;
-        Ok(())
-    }
-
-    /// Those that files of this pool are made of, where that is worth while: in memory, and not in a small pool.
-    pub fn huge_pages(&self) -> Option<HugePages> {
-        let is_large = self.geometry().segment_size >= HUGE;
-        (self.durability() == Durability::Volatile && is_large).then(|| self.spares().huge_pages())
-    }
-
-    /// One past the last byte of the header table that was ever written.
-    pub fn headers_end(&self) -> u64 {
-        let mut end = 0;
-        let mut at = 0;
-        while let Ok(data) = rustix::fs::seek(&self.headers_file, rustix::fs::SeekFrom::Data(at)) {
-            match rustix::fs::seek(&self.headers_file, rustix::fs::SeekFrom::Hole(data)) {
-                Ok(hole) if hole > data => {
-                    end = hole;
-                    at = hole;
-                }
-                _ => break,
-            }
-        }
-        end.min(self.geometry().header_table_size())
     }
 
     /// A fresh open of one of the pool's files; never a duplicate.

@@ -17,14 +17,14 @@ use rustix::io::Errno;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Bytes of a huge page.
 pub const HUGE: u64 = 2 << 20;
 /// Written at once: small enough to stay in the processor's cache.
 pub const ZEROES: usize = 64 << 10;
-/// See the module's head.
-const LACKING: Duration = Duration::from_secs(2);
+/// See the module's head; milliseconds.
+const LACKING: u64 = 2_000;
 /// What is written so that there is a page at all.
 const ONE: [u8; 8] = [0; 8];
 
@@ -58,7 +58,7 @@ impl HugePages {
         };
         // Another time, if the pages were only busy (EAGAIN, EBUSY), or whoever has the file has cut it.
         if error.errno() == Errno::NOMEM {
-            let until = since_start().saturating_add(LACKING.as_millis() as u64);
+            let until = since_start().saturating_add(LACKING);
             self.none_until.store(until, Ordering::Relaxed);
         }
         false

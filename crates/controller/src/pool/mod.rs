@@ -11,6 +11,7 @@ pub mod beneath;
 pub mod clock;
 pub mod files;
 pub mod filling;
+pub mod header_table;
 pub mod journal;
 pub mod mkfs;
 pub mod names;

@@ -228,7 +228,7 @@ mod tests {
                 assert_eq!(header.kind, HeaderKind::Granted);
                 assert_eq!(header.ownership.session(), ann);
                 assert_eq!(header.ownership, HeaderRun::ownership(ann, header.fold));
-                assert!(header.generation > 0 && header.sequence % 2 == 0);
+                assert!(header.generation > 0 && header.sequence.is_multiple_of(2));
                 assert!(slots.insert(header.branch_slot), "a slot twice");
             }
         }

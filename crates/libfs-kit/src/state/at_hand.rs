@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use std::sync::atomic::AtomicU32;
 
 /// Inode numbers kept by a thread.
-pub(crate) const NUMBERS: usize = 64;
+pub(crate) const NUMBERS: usize = 54;
 
 region_shared! {
     /// Inodes that died uncommitted, oldest first, linked by `reuse_next`, not yet handed on to the
@@ -19,18 +19,18 @@ region_shared! {
         pub(crate) reserved: AtomicU32,
     }
 
-    /// Six cache lines of a thread. (Processors fetch lines in pairs.)
+    /// Four cache lines of a thread. (Processors fetch lines in pairs.)
     pub struct ThreadNumbers {
         pub(crate) count: AtomicU32,
         /// Place in the open table plus one; 0 = none known.
         pub(crate) place: AtomicU32,
         pub(crate) numbers: [AtomicU32; NUMBERS],
         pub(crate) dead: Dead,
-        pub(crate) apart: [AtomicU32; 24],
+        pub(crate) apart: [AtomicU32; 2],
     }
 }
 
-const _: () = assert!(size_of::<ThreadNumbers>() == 384);
+const _: () = assert!(size_of::<ThreadNumbers>() == 256);
 
 impl ThreadNumbers {
     /// Room for all threads' in a new region. ENOMEM.

@@ -5,8 +5,9 @@ use crate::region_shared;
 use arck_protocol::message::{InodeRun, RUNS_MAX};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Runs in the stock: those of two grants, as they come.
-pub(crate) const STOCK: usize = 2 * RUNS_MAX;
+/// Runs in the stock: those of a grant, as it comes, and a few that are left of the one before.
+pub(crate) const STOCK: usize = 256;
+const _: () = assert!(STOCK > RUNS_MAX);
 /// Runs in a piece of those put aside; with its header a kilobyte.
 pub(crate) const PIECE: usize = 126;
 
