@@ -7,13 +7,13 @@
 //! # Invariant
 //! * What a view shows of names changes when the operation stands, not before.
 
+mod ahead;
 pub mod changes;
 pub mod creations;
 pub mod directories;
 pub mod listing;
 pub mod lookup;
 pub mod records;
-mod ahead;
 pub mod together;
 
 pub use crate::views::overlay::OverlayEntry;

@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 /// Pages of a shard with which a fold is asked for: a thousand names or so.
 const AHEAD: u32 = 32;
 /// Pages of a shard at most, before its owner waits for a fold.
-const MOST: u32 = 4 * AHEAD;
+const MOST: u32 = 8 * AHEAD;
 
 impl Context<'_> {
     /// Before a shard gets one more page: waits for a fold first, if it has enough.
