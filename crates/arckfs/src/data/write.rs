@@ -21,7 +21,7 @@ use arck_libfs_kit::Session;
 use arck_libfs_kit::delta::{self, BegunBranch, Reached};
 use arck_libfs_kit::engine::{Attempt, Expected, Published};
 use arck_libfs_kit::format::FILE_SIZE_MAX;
-use arck_libfs_kit::format::{PAGE_SIZE, PagePtr};
+use arck_libfs_kit::format::{PAGE_SIZE, PagePtr, Pages, index};
 use arck_libfs_kit::memory::durable as order;
 use arck_libfs_kit::views::entries::pages_of;
 use arck_libfs_kit::views::times::now;
@@ -283,7 +283,7 @@ impl Data<'_> {
         }
         let limit = file.part().limit.load(Ordering::Relaxed).min(pages_of(new));
         // Before it is cut: afterwards nothing may be lacking for it.
-        let left = (new < old).then(|| self.count_pages(file, new, limit));
+        let dropped = (new < old).then(|| self.pages_from(file, pages_of(new)));
         self.expect_reached()?;
         // One cache line, in this order: what reaches the medium is a prefix of it.
         let line = branch.line_0();
@@ -304,10 +304,13 @@ impl Data<'_> {
         if file.has(flag::MAPPED) {
             self.remap(file.inode(), old.min(new) / PAGE_SIZE, u64::MAX);
         }
-        if let Some(left) = left {
+        if let Some(dropped) = dropped {
             self.drop_entries(file, &branch.durable(), pages_of(new))?;
-            let before = file.part().pages.swap(left, Ordering::Relaxed);
-            let dropped = before.saturating_sub(left);
+            let pages = file.part().pages.load(Ordering::Relaxed);
+            debug_assert!(dropped <= pages, "{dropped} of {pages} pages");
+            let left = pages.saturating_sub(dropped);
+            file.part().pages.store(left, Ordering::Relaxed);
+            debug_assert_eq!(self.pages_from(file, 0), left, "pages of {}", file.number());
             self.session.state().data.note_dropped(dropped);
         }
         // It is cut. Whatever keeps the rest from being zeroed must not have the cut made again, on top of
@@ -343,16 +346,11 @@ impl Data<'_> {
             return Ok(());
         }
         let mut dropped = Vec::new();
-        delta::for_each_entry(
-            self.session,
-            root,
-            &mut |page, entry| {
-                if page >= first {
-                    dropped.push((page, entry));
-                }
-            },
-            &mut |_| {},
-        );
+        let mut from = first;
+        while let Some((page, entry)) = delta::next_entry(self.session, root, from) {
+            dropped.push((page, entry));
+            from = page + 1;
+        }
         let mut cleared = Vec::with_capacity(dropped.len());
         for &(page, _) in &dropped {
             cleared.push(delta::clear_index_entry(self.session, branch, root, page)?);
@@ -374,33 +372,25 @@ impl Data<'_> {
         Ok(())
     }
 
-    /// Data pages that the file has in this session's view, below `size` bytes, and of the verified state below
-    /// page `limit`.
-    fn count_pages(&self, file: File, size: u64, limit: u64) -> u64 {
-        let size = pages_of(size);
-        let limit = limit
-            .min(pages_of(file.base_size.load(Ordering::Relaxed)))
-            .min(size);
+    /// Data pages that the file has in this session's view from page `first` on. Takes the time of these, not of
+    /// the file.
+    fn pages_from(&self, file: File, first: u64) -> u64 {
+        let limit = file.part().limit.load(Ordering::Relaxed);
+        let limit = limit.min(pages_of(file.base_size.load(Ordering::Relaxed)));
         let root = file.verified_root();
-        let mut count = count_verified(self.session, root.pointer(), root.height(), 0, limit);
-        delta::for_each_entry(
-            self.session,
-            file.delta_root(),
-            &mut |page, entry| {
-                let verified = page < limit
-                    && arck_libfs_kit::format::index::lookup(self.session, root, page)
-                        .is_some_and(|page| !page.is_null());
-                if page >= size {
-                    return;
-                }
-                match (entry == arck_libfs_kit::format::index::HOLE, verified) {
-                    (false, false) => count += 1,
-                    (true, true) => count -= 1,
-                    _ => {}
-                }
-            },
-            &mut |_| {},
-        );
+        let (pointer, height) = (root.pointer(), root.height());
+        let mut count = count_verified(self.session, pointer, height, 0, first..limit);
+        let mut from = first;
+        while let Some((page, entry)) = delta::next_entry(self.session, file.delta_root(), from) {
+            let verified = page < limit
+                && index::lookup(self.session, root, page).is_some_and(|page| !page.is_null());
+            match (entry == index::HOLE, verified) {
+                (false, false) => count += 1,
+                (true, true) => count -= 1,
+                _ => {}
+            }
+            from = page + 1;
+        }
         count
     }
 }
@@ -421,9 +411,16 @@ fn length_of_step(position: u64, asked: usize, limit: u64) -> Attempt<usize> {
     Ok((asked as u64).min(most).min(limit - position) as usize)
 }
 
-fn count_verified(session: &Session, pointer: u64, level: u32, first: u64, limit: u64) -> u64 {
-    use arck_libfs_kit::format::{Pages, index};
-    if pointer == 0 || first >= limit {
+/// Pages in `range` of a part of a verified index, which covers pages from `first` on.
+fn count_verified(
+    session: &Session,
+    pointer: u64,
+    level: u32,
+    first: u64,
+    range: std::ops::Range<u64>,
+) -> u64 {
+    let end = first.saturating_add(index::capacity(level));
+    if pointer == 0 || first >= range.end || end <= range.start {
         return 0;
     }
     if level == 0 {
@@ -432,16 +429,14 @@ fn count_verified(session: &Session, pointer: u64, level: u32, first: u64, limit
     let Some(page) = session.page(PagePtr(pointer)) else {
         return 0;
     };
-    (0..index::FANOUT)
-        .map(|slot| {
+    let step = index::capacity(level - 1);
+    let begins = range.start.saturating_sub(first) / step;
+    (begins..index::FANOUT)
+        .map(|slot| (slot, first + slot * step))
+        .take_while(|&(_, at)| at < range.end)
+        .map(|(slot, at)| {
             let below = page[slot as usize].load(Ordering::Relaxed);
-            count_verified(
-                session,
-                below,
-                level - 1,
-                first + slot * index::capacity(level - 1),
-                limit,
-            )
+            count_verified(session, below, level - 1, at, range.clone())
         })
         .sum()
 }

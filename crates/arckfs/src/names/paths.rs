@@ -24,7 +24,7 @@ use super::Context;
 use arck_libfs_kit::engine::{Attempt, Need, Stop};
 use arck_libfs_kit::format::{FileKind, InodeNumber, PAGE_SIZE, directory};
 use arck_libfs_kit::views::Directory;
-use cache::{ENTRIES, Entry, Key, Level, words};
+use cache::{BYTES, ENTRIES, Entry, Key, LEVELS, Level, words};
 use std::sync::atomic::Ordering;
 
 /// The directory part of a path and its last component, if both are there and plain.
@@ -33,6 +33,17 @@ fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
     let slash = path.iter().rposition(|&byte| byte == b'/')?;
     let (directory, name) = (&path[..slash], &path[slash + 1..]);
     (!name.is_empty() && directory.last() != Some(&b'/')).then_some((directory, name))
+}
+
+/// As much of a directory part as one entry has room for: the longest that ends before a slash, or all of it. `None`:
+/// its first name is too long.
+fn first_piece(prefix: &[u8]) -> Option<&[u8]> {
+    // Besides the names' there is the level of the directory in which they begin.
+    let slashes = prefix.iter().enumerate().filter(|&(_, &byte)| byte == b'/');
+    let mut ends = slashes.map(|(at, _)| at).chain([prefix.len()]);
+    let fits = |&(names, end): &(usize, usize)| names + 2 <= LEVELS && end < BYTES;
+    let last = ends.by_ref().enumerate().take_while(fits).last();
+    last.map(|(_, end)| &prefix[..end])
 }
 
 impl Context<'_> {
@@ -49,9 +60,46 @@ impl Context<'_> {
         let Some((prefix, name)) = split(path) else {
             return Ok(None);
         };
-        let Some(key) = Key::new(directory, prefix) else {
-            return Ok(None);
+        let found = match Key::new(directory, prefix) {
+            Some(key) => self.directory_of(key),
+            None => self.in_pieces(directory, prefix),
         };
+        let found = found.map_err(|stop| self.to_create(stop, name, creating))?;
+        Ok(found.map(|found| (found, name)))
+    }
+
+    /// A directory part that is too long for one entry, or too deep: as one part behind the other, each of which is
+    /// remembered. So what is deeper costs an entry more, and nothing is walked.
+    #[cold]
+    fn in_pieces(&self, directory: (u32, u32), prefix: &[u8]) -> Attempt<Option<Directory>> {
+        let (mut from, mut left) = (directory, prefix);
+        loop {
+            let Some(piece) = first_piece(left) else {
+                return Ok(None);
+            };
+            let Some(key) = Key::new(from, piece) else {
+                return Ok(None);
+            };
+            let found = self.directory_of(key);
+            let Some(rest) = left.get(piece.len() + 1..) else {
+                return found;
+            };
+            // On the way: it is not going to be changed.
+            let found = found.map_err(|stop| self.to_create(stop, b"", false))?;
+            let Some(found) = found else {
+                return Ok(None);
+            };
+            if self.credentials.check(&found, 1).is_err() {
+                return Ok(None);
+            }
+            from = (found.number(), found.generation());
+            left = rest;
+        }
+    }
+
+    /// The directory to which a part leads that one entry has room for.
+    #[inline]
+    fn directory_of(&self, key: Key<'_>) -> Attempt<Option<Directory>> {
         let thread = usize::from(self.slot().holder().thread);
         let Some(paths) = self.resolution.paths.of_thread(thread) else {
             return Ok(None);
@@ -65,15 +113,14 @@ impl Context<'_> {
             paths.last.store(place as u32, Ordering::Relaxed);
         }
         if key.fits(entry)
-            && let Some(found) = self
-                .still_leads(entry, version)
-                .map_err(|stop| self.to_create(stop, name, creating))?
+            && let Some(found) = self.still_leads(entry, version)?
         {
-            return Ok(Some((found, name)));
+            return Ok(Some(found));
         }
-        let found = self.remember(entry, key, version);
-        let found = found.map_err(|stop| self.to_create(stop, name, creating))?;
-        Ok(found.map(|found| (found, name)))
+        match first_piece(key.path) {
+            Some(piece) if piece.len() == key.path.len() => self.remember(entry, key, version),
+            _ => self.in_pieces(key.directory, key.path),
+        }
     }
 
     /// The directory that an entry leads to, if nothing on the way has changed.
@@ -195,6 +242,27 @@ impl Context<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_and_deep_parts_come_in_pieces() {
+        let long = "n".repeat(BYTES - 1);
+        let too_long = "n".repeat(BYTES);
+        let deep = ["d"; LEVELS - 1].join("/");
+        let cases = [
+            ("a/b/c".to_owned(), Some("a/b/c".to_owned())),
+            (long.clone(), Some(long.clone())),
+            (too_long.clone(), None),
+            (format!("{long}/a"), Some(long.clone())),
+            (format!("a/{long}/b"), Some("a".to_owned())),
+            (format!("a/{too_long}"), Some("a".to_owned())),
+            (deep.clone(), Some(deep.clone())),
+            (format!("{deep}/e/f"), Some(deep)),
+        ];
+        for (part, expected) in cases {
+            let piece = first_piece(part.as_bytes());
+            assert_eq!(piece, expected.as_deref().map(str::as_bytes), "{part}");
+        }
+    }
 
     #[test]
     fn paths_are_split_where_they_are_plain() {

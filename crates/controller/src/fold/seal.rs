@@ -36,8 +36,11 @@ use std::time::{Duration, Instant};
 
 /// What is sealed and could not be applied is tried again after so long.
 const RETRY: Duration = Duration::from_millis(500);
-/// Bytes of a journal's entry for each record of a delta, at most: words of pages, inodes, headers and bitmaps.
-const ENTRY_BYTES: u64 = 1024;
+/// Bytes of the journal's entry for each delta page, by a good measure: 31 names, each with words of pages, inodes, headers
+/// and bitmaps.
+const ENTRY_BYTES: u64 = 31 * 512;
+/// A journal is not made longer than this for a fold that seals: what has more is folded while it is marked.
+const JOURNAL_BYTES: u64 = 16 << 20;
 
 impl Folding<'_> {
     /// Whether a session has something sealed.
@@ -63,12 +66,9 @@ impl Folding<'_> {
         if session.live.is_none() || !session.sealed.is_empty() {
             return;
         }
-        let records = pages * arck_core_state::record::UNITS_PER_PAGE;
+        let entry = pages as u64 * ENTRY_BYTES;
         let State { pool, journal, .. } = &mut *state;
-        if pool
-            .with_room(|| journal.reserve(records as u64 * ENTRY_BYTES))
-            .is_err()
-        {
+        if entry > JOURNAL_BYTES || pool.with_room(|| journal.reserve(entry)).is_err() {
             return;
         }
         for delta in copied.deltas.iter().filter(|delta| can_be_sealed(delta)) {

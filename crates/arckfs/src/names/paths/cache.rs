@@ -9,8 +9,10 @@ use zerocopy::FromZeros;
 
 /// Words of eight bytes for the directory part; it is shorter than that.
 const WORDS: usize = 12;
+/// The same in bytes.
+pub(super) const BYTES: usize = WORDS * 8;
 /// Most directories on the way, the first and the last included.
-const LEVELS: usize = 10;
+pub(super) const LEVELS: usize = 10;
 /// Entries of a thread; a power of two.
 pub(super) const ENTRIES: usize = 32;
 /// Threads that have entries: slots with higher numbers walk. They are found by groups, so that a process
@@ -115,7 +117,7 @@ pub(super) fn words(path: &[u8]) -> impl Iterator<Item = u64> {
 impl<'p> Key<'p> {
     #[inline]
     pub(super) fn new(directory: (u32, u32), path: &'p [u8]) -> Option<Key<'p>> {
-        (!path.is_empty() && path.len() < WORDS * 8).then_some(Key { path, directory })
+        (!path.is_empty() && path.len() < BYTES).then_some(Key { path, directory })
     }
 
     #[cold]
